@@ -1,0 +1,8 @@
+//! Compiles `proto/agent.proto` in pure Rust: no `protoc` has to be installed.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    let descriptors = protox::compile(["proto/agent.proto"], ["proto"])?;
+    tonic_prost_build::configure().compile_fds(descriptors)?;
+    Ok(())
+}
