@@ -1,2 +1,37 @@
-//! Placeholder.
-fn main() {}
+//! The project's own commands. `cargo xtask --help` lists them.
+
+mod demo;
+mod lint;
+mod run;
+mod test;
+mod tools;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Switchyard's own commands")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a hub and two worker clusters on real control planes, and send them sample jobs.
+    Demo(demo::Args),
+    /// Run every check and every test.
+    Test(test::Args),
+    /// Write the generated files: deploy/crds.
+    Generate,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Args::parse().command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Test(args) => test::run(&args),
+        Command::Generate => run::step(
+            "generate deploy/crds",
+            run::cargo(&["run", "-q", "-p", "switchyard-api", "--example", "crdgen", "--", "deploy/crds"]),
+        ),
+    }
+}

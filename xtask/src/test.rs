@@ -1,0 +1,109 @@
+//! `cargo xtask test`: every check and every test, and how many there were.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+
+use crate::{lint, run};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only this part.
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+    /// Only tests whose name contains this.
+    filter: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Format, lints, dependencies.
+    Lint,
+    /// Unit and property tests.
+    Unit,
+    /// Tests on real control planes.
+    Cluster,
+}
+
+#[derive(Default)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let start = Instant::now();
+    let wants = |part| args.only.is_none_or(|only| only == part);
+    let filter: Vec<&str> = args.filter.as_deref().into_iter().collect();
+    let mut counts = Counts::default();
+    let mut failures = Vec::new();
+    if wants(Part::Lint) && args.filter.is_none() {
+        lint::run()?;
+    }
+    if wants(Part::Unit) {
+        let command = run::cargo(&["test", "--workspace", "--exclude", "switchyard-e2e", "--no-fail-fast"]);
+        failures.extend(tests("unit and property tests", command, &filter, &mut counts)?);
+    }
+    if wants(Part::Cluster) {
+        // The binaries under test, and the one that ends what a killed test leaves behind.
+        run::step("build what the cluster tests run", run::cargo(&["build", "--workspace", "--bins"]))?;
+        let command = run::cargo(&["test", "--package", "switchyard-e2e", "--no-fail-fast"]);
+        failures.extend(tests("tests on real control planes", command, &filter, &mut counts)?);
+    }
+    println!("\ntook {:.0} s", start.elapsed().as_secs_f64());
+    println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
+    if failures.is_empty() { Ok(()) } else { bail!("failed: {}", failures.join(", ")) }
+}
+
+/// Runs `cargo test`, shows its output, and adds up its `test result:` lines. The error names what failed.
+fn tests(title: &str, mut command: Command, filter: &[&str], counts: &mut Counts) -> anyhow::Result<Option<String>> {
+    eprintln!("==> {title}");
+    let start = Instant::now();
+    let mut child = command.args(filter).stdout(Stdio::piped()).spawn().context("cannot start cargo test")?;
+    let stdout = child.stdout.take().context("cargo test has no output")?;
+    for line in BufReader::new(stdout).lines() {
+        let line = line?;
+        println!("{line}");
+        counts.add(&line);
+    }
+    let status = child.wait()?;
+    eprintln!("    {title}: {:.1} s", start.elapsed().as_secs_f64());
+    Ok((!status.success()).then(|| title.to_owned()))
+}
+
+impl Counts {
+    /// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; ...`.
+    fn add(&mut self, line: &str) {
+        let Some((_, result)) = line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". ")) else {
+            return;
+        };
+        for part in result.split("; ") {
+            let Some((number, what)) = part.split_once(' ') else { continue };
+            let number: u64 = number.parse().unwrap_or(0);
+            match what {
+                "passed" => self.passed += number,
+                "failed" => self.failed += number,
+                "ignored" => self.skipped += number,
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Counts;
+
+    #[test]
+    fn result_lines_add_up_and_others_do_not_count() {
+        let mut counts = Counts::default();
+        counts.add("running 4 tests");
+        counts.add("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s");
+        counts.add("test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s");
+        assert_eq!((counts.passed, counts.failed, counts.skipped), (5, 1, 1));
+    }
+}
