@@ -1,1 +1,33 @@
-//! Placeholder.
+//! The quota engine: which workload gets which quota, and why another does not.
+//!
+//! Pure, synchronous and deterministic: events and the time come in through [`Engine::apply`] and
+//! [`Engine::cycle`], decisions come out, and the same events give the same decisions in every run. Nothing here
+//! reads a clock, holds a client or awaits.
+
+mod amount;
+mod decision;
+mod engine;
+mod event;
+mod names;
+mod objects;
+mod reason;
+mod settings;
+mod time;
+mod views;
+
+pub use amount::Amount;
+pub use decision::{Cycle, Decision, PodSetRequests};
+pub use engine::Engine;
+pub use event::{Event, RefusedReason};
+pub use names::{LocalQueueKey, Name, WorkloadKey};
+pub use objects::{
+    Admission, AdmissionCheck, AdmissionCheckRule, AdmissionScope, BorrowWithinCohort, CheckPhase, CheckState,
+    ClusterQueue, Cohort, FlavorFungibility, FlavorQuotas, FungibilityPolicy, FungibilityPreference, LabelSelector,
+    LocalQueue, NodeSelectorTerm, Operator, PodSet, PodSetAssignment, PreemptionPolicy, PreemptionRules,
+    QueueingStrategy, Quota, Requirement, ResourceFlavor, ResourceGroup, StopPolicy, Taint, TaintEffect, Toleration,
+    TolerationOperator, Workload,
+};
+pub use reason::{Cause, PodSetReason, Reason};
+pub use settings::{QuotaCheckStrategy, Settings};
+pub use time::Time;
+pub use views::{Changed, ClusterQueueView, Inactive, LocalQueueView, PendingEntry, ResourceQuota, ResourceUsage, Why};

@@ -1,0 +1,64 @@
+//! What the engine decides.
+
+use std::collections::BTreeMap;
+
+use crate::{Admission, Amount, Name, Reason, Time, WorkloadKey};
+
+/// The outcome of one scheduling cycle.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cycle {
+    /// Counts the cycles of this engine, from 1.
+    pub number: u64,
+    /// In the order they were made.
+    pub decisions: Vec<Decision>,
+    /// Nothing was admitted and nobody preempted: slow down.
+    pub idle: bool,
+}
+
+/// The quota that one pod set of a pending workload asks for: its name, and the total by resource.
+pub type PodSetRequests = (Name, BTreeMap<Name, Amount>);
+
+/// One decision about one workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Quota is reserved. It stays charged until a Workload event confirms it, `AdmissionRefused` takes it back, or
+    /// the workload is deleted.
+    Reserve {
+        /// The workload's place.
+        key: WorkloadKey,
+        /// Its uid.
+        uid: Name,
+        /// The quota given.
+        admission: Admission,
+        /// The admission checks that apply to it.
+        checks: Vec<Name>,
+        /// Since when it waited.
+        waited_since: Time,
+        /// The flavors considered and why others were not taken, for the event; may be empty.
+        note: String,
+    },
+    /// It stays pending.
+    Pending {
+        /// The workload's place.
+        key: WorkloadKey,
+        /// Its uid.
+        uid: Name,
+        /// Why.
+        reason: Reason,
+        /// What it asks for (`status.resourceRequests`).
+        requests: Vec<PodSetRequests>,
+    },
+    /// It must give its quota back. No cycle decides this yet.
+    Preempt {
+        /// The victim's place.
+        key: WorkloadKey,
+        /// Its uid.
+        uid: Name,
+        /// The reason of its `Preempted` condition.
+        reason: &'static str,
+        /// The message of the condition.
+        message: String,
+        /// The workload it makes room for.
+        preemptor: WorkloadKey,
+    },
+}

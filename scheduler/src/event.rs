@@ -1,0 +1,98 @@
+//! What the engine is told.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    AdmissionCheck, ClusterQueue, Cohort, LocalQueue, LocalQueueKey, Name, ResourceFlavor, Time, Workload, WorkloadKey,
+};
+
+/// A fact about the world. Each carries the whole object, so a repeated event changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A namespace exists, with these labels.
+    Namespace {
+        /// Its name.
+        name: Name,
+        /// Its labels.
+        labels: BTreeMap<String, String>,
+    },
+    /// A namespace is gone.
+    NamespaceDeleted {
+        /// Its name.
+        name: Name,
+    },
+    /// A ResourceFlavor exists.
+    ResourceFlavor(ResourceFlavor),
+    /// A ResourceFlavor is gone.
+    ResourceFlavorDeleted {
+        /// Its name.
+        name: Name,
+    },
+    /// A ClusterQueue exists.
+    ClusterQueue(ClusterQueue),
+    /// A ClusterQueue is gone.
+    ClusterQueueDeleted {
+        /// Its name.
+        name: Name,
+    },
+    /// A Cohort object exists.
+    Cohort(Cohort),
+    /// A Cohort object is gone; the node stays while something names it.
+    CohortDeleted {
+        /// Its name.
+        name: Name,
+    },
+    /// A LocalQueue exists.
+    LocalQueue(LocalQueue),
+    /// A LocalQueue is gone.
+    LocalQueueDeleted {
+        /// Its place.
+        key: LocalQueueKey,
+    },
+    /// An AdmissionCheck exists.
+    AdmissionCheck(AdmissionCheck),
+    /// An AdmissionCheck is gone.
+    AdmissionCheckDeleted {
+        /// Its name.
+        name: Name,
+    },
+    /// A Workload exists.
+    Workload(Box<Workload>),
+    /// A Workload is gone.
+    WorkloadDeleted {
+        /// Its place.
+        key: WorkloadKey,
+    },
+    /// A reservation that the engine decided did not come about: it is taken back and the workload queued again.
+    /// Ignored unless a workload of this uid holds an unconfirmed reservation.
+    AdmissionRefused {
+        /// The workload's place.
+        key: WorkloadKey,
+        /// Its uid.
+        uid: Name,
+        /// Why.
+        reason: RefusedReason,
+    },
+    /// Something outside the engine changed that may let this parked workload in: it is tried again.
+    Retry {
+        /// The workload's place.
+        key: WorkloadKey,
+    },
+}
+
+/// Why a reservation did not come about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RefusedReason {
+    /// Writing it failed; the workload is tried again at once.
+    WriteFailed {
+        /// The error, for the workload's reason.
+        message: String,
+    },
+    /// No worker cluster took it; the workload is parked until something changes, or until `retry_at`.
+    GivenBack {
+        /// Why, for the workload's reason.
+        message: String,
+        /// When to try again at the latest.
+        retry_at: Option<Time>,
+    },
+}

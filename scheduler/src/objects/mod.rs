@@ -1,0 +1,19 @@
+//! The objects that the engine knows, reduced to what decisions depend on.
+//!
+//! The caller builds them from the API's objects; nothing here knows Kubernetes types.
+
+mod cluster_queue;
+mod flavor;
+mod local_queue;
+mod selector;
+mod workload;
+
+pub use cluster_queue::{
+    AdmissionCheckRule, AdmissionScope, BorrowWithinCohort, ClusterQueue, Cohort, FlavorFungibility, FlavorQuotas,
+    FungibilityPolicy, FungibilityPreference, PreemptionPolicy, PreemptionRules, QueueingStrategy, Quota,
+    ResourceGroup, StopPolicy,
+};
+pub use flavor::{ResourceFlavor, Taint, TaintEffect, Toleration, TolerationOperator};
+pub use local_queue::{AdmissionCheck, LocalQueue};
+pub use selector::{LabelSelector, NodeSelectorTerm, Operator, Requirement};
+pub use workload::{Admission, CheckPhase, CheckState, PodSet, PodSetAssignment, Workload};

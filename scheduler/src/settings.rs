@@ -1,0 +1,40 @@
+//! What the configuration file decides about the engine.
+
+use std::time::Duration;
+
+/// What to do about a requested resource that no resource group covers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QuotaCheckStrategy {
+    /// The workload cannot be admitted.
+    #[default]
+    BlockUndeclared,
+    /// The resource is not counted.
+    IgnoreUndeclared,
+}
+
+/// The engine's settings. They do not change while it lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// About undeclared resources.
+    pub quota_check: QuotaCheckStrategy,
+    /// How long triggers are gathered before parked workloads are tried again, per tree of cohorts. Zero: at once.
+    pub requeue_window: Duration,
+    /// Park all workloads of the same shape when one of them cannot be admitted.
+    pub equivalence_hashing: bool,
+    /// Admit fewer pods than asked where a pod set allows it.
+    pub partial_admission: bool,
+    /// Share by dominant resource. Not decided by yet.
+    pub fair_sharing: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            quota_check: QuotaCheckStrategy::default(),
+            requeue_window: Duration::from_secs(1),
+            equivalence_hashing: true,
+            partial_admission: true,
+            fair_sharing: false,
+        }
+    }
+}
