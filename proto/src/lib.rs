@@ -1,6 +1,10 @@
 //! The agent protocol, generated from `proto/agent.proto`.
 //!
-//! The file itself is the documentation: what each message means, who may send it, and what is promised.
+//! The file itself is the documentation: what each message means, who may send it, and what is promised. Beside the
+//! generated code stand the few computations both ends must agree on.
+
+pub mod digest;
+mod payload;
 
 /// Version 1 of the protocol.
 #[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub)] // generated
@@ -8,5 +12,13 @@ pub mod v1 {
     tonic::include_proto!("switchyard.agent.v1");
 }
 
+pub use payload::payload_hash;
+
 /// The protocol versions that this build speaks, inclusive.
 pub const VERSIONS: std::ops::RangeInclusive<u32> = 1..=1;
+
+/// The largest message either end accepts, in bytes. Snapshots and inventories are split well below it.
+pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
+
+/// The largest payload (Workload and job together) an agent takes, in bytes.
+pub const MAX_PAYLOAD: usize = 3 * 1024 * 1024;

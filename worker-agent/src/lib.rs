@@ -1,1 +1,11 @@
-//! Placeholder.
+//! A worker cluster's side of the protocol.
+//!
+//! The `core` keeps what the hub desires beside what the cluster has (the ledger, pure) and makes the one into the other (the executor).
+//! Around it stand the session with the hub and the identity it needs; the admission controller of the worker runs in
+//! the same process.
+
+pub mod core;
+pub mod link;
+
+pub use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core};
+pub use crate::link::{HubEnd, Link, Links};

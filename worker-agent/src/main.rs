@@ -1,2 +1,3 @@
-//! Placeholder.
+//! The agent's binary.
+
 fn main() {}
