@@ -1,11 +1,13 @@
-//! Amounts of a resource.
+//! Amounts of a resource, and how they are written.
 
 use std::fmt;
+use std::ops::{Add, Sub};
 
 /// An amount of one resource: milli-units for `cpu`, whole units for everything else.
 ///
 /// Arithmetic saturates. [`Amount::UNLIMITED`] stands for a quantity that does not fit: it stays unlimited when
-/// something is added to or taken from it, and it is more than any other amount.
+/// something is added to or taken from it, and it is more than any other amount. Unlimited from a bounded amount
+/// leaves the least amount, which callers see as nothing at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount(i64);
 
@@ -29,6 +31,87 @@ impl Amount {
     pub const fn is_unlimited(self) -> bool {
         self.0 == i64::MAX
     }
+
+    /// This amount `times` over. Saturates.
+    #[must_use]
+    pub fn times(self, times: i32) -> Self {
+        Self(self.0.saturating_mul(i64::from(times)))
+    }
+
+    /// The amount that an exact sum comes to: unlimited where it does not fit, the least amount below the range.
+    pub(crate) fn clamped(exact: i128) -> Self {
+        Self(i64::try_from(exact).unwrap_or(if exact < 0 { i64::MIN } else { i64::MAX }))
+    }
+
+    /// What is left after exactly `used` was taken.
+    pub(crate) fn less(self, used: i128) -> Self {
+        if self.is_unlimited() { self } else { Self::clamped(i128::from(self.0) - used) }
+    }
+
+    /// Writes it as Kubernetes writes the quantity of `resource`: `1500m`, `2`, `1Gi`, `8`; `<unlimited>` as Kueue.
+    pub fn format(self, resource: &str) -> String {
+        if self.is_unlimited() {
+            return self.to_string();
+        }
+        match resource {
+            "cpu" => decimal(self.0, 0),
+            _ if is_bytes(resource) => binary(self.0),
+            _ => decimal(self.0, 1),
+        }
+    }
+}
+
+fn is_bytes(resource: &str) -> bool {
+    matches!(resource, "memory" | "ephemeral-storage") || resource.starts_with("hugepages-")
+}
+
+/// `value` with the largest decimal suffix that leaves a whole number; `scale` 0 counts in milli, 1 in units.
+fn decimal(mut value: i64, mut scale: usize) -> String {
+    const SUFFIXES: [&str; 8] = ["m", "", "k", "M", "G", "T", "P", "E"];
+    if value == 0 {
+        return "0".to_owned();
+    }
+    while value % 1000 == 0 && scale + 1 < SUFFIXES.len() {
+        value /= 1000;
+        scale += 1;
+    }
+    format!("{value}{}", SUFFIXES[scale])
+}
+
+/// `value` with the largest binary suffix that leaves a whole number. Small amounts are written in decimal.
+fn binary(mut value: i64) -> String {
+    const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    if (-1023..=1023).contains(&value) {
+        return decimal(value, 1);
+    }
+    let mut scale = 0;
+    while value % 1024 == 0 && scale + 1 < SUFFIXES.len() {
+        value /= 1024;
+        scale += 1;
+    }
+    format!("{value}{}", SUFFIXES[scale])
+}
+
+impl Add for Amount {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        if self.is_unlimited() || other.is_unlimited() {
+            return Self::UNLIMITED;
+        }
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl Sub for Amount {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        match (self.is_unlimited(), other.is_unlimited()) {
+            (true, true) => Self::ZERO,
+            (true, false) => Self::UNLIMITED,
+            (false, true) => Self(i64::MIN),
+            (false, false) => Self(self.0.saturating_sub(other.0)),
+        }
+    }
 }
 
 impl From<i64> for Amount {
@@ -40,5 +123,45 @@ impl From<i64> for Amount {
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_unlimited() { f.write_str("<unlimited>") } else { self.0.fmt(f) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::a_fraction_of_a_core_in_milli("cpu", 1500, "1500m")]
+    #[case::whole_cores_without_a_suffix("cpu", 2000, "2")]
+    #[case::thousands_of_cores_with_k("cpu", 2_000_000, "2k")]
+    #[case::cores_that_are_no_round_thousand("cpu", 1_500_000, "1500")]
+    #[case::less_than_nothing_after_a_cut("cpu", -500, "-500m")]
+    #[case::nothing_of_memory("memory", 0, "0")]
+    #[case::a_gibibyte("memory", 1 << 30, "1Gi")]
+    #[case::one_and_a_half_gibibytes("memory", 1536 << 20, "1536Mi")]
+    #[case::odd_bytes("memory", 1025, "1025")]
+    #[case::few_bytes_are_decimal("memory", 1000, "1k")]
+    #[case::huge_pages_are_bytes("hugepages-2Mi", 4 << 20, "4Mi")]
+    #[case::devices_are_counted("nvidia.com/gpu", 8, "8")]
+    #[case::many_devices_with_k("nvidia.com/gpu", 8000, "8k")]
+    #[case::pods("pods", 15, "15")]
+    #[case::the_least_amount("memory", i64::MIN, "-8Ei")]
+    #[case::unlimited("cpu", i64::MAX, "<unlimited>")]
+    fn written_as_kubernetes_writes_it(#[case] resource: &str, #[case] amount: i64, #[case] text: &str) {
+        assert_eq!(Amount::new(amount).format(resource), text);
+    }
+
+    #[test]
+    fn unlimited_absorbs() {
+        let bounded = Amount::new(5);
+        assert_eq!(Amount::UNLIMITED + bounded, Amount::UNLIMITED);
+        assert_eq!(Amount::UNLIMITED - bounded, Amount::UNLIMITED);
+        assert_eq!(Amount::UNLIMITED - Amount::UNLIMITED, Amount::ZERO);
+        assert_eq!(bounded - Amount::UNLIMITED, Amount::new(i64::MIN));
+        assert_eq!(Amount::new(i64::MAX - 1) + bounded, Amount::UNLIMITED);
+        assert_eq!(Amount::UNLIMITED.less(7), Amount::UNLIMITED);
+        assert_eq!(Amount::new(i64::MIN).less(7), Amount::new(i64::MIN));
     }
 }

@@ -56,6 +56,16 @@ pub enum Event {
         /// Its name.
         name: Name,
     },
+    /// A Topology exists. It is only checked that those exist that flavors name.
+    Topology {
+        /// Its name.
+        name: Name,
+    },
+    /// A Topology is gone.
+    TopologyDeleted {
+        /// Its name.
+        name: Name,
+    },
     /// A Workload exists.
     Workload(Box<Workload>),
     /// A Workload is gone.
@@ -77,6 +87,12 @@ pub enum Event {
     Retry {
         /// The workload's place.
         key: WorkloadKey,
+    },
+    /// Something outside the engine changed that may let parked workloads of this ClusterQueue, or of those that
+    /// share its cohorts, in: they are tried again, gathered with other triggers.
+    RetryAll {
+        /// The ClusterQueue's name.
+        cluster_queue: Name,
     },
 }
 

@@ -27,7 +27,7 @@ pub use objects::{
     QueueingStrategy, Quota, Requirement, ResourceFlavor, ResourceGroup, StopPolicy, Taint, TaintEffect, Toleration,
     TolerationOperator, Workload,
 };
-pub use reason::{Cause, PodSetReason, Reason};
+pub use reason::{Cause, NoFitKind, PodSetReason, Reason};
 pub use settings::{QuotaCheckStrategy, Settings};
 pub use time::Time;
 pub use views::{Changed, ClusterQueueView, Inactive, LocalQueueView, PendingEntry, ResourceQuota, ResourceUsage, Why};

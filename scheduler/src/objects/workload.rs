@@ -43,6 +43,9 @@ pub struct Workload {
     pub checks: Vec<CheckState>,
     /// A preemption gate is closed: it must not preempt.
     pub gates_closed: bool,
+    /// It must not be queued although it is active: on hold, gated by its admission gate, or waiting for replacement
+    /// pods.
+    pub held: bool,
     /// It is being deleted.
     pub deleting: bool,
 }
@@ -69,6 +72,7 @@ impl Workload {
             reclaimable: BTreeMap::new(),
             checks: Vec::new(),
             gates_closed: false,
+            held: false,
             deleting: false,
         }
     }

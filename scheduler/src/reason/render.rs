@@ -1,19 +1,132 @@
 //! The one place where reasons become text. The wording is Kueue's, which tools and tests match.
 
-use super::Reason;
+use super::{Cause, NoFitKind, PodSetReason, Reason};
+use crate::Taint;
 
 impl Reason {
     /// The reason of the `QuotaReserved=False` condition.
     pub fn condition_reason(&self) -> &'static str {
         match self {
-            Self::NoFit { .. } => "WaitingForQuota",
-            Self::Waiting { .. } => "PendingEvaluation",
-            Self::LocalQueueMissing { .. } => "Misconfigured",
+            Self::NoFit { kind, .. } => kind.condition_reason(),
+            Self::NoCandidates { .. } | Self::VictimsTaken | Self::Overtaken => "WaitingForQuota",
+            Self::Preempting { .. } | Self::VictimsShared => "WaitingForPreemptedWorkloads",
+            Self::PreemptionGated => "AdmissionGated",
+            Self::ClusterQueueInactive { .. } | Self::LocalQueueInactive { .. } => "Suspended",
+            Self::ClusterQueueMissing { .. }
+            | Self::LocalQueueMissing { .. }
+            | Self::NamespaceMismatch
+            | Self::NamespaceMissing { .. }
+            | Self::Invalid { .. } => "Misconfigured",
+            Self::EquivalentFailed { cause } => cause.condition_reason(),
+            Self::ChecksFailed
+            | Self::Waiting { .. }
+            | Self::BackingOff { .. }
+            | Self::WriteFailed { .. }
+            | Self::GivenBack { .. } => "PendingEvaluation",
+            Self::Deactivated => "Deactivated",
+            Self::Held => "OnHold",
         }
     }
 
-    /// The message of the condition and of the event.
+    /// The message of the condition and of the event. The caller cuts it to the API's limits.
     pub fn message(&self) -> String {
-        String::new()
+        match self {
+            Self::NoFit { pod_sets, .. } | Self::NoCandidates { pod_sets } => couldnt_assign(pod_sets),
+            Self::Preempting { pod_sets, victims } => {
+                format!("{}. Pending the preemption of {victims} workload(s)", couldnt_assign(pod_sets))
+            }
+            Self::PreemptionGated => "Workload requires preemption, but it's gated".to_owned(),
+            Self::VictimsShared => "Workload has overlapping preemption targets with another workload, but will fit \
+                                    after these preemptions complete"
+                .to_owned(),
+            Self::VictimsTaken => "Workload has overlapping preemption targets with another workload".to_owned(),
+            Self::Overtaken => "Workload no longer fits after processing another workload".to_owned(),
+            Self::ChecksFailed => "The workload has failed admission checks".to_owned(),
+            Self::ClusterQueueInactive { name } => format!("ClusterQueue {name} is inactive"),
+            Self::ClusterQueueMissing { name } => format!("ClusterQueue {name} doesn't exist"),
+            Self::LocalQueueInactive { queue } => format!("LocalQueue {} is inactive", queue.name),
+            Self::LocalQueueMissing { queue } => format!("LocalQueue {} doesn't exist", queue.name),
+            Self::NamespaceMismatch => "workload namespace doesn't match ClusterQueue selector".to_owned(),
+            Self::NamespaceMissing { name } => {
+                format!("workload namespace \"{name}\" does not exist: Namespace \"{name}\" not found")
+            }
+            Self::Invalid { message } => message.clone(),
+            Self::EquivalentFailed { .. } => {
+                "Bypassed scheduling evaluation because an equivalent workload recently failed".to_owned()
+            }
+            Self::Waiting { .. } => "Workload is pending evaluation in the scheduling queue".to_owned(),
+            Self::BackingOff { .. } => "Workload is waiting for its back-off to finish".to_owned(),
+            Self::WriteFailed { message } => format!("Failed to admit workload: {message}"),
+            Self::GivenBack { message } => message.clone(),
+            Self::Deactivated => "The workload is deactivated".to_owned(),
+            Self::Held => "The workload is on hold".to_owned(),
+        }
+    }
+}
+
+impl NoFitKind {
+    /// The reason of the `QuotaReserved=False` condition.
+    pub fn condition_reason(self) -> &'static str {
+        match self {
+            Self::TopologyPlacementFailed => "TopologyPlacementFailed",
+            Self::WaitingForQuota => "WaitingForQuota",
+            Self::ExceedsMaxQuota => "ExceedsMaxQuota",
+            Self::NoMatchingFlavor => "NoMatchingFlavor",
+        }
+    }
+}
+
+fn couldnt_assign(pod_sets: &[PodSetReason]) -> String {
+    let parts: Vec<_> = pod_sets
+        .iter()
+        .map(|pod_set| {
+            let mut causes: Vec<_> = pod_set.causes.iter().map(Cause::message).collect();
+            causes.sort();
+            format!("couldn't assign flavors to pod set {}: {}", pod_set.name, causes.join(", "))
+        })
+        .collect();
+    parts.join("; ")
+}
+
+impl Cause {
+    /// The cause in Kueue's words.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Insufficient { flavor, resource, asked, free, .. } => {
+                let missing = (*asked - *free).format(resource);
+                format!("insufficient unused quota for {resource} in flavor {flavor}, {missing} more needed")
+            }
+            Self::TooMuch { flavor, resource, earlier, asked, most } => format!(
+                "insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests ({}) + \
+                 current podset request ({}) > maximum capacity ({})",
+                earlier.format(resource),
+                asked.format(resource),
+                most.format(resource),
+            ),
+            Self::Untolerated { flavor, taint } => {
+                // The braces are how Go prints the structure; tests match it.
+                let Taint { key, value, effect } = taint;
+                format!("untolerated taint {{{key} {value} {effect} <nil>}} in flavor {flavor}")
+            }
+            Self::AffinityMismatch { flavor } => format!("flavor {flavor} doesn't match node affinity"),
+            Self::FlavorMissing { flavor } => format!("flavor {flavor} not found"),
+            Self::ResourceUnavailable { resource } => format!("resource {resource} unavailable in ClusterQueue"),
+            Self::NotNominated { flavor, resource } => {
+                format!("skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}")
+            }
+        }
+    }
+
+    /// The flavor it is about, if it is about one.
+    pub fn flavor(&self) -> Option<&crate::Name> {
+        match self {
+            Self::Insufficient { flavor, .. }
+            | Self::TooMuch { flavor, .. }
+            | Self::Untolerated { flavor, .. }
+            | Self::AffinityMismatch { flavor }
+            | Self::FlavorMissing { flavor }
+            | Self::NotNominated { flavor, .. } => Some(flavor),
+            Self::ResourceUnavailable { .. } => None,
+        }
     }
 }
