@@ -1,1 +1,14 @@
-//! Placeholder.
+//! The Kueue API (`kueue.x-k8s.io`) as Rust types, with what belongs to it: schemas and rules ([`crds`]), names of labels
+//! and annotations ([`names`]), conditions and reasons ([`conditions`]).
+//!
+//! No client and no runtime: everything here is data and pure functions.
+
+pub mod conditions;
+pub mod names;
+pub mod v1beta1;
+pub mod v1beta2;
+
+mod crd;
+mod schema;
+
+pub use crd::crds;

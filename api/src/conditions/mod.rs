@@ -1,0 +1,135 @@
+//! Status conditions: their types and reasons as Kueue writes them, and how to read and change a list of them.
+//!
+//! Types and reasons are an interface: dashboards, `kubectl wait` and other controllers match them.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+pub mod reasons;
+
+/// Workload: it holds quota in a ClusterQueue.
+pub const QUOTA_RESERVED: &str = "QuotaReserved";
+/// Workload: it holds quota and all its admission checks are ready.
+pub const ADMITTED: &str = "Admitted";
+/// Workload: its pods are ready or have succeeded.
+pub const PODS_READY: &str = "PodsReady";
+/// Workload: it was told to give its quota back.
+pub const EVICTED: &str = "Evicted";
+/// Workload: it was evicted for another workload.
+pub const PREEMPTED: &str = "Preempted";
+/// Workload: it may be queued again after an eviction.
+pub const REQUEUED: &str = "Requeued";
+/// Workload: it is about to be deactivated.
+pub const DEACTIVATION_TARGET: &str = "DeactivationTarget";
+/// Workload: its job has ended.
+pub const FINISHED: &str = "Finished";
+/// Workload: it would have to preempt and a gate keeps it from that.
+pub const BLOCKED_ON_PREEMPTION_GATES: &str = "BlockedOnPreemptionGates";
+/// Workload: pods of its group are missing.
+pub const WAITING_FOR_REPLACEMENT_PODS: &str = "WaitingForReplacementPods";
+/// ClusterQueue, LocalQueue, AdmissionCheck, MultiKueueCluster: it works.
+pub const ACTIVE: &str = "Active";
+/// ClusterQueue: its quota is kept as the sum of the worker clusters'.
+pub const MULTIKUEUE_MANAGER_QUOTA_AUTOMATION: &str = "MultiKueueManagerQuotaAutomation";
+
+/// The status of a condition that holds.
+pub const TRUE: &str = "True";
+/// The status of a condition that does not hold.
+pub const FALSE: &str = "False";
+/// The status of a condition that nobody can tell.
+pub const UNKNOWN: &str = "Unknown";
+
+/// How many bytes of a condition's message the API takes.
+pub const MAX_MESSAGE_BYTES: usize = 32 * 1024;
+/// How many bytes of an event's note the API takes.
+pub const MAX_EVENT_BYTES: usize = 1024;
+
+/// A condition with the moment left open; [`set`] fills it in.
+pub fn new(
+    type_: &str,
+    holds: bool,
+    reason: impl Into<String>,
+    message: impl Into<String>,
+    generation: Option<i64>,
+) -> Condition {
+    Condition {
+        type_: type_.to_owned(),
+        status: if holds { TRUE } else { FALSE }.to_owned(),
+        reason: reason.into(),
+        message: message.into(),
+        observed_generation: generation,
+        last_transition_time: Time(Timestamp::UNIX_EPOCH),
+    }
+}
+
+/// The condition of this type.
+#[must_use]
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Whether the condition of this type is there and holds.
+#[must_use]
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    find(conditions, type_).is_some_and(|condition| condition.status == TRUE)
+}
+
+/// Whether the condition of this type is there and does not hold.
+#[must_use]
+pub fn is_false(conditions: &[Condition], type_: &str) -> bool {
+    find(conditions, type_).is_some_and(|condition| condition.status == FALSE)
+}
+
+/// Puts a condition into the list and says whether the list changed.
+///
+/// `lastTransitionTime` becomes `now` only when the status changes; the given one is not looked at. The message is cut to
+/// what the API takes.
+pub fn set(conditions: &mut Vec<Condition>, mut condition: Condition, now: Timestamp) -> bool {
+    condition.message = truncated(condition.message, MAX_MESSAGE_BYTES);
+    condition.last_transition_time = Time(now);
+    let Some(present) = conditions.iter_mut().find(|present| present.type_ == condition.type_) else {
+        conditions.push(condition);
+        return true;
+    };
+    if present.status == condition.status {
+        condition.last_transition_time = present.last_transition_time.clone();
+    }
+    if *present == condition {
+        return false;
+    }
+    *present = condition;
+    true
+}
+
+/// Takes the condition of this type out of the list and says whether it was there.
+pub fn remove(conditions: &mut Vec<Condition>, type_: &str) -> bool {
+    let before = conditions.len();
+    conditions.retain(|condition| condition.type_ != type_);
+    conditions.len() != before
+}
+
+/// A condition's message, cut to what the API takes.
+#[must_use]
+pub fn truncated_message(message: String) -> String {
+    truncated(message, MAX_MESSAGE_BYTES)
+}
+
+/// An event's note, cut to what the API takes.
+#[must_use]
+pub fn truncated_event(note: String) -> String {
+    truncated(note, MAX_EVENT_BYTES)
+}
+
+/// At most `max` bytes of `text`; a cut one ends in ` ...`, as Kueue's do.
+fn truncated(mut text: String, max: usize) -> String {
+    const SUFFIX: &str = " ...";
+    if text.len() > max {
+        let cut = text.floor_char_boundary(max - SUFFIX.len());
+        text.truncate(cut);
+        text.push_str(SUFFIX);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,280 @@
+//! Reasons of conditions, one module for each condition type.
+
+/// Reasons of [`super::QUOTA_RESERVED`].
+pub mod quota_reserved {
+    /// True.
+    pub const QUOTA_RESERVED: &str = "QuotaReserved";
+    /// False: no flavor suits its node selector and tolerations.
+    pub const NO_MATCHING_FLAVOR: &str = "NoMatchingFlavor";
+    /// False: it asks for more than the queue can ever have.
+    pub const EXCEEDS_MAX_QUOTA: &str = "ExceedsMaxQuota";
+    /// False: quota that would do is in use.
+    pub const WAITING_FOR_QUOTA: &str = "WaitingForQuota";
+    /// False: no place on the nodes satisfies its topology request.
+    pub const TOPOLOGY_PLACEMENT_FAILED: &str = "TopologyPlacementFailed";
+    /// False: workloads are being preempted for it.
+    pub const WAITING_FOR_PREEMPTED_WORKLOADS: &str = "WaitingForPreemptedWorkloads";
+    /// False: its queue does not exist or is not set up.
+    pub const MISCONFIGURED: &str = "Misconfigured";
+    /// False: its queue is stopped.
+    pub const SUSPENDED: &str = "Suspended";
+    /// False: it has not been looked at yet.
+    pub const PENDING_EVALUATION: &str = "PendingEvaluation";
+    /// False: admission waits for the pods of others.
+    pub const WAITING_FOR_PODS_READY: &str = "WaitingForPodsReady";
+    /// False: an annotation holds it back.
+    pub const ADMISSION_GATED: &str = "AdmissionGated";
+    /// False: its reservation was given back on purpose.
+    pub const ON_HOLD: &str = "OnHold";
+    /// False: `spec.active` is false.
+    pub const DEACTIVATED: &str = "Deactivated";
+    /// False, without the finer reasons: it waits.
+    pub const PENDING: &str = "Pending";
+    /// False, without the finer reasons: its queue does not exist or is inactive.
+    pub const INADMISSIBLE: &str = "Inadmissible";
+    /// False, without the finer reasons: admission waits for the pods of others.
+    pub const WAITING: &str = "Waiting";
+}
+
+/// Reasons of [`super::ADMITTED`].
+pub mod admitted {
+    /// True.
+    pub const ADMITTED: &str = "Admitted";
+    /// False: it holds no quota.
+    pub const NO_RESERVATION: &str = "NoReservation";
+    /// False: admission checks are not ready.
+    pub const UNSATISFIED_ADMISSION_CHECKS: &str = "UnsatisfiedAdmissionChecks";
+    /// False: places on the nodes are still to be chosen.
+    pub const PENDING_DELAYED_TOPOLOGY_REQUESTS: &str = "PendingDelayedTopologyRequests";
+    /// False, without the finer reasons: admission checks are not ready.
+    pub const UNSATISFIED_CHECKS: &str = "UnsatisfiedChecks";
+    /// False, without the finer reasons: neither quota nor checks.
+    pub const NO_RESERVATION_UNSATISFIED_CHECKS: &str = "NoReservationUnsatisfiedChecks";
+}
+
+/// Reasons of [`super::PODS_READY`].
+pub mod pods_ready {
+    /// False: not ready yet since admission.
+    pub const WAIT_FOR_START: &str = "WaitForStart";
+    /// True: all are ready.
+    pub const STARTED: &str = "Started";
+    /// False: one that was ready has failed.
+    pub const WAIT_FOR_RECOVERY: &str = "WaitForRecovery";
+    /// True: ready again.
+    pub const RECOVERED: &str = "Recovered";
+}
+
+/// Reasons of [`super::EVICTED`].
+pub mod evicted {
+    /// For another workload.
+    pub const PREEMPTED: &str = "Preempted";
+    /// Its pods were not ready in time.
+    pub const PODS_READY_TIMEOUT: &str = "PodsReadyTimeout";
+    /// An admission check failed.
+    pub const ADMISSION_CHECK: &str = "AdmissionCheck";
+    /// The ClusterQueue was stopped.
+    pub const CLUSTER_QUEUE_STOPPED: &str = "ClusterQueueStopped";
+    /// The LocalQueue was stopped.
+    pub const LOCAL_QUEUE_STOPPED: &str = "LocalQueueStopped";
+    /// Nodes failed.
+    pub const NODE_FAILURES: &str = "NodeFailures";
+    /// `spec.active` is false.
+    pub const DEACTIVATED: &str = "Deactivated";
+    /// It moves to a better flavor.
+    pub const FLAVOR_MIGRATION: &str = "FlavorMigration";
+    /// The hub moved it elsewhere; on a worker cluster.
+    pub const EVICTED_ON_MANAGER_CLUSTER: &str = "EvictedOnManagerCluster";
+
+    /// The reason when it was deactivated for this cause, such as `DeactivatedDueToRequeuingLimitExceeded`.
+    #[must_use]
+    pub fn deactivated_due_to(cause: &str) -> String {
+        format!("{DEACTIVATED}DueTo{cause}")
+    }
+}
+
+/// Reasons of [`super::PREEMPTED`].
+pub mod preempted {
+    /// For a workload of the same queue.
+    pub const IN_CLUSTER_QUEUE: &str = "InClusterQueue";
+    /// Another queue takes back what it had lent.
+    pub const IN_COHORT_RECLAMATION: &str = "InCohortReclamation";
+    /// For fair shares.
+    pub const IN_COHORT_FAIR_SHARING: &str = "InCohortFairSharing";
+    /// For a workload of another queue that borrows itself.
+    pub const IN_COHORT_RECLAIM_WHILE_BORROWING: &str = "InCohortReclaimWhileBorrowing";
+}
+
+/// Reasons of [`super::REQUEUED`]. When false, it is the eviction's reason.
+pub mod requeued {
+    /// `spec.active` became true again.
+    pub const REACTIVATED: &str = "Reactivated";
+    /// The wait is over.
+    pub const BACKOFF_FINISHED: &str = "BackoffFinished";
+    /// The ClusterQueue works again.
+    pub const CLUSTER_QUEUE_RESTARTED: &str = "ClusterQueueRestarted";
+    /// The LocalQueue works again.
+    pub const LOCAL_QUEUE_RESTARTED: &str = "LocalQueueRestarted";
+}
+
+/// Reasons of [`super::DEACTIVATION_TARGET`].
+pub mod deactivation_target {
+    /// It was queued again too often.
+    pub const REQUEUING_LIMIT_EXCEEDED: &str = "RequeuingLimitExceeded";
+    /// It was admitted for too long.
+    pub const MAXIMUM_EXECUTION_TIME_EXCEEDED: &str = "MaximumExecutionTimeExceeded";
+    /// An admission check rejected it.
+    pub const ADMISSION_CHECK: &str = "AdmissionCheck";
+    /// The hub moved it elsewhere; on a worker cluster.
+    pub const EVICTED_ON_MANAGER_CLUSTER: &str = "EvictedOnManagerCluster";
+}
+
+/// Reasons of [`super::FINISHED`].
+pub mod finished {
+    /// The job succeeded.
+    pub const SUCCEEDED: &str = "Succeeded";
+    /// The job failed.
+    pub const FAILED: &str = "Failed";
+    /// The workload does not match its job.
+    pub const OUT_OF_SYNC: &str = "OutOfSync";
+    /// The owner is gone.
+    pub const OWNER_NOT_FOUND: &str = "OwnerNotFound";
+    /// A larger or smaller workload took its place.
+    pub const WORKLOAD_SLICE_REPLACED: &str = "WorkloadSliceReplaced";
+    /// The job could not be started.
+    pub const FAILED_TO_START: &str = "FailedToStart";
+}
+
+/// Reasons of [`super::BLOCKED_ON_PREEMPTION_GATES`].
+pub mod blocked_on_preemption_gates {
+    /// A gate is closed.
+    pub const PREEMPTION_GATED: &str = "PreemptionGated";
+}
+
+/// Reasons of [`super::ACTIVE`] on a ClusterQueue.
+pub mod cluster_queue {
+    /// True.
+    pub const READY: &str = "Ready";
+    /// It is being deleted.
+    pub const TERMINATING: &str = "Terminating";
+    /// Its stop policy is set.
+    pub const STOPPED: &str = "Stopped";
+    /// A ResourceFlavor does not exist.
+    pub const FLAVOR_NOT_FOUND: &str = "FlavorNotFound";
+    /// A Topology does not exist.
+    pub const TOPOLOGY_NOT_FOUND: &str = "TopologyNotFound";
+    /// An AdmissionCheck does not exist.
+    pub const ADMISSION_CHECK_NOT_FOUND: &str = "AdmissionCheckNotFound";
+    /// An AdmissionCheck's controller is not ready.
+    pub const ADMISSION_CHECK_INACTIVE: &str = "AdmissionCheckInactive";
+    /// More than one MultiKueue check.
+    pub const MULTIPLE_MULTIKUEUE_ADMISSION_CHECKS: &str = "MultipleMultiKueueAdmissionChecks";
+    /// A MultiKueue check for some flavors only.
+    pub const MULTIKUEUE_ADMISSION_CHECK_APPLIED_PER_FLAVOR: &str = "MultiKueueAdmissionCheckAppliedPerFlavor";
+    /// A MultiKueue check together with a ProvisioningRequest check.
+    pub const MULTIKUEUE_WITH_PROVISIONING_REQUEST: &str = "MultiKueueWithProvisioningRequest";
+    /// Something else.
+    pub const UNKNOWN: &str = "Unknown";
+}
+
+/// Reasons of [`super::ACTIVE`] on a LocalQueue.
+pub mod local_queue {
+    /// True.
+    pub const READY: &str = "Ready";
+    /// Its stop policy is set.
+    pub const STOPPED: &str = "Stopped";
+    /// The ClusterQueue does not exist.
+    pub const CLUSTER_QUEUE_DOES_NOT_EXIST: &str = "ClusterQueueDoesNotExist";
+    /// The ClusterQueue is inactive.
+    pub const CLUSTER_QUEUE_IS_INACTIVE: &str = "ClusterQueueIsInactive";
+}
+
+/// Reasons of [`super::ACTIVE`] on an AdmissionCheck.
+pub mod admission_check {
+    /// True: all its clusters are connected.
+    pub const ACTIVE: &str = "Active";
+    /// True: some of its clusters are not.
+    pub const SOME_ACTIVE_CLUSTERS: &str = "SomeActiveClusters";
+    /// False: none of its clusters is.
+    pub const NO_USABLE_CLUSTERS: &str = "NoUsableClusters";
+    /// False: its MultiKueueConfig cannot be used.
+    pub const BAD_CONFIG: &str = "BadConfig";
+    /// False: its parameters name no object that can be used.
+    pub const BAD_PARAMETERS_REF: &str = "BadParametersRef";
+}
+
+/// Reasons of [`super::ACTIVE`] on a MultiKueueCluster.
+pub mod multi_kueue_cluster {
+    /// True: connected.
+    pub const ACTIVE: &str = "Active";
+    /// The cluster cannot be reached.
+    pub const CLIENT_CONNECTION_FAILED: &str = "ClientConnectionFailed";
+    /// The kubeconfig is missing or cannot be read.
+    pub const BAD_KUBE_CONFIG: &str = "BadKubeConfig";
+    /// The kubeconfig uses what is not allowed in one.
+    pub const INSECURE_KUBE_CONFIG: &str = "InsecureKubeConfig";
+    /// The ClusterProfile cannot be used.
+    pub const BAD_CLUSTER_PROFILE: &str = "BadClusterProfile";
+    /// No client can be made from it.
+    pub const BAD_REST_CONFIG: &str = "BadRestConfig";
+    /// ClusterProfiles are not switched on.
+    pub const CLUSTER_PROFILE_FEATURE_DISABLED: &str = "MultiKueueClusterProfileFeatureDisabled";
+    /// No agent has ever dialled in for it. Ours.
+    pub const AGENT_NOT_ENROLLED: &str = "AgentNotEnrolled";
+    /// Its agent is not connected. Ours.
+    pub const AGENT_DISCONNECTED: &str = "AgentDisconnected";
+}
+
+/// Reasons of events on workloads and jobs.
+pub mod events {
+    /// A workload got quota.
+    pub const QUOTA_RESERVED: &str = "QuotaReserved";
+    /// A workload was admitted.
+    pub const ADMITTED: &str = "Admitted";
+    /// A workload waits.
+    pub const PENDING: &str = "Pending";
+    /// A workload was preempted.
+    pub const PREEMPTED: &str = "Preempted";
+    /// A workload finished.
+    pub const FINISHED_WORKLOAD: &str = "FinishedWorkload";
+    /// A job's workload was created.
+    pub const CREATED_WORKLOAD: &str = "CreatedWorkload";
+    /// A job's workload was deleted.
+    pub const DELETED_WORKLOAD: &str = "DeletedWorkload";
+    /// A job's workload was changed.
+    pub const UPDATED_WORKLOAD: &str = "UpdatedWorkload";
+    /// A job was started.
+    pub const STARTED: &str = "Started";
+    /// A job was suspended at its creation.
+    pub const SUSPENDED: &str = "Suspended";
+    /// A running job was stopped.
+    pub const STOPPED: &str = "Stopped";
+    /// A job was deleted.
+    pub const DELETED: &str = "Deleted";
+    /// An admission check changed.
+    pub const UPDATED_ADMISSION_CHECK: &str = "UpdatedAdmissionCheck";
+    /// No workload can be made from a job.
+    pub const ERR_WORKLOAD_COMPOSE: &str = "ErrWorkloadCompose";
+    /// A job's owners are too many levels deep.
+    pub const JOB_NESTING_TOO_DEEP: &str = "JobNestingTooDeep";
+    /// A job names a WorkloadPriorityClass that does not exist.
+    pub const WORKLOAD_PRIORITY_CLASS_NOT_FOUND: &str = "WorkloadPriorityClassNotFound";
+    /// About the worker cluster of a workload.
+    pub const MULTIKUEUE: &str = "MultiKueue";
+    /// A kubeconfig by path is deprecated.
+    pub const DEPRECATED_PATH_USAGE: &str = "DeprecatedPathUsage";
+
+    /// The reason of the event for an eviction, such as `EvictedDueToPreempted`.
+    #[must_use]
+    pub fn evicted_due_to(reason: &str) -> String {
+        format!("EvictedDueTo{reason}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn composite_reasons_join_with_due_to() {
+        assert_eq!(super::evicted::deactivated_due_to("AdmissionCheck"), "DeactivatedDueToAdmissionCheck");
+        assert_eq!(super::events::evicted_due_to("Preempted"), "EvictedDueToPreempted");
+    }
+}

@@ -1,0 +1,399 @@
+//! `batch/v1` Job.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::field::IMMUTABLE;
+use super::index_set::count_terminal;
+use super::meta::{annotation, i32_at, object_mut, remove_annotation, set_annotation, str_at};
+use super::{
+    FieldError, Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, keys, meta, mirror, restore_template,
+};
+use crate::v1beta2::{PodSet, PodTemplate, ReclaimablePod};
+
+/// Name of a Job's only pod set.
+pub const MAIN: &str = "main";
+
+/// Labels that the Job controller puts on the pod template. All but the first
+/// are taken off what a workload or a remote copy holds: the first is the name of
+/// the job, which is the same everywhere.
+const CONTROLLER_LABELS: [&str; 4] =
+    ["batch.kubernetes.io/job-name", "job-name", "controller-uid", "batch.kubernetes.io/controller-uid"];
+
+const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
+const INDEXED: &str = "Indexed";
+
+/// The kind `batch/v1` Job.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchJob;
+
+// === reading ===
+
+fn parallelism(job: &Value) -> i32 {
+    // Defaulted to 1 by the API server.
+    i32_at(job, "/spec/parallelism").unwrap_or(1)
+}
+
+fn completions(job: &Value) -> Option<i32> {
+    i32_at(job, "/spec/completions")
+}
+
+/// Pods that run at once: never more than completions.
+fn pods_count(job: &Value) -> i32 {
+    completions(job).map_or(parallelism(job), |completions| completions.min(parallelism(job)))
+}
+
+fn min_pods_count(job: &Value) -> Option<i32> {
+    annotation(job, keys::JOB_MIN_PARALLELISM)?.parse().ok()
+}
+
+fn completions_follow_parallelism(job: &Value) -> bool {
+    annotation(job, keys::JOB_COMPLETIONS_EQUAL_PARALLELISM).and_then(parse_bool).unwrap_or(false)
+}
+
+/// The spellings that Go's `strconv.ParseBool` takes, which is what users have learnt.
+fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+fn spec_suspended(job: &Value) -> bool {
+    job.pointer("/spec/suspend").and_then(Value::as_bool).unwrap_or(false)
+}
+
+fn is_stopping(job: &Value) -> bool {
+    annotation(job, keys::STOPPING) == Some("true")
+}
+
+fn is_indexed(job: &Value) -> bool {
+    str_at(job, "/spec/completionMode") == INDEXED
+}
+
+fn has_started(job: &Value) -> bool {
+    job.pointer("/status/startTime").is_some_and(|t| !t.is_null())
+}
+
+fn runs_elsewhere(job: &Value) -> bool {
+    !matches!(str_at(job, "/spec/managedBy"), "" | JOB_CONTROLLER)
+}
+
+// === writing ===
+
+fn set_spec(job: &mut Value, field: &str, value: impl Into<Value>) {
+    if let Some(spec) = object_mut(job, &["spec"]) {
+        spec.insert(field.to_owned(), value.into());
+    }
+}
+
+fn set_count(job: &mut Value, count: i32) {
+    set_spec(job, "parallelism", count);
+    if completions_follow_parallelism(job) {
+        set_spec(job, "completions", count);
+    }
+}
+
+fn without_start_time(job: &Value) -> Value {
+    let mut wanted = job.clone();
+    if let Some(status) = object_mut(&mut wanted, &["status"]) {
+        status.remove("startTime");
+    }
+    wanted
+}
+
+/// The pod template as a workload holds it: of the metadata only labels (without
+/// the controller's, which differ in every cluster) and annotations.
+fn clean_template(template: &Value) -> Value {
+    let mut clean = serde_json::Map::new();
+    let mut metadata = serde_json::Map::new();
+    for field in ["labels", "annotations"] {
+        let Some(Value::Object(map)) = template.get("metadata").and_then(|m| m.get(field)) else { continue };
+        let mut map = map.clone();
+        for label in &CONTROLLER_LABELS[1..] {
+            map.remove(*label);
+        }
+        if !map.is_empty() {
+            metadata.insert(field.to_owned(), Value::Object(map));
+        }
+    }
+    if !metadata.is_empty() {
+        clean.insert("metadata".to_owned(), Value::Object(metadata));
+    }
+    clean.insert("spec".to_owned(), template.get("spec").cloned().unwrap_or_default());
+    Value::Object(clean)
+}
+
+impl JobKind for BatchJob {
+    fn id(&self) -> KindId {
+        KindId { group: "batch", version: "v1", kind: "Job", plural: "jobs", framework: "batch/job" }
+    }
+
+    fn pod_sets(&self, job: &Value) -> Result<Vec<PodSet>, JobError> {
+        let template = job.pointer("/spec/template").filter(|t| t.get("spec").is_some_and(Value::is_object));
+        let template = template.ok_or_else(|| JobError::Malformed {
+            field: "spec.template.spec".into(),
+            problem: "is missing; a Job needs a pod template".into(),
+        })?;
+        Ok(vec![PodSet {
+            name: MAIN.into(),
+            template: PodTemplate(clean_template(template)),
+            count: pods_count(job),
+            min_count: min_pods_count(job),
+            ..PodSet::default()
+        }])
+    }
+
+    fn is_suspended(&self, job: &Value) -> bool {
+        spec_suspended(job) && !is_stopping(job)
+    }
+
+    fn suspend(&self, job: &mut Value) {
+        set_spec(job, "suspend", true);
+    }
+
+    fn is_active(&self, job: &Value) -> bool {
+        i32_at(job, "/status/active").unwrap_or(0) != 0
+    }
+
+    fn run(&self, job: &mut Value, infos: &[PodSetInfo]) -> Result<(), JobError> {
+        let [info] = infos else {
+            return Err(JobError::PodSetCount { want: 1, got: infos.len() });
+        };
+        if let Some(template) = job.pointer_mut("/spec/template") {
+            info.merge_into(template)?;
+        }
+        if min_pods_count(job).is_some() {
+            set_count(job, info.count);
+        }
+        set_spec(job, "suspend", false);
+        Ok(())
+    }
+
+    fn restore(&self, job: &mut Value, pod_sets: &[PodSet]) -> bool {
+        let Some(pod_set) = pod_sets.first() else { return false };
+        let mut changed = false;
+        if min_pods_count(job).is_some() && parallelism(job) != pod_set.count {
+            set_count(job, pod_set.count);
+            changed = true;
+        }
+        if let Some(template) = job.pointer_mut("/spec/template") {
+            changed |= restore_template(template, &pod_set.template.0, &CONTROLLER_LABELS);
+        }
+        changed
+    }
+
+    /// API servers before 1.36 let the template of a suspended Job change only
+    /// while `status.startTime` is unset.
+    fn before_run(&self, job: &Value) -> Option<Value> {
+        (spec_suspended(job) && has_started(job)).then(|| without_start_time(job))
+    }
+
+    /// Stopping takes several writes, because the template of a Job cannot change
+    /// while it is not suspended, has active pods, or has a start time. The
+    /// annotation `kueue.x-k8s.io/stopping` marks the job until all are done, and
+    /// is left out where nothing must be restored.
+    fn stop(&self, job: &Value, pod_sets: Option<&[PodSet]>) -> Stop {
+        let mut wanted = job.clone();
+        let restores = pod_sets.is_some_and(|pod_sets| self.restore(&mut wanted, pod_sets));
+        if !spec_suspended(job) {
+            let mut wanted = job.clone();
+            self.suspend(&mut wanted);
+            if restores || has_started(job) {
+                set_annotation(&mut wanted, keys::STOPPING, "true");
+            }
+            return Stop::Update { job: Box::new(wanted), now: true };
+        }
+        if !is_stopping(job) {
+            return Stop::Done;
+        }
+        if self.is_active(job) {
+            return Stop::Wait;
+        }
+        if has_started(job) {
+            // Until the Job controller has said so, pods may yet be counted active.
+            return if mirror::is_true(job, "Suspended") || runs_elsewhere(job) {
+                Stop::UpdateStatus(Box::new(without_start_time(job)))
+            } else {
+                Stop::Wait
+            };
+        }
+        remove_annotation(&mut wanted, keys::STOPPING);
+        Stop::Update { job: Box::new(wanted), now: false }
+    }
+
+    fn finished(&self, job: &Value) -> Option<Finished> {
+        let condition = mirror::conditions(job)
+            .find(|c| matches!(str_at(c, "/type"), "Complete" | "Failed") && str_at(c, "/status") == "True")?;
+        Some(Finished {
+            success: str_at(condition, "/type") == "Complete",
+            message: str_at(condition, "/message").to_owned(),
+        })
+    }
+
+    fn pods_ready(&self, job: &Value) -> bool {
+        let uncounted = job.pointer("/status/uncountedTerminatedPods/succeeded").and_then(Value::as_array);
+        let uncounted = uncounted.map_or(0, |pods| i32::try_from(pods.len()).unwrap_or(i32::MAX));
+        let counter = |name: &str| i32_at(job, name).unwrap_or(0);
+        let done = counter("/status/succeeded").saturating_add(counter("/status/ready")).saturating_add(uncounted);
+        done >= pods_count(job)
+    }
+
+    /// Slots that no remaining completion can fill.
+    fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
+        let parallelism = parallelism(job);
+        let completions = completions(job).unwrap_or(parallelism);
+        let terminal = if is_indexed(job) {
+            count_terminal(str_at(job, "/status/completedIndexes"), str_at(job, "/status/failedIndexes"), completions)
+        } else {
+            i32_at(job, "/status/succeeded").unwrap_or(0)
+        };
+        if parallelism <= 1 || terminal <= 0 {
+            return Vec::new();
+        }
+        let remaining = completions.saturating_sub(terminal).max(0);
+        if remaining >= parallelism {
+            return Vec::new();
+        }
+        vec![ReclaimablePod { name: MAIN.into(), count: parallelism - remaining }]
+    }
+
+    fn managed_by<'a>(&self, job: &'a Value) -> Option<&'a str> {
+        Some(str_at(job, "/spec/managedBy")).filter(|manager| !manager.is_empty())
+    }
+
+    fn set_managed_by(&self, job: &mut Value, manager: Option<&str>) {
+        if let Some(spec) = object_mut(job, &["spec"]) {
+            match manager {
+                Some(manager) => spec.insert("managedBy".to_owned(), Value::from(manager)),
+                None => spec.remove("managedBy"),
+            };
+        }
+    }
+
+    fn can_default_managed_by(&self, job: &Value) -> bool {
+        !runs_elsewhere(job)
+    }
+
+    fn validate(&self, job: &Value) -> Vec<FieldError> {
+        let mut errors = validate_min_parallelism(job);
+        errors.extend(validate_sync_completions(job));
+        errors
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if annotation(old, keys::JOB_MIN_PARALLELISM) != annotation(new, keys::JOB_MIN_PARALLELISM) {
+            errors.extend(validate_min_parallelism(new));
+        }
+        errors.extend(validate_sync_completions(new));
+        if annotation(old, keys::JOB_MIN_PARALLELISM).is_some()
+            && !spec_suspended(old)
+            && parallelism(old) != parallelism(new)
+        {
+            errors.push(FieldError::forbidden(
+                "spec.parallelism",
+                "cannot change when partial admission is enabled and the job is not suspended",
+            ));
+        }
+        if !self.is_suspended(old)
+            && !self.is_suspended(new)
+            && completions_follow_parallelism(old) != completions_follow_parallelism(new)
+        {
+            errors.push(FieldError::forbidden(
+                FieldError::annotation_path(keys::JOB_COMPLETIONS_EQUAL_PARALLELISM),
+                format!("{IMMUTABLE} while the job is not suspended"),
+            ));
+        }
+        errors
+    }
+
+    fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value {
+        let mut spec = job.get("spec").cloned().unwrap_or_default();
+        let manual_selector = spec.get("manualSelector").and_then(Value::as_bool).unwrap_or(false);
+        if let Some(spec) = spec.as_object_mut() {
+            spec.insert("suspend".to_owned(), Value::from(true));
+            for field in ["managedBy", "ttlSecondsAfterFinished"] {
+                spec.remove(field);
+            }
+            // A selector that the user wrote belongs to labels that he wrote.
+            if !manual_selector {
+                spec.remove("selector");
+                spec.remove("manualSelector");
+                if let Some(template) = spec.get_mut("template") {
+                    *template = clean_template(template);
+                }
+            }
+        }
+        let mut copy = serde_json::json!({
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": { "name": meta::name(job), "namespace": meta::namespace(job) },
+            "spec": spec,
+        });
+        copy_user_metadata(job, &mut copy);
+        meta::set_label(&mut copy, keys::MULTIKUEUE_ORIGIN, remote.origin);
+        meta::set_prebuilt_workload_name(&mut copy, remote.workload);
+        copy
+    }
+
+    fn mirror_status(&self, local: &Value, remote: &Value) -> Option<Value> {
+        mirror::merged_status(local, remote)
+    }
+
+    fn reset_status(&self, local: &Value, now: Timestamp) -> Option<Value> {
+        mirror::reset_status(local, now)
+    }
+}
+
+/// Labels and annotations of the user, without what only makes sense in the
+/// cluster they come from.
+fn copy_user_metadata(job: &Value, copy: &mut Value) {
+    for (key, value) in meta::string_map(job, "/metadata/labels") {
+        meta::set_label(copy, &key, &value);
+    }
+    for (key, value) in meta::string_map(job, "/metadata/annotations") {
+        // The last applied configuration repeats the whole manifest.
+        if key != "kubectl.kubernetes.io/last-applied-configuration" && key != keys::STOPPING {
+            set_annotation(copy, &key, &value);
+        }
+    }
+}
+
+fn validate_min_parallelism(job: &Value) -> Vec<FieldError> {
+    let Some(text) = annotation(job, keys::JOB_MIN_PARALLELISM) else { return Vec::new() };
+    let path = FieldError::annotation_path(keys::JOB_MIN_PARALLELISM);
+    match text.parse::<i32>() {
+        Err(_) => vec![FieldError::invalid(path, text, format!("parsing {text:?}: should be a whole number"))],
+        Ok(count) if count <= 0 || count >= pods_count(job) => {
+            vec![FieldError::invalid(path, count, format!("should be between 0 and {}", pods_count(job) - 1))]
+        }
+        Ok(_) => Vec::new(),
+    }
+}
+
+fn validate_sync_completions(job: &Value) -> Vec<FieldError> {
+    let Some(text) = annotation(job, keys::JOB_COMPLETIONS_EQUAL_PARALLELISM) else { return Vec::new() };
+    let path = FieldError::annotation_path(keys::JOB_COMPLETIONS_EQUAL_PARALLELISM);
+    let mut errors = Vec::new();
+    match parse_bool(text) {
+        None => errors.push(FieldError::invalid(path, text, format!("parsing {text:?}: should be true or false"))),
+        Some(false) => {}
+        Some(true) => {
+            if !is_indexed(job) {
+                errors.push(FieldError::invalid(path, text, "should not be enabled for NonIndexed jobs"));
+            }
+            let completions = completions(job);
+            if completions.unwrap_or(1) != parallelism(job) {
+                let key = keys::JOB_COMPLETIONS_EQUAL_PARALLELISM;
+                errors.push(FieldError::invalid(
+                    "spec.completions",
+                    completions,
+                    format!("should be equal to parallelism when {key} annotation is true"),
+                ));
+            }
+        }
+    }
+    errors
+}

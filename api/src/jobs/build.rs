@@ -1,0 +1,106 @@
+//! Building the Workload of a job.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::ObjectMeta;
+use serde_json::Value;
+
+use super::{JobError, JobKind, Priority, keys, meta, workload_name};
+use crate::v1beta2::{PodSet, Workload, WorkloadSpec};
+
+/// What the configuration says about new workloads.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BuildOptions<'a> {
+    /// Labels of the job to copy (`integrations.labelKeysToCopy`).
+    pub label_keys_to_copy: &'a [String],
+}
+
+/// The pod sets of a job as they go into its workload: environment variables
+/// that occur twice in a container keep their last value, at the place of the
+/// first, since the Workload's list is keyed by name.
+///
+/// # Errors
+/// Those of [`JobKind::pod_sets`].
+pub fn job_pod_sets(kind: &dyn JobKind, job: &Value) -> Result<Vec<PodSet>, JobError> {
+    let mut pod_sets = kind.pod_sets(job)?;
+    for pod_set in &mut pod_sets {
+        for field in ["containers", "initContainers"] {
+            let containers = pod_set.template.0.get_mut("spec").and_then(|s| s.get_mut(field));
+            for container in containers.and_then(Value::as_array_mut).into_iter().flatten() {
+                if let Some(env) = container.get_mut("env").and_then(Value::as_array_mut) {
+                    keep_last_of_each_name(env);
+                }
+            }
+        }
+    }
+    Ok(pod_sets)
+}
+
+fn keep_last_of_each_name(env: &mut Vec<Value>) {
+    let mut unique: Vec<Value> = Vec::with_capacity(env.len());
+    let mut place: BTreeMap<String, usize> = BTreeMap::new();
+    for variable in env.drain(..) {
+        let name = meta::str_at(&variable, "/name").to_owned();
+        match place.get(&name).and_then(|at| unique.get_mut(*at)) {
+            Some(earlier) => *earlier = variable,
+            None => {
+                place.insert(name, unique.len());
+                unique.push(variable);
+            }
+        }
+    }
+    *env = unique;
+}
+
+/// The Workload of a job: finalizer, label with the job's uid, controller
+/// reference, queue, pod sets, priority and maximum execution time
+/// (inventory 1.9).
+#[must_use]
+pub fn build_workload(
+    kind: &dyn JobKind,
+    job: &Value,
+    pod_sets: Vec<PodSet>,
+    priority: &Priority,
+    options: BuildOptions<'_>,
+) -> Workload {
+    let id = kind.id();
+    let mut labels: BTreeMap<String, String> = meta::string_map(job, "/metadata/labels");
+    labels.retain(|key, _| options.label_keys_to_copy.contains(key));
+    labels.insert(keys::JOB_UID.into(), meta::uid(job).to_owned());
+    let mut annotations = meta::string_map(job, "/metadata/annotations");
+    annotations.retain(|key, _| key.starts_with(keys::PROVREQ_PREFIX) || key == keys::ADMISSION_GATED_BY);
+    Workload {
+        metadata: ObjectMeta {
+            name: Some(workload_name(id.kind, id.group, meta::name(job), meta::uid(job))),
+            namespace: Some(meta::namespace(job).to_owned()),
+            labels: Some(labels),
+            annotations: Some(annotations).filter(|a| !a.is_empty()),
+            finalizers: Some(vec![keys::RESOURCE_IN_USE.into()]),
+            owner_references: Some(vec![controller_reference(kind, job)]),
+            ..ObjectMeta::default()
+        },
+        spec: WorkloadSpec {
+            queue_name: Some(meta::queue_name(job).to_owned()).filter(|q| !q.is_empty()),
+            pod_sets,
+            priority_class_ref: priority.class.clone(),
+            priority: Some(priority.value),
+            maximum_execution_time_seconds: meta::max_exec_time_seconds(job),
+            ..WorkloadSpec::default()
+        },
+        status: None,
+    }
+}
+
+/// The reference that makes the job the controller of its workload.
+#[must_use]
+pub(crate) fn controller_reference(kind: &dyn JobKind, job: &Value) -> OwnerReference {
+    OwnerReference {
+        api_version: kind.id().api_version(),
+        kind: kind.id().kind.to_owned(),
+        name: meta::name(job).to_owned(),
+        uid: meta::uid(job).to_owned(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}

@@ -1,0 +1,117 @@
+//! Whether a workload still says what its job says (inventory 1.9).
+
+use k8s_openapi::api::core::v1::Container;
+use serde_json::Value;
+
+use super::{PodSetInfo, meta, running_pod_sets};
+use crate::conditions;
+use crate::quantity;
+use crate::v1beta2::{PodSet, Workload};
+
+/// True when the job controls the workload, by name and uid.
+#[must_use]
+pub fn owned_by(workload: &Workload, job_uid: &str) -> bool {
+    let owners = workload.metadata.owner_references.iter().flatten();
+    owners.into_iter().any(|o| o.controller == Some(true) && o.uid == job_uid)
+}
+
+/// True when the workload describes the job: the same controller, the same
+/// maximum execution time, and the same pod sets, either as the user wrote them
+/// or, once quota is reserved, as they look while running.
+///
+/// `job_pod_sets` come from [`super::job_pod_sets`]; `infos` are those of the
+/// workload's admission, `None` when there is none or they cannot be had now.
+/// Of a pod template only containers, init containers and (until admission)
+/// tolerations count, by value: quantities are compared as numbers, and fields
+/// that this build does not know are not compared, since clusters of other
+/// versions add defaults of their own.
+#[must_use]
+pub fn is_equivalent(
+    job: &Value,
+    job_pod_sets: &[PodSet],
+    suspended: bool,
+    workload: &Workload,
+    infos: Option<&[PodSetInfo]>,
+) -> bool {
+    if !owned_by(workload, meta::uid(job)) {
+        return false;
+    }
+    if workload.spec.maximum_execution_time_seconds != meta::max_exec_time_seconds(job) {
+        return false;
+    }
+    let conditions = workload.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let tolerations = !conditions::is_true(conditions, conditions::ADMITTED);
+    if let Some(running) = infos.and_then(|infos| running_pod_sets(workload, infos)) {
+        // A suspended job that is about to start, or was just stopped, has its own templates.
+        return same_pod_sets(job_pod_sets, &running, tolerations)
+            || suspended && same_pod_sets(job_pod_sets, &workload.spec.pod_sets, tolerations);
+    }
+    same_pod_sets(job_pod_sets, &workload.spec.pod_sets, tolerations)
+}
+
+fn same_pod_sets(a: &[PodSet], b: &[PodSet], tolerations: bool) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_pod_set(a, b, tolerations))
+}
+
+fn same_pod_set(a: &PodSet, b: &PodSet, tolerations: bool) -> bool {
+    if a.count != b.count || a.min_count != b.min_count {
+        return false;
+    }
+    let spec = |p: &PodSet, field: &str| p.template.0.get("spec").and_then(|s| s.get(field)).cloned().unwrap_or_default();
+    let same = |field: &str| same_value(&spec(a, field), &spec(b, field));
+    let same_containers = |field: &str| {
+        let (a, b) = (spec(a, field), spec(b, field));
+        same_value(&a, &b) || same_value(&known_fields(&a), &known_fields(&b))
+    };
+    (!tolerations || same("tolerations")) && same_containers("initContainers") && same_containers("containers")
+}
+
+/// The containers with only the fields that this build knows.
+fn known_fields(containers: &Value) -> Value {
+    serde_json::from_value::<Vec<Container>>(containers.clone())
+        .ok()
+        .and_then(|typed| serde_json::to_value(typed).ok())
+        .unwrap_or_else(|| containers.clone())
+}
+
+/// Equality as Kubernetes means it: what is absent equals what is empty, and
+/// quantities under `requests` and `limits` are compared by value.
+fn same_value(a: &Value, b: &Value) -> bool {
+    same(a, b, false)
+}
+
+fn same(a: &Value, b: &Value, quantities: bool) -> bool {
+    match (a, b) {
+        (Value::Object(x), Value::Object(y)) => {
+            x.iter().all(|(key, value)| {
+                let other = y.get(key).unwrap_or(&Value::Null);
+                same(value, other, is_quantity_map(key))
+            }) && y.iter().all(|(key, value)| x.contains_key(key) || is_empty(value))
+        }
+        (Value::Array(x), Value::Array(y)) if x.len() == y.len() => x.iter().zip(y).all(|(x, y)| same(x, y, false)),
+        (x, y) if quantities && !is_empty(x) && !is_empty(y) => x == y,
+        (x, y) => x == y || is_empty(x) && is_empty(y) || same_quantity(x, y),
+    }
+}
+
+fn is_quantity_map(key: &str) -> bool {
+    matches!(key, "requests" | "limits")
+}
+
+fn same_quantity(a: &Value, b: &Value) -> bool {
+    let parse = |v: &Value| match v {
+        Value::String(text) => quantity::parse(text).ok(),
+        Value::Number(number) => quantity::parse(&number.to_string()).ok(),
+        _ => None,
+    };
+    matches!((parse(a), parse(b)), (Some(a), Some(b)) if a == b)
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.values().all(is_empty),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}

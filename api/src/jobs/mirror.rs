@@ -1,0 +1,173 @@
+//! The status that a Job on the hub shows for its copy in a worker cluster.
+//!
+//! The hub's Job stays suspended while its copy runs; API servers from 1.32 check
+//! every status written for a Job with `managedBy` (1.36 the most), against the
+//! status before. What is copied is therefore adjusted, each rule below where it
+//! is applied:
+//!
+//! - once finished, a Job never changes again;
+//! - `failed` and `succeeded` only grow, also over attempts in several clusters;
+//! - `Failed` needs `FailureTarget`, `Complete` needs `SuccessCriteriaMet` and a
+//!   completion time, both need a start time and no active, ready, terminating or
+//!   uncounted pods, and the end is not before the start;
+//! - `FailureTarget` and `SuccessCriteriaMet` cannot be taken back, so they are
+//!   held until the end: an attempt that was failing may yet be given up;
+//! - there are never more ready than active pods;
+//! - the start time of a Job that is not suspended does not change;
+//! - while a suspended Job has a start time, its template cannot change, so a copy
+//!   that is itself suspended gives none.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::meta::{i32_at, str_at};
+
+/// Conditions of a job object.
+pub(super) fn conditions(job: &Value) -> impl Iterator<Item = &Value> {
+    job.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten()
+}
+
+/// True when the condition of that type has status True.
+pub(super) fn is_true(job: &Value, type_: &str) -> bool {
+    conditions(job).any(|c| str_at(c, "/type") == type_ && str_at(c, "/status") == "True")
+}
+
+fn is_finished(job: &Value) -> bool {
+    is_true(job, "Complete") || is_true(job, "Failed")
+}
+
+fn is_suspended(job: &Value) -> bool {
+    job.pointer("/spec/suspend").and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// The status of `local` that shows what `remote` does, `None` when it shows it
+/// already or has come to its end.
+#[must_use]
+pub fn merged_status(local: &Value, remote: &Value) -> Option<Value> {
+    if is_finished(local) {
+        return None;
+    }
+    let mut status = remote.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+    // uids of pods of another cluster.
+    status.remove("uncountedTerminatedPods");
+    keep_growing(&mut status, local);
+    if is_finished(remote) {
+        complete(&mut status, remote);
+    } else {
+        hold_interim_conditions(&mut status, local);
+        status.remove("completionTime");
+        limit_ready(&mut status);
+        if is_suspended(local) && is_suspended(remote) {
+            status.remove("startTime");
+        }
+    }
+    keep_start_time(&mut status, local);
+    changed(local, status)
+}
+
+/// The status of a local job whose copy is gone, so that it can be queued and
+/// edited again: nothing active, not started, suspended. Counters stay, since
+/// they may not shrink. `None` when there is nothing to reset.
+#[must_use]
+pub fn reset_status(local: &Value, now: Timestamp) -> Option<Value> {
+    if is_finished(local) || !is_suspended(local) {
+        return None;
+    }
+    let mut status = local.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+    if status.is_empty() {
+        return None;
+    }
+    for field in ["active", "ready", "terminating", "startTime", "completionTime", "uncountedTerminatedPods"] {
+        status.remove(field);
+    }
+    if let Some(Value::Array(list)) = status.get_mut("conditions") {
+        for condition in list.iter_mut().filter(|c| str_at(c, "/type") == "Suspended" && str_at(c, "/status") != "True") {
+            let time = super::meta::rfc3339(now);
+            *condition = json!({
+                "type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "Job suspended",
+                "lastProbeTime": time, "lastTransitionTime": time,
+            });
+        }
+    }
+    changed(local, status)
+}
+
+fn changed(local: &Value, status: Map<String, Value>) -> Option<Value> {
+    let before = local.get("status").cloned().unwrap_or_else(|| json!({}));
+    let status = Value::Object(status);
+    (before != status).then_some(status)
+}
+
+fn keep_growing(status: &mut Map<String, Value>, local: &Value) {
+    for counter in ["failed", "succeeded"] {
+        let before = i32_at(local, &format!("/status/{counter}")).unwrap_or(0);
+        let now = status.get(counter).and_then(Value::as_i64).unwrap_or(0);
+        if i64::from(before) > now {
+            status.insert(counter.to_owned(), Value::from(before));
+        }
+    }
+}
+
+fn hold_interim_conditions(status: &mut Map<String, Value>, local: &Value) {
+    // Never taken back once the local job has one, whoever wrote it.
+    let kept: Vec<Value> = conditions(local)
+        .filter(|c| matches!(str_at(c, "/type"), "FailureTarget" | "SuccessCriteriaMet"))
+        .cloned()
+        .collect();
+    let Some(Value::Array(list)) = status.get_mut("conditions") else {
+        if !kept.is_empty() {
+            status.insert("conditions".to_owned(), Value::Array(kept));
+        }
+        return;
+    };
+    list.retain(|c| !matches!(str_at(c, "/type"), "FailureTarget" | "SuccessCriteriaMet"));
+    list.extend(kept);
+    if list.is_empty() {
+        status.remove("conditions");
+    }
+}
+
+fn limit_ready(status: &mut Map<String, Value>) {
+    let active = status.get("active").and_then(Value::as_i64).unwrap_or(0);
+    if status.get("ready").and_then(Value::as_i64).is_some_and(|ready| ready > active) {
+        status.insert("ready".to_owned(), Value::from(active));
+    }
+}
+
+/// Adds what a finished status must have, where a worker of an older version left it out.
+fn complete(status: &mut Map<String, Value>, remote: &Value) {
+    for counter in ["active", "ready", "terminating"] {
+        status.remove(counter);
+    }
+    let success = is_true(remote, "Complete");
+    let (end, interim) = if success { ("Complete", "SuccessCriteriaMet") } else { ("Failed", "FailureTarget") };
+    let condition = conditions(remote).find(|c| str_at(c, "/type") == end).cloned().unwrap_or_default();
+    let ended = str_at(&condition, "/lastTransitionTime").to_owned();
+    if !is_true(remote, interim) {
+        let mut first = condition;
+        if let Some(map) = first.as_object_mut() {
+            map.insert("type".to_owned(), Value::from(interim));
+        }
+        if let Some(Value::Array(list)) = status.get_mut("conditions") {
+            list.retain(|c| str_at(c, "/type") != interim);
+            list.push(first);
+        }
+    }
+    if success {
+        status.entry("completionTime").or_insert_with(|| Value::from(ended.as_str()));
+    } else {
+        status.remove("completionTime");
+    }
+    let end = status.get("completionTime").and_then(Value::as_str).unwrap_or(&ended).to_owned();
+    status.entry("startTime").or_insert_with(|| Value::from(end));
+}
+
+fn keep_start_time(status: &mut Map<String, Value>, local: &Value) {
+    if is_suspended(local) {
+        return;
+    }
+    let before = local.pointer("/status/startTime").filter(|t| !t.is_null());
+    if let Some(before) = before {
+        status.insert("startTime".to_owned(), before.clone());
+    }
+}

@@ -1,0 +1,328 @@
+//! Job kinds: pure functions between a job object and its pod sets.
+//!
+//! One file a kind, one trait ([`JobKind`]), one table ([`kinds`]). Nothing here
+//! holds a client or reads a clock; objects are JSON, so fields of newer API
+//! servers survive every edit, and what changed is written as a merge patch
+//! ([`merge_diff`]).
+//!
+//! # What other kinds will need
+//!
+//! The seam was checked on paper against the two kinds that differ most from
+//! `batch/v1` Job:
+//!
+//! | | Job | JobSet (`jobset.x-k8s.io/v1alpha2`) | RayCluster (`ray.io/v1`) |
+//! |---|---|---|---|
+//! | pod sets | one, `main` | one a `spec.replicatedJobs[]`, name in lower case, count = replicas x min(parallelism, completions) | `head` (1) and one a worker group, replicas x numOfHosts; the autoscaler sidecar is added to the head's requests inside `pod_sets` |
+//! | suspend | `spec.suspend` | `spec.suspend` | `spec.suspend` |
+//! | run | template of the Job | for each info the template at `replicatedJobs[i].template.spec.template` | `headGroupSpec.template` and `workerGroupSpecs[i].template` |
+//! | restore | refused by the API server while pods are active, hence [`JobKind::stop`] in steps | the JobSet webhook allows it while suspended: the default one-step stop | one step |
+//! | finished | Complete / Failed | Completed / Failed condition | never by itself (its Workload ends with the object); `finished` returns `None` |
+//! | pods ready | status counters | sum of `status.replicatedJobsStatus[]` ready + succeeded against the counts | `HeadPodReady` and `RayClusterProvisioned` conditions |
+//! | active | `status.active` | any `replicatedJobsStatus[].active` | `status.desiredWorkerReplicas` or head pods left |
+//! | reclaimable | terminal pods | succeeded jobs of each replicatedJob x pods a job | none: the default |
+//! | managedBy | `spec.managedBy`, immutable | `spec.managedBy`, immutable | `spec.managedBy`, immutable |
+//! | priority class | of the pod template | of the first replicatedJob that names one | of the head's template |
+//! | remote copy | selector, controller labels, ttl go | `spec.managedBy` and ttl go | `spec.managedBy` goes |
+//! | status mirror | counters only grow, terminal rules | copied whole | copied whole |
+//!
+//! So the seam takes lists of pod sets and infos (never one template), lets a
+//! kind say that it never finishes, leaves the stop protocol to the kind, and
+//! gives defaults for what most kinds do not have.
+//! Kinds without a suspend field (Pod, StatefulSet) start gated instead:
+//! `is_suspended` then reads the scheduling gate and `suspend` is a no-op.
+
+pub mod batch_job;
+mod build;
+mod equivalence;
+mod field;
+mod index_set;
+mod keys;
+mod merge;
+pub mod meta;
+mod mirror;
+mod name;
+pub mod pod_requests;
+mod pod_set_info;
+mod priority;
+mod validate;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+pub use build::{BuildOptions, build_workload, job_pod_sets};
+pub use equivalence::{is_equivalent, owned_by};
+pub use field::FieldError;
+pub use merge::{apply_merge, merge_diff};
+pub use mirror::{merged_status, reset_status};
+pub use name::{workload_name, workload_name_with_extra};
+pub use pod_set_info::{PodSetInfo, is_dns_label, pod_set_infos, restore_template, running_pod_sets};
+pub use priority::{Priority, PriorityError, PriorityLookup, resolve_priority};
+pub use validate::{validate_create, validate_update};
+
+use crate::v1beta2::{PodSet, ReclaimablePod};
+
+/// Why a job could not be turned into pod sets or back.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JobError {
+    /// The object has not the shape of its kind. The user's fault; permanent.
+    #[error("{field}: {problem}")]
+    Malformed {
+        /// Path of the field.
+        field: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The workload has another number of pod sets than the job. Permanent.
+    #[error("invalid podset infos: expecting {want} podset, got {got}")]
+    PodSetCount {
+        /// Pod sets of the job.
+        want: usize,
+        /// Pod sets given.
+        got: usize,
+    },
+    /// What admission wants to set contradicts the template. Permanent.
+    #[error("{}invalid admission check PodSetUpdate: conflict for {what}: {detail}", in_check(.check.as_deref()))]
+    PodSetUpdateConflict {
+        /// Admission check that asked for it, if one did.
+        check: Option<String>,
+        /// `labels`, `annotations` or `nodeSelector`.
+        what: &'static str,
+        /// The key and both values.
+        detail: String,
+    },
+    /// A flavor of the admission does not exist (any more). Worth a retry.
+    #[error("ResourceFlavor {name:?} not found; create it again, or let the workload be evicted")]
+    FlavorNotFound {
+        /// Its name.
+        name: String,
+    },
+}
+
+fn in_check(check: Option<&str>) -> String {
+    check.map(|name| format!("in admission check {name:?}: ")).unwrap_or_default()
+}
+
+impl JobError {
+    /// True when trying again cannot help, so the workload is finished as failed to start.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        !matches!(self, Self::FlavorNotFound { .. })
+    }
+}
+
+/// Group, version, kind and resource name of a job kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KindId {
+    /// API group, such as `batch`.
+    pub group: &'static str,
+    /// Version that we read and write.
+    pub version: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+    /// Resource name.
+    pub plural: &'static str,
+    /// Name in `integrations.frameworks` of the configuration, such as `batch/job`.
+    pub framework: &'static str,
+}
+
+impl KindId {
+    /// `group/version` as in `apiVersion`.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// What a dynamic client needs.
+    #[must_use]
+    pub fn api_resource(&self) -> kube::core::ApiResource {
+        let gvk = kube::core::GroupVersionKind::gvk(self.group, self.version, self.kind);
+        kube::core::ApiResource::from_gvk_with_plural(&gvk, self.plural)
+    }
+}
+
+/// The end of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// False when the job failed.
+    pub success: bool,
+    /// Message of the job's terminal condition.
+    pub message: String,
+}
+
+/// The next write that takes a job towards "stopped, with its own templates".
+#[derive(Debug, Clone, PartialEq)]
+pub enum Stop {
+    /// It is stopped and as its user wrote it.
+    Done,
+    /// Write the difference to this object. `now` is true when this is the write
+    /// that suspends it.
+    Update {
+        /// The wanted object.
+        job: Box<Value>,
+        /// True for the write that suspends.
+        now: bool,
+    },
+    /// Write the difference to this object's status.
+    UpdateStatus(Box<Value>),
+    /// Nothing can be written until the job's own controller has acted.
+    Wait,
+}
+
+/// What is put on the copy of a job that is created in a worker cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct RemoteMeta<'a> {
+    /// Name of the workload in the worker cluster.
+    pub workload: &'a str,
+    /// Value of the label `kueue.x-k8s.io/multikueue-origin`.
+    pub origin: &'a str,
+}
+
+/// One kind of job. Methods are pure; see the module's documentation.
+///
+/// # Assumptions
+/// Objects come from an API server, so they are valid for their kind; a method
+/// that meets a field of another type treats it as absent unless it can fail.
+pub trait JobKind: Send + Sync + 'static {
+    /// Which kind this is.
+    fn id(&self) -> KindId;
+
+    /// The pod sets, with pod templates as the user wrote them.
+    ///
+    /// # Errors
+    /// [`JobError::Malformed`] when there is no pod template.
+    fn pod_sets(&self, job: &Value) -> Result<Vec<PodSet>, JobError>;
+
+    /// True when the job is suspended and not in the middle of being stopped.
+    fn is_suspended(&self, job: &Value) -> bool;
+
+    /// Suspends the job.
+    fn suspend(&self, job: &mut Value);
+
+    /// True while the job has pods that run or terminate.
+    fn is_active(&self, job: &Value) -> bool;
+
+    /// Unsuspends the job with the infos merged into its templates.
+    ///
+    /// # Errors
+    /// [`JobError::PodSetCount`] and [`JobError::PodSetUpdateConflict`].
+    fn run(&self, job: &mut Value, infos: &[PodSetInfo]) -> Result<(), JobError>;
+
+    /// Sets templates and counts back to the workload's pod sets; true when
+    /// anything changed.
+    fn restore(&self, job: &mut Value, pod_sets: &[PodSet]) -> bool;
+
+    /// A status reset that must be written before the API server lets `run`
+    /// change the templates, if one is needed.
+    fn before_run(&self, job: &Value) -> Option<Value> {
+        let _ = job;
+        None
+    }
+
+    /// The next step of stopping. `pod_sets` are the workload's; without a
+    /// workload nothing can be restored.
+    fn stop(&self, job: &Value, pod_sets: Option<&[PodSet]>) -> Stop {
+        if self.is_suspended(job) {
+            return Stop::Done;
+        }
+        let mut wanted = job.clone();
+        self.suspend(&mut wanted);
+        if let Some(pod_sets) = pod_sets {
+            self.restore(&mut wanted, pod_sets);
+        }
+        Stop::Update { job: Box::new(wanted), now: true }
+    }
+
+    /// The end of the job, once it has one.
+    fn finished(&self, job: &Value) -> Option<Finished>;
+
+    /// True when all pods are ready or have succeeded.
+    fn pods_ready(&self, job: &Value) -> bool;
+
+    /// Pods whose quota is not needed any more. Empty pod sets are left out.
+    fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
+        let _ = job;
+        Vec::new()
+    }
+
+    /// PriorityClass that the kind itself names, before the pod templates' are looked at.
+    fn priority_class(&self, job: &Value) -> Option<String> {
+        let _ = job;
+        None
+    }
+
+    /// The controller that runs the job, when it is not the kind's own.
+    fn managed_by<'a>(&self, job: &'a Value) -> Option<&'a str>;
+
+    /// Names the controller that runs the job. Only possible at creation for
+    /// kinds whose field is immutable, which all kinds' are.
+    fn set_managed_by(&self, job: &mut Value, manager: Option<&str>);
+
+    /// True when the webhook may hand the job to MultiKueue.
+    fn can_default_managed_by(&self, job: &Value) -> bool;
+
+    /// What is wrong with a new job (or the new state of one), beyond the rules
+    /// common to all kinds.
+    fn validate(&self, job: &Value) -> Vec<FieldError> {
+        let _ = job;
+        Vec::new()
+    }
+
+    /// What is wrong with an update, beyond the rules common to all kinds.
+    /// Includes [`JobKind::validate`] where the kind wants it on updates.
+    fn validate_update(&self, old: &Value, new: &Value) -> Vec<FieldError> {
+        let _ = (old, new);
+        Vec::new()
+    }
+
+    /// The object to create in a worker cluster: suspended, without owner, uid,
+    /// status, managedBy and whatever the worker's API server sets itself.
+    fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value;
+
+    /// The status that the local job should show, given the remote one; `None`
+    /// when it shows it already.
+    fn mirror_status(&self, local: &Value, remote: &Value) -> Option<Value>;
+
+    /// The status of a local job whose remote copy is gone before it finished;
+    /// `None` when it is right already.
+    fn reset_status(&self, local: &Value, now: Timestamp) -> Option<Value>;
+}
+
+/// All job kinds, in the order in which they are watched.
+#[must_use]
+pub fn kinds() -> &'static [&'static dyn JobKind] {
+    &[&batch_job::BatchJob]
+}
+
+/// The kind for an API group and kind, of whatever version.
+#[must_use]
+pub fn kind_for(group: &str, kind: &str) -> Option<&'static dyn JobKind> {
+    kinds().iter().copied().find(|k| k.id().group == group && k.id().kind == kind)
+}
+
+/// The kind for an `apiVersion` and kind as in an owner reference.
+#[must_use]
+pub fn kind_of_owner(api_version: &str, kind: &str) -> Option<&'static dyn JobKind> {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    kind_for(group, kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_found_by_group_and_by_owner_reference() {
+        assert!(kind_for("batch", "Job").is_some());
+        assert!(kind_of_owner("batch/v1", "Job").is_some());
+        assert!(kind_of_owner("v1", "Pod").is_none());
+        assert!(kind_for("batch", "CronJob").is_none());
+    }
+
+    #[test]
+    fn every_kind_has_one_entry() {
+        let mut seen = std::collections::BTreeSet::new();
+        for kind in kinds() {
+            assert!(seen.insert((kind.id().group, kind.id().kind)));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Names of Workloads.
+
+use std::fmt::Write as _;
+
+use sha1::{Digest, Sha1};
+
+/// Longest name of a Workload: the limit of an object name.
+const MAX_NAME: usize = 253;
+/// Hex digits of the hash at the end of a name.
+const HASH_DIGITS: usize = 5;
+
+/// Name of the Workload of a job, as Kueue makes it: `<kind>-<owner>` in lower
+/// case kind, cut to 247 bytes, and five hex digits of the SHA-1 of the owner's
+/// kind, group, name and uid (inventory 1.9). Other tools rely on the name.
+#[must_use]
+pub fn workload_name(kind: &str, group: &str, owner_name: &str, owner_uid: &str) -> String {
+    workload_name_with_extra(kind, group, owner_name, owner_uid, "")
+}
+
+/// As [`workload_name`] with one more part hashed in, such as the generation of
+/// an elastic job.
+#[must_use]
+pub fn workload_name_with_extra(kind: &str, group: &str, owner_name: &str, owner_uid: &str, extra: &str) -> String {
+    let mut hash = Sha1::new();
+    hash.update(format!("{kind}\n{group}\n{owner_name}\n{owner_uid}"));
+    if !extra.is_empty() {
+        hash.update(format!("\n{extra}"));
+    }
+    let mut hex = String::with_capacity(2 * 20);
+    for byte in hash.finalize() {
+        // Writing to a String cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    let mut prefix = format!("{}-{owner_name}", kind.to_lowercase());
+    cut(&mut prefix, MAX_NAME - 1 - HASH_DIGITS);
+    format!("{prefix}-{}", &hex[..HASH_DIGITS])
+}
+
+/// Cuts to at most `max` bytes, on a character boundary. Object names are ASCII,
+/// so the boundary only matters for input the API server would refuse.
+fn cut(text: &mut String, max: usize) {
+    let mut end = max.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_of_kind_group_name_and_uid() {
+        // printf 'Job\nbatch\ntrain\n1234' | sha1sum
+        assert_eq!(workload_name("Job", "batch", "train", "1234"), "job-train-199b9");
+        assert_eq!(workload_name_with_extra("Job", "batch", "train", "1234", "2"), "job-train-f0dbe");
+    }
+
+    #[test]
+    fn a_long_owner_name_is_cut_so_that_the_name_fits() {
+        let name = workload_name("Job", "batch", &"x".repeat(253), "1234");
+        assert_eq!(name.len(), MAX_NAME);
+        assert!(name.starts_with("job-xxx"));
+    }
+}

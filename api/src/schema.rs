@@ -1,0 +1,202 @@
+//! Schema pieces that several kinds share: names, quantities, condition lists, and what core Kubernetes types look like
+//! in a CRD. Each function is meant for `#[schemars(schema_with = "...")]`.
+
+use schemars::{Schema, SchemaGenerator, json_schema};
+
+/// A DNS-1123 subdomain, as in object names.
+pub(crate) const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+/// A DNS-1123 label.
+pub(crate) const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+/// A label key with its optional prefix.
+pub(crate) const LABEL_KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
+/// What a Kubernetes quantity looks like.
+const QUANTITY: &str =
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+
+/// The name of another object, at most 253 characters; may be empty only where the pattern is not reached.
+pub(crate) fn reference(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "maxLength": 253, "pattern": SUBDOMAIN})
+}
+
+/// A list of distinct ResourceFlavor names.
+pub(crate) fn reference_set(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array", "maxItems": 64, "items": reference(generator), "x-kubernetes-list-type": "set",
+    })
+}
+
+/// The name of an AdmissionCheck.
+pub(crate) fn admission_check_name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "minLength": 1, "maxLength": 316})
+}
+
+/// The name of a pod set.
+pub(crate) fn pod_set_name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "maxLength": 63, "pattern": LABEL})
+}
+
+/// The name of a pod set where it defaults to `main`.
+pub(crate) fn pod_set_name_or_main(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "maxLength": 63, "pattern": LABEL, "default": "main"})
+}
+
+/// A quantity: a string such as `1500m` or `4Gi`, or a plain integer.
+pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"x-kubernetes-int-or-string": true, "pattern": QUANTITY})
+}
+
+/// A weight for fair sharing: a quantity that defaults to one.
+pub(crate) fn weight(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"x-kubernetes-int-or-string": true, "pattern": QUANTITY, "default": 1})
+}
+
+/// Quantities by resource name.
+pub(crate) fn resource_list(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "additionalProperties": quantity(generator)})
+}
+
+/// Flavor names by resource name.
+pub(crate) fn flavors_by_resource(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "additionalProperties": reference(generator)})
+}
+
+/// Strings by string.
+pub(crate) fn string_map(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "additionalProperties": {"type": "string"}})
+}
+
+/// Parameters of a provisioning class: up to 100 of 255 characters.
+pub(crate) fn parameters(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object", "maxProperties": 100, "additionalProperties": {"type": "string", "maxLength": 255},
+    })
+}
+
+/// Node labels of a flavor: at most eight, replaced as a whole.
+pub(crate) fn node_labels(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object", "maxProperties": 8, "additionalProperties": {"type": "string"},
+        "x-kubernetes-map-type": "atomic",
+    })
+}
+
+/// A moment in RFC 3339.
+pub(crate) fn time(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "format": "date-time"})
+}
+
+/// Status conditions with the limits that Kubernetes puts on them; at most 16, one of a type.
+pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 16,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "type": "object",
+            "required": ["lastTransitionTime", "message", "reason", "status", "type"],
+            "properties": {
+                "lastTransitionTime": {"type": "string", "format": "date-time"},
+                "message": {"type": "string", "maxLength": 32768},
+                "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
+                "reason": {
+                    "type": "string", "minLength": 1, "maxLength": 1024,
+                    "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+                },
+                "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+                "type": {"type": "string", "maxLength": 316, "pattern": concat!(
+                    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?",
+                    r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
+                )},
+            },
+        },
+    })
+}
+
+/// A label selector, replaced as a whole.
+pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "x-kubernetes-map-type": "atomic",
+        "properties": {
+            "matchExpressions": {
+                "type": "array",
+                "x-kubernetes-list-type": "atomic",
+                "items": {
+                    "type": "object",
+                    "required": ["key", "operator"],
+                    "properties": {
+                        "key": {"type": "string"},
+                        "operator": {"type": "string"},
+                        "values": {"type": "array", "x-kubernetes-list-type": "atomic", "items": {"type": "string"}},
+                    },
+                },
+            },
+            "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}},
+        },
+    })
+}
+
+/// Node taints: at most eight, with a known effect.
+pub(crate) fn taints(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 8,
+        "x-kubernetes-list-type": "atomic",
+        "items": {
+            "type": "object",
+            "required": ["effect", "key"],
+            "properties": {
+                "effect": {"type": "string"},
+                "key": {"type": "string"},
+                "timeAdded": {"type": "string", "format": "date-time"},
+                "value": {"type": "string"},
+            },
+        },
+        "x-kubernetes-validations": [{
+            "rule": "self.all(x, x.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",
+            "message": "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'",
+        }],
+    })
+}
+
+/// Tolerations: at most eight, under the rules that pods have.
+pub(crate) fn tolerations(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 8,
+        "x-kubernetes-list-type": "atomic",
+        "items": {
+            "type": "object",
+            "properties": {
+                "effect": {"type": "string"},
+                "key": {"type": "string"},
+                "operator": {"type": "string"},
+                "tolerationSeconds": {"type": "integer", "format": "int64"},
+                "value": {"type": "string"},
+            },
+        },
+        "x-kubernetes-validations": [
+            {
+                "rule": "self.all(x, !has(x.key) ? x.operator == 'Exists' : true)",
+                "message": "operator must be Exists when 'key' is empty, which means 'match all values and all keys'",
+            },
+            {
+                "rule": "self.all(x, has(x.tolerationSeconds) ? x.effect == 'NoExecute' : true)",
+                "message": "effect must be 'NoExecute' when 'tolerationSeconds' is set",
+            },
+            {
+                "rule": "self.all(x, !has(x.operator) || x.operator in ['Equal', 'Exists'])",
+                "message": "supported toleration values: 'Equal'(default), 'Exists'",
+            },
+            {
+                "rule": "self.all(x, has(x.operator) && x.operator == 'Exists' ? !has(x.value) : true)",
+                "message": "a value must be empty when 'operator' is 'Exists'",
+            },
+            {
+                "rule": "self.all(x, !has(x.effect) || x.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",
+                "message": "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'",
+            },
+        ],
+    })
+}

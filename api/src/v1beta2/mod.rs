@@ -1,0 +1,59 @@
+//! `kueue.x-k8s.io/v1beta2`: one file a kind, shared shapes in files of their own.
+//!
+//! Fields, defaults, limits and validation rules are Kueue's, so a manifest written for Kueue means the same here. What
+//! is ours is optional and additive: [`WorkloadStatus::dispatch`], [`ClusterSource::agent`],
+//! [`MultiKueueClusterSpec::on_disconnect`] and [`MultiKueueClusterStatus::agent`].
+//!
+//! One thing is stricter: an AdmissionCheck, Topology, ProvisioningRequestConfig, MultiKueueCluster or MultiKueueConfig
+//! without any `spec` is refused. Kueue stores such an object, and it can mean nothing.
+
+// KubeSchema copies each type into a function body, `pub` and all, and the lint then points here.
+#![allow(unreachable_pub)]
+
+mod admission_check;
+mod cluster_queue;
+mod cohort;
+mod fair_sharing;
+mod local_queue;
+mod multi_kueue_cluster;
+mod multi_kueue_config;
+mod pod_template;
+mod preemption;
+mod provisioning_request_config;
+mod quota;
+mod resource_flavor;
+mod topology;
+mod topology_assignment;
+mod workload;
+mod workload_checks;
+mod workload_priority_class;
+mod workload_status;
+
+pub use admission_check::*;
+pub use cluster_queue::*;
+pub use cohort::*;
+pub use fair_sharing::*;
+pub use local_queue::*;
+pub use multi_kueue_cluster::*;
+pub use multi_kueue_config::*;
+pub use pod_template::*;
+pub use preemption::*;
+pub use provisioning_request_config::*;
+pub use quota::*;
+pub use resource_flavor::*;
+pub use topology::*;
+pub use topology_assignment::*;
+pub use workload::*;
+pub use workload_checks::*;
+pub use workload_priority_class::*;
+pub use workload_status::*;
+
+/// The API group of every kind here.
+pub const GROUP: &str = "kueue.x-k8s.io";
+/// The version, stored and served.
+pub const VERSION: &str = "v1beta2";
+/// Group and version as in `apiVersion`.
+pub const API_VERSION: &str = "kueue.x-k8s.io/v1beta2";
+/// The name of the only pod set of jobs that have one.
+pub const DEFAULT_POD_SET_NAME: &str = "main";
+

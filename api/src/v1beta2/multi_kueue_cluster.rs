@@ -1,0 +1,192 @@
+//! MultiKueueCluster: a worker cluster, how it is reached, and what its loss means.
+
+use k8s_openapi::apimachinery::pkg::{
+    api::resource::Quantity,
+    apis::meta::v1::{Condition, Time},
+};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+/// How the worker cluster is reached, and what its loss means.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[kube(
+    group = "kueue.x-k8s.io",
+    version = "v1beta2",
+    kind = "MultiKueueCluster",
+    doc = "MultiKueueCluster is a worker cluster that jobs can be sent to.",
+    status = "MultiKueueClusterStatus",
+    shortname = "mkc",
+    derive = "PartialEq",
+    derive = "Default",
+    printcolumn(name = "Connected", type_ = "string", json_path = ".status.conditions[?(@.type=='Active')].status", description = "Whether the cluster is connected"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", description = "When this object was created")
+)]
+#[x_kube(
+    validation = Rule::new("!has(self.onDisconnect) || self.onDisconnect.policy != 'Fence' || has(self.clusterSource.agent)")
+        .message("onDisconnect.policy Fence needs clusterSource.agent: only an agent can stop jobs that the hub cannot reach")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct MultiKueueClusterSpec {
+    /// How the cluster is reached.
+    pub cluster_source: ClusterSource,
+    /// What happens to the cluster's jobs when it is lost. Not part of Kueue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_disconnect: Option<OnDisconnect>,
+}
+
+/// How a worker cluster is reached: exactly one of the fields.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[x_kube(
+    validation = Rule::new("[has(self.kubeConfig),has(self.clusterProfileRef),has(self.agent)].filter(x,x==true).size() == 1")
+        .message("exactly one of the fields in [kubeConfig clusterProfileRef agent] must be set")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterSource {
+    /// By a kubeconfig that the hub holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kube_config: Option<KubeConfig>,
+    /// By a ClusterProfile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_profile_ref: Option<ClusterProfileReference>,
+    /// By an agent in the cluster that dials the hub. Not part of Kueue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentSource>,
+}
+
+/// Where a kubeconfig lies.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeConfig {
+    /// The name of a Secret in the hub's own namespace with the key `kubeconfig`, or a path on the hub's disk.
+    #[schemars(length(min = 1, max = 256))]
+    pub location: String,
+    /// Which of the two.
+    #[serde(default)]
+    pub location_type: LocationType,
+}
+
+/// What a kubeconfig's location is.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[schemars(inline)]
+pub enum LocationType {
+    /// A Secret.
+    #[default]
+    Secret,
+    /// A path on the hub's disk.
+    Path,
+}
+
+/// Names a ClusterProfile.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterProfileReference {
+    /// The ClusterProfile.
+    #[schemars(length(min = 1, max = 256))]
+    pub name: String,
+}
+
+/// The cluster is reached by its agent, which enrols with a token for this object's name.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[schemars(inline)]
+pub struct AgentSource {}
+
+/// What happens to a cluster's jobs when it is lost.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct OnDisconnect {
+    /// The policy.
+    #[serde(default)]
+    pub policy: DisconnectPolicy,
+    /// How long the cluster must be gone first, such as `5m` or `1h30m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 2, max = 32), regex(pattern = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"))]
+    pub after: Option<String>,
+}
+
+/// What happens to a cluster's jobs when it is lost.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[schemars(inline)]
+pub enum DisconnectPolicy {
+    /// They run on and are not sent elsewhere until the cluster is back or declared lost.
+    #[default]
+    Hold,
+    /// The agent suspends them when its lease lapses; the hub sends them elsewhere only after that must have happened.
+    Fence,
+    /// For jobs that may run twice: they are sent elsewhere early, and one copy is kept on return.
+    Duplicate,
+}
+
+/// Whether the cluster is connected, and what its agent reports.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct MultiKueueClusterStatus {
+    /// `Active`: connected.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+    /// What the connected agent reports. Not part of Kueue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentStatus>,
+}
+
+/// What the connected agent reports.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentStatus {
+    /// When the session began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::time")]
+    pub connected_since: Option<Time>,
+    /// The agent's software and its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub software: Option<String>,
+    /// The version of the protocol.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub version: Option<String>,
+    /// The session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub session_id: Option<String>,
+    /// Room in the cluster, by queue, flavor and resource.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    pub capacity: Vec<AgentCapacity>,
+}
+
+/// Room for one resource of one flavor behind one LocalQueue of the worker.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentCapacity {
+    /// The LocalQueue as `namespace/name`.
+    #[schemars(length(max = 317))]
+    pub local_queue: String,
+    /// The ClusterQueue behind it.
+    #[schemars(length(max = 253))]
+    pub cluster_queue: String,
+    /// The ResourceFlavor.
+    #[schemars(length(max = 253))]
+    pub flavor: String,
+    /// The resource.
+    #[schemars(length(max = 317))]
+    pub resource: String,
+    /// The quota that belongs to the ClusterQueue.
+    #[schemars(schema_with = "schema::quantity")]
+    pub nominal: Quantity,
+    /// What is used of it.
+    #[schemars(schema_with = "schema::quantity")]
+    pub used: Quantity,
+    /// What a new workload could get now, with what can be borrowed.
+    #[schemars(schema_with = "schema::quantity")]
+    pub available: Quantity,
+}

@@ -1,0 +1,93 @@
+//! Quota as ClusterQueues and Cohorts declare it, and as their status shows it.
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+/// Resources that are given out together, and the flavors that provide them.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[x_kube(
+    validation = Rule::new("self.flavors.all(x, size(x.resources) == size(self.coveredResources))")
+        .message("flavors must have the same number of resources as the coveredResources")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceGroup {
+    /// The resources of this group.
+    #[schemars(length(min = 1, max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    pub covered_resources: Vec<String>,
+    /// The flavors, in the order in which they are tried. Each lists the covered resources in the same order.
+    #[schemars(
+        length(min = 1, max = 64),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
+    pub flavors: Vec<FlavorQuotas>,
+}
+
+/// The quotas of one flavor.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct FlavorQuotas {
+    /// The ResourceFlavor. The queue is inactive while it does not exist.
+    #[schemars(schema_with = "schema::reference")]
+    pub name: String,
+    /// One quota for each resource.
+    #[schemars(
+        length(min = 1, max = 64),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
+    pub resources: Vec<ResourceQuota>,
+}
+
+/// The quota of one resource in one flavor.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceQuota {
+    /// The resource.
+    pub name: String,
+    /// How much belongs to this queue; not negative.
+    #[schemars(schema_with = "schema::quantity")]
+    pub nominal_quota: Quantity,
+    /// How much more may be borrowed from the cohort; without bound when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
+    pub borrowing_limit: Option<Quantity>,
+    /// How much of the unused quota may be lent to the cohort; all when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
+    pub lending_limit: Option<Quantity>,
+}
+
+/// What is used of one flavor in a ClusterQueue.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct FlavorUsage {
+    /// The ResourceFlavor.
+    #[schemars(schema_with = "schema::reference")]
+    pub name: String,
+    /// By resource.
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub resources: Vec<ResourceUsage>,
+}
+
+/// What is used of one resource of one flavor in a ClusterQueue.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceUsage {
+    /// The resource.
+    pub name: String,
+    /// All that is used, with what is borrowed.
+    #[serde(default)]
+    #[schemars(!default, schema_with = "schema::quantity")]
+    pub total: Quantity,
+    /// What of it is beyond the nominal quota.
+    #[serde(default)]
+    #[schemars(!default, schema_with = "schema::quantity")]
+    pub borrowed: Quantity,
+}
