@@ -1,0 +1,65 @@
+//! Time as an argument: what decides takes a time, what runs takes a [`Clock`].
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+/// Reads the time. Tests give one that they move by hand.
+pub trait Clock: Send + Sync + 'static {
+    /// The wall clock, as written into conditions.
+    fn now(&self) -> Timestamp;
+    /// A clock that never goes back, for leases and deadlines.
+    fn monotonic(&self) -> Instant;
+}
+
+/// The machine's clocks.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn monotonic(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+/// The engine's nanoseconds for a wall-clock time.
+#[must_use]
+pub fn engine_time(at: Timestamp) -> switchyard_scheduler::Time {
+    // An i64 of nanoseconds ends in the year 2262; later times stay at its end.
+    switchyard_scheduler::Time(i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX))
+}
+
+/// The wall-clock time of an engine time.
+#[must_use]
+pub fn wall_time(at: switchyard_scheduler::Time) -> Timestamp {
+    Timestamp::from_nanosecond(i128::from(at.0)).unwrap_or(Timestamp::MAX)
+}
+
+/// How long from `earlier` to `later`; zero if it is not later.
+#[must_use]
+pub fn since(later: Timestamp, earlier: Timestamp) -> Duration {
+    Duration::try_from(later.duration_since(earlier)).unwrap_or(Duration::ZERO)
+}
+
+/// Cuts a time to whole seconds, as `metav1.Time` is stored.
+#[must_use]
+pub fn whole_seconds(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engine_time_and_back() {
+        let at: Timestamp = "2026-11-21T10:00:00.123456789Z".parse().unwrap();
+        assert_eq!(wall_time(engine_time(at)), at);
+        assert_eq!(whole_seconds(at).to_string(), "2026-11-21T10:00:00Z");
+        assert_eq!(since(at, Timestamp::MAX), Duration::ZERO);
+    }
+}

@@ -1,0 +1,217 @@
+//! Leadership among replicas: Kueue's Lease, with `leaseTransitions` as an epoch that agents can check.
+//!
+//! # Guarantees
+//! - At most one process leads, as long as clocks run at about the same speed: a leader stops by itself `RENEW_DEADLINE`
+//!   after the renewal that last succeeded was sent; another takes over only `lease duration` after it last saw the record
+//!   change, both judged by the own monotonic clock and never by the times in the record.
+//! - The epoch grows with every change of leader. Whoever acts on our word can refuse a lower epoch.
+//!
+//! # Caveats
+//! A write that was already sent when leadership was lost may still arrive. Writers therefore also put a
+//! resourceVersion precondition on what matters.
+
+mod step;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+pub use step::Timing;
+use step::{Action, Observed, State};
+
+use crate::clock::Clock;
+
+/// The name of Kueue's Lease: two programs that share it never lead at once.
+pub const LEASE_NAME: &str = "c1f6bfd2.kueue.x-k8s.io";
+
+/// Whether this process may write, and in which term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Leadership {
+    /// Only a leader writes.
+    pub leading: bool,
+    /// Grows with every change of leader, never shrinks. Zero without leader election.
+    pub epoch: u64,
+}
+
+impl Leadership {
+    /// Of a process that is alone: it always leads, in epoch 0.
+    #[must_use]
+    pub fn alone() -> Self {
+        Self { leading: true, epoch: 0 }
+    }
+}
+
+/// Competes for the Lease until shutdown.
+pub struct Elector {
+    api: Api<Lease>,
+    name: String,
+    identity: String,
+    timing: Timing,
+    clock: Arc<dyn Clock>,
+    leadership: watch::Sender<Leadership>,
+}
+
+impl Elector {
+    /// An elector and where to read its outcome. It does nothing until [`Elector::run`].
+    #[must_use]
+    pub fn new(client: Client, namespace: &str, name: &str, identity: &str, timing: Timing, clock: Arc<dyn Clock>)
+    -> (Self, watch::Receiver<Leadership>) {
+        let (leadership, receiver) = watch::channel(Leadership::default());
+        let api = Api::namespaced(client, namespace);
+        (Self { api, name: name.into(), identity: identity.into(), timing, clock, leadership }, receiver)
+    }
+
+    /// Runs until `shutdown`, then gives the Lease up so that another can lead at once.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let mut state = State::default();
+        loop {
+            let round = self.round(&mut state);
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                () = round => (),
+            }
+        }
+        self.publish(Leadership { leading: false, epoch: state.epoch() });
+        if state.leading() {
+            self.release(&state).await;
+        }
+    }
+
+    async fn round(&self, state: &mut State) {
+        // A leader that cannot reach the API server must stop in time even while a request hangs.
+        let patience = state.patience(self.timing, self.clock.monotonic());
+        let tried = tokio::time::timeout(patience, self.attempt(state)).await;
+        match tried {
+            Ok(Ok(())) => (),
+            Ok(Err(error)) => tracing::warn!(%error, lease = self.name, "lease not read or written"),
+            Err(_) => tracing::warn!(lease = self.name, ?patience, "no answer about the lease in time"),
+        }
+        if state.expire(self.timing, self.clock.monotonic()) {
+            tracing::error!(lease = self.name, "leadership lost: the lease could not be renewed in time");
+        }
+        self.publish(state.leadership());
+        tokio::time::sleep(state.pause(self.timing, self.clock.monotonic())).await;
+    }
+
+    async fn attempt(&self, state: &mut State) -> kube::Result<()> {
+        let lease = self.api.get_opt(&self.name).await?;
+        let observed = lease.as_ref().map(observed);
+        // The term counts from before the write is sent: the server may take it later, never earlier.
+        let sent = self.clock.monotonic();
+        match state.step(observed, &self.identity, self.timing, sent) {
+            Action::Wait => Ok(()),
+            Action::Create => {
+                let written = self.api.create(&PostParams::default(), &self.record(None, 0, true)).await;
+                self.conclude(state, written, sent)
+            }
+            Action::Renew => {
+                let transitions = observed_transitions(lease.as_ref());
+                let written = self.replace(lease, transitions, false).await;
+                self.conclude(state, written, sent)
+            }
+            Action::TakeOver => {
+                let transitions = observed_transitions(lease.as_ref()) + 1;
+                let written = self.replace(lease, transitions, true).await;
+                self.conclude(state, written, sent)
+            }
+        }
+    }
+
+    fn conclude(&self, state: &mut State, written: kube::Result<Lease>, sent: Instant) -> kube::Result<()> {
+        match written {
+            Ok(lease) => {
+                if state.won(observed(&lease), sent) {
+                    tracing::info!(lease = self.name, identity = self.identity, epoch = state.epoch(), "leading");
+                }
+                Ok(())
+            }
+            // Somebody else wrote between our read and our write; another look will show who.
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
+                if state.lost() {
+                    tracing::error!(lease = self.name, "leadership lost: another process wrote the lease");
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn replace(&self, lease: Option<Lease>, transitions: u64, acquired: bool) -> kube::Result<Lease> {
+        let next = self.record(lease, transitions, acquired);
+        self.api.replace(&self.name, &PostParams::default(), &next).await
+    }
+
+    fn record(&self, current: Option<Lease>, transitions: u64, acquired: bool) -> Lease {
+        let mut lease = current.unwrap_or_else(|| Lease {
+            metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
+            ..Lease::default()
+        });
+        let now = MicroTime(self.clock.now());
+        let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
+        spec.holder_identity = Some(self.identity.clone());
+        spec.lease_duration_seconds = i32::try_from(self.timing.lease.as_secs()).ok();
+        spec.renew_time = Some(now.clone());
+        if acquired || spec.acquire_time.is_none() {
+            spec.acquire_time = Some(now);
+        }
+        spec.lease_transitions = i32::try_from(transitions).ok();
+        lease
+    }
+
+    async fn release(&self, state: &State) {
+        let released = async {
+            let Some(mut lease) = self.api.get_opt(&self.name).await? else { return Ok(()) };
+            if observed(&lease).holder != self.identity {
+                return Ok(());
+            }
+            if let Some(spec) = lease.spec.as_mut() {
+                spec.holder_identity = None;
+                spec.lease_duration_seconds = Some(1);
+                spec.renew_time = Some(MicroTime(self.clock.now()));
+            }
+            self.api.replace(&self.name, &PostParams::default(), &lease).await.map(drop)
+        };
+        match tokio::time::timeout(self.timing.retry, released).await {
+            Ok(Ok(())) => tracing::info!(lease = self.name, epoch = state.epoch(), "lease released"),
+            Ok(Err(error)) => tracing::warn!(%error, lease = self.name, "lease not released"),
+            Err(_) => tracing::warn!(lease = self.name, "lease not released in time"),
+        }
+    }
+
+    fn publish(&self, leadership: Leadership) {
+        self.leadership.send_if_modified(|current| {
+            let changed = *current != leadership;
+            *current = leadership;
+            changed
+        });
+    }
+}
+
+fn observed_transitions(lease: Option<&Lease>) -> u64 {
+    lease.map_or(0, |lease| observed(lease).transitions)
+}
+
+fn observed(lease: &Lease) -> Observed {
+    let spec = lease.spec.as_ref();
+    let holder = spec.and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
+    let duration = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|seconds| u64::try_from(seconds).ok());
+    Observed {
+        version: lease.metadata.resource_version.clone().unwrap_or_default(),
+        holder,
+        duration: duration.map(Duration::from_secs),
+        transitions: spec.and_then(|spec| spec.lease_transitions).and_then(|n| u64::try_from(n).ok()).unwrap_or(0),
+    }
+}

@@ -1,0 +1,249 @@
+//! The decisions of leader election, without a clock and without a client.
+
+use std::time::{Duration, Instant};
+
+use super::Leadership;
+
+/// Times of the election. Kueue's are 15 s, 10 s and 2 s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// A record that did not change for this long is up for grabs.
+    pub lease: Duration,
+    /// A leader that could not renew for this long stops leading.
+    pub renew: Duration,
+    /// Between attempts.
+    pub retry: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self { lease: Duration::from_secs(15), renew: Duration::from_secs(10), retry: Duration::from_secs(2) }
+    }
+}
+
+/// What the Lease said when it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Observed {
+    pub(super) version: String,
+    /// Empty when released.
+    pub(super) holder: String,
+    /// What its holder promised; ours when it did not say.
+    pub(super) duration: Option<Duration>,
+    pub(super) transitions: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Somebody else leads.
+    Wait,
+    /// There is no Lease.
+    Create,
+    /// It is ours.
+    Renew,
+    /// Its holder let it lapse, or gave it up, or we held it in an earlier life.
+    TakeOver,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    // When the last renewal that succeeded was sent; none when not leading.
+    renewed: Option<Instant>,
+    epoch: u64,
+    // The version we saw last, and since when it has not changed.
+    seen: Option<(String, Instant)>,
+}
+
+impl State {
+    /// What to do about the Lease as it was read at `now`.
+    pub(super) fn step(&mut self, observed: Option<Observed>, identity: &str, timing: Timing, now: Instant) -> Action {
+        let Some(observed) = observed else {
+            self.seen = None;
+            self.renewed = None;
+            return Action::Create;
+        };
+        let unchanged_since = match &self.seen {
+            Some((version, since)) if *version == observed.version => *since,
+            _ => {
+                self.seen = Some((observed.version.clone(), now));
+                now
+            }
+        };
+        self.epoch = self.epoch.max(observed.transitions);
+        if observed.holder == identity {
+            // After a restart under the same name the record is ours, but the term is not: it must be a new one, as
+            // whoever acts on our word must be able to tell the two lives apart.
+            return if self.renewed.is_some() && observed.transitions == self.epoch { Action::Renew } else { Action::TakeOver };
+        }
+        self.renewed = None;
+        let lapsed = now.saturating_duration_since(unchanged_since) >= observed.duration.unwrap_or(timing.lease).max(timing.lease);
+        if observed.holder.is_empty() || lapsed { Action::TakeOver } else { Action::Wait }
+    }
+
+    /// Our write at `sent` was taken. Returns whether we lead anew.
+    pub(super) fn won(&mut self, observed: Observed, sent: Instant) -> bool {
+        let anew = self.renewed.is_none();
+        self.renewed = Some(sent);
+        self.epoch = observed.transitions;
+        self.seen = Some((observed.version, sent));
+        anew
+    }
+
+    /// Somebody else's write was taken. Returns whether we led until now.
+    pub(super) fn lost(&mut self) -> bool {
+        self.renewed.take().is_some()
+    }
+
+    /// Stops leading if the last renewal is too old. Returns whether it did.
+    pub(super) fn expire(&mut self, timing: Timing, now: Instant) -> bool {
+        let expired = self.renewed.is_some_and(|sent| now.saturating_duration_since(sent) >= timing.renew);
+        if expired {
+            self.renewed = None;
+        }
+        expired
+    }
+
+    /// How long one attempt may take.
+    pub(super) fn patience(&self, timing: Timing, now: Instant) -> Duration {
+        self.renewed.map_or(timing.renew, |sent| (sent + timing.renew).saturating_duration_since(now))
+    }
+
+    /// How long to wait before the next attempt.
+    pub(super) fn pause(&self, timing: Timing, now: Instant) -> Duration {
+        self.renewed.map_or(timing.retry, |sent| timing.retry.min((sent + timing.renew).saturating_duration_since(now)))
+    }
+
+    pub(super) fn leading(&self) -> bool {
+        self.renewed.is_some()
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub(super) fn leadership(&self) -> Leadership {
+        Leadership { leading: self.leading(), epoch: self.epoch }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const T: Timing = Timing { lease: Duration::from_secs(15), renew: Duration::from_secs(10), retry: Duration::from_secs(2) };
+
+    fn lease(version: u64, holder: &str, transitions: u64) -> Observed {
+        Observed { version: version.to_string(), holder: holder.into(), duration: Some(T.lease), transitions }
+    }
+
+    /// Reads of the Lease at a second each, and what `me` does about them. A write that it decides on succeeds.
+    #[rstest::rstest]
+    #[case::creates_it_where_there_is_none(&[(0, None)], &[Action::Create])]
+    #[case::waits_for_a_living_holder(
+        &[(0, Some((1, "you", 3))), (10, Some((2, "you", 3))), (20, Some((3, "you", 3)))],
+        &[Action::Wait, Action::Wait, Action::Wait])]
+    #[case::takes_over_when_the_record_stands_still_for_the_lease(
+        &[(0, Some((1, "you", 3))), (14, Some((1, "you", 3))), (15, Some((1, "you", 3)))],
+        &[Action::Wait, Action::Wait, Action::TakeOver])]
+    #[case::takes_over_at_once_what_was_released(&[(0, Some((1, "", 3)))], &[Action::TakeOver])]
+    #[case::starts_a_new_term_after_a_restart_under_the_same_name(&[(0, Some((1, "me", 3)))], &[Action::TakeOver])]
+    #[case::renews_what_it_won(&[(0, Some((1, "", 3))), (2, Some((2, "me", 4)))], &[Action::TakeOver, Action::Renew])]
+    #[case::yields_to_whoever_took_it(
+        &[(0, Some((1, "", 3))), (2, Some((3, "you", 5)))],
+        &[Action::TakeOver, Action::Wait])]
+    fn decides(#[case] reads: &[(u64, Option<(u64, &str, u64)>)], #[case] expected: &[Action]) {
+        let (mut state, start) = (State::default(), Instant::now());
+        let mut actions = Vec::new();
+        for (second, read) in reads {
+            let now = start + Duration::from_secs(*second);
+            let read = read.map(|(version, holder, transitions)| lease(version, holder, transitions));
+            let (version, transitions) = read.as_ref().map_or((0, 0), |r| (r.version.parse::<u64>().unwrap(), r.transitions));
+            let action = state.step(read, "me", T, now);
+            match action {
+                Action::Wait => (),
+                Action::Create => drop(state.won(lease(1, "me", 0), now)),
+                Action::Renew => drop(state.won(lease(version + 1, "me", transitions), now)),
+                Action::TakeOver => drop(state.won(lease(version + 1, "me", transitions + 1), now)),
+            }
+            actions.push(action);
+        }
+        assert_eq!(actions, expected);
+    }
+
+    #[test]
+    fn stops_before_anyone_else_may_start() {
+        let (mut state, start) = (State::default(), Instant::now());
+        assert_eq!(state.step(None, "me", T, start), Action::Create);
+        assert!(state.won(lease(1, "me", 0), start));
+        assert!(!state.expire(T, start + Duration::from_millis(9_999)));
+        assert_eq!(state.patience(T, start + Duration::from_secs(8)), Duration::from_secs(2));
+        assert!(state.expire(T, start + T.renew), "5 s before another may take over");
+        assert!(!state.leading());
+    }
+
+    #[test]
+    fn a_conflict_ends_the_term_at_once() {
+        let (mut state, start) = (State::default(), Instant::now());
+        state.step(None, "me", T, start);
+        state.won(lease(1, "me", 0), start);
+        assert!(state.lost());
+        assert_eq!(state.leadership(), Leadership { leading: false, epoch: 0 });
+    }
+
+    /// A Lease on a server, and contenders that act at arbitrary times with arbitrary losses.
+    #[derive(Debug, Clone)]
+    struct Turn {
+        who: usize,
+        after_ms: u64,
+        lost: bool,
+        restarted: bool,
+    }
+
+    proptest! {
+        #[test]
+        fn never_two_leaders_and_the_epoch_tells_terms_apart(
+            turns in proptest::collection::vec(
+                (0_usize..3, 0_u64..6_000, any::<bool>(), 0_u8..12).prop_map(|(who, after_ms, lost, restart)| Turn {
+                    who, after_ms, lost, restarted: restart == 0,
+                }),
+                1..200,
+            )
+        ) {
+            let names = ["a", "b", "c"];
+            let mut states: Vec<State> = names.iter().map(|_| State::default()).collect();
+            let mut server: Option<Observed> = None;
+            let mut now = Instant::now();
+            let mut terms: std::collections::BTreeMap<u64, usize> = std::collections::BTreeMap::new();
+            for turn in turns {
+                now += Duration::from_millis(turn.after_ms);
+                let state = &mut states[turn.who];
+                if turn.restarted {
+                    *state = State::default();
+                }
+                if !turn.lost {
+                    let read = server.clone();
+                    let action = state.step(read.clone(), names[turn.who], T, now);
+                    let (version, transitions) =
+                        read.map_or((0, 0), |r| (r.version.parse::<u64>().unwrap(), r.transitions));
+                    let write = match action {
+                        Action::Wait => None,
+                        Action::Create => Some(lease(1, names[turn.who], 0)),
+                        Action::Renew => Some(lease(version + 1, names[turn.who], transitions)),
+                        Action::TakeOver => Some(lease(version + 1, names[turn.who], transitions + 1)),
+                    };
+                    if let Some(write) = write {
+                        server = Some(write.clone());
+                        if state.won(write, now) {
+                            prop_assert!(terms.insert(state.epoch(), turn.who).is_none(), "an epoch was used twice");
+                        }
+                    }
+                }
+                for state in &mut states {
+                    state.expire(T, now);
+                }
+                prop_assert!(states.iter().filter(|state| state.leading()).count() <= 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Logs to stderr, traces to OTLP when `OTEL_EXPORTER_OTLP_ENDPOINT` (or the traces-only form) is set.
+
+use std::str::FromStr;
+
+use anyhow::Context as _;
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
+use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// For people.
+    #[default]
+    Plain,
+}
+
+/// Keeps telemetry running. Flush it last, with [`Telemetry::shutdown`].
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Telemetry {
+    provider: Option<SdkTracerProvider>,
+}
+
+/// Whether the environment asks for traces.
+#[must_use]
+pub fn traces_configured() -> bool {
+    ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"]
+        .iter()
+        .any(|name| std::env::var(name).is_ok_and(|value| !value.is_empty()))
+}
+
+/// Sets up logs and traces for the process. `filter` is an `EnvFilter` directive such as `info,switchyard_hub=debug`.
+/// Must run inside a tokio runtime when traces are configured.
+///
+/// # Errors
+/// A filter that does not parse, an exporter that cannot be made, or a second call.
+pub fn init(service: &'static str, filter: &str, format: LogFormat) -> anyhow::Result<Telemetry> {
+    let filter = EnvFilter::from_str(filter)
+        .with_context(|| format!("log filter {filter:?} is not valid; write levels such as \"info,switchyard=debug\""))?;
+    let logs = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let logs = match format {
+        LogFormat::Json => logs.json().flatten_event(true).with_current_span(false).boxed(),
+        LogFormat::Plain => logs.with_target(true).with_ansi(false).boxed(),
+    };
+    let provider = traces_configured().then(|| exporter(service)).transpose()?;
+    let traces = provider.as_ref().map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer(service)));
+    tracing_subscriber::registry().with(filter).with(traces).with(logs).try_init().context("logging is already set up")?;
+    Ok(Telemetry { provider })
+}
+
+fn exporter(service: &'static str) -> anyhow::Result<SdkTracerProvider> {
+    let exporter = opentelemetry_otlp::SpanExporter::builder()
+        .with_tonic()
+        .build()
+        .context("traces: check OTEL_EXPORTER_OTLP_ENDPOINT, which must be a URL such as http://collector:4317")?;
+    let resource = Resource::builder().with_service_name(service).build();
+    Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
+}
+
+impl Telemetry {
+    /// Sends what is still buffered.
+    pub fn shutdown(self) {
+        if let Some(provider) = self.provider
+            && let Err(error) = provider.shutdown()
+        {
+            tracing::warn!(%error, "traces not flushed");
+        }
+    }
+}
