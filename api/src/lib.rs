@@ -4,6 +4,7 @@
 //! No client and no runtime: everything here is data and pure functions.
 
 pub mod conditions;
+pub mod jobs;
 pub mod names;
 pub mod v1beta1;
 pub mod v1beta2;

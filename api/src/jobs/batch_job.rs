@@ -7,12 +7,10 @@ use super::field::IMMUTABLE;
 use super::index_set::count_terminal;
 use super::meta::{annotation, i32_at, object_mut, remove_annotation, set_annotation, str_at};
 use super::{
-    FieldError, Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, keys, meta, mirror, restore_template,
+    FieldError, Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, meta, mirror, restore_template,
 };
-use crate::v1beta2::{PodSet, PodTemplate, ReclaimablePod};
-
-/// Name of a Job's only pod set.
-pub const MAIN: &str = "main";
+use crate::names;
+use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, PodTemplate, ReclaimablePod};
 
 /// Labels that the Job controller puts on the pod template. All but the first
 /// are taken off what a workload or a remote copy holds: the first is the name of
@@ -20,7 +18,6 @@ pub const MAIN: &str = "main";
 const CONTROLLER_LABELS: [&str; 4] =
     ["batch.kubernetes.io/job-name", "job-name", "controller-uid", "batch.kubernetes.io/controller-uid"];
 
-const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
 const INDEXED: &str = "Indexed";
 
 /// The kind `batch/v1` Job.
@@ -44,11 +41,11 @@ fn pods_count(job: &Value) -> i32 {
 }
 
 fn min_pods_count(job: &Value) -> Option<i32> {
-    annotation(job, keys::JOB_MIN_PARALLELISM)?.parse().ok()
+    annotation(job, names::JOB_MIN_PARALLELISM)?.parse().ok()
 }
 
 fn completions_follow_parallelism(job: &Value) -> bool {
-    annotation(job, keys::JOB_COMPLETIONS_EQUAL_PARALLELISM).and_then(parse_bool).unwrap_or(false)
+    annotation(job, names::JOB_COMPLETIONS_EQUAL_PARALLELISM).and_then(parse_bool).unwrap_or(false)
 }
 
 /// The spellings that Go's `strconv.ParseBool` takes, which is what users have learnt.
@@ -65,7 +62,7 @@ fn spec_suspended(job: &Value) -> bool {
 }
 
 fn is_stopping(job: &Value) -> bool {
-    annotation(job, keys::STOPPING) == Some("true")
+    annotation(job, names::STOPPING) == Some("true")
 }
 
 fn is_indexed(job: &Value) -> bool {
@@ -77,7 +74,7 @@ fn has_started(job: &Value) -> bool {
 }
 
 fn runs_elsewhere(job: &Value) -> bool {
-    !matches!(str_at(job, "/spec/managedBy"), "" | JOB_CONTROLLER)
+    !matches!(str_at(job, "/spec/managedBy"), "" | names::JOB_CONTROLLER)
 }
 
 // === writing ===
@@ -137,7 +134,7 @@ impl JobKind for BatchJob {
             problem: "is missing; a Job needs a pod template".into(),
         })?;
         Ok(vec![PodSet {
-            name: MAIN.into(),
+            name: DEFAULT_POD_SET_NAME.into(),
             template: PodTemplate(clean_template(template)),
             count: pods_count(job),
             min_count: min_pods_count(job),
@@ -201,7 +198,7 @@ impl JobKind for BatchJob {
             let mut wanted = job.clone();
             self.suspend(&mut wanted);
             if restores || has_started(job) {
-                set_annotation(&mut wanted, keys::STOPPING, "true");
+                set_annotation(&mut wanted, names::STOPPING, "true");
             }
             return Stop::Update { job: Box::new(wanted), now: true };
         }
@@ -219,7 +216,7 @@ impl JobKind for BatchJob {
                 Stop::Wait
             };
         }
-        remove_annotation(&mut wanted, keys::STOPPING);
+        remove_annotation(&mut wanted, names::STOPPING);
         Stop::Update { job: Box::new(wanted), now: false }
     }
 
@@ -256,7 +253,7 @@ impl JobKind for BatchJob {
         if remaining >= parallelism {
             return Vec::new();
         }
-        vec![ReclaimablePod { name: MAIN.into(), count: parallelism - remaining }]
+        vec![ReclaimablePod { name: DEFAULT_POD_SET_NAME.into(), count: parallelism - remaining }]
     }
 
     fn managed_by<'a>(&self, job: &'a Value) -> Option<&'a str> {
@@ -284,11 +281,11 @@ impl JobKind for BatchJob {
 
     fn validate_update(&self, old: &Value, new: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
-        if annotation(old, keys::JOB_MIN_PARALLELISM) != annotation(new, keys::JOB_MIN_PARALLELISM) {
+        if annotation(old, names::JOB_MIN_PARALLELISM) != annotation(new, names::JOB_MIN_PARALLELISM) {
             errors.extend(validate_min_parallelism(new));
         }
         errors.extend(validate_sync_completions(new));
-        if annotation(old, keys::JOB_MIN_PARALLELISM).is_some()
+        if annotation(old, names::JOB_MIN_PARALLELISM).is_some()
             && !spec_suspended(old)
             && parallelism(old) != parallelism(new)
         {
@@ -302,7 +299,7 @@ impl JobKind for BatchJob {
             && completions_follow_parallelism(old) != completions_follow_parallelism(new)
         {
             errors.push(FieldError::forbidden(
-                FieldError::annotation_path(keys::JOB_COMPLETIONS_EQUAL_PARALLELISM),
+                FieldError::annotation_path(names::JOB_COMPLETIONS_EQUAL_PARALLELISM),
                 format!("{IMMUTABLE} while the job is not suspended"),
             ));
         }
@@ -333,7 +330,7 @@ impl JobKind for BatchJob {
             "spec": spec,
         });
         copy_user_metadata(job, &mut copy);
-        meta::set_label(&mut copy, keys::MULTIKUEUE_ORIGIN, remote.origin);
+        meta::set_label(&mut copy, names::MULTIKUEUE_ORIGIN, remote.origin);
         meta::set_prebuilt_workload_name(&mut copy, remote.workload);
         copy
     }
@@ -355,15 +352,15 @@ fn copy_user_metadata(job: &Value, copy: &mut Value) {
     }
     for (key, value) in meta::string_map(job, "/metadata/annotations") {
         // The last applied configuration repeats the whole manifest.
-        if key != "kubectl.kubernetes.io/last-applied-configuration" && key != keys::STOPPING {
+        if key != "kubectl.kubernetes.io/last-applied-configuration" && key != names::STOPPING {
             set_annotation(copy, &key, &value);
         }
     }
 }
 
 fn validate_min_parallelism(job: &Value) -> Vec<FieldError> {
-    let Some(text) = annotation(job, keys::JOB_MIN_PARALLELISM) else { return Vec::new() };
-    let path = FieldError::annotation_path(keys::JOB_MIN_PARALLELISM);
+    let Some(text) = annotation(job, names::JOB_MIN_PARALLELISM) else { return Vec::new() };
+    let path = FieldError::annotation_path(names::JOB_MIN_PARALLELISM);
     match text.parse::<i32>() {
         Err(_) => vec![FieldError::invalid(path, text, format!("parsing {text:?}: should be a whole number"))],
         Ok(count) if count <= 0 || count >= pods_count(job) => {
@@ -374,8 +371,8 @@ fn validate_min_parallelism(job: &Value) -> Vec<FieldError> {
 }
 
 fn validate_sync_completions(job: &Value) -> Vec<FieldError> {
-    let Some(text) = annotation(job, keys::JOB_COMPLETIONS_EQUAL_PARALLELISM) else { return Vec::new() };
-    let path = FieldError::annotation_path(keys::JOB_COMPLETIONS_EQUAL_PARALLELISM);
+    let Some(text) = annotation(job, names::JOB_COMPLETIONS_EQUAL_PARALLELISM) else { return Vec::new() };
+    let path = FieldError::annotation_path(names::JOB_COMPLETIONS_EQUAL_PARALLELISM);
     let mut errors = Vec::new();
     match parse_bool(text) {
         None => errors.push(FieldError::invalid(path, text, format!("parsing {text:?}: should be true or false"))),
@@ -386,7 +383,7 @@ fn validate_sync_completions(job: &Value) -> Vec<FieldError> {
             }
             let completions = completions(job);
             if completions.unwrap_or(1) != parallelism(job) {
-                let key = keys::JOB_COMPLETIONS_EQUAL_PARALLELISM;
+                let key = names::JOB_COMPLETIONS_EQUAL_PARALLELISM;
                 errors.push(FieldError::invalid(
                     "spec.completions",
                     completions,

@@ -6,7 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use serde_json::Value;
 
-use super::{JobError, JobKind, Priority, keys, meta, workload_name};
+use super::{JobError, JobKind, Priority, meta, workload_name};
+use crate::names;
 use crate::v1beta2::{PodSet, Workload, WorkloadSpec};
 
 /// What the configuration says about new workloads.
@@ -67,16 +68,16 @@ pub fn build_workload(
     let id = kind.id();
     let mut labels: BTreeMap<String, String> = meta::string_map(job, "/metadata/labels");
     labels.retain(|key, _| options.label_keys_to_copy.contains(key));
-    labels.insert(keys::JOB_UID.into(), meta::uid(job).to_owned());
+    labels.insert(names::JOB_UID.into(), meta::uid(job).to_owned());
     let mut annotations = meta::string_map(job, "/metadata/annotations");
-    annotations.retain(|key, _| key.starts_with(keys::PROVREQ_PREFIX) || key == keys::ADMISSION_GATED_BY);
+    annotations.retain(|key, _| key.starts_with(names::PROVISIONING_REQUEST_PREFIX) || key == names::ADMISSION_GATED_BY);
     Workload {
         metadata: ObjectMeta {
             name: Some(workload_name(id.kind, id.group, meta::name(job), meta::uid(job))),
             namespace: Some(meta::namespace(job).to_owned()),
             labels: Some(labels),
             annotations: Some(annotations).filter(|a| !a.is_empty()),
-            finalizers: Some(vec![keys::RESOURCE_IN_USE.into()]),
+            finalizers: Some(vec![names::RESOURCE_IN_USE.into()]),
             owner_references: Some(vec![controller_reference(kind, job)]),
             ..ObjectMeta::default()
         },

@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use super::{PodSetInfo, meta, running_pod_sets};
 use crate::conditions;
-use crate::quantity;
 use crate::v1beta2::{PodSet, Workload};
 
 /// True when the job controls the workload, by name and uid.
@@ -80,30 +79,26 @@ fn same_value(a: &Value, b: &Value) -> bool {
     same(a, b, false)
 }
 
-fn same(a: &Value, b: &Value, quantities: bool) -> bool {
+fn same(a: &Value, b: &Value, in_quantities: bool) -> bool {
     match (a, b) {
         (Value::Object(x), Value::Object(y)) => {
-            x.iter().all(|(key, value)| {
-                let other = y.get(key).unwrap_or(&Value::Null);
-                same(value, other, is_quantity_map(key))
-            }) && y.iter().all(|(key, value)| x.contains_key(key) || is_empty(value))
+            let other = |key: &String| y.get(key).unwrap_or(&Value::Null);
+            x.iter().all(|(key, value)| same(value, other(key), in_quantities || holds_quantities(key)))
+                && y.iter().all(|(key, value)| x.contains_key(key) || is_empty(value))
         }
-        (Value::Array(x), Value::Array(y)) if x.len() == y.len() => x.iter().zip(y).all(|(x, y)| same(x, y, false)),
-        (x, y) if quantities && !is_empty(x) && !is_empty(y) => x == y,
-        (x, y) => x == y || is_empty(x) && is_empty(y) || same_quantity(x, y),
+        (Value::Array(x), Value::Array(y)) if x.len() == y.len() => {
+            x.iter().zip(y).all(|(x, y)| same(x, y, in_quantities))
+        }
+        (a, b) => a == b || is_empty(a) && is_empty(b) || in_quantities && same_quantity(a, b),
     }
 }
 
-fn is_quantity_map(key: &str) -> bool {
+fn holds_quantities(key: &str) -> bool {
     matches!(key, "requests" | "limits")
 }
 
 fn same_quantity(a: &Value, b: &Value) -> bool {
-    let parse = |v: &Value| match v {
-        Value::String(text) => quantity::parse(text).ok(),
-        Value::Number(number) => quantity::parse(&number.to_string()).ok(),
-        _ => None,
-    };
+    let parse = |v: &Value| v.as_str().map(str::to_owned);
     matches!((parse(a), parse(b)), (Some(a), Some(b)) if a == b)
 }
 

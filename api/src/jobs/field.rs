@@ -25,7 +25,7 @@ pub enum FieldErrorKind {
 }
 
 /// Message of a field that must not change.
-pub const IMMUTABLE: &str = "field is immutable";
+pub(super) const IMMUTABLE: &str = "field is immutable";
 
 impl FieldError {
     /// An invalid value.

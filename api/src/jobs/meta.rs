@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::keys;
+use crate::names;
 
 /// The string at a JSON pointer, empty when absent or of another type.
 #[must_use]
@@ -116,28 +116,28 @@ pub fn remove_annotation(object: &mut Value, key: &str) -> bool {
 /// The LocalQueue named by the queue label; empty when there is none.
 #[must_use]
 pub fn queue_name(object: &Value) -> &str {
-    label(object, keys::QUEUE_NAME).unwrap_or_default()
+    label(object, names::QUEUE_NAME).unwrap_or_default()
 }
 
 /// The WorkloadPriorityClass named by the label; empty when there is none.
 #[must_use]
 pub fn workload_priority_class(object: &Value) -> &str {
-    label(object, keys::PRIORITY_CLASS).unwrap_or_default()
+    label(object, names::PRIORITY_CLASS).unwrap_or_default()
 }
 
 /// Seconds of the maximum execution time label, if it is a positive 32-bit number.
 #[must_use]
 pub fn max_exec_time_seconds(object: &Value) -> Option<i32> {
-    label(object, keys::MAX_EXEC_TIME_SECONDS)?.parse().ok().filter(|seconds| *seconds > 0)
+    label(object, names::MAX_EXEC_TIME_SECONDS)?.parse().ok().filter(|seconds| *seconds > 0)
 }
 
 /// The Workload made beforehand for this job: the annotation when it is set,
 /// else the label (inventory 1.7). Empty when there is none.
 #[must_use]
 pub fn prebuilt_workload_name(object: &Value) -> &str {
-    annotation(object, keys::PREBUILT_WORKLOAD_NAME)
+    annotation(object, names::PREBUILT_WORKLOAD_NAME)
         .filter(|name| !name.is_empty())
-        .or_else(|| label(object, keys::PREBUILT_WORKLOAD_NAME))
+        .or_else(|| label(object, names::PREBUILT_WORKLOAD_NAME))
         .unwrap_or_default()
 }
 
@@ -145,9 +145,9 @@ pub fn prebuilt_workload_name(object: &Value) -> &str {
 /// version of Kueue reads, else as an annotation.
 pub fn set_prebuilt_workload_name(object: &mut Value, workload: &str) {
     if workload.len() <= LABEL_VALUE_MAX {
-        set_label(object, keys::PREBUILT_WORKLOAD_NAME, workload);
+        set_label(object, names::PREBUILT_WORKLOAD_NAME, workload);
     } else {
-        set_annotation(object, keys::PREBUILT_WORKLOAD_NAME, workload);
+        set_annotation(object, names::PREBUILT_WORKLOAD_NAME, workload);
     }
 }
 

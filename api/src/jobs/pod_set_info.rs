@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{PodSchedulingGate, Toleration};
 use serde_json::{Map, Value};
 
-use super::{JobError, keys, meta};
-use crate::conditions;
+use super::{JobError, meta};
+use crate::{conditions, names};
 use crate::v1beta2::{PodSet, PodSetAssignment, ResourceFlavor, Workload};
 
 /// What is merged into the pod template of one pod set when its job starts.
@@ -49,8 +49,8 @@ pub fn pod_set_infos<'f>(
     for assignment in &admission.pod_set_assignments {
         let pod_set = workload.spec.pod_sets.iter().find(|p| p.name == assignment.name);
         let mut info = from_assignment(assignment, pod_set, &flavor)?;
-        info.annotations.insert(keys::WORKLOAD.into(), workload.metadata.name.clone().unwrap_or_default());
-        info.labels.insert(keys::PODSET.into(), assignment.name.clone());
+        info.annotations.insert(names::WORKLOAD.into(), workload.metadata.name.clone().unwrap_or_default());
+        info.labels.insert(names::POD_SET.into(), assignment.name.clone());
         info.labels.extend(common.clone());
         for check in &status.admission_checks {
             if let Some(update) = check.pod_set_updates.iter().find(|u| u.name == assignment.name) {
@@ -78,15 +78,15 @@ pub fn pod_set_infos<'f>(
 fn common_labels(workload: &Workload, cluster_queue: &str) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();
     if let Some(queue) = &workload.spec.queue_name {
-        labels.insert(keys::LOCAL_QUEUE_NAME.into(), queue.clone());
+        labels.insert(names::LOCAL_QUEUE_NAME.into(), queue.clone());
     }
     // A ClusterQueue may have a name that no label can hold.
     if is_dns_label(cluster_queue) {
-        labels.insert(keys::CLUSTER_QUEUE_NAME.into(), cluster_queue.to_owned());
+        labels.insert(names::CLUSTER_QUEUE_NAME.into(), cluster_queue.to_owned());
     }
     let own = workload.metadata.labels.as_ref();
-    if own.is_some_and(|labels| labels.contains_key(keys::MULTIKUEUE_ORIGIN)) {
-        labels.insert(keys::MULTIKUEUE_WORKER_POD.into(), "true".into());
+    if own.is_some_and(|labels| labels.contains_key(names::MULTIKUEUE_ORIGIN)) {
+        labels.insert(names::MULTIKUEUE_WORKER_WORKLOAD_POD.into(), "true".into());
     }
     labels
 }
@@ -189,10 +189,10 @@ pub fn restore_template(template: &mut Value, original: &Value, keep_labels: &[&
             }
         }
     }
-    if !kept.is_empty() {
-        if let Some(labels) = meta::object_mut(template, &["metadata", "labels"]) {
-            labels.extend(kept);
-        }
+    if !kept.is_empty()
+        && let Some(labels) = meta::object_mut(template, &["metadata", "labels"])
+    {
+        labels.extend(kept);
     }
     *template != before
 }

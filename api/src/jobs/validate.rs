@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::field::IMMUTABLE;
-use super::{FieldError, JobKind, keys, meta};
+use super::{FieldError, JobKind, meta};
+use crate::names;
 
 /// Longest name of an object whose name is a DNS subdomain.
 const SUBDOMAIN_MAX: usize = 253;
@@ -31,19 +32,19 @@ pub fn validate_update(kind: &dyn JobKind, old: &Value, new: &Value, default_que
 
 fn validate_common(job: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if let Some(queue) = meta::label(job, keys::QUEUE_NAME) {
-        errors.extend(subdomain(FieldError::label_path(keys::QUEUE_NAME), queue));
+    if let Some(queue) = meta::label(job, names::QUEUE_NAME) {
+        errors.extend(subdomain(FieldError::label_path(names::QUEUE_NAME), queue));
     }
-    match meta::annotation(job, keys::PREBUILT_WORKLOAD_NAME).filter(|name| !name.is_empty()) {
-        Some(name) => errors.extend(subdomain(FieldError::annotation_path(keys::PREBUILT_WORKLOAD_NAME), name)),
+    match meta::annotation(job, names::PREBUILT_WORKLOAD_NAME).filter(|name| !name.is_empty()) {
+        Some(name) => errors.extend(subdomain(FieldError::annotation_path(names::PREBUILT_WORKLOAD_NAME), name)),
         None => {
-            if let Some(name) = meta::label(job, keys::PREBUILT_WORKLOAD_NAME) {
-                errors.extend(subdomain(FieldError::label_path(keys::PREBUILT_WORKLOAD_NAME), name));
+            if let Some(name) = meta::label(job, names::PREBUILT_WORKLOAD_NAME) {
+                errors.extend(subdomain(FieldError::label_path(names::PREBUILT_WORKLOAD_NAME), name));
             }
         }
     }
-    if let Some(text) = meta::label(job, keys::MAX_EXEC_TIME_SECONDS) {
-        let path = FieldError::label_path(keys::MAX_EXEC_TIME_SECONDS);
+    if let Some(text) = meta::label(job, names::MAX_EXEC_TIME_SECONDS) {
+        let path = FieldError::label_path(names::MAX_EXEC_TIME_SECONDS);
         match text.parse::<i32>() {
             Err(_) => errors.push(FieldError::invalid(path, text, format!("parsing {text:?}: should be a whole number of seconds"))),
             Ok(seconds) if seconds <= 0 => errors.push(FieldError::invalid(path, seconds, "should be greater than 0")),
@@ -55,7 +56,7 @@ fn validate_common(job: &Value) -> Vec<FieldError> {
 
 fn queue_name_update(old: &Value, new: &Value, suspended: bool, default_queue: bool) -> Vec<FieldError> {
     let (before, after) = (meta::queue_name(old), meta::queue_name(new));
-    let path = FieldError::label_path(keys::QUEUE_NAME);
+    let path = FieldError::label_path(names::QUEUE_NAME);
     let mut errors = Vec::new();
     if !suspended && before != after {
         errors.push(FieldError::invalid(path.clone(), after, IMMUTABLE));
@@ -71,18 +72,18 @@ fn prebuilt_update(old: &Value, new: &Value, suspended: bool) -> Option<FieldErr
     if suspended || before == after {
         return None;
     }
-    let path = if meta::annotation(new, keys::PREBUILT_WORKLOAD_NAME).is_some() {
-        FieldError::annotation_path(keys::PREBUILT_WORKLOAD_NAME)
+    let path = if meta::annotation(new, names::PREBUILT_WORKLOAD_NAME).is_some() {
+        FieldError::annotation_path(names::PREBUILT_WORKLOAD_NAME)
     } else {
-        FieldError::label_path(keys::PREBUILT_WORKLOAD_NAME)
+        FieldError::label_path(names::PREBUILT_WORKLOAD_NAME)
     };
     Some(FieldError::invalid(path, after, IMMUTABLE))
 }
 
 fn max_exec_time_update(old: &Value, new: &Value, both_suspended: bool) -> Option<FieldError> {
-    let (before, after) = (meta::label(old, keys::MAX_EXEC_TIME_SECONDS), meta::label(new, keys::MAX_EXEC_TIME_SECONDS));
+    let (before, after) = (meta::label(old, names::MAX_EXEC_TIME_SECONDS), meta::label(new, names::MAX_EXEC_TIME_SECONDS));
     (!both_suspended && before != after)
-        .then(|| FieldError::invalid(FieldError::label_path(keys::MAX_EXEC_TIME_SECONDS), after.unwrap_or_default(), IMMUTABLE))
+        .then(|| FieldError::invalid(FieldError::label_path(names::MAX_EXEC_TIME_SECONDS), after.unwrap_or_default(), IMMUTABLE))
 }
 
 fn priority_class_update(old: &Value, new: &Value, suspended: bool) -> Option<FieldError> {
@@ -94,7 +95,7 @@ fn priority_class_update(old: &Value, new: &Value, suspended: bool) -> Option<Fi
     } else {
         return None;
     };
-    Some(FieldError::invalid(FieldError::label_path(keys::PRIORITY_CLASS), after, detail))
+    Some(FieldError::invalid(FieldError::label_path(names::PRIORITY_CLASS), after, detail))
 }
 
 fn subdomain(path: String, name: &str) -> Option<FieldError> {
