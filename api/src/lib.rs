@@ -6,6 +6,7 @@
 pub mod conditions;
 pub mod jobs;
 pub mod names;
+pub mod quantity;
 pub mod v1beta1;
 pub mod v1beta2;
 

@@ -124,7 +124,10 @@ pub fn truncated_event(note: String) -> String {
 fn truncated(mut text: String, max: usize) -> String {
     const SUFFIX: &str = " ...";
     if text.len() > max {
-        let cut = text.floor_char_boundary(max - SUFFIX.len());
+        let mut cut = max - SUFFIX.len();
+        while !text.is_char_boundary(cut) {
+            cut -= 1;
+        }
         text.truncate(cut);
         text.push_str(SUFFIX);
     }

@@ -1,7 +1,6 @@
 //! WorkloadPriorityClass: a priority for queueing that leaves the pods' own priority alone.
 
 use kube::{CustomResource, KubeSchema};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The fields of a WorkloadPriorityClass, which lie at its root: it has no `spec`.
