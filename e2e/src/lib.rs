@@ -1,1 +1,45 @@
-//! Placeholder.
+//! Real control planes for tests, demo and benchmarks.
+//!
+//! An [`Environment`] is one etcd and any number of [`Cluster`]s, each with a real API server, its controllers, and
+//! nodes played by kwok. Everything listens on loopback ports, every wait has a deadline, and no process outlives the
+//! one that started it. The programs are built once per machine from the Go modules in `e2e/controlplane`.
+//!
+//! ```no_run
+//! # async fn test() -> anyhow::Result<()> {
+//! use std::time::Duration;
+//! use switchyard_e2e::{ClusterSpec, Environment, JobBuilder, NodeSpec, job};
+//! let gpus = NodeSpec::new("n1").cpu(16).gpu(8).label("pool", "a");
+//! let worker = ClusterSpec::new("worker").node(gpus);
+//! let environment = Environment::builder("sample").cluster(worker).start().await?;
+//! let worker = environment.cluster("worker");
+//! let namespace = worker.namespace("sample").await?;
+//! JobBuilder::new(&namespace, "one").gpu(2).create(&worker.admin).await?;
+//! job::complete(&worker.admin, &namespace, "one", Duration::from_secs(30)).await?;
+//! # Ok(()) }
+//! ```
+
+mod certs;
+mod cluster;
+mod environment;
+pub mod fixture;
+mod go;
+pub mod job;
+pub mod kubeconfig;
+mod parts;
+pub mod paths;
+pub mod ports;
+mod process;
+pub mod queues;
+mod spec;
+pub mod stock;
+pub mod wait;
+mod workdir;
+
+pub use certs::{Authority, Pair};
+pub use cluster::{Cluster, Request, Requests};
+pub use environment::{Environment, EnvironmentBuilder};
+pub use go::{Go, GoError};
+pub use job::JobBuilder;
+pub use parts::{Part, Parts, PartsError};
+pub use process::{Process, Program};
+pub use spec::{ClusterSpec, NodeSpec};

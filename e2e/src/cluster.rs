@@ -1,0 +1,116 @@
+//! One cluster: an API server on the environment's etcd, its controllers, and kwok for its nodes.
+
+mod accounts;
+mod apply;
+mod faults;
+mod metrics;
+mod start;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use kube::Client;
+
+use crate::environment::Ground;
+use crate::parts::Part;
+use crate::process::Process;
+use crate::spec::ClusterSpec;
+
+pub use metrics::{Request, Requests};
+
+/// How long an API server may take to be ready. It takes two seconds when nothing else runs.
+const READY_TIME: Duration = Duration::from_secs(90);
+/// How long nodes, service accounts and the like may take.
+const SETTLE_TIME: Duration = Duration::from_secs(60);
+
+/// A running cluster. All its methods take `&self`, so tests that run side by side can share it.
+pub struct Cluster {
+    spec: ClusterSpec,
+    ground: Arc<Ground>,
+    files: start::Files,
+    port: u16,
+    url: String,
+    kubeconfig: PathBuf,
+    /// A client with every right, for the test itself. What is tested gets [`Cluster::service_account`]s.
+    pub admin: Client,
+    processes: Mutex<BTreeMap<Part, Process>>,
+    kinds: apply::Kinds,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("name", &self.spec.name).field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// The name from its description.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// The API server's URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The port of the API server.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The certificate authority of the API server, PEM.
+    pub fn ca_pem(&self) -> &str {
+        &self.ground.ca_pem
+    }
+
+    /// A kubeconfig file with every right, for kubectl and for reading.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Another client with every right, with connections of its own: one that outlives the runtime of [`Cluster::admin`].
+    pub async fn new_admin(&self) -> anyhow::Result<Client> {
+        crate::kubeconfig::client(&std::fs::read_to_string(&self.kubeconfig)?).await
+    }
+
+    /// Where its logs are, and a place for the logs of what a test runs against it.
+    pub fn dir(&self) -> &Path {
+        &self.files.logs
+    }
+
+    /// A place for files that are deleted with the environment.
+    pub fn state_dir(&self) -> &Path {
+        &self.files.state
+    }
+
+    /// Resident memory of a part, in bytes.
+    pub fn rss(&self, part: Part) -> anyhow::Result<u64> {
+        self.with(part, Process::rss)
+    }
+
+    /// CPU time used by a part since its last start.
+    pub fn cpu_time(&self, part: Part) -> anyhow::Result<Duration> {
+        self.with(part, Process::cpu_time)
+    }
+
+    fn processes(&self) -> MutexGuard<'_, BTreeMap<Part, Process>> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<T>(&self, part: Part, act: impl FnOnce(&Process) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let processes = self.processes();
+        let process = processes.get(&part).with_context(|| format!("{} has no {}", self.spec.name, part.name()))?;
+        act(process)
+    }
+
+    pub(crate) fn begin_kill(&self) {
+        for process in self.processes().values() {
+            process.begin_kill();
+        }
+    }
+}

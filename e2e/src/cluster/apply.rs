@@ -1,0 +1,154 @@
+//! Manifests, applied as `kubectl apply --server-side` does it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::core::{GroupVersion, GroupVersionKind};
+use kube::discovery::{Scope, pinned_kind};
+use kube::{Api, ResourceExt};
+use serde_json::Value;
+
+use super::{Cluster, SETTLE_TIME, start};
+use crate::wait::eventually;
+
+/// How long a kind may take to be served once its CRD is established.
+const DISCOVERY_TIME: Duration = Duration::from_secs(10);
+/// The field manager of what tests apply.
+const MANAGER: &str = "switchyard-e2e";
+
+/// The kinds asked for so far: (apiVersion, kind) to how they are reached, and whether they live in namespaces.
+pub(super) type Kinds = tokio::sync::Mutex<BTreeMap<(String, String), (ApiResource, bool)>>;
+
+impl Cluster {
+    /// Applies every document of a YAML text: namespaces and CRDs first, which are awaited, then the rest in order.
+    /// Objects without a namespace go to `default`. Gives the objects as the server has them, in that order.
+    pub async fn apply_yaml(&self, yaml: &str) -> anyhow::Result<Vec<DynamicObject>> {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).context("not YAML")?;
+        self.apply(documents).await
+    }
+
+    /// Applies the `.yaml` files of a directory and of those in it, by name.
+    pub async fn apply_dir(&self, dir: impl AsRef<Path>) -> anyhow::Result<()> {
+        let mut documents = Vec::new();
+        for file in yaml_files(dir.as_ref())? {
+            let text = std::fs::read_to_string(&file)?;
+            let more: Vec<Value> = serde_saphyr::from_multiple(&text).with_context(|| file.display().to_string())?;
+            documents.extend(more);
+        }
+        ensure!(!documents.is_empty(), "no manifests in {}", dir.as_ref().display());
+        self.apply(documents).await.with_context(|| dir.as_ref().display().to_string())?;
+        Ok(())
+    }
+
+    /// Applies objects; see [`Cluster::apply_yaml`].
+    pub async fn apply(&self, objects: impl IntoIterator<Item = Value>) -> anyhow::Result<Vec<DynamicObject>> {
+        let mut objects: Vec<Value> = objects.into_iter().filter(|object| !object.is_null()).collect();
+        objects.sort_by_key(|object| match object["kind"].as_str() {
+            Some("Namespace") => 0,
+            Some("CustomResourceDefinition") => 1,
+            _ => 2,
+        });
+        let (first, rest) = objects.split_at(objects.partition_point(|object| {
+            matches!(object["kind"].as_str(), Some("Namespace" | "CustomResourceDefinition"))
+        }));
+        let mut applied = Vec::with_capacity(objects.len());
+        for object in first {
+            applied.push(self.apply_one(object).await?);
+        }
+        for object in first.iter().filter(|object| object["kind"] == "CustomResourceDefinition") {
+            self.await_established(object["metadata"]["name"].as_str().unwrap_or_default()).await?;
+        }
+        for object in rest {
+            applied.push(self.apply_one(object).await?);
+        }
+        Ok(applied)
+    }
+
+    /// The API of any kind; `namespace` is left out for kinds that have none.
+    pub async fn dynamic(&self, api_version: &str, kind: &str, namespace: &str) -> anyhow::Result<Api<DynamicObject>> {
+        let (resource, namespaced) = self.kind(api_version, kind).await?;
+        let client = self.admin.clone();
+        Ok(if namespaced {
+            Api::namespaced_with(client, namespace, &resource)
+        } else {
+            Api::all_with(client, &resource)
+        })
+    }
+
+    /// Installs what `deploy/` ships: the CRDs and the roles.
+    pub async fn install(&self) -> anyhow::Result<()> {
+        self.apply_dir(start::deploy().join("crds")).await?;
+        self.apply_dir(start::deploy().join("rbac")).await
+    }
+
+    async fn apply_one(&self, object: &Value) -> anyhow::Result<DynamicObject> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let (Some(version), Some(kind), Some(name)) =
+            (text(&object["apiVersion"]), text(&object["kind"]), text(&object["metadata"]["name"]))
+        else {
+            bail!("an object needs apiVersion, kind and metadata.name: {object}");
+        };
+        let namespace = text(&object["metadata"]["namespace"]).unwrap_or_else(|| "default".to_owned());
+        let api = self.dynamic(&version, &kind, &namespace).await?;
+        let params = PatchParams::apply(MANAGER).force();
+        let applied = api.patch(&name, &params, &Patch::Apply(object)).await;
+        applied.with_context(|| format!("apply {kind} {namespace}/{name} to {}", self.name()))
+    }
+
+    async fn kind(&self, api_version: &str, kind: &str) -> anyhow::Result<(ApiResource, bool)> {
+        let key = (api_version.to_owned(), kind.to_owned());
+        if let Some(known) = self.kinds.lock().await.get(&key) {
+            return Ok(known.clone());
+        }
+        let version: GroupVersion = api_version.parse().with_context(|| format!("apiVersion {api_version}"))?;
+        let gvk = GroupVersionKind::gvk(&version.group, &version.version, kind);
+        let found = eventually(DISCOVERY_TIME, format!("{} to serve {kind}", self.name()), async || {
+            Ok(pinned_kind(&self.admin, &gvk).await?)
+        });
+        let (resource, capabilities) = found.await?;
+        let known = (resource, capabilities.scope == Scope::Namespaced);
+        self.kinds.lock().await.insert(key, known.clone());
+        Ok(known)
+    }
+
+    async fn await_established(&self, name: &str) -> anyhow::Result<()> {
+        let crds: Api<CustomResourceDefinition> = Api::all(self.admin.clone());
+        eventually(SETTLE_TIME, format!("CRD {name} to be Established"), async || {
+            let crd = crds.get(name).await?;
+            let conditions = crd.status.and_then(|status| status.conditions).unwrap_or_default();
+            let established = conditions.iter().any(|one| one.type_ == "Established" && one.status == "True");
+            ensure!(established, "conditions {conditions:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Creates a namespace whose name begins with `stem` and belongs to nobody else, and waits until pods can be made
+    /// in it.
+    pub async fn namespace(&self, stem: &str) -> anyhow::Result<String> {
+        let name = crate::fixture::unique(stem);
+        let object = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let applied = self.apply([object]).await?;
+        self.await_service_account(&name, "default").await?;
+        Ok(applied.first().map_or(name, ResourceExt::name_any))
+    }
+}
+
+fn yaml_files(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let entries = std::fs::read_dir(dir).with_context(|| format!("no manifests at {}", dir.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        if path.is_dir() {
+            files.extend(yaml_files(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}

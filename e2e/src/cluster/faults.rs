@@ -1,0 +1,59 @@
+//! Ending, hanging and restarting the parts of a cluster.
+
+use anyhow::Context;
+use kube::Client;
+
+use super::{Cluster, start};
+use crate::parts::Part;
+use crate::process::Process;
+
+impl Cluster {
+    /// Kills a part (SIGKILL) and waits until it is gone.
+    pub fn kill(&self, part: Part) -> anyhow::Result<()> {
+        self.with(part, |process| {
+            process.kill();
+            Ok(())
+        })
+    }
+
+    /// Stops a part from running, its connections left open.
+    pub fn pause(&self, part: Part) -> anyhow::Result<()> {
+        self.with(part, Process::pause)
+    }
+
+    /// Lets a paused part run on.
+    pub fn resume(&self, part: Part) -> anyhow::Result<()> {
+        self.with(part, Process::resume)
+    }
+
+    /// Starts a part again as it was, on the same port; what still runs of it is killed first. An API server is
+    /// waited for until it is ready.
+    pub async fn restart(&self, part: Part) -> anyhow::Result<()> {
+        let program = self.with(part, |process| {
+            process.kill();
+            Ok(process.program().clone())
+        })?;
+        let process = program.start()?;
+        if part == Part::ApiServer {
+            start::await_ready(&process, &self.admin).await?;
+        }
+        self.processes().insert(part, process);
+        Ok(())
+    }
+
+    /// Takes the API server away. Nothing of the cluster's state is lost: etcd has it.
+    pub fn stop_api_server(&self) -> anyhow::Result<()> {
+        self.kill(Part::ApiServer)
+    }
+
+    /// Brings the API server back and waits until it is ready.
+    pub async fn start_api_server(&self) -> anyhow::Result<()> {
+        self.restart(Part::ApiServer).await
+    }
+
+    /// Fails when the API server is not ready.
+    pub async fn check_ready(&self, client: &Client) -> anyhow::Result<()> {
+        let request = http::Request::get("/readyz").body(Vec::new())?;
+        client.request_text(request).await.map(|_| ()).context("the API server is not ready")
+    }
+}

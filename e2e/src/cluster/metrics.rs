@@ -1,0 +1,157 @@
+//! What an API server was asked for, from its own metrics.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::Cluster;
+
+/// One kind of request.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Request {
+    /// `GET`, `LIST`, `WATCH`, `POST`, `PUT`, `PATCH`, `APPLY`, `DELETE`, `DELETECOLLECTION`, `CONNECT`.
+    pub verb: String,
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The resource, plural; empty for what is none, such as `/readyz`.
+    pub resource: String,
+    /// `status`, `token` and the like; empty for the object itself.
+    pub subresource: String,
+    /// The HTTP status code.
+    pub code: u16,
+}
+
+/// How often each kind of request was answered, by whoever asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requests(pub BTreeMap<Request, u64>);
+
+impl Requests {
+    /// What came on top of an earlier count.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let grown = |(request, count): (&Request, &u64)| {
+            let more = count.saturating_sub(before.0.get(request).copied().unwrap_or(0));
+            (more > 0).then(|| (request.clone(), more))
+        };
+        Self(self.0.iter().filter_map(grown).collect())
+    }
+
+    /// Those that a predicate picks.
+    #[must_use]
+    pub fn only(&self, mut pick: impl FnMut(&Request) -> bool) -> Self {
+        Self(self.0.iter().filter(|(request, _)| pick(request)).map(|(key, count)| (key.clone(), *count)).collect())
+    }
+
+    /// Those that write, refused ones (conflicts, validation) included: the server has had the work.
+    #[must_use]
+    pub fn writes(&self) -> Self {
+        let verbs = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"];
+        // Access reviews and token requests are POSTs that store nothing.
+        self.only(|request| {
+            verbs.contains(&request.verb.as_str())
+                && !request.group.starts_with("auth")
+                && request.subresource != "token"
+        })
+    }
+
+    /// Those for one resource, its subresources included; the group is empty for the core group.
+    #[must_use]
+    pub fn of(&self, group: &str, resource: &str) -> Self {
+        self.only(|request| request.group == group && request.resource == resource)
+    }
+
+    /// How many in all.
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// Reads `apiserver_request_total` out of a metrics page; dry runs are left out.
+    pub fn parse(page: &str) -> Self {
+        let mut requests = BTreeMap::new();
+        for line in page.lines() {
+            let Some((labels, value)) =
+                line.strip_prefix("apiserver_request_total{").and_then(|rest| rest.rsplit_once("} "))
+            else {
+                continue;
+            };
+            let labels = labels_of(labels);
+            let get = |name: &str| labels.get(name).copied().unwrap_or_default().to_owned();
+            let Ok(count) = value.trim().parse::<f64>() else { continue };
+            if !get("dry_run").is_empty() {
+                continue;
+            }
+            let request = Request {
+                verb: get("verb"),
+                group: get("group"),
+                resource: get("resource"),
+                subresource: get("subresource"),
+                code: get("code").parse().unwrap_or(0),
+            };
+            // Counters are whole numbers in floating point, far below where that loses any.
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            let count = count as u64;
+            *requests.entry(request).or_insert(0) += count;
+        }
+        Self(requests)
+    }
+}
+
+/// A table, most frequent first: what a failed write budget wants to show.
+impl fmt::Display for Requests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rows: Vec<_> = self.0.iter().collect();
+        rows.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        for (request, count) in rows {
+            let Request { verb, group, resource, subresource, code } = request;
+            let dot = if group.is_empty() { "" } else { "." };
+            let slash = if subresource.is_empty() { "" } else { "/" };
+            writeln!(f, "{count:>7} {verb:<7} {code} {resource}{dot}{group}{slash}{subresource}")?;
+        }
+        write!(f, "{:>7} in all", self.total())
+    }
+}
+
+/// `a="x",b="y"`; the values of this metric have no quotes or commas in them.
+fn labels_of(text: &str) -> BTreeMap<&str, &str> {
+    let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
+    pairs.map(|(name, value)| (name, value.trim_matches('"'))).collect()
+}
+
+impl Cluster {
+    /// The requests that the API server has answered since it started.
+    pub async fn requests(&self) -> anyhow::Result<Requests> {
+        let request = http::Request::get("/metrics").body(Vec::new())?;
+        Ok(Requests::parse(&self.admin.request_text(request).await?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = r#"
+# TYPE apiserver_request_total counter
+apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="pods",scope="resource",subresource="status",verb="PATCH",version="v1"} 4
+apiserver_request_total{code="200",component="apiserver",dry_run="",group="batch",resource="jobs",scope="resource",subresource="",verb="PUT",version="v1"} 7
+apiserver_request_total{code="409",component="apiserver",dry_run="",group="batch",resource="jobs",scope="resource",subresource="",verb="PUT",version="v1"} 1
+apiserver_request_total{code="201",component="apiserver",dry_run="All",group="batch",resource="jobs",scope="resource",subresource="",verb="POST",version="v1"} 9
+apiserver_request_total{code="200",component="apiserver",dry_run="",group="batch",resource="jobs",scope="cluster",subresource="",verb="LIST",version="v1"} 3
+apiserver_request_total{code="201",component="apiserver",dry_run="",group="authorization.k8s.io",resource="subjectaccessreviews",scope="resource",subresource="",verb="POST",version="v1"} 5
+apiserver_request_duration_seconds_count{verb="GET"} 12
+"#;
+
+    #[test]
+    fn writes_are_counted_by_resource_without_dry_runs_and_reviews() {
+        let requests = Requests::parse(PAGE);
+        assert_eq!(requests.writes().total(), 12);
+        assert_eq!(requests.writes().of("batch", "jobs").total(), 8);
+        assert_eq!(requests.of("", "pods").total(), 4);
+    }
+
+    #[test]
+    fn a_difference_has_only_what_grew() {
+        let before = Requests::parse(PAGE);
+        let after = Requests::parse(&PAGE.replace("} 7", "} 9"));
+        let more = after.since(&before);
+        assert_eq!(more.to_string(), "      2 PUT     200 jobs.batch\n      2 in all");
+    }
+}

@@ -1,0 +1,231 @@
+//! Bringing a cluster up.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use kube::api::PostParams;
+use kube::{Api, Client};
+
+use super::{Cluster, READY_TIME, SETTLE_TIME, apply};
+use crate::environment::Ground;
+use crate::kubeconfig::{self, Credential};
+use crate::parts::Part;
+use crate::ports;
+use crate::process::{self, Process, Program};
+use crate::spec::ClusterSpec;
+use crate::wait::{eventually, never};
+use crate::workdir::WorkDir;
+
+/// The stages by which kwok plays the kubelets.
+const STAGES: &str = include_str!("../kwok/stages.yaml");
+
+/// The files of a cluster.
+#[derive(Debug)]
+pub(super) struct Files {
+    /// `PART.log`.
+    pub(super) logs: PathBuf,
+    /// Certificates, keys and configuration.
+    pub(super) state: PathBuf,
+}
+
+impl Files {
+    fn write(spec: &ClusterSpec, ground: &Ground, dir: &WorkDir) -> anyhow::Result<Self> {
+        let files = Self { logs: dir.path().join(&spec.name), state: dir.state().join(&spec.name) };
+        let limits = if spec.shipped_limits { "{qps: 50, burst: 100}" } else { "{qps: 1000, burst: 2000}" };
+        let scheduler = format!(
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nleaderElection: \
+             {{leaderElect: false}}\nclientConnection: {{kubeconfig: {}, {}\n",
+            files.path("kubeconfig"),
+            limits.trim_start_matches('{'),
+        );
+        fs::create_dir_all(&files.logs)?;
+        fs::create_dir_all(&files.state)?;
+        for (name, text) in [
+            ("ca.crt", ground.ca_pem.as_str()),
+            ("server.crt", &ground.serving.certificate),
+            ("server.key", &ground.serving.key),
+            ("token.key", &ground.token_private),
+            ("token.pub", &ground.token_public),
+            ("stages.yaml", STAGES),
+            ("scheduler.yaml", &scheduler),
+        ] {
+            fs::write(files.state.join(name), text).with_context(|| format!("cannot write {name}"))?;
+        }
+        Ok(files)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.state.join(name).display().to_string()
+    }
+
+    fn program(&self, ground: &Ground, part: Part) -> anyhow::Result<Program> {
+        Ok(Program::new(part.name(), ground.binary(part)?, self.logs.join(format!("{}.log", part.name()))))
+    }
+}
+
+impl Cluster {
+    pub(crate) async fn start(spec: ClusterSpec, ground: Arc<Ground>, dir: &WorkDir) -> anyhow::Result<Self> {
+        let name = spec.name.clone();
+        Self::start_all(spec, ground, dir).await.with_context(|| format!("cluster {name}"))
+    }
+
+    async fn start_all(spec: ClusterSpec, ground: Arc<Ground>, dir: &WorkDir) -> anyhow::Result<Self> {
+        let start = Instant::now();
+        let files = Files::write(&spec, &ground, dir)?;
+        let (api_server, port, admin) = start_api_server(&spec, &ground, &files).await?;
+        let ready = start.elapsed();
+        let mut processes = BTreeMap::from([(Part::ApiServer, api_server)]);
+        for (part, program) in others(&spec, &ground, &files)? {
+            processes.insert(part, program.start()?);
+        }
+        let cluster = Self {
+            port,
+            url: format!("https://127.0.0.1:{port}"),
+            kubeconfig: files.state.join("kubeconfig"),
+            admin,
+            processes: Mutex::new(processes),
+            kinds: apply::Kinds::default(),
+            files,
+            ground,
+            spec,
+        };
+        cluster.make_nodes().await?;
+        cluster.settle().await?;
+        tracing::debug!(cluster = cluster.spec.name, url = cluster.url, ?ready, all = ?start.elapsed(), "cluster is up");
+        Ok(cluster)
+    }
+
+    async fn make_nodes(&self) -> anyhow::Result<()> {
+        let nodes: Api<Node> = Api::all(self.admin.clone());
+        let create = self.spec.nodes.iter().map(async |node| {
+            let object: Node = serde_json::from_value(node.object())?;
+            nodes.create(&PostParams::default(), &object).await.with_context(|| format!("node {}", node.name()))
+        });
+        try_join_all(create).await.map(|_| ())
+    }
+
+    /// Waits until nodes are Ready and Jobs can make pods in `default`.
+    async fn settle(&self) -> anyhow::Result<()> {
+        let nodes: Api<Node> = Api::all(self.admin.clone());
+        eventually(SETTLE_TIME, "all nodes to be Ready", async || {
+            self.check_processes().map_err(never)?;
+            if !self.spec.nodes.is_empty() {
+                for node in nodes.list(&kube::api::ListParams::default()).await? {
+                    let name = node.metadata.name.unwrap_or_default();
+                    let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+                    let ready = conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True");
+                    ensure!(ready, "{name} is not Ready");
+                }
+            }
+            Ok(())
+        })
+        .await?;
+        self.await_service_account("default", "default").await
+    }
+
+    /// Waits until a service account exists; pods cannot be made in its namespace before.
+    pub(super) async fn await_service_account(&self, namespace: &str, name: &str) -> anyhow::Result<()> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.admin.clone(), namespace);
+        eventually(SETTLE_TIME, format!("service account {namespace}/{name}"), async || {
+            self.check_processes().map_err(never)?;
+            accounts.get(name).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    fn check_processes(&self) -> anyhow::Result<()> {
+        self.processes().values().try_for_each(Process::check)
+    }
+}
+
+/// Starts an API server, on another port when somebody took the first one in between, and waits until it is ready.
+async fn start_api_server(
+    spec: &ClusterSpec,
+    ground: &Ground,
+    files: &Files,
+) -> anyhow::Result<(Process, u16, Client)> {
+    for _ in 0..process::PORT_TRIES {
+        let port = ports::free()?;
+        let url = format!("https://127.0.0.1:{port}");
+        let credential = Credential::Certificate(ground.admin.clone());
+        let kubeconfig = kubeconfig::render(&spec.name, &url, &ground.ca_pem, &credential)?;
+        fs::write(files.state.join("kubeconfig"), &kubeconfig)?;
+        let admin = kubeconfig::client(&kubeconfig).await?;
+        let process = api_server(spec, ground, files, port)?.start()?;
+        match await_ready(&process, &admin).await {
+            Ok(()) => return Ok((process, port, admin)),
+            Err(_) if process::lost_port(&process) => tracing::debug!(port, "port was taken, again with another"),
+            Err(error) => return Err(error),
+        }
+    }
+    bail!("no port stays free for kube-apiserver")
+}
+
+/// Waits until an API server says that it is ready.
+pub(super) async fn await_ready(process: &Process, admin: &Client) -> anyhow::Result<()> {
+    let ready = eventually(READY_TIME, "the API server to be ready", async || {
+        process.check().map_err(never)?;
+        let request = http::Request::get("/readyz").body(Vec::new())?;
+        let answer = tokio::time::timeout(Duration::from_secs(3), admin.request_text(request));
+        answer.await.context("no answer within 3 s")??;
+        Ok(())
+    });
+    ready.await.with_context(|| format!("its log ends with:\n{}", process.log_tail(20)))
+}
+
+fn api_server(spec: &ClusterSpec, ground: &Ground, files: &Files, port: u16) -> anyhow::Result<Program> {
+    Ok(files
+        .program(ground, Part::ApiServer)?
+        .arg(format!("--etcd-servers={}", ground.etcd_url))
+        .arg(format!("--etcd-prefix=/{}", spec.name))
+        .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
+        .arg(format!("--secure-port={port}"))
+        .arg(format!("--cert-dir={}", files.path("certs")))
+        .arg(format!("--tls-cert-file={}", files.path("server.crt")))
+        .arg(format!("--tls-private-key-file={}", files.path("server.key")))
+        .arg(format!("--client-ca-file={}", files.path("ca.crt")))
+        .arg("--authorization-mode=RBAC")
+        .arg("--service-account-issuer=https://kubernetes.default.svc")
+        .arg(format!("--service-account-key-file={}", files.path("token.pub")))
+        .arg(format!("--service-account-signing-key-file={}", files.path("token.key")))
+        .arg("--service-cluster-ip-range=10.0.0.0/24")
+        // It taints new nodes until the node lifecycle controller, which does not run here, clears them.
+        .arg("--disable-admission-plugins=TaintNodesByCondition")
+        .args(&spec.api_server_args))
+}
+
+/// The programs beside the API server.
+fn others(spec: &ClusterSpec, ground: &Ground, files: &Files) -> anyhow::Result<Vec<(Part, Program)>> {
+    let kubeconfig = format!("--kubeconfig={}", files.path("kubeconfig"));
+    let mut manager = files
+        .program(ground, Part::ControllerManager)?
+        .arg(&kubeconfig)
+        .arg(format!("--service-account-private-key-file={}", files.path("token.key")))
+        .args(["--leader-elect=false", "--secure-port=0"])
+        .arg(format!("--controllers={}", spec.controllers.join(",")));
+    if !spec.shipped_limits {
+        manager = manager.args(["--kube-api-qps=1000", "--kube-api-burst=2000", "--concurrent-job-syncs=20"]);
+    }
+    let mut programs = vec![(Part::ControllerManager, manager)];
+    if !spec.nodes.is_empty() {
+        let kwok = files.program(ground, Part::Kwok)?.arg(&kubeconfig).arg("--manage-all-nodes");
+        programs.push((Part::Kwok, kwok.arg("--config").arg(files.path("stages.yaml"))));
+        if spec.scheduler {
+            let scheduler = files.program(ground, Part::Scheduler)?.arg("--secure-port=0");
+            programs.push((Part::Scheduler, scheduler.arg(format!("--config={}", files.path("scheduler.yaml")))));
+        }
+    }
+    Ok(programs)
+}
+
+/// The repository's directory of manifests.
+pub(super) fn deploy() -> PathBuf {
+    Path::new(&crate::paths::root()).join("deploy")
+}

@@ -1,0 +1,100 @@
+//! What tests share and what keeps them apart.
+
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Once, OnceLock};
+
+use tokio::runtime::Runtime;
+use tokio::sync::OnceCell;
+
+use crate::environment::{Environment, EnvironmentBuilder};
+
+/// A name that begins with `stem` and that no other test of this machine uses: for namespaces and for objects that
+/// have none, such as ClusterQueues.
+pub fn unique(stem: &str) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("{stem}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Runs a test on the one runtime of this process. Clients of a shared environment keep tasks on the runtime they
+/// are used from, so tests that share one must share the runtime as well; `#[tokio::test]` gives each its own.
+///
+/// Logs go to the test's output as `RUST_LOG` says (default `info`, and our own crates' `debug`).
+///
+/// # Panics
+/// When no runtime can be made.
+#[expect(clippy::expect_used, reason = "nothing can be tested without a runtime")]
+pub fn run<F: Future>(test: F) -> F::Output {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    init_logs();
+    let build = || tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a tokio runtime");
+    RUNTIME.get_or_init(build).block_on(test)
+}
+
+/// Sends logs to the test's output. Does nothing when something has done so already.
+pub fn init_logs() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let quiet = "info,switchyard_e2e=debug,kube=warn,tower=warn,hyper=warn,rustls=warn";
+        let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+            .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(quiet));
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+    });
+}
+
+/// An environment that all tests of a binary use, started by the first. Make it a `static`:
+///
+/// ```no_run
+/// use switchyard_e2e::{ClusterSpec, Environment, fixture};
+/// static ENVIRONMENT: fixture::Shared =
+///     fixture::Shared::new(|| Environment::builder("single").cluster(ClusterSpec::new("one")));
+/// fixture::run(async {
+///     let environment = ENVIRONMENT.get().await.unwrap();
+///     let namespace = environment.cluster("one").namespace("quota").await.unwrap();
+/// });
+/// ```
+///
+/// It ends with the process; its files go with the next environment that is started on this machine.
+pub struct Shared {
+    cell: OnceCell<Result<Environment, String>>,
+    describe: fn() -> EnvironmentBuilder,
+}
+
+impl Shared {
+    /// Nothing is started yet.
+    pub const fn new(describe: fn() -> EnvironmentBuilder) -> Self {
+        Self { cell: OnceCell::const_new(), describe }
+    }
+
+    /// The environment, started if this is the first call.
+    ///
+    /// # Errors
+    /// When it could not be started; every call says so then.
+    pub async fn get(&'static self) -> anyhow::Result<Borrowed> {
+        let start = async || (self.describe)().start().await.map_err(|error| format!("{error:#}"));
+        match self.cell.get_or_init(start).await {
+            Ok(environment) => Ok(Borrowed(environment)),
+            Err(error) => Err(anyhow::anyhow!("{error}")),
+        }
+    }
+}
+
+/// A shared environment in the hands of one test. When that test panics, the logs are kept.
+pub struct Borrowed(&'static Environment);
+
+impl Deref for Borrowed {
+    type Target = Environment;
+
+    fn deref(&self) -> &Environment {
+        self.0
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.keep_logs();
+        }
+    }
+}

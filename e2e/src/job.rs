@@ -1,0 +1,269 @@
+//! Jobs for tests.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use k8s_openapi::api::batch::v1 as batch;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde_json::{Map, Value, json};
+
+use crate::wait::{eventually, never};
+
+/// The pod annotation for how long it runs.
+pub const RUN_FOR: &str = "e2e.switchyard.dev/run-for";
+/// The pod annotation for how it ends.
+pub const EXIT_CODE: &str = "e2e.switchyard.dev/exit-code";
+/// The pod annotation for how long until it runs.
+pub const START_AFTER: &str = "e2e.switchyard.dev/start-after";
+/// The pod annotation for how long it takes to end when deleted.
+pub const STOP_AFTER: &str = "e2e.switchyard.dev/stop-after";
+
+/// A `batch/v1` Job, written as a user would: one pod with 1 CPU that runs for a second.
+#[derive(Clone, Debug)]
+pub struct JobBuilder {
+    object: Value,
+}
+
+impl JobBuilder {
+    /// A Job in a namespace.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        let object = json!({
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"namespace": namespace, "name": name, "labels": {}, "annotations": {}},
+            "spec": {
+                "backoffLimit": 0,
+                "template": {
+                    "metadata": {"labels": {}, "annotations": {}},
+                    "spec": {
+                        "restartPolicy": "Never",
+                        "containers": [{
+                            "name": "main",
+                            "image": "example.org/job:1",
+                            "resources": {"requests": {"cpu": "1"}, "limits": {}},
+                        }],
+                    },
+                },
+            },
+        });
+        Self { object }
+    }
+
+    /// The queue it is submitted to.
+    #[must_use]
+    pub fn queue(self, name: &str) -> Self {
+        self.label("kueue.x-k8s.io/queue-name", name)
+    }
+
+    /// A label of the Job.
+    #[must_use]
+    pub fn label(self, key: &str, value: &str) -> Self {
+        self.set("/metadata/labels", key, value)
+    }
+
+    /// An annotation of the Job.
+    #[must_use]
+    pub fn annotation(self, key: &str, value: &str) -> Self {
+        self.set("/metadata/annotations", key, value)
+    }
+
+    /// A WorkloadPriorityClass.
+    #[must_use]
+    pub fn priority_class(self, name: &str) -> Self {
+        self.label("kueue.x-k8s.io/priority-class", name)
+    }
+
+    /// How many pods run at once.
+    #[must_use]
+    pub fn parallelism(self, count: u32) -> Self {
+        self.set("/spec", "parallelism", count)
+    }
+
+    /// How many pods have to succeed.
+    #[must_use]
+    pub fn completions(self, count: u32) -> Self {
+        self.set("/spec", "completions", count)
+    }
+
+    /// Created suspended.
+    #[must_use]
+    pub fn suspended(self) -> Self {
+        self.set("/spec", "suspend", true)
+    }
+
+    /// CPU a pod asks for, as Kubernetes writes it.
+    #[must_use]
+    pub fn cpu(self, quantity: &str) -> Self {
+        self.request("cpu", quantity)
+    }
+
+    /// GPUs (`nvidia.com/gpu`) of each pod.
+    #[must_use]
+    pub fn gpu(self, count: u32) -> Self {
+        let count = count.to_string();
+        self.request("nvidia.com/gpu", &count).set(
+            "/spec/template/spec/containers/0/resources/limits",
+            "nvidia.com/gpu",
+            count,
+        )
+    }
+
+    /// Any resource a pod asks for.
+    #[must_use]
+    pub fn request(self, resource: &str, quantity: &str) -> Self {
+        self.set("/spec/template/spec/containers/0/resources/requests", resource, quantity)
+    }
+
+    /// Without any resource requests.
+    #[must_use]
+    pub fn no_requests(self) -> Self {
+        self.set("/spec/template/spec/containers/0/resources", "requests", Map::new())
+    }
+
+    /// How long each pod runs, to the millisecond.
+    #[must_use]
+    pub fn run_for(self, time: Duration) -> Self {
+        self.pod_annotation(RUN_FOR, &format!("{}ms", time.as_millis()))
+    }
+
+    /// Each pod runs until it is deleted.
+    #[must_use]
+    pub fn run_forever(self) -> Self {
+        self.pod_annotation(RUN_FOR, "forever")
+    }
+
+    /// Each pod fails with exit code 1, and with the first of them the Job.
+    #[must_use]
+    pub fn fails(self) -> Self {
+        self.pod_annotation(EXIT_CODE, "1")
+    }
+
+    /// How often pods are retried (default 0).
+    #[must_use]
+    pub fn backoff_limit(self, count: u32) -> Self {
+        self.set("/spec", "backoffLimit", count)
+    }
+
+    /// An annotation of the pods.
+    #[must_use]
+    pub fn pod_annotation(self, key: &str, value: &str) -> Self {
+        self.set("/spec/template/metadata/annotations", key, value)
+    }
+
+    /// A label of the pods.
+    #[must_use]
+    pub fn pod_label(self, key: &str, value: &str) -> Self {
+        self.set("/spec/template/metadata/labels", key, value)
+    }
+
+    /// The nodes it can run on.
+    #[must_use]
+    pub fn node_selector(mut self, key: &str, value: &str) -> Self {
+        if self.object.pointer("/spec/template/spec/nodeSelector").is_none() {
+            self = self.pod_field("nodeSelector", json!({}));
+        }
+        self.set("/spec/template/spec/nodeSelector", key, value)
+    }
+
+    /// A toleration for `key=value:NoSchedule`.
+    #[must_use]
+    pub fn toleration(self, key: &str, value: &str) -> Self {
+        self.pod_field("tolerations", json!([{"key": key, "value": value, "effect": "NoSchedule"}]))
+    }
+
+    /// A field of the pod's spec.
+    #[must_use]
+    pub fn pod_field(self, name: &str, value: Value) -> Self {
+        self.set("/spec/template/spec", name, value)
+    }
+
+    /// A field of the Job's spec.
+    #[must_use]
+    pub fn field(self, name: &str, value: Value) -> Self {
+        self.set("/spec", name, value)
+    }
+
+    fn set(mut self, pointer: &str, key: &str, value: impl Into<Value>) -> Self {
+        if let Some(object) = self.object.pointer_mut(pointer).and_then(Value::as_object_mut) {
+            object.insert(key.to_owned(), value.into());
+        }
+        self
+    }
+
+    /// The object.
+    pub fn build(self) -> Value {
+        self.object
+    }
+
+    /// Creates it, as a user does.
+    pub async fn create(self, client: &Client) -> anyhow::Result<batch::Job> {
+        let namespace = self.object["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
+        let job: batch::Job = serde_json::from_value(self.object)?;
+        Ok(Api::namespaced(client.clone(), &namespace).create(&PostParams::default(), &job).await?)
+    }
+}
+
+/// True if a Job's condition of this type is True.
+pub fn has_condition(job: &batch::Job, kind: &str) -> bool {
+    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|one| one.type_ == kind && one.status == "True")
+}
+
+/// Waits until a Job is Complete. Gives up at once when it has failed.
+pub async fn complete(client: &Client, namespace: &str, name: &str, within: Duration) -> anyhow::Result<batch::Job> {
+    finished(client, namespace, name, within, "Complete", "Failed").await
+}
+
+/// Waits until a Job is Failed. Gives up at once when it is complete.
+pub async fn failed(client: &Client, namespace: &str, name: &str, within: Duration) -> anyhow::Result<batch::Job> {
+    finished(client, namespace, name, within, "Failed", "Complete").await
+}
+
+async fn finished(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    within: Duration,
+    wanted: &str,
+    other: &str,
+) -> anyhow::Result<batch::Job> {
+    let jobs: Api<batch::Job> = Api::namespaced(client.clone(), namespace);
+    eventually(within, format!("Job {namespace}/{name} to be {wanted}"), async || {
+        let job = jobs.get(name).await?;
+        if has_condition(&job, other) {
+            return Err(never(format!("it is {other}: {:?}", job.status)));
+        }
+        let suspended = job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false);
+        ensure!(has_condition(&job, wanted), "suspend {suspended}, status {:?}", job.status);
+        Ok(job)
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_lands_where_kubernetes_reads_it() {
+        let job = JobBuilder::new("ns", "j")
+            .queue("q")
+            .parallelism(3)
+            .gpu(2)
+            .run_for(Duration::from_millis(1500))
+            .fails()
+            .node_selector("pool", "a")
+            .toleration("gpu", "yes")
+            .build();
+        let typed: batch::Job = serde_json::from_value(job.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&typed).unwrap()["spec"]["parallelism"], 3);
+        assert_eq!(job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "q");
+        let pod = &job["spec"]["template"];
+        assert_eq!(pod["metadata"]["annotations"], json!({RUN_FOR: "1500ms", EXIT_CODE: "1"}));
+        assert_eq!(pod["spec"]["nodeSelector"], json!({"pool": "a"}));
+        assert_eq!(pod["spec"]["tolerations"][0]["key"], "gpu");
+        let requests = json!({"cpu": "1", "nvidia.com/gpu": "2"});
+        assert_eq!(pod["spec"]["containers"][0]["resources"]["requests"], requests);
+    }
+}

@@ -1,0 +1,302 @@
+//! The real programs that clusters are made of, built from pinned Go modules, once per machine.
+//!
+//! Each part is built into `CACHE/controlplane/PART-KEY/PART`, where KEY is a digest of all that decides what comes out:
+//! the module's `go.mod` and `go.sum`, the package, the flags and the Go version. A file lock per part keeps two
+//! processes from building it twice; a part appears by a rename and so is never seen half written.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+use crate::go::{Go, GoError};
+use crate::paths;
+
+/// One program of a test cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The store.
+    Etcd,
+    /// The API server.
+    ApiServer,
+    /// The controllers: Jobs, garbage collection, namespaces, service accounts.
+    ControllerManager,
+    /// Binds pods to nodes.
+    Scheduler,
+    /// Plays the kubelets.
+    Kwok,
+    /// Stock Kueue, the peer.
+    Kueue,
+}
+
+impl Part {
+    /// The program's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::ApiServer => "kube-apiserver",
+            Self::ControllerManager => "kube-controller-manager",
+            Self::Scheduler => "kube-scheduler",
+            Self::Kwok => "kwok",
+            Self::Kueue => "kueue",
+        }
+    }
+
+    /// The directory under `e2e/controlplane` that pins it.
+    fn module(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::ApiServer | Self::ControllerManager | Self::Scheduler => "kubernetes",
+            Self::Kwok => "kwok",
+            Self::Kueue => "kueue",
+        }
+    }
+
+    /// The Go module it comes from.
+    fn source(self) -> &'static str {
+        match self {
+            Self::Etcd => "go.etcd.io/etcd/server/v3",
+            Self::ApiServer | Self::ControllerManager | Self::Scheduler => "k8s.io/kubernetes",
+            Self::Kwok => "sigs.k8s.io/kwok",
+            Self::Kueue => "sigs.k8s.io/kueue",
+        }
+    }
+
+    fn package(self) -> String {
+        match self {
+            Self::Etcd => self.source().to_owned(),
+            _ => format!("{}/cmd/{}", self.source(), self.name()),
+        }
+    }
+
+    /// Kubernetes tells its version only when it is linked in.
+    fn ldflags(self, version: &str) -> String {
+        let stripped = "-s -w".to_owned();
+        if self.module() != "kubernetes" {
+            return stripped;
+        }
+        let mut numbers = version.trim_start_matches('v').split('.');
+        let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+        let package = "k8s.io/component-base/version";
+        format!(
+            "{stripped} -X {package}.gitVersion={version} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
+        )
+    }
+}
+
+/// Why a part is not there.
+#[derive(Debug, thiserror::Error)]
+pub enum PartsError {
+    /// Go is missing, or too old.
+    #[error(transparent)]
+    Go(#[from] GoError),
+    /// The build failed.
+    #[error("cannot build {part}: go build failed ({status}):\n{output}")]
+    Build {
+        /// The part.
+        part: &'static str,
+        /// How `go build` ended.
+        status: std::process::ExitStatus,
+        /// What it printed.
+        output: String,
+    },
+    /// A file could not be read or written.
+    #[error("{what} {path}: {source}")]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A module file does not say what it must.
+    #[error("{0}")]
+    Module(String),
+}
+
+/// The store of built parts.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    go: Go,
+    modules: PathBuf,
+    cache: PathBuf,
+}
+
+impl Parts {
+    /// The parts pinned in this repository, kept in the user's cache. Go is looked up in `PATH`.
+    pub fn new() -> anyhow::Result<Self> {
+        let go = Go::find(std::env::var_os("PATH").as_deref())?;
+        Ok(Self::at(go, paths::root().join("e2e/controlplane"), paths::cache()?.join("controlplane")))
+    }
+
+    /// Parts pinned in the modules under one directory and kept in another.
+    pub fn at(go: Go, modules: impl Into<PathBuf>, cache: impl Into<PathBuf>) -> Self {
+        Self { go, modules: modules.into(), cache: cache.into() }
+    }
+
+    /// The path of a part's program, built first if it has to be: minutes the first time, and it says so on standard
+    /// error. Blocks; another process that builds the same part is waited for.
+    pub fn binary(&self, part: Part) -> Result<PathBuf, PartsError> {
+        let module = self.modules.join(part.module());
+        let go_mod = read(&module.join("go.mod"))?;
+        let go_sum = read(&module.join("go.sum"))?;
+        let go_version = self.go.check(&module, &go_mod)?;
+        let version = module_version(&go_mod, part.source())?;
+        let ldflags = part.ldflags(&version);
+        let key = digest(&[&go_mod, &go_sum, &go_version, &part.package(), &ldflags, "CGO_ENABLED=0 -trimpath"]);
+        let dir = self.cache.join(format!("{}-{key}", part.name()));
+        let binary = dir.join(part.name());
+        if binary.is_file() {
+            return Ok(binary);
+        }
+        fs::create_dir_all(&dir).map_err(file("create", &dir))?;
+        let _lock = self.lock(part)?;
+        if !binary.is_file() {
+            let unfinished = dir.join(format!("{}.unfinished", part.name()));
+            self.build(part, &version, &module, &ldflags, &unfinished)?;
+            fs::rename(&unfinished, &binary).map_err(file("rename", &unfinished))?;
+        }
+        Ok(binary)
+    }
+
+    /// The folder of a module that this part's module requires, such as Kueue's own, whose CRDs lie in it.
+    pub fn source_dir(&self, part: Part, module: &str) -> Result<PathBuf, PartsError> {
+        let dir = self.modules.join(part.module());
+        self.go.check(&dir, &read(&dir.join("go.mod"))?)?;
+        Ok(self.go.module_dir(&dir, module)?)
+    }
+
+    /// The folder of the module that this part is built from.
+    pub fn own_source_dir(&self, part: Part) -> Result<PathBuf, PartsError> {
+        self.source_dir(part, part.source())
+    }
+
+    fn lock(&self, part: Part) -> Result<File, PartsError> {
+        let path = self.cache.join(format!("{}.lock", part.name()));
+        let lock = File::create(&path).map_err(file("create", &path))?;
+        if lock.try_lock().is_err() {
+            eprintln!("==> wait for another process that builds {}", part.name());
+            lock.lock().map_err(file("lock", &path))?;
+        }
+        Ok(lock)
+    }
+
+    fn build(&self, part: Part, version: &str, module: &Path, flags: &str, out: &Path) -> Result<(), PartsError> {
+        eprintln!("==> build {} {version} (once per machine; minutes when Go's own cache is cold)", part.name());
+        let start = Instant::now();
+        let log = out.with_extension("log");
+        let output = File::create(&log).map_err(file("create", &log))?;
+        let mut command = Command::new(self.go.path());
+        command.current_dir(module).env("CGO_ENABLED", "0").env("GOWORK", "off").stdin(Stdio::null());
+        command.args(["build", "-trimpath", "-ldflags", flags, "-o"]).arg(out).arg(part.package());
+        let mut child = command.stdout(Stdio::null()).stderr(output).spawn().map_err(file("start", self.go.path()))?;
+        let mut told = Duration::ZERO;
+        let status = loop {
+            if let Some(status) = child.try_wait().map_err(file("wait for", self.go.path()))? {
+                break status;
+            }
+            if start.elapsed() > told + Duration::from_secs(20) {
+                told = start.elapsed();
+                eprintln!("    {}: still building, {} s", part.name(), told.as_secs());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        let output = fs::read_to_string(&log).unwrap_or_default();
+        let _ = fs::remove_file(&log);
+        if !status.success() {
+            let lines: Vec<&str> = output.lines().collect();
+            let output = lines[lines.len().saturating_sub(30)..].join("\n");
+            return Err(PartsError::Build { part: part.name(), status, output });
+        }
+        eprintln!("    {}: {:.1} s", part.name(), start.elapsed().as_secs_f64());
+        Ok(())
+    }
+}
+
+fn read(path: &Path) -> Result<String, PartsError> {
+    fs::read_to_string(path).map_err(file("read", path))
+}
+
+fn file(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PartsError {
+    let path = path.to_owned();
+    move |source| PartsError::File { what, path, source }
+}
+
+/// The version that a `go.mod` requires of a module.
+fn module_version(go_mod: &str, module: &str) -> Result<String, PartsError> {
+    let required = go_mod.lines().find_map(|line| {
+        let mut words = line.trim_start().trim_start_matches("require ").split_whitespace();
+        (words.next() == Some(module)).then(|| words.next()).flatten().filter(|word| word.starts_with('v'))
+    });
+    required.map(str::to_owned).ok_or_else(|| PartsError::Module(format!("go.mod requires no version of {module}")))
+}
+
+/// The first 16 hexadecimal digits of a SHA-256 over all parts, each with its length.
+fn digest(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubernetes_is_told_its_version_and_the_others_are_not() {
+        let flags = Part::ApiServer.ldflags("v1.36.3");
+        assert!(flags.contains("gitVersion=v1.36.3") && flags.contains("gitMajor=1") && flags.contains("gitMinor=36"));
+        assert_eq!(Part::Etcd.ldflags("v3.7.3"), "-s -w");
+    }
+
+    #[test]
+    fn versions_are_read_from_a_block_a_line_and_not_from_tools_or_replacements() {
+        let block = "tool (\n\texample.org/a/cmd/x\n)\nrequire (\n\texample.org/a v1.2.3 // indirect\n)\n";
+        assert_eq!(module_version(block, "example.org/a").unwrap(), "v1.2.3");
+        assert_eq!(module_version("require example.org/a v1.2.4\n", "example.org/a").unwrap(), "v1.2.4");
+        assert!(module_version("replace example.org/a => example.org/a v1.0.0\n", "example.org/a").is_err());
+    }
+
+    #[test]
+    fn every_pinned_module_names_its_version() {
+        let modules = paths::root().join("e2e/controlplane");
+        for part in [Part::Etcd, Part::ApiServer, Part::Kwok, Part::Kueue] {
+            let go_mod = read(&modules.join(part.module()).join("go.mod")).unwrap();
+            assert!(module_version(&go_mod, part.source()).unwrap().starts_with('v'), "{part:?}");
+        }
+    }
+
+    #[test]
+    fn the_key_depends_on_every_part_and_on_where_one_ends() {
+        assert_ne!(digest(&["ab", "c"]), digest(&["a", "bc"]));
+        assert_eq!(digest(&["a"]).len(), 16);
+    }
+
+    #[test]
+    fn a_part_that_is_there_is_not_built_and_a_failed_build_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let module = dir.path().join("modules/etcd");
+        fs::create_dir_all(&module).unwrap();
+        fs::write(module.join("go.mod"), "go 1.20\nrequire go.etcd.io/etcd/server/v3 v3.7.3\n").unwrap();
+        fs::write(module.join("go.sum"), "").unwrap();
+        let go = crate::go::tests::fake_go(dir.path(), "go1.26.8", "echo broken >&2; exit 1");
+        let parts =
+            Parts::at(Go::find(Some(go.as_os_str())).unwrap(), dir.path().join("modules"), dir.path().join("c"));
+        let error = parts.binary(Part::Etcd).unwrap_err().to_string();
+        assert!(error.contains("cannot build etcd") && error.contains("broken"), "{error}");
+
+        let go = crate::go::tests::fake_go(dir.path(), "go1.26.8", "touch \"$6\"");
+        let parts =
+            Parts::at(Go::find(Some(go.as_os_str())).unwrap(), dir.path().join("modules"), dir.path().join("c"));
+        let built = parts.binary(Part::Etcd).unwrap();
+        crate::go::tests::fake_go(dir.path(), "go1.26.8", "exit 1");
+        assert_eq!(parts.binary(Part::Etcd).unwrap(), built);
+    }
+}

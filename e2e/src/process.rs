@@ -1,0 +1,247 @@
+//! A real program run for a test: its log, its signals, and the promise that it ends with us.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::paths;
+
+/// How long a killed program may take to be gone.
+const KILL_TIME: Duration = Duration::from_secs(10);
+
+/// What to run. Cheap to keep, so that a program that was ended can be started again.
+#[derive(Clone, Debug)]
+pub struct Program {
+    name: String,
+    path: PathBuf,
+    args: Vec<OsString>,
+    env: BTreeMap<OsString, OsString>,
+    log: PathBuf,
+}
+
+impl Program {
+    /// A program by its path; what it prints is appended to `log`, whose directory exists.
+    pub fn new(name: impl Into<String>, path: impl Into<PathBuf>, log: impl Into<PathBuf>) -> Self {
+        Self { name: name.into(), path: path.into(), args: Vec::new(), env: BTreeMap::new(), log: log.into() }
+    }
+
+    /// Adds one argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(mut self, args: I) -> Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets a variable of its environment, on top of ours.
+    #[must_use]
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.env.insert(name.as_ref().to_owned(), value.as_ref().to_owned());
+        self
+    }
+
+    /// Starts it under `switchyard-supervise`, which ends it when this process ends, however that happens.
+    ///
+    /// # Errors
+    /// When the supervisor is not built, or the program cannot be started; the message has what it printed.
+    pub fn start(&self) -> anyhow::Result<Process> {
+        let supervisor = paths::binary("switchyard-supervise")?;
+        let mut log = std::fs::OpenOptions::new().create(true).append(true).open(&self.log);
+        if let Ok(log) = &mut log {
+            writeln!(log, "--- start: {} {:?}", self.path.display(), self.args)?;
+        }
+        let log = log.with_context(|| format!("cannot write {}", self.log.display()))?;
+        let mut child = Command::new(supervisor)
+            .arg(&self.path)
+            .args(&self.args)
+            .envs(&self.env)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            // Ctrl-C in a terminal goes to us alone; the supervisors follow when we end.
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.name))?;
+        let mut line = String::new();
+        let stdout = child.stdout.take().context("a piped stdout")?;
+        BufReader::new(stdout).read_line(&mut line)?;
+        let Ok(pid) = line.trim().parse() else {
+            let _ = child.wait();
+            bail!("cannot start {}: {}", self.name, tail(&self.log, 5));
+        };
+        tracing::debug!(program = self.name, pid, "started");
+        Ok(Process { program: self.clone(), pid, supervisor: Mutex::new(child) })
+    }
+}
+
+/// A running program. Dropping it kills the program.
+#[derive(Debug)]
+pub struct Process {
+    program: Program,
+    pid: u32,
+    supervisor: Mutex<Child>,
+}
+
+impl Process {
+    /// The program's own process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The name it was given.
+    pub fn name(&self) -> &str {
+        &self.program.name
+    }
+
+    /// What was started.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The exit code once it has ended, as a shell has it: 128 and the signal when a signal ended it.
+    pub fn exit_code(&self) -> Option<i32> {
+        let status = self.supervisor().try_wait().ok().flatten()?;
+        Some(code(status))
+    }
+
+    /// True until the program has ended.
+    pub fn is_running(&self) -> bool {
+        matches!(self.supervisor().try_wait(), Ok(None))
+    }
+
+    /// Fails when the program has ended, with its exit code and the end of its log.
+    pub fn check(&self) -> anyhow::Result<()> {
+        match self.exit_code() {
+            None => Ok(()),
+            Some(code) => bail!("{} ended with exit code {code}:\n{}", self.program.name, self.log_tail(30)),
+        }
+    }
+
+    /// Kills the program (SIGKILL) and waits until it is gone. Nothing happens when it has ended already.
+    pub fn kill(&self) {
+        self.begin_kill();
+        let mut supervisor = self.supervisor();
+        let start = Instant::now();
+        while let Ok(None) = supervisor.try_wait() {
+            if start.elapsed() > KILL_TIME {
+                tracing::warn!(program = self.program.name, pid = self.pid, "does not end when killed");
+                let _ = supervisor.kill();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Asks the supervisor to kill the program, without waiting.
+    pub(crate) fn begin_kill(&self) {
+        drop(self.supervisor().stdin.take());
+    }
+
+    /// Asks the program to end (SIGTERM) and kills it if it has not done so in time. Gives its exit code.
+    pub async fn terminate(&self, within: Duration) -> Option<i32> {
+        if self.is_running() {
+            // Ended in between: nobody left to ask.
+            let _ = self.signal(Signal::TERM);
+        }
+        let start = Instant::now();
+        while self.is_running() && start.elapsed() < within {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        if self.is_running() {
+            tracing::warn!(program = self.program.name, ?within, "did not end when asked to, killed");
+        }
+        self.kill();
+        self.exit_code()
+    }
+
+    /// Stops it from running (SIGSTOP), connections left open: a machine that hangs.
+    pub fn pause(&self) -> anyhow::Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets a paused program run on.
+    pub fn resume(&self) -> anyhow::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        self.check()?;
+        let pid = Pid::from_raw(i32::try_from(self.pid)?).context("a process id is not 0")?;
+        kill_process(pid, signal).with_context(|| format!("signal {signal:?} to {}", self.program.name))
+    }
+
+    /// Resident memory in bytes.
+    pub fn rss(&self) -> anyhow::Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS line")?;
+        let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse()?;
+        Ok(kib * 1024)
+    }
+
+    /// CPU time used so far, user and system, to 10 ms.
+    pub fn cpu_time(&self) -> anyhow::Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
+        // The second field is the name in parentheses and may hold spaces; utime and stime are fields 14 and 15.
+        let rest = stat.rsplit_once(')').context("no name in stat")?.1;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).context("short stat");
+        Ok(Duration::from_millis((ticks(11)? + ticks(12)?) * 10))
+    }
+
+    /// The last lines it printed.
+    pub fn log_tail(&self, lines: usize) -> String {
+        tail(&self.program.log, lines)
+    }
+
+    /// Everything it printed, in all its starts.
+    pub fn log(&self) -> String {
+        std::fs::read(&self.program.log).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
+    }
+
+    fn supervisor(&self) -> MutexGuard<'_, Child> {
+        self.supervisor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn code(status: ExitStatus) -> i32 {
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
+}
+
+/// The last lines of a log file, or why they cannot be read.
+fn tail(log: &Path, lines: usize) -> String {
+    match std::fs::read(log) {
+        Ok(text) => {
+            let text = String::from_utf8_lossy(&text);
+            let all: Vec<&str> = text.lines().collect();
+            all[all.len().saturating_sub(lines)..].join("\n")
+        }
+        Err(error) => format!("(no log at {}: {error})", log.display()),
+    }
+}
+
+/// How often a program is started on other ports before we give up.
+pub(crate) const PORT_TRIES: u32 = 5;
+
+/// True when the program ended because somebody else had taken its port.
+pub(crate) fn lost_port(process: &Process) -> bool {
+    process.exit_code().is_some() && process.log_tail(50).contains("address already in use")
+}

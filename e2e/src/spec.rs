@@ -1,0 +1,159 @@
+//! What an environment is to consist of.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+/// A node, played by kwok.
+#[derive(Clone, Debug)]
+pub struct NodeSpec {
+    name: String,
+    capacity: BTreeMap<String, String>,
+    labels: BTreeMap<String, String>,
+    taints: Vec<Value>,
+}
+
+impl NodeSpec {
+    /// A node with 32 CPUs, 128 GiB of memory, no GPU and room for 1000 pods.
+    pub fn new(name: impl Into<String>) -> Self {
+        let name = name.into();
+        let capacity = [("cpu", "32"), ("memory", "128Gi"), ("pods", "1000"), ("ephemeral-storage", "1Ti")];
+        let labels = [("kubernetes.io/hostname", name.as_str()), ("kubernetes.io/os", "linux")];
+        Self { labels: strings(labels), capacity: strings(capacity), taints: Vec::new(), name }
+    }
+
+    /// Any resource, as Kubernetes writes its quantity.
+    #[must_use]
+    pub fn resource(mut self, name: impl Into<String>, quantity: impl Into<String>) -> Self {
+        self.capacity.insert(name.into(), quantity.into());
+        self
+    }
+
+    /// CPUs.
+    #[must_use]
+    pub fn cpu(self, count: u32) -> Self {
+        self.resource("cpu", count.to_string())
+    }
+
+    /// `nvidia.com/gpu`.
+    #[must_use]
+    pub fn gpu(self, count: u32) -> Self {
+        self.resource("nvidia.com/gpu", count.to_string())
+    }
+
+    /// Memory, as Kubernetes writes a quantity.
+    #[must_use]
+    pub fn memory(self, quantity: &str) -> Self {
+        self.resource("memory", quantity)
+    }
+
+    /// A label.
+    #[must_use]
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.insert(key.into(), value.into());
+        self
+    }
+
+    /// A taint; `effect` such as `NoSchedule`.
+    #[must_use]
+    pub fn taint(mut self, key: &str, value: &str, effect: &str) -> Self {
+        self.taints.push(json!({"key": key, "value": value, "effect": effect}));
+        self
+    }
+
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn object(&self) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self.name, "labels": self.labels},
+            "spec": {"taints": self.taints},
+            "status": {"capacity": self.capacity, "allocatable": self.capacity},
+        })
+    }
+}
+
+/// A cluster: an API server, controllers, and what belongs to its nodes.
+#[derive(Clone, Debug)]
+pub struct ClusterSpec {
+    pub(crate) name: String,
+    pub(crate) nodes: Vec<NodeSpec>,
+    pub(crate) scheduler: bool,
+    pub(crate) controllers: Vec<String>,
+    pub(crate) api_server_args: Vec<String>,
+    pub(crate) shipped_limits: bool,
+}
+
+impl ClusterSpec {
+    /// A cluster without nodes: no scheduler and no kwok, as a hub needs it.
+    pub fn new(name: impl Into<String>) -> Self {
+        // What Jobs need: their controller, collection by owner, namespaces and their service accounts, and the
+        // aggregation of cluster roles, which Kueue's user roles use.
+        let controllers = [
+            "job-controller",
+            "garbage-collector-controller",
+            "serviceaccount-controller",
+            "namespace-controller",
+            "clusterrole-aggregation-controller",
+        ];
+        Self {
+            name: name.into(),
+            nodes: Vec::new(),
+            scheduler: true,
+            controllers: controllers.map(str::to_owned).to_vec(),
+            api_server_args: Vec::new(),
+            shipped_limits: false,
+        }
+    }
+
+    /// Adds a node. A cluster with nodes also gets kwok and kube-scheduler.
+    #[must_use]
+    pub fn node(mut self, node: NodeSpec) -> Self {
+        self.nodes.push(node);
+        self
+    }
+
+    /// Adds nodes.
+    #[must_use]
+    pub fn nodes(mut self, nodes: impl IntoIterator<Item = NodeSpec>) -> Self {
+        self.nodes.extend(nodes);
+        self
+    }
+
+    /// No kube-scheduler: pods run only where they name their node.
+    #[must_use]
+    pub fn without_scheduler(mut self) -> Self {
+        self.scheduler = false;
+        self
+    }
+
+    /// Another controller of kube-controller-manager, such as `deployment-controller`.
+    #[must_use]
+    pub fn controller(mut self, name: impl Into<String>) -> Self {
+        self.controllers.push(name.into());
+        self
+    }
+
+    /// Another flag for the API server.
+    #[must_use]
+    pub fn api_server_arg(mut self, arg: impl Into<String>) -> Self {
+        self.api_server_args.push(arg.into());
+        self
+    }
+
+    /// Leaves the client rate limits of controller-manager and scheduler as they are shipped (20 and 50 requests a
+    /// second). They are raised otherwise, so that tests do not wait for them.
+    #[must_use]
+    pub fn shipped_limits(mut self) -> Self {
+        self.shipped_limits = true;
+        self
+    }
+}
+
+fn strings<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+}

@@ -1,0 +1,165 @@
+//! Stock Kueue, run against a cluster as the peer that we interoperate with and are measured against.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use crate::certs::Authority;
+use crate::cluster::Cluster;
+use crate::parts::{Part, Parts};
+use crate::process::{self, Process, Program};
+use crate::wait::{eventually, never};
+use crate::{fixture, ports};
+
+/// How long it may take to be ready.
+const READY_TIME: Duration = Duration::from_secs(60);
+/// Kueue reads the certificate of its metrics from here and nowhere else, unless it manages certificates itself, which
+/// needs webhooks that reach it by a Service.
+const METRICS_CERTS: &str = "/etc/kueue/metrics/certs";
+/// Its own namespace.
+pub const NAMESPACE: &str = "kueue-system";
+
+/// How it is configured beyond what it needs to run here.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Requests a second that its own client may make. As shipped: 300.
+    pub qps: u32,
+    /// Requests it may make at once. As shipped: 500.
+    pub burst: u32,
+    /// Merged over the configuration; objects key by key.
+    pub config: Value,
+    /// Feature gates, such as `("MultiKueueIncrementalDispatcherConfig", false)`.
+    pub gates: Vec<(String, bool)>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { qps: 300, burst: 500, config: Value::Null, gates: Vec::new() }
+    }
+}
+
+/// Stock Kueue, running with every right on one cluster. Its webhooks are not registered: Jobs have to be created
+/// suspended, and with `managedBy` where they are to be dispatched. Dropping it ends it.
+#[derive(Debug)]
+pub struct Kueue {
+    process: Process,
+}
+
+impl Kueue {
+    /// Installs its CRDs into the cluster, starts it and waits until it is ready. It is built first if it has to be.
+    pub async fn start(cluster: &Cluster, options: &Options) -> anyhow::Result<Self> {
+        Self::start_all(cluster, options).await.with_context(|| format!("stock Kueue on {}", cluster.name()))
+    }
+
+    async fn start_all(cluster: &Cluster, options: &Options) -> anyhow::Result<Self> {
+        let (binary, source) = tokio::task::spawn_blocking(|| -> anyhow::Result<_> {
+            let parts = Parts::new()?;
+            Ok((parts.binary(Part::Kueue)?, parts.own_source_dir(Part::Kueue)?))
+        })
+        .await??;
+        let dir = cluster.state_dir().join("kueue");
+        write_certificates(&dir)?;
+        cluster.apply([json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})]).await?;
+        cluster.apply_dir(source.join("config/components/crd/bases")).await?;
+        let mut gates = String::from("VisibilityOnDemand=false");
+        for (gate, on) in &options.gates {
+            gates.push_str(&format!(",{gate}={on}"));
+        }
+        for _ in 0..process::PORT_TRIES {
+            let health = ports::free()?;
+            let config = dir.join("config.yaml");
+            fs::write(&config, serde_saphyr::to_string(&configuration(&dir, health, options)?)?)?;
+            let process =
+                Program::new("kueue", &binary, cluster.dir().join(format!("{}.log", fixture::unique("kueue"))))
+                    .arg(format!("--config={}", config.display()))
+                    .arg(format!("--feature-gates={gates}"))
+                    .env("POD_NAMESPACE", NAMESPACE)
+                    .env("KUBECONFIG", cluster.kubeconfig())
+                    .start()?;
+            match await_ready(&process, health).await {
+                Ok(()) => return Ok(Self { process }),
+                Err(_) if process::lost_port(&process) => tracing::debug!("a port of kueue was taken, again"),
+                Err(error) => return Err(error.context(process.log_tail(20))),
+            }
+        }
+        anyhow::bail!("no port stays free")
+    }
+
+    /// Its process, for its memory, CPU time and log.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+}
+
+/// For its webhook and metrics servers; nobody in a test connects to either.
+fn write_certificates(dir: &Path) -> anyhow::Result<()> {
+    let authority = Authority::new("kueue")?;
+    let pair = authority.server(&["127.0.0.1", "localhost"])?;
+    let mut dirs = vec![dir.join("certs")];
+    let metrics = Path::new(METRICS_CERTS);
+    if !metrics.join("tls.key").exists() {
+        dirs.push(metrics.to_owned());
+    }
+    for dir in dirs {
+        let why =
+            || format!("cannot write {}, where stock Kueue looks for certificates; run as root, once", dir.display());
+        fs::create_dir_all(&dir).with_context(why)?;
+        for (name, text) in [("tls.crt", &pair.certificate), ("tls.key", &pair.key), ("ca.crt", &authority.pem())] {
+            fs::write(dir.join(name), text).with_context(why)?;
+        }
+    }
+    Ok(())
+}
+
+fn configuration(dir: &Path, health: u16, options: &Options) -> anyhow::Result<Value> {
+    let mut config = json!({
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "namespace": NAMESPACE,
+        "health": {"healthProbeBindAddress": format!("127.0.0.1:{health}")},
+        "metrics": {"bindAddress": format!("127.0.0.1:{}", ports::free()?)},
+        "webhook": {"port": ports::free()?, "host": "127.0.0.1", "certDir": dir.join("certs")},
+        "internalCertManagement": {"enable": false},
+        "leaderElection": {"leaderElect": false},
+        "clientConnection": {"qps": options.qps, "burst": options.burst},
+        "integrations": {"frameworks": ["batch/job"]},
+    });
+    merge(&mut config, &options.config);
+    Ok(config)
+}
+
+fn merge(base: &mut Value, over: &Value) {
+    match (base.as_object_mut(), over.as_object()) {
+        (Some(base), Some(over)) => {
+            for (key, value) in over {
+                merge(base.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        _ if over.is_null() => {}
+        _ => *base = over.clone(),
+    }
+}
+
+async fn await_ready(process: &Process, port: u16) -> anyhow::Result<()> {
+    eventually(READY_TIME, "stock Kueue to be ready", async || {
+        process.check().map_err(never)?;
+        let answer = tokio::task::spawn_blocking(move || get(port, "/readyz")).await??;
+        anyhow::ensure!(answer.starts_with("HTTP/1.1 200"), "{}", answer.lines().next().unwrap_or("no answer"));
+        Ok(())
+    })
+    .await
+}
+
+/// One plain HTTP request to a loopback port; gives the whole answer.
+fn get(port: u16, path: &str) -> anyhow::Result<String> {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect((std::net::Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}

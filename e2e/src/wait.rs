@@ -1,0 +1,113 @@
+//! Waiting for conditions.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use anyhow::bail;
+use tokio::time::Instant;
+
+/// How often a condition is looked at.
+const PERIOD: Duration = Duration::from_millis(25);
+
+/// A condition that cannot come true any more; see [`never`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Never(String);
+
+/// Marks an error of a condition as final: [`eventually`] then gives up at once.
+pub fn never(error: impl Display) -> anyhow::Error {
+    anyhow::Error::new(Never(error.to_string()))
+}
+
+/// Waits until `check` succeeds and gives what it gave. Its error says what it saw instead, and an API server that
+/// cannot be reached for a moment is just another reason to look again.
+///
+/// # Errors
+/// When the deadline passes or `check` fails with [`never`]: what was waited for, and what was seen last.
+///
+/// ```no_run
+/// # async fn test(jobs: kube::Api<k8s_openapi::api::batch::v1::Job>) -> anyhow::Result<()> {
+/// use std::time::Duration;
+/// use switchyard_e2e::wait::eventually;
+/// let job = eventually(Duration::from_secs(5), "the job to be unsuspended", async || {
+///     let job = jobs.get("sample").await?;
+///     let suspended = job.spec.as_ref().and_then(|spec| spec.suspend);
+///     anyhow::ensure!(suspended == Some(false), "suspend is {suspended:?}");
+///     Ok(job)
+/// });
+/// # job.await?; Ok(()) }
+/// ```
+pub async fn eventually<T>(
+    within: Duration,
+    what: impl Display,
+    mut check: impl AsyncFnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let start = Instant::now();
+    let deadline = start + within;
+    let mut seen = "nothing yet: the first look did not end".to_owned();
+    loop {
+        match tokio::time::timeout_at(deadline, check()).await {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(error)) if error.is::<Never>() => bail!("waited for {what}: {error:#}"),
+            Ok(Err(error)) => seen = format!("{error:#}"),
+            Err(_) => bail!("waited {within:?} for {what}; last seen: {seen}"),
+        }
+        if start.elapsed() + PERIOD >= within {
+            bail!("waited {within:?} for {what}; last seen: {seen}");
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+/// Watches that `check` keeps succeeding for so long, as "stays suspended".
+///
+/// # Errors
+/// The first failure of `check`, and when it came.
+pub async fn always(
+    during: Duration,
+    what: impl Display,
+    mut check: impl AsyncFnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let start = Instant::now();
+    while start.elapsed() < during {
+        if let Err(error) = check().await {
+            bail!("{what}: no longer after {:?}: {error:#}", start.elapsed());
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timeout_tells_what_was_seen_last() {
+        let mut count = 0;
+        let error = eventually(Duration::from_millis(100), "the count", async || {
+            count += 1;
+            anyhow::ensure!(count > 1_000_000, "count is small");
+            Ok(())
+        });
+        let error = error.await.unwrap_err().to_string();
+        assert_eq!(error, "waited 100ms for the count; last seen: count is small");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_hangs_is_cut_off() {
+        let hang = eventually(Duration::from_secs(5), "an answer", async || {
+            futures::future::pending::<()>().await;
+            Ok(())
+        });
+        assert!(hang.await.unwrap_err().to_string().contains("the first look did not end"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_final_error_ends_the_waiting() {
+        let start = Instant::now();
+        let end = eventually::<()>(Duration::from_secs(60), "a dead process", async || Err(never("it ended"))).await;
+        assert_eq!(end.unwrap_err().to_string(), "waited for a dead process: it ended");
+        assert!(start.elapsed() < Duration::from_secs(1));
+    }
+}
