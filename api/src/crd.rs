@@ -1,9 +1,16 @@
 //! The CustomResourceDefinitions of all kinds.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
 use kube::CustomResourceExt;
+use serde_json::json;
 
 use crate::v1beta2;
+
+/// Kinds that mean something without a `spec`. It is filled in as `{}`, also for objects that were stored without one,
+/// so that every object has the shape of its Rust type.
+const SPEC_OPTIONAL: [&str; 5] = ["Workload", "ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor"];
 
 /// The CustomResourceDefinitions of all kinds, by name.
 #[must_use]
@@ -22,20 +29,95 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         v1beta2::WorkloadPriorityClass::crd(),
     ];
     for crd in &mut all {
+        crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
+        let spec_optional = SPEC_OPTIONAL.contains(&crd.spec.names.kind.as_str());
         for version in &mut crd.spec.versions {
-            if let Some(root) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
-                not_nullable(root);
+            let Some(root) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) else {
+                continue;
+            };
+            as_kueue(root);
+            if spec_optional {
+                default_spec(root);
             }
         }
     }
     all
 }
 
-/// Takes `nullable` away everywhere. An explicit `null` is then dropped before defaults are filled in, as with Kueue's
-/// schemas; with `nullable` it would be stored and the default would not be.
-fn not_nullable(schema: &mut JSONSchemaProps) {
+/// The CustomResourceDefinitions as files: name and YAML text, as they lie in `deploy/crds`.
+#[must_use]
+pub fn crd_files() -> Vec<(String, String)> {
+    crds().iter().map(|crd| (file_name(crd), text(crd))).collect()
+}
+
+fn file_name(crd: &CustomResourceDefinition) -> String {
+    format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural)
+}
+
+fn text(crd: &CustomResourceDefinition) -> String {
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false, compact_list_indent: true };
+    let yaml = serde_saphyr::to_string_with_options(crd, options).unwrap_or_default();
+    format!("# Generated from api/src/v1beta2. Do not edit: cargo run -p switchyard-api --example crdgen -- deploy/crds\n{yaml}")
+}
+
+fn default_spec(root: &mut JSONSchemaProps) {
+    if let Some(spec) = root.properties.as_mut().and_then(|properties| properties.get_mut("spec")) {
+        spec.default = Some(JSON(json!({})));
+    }
+    if let Some(required) = &mut root.required {
+        required.retain(|name| name != "spec");
+    }
+    root.required.take_if(|required| required.is_empty());
+}
+
+/// Makes a derived schema behave as Kueue's: nothing is `nullable`, so an explicit `null` is dropped before defaults
+/// are filled in (a nullable one would be stored instead), and integers carry no bounds that their format implies.
+fn as_kueue(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
+    schema.title = None;
+    if let Some(values) = &mut schema.enum_ {
+        values.retain(|value| !value.0.is_null());
+    }
     for property in schema.properties.iter_mut().flat_map(|map| map.values_mut()) {
-        not_nullable(property);
+        as_kueue(property);
+    }
+    match &mut schema.items {
+        Some(JSONSchemaPropsOrArray::Schema(items)) => as_kueue(items),
+        Some(JSONSchemaPropsOrArray::Schemas(all)) => all.iter_mut().for_each(as_kueue),
+        None => {}
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        as_kueue(values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, fs, path::Path};
+
+    use super::*;
+
+    #[test]
+    fn the_generated_files_are_fresh() {
+        let directory = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/crds"));
+        let advice = "run: cargo run -p switchyard-api --example crdgen -- deploy/crds";
+        let mut expected = BTreeSet::new();
+        for (name, text) in crd_files() {
+            let present = fs::read_to_string(directory.join(&name)).unwrap_or_default();
+            assert!(present == text, "deploy/crds/{name} is stale; {advice}");
+            expected.insert(name);
+        }
+        for entry in fs::read_dir(directory).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            assert!(expected.contains(&name), "deploy/crds/{name} is not generated any more; remove it");
+        }
+    }
+
+    #[test]
+    fn the_yaml_reads_back_as_what_was_written() {
+        for (crd, (name, text)) in crds().iter().zip(crd_files()) {
+            let back: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+            assert_eq!(back, serde_json::to_value(crd).unwrap(), "{name}");
+        }
     }
 }

@@ -13,4 +13,4 @@ pub mod v1beta2;
 mod crd;
 mod schema;
 
-pub use crd::crds;
+pub use crd::{crd_files, crds};

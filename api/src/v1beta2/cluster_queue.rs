@@ -183,15 +183,15 @@ pub struct ClusterQueueStatus {
     pub flavors_usage: Vec<FlavorUsage>,
     /// How many workloads wait.
     #[serde(default)]
-    #[schemars(!default)]
+    #[schemars(extend("default" = null))]
     pub pending_workloads: i32,
     /// How many workloads hold quota.
     #[serde(default)]
-    #[schemars(!default)]
+    #[schemars(extend("default" = null))]
     pub reserving_workloads: i32,
     /// How many workloads are admitted and not finished.
     #[serde(default)]
-    #[schemars(!default)]
+    #[schemars(extend("default" = null))]
     pub admitted_workloads: i32,
     /// The queue's share; only with fair sharing.
     #[serde(default, skip_serializing_if = "Option::is_none")]

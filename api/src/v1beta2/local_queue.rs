@@ -57,15 +57,15 @@ pub struct LocalQueueStatus {
     pub conditions: Vec<Condition>,
     /// How many workloads wait.
     #[serde(default)]
-    #[schemars(!default)]
+    #[schemars(extend("default" = null))]
     pub pending_workloads: i32,
     /// How many workloads hold quota and have not finished.
     #[serde(default)]
-    #[schemars(!default)]
+    #[schemars(extend("default" = null))]
     pub reserving_workloads: i32,
     /// How many workloads are admitted and have not finished.
     #[serde(default)]
-    #[schemars(!default)]
+    #[schemars(extend("default" = null))]
     pub admitted_workloads: i32,
     /// Quota reserved, by flavor.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -102,7 +102,7 @@ pub struct LocalQueueResourceUsage {
     pub name: String,
     /// All that is used.
     #[serde(default)]
-    #[schemars(!default, schema_with = "schema::quantity")]
+    #[schemars(schema_with = "schema::quantity", extend("default" = null))]
     pub total: Quantity,
 }
 

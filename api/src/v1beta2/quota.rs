@@ -84,10 +84,10 @@ pub struct ResourceUsage {
     pub name: String,
     /// All that is used, with what is borrowed.
     #[serde(default)]
-    #[schemars(!default, schema_with = "schema::quantity")]
+    #[schemars(schema_with = "schema::quantity", extend("default" = null))]
     pub total: Quantity,
     /// What of it is beyond the nominal quota.
     #[serde(default)]
-    #[schemars(!default, schema_with = "schema::quantity")]
+    #[schemars(schema_with = "schema::quantity", extend("default" = null))]
     pub borrowed: Quantity,
 }

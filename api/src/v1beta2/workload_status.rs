@@ -89,14 +89,13 @@ pub struct DispatchStatus {
 pub struct Admission {
     /// The ClusterQueue whose quota it is.
     #[serde(default)]
-    #[schemars(!default, schema_with = "schema::reference")]
+    #[schemars(schema_with = "schema::reference", extend("default" = null))]
     pub cluster_queue: String,
     /// One entry for each pod set.
     #[serde(default)]
     #[schemars(
-        !default,
         length(max = 18),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"], "default" = null)
     )]
     pub pod_set_assignments: Vec<PodSetAssignment>,
 }
