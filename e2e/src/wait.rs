@@ -82,7 +82,7 @@ pub async fn always(
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_timeout_tells_what_was_seen_last() {
         let mut count = 0;
         let error = eventually(Duration::from_millis(100), "the count", async || {
@@ -94,20 +94,20 @@ mod tests {
         assert_eq!(error, "waited 100ms for the count; last seen: count is small");
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_look_that_hangs_is_cut_off() {
-        let hang = eventually(Duration::from_secs(5), "an answer", async || {
+        let hang = eventually(Duration::from_millis(100), "an answer", async || {
             futures::future::pending::<()>().await;
             Ok(())
         });
         assert!(hang.await.unwrap_err().to_string().contains("the first look did not end"));
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_final_error_ends_the_waiting() {
         let start = Instant::now();
         let end = eventually::<()>(Duration::from_secs(60), "a dead process", async || Err(never("it ended"))).await;
         assert_eq!(end.unwrap_err().to_string(), "waited for a dead process: it ended");
-        assert!(start.elapsed() < Duration::from_secs(1));
+        assert!(start.elapsed() < Duration::from_secs(30));
     }
 }

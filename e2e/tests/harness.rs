@@ -162,9 +162,9 @@ subjects: [{{kind: ServiceAccount, name: reader, namespace: {namespace}}}]
         assert!(kubeconfig.contains("certificate-authority-data"));
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &namespace);
         eventually(SOON, "the role to count", async || Ok(maps.list(&ListParams::default()).await?)).await.unwrap();
-        let refused =
-            maps.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": "x"}})).unwrap());
-        assert!(matches!(refused.await, Err(kube::Error::Api(status)) if status.code == 403));
+        let map = serde_json::from_value(json!({"metadata": {"name": "x"}})).unwrap();
+        let refused = maps.create(&PostParams::default(), &map).await;
+        assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 403));
     });
 }
 
