@@ -1,0 +1,129 @@
+//! What one session has observed so far: order, inventory, and what of it is persisted. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use switchyard_proto::v1::Observed;
+
+/// What to do with a message of observations.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Accepted {
+    /// Take its observations in.
+    Take {
+        /// It ends the inventory: these are all workloads of ours on the cluster.
+        inventory: Option<BTreeSet<String>>,
+    },
+    /// It has been seen.
+    Repeated,
+    /// Some before it is missing. The session must end, or the agent send everything again.
+    Gap {
+        /// The sequence number that was due.
+        expected: u64,
+    },
+}
+
+/// The inbound half of a session.
+#[derive(Debug, Default)]
+pub struct Inbound {
+    last: u64,
+    /// Being collected.
+    inventory: Option<BTreeSet<String>>,
+    /// Terminal observations not yet persisted, by the sequence number of their message.
+    held: BTreeMap<u64, BTreeSet<(String, u64)>>,
+    acked: u64,
+}
+
+impl Inbound {
+    /// Checks a message's place in the session.
+    pub fn accept(&mut self, message: &Observed) -> Accepted {
+        if message.sequence <= self.last {
+            return Accepted::Repeated;
+        }
+        let expected = self.last + 1;
+        if message.sequence != expected {
+            return Accepted::Gap { expected };
+        }
+        self.last = message.sequence;
+        let mut inventory = None;
+        if message.inventory {
+            let collected = self.inventory.get_or_insert_default();
+            collected.extend(message.observations.iter().map(|observation| observation.workload_uid.clone()));
+            if !message.more {
+                inventory = self.inventory.take();
+            }
+        }
+        Accepted::Take { inventory }
+    }
+
+    /// A terminal observation in the last accepted message has to be persisted before it may be acknowledged.
+    pub fn hold(&mut self, workload_uid: &str, attempt: u64) {
+        self.held.entry(self.last).or_default().insert((workload_uid.to_owned(), attempt));
+    }
+
+    /// That has happened.
+    pub fn persisted(&mut self, workload_uid: &str, attempt: u64) {
+        self.held.retain(|_, held| {
+            held.retain(|(uid, held_attempt)| uid != workload_uid || *held_attempt > attempt);
+            !held.is_empty()
+        });
+    }
+
+    /// The sequence number to acknowledge, if it is larger than the last one that this returned.
+    pub fn ack(&mut self) -> Option<u64> {
+        let through = self.held.keys().next().map_or(self.last, |first| first - 1);
+        if through <= self.acked {
+            return None;
+        }
+        self.acked = through;
+        Some(through)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use switchyard_proto::v1::Observation;
+
+    fn message(sequence: u64, inventory: bool, more: bool, uids: &[&str]) -> Observed {
+        let observations =
+            uids.iter().map(|uid| Observation { workload_uid: (*uid).into(), ..Observation::default() }).collect();
+        Observed { sequence, inventory, more, observations }
+    }
+
+    #[test]
+    fn messages_are_taken_once_and_in_order() {
+        let mut inbound = Inbound::default();
+        let take = Accepted::Take { inventory: None };
+        assert_eq!(inbound.accept(&message(1, false, false, &[])), take);
+        assert_eq!(inbound.accept(&message(1, false, false, &[])), Accepted::Repeated);
+        assert_eq!(inbound.accept(&message(3, false, false, &[])), Accepted::Gap { expected: 2 });
+        assert_eq!(inbound.accept(&message(2, false, false, &[])), take);
+    }
+
+    #[test]
+    fn an_inventory_is_whole_with_its_last_message() {
+        let mut inbound = Inbound::default();
+        assert_eq!(inbound.accept(&message(1, true, true, &["a"])), Accepted::Take { inventory: None });
+        let all = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
+        assert_eq!(inbound.accept(&message(2, true, false, &["b"])), Accepted::Take { inventory: Some(all) });
+        let empty = Accepted::Take { inventory: Some(BTreeSet::new()) };
+        assert_eq!(inbound.accept(&message(3, true, false, &[])), empty);
+    }
+
+    #[test]
+    fn a_terminal_state_holds_the_acknowledgement_back() {
+        let mut inbound = Inbound::default();
+        inbound.accept(&message(1, false, false, &[]));
+        assert_eq!(inbound.ack(), Some(1));
+        inbound.accept(&message(2, false, false, &["a", "b"]));
+        inbound.hold("a", 1);
+        inbound.hold("b", 4);
+        inbound.accept(&message(3, false, false, &[]));
+        assert_eq!(inbound.ack(), None);
+        inbound.persisted("a", 1);
+        inbound.persisted("b", 3);
+        assert_eq!(inbound.ack(), None, "another attempt of b");
+        inbound.persisted("b", 4);
+        assert_eq!(inbound.ack(), Some(3));
+        assert_eq!(inbound.ack(), None, "said once");
+    }
+}

@@ -1,0 +1,8 @@
+//! One cluster as the hub talks to it: what it is told ([`outbox`]) and what it tells ([`inbound`]). The same for
+//! agents that dialled in and for agents hosted in this process.
+
+pub mod inbound;
+pub mod outbox;
+
+pub use inbound::Inbound;
+pub use outbox::{Content, Outbox};

@@ -1,0 +1,214 @@
+//! What goes into the dispatcher and what comes out.
+
+use super::capacity::Queue;
+use super::{Facts, Name, Observation, Phase, Reserved, Uid, Uids};
+use std::collections::BTreeMap;
+
+/// Something happened.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// The clusters behind a MultiKueue check, in the order of its MultiKueueConfig.
+    Check {
+        /// The AdmissionCheck.
+        name: Name,
+        /// Its clusters; empty if the check is gone or its parameters cannot be read.
+        clusters: Vec<Name>,
+    },
+    /// A MultiKueueCluster exists.
+    Cluster {
+        /// Its name.
+        name: Name,
+        /// Its jobs stay where they are when the connection is lost (agents with `onDisconnect: Hold`); if not, they
+        /// are given up after `workerLostTimeout`, as Kueue does.
+        hold: bool,
+    },
+    /// A MultiKueueCluster is gone.
+    ClusterGone {
+        /// Its name.
+        name: Name,
+    },
+    /// A session is open; its inventory follows.
+    ClusterUp {
+        /// The cluster.
+        name: Name,
+    },
+    /// The session ended.
+    ClusterDown {
+        /// The cluster.
+        name: Name,
+    },
+    /// All workloads of ours that are on a cluster. The observations came before.
+    Inventory {
+        /// The cluster.
+        cluster: Name,
+        /// Their uids.
+        uids: Uids,
+    },
+    /// A cluster's report.
+    Capacity {
+        /// The cluster.
+        cluster: Name,
+        /// By namespace and LocalQueue.
+        queues: BTreeMap<(Name, Name), Queue>,
+    },
+    /// The engine reserved quota in memory.
+    Reserved {
+        /// The workload as it was then.
+        facts: Facts,
+        /// The reservation.
+        reserved: Reserved,
+    },
+    /// A Workload exists, or changed.
+    Workload(Facts),
+    /// A Workload is gone.
+    WorkloadGone {
+        /// Its uid.
+        uid: Uid,
+    },
+    /// A cluster observed something.
+    Observed {
+        /// The cluster.
+        cluster: Name,
+        /// What.
+        observation: Observation,
+    },
+    /// A write that an action asked for has ended.
+    Written(Written),
+    /// Time passed.
+    Tick,
+}
+
+/// How a write ended.
+#[derive(Debug, Clone)]
+pub struct Written {
+    /// The workload.
+    pub uid: Uid,
+    /// How.
+    pub outcome: Outcome,
+    /// The Workload after it, as far as known.
+    pub facts: Option<Facts>,
+}
+
+/// How a write ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is in the API.
+    Done,
+    /// It is not: the Workload changed meanwhile, or is gone. To be decided anew.
+    Superseded,
+    /// It is not: the API refused or could not be reached. To be tried again later.
+    Failed,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Tell a cluster what should be.
+    Desire {
+        /// The cluster.
+        cluster: Name,
+        /// The workload.
+        uid: Uid,
+        /// Where it lies.
+        namespace: Name,
+        /// Where it lies.
+        name: Name,
+        /// The attempt.
+        attempt: u64,
+        /// What should be.
+        phase: Phase,
+    },
+    /// A tombstone has done its work.
+    Forget {
+        /// The cluster.
+        cluster: Name,
+        /// The workload.
+        uid: Uid,
+        /// Nothing is left of this and lower attempts.
+        attempt: u64,
+    },
+    /// Write quota, cluster and attempt in one go. Answered by [`Event::Written`].
+    Commit {
+        /// The workload.
+        uid: Uid,
+        /// The cluster.
+        cluster: Name,
+        /// The attempt.
+        attempt: u64,
+    },
+    /// Write the reservation, the check's message and the nominated clusters. Answered by [`Event::Written`].
+    Record {
+        /// The workload.
+        uid: Uid,
+        /// For the check; none leaves it as it is.
+        message: Option<String>,
+        /// The nominated clusters; none leaves them as they are.
+        nominated: Option<Vec<Name>>,
+    },
+    /// Give a reservation back that is only in memory.
+    GiveBack {
+        /// The workload.
+        uid: Uid,
+        /// Why, per cluster.
+        message: String,
+        /// Not before, milliseconds since the epoch.
+        retry_at: i64,
+    },
+    /// A cluster may now take a workload that was given back: let the engine look again.
+    Wake {
+        /// The workload.
+        uid: Uid,
+    },
+    /// Set the check to Retry, which evicts. Answered by [`Event::Written`].
+    Retry {
+        /// The workload.
+        uid: Uid,
+        /// Why.
+        message: String,
+        /// Not before that many seconds.
+        after_seconds: Option<i32>,
+    },
+    /// Nothing of the workload is on any cluster: its eviction, or deletion, may complete.
+    Release {
+        /// The workload.
+        uid: Uid,
+    },
+    /// Copy the job's status from where it runs.
+    Mirror {
+        /// The workload.
+        uid: Uid,
+        /// From there.
+        cluster: Name,
+        /// The attempt.
+        attempt: u64,
+    },
+    /// Persist a terminal state: the job's status, then Finished. Answered by [`Event::Written`].
+    Finish {
+        /// The workload.
+        uid: Uid,
+        /// Where it ended.
+        cluster: Name,
+        /// The attempt.
+        attempt: u64,
+        /// Whether it succeeded.
+        success: bool,
+    },
+    /// A terminal state is persisted, or nobody needs it.
+    Ack {
+        /// The cluster.
+        cluster: Name,
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        attempt: u64,
+    },
+    /// A workload that carries our id and that we do not know is on a cluster. Reported only, for now.
+    Orphan {
+        /// The cluster.
+        cluster: Name,
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        attempt: u64,
+    },
+}

@@ -1,0 +1,188 @@
+//! What the dispatcher knows of one workload.
+
+use std::collections::BTreeMap;
+
+use super::{Action, Facts, Name, Phase, Reason, Reserved, State, Time};
+
+/// One workload on one cluster.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Remote {
+    /// The highest attempt that was sent there or seen there.
+    pub(super) attempt: u64,
+    /// What we want of that attempt; none if we have only seen it.
+    pub(super) phase: Option<Phase>,
+    /// What the cluster last said of that attempt.
+    pub(super) state: Option<State>,
+    /// Why.
+    pub(super) reasons: Vec<Reason>,
+    /// It was told to run, or seen to: until it is gone, something may run there.
+    pub(super) ran: bool,
+    /// Given up: the cluster was away for too long.
+    pub(super) lost: bool,
+    /// When what we want last changed.
+    pub(super) since: Time,
+}
+
+impl Remote {
+    /// Whether something may run there.
+    pub(super) fn may_run(&self) -> bool {
+        self.ran && !self.lost && self.state != Some(State::Gone)
+    }
+}
+
+/// The search for a cluster.
+#[derive(Debug, Clone)]
+pub(super) struct Nomination {
+    pub(super) attempt: u64,
+    pub(super) since: Time,
+    /// Incremental: how many rounds have begun, and when the next does.
+    pub(super) rounds: usize,
+    pub(super) next_round: Time,
+}
+
+/// The write under way. One at a time, so that the API never sees two of our minds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Writing {
+    Commit { cluster: Name, attempt: u64 },
+    Record,
+    Retry,
+    Finish { cluster: Name, attempt: u64 },
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) facts: Facts,
+    /// The object is gone from the API.
+    pub(super) gone: bool,
+    /// Quota that is reserved in memory only.
+    pub(super) memory: Option<Reserved>,
+    /// The highest attempt ever used or seen.
+    pub(super) top: u64,
+    pub(super) remotes: BTreeMap<Name, Remote>,
+    pub(super) nomination: Option<Nomination>,
+    pub(super) writing: Option<Writing>,
+    /// Failed writes in a row, and when to try again.
+    pub(super) failures: u32,
+    pub(super) not_before: Time,
+    /// Clusters that refused or evicted it, until when, and why.
+    pub(super) avoid: BTreeMap<Name, (Time, Vec<Reason>)>,
+    /// How often in a row no cluster could take it.
+    pub(super) given_back: u32,
+    /// What was last recorded, and when.
+    pub(super) recorded: Option<(String, Time)>,
+    /// The version for which eviction was said to be complete.
+    pub(super) released: Option<u64>,
+    /// A terminal state that is persisted: (cluster, attempt).
+    pub(super) finished: Option<(Name, u64)>,
+    /// Nothing of that attempt, and lower ones, is left on that cluster: it said so when told.
+    pub(super) cleared: Option<(Name, u64)>,
+    /// When it is to be looked at again.
+    pub(super) wake: Option<Time>,
+    /// Its place among those that look for a cluster.
+    pub(super) queued: Option<(i64, Time)>,
+}
+
+impl Entry {
+    pub(super) fn new(facts: Facts) -> Self {
+        Self {
+            top: facts.attempt,
+            facts,
+            gone: false,
+            memory: None,
+            remotes: BTreeMap::new(),
+            nomination: None,
+            writing: None,
+            failures: 0,
+            not_before: 0,
+            avoid: BTreeMap::new(),
+            given_back: 0,
+            recorded: None,
+            released: None,
+            finished: None,
+            cleared: None,
+            wake: None,
+            queued: None,
+        }
+    }
+
+    /// Takes the API's word, unless it is older than what we have.
+    pub(super) fn take(&mut self, facts: Facts) {
+        if facts.version != 0 && facts.version < self.facts.version {
+            return;
+        }
+        self.top = self.top.max(facts.attempt);
+        if facts.reserved || facts.cluster.is_some() || facts.finished {
+            self.memory = None;
+        }
+        self.facts = facts;
+    }
+
+    /// Wants `phase` of `attempt` on a cluster, and says so if that is news.
+    ///
+    /// Nothing is said to a cluster that has never heard of the workload and is to have nothing of it.
+    pub(super) fn want(&mut self, cluster: &Name, attempt: u64, phase: Phase, now: Time, out: &mut Vec<Action>) {
+        self.top = self.top.max(attempt);
+        if phase == Phase::Absent && !self.remotes.contains_key(cluster) {
+            return;
+        }
+        let remote = self.remotes.entry(cluster.clone()).or_default();
+        let attempt = if phase == Phase::Absent { attempt.max(remote.attempt) } else { attempt };
+        if attempt < remote.attempt || (attempt == remote.attempt && remote.phase == Some(phase)) {
+            return;
+        }
+        if attempt > remote.attempt {
+            // What was seen of a lower attempt says nothing of this one; whether that one ran still counts, until the
+            // cluster speaks of the new one: it tears the lower down first.
+            remote.state = None;
+            remote.reasons.clear();
+            remote.lost = false;
+        }
+        if remote.state == Some(State::Gone) {
+            // Gone before it was told so: it has to say it again.
+            remote.state = None;
+        }
+        remote.attempt = attempt;
+        remote.phase = Some(phase);
+        remote.since = now;
+        remote.ran |= phase == Phase::Run;
+        out.push(self.desire(cluster, attempt, phase));
+    }
+
+    pub(super) fn desire(&self, cluster: &Name, attempt: u64, phase: Phase) -> Action {
+        Action::Desire {
+            cluster: cluster.clone(),
+            uid: self.facts.uid.clone(),
+            namespace: self.facts.namespace.clone(),
+            name: self.facts.name.clone(),
+            attempt,
+            phase,
+        }
+    }
+
+    /// Wants nothing of the workload anywhere but on `keep`.
+    pub(super) fn clear(&mut self, keep: Option<&Name>, now: Time, out: &mut Vec<Action>) {
+        let others: Vec<(Name, u64)> = self
+            .remotes
+            .iter()
+            .filter(|(cluster, _)| Some(*cluster) != keep)
+            .map(|(cluster, remote)| (cluster.clone(), remote.attempt))
+            .collect();
+        for (cluster, attempt) in others {
+            self.want(&cluster, attempt, Phase::Absent, now, out);
+        }
+    }
+
+    /// Whether nothing is, or may be, on any cluster that has not been given up.
+    pub(super) fn nowhere(&self) -> bool {
+        self.remotes.values().all(|remote| remote.lost || remote.state == Some(State::Gone))
+    }
+
+    /// Remembers that a cluster did not want it.
+    pub(super) fn avoid(&mut self, cluster: &Name, until: Time, reasons: Vec<Reason>) {
+        self.avoid.insert(cluster.clone(), (until, reasons));
+    }
+
+    pub(super) fn wake_at(&mut self, at: Time) {
+        self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
+    }
+}

@@ -1,0 +1,719 @@
+//! The state machine: takes events in, then settles each workload that they touch.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::capacity::Capacity;
+use super::entry::{Entry, Remote, Writing};
+use super::{
+    Action, Check, Event, Facts, Name, Observation, Outcome, Phase, Reason, Settings, State, Time, Uid, Uids, Written,
+    terminal,
+};
+
+/// The longest pause between two tries of a write that fails, in milliseconds.
+const MAX_WRITE_BACKOFF: i64 = 30_000;
+
+/// One cluster, as far as the dispatcher cares.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Cluster {
+    /// A MultiKueueCluster of that name exists.
+    pub(super) exists: bool,
+    /// Its jobs are never given up because of a lost connection.
+    pub(super) hold: bool,
+    /// A session is open.
+    pub(super) up: bool,
+    /// Its inventory is complete, and so is what we know.
+    pub(super) synced: bool,
+    /// Since when `up` is what it is.
+    pub(super) since: Time,
+    /// It has reported.
+    pub(super) reported: bool,
+    pub(super) capacity: Capacity,
+}
+
+impl Cluster {
+    /// Whether it can be asked.
+    pub(super) fn usable(&self) -> bool {
+        self.exists && self.up && self.synced
+    }
+}
+
+/// A workload of ours that we do not know.
+#[derive(Debug, Clone)]
+struct Orphan {
+    namespace: Name,
+    name: Name,
+    attempt: u64,
+    since: Time,
+    removing: bool,
+}
+
+/// What is known of a cluster, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterView {
+    /// It can be asked.
+    pub usable: bool,
+    /// Workloads of the hub on it, by what is wanted there.
+    pub workloads: usize,
+    /// Unknown ones that carry our id.
+    pub orphans: usize,
+}
+
+/// Where a workload is on one cluster, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The cluster.
+    pub cluster: Name,
+    /// What is wanted.
+    pub phase: Option<Phase>,
+    /// What is.
+    pub state: Option<State>,
+    /// Of which attempt.
+    pub attempt: u64,
+}
+
+/// Where a workload stands, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkloadView {
+    /// On which clusters.
+    pub places: Vec<Place>,
+    /// Why it is not committed, by cluster.
+    pub reasons: Vec<(Name, Vec<Reason>)>,
+}
+
+/// The dispatcher. One task owns it.
+#[derive(Debug)]
+pub struct Dispatcher {
+    pub(super) settings: Settings,
+    pub(super) started: Time,
+    pub(super) clusters: BTreeMap<Name, Cluster>,
+    pub(super) checks: BTreeMap<Name, Vec<Name>>,
+    pub(super) entries: BTreeMap<Uid, Entry>,
+    orphans: BTreeMap<(Name, Uid), Orphan>,
+    /// Looking for a cluster: highest priority first, then the longest waiting.
+    nominating: BTreeSet<(i64, Time, Uid)>,
+    /// Given back for want of a cluster; to be woken when one may take it.
+    parked: BTreeMap<Uid, Facts>,
+    timers: BTreeSet<(Time, Uid)>,
+    dirty: BTreeSet<Uid>,
+}
+
+impl Dispatcher {
+    /// A dispatcher that knows nothing yet.
+    pub fn new(settings: Settings, now: Time) -> Self {
+        Self {
+            settings,
+            started: now,
+            clusters: BTreeMap::new(),
+            checks: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            orphans: BTreeMap::new(),
+            nominating: BTreeSet::new(),
+            parked: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            dirty: BTreeSet::new(),
+        }
+    }
+
+    /// Takes an event in and decides what follows.
+    pub fn apply(&mut self, event: Event, now: Time) -> Vec<Action> {
+        let mut out = Vec::new();
+        match event {
+            Event::Check { name, clusters } => self.check(name, clusters),
+            Event::Cluster { name, hold } => self.cluster(&name, hold, now),
+            Event::ClusterGone { name } => self.cluster_gone(&name, now),
+            Event::ClusterUp { name } => self.cluster_up(&name, now),
+            Event::ClusterDown { name } => self.cluster_down(&name, now),
+            Event::Inventory { cluster, uids } => self.inventory(&cluster, &uids),
+            Event::Capacity { cluster, queues } => self.capacity(&cluster, queues, now, &mut out),
+            Event::Reserved { facts, reserved } => {
+                let uid = facts.uid.clone();
+                self.parked.remove(&uid);
+                let entry = self.entries.entry(uid.clone()).or_insert_with(|| Entry::new(facts.clone()));
+                entry.take(facts);
+                if !entry.facts.reserved && entry.facts.cluster.is_none() && !entry.facts.finished {
+                    entry.memory = Some(reserved);
+                    entry.recorded = None;
+                }
+                self.dirty.insert(uid);
+            }
+            Event::Workload(facts) => self.workload(facts),
+            Event::WorkloadGone { uid } => {
+                self.parked.remove(&uid);
+                if let Some(entry) = self.entries.get_mut(&uid) {
+                    entry.gone = true;
+                    self.dirty.insert(uid);
+                }
+            }
+            Event::Observed { cluster, observation } => self.observed(&cluster, observation, now, &mut out),
+            Event::Written(written) => self.written(written, now, &mut out),
+            Event::Tick => {}
+        }
+        self.ring(now);
+        self.settle_all(now, &mut out);
+        self.sweep_orphans(now, &mut out);
+        out
+    }
+
+    /// When [`Event::Tick`] is due at the latest.
+    pub fn next_wakeup(&self) -> Option<Time> {
+        let orphan = self
+            .orphans
+            .values()
+            .filter(|orphan| !orphan.removing)
+            .map(|orphan| orphan.since + self.settings.orphan_after)
+            .min();
+        let timer = self.timers.first().map(|(at, _)| *at);
+        match (timer, orphan) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Whether the workload is known.
+    pub fn knows(&self, uid: &str) -> bool {
+        self.entries.contains_key(uid)
+    }
+
+    /// The attempt and cluster that run, or ran to their end, by the API's word.
+    pub fn committed(&self, uid: &str) -> Option<(Name, u64)> {
+        let facts = &self.entries.get(uid)?.facts;
+        facts.cluster.clone().map(|cluster| (cluster, facts.attempt))
+    }
+
+    /// What is known of a cluster.
+    pub fn cluster_view(&self, name: &str) -> ClusterView {
+        ClusterView {
+            usable: self.clusters.get(name).is_some_and(Cluster::usable),
+            workloads: self.entries.values().filter(|entry| entry.remotes.contains_key(name)).count(),
+            orphans: self.orphans.keys().filter(|(cluster, _)| **cluster == *name).count(),
+        }
+    }
+
+    /// Where a workload stands.
+    pub fn workload_view(&self, uid: &str) -> Option<WorkloadView> {
+        let entry = self.entries.get(uid)?;
+        let places = entry.remotes.iter().map(|(cluster, remote)| Place {
+            cluster: cluster.clone(),
+            phase: remote.phase,
+            state: remote.state,
+            attempt: remote.attempt,
+        });
+        let committed = entry.facts.cluster.is_some();
+        let reasons = if committed { Vec::new() } else { self.reasons(entry) };
+        Some(WorkloadView { places: places.collect(), reasons })
+    }
+
+    // === taking in
+
+    fn check(&mut self, name: Name, clusters: Vec<Name>) {
+        if self.checks.get(&name) == Some(&clusters) {
+            return;
+        }
+        if clusters.is_empty() {
+            self.checks.remove(&name);
+        } else {
+            self.checks.insert(name, clusters);
+        }
+        self.touch_nominating();
+    }
+
+    fn cluster(&mut self, name: &Name, hold: bool, now: Time) {
+        let cluster = self.clusters.entry(name.clone()).or_insert_with(|| Cluster { since: now, ..Cluster::default() });
+        let same = cluster.exists && cluster.hold == hold;
+        cluster.exists = true;
+        cluster.hold = hold;
+        if !same {
+            self.touch_on(name);
+        }
+    }
+
+    fn cluster_gone(&mut self, name: &Name, now: Time) {
+        let Some(cluster) = self.clusters.get_mut(name) else { return };
+        cluster.exists = false;
+        cluster.hold = false;
+        if cluster.up {
+            *cluster = Cluster { since: now, ..Cluster::default() };
+        }
+        self.touch_on(name);
+    }
+
+    fn cluster_up(&mut self, name: &Name, now: Time) {
+        let cluster = self.clusters.entry(name.clone()).or_default();
+        cluster.up = true;
+        cluster.synced = false;
+        cluster.since = now;
+        cluster.reported = false;
+        cluster.capacity = Capacity::default();
+        self.touch_on(name);
+    }
+
+    fn cluster_down(&mut self, name: &Name, now: Time) {
+        let Some(cluster) = self.clusters.get_mut(name) else { return };
+        if !cluster.up {
+            return;
+        }
+        let (exists, hold) = (cluster.exists, cluster.hold);
+        *cluster = Cluster { exists, hold, since: now, ..Cluster::default() };
+        self.orphans.retain(|(cluster, _), _| cluster != name);
+        self.touch_on(name);
+    }
+
+    fn inventory(&mut self, name: &Name, uids: &Uids) {
+        if let Some(cluster) = self.clusters.get_mut(name) {
+            cluster.synced = true;
+        }
+        self.orphans.retain(|(cluster, uid), _| cluster != name || uids.contains(uid));
+        self.touch_on(name);
+    }
+
+    fn capacity(
+        &mut self,
+        name: &Name,
+        queues: BTreeMap<(Name, Name), super::capacity::Queue>,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(cluster) = self.clusters.get_mut(name) else { return };
+        cluster.capacity.report(queues);
+        cluster.reported = true;
+        self.touch_nominating();
+        self.wake_parked(name, now, out);
+    }
+
+    fn workload(&mut self, facts: Facts) {
+        let uid = facts.uid.clone();
+        if let Some(parked) = self.parked.get_mut(&uid) {
+            *parked = facts.clone();
+        }
+        match self.entries.get_mut(&uid) {
+            Some(entry) => entry.take(facts),
+            // Neither dispatched nor waiting for it: nothing to remember.
+            None if facts.finished || !(facts.reserved || facts.cluster.is_some()) => return,
+            None => {
+                self.entries.insert(uid.clone(), Entry::new(facts));
+            }
+        }
+        self.dirty.insert(uid);
+    }
+
+    /// Takes in what the API says of a workload even if nothing is to be dispatched: it was seen on a cluster.
+    pub fn learn(&mut self, facts: Facts) {
+        let uid = facts.uid.clone();
+        self.entries.entry(uid).or_insert_with(|| Entry::new(facts));
+    }
+
+    fn observed(&mut self, cluster: &Name, observation: Observation, now: Time, out: &mut Vec<Action>) {
+        let uid = observation.uid.clone();
+        let Some(entry) = self.entries.get_mut(&uid) else {
+            self.orphaned(cluster, observation, now, out);
+            return;
+        };
+        entry.top = entry.top.max(observation.attempt);
+        let remote = entry.remotes.entry(cluster.clone()).or_default();
+        if observation.attempt < remote.attempt {
+            if observation.state == State::Gone && remote.attempt == observation.attempt + 1 && remote.state.is_none() {
+                remote.ran &= remote.phase == Some(Phase::Run);
+            }
+            if terminal(observation.state) {
+                let attempt = observation.attempt;
+                out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
+            }
+            return;
+        }
+        if observation.attempt > remote.attempt {
+            *remote = Remote { attempt: observation.attempt, since: now, ..Remote::default() };
+        }
+        remote.lost = false;
+        remote.state = Some(observation.state);
+        remote.reasons = observation.reasons;
+        remote.ran = match observation.state {
+            State::Gone => false,
+            State::Running | State::Suspended | State::Succeeded | State::Failed => true,
+            // It speaks of this attempt, so the lower ones have been torn down.
+            State::Waiting | State::Reserved | State::Unfit | State::Refused | State::Evicted | State::Unspecified => {
+                remote.phase == Some(Phase::Run)
+            }
+        };
+        let settled = matches!(observation.state, State::Reserved | State::Running);
+        let refused = matches!(
+            observation.state,
+            State::Waiting | State::Unfit | State::Refused | State::Gone | State::Evicted | State::Suspended
+        ) || terminal(observation.state);
+        if let Some(known) = self.clusters.get_mut(cluster) {
+            if settled {
+                known.capacity.counted(&uid);
+            } else if refused {
+                known.capacity.unassume(&uid);
+            }
+        }
+        let committed_here = entry.facts.cluster.as_ref() == Some(cluster) && entry.facts.attempt == observation.attempt;
+        if committed_here && observation.job_status && !terminal(observation.state) && !entry.facts.finished {
+            out.push(Action::Mirror { uid: uid.clone(), cluster: cluster.clone(), attempt: observation.attempt });
+        }
+        self.dirty.insert(uid);
+    }
+
+    fn written(&mut self, written: Written, now: Time, out: &mut Vec<Action>) {
+        let Some(entry) = self.entries.get_mut(&written.uid) else { return };
+        let writing = entry.writing.take();
+        if let Some(facts) = written.facts {
+            entry.take(facts);
+        }
+        match written.outcome {
+            Outcome::Done => entry.failures = 0,
+            Outcome::Superseded | Outcome::Failed => {
+                // Even a conflict waits a moment: the news that caused it is on its way.
+                entry.failures = (entry.failures + 1).min(16);
+                let pause = (20_i64 << entry.failures.min(12)).min(MAX_WRITE_BACKOFF);
+                entry.not_before = now + pause;
+            }
+        }
+        if let (Some(Writing::Finish { cluster, attempt }), Outcome::Done) = (writing, written.outcome) {
+            out.push(Action::Ack { cluster: cluster.clone(), uid: written.uid.clone(), attempt });
+            entry.finished = Some((cluster, attempt));
+        }
+        self.dirty.insert(written.uid);
+    }
+
+    // === orphans
+
+    fn orphaned(&mut self, cluster: &Name, observation: Observation, now: Time, out: &mut Vec<Action>) {
+        let key = (cluster.clone(), observation.uid.clone());
+        if observation.state == State::Gone {
+            if self.orphans.remove(&key).is_some_and(|orphan| orphan.removing) {
+                let attempt = observation.attempt;
+                out.push(Action::Forget { cluster: cluster.clone(), uid: observation.uid, attempt });
+            }
+            return;
+        }
+        if terminal(observation.state) {
+            let attempt = observation.attempt;
+            out.push(Action::Ack { cluster: cluster.clone(), uid: observation.uid.clone(), attempt });
+        }
+        let known = self.orphans.entry(key).or_insert_with(|| {
+            let attempt = observation.attempt;
+            out.push(Action::Orphan { cluster: cluster.clone(), uid: observation.uid.clone(), attempt });
+            Orphan { namespace: observation.namespace, name: observation.name, attempt, since: now, removing: false }
+        });
+        known.attempt = known.attempt.max(observation.attempt);
+    }
+
+    fn sweep_orphans(&mut self, now: Time, out: &mut Vec<Action>) {
+        for ((cluster, uid), orphan) in &mut self.orphans {
+            if orphan.removing || now < orphan.since + self.settings.orphan_after {
+                continue;
+            }
+            orphan.removing = true;
+            out.push(Action::Desire {
+                cluster: cluster.clone(),
+                uid: uid.clone(),
+                namespace: orphan.namespace.clone(),
+                name: orphan.name.clone(),
+                attempt: orphan.attempt,
+                phase: Phase::Absent,
+            });
+        }
+    }
+
+    // === what to look at
+
+    fn touch_nominating(&mut self) {
+        self.dirty.extend(self.nominating.iter().map(|(_, _, uid)| uid.clone()));
+    }
+
+    fn touch_on(&mut self, cluster: &Name) {
+        let there = self.entries.iter().filter(|(_, entry)| {
+            entry.remotes.contains_key(cluster) || entry.facts.cluster.as_ref() == Some(cluster)
+        });
+        self.dirty.extend(there.map(|(uid, _)| uid.clone()));
+        self.touch_nominating();
+    }
+
+    fn ring(&mut self, now: Time) {
+        while let Some((at, uid)) = self.timers.first().cloned() {
+            if at > now {
+                break;
+            }
+            self.timers.remove(&(at, uid.clone()));
+            if let Some(entry) = self.entries.get_mut(&uid) {
+                entry.wake = None;
+            }
+            self.dirty.insert(uid);
+        }
+    }
+
+    /// Those that look for a cluster are looked at in their order, since the first takes what the second wants.
+    fn settle_all(&mut self, now: Time, out: &mut Vec<Action>) {
+        let dirty = std::mem::take(&mut self.dirty);
+        let mut order: Vec<(i64, Time, Uid)> = dirty
+            .into_iter()
+            .filter_map(|uid| {
+                let entry = self.entries.get(&uid)?;
+                let since = entry.nomination.as_ref().map_or(now, |nomination| nomination.since);
+                Some((-i64::from(entry.facts.priority), since, uid))
+            })
+            .collect();
+        order.sort();
+        for (_, _, uid) in order {
+            self.settle_one(&uid, now, out);
+        }
+    }
+
+    fn settle_one(&mut self, uid: &Uid, now: Time, out: &mut Vec<Action>) {
+        let Some(mut entry) = self.entries.remove(uid) else { return };
+        if let Some(at) = entry.wake.take() {
+            self.timers.remove(&(at, uid.clone()));
+        }
+        if let Some((priority, since)) = entry.queued.take() {
+            self.nominating.remove(&(priority, since, uid.clone()));
+        }
+        self.settle(&mut entry, now, out);
+
+        if let Some(nomination) = &entry.nomination {
+            let (priority, since) = (-i64::from(entry.facts.priority), nomination.since);
+            entry.queued = Some((priority, since));
+            self.nominating.insert((priority, since, uid.clone()));
+        } else {
+            for cluster in self.clusters.values_mut() {
+                if !entry.remotes.values().any(|remote| remote.phase == Some(Phase::Run)) {
+                    cluster.capacity.unassume(uid);
+                }
+            }
+        }
+        let done = entry.remotes.is_empty() && entry.writing.is_none() && entry.nomination.is_none();
+        let idle = entry.gone || entry.facts.finished || !(entry.facts.reserved || entry.facts.cluster.is_some());
+        // What is known of refusals and back-off is worth keeping while the workload may come again.
+        let memory = entry.memory.is_some() || (entry.given_back > 0 && !entry.gone && !entry.facts.finished);
+        if done && idle && !memory {
+            return;
+        }
+        if let Some(at) = entry.wake {
+            self.timers.insert((at, uid.clone()));
+        }
+        self.entries.insert(uid.clone(), entry);
+    }
+
+    // === deciding
+
+    fn settle(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
+        self.collect(entry, out);
+        if entry.gone || entry.facts.finished {
+            entry.memory = None;
+            entry.nomination = None;
+            entry.clear(None, now, out);
+            self.acknowledge_rest(entry, out);
+            return;
+        }
+        match entry.facts.cluster.clone() {
+            Some(cluster) => self.committed_on(entry, &cluster, now, out),
+            None if entry.facts.leaving() => {
+                if entry.memory.take().is_some() {
+                    let message = "the workload is no longer to run".to_owned();
+                    out.push(Action::GiveBack { uid: entry.facts.uid.clone(), message, retry_at: now });
+                }
+                self.leave(entry, now, out);
+            }
+            None if entry.facts.reserved || entry.memory.is_some() => self.nominate(entry, now, out),
+            None => {
+                entry.nomination = None;
+                if !matches!(entry.writing, Some(Writing::Commit { .. })) {
+                    entry.clear(None, now, out);
+                }
+                self.acknowledge_rest(entry, out);
+            }
+        }
+    }
+
+    /// Drops tombstones of which nothing is left.
+    fn collect(&self, entry: &mut Entry, out: &mut Vec<Action>) {
+        let uid = entry.facts.uid.clone();
+        let cleared = &mut entry.cleared;
+        entry.remotes.retain(|cluster, remote| {
+            let gone = remote.state == Some(State::Gone) && !matches!(remote.phase, Some(Phase::Run | Phase::Suspend));
+            let nominated = remote.phase == Some(Phase::Reserve);
+            if gone && !nominated {
+                if remote.phase == Some(Phase::Absent) {
+                    let attempt = remote.attempt;
+                    out.push(Action::Forget { cluster: cluster.clone(), uid: uid.clone(), attempt });
+                    *cleared = Some((cluster.clone(), attempt));
+                }
+                return false;
+            }
+            true
+        });
+    }
+
+    /// Terminal states that nobody needs: the workload has ended otherwise, or is not run by that cluster.
+    fn acknowledge_rest(&self, entry: &Entry, out: &mut Vec<Action>) {
+        if entry.writing.is_some() {
+            return;
+        }
+        for (cluster, remote) in &entry.remotes {
+            if remote.state.is_some_and(terminal) {
+                let (uid, attempt) = (entry.facts.uid.clone(), remote.attempt);
+                out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
+            }
+        }
+    }
+
+    fn committed_on(&mut self, entry: &mut Entry, cluster: &Name, now: Time, out: &mut Vec<Action>) {
+        entry.nomination = None;
+        entry.given_back = 0;
+        let attempt = entry.facts.attempt;
+        let observed = entry.remotes.get(cluster).filter(|remote| remote.attempt == attempt).and_then(|r| r.state);
+
+        // A job that ended has ended, even while the hub evicts it.
+        if let Some(state) = observed.filter(|state| terminal(*state)) {
+            entry.clear(Some(cluster), now, out);
+            let persisted = entry.finished.as_ref() == Some(&(cluster.clone(), attempt));
+            if !persisted && entry.writing.is_none() && self.may_write(entry, now) {
+                entry.writing = Some(Writing::Finish { cluster: cluster.clone(), attempt });
+                out.push(Action::Finish {
+                    uid: entry.facts.uid.clone(),
+                    cluster: cluster.clone(),
+                    attempt,
+                    success: state == State::Succeeded,
+                });
+            }
+            return;
+        }
+        if entry.facts.leaving() {
+            self.leave(entry, now, out);
+            return;
+        }
+        entry.clear(Some(cluster), now, out);
+        let buried = entry.remotes.get(cluster).is_some_and(|r| r.attempt == attempt && r.phase == Some(Phase::Absent));
+        if !buried {
+            entry.want(cluster, attempt, Phase::Run, now, out);
+        }
+        self.watch_running(entry, cluster, attempt, observed, now, out);
+    }
+
+    /// Whether what runs still does; if not, back to the queue.
+    fn watch_running(
+        &mut self,
+        entry: &mut Entry,
+        cluster: &Name,
+        attempt: u64,
+        observed: Option<State>,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) {
+        let previously = entry.facts.check.as_ref().map_or("Ready", |(_, check)| match check {
+            Check::Pending => "Pending",
+            Check::Ready => "Ready",
+            Check::Retry => "Retry",
+            Check::Rejected => "Rejected",
+        });
+        let reasons = entry.remotes.get(cluster).map(|remote| remote.reasons.clone()).unwrap_or_default();
+        let withdrawn = entry.remotes.get(cluster).is_some_and(|remote| {
+            remote.attempt > attempt || (remote.attempt == attempt && remote.phase == Some(Phase::Absent))
+        });
+        let said = reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join("; ");
+        let why = match observed {
+            Some(State::Evicted) => {
+                let tail = format!("resetting for re-admission. Previously: \"{previously}\"");
+                Some(format!("Workload evicted on worker cluster: \"{cluster}\", {tail}"))
+            }
+            Some(State::Gone) => Some(format!("Admitting remote no longer exists, Previously: \"{previously}\"")),
+            Some(State::Unfit | State::Refused) => {
+                Some(format!("Worker cluster \"{cluster}\" cannot run it: {said}. Previously: \"{previously}\""))
+            }
+            // A commit that was thought lost came true after the offer was withdrawn; or the hub's store was restored.
+            _ if withdrawn => {
+                Some(format!("Worker cluster \"{cluster}\" was told to drop it. Previously: \"{previously}\""))
+            }
+            _ if self.lost(cluster, entry, attempt, now) => {
+                Some(format!("Admitting remote lost, Previously: \"{previously}\""))
+            }
+            _ => None,
+        };
+        let Some(message) = why else { return };
+        if entry.writing.is_some() || !self.may_write(entry, now) {
+            return;
+        }
+        entry.avoid(cluster, now + self.settings.refused_for, reasons);
+        entry.writing = Some(Writing::Retry);
+        out.push(Action::Retry { uid: entry.facts.uid.clone(), message, after_seconds: None });
+    }
+
+    /// Whether a cluster has been away for so long that its jobs are given up there. Sets the timer if not yet.
+    fn lost(&self, cluster: &Name, entry: &mut Entry, attempt: u64, now: Time) -> bool {
+        let (up, hold, since) = match self.clusters.get(cluster) {
+            Some(known) => (known.up, known.hold && known.exists, known.since),
+            None => (false, false, self.started),
+        };
+        if up || hold {
+            return false;
+        }
+        let due = since.max(self.started) + self.settings.worker_lost_timeout;
+        if now < due {
+            entry.wake_at(due);
+            return false;
+        }
+        let remote = entry.remotes.entry(cluster.clone()).or_default();
+        remote.attempt = remote.attempt.max(attempt);
+        remote.lost = true;
+        true
+    }
+
+    /// Evicted, deactivated or deleted: nothing may stay anywhere before quota is given away.
+    fn leave(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
+        entry.nomination = None;
+        if matches!(entry.writing, Some(Writing::Commit { .. })) {
+            return;
+        }
+        if let Some(cluster) = entry.facts.cluster.clone() {
+            // Perhaps this process has never heard of it there: a restart. Ask for its absence all the same.
+            let attempt = entry.facts.attempt;
+            let cleared = entry.cleared.as_ref().is_some_and(|(from, at)| *from == cluster && *at >= attempt);
+            if !cleared {
+                let remote = entry.remotes.entry(cluster).or_default();
+                if remote.attempt == 0 {
+                    remote.attempt = attempt;
+                    remote.ran = true;
+                }
+            }
+        }
+        entry.clear(None, now, out);
+        let clusters: Vec<Name> = entry.remotes.keys().cloned().collect();
+        for cluster in clusters {
+            let attempt = entry.facts.attempt;
+            self.lost(&cluster, entry, attempt, now);
+        }
+        if entry.nowhere() && entry.released != Some(entry.facts.version) && entry.writing.is_none() {
+            entry.released = Some(entry.facts.version);
+            out.push(Action::Release { uid: entry.facts.uid.clone() });
+        }
+    }
+
+    pub(super) fn may_write(&self, entry: &mut Entry, now: Time) -> bool {
+        if entry.not_before > now {
+            let at = entry.not_before;
+            entry.wake_at(at);
+            return false;
+        }
+        true
+    }
+
+    pub(super) fn park(&mut self, facts: Facts) {
+        self.parked.insert(facts.uid.clone(), facts);
+    }
+
+    /// A cluster came or grew: those that were given back may fit now.
+    fn wake_parked(&mut self, name: &Name, now: Time, out: &mut Vec<Action>) {
+        let Some(cluster) = self.clusters.get(name).filter(|cluster| cluster.usable()) else { return };
+        let mut woken = Vec::new();
+        for (uid, facts) in &self.parked {
+            let refused = self.entries.get(uid).and_then(|e| e.avoid.get(name)).is_some_and(|(until, _)| *until > now);
+            let verdict = cluster.capacity.judge(&facts.namespace, &facts.queue, &facts.pod_sets);
+            if !refused && !matches!(verdict, super::capacity::Verdict::Never(_)) {
+                woken.push(uid.clone());
+            }
+        }
+        for uid in woken {
+            self.parked.remove(&uid);
+            out.push(Action::Wake { uid });
+        }
+    }
+}

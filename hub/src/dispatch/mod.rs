@@ -1,0 +1,210 @@
+//! The dispatcher: which cluster runs which workload. Pure: events and the time in, actions out.
+//!
+//! One workload's way: quota reserved on the hub (in memory, or recorded) → *nominated* (one or more clusters are told
+//! to hold local quota) → *committed* (one status write carries cluster and attempt) → *running* (only now a cluster
+//! is told to run it) → *terminal* (persisted, then acknowledged) → *collected* (tombstones until nothing is left).
+//!
+//! # Guarantees
+//! - A cluster is told to run an attempt only when the API has confirmed that cluster and that attempt.
+//! - An attempt is never told to two clusters to run, and none to run while a lower one may still run elsewhere,
+//!   unless that cluster was given up after `workerLostTimeout`.
+//! - A terminal state is acknowledged only when it is persisted, or when nobody needs it.
+//! - What the API says is the truth: all else here can be rebuilt from Workloads and the clusters' inventories.
+//!
+//! # Assumptions
+//! Observations of one cluster come in the order in which it made them; they may be late and repeated.
+
+mod actions;
+pub mod capacity;
+mod entry;
+mod machine;
+mod nominate;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use switchyard_scheduler::PodSet;
+
+pub use actions::{Action, Event, Outcome, Written};
+pub use machine::{ClusterView, Dispatcher, Place, WorkloadView};
+
+/// A shared name.
+pub type Name = Arc<str>;
+/// The uid of a Workload on the hub.
+pub type Uid = Arc<str>;
+/// Milliseconds since the Unix epoch.
+pub type Time = i64;
+
+pub use switchyard_proto::v1::{Phase, State};
+
+/// Why something is as it is: a stable word for programs, a sentence for people.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reason {
+    /// CamelCase, stable.
+    pub code: String,
+    /// A sentence, without a full stop.
+    pub message: String,
+}
+
+impl Reason {
+    /// A reason.
+    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into() }
+    }
+}
+
+/// Who chooses the clusters that a workload is offered to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// We: the cluster that it fits best, by reported capacity.
+    BestFit,
+    /// All connected ones at once, as Kueue does by default.
+    AllAtOnce,
+    /// `step` more each `round` milliseconds, in the order of the MultiKueueConfig.
+    Incremental {
+        /// Clusters a round.
+        step: usize,
+        /// Milliseconds.
+        round: i64,
+    },
+    /// Another program, which writes `status.nominatedClusterNames`.
+    External,
+}
+
+/// What the dispatcher goes by. Times in milliseconds.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Who chooses.
+    pub mode: Mode,
+    /// After this long without its cluster, a workload may be given up there (`multiKueue.workerLostTimeout`).
+    pub worker_lost_timeout: i64,
+    /// A reservation that found no cluster for this long is recorded on the Workload, with the reasons.
+    pub record_after: i64,
+    /// A cluster that did not answer for this long is no reason not to ask the next.
+    pub answer_within: i64,
+    /// After a start, clusters have this long to connect before "no cluster can take it" is concluded.
+    pub start_grace: i64,
+    /// A cluster that refused or evicted a workload is not asked again for this long, if there are others.
+    pub refused_for: i64,
+    /// First and longest delay until a workload that no cluster can take is tried again.
+    pub give_back: (i64, i64),
+    /// How long a workload of ours that we do not know may stay on a cluster before it is removed.
+    pub orphan_after: i64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            mode: Mode::BestFit,
+            worker_lost_timeout: 15 * 60_000,
+            record_after: 1_000,
+            answer_within: 3_000,
+            start_grace: 10_000,
+            refused_for: 30_000,
+            give_back: (10_000, 320_000),
+            orphan_after: 60 * 60_000,
+        }
+    }
+}
+
+/// The state of the MultiKueue check on a Workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Check {
+    /// Not decided.
+    #[default]
+    Pending,
+    /// A cluster has it.
+    Ready,
+    /// To be evicted and tried again.
+    Retry,
+    /// Never.
+    Rejected,
+}
+
+/// What the API says of one Workload.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// Identity.
+    pub uid: Uid,
+    /// Namespace.
+    pub namespace: Name,
+    /// Name.
+    pub name: Name,
+    /// The resource version as a number; lower ones are older, zero if unknown.
+    pub version: u64,
+    /// Name of its LocalQueue.
+    pub queue: Name,
+    /// Effective priority.
+    pub priority: i32,
+    /// What it asks for.
+    pub pod_sets: Arc<[PodSet]>,
+    /// The MultiKueue check that applies, and its state.
+    pub check: Option<(Name, Check)>,
+    /// All other checks are Ready.
+    pub others_ready: bool,
+    /// `QuotaReserved` is True.
+    pub reserved: bool,
+    /// `Evicted` is True.
+    pub evicted: bool,
+    /// `Finished` is True.
+    pub finished: bool,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// `spec.active`.
+    pub active: bool,
+    /// `status.clusterName`.
+    pub cluster: Option<Name>,
+    /// `status.dispatch.attempt`.
+    pub attempt: u64,
+    /// `status.nominatedClusterNames`.
+    pub nominated: Vec<Name>,
+}
+
+impl Facts {
+    /// Quota or cluster are to be given up.
+    pub(crate) fn leaving(&self) -> bool {
+        let held = self.reserved || self.cluster.is_some();
+        let refused = self.check.as_ref().is_some_and(|(_, check)| matches!(check, Check::Retry | Check::Rejected));
+        self.deleting || !self.active || (held && (self.evicted || refused))
+    }
+}
+
+/// Quota reserved in memory.
+#[derive(Debug, Clone)]
+pub struct Reserved {
+    /// The MultiKueue check.
+    pub check: Name,
+    /// Other checks have to become Ready as well, before a cluster is asked.
+    pub other_checks: bool,
+}
+
+/// What a cluster says of one workload.
+#[derive(Debug, Clone)]
+pub struct Observation {
+    /// The hub's Workload.
+    pub uid: Uid,
+    /// Where it lies.
+    pub namespace: Name,
+    /// Where it lies.
+    pub name: Name,
+    /// Of which attempt.
+    pub attempt: u64,
+    /// What is.
+    pub state: State,
+    /// Why.
+    pub reasons: Vec<Reason>,
+    /// It carries a job status that differs from the one before.
+    pub job_status: bool,
+}
+
+/// Whether a state is the end of a job.
+pub fn terminal(state: State) -> bool {
+    matches!(state, State::Succeeded | State::Failed)
+}
+
+/// A set of workload uids.
+pub type Uids = BTreeSet<Uid>;

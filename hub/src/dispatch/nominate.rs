@@ -1,0 +1,404 @@
+//! Choosing the clusters that a workload is offered to, and the one that gets it.
+
+use super::capacity::{Score, Verdict};
+use super::entry::{Entry, Nomination, Writing};
+use super::machine::Dispatcher;
+use super::{Action, Mode, Name, Phase, Reason, State, Time};
+
+/// What speaks for or against a cluster now.
+#[derive(Debug, Clone)]
+enum Standing {
+    /// It fits now.
+    Fits(Score),
+    /// It may fit later; the number waits there already.
+    Waits(Vec<Reason>, u32),
+    /// It cannot, or is not there.
+    No(Vec<Reason>),
+    /// It is not known yet: it has just connected, or the hub has just started.
+    Unknown(Vec<Reason>),
+}
+
+impl Dispatcher {
+    /// Looks for a cluster: offers, commits, records, or gives back.
+    pub(super) fn nominate(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
+        if entry.writing.is_some() {
+            return;
+        }
+        if !self.other_checks_passed(entry, now, out) {
+            return;
+        }
+        if entry.nomination.is_none() {
+            entry.avoid.retain(|_, (until, _)| *until > now);
+            entry.nomination =
+                Some(Nomination { attempt: entry.top + 1, since: now, rounds: 0, next_round: now });
+        }
+        self.retire(entry, now, out);
+        if self.commit(entry, now, out) {
+            return;
+        }
+        match self.settings.mode {
+            Mode::BestFit => self.best_fit(entry, now, out),
+            Mode::AllAtOnce | Mode::Incremental { .. } | Mode::External => self.as_nominated(entry, now, out),
+        }
+    }
+
+    /// Clusters are asked only when all other checks have passed; for those to be looked at, the reservation must be
+    /// in the API.
+    fn other_checks_passed(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) -> bool {
+        match &entry.memory {
+            Some(reserved) if reserved.other_checks => {
+                if self.may_write(entry, now) {
+                    entry.writing = Some(Writing::Record);
+                    out.push(Action::Record { uid: entry.facts.uid.clone(), message: None, nominated: None });
+                }
+                false
+            }
+            Some(_) => true,
+            None => entry.facts.others_ready,
+        }
+    }
+
+    /// Takes back offers to clusters that went away or said no.
+    fn retire(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
+        let Some(attempt) = entry.nomination.as_ref().map(|nomination| nomination.attempt) else { return };
+        let offered: Vec<(Name, Option<State>, u64)> = entry
+            .remotes
+            .iter()
+            .filter(|(_, remote)| remote.phase != Some(Phase::Absent))
+            .map(|(cluster, remote)| (cluster.clone(), remote.state, remote.attempt))
+            .collect();
+        for (cluster, state, at) in offered {
+            let said_no = matches!(
+                state,
+                Some(State::Unfit | State::Refused | State::Evicted | State::Gone | State::Succeeded | State::Failed)
+            );
+            let away = !self.clusters.get(&cluster).is_some_and(|known| known.usable());
+            // Something of an earlier attempt is no offer of ours.
+            let stale = at != attempt;
+            if said_no && !stale {
+                let reasons = entry.remotes.get(&cluster).map(|remote| remote.reasons.clone()).unwrap_or_default();
+                entry.avoid(&cluster, now + self.settings.refused_for, reasons);
+            }
+            if said_no || away || stale {
+                entry.want(&cluster, at, Phase::Absent, now, out);
+                if let Some(known) = self.clusters.get_mut(&cluster) {
+                    known.capacity.unassume(&entry.facts.uid);
+                }
+                if state.is_some_and(super::terminal) {
+                    out.push(Action::Ack { cluster, uid: entry.facts.uid.clone(), attempt: at });
+                }
+            }
+        }
+    }
+
+    /// Commits one of the clusters that hold quota, if nothing of an earlier attempt may run elsewhere.
+    fn commit(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) -> bool {
+        let Some(attempt) = entry.nomination.as_ref().map(|nomination| nomination.attempt) else { return false };
+        let holds = |remote: &super::entry::Remote| {
+            remote.attempt == attempt && remote.phase == Some(Phase::Reserve) && remote.state == Some(State::Reserved)
+        };
+        let order = self.order(entry);
+        // Of several, the first to have been asked; then the order of the configuration.
+        let winner = entry
+            .remotes
+            .iter()
+            .filter(|(_, remote)| holds(remote))
+            .min_by_key(|(cluster, remote)| (remote.since, order.iter().position(|name| name == *cluster)))
+            .map(|(cluster, _)| cluster.clone());
+        let Some(winner) = winner else { return false };
+        let still_running = entry.remotes.iter().any(|(cluster, remote)| *cluster != winner && remote.may_run());
+        if still_running || !self.may_write(entry, now) {
+            return true;
+        }
+        entry.writing = Some(Writing::Commit { cluster: winner.clone(), attempt });
+        out.push(Action::Commit { uid: entry.facts.uid.clone(), cluster: winner, attempt });
+        true
+    }
+
+    // === BestFit
+
+    fn best_fit(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
+        let standings = self.standings(entry, now);
+        let offers = self.offers(entry);
+        // An offer stands alone until it is answered, or is late.
+        let answer_within = self.settings.answer_within;
+        let mut open = false;
+        for cluster in &offers {
+            let Some(remote) = entry.remotes.get(cluster) else { continue };
+            let late = remote.since + answer_within;
+            if remote.state.is_none() && now < late {
+                open = true;
+                entry.wake_at(late);
+            }
+        }
+        if open {
+            self.record_if_late(entry, now, out);
+            return;
+        }
+        let best = standings
+            .iter()
+            .enumerate()
+            .filter(|(_, (cluster, _))| !offers.contains(cluster))
+            .filter_map(|(index, (cluster, standing))| match standing {
+                Standing::Fits(score) => Some((*score, index, cluster.clone())),
+                _ => None,
+            })
+            .min();
+        if let Some((_, _, cluster)) = best {
+            self.offer(entry, &cluster, now, out);
+        } else if offers.is_empty() {
+            let shortest = standings
+                .iter()
+                .enumerate()
+                .filter_map(|(index, (cluster, standing))| match standing {
+                    Standing::Waits(_, pending) => Some((*pending, index, cluster.clone())),
+                    _ => None,
+                })
+                .min();
+            if let Some((_, _, cluster)) = shortest {
+                self.offer(entry, &cluster, now, out);
+            } else if standings.iter().any(|(_, standing)| matches!(standing, Standing::Unknown(_))) {
+                entry.wake_at((self.started + self.settings.start_grace).max(now + 500));
+            } else {
+                self.give_back(entry, &standings, now, out);
+                return;
+            }
+        }
+        self.record_if_late(entry, now, out);
+    }
+
+    /// Where the workload is offered now.
+    fn offers(&self, entry: &Entry) -> Vec<Name> {
+        let attempt = entry.nomination.as_ref().map_or(0, |nomination| nomination.attempt);
+        entry
+            .remotes
+            .iter()
+            .filter(|(_, remote)| remote.attempt == attempt && remote.phase == Some(Phase::Reserve))
+            .map(|(cluster, _)| cluster.clone())
+            .collect()
+    }
+
+    fn offer(&mut self, entry: &mut Entry, cluster: &Name, now: Time, out: &mut Vec<Action>) {
+        let Some(attempt) = entry.nomination.as_ref().map(|nomination| nomination.attempt) else { return };
+        if let Some(known) = self.clusters.get_mut(cluster) {
+            let facts = &entry.facts;
+            known.capacity.assume(&facts.uid, &facts.namespace, &facts.queue, &facts.pod_sets);
+        }
+        // The tombstone of this very attempt may still be under way there; a higher one is not mistaken for it.
+        let buried = entry.remotes.get(cluster).is_some_and(|r| r.attempt >= attempt && r.phase == Some(Phase::Absent));
+        let attempt = if buried { self.renew(entry, now, out) } else { attempt };
+        entry.want(cluster, attempt, Phase::Reserve, now, out);
+        entry.wake_at(now + self.settings.answer_within);
+    }
+
+    /// Goes on with a fresh attempt, offers that stand included.
+    fn renew(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) -> u64 {
+        let fresh = entry.top + 1;
+        let standing = self.offers(entry);
+        if let Some(nomination) = &mut entry.nomination {
+            nomination.attempt = fresh;
+        }
+        for cluster in standing {
+            entry.want(&cluster, fresh, Phase::Reserve, now, out);
+        }
+        entry.top = fresh;
+        fresh
+    }
+
+    fn give_back(&mut self, entry: &mut Entry, standings: &[(Name, Standing)], now: Time, out: &mut Vec<Action>) {
+        if !self.may_write(entry, now) {
+            return;
+        }
+        let message = none_can(standings);
+        let (first, longest) = self.settings.give_back;
+        let delay = first.saturating_mul(1 << entry.given_back.min(10)).min(longest);
+        entry.given_back = entry.given_back.saturating_add(1);
+        entry.nomination = None;
+        self.park(entry.facts.clone());
+        let uid = entry.facts.uid.clone();
+        if entry.memory.take().is_some() {
+            out.push(Action::GiveBack { uid, message, retry_at: now + delay });
+        } else {
+            entry.writing = Some(Writing::Retry);
+            let seconds = i32::try_from(delay / 1000).unwrap_or(i32::MAX);
+            out.push(Action::Retry { uid, message, after_seconds: Some(seconds) });
+        }
+    }
+
+    /// Writes the reservation down when the search takes long, so that people see what it waits for.
+    fn record_if_late(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
+        let Some(since) = entry.nomination.as_ref().map(|nomination| nomination.since) else { return };
+        let message = waits_for(&self.standings(entry, now));
+        let due = match &entry.recorded {
+            None => since + self.settings.record_after,
+            // Reasons change with every report: not each change is worth a write.
+            Some((recorded, at)) if *recorded != message => at + 10 * self.settings.record_after.max(1_000),
+            Some(_) => return,
+        };
+        if now < due {
+            entry.wake_at(due);
+            return;
+        }
+        if entry.writing.is_none() && self.may_write(entry, now) {
+            entry.recorded = Some((message.clone(), now));
+            entry.writing = Some(Writing::Record);
+            out.push(Action::Record { uid: entry.facts.uid.clone(), message: Some(message), nominated: None });
+        }
+    }
+
+    // === Kueue's dispatchers
+
+    /// Offers to the clusters that `status.nominatedClusterNames` lists, after writing the list if it is ours.
+    fn as_nominated(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
+        let wanted = match self.settings.mode {
+            Mode::AllAtOnce => {
+                let mut all = self.connected(entry);
+                all.sort();
+                Some(all)
+            }
+            Mode::Incremental { step, round } => Some(self.next_round(entry, step, round, now)),
+            Mode::BestFit | Mode::External => None,
+        };
+        let outdated = wanted.as_ref().is_some_and(|wanted| !wanted.is_empty() && *wanted != entry.facts.nominated);
+        if outdated || entry.memory.is_some() {
+            if self.may_write(entry, now) {
+                entry.writing = Some(Writing::Record);
+                let message = entry.memory.is_some().then(|| waits_for(&self.standings(entry, now)));
+                let nominated = if outdated { wanted } else { None };
+                out.push(Action::Record { uid: entry.facts.uid.clone(), message, nominated });
+            }
+            return;
+        }
+        let order = self.order(entry);
+        let nominated = entry.facts.nominated.clone();
+        for cluster in self.offers(entry) {
+            if !nominated.contains(&cluster) {
+                let attempt = entry.top;
+                entry.want(&cluster, attempt, Phase::Absent, now, out);
+            }
+        }
+        for cluster in nominated {
+            let asked = self.offers(entry).contains(&cluster);
+            let refused = entry.avoid.get(&cluster).is_some_and(|(until, _)| *until > now);
+            let usable = self.clusters.get(&cluster).is_some_and(|known| known.usable());
+            if usable && !asked && !refused && order.contains(&cluster) {
+                self.offer(entry, &cluster, now, out);
+            }
+            if let Some((until, _)) = entry.avoid.get(&cluster).cloned().filter(|(until, _)| *until > now) {
+                entry.wake_at(until);
+            }
+        }
+    }
+
+    fn next_round(&self, entry: &mut Entry, step: usize, round: i64, now: Time) -> Vec<Name> {
+        let order = self.order(entry);
+        let mut names: Vec<Name> =
+            entry.facts.nominated.iter().filter(|name| order.contains(name)).cloned().collect();
+        let Some(nomination) = &mut entry.nomination else { return names };
+        let left: Vec<Name> = order.iter().filter(|name| !names.contains(name)).cloned().collect();
+        // The round's beginning is kept in memory only, as in Kueue: a restart begins the next at once.
+        if (names.is_empty() || now >= nomination.next_round) && !left.is_empty() {
+            names.extend(left.into_iter().take(step.max(1)));
+            nomination.rounds += 1;
+            nomination.next_round = now + round;
+        }
+        let next = nomination.next_round;
+        if next > now {
+            entry.wake_at(next);
+        }
+        names
+    }
+
+    // === what clusters there are
+
+    /// The clusters of the workload's check, in the order of its configuration.
+    fn order(&self, entry: &Entry) -> Vec<Name> {
+        let check = match (&entry.memory, &entry.facts.check) {
+            (Some(reserved), _) => Some(&reserved.check),
+            (None, Some((check, _))) => Some(check),
+            (None, None) => None,
+        };
+        check.and_then(|check| self.checks.get(check)).cloned().unwrap_or_default()
+    }
+
+    fn connected(&self, entry: &Entry) -> Vec<Name> {
+        let usable = |name: &Name| self.clusters.get(name).is_some_and(|known| known.usable());
+        self.order(entry).into_iter().filter(usable).collect()
+    }
+
+    fn standings(&self, entry: &Entry, now: Time) -> Vec<(Name, Standing)> {
+        let order = self.order(entry);
+        order.into_iter().map(|name| (name.clone(), self.standing(entry, &name, now))).collect()
+    }
+
+    fn standing(&self, entry: &Entry, name: &Name, now: Time) -> Standing {
+        let starting = now < self.started + self.settings.start_grace;
+        let no = |code: &str, message: &str| {
+            let reasons = vec![Reason::new(code, message)];
+            if starting { Standing::Unknown(reasons) } else { Standing::No(reasons) }
+        };
+        let Some(cluster) = self.clusters.get(name).filter(|cluster| cluster.exists) else {
+            return Standing::No(vec![Reason::new("ClusterNotFound", "there is no MultiKueueCluster of that name")]);
+        };
+        if !cluster.up {
+            return no("NotConnected", "not connected");
+        }
+        if !cluster.synced || !cluster.reported {
+            // It has connected and will speak in a moment; if not for long, the next look says so.
+            let reasons = vec![Reason::new("NotReported", "connected, has not reported its capacity yet")];
+            let fresh = now < cluster.since.max(self.started) + self.settings.start_grace;
+            return match (fresh, cluster.synced) {
+                (true, _) => Standing::Unknown(reasons),
+                // It never reports: ask it, it will answer.
+                (false, true) => Standing::Waits(reasons, 0),
+                (false, false) => Standing::No(reasons),
+            };
+        }
+        if let Some((_, reasons)) = entry.avoid.get(name).filter(|(until, _)| *until > now) {
+            let reasons =
+                if reasons.is_empty() { vec![Reason::new("Refused", "refused it")] } else { reasons.clone() };
+            return Standing::No(reasons);
+        }
+        let facts = &entry.facts;
+        // What is assumed for this workload itself does not stand in its way.
+        if self.offers(entry).contains(name) {
+            let said = entry.remotes.get(name).map(|remote| remote.reasons.clone()).unwrap_or_default();
+            let said = if said.is_empty() { vec![Reason::new("Asked", "was asked")] } else { said };
+            return Standing::Waits(said, 0);
+        }
+        match cluster.capacity.judge(&facts.namespace, &facts.queue, &facts.pod_sets) {
+            Verdict::Fits(score) => Standing::Fits(score),
+            Verdict::Waits { reasons, pending } => Standing::Waits(reasons, pending),
+            Verdict::Never(reasons) => Standing::No(reasons),
+        }
+    }
+
+    /// Why no cluster runs it yet, by cluster.
+    pub(super) fn reasons(&self, entry: &Entry) -> Vec<(Name, Vec<Reason>)> {
+        // Refusals count whatever the time is: this is for people.
+        let why = |standing| match standing {
+            Standing::Fits(_) => vec![Reason::new("Fits", "fits")],
+            Standing::Waits(reasons, _) | Standing::No(reasons) | Standing::Unknown(reasons) => reasons,
+        };
+        self.standings(entry, 0).into_iter().map(|(name, standing)| (name, why(standing))).collect()
+    }
+}
+
+fn each(standings: &[(Name, Standing)]) -> String {
+    let why = |standing: &Standing| match standing {
+        Standing::Fits(_) => "fits".to_owned(),
+        Standing::Waits(reasons, _) | Standing::No(reasons) | Standing::Unknown(reasons) => {
+            reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join(", ")
+        }
+    };
+    let parts: Vec<String> = standings.iter().map(|(name, standing)| format!("{name}: {}", why(standing))).collect();
+    if parts.is_empty() { "no clusters are configured".to_owned() } else { parts.join("; ") }
+}
+
+fn none_can(standings: &[(Name, Standing)]) -> String {
+    format!("No worker cluster can run it: {}", each(standings))
+}
+
+fn waits_for(standings: &[(Name, Standing)]) -> String {
+    format!("Waiting for a worker cluster: {}", each(standings))
+}

@@ -1,0 +1,297 @@
+//! The hub's certificate authority: pure issuing. Where its key is kept is [`super::store`]'s.
+
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use super::identity::ClusterIdentity;
+use super::token::hex;
+
+/// The DNS name that every hub's certificate carries, whatever its addresses are. Agents ask for it.
+pub const SERVER_NAME: &str = "switchyard-hub";
+/// Life of an agent's certificate. Renewed at two thirds of it.
+pub const AGENT_LIFE: Duration = Duration::from_secs(24 * 3600);
+/// Life of the hub's own certificate. Each process makes its own, and a new one at two thirds of its life.
+pub const SERVER_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Life of the authority.
+const CA_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// Certificates begin this long ago, for clocks that run behind.
+const BACKDATE: Duration = Duration::from_secs(300);
+/// A request with an RSA-4096 key takes about 1.7 KiB.
+const MAX_CSR_BYTES: usize = 16 * 1024;
+
+/// Why no certificate was made.
+#[derive(Debug, Error)]
+pub enum CaError {
+    /// The signing request is not acceptable.
+    #[error("bad signing request: {0}")]
+    BadRequest(String),
+    /// What is stored is not a usable authority.
+    #[error("unusable CA: {0}")]
+    BadCa(String),
+    /// The library refused.
+    #[error("issuing failed")]
+    Issue(#[from] rcgen::Error),
+}
+
+/// A certificate authority with its key.
+pub struct Ca {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+    key_pem: String,
+}
+
+impl std::fmt::Debug for Ca {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ca({})", self.pin())
+    }
+}
+
+/// A certificate with its key, for the TLS listener.
+#[derive(Debug)]
+pub struct ServerCertificate {
+    /// Leaf first, then the authority, so that a caller who only knows its hash can check the chain.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// PKCS#8.
+    pub key: PrivateKeyDer<'static>,
+    /// When it ends.
+    pub not_after: Timestamp,
+}
+
+impl Ca {
+    /// A new authority for the hub of that id.
+    ///
+    /// # Errors
+    /// When the library cannot make a key.
+    pub fn generate(hub_id: &str, now: Timestamp) -> Result<Self, CaError> {
+        let key = KeyPair::generate()?;
+        let mut params = params(now, CA_LIFE);
+        params.distinguished_name.push(DnType::CommonName, format!("switchyard hub {hub_id}"));
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let certificate = params.self_signed(&key)?.der().clone();
+        let key_pem = key.serialize_pem();
+        Ok(Self { issuer: Issuer::new(params, key), certificate, key_pem })
+    }
+
+    /// Takes an authority up from where it is kept.
+    ///
+    /// # Errors
+    /// When either part cannot be read, or they do not belong together.
+    pub fn from_pem(certificate: &str, key: &str) -> Result<Self, CaError> {
+        let bad = |what: &str, error: &dyn std::fmt::Display| CaError::BadCa(format!("{what}: {error}"));
+        let der = CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|e| bad("certificate", &e))?;
+        let pair = KeyPair::from_pem(key).map_err(|e| bad("key", &e))?;
+        {
+            let (_, parsed) = x509_parser::parse_x509_certificate(&der).map_err(|e| bad("certificate", &e))?;
+            let in_certificate = parsed.public_key().subject_public_key.data.as_ref();
+            if in_certificate != pair.public_key_raw() {
+                return Err(CaError::BadCa("the key does not belong to the certificate".into()));
+            }
+        }
+        let issuer = Issuer::from_ca_cert_der(&der, pair)?;
+        Ok(Self { issuer, certificate: der, key_pem: key.to_owned() })
+    }
+
+    /// The authority's certificate, DER.
+    pub fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
+    /// The authority's certificate, PEM.
+    pub fn certificate_pem(&self) -> String {
+        pem("CERTIFICATE", &self.certificate)
+    }
+
+    /// The authority's key, PEM. For the Secret only.
+    pub fn key_pem(&self) -> &str {
+        &self.key_pem
+    }
+
+    /// What `--hub-ca-sha256` takes: SHA-256 of the authority's DER certificate, lower-case hex.
+    pub fn pin(&self) -> String {
+        pin(&self.certificate)
+    }
+
+    /// A certificate for the hub's listener, good for [`SERVER_NAME`] and the given names and addresses.
+    ///
+    /// # Errors
+    /// When a name is no DNS name or address.
+    pub fn issue_server(&self, names: &[String], now: Timestamp) -> Result<ServerCertificate, CaError> {
+        let key = KeyPair::generate()?;
+        let mut all = vec![SERVER_NAME.to_owned()];
+        all.extend(names.iter().filter(|name| *name != SERVER_NAME).cloned());
+        let dated = params(now, SERVER_LIFE);
+        let mut params = CertificateParams::new(all)?;
+        params.not_before = dated.not_before;
+        params.not_after = dated.not_after;
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, SERVER_NAME);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let leaf = params.signed_by(&key, &self.issuer)?;
+        Ok(ServerCertificate {
+            chain: vec![leaf.der().clone(), self.certificate.clone()],
+            key: PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
+            not_after: after(now, SERVER_LIFE),
+        })
+    }
+
+    /// A certificate for an agent. Of the request only the public key is used; its signature proves that the caller
+    /// has the private one. The name is ours.
+    ///
+    /// # Errors
+    /// [`CaError::BadRequest`] says what is wrong with the request.
+    pub fn issue_agent(
+        &self,
+        csr: &[u8],
+        identity: &ClusterIdentity,
+        now: Timestamp,
+    ) -> Result<(CertificateDer<'static>, Timestamp), CaError> {
+        if csr.len() > MAX_CSR_BYTES {
+            return Err(CaError::BadRequest(format!("{} bytes, more than {MAX_CSR_BYTES}", csr.len())));
+        }
+        let request = CertificateSigningRequestParams::from_der(&CertificateSigningRequestDer::from(csr))
+            .map_err(|error| CaError::BadRequest(error.to_string()))?;
+        let mut params = params(now, AGENT_LIFE);
+        // A common name may have 64 characters, cluster names more: the URI is the identity, this is for people.
+        params.distinguished_name.push(DnType::CommonName, identity.cluster.chars().take(64).collect::<String>());
+        let uri = identity.to_string().try_into().map_err(CaError::Issue)?;
+        params.subject_alt_names = vec![SanType::URI(uri)];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let leaf = params.signed_by(&request.public_key, &self.issuer)?;
+        Ok((leaf.der().clone(), after(now, AGENT_LIFE)))
+    }
+}
+
+/// SHA-256 of a DER certificate, lower-case hex.
+pub fn pin(certificate: &CertificateDer<'_>) -> String {
+    hex(&Sha256::digest(certificate))
+}
+
+/// The cluster identity in a certificate: its only URI name.
+///
+/// Says nothing of who signed it; TLS has checked that before.
+pub fn identity_of(certificate: &CertificateDer<'_>) -> Option<ClusterIdentity> {
+    use x509_parser::extensions::GeneralName;
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let names = parsed.subject_alternative_name().ok()??;
+    let mut uris = names.value.general_names.iter().filter_map(|name| match name {
+        GeneralName::URI(uri) => Some(*uri),
+        _ => None,
+    });
+    match (uris.next(), uris.next()) {
+        (Some(uri), None) => uri.parse().ok(),
+        _ => None,
+    }
+}
+
+fn params(now: Timestamp, life: Duration) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    let now = SystemTime::from(now);
+    params.not_before = now.checked_sub(BACKDATE).unwrap_or(now).into();
+    params.not_after = now.checked_add(life).unwrap_or(now).into();
+    params.distinguished_name = DistinguishedName::new();
+    params.use_authority_key_identifier_extension = true;
+    params
+}
+
+fn after(now: Timestamp, life: Duration) -> Timestamp {
+    Timestamp::from_second(now.as_second().saturating_add(life.as_secs() as i64)).unwrap_or(Timestamp::MAX)
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let mut out = format!("-----BEGIN {label}-----\n");
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (line, more) = rest.split_at(rest.len().min(64));
+        out.push_str(line);
+        out.push('\n');
+        rest = more;
+    }
+    out.push_str(&format!("-----END {label}-----\n"));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_800_000_000).unwrap()
+    }
+
+    fn identity() -> ClusterIdentity {
+        ClusterIdentity { hub_id: "hub".into(), cluster: "east".into(), uid: "u1".into() }
+    }
+
+    fn csr(names: &[&str]) -> Vec<u8> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let key = KeyPair::generate().unwrap();
+        CertificateParams::new(names).unwrap().serialize_request(&key).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn an_agents_certificate_names_its_cluster_whatever_it_asked_for() {
+        let ca = Ca::generate("hub", now()).unwrap();
+        let (leaf, not_after) = ca.issue_agent(&csr(&["other.example"]), &identity(), now()).unwrap();
+        assert_eq!(identity_of(&leaf), Some(identity()));
+        assert_eq!(not_after.as_second() - now().as_second(), 24 * 3600);
+        let (_, parsed) = x509_parser::parse_x509_certificate(&leaf).unwrap();
+        assert_eq!(parsed.subject_alternative_name().unwrap().unwrap().value.general_names.len(), 1);
+        assert!(!parsed.is_ca());
+        assert!(parsed.validity().not_after.timestamp() == not_after.as_second());
+    }
+
+    #[test]
+    fn a_long_cluster_name_fits() {
+        let ca = Ca::generate("hub", now()).unwrap();
+        let identity = ClusterIdentity { cluster: "c".repeat(253), ..identity() };
+        let (leaf, _) = ca.issue_agent(&csr(&[]), &identity, now()).unwrap();
+        assert_eq!(identity_of(&leaf), Some(identity));
+    }
+
+    #[test]
+    fn the_authority_survives_the_secret() {
+        let ca = Ca::generate("hub", now()).unwrap();
+        let again = Ca::from_pem(&ca.certificate_pem(), ca.key_pem()).unwrap();
+        assert_eq!(again.pin(), ca.pin());
+        again.issue_agent(&csr(&[]), &identity(), now()).unwrap();
+        let other = Ca::generate("hub", now()).unwrap();
+        let error = Ca::from_pem(&ca.certificate_pem(), other.key_pem()).unwrap_err();
+        assert_eq!(error.to_string(), "unusable CA: the key does not belong to the certificate");
+    }
+
+    #[test]
+    fn bad_requests_are_refused() {
+        let ca = Ca::generate("hub", now()).unwrap();
+        let mut forged = csr(&[]);
+        let last = forged.len() - 1;
+        forged[last] ^= 1;
+        for (case, request) in
+            [("empty", Vec::new()), ("junk", vec![1; 100]), ("too large", vec![0; 20_000]), ("bad signature", forged)]
+        {
+            let refused = ca.issue_agent(&request, &identity(), now());
+            assert!(matches!(refused, Err(CaError::BadRequest(_))), "{case}");
+        }
+    }
+
+    #[test]
+    fn the_server_certificate_carries_the_authority_behind_it() {
+        let ca = Ca::generate("hub", now()).unwrap();
+        let server = ca.issue_server(&["127.0.0.1".into(), "hub.example".into()], now()).unwrap();
+        assert_eq!(pin(&server.chain[1]), ca.pin());
+        assert_eq!(identity_of(&server.chain[0]), None);
+    }
+}

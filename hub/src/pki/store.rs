@@ -1,0 +1,200 @@
+//! Where the authority and the tokens are kept: two Secrets in the hub's namespace.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, bail};
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, ObjectMeta, PostParams};
+
+use super::ca::Ca;
+use super::token::{Token, TokenBook, TokenError};
+
+/// Holds the authority: `tls.crt`, `tls.key`, `hub-id` and `hub-address`.
+pub const CA_SECRET: &str = "switchyard-hub-ca";
+/// Holds the join tokens, hashed, one entry each.
+pub const TOKEN_SECRET: &str = "switchyard-join-tokens";
+/// Key of [`CA_SECRET`]: where agents dial, for people who make tokens.
+pub const ADDRESS_KEY: &str = "hub-address";
+/// Key of [`CA_SECRET`]: the hub's identity.
+pub const HUB_ID_KEY: &str = "hub-id";
+
+const CERTIFICATE_KEY: &str = "tls.crt";
+const PRIVATE_KEY: &str = "tls.key";
+/// Writers of the same Secret that may win before us, one after another, until we give up.
+const ATTEMPTS: usize = 16;
+const FIELD_MANAGER: &str = "switchyard";
+
+/// The authority and the identity that goes with it.
+#[derive(Debug)]
+pub struct Stored {
+    /// The authority.
+    pub ca: Ca,
+    /// The hub's identity.
+    pub hub_id: String,
+}
+
+/// Reads the authority, or makes it. Of several replicas that try at once, one creates it and all use that one.
+///
+/// `hub_id` is used only for a new authority; a Secret that holds one keeps it. `address` is written when it changed.
+///
+/// # Errors
+/// When the API refuses, or the Secret holds something unusable: it is never overwritten, since every agent's trust
+/// hangs on it.
+pub async fn load_or_create(
+    secrets: &Api<Secret>,
+    hub_id: &str,
+    address: Option<&str>,
+    now: Timestamp,
+) -> anyhow::Result<Stored> {
+    for _ in 0..ATTEMPTS {
+        if let Some(secret) = secrets.get_opt(CA_SECRET).await.context("reading the CA Secret")? {
+            let stored = read(&secret)?;
+            publish_address(secrets, secret, address).await?;
+            return Ok(stored);
+        }
+        let ca = Ca::generate(hub_id, now)?;
+        let mut data = BTreeMap::from([
+            (CERTIFICATE_KEY.to_owned(), ByteString(ca.certificate_pem().into_bytes())),
+            (PRIVATE_KEY.to_owned(), ByteString(ca.key_pem().as_bytes().to_vec())),
+            (HUB_ID_KEY.to_owned(), ByteString(hub_id.as_bytes().to_vec())),
+        ]);
+        if let Some(address) = address {
+            data.insert(ADDRESS_KEY.to_owned(), ByteString(address.as_bytes().to_vec()));
+        }
+        let secret = Secret { metadata: named(CA_SECRET), data: Some(data), ..Secret::default() };
+        match secrets.create(&post(), &secret).await {
+            Ok(_) => return Ok(Stored { ca, hub_id: hub_id.to_owned() }),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            Err(error) => return Err(error).context("creating the CA Secret"),
+        }
+    }
+    bail!("the Secret {CA_SECRET} appears and disappears; another program fights over it")
+}
+
+fn read(secret: &Secret) -> anyhow::Result<Stored> {
+    let text = |key: &str| -> anyhow::Result<String> {
+        let bytes = secret.data.as_ref().and_then(|data| data.get(key));
+        let bytes = bytes.with_context(|| format!("the Secret {CA_SECRET} has no key \"{key}\""))?;
+        String::from_utf8(bytes.0.clone()).with_context(|| format!("{CA_SECRET}: {key} is not text"))
+    };
+    let ca = Ca::from_pem(&text(CERTIFICATE_KEY)?, &text(PRIVATE_KEY)?)
+        .with_context(|| format!("the Secret {CA_SECRET} is kept as it is; mend or delete it"))?;
+    Ok(Stored { ca, hub_id: text(HUB_ID_KEY)?.trim().to_owned() })
+}
+
+/// Best effort under the resource version: another replica writes the same.
+async fn publish_address(secrets: &Api<Secret>, mut secret: Secret, address: Option<&str>) -> anyhow::Result<()> {
+    let Some(address) = address else { return Ok(()) };
+    let data = secret.data.get_or_insert_default();
+    if data.get(ADDRESS_KEY).is_some_and(|known| known.0 == address.as_bytes()) {
+        return Ok(());
+    }
+    data.insert(ADDRESS_KEY.to_owned(), ByteString(address.as_bytes().to_vec()));
+    match secrets.replace(CA_SECRET, &post(), &secret).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(()),
+        Err(error) => Err(error).context("writing the hub's address to the CA Secret"),
+    }
+}
+
+/// Why a token was not redeemed.
+#[derive(Debug, thiserror::Error)]
+pub enum RedeemError {
+    /// It is not good.
+    #[error(transparent)]
+    Refused(#[from] TokenError),
+    /// The API did not let us find out.
+    #[error("the token Secret could not be read or written: {0}")]
+    Api(#[from] kube::Error),
+    /// Others wrote the Secret each time we tried.
+    #[error("the token Secret is too contended")]
+    Contended,
+}
+
+/// Uses `token` up. When this returns `Ok`, it is marked as used in the API, and by this call alone.
+///
+/// # Errors
+/// [`RedeemError`]; the token is then not used up, except when the API failed while it may have written.
+pub async fn redeem(secrets: &Api<Secret>, token: &Token, now: Timestamp) -> Result<(), RedeemError> {
+    for _ in 0..ATTEMPTS {
+        let Some(secret) = secrets.get_opt(TOKEN_SECRET).await? else { return Err(TokenError::Unknown.into()) };
+        let mut book = book(&secret);
+        book.redeem(token, now.as_second())?;
+        match write(secrets, secret, &book).await {
+            Ok(()) => return Ok(()),
+            // Another token was made or used meanwhile, or this one by another caller: look again.
+            Err(kube::Error::Api(status)) if status.is_conflict() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(RedeemError::Contended)
+}
+
+/// Adds a token, for the command line.
+///
+/// # Errors
+/// As [`redeem`].
+pub async fn add(secrets: &Api<Secret>, token: &Token, ttl_seconds: i64, now: Timestamp) -> Result<(), RedeemError> {
+    for _ in 0..ATTEMPTS {
+        let found = secrets.get_opt(TOKEN_SECRET).await?;
+        let mut book = found.as_ref().map(book).unwrap_or_default();
+        book.add(token, ttl_seconds, now.as_second())?;
+        let written = match found {
+            Some(secret) => write(secrets, secret, &book).await,
+            None => {
+                let secret = Secret { metadata: named(TOKEN_SECRET), data: Some(data(&book)), ..Secret::default() };
+                secrets.create(&post(), &secret).await.map(drop)
+            }
+        };
+        match written {
+            Ok(()) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(RedeemError::Contended)
+}
+
+/// Drops expired tokens. Returns how many; a conflict leaves them for the next time.
+///
+/// # Errors
+/// When the API refuses.
+pub async fn sweep(secrets: &Api<Secret>, now: Timestamp) -> Result<usize, kube::Error> {
+    let Some(secret) = secrets.get_opt(TOKEN_SECRET).await? else { return Ok(0) };
+    let mut book = book(&secret);
+    let swept = book.sweep(now.as_second());
+    if swept == 0 {
+        return Ok(0);
+    }
+    match write(secrets, secret, &book).await {
+        Ok(()) => Ok(swept),
+        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+fn book(secret: &Secret) -> TokenBook {
+    let entries = secret.data.iter().flatten().map(|(id, json)| (id.as_str(), json.0.as_slice()));
+    TokenBook::from_entries(entries)
+}
+
+fn data(book: &TokenBook) -> BTreeMap<String, ByteString> {
+    book.entries().map(|(id, json)| (id, ByteString(json))).collect()
+}
+
+/// Replaces under the resource version that was read: the precondition of "once".
+async fn write(secrets: &Api<Secret>, mut secret: Secret, book: &TokenBook) -> Result<(), kube::Error> {
+    secret.data = Some(data(book));
+    secrets.replace(TOKEN_SECRET, &post(), &secret).await.map(drop)
+}
+
+fn named(name: &str) -> ObjectMeta {
+    let labels = BTreeMap::from([("app.kubernetes.io/part-of".to_owned(), "switchyard".to_owned())]);
+    ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() }
+}
+
+fn post() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
