@@ -2,13 +2,21 @@
 //!
 //! The agent's binary runs it over gRPC sessions; the hub runs the same against a kubeconfig worker.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
-use switchyard_proto::v1::Capacity;
-use tokio::sync::watch;
+use switchyard_api::jobs::kinds;
+use switchyard_proto::v1::{self, AgentMessage, Capacity, HubMessage, agent_message, hub_message};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::link::Links;
+use crate::executor::{self, Executor};
+use crate::heartbeat::Heartbeat;
+use crate::ledger::{Action, Ledger, Outcome, Rules, Seen, SessionError, Time};
+use crate::link::{Link, Links};
 
 /// Where the capacity comes from that is reported to the hub.
 #[derive(Clone)]
@@ -72,7 +80,328 @@ pub async fn run_core(
     settings: Settings,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let _ = (client, links, source, settings);
-    shutdown.cancelled().await;
-    Ok(())
+    let mut core = Core::new(client, source, settings);
+    core.run(links, shutdown).await
+}
+
+/// A session's hub has to say `Welcome` within this.
+const WELCOME_DEADLINE: Duration = Duration::from_secs(15);
+/// The least time between two capacity reports.
+const CAPACITY_INTERVAL: Duration = Duration::from_millis(200);
+/// Answers to pings that may wait to be sent; a hub that sends more without reading is not answered.
+const MAX_PONGS: usize = 16;
+
+/// The one task that owns the ledger.
+struct Core {
+    settings: Settings,
+    ledger: Ledger,
+    executor: Executor,
+    started: Instant,
+    seen: mpsc::Receiver<Seen>,
+    /// Ends the watches when dropped.
+    _watches: JoinSet<()>,
+    actions: JoinSet<(Action, Outcome)>,
+    capacity: Option<watch::Receiver<Arc<Capacity>>>,
+    _capacity_watch: Option<JoinSet<()>>,
+    to_agent: Option<mpsc::Receiver<HubMessage>>,
+    to_hub: Option<mpsc::Sender<AgentMessage>>,
+    session: Session,
+}
+
+/// What belongs to one session beside the ledger's part.
+#[derive(Default)]
+struct Session {
+    hello: bool,
+    welcome_by: Time,
+    heartbeat: Option<Heartbeat>,
+    pongs: VecDeque<u64>,
+    /// When the next capacity report may be sent; none while there is nothing new.
+    capacity_at: Option<Time>,
+    capacity_sent: Option<Time>,
+}
+
+impl Core {
+    fn new(client: kube::Client, source: CapacitySource, settings: Settings) -> Self {
+        let rules = Rules { hub_id: settings.hub_id.clone(), namespaces: settings.namespaces.clone() };
+        let (seen, watches) = executor::watch(&client, &settings.hub_id);
+        let (capacity, capacity_watch) = match source {
+            CapacitySource::Embedded(receiver) => (Some(receiver), None),
+            CapacitySource::Watch(client) => {
+                let (receiver, task) = crate::capacity::watch(&client);
+                (Some(receiver), Some(task))
+            }
+            CapacitySource::None => (None, None),
+        };
+        Self {
+            ledger: Ledger::new(rules),
+            executor: Executor::new(client, &settings.hub_id, &settings.origin, settings.concurrency),
+            started: Instant::now(),
+            seen,
+            _watches: watches,
+            actions: JoinSet::new(),
+            capacity,
+            _capacity_watch: capacity_watch,
+            to_agent: None,
+            to_hub: None,
+            session: Session::default(),
+            settings,
+        }
+    }
+
+    async fn run(&mut self, mut links: Links, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let mut more_links = true;
+        while more_links || self.to_agent.is_some() {
+            let now = self.now();
+            let actions = self.ledger.tick(now);
+            self.start(actions);
+            if let Err(error) = self.session.check(now, self.ledger.session_id().is_some(), self.to_hub.is_some()) {
+                self.end_session(&error);
+            }
+            let wake = self.wakeup(now);
+            let speak = self.to_hub.is_some() && wake.is_some_and(|at| at <= now);
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                link = links.recv(), if more_links => match link {
+                    Some(link) => self.open_session(link),
+                    None => more_links = false,
+                },
+                message = receive(&mut self.to_agent) => self.on_message(message),
+                seen = self.seen.recv() => match seen {
+                    Some(seen) => self.on_seen(seen),
+                    None => anyhow::bail!("the watches of cluster {} ended", self.settings.cluster),
+                },
+                Some(done) = self.actions.join_next() => self.on_done(done),
+                permit = reserve(self.to_hub.clone()), if speak => self.speak(permit),
+                fresh = changed(&mut self.capacity) => self.on_capacity(fresh),
+                // While a message waits for room, only deadlines count.
+                () = until(self.started, if speak { Some(self.session.deadline()) } else { wake }) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Time {
+        self.started.elapsed()
+    }
+
+    fn open_session(&mut self, link: Link) {
+        if self.to_hub.is_some() {
+            tracing::info!(cluster = self.settings.cluster, "session superseded by a new one");
+        }
+        let now = self.now();
+        self.ledger.session_opened();
+        self.to_agent = Some(link.to_agent);
+        self.to_hub = Some(link.to_hub);
+        self.session = Session { welcome_by: now + WELCOME_DEADLINE, ..Session::default() };
+    }
+
+    fn end_session(&mut self, error: &SessionError) {
+        tracing::warn!(cluster = self.settings.cluster, %error, "session ended");
+        self.close();
+    }
+
+    fn close(&mut self) {
+        self.to_agent = None;
+        self.to_hub = None;
+        self.session = Session::default();
+        self.ledger.session_closed();
+    }
+
+    fn on_message(&mut self, message: Option<HubMessage>) {
+        let Some(message) = message else {
+            tracing::info!(cluster = self.settings.cluster, "session closed by the other end");
+            return self.close();
+        };
+        let now = self.now();
+        let (kind, session) = (message.kind.clone_small(), message.session_id);
+        let was = self.ledger.session_id();
+        match self.ledger.hub(message, now) {
+            Ok(actions) => self.start(actions),
+            Err(error) => return self.end_session(&error),
+        }
+        match kind {
+            Small::Welcome(lease) => {
+                tracing::info!(cluster = self.settings.cluster, session, "session open");
+                self.session.heartbeat = Some(Heartbeat::new(lease, now));
+                self.session.capacity_at = self.capacity.as_ref().map(|_| now);
+            }
+            Small::Ping(nonce) if was == Some(session) && self.session.pongs.len() < MAX_PONGS => {
+                self.session.pongs.push_back(nonce);
+            }
+            Small::Pong(nonce) if was == Some(session) => {
+                if let Some(until) = self.session.heartbeat.as_mut().and_then(|it| it.pong(nonce)) {
+                    let actions = self.ledger.lease_renewed(until, now);
+                    self.start(actions);
+                }
+            }
+            Small::Ping(_) | Small::Pong(_) | Small::Other => {}
+        }
+    }
+
+    fn on_seen(&mut self, seen: Seen) {
+        let now = self.now();
+        let mut actions = self.ledger.seen(seen, now);
+        // What has come in the meantime goes into the same round of decisions.
+        while let Ok(seen) = self.seen.try_recv() {
+            actions.extend(self.ledger.seen(seen, now));
+        }
+        self.start(actions);
+    }
+
+    fn on_done(&mut self, done: Result<(Action, Outcome), tokio::task::JoinError>) {
+        match done {
+            Ok((action, outcome)) => {
+                let now = self.now();
+                let actions = self.ledger.done(&action, outcome, now);
+                self.start(actions);
+            }
+            // A task of ours panicked: its workload stays busy, which no later event would mend.
+            Err(error) => tracing::error!(%error, "an action was lost"),
+        }
+    }
+
+    fn on_capacity(&mut self, fresh: bool) {
+        if !fresh {
+            self.capacity = None;
+        } else if self.ledger.session_id().is_some() {
+            let earliest = self.session.capacity_sent.map(|sent| sent + CAPACITY_INTERVAL);
+            self.session.capacity_at = Some(earliest.unwrap_or_default().max(self.now()));
+        }
+    }
+
+    fn start(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            tracing::debug!(workload = action.workload_uid, kind = ?action.kind, verb = action.verb.name(), "action");
+            self.actions.spawn(self.executor.clone().perform(action));
+        }
+    }
+
+    /// There is room for one message: the most urgent goes.
+    fn speak(&mut self, permit: Option<mpsc::OwnedPermit<AgentMessage>>) {
+        let Some(permit) = permit else { return self.close() };
+        let Some(kind) = self.next_message() else { return };
+        let session_id = self.ledger.session_id().unwrap_or_default();
+        permit.send(AgentMessage { session_id, kind: Some(kind) });
+    }
+
+    fn next_message(&mut self) -> Option<agent_message::Kind> {
+        let now = self.now();
+        if !self.session.hello {
+            self.session.hello = true;
+            return Some(agent_message::Kind::Hello(self.hello()));
+        }
+        self.ledger.session_id()?;
+        if let Some(nonce) = self.session.pongs.pop_front() {
+            return Some(agent_message::Kind::Pong(v1::Pong { nonce }));
+        }
+        if let Some(ping) = self.session.heartbeat.as_mut().and_then(|it| it.ping(now)) {
+            return Some(agent_message::Kind::Ping(ping));
+        }
+        if self.session.capacity_at.is_some_and(|at| at <= now) {
+            self.session.capacity_at = None;
+            self.session.capacity_sent = Some(now);
+            let capacity = self.capacity.as_mut().map(|it| it.borrow_and_update().clone());
+            return capacity.map(|it| agent_message::Kind::Capacity((*it).clone()));
+        }
+        self.ledger.outgoing(now)
+    }
+
+    fn hello(&self) -> v1::Hello {
+        let memory = self.ledger.memory();
+        v1::Hello {
+            boot_id: self.settings.boot_id.clone(),
+            min_version: *switchyard_proto::VERSIONS.start(),
+            max_version: *switchyard_proto::VERSIONS.end(),
+            software: self.settings.software.clone(),
+            kinds: kinds().iter().map(|kind| executor::kind_name(kind.id())).collect(),
+            last_hub_id: memory.hub_id,
+            last_epoch: memory.epoch,
+            last_revision: memory.revision,
+            clock: Some(std::time::SystemTime::now().into()),
+        }
+    }
+
+    /// When there is something to do or say, if nothing happens before.
+    fn wakeup(&self, now: Time) -> Option<Time> {
+        let session = self.to_hub.as_ref().map(|_| self.session.wakeup(self.ledger.session_id().is_some(), now));
+        [session, self.ledger.next_wakeup()].into_iter().flatten().min()
+    }
+}
+
+impl Session {
+    fn check(&self, now: Time, welcomed: bool, open: bool) -> Result<(), SessionError> {
+        if open && !welcomed && now >= self.welcome_by {
+            return Err(SessionError::NoWelcome(WELCOME_DEADLINE));
+        }
+        self.heartbeat.as_ref().map_or(Ok(()), |heartbeat| heartbeat.check(now))
+    }
+
+    /// When the session ends if nothing comes.
+    fn deadline(&self) -> Time {
+        self.heartbeat.as_ref().map_or(self.welcome_by, Heartbeat::wakeup)
+    }
+
+    fn wakeup(&self, welcomed: bool, now: Time) -> Time {
+        if !self.hello || welcomed && !self.pongs.is_empty() {
+            return now;
+        }
+        let beat = self.heartbeat.as_ref().map(Heartbeat::wakeup);
+        let welcome = (!welcomed).then_some(self.welcome_by);
+        let times = [beat, welcome, self.capacity_at].into_iter().flatten();
+        times.min().unwrap_or(now + WELCOME_DEADLINE)
+    }
+}
+
+/// The little of a message that the core itself cares about.
+enum Small {
+    Welcome(Option<v1::Lease>),
+    Ping(u64),
+    Pong(u64),
+    Other,
+}
+
+trait CloneSmall {
+    fn clone_small(&self) -> Small;
+}
+
+impl CloneSmall for Option<hub_message::Kind> {
+    fn clone_small(&self) -> Small {
+        match self {
+            Some(hub_message::Kind::Welcome(welcome)) => Small::Welcome(welcome.lease),
+            Some(hub_message::Kind::Ping(ping)) => Small::Ping(ping.nonce),
+            Some(hub_message::Kind::Pong(pong)) => Small::Pong(pong.nonce),
+            _ => Small::Other,
+        }
+    }
+}
+
+/// The next message of an open session; never, without one.
+async fn receive(receiver: &mut Option<mpsc::Receiver<HubMessage>>) -> Option<HubMessage> {
+    match receiver {
+        Some(receiver) => receiver.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Room for one message to the hub; none when the session is over.
+async fn reserve(sender: Option<mpsc::Sender<AgentMessage>>) -> Option<mpsc::OwnedPermit<AgentMessage>> {
+    match sender {
+        Some(sender) => sender.reserve_owned().await.ok(),
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether the capacity changed (or its source is gone).
+async fn changed(capacity: &mut Option<watch::Receiver<Arc<Capacity>>>) -> bool {
+    match capacity {
+        Some(capacity) => capacity.changed().await.is_ok(),
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(started: Instant, wake: Option<Time>) {
+    match wake {
+        Some(at) => tokio::time::sleep_until(started + at).await,
+        None => std::future::pending().await,
+    }
 }

@@ -4,7 +4,11 @@
 //! Around it stand the session with the hub and the identity it needs; the admission controller of the worker runs in
 //! the same process.
 
+pub mod capacity;
 pub mod core;
+mod executor;
+mod heartbeat;
+pub mod ledger;
 pub mod link;
 
 pub use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core};

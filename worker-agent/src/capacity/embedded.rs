@@ -1,0 +1,56 @@
+//! Capacity as the admission controller in this process knows it.
+
+use std::sync::Arc;
+
+use switchyard_controller::capacity::{Capacity, FlavorInfo, LocalQueueCapacity};
+use switchyard_proto::v1;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Follows the controller's capacity, as it goes on the wire. The task ends with the returned set.
+pub fn from_controller(mut source: watch::Receiver<Arc<Capacity>>) -> (watch::Receiver<Arc<v1::Capacity>>, JoinSet<()>) {
+    let (sender, receiver) = watch::channel(Arc::new(to_wire(&source.borrow_and_update())));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        while source.changed().await.is_ok() {
+            let next = Arc::new(to_wire(&source.borrow_and_update()));
+            sender.send_if_modified(|current| {
+                let differs = *current != next;
+                *current = next;
+                differs
+            });
+        }
+    });
+    (receiver, tasks)
+}
+
+fn to_wire(capacity: &Capacity) -> v1::Capacity {
+    let queue = |queue: &LocalQueueCapacity| v1::QueueCapacity {
+        namespace: queue.namespace.clone(),
+        local_queue: queue.name.clone(),
+        cluster_queue: queue.cluster_queue.clone(),
+        active: queue.inactive.is_none(),
+        inactive_reason: queue.inactive.clone().unwrap_or_default(),
+        pending: queue.pending,
+        flavors: queue.amounts.iter().map(|amount| flavor(amount, capacity.flavors.get(&amount.flavor))).collect(),
+    };
+    v1::Capacity { queues: capacity.local_queues.iter().map(queue).collect() }
+}
+
+fn flavor(amount: &switchyard_controller::capacity::FlavorCapacity, info: Option<&FlavorInfo>) -> v1::FlavorCapacity {
+    let taint = |taint: &k8s_openapi::api::core::v1::Taint| v1::Taint {
+        key: taint.key.clone(),
+        value: taint.value.clone().unwrap_or_default(),
+        effect: taint.effect.clone(),
+    };
+    v1::FlavorCapacity {
+        flavor: amount.flavor.clone(),
+        resource: amount.resource.clone(),
+        nominal: amount.nominal,
+        used: amount.used,
+        available: amount.available,
+        potential: amount.potential,
+        node_labels: info.map(|info| info.labels.clone().into_iter().collect()).unwrap_or_default(),
+        taints: info.map(|info| info.taints.iter().map(taint).collect()).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,248 @@
+//! One action on the API server, and what came of it.
+
+use std::sync::Arc;
+
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::Resource;
+use kube::core::Status;
+use serde_json::{Value, json};
+use switchyard_api::jobs::{JobKind, kinds};
+use switchyard_api::names;
+
+use super::read::{kind_name, read_job, read_workload};
+use super::stamp::{BadPayload, Stamp, job_to_create, workload_to_create};
+use super::watch::{workload_gvk, workload_resource};
+use super::{Executor, SUSPENDED};
+use crate::ledger::{Action, Kind, Object, Outcome, Target, Trouble, Verb};
+
+/// How an object of one kind is reached and read.
+#[derive(Clone)]
+pub(super) struct Access {
+    pub(super) resource: ApiResource,
+    pub(super) gvk: Arc<str>,
+    /// None: a Workload.
+    pub(super) job_kind: Option<&'static dyn JobKind>,
+}
+
+impl Access {
+    pub(super) fn workload() -> Self {
+        Self { resource: workload_resource(), gvk: workload_gvk(), job_kind: None }
+    }
+
+    pub(super) fn job(kind: &'static dyn JobKind) -> Self {
+        Self { resource: kind.id().api_resource(), gvk: kind_name(kind.id()).into(), job_kind: Some(kind) }
+    }
+
+    fn of(target: &Target) -> Option<Self> {
+        let jobs = kinds().iter().map(|kind| Self::job(*kind));
+        std::iter::once(Self::workload()).chain(jobs).find(|access| access.gvk == target.gvk)
+    }
+
+    /// The object as the ledger knows it, if it is this hub's.
+    pub(super) fn read(&self, object: &Value, hub_id: &str) -> Option<Object> {
+        match self.job_kind {
+            None => read_workload(object, &self.gvk, hub_id).map(Object::Workload),
+            Some(kind) => read_job(object, kind, &self.gvk, hub_id).map(Object::Job),
+        }
+    }
+}
+
+impl Executor {
+    pub(super) async fn act(&self, action: &Action) -> Outcome {
+        match &action.verb {
+            Verb::Create { namespace, name, attempt, payload } => {
+                let stamp = Stamp {
+                    hub_id: &self.hub_id,
+                    origin: &self.origin,
+                    workload_uid: &action.workload_uid,
+                    attempt: *attempt,
+                    namespace,
+                    name,
+                };
+                let made = match action.kind {
+                    Kind::Workload => {
+                        workload_to_create(&payload.workload, stamp).map(|object| (object, Access::workload()))
+                    }
+                    Kind::Job => {
+                        job_to_create(&payload.job, stamp).map(|(object, kind)| (object, Access::job(kind)))
+                    }
+                };
+                match made {
+                    Ok((object, access)) => self.create(object, &access, stamp).await,
+                    Err(bad) => Outcome::Refused(bad_payload(&bad)),
+                }
+            }
+            Verb::Delete { target, foreground } => match Access::of(target) {
+                Some(access) => self.delete(&access, target, *foreground).await,
+                None => unknown_kind(target),
+            },
+            Verb::Release { target, index } => match Access::of(target) {
+                Some(access) => self.release(&access, target, *index).await,
+                None => unknown_kind(target),
+            },
+            Verb::SetActive { target, active } => self.set_active(target, *active).await,
+            Verb::Reread { target } => match Access::of(target) {
+                Some(access) => self.reread(&access, target).await,
+                None => unknown_kind(target),
+            },
+        }
+    }
+
+    fn api(&self, access: &Access, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &access.resource)
+    }
+
+    /// Creates the object. If the name is taken by what an earlier, unanswered try made, that is as good.
+    async fn create(&self, object: Value, access: &Access, stamp: Stamp<'_>) -> Outcome {
+        let dynamic: DynamicObject = match serde_json::from_value(object) {
+            Ok(dynamic) => dynamic,
+            Err(error) => return Outcome::Refused(bad_payload(&BadPayload::Json(error))),
+        };
+        let name = dynamic.metadata.name.clone().unwrap_or_default();
+        let api = self.api(access, stamp.namespace);
+        let params = PostParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        match api.create(&params, &dynamic).await {
+            Ok(created) => self.object(access, &created),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                self.in_the_way(access, &api, &name, stamp).await
+            }
+            Err(error) => failed(error, access, &format!("{}/{name}", stamp.namespace)),
+        }
+    }
+
+    async fn in_the_way(&self, access: &Access, api: &Api<DynamicObject>, name: &str, stamp: Stamp<'_>) -> Outcome {
+        let there = match api.get_opt(name).await {
+            Ok(Some(there)) => value(&there),
+            Ok(None) => return Outcome::Failed(format!("{name} was in the way and is gone")),
+            Err(error) => return failed(error, access, name),
+        };
+        match access.read(&there, &self.hub_id) {
+            Some(object) if object.meta().workload_uid == stamp.workload_uid => Outcome::Object(Box::new(object)),
+            Some(object) => Outcome::Occupied { by: object.meta().workload_uid.clone() },
+            None => Outcome::Refused(Trouble::refused(
+                "ObjectInTheWay",
+                format!(
+                    "{} {}/{name} exists on this cluster and was not made for this workload; rename or delete one of the two",
+                    access.resource.kind, stamp.namespace
+                ),
+            )),
+        }
+    }
+
+    async fn delete(&self, access: &Access, target: &Target, foreground: bool) -> Outcome {
+        let policy = if foreground { PropagationPolicy::Foreground } else { PropagationPolicy::Background };
+        let params = DeleteParams {
+            propagation_policy: Some(policy),
+            preconditions: Some(Preconditions { uid: Some(target.uid.clone()), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        match self.api(access, &target.namespace).delete(&target.name, &params).await {
+            Ok(_) => Outcome::Accepted,
+            Err(kube::Error::Api(status)) if status.is_not_found() => Outcome::Gone,
+            // Another object has the name: the one meant is gone.
+            Err(kube::Error::Api(status)) if status.is_conflict() => self.reread(access, target).await,
+            Err(error) => failed(error, access, &target.name),
+        }
+    }
+
+    /// Takes our finalizer off, by its place in the list and only if it is there.
+    async fn release(&self, access: &Access, target: &Target, mut index: usize) -> Outcome {
+        for _ in 0..3 {
+            let patch = json!([
+                {"op": "test", "path": "/metadata/uid", "value": target.uid},
+                {"op": "test", "path": format!("/metadata/finalizers/{index}"), "value": names::TERMINAL_STATE},
+                {"op": "remove", "path": format!("/metadata/finalizers/{index}")},
+            ]);
+            match self.json_patch(access, target, &patch).await {
+                Ok(object) => return self.object(access, &object),
+                Err(kube::Error::Api(status)) if status.is_not_found() => return Outcome::Gone,
+                Err(kube::Error::Api(status)) if test_failed(&status) => match self.reread(access, target).await {
+                    Outcome::Object(object) => match object.meta().held {
+                        Some(now_at) => index = now_at,
+                        None => return Outcome::Object(object),
+                    },
+                    other => return other,
+                },
+                Err(error) => return failed(error, access, &target.name),
+            }
+        }
+        Outcome::Failed(format!("the finalizers of {} kept changing", target.name))
+    }
+
+    async fn json_patch(&self, access: &Access, target: &Target, patch: &Value) -> Result<DynamicObject, kube::Error> {
+        let path = DynamicObject::url_path(&access.resource, Some(&target.namespace));
+        let request = http::Request::patch(format!("{path}/{}?fieldManager={}", target.name, names::FIELD_MANAGER))
+            .header(http::header::CONTENT_TYPE, "application/json-patch+json")
+            .body(patch.to_string().into_bytes())
+            .map_err(kube::Error::HttpError)?;
+        self.client.request(request).await
+    }
+
+    async fn set_active(&self, target: &Target, active: bool) -> Outcome {
+        let access = Access::workload();
+        let mark = if active { Value::Null } else { json!("true") };
+        let patch = json!({
+            "metadata": {"uid": target.uid, "annotations": {SUSPENDED: mark}},
+            "spec": {"active": active},
+        });
+        match self.api(&access, &target.namespace).patch(&target.name, &params(), &Patch::Merge(patch)).await {
+            Ok(object) => self.object(&access, &object),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Outcome::Gone,
+            Err(kube::Error::Api(status)) if status.is_conflict() => self.reread(&access, target).await,
+            Err(error) => failed(error, &access, &target.name),
+        }
+    }
+
+    async fn reread(&self, access: &Access, target: &Target) -> Outcome {
+        match self.api(access, &target.namespace).get_opt(&target.name).await {
+            Ok(Some(object)) if object.metadata.uid.as_deref() == Some(&target.uid) => self.object(access, &object),
+            Ok(_) => Outcome::Gone,
+            Err(error) => failed(error, access, &target.name),
+        }
+    }
+
+    fn object(&self, access: &Access, object: &DynamicObject) -> Outcome {
+        match access.read(&value(object), &self.hub_id) {
+            Some(object) => Outcome::Object(Box::new(object)),
+            // Somebody took our marks off: it is not ours any more.
+            None => Outcome::Gone,
+        }
+    }
+}
+
+fn params() -> PatchParams {
+    PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+/// A JSON patch whose `test` fails, or whose path is not there.
+fn test_failed(status: &Status) -> bool {
+    status.code == 422 || status.is_conflict()
+}
+
+pub(super) fn value(object: &DynamicObject) -> Value {
+    // A DynamicObject always serializes.
+    serde_json::to_value(object).unwrap_or_default()
+}
+
+fn bad_payload(bad: &BadPayload) -> Trouble {
+    Trouble::refused("BadPayload", bad.to_string())
+}
+
+fn unknown_kind(target: &Target) -> Outcome {
+    Outcome::Refused(Trouble::refused("UnknownKind", format!("this agent knows no kind {}", target.gvk)))
+}
+
+/// What an error means: what a change on the cluster must mend, or what only needs another try.
+fn failed(error: kube::Error, access: &Access, name: &str) -> Outcome {
+    let kube::Error::Api(status) = error else { return Outcome::Failed(error.to_string()) };
+    let kind = &access.resource.kind;
+    let text = format!("{kind} {name}: {}", status.message);
+    match status.code {
+        404 if status.message.contains("namespaces") => Outcome::Refused(Trouble::unfit("NamespaceNotFound", text)),
+        404 => Outcome::Refused(Trouble::unfit("KindNotFound", text)),
+        // Also a terminating namespace, a ResourceQuota, a policy that denies it.
+        403 => Outcome::Refused(Trouble::refused("Forbidden", text)),
+        400 | 413 | 422 => Outcome::Refused(Trouble::refused("Invalid", text)),
+        _ => Outcome::Failed(text),
+    }
+}

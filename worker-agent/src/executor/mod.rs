@@ -1,0 +1,55 @@
+//! The shell around the ledger: watches the cluster's objects that carry the hub's id, and performs the ledger's
+//! actions on its API server.
+
+mod act;
+mod read;
+mod stamp;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::Semaphore;
+
+pub(crate) use read::kind_name;
+pub(crate) use watch::watch;
+
+use crate::ledger::{Action, Outcome};
+
+/// A write that takes longer than this has failed, as far as is known.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Annotation on a Workload that the agent made inactive: it, and nobody else, may make it active again.
+pub(crate) const SUSPENDED: &str = "switchyard.dev/suspended";
+
+/// Performs actions, a bounded number at once.
+#[derive(Clone)]
+pub(crate) struct Executor {
+    client: Client,
+    hub_id: Arc<str>,
+    origin: Arc<str>,
+    permits: Arc<Semaphore>,
+}
+
+impl Executor {
+    pub(crate) fn new(client: Client, hub_id: &str, origin: &str, concurrency: usize) -> Self {
+        let permits = Arc::new(Semaphore::new(concurrency.max(1)));
+        Self { client, hub_id: hub_id.into(), origin: origin.into(), permits }
+    }
+
+    /// Performs one action, when its turn comes. Always says how it went.
+    pub(crate) async fn perform(self, action: Action) -> (Action, Outcome) {
+        let Ok(_permit) = self.permits.acquire().await else {
+            return (action, Outcome::Failed("the executor has stopped".to_owned()));
+        };
+        let outcome = match tokio::time::timeout(DEADLINE, self.act(&action)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Outcome::Failed(format!("the cluster's API server did not answer within {DEADLINE:?}")),
+        };
+        if let Outcome::Failed(error) = &outcome {
+            tracing::warn!(workload = action.workload_uid, kind = ?action.kind, error, "action failed, will be tried again");
+        }
+        (action, outcome)
+    }
+}

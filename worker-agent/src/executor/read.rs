@@ -1,0 +1,166 @@
+//! The cluster's objects, reduced to what the ledger has to know. Pure.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use switchyard_api::jobs::{JobKind, KindId};
+use switchyard_api::names;
+
+use super::SUSPENDED;
+use crate::ledger::{Condition, JobEnd, Meta, RemoteJob, RemoteWorkload, Target, UnreadyCheck};
+
+/// Group, version and kind, as `Hello.kinds` writes them: `batch/v1, Kind=Job`.
+pub(crate) fn kind_name(id: KindId) -> String {
+    format!("{}, Kind={}", id.api_version(), id.kind)
+}
+
+/// A Workload that carries this hub's id; none if it does not, or does not say for which workload and attempt.
+pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Option<RemoteWorkload> {
+    let meta = read_meta(object, gvk, hub_id)?;
+    let condition = |name: &str| read_condition(object, name);
+    Some(RemoteWorkload {
+        active: object.pointer("/spec/active").and_then(Value::as_bool).unwrap_or(true),
+        suspended_by_us: annotation(object, SUSPENDED) == Some("true"),
+        quota_reserved: condition("QuotaReserved"),
+        admitted: condition("Admitted"),
+        evicted: condition("Evicted"),
+        finished: condition("Finished"),
+        unready_checks: read_checks(object),
+        status: mirrored_status(object),
+        meta,
+    })
+}
+
+/// A job that carries this hub's id; none if it does not, or does not say for which workload and attempt.
+pub(crate) fn read_job(object: &Value, kind: &dyn JobKind, gvk: &Arc<str>, hub_id: &str) -> Option<RemoteJob> {
+    let meta = read_meta(object, gvk, hub_id)?;
+    let end = kind.finished(object).map(|finished| JobEnd {
+        success: finished.success,
+        reason: if finished.success { "Succeeded" } else { "Failed" }.to_owned(),
+        message: finished.message,
+    });
+    Some(RemoteJob {
+        meta,
+        suspended: kind.is_suspended(object),
+        active: kind.is_active(object),
+        end,
+        status: object.get("status").map(bytes).unwrap_or_default(),
+    })
+}
+
+fn read_meta(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Option<Meta> {
+    let text = |path: &str| object.pointer(path).and_then(Value::as_str);
+    let labels = object.pointer("/metadata/labels")?;
+    if labels.get(names::HUB_ID).and_then(Value::as_str) != Some(hub_id) {
+        return None;
+    }
+    let list = |path: &str| object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let owner = |owner: &Value| owner.get("uid").and_then(Value::as_str).map(str::to_owned);
+    Some(Meta {
+        target: Target {
+            gvk: gvk.clone(),
+            namespace: text("/metadata/namespace")?.to_owned(),
+            name: text("/metadata/name")?.to_owned(),
+            uid: text("/metadata/uid")?.to_owned(),
+        },
+        version: text("/metadata/resourceVersion").and_then(|version| version.parse().ok()).unwrap_or_default(),
+        workload_uid: annotation(object, names::WORKLOAD_UID)?.to_owned(),
+        attempt: annotation(object, names::ATTEMPT)?.parse().ok()?,
+        deleting: text("/metadata/deletionTimestamp").is_some(),
+        held: list("/metadata/finalizers").iter().position(|name| name.as_str() == Some(names::TERMINAL_STATE)),
+        owners: list("/metadata/ownerReferences").iter().filter_map(owner).collect(),
+    })
+}
+
+fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.pointer("/metadata/annotations")?.get(key)?.as_str()
+}
+
+fn read_condition(object: &Value, name: &str) -> Option<Condition> {
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    let found = conditions.iter().find(|condition| condition.get("type").and_then(Value::as_str) == Some(name))?;
+    let text = |key: &str| found.get(key).and_then(Value::as_str).unwrap_or_default();
+    Some(Condition {
+        is_true: text("status") == "True",
+        reason: text("reason").to_owned(),
+        message: text("message").to_owned(),
+    })
+}
+
+fn read_checks(object: &Value) -> Vec<UnreadyCheck> {
+    let checks = object.pointer("/status/admissionChecks").and_then(Value::as_array);
+    let text = |check: &Value, key: &str| check.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let unready = checks.into_iter().flatten().map(|check| UnreadyCheck {
+        name: text(check, "name"),
+        state: text(check, "state"),
+        message: text(check, "message"),
+    });
+    unready.filter(|check| check.state != "Ready").collect()
+}
+
+/// The parts of the Workload's status that the hub mirrors.
+fn mirrored_status(object: &Value) -> Vec<u8> {
+    let mut mirrored = serde_json::Map::new();
+    for key in ["conditions", "admission", "reclaimablePods"] {
+        if let Some(part) = object.pointer("/status").and_then(|status| status.get(key)) {
+            mirrored.insert(key.to_owned(), part.clone());
+        }
+    }
+    if mirrored.is_empty() { Vec::new() } else { bytes(&json!(mirrored)) }
+}
+
+fn bytes(value: &Value) -> Vec<u8> {
+    // A Value always serializes.
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workload() -> Value {
+        json!({
+            "metadata": {
+                "namespace": "ns", "name": "job-a", "uid": "w1", "resourceVersion": "42",
+                "labels": {"switchyard.dev/hub-id": "hub"},
+                "annotations": {"switchyard.dev/workload-uid": "u", "switchyard.dev/attempt": "3"},
+                "finalizers": ["kueue.x-k8s.io/resource-in-use", "switchyard.dev/terminal-state"],
+                "ownerReferences": [{"uid": "j1"}],
+            },
+            "spec": {"active": false},
+            "status": {
+                "conditions": [{"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "m"}],
+                "admissionChecks": [
+                    {"name": "a", "state": "Ready"},
+                    {"name": "b", "state": "Pending", "message": "wait"},
+                ],
+                "resourceRequests": [],
+            },
+        })
+    }
+
+    #[test]
+    fn a_workload_is_reduced_to_what_matters() {
+        let read = read_workload(&workload(), &"gvk".into(), "hub").unwrap();
+        assert_eq!((read.meta.version, read.meta.attempt, read.meta.held), (42, 3, Some(1)));
+        assert_eq!((read.active, read.suspended_by_us, read.meta.deleting), (false, false, false));
+        assert_eq!(read.meta.owners, ["j1"]);
+        assert!(read.quota_reserved.unwrap().is_true);
+        assert_eq!(read.unready_checks.len(), 1);
+        let status: Value = serde_json::from_slice(&read.status).unwrap();
+        assert!(status.get("conditions").is_some() && status.get("resourceRequests").is_none());
+    }
+
+    #[test]
+    fn what_does_not_carry_our_marks_is_not_ours() {
+        let without = |path: &str, key: &str| {
+            let mut object = workload();
+            object.pointer_mut(path).unwrap().as_object_mut().unwrap().remove(key);
+            read_workload(&object, &"gvk".into(), "hub")
+        };
+        assert_eq!(without("/metadata/labels", "switchyard.dev/hub-id"), None);
+        assert_eq!(without("/metadata/annotations", "switchyard.dev/workload-uid"), None);
+        assert_eq!(without("/metadata/annotations", "switchyard.dev/attempt"), None);
+        assert_eq!(read_workload(&workload(), &"gvk".into(), "other hub"), None);
+    }
+}

@@ -1,0 +1,198 @@
+//! What is created on the cluster: the payload's objects with our marks on them. Pure.
+
+use serde_json::{Map, Value, json};
+use switchyard_api::jobs::{JobKind, kind_of_owner};
+use switchyard_api::names;
+use thiserror::Error;
+
+/// What is stamped on an object.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stamp<'a> {
+    /// Whose it is.
+    pub(super) hub_id: &'a str,
+    /// Value of `kueue.x-k8s.io/multikueue-origin`.
+    pub(super) origin: &'a str,
+    /// The hub's workload.
+    pub(super) workload_uid: &'a str,
+    /// Its attempt.
+    pub(super) attempt: u64,
+    /// Where it must lie: the assignment's namespace.
+    pub(super) namespace: &'a str,
+    /// The Workload's name.
+    pub(super) name: &'a str,
+}
+
+/// Why a payload cannot be created.
+#[derive(Debug, Error)]
+pub(super) enum BadPayload {
+    /// Not JSON.
+    #[error("the payload is not JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Not the kind of object it should be.
+    #[error("the payload holds {0}, which this agent does not create")]
+    Kind(String),
+    /// An object somewhere else than the assignment says.
+    #[error("the payload's metadata.{field} is {got:?}; the assignment says {expected:?}")]
+    Elsewhere {
+        /// `namespace` or `name`.
+        field: &'static str,
+        /// The payload's.
+        got: String,
+        /// The assignment's.
+        expected: String,
+    },
+}
+
+/// The Workload to create. Of the payload's metadata only labels and annotations are kept.
+///
+/// # Errors
+///
+/// The payload is not a Workload of the assignment's namespace and name.
+pub(super) fn workload_to_create(payload: &[u8], stamp: Stamp<'_>) -> Result<Value, BadPayload> {
+    let mut object: Value = serde_json::from_slice(payload)?;
+    let (version, kind) = type_of(&object);
+    if kind != "Workload" || !version.starts_with("kueue.x-k8s.io/") {
+        return Err(BadPayload::Kind(format!("{version} {kind}")));
+    }
+    require(&object, "namespace", stamp.namespace)?;
+    require(&object, "name", stamp.name)?;
+    restamp(&mut object, stamp, stamp.name.to_owned());
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.remove("active");
+    }
+    if let Some(labels) = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
+        // The job's uid on the hub means nothing here.
+        labels.remove(names::JOB_UID);
+    }
+    Ok(object)
+}
+
+/// The job to create, suspended and kept by our finalizer, and its kind.
+///
+/// # Errors
+///
+/// The payload is not a job of a known kind in the assignment's namespace.
+pub(super) fn job_to_create(payload: &[u8], stamp: Stamp<'_>) -> Result<(Value, &'static dyn JobKind), BadPayload> {
+    let mut object: Value = serde_json::from_slice(payload)?;
+    let (version, kind) = type_of(&object);
+    let Some(job_kind) = kind_of_owner(&version, &kind) else {
+        return Err(BadPayload::Kind(format!("{version} {kind}")));
+    };
+    require(&object, "namespace", stamp.namespace)?;
+    let name = text(&object, "/metadata/name");
+    restamp(&mut object, stamp, name);
+    job_kind.suspend(&mut object);
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("finalizers".to_owned(), json!([names::TERMINAL_STATE]));
+    }
+    set(&mut object, "labels", names::PREBUILT_WORKLOAD_NAME, stamp.name);
+    Ok((object, job_kind))
+}
+
+fn type_of(object: &Value) -> (String, String) {
+    (text(object, "/apiVersion"), text(object, "/kind"))
+}
+
+fn text(object: &Value, path: &str) -> String {
+    object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn require(object: &Value, field: &'static str, expected: &str) -> Result<(), BadPayload> {
+    let got = text(object, &format!("/metadata/{field}"));
+    if got == expected {
+        return Ok(());
+    }
+    Err(BadPayload::Elsewhere { field, got, expected: expected.to_owned() })
+}
+
+/// Makes the metadata anew: name, namespace, the payload's labels and annotations, our marks.
+fn restamp(object: &mut Value, stamp: Stamp<'_>, name: String) {
+    let take = |key: &str| object.pointer(&format!("/metadata/{key}")).cloned().filter(Value::is_object);
+    let labels = take("labels").unwrap_or_else(|| json!({}));
+    let annotations = take("annotations").unwrap_or_else(|| json!({}));
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+        let metadata: Map<String, Value> = Map::from_iter([
+            ("name".to_owned(), name.into()),
+            ("namespace".to_owned(), stamp.namespace.into()),
+            ("labels".to_owned(), labels),
+            ("annotations".to_owned(), annotations),
+        ]);
+        fields.insert("metadata".to_owned(), metadata.into());
+    }
+    set(object, "labels", names::HUB_ID, stamp.hub_id);
+    set(object, "labels", names::MULTIKUEUE_ORIGIN, stamp.origin);
+    set(object, "annotations", names::WORKLOAD_UID, stamp.workload_uid);
+    set(object, "annotations", names::ATTEMPT, &stamp.attempt.to_string());
+}
+
+fn set(object: &mut Value, map: &str, key: &str, value: &str) {
+    if let Some(map) = object.pointer_mut(&format!("/metadata/{map}")).and_then(Value::as_object_mut) {
+        map.insert(key.to_owned(), value.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAMP: Stamp<'_> =
+        Stamp { hub_id: "hub", origin: "multikueue", workload_uid: "u", attempt: 7, namespace: "ns", name: "job-a" };
+
+    #[test]
+    fn a_workload_keeps_spec_labels_and_annotations_and_loses_the_rest() {
+        let payload = json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "metadata": {
+                "name": "job-a", "namespace": "ns", "uid": "hub's", "resourceVersion": "1",
+                "labels": {"team": "x", "kueue.x-k8s.io/job-uid": "j"}, "ownerReferences": [{}], "finalizers": ["f"],
+            },
+            "spec": {"queueName": "q", "active": true}, "status": {"conditions": []},
+        });
+        let made = workload_to_create(payload.to_string().as_bytes(), STAMP).unwrap();
+        let expected = json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "metadata": {
+                "name": "job-a", "namespace": "ns",
+                "labels": {
+                    "team": "x", "switchyard.dev/hub-id": "hub", "kueue.x-k8s.io/multikueue-origin": "multikueue",
+                },
+                "annotations": {"switchyard.dev/workload-uid": "u", "switchyard.dev/attempt": "7"},
+            },
+            "spec": {"queueName": "q"},
+        });
+        assert_eq!(made, expected);
+    }
+
+    #[test]
+    fn a_job_is_made_suspended_held_and_bound_to_its_workload() {
+        let payload = json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a", "namespace": "ns"},
+            "spec": {"suspend": false},
+        });
+        let (made, kind) = job_to_create(payload.to_string().as_bytes(), STAMP).unwrap();
+        assert!(kind.is_suspended(&made));
+        assert_eq!(made.pointer("/metadata/finalizers"), Some(&json!(["switchyard.dev/terminal-state"])));
+        assert_eq!(made.pointer("/metadata/labels/kueue.x-k8s.io~1prebuilt-workload-name"), Some(&json!("job-a")));
+    }
+
+    #[test]
+    fn a_payload_that_is_not_what_the_assignment_says_is_refused() {
+        let workload = |kind: &str, namespace: &str, name: &str| {
+            let metadata = json!({"name": name, "namespace": namespace});
+            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata}).to_string()
+        };
+        let error = |payload: String| workload_to_create(payload.as_bytes(), STAMP).unwrap_err().to_string();
+        let cases = [
+            (error(workload("ClusterQueue", "ns", "job-a")), "holds kueue.x-k8s.io/v1beta2 ClusterQueue"),
+            (error(workload("Workload", "kube-system", "job-a")), "metadata.namespace is \"kube-system\""),
+            (error(workload("Workload", "ns", "other")), "metadata.name is \"other\""),
+            (error("{".to_owned()), "not JSON"),
+        ];
+        for (got, part) in cases {
+            assert!(got.contains(part), "{got}");
+        }
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "ns"}}).to_string();
+        assert!(matches!(job_to_create(pod.as_bytes(), STAMP), Err(BadPayload::Kind(_))));
+    }
+}

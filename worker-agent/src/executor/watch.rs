@@ -1,0 +1,117 @@
+//! What happens to the objects that carry the hub's id, as the ledger is told.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::{WatchStreamExt, watcher};
+use switchyard_api::jobs::kinds;
+use switchyard_api::names;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::act::{Access, value};
+use crate::ledger::{Kind, Seen};
+
+/// Observations that may wait for the ledger.
+const BUFFER: usize = 1024;
+
+pub(super) fn workload_resource() -> ApiResource {
+    let gvk = GroupVersionKind::gvk("kueue.x-k8s.io", "v1beta2", "Workload");
+    ApiResource::from_gvk_with_plural(&gvk, "workloads")
+}
+
+pub(super) fn workload_gvk() -> Arc<str> {
+    "kueue.x-k8s.io/v1beta2, Kind=Workload".into()
+}
+
+/// Watches Workloads and every kind of job. The tasks end with the returned set.
+pub(crate) fn watch(client: &Client, hub_id: &str) -> (mpsc::Receiver<Seen>, JoinSet<()>) {
+    let (sender, receiver) = mpsc::channel(BUFFER);
+    let mut tasks = JoinSet::new();
+    let mut synced = Vec::new();
+    let jobs = kinds().iter().map(|kind| Access::job(*kind));
+    for access in std::iter::once(Access::workload()).chain(jobs) {
+        let (done, listed) = tokio::sync::oneshot::channel();
+        synced.push(listed);
+        tasks.spawn(one_kind(client.clone(), access, hub_id.to_owned(), sender.clone(), done));
+    }
+    tasks.spawn(async move {
+        for listed in synced {
+            // A watch that ends without its list ends the executor, too.
+            if listed.await.is_err() {
+                return;
+            }
+        }
+        let _ = sender.send(Seen::Synced).await;
+    });
+    (receiver, tasks)
+}
+
+async fn one_kind(
+    client: Client,
+    access: Access,
+    hub_id: String,
+    sender: mpsc::Sender<Seen>,
+    done: tokio::sync::oneshot::Sender<()>,
+) {
+    let api: Api<DynamicObject> = Api::all_with(client, &access.resource);
+    let config = watcher::Config::default().labels(&format!("{}={hub_id}", names::HUB_ID));
+    let mut events = watcher(api, config).default_backoff().boxed();
+    let kind = if access.job_kind.is_some() { Kind::Job } else { Kind::Workload };
+    let mut first = Some(done);
+    let mut listing = BTreeSet::new();
+    while let Some(event) = events.next().await {
+        let seen = match event {
+            Ok(watcher::Event::Init) => {
+                listing.clear();
+                None
+            }
+            Ok(watcher::Event::InitApply(object)) => {
+                listing.extend(object.metadata.uid.clone());
+                applied(&access, &object, &hub_id)
+            }
+            Ok(watcher::Event::InitDone) => {
+                let uids = std::mem::take(&mut listing);
+                Some(Seen::Listed { kind, gvk: access.gvk.clone(), uids })
+            }
+            Ok(watcher::Event::Apply(object)) => applied(&access, &object, &hub_id),
+            Ok(watcher::Event::Delete(object)) => deleted(&access, &object, &hub_id),
+            Err(error) => {
+                tracing::warn!(kind = &*access.gvk, %error, "watch failed, trying again");
+                None
+            }
+        };
+        let listed = matches!(seen, Some(Seen::Listed { .. }));
+        if let Some(seen) = seen
+            && sender.send(seen).await.is_err()
+        {
+            return;
+        }
+        if listed && let Some(done) = first.take() {
+            let _ = done.send(());
+        }
+    }
+}
+
+fn applied(access: &Access, object: &DynamicObject, hub_id: &str) -> Option<Seen> {
+    let read = access.read(&value(object), hub_id);
+    if read.is_none() {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        tracing::warn!(kind = &*access.gvk, name, "carries the hub's label but not its annotations: left alone");
+    }
+    read.map(|object| Seen::Applied(Box::new(object)))
+}
+
+fn deleted(access: &Access, object: &DynamicObject, hub_id: &str) -> Option<Seen> {
+    // The last state may lack the marks by which it was ours: then whoever took them off took it from us.
+    let mut last = value(object);
+    if let Some(labels) = last.pointer_mut("/metadata/labels").and_then(|labels| labels.as_object_mut()) {
+        labels.insert(names::HUB_ID.to_owned(), hub_id.into());
+    }
+    let object = access.read(&last, hub_id)?;
+    let meta = object.meta();
+    Some(Seen::Deleted { kind: object.kind(), workload_uid: meta.workload_uid.clone(), target: meta.target.clone() })
+}

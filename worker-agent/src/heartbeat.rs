@@ -1,0 +1,128 @@
+//! Whether the hub still answers, and for how long its lease lasts. Pure.
+//!
+//! One ping is out at a time. The lease counts from when an answered ping was *sent*: the hub counts from when it got
+//! it, so ours always ends first.
+
+use std::time::Duration;
+
+use switchyard_proto::v1::{Lease, Ping};
+
+use crate::ledger::{SessionError, Time};
+
+/// Lease, interval and timeout when the hub gives none, or nonsense.
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(10);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The least of each that is believed.
+const FLOOR: Duration = Duration::from_millis(50);
+
+/// The pings of one session.
+#[derive(Debug)]
+pub(crate) struct Heartbeat {
+    lease: Duration,
+    interval: Duration,
+    timeout: Duration,
+    nonce: u64,
+    sent: Option<Time>,
+    next: Time,
+}
+
+impl Heartbeat {
+    pub(crate) fn new(lease: Option<Lease>, now: Time) -> Self {
+        let lease = lease.unwrap_or_default();
+        let or = |given: Option<prost_types::Duration>, default| {
+            given.and_then(|given| Duration::try_from(given).ok()).filter(|it| *it >= FLOOR).unwrap_or(default)
+        };
+        Self {
+            lease: or(lease.duration, DEFAULT_LEASE),
+            interval: or(lease.ping_interval, DEFAULT_INTERVAL),
+            timeout: or(lease.ping_timeout, DEFAULT_TIMEOUT),
+            nonce: 0,
+            sent: None,
+            next: now,
+        }
+    }
+
+    /// The ping to send now, if it is time.
+    pub(crate) fn ping(&mut self, now: Time) -> Option<Ping> {
+        if self.sent.is_some() || now < self.next {
+            return None;
+        }
+        self.nonce += 1;
+        self.sent = Some(now);
+        self.next = now + self.interval;
+        Some(Ping { nonce: self.nonce })
+    }
+
+    /// An answer: until when the lease lasts. None if it answers no ping of ours.
+    pub(crate) fn pong(&mut self, nonce: u64) -> Option<Time> {
+        if nonce != self.nonce {
+            return None;
+        }
+        self.sent.take().map(|sent| sent + self.lease)
+    }
+
+    /// # Errors
+    ///
+    /// A ping has gone unanswered for too long.
+    pub(crate) fn check(&self, now: Time) -> Result<(), SessionError> {
+        match self.sent {
+            Some(sent) if now >= sent + self.timeout => Err(SessionError::PingTimeout(self.timeout)),
+            _ => Ok(()),
+        }
+    }
+
+    /// When to look again.
+    pub(crate) fn wakeup(&self) -> Time {
+        match self.sent {
+            Some(sent) => sent + self.timeout,
+            None => self.next,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Time {
+        Time::from_millis(ms)
+    }
+
+    fn heartbeat() -> Heartbeat {
+        let lease = Lease {
+            duration: Some(prost_types::Duration { seconds: 3, nanos: 0 }),
+            ping_interval: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+            ping_timeout: Some(prost_types::Duration { seconds: 0, nanos: 500_000_000 }),
+        };
+        Heartbeat::new(Some(lease), ms(0))
+    }
+
+    #[test]
+    fn the_lease_counts_from_when_the_ping_was_sent() {
+        let mut heartbeat = heartbeat();
+        let ping = heartbeat.ping(ms(100)).unwrap();
+        assert_eq!(heartbeat.ping(ms(200)), None, "one is out");
+        assert_eq!(heartbeat.pong(ping.nonce + 1), None, "not ours");
+        assert_eq!(heartbeat.pong(ping.nonce), Some(ms(3100)));
+        assert_eq!(heartbeat.pong(ping.nonce), None, "answered already");
+        assert_eq!(heartbeat.wakeup(), ms(1100));
+        assert!(heartbeat.ping(ms(1099)).is_none() && heartbeat.ping(ms(1100)).is_some());
+    }
+
+    #[test]
+    fn an_unanswered_ping_ends_the_session() {
+        let mut heartbeat = heartbeat();
+        heartbeat.ping(ms(0)).unwrap();
+        assert_eq!(heartbeat.check(ms(499)), Ok(()));
+        assert_eq!(heartbeat.check(ms(500)), Err(SessionError::PingTimeout(ms(500))));
+    }
+
+    #[test]
+    fn nonsense_from_the_hub_falls_back_to_defaults() {
+        let zero = Some(prost_types::Duration { seconds: 0, nanos: 0 });
+        let lease = Lease { duration: zero, ping_interval: zero, ping_timeout: zero };
+        let heartbeat = Heartbeat::new(Some(lease), ms(0));
+        assert_eq!((heartbeat.interval, heartbeat.timeout), (DEFAULT_INTERVAL, DEFAULT_TIMEOUT));
+    }
+}

@@ -1,0 +1,268 @@
+//! One workload: its objects, what is being done to them, and what has become of it.
+
+use std::collections::VecDeque;
+
+use switchyard_proto::v1::{Observation, State};
+
+use super::model::{Action, Kind, Object, Outcome, RemoteJob, RemoteWorkload, Target, Time, Trouble, Verb};
+
+/// First wait after an action failed; doubles up to [`MAX_RETRY`].
+const FIRST_RETRY: Time = Time::from_millis(250);
+/// Longest wait between two tries.
+const MAX_RETRY: Time = Time::from_secs(30);
+/// A deletion that shows no effect for this long is asked for again.
+const DELETE_AGAIN: Time = Time::from_secs(30);
+
+/// What is under way for one object.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    busy: bool,
+    failures: u32,
+    not_before: Time,
+    deleted: Option<(String, Time)>,
+}
+
+impl Slot {
+    /// Whether an action may be started now.
+    pub(super) fn free(&self, now: Time) -> bool {
+        !self.busy && now >= self.not_before
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn idle(&self) -> bool {
+        !self.busy
+    }
+
+    /// When to look again, if only time is in the way.
+    pub(super) fn wake(&self, now: Time) -> Option<Time> {
+        let again = self.deleted.as_ref().map(|(_, at)| *at + DELETE_AGAIN);
+        let times = [Some(self.not_before), again].into_iter().flatten();
+        times.filter(|at| !self.busy && *at > now).min()
+    }
+
+    /// Whether this object's deletion was asked for lately.
+    pub(super) fn deletion_sent(&self, uid: &str, now: Time) -> bool {
+        self.deleted.as_ref().is_some_and(|(sent, at)| sent == uid && now < *at + DELETE_AGAIN)
+    }
+
+    pub(super) fn begin(&mut self, verb: &Verb, now: Time) {
+        self.busy = true;
+        if let Verb::Delete { target, .. } = verb {
+            self.deleted = Some((target.uid.clone(), now));
+        }
+    }
+
+    fn succeeded(&mut self) {
+        self.busy = false;
+        self.failures = 0;
+        self.not_before = Time::ZERO;
+    }
+
+    fn failed(&mut self, now: Time) {
+        self.busy = false;
+        self.deleted = None;
+        let wait = FIRST_RETRY.saturating_mul(1 << self.failures.min(10));
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = now + wait.min(MAX_RETRY);
+    }
+
+    /// Something changed: what failed may be tried again at once.
+    pub(super) fn reset(&mut self) {
+        self.failures = 0;
+        self.not_before = Time::ZERO;
+    }
+}
+
+/// A state from which an attempt does not come back, and whether the hub has persisted it.
+#[derive(Clone, Debug)]
+pub(super) struct Final {
+    pub(super) observation: Observation,
+    pub(super) settled: bool,
+}
+
+/// What is to be reported of a workload.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    /// Not sent yet, oldest first. Neighbours differ in attempt or state.
+    pub(super) queue: VecDeque<Observation>,
+    /// The newest, queued or sent: attempt, state, and a hash over the rest.
+    pub(super) latest: Option<(u64, State, u64)>,
+    /// What the hub was last told in this session.
+    pub(super) sent: Option<(u64, State)>,
+    /// Hashes of the statuses last sent in this session: job, Workload.
+    pub(super) sent_status: (u64, u64),
+    /// When that was.
+    pub(super) sent_at: Time,
+    /// Under which time the ledger has it listed as due.
+    pub(super) due: Option<Time>,
+}
+
+/// One workload.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) uid: String,
+    pub(super) workload: Option<RemoteWorkload>,
+    pub(super) job: Option<RemoteJob>,
+    pub(super) workload_slot: Slot,
+    pub(super) job_slot: Slot,
+    /// Why the assignment of this attempt cannot be followed, and of which object.
+    pub(super) trouble: Option<(u64, Kind, Trouble)>,
+    pub(super) end: Option<Final>,
+    /// When the job was last seen to be gone.
+    pub(super) job_gone: Option<Time>,
+    pub(super) report: Report,
+    /// Under which time the ledger has it listed to be looked at again.
+    pub(super) wake: Option<Time>,
+}
+
+impl Entry {
+    pub(super) fn new(uid: &str) -> Self {
+        Self {
+            uid: uid.to_owned(),
+            workload: None,
+            job: None,
+            workload_slot: Slot::default(),
+            job_slot: Slot::default(),
+            trouble: None,
+            end: None,
+            job_gone: None,
+            report: Report::default(),
+            wake: None,
+        }
+    }
+
+    /// The greatest attempt of what is there.
+    pub(super) fn attempt_there(&self) -> Option<u64> {
+        let workload = self.workload.as_ref().map(|workload| workload.meta.attempt);
+        let job = self.job.as_ref().map(|job| job.meta.attempt);
+        workload.max(job)
+    }
+
+    /// The final state that the hub has not persisted yet. It goes before everything else.
+    pub(super) fn unsettled(&self) -> Option<&Final> {
+        self.end.as_ref().filter(|end| !end.settled)
+    }
+
+    /// Whether this attempt has ended for good.
+    pub(super) fn ended(&self, attempt: u64) -> bool {
+        self.end.as_ref().is_some_and(|end| end.observation.attempt >= attempt)
+    }
+
+    /// Whether the hub has persisted the end of this attempt.
+    pub(super) fn settled(&self, attempt: u64) -> bool {
+        self.end.as_ref().is_some_and(|end| end.settled && end.observation.attempt >= attempt)
+    }
+
+    /// Takes the state of an object over, unless a newer one is known. Whether it did.
+    pub(super) fn apply(&mut self, object: Object) -> bool {
+        match object {
+            Object::Workload(new) => {
+                let newer = match &self.workload {
+                    Some(old) => supersedes(&old.meta, &new.meta),
+                    None => true,
+                };
+                if newer {
+                    self.cure(Kind::Workload);
+                    self.workload = Some(new);
+                }
+                newer
+            }
+            Object::Job(new) => {
+                let newer = match &self.job {
+                    Some(old) => supersedes(&old.meta, &new.meta),
+                    None => true,
+                };
+                if newer {
+                    self.cure(Kind::Job);
+                    self.job = Some(new);
+                }
+                newer
+            }
+        }
+    }
+
+    /// The object of this uid is gone. Whether it was known.
+    pub(super) fn remove(&mut self, kind: Kind, target: &Target, now: Time) -> bool {
+        match kind {
+            Kind::Workload => self.workload.take_if(|workload| workload.meta.target.uid == target.uid).is_some(),
+            Kind::Job => {
+                let known = self.job.take_if(|job| job.meta.target.uid == target.uid).is_some();
+                if known {
+                    self.job_gone = Some(now);
+                }
+                known
+            }
+        }
+    }
+
+    /// How an action went.
+    pub(super) fn done(&mut self, action: &Action, outcome: Outcome, attempt: u64, now: Time) {
+        match outcome {
+            Outcome::Object(object) => {
+                self.slot(action.kind).succeeded();
+                self.apply(*object);
+            }
+            Outcome::Accepted => self.slot(action.kind).succeeded(),
+            Outcome::Gone => {
+                self.slot(action.kind).succeeded();
+                if let Some(target) = action.verb.target() {
+                    self.remove(action.kind, target, now);
+                }
+            }
+            Outcome::Occupied { by } => {
+                self.slot(action.kind).failed(now);
+                let text = format!("the name is still taken by what was made for workload {by}; waiting for it to go");
+                self.trouble = Some((attempt, action.kind, Trouble::waiting("NameInUse", text)));
+            }
+            Outcome::Refused(trouble) => {
+                self.slot(action.kind).failed(now);
+                self.trouble = Some((attempt, action.kind, trouble));
+            }
+            Outcome::Failed(_) => self.slot(action.kind).failed(now),
+        }
+    }
+
+    fn slot(&mut self, kind: Kind) -> &mut Slot {
+        match kind {
+            Kind::Workload => &mut self.workload_slot,
+            Kind::Job => &mut self.job_slot,
+        }
+    }
+
+    /// The object that could not be made is there.
+    fn cure(&mut self, kind: Kind) {
+        self.trouble.take_if(|(_, of, _)| *of == kind);
+    }
+}
+
+/// Whether `new` is a later state than `old`: of the same object, or of another one that took its name, since versions
+/// grow over all objects of a kind. A copy that somebody made under another name is not ours.
+fn supersedes(old: &super::model::Meta, new: &super::model::Meta) -> bool {
+    let same_name = old.target.name == new.target.name && old.target.namespace == new.target.namespace;
+    same_name && (new.version == 0 || old.version == 0 || new.version > old.version)
+}
+
+impl Verb {
+    /// For the log.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Create { .. } => "create",
+            Self::Delete { .. } => "delete",
+            Self::Release { .. } => "release",
+            Self::SetActive { active: true, .. } => "activate",
+            Self::SetActive { active: false, .. } => "deactivate",
+            Self::Reread { .. } => "reread",
+        }
+    }
+
+    /// The object it is about, if that is there already.
+    pub fn target(&self) -> Option<&Target> {
+        match self {
+            Self::Create { .. } => None,
+            Self::Delete { target, .. }
+            | Self::Release { target, .. }
+            | Self::SetActive { target, .. }
+            | Self::Reread { target } => Some(target),
+        }
+    }
+}

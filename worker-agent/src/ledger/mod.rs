@@ -1,0 +1,328 @@
+//! The ledger: what the hub desires beside what the cluster has, and what follows from the difference.
+//!
+//! Pure and synchronous. Messages, observations, results and the time go in; actions come out at once, and messages to
+//! the hub when asked for, so that what waits for a slow hub coalesces here.
+//!
+//! # Guarantees
+//!
+//! - The same message or observation, twice or late, changes nothing.
+//! - At most one attempt of a workload has objects that may run.
+//! - Only objects that carry the hub's id and the workload's uid are deleted, and only for a tombstone or a higher
+//!   attempt.
+//! - A final state is reported in every session until the hub has persisted it, and until then its job is kept.
+
+mod entry;
+mod model;
+mod plan;
+mod report;
+mod session;
+mod state;
+mod verdict;
+mod want;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use switchyard_proto::v1::{HubMessage, hub_message};
+
+use self::entry::Entry;
+use self::session::Session;
+use self::want::Wants;
+use crate::core::AllowedNamespaces;
+
+pub use self::model::*;
+pub use self::state::DELETED_ON_WORKER;
+pub use self::want::SessionError;
+
+/// What the ledger has to know from the start.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// The only hub that is obeyed.
+    pub hub_id: String,
+    /// Which namespaces it may use.
+    pub namespaces: AllowedNamespaces,
+}
+
+/// What `Hello` says of the past.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Empty before the first session.
+    pub hub_id: String,
+    /// The highest seen.
+    pub epoch: u64,
+    /// The revision up to which the desired state was taken over.
+    pub revision: u64,
+}
+
+/// The state machine of one cluster's agent.
+#[derive(Debug)]
+pub struct Ledger {
+    rules: Rules,
+    entries: BTreeMap<String, Entry>,
+    wants: Wants,
+    /// Every kind of object has been listed: what is not known does not exist.
+    synced: bool,
+    epoch: u64,
+    met: bool,
+    session: Option<Session>,
+    /// Workloads with something to report, by the time it may be sent.
+    due: BTreeSet<(Time, String)>,
+    /// Workloads to be planned again although nothing will have happened.
+    wakes: BTreeSet<(Time, String)>,
+    /// Until when the hub's lease lasts; none before the first.
+    lease: Option<Time>,
+    /// Workloads whose job was stopped since the lease lapsed.
+    fenced: BTreeSet<String>,
+}
+
+impl Ledger {
+    /// One that knows nothing yet.
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            entries: BTreeMap::new(),
+            wants: Wants::default(),
+            synced: false,
+            epoch: 0,
+            met: false,
+            session: None,
+            due: BTreeSet::new(),
+            wakes: BTreeSet::new(),
+            lease: None,
+            fenced: BTreeSet::new(),
+        }
+    }
+
+    /// For the next `Hello`.
+    pub fn memory(&self) -> Memory {
+        let hub_id = if self.met { self.rules.hub_id.clone() } else { String::new() };
+        Memory { hub_id, epoch: self.epoch, revision: self.wants.revision() }
+    }
+
+    /// Whether the first lists are complete. Nothing is done on the cluster before.
+    pub fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// How many workloads are known.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no workload is known.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// A message of the hub. `Ping` and `Pong` are not the ledger's business and change nothing.
+    ///
+    /// # Errors
+    ///
+    /// The session must end. What was taken over before stays, and so does everything on the cluster.
+    pub fn hub(&mut self, message: HubMessage, now: Time) -> Result<Vec<Action>, SessionError> {
+        let HubMessage { session_id, epoch, kind } = message;
+        if epoch < self.epoch {
+            return Err(SessionError::Deposed { got: epoch, seen: self.epoch });
+        }
+        if let Some(hub_message::Kind::Welcome(welcome)) = kind {
+            self.welcome(welcome, epoch)?;
+            return Ok(Vec::new());
+        }
+        let Some(current) = self.session.as_ref().and_then(Session::id) else {
+            return match kind {
+                Some(hub_message::Kind::Goodbye(goodbye)) => Err(session::goodbye(goodbye)),
+                _ => Err(SessionError::OutOfPlace("a message before Welcome")),
+            };
+        };
+        if session_id != current {
+            return Ok(Vec::new());
+        }
+        self.epoch = epoch;
+        match kind {
+            Some(hub_message::Kind::Desired(desired)) => self.desired(desired, now),
+            Some(hub_message::Kind::ObservedAck(sequence)) => Ok(self.acknowledged(sequence, now)),
+            Some(hub_message::Kind::Resend(resend)) => {
+                self.resend(&resend.buckets);
+                Ok(Vec::new())
+            }
+            Some(hub_message::Kind::Goodbye(goodbye)) => Err(session::goodbye(goodbye)),
+            // Kinds of later versions are no business of ours.
+            Some(hub_message::Kind::Ping(_) | hub_message::Kind::Pong(_) | hub_message::Kind::Welcome(_)) | None => {
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    fn desired(&mut self, desired: switchyard_proto::v1::Desired, now: Time) -> Result<Vec<Action>, SessionError> {
+        let taken = self.wants.take(desired);
+        if let Err(SessionError::Gap { .. } | SessionError::PayloadMissing(_)) = taken {
+            self.wants.forget_revision();
+        }
+        let (touched, complete) = taken?;
+        if complete && let Some(session) = &mut self.session {
+            session.acknowledge(self.wants.revision());
+        }
+        let mut actions = Vec::new();
+        for uid in touched {
+            let entry = self.entries.entry(uid.clone()).or_insert_with(|| Entry::new(&uid));
+            // What failed under the old assignment may be tried at once under the new one.
+            entry.trouble = None;
+            entry.workload_slot.reset();
+            entry.job_slot.reset();
+            actions.extend(self.refresh(&uid, now));
+        }
+        Ok(actions)
+    }
+
+    /// What a watch tells of the cluster.
+    pub fn seen(&mut self, seen: Seen, now: Time) -> Vec<Action> {
+        match seen {
+            Seen::Applied(object) => {
+                let uid = object.meta().workload_uid.clone();
+                let entry = self.entries.entry(uid.clone()).or_insert_with(|| Entry::new(&uid));
+                if entry.apply(*object) { self.refresh(&uid, now) } else { Vec::new() }
+            }
+            Seen::Deleted { kind, workload_uid, target } => {
+                let known = self.entries.get_mut(&workload_uid).is_some_and(|entry| entry.remove(kind, &target, now));
+                if known { self.refresh(&workload_uid, now) } else { Vec::new() }
+            }
+            Seen::Listed { kind, gvk, uids } => self.listed(kind, &gvk, &uids, now),
+            Seen::Synced => {
+                self.synced = true;
+                let uids: Vec<String> = self.entries.keys().cloned().collect();
+                uids.iter().flat_map(|uid| self.refresh(uid, now)).collect()
+            }
+        }
+    }
+
+    /// What a list lacked may have been deleted while nobody watched, or made since: it is read again.
+    fn listed(&mut self, kind: Kind, gvk: &str, uids: &BTreeSet<String>, now: Time) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for entry in self.entries.values_mut() {
+            let (meta, slot) = match kind {
+                Kind::Workload => (entry.workload.as_ref().map(|it| &it.meta), &mut entry.workload_slot),
+                Kind::Job => (entry.job.as_ref().map(|it| &it.meta), &mut entry.job_slot),
+            };
+            let Some(target) = meta.map(|meta| &meta.target) else { continue };
+            if &*target.gvk == gvk && !uids.contains(&target.uid) && slot.idle() {
+                let verb = Verb::Reread { target: target.clone() };
+                slot.begin(&verb, now);
+                actions.push(Action { workload_uid: entry.uid.clone(), kind, verb });
+            }
+        }
+        actions
+    }
+
+    /// How an action went.
+    pub fn done(&mut self, action: &Action, outcome: Outcome, now: Time) -> Vec<Action> {
+        let uid = &action.workload_uid;
+        let attempt = match &action.verb {
+            Verb::Create { attempt, .. } => *attempt,
+            _ => self.wants.get(uid).map(|want| want.attempt).unwrap_or_default(),
+        };
+        if let Some(entry) = self.entries.get_mut(uid) {
+            entry.done(action, outcome, attempt, now);
+        }
+        self.refresh(uid, now)
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Time) -> Vec<Action> {
+        let mut actions = Vec::new();
+        while let Some((at, uid)) = self.wakes.first().cloned().filter(|(at, _)| *at <= now) {
+            self.wakes.remove(&(at, uid.clone()));
+            if let Some(entry) = self.entries.get_mut(&uid) {
+                entry.wake = None;
+            }
+            actions.extend(self.refresh(&uid, now));
+        }
+        actions
+    }
+
+    /// The hub's lease lasts until then: it answered a ping sent that much earlier.
+    pub fn lease_renewed(&mut self, until: Time, now: Time) -> Vec<Action> {
+        self.lease = self.lease.max(Some(until));
+        let fenced = std::mem::take(&mut self.fenced);
+        fenced.iter().flat_map(|uid| self.refresh(uid, now)).collect()
+    }
+
+    /// When [`Self::tick`] or [`Self::outgoing`] has something to do, if nothing happens before.
+    pub fn next_wakeup(&self) -> Option<Time> {
+        let wake = self.wakes.first().map(|(at, _)| *at);
+        let report = self.session.as_ref().and_then(|session| {
+            session.next_send(self.due.first().map(|(at, _)| *at), self.synced)
+        });
+        [wake, report].into_iter().flatten().min()
+    }
+
+    /// Plans and reports one workload anew.
+    fn refresh(&mut self, uid: &str, now: Time) -> Vec<Action> {
+        let want = self.wants.get(uid);
+        let fence = want.and_then(|want| want.fence_after).zip(self.lease).map(|(after, lease)| lease + after);
+        let fenced = fence.is_some_and(|at| at <= now);
+        let Some(entry) = self.entries.get_mut(uid) else { return Vec::new() };
+        let mut actions = Vec::new();
+        if self.synced {
+            let before = entry.observe(want);
+            let context = plan::Context {
+                want,
+                payload: want.and_then(|want| self.wants.payload(want)),
+                fenced,
+                namespace_allowed: want.is_none_or(|want| self.rules.namespaces.allow(&want.namespace)),
+                now,
+            };
+            actions = entry.plan(&context);
+            // Planning may have found that the assignment cannot be followed.
+            let after = if entry.trouble.is_some() { entry.observe(want) } else { before };
+            if let Some(observation) = after {
+                entry.report(observation);
+            }
+        }
+        if fenced {
+            self.fenced.insert(uid.to_owned());
+        }
+        let wake = [entry.wakeup(now), fence.filter(|at| *at > now)].into_iter().flatten().min();
+        relist(&mut self.wakes, &mut entry.wake, uid, wake);
+        let due = entry.report.next();
+        relist(&mut self.due, &mut entry.report.due, uid, due);
+        self.forget_if_over(uid);
+        actions
+    }
+
+    /// Nothing is there, nothing is desired, nothing remains to be said.
+    fn forget_if_over(&mut self, uid: &str) {
+        let wanted = self.wants.get(uid).is_some();
+        let over = self.entries.get(uid).is_some_and(|entry| {
+            !wanted
+                && entry.attempt_there().is_none()
+                && entry.unsettled().is_none()
+                && entry.report.queue.is_empty()
+                && entry.workload_slot.idle()
+                && entry.job_slot.idle()
+        });
+        if over && let Some(mut entry) = self.entries.remove(uid) {
+            relist(&mut self.wakes, &mut entry.wake, uid, None);
+            relist(&mut self.due, &mut entry.report.due, uid, None);
+            if let Some(session) = &mut self.session {
+                session.digest_move(uid, entry.report.sent, None);
+            }
+            self.fenced.remove(uid);
+        }
+    }
+}
+
+/// Moves a workload to another time in a list by time.
+fn relist(list: &mut BTreeSet<(Time, String)>, listed: &mut Option<Time>, uid: &str, at: Option<Time>) {
+    if *listed == at {
+        return;
+    }
+    if let Some(old) = listed.take() {
+        list.remove(&(old, uid.to_owned()));
+    }
+    if let Some(new) = at {
+        list.insert((new, uid.to_owned()));
+    }
+    *listed = at;
+}

@@ -1,0 +1,290 @@
+//! What the ledger knows of the cluster's objects, and what it wants done. No client, no clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use switchyard_proto::v1;
+
+/// Time since the process started, on a clock that never goes back.
+pub type Time = Duration;
+
+/// Which of a workload's two objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// The `kueue.x-k8s.io` Workload.
+    Workload,
+    /// The job, of whatever kind.
+    Job,
+}
+
+/// One object on the cluster, by the uid that no other ever has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
+    /// Its group, version and kind, such as `batch/v1, Kind=Job`.
+    pub gvk: Arc<str>,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its own uid.
+    pub uid: String,
+}
+
+/// What both kinds of objects have. Only objects that carry this hub's id are ever made into one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// The object.
+    pub target: Target,
+    /// Its resourceVersion as a number; of two states of one object the greater is the newer.
+    pub version: u64,
+    /// The hub's workload that it stands for.
+    pub workload_uid: String,
+    /// The attempt that it was made for.
+    pub attempt: u64,
+    /// Whether its deletion has begun.
+    pub deleting: bool,
+    /// Where our finalizer is among its finalizers, if it is.
+    pub held: Option<usize>,
+    /// Uids of its owners.
+    pub owners: Vec<String>,
+}
+
+/// A condition of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// Status is `True`.
+    pub is_true: bool,
+    /// CamelCase.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}
+
+/// An admission check of the worker that is not ready.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnreadyCheck {
+    /// The AdmissionCheck.
+    pub name: String,
+    /// `Pending`, `Retry` or `Rejected`.
+    pub state: String,
+    /// For people.
+    pub message: String,
+}
+
+/// The worker's Workload, as far as it matters here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteWorkload {
+    /// Identity.
+    pub meta: Meta,
+    /// `spec.active`.
+    pub active: bool,
+    /// Whether it was us who made it inactive.
+    pub suspended_by_us: bool,
+    /// Condition `QuotaReserved`.
+    pub quota_reserved: Option<Condition>,
+    /// Condition `Admitted`.
+    pub admitted: Option<Condition>,
+    /// Condition `Evicted`.
+    pub evicted: Option<Condition>,
+    /// Condition `Finished`.
+    pub finished: Option<Condition>,
+    /// Those of its checks that are not `Ready`.
+    pub unready_checks: Vec<UnreadyCheck>,
+    /// JSON: what the hub mirrors.
+    pub status: Vec<u8>,
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobEnd {
+    /// It did what it should.
+    pub success: bool,
+    /// CamelCase.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}
+
+/// The job on the worker, as far as it matters here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteJob {
+    /// Identity.
+    pub meta: Meta,
+    /// Whether its spec says suspended.
+    pub suspended: bool,
+    /// Whether pods of it run.
+    pub active: bool,
+    /// How it ended, if it has.
+    pub end: Option<JobEnd>,
+    /// JSON: its status.
+    pub status: Vec<u8>,
+}
+
+/// An object of either kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// A Workload.
+    Workload(RemoteWorkload),
+    /// A job.
+    Job(RemoteJob),
+}
+
+impl Object {
+    /// What both kinds have.
+    pub fn meta(&self) -> &Meta {
+        match self {
+            Self::Workload(workload) => &workload.meta,
+            Self::Job(job) => &job.meta,
+        }
+    }
+
+    /// Which kind it is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Workload(_) => Kind::Workload,
+            Self::Job(_) => Kind::Job,
+        }
+    }
+}
+
+/// The Workload and job to create.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Payload {
+    /// JSON.
+    pub workload: Vec<u8>,
+    /// JSON.
+    pub job: Vec<u8>,
+}
+
+/// What the cluster's watches tell.
+#[derive(Clone, Debug)]
+pub enum Seen {
+    /// An object is there, in this state.
+    Applied(Box<Object>),
+    /// The object of this uid is not there any more.
+    Deleted {
+        /// Which of the two.
+        kind: Kind,
+        /// The hub's workload that it stood for.
+        workload_uid: String,
+        /// The object.
+        target: Target,
+    },
+    /// A complete list of one kind of objects (by gvk) has been delivered as `Applied`; these were in it.
+    Listed {
+        /// Which kind of objects was listed.
+        kind: Kind,
+        /// Its group, version and kind.
+        gvk: Arc<str>,
+        /// The uids of the objects in the list.
+        uids: std::collections::BTreeSet<String>,
+    },
+    /// Every kind has been listed once: from now on what is not known does not exist.
+    Synced,
+}
+
+/// A write (or a re-read) on the cluster, of which a workload has at most one at a time for each of its objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// The hub's workload.
+    pub workload_uid: String,
+    /// Which object.
+    pub kind: Kind,
+    /// What to do.
+    pub verb: Verb,
+}
+
+/// What to do with an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Create it from the payload, with our marks.
+    Create {
+        /// The namespace of the assignment; the payload's must be the same.
+        namespace: String,
+        /// The name of the hub's Workload.
+        name: String,
+        /// The attempt to stamp.
+        attempt: u64,
+        /// What to create.
+        payload: Arc<Payload>,
+    },
+    /// Delete it, if it still is the object meant. In the foreground it stays until its pods are gone.
+    Delete {
+        /// The object.
+        target: Target,
+        /// Whether it stays until what it owns is gone.
+        foreground: bool,
+    },
+    /// Take our finalizer off.
+    Release {
+        /// The object.
+        target: Target,
+        /// Where among its finalizers ours was seen.
+        index: usize,
+    },
+    /// Set the Workload's `spec.active`, which makes the worker's admission stop its job, or queue it again.
+    SetActive {
+        /// The object.
+        target: Target,
+        /// What to set.
+        active: bool,
+    },
+    /// Read it again: a list did not have it.
+    Reread {
+        /// The object.
+        target: Target,
+    },
+}
+
+/// How an action went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done; this is the object now.
+    Object(Box<Object>),
+    /// Accepted; the watch will tell.
+    Accepted,
+    /// There is no such object.
+    Gone,
+    /// The name is taken by an object of this hub's that stands for another workload.
+    Occupied {
+        /// That workload's uid.
+        by: String,
+    },
+    /// It cannot be done as things are.
+    Refused(Trouble),
+    /// It did not go through; it may have happened all the same.
+    Failed(String),
+}
+
+/// Why an assignment cannot be followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// What is reported: `REFUSED`, `UNFIT` or `WAITING`.
+    pub state: v1::State,
+    /// CamelCase, stable.
+    pub code: String,
+    /// For people: what is wrong and what mends it.
+    pub message: String,
+}
+
+impl Trouble {
+    /// The agent may not or cannot.
+    pub fn refused(code: &str, message: impl Into<String>) -> Self {
+        Self { state: v1::State::Refused, code: code.to_owned(), message: message.into() }
+    }
+
+    /// It can never run here as things are.
+    pub fn unfit(code: &str, message: impl Into<String>) -> Self {
+        Self { state: v1::State::Unfit, code: code.to_owned(), message: message.into() }
+    }
+
+    /// It will pass.
+    pub fn waiting(code: &str, message: impl Into<String>) -> Self {
+        Self { state: v1::State::Waiting, code: code.to_owned(), message: message.into() }
+    }
+
+    /// As it goes on the wire.
+    pub fn reason(&self) -> v1::Reason {
+        v1::Reason { code: self.code.clone(), message: self.message.clone() }
+    }
+}

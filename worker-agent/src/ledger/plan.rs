@@ -1,0 +1,161 @@
+//! What to do next for one workload: desired against observed.
+//!
+//! The rules, in order:
+//! 1. A final state that the hub has not persisted goes before everything: nothing is touched until it has.
+//! 2. Attempts lower than the desired one, and up to a tombstone's, are deleted.
+//! 3. Of higher attempts than desired, and of what is not desired at all, nothing is ever touched.
+//! 4. Only then is made what is missing: first the Workload, then, once the worker's admission has said yes, the job.
+
+use std::sync::Arc;
+
+use switchyard_proto::v1::{Phase, State};
+
+use super::entry::Entry;
+use super::model::{Action, Kind, Payload, Time, Trouble, Verb};
+use super::verdict::verdict;
+use super::want::Want;
+
+/// How long the garbage collector may take to delete a Workload after its owner, before we do it.
+const OWNER_GRACE: Time = Time::from_secs(3);
+
+/// What a plan depends on beside the workload itself.
+pub(super) struct Context<'a> {
+    pub(super) want: Option<&'a Want>,
+    pub(super) payload: Option<Arc<Payload>>,
+    /// The lease has lapsed for longer than the assignment allows its job to run on.
+    pub(super) fenced: bool,
+    pub(super) namespace_allowed: bool,
+    pub(super) now: Time,
+}
+
+impl Entry {
+    /// The actions to start now. Marks their objects busy.
+    pub(super) fn plan(&mut self, context: &Context<'_>) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.plan_release(context, &mut actions);
+        if self.unsettled().is_none()
+            && let Some(want) = context.want
+        {
+            self.plan_teardown(want, context.now, &mut actions);
+            self.plan_making(want, context, &mut actions);
+        }
+        actions
+    }
+
+    /// When to plan again although nothing happened.
+    pub(super) fn wakeup(&self, now: Time) -> Option<Time> {
+        let grace = self.workload.as_ref().and(self.job_gone).map(|gone| gone + OWNER_GRACE).filter(|at| *at > now);
+        [self.workload_slot.wake(now), self.job_slot.wake(now), grace].into_iter().flatten().min()
+    }
+
+    /// The finalizer comes off once the end is persisted on the hub, or when an unfinished job goes by our own hand.
+    fn plan_release(&mut self, context: &Context<'_>, actions: &mut Vec<Action>) {
+        let Some((job, index)) = self.job.as_ref().and_then(|job| Some((job, job.meta.held?))) else { return };
+        let ours = context.want.is_some_and(|want| job.meta.attempt <= want.teardown());
+        let release = match (&job.end, job.meta.deleting) {
+            _ if self.unsettled().is_some() => false,
+            (Some(_), _) => self.settled(job.meta.attempt),
+            (None, true) => ours || self.settled(job.meta.attempt),
+            (None, false) => false,
+        };
+        if release && self.job_slot.free(context.now) {
+            let verb = Verb::Release { target: job.meta.target.clone(), index };
+            self.start(Kind::Job, verb, context.now, actions);
+        }
+    }
+
+    fn plan_teardown(&mut self, want: &Want, now: Time, actions: &mut Vec<Action>) {
+        let limit = want.teardown();
+        if let Some(job) = self.job.as_ref().filter(|job| job.meta.attempt <= limit && !job.meta.deleting)
+            && self.job_slot.free(now)
+            && !self.job_slot.deletion_sent(&job.meta.target.uid, now)
+        {
+            // A job that may run stays until its pods are gone: GONE must mean that nothing runs.
+            let verb = Verb::Delete { target: job.meta.target.clone(), foreground: job.end.is_none() };
+            self.start(Kind::Job, verb, now, actions);
+        }
+        let Some(workload) = self.workload.as_ref().filter(|it| it.meta.attempt <= limit && !it.meta.deleting) else {
+            return;
+        };
+        let follows = match &self.job {
+            Some(job) => workload.meta.owners.contains(&job.meta.target.uid),
+            None => !workload.meta.owners.is_empty() && self.job_gone.is_some_and(|gone| now < gone + OWNER_GRACE),
+        };
+        let sent = self.workload_slot.deletion_sent(&workload.meta.target.uid, now);
+        if !follows && !sent && self.workload_slot.free(now) {
+            let verb = Verb::Delete { target: workload.meta.target.clone(), foreground: false };
+            self.start(Kind::Workload, verb, now, actions);
+        }
+    }
+
+    fn plan_making(&mut self, want: &Want, context: &Context<'_>, actions: &mut Vec<Action>) {
+        let others = self.attempt_there().is_some_and(|attempt| attempt > want.attempt)
+            || self.workload.as_ref().is_some_and(|workload| workload.meta.attempt != want.attempt)
+            || self.job.as_ref().is_some_and(|job| job.meta.attempt != want.attempt);
+        if want.phase == Phase::Absent || others || self.ended(want.attempt) {
+            return;
+        }
+        if let Some(trouble) = unfollowable(want, context) {
+            self.trouble = Some((want.attempt, Kind::Workload, trouble));
+            return;
+        }
+        let phase = if context.fenced && want.phase == Phase::Run { Phase::Suspend } else { want.phase };
+        let Some(workload) = &self.workload else {
+            // A job without its Workload: somebody deleted that, and the observation says so.
+            if self.job.is_none() {
+                self.plan_create(Kind::Workload, want, context, actions);
+            }
+            return;
+        };
+        if workload.meta.deleting {
+            return;
+        }
+        let active = match phase {
+            Phase::Suspend => workload.active.then_some(false),
+            Phase::Run => (!workload.active && workload.suspended_by_us).then_some(true),
+            Phase::Unspecified | Phase::Reserve | Phase::Absent => None,
+        };
+        if let Some(active) = active {
+            if self.workload_slot.free(context.now) {
+                let verb = Verb::SetActive { target: workload.meta.target.clone(), active };
+                self.start(Kind::Workload, verb, context.now, actions);
+            }
+        } else if phase == Phase::Run && workload.active && self.job.is_none() && verdict(workload).0 == State::Reserved {
+            self.plan_create(Kind::Job, want, context, actions);
+        }
+    }
+
+    fn plan_create(&mut self, kind: Kind, want: &Want, context: &Context<'_>, actions: &mut Vec<Action>) {
+        let slot = match kind {
+            Kind::Workload => &self.workload_slot,
+            Kind::Job => &self.job_slot,
+        };
+        let Some(payload) = context.payload.clone().filter(|_| slot.free(context.now)) else { return };
+        let (namespace, name) = (want.namespace.clone(), want.name.clone());
+        self.start(kind, Verb::Create { namespace, name, attempt: want.attempt, payload }, context.now, actions);
+    }
+
+    fn start(&mut self, kind: Kind, verb: Verb, now: Time, actions: &mut Vec<Action>) {
+        match kind {
+            Kind::Workload => self.workload_slot.begin(&verb, now),
+            Kind::Job => self.job_slot.begin(&verb, now),
+        }
+        actions.push(Action { workload_uid: self.uid.clone(), kind, verb });
+    }
+}
+
+/// Why the assignment cannot be followed whatever the cluster looks like.
+fn unfollowable(want: &Want, context: &Context<'_>) -> Option<Trouble> {
+    if !context.namespace_allowed {
+        let text = format!(
+            "this cluster's agent does not let the hub use namespace {}; its administrator can add it to --allow-namespaces",
+            want.namespace
+        );
+        return Some(Trouble::refused("NamespaceNotAllowed", text));
+    }
+    let payload = context.payload.as_ref()?;
+    (payload.workload.is_empty() && payload.job.is_empty()).then(|| {
+        let limit = switchyard_proto::MAX_PAYLOAD;
+        Trouble::refused("PayloadTooLarge", format!("Workload and job together are larger than {limit} bytes"))
+    })
+}

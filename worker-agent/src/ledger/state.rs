@@ -1,0 +1,144 @@
+//! What one workload's state is, as the hub is told.
+
+use switchyard_proto::v1::{Observation, Phase, Reason, State};
+
+use super::entry::Entry;
+use super::model::{JobEnd, RemoteJob, RemoteWorkload};
+use super::verdict::verdict;
+use super::want::Want;
+
+/// Reason of `EVICTED` when somebody else deleted the job, or its Workload, on the worker. The attempt is over.
+pub const DELETED_ON_WORKER: &str = "DeletedOnWorker";
+
+/// A state, why, and whether this attempt can never leave it.
+struct Verdict {
+    attempt: u64,
+    state: State,
+    reasons: Vec<Reason>,
+    is_final: bool,
+}
+
+impl Entry {
+    /// The state now; none while there is nothing (new) to say. Remembers a final one.
+    pub(super) fn observe(&mut self, want: Option<&Want>) -> Option<Observation> {
+        if let Some(end) = self.unsettled() {
+            return Some(end.observation.clone());
+        }
+        let verdict = self.verdict(want)?;
+        let observation = self.observation(&verdict, want);
+        let known = self.ended(verdict.attempt);
+        if verdict.is_final && !known {
+            self.end = Some(super::entry::Final { observation: observation.clone(), settled: false });
+        }
+        Some(observation)
+    }
+
+    fn verdict(&self, want: Option<&Want>) -> Option<Verdict> {
+        let there = self.attempt_there();
+        if let Some(job) = &self.job
+            && let Some(end) = &job.end
+            && !self.settled(job.meta.attempt)
+        {
+            return Some(ended(job.meta.attempt, end));
+        }
+        let Some(want) = want else { return there.map(|attempt| self.derive(attempt, Phase::Run)) };
+        match there {
+            Some(attempt) if attempt > want.attempt => Some(self.derive(attempt, Phase::Run)),
+            // Being torn down; the next to say is that it is gone.
+            Some(attempt) if attempt <= want.teardown() => None,
+            None if want.phase == Phase::Absent => Some(gone(want.attempt)),
+            _ if self.ended(want.attempt) => {
+                let end = self.end.as_ref()?;
+                let Observation { attempt, reasons, .. } = end.observation.clone();
+                Some(Verdict { attempt, state: end.observation.state(), reasons, is_final: true })
+            }
+            _ => match self.trouble.as_ref().filter(|(attempt, ..)| *attempt == want.attempt) {
+                Some((attempt, _, trouble)) => Some(Verdict {
+                    attempt: *attempt,
+                    state: trouble.state,
+                    reasons: vec![trouble.reason()],
+                    is_final: false,
+                }),
+                None => there.map(|attempt| self.derive(attempt, want.phase)),
+            },
+        }
+    }
+
+    /// By the objects that are there.
+    fn derive(&self, attempt: u64, phase: Phase) -> Verdict {
+        let lasting = |state, reasons| Verdict { attempt, state, reasons, is_final: false };
+        match (&self.workload, &self.job) {
+            (_, Some(RemoteJob { end: Some(end), .. })) => ended(attempt, end),
+            (_, Some(job)) if job.meta.deleting => deleted(attempt, "the job was deleted on the worker"),
+            (None, Some(_)) => deleted(attempt, "the job's Workload was deleted on the worker"),
+            (None, None) => lasting(State::Waiting, Vec::new()),
+            (Some(workload), None) => {
+                let (state, reasons) = verdict(workload);
+                match state {
+                    State::Succeeded | State::Failed => Verdict { attempt, state, reasons, is_final: true },
+                    _ if stopped_by_us(workload, phase) => lasting(State::Suspended, Vec::new()),
+                    _ => lasting(state, reasons),
+                }
+            }
+            (Some(workload), Some(job)) => {
+                let (state, reasons) = verdict(workload);
+                match state {
+                    // The worker gave up before the job ran.
+                    State::Failed if reasons.iter().any(|reason| reason.code == "FailedToStart") => {
+                        Verdict { attempt, state, reasons, is_final: true }
+                    }
+                    // The job's own end is on its way.
+                    State::Succeeded | State::Failed | State::Reserved => lasting(State::Running, Vec::new()),
+                    _ if stopped_by_us(workload, phase) && quiet(job) => lasting(State::Suspended, Vec::new()),
+                    _ if stopped_by_us(workload, phase) => lasting(State::Running, Vec::new()),
+                    State::Waiting | State::Unfit if !quiet(job) => lasting(State::Running, Vec::new()),
+                    _ => lasting(state, reasons),
+                }
+            }
+        }
+    }
+
+    fn observation(&self, verdict: &Verdict, want: Option<&Want>) -> Observation {
+        let target = self.workload.as_ref().map(|workload| &workload.meta.target);
+        let (namespace, name) = match (want, target, &self.job) {
+            (Some(want), ..) => (want.namespace.clone(), want.name.clone()),
+            (None, Some(target), _) => (target.namespace.clone(), target.name.clone()),
+            (None, None, Some(job)) => (job.meta.target.namespace.clone(), String::new()),
+            (None, None, None) => Default::default(),
+        };
+        Observation {
+            workload_uid: self.uid.clone(),
+            namespace,
+            name,
+            attempt: verdict.attempt,
+            state: verdict.state.into(),
+            reasons: verdict.reasons.clone(),
+            job_status: self.job.as_ref().map(|job| job.status.clone()).unwrap_or_default(),
+            workload_status: self.workload.as_ref().map(|workload| workload.status.clone()).unwrap_or_default(),
+            preemption: None,
+        }
+    }
+}
+
+fn ended(attempt: u64, end: &JobEnd) -> Verdict {
+    let state = if end.success { State::Succeeded } else { State::Failed };
+    let reasons = vec![Reason { code: end.reason.clone(), message: end.message.clone() }];
+    Verdict { attempt, state, reasons, is_final: true }
+}
+
+fn deleted(attempt: u64, message: &str) -> Verdict {
+    let reasons = vec![Reason { code: DELETED_ON_WORKER.to_owned(), message: message.to_owned() }];
+    Verdict { attempt, state: State::Evicted, reasons, is_final: true }
+}
+
+fn gone(attempt: u64) -> Verdict {
+    Verdict { attempt, state: State::Gone, reasons: Vec::new(), is_final: false }
+}
+
+fn stopped_by_us(workload: &RemoteWorkload, phase: Phase) -> bool {
+    !workload.active && (workload.suspended_by_us || phase == Phase::Suspend)
+}
+
+fn quiet(job: &RemoteJob) -> bool {
+    job.suspended && !job.active
+}

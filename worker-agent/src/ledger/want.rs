@@ -1,0 +1,250 @@
+//! What the hub desires: assignments, payloads, revision, epoch.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use switchyard_proto::v1::{self, Phase};
+use switchyard_proto::{MAX_PAYLOAD, payload_hash};
+use thiserror::Error;
+
+use super::model::Payload;
+
+/// Bytes of payloads kept although no assignment names them just now: a withdrawn one often comes back.
+const SPARE_PAYLOADS: usize = 8 * 1024 * 1024;
+
+/// Why a session has to end. What was taken over before stays.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum SessionError {
+    /// The first message was not `Welcome`, or a second one came.
+    #[error("the hub sent {0} where the protocol does not allow it")]
+    OutOfPlace(&'static str),
+    /// A hub other than the one that gave us our identity.
+    #[error("the hub says it is {got:?}, but this cluster belongs to {expected:?}")]
+    OtherHub {
+        /// Whom our certificate names.
+        expected: String,
+        /// What it calls itself.
+        got: String,
+    },
+    /// A leader that has been replaced.
+    #[error("the hub's epoch {got} is lower than {seen}, which was seen before: a deposed leader is not obeyed")]
+    Deposed {
+        /// The sender's.
+        got: u64,
+        /// The highest seen.
+        seen: u64,
+    },
+    /// A protocol version that this build does not speak.
+    #[error("the hub chose protocol version {0}; this agent speaks {first} to {last}", first = switchyard_proto::VERSIONS.start(), last = switchyard_proto::VERSIONS.end())]
+    Version(u32),
+    /// A delta that does not follow what we have: a snapshot is needed.
+    #[error("the hub's delta is based on revision {base}, but {have} is what was taken over: asking for a snapshot")]
+    Gap {
+        /// The delta's base.
+        base: u64,
+        /// Ours.
+        have: u64,
+    },
+    /// An assignment names a payload that was never sent.
+    #[error("the hub did not send the payload of workload {0}: asking for everything anew")]
+    PayloadMissing(String),
+    /// A payload whose content is not what its hash says.
+    #[error("the hub sent a payload whose SHA-256 is not the one it names")]
+    PayloadCorrupt,
+    /// The hub said so.
+    #[error("the hub said goodbye: {reason}")]
+    Goodbye {
+        /// Its words.
+        reason: String,
+        /// How long it asks us to stay away.
+        retry_after: Option<Duration>,
+    },
+    /// `Welcome` did not come.
+    #[error("the hub did not say Welcome within {0:?}")]
+    NoWelcome(Duration),
+    /// A ping was not answered in time.
+    #[error("the hub did not answer a ping within {0:?}")]
+    PingTimeout(Duration),
+}
+
+/// An assignment, taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Want {
+    /// Where.
+    pub(super) namespace: String,
+    /// The hub's Workload.
+    pub(super) name: String,
+    /// The fencing token.
+    pub(super) attempt: u64,
+    /// What should be.
+    pub(super) phase: Phase,
+    /// Names the payload.
+    pub(super) payload_hash: Vec<u8>,
+    /// For how long after the lease lapsed the job may run on; none: as long as it likes.
+    pub(super) fence_after: Option<Duration>,
+}
+
+impl Want {
+    /// Attempts up to this one have to go.
+    pub(super) fn teardown(&self) -> u64 {
+        match self.phase {
+            Phase::Absent => self.attempt,
+            Phase::Unspecified | Phase::Reserve | Phase::Run | Phase::Suspend => self.attempt.saturating_sub(1),
+        }
+    }
+
+    fn of(assignment: v1::Assignment) -> Self {
+        let phase = assignment.phase();
+        let fence = assignment.on_disconnect.filter(|rule| rule.policy() == v1::on_disconnect::Policy::Fence);
+        Self {
+            fence_after: fence.map(|rule| rule.after.and_then(|after| after.try_into().ok()).unwrap_or_default()),
+            namespace: assignment.namespace,
+            name: assignment.name,
+            attempt: assignment.attempt,
+            phase,
+            payload_hash: assignment.payload_hash,
+        }
+    }
+
+    /// Whether `next` may replace this: never a lower attempt, and one attempt only moves on from `RESERVE` to `RUN`
+    /// or `SUSPEND` and at last to `ABSENT`.
+    fn yields_to(&self, next: &Self) -> bool {
+        let step = |phase| match phase {
+            Phase::Unspecified => 0,
+            Phase::Reserve => 1,
+            Phase::Run | Phase::Suspend => 2,
+            Phase::Absent => 3,
+        };
+        next.attempt > self.attempt || next.attempt == self.attempt && step(next.phase) >= step(self.phase)
+    }
+}
+
+/// The desired state as far as it was taken over.
+#[derive(Debug, Default)]
+pub(super) struct Wants {
+    wants: BTreeMap<String, Want>,
+    payloads: BTreeMap<Vec<u8>, Arc<Payload>>,
+    revision: u64,
+    /// The highest revision of this session: older messages of it change nothing.
+    floor: u64,
+    /// The workloads named by the parts of a snapshot that is not complete yet.
+    partial: Option<BTreeSet<String>>,
+}
+
+impl Wants {
+    /// The revision up to which everything was taken over.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// What is desired for one workload.
+    pub(super) fn get(&self, uid: &str) -> Option<&Want> {
+        self.wants.get(uid)
+    }
+
+    /// What to create for it.
+    pub(super) fn payload(&self, want: &Want) -> Option<Arc<Payload>> {
+        self.payloads.get(&want.payload_hash).cloned()
+    }
+
+    /// A tombstone has done its work.
+    pub(super) fn forget(&mut self, uid: &str) {
+        self.wants.remove(uid);
+    }
+
+    /// A session begins. Revisions of another hub process may be lower; half a snapshot is worth nothing.
+    pub(super) fn session_opened(&mut self) {
+        self.partial = None;
+        self.floor = 0;
+    }
+
+    /// Makes the next `Hello` ask for everything.
+    pub(super) fn forget_revision(&mut self) {
+        self.revision = 0;
+    }
+
+    /// Takes a message over and says which workloads it touched, and whether the revision is complete.
+    ///
+    /// # Errors
+    /// The session must end; what was taken over from earlier messages stays.
+    pub(super) fn take(&mut self, message: v1::Desired) -> Result<(BTreeSet<String>, bool), SessionError> {
+        if message.revision < self.floor || !message.snapshot && message.revision == self.floor && self.floor != 0 {
+            return Ok((BTreeSet::new(), false));
+        }
+        if !message.snapshot && message.base_revision != self.revision {
+            return Err(SessionError::Gap { base: message.base_revision, have: self.revision });
+        }
+        for payload in message.payloads {
+            self.take_payload(payload)?;
+        }
+        let mut touched = BTreeSet::new();
+        for assignment in message.assignments {
+            let uid = assignment.workload_uid.clone();
+            if message.snapshot {
+                self.partial.get_or_insert_default().insert(uid.clone());
+            }
+            if self.take_assignment(&uid, assignment)? {
+                touched.insert(uid);
+            }
+        }
+        if message.more {
+            return Ok((touched, false));
+        }
+        if message.snapshot {
+            // Missing is not desired any more. What it left behind stays and is reported.
+            let named = self.partial.take().unwrap_or_default();
+            let dropped: Vec<String> = self.wants.keys().filter(|uid| !named.contains(*uid)).cloned().collect();
+            for uid in dropped {
+                self.wants.remove(&uid);
+                touched.insert(uid);
+            }
+        }
+        self.revision = message.revision;
+        self.floor = message.revision;
+        self.drop_spare_payloads();
+        Ok((touched, true))
+    }
+
+    fn take_payload(&mut self, payload: v1::Payload) -> Result<(), SessionError> {
+        // Too large a one is left out; its assignment is then refused by name.
+        let payload = if payload.workload.len() + payload.job.len() > MAX_PAYLOAD {
+            (payload.hash, Payload { workload: Vec::new(), job: Vec::new() })
+        } else if payload_hash(&payload.workload, &payload.job) == payload.hash {
+            (payload.hash, Payload { workload: payload.workload, job: payload.job })
+        } else {
+            return Err(SessionError::PayloadCorrupt);
+        };
+        self.payloads.insert(payload.0, Arc::new(payload.1));
+        Ok(())
+    }
+
+    /// Whether something changed.
+    fn take_assignment(&mut self, uid: &str, assignment: v1::Assignment) -> Result<bool, SessionError> {
+        let want = Want::of(assignment);
+        if !matches!(want.phase, Phase::Absent | Phase::Unspecified) && !self.payloads.contains_key(&want.payload_hash) {
+            return Err(SessionError::PayloadMissing(uid.to_owned()));
+        }
+        match self.wants.get(uid) {
+            _ if want.phase == Phase::Unspecified => Ok(false),
+            Some(have) if *have == want || !have.yields_to(&want) => Ok(false),
+            _ => {
+                self.wants.insert(uid.to_owned(), want);
+                Ok(true)
+            }
+        }
+    }
+
+    fn drop_spare_payloads(&mut self) {
+        let size = |payload: &Payload| payload.workload.len() + payload.job.len();
+        let named: BTreeSet<&[u8]> = self.wants.values().map(|want| want.payload_hash.as_slice()).collect();
+        let mut spare = 0;
+        self.payloads.retain(|hash, payload| {
+            if named.contains(hash.as_slice()) {
+                return true;
+            }
+            spare += size(payload);
+            spare <= SPARE_PAYLOADS
+        });
+    }
+}
