@@ -36,7 +36,8 @@ pub fn run<F: Future>(test: F) -> F::Output {
 pub fn init_logs() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let quiet = "info,switchyard_e2e=debug,kube_client::client::builder=off,kube=warn,tower=warn,hyper=warn,rustls=warn";
+        let quiet =
+            "info,switchyard_e2e=debug,kube_client::client::builder=off,kube=warn,tower=warn,hyper=warn,rustls=warn";
         let filter = tracing_subscriber::EnvFilter::try_from_default_env()
             .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(quiet));
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();

@@ -98,20 +98,29 @@ impl Kueue {
 fn write_certificates(dir: &Path) -> anyhow::Result<()> {
     let authority = Authority::new("kueue")?;
     let pair = authority.server(&["127.0.0.1", "localhost"])?;
-    let mut dirs = vec![dir.join("certs")];
+    let write = |dir: &Path| -> std::io::Result<()> {
+        fs::create_dir_all(dir)?;
+        fs::write(dir.join("tls.crt"), &pair.certificate)?;
+        fs::write(dir.join("tls.key"), &pair.key)?;
+        fs::write(dir.join("ca.crt"), authority.pem())
+    };
+    write(&dir.join("certs"))?;
     let metrics = Path::new(METRICS_CERTS);
-    if !metrics.join("tls.key").exists() {
-        dirs.push(metrics.to_owned());
+    if metrics.exists() {
+        return Ok(());
     }
-    for dir in dirs {
-        let why =
-            || format!("cannot write {}, where stock Kueue looks for certificates; run as root, once", dir.display());
-        fs::create_dir_all(&dir).with_context(why)?;
-        for (name, text) in [("tls.crt", &pair.certificate), ("tls.key", &pair.key), ("ca.crt", &authority.pem())] {
-            fs::write(dir.join(name), text).with_context(why)?;
-        }
+    // All at once: a certificate of one process beside the key of another would not do.
+    let unfinished = metrics.with_file_name(fixture::unique("certs"));
+    let written = write(&unfinished).and_then(|()| fs::rename(&unfinished, metrics));
+    if written.is_err() {
+        let _ = fs::remove_dir_all(&unfinished);
     }
-    Ok(())
+    match written {
+        Err(_) if metrics.exists() => Ok(()),
+        other => other.with_context(|| {
+            format!("cannot write {METRICS_CERTS}, where stock Kueue looks for a certificate; run as root, once")
+        }),
+    }
 }
 
 fn configuration(dir: &Path, health: u16, options: &Options) -> anyhow::Result<Value> {
