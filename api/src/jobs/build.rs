@@ -70,7 +70,8 @@ pub fn build_workload(
     labels.retain(|key, _| options.label_keys_to_copy.contains(key));
     labels.insert(names::JOB_UID.into(), meta::uid(job).to_owned());
     let mut annotations = meta::string_map(job, "/metadata/annotations");
-    annotations.retain(|key, _| key.starts_with(names::PROVISIONING_REQUEST_PREFIX) || key == names::ADMISSION_GATED_BY);
+    annotations
+        .retain(|key, _| key.starts_with(names::PROVISIONING_REQUEST_PREFIX) || key == names::ADMISSION_GATED_BY);
     Workload {
         metadata: ObjectMeta {
             name: Some(workload_name(id.kind, id.group, meta::name(job), meta::uid(job))),

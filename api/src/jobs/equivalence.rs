@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::Container;
 use serde_json::Value;
 
 use super::{PodSetInfo, meta, running_pod_sets};
-use crate::conditions;
 use crate::v1beta2::{PodSet, Workload};
+use crate::{conditions, quantity};
 
 /// True when the job controls the workload, by name and uid.
 #[must_use]
@@ -56,7 +56,8 @@ fn same_pod_set(a: &PodSet, b: &PodSet, tolerations: bool) -> bool {
     if a.count != b.count || a.min_count != b.min_count {
         return false;
     }
-    let spec = |p: &PodSet, field: &str| p.template.0.get("spec").and_then(|s| s.get(field)).cloned().unwrap_or_default();
+    let spec =
+        |p: &PodSet, field: &str| p.template.0.get("spec").and_then(|s| s.get(field)).cloned().unwrap_or_default();
     let same = |field: &str| same_value(&spec(a, field), &spec(b, field));
     let same_containers = |field: &str| {
         let (a, b) = (spec(a, field), spec(b, field));
@@ -98,8 +99,13 @@ fn holds_quantities(key: &str) -> bool {
 }
 
 fn same_quantity(a: &Value, b: &Value) -> bool {
-    let parse = |v: &Value| v.as_str().map(str::to_owned);
-    matches!((parse(a), parse(b)), (Some(a), Some(b)) if a == b)
+    let parse = |value: &Value| match value {
+        Value::String(text) => quantity::parse(text).ok(),
+        Value::Number(number) => quantity::parse(&number.to_string()).ok(),
+        _ => None,
+    };
+    // Equal but for the style of the suffix.
+    matches!((parse(a), parse(b)), (Some(a), Some(b)) if a.to_f64() == b.to_f64() && a.milli_value() == b.milli_value())
 }
 
 fn is_empty(value: &Value) -> bool {

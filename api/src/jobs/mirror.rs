@@ -81,7 +81,8 @@ pub fn reset_status(local: &Value, now: Timestamp) -> Option<Value> {
         status.remove(field);
     }
     if let Some(Value::Array(list)) = status.get_mut("conditions") {
-        for condition in list.iter_mut().filter(|c| str_at(c, "/type") == "Suspended" && str_at(c, "/status") != "True") {
+        for condition in list.iter_mut().filter(|c| str_at(c, "/type") == "Suspended" && str_at(c, "/status") != "True")
+        {
             let time = super::meta::rfc3339(now);
             *condition = json!({
                 "type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "Job suspended",

@@ -40,6 +40,7 @@ mod merge;
 pub mod meta;
 mod mirror;
 mod name;
+pub mod pod_requests;
 mod pod_set_info;
 mod priority;
 mod validate;
@@ -305,22 +306,4 @@ pub fn kind_of_owner(api_version: &str, kind: &str) -> Option<&'static dyn JobKi
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kinds_are_found_by_group_and_by_owner_reference() {
-        assert!(kind_for("batch", "Job").is_some());
-        assert!(kind_of_owner("batch/v1", "Job").is_some());
-        assert!(kind_of_owner("v1", "Pod").is_none());
-        assert!(kind_for("batch", "CronJob").is_none());
-    }
-
-    #[test]
-    fn every_kind_has_one_entry() {
-        let mut seen = std::collections::BTreeSet::new();
-        for kind in kinds() {
-            assert!(seen.insert((kind.id().group, kind.id().kind)));
-        }
-    }
-}
+mod tests;

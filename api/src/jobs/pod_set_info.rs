@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{PodSchedulingGate, Toleration};
 use serde_json::{Map, Value};
 
 use super::{JobError, meta};
-use crate::{conditions, names};
 use crate::v1beta2::{PodSet, PodSetAssignment, ResourceFlavor, Workload};
+use crate::{conditions, names};
 
 /// What is merged into the pod template of one pod set when its job starts.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -155,8 +155,12 @@ impl PodSetInfo {
         put_all(template, &["metadata", "annotations"], &self.annotations);
         put_all(template, &["metadata", "labels"], &self.labels);
         put_all(template, &["spec", "nodeSelector"], &self.node_selector);
-        append_missing(template, "tolerations", &self.tolerations, |have: &Toleration, want| same_toleration(have, want));
-        append_missing(template, "schedulingGates", &self.scheduling_gates, |have: &PodSchedulingGate, want| have == want);
+        append_missing(template, "tolerations", &self.tolerations, |have: &Toleration, want| {
+            same_toleration(have, want)
+        });
+        append_missing(template, "schedulingGates", &self.scheduling_gates, |have: &PodSchedulingGate, want| {
+            have == want
+        });
         Ok(())
     }
 }

@@ -76,9 +76,8 @@ pub fn resolve_priority(
             Some(value) => Ok(Priority::of_pod_class(&name, value)),
             None => Err(PriorityError::PodClass(name)),
         },
-        None => Ok(lookup
-            .default_pod_class()
-            .map(|(name, value)| Priority::of_pod_class(&name, value))
-            .unwrap_or_default()),
+        None => {
+            Ok(lookup.default_pod_class().map(|(name, value)| Priority::of_pod_class(&name, value)).unwrap_or_default())
+        }
     }
 }

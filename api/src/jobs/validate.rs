@@ -46,7 +46,11 @@ fn validate_common(job: &Value) -> Vec<FieldError> {
     if let Some(text) = meta::label(job, names::MAX_EXEC_TIME_SECONDS) {
         let path = FieldError::label_path(names::MAX_EXEC_TIME_SECONDS);
         match text.parse::<i32>() {
-            Err(_) => errors.push(FieldError::invalid(path, text, format!("parsing {text:?}: should be a whole number of seconds"))),
+            Err(_) => errors.push(FieldError::invalid(
+                path,
+                text,
+                format!("parsing {text:?}: should be a whole number of seconds"),
+            )),
             Ok(seconds) if seconds <= 0 => errors.push(FieldError::invalid(path, seconds, "should be greater than 0")),
             Ok(_) => {}
         }
@@ -81,9 +85,11 @@ fn prebuilt_update(old: &Value, new: &Value, suspended: bool) -> Option<FieldErr
 }
 
 fn max_exec_time_update(old: &Value, new: &Value, both_suspended: bool) -> Option<FieldError> {
-    let (before, after) = (meta::label(old, names::MAX_EXEC_TIME_SECONDS), meta::label(new, names::MAX_EXEC_TIME_SECONDS));
-    (!both_suspended && before != after)
-        .then(|| FieldError::invalid(FieldError::label_path(names::MAX_EXEC_TIME_SECONDS), after.unwrap_or_default(), IMMUTABLE))
+    let (before, after) =
+        (meta::label(old, names::MAX_EXEC_TIME_SECONDS), meta::label(new, names::MAX_EXEC_TIME_SECONDS));
+    (!both_suspended && before != after).then(|| {
+        FieldError::invalid(FieldError::label_path(names::MAX_EXEC_TIME_SECONDS), after.unwrap_or_default(), IMMUTABLE)
+    })
 }
 
 fn priority_class_update(old: &Value, new: &Value, suspended: bool) -> Option<FieldError> {

@@ -1,0 +1,148 @@
+//! Tests of the job kinds, one file a subject. Fixtures are below.
+
+mod batch_job;
+mod build;
+mod equivalence;
+mod infos;
+mod mirror;
+mod validate;
+
+use serde_json::{Value, json};
+
+use super::{batch_job::BatchJob, *};
+use crate::{
+    conditions,
+    v1beta2::{ResourceFlavor, Workload},
+};
+
+/// A Job as the API server stores it, suspended in queue `lq`.
+pub(super) struct TestJob(Value);
+
+pub(super) fn job() -> TestJob {
+    TestJob(json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {
+            "name": "train", "namespace": "ns", "uid": "job-uid", "resourceVersion": "7",
+            "labels": {"kueue.x-k8s.io/queue-name": "lq"},
+        },
+        "spec": {
+            "suspend": true, "parallelism": 1, "completions": 1, "completionMode": "NonIndexed",
+            "selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": "job-uid"}},
+            "template": {
+                "metadata": {"labels": {
+                    "app": "train",
+                    "batch.kubernetes.io/controller-uid": "job-uid", "batch.kubernetes.io/job-name": "train",
+                    "controller-uid": "job-uid", "job-name": "train",
+                }},
+                "spec": {
+                    "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}],
+                    "restartPolicy": "Never",
+                },
+            },
+        },
+        "status": {},
+    }))
+}
+
+impl TestJob {
+    pub(super) fn with(mut self, patch: Value) -> Self {
+        apply_merge(&mut self.0, &patch);
+        self
+    }
+
+    pub(super) fn pods(self, parallelism: i32, completions: i32) -> Self {
+        self.with(json!({"spec": {"parallelism": parallelism, "completions": completions}}))
+    }
+
+    pub(super) fn indexed(self) -> Self {
+        self.with(json!({"spec": {"completionMode": "Indexed"}}))
+    }
+
+    pub(super) fn running(self) -> Self {
+        self.with(json!({"spec": {"suspend": false}}))
+    }
+
+    pub(super) fn label(self, key: &str, value: &str) -> Self {
+        self.with(json!({"metadata": {"labels": {key: value}}}))
+    }
+
+    pub(super) fn annotation(self, key: &str, value: &str) -> Self {
+        self.with(json!({"metadata": {"annotations": {key: value}}}))
+    }
+
+    pub(super) fn min_parallelism(self, count: &str) -> Self {
+        self.annotation("kueue.x-k8s.io/job-min-parallelism", count)
+    }
+
+    pub(super) fn status(self, status: Value) -> Self {
+        self.with(json!({ "status": status }))
+    }
+
+    pub(super) fn condition(mut self, type_: &str, status: &str) -> Self {
+        let list = meta::object_mut(&mut self.0, &["status"]).unwrap().entry("conditions").or_insert(json!([]));
+        list.as_array_mut().unwrap().push(json!({
+            "type": type_, "status": status, "reason": "R", "message": format!("{type_} message"),
+            "lastTransitionTime": "2026-11-21T10:05:00Z", "lastProbeTime": "2026-11-21T10:05:00Z",
+        }));
+        self
+    }
+
+    pub(super) fn build(self) -> Value {
+        self.0
+    }
+
+    /// Its workload, as the reconciler makes it.
+    pub(super) fn workload(&self) -> Workload {
+        let pod_sets = job_pod_sets(&BatchJob, &self.0).unwrap();
+        build_workload(&BatchJob, &self.0, pod_sets, &Priority::default(), BuildOptions::default())
+    }
+}
+
+/// The workload with quota in `cq`, flavor `gpu`, for `count` pods.
+pub(super) fn reserved(mut workload: Workload, count: i32, admitted: bool) -> Workload {
+    let status = workload.status.get_or_insert_default();
+    let now = jiff::Timestamp::UNIX_EPOCH;
+    conditions::set(&mut status.conditions, conditions::new(conditions::QUOTA_RESERVED, true, "R", "", None), now);
+    if admitted {
+        conditions::set(&mut status.conditions, conditions::new(conditions::ADMITTED, true, "A", "", None), now);
+    }
+    let admission = json!({
+        "clusterQueue": "cq",
+        "podSetAssignments": [{"name": "main", "flavors": {"cpu": "gpu", "memory": "gpu"}, "count": count}],
+    });
+    status.admission = serde_json::from_value(admission).unwrap();
+    workload
+}
+
+/// A flavor with one node label and one toleration.
+pub(super) fn gpu() -> ResourceFlavor {
+    serde_json::from_value(json!({
+        "metadata": {"name": "gpu"},
+        "spec": {
+            "nodeLabels": {"accelerator": "a100"},
+            "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        },
+    }))
+    .unwrap()
+}
+
+pub(super) fn infos_of(workload: &Workload) -> Vec<PodSetInfo> {
+    let gpu = gpu();
+    pod_set_infos(workload, |name| (name == "gpu").then_some(&gpu)).unwrap()
+}
+
+#[test]
+fn kinds_are_found_by_group_and_by_owner_reference() {
+    assert!(kind_for("batch", "Job").is_some());
+    assert!(kind_of_owner("batch/v1", "Job").is_some());
+    assert!(kind_of_owner("v1", "Pod").is_none());
+    assert!(kind_for("batch", "CronJob").is_none());
+}
+
+#[test]
+fn every_kind_has_one_entry() {
+    let mut seen = std::collections::BTreeSet::new();
+    for kind in kinds() {
+        assert!(seen.insert((kind.id().group, kind.id().kind)));
+    }
+}
