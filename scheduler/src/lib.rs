@@ -5,15 +5,23 @@
 //! reads a clock, holds a client or awaits.
 
 mod amount;
+mod cluster_queue;
 mod decision;
 mod engine;
 mod event;
+mod flavors;
+mod intern;
 mod names;
 mod objects;
+mod preemption;
+mod queue;
 mod reason;
 mod settings;
+mod status;
 mod time;
+mod tree;
 mod views;
+mod workloads;
 
 pub use amount::Amount;
 pub use decision::{Cycle, Decision, PodSetRequests};

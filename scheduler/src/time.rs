@@ -7,6 +7,9 @@ use std::time::Duration;
 pub struct Time(pub i64);
 
 impl Time {
+    /// Later than anything that happens.
+    pub(crate) const NEVER: Self = Self(i64::MAX);
+
     /// A moment given in whole seconds since the Unix epoch. Saturates.
     pub const fn from_secs(secs: i64) -> Self {
         Self(secs.saturating_mul(1_000_000_000))

@@ -71,6 +71,43 @@ pub struct ClusterQueueView<'a> {
     pub admitted: usize,
 }
 
+impl ClusterQueueView<'_> {
+    /// The `Active` condition: whether it is True, its reason and its message.
+    pub fn active_condition(&self) -> (bool, &'static str, String) {
+        match &self.active {
+            Ok(()) => (true, "Ready", "Can admit new workloads".to_owned()),
+            Err(causes) => {
+                let (reason, message) = Inactive::summary(causes);
+                (false, reason, message)
+            }
+        }
+    }
+}
+
+impl Inactive {
+    /// The reason and the message of an `Active=False` condition with these causes.
+    pub fn summary(causes: &[Self]) -> (&'static str, String) {
+        match causes {
+            [] => ("Unknown", "Can't admit new workloads.".to_owned()),
+            [only] if only.reason == "Terminating" => (only.reason, only.message.clone()),
+            [first, ..] => {
+                let messages: Vec<_> = causes.iter().map(|cause| cause.message.as_str()).collect();
+                (first.reason, format!("Can't admit new workloads: {}.", messages.join(", ")))
+            }
+        }
+    }
+}
+
+impl LocalQueueView<'_> {
+    /// The `Active` condition: whether it is True, its reason and its message.
+    pub fn active_condition(&self) -> (bool, &'static str, String) {
+        match &self.active {
+            Ok(()) => (true, "Ready", "Can submit new workloads to localQueue".to_owned()),
+            Err(cause) => (false, cause.reason, cause.message.clone()),
+        }
+    }
+}
+
 /// A LocalQueue as it is now.
 #[derive(Clone, Debug)]
 pub struct LocalQueueView<'a> {

@@ -72,7 +72,7 @@ impl Toleration {
             return false;
         }
         match self.operator {
-            TolerationOperator::Equal => self.key == taint.key && self.value == taint.value,
+            TolerationOperator::Equal => self.value == taint.value,
             TolerationOperator::Exists => true,
         }
     }

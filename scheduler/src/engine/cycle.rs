@@ -1,0 +1,269 @@
+//! One scheduling cycle, step by step. Kueue's `scheduler.go` is the rule.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Engine;
+use super::nominate::Entry;
+use crate::flavors::{Fitness, total_requests};
+use crate::intern::Fr;
+use crate::preemption::{Target, can_always_reclaim};
+use crate::queue::{Requeue, Requeued};
+use crate::tree::NodeId;
+use crate::workloads::{Hold, WlId};
+use crate::{Amount, Cycle, Decision, Reason, Time};
+
+/// What a cycle has done so far.
+#[derive(Default)]
+struct Progress {
+    decisions: Vec<Decision>,
+    /// Workloads that were told to go.
+    preempted: BTreeMap<WlId, Target>,
+    /// Usage that only this cycle sees: what preemptors will use, and what is held against lesser workloads.
+    claims: Vec<(NodeId, Fr, Amount)>,
+    /// Something was admitted or preempted.
+    busy: bool,
+}
+
+/// What became of an entry that was not admitted.
+type Postponed = (Requeue, Reason);
+
+impl Engine {
+    /// One scheduling cycle: the head of every active ClusterQueue is admitted, or told why not.
+    pub fn cycle(&mut self, now: Time) -> Cycle {
+        // 1. What is due comes back.
+        self.flush_inadmissible(now);
+        // 2. The heads.
+        let heads = self.take_heads();
+        if heads.is_empty() {
+            return Cycle { number: self.cycles, decisions: Vec::new(), idle: true };
+        }
+        self.cycles += 1;
+        let mut progress = Progress::default();
+        // 3. What could be done for each by itself.
+        let (mut entries, mut postponed) = (Vec::new(), Vec::new());
+        for (id, cq) in heads {
+            match self.nominate(id, cq) {
+                Ok(entry) => entries.push(entry),
+                Err(why) => postponed.push((id, cq, why)),
+            }
+        }
+        // 4. Their order: the least borrowing, then priority, then time.
+        entries.sort_by_key(|e| (e.assignment.borrow, Reverse(e.class.priority), e.queue_time, e.uid.clone(), e.id));
+        // 5. One after the other, each seeing what those before it took.
+        let mut skipped = Vec::new();
+        for mut entry in entries {
+            if let Err(why) = self.process(&mut entry, &mut progress, now) {
+                skipped.push((entry.id, entry.cq, why));
+            }
+        }
+        for (node, fr, amount) in progress.claims.drain(..) {
+            self.tree.shift(node, fr, -i128::from(amount.get()));
+        }
+        // 6. The others go back to their queues.
+        for (id, cq, why) in skipped.into_iter().chain(postponed) {
+            progress.decisions.extend(self.postpone(id, cq, why, now));
+        }
+        Cycle { number: self.cycles, decisions: progress.decisions, idle: !progress.busy }
+    }
+
+    fn take_heads(&mut self) -> Vec<(WlId, NodeId)> {
+        let mut heads = Vec::new();
+        for id in self.cq_ids.values() {
+            let Some(cq) = self.cqs.get_mut(id).filter(|cq| cq.is_active()) else { continue };
+            if let Some(head) = cq.queue.pop() {
+                heads.push((head, *id));
+            }
+        }
+        heads
+    }
+
+    /// Admits an entry, starts its preemptions, or says why neither.
+    fn process(&mut self, entry: &mut Entry, progress: &mut Progress, now: Time) -> Result<(), Postponed> {
+        let overlaps = entry.targets.iter().any(|target| progress.preempted.contains_key(&target.id));
+        if overlaps {
+            self.search_again(entry, progress);
+        }
+        match entry.assignment.fitness {
+            Fitness::NoFit => {
+                let kind = entry.assignment.no_fit_kind();
+                return Err((Requeue::NoFit, Reason::NoFit { kind, pod_sets: entry.assignment.reasons() }));
+            }
+            Fitness::Preempt if entry.targets.is_empty() => {
+                self.reserve_unreclaimable(entry, progress);
+                let pod_sets = entry.assignment.reasons();
+                return Err((Requeue::PreemptionNoCandidates, Reason::NoCandidates { pod_sets }));
+            }
+            Fitness::Preempt if self.workloads.get(entry.id).is_some_and(|wl| wl.flags.gates_closed) => {
+                self.forget_scan(entry.id);
+                return Err((Requeue::PreemptionGated, Reason::PreemptionGated));
+            }
+            Fitness::DeferredFit => {
+                self.forget_scan(entry.id);
+                self.claim(entry, progress);
+                return Err((Requeue::PendingPreemption, Reason::VictimsShared));
+            }
+            Fitness::Preempt | Fitness::Fit => {}
+        }
+        if entry.targets.iter().any(|target| progress.preempted.contains_key(&target.id)) {
+            return Err((Requeue::FailedAfterNomination, Reason::VictimsTaken));
+        }
+        if !self.fits(entry, progress) {
+            return Err((Requeue::FailedAfterNomination, Reason::Overtaken));
+        }
+        progress.preempted.extend(entry.targets.iter().map(|target| (target.id, target.clone())));
+        if entry.assignment.fitness == Fitness::Preempt {
+            self.claim(entry, progress);
+            return Err(self.preempt(entry, progress));
+        }
+        progress.decisions.extend(self.assume(entry, now));
+        progress.busy = true;
+        Ok(())
+    }
+
+    /// Whether the assignment still fits when everybody who was told to go has gone.
+    fn fits(&mut self, entry: &Entry, progress: &Progress) -> bool {
+        let going: Vec<WlId> = (progress.preempted.keys().copied())
+            .chain(entry.targets.iter().map(|target| target.id))
+            .collect::<std::collections::BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        self.shift_all(&going, -1);
+        let free = |(fr, amount): (&Fr, &Amount)| self.tree.available(entry.cq, *fr).max(Amount::ZERO) >= *amount;
+        let fits = entry.assignment.usage.iter().all(free);
+        self.shift_all(&going, 1);
+        fits
+    }
+
+    /// Takes the usage of these workloads out of the tree (-1) or puts it back (1), to see what would be.
+    fn shift_all(&mut self, ids: &[WlId], sign: i128) {
+        for id in ids {
+            let Some(hold) = self.workloads.get(*id).and_then(|wl| wl.hold.as_ref()) else { continue };
+            let Some(cq) = hold.charged else { continue };
+            for (fr, amount) in &hold.charge {
+                self.tree.shift(cq, *fr, i128::from(*amount) * sign);
+            }
+        }
+    }
+
+    /// Searches again as if all victims of this cycle were gone already, because an earlier entry took some of ours.
+    fn search_again(&mut self, entry: &mut Entry, progress: &Progress) {
+        let gone: Vec<WlId> = progress.preempted.keys().copied().collect();
+        self.shift_all(&gone, -1);
+        let found = self.renominate(entry);
+        self.shift_all(&gone, 1);
+        let Some((assignment, targets)) = found else { return };
+        if let Some(wl) = self.workloads.get_mut(entry.id) {
+            wl.scan = assignment.scan.clone().map(Box::new);
+        }
+        entry.assignment = assignment;
+        entry.targets = targets;
+        if entry.assignment.fitness == Fitness::Fit {
+            entry.assignment.fitness = Fitness::DeferredFit;
+        }
+    }
+
+    /// Counts an entry's usage for the rest of the cycle.
+    fn claim(&mut self, entry: &Entry, progress: &mut Progress) {
+        for (fr, amount) in &entry.assignment.usage {
+            self.claim_amount(entry.cq, *fr, *amount, progress);
+        }
+    }
+
+    fn claim_amount(&mut self, node: NodeId, fr: Fr, amount: Amount, progress: &mut Progress) {
+        self.tree.shift(node, fr, i128::from(amount.get()));
+        progress.claims.push((node, fr, amount));
+    }
+
+    /// An entry that nobody gives way to holds what it could use against the entries after it, so that lesser
+    /// workloads of other queues do not take what it waits for. A queue that always gets its own back need not.
+    fn reserve_unreclaimable(&mut self, entry: &Entry, progress: &mut Progress) {
+        let always = self.cqs.get(&entry.cq).is_none_or(|cq| can_always_reclaim(&cq.object.preemption));
+        if always {
+            return;
+        }
+        for (fr, usage) in &entry.assignment.usage {
+            let quota = self.tree.quota(entry.cq, *fr);
+            let used = self.tree.usage(entry.cq, *fr);
+            let amount = match (entry.assignment.borrow > 0, quota.borrowing_limit) {
+                (true, None) => *usage,
+                (true, Some(limit)) => (*usage).min(quota.nominal + limit - used),
+                (false, _) => (*usage).min(quota.nominal - used).max(Amount::ZERO),
+            };
+            self.claim_amount(entry.cq, *fr, amount, progress);
+        }
+    }
+
+    /// Charges the quota and decides the reservation.
+    fn assume(&mut self, entry: &Entry, now: Time) -> Option<Decision> {
+        let cq = self.cqs.get(&entry.cq)?;
+        let admission = entry.assignment.admission(&cq.object.name);
+        let checks = cq.checks_for(&admission);
+        let mut hold =
+            Hold { admission: admission.clone(), charged: None, charge: Vec::new(), confirmed: false, since: now };
+        let wl = self.workloads.get(entry.id)?.clone();
+        self.charge(&wl, &mut hold);
+        self.leave(entry.id);
+        self.edit(entry.id, |wl| {
+            wl.hold = Some(Box::new(hold));
+            wl.reason = None;
+            wl.scan = None;
+        });
+        Some(Decision::Reserve {
+            key: wl.key,
+            uid: wl.uid,
+            admission,
+            checks,
+            waited_since: wl.queue_time,
+            note: entry.assignment.note(),
+        })
+    }
+
+    /// Tells the targets to go; the entry waits for them.
+    fn preempt(&mut self, entry: &Entry, progress: &mut Progress) -> Postponed {
+        self.forget_scan(entry.id);
+        let preemptor = self.workloads.get(entry.id).map(|wl| wl.key.clone());
+        for target in &entry.targets {
+            let Some((victim, preemptor)) = self.workloads.get(target.id).zip(preemptor.clone()) else { continue };
+            progress.decisions.push(Decision::Preempt {
+                key: victim.key.clone(),
+                uid: victim.uid.clone(),
+                reason: target.reason,
+                message: String::new(),
+                preemptor,
+            });
+        }
+        progress.busy = true;
+        let (pod_sets, victims) = (entry.assignment.reasons(), entry.targets.len());
+        (Requeue::PendingPreemption, Reason::Preempting { pod_sets, victims })
+    }
+
+    fn forget_scan(&mut self, id: WlId) {
+        if let Some(wl) = self.workloads.get_mut(id) {
+            wl.scan = None;
+        }
+    }
+
+    /// Puts a head back into its queue and says why it stays pending.
+    fn postpone(&mut self, id: WlId, cq: NodeId, (requeue, reason): Postponed, now: Time) -> Option<Decision> {
+        let reason = Arc::new(reason);
+        let wl = self.workloads.get_mut(id)?;
+        let cq = self.cqs.get_mut(&cq)?;
+        wl.reason = Some(reason.clone());
+        let requeued = Requeued {
+            requeue,
+            backing_off: wl.is_backing_off(now),
+            pending_flavors: wl.scan.is_some(),
+            reason: self.settings.equivalence_hashing.then_some(&reason),
+        };
+        cq.queue.requeue(wl.bucket(), wl.item(id), &requeued);
+        let (class, key, uid) = (wl.class.clone(), wl.key.clone(), wl.uid.clone());
+        self.changed.cluster_queues.insert(cq.object.name.clone());
+        self.schedule_wakeup(id, now);
+        let requests = (class.pod_sets.iter().zip(&class.counts))
+            .map(|(pod_set, count)| (pod_set.name.clone(), total_requests(pod_set, *count, false)))
+            .collect();
+        Some(Decision::Pending { key, uid, reason: (*reason).clone(), requests })
+    }
+}

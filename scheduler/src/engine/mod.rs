@@ -1,0 +1,134 @@
+//! The engine: events in, decisions out.
+
+mod accounts;
+mod cycle;
+mod nominate;
+mod objects;
+mod placement;
+mod queries;
+mod queues;
+mod workload;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::cluster_queue::Cq;
+use crate::intern::Pairs;
+use crate::queue::hash::Classes;
+use crate::queue::inadmissible::Triggers;
+use crate::status::World;
+use crate::tree::{NodeId, Tree};
+use crate::workloads::{LocalQueues, WlId, Workloads};
+use crate::{Changed, Event, Name, Settings, Time};
+
+/// The quota engine of one cluster.
+///
+/// # Guarantees
+///
+/// - The same events and times give the same decisions.
+/// - [`apply`](Self::apply) and [`cycle`](Self::cycle) take any input without panicking, and a bad object affects
+///   only what refers to it.
+/// - A reservation that was decided stays charged until it is confirmed, refused, or the workload is gone.
+#[derive(Debug)]
+pub struct Engine {
+    settings: Settings,
+    world: World,
+    pairs: Pairs,
+    tree: Tree,
+    cqs: BTreeMap<NodeId, Cq>,
+    cq_ids: BTreeMap<Name, NodeId>,
+    lqs: LocalQueues,
+    workloads: Workloads,
+    classes: Classes,
+    /// Reservations of ClusterQueues that are not there.
+    orphans: BTreeMap<Name, BTreeSet<WlId>>,
+    triggers: Triggers,
+    /// Ends of back-offs.
+    wakeups: BTreeSet<(Time, WlId)>,
+    changed: Changed,
+    cycles: u64,
+}
+
+impl Engine {
+    /// An engine that knows nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            world: World::default(),
+            pairs: Pairs::default(),
+            tree: Tree::default(),
+            cqs: BTreeMap::new(),
+            cq_ids: BTreeMap::new(),
+            lqs: LocalQueues::default(),
+            workloads: Workloads::default(),
+            classes: Classes::default(),
+            orphans: BTreeMap::new(),
+            triggers: Triggers::default(),
+            wakeups: BTreeSet::new(),
+            changed: Changed::default(),
+            cycles: 0,
+        }
+    }
+
+    /// Takes notice of a fact. Decides nothing; never fails, whatever the event says. An event that says what is
+    /// known already changes nothing.
+    pub fn apply(&mut self, event: Event, now: Time) {
+        match event {
+            Event::Namespace { name, labels } => self.put_namespace(&name, Some(labels), now),
+            Event::NamespaceDeleted { name } => self.put_namespace(&name, None, now),
+            Event::ResourceFlavor(flavor) => self.put_flavor(&flavor.name.clone(), Some(flavor), now),
+            Event::ResourceFlavorDeleted { name } => self.put_flavor(&name, None, now),
+            Event::AdmissionCheck(check) => self.put_check(&check.name.clone(), Some(check), now),
+            Event::AdmissionCheckDeleted { name } => self.put_check(&name, None, now),
+            Event::Topology { name } => self.put_topology(&name, true, now),
+            Event::TopologyDeleted { name } => self.put_topology(&name, false, now),
+            Event::ClusterQueue(queue) => self.put_cluster_queue(queue, now),
+            Event::ClusterQueueDeleted { name } => self.delete_cluster_queue(&name, now),
+            Event::Cohort(cohort) => self.put_cohort(&cohort, now),
+            Event::CohortDeleted { name } => self.delete_cohort(&name, now),
+            Event::LocalQueue(queue) => self.put_local_queue(queue.key.clone(), Some(queue), now),
+            Event::LocalQueueDeleted { key } => self.put_local_queue(key, None, now),
+            Event::Workload(workload) => self.put_workload(*workload, now),
+            Event::WorkloadDeleted { key } => self.delete_workload(&key, now),
+            Event::AdmissionRefused { key, uid, reason } => self.refuse(&key, &uid, reason, now),
+            Event::Retry { key } => self.retry(&key, now),
+            Event::RetryAll { cluster_queue } => self.retry_all(&cluster_queue, now),
+        }
+    }
+
+    /// Whether a cycle would have a workload to look at.
+    pub fn has_heads(&self, now: Time) -> bool {
+        self.next_wakeup(now).is_some_and(|at| at <= now)
+            || self.cqs.values().any(|cq| cq.is_active() && cq.queue.head().is_some())
+    }
+
+    /// When something becomes due without an event: gathered triggers, or the end of a back-off. May be past.
+    pub fn next_wakeup(&self, _now: Time) -> Option<Time> {
+        let triggers = self.triggers.next();
+        let wakeups = self.wakeups.first().map(|(at, _)| *at);
+        triggers.into_iter().chain(wakeups).min()
+    }
+
+    /// Moves workloads back into their queues whose triggers are due or whose back-off has ended. `cycle` does it
+    /// too.
+    pub fn flush_inadmissible(&mut self, now: Time) {
+        self.flush_triggers(now);
+        self.flush_wakeups(now);
+    }
+
+    /// The queues that look different since the last call.
+    pub fn changed(&mut self) -> Changed {
+        std::mem::take(&mut self.changed)
+    }
+
+    fn mark(&mut self, cq: NodeId) {
+        if let Some(name) = self.tree.name(cq) {
+            self.changed.cluster_queues.insert(name.clone());
+        }
+    }
+
+    /// Parked workloads of the tree around `id` may fit now.
+    fn trigger(&mut self, id: NodeId, now: Time) {
+        let root = self.tree.root(id).unwrap_or(id);
+        self.triggers.notify(root, now, self.settings.requeue_window);
+    }
+}

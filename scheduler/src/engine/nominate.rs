@@ -1,0 +1,129 @@
+//! The first half of a cycle: what could be done for each head, if the others were not there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Engine;
+use crate::cluster_queue::Cq;
+use crate::flavors::{Assigner, Assignment, Fitness, largest_that_fits};
+use crate::preemption::{NoPreemption, Oracle, Target};
+use crate::queue::Requeue;
+use crate::queue::hash::Class;
+use crate::status::World;
+use crate::tree::{NodeId, Tree};
+use crate::workloads::{Wl, WlId};
+use crate::{Name, Reason, Settings, Time};
+
+/// A head with what could be done for it.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) id: WlId,
+    pub(super) cq: NodeId,
+    pub(super) class: Arc<Class>,
+    pub(super) uid: Name,
+    pub(super) queue_time: Time,
+    pub(super) assignment: Assignment,
+    pub(super) targets: Vec<Target>,
+}
+
+/// Everything a search for flavors reads, and the tree, on which it simulates.
+pub(super) struct Bench<'a> {
+    settings: &'a Settings,
+    world: &'a World,
+    cq: &'a Cq,
+    class: &'a Class,
+    cycle: u64,
+    tree: &'a mut Tree,
+}
+
+impl Engine {
+    /// What could be done for a head; or why nothing can, without looking at quota.
+    pub(super) fn nominate(&mut self, id: WlId, cq: NodeId) -> Result<Entry, (Requeue, Reason)> {
+        let unknown = (Requeue::Generic, Reason::Held);
+        let Some((wl, queue)) = self.workloads.get(id).zip(self.cqs.get(&cq)) else { return Err(unknown) };
+        inadmissible(wl, &queue.object, &self.world)?;
+        let outdated = |scan: &crate::flavors::Scan| scan.is_outdated(wl.class.id, queue.generation, self.cycles);
+        let scan = wl.scan.as_deref().filter(|scan| !outdated(scan)).cloned();
+        let (class, uid, queue_time) = (wl.class.clone(), wl.uid.clone(), wl.queue_time);
+        let mut bench = Bench {
+            settings: &self.settings,
+            world: &self.world,
+            cq: queue,
+            class: &class,
+            cycle: self.cycles,
+            tree: &mut self.tree,
+        };
+        let (assignment, targets) = bench.best(scan.as_ref(), None);
+        if let Some(wl) = self.workloads.get_mut(id) {
+            wl.scan = assignment.scan.clone().map(Box::new);
+        }
+        Ok(Entry { id, cq, class, uid, queue_time, assignment, targets })
+    }
+
+    /// Searches again within the cycle, among the flavors that were chosen before.
+    pub(super) fn renominate(&mut self, entry: &Entry) -> Option<(Assignment, Vec<Target>)> {
+        let mut bench = Bench {
+            settings: &self.settings,
+            world: &self.world,
+            cq: self.cqs.get(&entry.cq)?,
+            class: &entry.class,
+            cycle: self.cycles,
+            tree: &mut self.tree,
+        };
+        Some(bench.best(None, Some(&entry.assignment.nomination())))
+    }
+}
+
+/// Why a workload cannot be admitted whatever the quota.
+fn inadmissible(wl: &Wl, queue: &crate::ClusterQueue, world: &World) -> Result<(), (Requeue, Reason)> {
+    if wl.flags.checks_failed {
+        return Err((Requeue::Generic, Reason::ChecksFailed));
+    }
+    match world.namespace_matches(queue, &wl.key.namespace) {
+        None => return Err((Requeue::Generic, Reason::NamespaceMissing { name: wl.key.namespace.clone() })),
+        Some(false) => return Err((Requeue::NamespaceMismatch, Reason::NamespaceMismatch)),
+        Some(true) => {}
+    }
+    match wl.class.pod_sets.iter().find_map(|pod_set| pod_set.problem.clone()) {
+        Some(message) => Err((Requeue::Generic, Reason::Invalid { message })),
+        None => Ok(()),
+    }
+}
+
+impl Bench<'_> {
+    /// The assignment of all pods, if it fits or others may be preempted for it; otherwise of the most pods for
+    /// which that is so; otherwise of all pods, with nobody to preempt.
+    fn best(
+        &mut self,
+        scan: Option<&crate::flavors::Scan>,
+        nominated: Option<&[BTreeMap<Name, Name>]>,
+    ) -> (Assignment, Vec<Target>) {
+        let Self { settings, world, cq, class, cycle, tree } = self;
+        let assigner = Assigner { settings, world, cq, class, scan, nominated, cycle: *cycle };
+        let mut oracle = NoPreemption { node: cq.node };
+        let full = assigner.assign(tree, &mut oracle, &class.counts);
+        if let Some(targets) = possible(tree, &mut oracle, &full) {
+            return (full, targets);
+        }
+        if settings.partial_admission && class.can_shrink() {
+            let reduced = largest_that_fits(&class.pod_sets, |counts| {
+                let assignment = assigner.assign(tree, &mut oracle, counts);
+                let targets = possible(tree, &mut oracle, &assignment)?;
+                Some((assignment, targets))
+            });
+            if let Some(reduced) = reduced {
+                return reduced;
+            }
+        }
+        (full, Vec::new())
+    }
+}
+
+/// Who would have to go, if the assignment comes to something.
+fn possible(tree: &mut Tree, oracle: &mut dyn Oracle, assignment: &Assignment) -> Option<Vec<Target>> {
+    match assignment.fitness {
+        Fitness::Fit | Fitness::DeferredFit => Some(Vec::new()),
+        Fitness::Preempt => Some(oracle.targets(tree, assignment)).filter(|targets| !targets.is_empty()),
+        Fitness::NoFit => None,
+    }
+}

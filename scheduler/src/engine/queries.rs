@@ -1,0 +1,195 @@
+//! Answers for status, metrics and the command line.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use super::Engine;
+use crate::cluster_queue::Cq;
+use crate::intern::Fr;
+use crate::queue::Spot;
+use crate::workloads::{LqId, Wl, WlId};
+use crate::{
+    Amount, ClusterQueueView, Inactive, LocalQueueKey, LocalQueueView, Name, PendingEntry, Reason, ResourceQuota,
+    ResourceUsage, StopPolicy, Why, WorkloadKey,
+};
+
+impl Engine {
+    /// A ClusterQueue as it is now.
+    pub fn cluster_queue(&self, name: &str) -> Option<ClusterQueueView<'_>> {
+        let cq = self.cqs.get(self.cq_ids.get(name)?)?;
+        let borrows = self.tree.parent(cq.node).is_some();
+        let reserved = |fr: Fr| self.tree.usage(cq.node, fr);
+        let admitted = |fr: Fr| sum(&cq.admitted_usage, fr);
+        Some(ClusterQueueView {
+            name: &cq.object.name,
+            active: if cq.is_active() { Ok(()) } else { Err(cq.inactive.clone()) },
+            reservation: self.usage(cq, borrows, reserved),
+            usage: self.usage(cq, borrows, admitted),
+            quota: pairs_of(cq).map(|(flavor, resource, fr)| self.quota(cq, flavor, resource, fr)).collect(),
+            pending_active: cq.queue.active_len(),
+            pending_inadmissible: cq.queue.parked_len(),
+            reserving: cq.workloads.len(),
+            admitted: cq.admitted,
+        })
+    }
+
+    fn usage(&self, cq: &Cq, borrows: bool, used: impl Fn(Fr) -> Amount) -> Vec<ResourceUsage> {
+        pairs_of(cq)
+            .map(|(flavor, resource, fr)| {
+                let total = used(fr);
+                let borrowed = (total - self.tree.quota(cq.node, fr).nominal).max(Amount::ZERO);
+                ResourceUsage {
+                    flavor: flavor.clone(),
+                    resource: resource.clone(),
+                    total,
+                    borrowed: if borrows { borrowed } else { Amount::ZERO },
+                }
+            })
+            .collect()
+    }
+
+    fn quota(&self, cq: &Cq, flavor: &Name, resource: &Name, fr: Fr) -> ResourceQuota {
+        let quota = self.tree.quota(cq.node, fr);
+        ResourceQuota {
+            flavor: flavor.clone(),
+            resource: resource.clone(),
+            nominal: quota.nominal,
+            borrowing_limit: quota.borrowing_limit,
+            lending_limit: quota.lending_limit,
+            reserved: self.tree.usage(cq.node, fr),
+            available: self.tree.available(cq.node, fr),
+            potential: self.tree.potential(cq.node, fr),
+        }
+    }
+
+    /// A LocalQueue as it is now.
+    pub fn local_queue(&self, key: &LocalQueueKey) -> Option<LocalQueueView<'_>> {
+        let lq = self.lqs.get(self.lqs.id(key)?)?;
+        let object = lq.object.as_ref()?;
+        let cq = self.cq_ids.get(&object.cluster_queue).and_then(|id| self.cqs.get(id));
+        let inactive = |reason, message: &str| Err(Inactive { reason, message: message.to_owned() });
+        let active = match cq {
+            _ if object.stop_policy != StopPolicy::None => inactive("Stopped", "LocalQueue is stopped"),
+            None => inactive("ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue"),
+            Some(cq) if !cq.is_active() => {
+                inactive("ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
+            }
+            Some(_) => Ok(()),
+        };
+        let usage = |sums: &BTreeMap<Fr, i128>| -> Vec<ResourceUsage> {
+            let pairs = cq.into_iter().flat_map(pairs_of);
+            let used = pairs.map(|(flavor, resource, fr)| ResourceUsage {
+                flavor: flavor.clone(),
+                resource: resource.clone(),
+                total: sum(sums, fr),
+                borrowed: Amount::ZERO,
+            });
+            used.collect()
+        };
+        Some(LocalQueueView {
+            key: &lq.key,
+            cluster_queue: &object.cluster_queue,
+            active,
+            reservation: usage(&lq.reserved_usage),
+            usage: usage(&lq.admitted_usage),
+            pending: lq.pending,
+            reserving: lq.reserving,
+            admitted: lq.admitted,
+        })
+    }
+
+    /// The pending workloads of a ClusterQueue in its order, parked ones included.
+    pub fn pending(&self, cluster_queue: &str) -> Vec<PendingEntry<'_>> {
+        let Some(cq) = self.cq_ids.get(cluster_queue).and_then(|id| self.cqs.get(id)) else { return Vec::new() };
+        let mut by_local_queue: BTreeMap<LqId, usize> = BTreeMap::new();
+        let mut entries = Vec::new();
+        for (position, (id, spot)) in cq.queue.in_order().into_iter().enumerate() {
+            let Some((wl, lq)) = self.workloads.get(id).and_then(|wl| Some((wl, self.lqs.get(wl.queue)?))) else {
+                continue;
+            };
+            let within = by_local_queue.entry(wl.queue).or_default();
+            let bypassed = cq.queue.failure_of(wl.class.id).map(|cause| &**cause);
+            entries.push(PendingEntry {
+                key: &wl.key,
+                local_queue: &lq.key.name,
+                priority: wl.class.priority,
+                position_in_cluster_queue: position,
+                position_in_local_queue: *within,
+                inadmissible: spot != Spot::Heap,
+                reason: wl.reason.as_deref().or(bypassed.filter(|_| spot == Spot::Parked)),
+            });
+            *within += 1;
+        }
+        entries
+    }
+
+    /// Why a workload has no quota; `None` if it has, or is not known.
+    pub fn why(&self, key: &WorkloadKey) -> Option<Why<'_>> {
+        let id = self.workloads.id(key)?;
+        let wl = self.workloads.get(id)?;
+        if wl.hold.is_some() || wl.flags.finished {
+            return None;
+        }
+        let made_up = self.not_queued(wl).or_else(|| match &wl.reason {
+            Some(_) => None,
+            None => self.untried(id, wl),
+        });
+        made_up.map(Cow::Owned).or_else(|| wl.reason.as_deref().map(Cow::Borrowed))
+    }
+
+    /// Why a workload is not tried at all.
+    fn not_queued(&self, wl: &Wl) -> Option<Reason> {
+        if !wl.flags.active {
+            return Some(Reason::Deactivated);
+        }
+        if wl.flags.held || wl.flags.deleting {
+            return Some(Reason::Held);
+        }
+        let lq = self.lqs.get(wl.queue)?;
+        let Some(object) = &lq.object else { return Some(Reason::LocalQueueMissing { queue: lq.key.clone() }) };
+        if !lq.takes_workloads() {
+            return Some(Reason::LocalQueueInactive { queue: lq.key.clone() });
+        }
+        let name = object.cluster_queue.clone();
+        match self.cq_ids.get(&name).and_then(|id| self.cqs.get(id)) {
+            None => Some(Reason::ClusterQueueMissing { name }),
+            Some(cq) if !cq.is_active() => Some(Reason::ClusterQueueInactive { name }),
+            Some(_) => None,
+        }
+    }
+
+    /// Why a workload was not tried yet since something changed.
+    fn untried(&self, id: WlId, wl: &Wl) -> Option<Reason> {
+        let cq = self.cqs.get(&wl.queued_in?)?;
+        let (bucket, item) = (wl.bucket(), wl.item(id));
+        let waiting = |ahead| {
+            let head = cq.queue.head().and_then(|head| self.workloads.get(head)).unwrap_or(wl);
+            Reason::Waiting { cluster_queue: cq.object.name.clone(), head: head.key.clone(), ahead }
+        };
+        match (cq.queue.spot(bucket, &item)?, cq.queue.failure_of(wl.class.id)) {
+            (Spot::BackingOff, _) => {
+                let until = wl.wakes_at().filter(|_| wl.requeued != Some(false));
+                Some(Reason::BackingOff { until })
+            }
+            (Spot::Parked, Some(cause)) => Some(Reason::EquivalentFailed { cause: cause.clone() }),
+            (Spot::Parked, None) => Some(waiting(cq.queue.active_len())),
+            (Spot::Heap, _) => Some(waiting(cq.queue.ahead_of(bucket, &item))),
+        }
+    }
+}
+
+/// A queue's pairs in the order of its spec, resources by name as Kueue's status has them.
+fn pairs_of(cq: &Cq) -> impl Iterator<Item = (&Name, &Name, Fr)> {
+    cq.groups.iter().flat_map(|group| {
+        let mut order: Vec<_> = group.resources.iter().enumerate().collect();
+        order.sort_by_key(|(_, resource)| *resource);
+        group.flavors.iter().flat_map(move |flavor| {
+            let of_flavor = move |(at, resource): (usize, _)| Some((&flavor.name, resource, *flavor.frs.get(at)?));
+            order.clone().into_iter().filter_map(of_flavor)
+        })
+    })
+}
+
+fn sum(sums: &BTreeMap<Fr, i128>, fr: Fr) -> Amount {
+    Amount::clamped(sums.get(&fr).copied().unwrap_or(0))
+}

@@ -1,0 +1,264 @@
+//! Workloads: what the API says of them, refused reservations, and requests to try again.
+
+use std::sync::Arc;
+
+use super::Engine;
+use crate::queue::Spot;
+use crate::workloads::{Flags, Hold, Wl, WlId};
+use crate::{Admission, CheckPhase, LocalQueueKey, Name, Reason, RefusedReason, Time, Workload, WorkloadKey};
+
+impl Engine {
+    pub(super) fn put_workload(&mut self, object: Workload, now: Time) {
+        let known = self.workloads.id(&object.key);
+        if let Some(id) = known {
+            if self.workloads.get(id).is_some_and(|wl| wl.uid != object.uid) {
+                self.delete_workload(&object.key, now);
+            } else {
+                self.update_workload(id, object, now);
+                return;
+            }
+        }
+        self.add_workload(object, now);
+    }
+
+    fn add_workload(&mut self, mut object: Workload, now: Time) {
+        let queue = self.lqs.intern(&LocalQueueKey::new(object.key.namespace.clone(), object.queue_name.as_str()));
+        let (class, flags) = self.class_of(&mut object);
+        let mut key = object.key;
+        if let Some(lq) = self.lqs.get(queue) {
+            // One text for a namespace's name, however many workloads are in it.
+            key.namespace = lq.key.namespace.clone();
+        }
+        let mut wl = Wl {
+            key,
+            uid: object.uid,
+            queue,
+            class,
+            queue_time: object.queue_time,
+            requeue_at: object.requeue_at,
+            requeued: object.requeued,
+            not_before: None,
+            flags,
+            hold: None,
+            scan: None,
+            reason: None,
+            queued_in: None,
+        };
+        if let Some(admission) = object.reservation.filter(|_| wl.may_hold()) {
+            wl.hold = Some(self.confirmed(&wl, admission, object.reserved_at.unwrap_or(now)));
+        }
+        let id = self.workloads.insert(wl);
+        if let Some(lq) = self.lqs.get_mut(queue) {
+            lq.workloads.insert(id);
+        }
+        self.count(id, 1);
+        self.note_orphan(id);
+        self.place(id, true, false, now);
+    }
+
+    /// The class and the flags of a workload as the API has it.
+    fn class_of(&mut self, object: &mut Workload) -> (Arc<crate::queue::hash::Class>, Flags) {
+        let wanted = |pod_set: &crate::PodSet| {
+            let gone = object.reclaimable.get(&pod_set.name).copied().unwrap_or(0);
+            (pod_set.count - gone.clamp(0, pod_set.count.max(0))).max(0)
+        };
+        let counts = object.pod_sets.iter().map(wanted).collect();
+        let class = self.classes.intern(object.priority, counts, std::mem::take(&mut object.pod_sets));
+        let failed = |check: &crate::CheckState| matches!(check.state, CheckPhase::Retry | CheckPhase::Rejected);
+        let flags = Flags {
+            active: object.active,
+            finished: object.finished,
+            admitted: object.admitted,
+            evicted: object.evicted,
+            held: object.held,
+            deleting: object.deleting,
+            gates_closed: object.gates_closed,
+            checks_failed: object.checks.iter().any(failed),
+        };
+        (class, flags)
+    }
+
+    fn confirmed(&mut self, wl: &Wl, admission: Admission, since: Time) -> Box<Hold> {
+        let mut hold = Hold { admission, charged: None, charge: Vec::new(), confirmed: true, since };
+        self.charge(wl, &mut hold);
+        Box::new(hold)
+    }
+
+    fn update_workload(&mut self, id: WlId, mut object: Workload, now: Time) {
+        let Some(old) = self.workloads.get(id).cloned() else { return };
+        let queue = self.lqs.intern(&LocalQueueKey::new(object.key.namespace.clone(), object.queue_name.as_str()));
+        let (class, flags) = self.class_of(&mut object);
+        let reclassed = !Arc::ptr_eq(&class, &old.class);
+        // What may make a parked workload admissible. Other status changes leave it where it is.
+        let changed = reclassed
+            || queue != old.queue
+            || object.queue_time != old.queue_time
+            || (object.requeued, object.requeue_at) != (old.requeued, old.requeue_at)
+            || Flags { admitted: false, checks_failed: false, ..flags }
+                != Flags { admitted: false, checks_failed: false, ..old.flags }
+            || (old.flags.checks_failed && !flags.checks_failed);
+        let mut new = Wl {
+            queue,
+            class,
+            flags,
+            queue_time: object.queue_time,
+            requeue_at: object.requeue_at,
+            requeued: object.requeued,
+            not_before: old.not_before.filter(|_| !changed),
+            scan: old.scan.clone().filter(|_| !reclassed),
+            reason: old.reason.clone().filter(|_| !reclassed),
+            hold: None,
+            ..old.clone()
+        };
+        new.hold = self.next_hold(&old, &new, object.reservation, object.reserved_at.unwrap_or(now));
+        self.replace(id, &old, new, changed, now);
+    }
+
+    /// What a workload holds after the API told about it.
+    fn next_hold(&mut self, old: &Wl, new: &Wl, shown: Option<Admission>, since: Time) -> Option<Box<Hold>> {
+        if !new.may_hold() {
+            return None;
+        }
+        match (shown, &old.hold) {
+            (Some(admission), _) => Some(self.confirmed(new, admission, since)),
+            // The API does not show it yet: this may be older than the decision.
+            (None, Some(hold)) if !hold.confirmed && !new.flags.deleting => {
+                let mut hold = hold.clone();
+                self.charge(new, &mut hold);
+                Some(hold)
+            }
+            (None, _) => None,
+        }
+    }
+
+    /// Puts the new state in the place of the old one, in all sums and queues.
+    fn replace(&mut self, id: WlId, old: &Wl, new: Wl, changed: bool, now: Time) {
+        let spot = self.take_out(id);
+        let charged = |wl: &Wl| wl.hold.as_ref().map(|hold| (hold.charged, hold.charge.clone()));
+        let recharged = charged(old) != charged(&new);
+        let (queue, held) = (new.queue, new.hold.is_some());
+        let reprioritised = old.hold.is_some() && old.class.priority != new.class.priority;
+        self.edit(id, |wl| *wl = new);
+        self.classes.release(old.class.clone());
+        if queue != old.queue {
+            if let Some(lq) = self.lqs.get_mut(old.queue) {
+                lq.workloads.remove(&id);
+            }
+            if let Some(lq) = self.lqs.get_mut(queue) {
+                lq.workloads.insert(id);
+            }
+            self.lqs.drop_if_unused(old.queue);
+        }
+        self.forget_orphan(id, old);
+        self.note_orphan(id);
+        if held {
+            self.leave(id);
+        } else if spot.is_some() && !changed {
+            self.put_back(id, spot);
+        } else {
+            self.place(id, true, spot == Some(Spot::Heap), now);
+        }
+        if (recharged && old.hold.is_some()) || reprioritised {
+            self.announce_freed(old, now);
+        }
+    }
+
+    /// Puts a workload back where it was, after a change that does not concern its queue.
+    fn put_back(&mut self, id: WlId, spot: Option<Spot>) {
+        let Some((wl, spot)) = self.workloads.get(id).zip(spot) else { return };
+        if let Some(cq) = wl.queued_in.and_then(|cq| self.cqs.get_mut(&cq)) {
+            cq.queue.put_back(wl.bucket(), wl.item(id), spot);
+        }
+    }
+
+    /// Keeps track of reservations whose ClusterQueue is not there.
+    fn note_orphan(&mut self, id: WlId) {
+        let Some(hold) = self.workloads.get(id).and_then(|wl| wl.hold.as_ref()) else { return };
+        if hold.charged.is_none() {
+            self.orphans.entry(hold.admission.cluster_queue.clone()).or_default().insert(id);
+        }
+    }
+
+    fn forget_orphan(&mut self, id: WlId, wl: &Wl) {
+        let Some(hold) = wl.hold.as_ref().filter(|hold| hold.charged.is_none()) else { return };
+        let Some(ids) = self.orphans.get_mut(&hold.admission.cluster_queue) else { return };
+        ids.remove(&id);
+        if ids.is_empty() {
+            self.orphans.remove(&hold.admission.cluster_queue);
+        }
+    }
+
+    /// What `old` held is free, wholly or in part.
+    fn announce_freed(&mut self, old: &Wl, now: Time) {
+        if let Some(cq) = old.hold.as_ref().and_then(|hold| hold.charged) {
+            self.freed(cq, now);
+        }
+        self.trigger_queue_of(old, now);
+    }
+
+    fn trigger_queue_of(&mut self, wl: &Wl, now: Time) {
+        let name = self.lqs.get(wl.queue).and_then(|lq| lq.object.as_ref()).map(|queue| &queue.cluster_queue);
+        if let Some(cq) = name.and_then(|name| self.cq_ids.get(name).copied()) {
+            self.trigger(cq, now);
+        }
+    }
+
+    pub(super) fn delete_workload(&mut self, key: &WorkloadKey, now: Time) {
+        let Some(id) = self.workloads.id(key) else { return };
+        self.leave(id);
+        self.count(id, -1);
+        let Some(wl) = self.workloads.remove(id) else { return };
+        if let Some(lq) = self.lqs.get_mut(wl.queue) {
+            lq.workloads.remove(&id);
+        }
+        self.forget_orphan(id, &wl);
+        self.announce_freed(&wl, now);
+        self.lqs.drop_if_unused(wl.queue);
+        self.classes.release(wl.class);
+    }
+
+    pub(super) fn refuse(&mut self, key: &WorkloadKey, uid: &Name, reason: RefusedReason, now: Time) {
+        let Some(id) = self.workloads.id(key) else { return };
+        let Some(old) = self.workloads.get(id).filter(|wl| wl.uid == *uid).cloned() else { return };
+        if old.hold.as_ref().is_none_or(|hold| hold.confirmed) {
+            return;
+        }
+        let (reason, not_before) = match reason {
+            RefusedReason::WriteFailed { message } => (Reason::WriteFailed { message }, None),
+            RefusedReason::GivenBack { message, retry_at } => {
+                (Reason::GivenBack { message }, Some(retry_at.unwrap_or(Time::NEVER)))
+            }
+        };
+        self.edit(id, |wl| {
+            wl.hold = None;
+            wl.scan = None;
+            wl.reason = Some(Arc::new(reason));
+            wl.not_before = not_before;
+        });
+        self.announce_freed(&old, now);
+        // Failed writes go to the heap at once, whatever became of equal workloads meanwhile.
+        self.place(id, true, not_before.is_none(), now);
+    }
+
+    pub(super) fn retry(&mut self, key: &WorkloadKey, now: Time) {
+        let Some(id) = self.workloads.id(key) else { return };
+        if let Some(wl) = self.workloads.get_mut(id) {
+            wl.not_before = None;
+            if !wl.is_backing_off(now) {
+                self.wake(id);
+            }
+        }
+    }
+
+    pub(super) fn retry_all(&mut self, cluster_queue: &Name, now: Time) {
+        let Some(id) = self.cq_ids.get(cluster_queue).copied() else { return };
+        let given_back = self.cqs.get(&id).map(|cq| cq.queue.backing_off()).unwrap_or_default();
+        for wl in given_back {
+            let Some(wl_mut) = self.workloads.get_mut(wl) else { continue };
+            if wl_mut.not_before.take().is_some() && !wl_mut.is_backing_off(now) {
+                self.wake(wl);
+            }
+        }
+        self.trigger(id, now);
+    }
+}

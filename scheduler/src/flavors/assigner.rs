@@ -1,0 +1,326 @@
+//! The search for flavors. Kueue's `flavorassigner.go` is the rule.
+
+use std::collections::BTreeMap;
+
+use super::assignment::{Assignment, Attempt, Fitness, Picked, PodSetFlavors, Scan};
+use super::filters;
+use super::fungibility::{Grade, Mode};
+use crate::cluster_queue::{Cq, Group, GroupFlavor};
+use crate::intern::Fr;
+use crate::preemption::{Oracle, Possibility};
+use crate::queue::hash::Class;
+use crate::status::World;
+use crate::tree::Tree;
+use crate::{Amount, Cause, Name, NoFitKind, PodSet, PreemptionPolicy, QuotaCheckStrategy, Settings};
+
+/// Searches flavors for one workload in one ClusterQueue.
+pub(crate) struct Assigner<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) world: &'a World,
+    pub(crate) cq: &'a Cq,
+    pub(crate) class: &'a Class,
+    /// Where the last search ended.
+    pub(crate) scan: Option<&'a Scan>,
+    /// The flavors that an earlier search of the same cycle chose: only these are looked at.
+    pub(crate) nominated: Option<&'a [BTreeMap<Name, Name>]>,
+    pub(crate) cycle: u64,
+}
+
+/// What looking through a resource group found.
+struct Found {
+    flavors: BTreeMap<Name, Picked>,
+    causes: Vec<Cause>,
+    attempts: Vec<Attempt>,
+}
+
+/// What looking at one flavor found.
+struct Tried {
+    grade: Grade,
+    flavors: BTreeMap<Name, Picked>,
+    causes: Vec<Cause>,
+    kind: Option<NoFitKind>,
+    borrow: usize,
+}
+
+/// One resource on one flavor, and what is asked of it.
+struct Ask<'a> {
+    fr: Fr,
+    flavor: &'a Name,
+    resource: &'a Name,
+    earlier: Amount,
+    amount: Amount,
+}
+
+/// How a resource fits on a flavor.
+struct Fits {
+    grade: Grade,
+    cause: Option<(Cause, Option<NoFitKind>)>,
+}
+
+impl Assigner<'_> {
+    /// Looks for flavors for these counts of pods. Stops at the first pod set that fits nowhere.
+    pub(crate) fn assign(&self, tree: &mut Tree, oracle: &mut dyn Oracle, counts: &[i32]) -> Assignment {
+        let mut result = Assignment {
+            pod_sets: Vec::with_capacity(self.class.pod_sets.len()),
+            fitness: Fitness::Fit,
+            borrow: 0,
+            usage: BTreeMap::new(),
+            scan: None,
+        };
+        for (at, (pod_set, count)) in self.class.pod_sets.iter().zip(counts).enumerate() {
+            let assigned = self.pod_set(tree, oracle, at, pod_set, *count, &result.usage);
+            for (resource, picked) in &assigned.flavors {
+                result.borrow = result.borrow.max(picked.borrow);
+                let used = result.usage.entry(picked.fr).or_default();
+                *used = *used + assigned.requests.get(resource).copied().unwrap_or_default();
+            }
+            let failed = assigned.failed;
+            result.pod_sets.push(assigned);
+            if failed {
+                break;
+            }
+        }
+        result.fitness = result.pod_sets.iter().map(PodSetFlavors::fitness).min().unwrap_or(Fitness::NoFit);
+        result.scan = self.progress(&result);
+        result
+    }
+
+    fn progress(&self, result: &Assignment) -> Option<Scan> {
+        let tried: Vec<_> = (result.pod_sets.iter().enumerate())
+            .flat_map(|(at, pod_set)| pod_set.flavors.iter().map(move |(name, picked)| (at, name, picked)))
+            .filter_map(|(at, name, picked)| Some((at, name.clone(), picked.ended_at?)))
+            .collect();
+        (!tried.is_empty()).then_some(Scan {
+            tried,
+            class: self.class.id,
+            generation: self.cq.generation,
+            cycle: self.cycle,
+        })
+    }
+
+    fn pod_set(
+        &self,
+        tree: &mut Tree,
+        oracle: &mut dyn Oracle,
+        at: usize,
+        pod_set: &PodSet,
+        count: i32,
+        earlier: &BTreeMap<Fr, Amount>,
+    ) -> PodSetFlavors {
+        let mut result = PodSetFlavors {
+            name: pod_set.name.clone(),
+            count,
+            requests: total_requests(pod_set, count, self.cq.group_of("pods").is_some()),
+            flavors: BTreeMap::new(),
+            causes: Vec::new(),
+            attempts: Vec::new(),
+            failed: false,
+        };
+        for (resource, amount) in &result.requests {
+            let Some(group) = self.cq.groups.iter().position(|group| group.resources.contains(resource)) else {
+                if *amount == Amount::ZERO || self.settings.quota_check == QuotaCheckStrategy::IgnoreUndeclared {
+                    continue;
+                }
+                result.causes = vec![Cause::ResourceUnavailable { resource: resource.clone() }];
+                result.failed = true;
+                break;
+            };
+            if result.flavors.contains_key(resource) {
+                continue;
+            }
+            let found = self.group(tree, oracle, (at, pod_set, resource), group, &result.requests, earlier);
+            result.attempts.extend(found.attempts);
+            if found.flavors.is_empty() {
+                result.causes = found.causes;
+                result.failed = true;
+                break;
+            }
+            result.flavors.extend(found.flavors);
+            result.causes.extend(found.causes);
+        }
+        if result.failed {
+            result.flavors.clear();
+        }
+        result
+    }
+
+    /// Looks through the flavors of one group, for all of the requested resources that it covers.
+    fn group(
+        &self,
+        tree: &mut Tree,
+        oracle: &mut dyn Oracle,
+        (at, pod_set, resource): (usize, &PodSet, &Name),
+        index: usize,
+        requests: &BTreeMap<Name, Amount>,
+        earlier: &BTreeMap<Fr, Amount>,
+    ) -> Found {
+        let mut found = Found { flavors: BTreeMap::new(), causes: Vec::new(), attempts: Vec::new() };
+        let Some(group) = self.cq.groups.get(index) else { return found };
+        let fungibility = self.cq.object.fungibility;
+        let mut best = Grade::WORST;
+        let mut ended_at = None;
+        let first = self.scan.map_or(0, |scan| scan.next(at, resource));
+        for (number, flavor) in group.flavors.iter().enumerate().skip(first) {
+            ended_at = Some(number);
+            if !self.is_nominated(at, resource, &flavor.name) {
+                let (flavor, resource) = (flavor.name.clone(), resource.clone());
+                found.causes.push(Cause::NotNominated { flavor, resource });
+                continue;
+            }
+            if let Some(cause) = self.mismatch(&flavor.name, pod_set) {
+                found.causes.push(cause.clone());
+                found.attempts.push(no_match(flavor, index, cause));
+                continue;
+            }
+            let tried = self.flavor(tree, oracle, group, flavor, requests, earlier);
+            found.causes.extend(tried.causes.iter().cloned());
+            found.attempts.push(tried.attempt(flavor, index));
+            if !tried.grade.try_next(fungibility) {
+                (found.flavors, best) = (tried.flavors, tried.grade);
+                break;
+            }
+            if tried.grade.beats(best, fungibility) {
+                (found.flavors, best) = (tried.flavors, tried.grade);
+            }
+        }
+        let ended_at = ended_at.filter(|number| number + 1 < group.flavors.len());
+        for picked in found.flavors.values_mut() {
+            picked.ended_at = ended_at;
+        }
+        if best.mode == Mode::Fit {
+            found.causes.clear();
+        }
+        found
+    }
+
+    fn is_nominated(&self, at: usize, resource: &str, flavor: &Name) -> bool {
+        self.nominated.is_none_or(|all| all.get(at).and_then(|flavors| flavors.get(resource)) == Some(flavor))
+    }
+
+    fn mismatch(&self, flavor: &Name, pod_set: &PodSet) -> Option<Cause> {
+        match self.world.flavors.get(flavor) {
+            Some(object) => filters::mismatch(object, pod_set),
+            None => Some(Cause::FlavorMissing { flavor: flavor.clone() }),
+        }
+    }
+
+    /// One flavor is as good as its worst resource.
+    fn flavor(
+        &self,
+        tree: &mut Tree,
+        oracle: &mut dyn Oracle,
+        group: &Group,
+        flavor: &GroupFlavor,
+        requests: &BTreeMap<Name, Amount>,
+        earlier: &BTreeMap<Fr, Amount>,
+    ) -> Tried {
+        let mut tried =
+            Tried { grade: Grade::BEST, flavors: BTreeMap::new(), causes: Vec::new(), kind: None, borrow: 0 };
+        for (resource, fr) in group.resources.iter().zip(&flavor.frs) {
+            let Some(amount) = requests.get(resource).copied() else { continue };
+            let earlier = earlier.get(fr).copied().unwrap_or_default();
+            let fits = self.fits(tree, oracle, &Ask { fr: *fr, flavor: &flavor.name, resource, earlier, amount });
+            if let Some((cause, kind)) = fits.cause {
+                tried.causes.push(cause);
+                tried.kind = tried.kind.max(kind);
+            }
+            tried.borrow = tried.borrow.max(fits.grade.borrow);
+            if tried.grade.beats(fits.grade, self.cq.object.fungibility) {
+                tried.grade = fits.grade;
+            }
+            let picked = Picked {
+                flavor: flavor.name.clone(),
+                fr: *fr,
+                mode: fits.grade.mode,
+                borrow: fits.grade.borrow,
+                ended_at: None,
+            };
+            tried.flavors.insert(resource.clone(), picked);
+        }
+        tried
+    }
+
+    fn fits(&self, tree: &mut Tree, oracle: &mut dyn Oracle, ask: &Ask<'_>) -> Fits {
+        let node = self.cq.node;
+        let free = tree.available(node, ask.fr).max(Amount::ZERO);
+        let most = tree.potential(node, ask.fr);
+        let asked = ask.earlier + ask.amount;
+        let (flavor, resource) = (ask.flavor.clone(), ask.resource.clone());
+        if asked > most {
+            let cause = Cause::TooMuch { flavor, resource, earlier: ask.earlier, asked: ask.amount, most };
+            let grade = Grade { mode: Mode::NoFit, borrow: 0 };
+            return Fits { grade, cause: Some((cause, Some(NoFitKind::ExceedsMaxQuota))) };
+        }
+        let (borrow, may_reclaim) = tree.borrow_height(node, ask.fr, asked);
+        if asked <= free {
+            return Fits { grade: Grade { mode: Mode::Fit, borrow }, cause: None };
+        }
+        let cause = Cause::Insufficient { flavor, resource, asked, free, most };
+        if tree.quota(node, ask.fr).nominal >= asked || may_reclaim || self.can_preempt_while_borrowing() {
+            let (possibility, borrow) = oracle.simulate(tree, ask.fr, asked);
+            return Fits { grade: Grade { mode: possibility.into(), borrow }, cause: Some((cause, None)) };
+        }
+        let grade = Grade { mode: Mode::NoFit, borrow };
+        Fits { grade, cause: Some((cause, Some(NoFitKind::WaitingForQuota))) }
+    }
+
+    fn can_preempt_while_borrowing(&self) -> bool {
+        let rules = self.cq.object.preemption;
+        rules.borrow_within_cohort.policy != PreemptionPolicy::Never
+            || (self.settings.fair_sharing && rules.reclaim_within_cohort != PreemptionPolicy::Never)
+    }
+}
+
+impl From<Possibility> for Mode {
+    fn from(possibility: Possibility) -> Self {
+        match possibility {
+            Possibility::NoCandidates => Self::NoCandidates,
+            Possibility::Preempt => Self::Preempt,
+            Possibility::Reclaim => Self::Reclaim,
+        }
+    }
+}
+
+impl Tried {
+    fn attempt(&self, flavor: &GroupFlavor, group: usize) -> Attempt {
+        let possibility = match self.grade.mode {
+            Mode::NoCandidates => Some(Possibility::NoCandidates),
+            Mode::Preempt => Some(Possibility::Preempt),
+            Mode::Reclaim => Some(Possibility::Reclaim),
+            Mode::NoFit | Mode::Fit => None,
+        };
+        Attempt {
+            flavor: flavor.name.clone(),
+            group,
+            fitness: self.grade.mode.into(),
+            possibility,
+            borrow: self.borrow,
+            kind: self.kind,
+            causes: self.causes.clone(),
+        }
+    }
+}
+
+fn no_match(flavor: &GroupFlavor, group: usize, cause: Cause) -> Attempt {
+    Attempt {
+        flavor: flavor.name.clone(),
+        group,
+        fitness: Fitness::NoFit,
+        possibility: None,
+        borrow: 0,
+        kind: Some(NoFitKind::NoMatchingFlavor),
+        causes: vec![cause],
+    }
+}
+
+/// What all pods of a set ask for. Negative requests count as none.
+pub(crate) fn total_requests(pod_set: &PodSet, count: i32, with_pods: bool) -> BTreeMap<Name, Amount> {
+    let count = count.max(0);
+    let mut requests: BTreeMap<_, _> = (pod_set.requests.iter())
+        .map(|(name, amount)| (name.clone(), (*amount).max(Amount::ZERO).times(count)))
+        .collect();
+    if with_pods {
+        requests.insert("pods".into(), Amount::new(i64::from(count)));
+    }
+    requests
+}

@@ -1,0 +1,13 @@
+//! Which flavors a workload's pod sets get: filters, quota, and the order in which flavors are tried.
+
+mod assigner;
+mod assignment;
+mod filters;
+mod fungibility;
+mod reduce;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use assigner::{Assigner, total_requests};
+pub(crate) use assignment::{Assignment, Fitness, Scan};
+pub(crate) use reduce::largest_that_fits;

@@ -1,0 +1,91 @@
+//! Scheduling equivalence: workloads of one shape and priority get one answer.
+//!
+//! Kueue compares a hash of the shape; here the shapes themselves are kept once each, which also makes a million
+//! alike workloads small.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::PodSet;
+
+/// A class of equivalent workloads. Never reused, so a remembered class cannot come to mean another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ClassId(u64);
+
+/// What all workloads of a class have in common.
+#[derive(Debug)]
+pub(crate) struct Class {
+    pub(crate) id: ClassId,
+    pub(crate) priority: i32,
+    /// Pods still wanted, by pod set: the count without reclaimable pods.
+    pub(crate) counts: Vec<i32>,
+    pub(crate) pod_sets: Vec<PodSet>,
+}
+
+impl Class {
+    /// Whether fewer pods than asked for would do.
+    pub(crate) fn can_shrink(&self) -> bool {
+        self.pod_sets.iter().any(|pod_set| pod_set.min_count.is_some_and(|min| min < pod_set.count))
+    }
+}
+
+/// A class compared by what is in it.
+#[derive(Debug)]
+struct ByShape(Arc<Class>);
+
+impl ByShape {
+    fn parts(&self) -> (i32, &[i32], &[PodSet]) {
+        (self.0.priority, &self.0.counts, &self.0.pod_sets)
+    }
+}
+
+impl PartialEq for ByShape {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl Eq for ByShape {}
+impl PartialOrd for ByShape {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for ByShape {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.parts().cmp(&other.parts())
+    }
+}
+
+/// All classes in use, with how many workloads are of each.
+#[derive(Debug, Default)]
+pub(crate) struct Classes {
+    known: BTreeMap<ByShape, usize>,
+    next: u64,
+}
+
+impl Classes {
+    /// The class of one more workload.
+    pub(crate) fn intern(&mut self, priority: i32, counts: Vec<i32>, pod_sets: Vec<PodSet>) -> Arc<Class> {
+        let class = ByShape(Arc::new(Class { id: ClassId(self.next), priority, counts, pod_sets }));
+        if let Some(users) = self.known.get_mut(&class) {
+            *users += 1;
+            return self.known.get_key_value(&class).map_or(class.0, |(known, _)| known.0.clone());
+        }
+        self.next += 1;
+        let shared = class.0.clone();
+        self.known.insert(class, 1);
+        shared
+    }
+
+    /// One workload no longer is of this class.
+    pub(crate) fn release(&mut self, class: Arc<Class>) {
+        let class = ByShape(class);
+        if let Some(users) = self.known.get_mut(&class) {
+            *users -= 1;
+            if *users == 0 {
+                self.known.remove(&class);
+            }
+        }
+    }
+}

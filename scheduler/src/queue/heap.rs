@@ -1,0 +1,167 @@
+//! Pending workloads in the order they are tried.
+//!
+//! Workloads are kept by class, in buckets; a second order knows the first of each bucket. So the head is found in
+//! logarithmic time, and all workloads of a class leave or come back in one step however many they are.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+
+use super::hash::ClassId;
+use crate::workloads::{LqId, WlId};
+use crate::{Name, Time};
+
+/// Workloads that only time tells apart: of one LocalQueue and one class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Bucket {
+    pub(crate) class: ClassId,
+    pub(crate) queue: LqId,
+    pub(crate) priority: i32,
+}
+
+/// A workload within its bucket.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Item {
+    pub(crate) time: Time,
+    pub(crate) uid: Name,
+    pub(crate) id: WlId,
+}
+
+/// The first workload of a bucket: higher priority, then earlier, then by uid.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct First {
+    priority: Reverse<i32>,
+    item: Item,
+    bucket: Bucket,
+}
+
+/// Buckets of workloads. A bucket without workloads is not kept.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Buckets {
+    items: BTreeMap<Bucket, BTreeSet<Item>>,
+    len: usize,
+}
+
+impl Buckets {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn contains(&self, bucket: Bucket, item: &Item) -> bool {
+        self.items.get(&bucket).is_some_and(|items| items.contains(item))
+    }
+
+    pub(crate) fn insert(&mut self, bucket: Bucket, item: Item) {
+        self.len += usize::from(self.items.entry(bucket).or_default().insert(item));
+    }
+
+    pub(crate) fn remove(&mut self, bucket: Bucket, item: &Item) -> bool {
+        let Some(items) = self.items.get_mut(&bucket) else { return false };
+        let removed = items.remove(item);
+        if items.is_empty() {
+            self.items.remove(&bucket);
+        }
+        self.len -= usize::from(removed);
+        removed
+    }
+
+    /// Takes a whole bucket out.
+    pub(crate) fn take(&mut self, bucket: Bucket) -> BTreeSet<Item> {
+        let items = self.items.remove(&bucket).unwrap_or_default();
+        self.len -= items.len();
+        items
+    }
+
+    /// Puts many into a bucket; costs as much as the smaller side is large.
+    pub(crate) fn append(&mut self, bucket: Bucket, mut items: BTreeSet<Item>) {
+        if items.is_empty() {
+            return;
+        }
+        let here = self.items.entry(bucket).or_default();
+        self.len -= here.len();
+        if here.len() < items.len() {
+            mem::swap(here, &mut items);
+        }
+        here.extend(items);
+        self.len += here.len();
+    }
+
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = Bucket> {
+        self.items.keys().copied()
+    }
+
+    /// The buckets of one class.
+    pub(crate) fn of_class(&self, class: ClassId) -> Vec<Bucket> {
+        let from = Bucket { class, queue: LqId::FIRST, priority: i32::MIN };
+        self.items.range(from..).map(|(bucket, _)| *bucket).take_while(|bucket| bucket.class == class).collect()
+    }
+
+    /// Everything with its bucket, in no order that means anything.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Bucket, &Item)> {
+        self.items.iter().flat_map(|(bucket, items)| items.iter().map(move |item| (*bucket, item)))
+    }
+
+    fn first(&self, bucket: Bucket) -> Option<First> {
+        let item = self.items.get(&bucket)?.first()?.clone();
+        Some(First { priority: Reverse(bucket.priority), item, bucket })
+    }
+}
+
+/// The workloads that will be tried, in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Heap {
+    buckets: Buckets,
+    firsts: BTreeSet<First>,
+}
+
+impl Heap {
+    pub(crate) fn len(&self) -> usize {
+        self.buckets.len()
+    }
+
+    pub(crate) fn contains(&self, bucket: Bucket, item: &Item) -> bool {
+        self.buckets.contains(bucket, item)
+    }
+
+    pub(crate) fn insert(&mut self, bucket: Bucket, item: Item) {
+        self.change(bucket, |buckets| buckets.insert(bucket, item));
+    }
+
+    pub(crate) fn remove(&mut self, bucket: Bucket, item: &Item) -> bool {
+        self.change(bucket, |buckets| buckets.remove(bucket, item))
+    }
+
+    pub(crate) fn take(&mut self, bucket: Bucket) -> BTreeSet<Item> {
+        self.change(bucket, |buckets| buckets.take(bucket))
+    }
+
+    pub(crate) fn append(&mut self, bucket: Bucket, items: BTreeSet<Item>) {
+        self.change(bucket, |buckets| buckets.append(bucket, items));
+    }
+
+    pub(crate) fn of_class(&self, class: ClassId) -> Vec<Bucket> {
+        self.buckets.of_class(class)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Bucket, &Item)> {
+        self.buckets.iter()
+    }
+
+    /// The head.
+    pub(crate) fn peek(&self) -> Option<(Bucket, &Item)> {
+        self.firsts.first().map(|first| (first.bucket, &first.item))
+    }
+
+    fn change<T>(&mut self, bucket: Bucket, change: impl FnOnce(&mut Buckets) -> T) -> T {
+        let before = self.buckets.first(bucket);
+        let result = change(&mut self.buckets);
+        let after = self.buckets.first(bucket);
+        if before != after {
+            if let Some(before) = before {
+                self.firsts.remove(&before);
+            }
+            self.firsts.extend(after);
+        }
+        result
+    }
+}

@@ -1,0 +1,250 @@
+//! One ClusterQueue's pending workloads: the heap of those to be tried, and those parked until something changes.
+
+pub(crate) mod hash;
+mod heap;
+pub(crate) mod inadmissible;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(crate) use heap::{Bucket, Buckets, Heap, Item};
+
+use self::hash::ClassId;
+use crate::workloads::{LqId, WlId};
+use crate::{QueueingStrategy, Reason};
+
+/// Why a head goes back to its queue. Decides whether it is tried again at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Requeue {
+    /// It was nominated and then skipped, or its write failed.
+    FailedAfterNomination,
+    /// Its namespace does not match.
+    NamespaceMismatch,
+    /// Anything that only a change can mend.
+    Generic,
+    /// It would have to preempt and must not.
+    PreemptionGated,
+    /// It preempts others and waits for them to go.
+    PendingPreemption,
+    /// It fits on no flavor.
+    NoFit,
+    /// It would fit if others gave way, but none may be preempted for it.
+    PreemptionNoCandidates,
+}
+
+/// Where a pending workload of this queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spot {
+    /// It will be tried.
+    Heap,
+    /// It waits for a trigger.
+    Parked,
+    /// It waits for its back-off to end.
+    BackingOff,
+}
+
+/// The pending workloads of one ClusterQueue. A workload is in one spot at most.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Queue {
+    pub(crate) strategy: QueueingStrategy,
+    heap: Heap,
+    parked: Buckets,
+    backing_off: BTreeMap<WlId, (Bucket, Item)>,
+    /// Classes of which one member failed since the last trigger: the others are parked untried.
+    failed: BTreeMap<ClassId, Arc<Reason>>,
+    /// The workload that preempts others for itself; it stays the head of a BestEffortFIFO queue.
+    preemptor: Option<(Bucket, Item)>,
+    pops: u64,
+    /// The count of pops when the last trigger came.
+    triggered_at: Option<u64>,
+}
+
+impl Queue {
+    /// How many will be tried.
+    pub(crate) fn active_len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// How many wait for a trigger or for the end of their back-off.
+    pub(crate) fn parked_len(&self) -> usize {
+        self.parked.len() + self.backing_off.len()
+    }
+
+    /// Where a workload is, if it is here.
+    pub(crate) fn spot(&self, bucket: Bucket, item: &Item) -> Option<Spot> {
+        if self.heap.contains(bucket, item) {
+            Some(Spot::Heap)
+        } else if self.parked.contains(bucket, item) {
+            Some(Spot::Parked)
+        } else {
+            self.backing_off.contains_key(&item.id).then_some(Spot::BackingOff)
+        }
+    }
+
+    /// A workload that is not here comes, or one that was changed comes back: to the heap, unless it is backing off
+    /// or its class has failed. `was_in_heap` keeps a workload there that only changed its place in it.
+    pub(crate) fn push(&mut self, bucket: Bucket, item: Item, backing_off: bool, was_in_heap: bool) {
+        if let Some(preemptor) = self.preemptor.as_mut().filter(|(_, preemptor)| preemptor.id == item.id) {
+            *preemptor = (bucket, item.clone());
+        }
+        if was_in_heap {
+            self.heap.insert(bucket, item);
+        } else if backing_off {
+            self.backing_off.insert(item.id, (bucket, item));
+        } else if self.best_effort() && self.failed.contains_key(&bucket.class) {
+            self.parked.insert(bucket, item);
+        } else {
+            self.heap.insert(bucket, item);
+        }
+    }
+
+    /// Puts a workload back that was taken out for a moment.
+    pub(crate) fn put_back(&mut self, bucket: Bucket, item: Item, spot: Spot) {
+        match spot {
+            Spot::Heap => self.heap.insert(bucket, item),
+            Spot::Parked => self.parked.insert(bucket, item),
+            Spot::BackingOff => {
+                self.backing_off.insert(item.id, (bucket, item));
+            }
+        }
+    }
+
+    /// The workloads whose back-off has not ended.
+    pub(crate) fn backing_off(&self) -> Vec<WlId> {
+        self.backing_off.keys().copied().collect()
+    }
+
+    /// Takes a workload out, wherever it is.
+    pub(crate) fn remove(&mut self, bucket: Bucket, item: &Item) -> Option<Spot> {
+        if self.heap.remove(bucket, item) {
+            Some(Spot::Heap)
+        } else if self.parked.remove(bucket, item) {
+            Some(Spot::Parked)
+        } else {
+            self.backing_off.remove(&item.id).map(|_| Spot::BackingOff)
+        }
+    }
+
+    /// The workload is gone or has quota: it is nobody's preemptor any more.
+    pub(crate) fn forget(&mut self, id: WlId) {
+        if self.preemptor.as_ref().is_some_and(|(_, preemptor)| preemptor.id == id) {
+            self.preemptor = None;
+        }
+    }
+
+    /// The workload that is tried next.
+    pub(crate) fn head(&self) -> Option<WlId> {
+        self.sticky().or_else(|| self.heap.peek()).map(|(_, item)| item.id)
+    }
+
+    /// Takes the head for a cycle. It is nowhere until it is put back.
+    pub(crate) fn pop(&mut self) -> Option<WlId> {
+        self.pops += 1;
+        let (bucket, item) = self.sticky().or_else(|| self.heap.peek())?;
+        let item = item.clone();
+        self.heap.remove(bucket, &item);
+        Some(item.id)
+    }
+
+    fn sticky(&self) -> Option<(Bucket, &Item)> {
+        let (bucket, item) = self.preemptor.as_ref().filter(|_| self.best_effort())?;
+        self.heap.contains(*bucket, item).then_some((*bucket, item))
+    }
+
+    /// Puts a head back that was not admitted. `pending_flavors`: its last scan ended before the last flavor.
+    pub(crate) fn requeue(&mut self, bucket: Bucket, item: Item, why: &Requeued<'_>) {
+        if why.requeue == Requeue::PendingPreemption {
+            self.preemptor = Some((bucket, item.clone()));
+        }
+        if why.backing_off {
+            self.backing_off.insert(item.id, (bucket, item));
+            return;
+        }
+        let triggered = self.triggered_at.is_some_and(|at| at >= self.pops);
+        if self.immediate(why.requeue) || triggered || why.pending_flavors {
+            self.heap.insert(bucket, item);
+            return;
+        }
+        self.parked.insert(bucket, item);
+        let equivalent = matches!(why.requeue, Requeue::NoFit | Requeue::PreemptionNoCandidates);
+        if let Some(reason) = why.reason.filter(|_| equivalent && self.best_effort()) {
+            self.failed.insert(bucket.class, reason.clone());
+            for bucket in self.heap.of_class(bucket.class) {
+                let items = self.heap.take(bucket);
+                self.parked.append(bucket, items);
+            }
+        }
+    }
+
+    fn immediate(&self, requeue: Requeue) -> bool {
+        match self.strategy {
+            QueueingStrategy::StrictFIFO => requeue != Requeue::NamespaceMismatch,
+            QueueingStrategy::BestEffortFIFO => {
+                matches!(requeue, Requeue::FailedAfterNomination | Requeue::PendingPreemption)
+            }
+        }
+    }
+
+    fn best_effort(&self) -> bool {
+        self.strategy == QueueingStrategy::BestEffortFIFO
+    }
+
+    /// Something changed that may let parked workloads in: those that `eligible` allows go back to the heap.
+    /// Answers whether any did.
+    pub(crate) fn unpark(&mut self, mut eligible: impl FnMut(LqId) -> bool) -> bool {
+        self.triggered_at = Some(self.pops);
+        self.failed.clear();
+        let buckets: Vec<_> = self.parked.buckets().filter(|bucket| eligible(bucket.queue)).collect();
+        for bucket in &buckets {
+            let items = self.parked.take(*bucket);
+            self.heap.append(*bucket, items);
+        }
+        !buckets.is_empty()
+    }
+
+    /// Moves one workload back to the heap, from wherever it waits.
+    pub(crate) fn retry(&mut self, bucket: Bucket, item: Item) {
+        if self.remove(bucket, &item).is_some() {
+            self.heap.insert(bucket, item);
+        }
+    }
+
+    /// The failure of an equal workload that parked this class.
+    pub(crate) fn failure_of(&self, class: ClassId) -> Option<&Arc<Reason>> {
+        self.failed.get(&class)
+    }
+
+    /// Everything that is pending, with where it is, in queue order.
+    pub(crate) fn in_order(&self) -> Vec<(WlId, Spot)> {
+        let all = (self.heap.iter().map(|(bucket, item)| (bucket, item, Spot::Heap)))
+            .chain(self.parked.iter().map(|(bucket, item)| (bucket, item, Spot::Parked)))
+            .chain(self.backing_off.values().map(|(bucket, item)| (*bucket, item, Spot::BackingOff)));
+        let mut all: Vec<_> = all.collect();
+        let preemptor = self.preemptor.as_ref().filter(|_| self.best_effort()).map(|(_, item)| item.id);
+        let sticky = |item: &Item| preemptor == Some(item.id);
+        all.sort_by(|(a, x, _), (b, y, _)| {
+            sticky(y).cmp(&sticky(x)).then(b.priority.cmp(&a.priority)).then_with(|| x.cmp(y))
+        });
+        all.into_iter().map(|(_, item, spot)| (item.id, spot)).collect()
+    }
+
+    /// How many will be tried before this one.
+    pub(crate) fn ahead_of(&self, bucket: Bucket, item: &Item) -> usize {
+        self.heap
+            .iter()
+            .filter(|(b, i)| (b.priority > bucket.priority) || (b.priority == bucket.priority && *i < item))
+            .count()
+    }
+}
+
+/// What is known about a head that goes back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Requeued<'a> {
+    pub(crate) requeue: Requeue,
+    /// Its back-off has not ended.
+    pub(crate) backing_off: bool,
+    /// Its last scan ended before the last flavor.
+    pub(crate) pending_flavors: bool,
+    /// Why it failed; `None` if equals must not be parked with it.
+    pub(crate) reason: Option<&'a Arc<Reason>>,
+}

@@ -1,0 +1,132 @@
+//! One node of the quota tree.
+
+use crate::intern::Fr;
+use crate::{Amount, Name, Quota};
+
+/// A node's place in the tree's memory. Reused after the node is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NodeId(pub(super) u32);
+
+/// A ClusterQueue or a Cohort.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) name: Name,
+    pub(super) kind: Kind,
+    pub(super) parent: Option<NodeId>,
+    /// By kind and name, so that walks do not depend on the order of events.
+    pub(super) children: Vec<NodeId>,
+    /// The walk to the root does not end: this node lends and borrows nothing.
+    pub(super) cyclic: bool,
+    /// Levels of active queues below: 0 for a ClusterQueue and for a Cohort without any.
+    pub(super) height: usize,
+    /// In the order of `Fr`.
+    slots: Vec<Slot>,
+}
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// A Cohort; explicit if there is an object of it.
+    Cohort { explicit: bool },
+    /// A ClusterQueue; inactive ones do not count for heights.
+    Queue { active: bool },
+}
+
+/// One resource on one flavor at one node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) fr: Fr,
+    pub(super) quota: Quota,
+    /// The own quota and what the children lend.
+    pub(super) subtree: Amount,
+    /// A ClusterQueue's own usage; for a Cohort what its children use beyond what they keep to themselves.
+    /// Wider than any amount, so that sums are exact.
+    pub(super) usage: i128,
+}
+
+impl Slot {
+    pub(super) fn empty(fr: Fr) -> Self {
+        Self { fr, quota: Quota::default(), subtree: Amount::ZERO, usage: 0 }
+    }
+
+    /// What the parent never sees because of the lending limit.
+    pub(super) fn local_quota(&self) -> Amount {
+        match self.quota.lending_limit {
+            Some(limit) => (self.subtree - limit).max(Amount::ZERO),
+            None => Amount::ZERO,
+        }
+    }
+
+    /// How much of [`Slot::local_quota`] is free.
+    pub(super) fn local_available(&self) -> Amount {
+        self.local_quota().less(self.usage).max(Amount::ZERO)
+    }
+
+    /// How much of the usage the parent has to carry.
+    pub(super) fn used_in_parent(&self) -> i128 {
+        let local = self.local_quota();
+        if local.is_unlimited() { 0 } else { (self.usage - i128::from(local.get())).max(0) }
+    }
+}
+
+impl Node {
+    pub(super) fn new(name: Name, kind: Kind) -> Self {
+        Self { name, kind, parent: None, children: Vec::new(), cyclic: false, height: 0, slots: Vec::new() }
+    }
+
+    pub(super) fn slot(&self, fr: Fr) -> Slot {
+        match self.slots.binary_search_by_key(&fr, |slot| slot.fr) {
+            Ok(at) => self.slots[at],
+            Err(_) => Slot::empty(fr),
+        }
+    }
+
+    pub(super) fn slot_mut(&mut self, fr: Fr) -> &mut Slot {
+        let at = match self.slots.binary_search_by_key(&fr, |slot| slot.fr) {
+            Ok(at) => at,
+            Err(at) => {
+                self.slots.insert(at, Slot::empty(fr));
+                at
+            }
+        };
+        &mut self.slots[at]
+    }
+
+    pub(super) fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// Replaces the quotas. Usage stays, also of pairs that have no quota any more.
+    pub(super) fn set_quotas(&mut self, quotas: &[(Fr, Quota)]) {
+        for slot in &mut self.slots {
+            slot.quota = Quota::default();
+        }
+        for (fr, quota) in quotas {
+            self.slot_mut(*fr).quota = *quota;
+        }
+        self.slots.retain(|slot| slot.quota != Quota::default() || slot.usage != 0);
+        self.reset_subtree();
+    }
+
+    /// Starts the sum over the subtree anew.
+    pub(super) fn reset_subtree(&mut self) {
+        for slot in &mut self.slots {
+            slot.subtree = slot.quota.nominal;
+        }
+    }
+
+    /// Forgets the usage that children brought.
+    pub(super) fn reset_usage(&mut self) {
+        for slot in &mut self.slots {
+            slot.usage = 0;
+        }
+    }
+
+    pub(super) fn is_queue(&self) -> bool {
+        matches!(self.kind, Kind::Queue { .. })
+    }
+
+    pub(super) fn is_active_queue(&self) -> bool {
+        self.kind == Kind::Queue { active: true }
+    }
+}

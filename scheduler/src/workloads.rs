@@ -1,0 +1,225 @@
+//! The workloads and LocalQueues that the engine keeps.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::flavors::Scan;
+use crate::intern::Fr;
+use crate::queue::hash::Class;
+use crate::queue::{Bucket, Item};
+use crate::tree::NodeId;
+use crate::{Admission, LocalQueue, LocalQueueKey, Name, Reason, Time, WorkloadKey};
+
+/// A workload's place in memory. Reused after the workload is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WlId(u32);
+
+/// A LocalQueue's place in memory, also of one that is only named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LqId(u32);
+
+impl LqId {
+    /// Not after any other.
+    pub(crate) const FIRST: Self = Self(0);
+}
+
+/// One workload, reduced to what the engine needs. Kept small: there may be a million.
+#[derive(Clone, Debug)]
+pub(crate) struct Wl {
+    pub(crate) key: WorkloadKey,
+    pub(crate) uid: Name,
+    pub(crate) queue: LqId,
+    /// Priority, counts and pod sets.
+    pub(crate) class: Arc<Class>,
+    pub(crate) queue_time: Time,
+    pub(crate) requeue_at: Option<Time>,
+    pub(crate) requeued: Option<bool>,
+    /// It was given back and is not tried before this, unless somebody asks for it.
+    pub(crate) not_before: Option<Time>,
+    pub(crate) flags: Flags,
+    pub(crate) hold: Option<Box<Hold>>,
+    /// Where the search for flavors goes on.
+    pub(crate) scan: Option<Box<Scan>>,
+    /// Why it was not admitted when last tried.
+    pub(crate) reason: Option<Arc<Reason>>,
+    /// The ClusterQueue in whose queue it is.
+    pub(crate) queued_in: Option<NodeId>,
+}
+
+/// The yes-or-no facts of a workload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flags {
+    pub(crate) active: bool,
+    pub(crate) finished: bool,
+    pub(crate) admitted: bool,
+    pub(crate) evicted: bool,
+    pub(crate) held: bool,
+    pub(crate) deleting: bool,
+    pub(crate) gates_closed: bool,
+    pub(crate) checks_failed: bool,
+}
+
+/// A reservation of quota.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) admission: Admission,
+    /// The ClusterQueue that is charged, if it exists.
+    pub(crate) charged: Option<NodeId>,
+    /// What it is charged, exactly.
+    pub(crate) charge: Vec<(Fr, i64)>,
+    /// The API shows it.
+    pub(crate) confirmed: bool,
+    /// Since when.
+    pub(crate) since: Time,
+}
+
+impl Wl {
+    /// It asks for quota that it does not have.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.hold.is_none() && self.may_hold() && !self.flags.held && !self.flags.deleting
+    }
+
+    /// It may have quota at all.
+    pub(crate) fn may_hold(&self) -> bool {
+        self.flags.active && !self.flags.finished
+    }
+
+    /// Its back-off has not ended.
+    pub(crate) fn is_backing_off(&self, now: Time) -> bool {
+        self.requeued == Some(false) || self.wakes_at().is_some_and(|at| at > now)
+    }
+
+    /// When its back-off ends by itself.
+    pub(crate) fn wakes_at(&self) -> Option<Time> {
+        self.requeue_at.max(self.not_before)
+    }
+
+    pub(crate) fn bucket(&self) -> Bucket {
+        Bucket { class: self.class.id, queue: self.queue, priority: self.class.priority }
+    }
+
+    pub(crate) fn item(&self, id: WlId) -> Item {
+        Item { time: self.queue_time, uid: self.uid.clone(), id }
+    }
+}
+
+/// All workloads.
+#[derive(Debug, Default)]
+pub(crate) struct Workloads {
+    places: Vec<Option<Wl>>,
+    free: Vec<WlId>,
+    ids: BTreeMap<WorkloadKey, WlId>,
+}
+
+impl Workloads {
+    pub(crate) fn id(&self, key: &WorkloadKey) -> Option<WlId> {
+        self.ids.get(key).copied()
+    }
+
+    pub(crate) fn get(&self, id: WlId) -> Option<&Wl> {
+        self.places.get(id.0 as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: WlId) -> Option<&mut Wl> {
+        self.places.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    pub(crate) fn insert(&mut self, wl: Wl) -> WlId {
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            WlId(u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX))
+        });
+        self.ids.insert(wl.key.clone(), id);
+        if let Some(place) = self.places.get_mut(id.0 as usize) {
+            *place = Some(wl);
+        }
+        id
+    }
+
+    pub(crate) fn remove(&mut self, id: WlId) -> Option<Wl> {
+        let wl = self.places.get_mut(id.0 as usize)?.take()?;
+        self.ids.remove(&wl.key);
+        self.free.push(id);
+        Some(wl)
+    }
+}
+
+/// A LocalQueue: the object, if it exists, and what goes through it.
+#[derive(Debug)]
+pub(crate) struct Lq {
+    pub(crate) key: LocalQueueKey,
+    pub(crate) object: Option<LocalQueue>,
+    pub(crate) workloads: BTreeSet<WlId>,
+    pub(crate) pending: usize,
+    pub(crate) reserving: usize,
+    pub(crate) admitted: usize,
+    pub(crate) reserved_usage: BTreeMap<Fr, i128>,
+    pub(crate) admitted_usage: BTreeMap<Fr, i128>,
+}
+
+impl Lq {
+    /// It exists and is neither stopped nor being deleted.
+    pub(crate) fn takes_workloads(&self) -> bool {
+        self.object.as_ref().is_some_and(|queue| queue.stop_policy == crate::StopPolicy::None && !queue.deleting)
+    }
+}
+
+/// All LocalQueues that exist or are named by a workload.
+#[derive(Debug, Default)]
+pub(crate) struct LocalQueues {
+    places: Vec<Option<Lq>>,
+    free: Vec<LqId>,
+    ids: BTreeMap<LocalQueueKey, LqId>,
+}
+
+impl LocalQueues {
+    pub(crate) fn id(&self, key: &LocalQueueKey) -> Option<LqId> {
+        self.ids.get(key).copied()
+    }
+
+    pub(crate) fn get(&self, id: LqId) -> Option<&Lq> {
+        self.places.get(id.0 as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: LqId) -> Option<&mut Lq> {
+        self.places.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LqId, &Lq)> {
+        self.ids.values().filter_map(|id| Some((*id, self.get(*id)?)))
+    }
+
+    /// The place of `key`, new if nobody named it before.
+    pub(crate) fn intern(&mut self, key: &LocalQueueKey) -> LqId {
+        if let Some(id) = self.id(key) {
+            return id;
+        }
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            LqId(u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX))
+        });
+        if let Some(place) = self.places.get_mut(id.0 as usize) {
+            *place = Some(Lq {
+                key: key.clone(),
+                object: None,
+                workloads: BTreeSet::new(),
+                pending: 0,
+                reserving: 0,
+                admitted: 0,
+                reserved_usage: BTreeMap::new(),
+                admitted_usage: BTreeMap::new(),
+            });
+        }
+        self.ids.insert(key.clone(), id);
+        id
+    }
+
+    /// Forgets a place that neither an object nor a workload names.
+    pub(crate) fn drop_if_unused(&mut self, id: LqId) {
+        let Some(place) = self.places.get_mut(id.0 as usize) else { return };
+        if let Some(queue) = place.take_if(|queue| queue.object.is_none() && queue.workloads.is_empty()) {
+            self.ids.remove(&queue.key);
+            self.free.push(id);
+        }
+    }
+}
