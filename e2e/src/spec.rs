@@ -86,6 +86,7 @@ pub struct ClusterSpec {
     pub(crate) controllers: Vec<String>,
     pub(crate) api_server_args: Vec<String>,
     pub(crate) shipped_limits: bool,
+    pub(crate) audited: bool,
 }
 
 impl ClusterSpec {
@@ -107,6 +108,7 @@ impl ClusterSpec {
             controllers: controllers.map(str::to_owned).to_vec(),
             api_server_args: Vec::new(),
             shipped_limits: false,
+            audited: false,
         }
     }
 
@@ -142,6 +144,14 @@ impl ClusterSpec {
     #[must_use]
     pub fn api_server_arg(mut self, arg: impl Into<String>) -> Self {
         self.api_server_args.push(arg.into());
+        self
+    }
+
+    /// Keeps an audit log, from which [`crate::Cluster::requests_by`] counts who asked for what. Costs the API server
+    /// some CPU.
+    #[must_use]
+    pub fn audited(mut self) -> Self {
+        self.audited = true;
         self
     }
 

@@ -1,5 +1,7 @@
 //! The harness itself: what it promises to every other test.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -206,7 +208,8 @@ spec:
 #[test]
 fn an_api_server_counts_what_was_asked_of_it() {
     fixture::run(async {
-        let environment = Environment::builder("metrics").cluster(ClusterSpec::new("alone")).start().await.unwrap();
+        let spec = ClusterSpec::new("alone").audited();
+        let environment = Environment::builder("metrics").cluster(spec).start().await.unwrap();
         let cluster = environment.cluster("alone");
         let before = cluster.requests().await.unwrap();
         let maps: Api<ConfigMap> = Api::namespaced(cluster.admin.clone(), "default");
@@ -219,6 +222,13 @@ fn an_api_server_counts_what_was_asked_of_it() {
         let writes = more.of("", "configmaps").writes();
         assert_eq!(writes.total(), 4, "{more}");
         assert_eq!(writes.only(|request| request.verb == "POST" && request.code == 201).total(), 3);
+
+        let ours = cluster.requests_by("e2e-admin").unwrap().of("", "configmaps").writes();
+        assert_eq!(ours.total(), 4, "{ours}");
+        let (reader, _) = cluster.service_account("default", "default").await.unwrap();
+        assert!(Api::<ConfigMap>::namespaced(reader, "default").get("b").await.is_err());
+        let theirs = cluster.requests_by("system:serviceaccount:default:default").unwrap();
+        assert_eq!(theirs.to_string(), "      1 GET     403 configmaps\n      1 in all");
     });
 }
 

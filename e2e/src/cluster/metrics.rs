@@ -1,14 +1,18 @@
-//! What an API server was asked for, from its own metrics.
+//! What an API server was asked for, from its own metrics and, by whom, from its audit log.
 
 use std::collections::BTreeMap;
 use std::fmt;
+
+use anyhow::Context;
+use serde_json::Value;
 
 use super::Cluster;
 
 /// One kind of request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Request {
-    /// `GET`, `LIST`, `WATCH`, `POST`, `PUT`, `PATCH`, `APPLY`, `DELETE`, `DELETECOLLECTION`, `CONNECT`.
+    /// `GET`, `LIST`, `WATCH`, `POST`, `PUT`, `PATCH`, `APPLY` (in audit logs `PATCH`), `DELETE`, `DELETECOLLECTION`,
+    /// `CONNECT`.
     pub verb: String,
     /// The API group; empty for the core group.
     pub group: String,
@@ -64,6 +68,34 @@ impl Requests {
         self.0.values().sum()
     }
 
+    /// Reads the requests of one user out of an audit log, verbs as the metrics have them.
+    pub fn parse_audit(log: &str, user: &str) -> Self {
+        let mut requests = BTreeMap::new();
+        for line in log.lines() {
+            // The last line may be in the middle of being written.
+            let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
+            if event["user"]["username"] != user || event["requestURI"].as_str().is_some_and(is_dry_run) {
+                continue;
+            }
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let object = &event["objectRef"];
+            let verb = match event["verb"].as_str().unwrap_or_default() {
+                "create" => "POST".to_owned(),
+                "update" => "PUT".to_owned(),
+                other => other.to_uppercase(),
+            };
+            let request = Request {
+                verb,
+                group: text(&object["apiGroup"]),
+                resource: text(&object["resource"]),
+                subresource: text(&object["subresource"]),
+                code: event["responseStatus"]["code"].as_u64().and_then(|code| code.try_into().ok()).unwrap_or(0),
+            };
+            *requests.entry(request).or_insert(0) += 1;
+        }
+        Self(requests)
+    }
+
     /// Reads `apiserver_request_total` out of a metrics page; dry runs are left out.
     pub fn parse(page: &str) -> Self {
         let mut requests = BTreeMap::new();
@@ -110,6 +142,10 @@ impl fmt::Display for Requests {
     }
 }
 
+fn is_dry_run(uri: &str) -> bool {
+    uri.contains("dryRun=")
+}
+
 /// `a="x",b="y"`; the values of this metric have no quotes or commas in them.
 fn labels_of(text: &str) -> BTreeMap<&str, &str> {
     let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
@@ -121,6 +157,14 @@ impl Cluster {
     pub async fn requests(&self) -> anyhow::Result<Requests> {
         let request = http::Request::get("/metrics").body(Vec::new())?;
         Ok(Requests::parse(&self.admin.request_text(request).await?))
+    }
+
+    /// The requests of one user since the cluster was started, for clusters that are
+    /// [`crate::ClusterSpec::audited`]. A service account's user name is `system:serviceaccount:NAMESPACE:NAME`.
+    pub fn requests_by(&self, user: &str) -> anyhow::Result<Requests> {
+        let path = self.files.audit_log();
+        let log = std::fs::read_to_string(&path).with_context(|| format!("{} is not audited", self.name()))?;
+        Ok(Requests::parse_audit(&log, user))
     }
 }
 
@@ -145,6 +189,16 @@ apiserver_request_duration_seconds_count{verb="GET"} 12
         assert_eq!(requests.writes().total(), 12);
         assert_eq!(requests.writes().of("batch", "jobs").total(), 8);
         assert_eq!(requests.of("", "pods").total(), 4);
+    }
+
+    #[test]
+    fn an_audit_log_tells_whose_requests_they_were() {
+        let log = r#"{"user":{"username":"us"},"verb":"create","requestURI":"/x","objectRef":{"resource":"jobs","apiGroup":"batch"},"responseStatus":{"code":201}}
+{"user":{"username":"us"},"verb":"patch","requestURI":"/x?dryRun=All","objectRef":{"resource":"jobs","apiGroup":"batch"},"responseStatus":{"code":200}}
+{"user":{"username":"them"},"verb":"create","requestURI":"/x","objectRef":{"resource":"pods"},"responseStatus":{"code":201}}
+{"user":{"username":"us"},"verb":"upd"#;
+        let ours = Requests::parse_audit(log, "us");
+        assert_eq!(ours.to_string(), "      1 POST    201 jobs.batch\n      1 in all");
     }
 
     #[test]

@@ -25,6 +25,9 @@ use crate::workdir::WorkDir;
 /// The stages by which kwok plays the kubelets.
 const STAGES: &str = include_str!("../kwok/stages.yaml");
 
+/// Every request, once, when it is answered, without its body.
+const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived, ResponseStarted, Panic]\nrules:\n- level: Metadata\n";
+
 /// The files of a cluster.
 #[derive(Debug)]
 pub(super) struct Files {
@@ -53,11 +56,17 @@ impl Files {
             ("token.key", &ground.token_private),
             ("token.pub", &ground.token_public),
             ("stages.yaml", STAGES),
+            ("audit.yaml", AUDIT_POLICY),
             ("scheduler.yaml", &scheduler),
         ] {
             fs::write(files.state.join(name), text).with_context(|| format!("cannot write {name}"))?;
         }
         Ok(files)
+    }
+
+    /// One JSON object a line.
+    pub(super) fn audit_log(&self) -> PathBuf {
+        self.state.join("audit.log")
     }
 
     fn path(&self, name: &str) -> String {
@@ -181,7 +190,7 @@ pub(super) async fn await_ready(process: &Process, admin: &Client) -> anyhow::Re
 }
 
 fn api_server(spec: &ClusterSpec, ground: &Ground, files: &Files, port: u16) -> anyhow::Result<Program> {
-    Ok(files
+    let program = files
         .program(ground, Part::ApiServer)?
         .arg(format!("--etcd-servers={}", ground.etcd_url))
         .arg(format!("--etcd-prefix=/{}", spec.name))
@@ -198,7 +207,15 @@ fn api_server(spec: &ClusterSpec, ground: &Ground, files: &Files, port: u16) -> 
         .arg("--service-cluster-ip-range=10.0.0.0/24")
         // It taints new nodes until the node lifecycle controller, which does not run here, clears them.
         .arg("--disable-admission-plugins=TaintNodesByCondition")
-        .args(&spec.api_server_args))
+        .args(&spec.api_server_args);
+    if !spec.audited {
+        return Ok(program);
+    }
+    let log = format!("--audit-log-path={}", files.audit_log().display());
+    Ok(program
+        .arg(format!("--audit-policy-file={}", files.path("audit.yaml")))
+        .arg(log)
+        .arg("--audit-log-maxsize=4000"))
 }
 
 /// The programs beside the API server.
