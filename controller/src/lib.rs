@@ -1,13 +1,36 @@
 //! One cluster's admission around the quota engine: watches become events, decisions become writes.
+//!
+//! [`start`] gives a [`Handle`] to those who embed a controller (the hub, the worker agent); [`run`] runs one to its end.
 
+pub mod admit;
 pub mod capacity;
 pub mod clock;
 pub mod components;
+pub mod config;
+pub mod context;
+pub mod engine_task;
 pub mod events;
+#[cfg(test)]
+mod fixtures;
+mod handle;
+pub mod http;
 pub mod lease;
+pub mod lifecycle;
+pub mod metrics;
 pub mod object;
+pub mod options;
+pub mod placement;
+mod status;
 pub mod store;
+pub mod stores;
 pub mod telemetry;
 pub mod work;
+pub mod workload;
+mod world;
+pub mod write;
 
+pub use context::{Context, Role};
+pub use handle::{Handle, run, start};
 pub use lease::Leadership;
+pub use options::{LeaderMode, Options};
+pub use placement::{Placement, Reservation};

@@ -1,0 +1,184 @@
+//! Decisions of the engine, written: one status patch an admission, and one when a workload's reason for waiting changes.
+//!
+//! # Guarantees
+//! - Of one workload at most one write is in flight, and a newer decision replaces an older one that waits.
+//! - A reservation is either shown by the API or given back to the engine.
+//! - A reservation is written only over the spec that was decided upon.
+
+mod build;
+mod write;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+pub use build::{Dispatch, admission, dispatched_status, pending_status, reservation_status};
+use jiff::Timestamp;
+use switchyard_api::{names, v1beta2};
+use switchyard_scheduler::{Decision, Name, PodSetRequests, Reason, RefusedReason, WorkloadKey};
+use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clock::wall_time,
+    context::{Context, Role},
+    engine_task::Inbox,
+    placement::{Placement, Reservation},
+    store::Key,
+    work::{self, Queue},
+};
+
+/// Writes in flight. The API server's own fairness does the rest.
+const WRITERS: usize = 64;
+
+/// What is still to be written about one workload.
+#[derive(Debug, Clone)]
+enum Job {
+    Reserve(Box<Reserve>),
+    Pending { uid: Name, reason: Reason, requests: Vec<PodSetRequests> },
+}
+
+#[derive(Debug, Clone)]
+struct Reserve {
+    uid: Name,
+    /// Of the spec that was decided upon.
+    generation: Option<i64>,
+    admission: v1beta2::Admission,
+    checks: Vec<String>,
+    note: String,
+}
+
+/// Takes decisions from the engine's task and writes them.
+pub(crate) struct Admitter {
+    ctx: Arc<Context>,
+    inbox: Arc<Inbox>,
+    placement: Option<Arc<dyn Placement>>,
+    queue: Queue<Key>,
+    // With a number each, to tell a newer decision from the one that is being written.
+    jobs: Mutex<BTreeMap<Key, (u64, Job)>>,
+    // When a workload's reason was last written, to write a mere change of its message less often.
+    told: Mutex<BTreeMap<Key, Instant>>,
+    count: AtomicU64,
+    drained: Notify,
+}
+
+impl Admitter {
+    pub(crate) fn new(ctx: Arc<Context>, inbox: Arc<Inbox>, placement: Option<Arc<dyn Placement>>) -> Arc<Self> {
+        let admitter = Arc::new(Self {
+            ctx,
+            inbox,
+            placement,
+            queue: Queue::default(),
+            jobs: Mutex::default(),
+            told: Mutex::default(),
+            count: AtomicU64::new(0),
+            drained: Notify::new(),
+        });
+        let forget = Arc::downgrade(&admitter);
+        admitter.ctx.stores.workloads.subscribe(move |change| {
+            if let (None, Some(admitter)) = (&change.new, forget.upgrade()) {
+                admitter.told.lock().unwrap_or_else(PoisonError::into_inner).remove(&change.key);
+            }
+        });
+        admitter
+    }
+
+    /// Takes the decisions of a cycle. Called by the engine's task; does not block.
+    pub(crate) fn submit(&self, decisions: Vec<Decision>, now: Timestamp) {
+        for decision in decisions {
+            match decision {
+                Decision::Reserve { key, uid, admission, checks, waited_since, note } => {
+                    let admission = build::admission(&admission);
+                    let checks = checks.iter().map(ToString::to_string).collect();
+                    let reserve = Reserve { uid, generation: None, admission, checks, note };
+                    self.reserve(&key, reserve, wall_time(waited_since));
+                }
+                Decision::Pending { key, uid, reason, requests } => {
+                    self.add(object_key(&key), Job::Pending { uid, reason, requests });
+                }
+                Decision::Preempt { key, preemptor, .. } => {
+                    tracing::warn!(workload = %key, %preemptor, %now, "preemption is not performed yet");
+                }
+            }
+        }
+    }
+
+    fn reserve(&self, key: &WorkloadKey, mut reserve: Reserve, waited_since: Timestamp) {
+        let object = object_key(key);
+        let workload = self.ctx.stores.workloads.by_key(&object);
+        let workload = workload.filter(|workload| workload.metadata.uid.as_deref() == Some(&*reserve.uid));
+        let Some(workload) = workload else {
+            return self.refuse(key.clone(), reserve.uid, "the workload is gone");
+        };
+        // A change that the engine has not seen yet may be one of the spec.
+        if self.inbox.holds_workload(&object) {
+            return self.refuse(key.clone(), reserve.uid, "the workload changed while it was looked at");
+        }
+        reserve.generation = workload.metadata.generation;
+        if let Some(placement) = &self.placement
+            && let Some(check) = self.dispatch_check(&reserve.checks)
+        {
+            let reservation = Reservation {
+                workload,
+                admission: reserve.admission.clone(),
+                other_checks: reserve.checks.len() > 1,
+                check,
+                waited_since,
+            };
+            if placement.reserved(reservation) {
+                return;
+            }
+        }
+        self.add(object, Job::Reserve(Box::new(reserve)));
+    }
+
+    /// The MultiKueue check among these, on a hub.
+    fn dispatch_check(&self, checks: &[String]) -> Option<String> {
+        if self.ctx.role != Role::Hub {
+            return None;
+        }
+        let dispatches = |name: &&String| {
+            let check = self.ctx.stores.admission_checks.get("", name);
+            check.is_some_and(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
+        };
+        checks.iter().find(dispatches).cloned()
+    }
+
+    fn add(&self, key: Key, job: Job) {
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        self.lock().insert(key.clone(), (number, job));
+        self.queue.add(key);
+    }
+
+    fn refuse(&self, key: WorkloadKey, uid: Name, message: &str) {
+        self.inbox.refuse(key, uid, RefusedReason::WriteFailed { message: message.into() });
+    }
+
+    /// How many decisions wait to be written.
+    pub(crate) fn backlog(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Returns when the backlog has become smaller.
+    pub(crate) async fn drained(&self) {
+        self.drained.notified().await;
+    }
+
+    /// Writes until `shutdown`.
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let this = &self;
+        work::run(self.queue.clone(), WRITERS, shutdown, |key| async move { this.write(key).await }).await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, (u64, Job)>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn object_key(key: &WorkloadKey) -> Key {
+    Key { namespace: key.namespace.clone(), name: key.name.clone() }
+}

@@ -1,0 +1,148 @@
+//! The status that a decision becomes. Pure.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time};
+use switchyard_api::v1beta2::{self, CheckState, DispatchStatus, PodSetRequest, Workload};
+use switchyard_scheduler::{self as engine, Amount, Name, PodSetRequests, Reason};
+
+use crate::workload::Edit;
+
+/// The engine's admission as the API writes it.
+#[must_use]
+pub fn admission(admission: &engine::Admission) -> v1beta2::Admission {
+    let assignments = admission.pod_sets.iter().map(|pod_set| v1beta2::PodSetAssignment {
+        name: pod_set.name.to_string(),
+        flavors: pod_set.flavors.iter().map(|(resource, flavor)| (resource.to_string(), flavor.to_string())).collect(),
+        resource_usage: quantities(&pod_set.usage),
+        count: Some(pod_set.count),
+        ..v1beta2::PodSetAssignment::default()
+    });
+    v1beta2::Admission { cluster_queue: admission.cluster_queue.to_string(), pod_set_assignments: assignments.collect() }
+}
+
+fn quantities(amounts: &BTreeMap<Name, Amount>) -> BTreeMap<String, Quantity> {
+    amounts.iter().map(|(resource, amount)| (resource.to_string(), Quantity(amount.format(resource)))).collect()
+}
+
+/// Quota reserved and, where no check is to be waited for, admitted: one write.
+#[must_use]
+pub fn reservation_status(workload: &Workload, admission: v1beta2::Admission, checks: &[String], now: Timestamp) -> Edit {
+    let mut edit = Edit::new(workload, now);
+    edit.sync_checks(&checks.iter().cloned().collect());
+    edit.reserve(admission);
+    edit.sync_admitted();
+    edit
+}
+
+/// Where a workload was dispatched to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dispatch {
+    /// The MultiKueue check that becomes Ready.
+    pub check: String,
+    /// The worker cluster.
+    pub cluster: String,
+    /// Which attempt this is; written before the cluster is told.
+    pub attempt: i64,
+}
+
+/// Quota, cluster, attempt, the MultiKueue check Ready and, if no other check is missing, admission: one write.
+#[must_use]
+pub fn dispatched_status(
+    workload: &Workload,
+    admission: v1beta2::Admission,
+    checks: &[String],
+    dispatch: &Dispatch,
+    now: Timestamp,
+) -> Edit {
+    let mut edit = Edit::new(workload, now);
+    let required = checks.iter().chain(std::iter::once(&dispatch.check)).cloned().collect();
+    edit.sync_checks(&required);
+    let at = Time(crate::clock::whole_seconds(now));
+    for check in edit.status.admission_checks.iter_mut().filter(|check| check.name == dispatch.check) {
+        if check.state != CheckState::Ready {
+            check.last_transition_time = at.clone();
+        }
+        check.state = CheckState::Ready;
+        check.message = format!("The workload was admitted on \"{}\"", dispatch.cluster);
+    }
+    edit.status.cluster_name = Some(dispatch.cluster.clone());
+    edit.status.nominated_cluster_names.clear();
+    edit.status.dispatch = Some(DispatchStatus { attempt: dispatch.attempt });
+    edit.reserve(admission);
+    edit.sync_admitted();
+    edit
+}
+
+/// Why it waits, and what it asks for.
+#[must_use]
+pub fn pending_status(workload: &Workload, reason: &Reason, requests: &[PodSetRequests], now: Timestamp) -> Edit {
+    let mut edit = Edit::new(workload, now);
+    edit.unreserve(reason.condition_reason(), reason.message());
+    let requests = requests
+        .iter()
+        .map(|(name, amounts)| PodSetRequest { name: name.to_string(), resources: quantities(amounts) });
+    edit.status.resource_requests = requests.collect();
+    edit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{self, WorkloadExt, rendered};
+
+    fn two_cpus() -> v1beta2::Admission {
+        let name = |text: &str| Name::from(text);
+        admission(&engine::Admission {
+            cluster_queue: name("cq"),
+            pod_sets: vec![engine::PodSetAssignment {
+                name: name("main"),
+                flavors: BTreeMap::from([(name("cpu"), name("default")), (name("memory"), name("default"))]),
+                usage: BTreeMap::from([(name("cpu"), Amount::new(2500)), (name("memory"), Amount::new(3 << 30))]),
+                count: 5,
+            }],
+        })
+    }
+
+    #[test]
+    fn without_checks_one_write_reserves_and_admits() {
+        let edit = reservation_status(&fixtures::workload("a"), two_cpus(), &[], fixtures::at(30));
+        insta::assert_snapshot!(rendered(&edit.status), @"");
+    }
+
+    #[test]
+    fn with_checks_admission_waits_for_them() {
+        let edit = reservation_status(&fixtures::workload("a"), two_cpus(), &["b".into(), "a".into()], fixtures::at(30));
+        insta::assert_snapshot!(rendered(&edit.status), @"");
+    }
+
+    #[test]
+    fn a_second_reservation_makes_the_eviction_history() {
+        let evicted = fixtures::workload("a")
+            .condition_at(10, "Evicted", true, "Preempted", "for another")
+            .condition_at(10, "Preempted", true, "InClusterQueue", "for another")
+            .condition_at(12, "QuotaReserved", false, "PendingEvaluation", "for another")
+            .condition_at(12, "Admitted", false, "NoReservation", "The workload has no reservation");
+        let edit = reservation_status(&evicted, two_cpus(), &[], fixtures::at(30));
+        insta::assert_snapshot!(fixtures::conditions(&edit.status), @"");
+    }
+
+    #[test]
+    fn dispatch_is_one_write() {
+        let dispatch = Dispatch { check: "mk".into(), cluster: "west".into(), attempt: 3 };
+        let edit = dispatched_status(&fixtures::workload("a"), two_cpus(), &[], &dispatch, fixtures::at(30));
+        insta::assert_snapshot!(rendered(&edit.status), @"");
+    }
+
+    #[test]
+    fn pending_says_why_and_what_it_asks_for() {
+        let requests = vec![(Name::from("main"), BTreeMap::from([(Name::from("cpu"), Amount::new(1500))]))];
+        let edit = pending_status(&fixtures::workload("a"), &Reason::Overtaken, &requests, fixtures::at(30));
+        insta::assert_snapshot!(rendered(&edit.status), @"");
+        let mut again = fixtures::workload("a");
+        again.status = Some(edit.status.clone());
+        let second = pending_status(&again, &Reason::Overtaken, &requests, fixtures::at(99));
+        assert_eq!(second.status, edit.status, "the same again writes nothing");
+    }
+}

@@ -1,0 +1,143 @@
+//! The writer of decisions.
+
+use std::{sync::Arc, time::Duration};
+
+use switchyard_api::{conditions, v1beta2::Workload};
+use switchyard_scheduler::WorkloadKey;
+use tokio::time::Instant;
+
+use super::{Admitter, Job, Reserve, build};
+use crate::{
+    clock::since,
+    store::Key,
+    work::Outcome,
+    workload::{self, WriteError, patch_status},
+};
+
+/// A change of the message alone is written at most this often: with much coming and going, each of a thousand waiting
+/// workloads would otherwise be written every second to say that a little less is missing.
+const MESSAGE_EVERY: Duration = Duration::from_secs(2);
+/// A reservation that keeps meeting other writers is given back; the next cycle decides afresh.
+const CONFLICTS: u32 = 4;
+
+impl Admitter {
+    pub(super) async fn write(&self, key: Key) -> Outcome {
+        let Some((number, job)) = self.lock().get(&key).cloned() else { return Outcome::Done };
+        let outcome = match job {
+            Job::Reserve(reserve) => {
+                self.write_reservation(&key, &reserve).await;
+                Outcome::Done
+            }
+            Job::Pending { uid, reason, requests } => match self.current(&key, &uid) {
+                Some(current) => {
+                    let edit = build::pending_status(&current, &reason, &requests, self.ctx.clock.now());
+                    self.write_pending(&key, &current, edit).await
+                }
+                None => Outcome::Done,
+            },
+        };
+        // A newer decision has queued the key again and stays.
+        let mut jobs = self.lock();
+        if outcome == Outcome::Done && jobs.get(&key).is_some_and(|(newest, _)| *newest == number) {
+            jobs.remove(&key);
+        }
+        drop(jobs);
+        self.drained.notify_one();
+        outcome
+    }
+
+    fn current(&self, key: &Key, uid: &str) -> Option<Arc<Workload>> {
+        self.ctx.stores.workloads.by_key(key).filter(|workload| workload.metadata.uid.as_deref() == Some(uid))
+    }
+
+    #[tracing::instrument(level = "debug", skip_all, fields(workload = %key))]
+    async fn write_reservation(&self, key: &Key, reserve: &Reserve) {
+        let refusal = match self.try_reserve(key, reserve).await {
+            Ok((before, after)) => return self.reserved(reserve, &before, &after),
+            Err(refusal) => refusal,
+        };
+        tracing::info!(workload = %key, reason = refusal, "reservation given back");
+        let key = WorkloadKey { namespace: key.namespace.clone(), name: key.name.clone() };
+        self.refuse(key, reserve.uid.clone(), &refusal);
+    }
+
+    async fn try_reserve(&self, key: &Key, reserve: &Reserve) -> Result<(Arc<Workload>, Workload), String> {
+        for attempt in 0..CONFLICTS {
+            let current = self.current(key, &reserve.uid).ok_or("the workload is gone")?;
+            if current.metadata.generation != reserve.generation {
+                return Err("the workload changed while it was looked at".into());
+            }
+            if !workload::is_admissible(&current) || current.metadata.deletion_timestamp.is_some() {
+                return Err("the workload cannot be admitted any more".into());
+            }
+            let now = self.ctx.clock.now();
+            let edit = build::reservation_status(&current, reserve.admission.clone(), &reserve.checks, now);
+            match patch_status(&self.ctx, &current, &edit.status, "admission").await {
+                Ok(Some(after)) => return Ok((current, after)),
+                Ok(None) => return Err("the workload has this reservation already".into()),
+                Err(WriteError::Conflict) => {
+                    // Our copy is behind. The watch brings the newer one within milliseconds.
+                    tokio::time::sleep(Duration::from_millis(5 << attempt)).await;
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Err(WriteError::Conflict.to_string())
+    }
+
+    fn reserved(&self, reserve: &Reserve, before: &Workload, after: &Workload) {
+        let cluster_queue = &reserve.admission.cluster_queue;
+        let waited = since(self.ctx.clock.now(), workload::queued_since(before));
+        let mut note = format!("Quota reserved in ClusterQueue {cluster_queue}, wait time since queued was {}s", waited.as_secs());
+        if !reserve.note.is_empty() {
+            note = format!("{note}; Flavors considered: {}", reserve.note);
+        }
+        self.ctx.events.normal(after, "QuotaReserved", note);
+        self.ctx.metrics.quota_reserved(after, cluster_queue, waited);
+        if workload::is_admitted(after) {
+            let note = format!("Admitted by ClusterQueue {cluster_queue}, wait time since reservation was 0s");
+            self.ctx.events.normal(after, "Admitted", note);
+            let checks = (!reserve.checks.is_empty()).then_some(Duration::ZERO);
+            self.ctx.metrics.admitted(after, cluster_queue, waited, checks);
+        }
+    }
+
+    async fn write_pending(&self, key: &Key, current: &Workload, edit: workload::Edit) -> Outcome {
+        if !workload::is_admissible(current) {
+            return Outcome::Done;
+        }
+        let reason = |workload: &Workload| {
+            workload::condition(workload, conditions::QUOTA_RESERVED).map(|c| (c.reason.clone(), c.message.clone()))
+        };
+        let next = conditions::find(&edit.status.conditions, conditions::QUOTA_RESERVED);
+        let next = next.map(|c| (c.reason.clone(), c.message.clone()));
+        let before = reason(current);
+        if let (Some((old, _)), Some((new, _))) = (&before, &next)
+            && old == new
+            && let Some(left) = self.too_soon(key)
+        {
+            return Outcome::Again(left);
+        }
+        match patch_status(&self.ctx, current, &edit.status, "pending").await {
+            Ok(None) | Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
+            Ok(Some(after)) => {
+                self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(key.clone(), Instant::now());
+                if let Some((reason, message)) = next.filter(|next| before.as_ref() != Some(next)) {
+                    self.ctx.events.warning(&after, &reason, message);
+                }
+                Outcome::Done
+            }
+            Err(WriteError::Conflict) => Outcome::Failed,
+            Err(error) => {
+                tracing::warn!(workload = %key, %error, "reason for waiting not written");
+                Outcome::Failed
+            }
+        }
+    }
+
+    fn too_soon(&self, key: &Key) -> Option<Duration> {
+        let told = *self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(key)?;
+        let left = (told + MESSAGE_EVERY).saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
+    }
+}

@@ -1,0 +1,52 @@
+//! What every task of the controller holds.
+
+use std::sync::Arc;
+
+use kube::Client;
+use tokio::sync::watch;
+
+use crate::{clock::Clock, components::Components, config::Configuration, events::Events, lease::Leadership, metrics::Metrics, stores::Stores};
+
+/// How this process takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Role {
+    /// One cluster on its own.
+    #[default]
+    Single,
+    /// Global quota; jobs of dispatching ClusterQueues run elsewhere.
+    Hub,
+    /// Local quota of a worker cluster; as Single, with jobs that the agent creates.
+    Worker,
+}
+
+/// Shared by the tasks of one controller. Cheap to clone as an `Arc`.
+pub struct Context {
+    /// The API server.
+    pub client: Client,
+    /// One watched store a kind.
+    pub stores: Arc<Stores>,
+    /// Publishes events.
+    pub events: Events,
+    /// Kueue's configuration.
+    pub config: Arc<Configuration>,
+    /// Whether we may write. Look again before every write.
+    pub leadership: watch::Receiver<Leadership>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// What `/metrics` shows.
+    pub metrics: Arc<Metrics>,
+    /// How this process takes part.
+    pub role: Role,
+    /// Our own namespace.
+    pub namespace: String,
+    /// Which of our parts run.
+    pub components: Components,
+}
+
+impl Context {
+    /// Whether we lead at this moment. Every writer asks before every write.
+    #[must_use]
+    pub fn leading(&self) -> bool {
+        self.leadership.borrow().leading
+    }
+}

@@ -1,0 +1,327 @@
+//! The one task that owns the engine: what changed comes in, decisions and views go out.
+//!
+//! # Guarantees
+//! - Nothing that changed is missed, however fast it changes: the inbox holds keys, and the task reads the newest object.
+//! - Decisions are made by the leader only. A follower's engine is kept in step and decides from the first moment it leads.
+//! - A reservation that is not written (lost leadership, failed write) is always given back.
+
+mod inbox;
+mod views;
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use inbox::Batch;
+pub(crate) use inbox::{Inbox, Kind};
+use switchyard_scheduler::{Cycle, Engine, Event, Name, Reason, RefusedReason, Settings, WorkloadKey};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+pub use views::{ClusterQueueFigures, LocalQueueFigures, Views};
+
+use crate::{
+    admit::Admitter,
+    capacity::Capacity,
+    clock::{engine_time, wall_time},
+    context::Context,
+    store::Key,
+    world,
+};
+
+/// Kueue's pause after a cycle that admitted nothing: doubling between these.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LAST_PAUSE: Duration = Duration::from_millis(10);
+/// A blocked engine looks again after this long even if nothing tells it to.
+const IDLE: Duration = Duration::from_secs(1);
+/// Decisions waiting to be written above which no more are made.
+const BACKLOG: usize = 256;
+/// Views are published at most this often.
+const VIEWS_EVERY: Duration = Duration::from_millis(20);
+/// Capacity is published at most this often.
+const CAPACITY_EVERY: Duration = Duration::from_millis(200);
+/// Questions waiting for the engine.
+const QUESTIONS: usize = 256;
+/// An engine that does not answer within this is stuck.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+
+type Question = Box<dyn FnOnce(&Engine) + Send>;
+
+/// Talks to the engine's task.
+#[derive(Clone)]
+pub struct EngineHandle {
+    inbox: Arc<Inbox>,
+    questions: mpsc::Sender<Question>,
+    views: Arc<Views>,
+}
+
+impl std::fmt::Debug for EngineHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EngineHandle").finish_non_exhaustive()
+    }
+}
+
+/// A workload in its ClusterQueue's order, as [`EngineHandle::pending`] answers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pending {
+    /// Which.
+    pub key: WorkloadKey,
+    /// Its LocalQueue.
+    pub local_queue: String,
+    /// Its priority.
+    pub priority: i32,
+    /// From 0.
+    pub position_in_cluster_queue: usize,
+    /// From 0.
+    pub position_in_local_queue: usize,
+    /// Parked until something changes.
+    pub inadmissible: bool,
+    /// Why it was not admitted when last tried.
+    pub reason: Option<Reason>,
+}
+
+impl EngineHandle {
+    /// Gives a reservation back. Never blocks, is never lost.
+    pub fn refuse(&self, key: WorkloadKey, uid: Name, reason: RefusedReason) {
+        self.inbox.refuse(key, uid, reason);
+    }
+
+    /// Has a parked workload tried again. Never blocks.
+    pub fn retry(&self, key: WorkloadKey) {
+        self.inbox.retry(key);
+    }
+
+    /// Why a workload has no quota; none if it has, or is not known.
+    ///
+    /// # Errors
+    /// When the engine has ended or does not answer in time.
+    pub async fn why(&self, key: WorkloadKey) -> anyhow::Result<Option<Reason>> {
+        self.ask(move |engine| engine.why(&key).map(std::borrow::Cow::into_owned)).await
+    }
+
+    /// The pending workloads of a ClusterQueue in its order, parked ones included.
+    ///
+    /// # Errors
+    /// When the engine has ended or does not answer in time.
+    pub async fn pending(&self, cluster_queue: &str) -> anyhow::Result<Vec<Pending>> {
+        let name = cluster_queue.to_owned();
+        self.ask(move |engine| {
+            let entries = engine.pending(&name);
+            let owned = entries.into_iter().map(|entry| Pending {
+                key: entry.key.clone(),
+                local_queue: entry.local_queue.into(),
+                priority: entry.priority,
+                position_in_cluster_queue: entry.position_in_cluster_queue,
+                position_in_local_queue: entry.position_in_local_queue,
+                inadmissible: entry.inadmissible,
+                reason: entry.reason.cloned(),
+            });
+            owned.collect()
+        })
+        .await
+    }
+
+    /// The published figures of all queues: at most a few tens of milliseconds old.
+    #[must_use]
+    pub fn views(&self) -> &Arc<Views> {
+        &self.views
+    }
+
+    async fn ask<T: Send + 'static>(&self, question: impl FnOnce(&Engine) -> T + Send + 'static) -> anyhow::Result<T> {
+        let (answer, answered) = oneshot::channel();
+        let question: Question = Box::new(move |engine| {
+            // Whoever asked may have gone; then nobody misses the answer.
+            let _ = answer.send(question(engine));
+        });
+        let asked = async {
+            self.questions.send(question).await.ok().context("the engine has ended")?;
+            answered.await.context("the engine has ended")
+        };
+        tokio::time::timeout(ANSWER_DEADLINE, asked).await.context("the engine does not answer")?
+    }
+}
+
+/// The task's state.
+pub(crate) struct EngineTask {
+    ctx: Arc<Context>,
+    engine: Engine,
+    inbox: Arc<Inbox>,
+    questions: mpsc::Receiver<Question>,
+    admitter: Arc<Admitter>,
+    views: Arc<Views>,
+    capacity: watch::Sender<Arc<Capacity>>,
+    known: BTreeMap<(Kind, Key), Event>,
+    pace: Pace,
+    publish: Publish,
+}
+
+#[derive(Default)]
+struct Pace {
+    pause: Duration,
+    next: Option<Instant>,
+    // The last cycle, if it changed nothing: the same again means that only an event can help.
+    last_idle: Option<Cycle>,
+    blocked: bool,
+}
+
+#[derive(Default)]
+struct Publish {
+    // The engine moved since the views were published.
+    unpublished: bool,
+    views_at: Option<Instant>,
+    capacity_at: Option<Instant>,
+    capacity_dirty: bool,
+}
+
+impl EngineTask {
+    /// The task and the handles to it. It sees nothing until `inbox` is connected to the stores.
+    pub(crate) fn new(ctx: Arc<Context>, settings: Settings, inbox: Arc<Inbox>, admitter: Arc<Admitter>, views: Arc<Views>)
+    -> (Self, EngineHandle, watch::Receiver<Arc<Capacity>>) {
+        let (question, questions) = mpsc::channel(QUESTIONS);
+        let (capacity, published) = watch::channel(Arc::new(Capacity::default()));
+        let handle = EngineHandle { inbox: inbox.clone(), questions: question, views: views.clone() };
+        let engine = Engine::new(settings);
+        let (known, pace, publish) = Default::default();
+        (Self { ctx, engine, inbox, questions, admitter, views, capacity, known, pace, publish }, handle, published)
+    }
+
+    /// Runs until `shutdown`.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
+        let mut leadership = self.ctx.leadership.clone();
+        loop {
+            let batch = self.inbox.take();
+            if !batch.is_empty() {
+                self.apply(batch);
+            }
+            self.cycle_if_due();
+            self.publish_if_due();
+            let (wait, full) = (self.wait(), self.admitter.backlog() >= BACKLOG);
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return,
+                Some(question) = self.questions.recv() => question(&self.engine),
+                Ok(()) = leadership.changed() => self.pace = Pace::default(),
+                () = self.inbox.changed() => (),
+                () = self.admitter.drained(), if full => (),
+                () = tokio::time::sleep(wait) => (),
+            }
+        }
+    }
+
+    fn apply(&mut self, batch: Batch) {
+        let now = engine_time(self.ctx.clock.now());
+        for (kind, key) in batch.objects {
+            let event = match kind {
+                Kind::Workload => world::workload(&self.ctx, &key),
+                _ => match self.changed_object(kind, &key) {
+                    Some(event) => event,
+                    None => continue,
+                },
+            };
+            self.engine.apply(event, now);
+        }
+        for (key, (uid, reason)) in batch.refused {
+            self.engine.apply(Event::AdmissionRefused { key, uid, reason }, now);
+        }
+        for key in batch.retries {
+            self.engine.apply(Event::Retry { key }, now);
+        }
+        self.pace = Pace::default();
+        self.publish.unpublished = true;
+    }
+
+    // Status updates of queues come back to us through the watch; they are no news for the engine.
+    fn changed_object(&mut self, kind: Kind, key: &Key) -> Option<Event> {
+        let event = world::object(&self.ctx.stores, kind, key);
+        let slot = (kind, key.clone());
+        if self.known.get(&slot) == Some(&event) {
+            return None;
+        }
+        if world::is_deletion(&event) {
+            self.known.remove(&slot);
+        } else {
+            self.known.insert(slot, event.clone());
+        }
+        Some(event)
+    }
+
+    fn cycle_if_due(&mut self) {
+        let now = engine_time(self.ctx.clock.now());
+        self.engine.flush_inadmissible(now);
+        let waits = self.pace.next.is_some_and(|next| Instant::now() < next);
+        let held = waits || self.pace.blocked || self.admitter.backlog() >= BACKLOG;
+        if held || !self.ctx.leading() || !self.engine.has_heads(now) {
+            return;
+        }
+        let started = Instant::now();
+        let cycle = {
+            let _span = tracing::debug_span!("cycle").entered();
+            self.engine.cycle(now)
+        };
+        let took = started.elapsed();
+        self.ctx.metrics.attempt(!cycle.idle, took);
+        if !cycle.decisions.is_empty() {
+            tracing::debug!(cycle = cycle.number, decisions = cycle.decisions.len(), ?took, "cycle");
+        }
+        self.admitter.submit(cycle.decisions.clone(), wall_time(now));
+        self.pace.after(cycle);
+        self.publish.unpublished = true;
+    }
+
+    fn publish_if_due(&mut self) {
+        let now = Instant::now();
+        if self.publish.unpublished && self.publish.views_at.is_none_or(|last| now >= last + VIEWS_EVERY) {
+            self.publish.unpublished = false;
+            let changed = self.engine.changed();
+            if !changed.cluster_queues.is_empty() || !changed.local_queues.is_empty() {
+                self.views.update(&self.engine, &changed);
+                self.publish.views_at = Some(now);
+                self.publish.capacity_dirty = true;
+            }
+        }
+        let due = self.publish.capacity_at.is_none_or(|last| now >= last + CAPACITY_EVERY);
+        if self.publish.capacity_dirty && due {
+            self.publish.capacity_dirty = false;
+            self.publish.capacity_at = Some(now);
+            let next = self.views.capacity(&self.ctx.stores);
+            self.capacity.send_if_modified(|current| next.replaces(current));
+        }
+    }
+
+    fn wait(&self) -> Duration {
+        let now = Instant::now();
+        let until = |at: Instant| at.saturating_duration_since(now);
+        let mut wait = IDLE;
+        if let Some(wakeup) = self.engine.next_wakeup(engine_time(self.ctx.clock.now())) {
+            let left = wakeup.0.saturating_sub(engine_time(self.ctx.clock.now()).0).max(0);
+            wait = wait.min(Duration::from_nanos(left.unsigned_abs()).max(FIRST_PAUSE));
+        }
+        if !self.pace.blocked && self.admitter.backlog() < BACKLOG && self.ctx.leading() && self.engine.has_heads(engine_time(self.ctx.clock.now())) {
+            wait = wait.min(self.pace.next.map_or(Duration::ZERO, until));
+        }
+        let due = |last: Option<Instant>, every| last.map_or(Duration::ZERO, |last| until(last + every));
+        if self.publish.unpublished {
+            wait = wait.min(due(self.publish.views_at, VIEWS_EVERY));
+        }
+        if self.publish.capacity_dirty {
+            wait = wait.min(due(self.publish.capacity_at, CAPACITY_EVERY));
+        }
+        wait
+    }
+}
+
+impl Pace {
+    fn after(&mut self, cycle: Cycle) {
+        if !cycle.idle {
+            *self = Self::default();
+            return;
+        }
+        let same = self.last_idle.as_ref().is_some_and(|last| last.decisions == cycle.decisions);
+        self.blocked = same;
+        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LAST_PAUSE);
+        self.next = Some(Instant::now() + self.pause);
+        self.last_idle = Some(cycle);
+    }
+}

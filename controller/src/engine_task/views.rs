@@ -1,0 +1,196 @@
+//! The engine's figures, published for whoever shows them. Each queue's figures are one immutable value.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use switchyard_scheduler::{Changed, Engine, Inactive, LocalQueueKey, ResourceQuota, ResourceUsage};
+
+use crate::{
+    capacity::{Capacity, FlavorCapacity, FlavorInfo, LocalQueueCapacity},
+    store::Key,
+    stores::Stores,
+    work::Queue,
+};
+
+/// A ClusterQueue's figures at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterQueueFigures {
+    /// Empty when active; else all causes why not, the first giving the condition's reason.
+    pub inactive: Vec<Inactive>,
+    /// `status.flavorsReservation`, in the order of the spec.
+    pub reservation: Vec<ResourceUsage>,
+    /// `status.flavorsUsage`.
+    pub usage: Vec<ResourceUsage>,
+    /// Quota and what is left.
+    pub quota: Vec<ResourceQuota>,
+    /// Pending workloads that will be tried.
+    pub pending_active: usize,
+    /// Pending workloads that are parked.
+    pub pending_inadmissible: usize,
+    /// Workloads that hold quota, unwritten reservations included.
+    pub reserving: usize,
+    /// Admitted workloads.
+    pub admitted: usize,
+}
+
+/// A LocalQueue's figures at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalQueueFigures {
+    /// Its ClusterQueue.
+    pub cluster_queue: String,
+    /// None when active.
+    pub inactive: Option<Inactive>,
+    /// `status.flavorsReservation`.
+    pub reservation: Vec<ResourceUsage>,
+    /// `status.flavorsUsage`.
+    pub usage: Vec<ResourceUsage>,
+    /// Pending workloads.
+    pub pending: usize,
+    /// Workloads that hold quota.
+    pub reserving: usize,
+    /// Admitted workloads.
+    pub admitted: usize,
+}
+
+/// The newest figures of every queue. Cheap to read; written by the engine's task alone.
+#[derive(Debug, Default)]
+pub struct Views {
+    cluster_queues: RwLock<BTreeMap<String, Arc<ClusterQueueFigures>>>,
+    local_queues: RwLock<BTreeMap<Key, Arc<LocalQueueFigures>>>,
+    /// Where names of changed ClusterQueues go.
+    pub(crate) cluster_queue_changes: Queue<Key>,
+    /// Where names of changed LocalQueues go.
+    pub(crate) local_queue_changes: Queue<Key>,
+    // Where names of ClusterQueues go that became active or inactive.
+    activity: Queue<Key>,
+}
+
+impl Views {
+    /// A ClusterQueue's figures.
+    #[must_use]
+    pub fn cluster_queue(&self, name: &str) -> Option<Arc<ClusterQueueFigures>> {
+        self.cluster_queues.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// A LocalQueue's figures.
+    #[must_use]
+    pub fn local_queue(&self, namespace: &str, name: &str) -> Option<Arc<LocalQueueFigures>> {
+        self.local_queues.read().unwrap_or_else(PoisonError::into_inner).get(&Key::new(namespace, name)).cloned()
+    }
+
+    /// All ClusterQueues by name.
+    #[must_use]
+    pub fn cluster_queues(&self) -> BTreeMap<String, Arc<ClusterQueueFigures>> {
+        self.cluster_queues.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// All LocalQueues by namespace and name.
+    #[must_use]
+    pub fn local_queues(&self) -> BTreeMap<Key, Arc<LocalQueueFigures>> {
+        self.local_queues.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The ClusterQueues that became active or inactive.
+    pub(crate) fn activity(&self) -> Queue<Key> {
+        self.activity.clone()
+    }
+
+    pub(crate) fn update(&self, engine: &Engine, changed: &Changed) {
+        for name in &changed.cluster_queues {
+            let figures = cluster_queue(engine, name);
+            let active = figures.as_ref().map(|figures| figures.inactive.is_empty());
+            let mut queues = self.cluster_queues.write().unwrap_or_else(PoisonError::into_inner);
+            let before = match figures {
+                Some(figures) => queues.insert(name.to_string(), Arc::new(figures)),
+                None => queues.remove(&**name),
+            };
+            drop(queues);
+            if before.map(|figures| figures.inactive.is_empty()) != active {
+                self.activity.add(Key::new("", name));
+            }
+            self.cluster_queue_changes.add(Key::new("", name));
+        }
+        for key in &changed.local_queues {
+            let figures = local_queue(engine, key);
+            let slot = Key { namespace: key.namespace.clone(), name: key.name.clone() };
+            let mut queues = self.local_queues.write().unwrap_or_else(PoisonError::into_inner);
+            match figures {
+                Some(figures) => drop(queues.insert(slot.clone(), Arc::new(figures))),
+                None => drop(queues.remove(&slot)),
+            }
+            drop(queues);
+            self.local_queue_changes.add(slot);
+        }
+    }
+
+    /// What each LocalQueue can take now.
+    pub(crate) fn capacity(&self, stores: &Stores) -> Capacity {
+        let cluster_queues = self.cluster_queues();
+        let mut capacity = Capacity::default();
+        for (key, local) in self.local_queues() {
+            let behind = cluster_queues.get(&local.cluster_queue);
+            let inactive = local.inactive.as_ref().map(|inactive| inactive.message.clone());
+            let queue = LocalQueueCapacity {
+                namespace: key.namespace.to_string(),
+                name: key.name.to_string(),
+                cluster_queue: local.cluster_queue.clone(),
+                inactive: inactive.or_else(|| behind?.inactive.first().map(|inactive| inactive.message.clone())),
+                amounts: behind.map(|queue| queue.quota.iter().map(flavor_capacity).collect()).unwrap_or_default(),
+                pending: behind.map_or(0, |queue| {
+                    u32::try_from(queue.pending_active + queue.pending_inadmissible).unwrap_or(u32::MAX)
+                }),
+            };
+            for amount in &queue.amounts {
+                if let Some(flavor) = stores.resource_flavors.get("", &amount.flavor) {
+                    let info = FlavorInfo {
+                        labels: flavor.spec.node_labels.clone(),
+                        taints: flavor.spec.node_taints.clone(),
+                    };
+                    capacity.flavors.insert(amount.flavor.clone(), info);
+                }
+            }
+            capacity.local_queues.push(queue);
+        }
+        capacity
+    }
+}
+
+fn flavor_capacity(quota: &ResourceQuota) -> FlavorCapacity {
+    FlavorCapacity {
+        flavor: quota.flavor.to_string(),
+        resource: quota.resource.to_string(),
+        nominal: quota.nominal.get(),
+        used: quota.reserved.get(),
+        available: quota.available.get(),
+        potential: quota.potential.get(),
+    }
+}
+
+fn cluster_queue(engine: &Engine, name: &str) -> Option<ClusterQueueFigures> {
+    let view = engine.cluster_queue(name)?;
+    Some(ClusterQueueFigures {
+        inactive: view.active.err().unwrap_or_default(),
+        reservation: view.reservation,
+        usage: view.usage,
+        quota: view.quota,
+        pending_active: view.pending_active,
+        pending_inadmissible: view.pending_inadmissible,
+        reserving: view.reserving,
+        admitted: view.admitted,
+    })
+}
+
+fn local_queue(engine: &Engine, key: &LocalQueueKey) -> Option<LocalQueueFigures> {
+    let view = engine.local_queue(key)?;
+    Some(LocalQueueFigures {
+        cluster_queue: view.cluster_queue.to_string(),
+        inactive: view.active.err(),
+        reservation: view.reservation,
+        usage: view.usage,
+        pending: view.pending,
+        reserving: view.reserving,
+        admitted: view.admitted,
+    })
+}

@@ -1,0 +1,314 @@
+//! Starting a controller, and ending it.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use tokio::{
+    sync::watch,
+    task::{JoinHandle, JoinSet},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    admit::Admitter,
+    capacity::Capacity,
+    clock::Clock,
+    components::Components,
+    context::Context,
+    engine_task::{EngineHandle, EngineTask, Inbox, Views},
+    events::{self, Events},
+    http,
+    lease::{Elector, Leadership},
+    lifecycle,
+    metrics::{Gauges, Metrics, ReplicaRole},
+    options::{self, LeaderMode, Options},
+    status,
+    stores::Stores,
+};
+
+/// The first lists must be there within this, or the process ends and says what is missing.
+const FIRST_LISTS: Duration = Duration::from_secs(120);
+/// What was begun may take this long to finish at shutdown.
+const FINISH: Duration = Duration::from_secs(10);
+/// Events that are still queued may take this long.
+const FLUSH: Duration = Duration::from_secs(3);
+
+type Tasks = JoinSet<(&'static str, anyhow::Result<()>)>;
+
+/// A running controller. Dropping it does not stop it; [`Handle::shutdown`] does.
+pub struct Handle {
+    /// What its tasks share: client, stores, events, metrics.
+    pub context: Arc<Context>,
+    /// What each LocalQueue can take; changes at most five times a second.
+    pub capacity: watch::Receiver<Arc<Capacity>>,
+    /// Talks to the engine.
+    pub engine: EngineHandle,
+    shutdown: CancellationToken,
+    ended: JoinHandle<anyhow::Result<()>>,
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handle").finish_non_exhaustive()
+    }
+}
+
+impl Handle {
+    /// The watched objects.
+    #[must_use]
+    pub fn stores(&self) -> &Arc<Stores> {
+        &self.context.stores
+    }
+
+    /// Whether we lead, and in which term.
+    #[must_use]
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.context.leadership.clone()
+    }
+
+    /// Waits until the stores are filled and every part runs.
+    ///
+    /// # Errors
+    /// After the deadline, or when the controller ended.
+    pub async fn ready(&self, deadline: Duration) -> anyhow::Result<()> {
+        let ready = async {
+            self.context.stores.ready(deadline).await?;
+            while !self.context.components.checks().iter().all(|(_, ok)| *ok) {
+                anyhow::ensure!(!self.ended.is_finished(), "the controller has ended");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Ok(())
+        };
+        tokio::time::timeout(deadline, ready).await.context("the controller is not ready in time")?
+    }
+
+    /// Begins the end: no new work, what was begun is finished, events are flushed, the Lease is released.
+    pub fn shutdown(&self) {
+        self.shutdown.cancel();
+    }
+
+    /// Waits for the end, whoever brings it about. At most a quarter of a minute after [`Handle::shutdown`].
+    ///
+    /// # Errors
+    /// When a part failed, panicked, or ended by itself.
+    pub async fn ended(self) -> anyhow::Result<()> {
+        self.ended.await.context("the controller panicked")?
+    }
+}
+
+/// Runs a controller until `shutdown`.
+///
+/// # Errors
+/// When a part failed, panicked, or ended by itself: the process should end too.
+pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let handle = start(options)?;
+    let stop = handle.shutdown.clone();
+    let ended = handle.ended();
+    tokio::pin!(ended);
+    tokio::select! {
+        biased;
+        () = shutdown.cancelled() => stop.cancel(),
+        result = &mut ended => return result,
+    }
+    ended.await
+}
+
+/// Starts a controller. Must be called inside a tokio runtime.
+///
+/// # Errors
+/// When the configuration cannot be acted upon.
+pub fn start(options: Options) -> anyhow::Result<Handle> {
+    let parts = Parts::new(options);
+    let (inbox, views) = (Arc::new(Inbox::default()), Arc::new(Views::default()));
+    let admitter = Admitter::new(parts.context.clone(), inbox.clone(), parts.placement.clone());
+    let settings = options::engine_settings(&parts.context.config);
+    let (engine, handle, capacity) =
+        EngineTask::new(parts.context.clone(), settings, inbox.clone(), admitter.clone(), views.clone());
+    let context = parts.context.clone();
+    let gauges = Gauges {
+        views: views.clone(),
+        stores: context.stores.clone(),
+        metrics: Arc::downgrade(&context.metrics),
+        resources: options::cluster_queue_resources(&context.config),
+    };
+    context.metrics.register(|registry| registry.register_collector(Box::new(gauges)));
+    let shutdown = CancellationToken::new();
+    let work = Work { engine, admitter, inbox, views };
+    let ended = tokio::spawn(supervise(parts, work, shutdown.clone()));
+    Ok(Handle { context, capacity, engine: handle, shutdown, ended })
+}
+
+struct Parts {
+    context: Arc<Context>,
+    placement: Option<Arc<dyn crate::placement::Placement>>,
+    events: events::Writer,
+    elector: Option<Elector>,
+    health: Option<std::net::TcpListener>,
+}
+
+/// What begins once the first lists are there.
+struct Work {
+    engine: EngineTask,
+    admitter: Arc<Admitter>,
+    inbox: Arc<Inbox>,
+    views: Arc<Views>,
+}
+
+impl Parts {
+    fn new(options: Options) -> Self {
+        let (events, writer) = Events::new(options.client.clone(), &options.identity);
+        let (elector, leadership) = elect(&options);
+        let metrics = Arc::new(Metrics::default());
+        let dropped = events.dropped();
+        metrics.register(|registry| {
+            let ours = registry.sub_registry_with_prefix("switchyard");
+            ours.register("events_dropped", "Events not written because too many waited", dropped);
+        });
+        let context = Arc::new(Context {
+            stores: Arc::new(Stores::new(&options.config)),
+            client: options.client,
+            events,
+            config: options.config,
+            leadership,
+            clock: options.clock,
+            metrics,
+            role: options.role,
+            namespace: options.namespace,
+            components: Components::default(),
+        });
+        context.components.set("engine", false);
+        Self { context, placement: options.placement, events: writer, elector, health: options.health }
+    }
+}
+
+fn elect(options: &Options) -> (Option<Elector>, watch::Receiver<Leadership>) {
+    match options.leader {
+        LeaderMode::Elect => {
+            let timing = options::lease_timing(&options.config);
+            let name = options::lease_name(&options.config);
+            let clock: Arc<dyn Clock> = options.clock.clone();
+            let (elector, leadership) =
+                Elector::new(options.client.clone(), &options.namespace, &name, &options.identity, timing, clock);
+            (Some(elector), leadership)
+        }
+        // The sender is gone at once; what it said last stays readable.
+        LeaderMode::Always => (None, watch::channel(Leadership::alone()).1),
+    }
+}
+
+/// Starts everything in order, waits for the end, and ends it in order: first those who work, then the events that they
+/// published, then leadership and the server that answered for us.
+async fn supervise(parts: Parts, work: Work, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let Parts { context: ctx, events, elector, health, .. } = parts;
+    let (flush, leave) = (CancellationToken::new(), CancellationToken::new());
+    let mut base = Tasks::new();
+    let mut workers = Tasks::new();
+    if let Some(listener) = health {
+        spawn(&mut base, "http", http::serve(ctx.clone(), listener, leave.clone()));
+    }
+    if let Some(elector) = elector {
+        spawn(&mut base, "leader election", ok(elector.run(leave.clone())));
+    }
+    spawn(&mut base, "replica role", ok(follow_role(ctx.clone(), leave.clone())));
+    let mut writer = Tasks::new();
+    spawn(&mut writer, "events", ok(events.run(flush.clone())));
+    let mut watches = JoinSet::new();
+    ctx.stores.watch(&ctx.client, ctx.role, &mut watches, &leave);
+
+    let mut result = tokio::select! {
+        biased;
+        () = shutdown.cancelled() => Ok(()),
+        result = begin(&ctx, work, &mut workers, &shutdown) => result,
+    };
+    if result.is_ok() {
+        result = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => Ok(()),
+            ended = workers.join_next() => unexpected(ended),
+            ended = base.join_next() => unexpected(ended),
+            ended = writer.join_next() => unexpected(ended),
+            ended = watches.join_next() => watch_ended(ended),
+        };
+    }
+    if let Err(error) = &result {
+        tracing::error!(error = format!("{error:#}"), "controller ends");
+    }
+    shutdown.cancel();
+    finish("workers", &mut workers, FINISH).await;
+    flush.cancel();
+    finish("events", &mut writer, FLUSH).await;
+    leave.cancel();
+    finish("base", &mut base, FLUSH).await;
+    result
+}
+
+/// Fills the stores, connects the engine to them, and starts whoever works.
+async fn begin(ctx: &Arc<Context>, work: Work, workers: &mut Tasks, shutdown: &CancellationToken) -> anyhow::Result<()> {
+    ctx.stores.ready(FIRST_LISTS).await?;
+    let Work { engine, admitter, inbox, views } = work;
+    inbox.connect(&ctx.stores);
+    spawn(workers, "engine", ok(engine.run(shutdown.clone())));
+    spawn(workers, "admission", ok(admitter.run(shutdown.clone())));
+    spawn(workers, "lifecycle", ok(lifecycle::run(ctx.clone(), views.clone(), shutdown.clone())));
+    spawn(workers, "status", ok(status::run(ctx.clone(), views, shutdown.clone())));
+    ctx.components.set("engine", true);
+    tracing::info!(role = ?ctx.role, workloads = ctx.stores.workloads.len(), "controller running");
+    Ok(())
+}
+
+fn spawn<F>(tasks: &mut Tasks, name: &'static str, task: F)
+where
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    tasks.spawn(async move { (name, task.await) });
+}
+
+async fn ok<T>(task: impl Future<Output = T>) -> anyhow::Result<()> {
+    task.await;
+    Ok(())
+}
+
+type Ended = Option<Result<(&'static str, anyhow::Result<()>), tokio::task::JoinError>>;
+
+/// A part that ends by itself would leave a process that looks alive and does not work.
+fn unexpected(ended: Ended) -> anyhow::Result<()> {
+    match ended {
+        None => Ok(()),
+        Some(Ok((name, Ok(())))) => anyhow::bail!("{name} ended by itself"),
+        Some(Ok((name, Err(error)))) => Err(error.context(format!("{name} failed"))),
+        Some(Err(error)) => Err(anyhow::Error::new(error).context("a part panicked")),
+    }
+}
+
+fn watch_ended(ended: Option<Result<anyhow::Result<()>, tokio::task::JoinError>>) -> anyhow::Result<()> {
+    match ended {
+        Some(Ok(Err(error))) => Err(error),
+        Some(Err(error)) => Err(anyhow::Error::new(error).context("a watch panicked")),
+        Some(Ok(Ok(()))) | None => anyhow::bail!("a watch ended by itself"),
+    }
+}
+
+async fn finish(what: &str, tasks: &mut Tasks, deadline: Duration) {
+    let all = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(deadline, all).await.is_err() {
+        tracing::warn!(what, ?deadline, "not finished in time, aborted");
+        tasks.shutdown().await;
+    }
+}
+
+/// Labels the metrics with what we are now.
+async fn follow_role(ctx: Arc<Context>, shutdown: CancellationToken) {
+    let mut leadership = ctx.leadership.clone();
+    loop {
+        let Leadership { leading, epoch } = *leadership.borrow_and_update();
+        ctx.metrics.set_role(match (leading, epoch) {
+            (true, 0) if leadership.has_changed().is_err() => ReplicaRole::Standalone,
+            (true, _) => ReplicaRole::Leader,
+            (false, _) => ReplicaRole::Follower,
+        });
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            changed = leadership.changed() => if changed.is_err() { return shutdown.cancelled().await },
+        }
+    }
+}

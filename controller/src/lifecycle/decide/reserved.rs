@@ -1,0 +1,149 @@
+//! Workloads that hold quota: what may take it from them.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use switchyard_api::{
+    conditions::{self, reasons, truncated_event},
+    v1beta2::{CheckState, StopPolicy, Workload},
+};
+
+use super::{Plan, Told, checks};
+use crate::{
+    clock::since,
+    lifecycle::{Facts, PodsReadyRules, Rules},
+    workload::{self, Edit, Eviction},
+};
+
+pub(super) fn look(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) {
+    let evicted = workload::is_evicted(subject);
+    if !evicted && by_checks(plan, edit, subject) {
+        return;
+    }
+    let admitted = conditions::is_true(&edit.status.conditions, conditions::ADMITTED);
+    if admitted && !evicted && drained(plan, edit, subject, facts) {
+        return;
+    }
+    if !admitted && let Some((reason, message)) = lost_queue(subject, facts) {
+        edit.unreserve(reason, message);
+        return;
+    }
+    if let Some(rules) = rules.pods_ready.as_ref().filter(|_| !evicted)
+        && pods_ready(plan, edit, subject, rules, now)
+    {
+        return;
+    }
+    execution_time(plan, edit, subject, now);
+}
+
+fn by_checks(plan: &mut Plan, edit: &mut Edit, subject: &Workload) -> bool {
+    let rejected = checks::in_state(&edit.status, CheckState::Rejected);
+    if !rejected.is_empty() {
+        let message = checks::message(&rejected, CheckState::Rejected);
+        let note = truncated_event(format!("Deactivated due to {message}"));
+        edit.deactivation_target(reasons::deactivation_target::ADMISSION_CHECK, message);
+        plan.told.push(Told::Event { warning: true, reason: "AdmissionCheckRejected", note });
+        return true;
+    }
+    let retry = checks::in_state(&edit.status, CheckState::Retry);
+    if retry.is_empty() {
+        return false;
+    }
+    let message = format!("Evicted due to {}", checks::message(&retry, CheckState::Retry));
+    plan.evict(subject, edit, Eviction { reason: reasons::evicted::ADMISSION_CHECK, cause: String::new(), message });
+    true
+}
+
+fn drained(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts: &Facts) -> bool {
+    let local = facts.local_queue.as_ref().is_some_and(|queue| queue.spec.stop_policy == StopPolicy::HoldAndDrain);
+    let cluster = facts.cluster_queue.as_ref().is_some_and(|queue| queue.spec.stop_policy == StopPolicy::HoldAndDrain);
+    let (reason, message) = match (local, cluster) {
+        (true, _) => (reasons::evicted::LOCAL_QUEUE_STOPPED, "The LocalQueue is stopped"),
+        (false, true) => (reasons::evicted::CLUSTER_QUEUE_STOPPED, "The ClusterQueue is stopped"),
+        (false, false) => return false,
+    };
+    plan.evict(subject, edit, Eviction { reason, cause: String::new(), message: message.to_owned() });
+    true
+}
+
+/// A mere reservation does not outlive its queues.
+fn lost_queue(subject: &Workload, facts: &Facts) -> Option<(&'static str, String)> {
+    use reasons::quota_reserved::{MISCONFIGURED, SUSPENDED};
+    let name = workload::queue_name(subject);
+    let live = facts.local_queue.as_ref().filter(|queue| queue.metadata.deletion_timestamp.is_none());
+    let Some(local_queue) = live else {
+        return Some((MISCONFIGURED, format!("LocalQueue {name} is terminating or missing")));
+    };
+    if local_queue.spec.stop_policy != StopPolicy::None {
+        return Some((SUSPENDED, format!("LocalQueue {name} is stopped")));
+    }
+    let name = facts.cluster_queue_name.as_deref().unwrap_or_default();
+    let live = facts.cluster_queue.as_ref().filter(|queue| queue.metadata.deletion_timestamp.is_none());
+    let Some(cluster_queue) = live else {
+        return Some((MISCONFIGURED, format!("ClusterQueue {name} is terminating or missing")));
+    };
+    (cluster_queue.spec.stop_policy != StopPolicy::None).then(|| (SUSPENDED, format!("ClusterQueue {name} is stopped")))
+}
+
+/// Evicts what is not ready in time. Returns whether it did.
+fn pods_ready(plan: &mut Plan, edit: &mut Edit, subject: &Workload, rules: &PodsReadyRules, now: Timestamp) -> bool {
+    let Some((cause, begun, timeout)) = not_ready(subject, rules) else { return false };
+    let waited = since(now, begun);
+    if waited < timeout {
+        plan.again(timeout.saturating_sub(waited));
+        return false;
+    }
+    let count = edit.status.requeue_state.as_ref().and_then(|state| state.count).unwrap_or(0).saturating_add(1);
+    if rules.limit.is_some_and(|limit| count > limit) {
+        let message = "exceeding the maximum number of re-queuing retries";
+        edit.deactivation_target(reasons::deactivation_target::REQUEUING_LIMIT_EXCEEDED, message);
+        return true;
+    }
+    let wait = back_off(rules, count);
+    let at = now.checked_add(jiff::SignedDuration::try_from(wait).unwrap_or_default()).unwrap_or(now);
+    edit.requeue_at(at, true);
+    let key = crate::store::Key::of(subject);
+    let eviction = Eviction {
+        reason: reasons::evicted::PODS_READY_TIMEOUT,
+        cause: cause.to_owned(),
+        message: format!("Exceeded the PodsReady timeout {key}"),
+    };
+    plan.evict(subject, edit, eviction);
+    true
+}
+
+/// Why an admitted workload counts as not ready, since when, and for how long that is allowed.
+fn not_ready(subject: &Workload, rules: &PodsReadyRules) -> Option<(&'static str, Timestamp, Duration)> {
+    let admitted = workload::condition(subject, conditions::ADMITTED).filter(|c| c.status == conditions::TRUE)?;
+    let ready = workload::condition(subject, conditions::PODS_READY);
+    match ready {
+        Some(condition) if condition.status == conditions::TRUE => None,
+        Some(condition) if condition.reason == reasons::pods_ready::WAIT_FOR_RECOVERY => {
+            Some((reasons::pods_ready::WAIT_FOR_RECOVERY, condition.last_transition_time.0, rules.recovery_timeout?))
+        }
+        _ => Some((reasons::pods_ready::WAIT_FOR_START, admitted.last_transition_time.0, rules.timeout)),
+    }
+}
+
+/// `base * 2^(count-1)`, at most `max`. Kueue adds a jitter of a ten-thousandth, which whole seconds hide.
+fn back_off(rules: &PodsReadyRules, count: i32) -> Duration {
+    let doublings = u32::try_from(count.saturating_sub(1)).unwrap_or(0).min(31);
+    rules.base.saturating_mul(1 << doublings).min(rules.max)
+}
+
+fn execution_time(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now: Timestamp) {
+    let admitted = workload::condition(subject, conditions::ADMITTED).filter(|c| c.status == conditions::TRUE);
+    let (Some(admitted), Some(limit)) = (admitted, subject.spec.maximum_execution_time_seconds) else { return };
+    let seconds = |n: i32| Duration::from_secs(u64::try_from(n).unwrap_or(0));
+    let past = edit.status.accumulated_past_execution_time_seconds.unwrap_or(0);
+    let used = seconds(past) + since(now, admitted.last_transition_time.0);
+    if used < seconds(limit) {
+        plan.again(seconds(limit).saturating_sub(used));
+        return;
+    }
+    let message = "exceeding the maximum execution time";
+    edit.deactivation_target(reasons::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED, message);
+    edit.status.accumulated_past_execution_time_seconds = None;
+    let note = format!("The maximum execution time ({limit}s) exceeded");
+    plan.told.push(Told::Event { warning: true, reason: reasons::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED, note });
+}

@@ -1,0 +1,72 @@
+//! What a decision about a workload needs to know besides the workload.
+
+use std::{sync::Arc, time::Duration};
+
+use switchyard_api::v1beta2::{ClusterQueue, LocalQueue, Workload};
+
+use crate::{context::Context, engine_task::Views, workload};
+
+/// What the configuration says. The same for all workloads.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Rules {
+    /// `objectRetentionPolicies.workloads.afterFinished`: none keeps finished workloads.
+    pub keep_finished: Option<Duration>,
+    /// `waitForPodsReady`; none: not waited for.
+    pub pods_ready: Option<PodsReadyRules>,
+}
+
+/// `waitForPodsReady` of the configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodsReadyRules {
+    /// How long after admission all pods must be ready.
+    pub timeout: Duration,
+    /// How long a lost pod may take to come back; none: for ever.
+    pub recovery_timeout: Option<Duration>,
+    /// After how many evictions a workload is deactivated; none: never.
+    pub limit: Option<i32>,
+    /// The first wait before it is queued again; it doubles each time.
+    pub base: Duration,
+    /// The longest wait.
+    pub max: Duration,
+}
+
+/// What else matters about one workload.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// Its LocalQueue.
+    pub local_queue: Option<Arc<LocalQueue>>,
+    /// The name of its ClusterQueue: the one that admitted it, else its LocalQueue's.
+    pub cluster_queue_name: Option<String>,
+    /// Its ClusterQueue.
+    pub cluster_queue: Option<Arc<ClusterQueue>>,
+    /// Whether the ClusterQueue admits workloads now.
+    pub cluster_queue_active: bool,
+    /// It is being deleted and the job that owns it is gone.
+    pub owner_gone: bool,
+}
+
+impl Facts {
+    /// Looks the facts about a workload up.
+    pub(super) fn gather(ctx: &Context, views: &Views, subject: &Workload) -> Self {
+        let namespace = subject.metadata.namespace.as_deref().unwrap_or_default();
+        let local_queue = ctx.stores.local_queues.get(namespace, workload::queue_name(subject));
+        let behind = local_queue.as_ref().and_then(|queue| queue.spec.cluster_queue.clone());
+        let cluster_queue_name = workload::admitted_by(subject).map(str::to_owned).or(behind);
+        let cluster_queue = cluster_queue_name.as_deref().and_then(|name| ctx.stores.cluster_queues.get("", name));
+        // Before the engine has looked at it once nothing is wrong with it.
+        let view = cluster_queue_name.as_deref().and_then(|name| views.cluster_queue(name));
+        let cluster_queue_active = view.is_none_or(|view| view.inactive.is_empty());
+        let owner_gone = subject.metadata.deletion_timestamp.is_some() && owner_gone(ctx, namespace, subject);
+        Self { local_queue, cluster_queue_name, cluster_queue, cluster_queue_active, owner_gone }
+    }
+}
+
+/// Whether the job that controls it was of a kind that we watch and is not there any more.
+fn owner_gone(ctx: &Context, namespace: &str, subject: &Workload) -> bool {
+    let owners = subject.metadata.owner_references.iter().flatten();
+    let Some(owner) = owners.into_iter().find(|owner| owner.controller == Some(true)) else { return false };
+    let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+    let Some(jobs) = ctx.stores.job(group, &owner.kind) else { return false };
+    let job = jobs.store.get(namespace, &owner.name);
+    jobs.store.is_ready() && job.is_none_or(|job| job.metadata.uid.as_deref() != Some(&owner.uid))
+}

@@ -1,0 +1,100 @@
+//! Doing what was decided about a workload.
+
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Preconditions},
+};
+use serde_json::json;
+use switchyard_api::{names, v1beta2::Workload};
+
+use super::{Facts, Plan, Rules, Told, decide};
+use crate::{
+    context::Context,
+    engine_task::Views,
+    events::EventType,
+    store::Key,
+    work::Outcome,
+    workload::{WriteError, patch_metadata, patch_status},
+};
+
+/// Looks at one workload, and does what is to be done.
+pub(super) async fn look(ctx: &Context, views: &Views, rules: &Rules, key: Key) -> Outcome {
+    if !ctx.leading() {
+        return Outcome::Done;
+    }
+    let Some(subject) = ctx.stores.workloads.by_key(&key) else { return Outcome::Done };
+    let facts = Facts::gather(ctx, views, &subject);
+    let plan = decide(&subject, &facts, rules, ctx.clock.now());
+    let again = plan.again;
+    match perform(ctx, &subject, plan).await {
+        Ok(()) => again.map_or(Outcome::Done, Outcome::Again),
+        // What made it out of date comes as a change of its own.
+        Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
+        Err(WriteError::Conflict) => Outcome::Failed,
+        Err(error) => {
+            tracing::warn!(workload = %key, %error, "workload not updated");
+            Outcome::Failed
+        }
+    }
+}
+
+async fn perform(ctx: &Context, subject: &Workload, plan: Plan) -> Result<(), WriteError> {
+    let mut current = subject.clone();
+    if let Some(status) = &plan.status {
+        match patch_status(ctx, subject, status, "lifecycle").await? {
+            Some(written) => current = written,
+            None if !plan.deactivate && !plan.release && !plan.delete => return Ok(()),
+            None => (),
+        }
+    }
+    for told in plan.told {
+        tell(ctx, &current, told);
+    }
+    if plan.deactivate {
+        current = patch_metadata(ctx, &current, json!({"spec": {"active": false}}), "deactivate").await?;
+    }
+    if plan.release {
+        let kept: Vec<_> = current.finalizers().iter().filter(|name| *name != names::RESOURCE_IN_USE).collect();
+        current = patch_metadata(ctx, &current, json!({"metadata": {"finalizers": kept}}), "release").await?;
+    }
+    if plan.delete {
+        delete(ctx, &current).await?;
+    }
+    Ok(())
+}
+
+async fn delete(ctx: &Context, workload: &Workload) -> Result<(), WriteError> {
+    if !ctx.leading() {
+        return Err(WriteError::NotLeading);
+    }
+    let preconditions = Preconditions { uid: workload.uid(), resource_version: None };
+    let params = DeleteParams::background().preconditions(preconditions);
+    let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &workload.namespace().unwrap_or_default());
+    let deleted = api.delete(&workload.name_any(), &params).await;
+    ctx.metrics.wrote("delete", deleted.is_ok());
+    deleted?;
+    Ok(())
+}
+
+fn tell(ctx: &Context, workload: &Workload, told: Told) {
+    match told {
+        Told::Event { warning: true, reason, note } => ctx.events.warning(workload, reason, note),
+        Told::Event { warning: false, reason, note } => ctx.events.normal(workload, reason, note),
+        Told::Evicted { cluster_queue, evicted } => {
+            let eviction = &evicted.eviction;
+            ctx.metrics.evicted(workload, &cluster_queue, eviction.reason, &eviction.cause, evicted.first);
+            ctx.events.publish(
+                kube::Resource::object_ref(workload, &()),
+                EventType::Normal,
+                &evicted.event,
+                evicted.eviction.message.clone(),
+            );
+        }
+        Told::Admitted { cluster_queue, waited, reserved_for } => {
+            let seconds = reserved_for.as_secs();
+            let note = format!("Admitted by ClusterQueue {cluster_queue}, wait time since reservation was {seconds}s");
+            ctx.events.normal(workload, "Admitted", note);
+            ctx.metrics.admitted(workload, &cluster_queue, waited, Some(reserved_for));
+        }
+    }
+}

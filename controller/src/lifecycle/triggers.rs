@@ -1,0 +1,159 @@
+//! What makes us look at a workload again: the workload, its queues, and the job that owned it.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use switchyard_api::{
+    conditions,
+    v1beta2::{ClusterQueue, LocalQueue, Workload},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clock::since,
+    context::Context,
+    engine_task::Views,
+    store::{Change, Key, Store},
+    work::Queue,
+    workload::{self, Phase},
+};
+
+pub(super) fn connect(ctx: &Arc<Context>, queue: &Queue<Key>) {
+    workloads(ctx, queue);
+    local_queues(ctx, queue);
+    cluster_queues(ctx, queue);
+    for jobs in &ctx.stores.jobs {
+        // A job that is gone may leave a workload behind that waits for us to let it go.
+        let (queue, workloads) = (queue.clone(), ctx.stores.workloads.clone());
+        jobs.store.subscribe(move |change| {
+            let (Some(old), None) = (&change.old, &change.new) else { return };
+            let uid = old.metadata.uid.as_deref().unwrap_or_default();
+            let owned = |workload: &Workload| {
+                workload.metadata.deletion_timestamp.is_some() && workload.owner_references().iter().any(|owner| owner.uid == uid)
+            };
+            for workload in workloads.in_namespace(&change.key.namespace).iter().filter(|workload| owned(workload)) {
+                queue.add(Key::of(&**workload));
+            }
+        });
+    }
+}
+
+fn workloads(ctx: &Arc<Context>, queue: &Queue<Key>) {
+    let (queue, counted) = (queue.clone(), ctx.clone());
+    ctx.stores.workloads.subscribe(move |change| {
+        if let (Some(old), Some(new)) = (&change.old, &change.new) {
+            count(&counted, old, new);
+        }
+        if change.new.is_some() {
+            queue.add(change.key.clone());
+        }
+    });
+}
+
+/// What the metrics learn from a workload's change, whoever made it.
+fn count(ctx: &Context, old: &Workload, new: &Workload) {
+    if !ctx.leading() {
+        return;
+    }
+    let (before, after) = (workload::phase(old), workload::phase(new));
+    let at = |type_: &str| workload::condition(new, type_).map(|condition| condition.last_transition_time.0);
+    if after == Phase::Finished && before != Phase::Finished {
+        let ran = at(conditions::FINISHED).zip(at(conditions::ADMITTED)).map(|(end, start)| since(end, start));
+        ctx.metrics.finished(new, workload::admitted_by(new).unwrap_or_default(), ran.filter(|_| workload::is_admitted(new)));
+    }
+    if before > Phase::Pending && after == Phase::Pending && workload::is_evicted(new) {
+        let evicted = workload::condition(new, conditions::EVICTED);
+        if let (Some(evicted), Some(cluster_queue)) = (evicted, workload::admitted_by(old)) {
+            let now: Timestamp = ctx.clock.now();
+            let after = since(now, evicted.last_transition_time.0);
+            ctx.metrics.eviction_completed(cluster_queue, &evicted.reason, after);
+        }
+    }
+}
+
+fn local_queues(ctx: &Arc<Context>, queue: &Queue<Key>) {
+    let (queue, workloads) = (queue.clone(), ctx.stores.workloads.clone());
+    ctx.stores.local_queues.subscribe(move |change| {
+        if !local_queue_matters(change) {
+            return;
+        }
+        let in_queue = |workload: &Workload| workload::queue_name(workload) == &*change.key.name;
+        for workload in workloads.in_namespace(&change.key.namespace).iter().filter(|workload| in_queue(workload)) {
+            queue.add(Key::of(&**workload));
+        }
+    });
+}
+
+// Our own status updates are no reason to look at all workloads.
+fn local_queue_matters(change: &Change<LocalQueue>) -> bool {
+    match (&change.old, &change.new) {
+        (Some(old), Some(new)) => {
+            old.spec != new.spec || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp || old.uid() != new.uid()
+        }
+        _ => true,
+    }
+}
+
+fn cluster_queues(ctx: &Arc<Context>, queue: &Queue<Key>) {
+    let (queue, workloads, local_queues) =
+        (queue.clone(), ctx.stores.workloads.clone(), ctx.stores.local_queues.clone());
+    ctx.stores.cluster_queues.subscribe(move |change| {
+        if cluster_queue_matters(change) {
+            add_of_cluster_queue(&queue, &workloads, &local_queues, &change.key.name);
+        }
+    });
+}
+
+fn cluster_queue_matters(change: &Change<ClusterQueue>) -> bool {
+    match (&change.old, &change.new) {
+        (Some(old), Some(new)) => {
+            let relevant = |queue: &ClusterQueue| {
+                (queue.spec.stop_policy, queue.spec.admission_checks_strategy.clone(), queue.metadata.deletion_timestamp.clone())
+            };
+            relevant(old) != relevant(new) || old.uid() != new.uid()
+        }
+        _ => true,
+    }
+}
+
+fn add_of_cluster_queue(queue: &Queue<Key>, workloads: &Store<Workload>, local_queues: &Store<LocalQueue>, name: &str) {
+    let behind = local_queues.filter(|local| local.spec.cluster_queue.as_deref() == Some(name));
+    let doors: std::collections::BTreeSet<Key> = behind.iter().map(|local| Key::of(&**local)).collect();
+    let concerned = |workload: &Workload| {
+        let door = Key::new(workload.metadata.namespace.as_deref().unwrap_or_default(), workload::queue_name(workload));
+        workload::admitted_by(workload) == Some(name) || doors.contains(&door)
+    };
+    for workload in workloads.filter(|workload| !workload::is_finished(workload) && concerned(workload)) {
+        queue.add(Key::of(&*workload));
+    }
+}
+
+/// A new leader looks at everything once.
+pub(super) async fn on_leadership(ctx: Arc<Context>, queue: Queue<Key>, shutdown: CancellationToken) {
+    let mut leadership = ctx.leadership.clone();
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            changed = leadership.changed() => if changed.is_err() { return },
+        }
+        if leadership.borrow_and_update().leading {
+            for workload in ctx.stores.workloads.all() {
+                queue.add(Key::of(&*workload));
+            }
+        }
+    }
+}
+
+/// The workloads of a ClusterQueue that became active, or inactive, say so in their conditions.
+pub(super) async fn on_inactive_queues(ctx: Arc<Context>, views: Arc<Views>, queue: Queue<Key>, shutdown: CancellationToken) {
+    let changes = views.activity();
+    loop {
+        let name = tokio::select! {
+            () = shutdown.cancelled() => return,
+            name = changes.next() => name,
+        };
+        add_of_cluster_queue(&queue, &ctx.stores.workloads, &ctx.stores.local_queues, &name.name);
+        changes.done(&name, crate::work::Outcome::Done);
+    }
+}

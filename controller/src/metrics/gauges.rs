@@ -1,0 +1,172 @@
+//! Gauges that are read from the published views at the moment of the scrape.
+
+use std::{fmt, sync::Arc};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::DescriptorEncoder,
+    metrics::MetricType,
+};
+use switchyard_scheduler::{Amount, ResourceUsage};
+
+use super::Metrics;
+use crate::{
+    engine_task::{ClusterQueueFigures, Views},
+    stores::Stores,
+};
+
+/// Collects the gauges of all queues.
+pub(crate) struct Gauges {
+    pub(crate) views: Arc<Views>,
+    pub(crate) stores: Arc<Stores>,
+    pub(crate) metrics: std::sync::Weak<Metrics>,
+    /// `metrics.enableClusterQueueResources`.
+    pub(crate) resources: bool,
+}
+
+impl fmt::Debug for Gauges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gauges").finish_non_exhaustive()
+    }
+}
+
+type Labels = Vec<(&'static str, String)>;
+type Series = Vec<(Labels, f64)>;
+
+/// All families of one scrape, in the order of their first series.
+#[derive(Default)]
+struct Families(Vec<(&'static str, &'static str, Series)>);
+
+impl Families {
+    fn add(&mut self, name: &'static str, help: &'static str, labels: Labels, value: f64) {
+        match self.0.iter_mut().find(|(known, ..)| *known == name) {
+            Some((.., series)) => series.push((labels, value)),
+            None => self.0.push((name, help, vec![(labels, value)])),
+        }
+    }
+}
+
+impl Collector for Gauges {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let role = self.metrics.upgrade().map_or("standalone", |metrics| metrics.role().as_str());
+        let mut families = Families::default();
+        for (name, figures) in self.views.cluster_queues() {
+            self.cluster_queue(&mut families, &name, &figures, role);
+        }
+        self.local_queues(&mut families, role);
+        for (name, help, series) in families.0 {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (labels, value) in series {
+                family.encode_family(&labels)?.encode_gauge(&value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Gauges {
+    fn cluster_queue(&self, families: &mut Families, name: &str, figures: &ClusterQueueFigures, role: &str) {
+        let queue = || vec![("cluster_queue", name.to_owned()), ("replica_role", role.to_owned())];
+        let with = |key: &'static str, value: &str| {
+            let mut labels = queue();
+            labels.push((key, value.to_owned()));
+            labels
+        };
+        for (status, count) in [("active", figures.pending_active), ("inadmissible", figures.pending_inadmissible)] {
+            families.add("kueue_pending_workloads", "Pending workloads per ClusterQueue", with("status", status), number(count));
+        }
+        families.add("kueue_reserving_active_workloads", "Workloads that hold quota", queue(), number(figures.reserving));
+        families.add("kueue_admitted_active_workloads", "Admitted workloads", queue(), number(figures.admitted));
+        let terminating = figures.inactive.iter().any(|inactive| inactive.reason == "Terminating");
+        let now = match (terminating, figures.inactive.is_empty()) {
+            (true, _) => "terminating",
+            (false, true) => "active",
+            (false, false) => "pending",
+        };
+        for status in ["pending", "active", "terminating"] {
+            let value = f64::from(u8::from(status == now));
+            families.add("kueue_cluster_queue_status", "Which state a ClusterQueue is in", with("status", status), value);
+        }
+        if self.resources {
+            self.cluster_queue_resources(families, name, figures, role);
+        }
+    }
+
+    fn cluster_queue_resources(&self, families: &mut Families, name: &str, figures: &ClusterQueueFigures, role: &str) {
+        let spec = self.stores.cluster_queues.get("", name);
+        let cohort = spec.and_then(|queue| queue.spec.cohort_name.clone()).unwrap_or_default();
+        let labels = |flavor: &str, resource: &str| {
+            vec![
+                ("cohort", cohort.clone()),
+                ("cluster_queue", name.to_owned()),
+                ("flavor", flavor.to_owned()),
+                ("resource", resource.to_owned()),
+                ("replica_role", role.to_owned()),
+            ]
+        };
+        let mut used = |metric, help, usage: &[ResourceUsage]| {
+            for entry in usage {
+                families.add(metric, help, labels(&entry.flavor, &entry.resource), amount(&entry.resource, entry.total));
+            }
+        };
+        used("kueue_cluster_queue_resource_reservation", "Reserved per flavor and resource", &figures.reservation);
+        used("kueue_cluster_queue_resource_usage", "Used by admitted workloads per flavor and resource", &figures.usage);
+        for quota in &figures.quota {
+            let place = || labels(&quota.flavor, &quota.resource);
+            let limit = |limit: Option<Amount>| limit.map_or(f64::INFINITY, |limit| amount(&quota.resource, limit));
+            let nominal = amount(&quota.resource, quota.nominal);
+            families.add("kueue_cluster_queue_nominal_quota", "Nominal quota per flavor and resource", place(), nominal);
+            let borrow = limit(quota.borrowing_limit);
+            families.add("kueue_cluster_queue_borrowing_limit", "Borrowing limit, +Inf when unlimited", place(), borrow);
+            let lend = limit(quota.lending_limit);
+            families.add("kueue_cluster_queue_lending_limit", "Lending limit, +Inf when unlimited", place(), lend);
+        }
+    }
+
+    fn local_queues(&self, families: &mut Families, role: &str) {
+        for (key, figures) in self.views.local_queues() {
+            let queue = || {
+                let (name, namespace) = (key.name.to_string(), key.namespace.to_string());
+                vec![("name", name), ("namespace", namespace), ("replica_role", role.to_owned())]
+            };
+            let with = |key: &'static str, value: &str| {
+                let mut labels = queue();
+                labels.push((key, value.to_owned()));
+                labels
+            };
+            let pending = number(figures.pending);
+            families.add("kueue_local_queue_pending_workloads", "Pending per LocalQueue", with("status", "active"), pending);
+            let reserving = number(figures.reserving);
+            families.add("kueue_local_queue_reserving_active_workloads", "Workloads that hold quota", queue(), reserving);
+            let admitted = number(figures.admitted);
+            families.add("kueue_local_queue_admitted_active_workloads", "Admitted workloads", queue(), admitted);
+            for active in ["True", "False"] {
+                let value = f64::from(u8::from((active == "True") == figures.inactive.is_none()));
+                families.add("kueue_local_queue_status", "Whether a LocalQueue is active", with("active", active), value);
+            }
+            let mut used = |metric, help, usage: &[ResourceUsage]| {
+                for entry in usage {
+                    let mut labels = queue();
+                    labels.extend([("flavor", entry.flavor.to_string()), ("resource", entry.resource.to_string())]);
+                    families.add(metric, help, labels, amount(&entry.resource, entry.total));
+                }
+            };
+            used("kueue_local_queue_resource_reservation", "Reserved per flavor and resource", &figures.reservation);
+            used("kueue_local_queue_resource_usage", "Used by admitted workloads", &figures.usage);
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
+fn number(count: usize) -> f64 {
+    count as f64
+}
+
+/// Cores for cpu, base units for everything else, as Kueue shows them.
+#[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
+fn amount(resource: &str, amount: Amount) -> f64 {
+    if amount.is_unlimited() {
+        return f64::INFINITY;
+    }
+    if resource == "cpu" { amount.get() as f64 / 1000.0 } else { amount.get() as f64 }
+}

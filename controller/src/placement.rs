@@ -1,0 +1,31 @@
+//! Where reserved workloads go that run on another cluster.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use switchyard_api::v1beta2;
+
+/// Takes over reservations that are dispatched. Implemented by the hub.
+pub trait Placement: Send + Sync {
+    /// Quota for the workload is reserved in memory and stays so until the API shows it, or it is refused.
+    ///
+    /// True: taken over; the placement will write the admission or refuse the reservation
+    /// ([`EngineHandle::refuse`](crate::engine_task::EngineHandle::refuse)). False: the reservation is written as usual.
+    /// Called on the engine's task: it must not block.
+    fn reserved(&self, reservation: Reservation) -> bool;
+}
+
+/// Quota reserved in memory for a workload whose ClusterQueue has a MultiKueue check.
+#[derive(Debug, Clone)]
+pub struct Reservation {
+    /// As the engine's decision saw it.
+    pub workload: Arc<v1beta2::Workload>,
+    /// What to write into `status.admission`.
+    pub admission: v1beta2::Admission,
+    /// Name of the MultiKueue AdmissionCheck.
+    pub check: String,
+    /// Whether other checks must become Ready as well.
+    pub other_checks: bool,
+    /// Since when the workload waits: its queue-order time.
+    pub waited_since: Timestamp,
+}

@@ -1,0 +1,105 @@
+//! The status of queues, and the finalizers that keep what is in use.
+//!
+//! A queue's status is written when it says something new. A changed condition is written at once; mere figures at most
+//! once a second, so that a burst of jobs costs a few writes and a single job is seen at once.
+
+mod cluster_queue;
+mod finalizers;
+mod local_queue;
+mod pace;
+mod usage;
+
+use std::sync::Arc;
+
+use kube::{Resource, ResourceExt};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    context::Context,
+    engine_task::Views,
+    store::{Key, Store},
+    work::{self, Outcome, Queue},
+    write::WriteError,
+};
+
+/// Objects of a kind looked at in parallel.
+const WORKERS: usize = 8;
+
+/// Looks after queues, flavors and checks until `shutdown`.
+pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: CancellationToken) {
+    let cluster_queues = follow(&ctx.stores.cluster_queues, views.cluster_queue_changes.clone());
+    let local_queues = follow(&ctx.stores.local_queues, views.local_queue_changes.clone());
+    let flavors = follow(&ctx.stores.resource_flavors, Queue::default());
+    let checks = follow(&ctx.stores.admission_checks, Queue::default());
+    finalizers::follow_cluster_queues(&ctx, &flavors, &checks);
+    let everything = on_leadership(&ctx, [&cluster_queues, &local_queues, &flavors, &checks], shutdown.clone());
+    let (clusters, locals) = (pace::Pace::default(), pace::Pace::default());
+    let (ctx, views, clusters, locals) = (&ctx, &views, &clusters, &locals);
+    let run = |queue: &Queue<Key>| (queue.clone(), shutdown.clone());
+    let cluster_queues = async {
+        let (queue, shutdown) = run(&cluster_queues);
+        work::run(queue, WORKERS, shutdown, async |key| cluster_queue::look(ctx, views, clusters, key).await).await;
+    };
+    let local_queues = async {
+        let (queue, shutdown) = run(&local_queues);
+        work::run(queue, WORKERS, shutdown, async |key| local_queue::look(ctx, views, locals, key).await).await;
+    };
+    let flavors = async {
+        let (queue, shutdown) = run(&flavors);
+        work::run(queue, 1, shutdown, async |key| finalizers::flavor(ctx, key).await).await;
+    };
+    let checks = async {
+        let (queue, shutdown) = run(&checks);
+        work::run(queue, 1, shutdown, async |key| finalizers::check(ctx, key).await).await;
+    };
+    tokio::join!(cluster_queues, local_queues, flavors, checks, everything);
+}
+
+/// Queues each object that its user changed, or that a new leader has not looked at.
+fn follow<K: Resource + 'static>(store: &Store<K>, queue: Queue<Key>) -> Queue<Key> {
+    let into = queue.clone();
+    store.subscribe(move |change| {
+        let same = match (&change.old, &change.new) {
+            (Some(old), Some(new)) => {
+                old.uid() == new.uid()
+                    && old.meta().generation == new.meta().generation
+                    && old.meta().deletion_timestamp == new.meta().deletion_timestamp
+                    && old.meta().finalizers == new.meta().finalizers
+            }
+            _ => false,
+        };
+        if !same {
+            into.add(change.key.clone());
+        }
+    });
+    queue
+}
+
+async fn on_leadership(ctx: &Arc<Context>, queues: [&Queue<Key>; 4], shutdown: CancellationToken) {
+    let [cluster_queues, local_queues, flavors, checks] = queues;
+    let mut leadership = ctx.leadership.clone();
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            changed = leadership.changed() => if changed.is_err() { return },
+        }
+        if leadership.borrow_and_update().leading {
+            ctx.stores.cluster_queues.all().iter().for_each(|queue| cluster_queues.add(Key::of(&**queue)));
+            ctx.stores.local_queues.all().iter().for_each(|queue| local_queues.add(Key::of(&**queue)));
+            ctx.stores.resource_flavors.all().iter().for_each(|flavor| flavors.add(Key::of(&**flavor)));
+            ctx.stores.admission_checks.all().iter().for_each(|check| checks.add(Key::of(&**check)));
+        }
+    }
+}
+
+/// What a write's failure means for the work queue.
+fn outcome(kind: &str, key: &Key, result: Result<(), WriteError>) -> Outcome {
+    match result {
+        Ok(()) | Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
+        Err(WriteError::Conflict) => Outcome::Failed,
+        Err(error) => {
+            tracing::warn!(kind, %key, %error, "not updated");
+            Outcome::Failed
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! ClusterQueue: status, and the finalizer that keeps it while workloads hold its quota.
+
+use jiff::Timestamp;
+use kube::Api;
+use switchyard_api::{
+    conditions::{self, reasons},
+    names,
+    v1beta2::{ClusterQueue, ClusterQueueStatus},
+};
+use switchyard_scheduler::Inactive;
+
+use super::{outcome, pace::Pace, usage};
+use crate::{
+    clock::whole_seconds,
+    context::Context,
+    engine_task::{ClusterQueueFigures, Views},
+    store::Key,
+    work::Outcome,
+    write::{Target, WriteError},
+};
+
+pub(super) async fn look(ctx: &Context, views: &Views, pace: &Pace, key: Key) -> Outcome {
+    let Some(queue) = ctx.stores.cluster_queues.by_key(&key) else {
+        pace.forget(&key);
+        return Outcome::Done;
+    };
+    if !ctx.leading() {
+        return Outcome::Done;
+    }
+    let figures = views.cluster_queue(&key.name);
+    let target = Target {
+        api: Api::all(ctx.client.clone()),
+        store: &ctx.stores.cluster_queues,
+        object: &*queue,
+        manager: names::FIELD_MANAGER,
+        what: "clusterqueue",
+    };
+    match finalizer(ctx, &target, figures.as_deref()).await {
+        // The write comes back as a change.
+        Ok(true) => return Outcome::Done,
+        Ok(false) => (),
+        Err(error) => return outcome("ClusterQueue", &key, Err(error)),
+    }
+    let Some(figures) = figures else { return Outcome::Done };
+    let after = status(&queue, &figures, ctx.clock.now());
+    let before = queue.status.clone().unwrap_or_default();
+    if before.conditions == after.conditions
+        && before != after
+        && let Some(wait) = pace.wait(&key)
+    {
+        return Outcome::Again(wait);
+    }
+    match write(ctx, &target, &before, &after).await {
+        Ok(true) => {
+            pace.written(key);
+            Outcome::Done
+        }
+        result => outcome("ClusterQueue", &key, result.map(drop)),
+    }
+}
+
+async fn write(
+    ctx: &Context,
+    target: &Target<'_, ClusterQueue>,
+    before: &ClusterQueueStatus,
+    after: &ClusterQueueStatus,
+) -> Result<bool, WriteError> {
+    // A queue without a status gets one even if all of it is zero.
+    let before = target.object.status.as_ref().map(|_| serde_json::to_value(before)).transpose()?;
+    let written = target.status(ctx, &before.unwrap_or_default(), &serde_json::to_value(after)?).await?;
+    Ok(written.is_some())
+}
+
+/// Puts the finalizer on, and takes it off a deleted queue that the engine knows to be deleted and empty: from then on
+/// nothing more is admitted by it.
+async fn finalizer(
+    ctx: &Context,
+    target: &Target<'_, ClusterQueue>,
+    figures: Option<&ClusterQueueFigures>,
+) -> Result<bool, WriteError> {
+    if target.object.metadata.deletion_timestamp.is_none() {
+        return target.finalizer(ctx, names::RESOURCE_IN_USE, true).await;
+    }
+    let empty = figures.is_some_and(|figures| {
+        let terminating = |inactive: &Inactive| inactive.reason == reasons::cluster_queue::TERMINATING;
+        figures.reserving == 0 && figures.inactive.iter().any(terminating)
+    });
+    if empty { target.finalizer(ctx, names::RESOURCE_IN_USE, false).await } else { Ok(false) }
+}
+
+/// The status as it should read. Pure.
+pub(super) fn status(queue: &ClusterQueue, figures: &ClusterQueueFigures, now: Timestamp) -> ClusterQueueStatus {
+    let mut status = queue.status.clone().unwrap_or_default();
+    status.flavors_reservation = usage::of_cluster_queue(&figures.reservation);
+    status.flavors_usage = usage::of_cluster_queue(&figures.usage);
+    status.pending_workloads = usage::count(figures.pending_active + figures.pending_inadmissible);
+    status.reserving_workloads = usage::count(figures.reserving);
+    status.admitted_workloads = usage::count(figures.admitted);
+    let (holds, reason, message) = active(&figures.inactive);
+    let condition = conditions::new(conditions::ACTIVE, holds, reason, message, queue.metadata.generation);
+    conditions::set(&mut status.conditions, condition, whole_seconds(now));
+    status
+}
+
+/// The first cause gives the reason, all of them the message.
+fn active(inactive: &[Inactive]) -> (bool, &'static str, String) {
+    let Some(first) = inactive.first() else {
+        return (true, reasons::cluster_queue::READY, "Can admit new workloads".to_owned());
+    };
+    if first.reason == reasons::cluster_queue::TERMINATING {
+        return (false, first.reason, "Can't admit new workloads; clusterQueue is terminating".to_owned());
+    }
+    let messages: Vec<&str> = inactive.iter().map(|inactive| inactive.message.as_str()).collect();
+    (false, first.reason, format!("Can't admit new workloads: {}.", messages.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use switchyard_scheduler::{Amount, Name, ResourceUsage};
+
+    use super::*;
+    use crate::fixtures;
+
+    fn figures(inactive: Vec<Inactive>) -> ClusterQueueFigures {
+        let used = |flavor: &str, resource: &str, total: i64, borrowed: i64| ResourceUsage {
+            flavor: Name::from(flavor),
+            resource: Name::from(resource),
+            total: Amount::new(total),
+            borrowed: Amount::new(borrowed),
+        };
+        ClusterQueueFigures {
+            inactive,
+            reservation: vec![used("spot", "cpu", 2500, 500), used("spot", "memory", 1 << 30, 0), used("gpu", "cpu", 0, 0)],
+            usage: vec![used("spot", "cpu", 1000, 0)],
+            quota: Vec::new(),
+            pending_active: 2,
+            pending_inadmissible: 3,
+            reserving: 4,
+            admitted: 1,
+        }
+    }
+
+    #[test]
+    fn an_active_queue() {
+        let status = status(&ClusterQueue::default(), &figures(Vec::new()), fixtures::at(30));
+        insta::assert_snapshot!(serde_json::to_string_pretty(&status).unwrap(), @"");
+    }
+
+    #[rstest::rstest]
+    #[case::being_deleted(&[("Terminating", "")], "Terminating", "Can't admit new workloads; clusterQueue is terminating")]
+    #[case::two_causes(
+        &[("Stopped", "is stopped"), ("FlavorNotFound", "references missing ResourceFlavor(s): a")],
+        "Stopped",
+        "Can't admit new workloads: is stopped, references missing ResourceFlavor(s): a."
+    )]
+    fn inactive_queues(#[case] causes: &[(&'static str, &str)], #[case] reason: &str, #[case] message: &str) {
+        let causes: Vec<Inactive> =
+            causes.iter().map(|(reason, message)| Inactive { reason, message: (*message).to_owned() }).collect();
+        let (holds, said, told) = active(&causes);
+        assert_eq!((holds, said, told.as_str()), (false, reason, message));
+    }
+}

@@ -1,0 +1,122 @@
+//! LocalQueue: status.
+
+use jiff::Timestamp;
+use kube::{Api, ResourceExt};
+use switchyard_api::{
+    conditions::{self, reasons},
+    names,
+    v1beta2::{LocalQueue, LocalQueueStatus, StopPolicy},
+};
+
+use super::{outcome, pace::Pace, usage};
+use crate::{
+    clock::whole_seconds,
+    context::Context,
+    engine_task::{LocalQueueFigures, Views},
+    store::Key,
+    work::Outcome,
+    write::{Target, WriteError},
+};
+
+pub(super) async fn look(ctx: &Context, views: &Views, pace: &Pace, key: Key) -> Outcome {
+    let Some(queue) = ctx.stores.local_queues.by_key(&key) else {
+        pace.forget(&key);
+        return Outcome::Done;
+    };
+    if !ctx.leading() {
+        return Outcome::Done;
+    }
+    let Some(figures) = views.local_queue(&key.namespace, &key.name) else { return Outcome::Done };
+    let after = status(&queue, &figures, ctx.clock.now());
+    let before = queue.status.clone().unwrap_or_default();
+    if before.conditions == after.conditions
+        && before != after
+        && let Some(wait) = pace.wait(&key)
+    {
+        return Outcome::Again(wait);
+    }
+    match write(ctx, &queue, &before, &after).await {
+        Ok(true) => {
+            pace.written(key);
+            Outcome::Done
+        }
+        result => outcome("LocalQueue", &key, result.map(drop)),
+    }
+}
+
+async fn write(
+    ctx: &Context,
+    queue: &LocalQueue,
+    before: &LocalQueueStatus,
+    after: &LocalQueueStatus,
+) -> Result<bool, WriteError> {
+    let target = Target {
+        api: Api::namespaced(ctx.client.clone(), &queue.namespace().unwrap_or_default()),
+        store: &ctx.stores.local_queues,
+        object: queue,
+        manager: names::FIELD_MANAGER,
+        what: "localqueue",
+    };
+    let before = queue.status.as_ref().map(|_| serde_json::to_value(before)).transpose()?;
+    let written = target.status(ctx, &before.unwrap_or_default(), &serde_json::to_value(after)?).await?;
+    Ok(written.is_some())
+}
+
+/// The status as it should read. Pure.
+pub(super) fn status(queue: &LocalQueue, figures: &LocalQueueFigures, now: Timestamp) -> LocalQueueStatus {
+    let mut status = queue.status.clone().unwrap_or_default();
+    let stopped = queue.spec.stop_policy != StopPolicy::None;
+    // A stopped queue is out of the queueing; Kueue shows nothing as pending in it.
+    status.pending_workloads = if stopped { 0 } else { usage::count(figures.pending) };
+    status.reserving_workloads = usage::count(figures.reserving);
+    status.admitted_workloads = usage::count(figures.admitted);
+    status.flavors_reservation = usage::of_local_queue(&figures.reservation);
+    status.flavors_usage = usage::of_local_queue(&figures.usage);
+    let (holds, reason, message) = active(figures);
+    let condition = conditions::new(conditions::ACTIVE, holds, reason, message, queue.metadata.generation);
+    conditions::set(&mut status.conditions, condition, whole_seconds(now));
+    status
+}
+
+fn active(figures: &LocalQueueFigures) -> (bool, &'static str, &str) {
+    match &figures.inactive {
+        None => (true, reasons::local_queue::READY, "Can submit new workloads to localQueue"),
+        Some(inactive) => (false, inactive.reason, inactive.message.as_str()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use switchyard_scheduler::Inactive;
+
+    use super::*;
+    use crate::fixtures;
+
+    fn figures(inactive: Option<Inactive>) -> LocalQueueFigures {
+        LocalQueueFigures {
+            cluster_queue: "cq".into(),
+            inactive,
+            reservation: Vec::new(),
+            usage: Vec::new(),
+            pending: 3,
+            reserving: 2,
+            admitted: 1,
+        }
+    }
+
+    #[test]
+    fn a_stopped_queue_shows_nothing_as_pending() {
+        let mut queue = LocalQueue::default();
+        queue.spec.stop_policy = StopPolicy::Hold;
+        let inactive = Inactive { reason: "Stopped", message: "LocalQueue is stopped".into() };
+        let status = status(&queue, &figures(Some(inactive)), fixtures::at(30));
+        insta::assert_snapshot!(serde_json::to_string(&status).unwrap(), @"");
+    }
+
+    #[test]
+    fn the_same_figures_again_change_nothing() {
+        let mut queue = LocalQueue::default();
+        queue.status = Some(status(&queue, &figures(None), fixtures::at(30)));
+        assert_eq!(status(&queue, &figures(None), fixtures::at(99)), queue.status.clone().unwrap());
+    }
+}

@@ -1,0 +1,225 @@
+//! The cluster as we see it: one watch and one [`Store`] a kind, shared by engine, reconcilers, webhooks and status.
+
+use std::{fmt::Debug, time::Duration};
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::{
+    core::v1::{LimitRange, Namespace},
+    node::v1::RuntimeClass,
+    scheduling::v1::PriorityClass,
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::ApiResource,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, watcher},
+    },
+};
+use serde::de::DeserializeOwned;
+use switchyard_api::v1beta2;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::Configuration,
+    context::Role,
+    object::Object,
+    store::{Feed, Store},
+};
+
+/// The watched objects of one job kind.
+#[derive(Clone, Debug)]
+pub struct JobStore {
+    /// Group, version, kind and plural.
+    pub resource: ApiResource,
+    /// Its objects.
+    pub store: Store<Object>,
+}
+
+/// One store a kind. `managedFields` is stripped from all objects.
+#[derive(Clone, Debug, Default)]
+pub struct Stores {
+    /// The enabled job kinds.
+    pub jobs: Vec<JobStore>,
+    /// Workloads.
+    pub workloads: Store<v1beta2::Workload>,
+    /// ClusterQueues.
+    pub cluster_queues: Store<v1beta2::ClusterQueue>,
+    /// LocalQueues.
+    pub local_queues: Store<v1beta2::LocalQueue>,
+    /// Cohorts.
+    pub cohorts: Store<v1beta2::Cohort>,
+    /// ResourceFlavors.
+    pub resource_flavors: Store<v1beta2::ResourceFlavor>,
+    /// WorkloadPriorityClasses.
+    pub workload_priority_classes: Store<v1beta2::WorkloadPriorityClass>,
+    /// AdmissionChecks.
+    pub admission_checks: Store<v1beta2::AdmissionCheck>,
+    /// MultiKueueClusters; watched on a hub only, empty elsewhere.
+    pub multi_kueue_clusters: Store<v1beta2::MultiKueueCluster>,
+    /// MultiKueueConfigs; watched on a hub only, empty elsewhere.
+    pub multi_kueue_configs: Store<v1beta2::MultiKueueConfig>,
+    /// Namespaces.
+    pub namespaces: Store<Namespace>,
+    /// Kubernetes' own PriorityClasses.
+    pub priority_classes: Store<PriorityClass>,
+    /// LimitRanges, for the defaults of pods' requests.
+    pub limit_ranges: Store<LimitRange>,
+    /// RuntimeClasses, for the overhead of pods.
+    pub runtime_classes: Store<RuntimeClass>,
+}
+
+/// The state of one watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchState {
+    /// Plural name of the kind.
+    pub kind: String,
+    /// Whether the first list was read.
+    pub ready: bool,
+    /// Whether the watch runs now.
+    pub healthy: bool,
+}
+
+/// Framework names of the configuration and the resources behind them.
+fn job_resource(framework: &str) -> Option<ApiResource> {
+    match framework {
+        "batch/job" => Some(ApiResource::erase::<k8s_openapi::api::batch::v1::Job>(&())),
+        _ => None,
+    }
+}
+
+impl Stores {
+    /// Empty stores for the kinds that the configuration enables.
+    #[must_use]
+    pub fn new(config: &Configuration) -> Self {
+        let frameworks = crate::options::frameworks(config);
+        let jobs = frameworks.iter().filter_map(|framework| job_resource(framework));
+        Self { jobs: jobs.map(|resource| JobStore { resource, store: Store::default() }).collect(), ..Self::default() }
+    }
+
+    /// The store of a job kind.
+    #[must_use]
+    pub fn job(&self, group: &str, kind: &str) -> Option<&JobStore> {
+        self.jobs.iter().find(|jobs| jobs.resource.group == group && jobs.resource.kind == kind)
+    }
+
+    /// Starts the watches. Each ends at `shutdown` only; errors are logged, backed off and shown by [`Stores::watches`].
+    pub fn watch(&self, client: &Client, role: Role, tasks: &mut JoinSet<anyhow::Result<()>>, shutdown: &CancellationToken) {
+        fn start<K>(store: &Store<K>, client: &Client, tasks: &mut JoinSet<anyhow::Result<()>>, shutdown: &CancellationToken)
+        where
+            K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+        {
+            tasks.spawn(feed(Api::all(client.clone()), K::plural(&()).into_owned(), store.clone(), |_| (), shutdown.clone()));
+        }
+        start(&self.workloads, client, tasks, shutdown);
+        start(&self.cluster_queues, client, tasks, shutdown);
+        start(&self.local_queues, client, tasks, shutdown);
+        start(&self.cohorts, client, tasks, shutdown);
+        start(&self.resource_flavors, client, tasks, shutdown);
+        start(&self.workload_priority_classes, client, tasks, shutdown);
+        start(&self.admission_checks, client, tasks, shutdown);
+        start(&self.namespaces, client, tasks, shutdown);
+        start(&self.priority_classes, client, tasks, shutdown);
+        start(&self.limit_ranges, client, tasks, shutdown);
+        start(&self.runtime_classes, client, tasks, shutdown);
+        if role == Role::Hub {
+            start(&self.multi_kueue_clusters, client, tasks, shutdown);
+            start(&self.multi_kueue_configs, client, tasks, shutdown);
+        } else {
+            self.multi_kueue_clusters.set_ready();
+            self.multi_kueue_configs.set_ready();
+        }
+        for jobs in &self.jobs {
+            let api = Api::all_with(client.clone(), &jobs.resource);
+            let resource = jobs.resource.clone();
+            let typed = move |object: &mut Object| object.typed(&resource);
+            tasks.spawn(feed(api, jobs.resource.plural.clone(), jobs.store.clone(), typed, shutdown.clone()));
+        }
+    }
+
+    /// Waits until every kind's first list is read.
+    ///
+    /// # Errors
+    /// After `deadline`, naming the kinds that are missing.
+    pub async fn ready(&self, deadline: Duration) -> anyhow::Result<()> {
+        let all = async {
+            loop {
+                if self.watches().iter().all(|watch| watch.ready) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        if tokio::time::timeout(deadline, all).await.is_err() {
+            let missing: Vec<_> = self.watches().into_iter().filter(|watch| !watch.ready).map(|watch| watch.kind).collect();
+            anyhow::bail!(
+                "no list of {} within {} s: are the CRDs installed, and may the service account list and watch them?",
+                missing.join(", "),
+                deadline.as_secs()
+            );
+        }
+        Ok(())
+    }
+
+    /// The state of every watch, for readiness.
+    #[must_use]
+    pub fn watches(&self) -> Vec<WatchState> {
+        fn state<K: Resource<DynamicType = ()> + 'static>(store: &Store<K>) -> WatchState {
+            WatchState { kind: K::plural(&()).into_owned(), ready: store.is_ready(), healthy: store.is_healthy() }
+        }
+        let mut states = vec![
+            state(&self.workloads),
+            state(&self.cluster_queues),
+            state(&self.local_queues),
+            state(&self.cohorts),
+            state(&self.resource_flavors),
+            state(&self.workload_priority_classes),
+            state(&self.admission_checks),
+            state(&self.multi_kueue_clusters),
+            state(&self.multi_kueue_configs),
+            state(&self.namespaces),
+            state(&self.priority_classes),
+            state(&self.limit_ranges),
+            state(&self.runtime_classes),
+        ];
+        states.extend(self.jobs.iter().map(|jobs| WatchState {
+            kind: jobs.resource.plural.clone(),
+            ready: jobs.store.is_ready(),
+            healthy: jobs.store.is_healthy(),
+        }));
+        states
+    }
+}
+
+/// Keeps one store in step with the server.
+async fn feed<K>(
+    api: Api<K>,
+    kind: String,
+    store: Store<K>,
+    modify: impl Fn(&mut K) + Send + 'static,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    let mut feed = Feed::new(store);
+    let events = watcher(api, watcher::Config::default()).default_backoff().map_ok(|event| {
+        event.modify(|object| {
+            object.managed_fields_mut().clear();
+            modify(object);
+        })
+    });
+    let mut events = std::pin::pin!(events);
+    loop {
+        let event = tokio::select! { biased; () = shutdown.cancelled() => return Ok(()), event = events.next() => event };
+        match event {
+            Some(Ok(event)) => feed.apply(event),
+            Some(Err(error)) => {
+                feed.failed();
+                tracing::warn!(%kind, %error, "watch failed, retrying");
+            }
+            None => anyhow::bail!("the watch of {kind} ended"),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! A Workload object: what its conditions say, how its status is changed, how the change is written.
+//!
+//! Everyone who writes a Workload's status does it here, so that conditions, reasons and messages are Kueue's in one place:
+//! [`Edit`] changes a copy of the status purely, [`patch_status`] writes the difference.
+
+mod edit;
+mod write;
+
+pub use edit::{Edit, Evicted, Eviction};
+use jiff::Timestamp;
+use switchyard_api::{
+    conditions::{self, reasons},
+    names,
+    v1beta2::{Workload, WorkloadStatus},
+};
+pub use write::{WriteError, patch_metadata, patch_status};
+
+/// Where a workload is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Without quota.
+    Pending,
+    /// Quota reserved, not admitted.
+    QuotaReserved,
+    /// Admitted.
+    Admitted,
+    /// Finished.
+    Finished,
+}
+
+/// Where a workload is in its life.
+#[must_use]
+pub fn phase(workload: &Workload) -> Phase {
+    if is_finished(workload) {
+        Phase::Finished
+    } else if is_admitted(workload) {
+        Phase::Admitted
+    } else if has_reservation(workload) {
+        Phase::QuotaReserved
+    } else {
+        Phase::Pending
+    }
+}
+
+/// Whether the condition is True.
+#[must_use]
+pub fn holds(workload: &Workload, condition: &str) -> bool {
+    status(workload).is_some_and(|status| conditions::is_true(&status.conditions, condition))
+}
+
+/// The condition, if there is one.
+#[must_use]
+pub fn condition<'a>(
+    workload: &'a Workload,
+    type_: &str,
+) -> Option<&'a k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition> {
+    conditions::find(&status(workload)?.conditions, type_)
+}
+
+fn status(workload: &Workload) -> Option<&WorkloadStatus> {
+    workload.status.as_ref()
+}
+
+/// `QuotaReserved` is True.
+#[must_use]
+pub fn has_reservation(workload: &Workload) -> bool {
+    holds(workload, conditions::QUOTA_RESERVED)
+}
+
+/// `Admitted` is True.
+#[must_use]
+pub fn is_admitted(workload: &Workload) -> bool {
+    holds(workload, conditions::ADMITTED)
+}
+
+/// `Finished` is True.
+#[must_use]
+pub fn is_finished(workload: &Workload) -> bool {
+    holds(workload, conditions::FINISHED)
+}
+
+/// `Evicted` is True.
+#[must_use]
+pub fn is_evicted(workload: &Workload) -> bool {
+    holds(workload, conditions::EVICTED)
+}
+
+/// Its reservation was given back on purpose, and it must not be queued.
+#[must_use]
+pub fn is_on_hold(workload: &Workload) -> bool {
+    condition(workload, conditions::QUOTA_RESERVED)
+        .is_some_and(|condition| condition.status == conditions::FALSE && condition.reason == reasons::quota_reserved::ON_HOLD)
+}
+
+/// The gates that hold it back, as its annotation lists them; none without.
+#[must_use]
+pub fn admission_gates(workload: &Workload) -> Option<&str> {
+    let gates = workload.metadata.annotations.as_ref()?.get(names::ADMISSION_GATED_BY)?;
+    (!gates.is_empty()).then_some(gates.as_str())
+}
+
+/// Whether it may be queued: it lacks only quota.
+#[must_use]
+pub fn is_admissible(workload: &Workload) -> bool {
+    workload.spec.is_active()
+        && !is_finished(workload)
+        && !has_reservation(workload)
+        && !is_on_hold(workload)
+        && admission_gates(workload).is_none()
+        && !holds(workload, conditions::WAITING_FOR_REPLACEMENT_PODS)
+}
+
+/// The ClusterQueue that it has quota in.
+#[must_use]
+pub fn admitted_by(workload: &Workload) -> Option<&str> {
+    status(workload)?.admission.as_ref().map(|admission| admission.cluster_queue.as_str())
+}
+
+/// The LocalQueue that it names; empty if none.
+#[must_use]
+pub fn queue_name(workload: &Workload) -> &str {
+    workload.spec.queue_name.as_deref().unwrap_or_default()
+}
+
+/// When it was created; the epoch if the server did not say.
+#[must_use]
+pub fn created(workload: &Workload) -> Timestamp {
+    workload.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+}
+
+/// What it is ordered by among equal priorities: its creation, or the eviction that sends it to the back of the queue.
+#[must_use]
+pub fn queue_time(workload: &Workload, by_eviction: bool) -> Timestamp {
+    let Some(evicted) = condition(workload, conditions::EVICTED).filter(|condition| condition.status == conditions::TRUE) else {
+        return created(workload);
+    };
+    let counts = match evicted.reason.as_str() {
+        reasons::evicted::PODS_READY_TIMEOUT => by_eviction,
+        reasons::evicted::ADMISSION_CHECK => true,
+        _ => false,
+    };
+    if counts { evicted.last_transition_time.0 } else { created(workload) }
+}
+
+/// Since when it waits for quota: its creation, or when it was queued again.
+#[must_use]
+pub fn queued_since(workload: &Workload) -> Timestamp {
+    condition(workload, conditions::REQUEUED).map_or_else(|| created(workload), |condition| condition.last_transition_time.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{self, WorkloadExt};
+
+    #[rstest::rstest]
+    #[case::new_ones_are_pending(fixtures::workload("a"), Phase::Pending)]
+    #[case::reserved(fixtures::workload("a").reserved("cq"), Phase::QuotaReserved)]
+    #[case::admitted(fixtures::workload("a").reserved("cq").admitted(), Phase::Admitted)]
+    #[case::finished_counts_first(fixtures::workload("a").reserved("cq").admitted().condition("Finished", true, "Succeeded", ""), Phase::Finished)]
+    fn phases(#[case] workload: Workload, #[case] expected: Phase) {
+        assert_eq!(phase(&workload), expected);
+    }
+
+    #[rstest::rstest]
+    #[case::never_evicted(None, 100)]
+    #[case::evicted_for_another(Some("Preempted"), 100)]
+    #[case::evicted_by_a_check(Some("AdmissionCheck"), 150)]
+    #[case::evicted_by_the_pods_ready_timeout(Some("PodsReadyTimeout"), 150)]
+    fn evictions_that_send_it_to_the_back(#[case] reason: Option<&str>, #[case] expected: i64) {
+        let mut workload = fixtures::workload("a").created(100);
+        if let Some(reason) = reason {
+            workload = workload.condition_at(150, "Evicted", true, reason, "");
+        }
+        assert_eq!(queue_time(&workload, true).as_second(), expected);
+    }
+
+    #[test]
+    fn held_and_gated_workloads_are_not_queued() {
+        assert!(is_admissible(&fixtures::workload("a")));
+        assert!(!is_admissible(&fixtures::workload("a").inactive()));
+        assert!(!is_admissible(&fixtures::workload("a").condition("QuotaReserved", false, "OnHold", "")));
+        assert!(!is_admissible(&fixtures::workload("a").annotation("kueue.x-k8s.io/admission-gated-by", "x.io/y")));
+        assert!(is_admissible(&fixtures::workload("a").annotation("kueue.x-k8s.io/admission-gated-by", "")));
+    }
+}

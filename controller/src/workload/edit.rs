@@ -1,0 +1,269 @@
+//! Changes of a Workload's status. Pure: a copy of the status is changed, and the caller writes it.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use switchyard_api::{
+    conditions::{self, reasons},
+    v1beta2::{
+        Admission, AdmissionCheckState, CheckState, DelayedTopologyRequestState, PreemptionGatePosition, RequeueState,
+        SchedulingStats, Workload, WorkloadSchedulingStatsEviction, WorkloadStatus,
+    },
+};
+
+/// Why a workload is evicted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Eviction {
+    /// Reason of the `Evicted` condition, without a cause.
+    pub reason: &'static str,
+    /// What lies behind a deactivation; may be empty.
+    pub cause: String,
+    /// Message of the condition and the event.
+    pub message: String,
+}
+
+/// What an eviction came to, for events and metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Evicted {
+    /// The eviction.
+    pub eviction: Eviction,
+    /// Reason of the event.
+    pub event: String,
+    /// Whether it is the first for this reason and cause.
+    pub first: bool,
+}
+
+/// A Workload's status while it is changed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Edit {
+    /// The status as it is to become.
+    pub status: WorkloadStatus,
+    generation: Option<i64>,
+    now: Timestamp,
+}
+
+impl Edit {
+    /// Begins with the workload's status; conditions that change get this time.
+    #[must_use]
+    pub fn new(workload: &Workload, now: Timestamp) -> Self {
+        Self {
+            status: workload.status.clone().unwrap_or_default(),
+            generation: workload.metadata.generation,
+            now: crate::clock::whole_seconds(now),
+        }
+    }
+
+    /// Sets a condition. Returns whether anything changed.
+    pub fn set(&mut self, type_: &str, holds: bool, reason: &str, message: impl Into<String>) -> bool {
+        let condition = conditions::new(type_, holds, reason, message, self.generation);
+        conditions::set(&mut self.status.conditions, condition, self.now)
+    }
+
+    fn is_true(&self, type_: &str) -> bool {
+        conditions::is_true(&self.status.conditions, type_)
+    }
+
+    /// Gives it quota: `QuotaReserved` becomes True, earlier evictions become history.
+    pub fn reserve(&mut self, admission: Admission) {
+        let reason = reasons::quota_reserved::QUOTA_RESERVED;
+        let message = format!("Quota reserved in ClusterQueue {}", admission.cluster_queue);
+        self.status.admission = Some(admission);
+        // What it uses says the same from now on.
+        self.status.resource_requests.clear();
+        self.set(conditions::QUOTA_RESERVED, true, reason, message);
+        for type_ in [conditions::EVICTED, conditions::PREEMPTED, conditions::BLOCKED_ON_PREEMPTION_GATES] {
+            if let Some(previous) = conditions::find(&self.status.conditions, type_).filter(|c| c.status == conditions::TRUE) {
+                let message = format!("Previously: {}", previous.message);
+                self.set(type_, false, reason, message);
+            }
+        }
+    }
+
+    /// Says why it has no quota, and takes it away if it had. Returns whether anything changed.
+    pub fn unreserve(&mut self, reason: &str, message: impl Into<String>) -> bool {
+        let mut changed = self.set(conditions::QUOTA_RESERVED, false, reason, message);
+        changed |= self.status.admission.take().is_some();
+        changed | self.sync_admitted()
+    }
+
+    /// Brings `Admitted` in line with quota and checks. Returns whether anything changed.
+    pub fn sync_admitted(&mut self) -> bool {
+        let known = |type_| conditions::find(&self.status.conditions, type_).is_some();
+        if !known(conditions::QUOTA_RESERVED) && !known(conditions::ADMITTED) {
+            return false;
+        }
+        let (holds, reason, message) = self.admitted();
+        let was_admitted = self.is_true(conditions::ADMITTED);
+        if was_admitted && !holds {
+            self.accumulate_execution_time();
+        }
+        self.set(conditions::ADMITTED, holds, reason, message)
+    }
+
+    fn admitted(&self) -> (bool, &'static str, &'static str) {
+        let ready = self.status.admission_checks.iter().all(|check| check.state == CheckState::Ready);
+        if !self.is_true(conditions::QUOTA_RESERVED) {
+            (false, reasons::admitted::NO_RESERVATION, "The workload has no reservation")
+        } else if !ready {
+            (false, reasons::admitted::UNSATISFIED_ADMISSION_CHECKS, "The workload has not all checks ready")
+        } else if self.topology_pending() {
+            let reason = reasons::admitted::PENDING_DELAYED_TOPOLOGY_REQUESTS;
+            (false, reason, "There are pending delayed topology requests")
+        } else {
+            (true, reasons::admitted::ADMITTED, "The workload is admitted")
+        }
+    }
+
+    fn topology_pending(&self) -> bool {
+        self.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments).any(|assignment| {
+            assignment.topology_assignment.is_none()
+                && assignment.delayed_topology_request == Some(DelayedTopologyRequestState::Pending)
+        })
+    }
+
+    fn accumulate_execution_time(&mut self) {
+        let Some(admitted) = conditions::find(&self.status.conditions, conditions::ADMITTED) else { return };
+        let ran = self.now.duration_since(admitted.last_transition_time.0).as_secs();
+        let ran = i32::try_from(ran).unwrap_or(i32::MAX).max(0);
+        let past = self.status.accumulated_past_execution_time_seconds.unwrap_or(0);
+        self.status.accumulated_past_execution_time_seconds = Some(past.saturating_add(ran));
+    }
+
+    /// Keeps exactly the required checks: new ones begin Pending. Returns whether anything changed.
+    pub fn sync_checks(&mut self, required: &BTreeSet<String>) -> bool {
+        let checks = &mut self.status.admission_checks;
+        let before = checks.len();
+        checks.retain(|check| required.contains(&check.name));
+        let mut changed = checks.len() != before;
+        for name in required {
+            if !checks.iter().any(|check| check.name == *name) {
+                checks.push(pending(name, Time(self.now)));
+                changed = true;
+            }
+        }
+        if changed {
+            checks.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        changed
+    }
+
+    /// Tells it to give its quota back.
+    pub fn evict(&mut self, eviction: Eviction) -> Evicted {
+        let deactivated = eviction.reason == reasons::evicted::DEACTIVATED && !eviction.cause.is_empty();
+        let reason = if deactivated {
+            reasons::evicted::deactivated_due_to(&eviction.cause)
+        } else {
+            eviction.reason.to_owned()
+        };
+        self.set(conditions::EVICTED, true, &reason, eviction.message.clone());
+        self.status.cluster_name = None;
+        self.status.nominated_cluster_names.clear();
+        self.reset_checks();
+        self.status.unhealthy_nodes.clear();
+        if self.is_true(conditions::BLOCKED_ON_PREEMPTION_GATES) {
+            self.set(conditions::BLOCKED_ON_PREEMPTION_GATES, false, &reason, eviction.message.clone());
+        }
+        for gate in &mut self.status.preemption_gates {
+            gate.position = PreemptionGatePosition::Closed;
+            gate.last_transition_time = Time(self.now);
+        }
+        let first = self.count_eviction(&eviction);
+        let mut event = reasons::events::evicted_due_to(eviction.reason);
+        if deactivated {
+            event = format!("{event}DueTo{}", eviction.cause);
+        }
+        Evicted { eviction, event, first }
+    }
+
+    fn reset_checks(&mut self) {
+        for check in &mut self.status.admission_checks {
+            if check.state == CheckState::Pending {
+                continue;
+            }
+            let retries = (check.state == CheckState::Retry).then(|| check.retry_count.unwrap_or(0).saturating_add(1));
+            *check = AdmissionCheckState {
+                message: format!("Reset to Pending after eviction. Previously: {}", check.state.as_str()),
+                requeue_after_seconds: check.requeue_after_seconds,
+                retry_count: retries,
+                ..pending(&check.name, Time(self.now))
+            };
+        }
+    }
+
+    fn count_eviction(&mut self, eviction: &Eviction) -> bool {
+        let evictions = &mut self.status.scheduling_stats.get_or_insert_with(SchedulingStats::default).evictions;
+        let same = |known: &&mut WorkloadSchedulingStatsEviction| {
+            known.reason == eviction.reason && known.underlying_cause == eviction.cause
+        };
+        if let Some(known) = evictions.iter_mut().find(same) {
+            known.count = known.count.saturating_add(1);
+            return known.count == 1;
+        }
+        let (reason, underlying_cause) = (eviction.reason.to_owned(), eviction.cause.clone());
+        evictions.push(WorkloadSchedulingStatsEviction { reason, underlying_cause, count: 1 });
+        true
+    }
+
+    /// Ends an eviction once the job has no pods left: quota goes back, and `Requeued` says whether it may be queued at once.
+    /// Returns whether anything changed; nothing does without an eviction and quota to give back.
+    pub fn complete_eviction(&mut self) -> bool {
+        if !self.is_true(conditions::QUOTA_RESERVED) || !self.is_true(conditions::EVICTED) {
+            return false;
+        }
+        let Some(evicted) = conditions::find(&self.status.conditions, conditions::EVICTED).cloned() else { return false };
+        let at_once = [reasons::evicted::PREEMPTED, reasons::evicted::NODE_FAILURES].contains(&evicted.reason.as_str());
+        self.requeued(at_once, &evicted.reason, evicted.message.clone());
+        self.unreserve(reasons::quota_reserved::PENDING_EVALUATION, evicted.message)
+    }
+
+    /// Sets `Requeued`.
+    pub fn requeued(&mut self, may: bool, reason: &str, message: impl Into<String>) -> bool {
+        self.set(conditions::REQUEUED, may, reason, message)
+    }
+
+    /// Asks for `spec.active` to become false.
+    pub fn deactivation_target(&mut self, reason: &str, message: impl Into<String>) -> bool {
+        self.set(conditions::DEACTIVATION_TARGET, true, reason, message)
+    }
+
+    /// Declares it finished.
+    pub fn finish(&mut self, reason: &str, message: impl Into<String>) -> bool {
+        self.set(conditions::FINISHED, true, reason, message)
+    }
+
+    /// Keeps it out of the queue until `at`, unless it is kept out for longer already.
+    pub fn requeue_at(&mut self, at: Timestamp, count: bool) {
+        let state = self.status.requeue_state.get_or_insert_with(RequeueState::default);
+        if state.requeue_at.as_ref().is_none_or(|current| current.0 < at) {
+            state.requeue_at = Some(Time(crate::clock::whole_seconds(at)));
+        }
+        if count {
+            state.count = Some(state.count.unwrap_or(0).saturating_add(1));
+        }
+    }
+
+    /// When the last of the checks that ask for a retry wants one; none if none says when.
+    #[must_use]
+    pub fn retry_time(&self) -> Option<Timestamp> {
+        let retries = self.status.admission_checks.iter().filter(|check| check.state == CheckState::Retry);
+        retries
+            .filter_map(|check| {
+                let after = SignedDuration::from_secs(i64::from(check.requeue_after_seconds?));
+                check.last_transition_time.0.checked_add(after).ok()
+            })
+            .max()
+    }
+}
+
+fn pending(name: &str, at: Time) -> AdmissionCheckState {
+    AdmissionCheckState {
+        name: name.to_owned(),
+        state: CheckState::Pending,
+        last_transition_time: at,
+        message: String::new(),
+        requeue_after_seconds: None,
+        retry_count: None,
+        pod_set_updates: Vec::new(),
+    }
+}

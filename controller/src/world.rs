@@ -1,0 +1,102 @@
+//! Objects as the engine wants them. Pure: the same objects give the same events.
+
+mod queue;
+mod requests;
+mod selector;
+mod workload;
+
+use std::collections::BTreeMap;
+
+use switchyard_api::{conditions, v1beta2};
+use switchyard_scheduler::{self as engine, Event, LocalQueueKey, Name, WorkloadKey};
+pub(crate) use requests::RequestRules;
+pub(crate) use workload::Ordering;
+
+use crate::{context::Context, engine_task::Kind, options, store::Key, stores::Stores};
+
+/// The event that tells the engine how this object stands now, or that it is gone.
+pub(crate) fn object(stores: &Stores, kind: Kind, key: &Key) -> Event {
+    let name = || Name::from(&*key.name);
+    match kind {
+        Kind::Namespace => stores.namespaces.by_key(key).map_or_else(
+            || Event::NamespaceDeleted { name: name() },
+            |namespace| Event::Namespace { name: name(), labels: namespace.metadata.labels.clone().unwrap_or_default() },
+        ),
+        Kind::ResourceFlavor => stores.resource_flavors.by_key(key).map_or_else(
+            || Event::ResourceFlavorDeleted { name: name() },
+            |flavor| Event::ResourceFlavor(queue::resource_flavor(&flavor)),
+        ),
+        Kind::AdmissionCheck => stores.admission_checks.by_key(key).map_or_else(
+            || Event::AdmissionCheckDeleted { name: name() },
+            |check| Event::AdmissionCheck(admission_check(&check)),
+        ),
+        Kind::Cohort => stores.cohorts.by_key(key).map_or_else(
+            || Event::CohortDeleted { name: name() },
+            |cohort| Event::Cohort(queue::cohort(&cohort)),
+        ),
+        Kind::ClusterQueue => stores.cluster_queues.by_key(key).map_or_else(
+            || Event::ClusterQueueDeleted { name: name() },
+            |cluster_queue| Event::ClusterQueue(queue::cluster_queue(&cluster_queue)),
+        ),
+        Kind::LocalQueue => stores.local_queues.by_key(key).map_or_else(
+            || Event::LocalQueueDeleted { key: LocalQueueKey { namespace: key.namespace.clone(), name: key.name.clone() } },
+            |local_queue| Event::LocalQueue(queue::local_queue(&local_queue)),
+        ),
+        Kind::Workload => unreachable_workload(key),
+    }
+}
+
+// Workloads need the rules of requests as well and go through `workload`.
+fn unreachable_workload(key: &Key) -> Event {
+    Event::WorkloadDeleted { key: workload_key(key) }
+}
+
+/// The event that tells the engine how this workload stands now, or that it is gone.
+pub(crate) fn workload(ctx: &Context, key: &Key) -> Event {
+    match ctx.stores.workloads.by_key(key) {
+        None => Event::WorkloadDeleted { key: workload_key(key) },
+        Some(workload) => {
+            let rules = RequestRules::of(ctx, &key.namespace);
+            Event::Workload(Box::new(workload::workload(&workload, &rules, Ordering { by_eviction: options::order_by_eviction(&ctx.config) })))
+        }
+    }
+}
+
+pub(crate) fn workload_key(key: &Key) -> WorkloadKey {
+    WorkloadKey { namespace: key.namespace.clone(), name: key.name.clone() }
+}
+
+/// Whether the event says that an object is gone.
+pub(crate) fn is_deletion(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::NamespaceDeleted { .. }
+            | Event::ResourceFlavorDeleted { .. }
+            | Event::AdmissionCheckDeleted { .. }
+            | Event::CohortDeleted { .. }
+            | Event::ClusterQueueDeleted { .. }
+            | Event::LocalQueueDeleted { .. }
+            | Event::WorkloadDeleted { .. }
+    )
+}
+
+fn admission_check(check: &v1beta2::AdmissionCheck) -> engine::AdmissionCheck {
+    let status = check.status.as_ref();
+    engine::AdmissionCheck {
+        name: name_of(check),
+        controller: check.spec.controller_name.clone(),
+        active: status.is_some_and(|status| conditions::is_true(&status.conditions, conditions::ACTIVE)),
+    }
+}
+
+fn name_of<K: kube::Resource>(object: &K) -> Name {
+    Name::from(object.meta().name.as_deref().unwrap_or_default())
+}
+
+fn names(texts: &[String]) -> Vec<Name> {
+    texts.iter().map(|text| Name::from(text.as_str())).collect()
+}
+
+fn labels(map: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
+    map.cloned().unwrap_or_default()
+}

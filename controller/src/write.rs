@@ -1,0 +1,125 @@
+//! Writing objects of ours: the difference only, only over the version that was looked at, and only while leading.
+
+use std::fmt::Debug;
+
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use switchyard_api::jobs::merge_diff;
+
+use crate::{context::Context, store::Store};
+
+/// Why a write did not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// We do not lead (any more).
+    #[error("not the leader")]
+    NotLeading,
+    /// Somebody wrote first; look again.
+    #[error("the object has changed meanwhile")]
+    Conflict,
+    /// It is gone.
+    #[error("the object is gone")]
+    Gone,
+    /// The server refused or was not reached.
+    #[error("{0}")]
+    Api(#[source] kube::Error),
+    /// It cannot be written as JSON: a fault of ours.
+    #[error("not serializable: {0}")]
+    Serialize(#[from] serde_json::Error),
+}
+
+impl From<kube::Error> for WriteError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) if status.is_conflict() => Self::Conflict,
+            kube::Error::Api(status) if status.is_not_found() => Self::Gone,
+            other => Self::Api(other),
+        }
+    }
+}
+
+/// One object to be written: where, for what, and in whose name.
+pub struct Target<'a, K> {
+    /// The API of its kind and namespace.
+    pub api: Api<K>,
+    /// Where the answer is shown at once to all who read.
+    pub store: &'a Store<K>,
+    /// The object as it was looked at.
+    pub object: &'a K,
+    /// Field manager.
+    pub manager: &'static str,
+    /// Labels the write in the metrics.
+    pub what: &'static str,
+}
+
+impl<K> Target<'_, K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + 'static,
+{
+    /// Writes the difference between two states of the status, if there is one, with the object's resourceVersion as
+    /// precondition. Returns the new object, or none when there was nothing to write.
+    ///
+    /// # Errors
+    /// [`WriteError`]. Conflicts are ordinary: look again when the newer version arrives.
+    pub async fn status(&self, ctx: &Context, before: &Value, after: &Value) -> Result<Option<K>, WriteError> {
+        let Some(difference) = merge_diff(before, after) else { return Ok(None) };
+        if !ctx.leading() {
+            return Err(WriteError::NotLeading);
+        }
+        let patch = json!({"metadata": self.precondition(), "status": difference});
+        let written = self.api.patch_status(&self.object.name_any(), &self.params(), &Patch::Merge(&patch)).await;
+        self.observed(ctx, written).map(Some)
+    }
+
+    /// Writes a merge patch of metadata or spec under the same precondition.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub async fn patch(&self, ctx: &Context, mut patch: Value) -> Result<K, WriteError> {
+        if !ctx.leading() {
+            return Err(WriteError::NotLeading);
+        }
+        let metadata = patch.as_object_mut().map(|patch| patch.entry("metadata").or_insert_with(|| json!({})));
+        if let (Some(Value::Object(metadata)), Value::Object(precondition)) = (metadata, self.precondition()) {
+            metadata.extend(precondition);
+        }
+        let written = self.api.patch(&self.object.name_any(), &self.params(), &Patch::Merge(&patch)).await;
+        self.observed(ctx, written)
+    }
+
+    /// Adds a finalizer, or takes it off. Returns whether that needed a write.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub async fn finalizer(&self, ctx: &Context, name: &str, present: bool) -> Result<bool, WriteError> {
+        let finalizers = self.object.finalizers();
+        if finalizers.iter().any(|finalizer| finalizer == name) == present {
+            return Ok(false);
+        }
+        let mut finalizers: Vec<&str> = finalizers.iter().map(String::as_str).filter(|finalizer| *finalizer != name).collect();
+        if present {
+            finalizers.push(name);
+        }
+        self.patch(ctx, json!({"metadata": {"finalizers": finalizers}})).await.map(|_| true)
+    }
+
+    fn params(&self) -> PatchParams {
+        PatchParams { field_manager: Some(self.manager.into()), ..PatchParams::default() }
+    }
+
+    fn precondition(&self) -> Value {
+        json!({"resourceVersion": self.object.meta().resource_version, "uid": self.object.meta().uid})
+    }
+
+    fn observed(&self, ctx: &Context, written: kube::Result<K>) -> Result<K, WriteError> {
+        ctx.metrics.wrote(self.what, written.is_ok());
+        let mut written = written?;
+        written.managed_fields_mut().clear();
+        self.store.observe(written.clone());
+        Ok(written)
+    }
+}
