@@ -1,0 +1,198 @@
+//! Plays a scenario: the engine decides, and this does what controllers would do about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::Value;
+use switchyard_scheduler::{Admission, Decision, Engine, Event, Settings, Time, Workload, WorkloadKey};
+
+use crate::compare::{Admitted, CycleOutcome, Outcome};
+use crate::{objects, quantity};
+
+/// A cluster with only the engine in it.
+struct Player {
+    engine: Engine,
+    workloads: BTreeMap<String, Workload>,
+    cluster_queues: BTreeSet<String>,
+    now: Time,
+}
+
+/// What the engine decides in each step.
+pub(crate) fn play(scenario: &Value) -> Result<Vec<Outcome>, String> {
+    let start = quantity::time(scenario["start"].as_str().unwrap_or_default())?;
+    let settings = Settings {
+        requeue_window: Duration::ZERO,
+        fair_sharing: scenario["fairSharing"].as_bool().unwrap_or(false),
+        ..Settings::default()
+    };
+    let mut player = Player {
+        engine: Engine::new(settings),
+        workloads: BTreeMap::new(),
+        cluster_queues: BTreeSet::new(),
+        now: start,
+    };
+    player.set_up(scenario)?;
+    let mut outcomes = Vec::new();
+    for (number, step) in (1..).zip(objects::list(&scenario["steps"])) {
+        player.now = start.plus(Duration::from_secs(number * 1000));
+        player.edit(step)?;
+        outcomes.push(player.settle());
+    }
+    Ok(outcomes)
+}
+
+impl Player {
+    fn apply(&mut self, event: Event) {
+        self.engine.apply(event, self.now);
+    }
+
+    fn set_up(&mut self, scenario: &Value) -> Result<(), String> {
+        for object in objects::list(&scenario["namespaces"]) {
+            let labels = objects::labels(&object["metadata"]["labels"])?;
+            self.apply(Event::Namespace { name: objects::name(object)?, labels });
+        }
+        for object in objects::list(&scenario["resourceFlavors"]) {
+            self.apply(Event::ResourceFlavor(objects::resource_flavor(object)?));
+        }
+        for object in objects::list(&scenario["cohorts"]) {
+            self.apply(Event::Cohort(objects::cohort(object)?));
+        }
+        for object in objects::list(&scenario["clusterQueues"]) {
+            self.cluster_queues.insert(objects::name(object)?.to_string());
+            self.apply(Event::ClusterQueue(objects::cluster_queue(object)?));
+        }
+        for object in objects::list(&scenario["localQueues"]) {
+            self.apply(Event::LocalQueue(objects::local_queue(object)?));
+        }
+        Ok(())
+    }
+
+    /// Steps 2 to 5 of the scenarios' rules.
+    fn edit(&mut self, step: &Value) -> Result<(), String> {
+        for name in objects::list(&step["finish"]).iter().filter_map(Value::as_str) {
+            if self.workloads.get(name).is_some_and(|workload| workload.reservation.is_some()) {
+                self.delete(name);
+            }
+        }
+        for name in objects::list(&step["delete"]).iter().filter_map(Value::as_str) {
+            self.delete(name);
+        }
+        for (name, pods) in step["reclaim"].as_object().into_iter().flatten() {
+            let reclaimable = objects::reclaimable(pods)?;
+            self.change(name, |workload| {
+                if workload.reservation.is_some() {
+                    workload.reclaimable = reclaimable;
+                }
+            });
+        }
+        for (name, priority) in step["priority"].as_object().into_iter().flatten() {
+            let priority = priority.as_i64().and_then(|p| i32::try_from(p).ok()).ok_or("a priority is a number")?;
+            self.change(name, |workload| workload.priority = priority);
+        }
+        for object in objects::list(&step["apply"]) {
+            match object["kind"].as_str() {
+                Some("Cohort") => self.apply(Event::Cohort(objects::cohort(object)?)),
+                Some("ClusterQueue") => {
+                    let queue = objects::cluster_queue(object)?;
+                    let cluster_queue = queue.name.clone();
+                    self.apply(Event::ClusterQueue(queue));
+                    // Applying what is there already is an event for Kueue's queues, though not for ours.
+                    self.apply(Event::RetryAll { cluster_queue });
+                }
+                kind => return Err(format!("cannot apply a {kind:?}")),
+            }
+        }
+        for object in objects::list(&step["submit"]) {
+            let workload = objects::workload(object)?;
+            self.workloads.insert(workload.key.to_string(), workload.clone());
+            self.apply(Event::Workload(Box::new(workload)));
+        }
+        self.engine.flush_inadmissible(self.now);
+        Ok(())
+    }
+
+    fn delete(&mut self, name: &str) {
+        if let Some(workload) = self.workloads.remove(name) {
+            self.apply(Event::WorkloadDeleted { key: workload.key });
+        }
+    }
+
+    fn change(&mut self, name: &str, change: impl FnOnce(&mut Workload)) {
+        let Some(workload) = self.workloads.get_mut(name) else { return };
+        change(workload);
+        let event = Event::Workload(Box::new(workload.clone()));
+        self.apply(event);
+    }
+
+    /// Step 6: cycles until nothing moves.
+    fn settle(&mut self) -> Outcome {
+        let mut outcome = Outcome::default();
+        let mut unmoved = 0;
+        for _ in 0..200 {
+            if !self.engine.has_heads(self.now) || unmoved == 3 {
+                break;
+            }
+            let before = self.queued(false);
+            self.now = self.now.plus(Duration::from_secs(1));
+            let cycle = self.cycle();
+            let moved = !cycle.admitted.is_empty() || !cycle.preempted.is_empty();
+            unmoved = if moved || before != self.queued(false) { 0 } else { unmoved + 1 };
+            if moved {
+                outcome.cycles.push(cycle);
+            }
+        }
+        outcome.pending = self.queued(false);
+        outcome.inadmissible = self.queued(true);
+        outcome
+    }
+
+    fn cycle(&mut self) -> CycleOutcome {
+        let mut outcome = CycleOutcome { time: self.now, ..CycleOutcome::default() };
+        let decisions = self.engine.cycle(self.now).decisions;
+        let mut victims = BTreeMap::new();
+        for decision in decisions {
+            match decision {
+                Decision::Reserve { key, admission, .. } => {
+                    outcome.admitted.insert(key.to_string(), Admitted::of(&admission));
+                    self.confirm(&key, admission);
+                }
+                Decision::Preempt { key, reason, .. } => {
+                    victims.insert(key.to_string(), reason.to_owned());
+                }
+                Decision::Pending { .. } => {}
+            }
+        }
+        for name in victims.keys() {
+            self.change(name, |workload| {
+                workload.reservation = None;
+                workload.reserved_at = None;
+                workload.admitted = false;
+                workload.evicted = true;
+                workload.requeued = Some(true);
+            });
+        }
+        outcome.preempted = victims;
+        self.engine.flush_inadmissible(self.now);
+        outcome
+    }
+
+    fn confirm(&mut self, key: &WorkloadKey, admission: Admission) {
+        let now = self.now;
+        self.change(&key.to_string(), |workload| {
+            workload.reservation = Some(admission);
+            workload.reserved_at = Some(now);
+            workload.admitted = true;
+            workload.evicted = false;
+        });
+    }
+
+    /// The queued workloads by ClusterQueue: those to be tried, or the parked ones.
+    fn queued(&self, inadmissible: bool) -> BTreeMap<String, BTreeSet<String>> {
+        let of = |queue: &String| -> BTreeSet<String> {
+            let pending = self.engine.pending(queue).into_iter();
+            pending.filter(|entry| entry.inadmissible == inadmissible).map(|entry| entry.key.to_string()).collect()
+        };
+        let all = self.cluster_queues.iter().map(|queue| (queue.clone(), of(queue)));
+        all.filter(|(_, workloads)| !workloads.is_empty()).collect()
+    }
+}
