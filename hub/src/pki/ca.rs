@@ -178,6 +178,15 @@ pub fn pin(certificate: &CertificateDer<'_>) -> String {
     hex(&Sha256::digest(certificate))
 }
 
+/// [`pin`] of a PEM certificate.
+///
+/// # Errors
+/// [`CaError::BadCa`] when there is no certificate in it.
+pub fn pin_of_pem(pem: &[u8]) -> Result<String, CaError> {
+    let certificate = CertificateDer::from_pem_slice(pem).map_err(|error| CaError::BadCa(error.to_string()))?;
+    Ok(pin(&certificate))
+}
+
 /// The cluster identity in a certificate: its only URI name.
 ///
 /// Says nothing of who signed it; TLS has checked that before.

@@ -1,0 +1,180 @@
+//! `switchyard clusters`.
+
+use jiff::Timestamp;
+use kube::{Api, ResourceExt as _};
+use serde::Serialize;
+use switchyard_api::conditions;
+use switchyard_api::v1beta2::MultiKueueCluster;
+
+use crate::{Output, table};
+
+/// Arguments of `switchyard clusters`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Also show the room in each queue, by flavor and resource.
+    #[arg(long)]
+    pub capacity: bool,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// One cluster.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cluster {
+    /// Its name.
+    pub name: String,
+    /// `agent`, `kubeconfig` or `clusterProfile`.
+    pub link: &'static str,
+    /// Whether the hub can use it now.
+    pub connected: bool,
+    /// Since when it is so.
+    pub since: Option<Timestamp>,
+    /// Reason of the `Active` condition.
+    pub reason: String,
+    /// Its message.
+    pub message: String,
+    /// The agent's build.
+    pub software: Option<String>,
+    /// Room as last reported.
+    pub capacity: Vec<Room>,
+}
+
+/// Room for one resource of one flavor behind one queue.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Room {
+    /// `namespace/name` of the LocalQueue.
+    pub local_queue: String,
+    /// The flavor.
+    pub flavor: String,
+    /// The resource.
+    pub resource: String,
+    /// Quota of the ClusterQueue.
+    pub nominal: String,
+    /// What of it is used.
+    pub used: String,
+    /// What a new job could get.
+    pub available: String,
+}
+
+/// Lists the clusters.
+///
+/// # Errors
+/// When the API cannot be read.
+pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
+    let clusters: Api<MultiKueueCluster> = Api::all(client);
+    let found = clusters.list(&kube::api::ListParams::default()).await;
+    let found = found.map_err(|error| crate::explain(error, "listing clusters"))?;
+    let clusters: Vec<Cluster> = found.items.iter().map(cluster).collect();
+    args.output.render(&clusters, |clusters| text(clusters, args.capacity, Timestamp::now()))
+}
+
+/// What is shown of a cluster.
+#[must_use]
+pub fn cluster(object: &MultiKueueCluster) -> Cluster {
+    let source = &object.spec.cluster_source;
+    let status = object.status.clone().unwrap_or_default();
+    let active = conditions::find(&status.conditions, conditions::ACTIVE);
+    let agent = status.agent.unwrap_or_default();
+    Cluster {
+        name: object.name_any(),
+        link: match (&source.agent, &source.kube_config) {
+            (Some(_), _) => "agent",
+            (_, Some(_)) => "kubeconfig",
+            _ => "clusterProfile",
+        },
+        connected: active.is_some_and(|active| active.status == conditions::TRUE),
+        since: active.map(|active| active.last_transition_time.0),
+        reason: active.map(|active| active.reason.clone()).unwrap_or_default(),
+        message: active.map(|active| active.message.clone()).unwrap_or_default(),
+        software: agent.software,
+        capacity: agent.capacity.into_iter().map(room).collect(),
+    }
+}
+
+fn room(capacity: switchyard_api::v1beta2::AgentCapacity) -> Room {
+    Room {
+        local_queue: capacity.local_queue,
+        flavor: capacity.flavor,
+        resource: capacity.resource,
+        nominal: capacity.nominal.0,
+        used: capacity.used.0,
+        available: capacity.available.0,
+    }
+}
+
+/// The clusters as tables.
+#[must_use]
+pub fn text(clusters: &[Cluster], capacity: bool, now: Timestamp) -> String {
+    if clusters.is_empty() {
+        return "No clusters. `switchyard cluster join-token NAME` begins to add one.\n".to_owned();
+    }
+    let rows: Vec<[String; 5]> = clusters.iter().map(|cluster| row(cluster, now)).collect();
+    let mut out = table::render(["CLUSTER", "LINK", "CONNECTED", "SINCE", "MESSAGE"], &rows);
+    if capacity {
+        let rooms = clusters.iter().flat_map(|cluster| cluster.capacity.iter().map(|room| (&cluster.name, room)));
+        let rows: Vec<[String; 7]> = rooms
+            .map(|(name, room)| {
+                [name, &room.local_queue, &room.flavor, &room.resource, &room.nominal, &room.used, &room.available]
+                    .map(Clone::clone)
+            })
+            .collect();
+        out.push('\n');
+        out.push_str(&table::render(["CLUSTER", "QUEUE", "FLAVOR", "RESOURCE", "QUOTA", "USED", "AVAILABLE"], &rows));
+    }
+    out
+}
+
+fn row(cluster: &Cluster, now: Timestamp) -> [String; 5] {
+    let since = cluster.since.map(|since| table::age(now.as_second() - since.as_second()));
+    [
+        cluster.name.clone(),
+        cluster.link.to_owned(),
+        if cluster.connected { "yes" } else { "no" }.to_owned(),
+        since.unwrap_or_else(|| "-".to_owned()),
+        if cluster.message.is_empty() { "not looked at yet".to_owned() } else { cluster.message.clone() },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(yaml: serde_json::Value) -> MultiKueueCluster {
+        serde_json::from_value(yaml).unwrap()
+    }
+
+    #[test]
+    fn clusters_show_their_link_and_why_they_are_away() {
+        let east = object(serde_json::json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": "east"},
+            "spec": {"clusterSource": {"agent": {}}},
+            "status": {
+                "conditions": [{"type": "Active", "status": "True", "reason": "Active", "message": "Connected",
+                    "lastTransitionTime": "2026-11-21T10:00:00Z"}],
+                "agent": {"capacity": [{"localQueue": "team/main", "clusterQueue": "cq", "flavor": "h100",
+                    "resource": "nvidia.com/gpu", "nominal": "8", "used": "3", "available": "5"}]},
+            },
+        }));
+        let west = object(serde_json::json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": "west"},
+            "spec": {"clusterSource": {"kubeConfig": {"location": "west"}}},
+        }));
+        let now = "2026-11-21T10:05:30Z".parse().unwrap();
+        insta::assert_snapshot!(text(&[cluster(&east), cluster(&west)], true, now), @r"
+        CLUSTER   LINK         CONNECTED   SINCE   MESSAGE
+        east      agent        yes         5m30s   Connected
+        west      kubeconfig   no          -       not looked at yet
+
+        CLUSTER   QUEUE       FLAVOR   RESOURCE         QUOTA   USED   AVAILABLE
+        east      team/main   h100     nvidia.com/gpu   8       3      5
+        ");
+    }
+
+    #[test]
+    fn an_empty_fleet_says_how_to_begin() {
+        assert!(text(&[], false, Timestamp::UNIX_EPOCH).contains("join-token NAME"));
+    }
+}

@@ -1,0 +1,163 @@
+//! `switchyard cluster join-token NAME`.
+
+use anyhow::{Context as _, bail};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use serde::Serialize;
+use switchyard_api::v1beta2::MultiKueueCluster;
+use switchyard_hub::pki::store::{ADDRESS_KEY, CA_SECRET};
+use switchyard_hub::pki::{ca, store, token::Token};
+
+use crate::Output;
+
+/// Arguments of `switchyard cluster join-token`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Name of the MultiKueueCluster that the agent will speak for.
+    pub name: String,
+    /// How long the token can be used, such as 30m or 1h.
+    #[arg(long, default_value = "1h", value_parser = ttl)]
+    pub ttl: SignedDuration,
+    /// Where the agent will dial the hub, as https://HOST:PORT. Default: what the hub was told to advertise.
+    #[arg(long)]
+    pub hub_address: Option<String>,
+    /// The namespace the hub runs in.
+    #[arg(long, default_value = crate::DEFAULT_HUB_NAMESPACE)]
+    pub hub_namespace: String,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+fn ttl(text: &str) -> Result<SignedDuration, String> {
+    text.parse().map_err(|_| format!("\"{text}\" is no duration; write it as 30m or 1h"))
+}
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JoinToken {
+    /// The cluster that may enrol with it.
+    pub cluster: String,
+    /// The token. Whoever holds it can enrol as the cluster, once.
+    pub token: String,
+    /// When it can no longer be used.
+    pub expires_at: Timestamp,
+    /// SHA-256 of the hub's CA certificate, hex: how the agent knows the hub.
+    pub hub_ca_sha256: String,
+    /// Where the agent dials.
+    pub hub_address: String,
+    /// Whether the MultiKueueCluster exists: until it does, the hub refuses the token.
+    pub approved: bool,
+}
+
+/// Makes the token, stores its hash, and renders what to do with it.
+///
+/// # Errors
+/// When the hub has not started yet, or the caller may not write the Secret.
+pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &args.hub_namespace);
+    let (hub_ca_sha256, advertised) = hub(&secrets, &args.hub_namespace).await?;
+    let Some(hub_address) = args.hub_address.clone().or(advertised) else {
+        bail!("where will the agent reach the hub? Pass --hub-address https://HOST:PORT");
+    };
+    let clusters: Api<MultiKueueCluster> = Api::all(client);
+    let found = clusters.get_opt(&args.name).await.map_err(|error| crate::explain(error, "reading the cluster"))?;
+    if found.as_ref().is_some_and(|cluster| cluster.spec.cluster_source.agent.is_none()) {
+        bail!("MultiKueueCluster \"{}\" is not reached by an agent: its spec.clusterSource has no `agent`", args.name);
+    }
+    let now = Timestamp::now();
+    let token = Token::from_random(&args.name, rand::random(), rand::random());
+    store::add(&secrets, &token, args.ttl.as_secs(), now).await.context("storing the token")?;
+    let made = JoinToken {
+        cluster: args.name.clone(),
+        token: token.to_string(),
+        expires_at: now.checked_add(args.ttl).context("--ttl is too long")?,
+        hub_ca_sha256,
+        hub_address,
+        approved: found.is_some(),
+    };
+    args.output.render(&made, text)
+}
+
+/// The pin of the hub's CA and its advertised address.
+async fn hub(secrets: &Api<Secret>, namespace: &str) -> anyhow::Result<(String, Option<String>)> {
+    let secret = secrets.get_opt(CA_SECRET).await.map_err(|error| crate::explain(error, "reading the hub's CA"))?;
+    let secret = secret.with_context(|| {
+        format!("no Secret {CA_SECRET} in namespace {namespace}: start the hub once, or pass --hub-namespace")
+    })?;
+    let data = secret.data.unwrap_or_default();
+    let certificate = data.get("tls.crt").with_context(|| format!("the Secret {CA_SECRET} has no key \"tls.crt\""))?;
+    let pin = ca::pin_of_pem(&certificate.0).with_context(|| format!("the Secret {CA_SECRET}: tls.crt"))?;
+    let address = data.get(ADDRESS_KEY).map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned());
+    Ok((pin, address))
+}
+
+/// What a person reads: the token, the command, and what is still to be done.
+#[must_use]
+pub fn text(made: &JoinToken) -> String {
+    let approval = if made.approved {
+        String::new()
+    } else {
+        format!(
+            "\nMultiKueueCluster \"{0}\" does not exist yet; the hub refuses the token until it does:\n\n  \
+             kubectl apply -f - <<'EOF'\n  apiVersion: kueue.x-k8s.io/v1beta2\n  kind: MultiKueueCluster\n  \
+             metadata: {{name: {0}}}\n  spec: {{clusterSource: {{agent: {{}}}}}}\n  EOF\n",
+            made.cluster
+        )
+    };
+    format!(
+        "Token for cluster \"{cluster}\", good once, until {expires}:\n\n  {token}\n\n\
+         Start the agent in the worker cluster:\n\n  switchyard-agent --hub {hub} \\\n    --hub-ca-sha256 {pin} \\\n    \
+         --join {token}\n{approval}",
+        cluster = made.cluster,
+        expires = made.expires_at.round(jiff::Unit::Second).unwrap_or(made.expires_at),
+        token = made.token,
+        hub = made.hub_address,
+        pin = made.hub_ca_sha256,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(approved: bool) -> JoinToken {
+        JoinToken {
+            cluster: "east".into(),
+            token: "east.0011.s3cret".into(),
+            expires_at: "2026-11-21T12:00:00.4Z".parse().unwrap(),
+            hub_ca_sha256: "ab12".into(),
+            hub_address: "https://hub.example:7443".into(),
+            approved,
+        }
+    }
+
+    #[test]
+    fn the_command_can_be_pasted() {
+        insta::assert_snapshot!(text(&made(true)), @r#"
+        Token for cluster "east", good once, until 2026-11-21T12:00:00Z:
+
+          east.0011.s3cret
+
+        Start the agent in the worker cluster:
+
+          switchyard-agent --hub https://hub.example:7443 \
+            --hub-ca-sha256 ab12 \
+            --join east.0011.s3cret
+        "#);
+    }
+
+    #[test]
+    fn a_cluster_that_nobody_approved_is_pointed_out() {
+        let text = text(&made(false));
+        assert!(text.contains("kind: MultiKueueCluster\n  metadata: {name: east}"), "{text}");
+    }
+
+    #[test]
+    fn a_bad_duration_is_explained() {
+        assert_eq!(ttl("soon").unwrap_err(), "\"soon\" is no duration; write it as 30m or 1h");
+        assert_eq!(ttl("1h30m").unwrap().as_secs(), 5400);
+    }
+}

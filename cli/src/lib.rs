@@ -1,0 +1,101 @@
+//! The command line. It reads the hub's Kubernetes API with the caller's kubeconfig, and nothing else: what it shows is
+//! what anybody may see with `kubectl`, in one place.
+
+pub mod clusters;
+pub mod join_token;
+pub mod output;
+pub mod status;
+pub mod table;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+pub use output::Output;
+
+/// The namespace that the hub runs in unless told otherwise: Kueue's, so that its Secrets are found where they are.
+pub const DEFAULT_HUB_NAMESPACE: &str = "kueue-system";
+
+/// `switchyard`, also `kubectl switchyard`.
+#[derive(Parser, Debug)]
+#[command(name = "switchyard", version, about = "Where jobs are, why they wait, and which clusters are connected")]
+pub struct Args {
+    /// Kubeconfig of the hub cluster. Default: $KUBECONFIG, then ~/.kube/config, then the pod's service account.
+    #[arg(long, global = true)]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig.
+    #[arg(long, global = true)]
+    pub context: Option<String>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What can be done.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Worker clusters: connected since when, room per queue and flavor.
+    Clusters(clusters::Args),
+    /// Where jobs are and why they wait; with a job's name, everything known of it.
+    Status(status::Args),
+    /// Manage worker clusters.
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+}
+
+/// Managing worker clusters.
+#[derive(Subcommand, Debug)]
+pub enum ClusterCommand {
+    /// Make a one-time token with which a cluster's agent enrols, and print the agent's command.
+    JoinToken(join_token::Args),
+}
+
+/// Does what the arguments say and writes the result to `out`.
+///
+/// # Errors
+/// A message for a person: what failed, and what to do.
+pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> {
+    let (client, namespace) = connect(args.kubeconfig.as_deref(), args.context.as_deref()).await?;
+    let text = match args.command {
+        Command::Clusters(args) => clusters::run(client, &args).await?,
+        Command::Status(args) => status::run(client, &namespace, &args).await?,
+        Command::Cluster(ClusterCommand::JoinToken(args)) => join_token::run(client, &args).await?,
+    };
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // `switchyard status | head` is no failure.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write the result"),
+    }
+}
+
+/// A client for the hub's API, and the namespace that the kubeconfig chooses.
+async fn connect(path: Option<&std::path::Path>, context: Option<&str>) -> anyhow::Result<(kube::Client, String)> {
+    const MEND: &str = "name the hub's kubeconfig with --kubeconfig or $KUBECONFIG";
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    let config = match path {
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("--kubeconfig {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.context("the kubeconfig cannot be used")?
+        }
+        None if context.is_some() => kube::Config::from_kubeconfig(&options).await.context(MEND)?,
+        None => kube::Config::infer().await.context(MEND)?,
+    };
+    let namespace = config.default_namespace.clone();
+    Ok((kube::Client::try_from(config).context("the kubeconfig cannot be used")?, namespace))
+}
+
+/// Says what a failed call most often means.
+fn explain(error: kube::Error, doing: &str) -> anyhow::Error {
+    let hint = match &error {
+        kube::Error::Api(status) if status.is_not_found() => {
+            "; is this the hub, and are its CRDs installed (kubectl apply -f deploy/crds)?"
+        }
+        kube::Error::Api(status) if status.is_forbidden() => "; ask for the role switchyard-viewer",
+        kube::Error::Api(_) => "",
+        _ => "; can the cluster be reached with kubectl?",
+    };
+    anyhow::anyhow!("{doing}: {error}{hint}")
+}

@@ -1,0 +1,125 @@
+//! `switchyard status [JOB]`.
+
+mod detail;
+mod row;
+
+use anyhow::bail;
+use jiff::Timestamp;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+use switchyard_api::v1beta2::Workload;
+
+use crate::{Output, table};
+
+pub use detail::{Detail, detail};
+pub use row::{Row, State, row};
+
+/// Arguments of `switchyard status`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// A job, or a Workload: everything known of it. Default: a line for each.
+    pub job: Option<String>,
+    /// The namespace. Default: the kubeconfig's.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// All namespaces.
+    #[arg(short = 'A', long, conflicts_with_all = ["namespace", "job"])]
+    pub all_namespaces: bool,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// Pages of a list: a hub may hold hundreds of thousands of workloads.
+const PAGE: u32 = 500;
+
+/// Lists the jobs, or shows one.
+///
+/// # Errors
+/// When the API cannot be read, or there is no such job; then close names are given.
+pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::Result<String> {
+    let workloads: Api<Workload> = match &args.namespace {
+        _ if args.all_namespaces => Api::all(client),
+        Some(namespace) => Api::namespaced(client, namespace),
+        None => Api::namespaced(client, namespace),
+    };
+    let found = list(&workloads).await.map_err(|error| crate::explain(error, "listing workloads"))?;
+    let now = Timestamp::now();
+    match &args.job {
+        None => {
+            let rows: Vec<Row> = found.iter().map(row).collect();
+            args.output.render(&rows, |rows| text(rows, args.all_namespaces, now))
+        }
+        Some(job) => {
+            let named = |workload: &&Workload| row(workload).job == *job || workload.name_any() == *job;
+            let Some(workload) = found.iter().find(named) else {
+                bail!("{}", unknown(job, args.namespace.as_deref().unwrap_or(namespace), &found));
+            };
+            args.output.render(&detail(workload), |detail| detail::text(detail, now))
+        }
+    }
+}
+
+async fn list(workloads: &Api<Workload>) -> Result<Vec<Workload>, kube::Error> {
+    let mut params = ListParams::default().limit(PAGE);
+    let mut found = Vec::new();
+    loop {
+        let page = workloads.list(&params).await?;
+        found.extend(page.items);
+        match page.metadata.continue_ {
+            Some(token) if !token.is_empty() => params = params.continue_token(&token),
+            _ => return Ok(found),
+        }
+    }
+}
+
+/// A job that is not there, with those whose names hold the text or begin alike.
+fn unknown(job: &str, namespace: &str, found: &[Workload]) -> String {
+    let begins = job.get(..job.len().min(4)).unwrap_or(job);
+    let near: Vec<String> =
+        found.iter().map(|workload| row(workload).job).filter(|name| name.starts_with(begins)).take(5).collect();
+    let near = match near.as_slice() {
+        [] => "is it in another namespace (-n), or without the label kueue.x-k8s.io/queue-name?".to_owned(),
+        near => format!("did you mean {}?", near.join(", ")),
+    };
+    format!("no queued job \"{job}\" in namespace {namespace}; {near}")
+}
+
+/// The rows as a table, oldest first.
+#[must_use]
+pub fn text(rows: &[Row], namespaces: bool, now: Timestamp) -> String {
+    if rows.is_empty() {
+        return "No queued jobs. A job is queued by its label kueue.x-k8s.io/queue-name.\n".to_owned();
+    }
+    let mut rows: Vec<&Row> = rows.iter().collect();
+    rows.sort_by(|a, b| (a.created, &a.namespace, &a.job).cmp(&(b.created, &b.namespace, &b.job)));
+    if namespaces {
+        let cells: Vec<[String; 8]> = rows
+            .iter()
+            .map(|row| {
+                let [job, queue, priority, state, cluster, age, reason] = cells(row, now);
+                [row.namespace.clone(), job, queue, priority, state, cluster, age, reason]
+            })
+            .collect();
+        table::render(["NAMESPACE", "JOB", "QUEUE", "PRIORITY", "STATE", "CLUSTER", "AGE", "REASON"], &cells)
+    } else {
+        let cells: Vec<[String; 7]> = rows.iter().map(|row| cells(row, now)).collect();
+        table::render(["JOB", "QUEUE", "PRIORITY", "STATE", "CLUSTER", "AGE", "REASON"], &cells)
+    }
+}
+
+fn cells(row: &Row, now: Timestamp) -> [String; 7] {
+    let age = row.created.map(|created| table::age(now.as_second() - created.as_second()));
+    [
+        row.job.clone(),
+        row.queue.clone(),
+        row.priority.to_string(),
+        row.state.to_string(),
+        row.cluster.clone().unwrap_or_else(|| "-".to_owned()),
+        age.unwrap_or_else(|| "-".to_owned()),
+        row.reason.clone(),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Everything known of one job.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::Serialize;
+use switchyard_api::v1beta2::{Admission, AdmissionCheckState, Workload};
+
+use super::row::{Row, row};
+use crate::table;
+
+/// Everything known of one job.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Detail {
+    /// The line that a list shows.
+    #[serde(flatten)]
+    pub row: Row,
+    /// The quota that it holds.
+    pub admission: Option<Admission>,
+    /// Its admission checks.
+    pub admission_checks: Vec<AdmissionCheckState>,
+    /// Clusters that are being tried.
+    pub nominated_clusters: Vec<String>,
+    /// How often it was evicted.
+    pub evictions: i64,
+    /// Its conditions, oldest first.
+    pub conditions: Vec<Condition>,
+}
+
+/// What is shown of a workload.
+#[must_use]
+pub fn detail(workload: &Workload) -> Detail {
+    let status = workload.status.clone().unwrap_or_default();
+    let mut conditions = status.conditions;
+    conditions.sort_by_key(|condition| condition.last_transition_time.0);
+    let evictions = status.scheduling_stats.unwrap_or_default().evictions;
+    Detail {
+        row: row(workload),
+        admission: status.admission,
+        admission_checks: status.admission_checks,
+        nominated_clusters: status.nominated_cluster_names,
+        evictions: evictions.iter().map(|eviction| i64::from(eviction.count)).sum(),
+        conditions,
+    }
+}
+
+/// The job as lines of `Name: value`, its quota and its history as tables.
+#[must_use]
+pub(super) fn text(detail: &Detail, now: Timestamp) -> String {
+    let row = &detail.row;
+    let mut facts = vec![
+        ("Job", format!("{}/{} ({})", row.namespace, row.job, row.kind)),
+        ("Workload", row.workload.clone()),
+        ("Queue", row.queue.clone()),
+        ("Priority", row.priority.to_string()),
+        ("State", row.state.to_string()),
+    ];
+    if !row.reason.is_empty() {
+        facts.push(("Reason", row.reason.clone()));
+    }
+    if let Some(cluster) = &row.cluster {
+        facts.push(("Cluster", format!("{cluster} (attempt {})", row.attempt)));
+    }
+    if !detail.nominated_clusters.is_empty() {
+        facts.push(("Trying", detail.nominated_clusters.join(", ")));
+    }
+    if detail.evictions > 0 {
+        facts.push(("Evictions", detail.evictions.to_string()));
+    }
+    let mut out: String = facts.iter().map(|(name, value)| format!("{:<10} {value}\n", format!("{name}:"))).collect();
+    out.push_str(&quota(detail));
+    out.push_str(&checks(detail));
+    out.push_str(&history(detail, now));
+    out
+}
+
+fn quota(detail: &Detail) -> String {
+    let Some(admission) = &detail.admission else { return String::new() };
+    let mut rows = Vec::new();
+    for pod_set in &admission.pod_set_assignments {
+        for (resource, usage) in &pod_set.resource_usage {
+            let flavor = pod_set.flavors.get(resource).cloned().unwrap_or_default();
+            rows.push([
+                admission.cluster_queue.clone(),
+                pod_set.name.clone(),
+                resource.clone(),
+                flavor,
+                usage.0.clone(),
+            ]);
+        }
+    }
+    format!("\n{}", table::render(["CLUSTERQUEUE", "PODSET", "RESOURCE", "FLAVOR", "HELD"], &rows))
+}
+
+fn checks(detail: &Detail) -> String {
+    if detail.admission_checks.is_empty() {
+        return String::new();
+    }
+    let rows: Vec<[String; 3]> = detail
+        .admission_checks
+        .iter()
+        .map(|check| [check.name.clone(), format!("{:?}", check.state), check.message.clone()])
+        .collect();
+    format!("\n{}", table::render(["CHECK", "STATE", "MESSAGE"], &rows))
+}
+
+fn history(detail: &Detail, now: Timestamp) -> String {
+    if detail.conditions.is_empty() {
+        return String::new();
+    }
+    let rows: Vec<[String; 5]> = detail
+        .conditions
+        .iter()
+        .map(|condition| {
+            let age = table::age(now.as_second() - condition.last_transition_time.0.as_second());
+            let Condition { type_, status, reason, message, .. } = condition.clone();
+            [age, type_, status, reason, message]
+        })
+        .collect();
+    format!("\n{}", table::render(["AGE", "CONDITION", "STATUS", "REASON", "MESSAGE"], &rows))
+}

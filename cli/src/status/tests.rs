@@ -1,0 +1,138 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+const NOW: &str = "2026-11-21T10:10:00Z";
+
+fn workload(name: &str, spec: Value, status: Value) -> Workload {
+    let object = json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+        "metadata": {
+            "name": format!("job-{name}-1a2b3"), "namespace": "team",
+            "creationTimestamp": "2026-11-21T10:00:00Z",
+            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": "u", "controller": true}],
+        },
+        "spec": spec,
+        "status": status,
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+fn spec() -> Value {
+    json!({"queueName": "main", "priority": 5, "podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": []}}}]})
+}
+
+fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": "2026-11-21T10:01:00Z"})
+}
+
+fn samples() -> Vec<Workload> {
+    let reserved = condition("QuotaReserved", "True", "QuotaReserved", "Quota reserved in ClusterQueue cq");
+    let admitted = condition("Admitted", "True", "Admitted", "The workload is admitted");
+    let waits = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor a, 1 more needed";
+    vec![
+        workload("new", spec(), json!({})),
+        workload(
+            "waits",
+            spec(),
+            json!({"conditions": [condition("QuotaReserved", "False", "WaitingForQuota", waits)]}),
+        ),
+        workload(
+            "dispatching",
+            spec(),
+            json!({"conditions": [reserved], "admissionChecks": [{"name": "fleet", "state": "Pending",
+                "message": "east: no room", "lastTransitionTime": "2026-11-21T10:01:00Z"}]}),
+        ),
+        workload(
+            "runs",
+            spec(),
+            json!({"conditions": [reserved, admitted, condition("PodsReady", "True", "Started", "")],
+                "clusterName": "east", "dispatch": {"attempt": 2},
+                "admission": {"clusterQueue": "cq", "podSetAssignments": [
+                    {"name": "main", "count": 1, "flavors": {"cpu": "a"}, "resourceUsage": {"cpu": "2"}}]},
+                "schedulingStats": {"evictions": [{"reason": "Preempted", "underlyingCause": "", "count": 1}]}}),
+        ),
+        workload(
+            "stops",
+            spec(),
+            json!({"conditions": [reserved, condition("Evicted", "True", "Preempted", "Preempted for another")]}),
+        ),
+        workload(
+            "done",
+            spec(),
+            json!({"conditions": [condition("Finished", "True", "Succeeded", "Job finished successfully")]}),
+        ),
+        workload("broken", spec(), json!({"conditions": [condition("Finished", "True", "Failed", "exit code 1")]})),
+    ]
+}
+
+#[test]
+fn each_state_says_where_the_job_is_and_why_it_waits() {
+    let rows: Vec<Row> = samples().iter().map(row).collect();
+    insta::assert_snapshot!(text(&rows, false, NOW.parse().unwrap()), @r"
+    JOB           QUEUE   PRIORITY   STATE           CLUSTER   AGE   REASON
+    broken        main    5          Failed          -         10m   exit code 1
+    dispatching   main    5          QuotaReserved   -         10m   fleet: east: no room
+    done          main    5          Succeeded       -         10m   Job finished successfully
+    new           main    5          Pending         -         10m   not looked at yet
+    runs          main    5          Running         east      10m
+    stops         main    5          Evicted         -         10m   Preempted for another
+    waits         main    5          Pending         -         10m   couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor a, 1 more needed
+    ");
+}
+
+#[test]
+fn a_deactivated_job_is_not_pending() {
+    let mut spec = spec();
+    spec["active"] = json!(false);
+    let row = row(&workload("off", spec, json!({})));
+    assert_eq!((row.state, row.reason.as_str()), (State::Deactivated, "spec.active is false"));
+}
+
+#[test]
+fn one_job_shows_its_quota_and_its_history() {
+    let detail = detail(&samples()[3]);
+    insta::assert_snapshot!(detail::text(&detail, NOW.parse().unwrap()), @r"
+    Job:       team/runs (Job)
+    Workload:  job-runs-1a2b3
+    Queue:     main
+    Priority:  5
+    State:     Running
+    Cluster:   east (attempt 2)
+    Evictions: 1
+
+    CLUSTERQUEUE   PODSET   RESOURCE   FLAVOR   HELD
+    cq             main     cpu        a        2
+
+    AGE    CONDITION       STATUS   REASON          MESSAGE
+    9m0s   QuotaReserved   True     QuotaReserved   Quota reserved in ClusterQueue cq
+    9m0s   Admitted        True     Admitted        The workload is admitted
+    9m0s   PodsReady       True     Started
+    ");
+}
+
+#[test]
+fn json_has_the_same_facts() {
+    let json = Output::Json.render(&row(&samples()[3]), |_| String::new()).unwrap();
+    insta::assert_snapshot!(json, @r#"
+    {
+      "namespace": "team",
+      "job": "runs",
+      "kind": "Job",
+      "workload": "job-runs-1a2b3",
+      "queue": "main",
+      "priority": 5,
+      "state": "Running",
+      "cluster": "east",
+      "attempt": 2,
+      "reason": "",
+      "created": "2026-11-21T10:00:00Z"
+    }
+    "#);
+}
+
+#[test]
+fn a_job_that_is_not_there_is_answered_with_close_names() {
+    assert_eq!(unknown("wait", "team", &samples()), "no queued job \"wait\" in namespace team; did you mean waits?");
+    assert!(unknown("xyz", "team", &samples()).contains("another namespace"));
+}

@@ -1,0 +1,67 @@
+//! Tables as kubectl writes them: columns as wide as their widest cell, three spaces between, no trailing space.
+
+/// Renders rows under headings. The last column may be as long as it likes.
+#[must_use]
+pub fn render<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> String {
+    let mut widths = headings.map(width);
+    for row in rows {
+        for (column, cell) in widths.iter_mut().zip(row) {
+            *column = (*column).max(width(cell));
+        }
+    }
+    let mut out = line(&headings.map(str::to_owned), &widths);
+    for row in rows {
+        out.push_str(&line(row, &widths));
+    }
+    out
+}
+
+fn line<const N: usize>(cells: &[String; N], widths: &[usize; N]) -> String {
+    let mut out = String::new();
+    for (cell, column) in cells.iter().zip(widths) {
+        out.push_str(cell);
+        out.push_str(&" ".repeat(column - width(cell) + 3));
+    }
+    out.truncate(out.trim_end().len());
+    out.push('\n');
+    out
+}
+
+/// Characters, not bytes: close enough to columns for what we print.
+fn width(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// A duration as kubectl shows ages: the largest unit or two.
+#[must_use]
+pub fn age(seconds: i64) -> String {
+    let seconds = seconds.max(0);
+    match seconds {
+        0..=119 => format!("{seconds}s"),
+        120..=599 => format!("{}m{}s", seconds / 60, seconds % 60),
+        600..=10_799 => format!("{}m", seconds / 60),
+        10_800..=172_799 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [["train-größe".to_owned(), "Running".to_owned()], ["a".to_owned(), String::new()]];
+        insta::assert_snapshot!(render(["JOB", "STATE"], &rows), @r"
+        JOB           STATE
+        train-größe   Running
+        a
+        ");
+    }
+
+    #[test]
+    fn ages_keep_to_what_matters() {
+        let ages: Vec<String> = [-5, 7, 119, 120, 599, 600, 10_800, 200_000].map(age).into();
+        assert_eq!(ages, ["0s", "7s", "119s", "2m0s", "9m59s", "10m", "3h", "2d"]);
+    }
+}
