@@ -57,7 +57,9 @@ fn file_name(crd: &CustomResourceDefinition) -> String {
 fn text(crd: &CustomResourceDefinition) -> String {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false, compact_list_indent: true };
     let yaml = serde_saphyr::to_string_with_options(crd, options).unwrap_or_default();
-    format!("# Generated from api/src/v1beta2. Do not edit: cargo run -p switchyard-api --example crdgen -- deploy/crds\n{yaml}")
+    format!(
+        "# Generated from api/src/v1beta2. Do not edit: cargo run -p switchyard-api --example crdgen -- deploy/crds\n{yaml}"
+    )
 }
 
 fn default_spec(root: &mut JSONSchemaProps) {

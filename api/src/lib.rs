@@ -4,11 +4,14 @@
 //! No client and no runtime: everything here is data and pure functions.
 
 pub mod conditions;
+pub mod config;
+pub mod field;
 pub mod jobs;
 pub mod names;
 pub mod quantity;
 pub mod v1beta1;
 pub mod v1beta2;
+pub mod validate;
 
 mod crd;
 mod schema;

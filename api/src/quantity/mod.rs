@@ -69,6 +69,12 @@ impl Exact {
         }
     }
 
+    /// Whether this is a billionth, the least above zero.
+    #[must_use]
+    pub fn is_least(self) -> bool {
+        self.nanos == 1
+    }
+
     /// The sum, clamped; in the style of the first that is not zero.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {

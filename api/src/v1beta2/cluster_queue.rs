@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AdmissionScope, ClusterQueuePreemption, FairSharing, FairSharingStatus, FlavorFungibility, FlavorUsage, ResourceGroup,
+    AdmissionScope, ClusterQueuePreemption, FairSharing, FairSharingStatus, FlavorFungibility, FlavorUsage,
+    ResourceGroup,
 };
 use crate::schema;
 
@@ -21,10 +22,32 @@ use crate::schema;
     shortname = "cq",
     derive = "PartialEq",
     derive = "Default",
-    printcolumn(name = "Cohort", type_ = "string", json_path = ".spec.cohortName", description = "Cohort of this ClusterQueue"),
-    printcolumn(name = "Strategy", type_ = "string", json_path = ".spec.queueingStrategy", priority = 1, description = "How workloads are ordered"),
-    printcolumn(name = "Pending Workloads", type_ = "integer", json_path = ".status.pendingWorkloads", description = "Workloads that wait"),
-    printcolumn(name = "Admitted Workloads", type_ = "integer", json_path = ".status.admittedWorkloads", priority = 1, description = "Admitted workloads that have not finished")
+    printcolumn(
+        name = "Cohort",
+        type_ = "string",
+        json_path = ".spec.cohortName",
+        description = "Cohort of this ClusterQueue"
+    ),
+    printcolumn(
+        name = "Strategy",
+        type_ = "string",
+        json_path = ".spec.queueingStrategy",
+        priority = 1,
+        description = "How workloads are ordered"
+    ),
+    printcolumn(
+        name = "Pending Workloads",
+        type_ = "integer",
+        json_path = ".status.pendingWorkloads",
+        description = "Workloads that wait"
+    ),
+    printcolumn(
+        name = "Admitted Workloads",
+        type_ = "integer",
+        json_path = ".status.admittedWorkloads",
+        priority = 1,
+        description = "Admitted workloads that have not finished"
+    )
 )]
 #[x_kube(
     validation = Rule::new("!has(self.cohortName) && has(self.resourceGroups) ? self.resourceGroups.all(rg, rg.flavors.all(f, f.resources.all(r, !has(r.borrowingLimit)))) : true")

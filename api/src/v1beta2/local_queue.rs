@@ -27,9 +27,24 @@ use crate::schema;
     shortname = "lq",
     derive = "PartialEq",
     derive = "Default",
-    printcolumn(name = "ClusterQueue", type_ = "string", json_path = ".spec.clusterQueue", description = "ClusterQueue behind it"),
-    printcolumn(name = "Pending Workloads", type_ = "integer", json_path = ".status.pendingWorkloads", description = "Workloads that wait"),
-    printcolumn(name = "Admitted Workloads", type_ = "integer", json_path = ".status.admittedWorkloads", description = "Admitted workloads that have not finished")
+    printcolumn(
+        name = "ClusterQueue",
+        type_ = "string",
+        json_path = ".spec.clusterQueue",
+        description = "ClusterQueue behind it"
+    ),
+    printcolumn(
+        name = "Pending Workloads",
+        type_ = "integer",
+        json_path = ".status.pendingWorkloads",
+        description = "Workloads that wait"
+    ),
+    printcolumn(
+        name = "Admitted Workloads",
+        type_ = "integer",
+        json_path = ".status.admittedWorkloads",
+        description = "Admitted workloads that have not finished"
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct LocalQueueSpec {

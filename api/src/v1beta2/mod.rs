@@ -9,6 +9,8 @@
 
 // KubeSchema copies each type into a function body, `pub` and all, and the lint then points here.
 #![allow(unreachable_pub)]
+// Arguments of different printer columns are told apart only by their parentheses.
+#![allow(clippy::duplicated_attributes)]
 
 mod admission_check;
 mod cluster_queue;
@@ -56,4 +58,3 @@ pub const VERSION: &str = "v1beta2";
 pub const API_VERSION: &str = "kueue.x-k8s.io/v1beta2";
 /// The name of the only pod set of jobs that have one.
 pub const DEFAULT_POD_SET_NAME: &str = "main";
-

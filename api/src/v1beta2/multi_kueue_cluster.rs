@@ -21,8 +21,18 @@ use crate::schema;
     shortname = "mkc",
     derive = "PartialEq",
     derive = "Default",
-    printcolumn(name = "Connected", type_ = "string", json_path = ".status.conditions[?(@.type=='Active')].status", description = "Whether the cluster is connected"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", description = "When this object was created")
+    printcolumn(
+        name = "Connected",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Active')].status",
+        description = "Whether the cluster is connected"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        description = "When this object was created"
+    )
 )]
 #[x_kube(
     validation = Rule::new("!has(self.onDisconnect) || self.onDisconnect.policy != 'Fence' || has(self.clusterSource.agent)")

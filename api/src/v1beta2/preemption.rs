@@ -25,7 +25,11 @@ pub struct FlavorFungibility {
 
 impl Default for FlavorFungibility {
     fn default() -> Self {
-        Self { when_can_borrow: FlavorFungibilityPolicy::MayStopSearch, when_can_preempt: try_next_flavor(), preference: None }
+        Self {
+            when_can_borrow: FlavorFungibilityPolicy::MayStopSearch,
+            when_can_preempt: try_next_flavor(),
+            preference: None,
+        }
     }
 }
 

@@ -131,11 +131,7 @@ pub enum PriorityClassKind {
 impl PriorityClassRef {
     /// A WorkloadPriorityClass of this name.
     pub fn workload(name: impl Into<String>) -> Self {
-        Self {
-            group: PriorityClassGroup::Kueue,
-            kind: PriorityClassKind::WorkloadPriorityClass,
-            name: name.into(),
-        }
+        Self { group: PriorityClassGroup::Kueue, kind: PriorityClassKind::WorkloadPriorityClass, name: name.into() }
     }
 
     /// A PriorityClass of this name.

@@ -1,0 +1,75 @@
+//! Which fields have an effect so far. Whoever gives one an effect adds it here.
+
+use serde_json::Value;
+
+use super::{BATCH_JOB, gates};
+use crate::field::Path;
+
+/// Paths of fields, or of whole sections, that have an effect.
+const EFFECTIVE: [&str; 24] = [
+    "apiVersion",
+    "kind",
+    "namespace",
+    "webhook.port",
+    "webhook.host",
+    "leaderElection",
+    "metrics.bindAddress",
+    "health",
+    "manageJobsWithoutQueueName",
+    "managedJobsNamespaceSelector",
+    "internalCertManagement",
+    "waitForPodsReady.requeuingStrategy",
+    "integrations.frameworks",
+    "integrations.labelKeysToCopy",
+    "multiKueue.gcInterval",
+    "multiKueue.origin",
+    "multiKueue.workerLostTimeout",
+    "multiKueue.dispatcherName",
+    "multiKueue.incrementalDispatcherConfig",
+    "resources.quotaCheckStrategy",
+    "resources.excludeResourcePrefixes",
+    "resources.transformations",
+    "objectRetentionPolicies",
+    "featureGates",
+];
+
+/// Paths of the fields that the file sets and that have no effect.
+pub(super) fn ignored(value: &Value) -> Vec<String> {
+    let mut ignored = Vec::new();
+    visit(value, &Path::root(), &mut ignored);
+    ignored
+}
+
+fn visit(value: &Value, path: &Path, ignored: &mut Vec<String>) {
+    match path.as_str() {
+        "featureGates" => return gates::visit_ignored(value, path, ignored),
+        "integrations.frameworks" => return frameworks(value, path, ignored),
+        covered if EFFECTIVE.contains(&covered) => return,
+        _ => {}
+    }
+    match value.as_object() {
+        Some(map) if leads_somewhere(path) => {
+            for (name, value) in map {
+                visit(value, &path.child(name), ignored);
+            }
+        }
+        _ => ignored.push(path.to_string()),
+    }
+}
+
+/// Whether something below this path has an effect, so that its fields are told apart.
+fn leads_somewhere(path: &Path) -> bool {
+    path.as_str().is_empty()
+        || EFFECTIVE
+            .iter()
+            .any(|effective| effective.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with('.')))
+}
+
+/// Kinds of jobs that are not managed here.
+fn frameworks(value: &Value, path: &Path, ignored: &mut Vec<String>) {
+    for (index, name) in value.as_array().into_iter().flatten().enumerate() {
+        if let Some(name) = name.as_str().filter(|name| *name != BATCH_JOB) {
+            ignored.push(format!("{} ({name})", path.index(index)));
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! From the file's text to a configuration.
+
+use serde_json::Value;
+
+use super::{API_VERSION, ConfigError, Configuration, KIND, effect, shape, validate};
+use crate::field::{FieldError, Path};
+
+/// Reads a configuration file.
+///
+/// # Errors
+/// When it is no YAML, is of another kind or version, has unknown fields, or a value is not allowed. All fields that
+/// are wrong are named at once.
+pub fn load(text: &str) -> Result<Configuration, ConfigError> {
+    let mut value: Value = serde_saphyr::from_str(text).map_err(|error| ConfigError::Yaml(error.to_string()))?;
+    without_nulls(&mut value);
+    let mut errors = kind_errors(&value);
+    if errors.is_empty() {
+        errors = shape::errors(&value);
+    }
+    if !errors.is_empty() {
+        return Err(ConfigError::Fields(errors));
+    }
+    let ignored = effect::ignored(&value);
+    let mut config: Configuration = serde_json::from_value(value)
+        .map_err(|error| ConfigError::Fields(vec![FieldError::new(&Path::root(), error.to_string())]))?;
+    config.ignored = ignored;
+    fill_zeros(&mut config);
+    let errors = validate::errors(&config);
+    if errors.is_empty() { Ok(config) } else { Err(ConfigError::Fields(errors)) }
+}
+
+/// Takes out what is `null`: it means the default, as in Go.
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(without_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_nulls),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Zero and empty mean the default in some fields, as in Kueue.
+fn fill_zeros(config: &mut Configuration) {
+    let default = Configuration::default();
+    if config.wait_for_pods_ready.timeout == super::GoDuration::ZERO {
+        config.wait_for_pods_ready.timeout = default.wait_for_pods_ready.timeout;
+    }
+    if let Some(sharing) = &mut config.admission_fair_sharing
+        && sharing.usage_sampling_interval == super::GoDuration::ZERO
+    {
+        sharing.usage_sampling_interval = super::AdmissionFairSharing::default().usage_sampling_interval;
+    }
+    if config.integrations.frameworks.is_empty() {
+        config.integrations.frameworks = default.integrations.frameworks;
+    }
+    for (field, default) in [
+        (&mut config.multi_kueue.origin, default.multi_kueue.origin),
+        (&mut config.leader_election.resource_name, default.leader_election.resource_name),
+        (&mut config.metrics.bind_address, default.metrics.bind_address),
+        (&mut config.health.health_probe_bind_address, default.health.health_probe_bind_address),
+    ] {
+        if field.is_empty() {
+            *field = default;
+        }
+    }
+}
+
+/// Whether the file is a configuration at all, and of the version that is read.
+fn kind_errors(value: &Value) -> Vec<FieldError> {
+    let Some(map) = value.as_object() else {
+        return vec![FieldError::new(
+            &Path::new("apiVersion"),
+            format!("required, begin the file with apiVersion: {API_VERSION} and kind: {KIND}"),
+        )];
+    };
+    let mut errors = Vec::new();
+    for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+        let path = Path::new(field);
+        match map.get(field).map(|value| value.as_str().unwrap_or_default()) {
+            Some(text) if text == expected => {}
+            Some("config.kueue.x-k8s.io/v1beta1") => errors.push(FieldError::new(
+                &path,
+                format!("config.kueue.x-k8s.io/v1beta1 is not read, convert the file to {API_VERSION}"),
+            )),
+            Some(other) => errors.push(FieldError::new(&path, format!("is {other:?}, must be {expected}"))),
+            None => errors.push(FieldError::new(&path, format!("required, must be {expected}"))),
+        }
+    }
+    errors
+}

@@ -1,0 +1,170 @@
+//! The configuration file, `config.kueue.x-k8s.io/v1beta2`: Kueue's, so that a file written for it works here.
+//!
+//! [`load`] refuses unknown fields and bad values by the field's path and says how to mend them. What is known but has
+//! no effect here comes back from [`Configuration::ignored`], to be logged at start.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::field::FieldError;
+
+mod duration;
+mod effect;
+pub mod gates;
+mod load;
+mod manager;
+mod multi_kueue;
+mod queueing;
+mod shape;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+pub use duration::{GoDuration, ParseDurationError};
+pub use load::load;
+pub use manager::*;
+pub use multi_kueue::*;
+pub use queueing::*;
+
+/// The file's `apiVersion`.
+pub const API_VERSION: &str = "config.kueue.x-k8s.io/v1beta2";
+/// The file's `kind`.
+pub const KIND: &str = "Configuration";
+/// The name of `batch/v1` Job among the integrations.
+pub const BATCH_JOB: &str = "batch/job";
+/// The namespace that is never managed.
+const KUBE_SYSTEM: &str = "kube-system";
+/// The label that every namespace carries with its name.
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// The configuration, with every default filled in.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Configuration {
+    /// [`API_VERSION`].
+    pub api_version: String,
+    /// [`KIND`].
+    pub kind: String,
+    /// Our own namespace; the caller knows it when absent.
+    pub namespace: Option<String>,
+    /// The webhook server.
+    pub webhook: Webhook,
+    /// Who of several processes works.
+    pub leader_election: LeaderElection,
+    /// Metrics.
+    pub metrics: Metrics,
+    /// Health probes.
+    pub health: Health,
+    /// Where profiles are served; nowhere when empty or `0`.
+    pub pprof_bind_address: String,
+    /// Settings of the controllers.
+    pub controller: Controller,
+    /// TLS of everything that is served.
+    pub tls: Option<Tls>,
+    /// Whether jobs without a queue are suspended.
+    pub manage_jobs_without_queue_name: bool,
+    /// The namespaces for which that applies; see [`Configuration::managed_jobs_namespace_selector`].
+    pub managed_jobs_namespace_selector: Option<LabelSelector>,
+    /// The certificate of our webhooks.
+    pub internal_cert_management: InternalCertManagement,
+    /// How long pods may take to become ready.
+    pub wait_for_pods_ready: WaitForPodsReady,
+    /// The limits of Kueue's client.
+    pub client_connection: ClientConnection,
+    /// Which kinds of jobs are managed.
+    pub integrations: Integrations,
+    /// How jobs are sent to worker clusters.
+    pub multi_kueue: MultiKueue,
+    /// Fair sharing of unused quota; off when absent.
+    pub fair_sharing: Option<FairSharing>,
+    /// Past use counts in the order of admission; off when absent.
+    pub admission_fair_sharing: Option<AdmissionFairSharing>,
+    /// What counts as a request.
+    pub resources: Resources,
+    /// Feature gates by name; see [`Configuration::enabled`].
+    pub feature_gates: BTreeMap<String, bool>,
+    /// How long objects are kept.
+    pub object_retention_policies: ObjectRetentionPolicies,
+    /// The server that lists pending workloads.
+    pub visibility_server: VisibilityServer,
+    /// What the file sets and has no effect.
+    #[serde(skip)]
+    ignored: Vec<String>,
+}
+
+impl Default for Configuration {
+    fn default() -> Self {
+        Self {
+            api_version: API_VERSION.to_owned(),
+            kind: KIND.to_owned(),
+            namespace: None,
+            webhook: Webhook::default(),
+            leader_election: LeaderElection::default(),
+            metrics: Metrics::default(),
+            health: Health::default(),
+            pprof_bind_address: String::new(),
+            controller: Controller::default(),
+            tls: None,
+            manage_jobs_without_queue_name: false,
+            managed_jobs_namespace_selector: None,
+            internal_cert_management: InternalCertManagement::default(),
+            wait_for_pods_ready: WaitForPodsReady::default(),
+            client_connection: ClientConnection::default(),
+            integrations: Integrations::default(),
+            multi_kueue: MultiKueue::default(),
+            fair_sharing: None,
+            admission_fair_sharing: None,
+            resources: Resources::default(),
+            feature_gates: BTreeMap::new(),
+            object_retention_policies: ObjectRetentionPolicies::default(),
+            visibility_server: VisibilityServer::default(),
+            ignored: Vec::new(),
+        }
+    }
+}
+
+impl Configuration {
+    /// Paths of fields that the file sets and that have no effect (yet).
+    #[must_use]
+    pub fn ignored(&self) -> &[String] {
+        &self.ignored
+    }
+
+    /// Whether a feature gate is on: as the file says, else as it is by default. Unknown ones are off.
+    #[must_use]
+    pub fn enabled(&self, gate: &str) -> bool {
+        self.feature_gates.get(gate).copied().or_else(|| gates::default(gate)).unwrap_or(false)
+    }
+
+    /// The namespaces in which jobs without a queue may be managed: as the file says, else all but `kube-system` and
+    /// our own.
+    #[must_use]
+    pub fn managed_jobs_namespace_selector(&self, own_namespace: &str) -> LabelSelector {
+        self.managed_jobs_namespace_selector.clone().unwrap_or_else(|| LabelSelector {
+            match_expressions: Some(vec![LabelSelectorRequirement {
+                key: NAMESPACE_NAME.to_owned(),
+                operator: "NotIn".to_owned(),
+                values: Some(vec![KUBE_SYSTEM.to_owned(), own_namespace.to_owned()]),
+            }]),
+            match_labels: None,
+        })
+    }
+}
+
+/// Why a configuration file is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// It is no YAML.
+    #[error("the configuration file is not valid YAML: {0}")]
+    Yaml(String),
+    /// Fields are wrong; one line each.
+    #[error("{}", lines(.0))]
+    Fields(Vec<FieldError>),
+}
+
+fn lines(errors: &[FieldError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,235 @@
+//! Workloads as they are created.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::ResourceExt;
+use serde_json::Value;
+
+use super::{annotations, labels, quota, resource_flavor::tolerations};
+use crate::{
+    conditions,
+    field::{FieldError, Path},
+    names, quantity,
+    v1beta2::{PodSet, PodSetTopologyRequest, PodTemplate, Workload},
+};
+
+/// What must hold of a Workload. `old` is what it was before a change, none for a new one.
+#[must_use]
+pub fn workload(workload: &Workload, old: Option<&Workload>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    pod_sets(workload, &Path::new("spec").child("podSets"), &mut errors);
+    if let Some(status) = &workload.status {
+        let path = Path::new("status");
+        if conditions::is_true(&status.conditions, conditions::QUOTA_RESERVED) {
+            admission(workload, old, &path.child("admission"), &mut errors);
+        }
+        reclaimable(workload, old, &path.child("reclaimablePods"), &mut errors);
+        pod_set_updates(workload, &path.child("admissionChecks"), &mut errors);
+    }
+    errors.extend(admission_gated_by(workload.annotations()));
+    errors
+}
+
+/// Whether the workload's size may change while it holds quota.
+pub(super) fn is_elastic(workload: &Workload) -> bool {
+    workload.annotations().get(names::ELASTIC_JOB).is_some_and(|value| value == "true")
+}
+
+fn pod_sets(workload: &Workload, path: &Path, errors: &mut Vec<FieldError>) {
+    for (index, pod_set) in workload.spec.pod_sets.iter().enumerate() {
+        one_pod_set(pod_set, &path.index(index), errors);
+    }
+    let variable = workload.spec.pod_sets.iter().filter(|pod_set| pod_set.min_count.is_some()).count();
+    if variable > 1 {
+        errors.push(FieldError::invalid(path, variable, "at most one podSet can use minCount"));
+    }
+    if variable > 0 && is_elastic(workload) {
+        let detail = "partial admission and elastic job cannot be used together";
+        errors.push(FieldError::invalid(path, variable, detail));
+    }
+}
+
+fn one_pod_set(pod_set: &PodSet, path: &Path, errors: &mut Vec<FieldError>) {
+    let template = path.child("template");
+    let metadata = template.child("metadata");
+    labels::labels(pod_set.template.labels(), &metadata.child("labels"), errors);
+    annotations(pod_set.template.annotations(), &metadata.child("annotations"), errors);
+    requests(&pod_set.template, &template.child("spec"), errors);
+    if let Some(request) = &pod_set.topology_request {
+        slices(request, &path.child("topologyRequest"), errors);
+    }
+}
+
+/// Requests and limits of all containers and of the pod itself.
+fn requests(template: &PodTemplate, path: &Path, errors: &mut Vec<FieldError>) {
+    let Some(spec) = template.spec() else { return };
+    for list in ["initContainers", "containers"] {
+        for (index, container) in spec.get(list).and_then(Value::as_array).into_iter().flatten().enumerate() {
+            resources(container.get("resources"), &path.child(list).index(index).child("resources"), errors);
+        }
+    }
+    resources(spec.get("resources"), &path.child("resources"), errors);
+}
+
+fn resources(resources: Option<&Value>, path: &Path, errors: &mut Vec<FieldError>) {
+    for list in ["requests", "limits"] {
+        let amounts = resources.and_then(|resources| resources.get(list)).and_then(Value::as_object);
+        for (name, amount) in amounts.into_iter().flatten() {
+            let path = path.child(list).key(name);
+            if name == "pods" {
+                errors.push(FieldError::invalid(&path, "pods", "the key is reserved for internal kueue use"));
+            }
+            let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
+            match quantity::parse(&text) {
+                Ok(exact) if exact.sign() < 0 => {
+                    errors.push(FieldError::invalid(&path, exact.to_string(), super::NOT_NEGATIVE));
+                }
+                Ok(_) => {}
+                Err(error) => errors.push(FieldError::invalid(&path, text, error)),
+            }
+        }
+    }
+}
+
+fn slices(request: &PodSetTopologyRequest, path: &Path, errors: &mut Vec<FieldError>) {
+    let size = path.child("podSetSliceSize");
+    match (&request.pod_set_slice_required_topology, request.pod_set_slice_size) {
+        (Some(_), None) => {
+            errors.push(FieldError::required(&size, "must be set when podSetSliceRequiredTopology is specified"));
+        }
+        (Some(_), Some(number)) if number <= 0 => {
+            errors.push(FieldError::invalid(&size, number, "must be greater than 0"));
+        }
+        (None, Some(_)) => {
+            let detail = "may not be set when podSetSliceRequiredTopology is not specified";
+            errors.push(FieldError::forbidden(&size, detail));
+        }
+        _ => {}
+    }
+    for (index, layer) in request.podset_slice_required_topology_constraints.iter().enumerate() {
+        if layer.size <= 0 {
+            let path = path.child("podsetSliceRequiredTopologyConstraints").index(index).child("size");
+            errors.push(FieldError::invalid(&path, layer.size, "must be greater than 0"));
+        }
+    }
+}
+
+/// A workload holds quota, and none is recorded.
+fn holds_unrecorded_quota(workload: &Workload) -> bool {
+    workload.status.as_ref().is_some_and(|status| {
+        status.admission.is_none() && conditions::is_true(&status.conditions, conditions::QUOTA_RESERVED)
+    })
+}
+
+fn admission(workload: &Workload, old: Option<&Workload>, path: &Path, errors: &mut Vec<FieldError>) {
+    let Some(admission) = workload.status.as_ref().and_then(|status| status.admission.as_ref()) else {
+        // One that was so before is let through, so that it can be mended.
+        if !old.is_some_and(holds_unrecorded_quota) {
+            errors.push(FieldError::required(path, "must be set while the QuotaReserved condition is true"));
+        }
+        return;
+    };
+    let known: BTreeSet<&str> = workload.spec.pod_sets.iter().map(|pod_set| pod_set.name.as_str()).collect();
+    for (index, assignment) in admission.pod_set_assignments.iter().enumerate() {
+        let path = path.child("podSetAssignments").index(index);
+        if !known.contains(assignment.name.as_str()) {
+            errors.push(FieldError::new(&path.child("name"), format!("Not found: {:?}", assignment.name)));
+        }
+        let count = i64::from(assignment.count.unwrap_or(0));
+        for (resource, usage) in &assignment.resource_usage {
+            let path = path.child("resourceUsage").key(resource);
+            let exact = quota::amount(usage, &path, errors);
+            if count > 0 && exact.amount(resource) % count != 0 {
+                let detail = format!("is not a multiple of {count}");
+                errors.push(FieldError::invalid(&path, exact.to_string(), detail));
+            }
+        }
+    }
+}
+
+fn reclaimable(workload: &Workload, old: Option<&Workload>, path: &Path, errors: &mut Vec<FieldError>) {
+    let reclaimable = |workload: &Workload| {
+        workload.status.as_ref().map(|status| status.reclaimable_pods.clone()).unwrap_or_default()
+    };
+    let counts: BTreeMap<&str, i32> =
+        workload.spec.pod_sets.iter().map(|pod_set| (pod_set.name.as_str(), pod_set.count)).collect();
+    // A count left over from before an elastic job shrank is let through until it is mended.
+    let before = old.filter(|_| is_elastic(workload)).map(reclaimable).unwrap_or_default();
+    for pods in reclaimable(workload) {
+        let path = path.key(&pods.name);
+        match counts.get(pods.name.as_str()) {
+            None => {
+                let known: Vec<&str> = counts.keys().copied().collect();
+                errors.push(FieldError::not_supported(&path.child("name"), &pods.name, &known));
+            }
+            Some(count) if pods.count > *count && !before.contains(&pods) => {
+                let detail = format!("should be less or equal to {count}");
+                errors.push(FieldError::invalid(&path.child("count"), pods.count, detail));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+fn pod_set_updates(workload: &Workload, path: &Path, errors: &mut Vec<FieldError>) {
+    let known: Vec<&str> = workload.spec.pod_sets.iter().map(|pod_set| pod_set.name.as_str()).collect();
+    let checks = workload.status.iter().flat_map(|status| &status.admission_checks);
+    for (index, check) in checks.enumerate() {
+        for (item, update) in check.pod_set_updates.iter().enumerate() {
+            let path = path.index(index).child("podSetUpdates").index(item);
+            if !known.contains(&update.name.as_str()) {
+                errors.push(FieldError::not_supported(&path.child("name"), &update.name, &known));
+            }
+            tolerations(&update.tolerations, &path.child("tolerations"), errors);
+            annotations(strs(&update.annotations), &path.child("annotations"), errors);
+            labels::labels(strs(&update.node_selector), &path.child("nodeSelector"), errors);
+            labels::labels(strs(&update.labels), &path.child("labels"), errors);
+        }
+    }
+}
+
+fn strs(map: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
+    map.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+}
+
+/// The path of the annotation [`names::ADMISSION_GATED_BY`].
+pub(super) fn gated_by_path() -> Path {
+    Path::new("metadata").child("annotations").key(names::ADMISSION_GATED_BY)
+}
+
+/// The annotation that holds a job or workload back is a list of distinct names like `example.com/gate`.
+#[must_use]
+pub fn admission_gated_by(annotations: &BTreeMap<String, String>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let Some(text) = annotations.get(names::ADMISSION_GATED_BY).filter(|text| !text.is_empty()) else { return errors };
+    let path = gated_by_path();
+    let mut seen = BTreeSet::new();
+    for gate in text.split(',').map(str::trim) {
+        if gate.is_empty() {
+            errors.push(FieldError::invalid(&path, text, "cannot contain empty gate names"));
+        } else if !seen.insert(gate) {
+            errors.push(FieldError::invalid(&path, text, format!("duplicate gate name: {gate}")));
+        } else {
+            domain_prefixed(gate, &path, &mut errors);
+        }
+    }
+    errors
+}
+
+/// A name like `example.com/gate`, as `managedBy` of a Job.
+fn domain_prefixed(gate: &str, path: &Path, errors: &mut Vec<FieldError>) {
+    match gate.split_once('/') {
+        Some((domain, rest)) if !domain.is_empty() && !rest.is_empty() => {
+            if !super::is_subdomain(domain) {
+                errors.push(FieldError::invalid(path, domain, super::SUBDOMAIN_MESSAGE));
+            }
+        }
+        _ => {
+            let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+            errors.push(FieldError::invalid(path, gate, detail));
+        }
+    }
+    if gate.len() > 63 {
+        errors.push(FieldError::new(path, "Too long: may not be more than 63 bytes"));
+    }
+}

@@ -1,0 +1,155 @@
+//! Workloads as they change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::ResourceExt;
+
+use super::{
+    IMMUTABLE,
+    workload::{gated_by_path, is_elastic, workload},
+};
+use crate::{
+    conditions,
+    field::{FieldError, Path},
+    names,
+    v1beta2::{Admission, CheckState, PodSet, Workload, WorkloadStatus},
+};
+
+/// What must hold of a changed Workload.
+///
+/// Beyond Kueue: `clusterName` may be set without a nomination when the same change records an attempt, which only our
+/// dispatcher does.
+#[must_use]
+pub fn workload_update(new: &Workload, old: &Workload) -> Vec<FieldError> {
+    let (empty, path) = (WorkloadStatus::default(), Path::new("status"));
+    let (now, before) = (new.status.as_ref().unwrap_or(&empty), old.status.as_ref().unwrap_or(&empty));
+    let holds = |status: &WorkloadStatus| conditions::is_true(&status.conditions, conditions::QUOTA_RESERVED);
+
+    let mut errors = workload(new, Some(old));
+    if holds(before) {
+        pod_sets(&new.spec.pod_sets, &old.spec.pod_sets, &Path::new("spec").child("podSets"), &mut errors);
+    }
+    if holds(before) && holds(now) {
+        reclaimable(new, now, before, &path.child("reclaimablePods"), &mut errors);
+    }
+    if let (Some(now), Some(before)) = (&now.admission, &before.admission) {
+        admission(now, before, &path.child("admission"), &mut errors);
+    }
+    ready_checks(now, before, &path.child("admissionChecks"), &mut errors);
+    cluster_name(new, now, before, &path.child("clusterName"), &mut errors);
+    errors.extend(admission_gated_by_update(new.annotations(), old.annotations()));
+    errors
+}
+
+/// Pod sets stay; an elastic job's may shrink.
+fn pod_sets(new: &[PodSet], old: &[PodSet], path: &Path, errors: &mut Vec<FieldError>) {
+    if new.len() != old.len() {
+        let value = serde_json::to_value(new).unwrap_or_default();
+        errors.push(FieldError::invalid(path, value, IMMUTABLE));
+        return;
+    }
+    for (index, (new, old)) in new.iter().zip(old).enumerate() {
+        let count = if new.count < old.count { old.count } else { new.count };
+        if (PodSet { count, ..new.clone() }) != *old {
+            let value = serde_json::to_value(new).unwrap_or_default();
+            errors.push(FieldError::invalid(&path.child(&index.to_string()), value, IMMUTABLE));
+        }
+    }
+}
+
+/// Reclaimable counts do not go down while quota is held, but for pod sets that shrank.
+fn reclaimable(
+    new: &Workload,
+    now: &WorkloadStatus,
+    before: &WorkloadStatus,
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+) {
+    let shrunk = shrunk(new, now);
+    let counts: BTreeMap<&str, i32> = now.reclaimable_pods.iter().map(|p| (p.name.as_str(), p.count)).collect();
+    for old in &before.reclaimable_pods {
+        let name = old.name.as_str();
+        match counts.get(name) {
+            _ if shrunk.contains(name) => {}
+            None => errors.push(FieldError::required(&path.key(name), "cannot be removed")),
+            Some(count) if *count < old.count => {
+                let detail = format!("cannot be less than {}", old.count);
+                errors.push(FieldError::invalid(&path.key(name).child("count"), *count, detail));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// Pod sets of an elastic job that have fewer pods than were admitted.
+fn shrunk<'a>(workload: &'a Workload, status: &'a WorkloadStatus) -> BTreeSet<&'a str> {
+    if !is_elastic(workload) {
+        return BTreeSet::new();
+    }
+    let counts: BTreeMap<&str, i32> = workload.spec.pod_sets.iter().map(|p| (p.name.as_str(), p.count)).collect();
+    let assignments = status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
+    assignments
+        .filter(|one| one.count > counts.get(one.name.as_str()).copied().or(Some(0)))
+        .map(|one| one.name.as_str())
+        .collect()
+}
+
+/// An admission stays but for where its pods go.
+fn admission(new: &Admission, old: &Admission, path: &Path, errors: &mut Vec<FieldError>) {
+    let mut expected = old.clone();
+    if expected.pod_set_assignments.len() == new.pod_set_assignments.len() {
+        for (expected, new) in expected.pod_set_assignments.iter_mut().zip(&new.pod_set_assignments) {
+            expected.topology_assignment.clone_from(&new.topology_assignment);
+            expected.delayed_topology_request = new.delayed_topology_request;
+        }
+    }
+    if expected != *new {
+        errors.push(FieldError::invalid(path, serde_json::to_value(new).unwrap_or_default(), IMMUTABLE));
+    }
+}
+
+/// What a check adds to the pods stays while it is ready.
+fn ready_checks(now: &WorkloadStatus, before: &WorkloadStatus, path: &Path, errors: &mut Vec<FieldError>) {
+    for (index, old) in before.admission_checks.iter().enumerate() {
+        let Some(new) = now.admission_checks.iter().find(|check| check.name == old.name) else { continue };
+        let ready = old.state == CheckState::Ready && new.state == CheckState::Ready;
+        if ready && new.pod_set_updates != old.pod_set_updates {
+            let value = serde_json::to_value(&new.pod_set_updates).unwrap_or_default();
+            errors.push(FieldError::invalid(&path.index(index).child("podSetUpdates"), value, IMMUTABLE));
+        }
+    }
+}
+
+/// A cluster is one of those that were nominated.
+fn cluster_name(
+    new: &Workload,
+    now: &WorkloadStatus,
+    before: &WorkloadStatus,
+    path: &Path,
+    errors: &mut Vec<FieldError>,
+) {
+    let (Some(name), None) = (&now.cluster_name, &before.cluster_name) else { return };
+    let replaces = new.annotations().contains_key(names::WORKLOAD_SLICE_REPLACEMENT_FOR);
+    let ours = now.dispatch.is_some() && now.dispatch != before.dispatch;
+    if !replaces && !ours && !before.nominated_cluster_names.contains(name) {
+        let detail = "when setting clusterName it must be one of the nominatedClusterNames";
+        errors.push(FieldError::invalid(path, name, detail));
+    }
+}
+
+/// Gates that hold a job or workload back can be taken away, not added.
+#[must_use]
+pub fn admission_gated_by_update(new: &BTreeMap<String, String>, old: &BTreeMap<String, String>) -> Vec<FieldError> {
+    let gates = |annotations: &BTreeMap<String, String>| -> BTreeSet<String> {
+        let text = annotations.get(names::ADMISSION_GATED_BY).map(String::as_str).unwrap_or_default();
+        text.split(',').map(str::trim).filter(|gate| !gate.is_empty()).map(str::to_owned).collect()
+    };
+    let (now, before) = (gates(new), gates(old));
+    if before.is_empty() && !now.is_empty() {
+        return vec![FieldError::forbidden(&gated_by_path(), "cannot add admission gate after creation")];
+    }
+    if !now.is_subset(&before) {
+        return vec![FieldError::forbidden(&gated_by_path(), "can only remove gates, not add new ones")];
+    }
+    Vec::new()
+}
