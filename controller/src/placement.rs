@@ -29,3 +29,9 @@ pub struct Reservation {
     /// Since when the workload waits: its queue-order time.
     pub waited_since: Timestamp,
 }
+
+/// What a workload asks for, as the engine counts it.
+#[must_use]
+pub fn pod_sets(ctx: &crate::context::Context, workload: &v1beta2::Workload) -> Vec<switchyard_scheduler::PodSet> {
+    crate::world::pod_sets(ctx, workload)
+}
