@@ -5,11 +5,16 @@
 //! the same process.
 
 pub mod capacity;
+mod backoff;
 pub mod core;
+pub mod enrol;
 mod executor;
 mod heartbeat;
+pub mod identity;
 pub mod ledger;
 pub mod link;
+pub mod session;
+pub mod tls;
 
 pub use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core};
 pub use crate::link::{HubEnd, Link, Links};

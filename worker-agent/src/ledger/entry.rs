@@ -110,6 +110,8 @@ pub(super) struct Entry {
     pub(super) end: Option<Final>,
     /// When the job was last seen to be gone.
     pub(super) job_gone: Option<Time>,
+    /// The attempt whose job went before it had ended.
+    pub(super) lost: Option<u64>,
     pub(super) report: Report,
     /// Under which time the ledger has it listed to be looked at again.
     pub(super) wake: Option<Time>,
@@ -126,6 +128,7 @@ impl Entry {
             trouble: None,
             end: None,
             job_gone: None,
+            lost: None,
             report: Report::default(),
             wake: None,
         }
@@ -186,11 +189,12 @@ impl Entry {
         match kind {
             Kind::Workload => self.workload.take_if(|workload| workload.meta.target.uid == target.uid).is_some(),
             Kind::Job => {
-                let known = self.job.take_if(|job| job.meta.target.uid == target.uid).is_some();
-                if known {
-                    self.job_gone = Some(now);
+                let Some(job) = self.job.take_if(|job| job.meta.target.uid == target.uid) else { return false };
+                self.job_gone = Some(now);
+                if job.end.is_none() {
+                    self.lost = Some(job.meta.attempt);
                 }
-                known
+                true
             }
         }
     }

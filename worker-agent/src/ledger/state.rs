@@ -42,6 +42,9 @@ impl Entry {
             return Some(ended(job.meta.attempt, end));
         }
         let Some(want) = want else { return there.map(|attempt| self.derive(attempt, Phase::Run)) };
+        if self.lost == Some(want.attempt) && want.phase != Phase::Absent && !self.ended(want.attempt) {
+            return Some(deleted(want.attempt, "the job was removed on the worker before it had ended"));
+        }
         match there {
             Some(attempt) if attempt > want.attempt => Some(self.derive(attempt, Phase::Run)),
             // Being torn down; the next to say is that it is gone.

@@ -1,1 +1,6 @@
-//! Tests.
+mod build;
+mod laws;
+mod making;
+mod reporting;
+mod teardown;
+mod verdicts;

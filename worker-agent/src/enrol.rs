@@ -1,0 +1,293 @@
+//! How a cluster gets its identity, once, and keeps it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use backon::{ExponentialBuilder, Retryable};
+use jiff::Timestamp;
+use switchyard_proto::v1::enrolment_client::EnrolmentClient;
+use switchyard_proto::v1::{EnrolRequest, RenewRequest};
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+use tonic::Code;
+
+use crate::identity::{Identity, IdentityError, KeyRequest, Store};
+use crate::tls::{self, HubAddress, Pin, TlsError};
+
+/// An answer that is not there after this long will not come.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// How often the age of the identity is looked at; also the first wait after a failed renewal.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// What a join command gives.
+#[derive(Clone)]
+pub struct Join {
+    token: String,
+    pin: Pin,
+}
+
+impl Join {
+    /// A one-time token and the hash of the CA of the hub that made it.
+    pub fn new(token: impl Into<String>, pin: Pin) -> Self {
+        Self { token: token.into().trim().to_owned(), pin }
+    }
+
+    /// The cluster that the token is for; the hub has the last word. Cluster names may hold dots.
+    pub fn cluster(&self) -> Option<&str> {
+        let mut parts = self.token.rsplitn(3, '.');
+        parts.next().zip(parts.next())?;
+        parts.next().filter(|cluster| !cluster.is_empty())
+    }
+}
+
+// A token must not reach a log by accident.
+impl std::fmt::Debug for Join {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Join({})", self.cluster().unwrap_or("?"))
+    }
+}
+
+/// Why there is no identity.
+#[derive(Debug, Error)]
+pub enum EnrolError {
+    /// Nothing stored, and no token.
+    #[error(
+        "this cluster has no identity yet and no join token was given.\n\
+         On the hub run `switchyard cluster join-token NAME` and start the agent with the flags it prints."
+    )]
+    NoToken,
+    /// Not of the form of a token.
+    #[error("--join is not a join token, which reads CLUSTER.ID.SECRET; copy it whole from `switchyard cluster join-token`")]
+    BadToken,
+    /// The hub said no.
+    #[error(
+        "the hub refused to enrol this cluster as {cluster:?}; why is in the hub's log.\n\
+         A join token works once, for one hour, and only while a MultiKueueCluster {cluster:?} with an agent source exists.\n\
+         Make a new one on the hub with `switchyard cluster join-token {cluster}` and start the agent with it."
+    )]
+    Refused {
+        /// Whom the token is for.
+        cluster: String,
+    },
+    /// What is stored is another cluster's.
+    #[error(
+        "the Secret {secret} holds the identity of cluster {stored:?}, the join token is for {token:?}.\n\
+         If this cluster is to become {token:?}, delete the Secret and start the agent again."
+    )]
+    OtherCluster {
+        /// The Secret.
+        secret: String,
+        /// Whose identity it holds.
+        stored: String,
+        /// Whom the token is for.
+        token: String,
+    },
+    /// What is stored has ended.
+    #[error(
+        "the identity of cluster {cluster:?} ended at {not_after} and can no longer be renewed.\n\
+         Make a join token on the hub with `switchyard cluster join-token {cluster}` and start the agent with it."
+    )]
+    Expired {
+        /// Whose.
+        cluster: String,
+        /// When.
+        not_after: Timestamp,
+    },
+    /// Storing, or what was issued.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// Nobody there, or not the hub.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The hub cannot answer now.
+    #[error("the hub did not answer: {0}")]
+    Unavailable(String),
+}
+
+impl EnrolError {
+    /// Whether trying again may help without anybody doing something.
+    fn transient(&self) -> bool {
+        match self {
+            Self::Unavailable(_) | Self::Identity(IdentityError::Secret(_)) => true,
+            // A hub that is not the one that made the token will not become it.
+            Self::Tls(TlsError::Connect { cause, .. }) => !cause.contains("certificate"),
+            _ => false,
+        }
+    }
+}
+
+/// The stored identity if it is good, else a new one for the token, which is then stored.
+///
+/// A token beside a good identity is ignored: it was used before.
+///
+/// # Errors
+///
+/// Says what to do next. Absence of the hub is waited for.
+pub async fn obtain(store: &Store, hub: &HubAddress, join: Option<&Join>) -> Result<Identity, EnrolError> {
+    let attempt = || async { obtain_once(store, hub, join).await };
+    let backoff = ExponentialBuilder::default()
+        .with_jitter()
+        .with_min_delay(Duration::from_millis(500))
+        .with_max_delay(Duration::from_secs(30))
+        .without_max_times();
+    let notify = |error: &EnrolError, wait: Duration| tracing::warn!(%error, ?wait, "no identity yet, will try again");
+    attempt.retry(backoff).when(EnrolError::transient).notify(notify).await
+}
+
+async fn obtain_once(store: &Store, hub: &HubAddress, join: Option<&Join>) -> Result<Identity, EnrolError> {
+    let wanted = match join {
+        Some(join) => Some(join.cluster().ok_or(EnrolError::BadToken)?),
+        None => None,
+    };
+    let now = Timestamp::now();
+    let stored = store.load().await?;
+    if let Some(stored) = &stored
+        && let Some(wanted) = wanted
+        && stored.cluster != wanted
+    {
+        let (stored, token) = (stored.cluster.clone(), wanted.to_owned());
+        return Err(EnrolError::OtherCluster { secret: store.name(), stored, token });
+    }
+    match (stored, join) {
+        (Some(stored), _) if !stored.expired(now) => {
+            tracing::info!(cluster = stored.cluster, not_after = %stored.not_after, "stored identity used");
+            Ok(stored)
+        }
+        (_, Some(join)) => {
+            let identity = enrol(hub, join).await?;
+            store.save(&identity).await?;
+            tracing::info!(cluster = identity.cluster, not_after = %identity.not_after, "enrolled");
+            Ok(identity)
+        }
+        (Some(stored), None) => Err(EnrolError::Expired { cluster: stored.cluster, not_after: stored.not_after }),
+        (None, None) => Err(EnrolError::NoToken),
+    }
+}
+
+/// Exchanges the token for an identity. The token is sent only to a hub whose CA has the pinned hash.
+///
+/// # Errors
+///
+/// Says what to do next.
+pub async fn enrol(hub: &HubAddress, join: &Join) -> Result<Identity, EnrolError> {
+    let cluster = join.cluster().ok_or(EnrolError::BadToken)?.to_owned();
+    let channel = tls::connect(hub, tls::with_pin(&join.pin)?).await?;
+    let request = KeyRequest::generate()?;
+    let message = EnrolRequest { token: join.token.clone(), csr: request.csr };
+    let mut client = EnrolmentClient::new(channel);
+    let answer = tokio::time::timeout(DEADLINE, client.enrol(message)).await;
+    let certificate = answer.map_err(|_| late())?.map_err(|status| refused(&status, &cluster))?.into_inner();
+    let identity = Identity::issued(certificate, request.key)?;
+    if identity.cluster != cluster {
+        let text = format!("the token is for {cluster:?}, the hub issued a certificate for {:?}", identity.cluster);
+        return Err(IdentityError::Malformed(text).into());
+    }
+    if !identity.trust.iter().any(|certificate| join.pin.matches(certificate)) {
+        let text = "the hub does not count the CA of --hub-ca-sha256 among those to trust".to_owned();
+        return Err(IdentityError::Malformed(text).into());
+    }
+    Ok(identity)
+}
+
+/// Exchanges the identity for one that lasts longer, with a new key.
+///
+/// # Errors
+///
+/// The hub is away, or refuses: its `MultiKueueCluster` was deleted, or made anew.
+pub async fn renew(hub: &HubAddress, identity: &Identity) -> Result<Identity, EnrolError> {
+    let channel = tls::connect(hub, tls::with_identity(identity)?).await?;
+    let request = KeyRequest::generate()?;
+    let mut client = EnrolmentClient::new(channel);
+    let answer = tokio::time::timeout(DEADLINE, client.renew(RenewRequest { csr: request.csr })).await;
+    let certificate = answer.map_err(|_| late())?.map_err(|status| refused(&status, &identity.cluster))?.into_inner();
+    let renewed = Identity::issued(certificate, request.key)?;
+    if (&renewed.cluster, &renewed.hub_id) != (&identity.cluster, &identity.hub_id) {
+        let text = format!("the hub renewed for cluster {:?} of hub {:?}", renewed.cluster, renewed.hub_id);
+        return Err(IdentityError::Malformed(text).into());
+    }
+    Ok(renewed)
+}
+
+/// Renews the identity at two thirds of its life, for as long as this runs. Sessions go on; the next one uses the new.
+pub async fn keep(hub: &HubAddress, store: &Store, current: &ArcSwap<Identity>, shutdown: &CancellationToken) {
+    loop {
+        let identity = current.load_full();
+        let left = Timestamp::now().duration_until(identity.renew_at()).max(jiff::SignedDuration::ZERO);
+        let wait = Duration::try_from(left).unwrap_or_default().min(LOOK);
+        if !wait.is_zero() {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(wait) => continue,
+            }
+        }
+        match keep_once(hub, store, &identity).await {
+            Ok(renewed) => {
+                tracing::info!(cluster = renewed.cluster, not_after = %renewed.not_after, "identity renewed");
+                current.store(Arc::new(renewed));
+            }
+            Err(error) => {
+                tracing::error!(cluster = identity.cluster, not_after = %identity.not_after, %error, "identity not renewed, will try again");
+                tokio::select! {
+                    () = shutdown.cancelled() => return,
+                    () = tokio::time::sleep(LOOK) => {}
+                }
+            }
+        }
+    }
+}
+
+async fn keep_once(hub: &HubAddress, store: &Store, identity: &Identity) -> Result<Identity, EnrolError> {
+    let renewed = renew(hub, identity).await?;
+    store.save(&renewed).await?;
+    Ok(renewed)
+}
+
+fn late() -> EnrolError {
+    EnrolError::Unavailable(format!("no answer within {DEADLINE:?}"))
+}
+
+fn refused(status: &tonic::Status, cluster: &str) -> EnrolError {
+    match status.code() {
+        Code::PermissionDenied | Code::Unauthenticated | Code::InvalidArgument => {
+            EnrolError::Refused { cluster: cluster.to_owned() }
+        }
+        _ => EnrolError::Unavailable(tls::chain(status)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn join(token: &str) -> Join {
+        Join::new(token, "0".repeat(64).parse().unwrap())
+    }
+
+    #[test]
+    fn a_token_names_its_cluster_and_hides_its_secret() {
+        let cases = [
+            ("east.id.secret", Some("east")),
+            (" eu.west-1.id.secret\n", Some("eu.west-1")),
+            ("id.secret", None),
+            (".id.secret", None),
+            ("", None),
+        ];
+        for (token, cluster) in cases {
+            assert_eq!(join(token).cluster(), cluster, "{token:?}");
+        }
+        assert_eq!(format!("{:?}", join("east.id.secret")), "Join(east)");
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_do_next() {
+        let error = refused(&tonic::Status::permission_denied("refused"), "east");
+        assert!(!error.transient());
+        insta::assert_snapshot!(error, @r#"
+        the hub refused to enrol this cluster as "east"; why is in the hub's log.
+        A join token works once, for one hour, and only while a MultiKueueCluster "east" with an agent source exists.
+        Make a new one on the hub with `switchyard cluster join-token east` and start the agent with it.
+        "#);
+        assert!(refused(&tonic::Status::unavailable("later"), "east").transient());
+    }
+}

@@ -1,0 +1,267 @@
+//! A ledger with a hub and a cluster at its ends, driven by hand.
+
+use switchyard_proto::v1::{self, Phase, State, agent_message, hub_message};
+use switchyard_proto::payload_hash;
+
+use super::super::*;
+
+pub(super) const WORKLOAD_GVK: &str = "kueue.x-k8s.io/v1beta2, Kind=Workload";
+pub(super) const JOB_GVK: &str = "batch/v1, Kind=Job";
+pub(super) const UID: &str = "u1";
+
+/// The payload of every test's assignment.
+pub(super) fn payload() -> v1::Payload {
+    let (workload, job) = (b"{}".to_vec(), b"{}".to_vec());
+    v1::Payload { hash: payload_hash(&workload, &job), workload, job }
+}
+
+pub(super) fn assignment(uid: &str, attempt: u64, phase: Phase) -> v1::Assignment {
+    v1::Assignment {
+        workload_uid: uid.to_owned(),
+        namespace: "ns".to_owned(),
+        name: format!("job-{uid}"),
+        attempt,
+        phase: phase.into(),
+        payload_hash: if phase == Phase::Absent { Vec::new() } else { payload().hash },
+        ..v1::Assignment::default()
+    }
+}
+
+pub(super) fn target(kind: Kind, uid: &str, attempt: u64) -> Target {
+    let (gvk, prefix) = match kind {
+        Kind::Workload => (WORKLOAD_GVK, "w"),
+        Kind::Job => (JOB_GVK, "j"),
+    };
+    Target {
+        gvk: gvk.into(),
+        namespace: "ns".to_owned(),
+        name: format!("job-{uid}"),
+        uid: format!("{prefix}-{uid}-{attempt}"),
+    }
+}
+
+fn meta(kind: Kind, attempt: u64) -> Meta {
+    Meta {
+        target: target(kind, UID, attempt),
+        version: 0,
+        workload_uid: UID.to_owned(),
+        attempt,
+        deleting: false,
+        held: None,
+        owners: Vec::new(),
+    }
+}
+
+pub(super) fn yes(reason: &str) -> Option<Condition> {
+    Some(Condition { is_true: true, reason: reason.to_owned(), message: String::new() })
+}
+
+pub(super) fn no(reason: &str, message: &str) -> Option<Condition> {
+    Some(Condition { is_true: false, reason: reason.to_owned(), message: message.to_owned() })
+}
+
+/// A Workload that the worker has not looked at.
+pub(super) fn workload(attempt: u64) -> RemoteWorkload {
+    RemoteWorkload {
+        meta: meta(Kind::Workload, attempt),
+        active: true,
+        suspended_by_us: false,
+        quota_reserved: None,
+        admitted: None,
+        evicted: None,
+        finished: None,
+        unready_checks: Vec::new(),
+        status: b"w".to_vec(),
+    }
+}
+
+impl RemoteWorkload {
+    pub(super) fn admitted(mut self) -> Self {
+        self.quota_reserved = yes("QuotaReserved");
+        self.admitted = yes("Admitted");
+        self
+    }
+
+    pub(super) fn owned(mut self) -> Self {
+        self.meta.owners = vec![target(Kind::Job, UID, self.meta.attempt).uid];
+        self
+    }
+
+    pub(super) fn pending(mut self, reason: &str, message: &str) -> Self {
+        self.quota_reserved = no(reason, message);
+        self
+    }
+
+    pub(super) fn seen(self) -> Seen {
+        Seen::Applied(Box::new(Object::Workload(self)))
+    }
+}
+
+/// A job as it was created.
+pub(super) fn job(attempt: u64) -> RemoteJob {
+    let meta = Meta { held: Some(0), ..meta(Kind::Job, attempt) };
+    RemoteJob { meta, suspended: true, active: false, end: None, status: b"j".to_vec() }
+}
+
+impl RemoteJob {
+    pub(super) fn running(mut self) -> Self {
+        (self.suspended, self.active) = (false, true);
+        self
+    }
+
+    pub(super) fn ended(mut self, success: bool) -> Self {
+        let reason = if success { "Succeeded" } else { "Failed" }.to_owned();
+        (self.suspended, self.active) = (false, false);
+        self.end = Some(JobEnd { success, reason, message: "done".to_owned() });
+        self
+    }
+
+    pub(super) fn deleting(mut self) -> Self {
+        self.meta.deleting = true;
+        self
+    }
+
+    pub(super) fn released(mut self) -> Self {
+        self.meta.held = None;
+        self
+    }
+
+    pub(super) fn seen(self) -> Seen {
+        Seen::Applied(Box::new(Object::Job(self)))
+    }
+}
+
+pub(super) fn gone(kind: Kind, attempt: u64) -> Seen {
+    Seen::Deleted { kind, workload_uid: UID.to_owned(), target: target(kind, UID, attempt) }
+}
+
+/// A ledger between a hub and a cluster.
+pub(super) struct Bench {
+    pub(super) ledger: Ledger,
+    pub(super) now: Time,
+    pub(super) epoch: u64,
+    revision: u64,
+    /// Actions not answered yet.
+    pub(super) actions: Vec<Action>,
+    /// The sequence number of the last report.
+    pub(super) sequence: u64,
+}
+
+impl Bench {
+    /// A synced ledger without a session.
+    pub(super) fn new() -> Self {
+        let rules = Rules { hub_id: "hub".to_owned(), namespaces: AllowedNamespaces::All };
+        let mut bench = Self {
+            ledger: Ledger::new(rules),
+            now: Time::from_secs(100),
+            epoch: 1,
+            revision: 0,
+            actions: Vec::new(),
+            sequence: 0,
+        };
+        bench.see(Seen::Synced);
+        bench
+    }
+
+    /// A synced ledger in a session, its empty inventory sent.
+    pub(super) fn open() -> Self {
+        let mut bench = Self::new();
+        bench.connect();
+        bench.heard();
+        bench
+    }
+
+    pub(super) fn connect(&mut self) {
+        self.ledger.session_opened();
+        let welcome = v1::Welcome { version: 1, hub_id: "hub".to_owned(), session_id: 7, lease: None, snapshot: true };
+        self.say(hub_message::Kind::Welcome(welcome)).unwrap();
+        self.sequence = 0;
+    }
+
+    pub(super) fn say(&mut self, kind: hub_message::Kind) -> Result<(), SessionError> {
+        let message = HubMessage { session_id: 7, epoch: self.epoch, kind: Some(kind) };
+        self.actions.extend(self.ledger.hub(message, self.now)?);
+        Ok(())
+    }
+
+    pub(super) fn desire(&mut self, assignments: Vec<v1::Assignment>, snapshot: bool) -> Result<(), SessionError> {
+        let base_revision = self.revision;
+        self.revision += 1;
+        let desired = v1::Desired {
+            revision: self.revision,
+            snapshot,
+            base_revision,
+            payloads: vec![payload()],
+            assignments,
+            more: false,
+        };
+        self.say(hub_message::Kind::Desired(desired))
+    }
+
+    /// The assignment of the test's workload changes.
+    pub(super) fn want(&mut self, attempt: u64, phase: Phase) -> &mut Self {
+        self.desire(vec![assignment(UID, attempt, phase)], false).unwrap();
+        self
+    }
+
+    pub(super) fn see(&mut self, seen: Seen) -> &mut Self {
+        self.actions.extend(self.ledger.seen(seen, self.now));
+        self
+    }
+
+    pub(super) fn pass(&mut self, time: Time) -> &mut Self {
+        self.now += time;
+        self.actions.extend(self.ledger.tick(self.now));
+        self
+    }
+
+    /// The actions asked for since last time, in words.
+    pub(super) fn asked(&mut self) -> Vec<String> {
+        self.actions.iter().map(|action| format!("{} {:?}", action.verb.name(), action.kind)).collect()
+    }
+
+    /// Answers the only action under way.
+    pub(super) fn answer(&mut self, outcome: Outcome) -> &mut Self {
+        assert_eq!(self.actions.len(), 1, "{:?}", self.actions);
+        let action = self.actions.remove(0);
+        self.actions.extend(self.ledger.done(&action, outcome, self.now));
+        self
+    }
+
+    /// What the hub is told, message by message; its acknowledgements of revisions left out.
+    pub(super) fn told(&mut self) -> Vec<v1::Observation> {
+        let mut told = Vec::new();
+        while let Some(kind) = self.ledger.outgoing(self.now) {
+            match kind {
+                agent_message::Kind::Observed(observed) => {
+                    self.sequence = observed.sequence;
+                    told.extend(observed.observations);
+                }
+                agent_message::Kind::DesiredAck(_) | agent_message::Kind::Digest(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        told
+    }
+
+    /// As [`Self::told`], in short: attempt and state.
+    pub(super) fn heard(&mut self) -> Vec<(u64, State)> {
+        self.told().iter().map(|observation| (observation.attempt, observation.state())).collect()
+    }
+
+    /// The hub has persisted everything it was told.
+    pub(super) fn persist(&mut self) -> &mut Self {
+        self.say(hub_message::Kind::ObservedAck(self.sequence)).unwrap();
+        self
+    }
+
+    /// Up to a job that runs under attempt 1.
+    pub(super) fn running() -> Self {
+        let mut bench = Self::open();
+        bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+        bench.see(workload(1).admitted().seen()).answer(Outcome::Object(Box::new(Object::Job(job(1)))));
+        bench.see(workload(1).admitted().owned().seen()).see(job(1).running().seen());
+        assert_eq!(bench.heard().last(), Some(&(1, State::Running)));
+        bench
+    }
+}

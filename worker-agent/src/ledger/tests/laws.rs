@@ -1,0 +1,562 @@
+//! The ledger against a small cluster and a small hub, under random interleavings.
+//!
+//! The cluster has an API server (names are unique, finalizers hold, uids and versions grow), watches that lag, and the
+//! worker's own controllers. Actions take their time, fail, and fail after they happened. The agent restarts, sessions
+//! break, messages come twice. After each step the laws are checked; at the end faults stop and all must settle.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use proptest::prelude::*;
+use switchyard_proto::v1::{self, Phase, State, agent_message, hub_message};
+
+use super::super::*;
+use super::build::{JOB_GVK, WORKLOAD_GVK, assignment, payload, yes};
+
+const WORKLOADS: usize = 3;
+/// The workload in whose way a foreign object lies.
+const BLOCKED: usize = 2;
+
+fn uid(index: usize) -> String {
+    format!("u{index}")
+}
+
+#[derive(Clone, Debug)]
+struct Stored {
+    object: Object,
+    /// Carries no label of ours.
+    foreign: bool,
+}
+
+/// The cluster.
+#[derive(Default)]
+struct Cluster {
+    objects: BTreeMap<(Kind, String), Stored>,
+    version: u64,
+    uids: u64,
+    /// Watch events not delivered yet, by kind.
+    events: BTreeMap<Kind, VecDeque<Seen>>,
+    /// Every attempt whose job ever ended.
+    ended: BTreeSet<(String, u64)>,
+    violations: Vec<String>,
+}
+
+impl Cluster {
+    fn touch(&mut self, kind: Kind, name: &str) {
+        self.version += 1;
+        let version = self.version;
+        let Some(stored) = self.objects.get_mut(&(kind, name.to_owned())) else { return };
+        let meta = match &mut stored.object {
+            Object::Workload(workload) => &mut workload.meta,
+            Object::Job(job) => &mut job.meta,
+        };
+        meta.version = version;
+        let removed = meta.deleting && meta.held.is_none();
+        let (foreign, object) = (stored.foreign, stored.object.clone());
+        if removed {
+            self.objects.remove(&(kind, name.to_owned()));
+        }
+        if foreign {
+            if removed {
+                self.violations.push(format!("a foreign {kind:?} was deleted"));
+            }
+            return;
+        }
+        let meta = object.meta();
+        let seen = if removed {
+            Seen::Deleted { kind, workload_uid: meta.workload_uid.clone(), target: meta.target.clone() }
+        } else {
+            Seen::Applied(Box::new(object.clone()))
+        };
+        self.events.entry(kind).or_default().push_back(seen);
+        if removed && kind == Kind::Job {
+            self.collect(name, &object.meta().target.uid);
+        }
+    }
+
+    /// The garbage collector: a Workload goes with the job that owns it.
+    fn collect(&mut self, name: &str, owner: &str) {
+        let key = (Kind::Workload, name.to_owned());
+        let owned = self.objects.get(&key).is_some_and(|it| it.object.meta().owners.iter().any(|it| it == owner));
+        if owned {
+            self.delete(Kind::Workload, name);
+        }
+    }
+
+    fn delete(&mut self, kind: Kind, name: &str) {
+        if let Some(stored) = self.objects.get_mut(&(kind, name.to_owned())) {
+            match &mut stored.object {
+                Object::Workload(workload) => workload.meta.deleting = true,
+                Object::Job(job) => (job.meta.deleting, job.active, job.suspended) = (true, false, true),
+            }
+            self.touch(kind, name);
+        }
+    }
+
+    fn meta(&mut self, kind: Kind, name: &str, workload_uid: &str, attempt: u64) -> Meta {
+        self.uids += 1;
+        let gvk = if kind == Kind::Job { JOB_GVK } else { WORKLOAD_GVK };
+        Meta {
+            target: Target {
+                gvk: gvk.into(),
+                namespace: "ns".to_owned(),
+                name: name.to_owned(),
+                uid: format!("o{}", self.uids),
+            },
+            version: 0,
+            workload_uid: workload_uid.to_owned(),
+            attempt,
+            deleting: false,
+            held: (kind == Kind::Job).then_some(0),
+            owners: Vec::new(),
+        }
+    }
+
+    fn create(&mut self, kind: Kind, name: &str, workload_uid: &str, attempt: u64) -> Outcome {
+        if let Some(there) = self.objects.get(&(kind, name.to_owned())) {
+            let meta = there.object.meta();
+            return match (there.foreign, meta.workload_uid == workload_uid) {
+                (true, _) => Outcome::Refused(Trouble::refused("ObjectInTheWay", "")),
+                (false, true) => Outcome::Object(Box::new(there.object.clone())),
+                (false, false) => Outcome::Occupied { by: meta.workload_uid.clone() },
+            };
+        }
+        if kind == Kind::Job && self.ended.contains(&(workload_uid.to_owned(), attempt)) {
+            self.violations.push(format!("{workload_uid} attempt {attempt} was made again after it had ended"));
+        }
+        let meta = self.meta(kind, name, workload_uid, attempt);
+        let object = match kind {
+            Kind::Workload => Object::Workload(RemoteWorkload { meta, ..super::build::workload(attempt) }),
+            Kind::Job => Object::Job(RemoteJob { meta, ..super::build::job(attempt) }),
+        };
+        self.objects.insert((kind, name.to_owned()), Stored { object, foreign: false });
+        self.touch(kind, name);
+        self.object(kind, name)
+    }
+
+    fn object(&self, kind: Kind, name: &str) -> Outcome {
+        match self.objects.get(&(kind, name.to_owned())) {
+            Some(stored) => Outcome::Object(Box::new(stored.object.clone())),
+            None => Outcome::Gone,
+        }
+    }
+
+    fn is(&self, kind: Kind, target: &Target) -> bool {
+        self.objects.get(&(kind, target.name.clone())).is_some_and(|it| it.object.meta().target.uid == target.uid)
+    }
+
+    fn perform(&mut self, action: &Action) -> Outcome {
+        let kind = action.kind;
+        if let Some(target) = action.verb.target()
+            && !self.is(kind, target)
+        {
+            return Outcome::Gone;
+        }
+        match &action.verb {
+            Verb::Create { name, attempt, .. } => self.create(kind, name, &action.workload_uid, *attempt),
+            Verb::Delete { target, .. } => {
+                self.delete(kind, &target.name);
+                Outcome::Accepted
+            }
+            Verb::Release { target, .. } => {
+                if let Some(Stored { object: Object::Job(job), .. }) = self.objects.get_mut(&(kind, target.name.clone())) {
+                    job.meta.held = None;
+                }
+                let before = self.object(kind, &target.name);
+                self.touch(kind, &target.name);
+                match self.object(kind, &target.name) {
+                    Outcome::Gone => before,
+                    after => after,
+                }
+            }
+            Verb::SetActive { target, active } => {
+                let name = target.name.clone();
+                if let Some(Stored { object: Object::Workload(workload), .. }) =
+                    self.objects.get_mut(&(kind, name.clone()))
+                {
+                    (workload.active, workload.suspended_by_us) = (*active, !*active);
+                }
+                self.touch(kind, &name);
+                self.object(kind, &name)
+            }
+            Verb::Reread { target } => self.object(kind, &target.name),
+        }
+    }
+
+    /// One step of the worker's own controllers for one name.
+    fn controllers(&mut self, index: usize, choice: u8) {
+        let name = format!("job-{}", uid(index));
+        let job = match self.objects.get(&(Kind::Job, name.clone())) {
+            Some(Stored { object: Object::Job(job), foreign: false }) => Some(job.clone()),
+            _ => None,
+        };
+        let Some(Stored { object: Object::Workload(workload), foreign: false }) =
+            self.objects.get_mut(&(Kind::Workload, name.clone()))
+        else {
+            return;
+        };
+        if workload.meta.deleting {
+            return;
+        }
+        let admitted = workload.admitted.as_ref().is_some_and(|it| it.is_true);
+        let mut run = None;
+        match choice {
+            // Its quota comes, or goes.
+            0 | 1 if workload.active && !admitted => {
+                (workload.quota_reserved, workload.admitted, workload.evicted) = (yes("Q"), yes("A"), None);
+            }
+            2 if admitted => (workload.admitted, workload.evicted) = (None, yes("Preempted")),
+            3 if admitted && !workload.active => (workload.admitted, workload.evicted) = (None, yes("Deactivated")),
+            // The job is adopted, started, stopped.
+            4 if job.is_some() => {
+                workload.meta.owners = job.iter().map(|job| job.meta.target.uid.clone()).collect();
+            }
+            5 if admitted && workload.active => run = Some(true),
+            6 if !admitted => run = Some(false),
+            _ => return,
+        }
+        self.touch(Kind::Workload, &name);
+        let Some(run) = run else { return };
+        if let Some(Stored { object: Object::Job(job), .. }) = self.objects.get_mut(&(Kind::Job, name.clone()))
+            && !job.meta.deleting
+            && job.end.is_none()
+        {
+            (job.suspended, job.active) = (!run, run);
+            self.touch(Kind::Job, &name);
+        }
+    }
+
+    fn finish(&mut self, index: usize, success: bool) {
+        let name = format!("job-{}", uid(index));
+        if let Some(Stored { object: Object::Job(job), foreign: false }) = self.objects.get_mut(&(Kind::Job, name.clone()))
+            && job.active
+            && !job.meta.deleting
+        {
+            job.active = false;
+            job.end = Some(JobEnd { success, reason: "R".to_owned(), message: String::new() });
+            let ended = (job.meta.workload_uid.clone(), job.meta.attempt);
+            self.ended.insert(ended);
+            self.touch(Kind::Job, &name);
+        }
+    }
+}
+
+/// What the hub remembers of one workload.
+#[derive(Clone, Debug, Default)]
+struct HubWorkload {
+    assignment: Option<(u64, Phase)>,
+    attempt: u64,
+    /// The attempt that ended, as the hub was told.
+    ended: Option<u64>,
+}
+
+struct World {
+    cluster: Cluster,
+    ledger: Ledger,
+    now: Time,
+    hub: Vec<HubWorkload>,
+    revision: u64,
+    open: bool,
+    /// Messages of this session that the hub has not read.
+    up: VecDeque<v1::Observed>,
+    actions: Vec<Action>,
+    trace: Vec<String>,
+}
+
+fn fresh_ledger() -> Ledger {
+    Ledger::new(Rules { hub_id: "hub".to_owned(), namespaces: AllowedNamespaces::All })
+}
+
+impl World {
+    fn new() -> Self {
+        let mut cluster = Cluster::default();
+        let name = format!("job-{}", uid(BLOCKED));
+        let meta = Meta { held: None, ..cluster.meta(Kind::Workload, &name, "nobody's", 0) };
+        let object = Object::Workload(RemoteWorkload { meta, ..super::build::workload(0) });
+        cluster.objects.insert((Kind::Workload, name), Stored { object, foreign: true });
+        let mut world = Self {
+            cluster,
+            ledger: fresh_ledger(),
+            now: Time::from_secs(1),
+            hub: vec![HubWorkload::default(); WORKLOADS],
+            revision: 0,
+            open: false,
+            up: VecDeque::new(),
+            actions: Vec::new(),
+            trace: Vec::new(),
+        };
+        world.restart();
+        world
+    }
+
+    /// The agent's process dies and begins anew; what it had under way is lost, or has happened all the same.
+    fn restart(&mut self) {
+        self.ledger = fresh_ledger();
+        self.disconnect();
+        self.actions.clear();
+        self.cluster.events.clear();
+        let ours: Vec<Object> =
+            self.cluster.objects.values().filter(|it| !it.foreign).map(|it| it.object.clone()).collect();
+        for object in ours {
+            self.see(Seen::Applied(Box::new(object)));
+        }
+        self.see(Seen::Synced);
+    }
+
+    fn see(&mut self, seen: Seen) {
+        let actions = self.ledger.seen(seen, self.now);
+        self.actions.extend(actions);
+    }
+
+    fn disconnect(&mut self) {
+        self.open = false;
+        self.up.clear();
+        self.ledger.session_closed();
+    }
+
+    fn connect(&mut self) {
+        self.disconnect();
+        self.open = true;
+        self.ledger.session_opened();
+        let welcome = v1::Welcome { version: 1, hub_id: "hub".to_owned(), session_id: 1, lease: None, snapshot: true };
+        self.say(hub_message::Kind::Welcome(welcome));
+        self.send_all();
+    }
+
+    fn say(&mut self, kind: hub_message::Kind) {
+        let message = HubMessage { session_id: 1, epoch: 1, kind: Some(kind) };
+        if self.open {
+            let actions = self.ledger.hub(message, self.now).unwrap();
+            self.actions.extend(actions);
+        }
+    }
+
+    fn assignment(&self, index: usize) -> Option<v1::Assignment> {
+        let (attempt, phase) = self.hub.get(index)?.assignment?;
+        Some(assignment(&uid(index), attempt, phase))
+    }
+
+    fn send_all(&mut self) {
+        self.revision += 1;
+        let assignments = (0..WORKLOADS).filter_map(|index| self.assignment(index)).collect();
+        let payloads = vec![payload()];
+        let revision = self.revision;
+        self.say(hub_message::Kind::Desired(v1::Desired {
+            revision,
+            snapshot: true,
+            payloads,
+            assignments,
+            ..v1::Desired::default()
+        }));
+    }
+
+    /// The hub's mind changes about one workload.
+    fn decide(&mut self, index: usize, choice: u8) {
+        let Some(mut workload) = self.hub.get(index).cloned() else { return };
+        let next = match (workload.assignment, choice) {
+            (None, _) if workload.ended.is_some() => return,
+            (None, _) => (workload.attempt + 1, Phase::Reserve),
+            (Some((attempt, Phase::Reserve)), 0 | 1) => (attempt, Phase::Run),
+            (Some((attempt, Phase::Run)), 2) => (attempt, Phase::Suspend),
+            (Some((attempt, Phase::Suspend)), 0 | 1) => (attempt, Phase::Run),
+            (Some((attempt, phase)), 3) if phase != Phase::Absent => (attempt, Phase::Absent),
+            (Some((attempt, phase)), 4) if phase != Phase::Absent && workload.ended.is_none() => {
+                (attempt + 1, Phase::Run)
+            }
+            _ => return,
+        };
+        self.trace.push(format!("hub wants {} {next:?}", uid(index)));
+        workload.attempt = next.0;
+        workload.assignment = Some(next);
+        if let Some(slot) = self.hub.get_mut(index) {
+            *slot = workload;
+        }
+        let base_revision = self.revision;
+        if self.open {
+            self.revision += 1;
+            let revision = self.revision;
+            let assignments = self.assignment(index).into_iter().collect();
+            let payloads = vec![payload()];
+            let desired = v1::Desired { revision, base_revision, payloads, assignments, ..v1::Desired::default() };
+            self.say(hub_message::Kind::Desired(desired.clone()));
+            // Once more: it must change nothing.
+            self.say(hub_message::Kind::Desired(desired));
+        }
+    }
+
+    fn listen(&mut self) {
+        while let Some(kind) = self.ledger.outgoing(self.now) {
+            if let agent_message::Kind::Observed(observed) = kind {
+                self.up.push_back(observed);
+            }
+        }
+    }
+
+    /// The hub reads one message and persists it.
+    fn hub_reads(&mut self) {
+        let Some(observed) = self.up.pop_front() else { return };
+        for observation in &observed.observations {
+            let index = (0..WORKLOADS).find(|index| uid(*index) == observation.workload_uid).unwrap();
+            let state = observation.state();
+            let Some(workload) = self.hub.get_mut(index) else { continue };
+            match state {
+                State::Succeeded | State::Failed => {
+                    if workload.ended.is_some_and(|attempt| attempt != observation.attempt) {
+                        self.cluster.violations.push(format!("{} ended twice", observation.workload_uid));
+                    }
+                    workload.ended = Some(observation.attempt);
+                    workload.assignment = Some((workload.attempt, Phase::Absent));
+                }
+                State::Gone if workload.assignment == Some((observation.attempt, Phase::Absent)) => {
+                    if self.cluster.objects.contains_key(&(Kind::Job, format!("job-{}", uid(index)))) {
+                        self.cluster.violations.push(format!("{} is said to be gone", observation.workload_uid));
+                    }
+                    workload.assignment = None;
+                }
+                _ => {}
+            }
+        }
+        let ends: Vec<usize> =
+            (0..WORKLOADS).filter(|index| self.hub.get(*index).is_some_and(|it| it.ended.is_some())).collect();
+        if !ends.is_empty() {
+            self.send_all();
+        }
+        self.say(hub_message::Kind::ObservedAck(observed.sequence));
+    }
+
+    /// One action happens, or does not, or does and nobody hears of it.
+    fn act(&mut self, choice: usize, luck: u8) {
+        if self.actions.is_empty() {
+            return;
+        }
+        let action = self.actions.remove(choice % self.actions.len());
+        let outcome = match luck {
+            0 => Outcome::Failed("never sent".to_owned()),
+            1 => {
+                self.cluster.perform(&action);
+                Outcome::Failed("no answer".to_owned())
+            }
+            _ => self.cluster.perform(&action),
+        };
+        self.trace.push(format!("{} {:?} of {} -> {outcome:?}", action.verb.name(), action.kind, action.workload_uid));
+        let more = self.ledger.done(&action, outcome, self.now);
+        self.actions.extend(more);
+    }
+
+    fn deliver(&mut self, kind: Kind, twice: bool) {
+        let Some(seen) = self.cluster.events.get_mut(&kind).and_then(VecDeque::pop_front) else { return };
+        self.trace.push(format!("seen {seen:?}"));
+        if twice {
+            self.see(seen.clone());
+        }
+        self.see(seen);
+    }
+
+    fn pass(&mut self, time: Time) {
+        self.now += time;
+        let actions = self.ledger.tick(self.now);
+        self.actions.extend(actions);
+    }
+
+    fn step(&mut self, step: (u8, usize, u8)) {
+        let (kind, index, choice) = step;
+        match kind {
+            0..=3 => self.decide(index, choice % 5),
+            4..=7 => self.act(usize::from(choice), choice),
+            8..=10 => self.deliver(Kind::Workload, choice == 0),
+            11..=13 => self.deliver(Kind::Job, choice == 0),
+            14..=17 => self.cluster.controllers(index, choice % 7),
+            18 => self.cluster.finish(index, choice % 2 == 0),
+            19 | 20 => self.hub_reads(),
+            21 if choice < 2 => self.restart(),
+            22 if choice < 4 => self.connect(),
+            23 if choice < 2 => self.disconnect(),
+            24 if choice < 2 => self.cluster.delete(Kind::Job, &format!("job-{}", uid(index))),
+            _ => self.pass(Time::from_millis(300)),
+        }
+        self.listen();
+        self.check();
+    }
+
+    fn check(&self) {
+        assert!(self.cluster.violations.is_empty(), "{:?}\n{}", self.cluster.violations, self.trace.join("\n"));
+        for stored in self.cluster.objects.values() {
+            let Object::Job(job) = &stored.object else { continue };
+            // An end that the hub does not know is held.
+            let known = self.hub.iter().enumerate().any(|(index, hub)| {
+                uid(index) == job.meta.workload_uid && hub.ended.is_some_and(|ended| ended >= job.meta.attempt)
+            });
+            let lost = job.end.is_some() && job.meta.held.is_none() && !known;
+            assert!(!lost, "an end the hub does not know was released: {job:?}\n{}", self.trace.join("\n"));
+        }
+    }
+
+    /// Faults stop: everything that can happen does, until nothing changes.
+    fn settle(&mut self) {
+        self.connect();
+        for _ in 0..60 {
+            self.listen();
+            for _ in 0..20 {
+                self.hub_reads();
+                self.listen();
+            }
+            while !self.actions.is_empty() {
+                self.act(0, 2);
+            }
+            for kind in [Kind::Workload, Kind::Job] {
+                while self.cluster.events.get(&kind).is_some_and(|events| !events.is_empty()) {
+                    self.deliver(kind, false);
+                }
+            }
+            for index in 0..WORKLOADS {
+                for choice in [0, 3, 4, 5, 6] {
+                    self.cluster.controllers(index, choice);
+                }
+            }
+            self.pass(Time::from_secs(31));
+            self.check();
+        }
+    }
+
+    fn check_settled(&self) {
+        for (index, hub) in self.hub.iter().enumerate() {
+            let name = format!("job-{}", uid(index));
+            let mine = |kind| {
+                let stored = self.cluster.objects.get(&(kind, name.clone()));
+                stored.filter(|it| !it.foreign).map(|it| it.object.clone())
+            };
+            let (workload, job) = (mine(Kind::Workload), mine(Kind::Job));
+            let text = format!("{name} wants {:?}, has {workload:?} and {job:?}\n{}", hub, self.trace.join("\n"));
+            match hub.assignment {
+                None => assert!(workload.is_none() && job.is_none(), "left over: {text}"),
+                Some((_, Phase::Absent)) => panic!("a tombstone stays: {text}"),
+                Some(_) if index == BLOCKED => assert!(workload.is_none() && job.is_none(), "{text}"),
+                Some((attempt, phase)) => {
+                    // An attempt whose job was deleted on the worker is over until the hub begins another.
+                    let Some(workload) = workload else { continue };
+                    assert_eq!(workload.meta().attempt, attempt, "{text}");
+                    if let Some(Object::Job(job)) = job {
+                        assert_eq!(job.meta.attempt, attempt, "{text}");
+                        assert_eq!(job.active, phase == Phase::Run, "{text}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_the_laws_hold_and_all_settles(
+        steps in proptest::collection::vec((0_u8..26, 0_usize..WORKLOADS, 0_u8..20), 1..250)
+    ) {
+        let mut world = World::new();
+        world.connect();
+        for step in steps {
+            world.step(step);
+        }
+        world.settle();
+        world.check_settled();
+    }
+}

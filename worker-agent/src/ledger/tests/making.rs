@@ -1,0 +1,138 @@
+//! What is made for an assignment, and when not.
+
+use rstest::rstest;
+use switchyard_proto::v1::{Phase, State};
+
+use super::super::*;
+use super::build::*;
+
+#[test]
+fn reserve_makes_the_workload_and_nothing_else() {
+    let mut bench = Bench::open();
+    assert_eq!(bench.want(1, Phase::Reserve).asked(), ["create Workload"]);
+    bench.answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+    bench.see(workload(1).admitted().seen());
+    assert!(bench.asked().is_empty());
+    assert_eq!(bench.heard(), [(1, State::Waiting), (1, State::Reserved)]);
+}
+
+#[test]
+fn run_makes_the_job_once_the_worker_has_admitted_the_workload() {
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+    assert!(bench.asked().is_empty(), "not admitted");
+    assert_eq!(bench.see(workload(1).admitted().seen()).asked(), ["create Job"]);
+}
+
+#[test]
+fn nothing_is_done_before_everything_has_been_listed() {
+    let mut bench = Bench::open();
+    let rules = Rules { hub_id: "hub".to_owned(), namespaces: AllowedNamespaces::All };
+    bench.ledger = Ledger::new(rules);
+    bench.connect();
+    bench.want(1, Phase::Reserve);
+    assert!(bench.asked().is_empty());
+    assert!(bench.heard().is_empty(), "not even the inventory");
+    assert_eq!(bench.see(Seen::Synced).asked(), ["create Workload"]);
+}
+
+#[test]
+fn the_same_again_changes_nothing() {
+    let mut bench = Bench::running();
+    bench.want(1, Phase::Run).want(1, Phase::Reserve);
+    bench.see(workload(1).admitted().owned().seen()).see(job(1).running().seen());
+    assert!(bench.asked().is_empty());
+    assert!(bench.heard().is_empty());
+}
+
+#[rstest]
+#[case::an_object_in_the_way(Outcome::Refused(Trouble::refused("ObjectInTheWay", "x")), State::Refused)]
+#[case::no_such_namespace(Outcome::Refused(Trouble::unfit("NamespaceNotFound", "x")), State::Unfit)]
+#[case::what_another_workload_left(Outcome::Occupied { by: "u0".to_owned() }, State::Waiting)]
+fn what_cannot_be_made_is_reported_and_tried_again(#[case] outcome: Outcome, #[case] state: State) {
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Reserve).answer(outcome);
+    assert!(bench.asked().is_empty(), "not at once");
+    assert_eq!(bench.heard(), [(1, state)]);
+    assert_eq!(bench.pass(Time::from_millis(250)).asked(), ["create Workload"]);
+    bench.answer(Outcome::Object(Box::new(Object::Workload(workload(1).admitted()))));
+    assert_eq!(bench.heard(), [(1, State::Reserved)]);
+}
+
+#[test]
+fn failures_are_tried_again_ever_more_slowly() {
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Reserve).heard();
+    let mut waits = Vec::new();
+    for _ in 0..10 {
+        bench.answer(Outcome::Failed("down".to_owned()));
+        let wake = bench.ledger.next_wakeup().unwrap();
+        waits.push((wake - bench.now).as_millis());
+        bench.pass(wake - bench.now);
+    }
+    assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000]);
+    assert!(bench.heard().is_empty(), "an API server that is away is no state of a workload");
+}
+
+#[test]
+fn a_namespace_that_is_not_allowed_is_refused_without_touching_the_cluster() {
+    let mut bench = Bench::open();
+    let only = AllowedNamespaces::Only(["other".to_owned()].into());
+    bench.ledger = Ledger::new(Rules { hub_id: "hub".to_owned(), namespaces: only });
+    bench.see(Seen::Synced).connect();
+    bench.want(1, Phase::Reserve);
+    assert!(bench.asked().is_empty());
+    let told = bench.told();
+    assert_eq!(told[0].state(), State::Refused);
+    assert_eq!(told[0].reasons[0].code, "NamespaceNotAllowed");
+}
+
+#[test]
+fn suspend_stops_the_job_through_its_workload_and_run_starts_it_again() {
+    let mut bench = Bench::running();
+    assert_eq!(bench.want(1, Phase::Suspend).asked(), ["deactivate Workload"]);
+    let mut stopped = workload(1).admitted().owned();
+    (stopped.active, stopped.suspended_by_us) = (false, true);
+    bench.answer(Outcome::Object(Box::new(Object::Workload(stopped.clone()))));
+    assert!(bench.heard().is_empty(), "its pods still run");
+    stopped.evicted = yes("Deactivated");
+    stopped.admitted = no("NoReservation", "");
+    bench.see(Seen::Applied(Box::new(Object::Workload(stopped)))).see(job(1).seen());
+    assert_eq!(bench.heard(), [(1, State::Suspended)]);
+    assert_eq!(bench.want(1, Phase::Run).asked(), ["activate Workload"]);
+    bench.answer(Outcome::Object(Box::new(Object::Workload(workload(1).admitted().owned()))));
+    assert_eq!(bench.heard(), [(1, State::Running)]);
+}
+
+#[test]
+fn what_the_workers_admin_deactivated_is_not_activated() {
+    let mut bench = Bench::running();
+    let mut stopped = workload(1).owned();
+    stopped.active = false;
+    stopped.evicted = yes("Deactivated");
+    bench.see(stopped.seen()).see(job(1).seen());
+    assert!(bench.asked().is_empty());
+    assert_eq!(bench.heard(), [(1, State::Evicted)]);
+}
+
+#[test]
+fn a_fenced_job_is_stopped_when_the_lease_has_lapsed_for_long_enough_and_goes_on_after() {
+    let mut bench = Bench::running();
+    let mut fenced = assignment(UID, 1, Phase::Run);
+    fenced.on_disconnect = Some(switchyard_proto::v1::OnDisconnect {
+        policy: switchyard_proto::v1::on_disconnect::Policy::Fence.into(),
+        after: Some(prost_types::Duration { seconds: 20, nanos: 0 }),
+    });
+    let now = bench.now;
+    bench.ledger.lease_renewed(now + Time::from_secs(10), now);
+    bench.desire(vec![fenced], false).unwrap();
+    bench.ledger.session_closed();
+    assert!(bench.pass(Time::from_secs(29)).asked().is_empty());
+    assert_eq!(bench.pass(Time::from_secs(1)).asked(), ["deactivate Workload"]);
+    let mut stopped = workload(1).admitted().owned();
+    (stopped.active, stopped.suspended_by_us) = (false, true);
+    bench.answer(Outcome::Object(Box::new(Object::Workload(stopped))));
+    let now = bench.now;
+    bench.actions = bench.ledger.lease_renewed(now + Time::from_secs(10), now);
+    assert_eq!(bench.asked(), ["activate Workload"]);
+}

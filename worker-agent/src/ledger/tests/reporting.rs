@@ -1,0 +1,167 @@
+//! What the hub is told, and when a session must end.
+
+use switchyard_proto::digest::{Digest, bucket};
+use switchyard_proto::v1::{self, Phase, State, agent_message, hub_message};
+
+use super::super::*;
+use super::build::*;
+
+#[test]
+fn states_are_told_in_order_though_the_hub_was_slow() {
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+    bench.see(workload(1).admitted().seen()).answer(Outcome::Object(Box::new(Object::Job(job(1)))));
+    bench.see(job(1).ended(true).seen());
+    assert_eq!(
+        bench.heard(),
+        [(1, State::Waiting), (1, State::Reserved), (1, State::Running), (1, State::Succeeded)]
+    );
+}
+
+#[test]
+fn mere_status_is_told_now_and_then_and_only_the_newest() {
+    let mut bench = Bench::running();
+    for round in 0..5 {
+        let mut changed = job(1).running();
+        changed.status = vec![round];
+        bench.see(changed.seen());
+    }
+    assert!(bench.told().is_empty(), "the last was just told");
+    bench.now += Time::from_millis(500);
+    let told = bench.told();
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].job_status, [4]);
+    assert!(told[0].workload_status.is_empty(), "it has not changed");
+}
+
+#[test]
+fn the_inventory_names_everything_once_and_later_states_follow_it() {
+    let mut bench = Bench::new();
+    bench.see(workload(3).admitted().owned().seen()).see(job(3).running().seen());
+    bench.connect();
+    let Some(agent_message::Kind::Observed(inventory)) = bench.ledger.outgoing(bench.now) else { panic!() };
+    assert!(inventory.inventory && !inventory.more);
+    assert_eq!((inventory.sequence, inventory.observations.len()), (1, 1));
+    assert_eq!(inventory.observations[0].name, format!("job-{UID}"));
+    bench.see(job(3).ended(true).seen());
+    assert_eq!(bench.heard(), [(3, State::Succeeded)]);
+    assert_eq!(bench.sequence, 2);
+}
+
+#[test]
+fn a_large_inventory_comes_in_parts() {
+    let mut bench = Bench::new();
+    for index in 0..600 {
+        let mut other = workload(1);
+        other.meta.workload_uid = format!("u{index:04}");
+        bench.see(other.seen());
+    }
+    bench.connect();
+    let mut parts = Vec::new();
+    while let Some(agent_message::Kind::Observed(part)) = bench.ledger.outgoing(bench.now) {
+        parts.push((part.observations.len(), part.more, part.sequence));
+    }
+    assert_eq!(parts, [(256, true, 1), (256, true, 2), (88, false, 3)]);
+}
+
+#[test]
+fn the_digest_covers_what_was_told_and_a_resend_tells_it_again() {
+    let mut bench = Bench::running();
+    assert_eq!(bench.ledger.outgoing(bench.now), None);
+    bench.now += Time::from_secs(60);
+    let Some(agent_message::Kind::Digest(digest)) = bench.ledger.outgoing(bench.now) else { panic!() };
+    assert!(Digest::of([(UID, 1, State::Running)]).differing(&digest).is_empty());
+    let other = (u32::from(bucket(UID)) + 1) % 256;
+    bench.say(hub_message::Kind::Resend(v1::Resend { buckets: vec![other] })).unwrap();
+    assert!(bench.told().is_empty());
+    bench.say(hub_message::Kind::Resend(v1::Resend { buckets: vec![u32::from(bucket(UID))] })).unwrap();
+    let told = bench.told();
+    assert_eq!((told.len(), told[0].state()), (1, State::Running));
+    assert!(!told[0].job_status.is_empty() && !told[0].workload_status.is_empty());
+}
+
+#[test]
+fn a_deposed_leader_is_not_obeyed() {
+    let mut bench = Bench::running();
+    bench.epoch = 5;
+    bench.want(1, Phase::Run);
+    bench.epoch = 4;
+    let deposed = bench.desire(vec![assignment(UID, 1, Phase::Absent)], true);
+    assert_eq!(deposed, Err(SessionError::Deposed { got: 4, seen: 5 }));
+    assert!(bench.asked().is_empty());
+    bench.ledger.session_opened();
+    let welcome = v1::Welcome { version: 1, hub_id: "hub".to_owned(), session_id: 8, lease: None, snapshot: true };
+    let refused = bench.say(hub_message::Kind::Welcome(welcome));
+    assert_eq!(refused, Err(SessionError::Deposed { got: 4, seen: 5 }), "nor in another session");
+}
+
+#[test]
+fn messages_of_another_session_are_dropped() {
+    let mut bench = Bench::running();
+    let desired = v1::Desired { revision: 9, snapshot: true, ..v1::Desired::default() };
+    let message = HubMessage { session_id: 6, epoch: 1, kind: Some(hub_message::Kind::Desired(desired)) };
+    assert_eq!(bench.ledger.hub(message, bench.now), Ok(Vec::new()));
+    assert_ne!(bench.ledger.memory().revision, 9);
+}
+
+#[test]
+fn another_hub_and_another_protocol_are_refused() {
+    let open = |hub_id: &str, version| {
+        let mut bench = Bench::new();
+        bench.ledger.session_opened();
+        let hub_id = hub_id.to_owned();
+        let welcome = v1::Welcome { version, hub_id, session_id: 1, lease: None, snapshot: true };
+        bench.say(hub_message::Kind::Welcome(welcome))
+    };
+    assert_eq!(open("hub", 1), Ok(()));
+    assert_eq!(open("hub", 2), Err(SessionError::Version(2)));
+    assert!(matches!(open("other", 1), Err(SessionError::OtherHub { .. })));
+}
+
+#[test]
+fn a_gap_ends_the_session_and_asks_for_everything() {
+    let mut bench = Bench::running();
+    let delta = v1::Desired { revision: 50, base_revision: 49, ..v1::Desired::default() };
+    let gap = bench.say(hub_message::Kind::Desired(delta));
+    assert!(matches!(gap, Err(SessionError::Gap { base: 49, .. })));
+    assert_eq!(bench.ledger.memory(), Memory { hub_id: "hub".to_owned(), epoch: 1, revision: 0 });
+}
+
+#[test]
+fn a_payload_that_is_missing_or_not_what_it_says_ends_the_session() {
+    let mut bench = Bench::open();
+    let mut unknown = assignment(UID, 1, Phase::Reserve);
+    unknown.payload_hash = vec![1];
+    assert_eq!(bench.desire(vec![unknown], false), Err(SessionError::PayloadMissing(UID.to_owned())));
+    let mut bench = Bench::open();
+    let corrupt = v1::Payload { job: b"other".to_vec(), ..payload() };
+    let desired = v1::Desired { revision: 9, snapshot: true, payloads: vec![corrupt], ..v1::Desired::default() };
+    assert_eq!(bench.say(hub_message::Kind::Desired(desired)), Err(SessionError::PayloadCorrupt));
+}
+
+#[test]
+fn a_payload_over_the_limit_is_refused_by_name() {
+    let mut bench = Bench::open();
+    let huge = v1::Payload { hash: vec![9], workload: vec![0; switchyard_proto::MAX_PAYLOAD], job: vec![0] };
+    let mut named = assignment(UID, 1, Phase::Reserve);
+    named.payload_hash = vec![9];
+    let payloads = vec![huge];
+    let desired =
+        v1::Desired { revision: 9, snapshot: true, payloads, assignments: vec![named], ..v1::Desired::default() };
+    bench.say(hub_message::Kind::Desired(desired)).unwrap();
+    let told = bench.told();
+    assert_eq!((told[0].state(), told[0].reasons[0].code.as_str()), (State::Refused, "PayloadTooLarge"));
+    assert!(bench.asked().is_empty());
+}
+
+#[test]
+fn half_a_snapshot_drops_nothing() {
+    let mut bench = Bench::running();
+    let part = v1::Desired { revision: 9, snapshot: true, more: true, ..v1::Desired::default() };
+    bench.say(hub_message::Kind::Desired(part)).unwrap();
+    assert_ne!(bench.ledger.memory().revision, 9);
+    bench.connect();
+    assert_eq!(bench.heard(), [(1, State::Running)]);
+    bench.want(1, Phase::Absent);
+    assert_eq!(bench.asked(), ["delete Job"], "it is still desired, and so it can be ended");
+}

@@ -1,0 +1,88 @@
+//! What the worker's conditions mean to the hub.
+
+use rstest::rstest;
+use switchyard_proto::v1::{Phase, State};
+
+use super::super::*;
+use super::build::*;
+
+/// A message of Kueue 0.19 and of later ones.
+const TOO_MUCH: &str = "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor default, previously considered podsets requests (0) + current podset request (9) > maximum capacity (4)";
+const LATER: &str = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 1 more needed";
+
+#[rstest]
+#[case::not_considered_yet(workload(1), State::Waiting, "PendingEvaluation")]
+#[case::waiting_for_quota(workload(1).pending("WaitingForQuota", LATER), State::Waiting, "WaitingForQuota")]
+#[case::waiting_for_victims(workload(1).pending("WaitingForPreemptedWorkloads", ""), State::Waiting, "WaitingForPreemptedWorkloads")]
+#[case::waiting_for_topology(workload(1).pending("TopologyPlacementFailed", ""), State::Waiting, "TopologyPlacementFailed")]
+#[case::more_than_there_is(workload(1).pending("ExceedsMaxQuota", TOO_MUCH), State::Unfit, "ExceedsMaxQuota")]
+#[case::no_flavor(workload(1).pending("NoMatchingFlavor", ""), State::Unfit, "NoMatchingFlavor")]
+#[case::no_local_queue(workload(1).pending("Misconfigured", "LocalQueue q doesn't exist"), State::Unfit, "Misconfigured")]
+#[case::queue_on_hold(workload(1).pending("OnHold", ""), State::Unfit, "OnHold")]
+#[case::queue_stopped(workload(1).pending("Suspended", "ClusterQueue cq is stopped"), State::Unfit, "Suspended")]
+#[case::older_kueue_waiting(workload(1).pending("Pending", LATER), State::Waiting, "Pending")]
+#[case::older_kueue_too_much(workload(1).pending("Pending", TOO_MUCH), State::Unfit, "Pending")]
+#[case::older_kueue_taint(workload(1).pending("Pending", "couldn't assign flavors to pod set main: untolerated taint {gpu  NoSchedule <nil>} in flavor a100"), State::Unfit, "Pending")]
+#[case::older_kueue_affinity(workload(1).pending("Pending", "couldn't assign flavors to pod set main: flavor a100 doesn't match node affinity"), State::Unfit, "Pending")]
+#[case::older_kueue_no_flavor(workload(1).pending("Pending", "couldn't assign flavors to pod set main: flavor a100 not found"), State::Unfit, "Pending")]
+#[case::older_kueue_uncovered(workload(1).pending("Pending", "couldn't assign flavors to pod set main: resource nvidia.com/gpu unavailable in ClusterQueue"), State::Unfit, "Pending")]
+#[case::older_kueue_one_flavor_of_two(workload(1).pending("Pending", "couldn't assign flavors to pod set main: untolerated taint x in flavor a, insufficient unused quota for cpu in flavor b, 1 more needed"), State::Waiting, "Pending")]
+#[case::older_kueue_one_pod_set_of_two(workload(1).pending("Pending", "couldn't assign flavors to pod set a: insufficient unused quota for cpu in flavor x, 1 more needed; couldn't assign flavors to pod set b: flavor y not found"), State::Unfit, "Pending")]
+#[case::older_kueue_preempting(workload(1).pending("Pending", "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 1 more needed. Pending the preemption of 2 workload(s)"), State::Waiting, "Pending")]
+#[case::older_kueue_inactive(workload(1).pending("Inadmissible", "ClusterQueue cq is inactive"), State::Unfit, "Inadmissible")]
+#[case::text_nobody_knows(workload(1).pending("Pending", "the moon is in the wrong house"), State::Waiting, "Pending")]
+fn before_admission(#[case] workload: RemoteWorkload, #[case] state: State, #[case] code: &str) {
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Reserve).answer(Outcome::Object(Box::new(Object::Workload(workload))));
+    let told = bench.told();
+    let last = told.last().unwrap();
+    assert_eq!((last.state(), last.reasons[0].code.as_str()), (state, code));
+}
+
+#[test]
+fn quota_without_its_checks_is_waited_for() {
+    let mut waiting = workload(1);
+    waiting.quota_reserved = yes("QuotaReserved");
+    waiting.unready_checks =
+        vec![UnreadyCheck { name: "prov".to_owned(), state: "Pending".to_owned(), message: "nodes".to_owned() }];
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Reserve).answer(Outcome::Object(Box::new(Object::Workload(waiting))));
+    let told = bench.told();
+    assert_eq!(told[0].state(), State::Waiting);
+    assert_eq!(told[0].reasons[0].message, "admission check prov is Pending: nodes");
+}
+
+#[rstest]
+#[case::preempted(workload(1).evicted_for("Preempted"), job(1).running(), Some(State::Evicted))]
+#[case::reservation_lost_pods_still_run(workload(1).pending("Suspended", ""), job(1).running(), None)]
+#[case::reservation_lost(workload(1).pending("WaitingForQuota", ""), job(1), Some(State::Waiting))]
+#[case::out_of_sync(workload(1).admitted().finished_for("OutOfSync"), job(1), Some(State::Evicted))]
+#[case::failed_to_start(workload(1).admitted().finished_for("FailedToStart"), job(1), Some(State::Failed))]
+#[case::the_workload_ends_before_the_job_is_seen_to(workload(1).admitted().finished_for("Succeeded"), job(1).running(), None)]
+#[case::succeeded(workload(1).admitted(), job(1).ended(true), Some(State::Succeeded))]
+#[case::failed(workload(1).admitted(), job(1).ended(false), Some(State::Failed))]
+fn after_the_job_began(#[case] workload: RemoteWorkload, #[case] job: RemoteJob, #[case] state: Option<State>) {
+    let mut bench = Bench::running();
+    bench.see(workload.owned().seen()).see(job.seen());
+    assert_eq!(bench.heard().last().map(|(_, state)| *state), state);
+}
+
+#[test]
+fn an_eviction_ends_when_the_worker_admits_it_again() {
+    let mut bench = Bench::running();
+    bench.see(workload(1).evicted_for("Preempted").owned().seen()).see(job(1).seen());
+    bench.see(workload(1).admitted().owned().seen());
+    assert_eq!(bench.heard(), [(1, State::Evicted), (1, State::Running)]);
+}
+
+impl RemoteWorkload {
+    fn evicted_for(mut self, reason: &str) -> Self {
+        self.evicted = yes(reason);
+        self
+    }
+
+    fn finished_for(mut self, reason: &str) -> Self {
+        self.finished = yes(reason);
+        self
+    }
+}

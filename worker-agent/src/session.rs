@@ -1,0 +1,232 @@
+//! Keeps one session with the hub: dials, hands the core a link, and pumps it until either end is through with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use switchyard_proto::v1::agent_client::AgentClient;
+use switchyard_proto::v1::{Goodbye, HubMessage, hub_message};
+use switchyard_proto::{MAX_MESSAGE, VERSIONS};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status, Streaming};
+
+use crate::backoff::Backoff;
+use crate::identity::Identity;
+use crate::link::{self, Link};
+use crate::tls::{self, HubAddress};
+
+/// `Welcome` must have come by then.
+const WELCOME_DEADLINE: Duration = Duration::from_secs(15);
+/// The core must take a message within this; it never waits for anything but its own mailbox.
+const CORE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// How the session stands, for health pages and people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionState {
+    /// No session.
+    Down {
+        /// Since when.
+        since: Timestamp,
+        /// Why.
+        reason: String,
+    },
+    /// The hub has welcomed us.
+    Up {
+        /// Since when.
+        since: Timestamp,
+        /// The session.
+        session_id: u64,
+    },
+}
+
+impl SessionState {
+    /// At the start.
+    pub fn initial() -> Self {
+        Self::Down { since: Timestamp::now(), reason: "not dialled yet".to_owned() }
+    }
+
+    /// Whether there is a session.
+    pub fn is_up(&self) -> bool {
+        matches!(self, Self::Up { .. })
+    }
+}
+
+/// How a session ended, or why there was none.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// We are to stop.
+    Shutdown,
+    /// The hub closed the stream, or the connection broke.
+    Lost(String),
+    /// The core closed it: a ping unanswered, a gap, a deposed leader. It has logged why.
+    ByCore,
+    /// The hub asked us to go.
+    Goodbye { reason: String, retry_after: Option<Duration> },
+    /// No try will help before somebody has done something.
+    Hopeless(String),
+}
+
+/// What a dialler needs.
+pub struct Dialler {
+    /// Where.
+    pub hub: HubAddress,
+    /// As whom; each dial uses the newest.
+    pub identity: Arc<ArcSwap<Identity>>,
+    /// Where each session's link goes.
+    pub links: mpsc::Sender<Link>,
+    /// How it stands.
+    pub state: watch::Sender<SessionState>,
+    /// Uniform in 0..1, for the jitter.
+    pub random: Box<dyn Fn() -> f64 + Send + Sync>,
+}
+
+impl Dialler {
+    /// Keeps a session until `shutdown`.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let mut backoff = Backoff::default();
+        loop {
+            let end = self.session(&shutdown).await;
+            if self.state.borrow().is_up() {
+                backoff.reset();
+            }
+            let random = (self.random)();
+            let (reason, wait) = match end {
+                End::Shutdown => return self.down("shutting down".to_owned()),
+                End::Lost(reason) => (reason, backoff.next(random)),
+                End::ByCore => ("given up by the agent".to_owned(), backoff.next(random)),
+                End::Goodbye { reason, retry_after } => {
+                    let wait = match retry_after {
+                        Some(after) => backoff.asked(after, random),
+                        None => backoff.next(random),
+                    };
+                    (format!("the hub said goodbye: {reason}"), wait)
+                }
+                End::Hopeless(reason) => (reason, backoff.hopeless(random)),
+            };
+            tracing::warn!(hub = %self.hub, reason, ?wait, "no session, will dial again");
+            self.down(reason);
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    fn down(&self, reason: String) {
+        self.state.send_replace(SessionState::Down { since: Timestamp::now(), reason });
+    }
+
+    async fn session(&self, shutdown: &CancellationToken) -> End {
+        tokio::select! {
+            () = shutdown.cancelled() => End::Shutdown,
+            end = self.dial_and_pump() => end,
+        }
+    }
+
+    async fn dial_and_pump(&self) -> End {
+        let identity = self.identity.load_full();
+        if identity.expired(Timestamp::now()) {
+            let text = "this cluster's certificate has ended; make a join token with `switchyard cluster join-token`";
+            return End::Hopeless(format!("{text} {}, delete the Secret {} and start the agent with it", identity.cluster, crate::identity::SECRET));
+        }
+        let channel = match tls::with_identity(&identity) {
+            Ok(config) => tls::connect(&self.hub, config).await,
+            Err(error) => Err(error),
+        };
+        let channel = match channel {
+            Ok(channel) => channel,
+            Err(error) => return End::Lost(error.to_string()),
+        };
+        let mut client =
+            AgentClient::new(channel).max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE);
+        let (link, hub_end) = link::pair();
+        if self.links.send(link).await.is_err() {
+            return End::Shutdown;
+        }
+        // The hub answers once it has read Hello, which the core sends on the new link.
+        let opening = client.session(ReceiverStream::new(hub_end.to_hub));
+        let stream = match tokio::time::timeout(WELCOME_DEADLINE, opening).await {
+            Ok(Ok(response)) => response.into_inner(),
+            Ok(Err(status)) => return refused(&status),
+            Err(_) => return End::Lost(format!("the hub did not answer within {WELCOME_DEADLINE:?}")),
+        };
+        self.pump(stream, hub_end.to_agent).await
+    }
+
+    async fn pump(&self, mut stream: Streaming<HubMessage>, core: mpsc::Sender<HubMessage>) -> End {
+        let first = match tokio::time::timeout(WELCOME_DEADLINE, next(&mut stream, &core)).await {
+            Ok(Ok(first)) => first,
+            Ok(Err(end)) => return end,
+            Err(_) => return End::Lost(format!("the hub did not say Welcome within {WELCOME_DEADLINE:?}")),
+        };
+        if let Some(end) = unwelcome(&first) {
+            return end;
+        }
+        self.state.send_replace(SessionState::Up { since: Timestamp::now(), session_id: first.session_id });
+        let mut message = first;
+        loop {
+            if let Some(hub_message::Kind::Goodbye(goodbye)) = &message.kind {
+                return farewell(goodbye);
+            }
+            match tokio::time::timeout(CORE_DEADLINE, core.send(message)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return End::ByCore,
+                Err(_) => return End::Lost("the agent's core is stuck".to_owned()),
+            }
+            message = match next(&mut stream, &core).await {
+                Ok(message) => message,
+                Err(end) => return end,
+            };
+        }
+    }
+}
+
+/// The next message, unless either end is through.
+async fn next(stream: &mut Streaming<HubMessage>, core: &mpsc::Sender<HubMessage>) -> Result<HubMessage, End> {
+    tokio::select! {
+        () = core.closed() => Err(End::ByCore),
+        message = stream.message() => match message {
+            Ok(Some(message)) => Ok(message),
+            Ok(None) => Err(End::Lost("the hub closed the session".to_owned())),
+            Err(status) => Err(refused(&status)),
+        },
+    }
+}
+
+/// Why the first message opens no session.
+fn unwelcome(first: &HubMessage) -> Option<End> {
+    match &first.kind {
+        Some(hub_message::Kind::Welcome(welcome)) if VERSIONS.contains(&welcome.version) => None,
+        Some(hub_message::Kind::Welcome(welcome)) => Some(End::Hopeless(format!(
+            "the hub speaks protocol version {}, this agent {} to {}: install an agent of the hub's release",
+            welcome.version,
+            VERSIONS.start(),
+            VERSIONS.end()
+        ))),
+        Some(hub_message::Kind::Goodbye(goodbye)) => Some(farewell(goodbye)),
+        _ => Some(End::Lost("the hub's first message was not Welcome".to_owned())),
+    }
+}
+
+fn farewell(goodbye: &Goodbye) -> End {
+    let retry_after = goodbye.retry_after.and_then(|after| after.try_into().ok());
+    End::Goodbye { reason: goodbye.reason.clone(), retry_after }
+}
+
+fn refused(status: &Status) -> End {
+    match status.code() {
+        Code::PermissionDenied | Code::Unauthenticated => End::Hopeless(
+            "the hub refuses this cluster's certificate; was its MultiKueueCluster deleted, or made anew? The hub's log has the reason".to_owned(),
+        ),
+        Code::FailedPrecondition => End::Hopeless(format!(
+            "the hub and this agent (protocol {} to {}) do not fit together: {}",
+            VERSIONS.start(),
+            VERSIONS.end(),
+            status.message()
+        )),
+        _ => End::Lost(tls::chain(status)),
+    }
+}
