@@ -45,9 +45,34 @@ pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"x-kubernetes-int-or-string": true, "pattern": QUANTITY})
 }
 
+/// Quota: a quantity that is not negative. The bound on its length keeps the cost of the rules bounded.
+pub(crate) fn quota(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "pattern": QUANTITY,
+        "maxLength": 64,
+        "x-kubernetes-validations": [{
+            "rule": "!quantity(string(self)).isLessThan(quantity('0'))",
+            "message": "must be greater than or equal to 0",
+        }],
+    })
+}
+
 /// A weight for fair sharing: a quantity that defaults to one.
 pub(crate) fn weight(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"x-kubernetes-int-or-string": true, "pattern": QUANTITY, "default": 1})
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "pattern": QUANTITY,
+        "maxLength": 64,
+        "default": 1,
+        "x-kubernetes-validations": [
+            {"rule": "!quantity(string(self)).isLessThan(quantity('0'))", "message": "must be greater than or equal to 0"},
+            {
+                "rule": "!quantity(string(self)).isGreaterThan(quantity('0')) || quantity(string(self)).isGreaterThan(quantity('1n'))",
+                "message": "When not 0, weight must be > 10e-9",
+            },
+        ],
+    })
 }
 
 /// Quantities by resource name.
@@ -147,16 +172,22 @@ pub(crate) fn taints(_: &mut SchemaGenerator) -> Schema {
             "type": "object",
             "required": ["effect", "key"],
             "properties": {
-                "effect": {"type": "string"},
-                "key": {"type": "string"},
+                "effect": {"type": "string", "maxLength": 63},
+                "key": {"type": "string", "maxLength": 317},
                 "timeAdded": {"type": "string", "format": "date-time"},
                 "value": {"type": "string"},
             },
         },
-        "x-kubernetes-validations": [{
-            "rule": "self.all(x, x.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",
-            "message": "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'",
-        }],
+        "x-kubernetes-validations": [
+            {
+                "rule": "self.all(x, x.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",
+                "message": "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'",
+            },
+            {
+                "rule": "self.all(x, self.exists_one(y, y.key == x.key && y.effect == x.effect))",
+                "message": "taints must be unique by key and effect pair",
+            },
+        ],
     })
 }
 

@@ -19,6 +19,12 @@ use crate::schema;
     derive = "PartialEq",
     derive = "Default"
 )]
+#[x_kube(
+    validation = Rule::new("!has(self.parentName) && has(self.resourceGroups) ? self.resourceGroups.all(rg, rg.flavors.all(f, f.resources.all(r, !has(r.borrowingLimit)))) : true")
+        .message("borrowingLimit must be nil when parent is empty"),
+    validation = Rule::new("!has(self.parentName) && has(self.resourceGroups) ? self.resourceGroups.all(rg, rg.flavors.all(f, f.resources.all(r, !has(r.lendingLimit)))) : true")
+        .message("lendingLimit must be nil when parent is empty")
+)]
 #[serde(rename_all = "camelCase")]
 pub struct CohortSpec {
     /// The cohort above; a root when absent. A cycle stops admission in all queues below it.

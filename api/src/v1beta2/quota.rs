@@ -11,12 +11,14 @@ use crate::schema;
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[x_kube(
     validation = Rule::new("self.flavors.all(x, size(x.resources) == size(self.coveredResources))")
-        .message("flavors must have the same number of resources as the coveredResources")
+        .message("flavors must have the same number of resources as the coveredResources"),
+    validation = Rule::new("self.flavors.all(f, size(f.resources) != size(self.coveredResources) || f.resources.map(r, r.name) == self.coveredResources)")
+        .message("resources of each flavor must match the name in coveredResources, in the same order")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceGroup {
     /// The resources of this group.
-    #[schemars(length(min = 1, max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(min = 1, max = 64), inner(length(max = 317)), extend("x-kubernetes-list-type" = "atomic"))]
     pub covered_resources: Vec<String>,
     /// The flavors, in the order in which they are tried. Each lists the covered resources in the same order.
     #[schemars(
@@ -48,17 +50,18 @@ pub struct FlavorQuotas {
 #[serde(rename_all = "camelCase")]
 pub struct ResourceQuota {
     /// The resource.
+    #[schemars(length(max = 317))]
     pub name: String,
     /// How much belongs to this queue; not negative.
-    #[schemars(schema_with = "schema::quantity")]
+    #[schemars(schema_with = "schema::quota")]
     pub nominal_quota: Quantity,
     /// How much more may be borrowed from the cohort; without bound when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::quantity")]
+    #[schemars(schema_with = "schema::quota")]
     pub borrowing_limit: Option<Quantity>,
     /// How much of the unused quota may be lent to the cohort; all when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::quantity")]
+    #[schemars(schema_with = "schema::quota")]
     pub lending_limit: Option<Quantity>,
 }
 

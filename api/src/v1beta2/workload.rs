@@ -44,7 +44,9 @@ use crate::schema;
 )]
 #[x_kube(
     validation = Rule::new("!has(self.priorityClassRef) || has(self.priority)")
-        .message("priority should not be nil when priorityClassRef is set")
+        .message("priority should not be nil when priorityClassRef is set"),
+    validation = Rule::new("!has(self.podSets) || self.podSets.filter(p, has(p.minCount)).size() <= 1")
+        .message("at most one podSet can use minCount")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadSpec {
@@ -182,8 +184,15 @@ fn one() -> i32 {
 }
 
 /// How near to each other the pods of a pod set must be.
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-#[schemars(inline)]
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[x_kube(
+    validation = Rule::new("!has(self.podSetSliceRequiredTopology) || has(self.podSetSliceSize)")
+        .message("podSetSliceSize must be set when podSetSliceRequiredTopology is specified"),
+    validation = Rule::new("has(self.podSetSliceRequiredTopology) || !has(self.podSetSliceSize)")
+        .message("podSetSliceSize may not be set when podSetSliceRequiredTopology is not specified"),
+    validation = Rule::new("!has(self.podSetSliceSize) || self.podSetSliceSize > 0")
+        .message("podSetSliceSize must be greater than 0")
+)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetTopologyRequest {
     /// All in one domain of this level.
