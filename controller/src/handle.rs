@@ -129,7 +129,7 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
         views: views.clone(),
         stores: context.stores.clone(),
         metrics: Arc::downgrade(&context.metrics),
-        resources: options::cluster_queue_resources(&context.config),
+        resources: context.config.metrics.enable_cluster_queue_resources,
     };
     context.metrics.register(|registry| registry.register_collector(Box::new(gauges)));
     let shutdown = CancellationToken::new();
@@ -185,10 +185,10 @@ fn elect(options: &Options) -> (Option<Elector>, watch::Receiver<Leadership>) {
     match options.leader {
         LeaderMode::Elect => {
             let timing = options::lease_timing(&options.config);
-            let name = options::lease_name(&options.config);
+            let name = &options.config.leader_election.resource_name;
             let clock: Arc<dyn Clock> = options.clock.clone();
             let (elector, leadership) =
-                Elector::new(options.client.clone(), &options.namespace, &name, &options.identity, timing, clock);
+                Elector::new(options.client.clone(), &options.namespace, name, &options.identity, timing, clock);
             (Some(elector), leadership)
         }
         // The sender is gone at once; what it said last stays readable.

@@ -4,9 +4,9 @@
 
 pub mod admit;
 pub mod capacity;
+pub mod cert;
 pub mod clock;
 pub mod components;
-pub mod config;
 pub mod context;
 pub mod engine_task;
 pub mod events;
@@ -14,6 +14,7 @@ pub mod events;
 mod fixtures;
 mod handle;
 pub mod http;
+pub mod jobs;
 pub mod lease;
 pub mod lifecycle;
 pub mod metrics;
@@ -24,6 +25,7 @@ mod status;
 pub mod store;
 pub mod stores;
 pub mod telemetry;
+pub mod webhook;
 pub mod work;
 pub mod workload;
 mod world;

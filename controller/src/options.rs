@@ -3,13 +3,13 @@
 use std::{net::TcpListener, sync::Arc};
 
 use kube::Client;
-use switchyard_scheduler::Settings;
+use switchyard_api::config::{Configuration, QuotaCheckStrategy, RequeuingTimestamp};
+use switchyard_scheduler::{self as engine, Settings};
 
 use crate::{
     clock::{Clock, SystemClock},
-    config::Configuration,
     context::Role,
-    lease::{LEASE_NAME, Timing},
+    lease::Timing,
     lifecycle::Rules,
     placement::Placement,
 };
@@ -64,37 +64,34 @@ impl Options {
     }
 }
 
-/// The names of the enabled job kinds, such as `batch/job`.
-pub(crate) fn frameworks(_config: &Configuration) -> Vec<String> {
-    vec!["batch/job".to_owned()]
-}
-
 /// The engine's part of the configuration.
-pub(crate) fn engine_settings(_config: &Configuration) -> Settings {
-    Settings::default()
-}
-
-/// `metrics.enableClusterQueueResources`.
-pub(crate) fn cluster_queue_resources(_config: &Configuration) -> bool {
-    false
+pub(crate) fn engine_settings(config: &Configuration) -> Settings {
+    Settings {
+        quota_check: match config.resources.quota_check_strategy {
+            QuotaCheckStrategy::BlockUndeclared => engine::QuotaCheckStrategy::BlockUndeclared,
+            QuotaCheckStrategy::IgnoreUndeclared => engine::QuotaCheckStrategy::IgnoreUndeclared,
+        },
+        equivalence_hashing: config.enabled("SchedulingEquivalenceHashing"),
+        partial_admission: config.enabled("PartialAdmission"),
+        fair_sharing: config.fair_sharing.is_some(),
+        ..Settings::default()
+    }
 }
 
 /// `leaderElection`'s times.
-pub(crate) fn lease_timing(_config: &Configuration) -> Timing {
-    Timing::default()
-}
-
-/// `leaderElection.resourceName`.
-pub(crate) fn lease_name(_config: &Configuration) -> String {
-    LEASE_NAME.to_owned()
+pub(crate) fn lease_timing(config: &Configuration) -> Timing {
+    let election = &config.leader_election;
+    Timing { lease: election.lease_duration.std(), renew: election.renew_deadline.std(), retry: election.retry_period.std() }
 }
 
 /// What the life of workloads depends on.
-pub(crate) fn lifecycle_rules(_config: &Configuration) -> Rules {
-    Rules::default()
+pub(crate) fn lifecycle_rules(config: &Configuration) -> Rules {
+    let keep_finished = config.object_retention_policies.workloads.after_finished.map(|keep| keep.std());
+    // Nobody reports the readiness of pods yet; to time it out would evict everything.
+    Rules { keep_finished, pods_ready: None }
 }
 
 /// Whether a PodsReady timeout sends a workload to the back of the queue.
-pub(crate) fn order_by_eviction(_config: &Configuration) -> bool {
-    true
+pub(crate) fn order_by_eviction(config: &Configuration) -> bool {
+    config.wait_for_pods_ready.requeuing_strategy.timestamp == RequeuingTimestamp::Eviction
 }

@@ -17,12 +17,15 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
-use switchyard_api::v1beta2;
+use switchyard_api::{
+    config::Configuration,
+    jobs::{JobKind, kinds},
+    v1beta2,
+};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    config::Configuration,
     context::Role,
     object::Object,
     store::{Feed, Store},
@@ -81,21 +84,16 @@ pub struct WatchState {
     pub healthy: bool,
 }
 
-/// Framework names of the configuration and the resources behind them.
-fn job_resource(framework: &str) -> Option<ApiResource> {
-    match framework {
-        "batch/job" => Some(ApiResource::erase::<k8s_openapi::api::batch::v1::Job>(&())),
-        _ => None,
-    }
-}
-
 impl Stores {
     /// Empty stores for the kinds that the configuration enables.
     #[must_use]
     pub fn new(config: &Configuration) -> Self {
-        let frameworks = crate::options::frameworks(config);
-        let jobs = frameworks.iter().filter_map(|framework| job_resource(framework));
-        Self { jobs: jobs.map(|resource| JobStore { resource, store: Store::default() }).collect(), ..Self::default() }
+        let enabled = |kind: &&&dyn JobKind| config.integrations.frameworks.iter().any(|name| name == kind.id().framework);
+        let jobs = kinds().iter().filter(enabled).map(|kind| JobStore {
+            resource: kind.id().api_resource(),
+            store: Store::default(),
+        });
+        Self { jobs: jobs.collect(), ..Self::default() }
     }
 
     /// The store of a job kind.

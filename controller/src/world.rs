@@ -57,15 +57,16 @@ pub(crate) fn workload(ctx: &Context, key: &Key) -> Event {
         None => Event::WorkloadDeleted { key: workload_key(key) },
         Some(workload) => {
             let rules = RequestRules::of(&ctx.stores, &ctx.config.resources, &key.namespace);
-            Event::Workload(Box::new(workload::workload(&workload, &rules, Ordering { by_eviction: options::order_by_eviction(&ctx.config) })))
+            let ordering = Ordering { by_eviction: options::order_by_eviction(&ctx.config) };
+            Event::Workload(Box::new(workload::workload(&workload, &rules, ordering)))
         }
     }
 }
 
 /// The pod sets of a workload as the engine counts them.
 pub(crate) fn pod_sets(ctx: &Context, object: &v1beta2::Workload) -> Vec<engine::PodSet> {
-    let rules = RequestRules::of(ctx, object.metadata.namespace.as_deref().unwrap_or_default());
-    workload::workload(object, &rules, Ordering::of(&ctx.config)).pod_sets
+    let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+    workload::pod_sets(object, &RequestRules::of(&ctx.stores, &ctx.config.resources, namespace))
 }
 
 pub(crate) fn workload_key(key: &Key) -> WorkloadKey {

@@ -41,6 +41,12 @@ impl Exact {
     /// Zero.
     pub const ZERO: Self = Self { nanos: 0, style: Style::Decimal };
 
+    /// The number of billionths, which is exact.
+    #[must_use]
+    pub fn nanos(self) -> i128 {
+        self.nanos
+    }
+
     /// The whole number, rounded away from zero and clamped to 64 bits.
     #[must_use]
     pub fn value(self) -> i64 {

@@ -30,7 +30,8 @@ fn quantities(amounts: &BTreeMap<Name, Amount>) -> BTreeMap<String, Quantity> {
 #[must_use]
 pub fn reservation_status(workload: &Workload, admission: v1beta2::Admission, checks: &[String], now: Timestamp) -> Edit {
     let mut edit = Edit::new(workload, now);
-    edit.sync_checks(&checks.iter().cloned().collect());
+    let checks = checks.iter().cloned().collect();
+    edit.sync_checks(&checks, &checks);
     edit.reserve(admission);
     edit.sync_admitted();
     edit
@@ -58,7 +59,7 @@ pub fn dispatched_status(
 ) -> Edit {
     let mut edit = Edit::new(workload, now);
     let required = checks.iter().chain(std::iter::once(&dispatch.check)).cloned().collect();
-    edit.sync_checks(&required);
+    edit.sync_checks(&required, &required);
     let at = Time(crate::clock::whole_seconds(now));
     for check in edit.status.admission_checks.iter_mut().filter(|check| check.name == dispatch.check) {
         if check.state != CheckState::Ready {
@@ -108,13 +109,71 @@ mod tests {
     #[test]
     fn without_checks_one_write_reserves_and_admits() {
         let edit = reservation_status(&fixtures::workload("a"), two_cpus(), &[], fixtures::at(30));
-        insta::assert_snapshot!(rendered(&edit.status), @"");
+        insta::assert_snapshot!(rendered(&edit.status), @r#"
+        30s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
+        30s Admitted=True Admitted: The workload is admitted
+        {
+          "admission": {
+            "clusterQueue": "cq",
+            "podSetAssignments": [
+              {
+                "name": "main",
+                "flavors": {
+                  "cpu": "default",
+                  "memory": "default"
+                },
+                "resourceUsage": {
+                  "cpu": "2500m",
+                  "memory": "3Gi"
+                },
+                "count": 5
+              }
+            ]
+          }
+        }
+        "#);
     }
 
     #[test]
     fn with_checks_admission_waits_for_them() {
         let edit = reservation_status(&fixtures::workload("a"), two_cpus(), &["b".into(), "a".into()], fixtures::at(30));
-        insta::assert_snapshot!(rendered(&edit.status), @"");
+        insta::assert_snapshot!(rendered(&edit.status), @r#"
+        30s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
+        30s Admitted=False UnsatisfiedAdmissionChecks: The workload has not all checks ready
+        {
+          "admission": {
+            "clusterQueue": "cq",
+            "podSetAssignments": [
+              {
+                "name": "main",
+                "flavors": {
+                  "cpu": "default",
+                  "memory": "default"
+                },
+                "resourceUsage": {
+                  "cpu": "2500m",
+                  "memory": "3Gi"
+                },
+                "count": 5
+              }
+            ]
+          },
+          "admissionChecks": [
+            {
+              "name": "a",
+              "state": "Pending",
+              "lastTransitionTime": "1970-01-01T00:00:30Z",
+              "message": ""
+            },
+            {
+              "name": "b",
+              "state": "Pending",
+              "lastTransitionTime": "1970-01-01T00:00:30Z",
+              "message": ""
+            }
+          ]
+        }
+        "#);
     }
 
     #[test]
@@ -125,21 +184,73 @@ mod tests {
             .condition_at(12, "QuotaReserved", false, "PendingEvaluation", "for another")
             .condition_at(12, "Admitted", false, "NoReservation", "The workload has no reservation");
         let edit = reservation_status(&evicted, two_cpus(), &[], fixtures::at(30));
-        insta::assert_snapshot!(fixtures::conditions(&edit.status), @"");
+        insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
+        30s Evicted=False QuotaReserved: Previously: for another
+        30s Preempted=False QuotaReserved: Previously: for another
+        30s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
+        30s Admitted=True Admitted: The workload is admitted
+        ");
     }
 
     #[test]
     fn dispatch_is_one_write() {
         let dispatch = Dispatch { check: "mk".into(), cluster: "west".into(), attempt: 3 };
         let edit = dispatched_status(&fixtures::workload("a"), two_cpus(), &[], &dispatch, fixtures::at(30));
-        insta::assert_snapshot!(rendered(&edit.status), @"");
+        insta::assert_snapshot!(rendered(&edit.status), @r#"
+        30s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
+        30s Admitted=True Admitted: The workload is admitted
+        {
+          "admission": {
+            "clusterQueue": "cq",
+            "podSetAssignments": [
+              {
+                "name": "main",
+                "flavors": {
+                  "cpu": "default",
+                  "memory": "default"
+                },
+                "resourceUsage": {
+                  "cpu": "2500m",
+                  "memory": "3Gi"
+                },
+                "count": 5
+              }
+            ]
+          },
+          "admissionChecks": [
+            {
+              "name": "mk",
+              "state": "Ready",
+              "lastTransitionTime": "1970-01-01T00:00:30Z",
+              "message": "The workload was admitted on \"west\""
+            }
+          ],
+          "clusterName": "west",
+          "dispatch": {
+            "attempt": 3
+          }
+        }
+        "#);
     }
 
     #[test]
     fn pending_says_why_and_what_it_asks_for() {
         let requests = vec![(Name::from("main"), BTreeMap::from([(Name::from("cpu"), Amount::new(1500))]))];
         let edit = pending_status(&fixtures::workload("a"), &Reason::Overtaken, &requests, fixtures::at(30));
-        insta::assert_snapshot!(rendered(&edit.status), @"");
+        insta::assert_snapshot!(rendered(&edit.status), @r#"
+        30s QuotaReserved=False WaitingForQuota: Workload no longer fits after processing another workload
+        30s Admitted=False NoReservation: The workload has no reservation
+        {
+          "resourceRequests": [
+            {
+              "name": "main",
+              "resources": {
+                "cpu": "1500m"
+              }
+            }
+          ]
+        }
+        "#);
         let mut again = fixtures::workload("a");
         again.status = Some(edit.status.clone());
         let second = pending_status(&again, &Reason::Overtaken, &requests, fixtures::at(99));

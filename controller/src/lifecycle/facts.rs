@@ -1,10 +1,17 @@
 //! What a decision about a workload needs to know besides the workload.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use switchyard_api::v1beta2::{ClusterQueue, LocalQueue, Workload};
+use switchyard_api::{
+    names,
+    v1beta2::{ClusterQueue, LocalQueue, Workload},
+};
 
-use crate::{context::Context, engine_task::Views, workload};
+use crate::{
+    context::{Context, Role},
+    engine_task::Views,
+    workload,
+};
 
 /// What the configuration says. The same for all workloads.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -41,6 +48,8 @@ pub struct Facts {
     pub cluster_queue: Option<Arc<ClusterQueue>>,
     /// Whether the ClusterQueue admits workloads now.
     pub cluster_queue_active: bool,
+    /// The MultiKueue checks among those of the ClusterQueue, on a hub.
+    pub dispatching_checks: BTreeSet<String>,
     /// It is being deleted and the job that owns it is gone.
     pub owner_gone: bool,
 }
@@ -57,8 +66,18 @@ impl Facts {
         let view = cluster_queue_name.as_deref().and_then(|name| views.cluster_queue(name));
         let cluster_queue_active = view.is_none_or(|view| view.inactive.is_empty());
         let owner_gone = subject.metadata.deletion_timestamp.is_some() && owner_gone(ctx, namespace, subject);
-        Self { local_queue, cluster_queue_name, cluster_queue, cluster_queue_active, owner_gone }
+        let dispatching_checks = cluster_queue.as_deref().map(|queue| dispatching(ctx, queue)).unwrap_or_default();
+        Self { local_queue, cluster_queue_name, cluster_queue, cluster_queue_active, dispatching_checks, owner_gone }
     }
+}
+
+fn dispatching(ctx: &Context, queue: &ClusterQueue) -> BTreeSet<String> {
+    let rules = queue.spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks);
+    let ours = |name: &&String| {
+        let check = ctx.stores.admission_checks.get("", name);
+        ctx.role == Role::Hub && check.is_some_and(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
+    };
+    rules.map(|rule| &rule.name).filter(ours).cloned().collect()
 }
 
 /// Whether the job that controls it was of a kind that we watch and is not there any more.

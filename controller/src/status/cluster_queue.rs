@@ -143,7 +143,61 @@ mod tests {
     #[test]
     fn an_active_queue() {
         let status = status(&ClusterQueue::default(), &figures(Vec::new()), fixtures::at(30));
-        insta::assert_snapshot!(serde_json::to_string_pretty(&status).unwrap(), @"");
+        insta::assert_snapshot!(serde_json::to_string_pretty(&status).unwrap(), @r#"
+        {
+          "conditions": [
+            {
+              "lastTransitionTime": "1970-01-01T00:00:30Z",
+              "message": "Can admit new workloads",
+              "reason": "Ready",
+              "status": "True",
+              "type": "Active"
+            }
+          ],
+          "flavorsReservation": [
+            {
+              "name": "spot",
+              "resources": [
+                {
+                  "name": "cpu",
+                  "total": "2500m",
+                  "borrowed": "500m"
+                },
+                {
+                  "name": "memory",
+                  "total": "1Gi",
+                  "borrowed": "0"
+                }
+              ]
+            },
+            {
+              "name": "gpu",
+              "resources": [
+                {
+                  "name": "cpu",
+                  "total": "0",
+                  "borrowed": "0"
+                }
+              ]
+            }
+          ],
+          "flavorsUsage": [
+            {
+              "name": "spot",
+              "resources": [
+                {
+                  "name": "cpu",
+                  "total": "1",
+                  "borrowed": "0"
+                }
+              ]
+            }
+          ],
+          "pendingWorkloads": 5,
+          "reservingWorkloads": 4,
+          "admittedWorkloads": 1
+        }
+        "#);
     }
 
     #[rstest::rstest]

@@ -110,7 +110,7 @@ mod tests {
         queue.spec.stop_policy = StopPolicy::Hold;
         let inactive = Inactive { reason: "Stopped", message: "LocalQueue is stopped".into() };
         let status = status(&queue, &figures(Some(inactive)), fixtures::at(30));
-        insta::assert_snapshot!(serde_json::to_string(&status).unwrap(), @"");
+        insta::assert_snapshot!(serde_json::to_string(&status).unwrap(), @r#"{"conditions":[{"lastTransitionTime":"1970-01-01T00:00:30Z","message":"LocalQueue is stopped","reason":"Stopped","status":"False","type":"Active"}],"pendingWorkloads":0,"reservingWorkloads":2,"admittedWorkloads":1}"#);
     }
 
     #[test]

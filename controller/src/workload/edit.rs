@@ -130,13 +130,14 @@ impl Edit {
         self.status.accumulated_past_execution_time_seconds = Some(past.saturating_add(ran));
     }
 
-    /// Keeps exactly the required checks: new ones begin Pending. Returns whether anything changed.
-    pub fn sync_checks(&mut self, required: &BTreeSet<String>) -> bool {
+    /// Keeps only checks that apply, and has a Pending state for each that is `needed` now.
+    /// Returns whether anything changed.
+    pub fn sync_checks(&mut self, apply: &BTreeSet<String>, needed: &BTreeSet<String>) -> bool {
         let checks = &mut self.status.admission_checks;
         let before = checks.len();
-        checks.retain(|check| required.contains(&check.name));
+        checks.retain(|check| apply.contains(&check.name));
         let mut changed = checks.len() != before;
-        for name in required {
+        for name in needed {
             if !checks.iter().any(|check| check.name == *name) {
                 checks.push(pending(name, Time(self.now)));
                 changed = true;

@@ -1,44 +1,158 @@
 //! What the pods of a workload ask for, after the rules of the cluster and of the configuration.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::{Container, PodTemplateSpec};
-use switchyard_api::{quantity::amount_of, v1beta2::PodTemplate};
+use k8s_openapi::api::core::v1::{LimitRange, PodSpec};
+use switchyard_api::{
+    config::{ResourceTransformation, Resources, TransformationStrategy},
+    jobs::pod_requests::{RequestDefaults, RequestProblem, pod_requests},
+    quantity::{CPU, Exact, parse},
+};
 use switchyard_scheduler::{Amount, Name};
 
-use crate::context::Context;
+use crate::stores::Stores;
 
-/// What changes requests besides the pod template.
-#[derive(Debug, Default)]
-pub(crate) struct RequestRules {}
+const NANO: i128 = 1_000_000_000;
 
-impl RequestRules {
+/// What changes requests besides the pod template, in one namespace.
+pub(crate) struct RequestRules<'a> {
+    resources: &'a Resources,
+    defaults: RequestDefaults,
+    /// Overhead of a RuntimeClass by its name.
+    overhead: Box<dyn Fn(&str) -> Option<BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>> + 'a>,
+}
+
+impl<'a> RequestRules<'a> {
     /// The rules that hold in a namespace.
-    pub(crate) fn of(_ctx: &Context, _namespace: &str) -> Self {
-        Self {}
+    pub(crate) fn of(stores: &'a Stores, resources: &'a Resources, namespace: &str) -> Self {
+        let ranges: Vec<Arc<LimitRange>> = stores.limit_ranges.in_namespace(namespace);
+        let defaults = RequestDefaults::of_limit_ranges(ranges.iter().map(AsRef::as_ref));
+        let overhead = |class: &str| stores.runtime_classes.get("", class)?.overhead.as_ref()?.pod_fixed.clone();
+        Self { resources, defaults, overhead: Box::new(overhead) }
     }
 
-    /// What one pod asks for, and why it can never be admitted, if so.
-    pub(super) fn requests(&self, _template: &PodTemplate, parsed: &PodTemplateSpec) -> (BTreeMap<Name, Amount>, Option<String>) {
-        let mut total: BTreeMap<Name, i64> = BTreeMap::new();
-        let Some(spec) = &parsed.spec else { return (BTreeMap::new(), None) };
-        for container in &spec.containers {
-            for (resource, amount) in of_container(container) {
-                let sum = total.entry(resource).or_default();
-                *sum = sum.saturating_add(amount);
-            }
-        }
-        (total.into_iter().map(|(resource, amount)| (resource, Amount::new(amount))).collect(), None)
+    /// What one pod asks for, and why it can never be admitted, if so. `index` is its pod set's.
+    pub(super) fn requests(&self, pod: &PodSpec, index: usize) -> (BTreeMap<Name, Amount>, Option<String>) {
+        let mut defaults = self.defaults.clone();
+        defaults.overhead = pod.runtime_class_name.as_deref().and_then(&self.overhead);
+        let field = |rest: &str| format!("spec.podSets[{index}].template.spec.{rest}");
+        let (mut amounts, problem) = match pod_requests(pod, &defaults) {
+            Ok(amounts) => (amounts, None),
+            // It waits with this reason, and is not counted.
+            Err(problem) => (BTreeMap::new(), Some(words(&problem, field))),
+        };
+        amounts.retain(|resource, _| !self.resources.exclude_resource_prefixes.iter().any(|prefix| resource.starts_with(prefix)));
+        let amounts = transformed(amounts, &self.resources.transformations);
+        (amounts.into_iter().map(|(resource, amount)| (Name::from(resource), Amount::new(amount))).collect(), problem)
     }
 }
 
-fn of_container(container: &Container) -> BTreeMap<Name, i64> {
-    let mut amounts = BTreeMap::new();
-    let Some(resources) = &container.resources else { return amounts };
-    for list in [&resources.limits, &resources.requests].into_iter().flatten() {
-        for (resource, quantity) in list {
-            amounts.insert(Name::from(resource.as_str()), amount_of(resource, quantity));
+fn words(problem: &RequestProblem, field: impl Fn(&str) -> String) -> String {
+    let place = match problem {
+        RequestProblem::Quantity { field, .. } | RequestProblem::ExceedsLimits { field, .. } => field,
+    };
+    let said = problem.to_string();
+    let rest = said.strip_prefix(place.as_str()).unwrap_or(&said);
+    format!("resources validation failed: {}{rest}", field(place))
+}
+
+/// Inputs become outputs. Outputs of several inputs add up, and what falls below zero counts as nothing.
+fn transformed(amounts: BTreeMap<String, i64>, rules: &[ResourceTransformation]) -> BTreeMap<String, i64> {
+    if !rules.iter().any(|rule| amounts.contains_key(&rule.input)) {
+        return amounts;
+    }
+    let mut generated: BTreeMap<String, i128> = BTreeMap::new();
+    let mut kept = amounts.clone();
+    for rule in rules {
+        let Some(input) = amounts.get(&rule.input) else { continue };
+        let mut value = nanos(&rule.input, *input);
+        if let Some(times) = amounts.get(&rule.multiply_by) {
+            value = product(value, nanos(&rule.multiply_by, *times));
+        }
+        for (output, factor) in &rule.outputs {
+            // The configuration was checked when it was loaded.
+            let factor = parse(&factor.0).map_or(0, Exact::nanos);
+            let sum = generated.entry(output.clone()).or_default();
+            *sum = sum.saturating_add(product(value, factor));
+        }
+        if rule.strategy == TransformationStrategy::Replace {
+            kept.remove(&rule.input);
         }
     }
-    amounts
+    for (output, value) in generated {
+        let sum = kept.entry(output.clone()).or_default();
+        *sum = sum.saturating_add(amount(&output, value.max(0)));
+    }
+    kept
+}
+
+/// Thousandths of cpu, units of all else; see [`Amount`].
+fn unit(resource: &str) -> i128 {
+    if resource == CPU { NANO / 1000 } else { NANO }
+}
+
+fn nanos(resource: &str, amount: i64) -> i128 {
+    i128::from(amount).saturating_mul(unit(resource))
+}
+
+fn amount(resource: &str, nanos: i128) -> i64 {
+    let unit = unit(resource);
+    i64::try_from(nanos / unit + i128::from(nanos % unit > 0)).unwrap_or(i64::MAX)
+}
+
+fn product(a: i128, b: i128) -> i128 {
+    // Divided before the multiplication where the product would not fit.
+    a.checked_mul(b).map_or_else(|| (a / NANO).saturating_mul(b), |product| product / NANO)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn rules(rules: serde_json::Value) -> Vec<ResourceTransformation> {
+        serde_json::from_value(rules).unwrap()
+    }
+
+    #[rstest::rstest]
+    #[case::without_rules(json!([]), "cpu=1500 gpu=2")]
+    #[case::an_input_that_nobody_asks_for(json!([{"input": "other", "outputs": {"x": "1"}}]), "cpu=1500 gpu=2")]
+    #[case::retained(json!([{"input": "gpu", "outputs": {"credits": "10"}}]), "cpu=1500 credits=20 gpu=2")]
+    #[case::replaced(json!([{"input": "gpu", "strategy": "Replace", "outputs": {"credits": "0.3"}}]), "cpu=1500 credits=1")]
+    #[case::into_cpu(json!([{"input": "gpu", "outputs": {"cpu": "250m"}}]), "cpu=2000 gpu=2")]
+    #[case::multiplied(json!([{"input": "gpu", "multiplyBy": "cpu", "outputs": {"credits": "10"}}]), "cpu=1500 credits=30 gpu=2")]
+    #[case::outputs_add_up(
+        json!([{"input": "gpu", "outputs": {"credits": "10"}}, {"input": "cpu", "outputs": {"credits": "2"}}]),
+        "cpu=1500 credits=23 gpu=2")]
+    #[case::never_below_zero(json!([{"input": "gpu", "outputs": {"credits": "-3", "cpu": "-5"}}]), "cpu=1500 credits=0 gpu=2")]
+    fn transformations(#[case] given: serde_json::Value, #[case] expected: &str) {
+        let amounts = BTreeMap::from([("cpu".to_owned(), 1500), ("gpu".to_owned(), 2)]);
+        let got = transformed(amounts, &rules(given));
+        let got: Vec<String> = got.iter().map(|(resource, amount)| format!("{resource}={amount}")).collect();
+        assert_eq!(got.join(" "), expected);
+    }
+
+    #[test]
+    fn requests_above_limits_are_said_by_their_field() {
+        let resources = Resources::default();
+        let rules = RequestRules { resources: &resources, defaults: RequestDefaults::default(), overhead: Box::new(|_| None) };
+        let pod = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]});
+        let (amounts, problem) = rules.requests(&serde_json::from_value(pod).unwrap(), 1);
+        assert!(amounts.is_empty());
+        insta::assert_snapshot!(problem.unwrap(), @r#"resources validation failed: spec.podSets[1].template.spec.containers[0]: Invalid value: ["cpu"]: requests must not exceed its limits"#);
+    }
+
+    #[test]
+    fn overhead_of_the_runtime_class_counts() {
+        let resources = Resources { exclude_resource_prefixes: vec!["example.com/".into()], ..Resources::default() };
+        let overhead = |class: &str| {
+            (class == "kata").then(|| serde_json::from_value(json!({"cpu": "100m"})).unwrap())
+        };
+        let rules = RequestRules { resources: &resources, defaults: RequestDefaults::default(), overhead: Box::new(overhead) };
+        let pod = json!({"runtimeClassName": "kata", "containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "example.com/x": "1"}}}]});
+        let (amounts, problem) = rules.requests(&serde_json::from_value(pod).unwrap(), 0);
+        assert_eq!(problem, None);
+        assert_eq!(amounts.into_iter().map(|(r, a)| format!("{r}={a}")).collect::<Vec<_>>(), ["cpu=2100"]);
+    }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Ordering {
 }
 
 /// The workload as the engine knows it.
-pub(super) fn workload(workload: &api::Workload, rules: &RequestRules, ordering: Ordering) -> engine::Workload {
+pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, ordering: Ordering) -> engine::Workload {
     let status = workload.status.as_ref();
     let text = |value: Option<&String>| Name::from(value.map_or("", String::as_str));
     let key = WorkloadKey { namespace: text(workload.metadata.namespace.as_ref()), name: text(workload.metadata.name.as_ref()) };
@@ -37,7 +37,7 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules, ordering:
         active: workload.spec.is_active(),
         held: held(workload),
         finished: state::is_finished(workload),
-        pod_sets: workload.spec.pod_sets.iter().map(|pod_set| self::pod_set(pod_set, rules)).collect(),
+        pod_sets: pod_sets(workload, rules),
         reservation: reserved.and_then(|_| status?.admission.as_ref()).map(admission),
         reserved_at: reserved.map(|condition| engine_time(condition.last_transition_time.0)),
         admitted: state::is_admitted(workload),
@@ -54,6 +54,11 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules, ordering:
         deleting: workload.metadata.deletion_timestamp.is_some(),
         key,
     }
+}
+
+/// The pod sets as the engine counts them.
+pub(super) fn pod_sets(workload: &api::Workload, rules: &RequestRules<'_>) -> Vec<engine::PodSet> {
+    workload.spec.pod_sets.iter().enumerate().map(|(index, pod_set)| self::pod_set(pod_set, index, rules)).collect()
 }
 
 /// On hold, gated, or waiting for pods of its group: known, but not to be queued.
@@ -102,7 +107,7 @@ fn admission(admission: &api::Admission) -> engine::Admission {
     }
 }
 
-fn pod_set(pod_set: &api::PodSet, rules: &RequestRules) -> engine::PodSet {
+fn pod_set(pod_set: &api::PodSet, index: usize, rules: &RequestRules<'_>) -> engine::PodSet {
     let base = engine::PodSet {
         min_count: pod_set.min_count,
         ..engine::PodSet::new(pod_set.name.as_str(), pod_set.count)
@@ -112,8 +117,8 @@ fn pod_set(pod_set: &api::PodSet, rules: &RequestRules) -> engine::PodSet {
         // It is stored, so it must be shown as what it is: a workload that cannot run.
         Err(error) => return engine::PodSet { problem: Some(format!("invalid pod template: {error}")), ..base },
     };
-    let (requests, problem) = rules.requests(&pod_set.template, &template);
     let spec = template.spec.unwrap_or_default();
+    let (requests, problem) = rules.requests(&spec, index);
     engine::PodSet {
         requests,
         node_selector: super::labels(spec.node_selector.as_ref()),
@@ -121,5 +126,80 @@ fn pod_set(pod_set: &api::PodSet, rules: &RequestRules) -> engine::PodSet {
         tolerations: spec.tolerations.iter().flatten().map(selector::toleration).collect(),
         problem,
         ..base
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use switchyard_api::config::Resources;
+
+    use super::*;
+    use crate::{
+        fixtures::{self, WorkloadExt},
+        stores::Stores,
+    };
+
+    fn told(subject: &api::Workload) -> engine::Workload {
+        let (stores, resources) = (Stores::default(), Resources::default());
+        workload(subject, &RequestRules::of(&stores, &resources, "ns"), Ordering { by_eviction: true })
+    }
+
+    #[test]
+    fn a_new_workload() {
+        let workload = told(&fixtures::workload("a"));
+        assert_eq!(workload.key.to_string(), "ns/a");
+        assert_eq!((&*workload.uid, workload.queue_name.as_str()), ("uid-a", "lq"));
+        assert!(workload.active && !workload.held && workload.reservation.is_none());
+        assert_eq!(workload.pod_sets[0].requests.iter().map(|(r, a)| format!("{r}={a}")).collect::<Vec<_>>(), ["cpu=1000"]);
+        assert_eq!(workload.pod_sets[0].count, 3);
+    }
+
+    #[test]
+    fn quota_counts_only_while_it_is_reserved() {
+        let reserved = fixtures::workload("a").reserved("cq").status(|status| {
+            let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity("2500m".into());
+            let assignments = &mut status.admission.as_mut().unwrap().pod_set_assignments;
+            assignments[0].resource_usage.insert("cpu".into(), quantity);
+        });
+        let admission = told(&reserved).reservation.unwrap();
+        assert_eq!(admission.pod_sets[0].usage.values().next().unwrap().get(), 2500);
+        // An admission that lingers without the condition is nobody's quota.
+        let lost = reserved.condition("QuotaReserved", false, "Pending", "");
+        assert_eq!(told(&lost).reservation, None);
+    }
+
+    #[rstest::rstest]
+    #[case::no_gates(&[], &[], false)]
+    #[case::unknown_position(&["a"], &[], true)]
+    #[case::one_of_two_open(&["a", "b"], &["a"], true)]
+    #[case::all_open(&["a"], &["a"], false)]
+    fn preemption_gates(#[case] gates: &[&str], #[case] open: &[&str], #[case] closed: bool) {
+        let subject = fixtures::workload("a")
+            .edit(|workload| workload.spec.preemption_gates = gates.iter().map(|name| api::PreemptionGate { name: (*name).into() }).collect())
+            .status(|status| {
+                status.preemption_gates = open
+                    .iter()
+                    .map(|name| api::PreemptionGateState {
+                        name: (*name).into(),
+                        position: api::PreemptionGatePosition::Open,
+                        last_transition_time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(fixtures::at(1)),
+                    })
+                    .collect();
+            });
+        assert_eq!(told(&subject).gates_closed, closed);
+    }
+
+    #[test]
+    fn held_workloads_are_known_but_not_queued() {
+        assert!(told(&fixtures::workload("a").condition("QuotaReserved", false, "OnHold", "")).held);
+        assert!(told(&fixtures::workload("a").annotation("kueue.x-k8s.io/admission-gated-by", "x.io/y")).held);
+    }
+
+    #[test]
+    fn an_unreadable_template_is_a_problem_of_its_pod_set() {
+        let subject = fixtures::workload("a").edit(|workload| {
+            workload.spec.pod_sets[0].template = serde_json::json!({"spec": {"containers": 7}}).into();
+        });
+        assert!(told(&subject).pod_sets[0].problem.as_ref().unwrap().starts_with("invalid pod template: "));
     }
 }

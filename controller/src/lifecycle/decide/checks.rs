@@ -15,11 +15,16 @@ use crate::{
     workload::{self, Edit},
 };
 
-/// Keeps a state for each check that applies.
+/// Keeps a state for each check that applies. Those by which we dispatch ourselves are written together with the
+/// reservation, not before: that saves a write per workload, and nobody else waits for them.
 pub(super) fn sync(edit: &mut Edit, facts: &Facts) {
     if let Some(queue) = &facts.cluster_queue {
-        let required = required(queue, &edit.status);
-        edit.sync_checks(&required);
+        let apply = required(queue, &edit.status);
+        let mut needed = apply.clone();
+        if edit.status.admission.is_none() {
+            needed.retain(|check| !facts.dispatching_checks.contains(check));
+        }
+        edit.sync_checks(&apply, &needed);
     }
 }
 

@@ -116,6 +116,9 @@ fn blocker(subject: &Workload, facts: &Facts) -> Option<(&'static str, String)> 
     let Some(local_queue) = &facts.local_queue else {
         return Some((MISCONFIGURED, format!("LocalQueue {name} doesn't exist")));
     };
+    if local_queue.metadata.deletion_timestamp.is_some() {
+        return Some((MISCONFIGURED, format!("LocalQueue {name} is terminating or missing")));
+    }
     if local_queue.spec.stop_policy != StopPolicy::None {
         return Some((SUSPENDED, format!("LocalQueue {name} is inactive")));
     }

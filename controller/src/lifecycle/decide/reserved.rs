@@ -8,7 +8,7 @@ use switchyard_api::{
     v1beta2::{CheckState, StopPolicy, Workload},
 };
 
-use super::{Plan, Told, checks};
+use super::{Plan, Told, checks, pending};
 use crate::{
     clock::since,
     lifecycle::{Facts, PodsReadyRules, Rules},
@@ -26,6 +26,8 @@ pub(super) fn look(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts: 
     }
     if !admitted && let Some((reason, message)) = lost_queue(subject, facts) {
         edit.unreserve(reason, message);
+        // Kueue says the next thing in a second write.
+        pending::blockers(edit, subject, facts);
         return;
     }
     if let Some(rules) = rules.pods_ready.as_ref().filter(|_| !evicted)

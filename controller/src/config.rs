@@ -1,5 +1,0 @@
-//! Stands in for the configuration's type until it is there.
-
-/// Kueue's configuration.
-#[derive(Debug, Clone, Default)]
-pub struct Configuration {}
