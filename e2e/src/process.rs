@@ -139,6 +139,8 @@ impl Process {
         while let Ok(None) = supervisor.try_wait() {
             if start.elapsed() > KILL_TIME {
                 tracing::warn!(program = self.program.name, pid = self.pid, "does not end when killed");
+                let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+                let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
                 let _ = supervisor.kill();
             }
             std::thread::sleep(Duration::from_millis(2));

@@ -19,7 +19,9 @@ fn crds_and_roles_install_and_queues_can_be_made() {
         rest.push(queues::agent_cluster("worker"));
         rest.push(queues::kubeconfig_cluster("other", "secret"));
         rest.push(queues::priority_class("high", 100));
-        rest.push(queues::ResourceFlavor::new("a").node_label("a", "b").node_taint("c", "d").toleration("e", "f").build());
+        rest.push(
+            queues::ResourceFlavor::new("a").node_label("a", "b").node_taint("c", "d").toleration("e", "f").build(),
+        );
         let cq = queues::ClusterQueue::new("cq").group("a", &[("cpu", "1")]).admission_check("mk").strict_fifo();
         rest.push(cq.cohort("all").stop_policy("Hold").build());
         cluster.apply(rest).await.unwrap();

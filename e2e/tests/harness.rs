@@ -260,8 +260,11 @@ fn an_api_server_goes_hangs_and_comes_back_with_its_state() {
 
 #[test]
 fn nothing_is_left_when_the_owner_is_killed() {
-    let mut owner = Owner::start("killed");
-    let processes = owner.read_processes();
+    if std::env::var_os(OWNER).is_some() {
+        return own("killed", || std::thread::sleep(4 * SOON));
+    }
+    let mut owner = Owner::start("nothing_is_left_when_the_owner_is_killed");
+    let processes = owner.processes();
     let port = owner.port;
     assert!(processes.len() >= 3 && processes.iter().all(|pid| is_alive(*pid)), "{processes:?}");
     assert!(switchyard_e2e::ports::is_open(port));
@@ -273,29 +276,27 @@ fn nothing_is_left_when_the_owner_is_killed() {
 
 #[test]
 fn nothing_is_left_but_logs_when_a_test_panics() {
-    let mut owner = Owner::start("panics");
-    let processes = owner.read_processes();
+    if std::env::var_os(OWNER).is_some() {
+        return own("panics", || panic!("as a test that fails"));
+    }
+    let mut owner = Owner::start("nothing_is_left_but_logs_when_a_test_panics");
+    let processes = owner.processes();
     assert!(!owner.child.wait().unwrap().success());
     await_gone(&processes, owner.port);
     assert!(owner.dir.join("alone/kube-apiserver.log").exists() && !owner.dir.join("state").exists());
     std::fs::remove_dir_all(owner.dir).unwrap();
 }
 
-/// Not a test: the process that the two tests above start and see the end of.
-#[test]
-#[ignore = "run by other tests"]
-fn owner() {
-    let Ok(way) = std::env::var("HARNESS_OWNER") else { return };
+/// Set in the processes that the two tests above start, each itself again, to see what becomes of their clusters.
+const OWNER: &str = "HARNESS_OWNER";
+
+fn own(name: &str, end: impl FnOnce()) {
     fixture::run(async {
-        let environment = Environment::builder(way.as_str()).cluster(ClusterSpec::new("alone")).start().await.unwrap();
-        let cluster = environment.cluster("alone");
+        let environment = Environment::builder(name).cluster(ClusterSpec::new("alone")).start().await.unwrap();
         println!("OWNER dir {}", environment.dir().display());
-        println!("OWNER port {}", cluster.port());
+        println!("OWNER port {}", environment.cluster("alone").port());
         println!("OWNER ready");
-        if way == "panics" {
-            panic!("as a test that fails");
-        }
-        tokio::time::sleep(Duration::from_secs(120)).await;
+        end();
     });
 }
 
@@ -306,10 +307,10 @@ struct Owner {
 }
 
 impl Owner {
-    fn start(way: &str) -> Self {
+    fn start(test: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["owner", "--exact", "--ignored", "--nocapture"])
-            .env("HARNESS_OWNER", way)
+            .args([test, "--exact", "--nocapture"])
+            .env(OWNER, "yes")
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -328,11 +329,8 @@ impl Owner {
         Self { child, dir, port }
     }
 
-    /// The programs that run with files in the owner's directory: everything it started.
-    fn read_processes(&self) -> Vec<u32> {
-        // A panic may have ended some already; the API server's log names them all the same.
-        let logs = ["etcd.log", "alone/kube-apiserver.log", "alone/kube-controller-manager.log"];
-        assert!(logs.iter().all(|log| self.dir.join(log).exists()));
+    /// The programs that run with files in the owner's directory: everything it started, if it has not ended yet.
+    fn processes(&self) -> Vec<u32> {
         let mark = self.dir.display().to_string();
         let pids = std::fs::read_dir("/proc").unwrap().flatten();
         let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
