@@ -3,12 +3,10 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::field::IMMUTABLE;
 use super::index_set::count_terminal;
-use super::meta::{annotation, i32_at, object_mut, remove_annotation, set_annotation, str_at};
-use super::{
-    FieldError, Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, meta, mirror, restore_template,
-};
+use super::meta::{annotation, annotation_path, i32_at, object_mut, remove_annotation, set_annotation, str_at};
+use super::{Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, meta, mirror, restore_template};
+use crate::field::{FieldError, Path};
 use crate::names;
 use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, PodTemplate, ReclaimablePod};
 
@@ -290,7 +288,7 @@ impl JobKind for BatchJob {
             && parallelism(old) != parallelism(new)
         {
             errors.push(FieldError::forbidden(
-                "spec.parallelism",
+                &Path::new("spec").child("parallelism"),
                 "cannot change when partial admission is enabled and the job is not suspended",
             ));
         }
@@ -299,8 +297,8 @@ impl JobKind for BatchJob {
             && completions_follow_parallelism(old) != completions_follow_parallelism(new)
         {
             errors.push(FieldError::forbidden(
-                FieldError::annotation_path(names::JOB_COMPLETIONS_EQUAL_PARALLELISM),
-                format!("{IMMUTABLE} while the job is not suspended"),
+                &annotation_path(names::JOB_COMPLETIONS_EQUAL_PARALLELISM),
+                "field is immutable while the job is not suspended",
             ));
         }
         errors
@@ -360,7 +358,7 @@ fn copy_user_metadata(job: &Value, copy: &mut Value) {
 
 fn validate_min_parallelism(job: &Value) -> Vec<FieldError> {
     let Some(text) = annotation(job, names::JOB_MIN_PARALLELISM) else { return Vec::new() };
-    let path = FieldError::annotation_path(names::JOB_MIN_PARALLELISM);
+    let path = &annotation_path(names::JOB_MIN_PARALLELISM);
     match text.parse::<i32>() {
         Err(_) => vec![FieldError::invalid(path, text, format!("parsing {text:?}: should be a whole number"))],
         Ok(count) if count <= 0 || count >= pods_count(job) => {
@@ -372,7 +370,7 @@ fn validate_min_parallelism(job: &Value) -> Vec<FieldError> {
 
 fn validate_sync_completions(job: &Value) -> Vec<FieldError> {
     let Some(text) = annotation(job, names::JOB_COMPLETIONS_EQUAL_PARALLELISM) else { return Vec::new() };
-    let path = FieldError::annotation_path(names::JOB_COMPLETIONS_EQUAL_PARALLELISM);
+    let path = &annotation_path(names::JOB_COMPLETIONS_EQUAL_PARALLELISM);
     let mut errors = Vec::new();
     match parse_bool(text) {
         None => errors.push(FieldError::invalid(path, text, format!("parsing {text:?}: should be true or false"))),
@@ -385,8 +383,8 @@ fn validate_sync_completions(job: &Value) -> Vec<FieldError> {
             if completions.unwrap_or(1) != parallelism(job) {
                 let key = names::JOB_COMPLETIONS_EQUAL_PARALLELISM;
                 errors.push(FieldError::invalid(
-                    "spec.completions",
-                    completions,
+                    &Path::new("spec").child("completions"),
+                    Value::from(completions),
                     format!("should be equal to parallelism when {key} annotation is true"),
                 ));
             }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::names;
+use crate::{field::Path, names};
 
 /// The string at a JSON pointer, empty when absent or of another type.
 #[must_use]
@@ -184,4 +184,14 @@ pub fn controller_of(object: &Value) -> Option<Controller> {
 #[must_use]
 pub fn rfc3339(time: jiff::Timestamp) -> String {
     jiff::Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}
+
+/// Path of a label.
+pub(super) fn label_path(key: &str) -> Path {
+    Path::new("metadata").child("labels").key(key)
+}
+
+/// Path of an annotation.
+pub(super) fn annotation_path(key: &str) -> Path {
+    Path::new("metadata").child("annotations").key(key)
 }

@@ -34,7 +34,6 @@
 pub mod batch_job;
 mod build;
 mod equivalence;
-mod field;
 mod index_set;
 mod merge;
 pub mod meta;
@@ -50,7 +49,6 @@ use serde_json::Value;
 
 pub use build::{BuildOptions, build_workload, job_pod_sets};
 pub use equivalence::{is_equivalent, owned_by};
-pub use field::FieldError;
 pub use merge::{apply_merge, merge_diff};
 pub use mirror::{merged_status, reset_status};
 pub use name::{workload_name, workload_name_with_extra};
@@ -58,7 +56,10 @@ pub use pod_set_info::{PodSetInfo, is_dns_label, pod_set_infos, restore_template
 pub use priority::{Priority, PriorityError, PriorityLookup, resolve_priority};
 pub use validate::{validate_create, validate_update};
 
-use crate::v1beta2::{PodSet, ReclaimablePod};
+use crate::{
+    field::FieldError,
+    v1beta2::{PodSet, ReclaimablePod},
+};
 
 /// Why a job could not be turned into pod sets or back.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -59,7 +59,7 @@ pub fn resolve_priority(
     kind: &dyn JobKind,
     job: &Value,
     pod_sets: &[PodSet],
-    lookup: &impl PriorityLookup,
+    lookup: &dyn PriorityLookup,
 ) -> Result<Priority, PriorityError> {
     let label = meta::workload_priority_class(job);
     if !label.is_empty() {

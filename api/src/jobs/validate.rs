@@ -2,9 +2,14 @@
 
 use serde_json::Value;
 
-use super::field::IMMUTABLE;
-use super::{FieldError, JobKind, meta};
-use crate::names;
+use super::{JobKind, meta};
+use crate::{
+    field::{FieldError, Path},
+    names,
+    validate::{SUBDOMAIN_MESSAGE, admission_gated_by, admission_gated_by_update, is_subdomain},
+};
+
+const IMMUTABLE: &str = "field is immutable";
 
 /// Longest name of an object whose name is a DNS subdomain.
 const SUBDOMAIN_MAX: usize = 253;
@@ -26,6 +31,8 @@ pub fn validate_update(kind: &dyn JobKind, old: &Value, new: &Value, default_que
     errors.extend(prebuilt_update(old, new, suspended));
     errors.extend(max_exec_time_update(old, new, suspended && kind.is_suspended(old)));
     errors.extend(priority_class_update(old, new, suspended));
+    let annotations = |job: &Value| meta::string_map(job, "/metadata/annotations");
+    errors.extend(admission_gated_by_update(&annotations(new), &annotations(old)));
     errors.extend(kind.validate_update(old, new));
     errors
 }
@@ -33,18 +40,18 @@ pub fn validate_update(kind: &dyn JobKind, old: &Value, new: &Value, default_que
 fn validate_common(job: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let Some(queue) = meta::label(job, names::QUEUE_NAME) {
-        errors.extend(subdomain(FieldError::label_path(names::QUEUE_NAME), queue));
+        errors.extend(subdomain(&meta::label_path(names::QUEUE_NAME), queue));
     }
     match meta::annotation(job, names::PREBUILT_WORKLOAD_NAME).filter(|name| !name.is_empty()) {
-        Some(name) => errors.extend(subdomain(FieldError::annotation_path(names::PREBUILT_WORKLOAD_NAME), name)),
+        Some(name) => errors.extend(subdomain(&meta::annotation_path(names::PREBUILT_WORKLOAD_NAME), name)),
         None => {
             if let Some(name) = meta::label(job, names::PREBUILT_WORKLOAD_NAME) {
-                errors.extend(subdomain(FieldError::label_path(names::PREBUILT_WORKLOAD_NAME), name));
+                errors.extend(subdomain(&meta::label_path(names::PREBUILT_WORKLOAD_NAME), name));
             }
         }
     }
     if let Some(text) = meta::label(job, names::MAX_EXEC_TIME_SECONDS) {
-        let path = FieldError::label_path(names::MAX_EXEC_TIME_SECONDS);
+        let path = &meta::label_path(names::MAX_EXEC_TIME_SECONDS);
         match text.parse::<i32>() {
             Err(_) => errors.push(FieldError::invalid(
                 path,
@@ -55,15 +62,16 @@ fn validate_common(job: &Value) -> Vec<FieldError> {
             Ok(_) => {}
         }
     }
+    errors.extend(admission_gated_by(&meta::string_map(job, "/metadata/annotations")));
     errors
 }
 
 fn queue_name_update(old: &Value, new: &Value, suspended: bool, default_queue: bool) -> Vec<FieldError> {
     let (before, after) = (meta::queue_name(old), meta::queue_name(new));
-    let path = FieldError::label_path(names::QUEUE_NAME);
+    let path = &meta::label_path(names::QUEUE_NAME);
     let mut errors = Vec::new();
     if !suspended && before != after {
-        errors.push(FieldError::invalid(path.clone(), after, IMMUTABLE));
+        errors.push(FieldError::invalid(path, after, IMMUTABLE));
     }
     if after.is_empty() && !before.is_empty() && default_queue {
         errors.push(FieldError::invalid(path, "", "queue-name must not be empty in namespace with default queue"));
@@ -77,18 +85,18 @@ fn prebuilt_update(old: &Value, new: &Value, suspended: bool) -> Option<FieldErr
         return None;
     }
     let path = if meta::annotation(new, names::PREBUILT_WORKLOAD_NAME).is_some() {
-        FieldError::annotation_path(names::PREBUILT_WORKLOAD_NAME)
+        meta::annotation_path(names::PREBUILT_WORKLOAD_NAME)
     } else {
-        FieldError::label_path(names::PREBUILT_WORKLOAD_NAME)
+        meta::label_path(names::PREBUILT_WORKLOAD_NAME)
     };
-    Some(FieldError::invalid(path, after, IMMUTABLE))
+    Some(FieldError::invalid(&path, after, IMMUTABLE))
 }
 
 fn max_exec_time_update(old: &Value, new: &Value, both_suspended: bool) -> Option<FieldError> {
     let (before, after) =
         (meta::label(old, names::MAX_EXEC_TIME_SECONDS), meta::label(new, names::MAX_EXEC_TIME_SECONDS));
     (!both_suspended && before != after).then(|| {
-        FieldError::invalid(FieldError::label_path(names::MAX_EXEC_TIME_SECONDS), after.unwrap_or_default(), IMMUTABLE)
+        FieldError::invalid(&meta::label_path(names::MAX_EXEC_TIME_SECONDS), after.unwrap_or_default(), IMMUTABLE)
     })
 }
 
@@ -101,24 +109,12 @@ fn priority_class_update(old: &Value, new: &Value, suspended: bool) -> Option<Fi
     } else {
         return None;
     };
-    Some(FieldError::invalid(FieldError::label_path(names::PRIORITY_CLASS), after, detail))
+    Some(FieldError::invalid(&meta::label_path(names::PRIORITY_CLASS), after, detail))
 }
 
-fn subdomain(path: String, name: &str) -> Option<FieldError> {
+fn subdomain(path: &Path, name: &str) -> Option<FieldError> {
     if name.len() > SUBDOMAIN_MAX {
         return Some(FieldError::invalid(path, name, format!("must be no more than {SUBDOMAIN_MAX} characters")));
     }
-    let ok = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let label = |part: &str| {
-        !part.is_empty() && part.chars().all(|c| ok(c) || c == '-') && part.starts_with(ok) && part.ends_with(ok)
-    };
-    (!name.split('.').all(label)).then(|| {
-        FieldError::invalid(
-            path,
-            name,
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start \
-             and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-             '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
-        )
-    })
+    (!is_subdomain(name)).then(|| FieldError::invalid(path, name, SUBDOMAIN_MESSAGE))
 }

@@ -1,5 +1,7 @@
 //! Tests of the job kinds, one file a subject. Fixtures are below.
 
+#![expect(clippy::needless_pass_by_value, reason = "literals read better by value")]
+
 mod batch_job;
 mod build;
 mod equivalence;

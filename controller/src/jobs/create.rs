@@ -1,0 +1,91 @@
+//! Making the workload of a job, and making it anew when the job has changed.
+
+use std::sync::Arc;
+
+use switchyard_api::{
+    conditions::reasons::events,
+    jobs::{BuildOptions, Priority, PriorityError, build_workload, meta, resolve_priority},
+    v1beta2::{PodSet, PriorityClassKind, Workload},
+};
+
+use super::{
+    action::{Action, Decision},
+    decide::{Case, key},
+};
+use crate::workload::has_reservation;
+
+/// Creates the workload.
+pub(super) fn create(case: &Case<'_>) -> Decision {
+    let pod_sets = match case.pod_sets() {
+        Ok(pod_sets) => pod_sets,
+        Err(decision) => return decision,
+    };
+    match build(case, pod_sets) {
+        Ok(workload) => {
+            let note = format!("Created Workload: {}", key(&workload));
+            Decision::act([Action::CreateWorkload(Box::new(workload)), Action::normal(events::CREATED_WORKLOAD, note)])
+        }
+        Err(decision) => decision,
+    }
+}
+
+/// Replaces the spec of a workload that holds no quota by what the job says now.
+pub(super) fn update_to_match(case: &Case<'_>, workload: &Arc<Workload>, pod_sets: Vec<PodSet>) -> Decision {
+    let wanted = match build(case, pod_sets) {
+        Ok(wanted) => wanted,
+        Err(decision) => return decision,
+    };
+    let note = format!("Updated not matching Workload for suspended job: {}", key(workload));
+    let update = Action::edit(workload, |workload| {
+        let active = workload.spec.active;
+        workload.spec = wanted.spec;
+        workload.spec.active = active;
+    });
+    Decision::act([update, Action::normal(events::UPDATED_WORKLOAD, note)])
+}
+
+/// Follows a change of the job's WorkloadPriorityClass. A priority that came from the pods' class stays, and while quota
+/// is reserved a class can be exchanged, not added.
+pub(super) fn priority_change(case: &Case<'_>, workload: &Arc<Workload>, pod_sets: &[PodSet]) -> Option<Decision> {
+    let class = workload.spec.priority_class_ref.as_ref();
+    match class {
+        None if has_reservation(workload) => return None,
+        Some(class) if class.kind != PriorityClassKind::WorkloadPriorityClass => return None,
+        _ => {}
+    }
+    let named = meta::workload_priority_class(case.job);
+    if class.map(|class| class.name.as_str()).unwrap_or_default() == named {
+        return None;
+    }
+    let priority = match priority(case, pod_sets) {
+        Ok(priority) => priority,
+        Err(decision) => return Some(decision),
+    };
+    if workload.spec.priority_class_ref == priority.class && workload.spec.priority == Some(priority.value) {
+        return None;
+    }
+    let note = format!("Updated workload priority class: {}", key(workload));
+    let update = Action::edit(workload, |workload| {
+        workload.spec.priority_class_ref = priority.class;
+        workload.spec.priority = Some(priority.value);
+    });
+    Some(Decision::act([update, Action::normal(events::UPDATED_WORKLOAD, note)]))
+}
+
+fn build(case: &Case<'_>, pod_sets: Vec<PodSet>) -> Result<Workload, Decision> {
+    let priority = priority(case, &pod_sets)?;
+    let options = BuildOptions { label_keys_to_copy: case.facts.label_keys_to_copy };
+    Ok(build_workload(case.kind, case.job, pod_sets, &priority, options))
+}
+
+fn priority(case: &Case<'_>, pod_sets: &[PodSet]) -> Result<Priority, Decision> {
+    resolve_priority(case.kind, case.job, pod_sets, case.facts.priorities).map_err(|error| {
+        let actions = match &error {
+            PriorityError::WorkloadClass(_) => {
+                vec![Action::warning(events::WORKLOAD_PRIORITY_CLASS_NOT_FOUND, error.to_string())]
+            }
+            PriorityError::PodClass(_) => vec![Action::warning(events::ERR_WORKLOAD_COMPOSE, error.to_string())],
+        };
+        Decision::retry(actions, error.to_string())
+    })
+}

@@ -1,0 +1,294 @@
+//! The decision about one job, pure: in the order of Kueue's job reconciler (inventory 2.10).
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use switchyard_api::{
+    conditions::{
+        self,
+        reasons::{events, finished},
+    },
+    jobs::{JobError, JobKind, PodSetInfo, Stop, job_pod_sets, meta, pod_set_infos},
+    names,
+    v1beta2::{PodSet, ResourceFlavor, Workload},
+};
+
+use super::{
+    action::{Action, Decision, NOT_DISPATCHABLE, Next},
+    create, edit,
+    ensure::{Ensured, ensure},
+    facts::{Ancestor, Facts, Prebuilt},
+};
+use crate::{
+    clock::since,
+    context::Role,
+    workload::{admitted_by, condition, has_reservation, is_admitted, is_evicted, is_finished},
+};
+
+/// How long the hub leaves it to the mirror of the job's status to finish the workload too.
+const MIRROR_GRACE: Duration = Duration::from_secs(10);
+
+/// One job with all that is known about it.
+pub(super) struct Case<'a> {
+    pub(super) kind: &'a dyn JobKind,
+    pub(super) job: &'a Value,
+    pub(super) facts: &'a Facts<'a>,
+    pub(super) now: Timestamp,
+}
+
+/// What to do about a job. `job` is `None` when it is gone.
+///
+/// # Guarantees
+/// - The same input gives the same actions, and performing them leads to an input for which there are none.
+/// - At most one write goes to each object.
+#[must_use]
+pub fn decide(kind: &dyn JobKind, job: Option<&Value>, facts: &Facts<'_>, now: Timestamp) -> Decision {
+    let Some(job) = job.filter(|job| !meta::is_deleting(job)) else {
+        return owner_gone(facts, now);
+    };
+    if !facts.managed && facts.ancestor == Ancestor::None {
+        return Decision::wait();
+    }
+    let case = Case { kind, job, facts, now };
+    if facts.ancestor != Ancestor::None {
+        return case.child();
+    }
+    match ensure(&case) {
+        Ensured::Act(decision) => decision,
+        Ensured::Workload(workload) => case.reconcile(workload.as_ref()),
+    }
+}
+
+/// Finishes the workloads of a job that is gone, so that their quota is free at once, and lets them go.
+fn owner_gone(facts: &Facts<'_>, now: Timestamp) -> Decision {
+    let release = |workload: &Arc<Workload>| {
+        if workload.metadata.deletion_timestamp.is_none() && !is_finished(workload) {
+            return Some(edit::finish(workload, finished::OWNER_NOT_FOUND, "The workload's owner no longer exists", now));
+        }
+        edit::drop_finalizer(workload)
+    };
+    Decision::act(facts.workloads.iter().filter_map(release))
+}
+
+/// `namespace/name`, as events name workloads.
+pub(super) fn key(workload: &Workload) -> String {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    format!("{}/{}", part(&workload.metadata.namespace), part(&workload.metadata.name))
+}
+
+impl Case<'_> {
+    /// A job that a job of ours owns is suspended until its owner is admitted; otherwise its owner rules it.
+    fn child(&self) -> Decision {
+        let runs = !self.kind.is_suspended(self.job) && self.kind.finished(self.job).is_none();
+        if self.facts.ancestor == Ancestor::Admitted || !runs {
+            return Decision::wait();
+        }
+        let mut wanted = self.job.clone();
+        self.kind.suspend(&mut wanted);
+        Decision::act([
+            Action::UpdateJob(Box::new(wanted)),
+            Action::normal(events::SUSPENDED, "Kueue managed child job suspended"),
+        ])
+    }
+
+    fn reconcile(&self, workload: Option<&Arc<Workload>>) -> Decision {
+        if let Some(workload) = workload {
+            if is_finished(workload) {
+                return self.workload_finished(workload);
+            }
+            if workload.metadata.deletion_timestamp.is_some() {
+                return self.workload_deleting(workload);
+            }
+        }
+        if let Some(end) = self.kind.finished(self.job) {
+            return workload.map_or_else(Decision::wait, |workload| self.job_finished(workload, end.success, &end.message));
+        }
+        let Some(workload) = workload else { return self.no_workload() };
+        if let Some(action) = edit::reclaimable_pods(workload, self.kind.reclaimable(self.job), self.now) {
+            return Decision::act([action]);
+        }
+        let later = match edit::pods_ready(workload, self.kind.pods_ready(self.job), self.facts.pods_ready, self.now) {
+            edit::PodsReady::Say(action) => return Decision::act([action]),
+            edit::PodsReady::Later(after) => Some(after),
+            edit::PodsReady::Said => None,
+        };
+        let decision = self.admission(workload);
+        match later {
+            Some(after) if decision == Decision::wait() => Decision { actions: Vec::new(), next: Next::After(after) },
+            _ => decision,
+        }
+    }
+
+    fn admission(&self, workload: &Arc<Workload>) -> Decision {
+        if is_evicted(workload) {
+            return self.evicted(workload);
+        }
+        if let Some(decision) = self.not_dispatchable(workload) {
+            return decision;
+        }
+        if self.kind.is_suspended(self.job) { self.suspended(workload) } else { self.running(workload) }
+    }
+
+    fn workload_finished(&self, workload: &Arc<Workload>) -> Decision {
+        // The finalizer stays until somebody deletes the workload: one write less for each job.
+        let deleting = workload.metadata.deletion_timestamp.is_some();
+        Decision::act(deleting.then(|| edit::drop_finalizer(workload)).flatten())
+    }
+
+    fn workload_deleting(&self, workload: &Arc<Workload>) -> Decision {
+        if self.kind.finished(self.job).is_none()
+            && let Some(decision) = self.stop(Some(workload), "Workload is deleted")
+        {
+            return decision;
+        }
+        Decision::act(edit::drop_finalizer(workload))
+    }
+
+    fn job_finished(&self, workload: &Arc<Workload>, success: bool, message: &str) -> Decision {
+        if let Some(wait) = self.mirror_finishes(workload) {
+            return Decision { actions: Vec::new(), next: Next::After(wait) };
+        }
+        let reason = if success { finished::SUCCEEDED } else { finished::FAILED };
+        Decision::act([
+            edit::finish(workload, reason, message, self.now),
+            Action::normal(events::FINISHED_WORKLOAD, format!("Workload '{}' is declared finished", key(workload))),
+        ])
+    }
+
+    /// On a hub the mirror writes a dispatched job's status and then finishes its workload. If it has not done so for a
+    /// while (it was restarted between the two), we do.
+    fn mirror_finishes(&self, workload: &Workload) -> Option<Duration> {
+        if self.facts.role != Role::Hub || workload.status.as_ref()?.cluster_name.is_none() {
+            return None;
+        }
+        let ended = self.job.pointer("/status/conditions")?.as_array()?;
+        let ended = ended.iter().filter_map(|c| meta::str_at(c, "/lastTransitionTime").parse::<Timestamp>().ok()).max()?;
+        MIRROR_GRACE.checked_sub(since(self.now, ended)).filter(|left| !left.is_zero())
+    }
+
+    fn no_workload(&self) -> Decision {
+        if !matches!(self.facts.prebuilt, Prebuilt::NotNamed) {
+            if let Some(decision) = self.stop(None, "missing workload") {
+                return decision;
+            }
+            // It comes, or the job waits: its arrival is a change that we are told about.
+            return Decision::wait();
+        }
+        if self.kind.is_active(self.job) {
+            return Decision::wait();
+        }
+        create::create(self)
+    }
+
+    fn evicted(&self, workload: &Arc<Workload>) -> Decision {
+        let message = condition(workload, conditions::EVICTED).map(|condition| condition.message.as_str());
+        if let Some(decision) = self.stop(Some(workload), message.unwrap_or_default()) {
+            return decision;
+        }
+        if has_reservation(workload) && !self.kind.is_active(self.job) {
+            return Decision::act([edit::release_quota(workload, self.now)]);
+        }
+        Decision::wait()
+    }
+
+    /// A job of a dispatching queue that was created while no webhook could set `managedBy`, which cannot be changed
+    /// later. Its check is rejected, with the reason, so that the workload does not hold quota for ever.
+    fn not_dispatchable(&self, workload: &Arc<Workload>) -> Option<Decision> {
+        let check = self.facts.multi_kueue_check.as_deref()?;
+        let manager = self.kind.managed_by(self.job).unwrap_or_default();
+        if manager == names::MULTIKUEUE_CONTROLLER {
+            return None;
+        }
+        let message = format!(
+            "The owner is not managed by Kueue: Expecting spec.managedBy to be {:?} not {manager:?}",
+            names::MULTIKUEUE_CONTROLLER
+        );
+        let reject = edit::reject_check(workload, check, &message, self.now)?;
+        let hint = format!(
+            "{message}; the field cannot be changed: delete the {kind} and create it again while the webhook answers, or set the field yourself",
+            kind = self.kind.id().kind
+        );
+        Some(Decision::act([reject, Action::warning(NOT_DISPATCHABLE, hint)]))
+    }
+
+    fn suspended(&self, workload: &Arc<Workload>) -> Decision {
+        if is_admitted(workload) {
+            return if self.runs_elsewhere() { Decision::wait() } else { self.start(workload) };
+        }
+        if let Some(action) = edit::queue_name(workload, meta::queue_name(self.job)) {
+            return Decision::act([action]);
+        }
+        Decision::wait()
+    }
+
+    /// On a hub, jobs for other clusters stay suspended here; so does a job that should have been one.
+    fn runs_elsewhere(&self) -> bool {
+        self.facts.role == Role::Hub
+            && (self.kind.managed_by(self.job) == Some(names::MULTIKUEUE_CONTROLLER) || self.facts.multi_kueue_check.is_some())
+    }
+
+    fn start(&self, workload: &Arc<Workload>) -> Decision {
+        if let Some(status) = self.kind.before_run(self.job) {
+            return Decision::act([Action::UpdateJobStatus(Box::new(status))]);
+        }
+        let mut wanted = self.job.clone();
+        let run = self.infos(workload).and_then(|infos| self.kind.run(&mut wanted, &infos));
+        match run {
+            Ok(()) => {
+                let note = format!("Admitted by clusterQueue {}", admitted_by(workload).unwrap_or_default());
+                Decision::act([Action::UpdateJob(Box::new(wanted)), Action::normal(events::STARTED, note)])
+            }
+            Err(error) if error.is_permanent() => {
+                Decision::act([edit::finish(workload, finished::FAILED_TO_START, &error.to_string(), self.now)])
+            }
+            Err(error) => Decision::retry([], error.to_string()),
+        }
+    }
+
+    fn running(&self, workload: &Arc<Workload>) -> Decision {
+        if is_admitted(workload) {
+            return Decision::wait();
+        }
+        self.stop(Some(workload), "Not admitted by cluster queue").unwrap_or_default()
+    }
+
+    /// The next step of stopping the job, `None` when it is stopped.
+    pub(super) fn stop(&self, workload: Option<&Arc<Workload>>, message: &str) -> Option<Decision> {
+        let pod_sets: Option<&[PodSet]> = workload.map(|workload| workload.spec.pod_sets.as_slice());
+        match self.kind.stop(self.job, pod_sets) {
+            Stop::Done => None,
+            Stop::Wait => Some(Decision::wait()),
+            Stop::UpdateStatus(job) => Some(Decision::act([Action::UpdateJobStatus(job)])),
+            Stop::Update { job, now } => {
+                let mut actions = vec![Action::UpdateJob(job)];
+                if now {
+                    actions.push(Action::normal(events::STOPPED, message));
+                }
+                Some(Decision::act(actions))
+            }
+        }
+    }
+
+    /// Pod set infos of the workload's admission.
+    pub(super) fn infos(&self, workload: &Workload) -> Result<Vec<PodSetInfo>, JobError> {
+        let flavors: Vec<Arc<ResourceFlavor>> = flavor_names(workload).filter_map(|name| (self.facts.flavor)(name)).collect();
+        pod_set_infos(workload, |name| {
+            flavors.iter().find(|flavor| flavor.metadata.name.as_deref() == Some(name)).map(Arc::as_ref)
+        })
+    }
+
+    /// Pod sets of the job, or the event that says why there are none.
+    pub(super) fn pod_sets(&self) -> Result<Vec<PodSet>, Decision> {
+        job_pod_sets(self.kind, self.job)
+            .map_err(|error| Decision::act([Action::warning(events::ERR_WORKLOAD_COMPOSE, error.to_string())]))
+    }
+}
+
+fn flavor_names(workload: &Workload) -> impl Iterator<Item = &str> {
+    let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
+    let assignments = admission.into_iter().flat_map(|admission| &admission.pod_set_assignments);
+    let names: BTreeSet<&str> =
+        assignments.flat_map(|assignment| assignment.flavors.values()).map(String::as_str).collect();
+    names.into_iter()
+}

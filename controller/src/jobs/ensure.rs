@@ -1,0 +1,136 @@
+//! One matching workload for each job: the prebuilt one, or the one we make.
+
+use std::sync::Arc;
+
+use switchyard_api::{
+    conditions::reasons::{events, finished},
+    jobs::{is_equivalent, meta, owned_by},
+    v1beta2::{PodSet, Workload},
+};
+
+use super::{
+    action::{Action, Decision},
+    create,
+    decide::{Case, key},
+    edit,
+    facts::Prebuilt,
+};
+use crate::workload::{has_reservation, is_finished};
+
+/// What the look for the workload of a job ended in.
+pub(super) enum Ensured {
+    /// Go on with this workload, or with none.
+    Workload(Option<Arc<Workload>>),
+    /// Do this first.
+    Act(Decision),
+}
+
+/// Finds the workload of the job, and does away with others.
+pub(super) fn ensure(case: &Case<'_>) -> Ensured {
+    match &case.facts.prebuilt {
+        Prebuilt::NotNamed => ensure_one(case),
+        Prebuilt::Missing => Ensured::Workload(None),
+        Prebuilt::Found(workload) => ensure_prebuilt(case, workload),
+    }
+}
+
+fn ensure_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Ensured {
+    let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
+    if let Some(other) = owners.iter().find(|o| o.controller == Some(true) && o.uid != meta::uid(case.job)) {
+        tracing::warn!(workload = key(workload), kind = other.kind, owner = other.name, "the prebuilt workload belongs to another job");
+        return Ensured::Workload(None);
+    }
+    if !owned_by(workload, meta::uid(case.job)) {
+        return Ensured::Act(Decision::act([edit::adopt(case.kind, case.job, workload)]));
+    }
+    if workload.metadata.deletion_timestamp.is_some() {
+        return Ensured::Workload(Some(workload.clone()));
+    }
+    let pod_sets = match case.pod_sets() {
+        Ok(pod_sets) => pod_sets,
+        Err(decision) => return Ensured::Act(decision),
+    };
+    if matches(case, &pod_sets, workload) {
+        return Ensured::Workload(Some(workload.clone()));
+    }
+    if is_finished(workload) {
+        return Ensured::Workload(None);
+    }
+    let message = "The prebuilt workload is out of sync with its user job";
+    Ensured::Act(Decision::act([edit::finish(workload, finished::OUT_OF_SYNC, message, case.now)]))
+}
+
+fn matches(case: &Case<'_>, pod_sets: &[PodSet], workload: &Arc<Workload>) -> bool {
+    let infos = has_reservation(workload).then(|| case.infos(workload).ok()).flatten();
+    is_equivalent(case.job, pod_sets, case.kind.is_suspended(case.job), workload, infos.as_deref())
+}
+
+fn ensure_one(case: &Case<'_>) -> Ensured {
+    let pod_sets = match case.pod_sets() {
+        Ok(pod_sets) => pod_sets,
+        Err(decision) => return Ensured::Act(decision),
+    };
+    let workloads = &case.facts.workloads;
+    let found = workloads.iter().position(|workload| matches(case, &pod_sets, workload));
+    let mut others: Vec<&Arc<Workload>> =
+        workloads.iter().enumerate().filter(|(at, _)| Some(*at) != found).map(|(_, workload)| workload).collect();
+    let found = found.and_then(|at| workloads.get(at));
+    let suspended = case.kind.is_suspended(case.job);
+
+    let update = match others.first() {
+        Some(first) if found.is_none() && suspended && !has_reservation(first) && is_live(first) => {
+            Some(others.remove(0))
+        }
+        _ => None,
+    };
+    if found.is_none() && !suspended && case.kind.finished(case.job).is_none() {
+        // Its templates can only be restored when it is plain which workload they were in.
+        let (workload, message) = match others.as_slice() {
+            [one] => (Some(*one), "No matching Workload; restoring pod templates according to existent Workload"),
+            _ => (None, "Missing Workload; unable to restore pod templates"),
+        };
+        if let Some(decision) = case.stop(workload, message) {
+            return Ensured::Act(decision);
+        }
+    }
+    if !others.is_empty() {
+        return Ensured::Act(delete_others(&others));
+    }
+    if let Some(workload) = update {
+        return Ensured::Act(create::update_to_match(case, workload, pod_sets));
+    }
+    match found {
+        Some(workload) => keep_in_step(case, workload, &pod_sets),
+        None => Ensured::Workload(None),
+    }
+}
+
+fn is_live(workload: &Workload) -> bool {
+    workload.metadata.deletion_timestamp.is_none() && !is_finished(workload)
+}
+
+fn delete_others(others: &[&Arc<Workload>]) -> Decision {
+    let mut actions = Vec::new();
+    for workload in others {
+        if workload.metadata.deletion_timestamp.is_some() {
+            actions.extend(edit::drop_finalizer(workload));
+        } else {
+            actions.push(Action::DeleteWorkload((*workload).clone()));
+            actions.push(Action::normal(events::DELETED_WORKLOAD, format!("Deleted not matching Workload: {}", key(workload))));
+        }
+    }
+    Decision::act(actions)
+}
+
+/// The gates and the priority class of the job apply to its workload, also later.
+fn keep_in_step(case: &Case<'_>, workload: &Arc<Workload>, pod_sets: &[PodSet]) -> Ensured {
+    if is_live(workload) {
+        if let Some(actions) = edit::admission_gates(case.job, workload) {
+            return Ensured::Act(Decision::act(actions));
+        }
+        if let Some(decision) = create::priority_change(case, workload, pod_sets) {
+            return Ensured::Act(decision);
+        }
+    }
+    Ensured::Workload(Some(workload.clone()))
+}

@@ -1,0 +1,58 @@
+//! What the reconciler of jobs must know about the cluster to decide.
+
+use std::{sync::Arc, time::Duration};
+
+use switchyard_api::{
+    jobs::PriorityLookup,
+    v1beta2::{ResourceFlavor, Workload},
+};
+
+use crate::context::Role;
+
+/// How the job stands to a job of ours that owns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ancestor {
+    /// No job of ours owns it.
+    #[default]
+    None,
+    /// One owns it, and has a workload that is admitted.
+    Admitted,
+    /// One owns it, and has no workload that is admitted.
+    NotAdmitted,
+}
+
+/// The workload that a job names as made beforehand.
+#[derive(Debug, Clone, Default)]
+pub enum Prebuilt {
+    /// The job names none.
+    #[default]
+    NotNamed,
+    /// It names one that does not exist (yet).
+    Missing,
+    /// It names this one.
+    Found(Arc<Workload>),
+}
+
+/// All that [`super::decide`] knows besides the job.
+pub struct Facts<'a> {
+    /// How this process takes part.
+    pub role: Role,
+    /// Whether the job is ours: it has a queue, or all jobs of its namespace are managed.
+    pub managed: bool,
+    /// The job that owns it.
+    pub ancestor: Ancestor,
+    /// Workloads that the job controls, by name; for a job that is gone, those that name it as controller.
+    pub workloads: Vec<Arc<Workload>>,
+    /// The workload named beforehand.
+    pub prebuilt: Prebuilt,
+    /// On a hub: the MultiKueue check of the job's ClusterQueue.
+    pub multi_kueue_check: Option<String>,
+    /// ResourceFlavors by name.
+    pub flavor: &'a dyn Fn(&str) -> Option<Arc<ResourceFlavor>>,
+    /// Priority classes.
+    pub priorities: &'a dyn PriorityLookup,
+    /// `integrations.labelKeysToCopy`.
+    pub label_keys_to_copy: &'a [String],
+    /// How long after admission the PodsReady condition is first reported.
+    pub pods_ready: Duration,
+}

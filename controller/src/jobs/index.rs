@@ -1,0 +1,200 @@
+//! Which workloads belong to which job, and which jobs wait for which workload: kept from the stores' changes, so that a
+//! look at one job costs the same with ten jobs as with a hundred thousand.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use switchyard_api::{
+    jobs::{JobKind, kind_of_owner},
+    v1beta2::Workload,
+};
+
+use crate::store::Key;
+
+/// How long a workload that we created may take to arrive through the watch.
+const CREATION_GRACE: Duration = Duration::from_secs(5);
+
+/// Names a job of any kind.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct JobKey {
+    /// API group of its kind.
+    pub(crate) group: &'static str,
+    /// Its kind.
+    pub(crate) kind: &'static str,
+    /// Namespace and name.
+    pub(crate) key: Key,
+}
+
+impl JobKey {
+    /// The key of a job.
+    pub(crate) fn new(kind: &dyn JobKind, key: Key) -> Self {
+        Self { group: kind.id().group, kind: kind.id().kind, key }
+    }
+
+    /// The key of the job that controls a workload, if it is one of the known kinds.
+    pub(crate) fn owner_of(workload: &Workload) -> Option<Self> {
+        let owner = workload.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+        let kind = kind_of_owner(&owner.api_version, &owner.kind)?;
+        Some(Self::new(kind, Key::new(workload.metadata.namespace.as_deref().unwrap_or_default(), &owner.name)))
+    }
+}
+
+impl fmt::Debug for JobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.key)
+    }
+}
+
+#[derive(Default)]
+struct Maps {
+    // Keys of the workloads that each job controls.
+    owned: BTreeMap<JobKey, BTreeSet<Key>>,
+    // The jobs that name each workload as made beforehand.
+    named: BTreeMap<Key, BTreeSet<JobKey>>,
+    // Jobs whose workload was created and has not arrived through the watch.
+    created: BTreeMap<JobKey, Instant>,
+}
+
+/// The index.
+#[derive(Default)]
+pub(crate) struct Index(Mutex<Maps>);
+
+impl Index {
+    /// Follows a change of a workload; gives the jobs to look at.
+    pub(crate) fn workload(&self, key: &Key, old: Option<&Workload>, new: Option<&Workload>) -> BTreeSet<JobKey> {
+        let mut maps = self.lock();
+        let mut affected = BTreeSet::new();
+        if let Some(owner) = old.and_then(JobKey::owner_of) {
+            remove(&mut maps.owned, &owner, key);
+            affected.insert(owner);
+        }
+        if let Some(owner) = new.and_then(JobKey::owner_of) {
+            maps.owned.entry(owner.clone()).or_default().insert(key.clone());
+            maps.created.remove(&owner);
+            affected.insert(owner);
+        }
+        affected.extend(maps.named.get(key).into_iter().flatten().cloned());
+        affected
+    }
+
+    /// Follows a change of the prebuilt workload that a job names; names are empty for none.
+    pub(crate) fn prebuilt(&self, job: &JobKey, old: &str, new: &str) {
+        if old == new {
+            return;
+        }
+        let mut maps = self.lock();
+        if !old.is_empty() {
+            remove(&mut maps.named, &Key::new(&job.key.namespace, old), job);
+        }
+        if !new.is_empty() {
+            maps.named.entry(Key::new(&job.key.namespace, new)).or_default().insert(job.clone());
+        }
+    }
+
+    /// The workloads that a job controls.
+    pub(crate) fn owned(&self, job: &JobKey) -> Vec<Key> {
+        self.lock().owned.get(job).into_iter().flatten().cloned().collect()
+    }
+
+    /// All jobs that control a workload.
+    pub(crate) fn owners(&self) -> Vec<JobKey> {
+        self.lock().owned.keys().cloned().collect()
+    }
+
+    /// Notes that the job's workload was created.
+    pub(crate) fn created(&self, job: &JobKey, now: Instant) {
+        let mut maps = self.lock();
+        if maps.owned.get(job).is_none_or(BTreeSet::is_empty) {
+            maps.created.insert(job.clone(), now);
+        }
+    }
+
+    /// Forgets that note, for a job that is gone.
+    pub(crate) fn forget(&self, job: &JobKey) {
+        self.lock().created.remove(job);
+    }
+
+    /// How long to wait for a workload that was created and has not arrived.
+    pub(crate) fn arriving(&self, job: &JobKey, now: Instant) -> Option<Duration> {
+        let mut maps = self.lock();
+        let since = now.saturating_duration_since(*maps.created.get(job)?);
+        let left = CREATION_GRACE.checked_sub(since).filter(|left| !left.is_zero());
+        if left.is_none() {
+            maps.created.remove(job);
+        }
+        left
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Maps> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn remove<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
+    if let Some(set) = map.get_mut(key) {
+        set.remove(value);
+        if set.is_empty() {
+            map.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use switchyard_api::jobs::batch_job::BatchJob;
+
+    use super::*;
+
+    fn workload(owner: &str) -> Workload {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {
+                "name": "w", "namespace": "ns",
+                "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": "u", "controller": true}],
+            },
+            "spec": {"podSets": []},
+        }))
+        .unwrap()
+    }
+
+    fn job(name: &str) -> JobKey {
+        JobKey::new(&BatchJob, Key::new("ns", name))
+    }
+
+    #[test]
+    fn a_workload_that_changes_owner_concerns_both() {
+        let (index, key) = (Index::default(), Key::new("ns", "w"));
+        assert_eq!(index.workload(&key, None, Some(&workload("a"))), BTreeSet::from([job("a")]));
+        assert_eq!(index.owned(&job("a")), [key.clone()]);
+        let affected = index.workload(&key, Some(&workload("a")), Some(&workload("b")));
+        assert_eq!(affected, BTreeSet::from([job("a"), job("b")]));
+        assert!(index.owned(&job("a")).is_empty());
+        index.workload(&key, Some(&workload("b")), None);
+        assert!(index.owners().is_empty());
+    }
+
+    #[test]
+    fn a_job_hears_of_the_workload_that_it_names() {
+        let (index, key) = (Index::default(), Key::new("ns", "w"));
+        index.prebuilt(&job("a"), "", "w");
+        let unowned = Workload { metadata: kube::core::ObjectMeta::default(), ..workload("a") };
+        assert_eq!(index.workload(&key, None, Some(&unowned)), BTreeSet::from([job("a")]));
+        index.prebuilt(&job("a"), "w", "");
+        assert!(index.workload(&key, Some(&unowned), None).is_empty());
+    }
+
+    #[test]
+    fn a_created_workload_is_awaited_for_a_while() {
+        let (index, now) = (Index::default(), Instant::now());
+        assert_eq!(index.arriving(&job("a"), now), None);
+        index.created(&job("a"), now);
+        assert_eq!(index.arriving(&job("a"), now + Duration::from_secs(4)), Some(Duration::from_secs(1)));
+        assert_eq!(index.arriving(&job("a"), now + Duration::from_secs(5)), None);
+        index.created(&job("a"), now);
+        index.workload(&Key::new("ns", "w"), None, Some(&workload("a")));
+        assert_eq!(index.arriving(&job("a"), now), None);
+    }
+}

@@ -1,0 +1,71 @@
+//! Questions about queues, classes and namespaces that the job reconciler and the webhook both ask.
+
+use anyhow::Context as _;
+use kube::core::{Selector, SelectorExt};
+use switchyard_api::{
+    config::Configuration,
+    jobs::{PriorityLookup, kind_of_owner, meta},
+    names,
+    v1beta2::AdmissionCheck,
+};
+
+use crate::stores::Stores;
+
+/// Label that every namespace has, with its name.
+pub(crate) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// Namespaces in which jobs are managed at all (`managedJobsNamespaceSelector`).
+///
+/// # Errors
+/// When the configured selector is not valid; loading the configuration has checked it.
+pub(crate) fn managed_namespaces(config: &Configuration, own: &str) -> anyhow::Result<Selector> {
+    config.managed_jobs_namespace_selector(own).try_into().context("managedJobsNamespaceSelector")
+}
+
+/// Whether jobs of the namespace are managed. A namespace that is not known is not.
+pub(crate) fn is_managed_namespace(stores: &Stores, selector: &Selector, namespace: &str) -> bool {
+    stores.namespaces.get("", namespace).is_some_and(|namespace| {
+        selector.matches(namespace.metadata.labels.as_ref().unwrap_or(&std::collections::BTreeMap::new()))
+    })
+}
+
+/// The MultiKueue check of the ClusterQueue behind a LocalQueue, active or not: what a job needs does not change with a
+/// worker's connection.
+pub(crate) fn multi_kueue_check(stores: &Stores, namespace: &str, queue: &str) -> Option<String> {
+    let local = stores.local_queues.get(namespace, queue)?;
+    let cluster_queue = stores.cluster_queues.get("", local.spec.cluster_queue.as_deref()?)?;
+    let checks = cluster_queue.spec.admission_checks_strategy.as_ref()?;
+    let is_multi_kueue = |check: &AdmissionCheck| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER;
+    checks
+        .admission_checks
+        .iter()
+        .find(|rule| stores.admission_checks.get("", &rule.name).is_some_and(|check| is_multi_kueue(&check)))
+        .map(|rule| rule.name.clone())
+}
+
+/// Whether the namespace has a LocalQueue that applies to jobs that name none.
+pub(crate) fn has_default_queue(stores: &Stores, namespace: &str) -> bool {
+    stores.local_queues.get(namespace, names::DEFAULT).is_some()
+}
+
+/// Whether a job of ours owns the object.
+pub(crate) fn owned_by_job(job: &serde_json::Value) -> bool {
+    meta::controller_of(job).is_some_and(|owner| kind_of_owner(&owner.api_version, &owner.kind).is_some())
+}
+
+impl PriorityLookup for Stores {
+    fn workload_class(&self, name: &str) -> Option<i32> {
+        self.workload_priority_classes.get("", name).map(|class| class.spec.value)
+    }
+
+    fn pod_class(&self, name: &str) -> Option<i32> {
+        self.priority_classes.get("", name).map(|class| class.value)
+    }
+
+    fn default_pod_class(&self) -> Option<(String, i32)> {
+        let defaults = self.priority_classes.filter(|class| class.global_default == Some(true));
+        // The server lets only one be created, but two may slip through at once.
+        let lowest = defaults.into_iter().min_by_key(|class| class.value)?;
+        Some((lowest.metadata.name.clone()?, lowest.value))
+    }
+}

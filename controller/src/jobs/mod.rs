@@ -1,0 +1,258 @@
+//! The reconciler of jobs: one matching workload for each job, jobs that run only while their workload is admitted.
+//!
+//! A change of a job, of its workload or of the workload that it names puts the job's key into a queue. A look at a key
+//! gathers [`Facts`] from the stores, asks [`decide`] what to do, and performs that. All that decides is pure.
+
+mod action;
+mod create;
+mod decide;
+mod edit;
+mod ensure;
+mod facts;
+mod index;
+pub(crate) mod lookup;
+mod perform;
+
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+pub use action::{Action, Decision, Next};
+pub use decide::decide;
+pub use facts::{Ancestor, Facts, Prebuilt};
+use index::{Index, JobKey};
+use kube::core::Selector;
+use perform::{PerformError, Target, is_gone, perform, publish};
+use serde_json::Value;
+use switchyard_api::{
+    conditions::reasons::events,
+    config::Configuration,
+    jobs::{JobKind, kind_for, kind_of_owner, meta},
+    v1beta2::Workload,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    context::{Context, Role},
+    object::Object,
+    store::{Change, Key},
+    stores::JobStore,
+    work::{self, Outcome, Queue},
+    workload::is_admitted,
+};
+
+/// Jobs looked at at once. Each waits for one or two API writes of a few milliseconds.
+const CONCURRENCY: usize = 32;
+/// After a conflict the watch brings the newer object; should it not, look again.
+const AFTER_CONFLICT: Duration = Duration::from_secs(1);
+/// Jobs shorter than this are spared the write that says that their pods are ready.
+const PODS_READY_DELAY: Duration = Duration::from_secs(30);
+/// How many owners up a job of ours is looked for.
+const MAX_ANCESTORS: usize = 10;
+
+/// Runs until `shutdown`. The stores must be ready: a job that is not there counts as deleted.
+///
+/// # Errors
+/// When the configuration's namespace selector is not valid.
+pub async fn run(ctx: Arc<Context>, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let reconciler = Arc::new(Reconciler {
+        pods_ready: pods_ready_delay(&ctx.config),
+        managed_namespaces: lookup::managed_namespaces(&ctx.config, &ctx.namespace)?,
+        index: Index::default(),
+        queue: Queue::default(),
+        ctx,
+    });
+    reconciler.subscribe();
+    let looks = work::run(reconciler.queue.clone(), CONCURRENCY, shutdown.clone(), |key| reconciler.look(key));
+    tokio::join!(looks, reconciler.follow_leadership(&shutdown));
+    Ok(())
+}
+
+/// How long after admission PodsReady is first reported: well before the time-out, and at once where the next admission
+/// waits for it.
+fn pods_ready_delay(config: &Configuration) -> Duration {
+    let rules = &config.wait_for_pods_ready;
+    if rules.block_admission { Duration::ZERO } else { PODS_READY_DELAY.min(rules.timeout.std() / 4) }
+}
+
+struct Reconciler {
+    ctx: Arc<Context>,
+    // How long after admission PodsReady is first reported.
+    pods_ready: Duration,
+    managed_namespaces: Selector,
+    index: Index,
+    queue: Queue<JobKey>,
+}
+
+impl Reconciler {
+    fn subscribe(self: &Arc<Self>) {
+        for jobs in &self.ctx.stores.jobs {
+            let Some(kind) = kind_for(&jobs.resource.group, &jobs.resource.kind) else { continue };
+            let this = self.clone();
+            jobs.store.subscribe(move |change| this.job_changed(kind, change));
+        }
+        let this = self.clone();
+        self.ctx.stores.workloads.subscribe(move |change| {
+            for job in this.index.workload(&change.key, change.old.as_deref(), change.new.as_deref()) {
+                this.queue.add(job);
+            }
+        });
+    }
+
+    fn job_changed(&self, kind: &dyn JobKind, change: &Change<Object>) {
+        let key = JobKey::new(kind, change.key.clone());
+        let named = |job: &Option<Arc<Object>>| {
+            job.as_ref().map(|job| meta::prebuilt_workload_name(&job.value).to_owned()).unwrap_or_default()
+        };
+        self.index.prebuilt(&key, &named(&change.old), &named(&change.new));
+        self.queue.add(key);
+    }
+
+    /// Looks at everything anew when we come to lead: what changed before was not acted upon.
+    async fn follow_leadership(&self, shutdown: &CancellationToken) {
+        let mut leadership = self.ctx.leadership.clone();
+        let mut led = None;
+        loop {
+            let now = *leadership.borrow_and_update();
+            if now.leading && led != Some(now.epoch) {
+                self.look_at_all();
+            }
+            led = now.leading.then_some(now.epoch);
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                // Without leader election there is no sender, and nothing to follow.
+                changed = leadership.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    fn look_at_all(&self) {
+        for jobs in &self.ctx.stores.jobs {
+            let Some(kind) = kind_for(&jobs.resource.group, &jobs.resource.kind) else { continue };
+            for job in jobs.store.all() {
+                self.queue.add(JobKey::new(kind, Key::of(&*job)));
+            }
+        }
+        for owner in self.index.owners() {
+            self.queue.add(owner);
+        }
+    }
+
+    async fn look(&self, key: JobKey) -> Outcome {
+        if !self.ctx.leading() {
+            return Outcome::Done;
+        }
+        let Some(jobs) = self.ctx.stores.job(key.group, key.kind) else { return Outcome::Done };
+        let Some(kind) = kind_for(key.group, key.kind) else { return Outcome::Done };
+        let job = jobs.store.by_key(&key.key);
+        let target = Target { key: &key, jobs, job: job.as_deref() };
+        let workloads = self.owned(&key);
+        if job.is_none() {
+            self.index.forget(&key);
+            match self.confirm_gone(&target, &workloads).await {
+                Ok(true) => {}
+                Ok(false) => return Outcome::Again(AFTER_CONFLICT),
+                Err(error) => {
+                    tracing::warn!(job = ?key, %error, "could not ask whether a job is gone");
+                    return Outcome::Failed;
+                }
+            }
+        } else if workloads.is_empty()
+            && let Some(wait) = self.index.arriving(&key, self.ctx.clock.monotonic())
+        {
+            return Outcome::Again(wait);
+        }
+        let decision = self.decide(kind, job.as_deref(), jobs, workloads);
+        self.act(&target, decision).await
+    }
+
+    async fn act(&self, target: &Target<'_>, decision: Decision) -> Outcome {
+        let key = target.key;
+        if let Err(error) = perform(&self.ctx, &self.index, target, decision.actions).await {
+            match &error {
+                PerformError::Stale(_) | PerformError::Exists => {
+                    tracing::debug!(job = ?key, %error, "looked at an old state");
+                    return Outcome::Again(AFTER_CONFLICT);
+                }
+                PerformError::Refused { .. } => {
+                    tracing::warn!(job = ?key, %error, "write refused");
+                    publish(&self.ctx, target, true, events::ERR_WORKLOAD_COMPOSE, error.to_string());
+                }
+                PerformError::Failed(_) => tracing::warn!(job = ?key, %error, "write failed"),
+            }
+            return Outcome::Failed;
+        }
+        match decision.next {
+            Next::OnChange => Outcome::Done,
+            Next::After(delay) => Outcome::Again(delay),
+            Next::Retry(reason) => {
+                tracing::info!(job = ?key, reason, "job waits for something that is missing");
+                Outcome::Failed
+            }
+        }
+    }
+
+    fn decide(&self, kind: &'static dyn JobKind, job: Option<&Object>, jobs: &JobStore, workloads: Vec<Arc<Workload>>) -> Decision {
+        let ctx = &self.ctx;
+        let none = Value::Null;
+        let value = job.map_or(&none, |job| &job.value);
+        let (namespace, queue) = (meta::namespace(value), meta::queue_name(value));
+        let prebuilt = match meta::prebuilt_workload_name(value) {
+            "" => Prebuilt::NotNamed,
+            name => ctx.stores.workloads.get(namespace, name).map_or(Prebuilt::Missing, Prebuilt::Found),
+        };
+        let managed = lookup::is_managed_namespace(&ctx.stores, &self.managed_namespaces, namespace);
+        let facts = Facts {
+            role: ctx.role,
+            managed: managed && (!queue.is_empty() || ctx.config.manage_jobs_without_queue_name),
+            ancestor: if managed { self.ancestor(jobs, value) } else { Ancestor::None },
+            workloads,
+            prebuilt,
+            multi_kueue_check: (ctx.role == Role::Hub).then(|| lookup::multi_kueue_check(&ctx.stores, namespace, queue)).flatten(),
+            flavor: &|name| ctx.stores.resource_flavors.get("", name),
+            priorities: &*ctx.stores,
+            label_keys_to_copy: &ctx.config.integrations.label_keys_to_copy,
+            pods_ready: self.pods_ready,
+        };
+        decide(kind, job.map(|job| &job.value), &facts, ctx.clock.now())
+    }
+
+    fn owned(&self, key: &JobKey) -> Vec<Arc<Workload>> {
+        self.index.owned(key).iter().filter_map(|workload| self.ctx.stores.workloads.by_key(workload)).collect()
+    }
+
+    /// A live read before workloads are finished because their job is gone.
+    async fn confirm_gone(&self, target: &Target<'_>, workloads: &[Arc<Workload>]) -> Result<bool, kube::Error> {
+        let owners = workloads.iter().flat_map(|workload| workload.metadata.owner_references.iter().flatten());
+        let uids: Vec<String> = owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).collect();
+        if uids.is_empty() {
+            return Ok(true);
+        }
+        is_gone(&self.ctx, target, &uids).await
+    }
+
+    /// How the topmost job of ours above this one stands.
+    fn ancestor(&self, jobs: &JobStore, job: &Value) -> Ancestor {
+        let mut found: Option<(&'static dyn JobKind, Arc<Object>)> = None;
+        let namespace = meta::namespace(job);
+        let mut owner = meta::controller_of(job);
+        for _ in 0..MAX_ANCESTORS {
+            let Some(reference) = owner else { break };
+            let Some(kind) = kind_of_owner(&reference.api_version, &reference.kind) else { break };
+            let same = kind.id().group == jobs.resource.group && kind.id().kind == jobs.resource.kind;
+            let store = if same { Some(jobs) } else { self.ctx.stores.job(kind.id().group, kind.id().kind) };
+            let Some(parent) = store.and_then(|store| store.store.get(namespace, &reference.name)) else { break };
+            if parent.metadata.uid.as_deref() != Some(reference.uid.as_str()) {
+                break;
+            }
+            owner = meta::controller_of(&parent.value);
+            if self.ctx.config.manage_jobs_without_queue_name || !meta::queue_name(&parent.value).is_empty() {
+                found = Some((kind, parent));
+            }
+        }
+        let Some((kind, parent)) = found else { return Ancestor::None };
+        let admitted = self.owned(&JobKey::new(kind, Key::of(&*parent))).iter().any(|workload| is_admitted(workload));
+        if admitted { Ancestor::Admitted } else { Ancestor::NotAdmitted }
+    }
+}

@@ -1,0 +1,217 @@
+//! Performs the actions on one job. The only place of the job reconciler that writes.
+
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{ApiResource, DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+};
+use serde_json::{Value, json};
+use switchyard_api::{
+    jobs::{merge_diff, meta},
+    names,
+    v1beta2::Workload,
+};
+
+use super::{
+    action::Action,
+    edit,
+    index::{Index, JobKey},
+};
+use crate::{
+    context::Context,
+    events::EventType,
+    object::Object,
+    stores::JobStore,
+    workload::{WriteError, patch_metadata, patch_status},
+};
+
+/// The job that actions are about.
+pub(super) struct Target<'a> {
+    pub(super) key: &'a JobKey,
+    pub(super) jobs: &'a JobStore,
+    /// As it was looked at; none when it is gone.
+    pub(super) job: Option<&'a Object>,
+}
+
+/// Why an action was not performed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PerformError {
+    /// The object changed or went meanwhile: the watch brings the news.
+    #[error("{0}")]
+    Stale(WriteError),
+    /// The workload is there already; the watch has not brought it yet.
+    #[error("the workload exists already")]
+    Exists,
+    /// The server refused what we wrote: it will not take it the next time either.
+    #[error("{what}: {source}")]
+    Refused { what: &'static str, source: kube::Error },
+    /// Anything else.
+    #[error("{0}")]
+    Failed(WriteError),
+}
+
+impl From<WriteError> for PerformError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Conflict | WriteError::Gone | WriteError::NotLeading => Self::Stale(error),
+            WriteError::Api(source) if refused(&source) => Self::Refused { what: "workload", source },
+            other => Self::Failed(other),
+        }
+    }
+}
+
+// 400, 413 and 422: nothing about the request changes by itself. 403 and 404 (of a namespace) may pass.
+fn refused(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 413 | 422))
+}
+
+/// Performs the actions in order; the first that fails ends it.
+pub(super) async fn perform(
+    ctx: &Context,
+    index: &Index,
+    target: &Target<'_>,
+    actions: Vec<Action>,
+) -> Result<(), PerformError> {
+    for action in actions {
+        match action {
+            Action::UpdateJob(wanted) => patch_job(ctx, target, &wanted, false).await?,
+            Action::UpdateJobStatus(wanted) => patch_job(ctx, target, &wanted, true).await?,
+            Action::CreateWorkload(workload) => create(ctx, index, target, &workload).await?,
+            Action::UpdateWorkload { old, new } => update(ctx, &old, &new).await?,
+            Action::UpdateWorkloadStatus { old, status } => {
+                patch_status(ctx, &old, &status, "workload_status").await?;
+            }
+            Action::DeleteWorkload(workload) => delete(ctx, &workload).await?,
+            Action::Event { warning, reason, note } => publish(ctx, target, warning, reason, note),
+        }
+    }
+    Ok(())
+}
+
+/// Publishes an event about the job.
+pub(super) fn publish(ctx: &Context, target: &Target<'_>, warning: bool, reason: &str, note: String) {
+    let Some(job) = target.job else { return };
+    let type_ = if warning { EventType::Warning } else { EventType::Normal };
+    ctx.events.publish(job.object_ref(&target.jobs.resource), type_, reason, note);
+}
+
+fn params() -> PatchParams {
+    PatchParams { field_manager: Some(names::JOB_CONTROLLER_MANAGER.into()), ..PatchParams::default() }
+}
+
+fn job_api(ctx: &Context, resource: &ApiResource, namespace: &str) -> Api<Object> {
+    Api::namespaced_with(ctx.client.clone(), namespace, resource)
+}
+
+/// Whether the job is really gone, asked of the server: the watches of jobs and of workloads may be apart by a moment.
+pub(super) async fn is_gone(ctx: &Context, target: &Target<'_>, uids: &[String]) -> Result<bool, kube::Error> {
+    let api = job_api(ctx, &target.jobs.resource, &target.key.key.namespace);
+    let found = api.get_opt(&target.key.key.name).await?;
+    Ok(found.is_none_or(|job| !uids.iter().any(|uid| Some(uid) == job.metadata.uid.as_ref())))
+}
+
+async fn patch_job(ctx: &Context, target: &Target<'_>, wanted: &Value, status: bool) -> Result<(), PerformError> {
+    let Some(job) = target.job else { return Ok(()) };
+    let Some(patch) = job_patch(&job.value, wanted, status) else { return Ok(()) };
+    if !ctx.leading() {
+        return Err(WriteError::NotLeading.into());
+    }
+    let api = job_api(ctx, &target.jobs.resource, &target.key.key.namespace);
+    let (name, patch) = (&*target.key.key.name, Patch::Merge(&patch));
+    let written =
+        if status { api.patch_status(name, &params(), &patch).await } else { api.patch(name, &params(), &patch).await };
+    ctx.metrics.wrote(if status { "job_status" } else { "job" }, written.is_ok());
+    match written {
+        Ok(mut object) => {
+            object.typed(&target.jobs.resource);
+            target.jobs.store.observe(object);
+            Ok(())
+        }
+        Err(source) if refused(&source) => Err(PerformError::Refused { what: "job", source }),
+        Err(source) => Err(WriteError::from(source).into()),
+    }
+}
+
+/// The merge patch between two states of a job, bound to the state that was looked at.
+fn job_patch(job: &Value, wanted: &Value, status: bool) -> Option<Value> {
+    let mut patch = if status {
+        let of = |object: &Value| object.get("status").cloned().unwrap_or_else(|| json!({}));
+        json!({ "status": merge_diff(&of(job), &of(wanted))? })
+    } else {
+        merge_diff(job, wanted)?
+    };
+    meta::object_mut(&mut patch, &["metadata"])?.extend([
+        ("uid".to_owned(), Value::from(meta::uid(job))),
+        ("resourceVersion".to_owned(), Value::from(meta::resource_version(job))),
+    ]);
+    Some(patch)
+}
+
+async fn create(ctx: &Context, index: &Index, target: &Target<'_>, workload: &Workload) -> Result<(), PerformError> {
+    if !ctx.leading() {
+        return Err(WriteError::NotLeading.into());
+    }
+    let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &target.key.key.namespace);
+    let params = PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() };
+    let created = api.create(&params, workload).await;
+    ctx.metrics.wrote("workload", created.is_ok());
+    match created {
+        Ok(_) => {
+            index.created(target.key, ctx.clock.monotonic());
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Err(PerformError::Exists),
+        Err(source) if refused(&source) => Err(PerformError::Refused { what: "workload", source }),
+        Err(source) => Err(PerformError::Failed(WriteError::Api(source))),
+    }
+}
+
+async fn update(ctx: &Context, old: &Workload, new: &Workload) -> Result<(), PerformError> {
+    let json = |workload: &Workload| -> Result<Value, WriteError> {
+        let mut value = serde_json::to_value(workload)?;
+        if let Some(fields) = value.as_object_mut() {
+            fields.remove("status");
+        }
+        Ok(value)
+    };
+    let Some(patch) = merge_diff(&json(old)?, &json(new)?) else { return Ok(()) };
+    patch_metadata(ctx, old, patch, "workload").await?;
+    Ok(())
+}
+
+async fn delete(ctx: &Context, workload: &std::sync::Arc<Workload>) -> Result<(), PerformError> {
+    if let Some(Action::UpdateWorkload { old, new }) = edit::drop_finalizer(workload) {
+        update(ctx, &old, &new).await?;
+    }
+    if !ctx.leading() {
+        return Err(WriteError::NotLeading.into());
+    }
+    let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &workload.namespace().unwrap_or_default());
+    let preconditions = Preconditions { uid: workload.metadata.uid.clone(), resource_version: None };
+    let deleted = api.delete(&workload.name_any(), &DeleteParams::background().preconditions(preconditions)).await;
+    ctx.metrics.wrote("workload", deleted.is_ok());
+    deleted.map(|_| ()).map_err(|error| WriteError::from(error).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> Value {
+        json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7"},
+            "spec": {"suspend": true, "future": {"kept": 1}},
+            "status": {"startTime": "2026-01-01T00:00:00Z", "active": 1},
+        })
+    }
+
+    #[test]
+    fn a_patch_holds_only_the_difference_and_the_precondition() {
+        let mut wanted = job();
+        wanted["spec"]["suspend"] = json!(false);
+        insta::assert_snapshot!(job_patch(&job(), &wanted, false).unwrap(), @r#"{"metadata":{"resourceVersion":"7","uid":"u"},"spec":{"suspend":false}}"#);
+        wanted["status"].as_object_mut().unwrap().remove("startTime");
+        insta::assert_snapshot!(job_patch(&job(), &wanted, true).unwrap(), @r#"{"metadata":{"resourceVersion":"7","uid":"u"},"status":{"startTime":null}}"#);
+        assert_eq!(job_patch(&job(), &job(), false), None);
+    }
+}

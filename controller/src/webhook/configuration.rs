@@ -1,0 +1,298 @@
+//! The webhook configurations that make the API server call us. Pure; [`super`] applies them.
+//!
+//! # Failure policies
+//! Jobs: `Ignore`. A job whose webhook call was missed is suspended by the reconciler a moment later, so an outage of ours
+//! never keeps users from creating jobs. What cannot be mended later (`managedBy` on a hub is immutable) is said on the
+//! job and its workload; an operator who rather refuses such jobs sets [`super::WebhookOptions::fail_closed`].
+//! Kueue's own kinds: `Fail`. They are changed rarely, by administrators, and a wrong quota costs more than a retry.
+//!
+//! # What is not called for
+//! - Jobs of `kube-system` and of our own namespace.
+//! - Jobs without our labels, unless all jobs are managed or their namespace has a LocalQueue `default`.
+//! - Our own writes, when we run as a service account.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::{
+    ByteString,
+    api::admissionregistration::v1::{
+        MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
+        ValidatingWebhookConfiguration, WebhookClientConfig,
+    },
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
+};
+use kube::api::ObjectMeta;
+use switchyard_api::{jobs::kinds, names, v1beta2};
+
+use super::{Advertise, objects};
+use crate::jobs::lookup::NAMESPACE_NAME;
+
+/// Name of both configurations.
+pub(super) const NAME: &str = "switchyard";
+/// How long the API server waits for us, in seconds.
+pub(super) const TIMEOUT_SECONDS: i32 = 10;
+/// Above this many namespaces with a default queue a condition that lists them costs more than the calls it saves.
+const MAX_LISTED_NAMESPACES: usize = 200;
+
+/// What the configurations depend on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Inputs<'a> {
+    /// How the API server reaches us.
+    pub(super) advertise: &'a Advertise,
+    /// CAs that it trusts us by, as PEM.
+    pub(super) ca_bundle: String,
+    /// Our own namespace.
+    pub(super) namespace: &'a str,
+    /// Our user name, if we run as a service account.
+    pub(super) service_account: Option<&'a str>,
+    /// Whether jobs without a queue are managed.
+    pub(super) without_queue_name: bool,
+    /// Namespaces with a LocalQueue `default`.
+    pub(super) default_queues: BTreeSet<String>,
+    /// Refuse jobs while we cannot be reached.
+    pub(super) fail_closed: bool,
+}
+
+impl Inputs<'_> {
+    /// The mutating configuration: jobs and workloads.
+    pub(super) fn mutating(&self) -> MutatingWebhookConfiguration {
+        let webhook = |name: String, path: String, rule: RuleWithOperations| MutatingWebhook {
+            name,
+            admission_review_versions: vec!["v1".into()],
+            client_config: self.client(&path),
+            rules: Some(vec![rule]),
+            side_effects: "None".into(),
+            timeout_seconds: Some(TIMEOUT_SECONDS),
+            failure_policy: Some("Fail".into()),
+            match_conditions: self.conditions(None),
+            reinvocation_policy: Some("Never".into()),
+            ..MutatingWebhook::default()
+        };
+        let jobs = kinds().iter().map(|kind| {
+            let id = kind.id();
+            MutatingWebhook {
+                failure_policy: Some(self.job_policy().into()),
+                namespace_selector: Some(self.job_namespaces()),
+                match_conditions: self.conditions(self.labelled(false)),
+                ..webhook(
+                    format!("m{}.kb.io", id.kind.to_lowercase()),
+                    super::job_path("mutate", id),
+                    rule(id.group, id.version, &[id.plural], &["CREATE"]),
+                )
+            }
+        });
+        let workloads = webhook(
+            "mworkload.kb.io".into(),
+            objects::path("mutate", "workload"),
+            rule(v1beta2::GROUP, v1beta2::VERSION, &["workloads"], &["CREATE"]),
+        );
+        MutatingWebhookConfiguration {
+            metadata: metadata(),
+            webhooks: Some(jobs.chain([workloads]).collect()),
+        }
+    }
+
+    /// The validating configuration: jobs and Kueue's kinds.
+    pub(super) fn validating(&self) -> ValidatingWebhookConfiguration {
+        let webhook = |name: String, path: String, rule: RuleWithOperations| ValidatingWebhook {
+            name,
+            admission_review_versions: vec!["v1".into()],
+            client_config: self.client(&path),
+            rules: Some(vec![rule]),
+            side_effects: "None".into(),
+            timeout_seconds: Some(TIMEOUT_SECONDS),
+            failure_policy: Some("Fail".into()),
+            match_conditions: self.conditions(None),
+            ..ValidatingWebhook::default()
+        };
+        let jobs = kinds().iter().map(|kind| {
+            let id = kind.id();
+            ValidatingWebhook {
+                failure_policy: Some(self.job_policy().into()),
+                namespace_selector: Some(self.job_namespaces()),
+                match_conditions: self.conditions(self.labelled(true)),
+                ..webhook(
+                    format!("v{}.kb.io", id.kind.to_lowercase()),
+                    super::job_path("validate", id),
+                    rule(id.group, id.version, &[id.plural], &["CREATE", "UPDATE"]),
+                )
+            }
+        });
+        let objects = objects::KINDS.iter().map(|kind| {
+            webhook(
+                format!("v{}.kb.io", kind.singular),
+                objects::path("validate", kind.singular),
+                rule(v1beta2::GROUP, v1beta2::VERSION, kind.resources, &["CREATE", "UPDATE"]),
+            )
+        });
+        ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(jobs.chain(objects).collect()) }
+    }
+
+    fn job_policy(&self) -> &'static str {
+        if self.fail_closed { "Fail" } else { "Ignore" }
+    }
+
+    fn client(&self, path: &str) -> WebhookClientConfig {
+        let ca_bundle = Some(ByteString(self.ca_bundle.clone().into_bytes()));
+        match self.advertise {
+            Advertise::Url(url) => WebhookClientConfig {
+                ca_bundle,
+                url: Some(format!("{}{path}", url.trim_end_matches('/'))),
+                service: None,
+            },
+            Advertise::Service { namespace, name, port } => WebhookClientConfig {
+                ca_bundle,
+                url: None,
+                service: Some(ServiceReference {
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                    path: Some(path.to_owned()),
+                    port: Some(i32::from(*port)),
+                }),
+            },
+        }
+    }
+
+    fn job_namespaces(&self) -> LabelSelector {
+        LabelSelector {
+            match_expressions: Some(vec![LabelSelectorRequirement {
+                key: NAMESPACE_NAME.into(),
+                operator: "NotIn".into(),
+                values: Some(vec!["kube-system".into(), self.namespace.into()]),
+            }]),
+            match_labels: None,
+        }
+    }
+
+    fn conditions(&self, more: Option<MatchCondition>) -> Option<Vec<MatchCondition>> {
+        let others = self.service_account.map(|name| MatchCondition {
+            name: "not-ourselves".into(),
+            expression: format!("request.userInfo.username != {}", cel_string(name)),
+        });
+        Some(others.into_iter().chain(more).collect::<Vec<_>>()).filter(|all| !all.is_empty())
+    }
+
+    /// The condition that a job concerns us, if not all do.
+    fn labelled(&self, updates: bool) -> Option<MatchCondition> {
+        if self.without_queue_name || self.default_queues.len() > MAX_LISTED_NAMESPACES {
+            return None;
+        }
+        let has = |object: &str, map: &str, key: &str| {
+            format!("(has({object}.metadata.{map}) && {} in {object}.metadata.{map})", cel_string(key))
+        };
+        let mut any = vec![has("object", "labels", names::QUEUE_NAME)];
+        if updates {
+            any.push(has("object", "labels", names::PREBUILT_WORKLOAD_NAME));
+            any.push(has("object", "annotations", names::PREBUILT_WORKLOAD_NAME));
+            any.push(format!("(oldObject != null && {})", has("oldObject", "labels", names::QUEUE_NAME)));
+        }
+        if !self.default_queues.is_empty() {
+            let listed: Vec<String> = self.default_queues.iter().map(|name| cel_string(name)).collect();
+            any.push(format!("request.namespace in [{}]", listed.join(", ")));
+        }
+        Some(MatchCondition { name: "concerns-a-queue".into(), expression: any.join(" || ") })
+    }
+}
+
+fn metadata() -> ObjectMeta {
+    ObjectMeta {
+        name: Some(NAME.into()),
+        labels: Some(BTreeMap::from([("app.kubernetes.io/name".to_owned(), "switchyard".to_owned())])),
+        ..ObjectMeta::default()
+    }
+}
+
+fn rule(group: &str, version: &str, resources: &[&str], operations: &[&str]) -> RuleWithOperations {
+    let list = |items: &[&str]| Some(items.iter().map(|item| (*item).to_owned()).collect());
+    RuleWithOperations {
+        api_groups: list(&[group]),
+        api_versions: list(&[version]),
+        resources: list(resources),
+        operations: list(operations),
+        scope: Some("*".into()),
+    }
+}
+
+fn cel_string(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inputs(advertise: &Advertise) -> Inputs<'_> {
+        Inputs {
+            advertise,
+            ca_bundle: "PEM".into(),
+            namespace: "switchyard-system",
+            service_account: Some("system:serviceaccount:switchyard-system:hub"),
+            without_queue_name: false,
+            default_queues: BTreeSet::new(),
+            fail_closed: false,
+        }
+    }
+
+    fn url() -> Advertise {
+        Advertise::Url("https://127.0.0.1:9443/".into())
+    }
+
+    fn expressions(webhook: &MutatingWebhook) -> Vec<String> {
+        webhook.match_conditions.iter().flatten().map(|condition| condition.expression.clone()).collect()
+    }
+
+    #[test]
+    fn the_job_webhook_is_called_for_labelled_jobs_of_others_and_may_fail() {
+        let url = url();
+        let webhooks = inputs(&url).mutating().webhooks.unwrap();
+        let job = &webhooks[0];
+        assert_eq!((job.name.as_str(), job.failure_policy.as_deref()), ("mjob.kb.io", Some("Ignore")));
+        assert_eq!(job.client_config.url.as_deref(), Some("https://127.0.0.1:9443/mutate-batch-v1-job"));
+        insta::assert_snapshot!(expressions(job).join("\n"), @r"
+        request.userInfo.username != 'system:serviceaccount:switchyard-system:hub'
+        (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels)
+        ");
+        let selector = job.namespace_selector.as_ref().unwrap().match_expressions.as_ref().unwrap();
+        assert_eq!(selector[0].values.as_deref(), Some(&["kube-system".to_owned(), "switchyard-system".to_owned()][..]));
+    }
+
+    #[test]
+    fn namespaces_with_a_default_queue_are_called_for_too() {
+        let url = url();
+        let inputs = Inputs { default_queues: ["a".to_owned(), "b".to_owned()].into(), ..inputs(&url) };
+        let webhooks = inputs.mutating().webhooks.unwrap();
+        assert!(expressions(&webhooks[0])[1].ends_with("|| request.namespace in ['a', 'b']"));
+        let many = Inputs { default_queues: (0..201).map(|n| format!("ns-{n}")).collect(), ..inputs };
+        assert_eq!(expressions(&many.mutating().webhooks.unwrap()[0]).len(), 1);
+    }
+
+    #[test]
+    fn with_all_jobs_managed_all_are_called_for() {
+        let url = url();
+        let inputs = Inputs { without_queue_name: true, service_account: None, fail_closed: true, ..inputs(&url) };
+        let job = &inputs.validating().webhooks.unwrap()[0];
+        assert_eq!((job.match_conditions.as_ref(), job.failure_policy.as_deref()), (None, Some("Fail")));
+    }
+
+    #[test]
+    fn updates_are_validated_also_when_they_take_the_label_away() {
+        let url = url();
+        let webhooks = inputs(&url).validating().webhooks.unwrap();
+        let conditions = webhooks[0].match_conditions.as_ref().unwrap();
+        assert!(conditions[1].expression.contains("(oldObject != null && (has(oldObject.metadata.labels)"));
+        assert!(webhooks[1..].iter().all(|webhook| webhook.failure_policy.as_deref() == Some("Fail")));
+    }
+
+    #[test]
+    fn a_service_is_named_with_its_path() {
+        let service = Advertise::Service { namespace: "ns".into(), name: "hook".into(), port: 443 };
+        let webhooks = inputs(&service).mutating().webhooks.unwrap();
+        let reference = webhooks[0].client_config.service.as_ref().unwrap();
+        assert_eq!((reference.name.as_str(), reference.path.as_deref()), ("hook", Some("/mutate-batch-v1-job")));
+    }
+
+    #[test]
+    fn text_in_conditions_is_quoted() {
+        assert_eq!(cel_string(r"a'b\c"), r"'a\'b\\c'");
+    }
+}

@@ -1,0 +1,140 @@
+//! What the webhook does to jobs, pure: [`default`] at creation, [`validate`] at creation and on updates.
+
+use serde_json::Value;
+use switchyard_api::{
+    jobs::{JobKind, meta, validate_create, validate_update},
+    names,
+};
+
+/// What the webhook must know about the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// Whether jobs of the namespace are managed at all.
+    pub(super) managed_namespace: bool,
+    /// Whether jobs without a queue are managed too.
+    pub(super) without_queue_name: bool,
+    /// Whether the namespace has a LocalQueue `default`.
+    pub(super) default_queue: bool,
+    /// Whether there is a WorkloadPriorityClass `default`.
+    pub(super) default_priority_class: bool,
+    /// Whether a job of ours owns this one: its owner is queued, not this.
+    pub(super) owned: bool,
+}
+
+/// Fills in the default queue and priority class, suspends what must wait for admission, and hands jobs of dispatching
+/// queues to MultiKueue. `dispatches` is asked for the queue that the job then has.
+pub(super) fn default(kind: &dyn JobKind, job: &mut Value, facts: &Facts, dispatches: impl Fn(&str) -> bool) {
+    if !facts.managed_namespace || facts.owned {
+        return;
+    }
+    if meta::queue_name(job).is_empty() && facts.default_queue {
+        meta::set_label(job, names::QUEUE_NAME, names::DEFAULT);
+    }
+    if meta::queue_name(job).is_empty() && !facts.without_queue_name {
+        return;
+    }
+    if meta::workload_priority_class(job).is_empty() && facts.default_priority_class {
+        meta::set_label(job, names::PRIORITY_CLASS, names::DEFAULT);
+    }
+    if !kind.is_suspended(job) {
+        kind.suspend(job);
+    }
+    if kind.can_default_managed_by(job) && dispatches(meta::queue_name(job)) {
+        kind.set_managed_by(job, Some(names::MULTIKUEUE_CONTROLLER));
+    }
+}
+
+/// What is wrong with a job; empty when nothing is. Jobs that are not ours are let through.
+pub(super) fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> Vec<String> {
+    let ours = |job: &Value| facts.without_queue_name || meta::label(job, names::QUEUE_NAME).is_some();
+    let prebuilt = !meta::prebuilt_workload_name(job).is_empty();
+    if !facts.managed_namespace || meta::is_deleting(job) || !(ours(job) || old.is_some_and(ours) || prebuilt) {
+        return Vec::new();
+    }
+    let errors = match old {
+        None => validate_create(kind, job),
+        Some(old) => validate_update(kind, old, job, facts.default_queue),
+    };
+    errors.iter().map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+    use switchyard_api::jobs::{apply_merge, batch_job::BatchJob};
+
+    use super::*;
+
+    fn job(change: Value) -> Value {
+        let mut job = json!({
+            "metadata": {"name": "a", "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
+            "spec": {"parallelism": 3, "template": {"spec": {"containers": []}}},
+        });
+        apply_merge(&mut job, &change);
+        job
+    }
+
+    fn facts() -> Facts {
+        Facts { managed_namespace: true, ..Facts::default() }
+    }
+
+
+    fn without_queue() -> Value {
+        json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": null}}})
+    }
+
+    fn in_queue(name: &str) -> Value {
+        json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": name}}})
+    }
+
+    #[rstest]
+    #[case::a_job_with_a_queue_is_suspended(job(json!({})), facts(), json!(["lq", null, true, null]))]
+    #[case::a_suspended_job_stays_so(job(json!({"spec": {"suspend": true}})), facts(), json!(["lq", null, true, null]))]
+    #[case::a_job_without_a_queue_is_let_be(job(without_queue()), facts(), json!([null, null, null, null]))]
+    #[case::unless_all_jobs_are_managed(job(without_queue()), Facts { without_queue_name: true, ..facts() }, json!([null, null, true, null]))]
+    #[case::or_the_namespace_has_a_default_queue(job(without_queue()), Facts { default_queue: true, ..facts() }, json!(["default", null, true, null]))]
+    #[case::another_namespace_is_let_be(job(json!({})), Facts::default(), json!(["lq", null, null, null]))]
+    #[case::a_job_that_a_job_owns_is_let_be(job(json!({})), Facts { owned: true, ..facts() }, json!(["lq", null, null, null]))]
+    #[case::the_default_class_where_none_is_named(job(json!({})), Facts { default_priority_class: true, ..facts() }, json!(["lq", "default", true, null]))]
+    #[case::a_named_class_stays(job(json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}})), Facts { default_priority_class: true, ..facts() }, json!(["lq", "high", true, null]))]
+    #[case::a_dispatching_queue_gets_the_job(job(in_queue("dispatching")), facts(), json!(["dispatching", null, true, "kueue.x-k8s.io/multikueue"]))]
+    #[case::but_not_one_that_somebody_else_runs(job(in_queue("dispatching")).tap(json!({"spec": {"managedBy": "example.com/x"}})), facts(), json!(["dispatching", null, true, "example.com/x"]))]
+    fn defaults(#[case] mut job: Value, #[case] facts: Facts, #[case] want: Value) {
+        default(&BatchJob, &mut job, &facts, |queue| queue == "dispatching");
+        let label = |key: &str| meta::label(&job, key);
+        let got = json!([
+            label("kueue.x-k8s.io/queue-name"),
+            label("kueue.x-k8s.io/priority-class"),
+            job["spec"]["suspend"],
+            job["spec"]["managedBy"],
+        ]);
+        assert_eq!(got, want);
+    }
+
+    fn bad() -> Value {
+        json!({"metadata": {"annotations": {"kueue.x-k8s.io/job-min-parallelism": "x"}}})
+    }
+
+    #[rstest]
+    #[case::a_bad_job_of_ours(None, job(bad()), facts(), 1)]
+    #[case::a_bad_job_that_is_not_ours(None, job(bad()).tap(without_queue()), facts(), 0)]
+    #[case::in_a_namespace_that_is_not_managed(None, job(bad()), Facts::default(), 0)]
+    #[case::a_bad_job_that_loses_its_queue(Some(job(json!({}))), job(bad()).tap(without_queue()), facts(), 2)]
+    #[case::a_bad_job_that_is_being_deleted(Some(job(json!({}))), job(bad()).tap(json!({"metadata": {"deletionTimestamp": "x"}})), facts(), 0)]
+    fn validation(#[case] old: Option<Value>, #[case] job: Value, #[case] facts: Facts, #[case] errors: usize) {
+        let got = validate(&BatchJob, old.as_ref(), &job, &facts);
+        assert_eq!(got.len(), errors, "{got:?}");
+    }
+
+    trait Tap {
+        fn tap(self, change: Value) -> Self;
+    }
+
+    impl Tap for Value {
+        fn tap(mut self, change: Value) -> Self {
+            apply_merge(&mut self, &change);
+            self
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! The admission webhooks: an HTTPS server of our own, with a certificate of our own, registered by ourselves.
+//!
+//! Every replica serves; the leader registers. See [`configuration`] for what the API server calls us for and what happens
+//! when it cannot reach us, and [`crate::cert`] for the certificates.
+
+mod configuration;
+mod job;
+mod json_patch;
+mod objects;
+mod review;
+mod secret;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use axum::Router;
+use configuration::Inputs;
+use k8s_openapi::api::{
+    admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+    authentication::v1::SelfSubjectReview,
+};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+    core::Selector,
+};
+use review::{Answer, Question, Rule};
+use secret::SecretStore;
+use server::Certificate;
+use switchyard_api::{
+    jobs::{JobKind, KindId, kinds},
+    names,
+};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    cert::Bundle,
+    context::{Context, Role},
+    jobs::lookup,
+};
+
+/// How often certificates and configurations are looked at even if nothing changes.
+const LOOK_AGAIN: Duration = Duration::from_secs(600);
+/// How soon after a failure.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// How the API server reaches us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Advertise {
+    /// At this URL, `https://host:port`.
+    Url(String),
+    /// Through this Service.
+    Service {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// Its port.
+        port: u16,
+    },
+}
+
+impl Advertise {
+    /// The names that the serving certificate must have.
+    fn names(&self) -> BTreeSet<String> {
+        match self {
+            Self::Url(url) => {
+                let authority = url.trim_start_matches("https://").split('/').next().unwrap_or_default();
+                let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+                BTreeSet::from([host.trim_matches(['[', ']']).to_owned()])
+            }
+            Self::Service { namespace, name, .. } => {
+                [".svc", ".svc.cluster.local", ""].map(|suffix| format!("{name}.{namespace}{suffix}")).into()
+            }
+        }
+    }
+}
+
+/// What a caller gives to serve webhooks.
+#[derive(Debug)]
+pub struct WebhookOptions {
+    /// Where to listen.
+    pub listener: std::net::TcpListener,
+    /// How the API server reaches the listener.
+    pub advertise: Advertise,
+    /// Name of the Secret with the certificates, in our own namespace.
+    pub secret: String,
+    /// Refuse jobs with a queue while no replica can be reached, rather than let the reconciler suspend them afterwards.
+    pub fail_closed: bool,
+}
+
+impl WebhookOptions {
+    /// Webhooks on a listener, with the Secret's usual name, failing open for jobs.
+    #[must_use]
+    pub fn new(listener: std::net::TcpListener, advertise: Advertise) -> Self {
+        Self { listener, advertise, secret: "switchyard-webhook-cert".into(), fail_closed: false }
+    }
+}
+
+/// Serves until `shutdown`. The stores must be ready: what they say decides about jobs.
+///
+/// # Errors
+/// When the listener, the configuration's namespace selector or TLS cannot be used. An API server that cannot be reached is
+/// retried.
+pub async fn run(ctx: Arc<Context>, options: WebhookOptions, shutdown: CancellationToken) -> anyhow::Result<()> {
+    options.listener.set_nonblocking(true).context("webhook listener")?;
+    let listener = tokio::net::TcpListener::from_std(options.listener).context("webhook listener")?;
+    let names = options.advertise.names();
+    let secrets = SecretStore::new(ctx.client.clone(), &ctx.namespace, &options.secret);
+    let router = router(&ctx)?;
+    let Some(bundle) = first_bundle(&ctx, &secrets, &names, &shutdown).await else { return Ok(()) };
+    let certificate = Certificate::new(bundle.certified_key()?);
+    let registrar = Registrar {
+        service_account: service_account(&ctx).await,
+        changed: Arc::new(Notify::new()),
+        applied: Mutex::default(),
+        advertise: options.advertise,
+        fail_closed: options.fail_closed,
+        certificate: certificate.clone(),
+        ctx,
+        secrets,
+        names,
+    };
+    registrar.subscribe();
+    let serving = server::serve(listener, certificate, router, shutdown.clone());
+    tokio::select! {
+        served = serving => served.context("webhook server"),
+        () = registrar.follow(bundle) => Ok(()),
+    }
+}
+
+/// The path of a job kind's reviews.
+fn job_path(verb: &str, id: KindId) -> String {
+    format!("/{verb}-{}-{}-{}", id.group.replace('.', "-"), id.version, id.kind.to_lowercase())
+}
+
+fn router(ctx: &Arc<Context>) -> anyhow::Result<Router> {
+    let managed = lookup::managed_namespaces(&ctx.config, &ctx.namespace)?;
+    let mut rules: Vec<(String, Rule)> = Vec::new();
+    for kind in kinds() {
+        let jobs = Jobs { ctx: ctx.clone(), managed: managed.clone(), kind: *kind };
+        let (mutate, validate) = (Arc::new(jobs), kind.id());
+        let jobs = mutate.clone();
+        rules.push((job_path("mutate", validate), Arc::new(move |question| mutate.default(question))));
+        rules.push((job_path("validate", validate), Arc::new(move |question| jobs.validate(question))));
+    }
+    rules.push((objects::path("mutate", "workload"), Arc::new(objects::default_workload)));
+    for kind in objects::KINDS {
+        rules.push((objects::path("validate", kind.singular), Arc::new(move |question| kind.answer(question))));
+    }
+    Ok(review::router(rules))
+}
+
+/// Rules for one kind of jobs.
+struct Jobs {
+    ctx: Arc<Context>,
+    managed: Selector,
+    kind: &'static dyn JobKind,
+}
+
+impl Jobs {
+    fn facts(&self, question: &Question<'_>) -> job::Facts {
+        let stores = &self.ctx.stores;
+        job::Facts {
+            managed_namespace: lookup::is_managed_namespace(stores, &self.managed, question.namespace),
+            without_queue_name: self.ctx.config.manage_jobs_without_queue_name,
+            default_queue: lookup::has_default_queue(stores, question.namespace),
+            default_priority_class: stores.workload_priority_classes.get("", names::DEFAULT).is_some(),
+            owned: lookup::owned_by_job(question.object),
+        }
+    }
+
+    fn default(&self, question: &Question<'_>) -> Answer {
+        let mut wanted = question.object.clone();
+        let dispatches = |queue: &str| {
+            self.ctx.role == Role::Hub && lookup::multi_kueue_check(&self.ctx.stores, question.namespace, queue).is_some()
+        };
+        job::default(self.kind, &mut wanted, &self.facts(question), dispatches);
+        Answer::Change(Box::new(wanted))
+    }
+
+    fn validate(&self, question: &Question<'_>) -> Answer {
+        let errors = job::validate(self.kind, question.old, question.object, &self.facts(question));
+        if errors.is_empty() { Answer::Allow } else { Answer::Refuse(errors) }
+    }
+}
+
+/// Gets the certificates, however long the API server takes; `None` at shutdown.
+async fn first_bundle(
+    ctx: &Context,
+    secrets: &SecretStore,
+    names: &BTreeSet<String>,
+    shutdown: &CancellationToken,
+) -> Option<Bundle> {
+    loop {
+        match secrets.load(names, ctx.clock.now()).await {
+            Ok(bundle) => return Some(bundle),
+            Err(error) => tracing::warn!(%error, "no webhook certificate yet"),
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return None,
+            () = tokio::time::sleep(RETRY) => (),
+        }
+    }
+}
+
+/// Our user name, if it is a service account's: users do not share it, so its calls need no review.
+async fn service_account(ctx: &Context) -> Option<String> {
+    let api: Api<SelfSubjectReview> = Api::all(ctx.client.clone());
+    match api.create(&PostParams::default(), &SelfSubjectReview::default()).await {
+        Ok(review) => {
+            review.status?.user_info?.username.filter(|name| name.starts_with("system:serviceaccount:"))
+        }
+        Err(error) => {
+            tracing::debug!(%error, "own user name not known");
+            None
+        }
+    }
+}
+
+/// Keeps certificates and configurations as they should be.
+struct Registrar {
+    ctx: Arc<Context>,
+    secrets: SecretStore,
+    names: BTreeSet<String>,
+    certificate: Arc<Certificate>,
+    advertise: Advertise,
+    service_account: Option<String>,
+    fail_closed: bool,
+    changed: Arc<Notify>,
+    // What was applied last, so that only changes are written between the regular looks.
+    applied: Mutex<Option<(MutatingWebhookConfiguration, ValidatingWebhookConfiguration)>>,
+}
+
+impl Registrar {
+    fn subscribe(&self) {
+        let changed = self.changed.clone();
+        self.ctx.stores.local_queues.subscribe(move |change| {
+            // Only coming and going matters.
+            if &*change.key.name == names::DEFAULT && change.old.is_some() != change.new.is_some() {
+                changed.notify_one();
+            }
+        });
+    }
+
+    /// Runs for ever.
+    async fn follow(&self, mut bundle: Bundle) {
+        let mut leadership = self.ctx.leadership.clone();
+        loop {
+            let registered = self.register(&bundle).await;
+            let pause = if registered { LOOK_AGAIN } else { RETRY };
+            let regular = tokio::select! {
+                () = tokio::time::sleep(pause) => true,
+                () = self.changed.notified() => false,
+                // Without a sender there is no change; the pause ends it.
+                Ok(()) = leadership.changed() => false,
+            };
+            if regular {
+                // Whoever has changed the configurations meanwhile is overruled.
+                *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            }
+            bundle = self.renew(bundle).await;
+        }
+    }
+
+    async fn renew(&self, bundle: Bundle) -> Bundle {
+        let renewed = match self.secrets.load(&self.names, self.ctx.clock.now()).await {
+            Ok(renewed) => renewed,
+            Err(error) => {
+                tracing::warn!(%error, "webhook certificates not looked at");
+                return bundle;
+            }
+        };
+        if renewed.serving != bundle.serving {
+            match renewed.certified_key() {
+                Ok(key) => {
+                    self.certificate.set(key);
+                    tracing::info!("webhook certificate exchanged");
+                }
+                Err(error) => tracing::warn!(%error, "new webhook certificate not used"),
+            }
+        }
+        renewed
+    }
+
+    /// Registers, if we lead. False when it must be tried again soon.
+    async fn register(&self, bundle: &Bundle) -> bool {
+        if !self.ctx.leading() {
+            return true;
+        }
+        let wanted = self.wanted(bundle);
+        if self.applied.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(&wanted) {
+            return true;
+        }
+        match self.apply(&wanted).await {
+            Ok(()) => {
+                *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = Some(wanted);
+                tracing::info!(webhooks = ?self.advertise, "webhooks registered");
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "webhooks not registered");
+                false
+            }
+        }
+    }
+
+    fn wanted(&self, bundle: &Bundle) -> (MutatingWebhookConfiguration, ValidatingWebhookConfiguration) {
+        let defaults = self.ctx.stores.local_queues.filter(|queue| queue.metadata.name.as_deref() == Some(names::DEFAULT));
+        let inputs = Inputs {
+            advertise: &self.advertise,
+            ca_bundle: bundle.trusted(),
+            namespace: &self.ctx.namespace,
+            service_account: self.service_account.as_deref(),
+            without_queue_name: self.ctx.config.manage_jobs_without_queue_name,
+            default_queues: defaults.iter().filter_map(|queue| queue.metadata.namespace.clone()).collect(),
+            fail_closed: self.fail_closed,
+        };
+        (inputs.mutating(), inputs.validating())
+    }
+
+    async fn apply(
+        &self,
+        (mutating, validating): &(MutatingWebhookConfiguration, ValidatingWebhookConfiguration),
+    ) -> Result<(), kube::Error> {
+        let params = PatchParams::apply(names::FIELD_MANAGER).force();
+        let client = &self.ctx.client;
+        let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+        api.patch(configuration::NAME, &params, &Patch::Apply(mutating)).await?;
+        let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+        api.patch(configuration::NAME, &params, &Patch::Apply(validating)).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! Rules for objects of Kueue's own kinds, beyond what their schemas say.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use switchyard_api::{
+    field::FieldError,
+    v1beta2::{ClusterQueue, Cohort, ResourceFlavor, Workload},
+    validate,
+};
+
+use super::review::{Answer, Question};
+
+/// A kind that is validated.
+pub(super) struct Kind {
+    /// Its name in paths and webhooks.
+    pub(super) singular: &'static str,
+    /// The resources, with subresources.
+    pub(super) resources: &'static [&'static str],
+    rule: fn(&Question<'_>) -> Result<Vec<FieldError>, serde_json::Error>,
+}
+
+/// All kinds that are validated. The others' schemas say all there is to say.
+pub(super) const KINDS: &[Kind] = &[
+    Kind { singular: "workload", resources: &["workloads", "workloads/status"], rule: workload },
+    Kind { singular: "clusterqueue", resources: &["clusterqueues"], rule: cluster_queue },
+    Kind { singular: "cohort", resources: &["cohorts"], rule: cohort },
+    Kind { singular: "resourceflavor", resources: &["resourceflavors"], rule: resource_flavor },
+];
+
+/// The path of a kind's reviews.
+pub(super) fn path(verb: &str, singular: &str) -> String {
+    format!("/{verb}-kueue-x-k8s-io-v1beta2-{singular}")
+}
+
+impl Kind {
+    /// Refuses what breaks a rule.
+    pub(super) fn answer(&self, question: &Question<'_>) -> Answer {
+        // Finalizers must come off whatever the rest says.
+        if question.old.is_some() && switchyard_api::jobs::meta::is_deleting(question.object) {
+            return Answer::Allow;
+        }
+        match (self.rule)(question) {
+            Ok(errors) if errors.is_empty() => Answer::Allow,
+            Ok(errors) => Answer::Refuse(errors.iter().map(ToString::to_string).collect()),
+            Err(error) => Answer::Refuse(vec![format!("the object has not the shape of its kind: {error}")]),
+        }
+    }
+}
+
+/// Names of pod sets are in lower case.
+pub(super) fn default_workload(question: &Question<'_>) -> Answer {
+    let mut wanted = question.object.clone();
+    let pod_sets = wanted.pointer_mut("/spec/podSets").and_then(Value::as_array_mut);
+    for pod_set in pod_sets.into_iter().flatten() {
+        if let Some(name) = pod_set.get_mut("name")
+            && let Some(lower) = name.as_str().map(str::to_lowercase)
+        {
+            *name = Value::from(lower);
+        }
+    }
+    Answer::Change(Box::new(wanted))
+}
+
+fn typed<K: DeserializeOwned>(value: &Value) -> Result<K, serde_json::Error> {
+    K::deserialize(value)
+}
+
+fn workload(question: &Question<'_>) -> Result<Vec<FieldError>, serde_json::Error> {
+    let new: Workload = typed(question.object)?;
+    match question.old {
+        None => Ok(validate::workload(&new, None)),
+        Some(old) => Ok(validate::workload_update(&new, &typed(old)?)),
+    }
+}
+
+fn cluster_queue(question: &Question<'_>) -> Result<Vec<FieldError>, serde_json::Error> {
+    let new: ClusterQueue = typed(question.object)?;
+    match question.old {
+        None => Ok(validate::cluster_queue(&new)),
+        Some(old) => Ok(validate::cluster_queue_update(&new, &typed(old)?)),
+    }
+}
+
+fn cohort(question: &Question<'_>) -> Result<Vec<FieldError>, serde_json::Error> {
+    Ok(validate::cohort(&typed::<Cohort>(question.object)?))
+}
+
+fn resource_flavor(question: &Question<'_>) -> Result<Vec<FieldError>, serde_json::Error> {
+    Ok(validate::resource_flavor(&typed::<ResourceFlavor>(question.object)?))
+}

@@ -1,0 +1,174 @@
+//! Admission reviews over HTTP: reading a request, asking the rules, writing the answer.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Json, Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use kube::core::{
+    DynamicObject,
+    admission::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+};
+use serde_json::Value;
+use tower_http::timeout::TimeoutLayer;
+
+use super::json_patch::json_patch;
+use crate::object::Object;
+
+/// The largest review: an update carries the object twice, and API servers take objects of up to 3 MiB.
+pub(super) const BODY_LIMIT: usize = 8 << 20;
+/// How long a request may take; API servers give up after [`super::configuration::TIMEOUT_SECONDS`].
+const TIMEOUT: Duration = Duration::from_secs(8);
+
+/// What is asked of the rules.
+pub(super) struct Question<'a> {
+    /// The namespace; empty for cluster-scoped kinds.
+    pub(super) namespace: &'a str,
+    /// The object as it is to be.
+    pub(super) object: &'a Value,
+    /// The object as it is, on updates.
+    pub(super) old: Option<&'a Value>,
+}
+
+/// What the rules say.
+pub(super) enum Answer {
+    /// Let it through as it is.
+    Allow,
+    /// Let it through in this form.
+    Change(Box<Value>),
+    /// Refuse it, for these reasons.
+    Refuse(Vec<String>),
+}
+
+/// Rules for one path.
+pub(super) type Rule = Arc<dyn Fn(&Question<'_>) -> Answer + Send + Sync>;
+
+/// A router that answers reviews at each path by its rule.
+pub(super) fn router(rules: Vec<(String, Rule)>) -> Router {
+    let mut router = Router::new();
+    for (path, rule) in rules {
+        router = router.route(&path, post(handle).with_state(rule));
+    }
+    router
+        .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, TIMEOUT))
+}
+
+async fn handle(State(rule): State<Rule>, body: Bytes) -> Response {
+    match review(&rule, &body) {
+        Ok(review) => Json(review).into_response(),
+        Err(problem) => {
+            tracing::warn!(problem, "admission review not understood");
+            (StatusCode::BAD_REQUEST, problem).into_response()
+        }
+    }
+}
+
+/// Answers one review.
+fn review(rule: &Rule, body: &[u8]) -> Result<AdmissionReview<DynamicObject>, String> {
+    let review: AdmissionReview<Object> =
+        serde_json::from_slice(body).map_err(|error| format!("not an AdmissionReview of admission.k8s.io/v1: {error}"))?;
+    let request: AdmissionRequest<Object> =
+        review.try_into().map_err(|_| "the AdmissionReview has no request".to_owned())?;
+    let response = AdmissionResponse::from(&request);
+    let Some(object) = &request.object else { return Ok(response.into_review()) };
+    let question = Question {
+        namespace: request.namespace.as_deref().unwrap_or_default(),
+        object: &object.value,
+        old: request.old_object.as_ref().map(|old| &old.value),
+    };
+    let response = match rule(&question) {
+        Answer::Allow => response,
+        Answer::Refuse(reasons) => refuse(response, &reasons),
+        Answer::Change(wanted) => change(response, &object.value, &wanted)?,
+    };
+    Ok(response.into_review())
+}
+
+/// As Kubernetes joins the errors of one object: one as it is, several in brackets.
+fn refuse(response: AdmissionResponse, reasons: &[String]) -> AdmissionResponse {
+    let message = match reasons {
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
+    };
+    let mut response = response.deny(message);
+    response.result.code = 422;
+    response.result.reason = "Invalid".into();
+    response
+}
+
+fn change(response: AdmissionResponse, from: &Value, to: &Value) -> Result<AdmissionResponse, String> {
+    let operations = json_patch(from, to);
+    if operations.is_empty() {
+        return Ok(response);
+    }
+    let patch = serde_json::from_value(Value::Array(operations)).map_err(|error| error.to_string())?;
+    response.with_patch(patch).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn ask(rule: impl Fn(&Question<'_>) -> Answer + Send + Sync + 'static, request: Value) -> Value {
+        let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
+        let rule: Rule = Arc::new(rule);
+        serde_json::to_value(review(&rule, body.to_string().as_bytes()).unwrap()).unwrap()
+    }
+
+    fn create() -> Value {
+        json!({
+            "uid": "u1", "operation": "CREATE", "namespace": "ns", "name": "a", "dryRun": false, "userInfo": {},
+            "kind": {"group": "batch", "version": "v1", "kind": "Job"},
+            "resource": {"group": "batch", "version": "v1", "resource": "jobs"},
+            "object": {"metadata": {"name": "a", "namespace": "ns"}, "spec": {"x": 1}},
+        })
+    }
+
+    #[test]
+    fn a_change_is_answered_with_a_patch() {
+        let got = ask(
+            |question| {
+                let mut wanted = question.object.clone();
+                wanted["spec"]["suspend"] = json!(true);
+                Answer::Change(Box::new(wanted))
+            },
+            create(),
+        );
+        let patch = base64::Engine::decode(
+            &base64::engine::general_purpose::STANDARD,
+            got["response"]["patch"].as_str().unwrap(),
+        );
+        assert_eq!(String::from_utf8(patch.unwrap()).unwrap(), r#"[{"op":"add","path":"/spec/suspend","value":true}]"#);
+        assert_eq!((got["response"]["uid"].as_str(), got["response"]["allowed"].as_bool()), (Some("u1"), Some(true)));
+    }
+
+    #[test]
+    fn no_change_is_answered_without_one() {
+        let got = ask(|question| Answer::Change(Box::new(question.object.clone())), create());
+        assert!(got["response"].get("patch").is_none_or(Value::is_null));
+    }
+
+    #[test]
+    fn a_refusal_carries_all_reasons() {
+        let got = ask(|_| Answer::Refuse(vec!["a: bad".into(), "b: worse".into()]), create());
+        assert_eq!(got["response"]["allowed"], false);
+        assert_eq!(got["response"]["status"]["message"], "[a: bad, b: worse]");
+        assert_eq!(got["response"]["status"]["code"], 422);
+    }
+
+    #[test]
+    fn what_is_no_review_is_refused_with_the_reason() {
+        let rule: Rule = Arc::new(|_| Answer::Allow);
+        assert!(review(&rule, b"{}").unwrap_err().starts_with("not an AdmissionReview"));
+        let empty = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}).to_string();
+        assert_eq!(review(&rule, empty.as_bytes()).unwrap_err(), "the AdmissionReview has no request");
+    }
+}

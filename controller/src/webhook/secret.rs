@@ -1,0 +1,133 @@
+//! Sharing the certificates among replicas through a Secret, and renewing them when they are due.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+};
+
+use crate::cert::{Bundle, CertError, Pair, renewed};
+
+/// Attempts to write the Secret when other replicas write it too.
+const ATTEMPTS: usize = 5;
+
+/// Where the certificates are kept.
+#[derive(Clone, Debug)]
+pub(super) struct SecretStore {
+    api: Api<Secret>,
+    namespace: String,
+    name: String,
+}
+
+/// Why there are no certificates.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SecretError {
+    #[error("Secret {name}: {source}")]
+    Api { name: String, source: kube::Error },
+    #[error("Secret {0}: other replicas keep writing it")]
+    Contended(String),
+    #[error(transparent)]
+    Cert(#[from] CertError),
+}
+
+impl SecretStore {
+    pub(super) fn new(client: Client, namespace: &str, name: &str) -> Self {
+        Self { api: Api::namespaced(client, namespace), namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The certificates as they should be now: those of the Secret, renewed and written back if that is due. Of replicas
+    /// that renew at once one wins, and the others take what it wrote.
+    pub(super) async fn load(&self, names: &BTreeSet<String>, now: Timestamp) -> Result<Bundle, SecretError> {
+        for _ in 0..ATTEMPTS {
+            let found = self.api.get_opt(&self.name).await.map_err(|source| self.error(source))?;
+            let current = found.as_ref().and_then(read);
+            let Some(bundle) = renewed(current.as_ref(), names, now)? else {
+                // Nothing due: there is one.
+                return current.ok_or_else(|| SecretError::Contended(self.name.clone()));
+            };
+            let written = match found {
+                None => self.api.create(&PostParams::default(), &self.secret(None, &bundle)).await,
+                Some(found) => {
+                    let secret = self.secret(found.metadata.resource_version, &bundle);
+                    self.api.replace(&self.name, &PostParams::default(), &secret).await
+                }
+            };
+            match written {
+                Ok(_) => return Ok(bundle),
+                Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() || status.is_not_found() => {
+                    tracing::debug!(secret = self.name, "another replica wrote the certificates first");
+                }
+                Err(source) => return Err(self.error(source)),
+            }
+        }
+        Err(SecretError::Contended(self.name.clone()))
+    }
+
+    fn error(&self, source: kube::Error) -> SecretError {
+        SecretError::Api { name: format!("{}/{}", self.namespace, self.name), source }
+    }
+
+    fn secret(&self, resource_version: Option<String>, bundle: &Bundle) -> Secret {
+        Secret {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                namespace: Some(self.namespace.clone()),
+                resource_version,
+                ..ObjectMeta::default()
+            },
+            type_: Some("Opaque".into()),
+            data: Some(write(bundle)),
+            ..Secret::default()
+        }
+    }
+}
+
+fn write(bundle: &Bundle) -> BTreeMap<String, ByteString> {
+    let mut data = BTreeMap::from([
+        ("ca.crt", bundle.trusted()),
+        ("signer.crt", bundle.ca.certificate.clone()),
+        ("signer.key", bundle.ca.key.clone()),
+        ("former.crt", bundle.former.concat()),
+        ("tls.crt", bundle.serving.certificate.clone()),
+        ("tls.key", bundle.serving.key.clone()),
+    ]);
+    if let Some(next) = &bundle.next {
+        data.insert("next.crt", next.certificate.clone());
+        data.insert("next.key", next.key.clone());
+    }
+    data.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes()))).collect()
+}
+
+fn read(secret: &Secret) -> Option<Bundle> {
+    const END: &str = "-----END CERTIFICATE-----";
+    let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
+    let pair = |certificate: &str, key: &str| Some(Pair { certificate: text(certificate)?, key: text(key)? });
+    let former = text("former.crt").unwrap_or_default();
+    let former = former.split_inclusive(END).filter(|pem| pem.contains(END)).map(|pem| format!("{}\n", pem.trim()));
+    Some(Bundle {
+        ca: pair("signer.crt", "signer.key")?,
+        next: pair("next.crt", "next.key"),
+        former: former.collect(),
+        serving: pair("tls.crt", "tls.key")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bundle_survives_the_secret() {
+        let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
+        let make = || renewed(None, &BTreeSet::from(["a".to_owned()]), now).unwrap().unwrap();
+        let (a, b, c) = (make(), make(), make());
+        let pem = |pair: &Pair| format!("{}\n", pair.certificate.trim());
+        let bundle = Bundle { next: Some(b.ca.clone()), former: vec![pem(&b.ca), pem(&c.ca)], ..a };
+        let secret = Secret { data: Some(write(&bundle)), ..Secret::default() };
+        assert_eq!(read(&secret), Some(bundle));
+        assert_eq!(read(&Secret::default()), None);
+    }
+}
