@@ -47,6 +47,8 @@ use crate::{
     jobs::lookup,
 };
 
+/// Our name among the parts that must run.
+const COMPONENT: &str = "webhook";
 /// How often certificates and configurations are looked at even if nothing changes.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
 /// How soon after a failure.
@@ -111,6 +113,7 @@ impl WebhookOptions {
 /// When the listener, the configuration's namespace selector or TLS cannot be used. An API server that cannot be reached is
 /// retried.
 pub async fn run(ctx: Arc<Context>, options: WebhookOptions, shutdown: CancellationToken) -> anyhow::Result<()> {
+    ctx.components.set(COMPONENT, false);
     options.listener.set_nonblocking(true).context("webhook listener")?;
     let listener = tokio::net::TcpListener::from_std(options.listener).context("webhook listener")?;
     let names = options.advertise.names();
@@ -294,6 +297,8 @@ impl Registrar {
     /// Registers, if we lead. False when it must be tried again soon.
     async fn register(&self, bundle: &Bundle) -> bool {
         if !self.ctx.leading() {
+            // Serving is all that a follower does.
+            self.ctx.components.set(COMPONENT, true);
             return true;
         }
         let wanted = self.wanted(bundle);
@@ -302,6 +307,7 @@ impl Registrar {
         }
         match self.apply(&wanted).await {
             Ok(()) => {
+                self.ctx.components.set(COMPONENT, true);
                 *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = Some(wanted);
                 tracing::info!(webhooks = ?self.advertise, "webhooks registered");
                 true
