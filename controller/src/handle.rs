@@ -17,13 +17,14 @@ use crate::{
     context::Context,
     engine_task::{EngineHandle, EngineTask, Inbox, Views},
     events::{self, Events},
-    http,
+    http, jobs,
     lease::{Elector, Leadership},
     lifecycle,
     metrics::{Gauges, Metrics, ReplicaRole},
     options::{self, LeaderMode, Options},
     status,
     stores::Stores,
+    webhook::{self, WebhookOptions},
 };
 
 /// The first lists must be there within this, or the process ends and says what is missing.
@@ -118,7 +119,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
 /// # Errors
 /// When the configuration cannot be acted upon.
 pub fn start(options: Options) -> anyhow::Result<Handle> {
-    let parts = Parts::new(options);
+    let mut parts = Parts::new(options);
     let (inbox, views) = (Arc::new(Inbox::default()), Arc::new(Views::default()));
     let admitter = Admitter::new(parts.context.clone(), inbox.clone(), parts.placement.clone());
     let settings = options::engine_settings(&parts.context.config);
@@ -133,7 +134,7 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
     };
     context.metrics.register(|registry| registry.register_collector(Box::new(gauges)));
     let shutdown = CancellationToken::new();
-    let work = Work { engine, admitter, inbox, views };
+    let work = Work { engine, admitter, inbox, views, webhook: parts.webhook.take() };
     let ended = tokio::spawn(supervise(parts, work, shutdown.clone()));
     Ok(Handle { context, capacity, engine: handle, shutdown, ended })
 }
@@ -144,6 +145,7 @@ struct Parts {
     events: events::Writer,
     elector: Option<Elector>,
     health: Option<std::net::TcpListener>,
+    webhook: Option<WebhookOptions>,
 }
 
 /// What begins once the first lists are there.
@@ -152,6 +154,7 @@ struct Work {
     admitter: Arc<Admitter>,
     inbox: Arc<Inbox>,
     views: Arc<Views>,
+    webhook: Option<WebhookOptions>,
 }
 
 impl Parts {
@@ -177,7 +180,8 @@ impl Parts {
             components: Components::default(),
         });
         context.components.set("engine", false);
-        Self { context, placement: options.placement, events: writer, elector, health: options.health }
+        let (placement, health, webhook) = (options.placement, options.health, options.webhook);
+        Self { context, placement, events: writer, elector, health, webhook }
     }
 }
 
@@ -245,12 +249,18 @@ async fn supervise(parts: Parts, work: Work, shutdown: CancellationToken) -> any
 /// Fills the stores, connects the engine to them, and starts whoever works.
 async fn begin(ctx: &Arc<Context>, work: Work, workers: &mut Tasks, shutdown: &CancellationToken) -> anyhow::Result<()> {
     ctx.stores.ready(FIRST_LISTS).await?;
-    let Work { engine, admitter, inbox, views } = work;
+    let Work { engine, admitter, inbox, views, webhook } = work;
     inbox.connect(&ctx.stores);
     spawn(workers, "engine", ok(engine.run(shutdown.clone())));
     spawn(workers, "admission", ok(admitter.run(shutdown.clone())));
     spawn(workers, "lifecycle", ok(lifecycle::run(ctx.clone(), views.clone(), shutdown.clone())));
     spawn(workers, "status", ok(status::run(ctx.clone(), views, shutdown.clone())));
+    spawn(workers, "jobs", jobs::run(ctx.clone(), shutdown.clone()));
+    if let Some(webhook) = webhook {
+        // Until it is registered we are not ready.
+        ctx.components.set("webhook", false);
+        spawn(workers, "webhook", webhook::run(ctx.clone(), webhook, shutdown.clone()));
+    }
     ctx.components.set("engine", true);
     tracing::info!(role = ?ctx.role, workloads = ctx.stores.workloads.len(), "controller running");
     Ok(())

@@ -19,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     context::Context,
     engine_task::Views,
-    options,
     work::{self, Queue},
 };
 
@@ -32,7 +31,7 @@ pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: Cancella
     triggers::connect(&ctx, &queue);
     let again = triggers::on_leadership(ctx.clone(), queue.clone(), shutdown.clone());
     let inactive = triggers::on_inactive_queues(ctx.clone(), views.clone(), queue.clone(), shutdown.clone());
-    let rules = options::lifecycle_rules(&ctx.config);
+    let rules = Rules::of(&ctx.config);
     let (ctx, views, rules) = (&ctx, &views, &rules);
     let look = |key| async move { perform::look(ctx, views, rules, key).await };
     tokio::join!(work::run(queue, WORKERS, shutdown, look), again, inactive);

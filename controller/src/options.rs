@@ -10,8 +10,8 @@ use crate::{
     clock::{Clock, SystemClock},
     context::Role,
     lease::Timing,
-    lifecycle::Rules,
     placement::Placement,
+    webhook::WebhookOptions,
 };
 
 /// Whether this process competes for leadership.
@@ -38,6 +38,8 @@ pub struct Options {
     pub leader: LeaderMode,
     /// Serves `/healthz`, `/livez`, `/readyz` and `/metrics`; none: not served.
     pub health: Option<TcpListener>,
+    /// Serves the webhooks and registers them; none: the reconcilers do all that can be done without.
+    pub webhook: Option<WebhookOptions>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// How this process takes part.
@@ -57,6 +59,7 @@ impl Options {
             namespace: namespace.into(),
             leader: LeaderMode::Always,
             health: None,
+            webhook: None,
             clock: Arc::new(SystemClock),
             role: Role::Single,
             placement: None,
@@ -82,13 +85,6 @@ pub(crate) fn engine_settings(config: &Configuration) -> Settings {
 pub(crate) fn lease_timing(config: &Configuration) -> Timing {
     let election = &config.leader_election;
     Timing { lease: election.lease_duration.std(), renew: election.renew_deadline.std(), retry: election.retry_period.std() }
-}
-
-/// What the life of workloads depends on.
-pub(crate) fn lifecycle_rules(config: &Configuration) -> Rules {
-    let keep_finished = config.object_retention_policies.workloads.after_finished.map(|keep| keep.std());
-    // Nobody reports the readiness of pods yet; to time it out would evict everything.
-    Rules { keep_finished, pods_ready: None }
 }
 
 /// Whether a PodsReady timeout sends a workload to the back of the queue.

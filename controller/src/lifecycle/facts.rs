@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use switchyard_api::{
+    config::{Configuration, GoDuration},
     names,
     v1beta2::{ClusterQueue, LocalQueue, Workload},
 };
@@ -20,6 +21,24 @@ pub struct Rules {
     pub keep_finished: Option<Duration>,
     /// `waitForPodsReady`; none: not waited for.
     pub pods_ready: Option<PodsReadyRules>,
+}
+
+impl Rules {
+    /// The rules of a configuration. Waiting for pods is always on, as in Kueue.
+    #[must_use]
+    pub fn of(config: &Configuration) -> Self {
+        let wait = &config.wait_for_pods_ready;
+        let seconds = |n: i32| Duration::from_secs(u64::try_from(n).unwrap_or(0));
+        let pods_ready = PodsReadyRules {
+            timeout: wait.timeout.std(),
+            recovery_timeout: wait.recovery_timeout().map(GoDuration::std),
+            limit: wait.requeuing_strategy.backoff_limit_count,
+            base: seconds(wait.requeuing_strategy.backoff_base_seconds),
+            max: seconds(wait.requeuing_strategy.backoff_max_seconds),
+        };
+        let keep_finished = config.object_retention_policies.workloads.after_finished.map(GoDuration::std);
+        Self { keep_finished, pods_ready: Some(pods_ready) }
+    }
 }
 
 /// `waitForPodsReady` of the configuration.

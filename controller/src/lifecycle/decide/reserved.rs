@@ -116,6 +116,10 @@ fn pods_ready(plan: &mut Plan, edit: &mut Edit, subject: &Workload, rules: &Pods
 
 /// Why an admitted workload counts as not ready, since when, and for how long that is allowed.
 fn not_ready(subject: &Workload, rules: &PodsReadyRules) -> Option<(&'static str, Timestamp, Duration)> {
+    // The pods of a dispatched workload are another cluster's, which waits for them itself.
+    if subject.status.as_ref().is_some_and(|status| status.cluster_name.is_some()) {
+        return None;
+    }
     let admitted = workload::condition(subject, conditions::ADMITTED).filter(|c| c.status == conditions::TRUE)?;
     let ready = workload::condition(subject, conditions::PODS_READY);
     match ready {
