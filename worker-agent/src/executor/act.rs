@@ -13,7 +13,7 @@ use super::read::{kind_name, read_job, read_workload};
 use super::stamp::{BadPayload, Stamp, job_to_create, workload_to_create};
 use super::watch::{workload_gvk, workload_resource};
 use super::{Executor, SUSPENDED};
-use crate::ledger::{Action, Kind, Object, Outcome, Target, Trouble, Verb};
+use crate::ledger::{Action, Kind, Object, Outcome, Payload, Target, Trouble, Verb};
 
 /// How an object of one kind is reached and read.
 #[derive(Clone)]
@@ -51,25 +51,18 @@ impl Executor {
     pub(super) async fn act(&self, action: &Action) -> Outcome {
         match &action.verb {
             Verb::Create { namespace, name, attempt, payload } => {
-                let stamp = Stamp {
-                    hub_id: &self.hub_id,
-                    origin: &self.origin,
-                    workload_uid: &action.workload_uid,
-                    attempt: *attempt,
-                    namespace,
-                    name,
-                };
-                let made = match action.kind {
-                    Kind::Workload => {
-                        workload_to_create(&payload.workload, stamp).map(|object| (object, Access::workload()))
-                    }
-                    Kind::Job => {
-                        job_to_create(&payload.job, stamp).map(|(object, kind)| (object, Access::job(kind)))
-                    }
-                };
-                match made {
-                    Ok((object, access)) => self.create(object, &access, stamp).await,
+                let stamp = self.stamp(&action.workload_uid, *attempt, namespace, name);
+                match make(action.kind, payload, stamp) {
+                    Ok((object, access)) => self.create(&object, &access, stamp).await,
                     Err(bad) => Outcome::Refused(bad_payload(&bad)),
+                }
+            }
+            Verb::Find { namespace, name, attempt, payload } => {
+                let stamp = self.stamp(&action.workload_uid, *attempt, namespace, name);
+                match make(action.kind, payload, stamp) {
+                    Ok((object, access)) => self.find(&object, &access, stamp).await,
+                    // What cannot be made was not made.
+                    Err(_) => Outcome::Gone,
                 }
             }
             Verb::Delete { target, foreground } => match Access::of(target) {
@@ -88,25 +81,37 @@ impl Executor {
         }
     }
 
+    fn stamp<'a>(&'a self, workload_uid: &'a str, attempt: u64, namespace: &'a str, name: &'a str) -> Stamp<'a> {
+        Stamp { hub_id: &self.hub_id, origin: &self.origin, workload_uid, attempt, namespace, name }
+    }
+
     fn api(&self, access: &Access, namespace: &str) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), namespace, &access.resource)
     }
 
     /// Creates the object. If the name is taken by what an earlier, unanswered try made, that is as good.
-    async fn create(&self, object: Value, access: &Access, stamp: Stamp<'_>) -> Outcome {
-        let dynamic: DynamicObject = match serde_json::from_value(object) {
-            Ok(dynamic) => dynamic,
-            Err(error) => return Outcome::Refused(bad_payload(&BadPayload::Json(error))),
-        };
-        let name = dynamic.metadata.name.clone().unwrap_or_default();
+    async fn create(&self, object: &DynamicObject, access: &Access, stamp: Stamp<'_>) -> Outcome {
+        let name = object.metadata.name.clone().unwrap_or_default();
         let api = self.api(access, stamp.namespace);
         let params = PostParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        match api.create(&params, &dynamic).await {
+        match api.create(&params, object).await {
             Ok(created) => self.object(access, &created),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 self.in_the_way(access, &api, &name, stamp).await
             }
             Err(error) => failed(error, access, &format!("{}/{name}", stamp.namespace)),
+        }
+    }
+
+    /// Whether a creation that was not answered happened.
+    async fn find(&self, object: &DynamicObject, access: &Access, stamp: Stamp<'_>) -> Outcome {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        match self.api(access, stamp.namespace).get_opt(name).await {
+            Ok(there) => match there.and_then(|there| access.read(&value(&there), &self.hub_id)) {
+                Some(there) if there.meta().workload_uid == stamp.workload_uid => Outcome::Object(Box::new(there)),
+                _ => Outcome::Gone,
+            },
+            Err(error) => failed(error, access, name),
         }
     }
 
@@ -208,6 +213,18 @@ impl Executor {
             None => Outcome::Gone,
         }
     }
+}
+
+/// The object of this kind that the payload holds, and how it is reached.
+fn make(kind: Kind, payload: &Payload, stamp: Stamp<'_>) -> Result<(DynamicObject, Access), BadPayload> {
+    let (object, access) = match kind {
+        Kind::Workload => (workload_to_create(&payload.workload, stamp)?, Access::workload()),
+        Kind::Job => {
+            let (object, kind) = job_to_create(&payload.job, stamp)?;
+            (object, Access::job(kind))
+        }
+    };
+    Ok((serde_json::from_value(object)?, access))
 }
 
 fn params() -> PatchParams {

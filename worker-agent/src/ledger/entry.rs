@@ -20,6 +20,8 @@ pub(super) struct Slot {
     failures: u32,
     not_before: Time,
     deleted: Option<(String, Time)>,
+    /// A creation under way, or one that failed although it may have happened: how to look for what it made.
+    creation: Option<Verb>,
 }
 
 impl Slot {
@@ -45,14 +47,30 @@ impl Slot {
         self.deleted.as_ref().is_some_and(|(sent, at)| sent == uid && now < *at + DELETE_AGAIN)
     }
 
+    /// The search for what an unanswered creation may have made.
+    pub(super) fn search(&self) -> Option<Verb> {
+        self.creation.clone().filter(|_| !self.busy)
+    }
+
+    /// Whether something may be there, or come to be, that is not known.
+    pub(super) fn certain(&self) -> bool {
+        !self.busy && self.creation.is_none()
+    }
+
     pub(super) fn begin(&mut self, verb: &Verb, now: Time) {
         self.busy = true;
-        if let Verb::Delete { target, .. } = verb {
-            self.deleted = Some((target.uid.clone(), now));
+        match verb.clone() {
+            Verb::Delete { target, .. } => self.deleted = Some((target.uid, now)),
+            Verb::Create { namespace, name, attempt, payload } => {
+                self.creation = Some(Verb::Find { namespace, name, attempt, payload });
+            }
+            Verb::Find { .. } | Verb::Release { .. } | Verb::SetActive { .. } | Verb::Reread { .. } => {}
         }
     }
 
+    /// The API server has answered.
     fn succeeded(&mut self) {
+        self.creation = None;
         self.busy = false;
         self.failures = 0;
         self.not_before = Time::ZERO;
@@ -214,11 +232,13 @@ impl Entry {
                 }
             }
             Outcome::Occupied { by } => {
+                self.slot(action.kind).creation = None;
                 self.slot(action.kind).failed(now);
                 let text = format!("the name is still taken by what was made for workload {by}; waiting for it to go");
                 self.trouble = Some((attempt, action.kind, Trouble::waiting("NameInUse", text)));
             }
             Outcome::Refused(trouble) => {
+                self.slot(action.kind).creation = None;
                 self.slot(action.kind).failed(now);
                 self.trouble = Some((attempt, action.kind, trouble));
             }
@@ -251,6 +271,7 @@ impl Verb {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Create { .. } => "create",
+            Self::Find { .. } => "find",
             Self::Delete { .. } => "delete",
             Self::Release { .. } => "release",
             Self::SetActive { active: true, .. } => "activate",
@@ -262,7 +283,7 @@ impl Verb {
     /// The object it is about, if that is there already.
     pub fn target(&self) -> Option<&Target> {
         match self {
-            Self::Create { .. } => None,
+            Self::Create { .. } | Self::Find { .. } => None,
             Self::Delete { target, .. }
             | Self::Release { target, .. }
             | Self::SetActive { target, .. }

@@ -208,6 +208,17 @@ pub enum Verb {
         /// What to create.
         payload: Arc<Payload>,
     },
+    /// Look whether an unanswered creation of it happened. The fields are the creation's.
+    Find {
+        /// The namespace of the assignment.
+        namespace: String,
+        /// The name of the hub's Workload.
+        name: String,
+        /// The attempt that was stamped.
+        attempt: u64,
+        /// What was to be created.
+        payload: Arc<Payload>,
+    },
     /// Delete it, if it still is the object meant. In the foreground it stays until its pods are gone.
     Delete {
         /// The object.

@@ -66,6 +66,16 @@ impl Entry {
 
     fn plan_teardown(&mut self, want: &Want, now: Time, actions: &mut Vec<Action>) {
         let limit = want.teardown();
+        for kind in [Kind::Workload, Kind::Job] {
+            let (slot, there) = match kind {
+                Kind::Workload => (&self.workload_slot, self.workload.is_some()),
+                Kind::Job => (&self.job_slot, self.job.is_some()),
+            };
+            let lost = |verb: &Verb| matches!(verb, Verb::Find { attempt, .. } if *attempt <= limit);
+            if let Some(search) = slot.search().filter(lost).filter(|_| !there && slot.free(now)) {
+                self.start(kind, search, now, actions);
+            }
+        }
         if let Some(job) = self.job.as_ref().filter(|job| job.meta.attempt <= limit && !job.meta.deleting)
             && self.job_slot.free(now)
             && !self.job_slot.deletion_sent(&job.meta.target.uid, now)

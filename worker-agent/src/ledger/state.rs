@@ -49,7 +49,10 @@ impl Entry {
             Some(attempt) if attempt > want.attempt => Some(self.derive(attempt, Phase::Run)),
             // Being torn down; the next to say is that it is gone.
             Some(attempt) if attempt <= want.teardown() => None,
-            None if want.phase == Phase::Absent => Some(gone(want.attempt)),
+            None if want.phase == Phase::Absent => {
+                let certain = self.workload_slot.certain() && self.job_slot.certain();
+                certain.then(|| gone(want.attempt))
+            }
             _ if self.ended(want.attempt) => {
                 let end = self.end.as_ref()?;
                 let Observation { attempt, reasons, .. } = end.observation.clone();

@@ -153,6 +153,10 @@ impl Cluster {
         }
         match &action.verb {
             Verb::Create { name, attempt, .. } => self.create(kind, name, &action.workload_uid, *attempt),
+            Verb::Find { name, .. } => match self.objects.get(&(kind, name.clone())) {
+                Some(it) if !it.foreign && it.object.meta().workload_uid == action.workload_uid => self.object(kind, name),
+                _ => Outcome::Gone,
+            },
             Verb::Delete { target, .. } => {
                 self.delete(kind, &target.name);
                 Outcome::Accepted
@@ -207,18 +211,22 @@ impl Cluster {
             2 if admitted => (workload.admitted, workload.evicted) = (None, yes("Preempted")),
             3 if admitted && !workload.active => (workload.admitted, workload.evicted) = (None, yes("Deactivated")),
             // The job is adopted, started, stopped.
-            4 if job.is_some() => {
-                workload.meta.owners = job.iter().map(|job| job.meta.target.uid.clone()).collect();
+            4 => {
+                let owners: Vec<String> = job.iter().map(|job| job.meta.target.uid.clone()).collect();
+                if owners.is_empty() || workload.meta.owners == owners {
+                    return;
+                }
+                workload.meta.owners = owners;
             }
             5 if admitted && workload.active => run = Some(true),
             6 if !admitted => run = Some(false),
             _ => return,
         }
-        self.touch(Kind::Workload, &name);
-        let Some(run) = run else { return };
+        let Some(run) = run else { return self.touch(Kind::Workload, &name) };
         if let Some(Stored { object: Object::Job(job), .. }) = self.objects.get_mut(&(Kind::Job, name.clone()))
             && !job.meta.deleting
             && job.end.is_none()
+            && job.active != run
         {
             (job.suspended, job.active) = (!run, run);
             self.touch(Kind::Job, &name);
@@ -395,6 +403,7 @@ impl World {
     fn hub_reads(&mut self) {
         let Some(observed) = self.up.pop_front() else { return };
         for observation in &observed.observations {
+            self.trace.push(format!("hub reads {} {} {:?}", observation.workload_uid, observation.attempt, observation.state()));
             let index = (0..WORKLOADS).find(|index| uid(*index) == observation.workload_uid).unwrap();
             let state = observation.state();
             let Some(workload) = self.hub.get_mut(index) else { continue };
@@ -437,14 +446,22 @@ impl World {
             }
             _ => self.cluster.perform(&action),
         };
-        self.trace.push(format!("{} {:?} of {} -> {outcome:?}", action.verb.name(), action.kind, action.workload_uid));
+        let (verb, kind, uid) = (action.verb.name(), action.kind, &action.workload_uid);
+        let came = match &outcome {
+            Outcome::Object(object) => short(object),
+            other => format!("{other:?}"),
+        };
+        self.trace.push(format!("{verb} {kind:?} of {uid} -> {came}"));
         let more = self.ledger.done(&action, outcome, self.now);
         self.actions.extend(more);
     }
 
     fn deliver(&mut self, kind: Kind, twice: bool) {
         let Some(seen) = self.cluster.events.get_mut(&kind).and_then(VecDeque::pop_front) else { return };
-        self.trace.push(format!("seen {seen:?}"));
+        self.trace.push(match &seen {
+            Seen::Applied(object) => format!("seen {}", short(object)),
+            other => format!("seen {other:?}"),
+        });
         if twice {
             self.see(seen.clone());
         }
@@ -467,9 +484,18 @@ impl World {
             14..=17 => self.cluster.controllers(index, choice % 7),
             18 => self.cluster.finish(index, choice % 2 == 0),
             19 | 20 => self.hub_reads(),
-            21 if choice < 2 => self.restart(),
-            22 if choice < 4 => self.connect(),
-            23 if choice < 2 => self.disconnect(),
+            21 if choice < 2 => {
+                self.trace.push("agent restarts".to_owned());
+                self.restart();
+            }
+            22 if choice < 4 => {
+                self.trace.push("connected".to_owned());
+                self.connect();
+            }
+            23 if choice < 2 => {
+                self.trace.push("disconnected".to_owned());
+                self.disconnect();
+            }
             24 if choice < 2 => self.cluster.delete(Kind::Job, &format!("job-{}", uid(index))),
             _ => self.pass(Time::from_millis(300)),
         }
@@ -542,6 +568,17 @@ impl World {
             }
         }
     }
+}
+
+/// An object in a line.
+fn short(object: &Object) -> String {
+    let meta = object.meta();
+    let facts = match object {
+        Object::Workload(it) => format!("active {} admitted {} owned {}", it.active, it.admitted.is_some(), !meta.owners.is_empty()),
+        Object::Job(it) => format!("running {} ended {} held {}", it.active, it.end.is_some(), meta.held.is_some()),
+    };
+    let (kind, uid, attempt, deleting) = (object.kind(), &meta.workload_uid, meta.attempt, meta.deleting);
+    format!("{kind:?} {} of {uid} attempt {attempt} deleting {deleting}: {facts}", meta.target.uid)
 }
 
 proptest! {

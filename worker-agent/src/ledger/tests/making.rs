@@ -62,7 +62,7 @@ fn what_cannot_be_made_is_reported_and_tried_again(#[case] outcome: Outcome, #[c
 #[test]
 fn failures_are_tried_again_ever_more_slowly() {
     let mut bench = Bench::open();
-    bench.want(1, Phase::Reserve).heard();
+    bench.want(1, Phase::Reserve).ledger.session_closed();
     let mut waits = Vec::new();
     for _ in 0..10 {
         bench.answer(Outcome::Failed("down".to_owned()));
