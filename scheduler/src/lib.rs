@@ -9,6 +9,8 @@ mod cluster_queue;
 mod decision;
 mod engine;
 mod event;
+#[cfg(test)]
+mod fixtures;
 mod flavors;
 mod intern;
 mod names;

@@ -7,6 +7,8 @@ mod objects;
 mod placement;
 mod queries;
 mod queues;
+#[cfg(test)]
+mod tests;
 mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -114,22 +114,31 @@ impl Engine {
         }
     }
 
-    /// Changes the tree around a ClusterQueue, and what depends on it.
+    /// Changes the tree around a ClusterQueue: those that shared a tree with it before or do now have other quota.
     fn reshape(&mut self, id: NodeId, change: impl FnOnce(&mut crate::tree::Tree)) {
         let before = self.tree.queues_of_tree(id);
         change(&mut self.tree);
-        self.reshaped(before, Some(id));
+        self.outdate(before.into_iter().chain(self.tree.queues_of_tree(id)).collect());
     }
 
-    /// The ClusterQueues that shared a tree before or do now have other quota, and may be on a cycle or off it.
-    fn reshaped(&mut self, before: Vec<NodeId>, around: Option<NodeId>) {
-        let after = around.map(|id| self.tree.queues_of_tree(id)).unwrap_or_default();
-        for id in before.into_iter().chain(after).collect::<BTreeSet<_>>() {
+    /// Outdates the progress of flavor searches.
+    fn outdate(&mut self, ids: BTreeSet<NodeId>) {
+        for id in ids {
             if let Some(cq) = self.cqs.get_mut(&id) {
                 cq.generation += 1;
-                self.update_activity(id);
             }
         }
+    }
+
+    /// A Cohort changed: the ClusterQueues that shared a tree with it before or do now have other quota, and may be on
+    /// a cycle now or off it.
+    fn reshaped(&mut self, before: Vec<NodeId>, around: Option<NodeId>) {
+        let after = around.map(|id| self.tree.queues_of_tree(id)).unwrap_or_default();
+        let all: BTreeSet<_> = before.into_iter().chain(after).collect();
+        for id in &all {
+            self.update_activity(*id);
+        }
+        self.outdate(all);
     }
 
     /// Works out anew whether a ClusterQueue may admit.

@@ -1,0 +1,235 @@
+//! Which flavor a workload gets.
+
+use crate::fixtures::{Stage, amount, cohort, cq, flavor, lq, tolerate, wl};
+use crate::{
+    ClusterQueue, Event, FlavorFungibility, FungibilityPolicy, PodSet, PreemptionPolicy, PreemptionRules,
+    QuotaCheckStrategy, Settings, TaintEffect, Toleration, TolerationOperator, Workload,
+};
+
+/// `tainted` before `labelled` (zone=b) before `default`, 10 cores each.
+fn three_flavors() -> Stage {
+    let mut stage = Stage::new();
+    stage.apply(Event::ResourceFlavor(flavor("tainted").taint("gpu", "true", TaintEffect::NoSchedule)));
+    stage.apply(Event::ResourceFlavor(flavor("labelled").label("zone", "b")));
+    stage.queue(cq("main").quota("tainted", "cpu", 10).quota("labelled", "cpu", 10).quota("default", "cpu", 10));
+    stage
+}
+
+#[test]
+fn taints_selectors_and_affinity_decide_which_flavor_fits() {
+    let exists = Toleration { key: "gpu".to_owned(), operator: TolerationOperator::Exists, ..Toleration::default() };
+    let wrong_effect = Toleration { effect: Some(TaintEffect::NoExecute), ..tolerate("gpu", "true") };
+    let cases: [(&str, Workload, &str); 11] = [
+        ("a taint that is not tolerated", wl("a"), "labelled"),
+        ("a tolerated taint", wl("a").toleration(tolerate("gpu", "true")), "tainted"),
+        ("a toleration of any value", wl("a").toleration(exists), "tainted"),
+        ("a toleration of another value", wl("a").toleration(tolerate("gpu", "false")), "labelled"),
+        ("a toleration of another effect", wl("a").toleration(wrong_effect), "labelled"),
+        ("a selector that matches", wl("a").selector("zone", "b"), "labelled"),
+        ("a selector that a flavor contradicts", wl("a").selector("zone", "c"), "default"),
+        ("a selector that no flavor defines", wl("a").selector("disk", "ssd"), "labelled"),
+        ("an affinity that a flavor contradicts", wl("a").affinity("zone", &["c", "d"]), "default"),
+        (
+            "an affinity of which one term matches",
+            wl("a").affinity("zone", &["c"]).affinity("zone", &["b"]),
+            "labelled",
+        ),
+        (
+            "an affinity of which one term is unknown",
+            wl("a").affinity("zone", &["c"]).affinity("disk", &["x"]),
+            "labelled",
+        ),
+    ];
+    for (case, workload, expected) in cases {
+        let mut stage = three_flavors();
+        stage.submit(workload.request("cpu", 1));
+        assert_eq!(stage.cycle(), [format!("admit a: main x 1 cpu 1 on {expected}")], "{case}");
+    }
+}
+
+#[test]
+fn a_flavor_may_bring_the_toleration_of_its_own_taint() {
+    let mut stage = Stage::new();
+    let mut tainted = flavor("tainted").taint("gpu", "true", TaintEffect::NoExecute);
+    tainted.tolerations.push(tolerate("gpu", "true"));
+    stage.apply(Event::ResourceFlavor(tainted));
+    stage.queue(cq("main").quota("tainted", "cpu", 10));
+    stage.submit(wl("a").request("cpu", 1));
+    assert_eq!(stage.cycle(), ["admit a: main x 1 cpu 1 on tainted"]);
+}
+
+#[test]
+fn a_preferred_taint_refuses_nobody() {
+    let mut stage = Stage::new();
+    stage.apply(Event::ResourceFlavor(flavor("tainted").taint("gpu", "true", TaintEffect::PreferNoSchedule)));
+    stage.queue(cq("main").quota("tainted", "cpu", 10));
+    stage.submit(wl("a").request("cpu", 1));
+    assert_eq!(stage.cycle(), ["admit a: main x 1 cpu 1 on tainted"]);
+}
+
+#[test]
+fn the_first_flavor_that_fits_is_taken() {
+    let mut stage = Stage::new();
+    stage.queue(cq("main").quota("default", "cpu", 4).quota("spot", "cpu", 4));
+    for name in ["a", "b", "c"] {
+        stage.submit(wl(name).request("cpu", 3));
+    }
+    assert_eq!(stage.cycle(), ["admit a: main x 1 cpu 3 on default"]);
+    assert_eq!(stage.cycle(), ["admit b: main x 1 cpu 3 on spot"]);
+    insta::assert_snapshot!(stage.cycle().join("\n"), @"pending c: WaitingForQuota: couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 2 more needed, insufficient unused quota for cpu in flavor spot, 2 more needed");
+}
+
+#[test]
+fn resources_of_one_group_come_from_one_flavor_and_groups_choose_by_themselves() {
+    let mut stage = Stage::new();
+    let queue = cq("main").quota("default", "cpu", 1).quota("default", "memory", 100);
+    let queue = queue.quota("spot", "cpu", 10).quota("spot", "memory", 100).group();
+    stage.apply(Event::ResourceFlavor(flavor("a100")));
+    stage.queue(queue.quota("a100", "nvidia.com/gpu", 8));
+    stage.submit(wl("a").request("cpu", 2).request("memory", 50).request("nvidia.com/gpu", 4));
+    assert_eq!(stage.cycle(), ["admit a: main x 1 cpu 2 on spot, memory 50 on spot, nvidia.com/gpu 4 on a100"]);
+}
+
+#[test]
+fn pod_sets_may_get_different_flavors() {
+    let mut stage = Stage::new();
+    stage.queue(cq("main").quota("default", "cpu", 4).quota("spot", "cpu", 20));
+    stage.submit(wl("a").pods("driver", 1).request("cpu", 3).pods("workers", 4).request("cpu", 3));
+    assert_eq!(stage.cycle(), ["admit a: driver x 1 cpu 3 on default; workers x 4 cpu 12 on spot"]);
+}
+
+#[test]
+fn undeclared_resources_block_or_are_not_counted() {
+    for (strategy, expected) in [
+        (
+            QuotaCheckStrategy::BlockUndeclared,
+            "pending a: NoMatchingFlavor: couldn't assign flavors to pod set main: resource example.com/x unavailable \
+             in ClusterQueue",
+        ),
+        (QuotaCheckStrategy::IgnoreUndeclared, "admit a: main x 1 cpu 1 on default; more x 1 cpu 1 on default"),
+    ] {
+        let mut stage = Stage::with(Settings { quota_check: strategy, ..Settings::default() });
+        stage.queue(cq("main").quota("default", "cpu", 10));
+        stage.submit(wl("a").request("cpu", 1).request("example.com/x", 1).pods("more", 1).request("cpu", 1));
+        assert_eq!(stage.cycle(), [expected]);
+    }
+}
+
+#[test]
+fn nothing_of_an_undeclared_resource_is_no_obstacle() {
+    let mut stage = Stage::new();
+    stage.queue(cq("main").quota("default", "cpu", 10));
+    stage.submit(wl("a").request("cpu", 1).request("example.com/x", 0));
+    assert_eq!(stage.cycle(), ["admit a: main x 1 cpu 1 on default"]);
+}
+
+#[test]
+fn a_pod_set_that_asks_for_nothing_needs_no_flavor() {
+    let mut stage = Stage::new();
+    stage.queue(cq("main").quota("default", "cpu", 10));
+    stage.submit(wl("a").pods("idle", 3));
+    assert_eq!(stage.cycle(), ["admit a: idle x 3 "]);
+}
+
+fn fungible(queue: ClusterQueue, borrow: FungibilityPolicy, preempt: FungibilityPolicy) -> ClusterQueue {
+    let fungibility =
+        FlavorFungibility { when_can_borrow: borrow, when_can_preempt: preempt, ..FlavorFungibility::default() };
+    ClusterQueue { fungibility, ..queue }
+}
+
+#[test]
+fn borrowing_on_the_first_flavor_or_the_own_quota_of_the_next() {
+    use FungibilityPolicy::{MayStopSearch, TryNextFlavor};
+    for (policy, expected) in [(MayStopSearch, "default"), (TryNextFlavor, "spot")] {
+        let mut stage = Stage::new();
+        let queue = cq("main").cohort("all").quota("default", "cpu", 1).quota("spot", "cpu", 10);
+        stage.queue(fungible(queue, policy, TryNextFlavor));
+        stage.queue(cq("other").cohort("all").quota("default", "cpu", 10));
+        stage.submit(wl("a").request("cpu", 2));
+        assert_eq!(stage.cycle(), [format!("admit a: main x 1 cpu 2 on {expected}")]);
+    }
+}
+
+#[test]
+fn a_search_that_stopped_early_goes_on_behind_that_flavor() {
+    use FungibilityPolicy::MayStopSearch;
+    // Two queues compete for what is left of `default`; the loser goes on with `spot` although its search stopped at
+    // `default`.
+    let mut stage = Stage::new();
+    stage.apply(Event::LocalQueue(lq("other", "other")));
+    for name in ["main", "other"] {
+        let queue = cq(name).cohort("all").quota("default", "cpu", 2).quota("spot", "cpu", 5);
+        stage.queue(fungible(queue, MayStopSearch, MayStopSearch));
+    }
+    stage.submit(wl("a").request("cpu", 3).at(1));
+    stage.submit(wl("b").queue("other").request("cpu", 3).at(2));
+    assert_eq!(
+        stage.cycle(),
+        [
+            "admit a: main x 1 cpu 3 on default",
+            "pending b: WaitingForQuota: Workload no longer fits after processing another workload",
+        ]
+    );
+    assert_eq!(stage.cycle(), ["admit b: main x 1 cpu 3 on spot"]);
+}
+
+#[test]
+fn the_least_borrowing_goes_first_then_priority_then_age() {
+    let mut stage = Stage::new();
+    for name in ["a", "b", "c"] {
+        stage.apply(Event::LocalQueue(lq(name, name)));
+        stage.queue(cq(name).cohort("all").quota("default", "cpu", 5));
+    }
+    stage.submit(wl("borrower").queue("a").request("cpu", 8).priority(100));
+    stage.submit(wl("newer").queue("b").request("cpu", 5).at(2));
+    stage.submit(wl("older").queue("c").request("cpu", 5).at(1));
+    let decided: Vec<_> =
+        stage.cycle().iter().map(|text| text.split(':').next().unwrap_or_default().to_owned()).collect();
+    assert_eq!(decided, ["admit older", "admit newer", "pending borrower"]);
+}
+
+#[test]
+fn what_cannot_be_preempted_for_is_held_against_lesser_workloads_of_the_cycle() {
+    for (reclaim, expected) in [(PreemptionPolicy::Never, "pending"), (PreemptionPolicy::Any, "admit")] {
+        let mut stage = Stage::new();
+        for name in ["a", "b"] {
+            stage.apply(Event::LocalQueue(lq(name, name)));
+        }
+        let preemption = PreemptionRules { reclaim_within_cohort: reclaim, ..PreemptionRules::default() };
+        stage.queue(ClusterQueue { preemption, ..cq("a").cohort("all").quota("default", "cpu", 10) });
+        stage.queue(cq("b").cohort("all").quota("default", "cpu", 0));
+        stage.submit(wl("running").queue("b").request("cpu", 6));
+        assert_eq!(stage.admit(), ["running"]);
+        stage.submit(wl("owner").queue("a").request("cpu", 8));
+        stage.submit(wl("borrower").queue("b").request("cpu", 2));
+        let decided = stage.cycle();
+        let borrower = decided.iter().find(|text| text.contains("borrower")).unwrap();
+        assert!(borrower.starts_with(expected), "{reclaim:?}: {decided:?}");
+    }
+}
+
+#[test]
+fn lending_and_borrowing_limits_hold_on_every_level() {
+    let mut stage = Stage::new();
+    stage.apply(Event::Cohort(cohort("left").below("root").limited("default", "cpu", 0, 3, -1)));
+    stage.apply(Event::Cohort(cohort("right").below("root").limited("default", "cpu", 0, -1, 4)));
+    stage.queue(cq("main").cohort("left").quota("default", "cpu", 2));
+    stage.queue(cq("lender").cohort("right").quota("default", "cpu", 10));
+    // 2 of its own; right lends 4 of its 10, but left may borrow only 3.
+    let quota = &stage.engine.cluster_queue("main").unwrap().quota[0];
+    assert_eq!((quota.available, quota.potential), (amount("cpu", 5), amount("cpu", 5)));
+    stage.submit(wl("a").request("cpu", 5));
+    stage.submit(wl("b").request("cpu", 1).at(1));
+    assert_eq!(stage.admit_all(), ["a"]);
+}
+
+#[test]
+fn partial_admission_shares_the_reduction_out() {
+    let mut stage = Stage::new();
+    stage.queue(cq("main").quota("default", "cpu", 9));
+    let mut workload = wl("a").pods("one", 8).request("cpu", 1).at_least(2);
+    workload.pod_sets.push(PodSet { min_count: Some(4), ..workload.pod_sets[0].clone() });
+    workload.pod_sets[1].name = "two".into();
+    stage.submit(workload);
+    assert_eq!(stage.cycle(), ["admit a: one x 4 cpu 4 on default; two x 5 cpu 5 on default"]);
+}

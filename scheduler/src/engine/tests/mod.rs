@@ -1,0 +1,8 @@
+//! The engine from outside: events in, decisions in words out.
+
+mod admission;
+mod bad_input;
+mod flavors;
+mod parking;
+mod queues;
+mod status;

@@ -1,0 +1,138 @@
+//! ClusterQueues, Cohorts and LocalQueues that come, change and go.
+
+use crate::fixtures::{Stage, cohort, cq, lq, wl};
+use crate::{Event, LocalQueueKey};
+
+#[test]
+fn objects_may_come_in_any_order() {
+    let mut stage = Stage::new();
+    stage.apply(Event::LocalQueueDeleted { key: LocalQueueKey::new("ns", "main") });
+    stage.submit(wl("a").request("cpu", 1));
+    assert_eq!(stage.why("a"), "Misconfigured: LocalQueue main doesn't exist");
+    stage.apply(Event::LocalQueue(lq("main", "main")));
+    assert_eq!(stage.why("a"), "Misconfigured: ClusterQueue main doesn't exist");
+    stage.queue(cq("main").quota("default", "cpu", 10));
+    assert_eq!(stage.admit(), ["a"]);
+}
+
+#[test]
+fn a_local_queue_that_goes_takes_its_workloads_out_of_the_queue() {
+    let mut stage = Stage::new();
+    stage.queue(cq("main").quota("default", "cpu", 10));
+    stage.submit(wl("a").request("cpu", 1));
+    stage.apply(Event::LocalQueueDeleted { key: LocalQueueKey::new("ns", "main") });
+    assert_eq!(stage.order("main"), "");
+    assert_eq!(stage.cycle(), [""; 0]);
+}
+
+#[test]
+fn a_queue_being_deleted_admits_nothing_more_and_keeps_what_it_gave() {
+    let mut stage = Stage::new();
+    stage.queue(cq("main").quota("default", "cpu", 10));
+    stage.submit(wl("a").request("cpu", 1));
+    stage.admit();
+    stage.submit(wl("b").request("cpu", 1));
+    stage.queue(crate::ClusterQueue { deleting: true, ..cq("main").quota("default", "cpu", 10) });
+    assert_eq!(stage.cycle(), [""; 0]);
+    assert_eq!(stage.reserved("main"), 1);
+    let condition = stage.engine.cluster_queue("main").unwrap().active_condition();
+    assert_eq!(condition.1, "Terminating");
+    assert_eq!(condition.2, "Can't admit new workloads; clusterQueue is terminating");
+}
+
+#[test]
+fn quota_that_is_cut_below_usage_admits_nothing_until_it_is_free() {
+    let mut stage = Stage::new();
+    stage.queue(cq("main").quota("default", "cpu", 10));
+    stage.submit(wl("a").request("cpu", 6));
+    stage.admit();
+    stage.queue(cq("main").quota("default", "cpu", 4));
+    let available = stage.engine.cluster_queue("main").unwrap().quota[0].available;
+    assert_eq!(available.get(), -2000);
+    stage.submit(wl("b").request("cpu", 1));
+    assert_eq!(stage.admit_all(), [""; 0]);
+    assert_eq!(
+        stage.why("b"),
+        "WaitingForQuota: couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor \
+         default, 1 more needed"
+    );
+    stage.delete("a");
+    stage.wait(1);
+    assert_eq!(stage.admit(), ["b"]);
+}
+
+#[test]
+fn a_flavor_taken_out_of_a_queue_keeps_what_is_charged_to_it() {
+    let mut stage = Stage::new();
+    let both = || cq("main").quota("default", "cpu", 10).quota("spot", "cpu", 10);
+    stage.queue(both());
+    stage.submit(wl("a").request("cpu", 6));
+    stage.admit();
+    stage.queue(cq("main").quota("spot", "cpu", 10));
+    stage.submit(wl("b").request("cpu", 6));
+    assert_eq!(stage.cycle(), ["admit b: main x 1 cpu 6 on spot"]);
+    stage.queue(both());
+    let reserved: Vec<_> =
+        stage.engine.cluster_queue("main").unwrap().quota.iter().map(|quota| quota.reserved.get() / 1000).collect();
+    assert_eq!(reserved, [6, 6]);
+}
+
+#[test]
+fn a_queue_that_changes_its_cohort_takes_its_usage_along() {
+    let mut stage = Stage::new();
+    stage.apply(Event::LocalQueue(lq("lender", "lender")));
+    stage.queue(cq("main").cohort("one").quota("default", "cpu", 0));
+    stage.queue(cq("lender").cohort("one").quota("default", "cpu", 10));
+    stage.submit(wl("a").request("cpu", 8));
+    assert_eq!(stage.admit(), ["a"]);
+    stage.submit(wl("b").queue("lender").request("cpu", 5));
+    assert_eq!(stage.admit_all(), [""; 0]);
+    stage.queue(cq("main").cohort("two").quota("default", "cpu", 0));
+    stage.wait(1);
+    assert_eq!(stage.admit(), ["b"]);
+    stage.delete("a");
+    assert_eq!(stage.reserved("main"), 0);
+}
+
+#[test]
+fn queues_below_a_cycle_of_cohorts_wait_until_it_is_broken() {
+    let mut stage = Stage::new();
+    stage.apply(Event::LocalQueue(lq("free", "free")));
+    stage.queue(cq("main").cohort("a").quota("default", "cpu", 10));
+    stage.queue(cq("free").cohort("elsewhere").quota("default", "cpu", 10));
+    for (name, parent) in [("a", "b"), ("b", "c"), ("c", "a")] {
+        stage.apply(Event::Cohort(cohort(name).below(parent).limited("default", "cpu", 5, -1, -1)));
+    }
+    stage.submit(wl("stuck").request("cpu", 1));
+    stage.submit(wl("other").queue("free").request("cpu", 1));
+    assert_eq!(stage.admit_all(), ["other"]);
+    assert_eq!(stage.why("stuck"), "Suspended: ClusterQueue main is inactive");
+    stage.apply(Event::Cohort(cohort("c").limited("default", "cpu", 5, -1, -1)));
+    stage.wait(1);
+    assert_eq!(stage.engine.cluster_queue("main").unwrap().quota[0].potential.get(), 25_000);
+    assert_eq!(stage.admit(), ["stuck"]);
+}
+
+#[test]
+fn a_cohort_that_is_its_own_parent_is_a_cycle() {
+    let mut stage = Stage::new();
+    stage.apply(Event::Cohort(cohort("a").below("a")));
+    stage.queue(cq("main").cohort("a").quota("default", "cpu", 10));
+    assert!(!stage.engine.cluster_queue("main").unwrap().active_condition().0);
+    stage.apply(Event::CohortDeleted { name: "a".into() });
+    assert!(stage.engine.cluster_queue("main").unwrap().active_condition().0);
+}
+
+#[test]
+fn changes_are_reported_once() {
+    let mut stage = Stage::new();
+    stage.queue(cq("main").quota("default", "cpu", 10));
+    stage.engine.changed();
+    stage.submit(wl("a").request("cpu", 1));
+    let changed = stage.engine.changed();
+    assert!(changed.cluster_queues.contains("main"));
+    assert!(changed.local_queues.contains(&LocalQueueKey::new("ns", "main")));
+    assert_eq!(stage.engine.changed(), crate::Changed::default());
+    stage.admit();
+    assert!(stage.engine.changed().cluster_queues.contains("main"));
+}

@@ -1,0 +1,358 @@
+//! Fluent builders and a small stage for tests.
+//!
+//! cpu is given in whole cores, everything else in units.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::{
+    Admission, AdmissionCheck, AdmissionCheckRule, Amount, ClusterQueue, Cohort, Decision, Engine, Event, FlavorQuotas,
+    LocalQueue, LocalQueueKey, Name, NodeSelectorTerm, Operator, PodSet, QueueingStrategy, Quota, RefusedReason,
+    Requirement, ResourceFlavor, ResourceGroup, Settings, StopPolicy, Taint, TaintEffect, Time, Toleration,
+    TolerationOperator, Workload, WorkloadKey,
+};
+
+pub(crate) fn amount(resource: &str, whole: i64) -> Amount {
+    Amount::new(if resource == "cpu" { whole.saturating_mul(1000) } else { whole })
+}
+
+/// A flavor without labels and taints.
+pub(crate) fn flavor(name: &str) -> ResourceFlavor {
+    ResourceFlavor {
+        name: name.into(),
+        node_labels: BTreeMap::new(),
+        node_taints: Vec::new(),
+        tolerations: Vec::new(),
+        topology_name: None,
+    }
+}
+
+impl ResourceFlavor {
+    pub(crate) fn label(mut self, key: &str, value: &str) -> Self {
+        self.node_labels.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    pub(crate) fn taint(mut self, key: &str, value: &str, effect: TaintEffect) -> Self {
+        self.node_taints.push(Taint { key: key.to_owned(), value: value.to_owned(), effect });
+        self
+    }
+}
+
+pub(crate) fn tolerate(key: &str, value: &str) -> Toleration {
+    let (key, value) = (key.to_owned(), value.to_owned());
+    Toleration { key, operator: TolerationOperator::Equal, value, effect: None }
+}
+
+/// A ClusterQueue with one empty resource group.
+pub(crate) fn cq(name: &str) -> ClusterQueue {
+    ClusterQueue { resource_groups: vec![ResourceGroup::default()], ..ClusterQueue::new(name) }
+}
+
+/// Adds a resource on a flavor to the last group.
+fn add_quota(groups: &mut [ResourceGroup], flavor: &str, resource: &str, quota: Quota) {
+    let Some(group) = groups.last_mut() else { return };
+    if !group.covered_resources.iter().any(|name| &**name == resource) {
+        group.covered_resources.push(resource.into());
+    }
+    match group.flavors.iter_mut().find(|quotas| &*quotas.name == flavor) {
+        Some(quotas) => quotas.resources.push((resource.into(), quota)),
+        None => {
+            group.flavors.push(FlavorQuotas { name: flavor.into(), resources: vec![(resource.into(), quota)] });
+        }
+    }
+}
+
+impl ClusterQueue {
+    pub(crate) fn quota(mut self, flavor: &str, resource: &str, nominal: i64) -> Self {
+        let quota = Quota { nominal: amount(resource, nominal), ..Quota::default() };
+        add_quota(&mut self.resource_groups, flavor, resource, quota);
+        self
+    }
+
+    /// Quota with a borrowing and a lending limit; -1 is none.
+    pub(crate) fn limited(mut self, flavor: &str, resource: &str, nominal: i64, borrow: i64, lend: i64) -> Self {
+        add_quota(&mut self.resource_groups, flavor, resource, limited(resource, nominal, borrow, lend));
+        self
+    }
+
+    /// Starts another resource group.
+    pub(crate) fn group(mut self) -> Self {
+        self.resource_groups.push(ResourceGroup::default());
+        self
+    }
+
+    pub(crate) fn cohort(mut self, name: &str) -> Self {
+        self.cohort = Some(name.into());
+        self
+    }
+
+    pub(crate) fn strict(mut self) -> Self {
+        self.strategy = QueueingStrategy::StrictFIFO;
+        self
+    }
+
+    pub(crate) fn check(mut self, name: &str, on_flavors: &[&str]) -> Self {
+        let on_flavors = on_flavors.iter().map(|flavor| Name::from(*flavor)).collect();
+        self.admission_checks.push(AdmissionCheckRule { name: name.into(), on_flavors });
+        self
+    }
+
+    pub(crate) fn stop(mut self, policy: StopPolicy) -> Self {
+        self.stop_policy = policy;
+        self
+    }
+}
+
+fn limited(resource: &str, nominal: i64, borrow: i64, lend: i64) -> Quota {
+    let limit = |limit: i64| (limit >= 0).then(|| amount(resource, limit));
+    Quota { nominal: amount(resource, nominal), borrowing_limit: limit(borrow), lending_limit: limit(lend) }
+}
+
+/// A Cohort without quota.
+pub(crate) fn cohort(name: &str) -> Cohort {
+    Cohort { resource_groups: vec![ResourceGroup::default()], ..Cohort::new(name) }
+}
+
+impl Cohort {
+    pub(crate) fn below(mut self, parent: &str) -> Self {
+        self.parent = Some(parent.into());
+        self
+    }
+
+    pub(crate) fn limited(mut self, flavor: &str, resource: &str, nominal: i64, borrow: i64, lend: i64) -> Self {
+        add_quota(&mut self.resource_groups, flavor, resource, limited(resource, nominal, borrow, lend));
+        self
+    }
+}
+
+/// A LocalQueue `ns/name` of a ClusterQueue.
+pub(crate) fn lq(name: &str, cluster_queue: &str) -> LocalQueue {
+    LocalQueue::new(LocalQueueKey::new("ns", name), cluster_queue)
+}
+
+/// A workload `ns/name` for the LocalQueue `main`, without pod sets.
+pub(crate) fn wl(name: &str) -> Workload {
+    Workload::new(WorkloadKey::new("ns", name), format!("uid-{name}"), "main", Time::from_secs(0))
+}
+
+impl Workload {
+    pub(crate) fn pods(mut self, name: &str, count: i32) -> Self {
+        self.pod_sets.push(PodSet::new(name, count));
+        self
+    }
+
+    fn last(mut self, change: impl FnOnce(&mut PodSet)) -> Self {
+        if self.pod_sets.is_empty() {
+            self = self.pods("main", 1);
+        }
+        if let Some(pod_set) = self.pod_sets.last_mut() {
+            change(pod_set);
+        }
+        self
+    }
+
+    /// What a pod of the last pod set (`main` if there is none) asks for.
+    pub(crate) fn request(self, resource: &str, whole: i64) -> Self {
+        let amount = amount(resource, whole);
+        self.last(|pods| {
+            pods.requests.insert(resource.into(), amount);
+        })
+    }
+
+    pub(crate) fn at_least(self, count: i32) -> Self {
+        self.last(|pods| pods.min_count = Some(count))
+    }
+
+    pub(crate) fn selector(self, key: &str, value: &str) -> Self {
+        self.last(|pods| {
+            pods.node_selector.insert(key.to_owned(), value.to_owned());
+        })
+    }
+
+    /// One more alternative: the label is one of these.
+    pub(crate) fn affinity(self, key: &str, values: &[&str]) -> Self {
+        let values = values.iter().map(|value| (*value).to_owned()).collect();
+        let expression = Requirement { key: key.to_owned(), operator: Operator::In, values };
+        self.last(|pods| {
+            pods.affinity.push(NodeSelectorTerm { match_expressions: vec![expression], match_fields: Vec::new() });
+        })
+    }
+
+    pub(crate) fn toleration(self, toleration: Toleration) -> Self {
+        self.last(|pods| pods.tolerations.push(toleration))
+    }
+
+    pub(crate) fn problem(self, message: &str) -> Self {
+        self.last(|pods| pods.problem = Some(message.to_owned()))
+    }
+
+    pub(crate) fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    pub(crate) fn queue(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.queue_name);
+        self
+    }
+
+    pub(crate) fn at(mut self, secs: i64) -> Self {
+        self.created = Time::from_secs(secs);
+        self.queue_time = self.created;
+        self
+    }
+}
+
+/// An engine with its surroundings: namespace `ns`, LocalQueue `main` -> ClusterQueue `main`.
+pub(crate) struct Stage {
+    pub(crate) engine: Engine,
+    pub(crate) now: Time,
+    workloads: BTreeMap<String, Workload>,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        Self::with(Settings::default())
+    }
+
+    pub(crate) fn with(settings: Settings) -> Self {
+        let mut stage = Self { engine: Engine::new(settings), now: Time::from_secs(1000), workloads: BTreeMap::new() };
+        stage.namespace("ns", &[]);
+        for name in ["default", "spot"] {
+            stage.apply(Event::ResourceFlavor(flavor(name)));
+        }
+        stage.apply(Event::LocalQueue(lq("main", "main")));
+        stage
+    }
+
+    pub(crate) fn apply(&mut self, event: Event) {
+        self.engine.apply(event, self.now);
+    }
+
+    pub(crate) fn namespace(&mut self, name: &str, labels: &[(&str, &str)]) {
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        self.apply(Event::Namespace { name: name.into(), labels });
+    }
+
+    pub(crate) fn queue(&mut self, queue: ClusterQueue) {
+        self.apply(Event::ClusterQueue(queue));
+    }
+
+    pub(crate) fn check(&mut self, name: &str, controller: &str, active: bool) {
+        self.apply(Event::AdmissionCheck(AdmissionCheck {
+            name: name.into(),
+            controller: controller.to_owned(),
+            active,
+        }));
+    }
+
+    pub(crate) fn submit(&mut self, workload: Workload) {
+        self.workloads.insert(workload.key.name.to_string(), workload.clone());
+        self.apply(Event::Workload(Box::new(workload)));
+    }
+
+    /// Changes a workload on the API, and tells the engine.
+    pub(crate) fn change(&mut self, name: &str, change: impl FnOnce(&mut Workload)) {
+        let mut workload = self.workloads[name].clone();
+        change(&mut workload);
+        self.submit(workload);
+    }
+
+    pub(crate) fn delete(&mut self, name: &str) {
+        let workload = self.workloads.remove(name).expect("the workload was submitted");
+        self.apply(Event::WorkloadDeleted { key: workload.key });
+    }
+
+    pub(crate) fn refuse(&mut self, name: &str, reason: RefusedReason) {
+        let workload = &self.workloads[name];
+        let (key, uid) = (workload.key.clone(), workload.uid.clone());
+        self.apply(Event::AdmissionRefused { key, uid, reason });
+    }
+
+    pub(crate) fn wait(&mut self, secs: u64) {
+        self.now = self.now.plus(Duration::from_secs(secs));
+    }
+
+    /// One cycle, in words.
+    pub(crate) fn cycle(&mut self) -> Vec<String> {
+        self.engine.cycle(self.now).decisions.iter().map(describe).collect()
+    }
+
+    /// One cycle whose reservations are written to the API; who was admitted.
+    pub(crate) fn admit(&mut self) -> Vec<String> {
+        let mut names = Vec::new();
+        for decision in self.engine.cycle(self.now).decisions {
+            if let Decision::Reserve { key, admission, .. } = decision {
+                let (name, now) = (key.name.to_string(), self.now);
+                self.change(&name, |workload| {
+                    workload.reservation = Some(admission);
+                    workload.reserved_at = Some(now);
+                    workload.admitted = true;
+                });
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// Cycles until nobody is left to try; who was admitted, in order.
+    pub(crate) fn admit_all(&mut self) -> Vec<String> {
+        let mut names = Vec::new();
+        for _ in 0..1000 {
+            let admitted = self.admit();
+            if admitted.is_empty() && !self.engine.has_heads(self.now) {
+                break;
+            }
+            names.extend(admitted);
+        }
+        names
+    }
+
+    pub(crate) fn why(&self, name: &str) -> String {
+        let key = WorkloadKey::new("ns", name);
+        self.engine
+            .why(&key)
+            .map_or("it has quota".to_owned(), |reason| format!("{}: {}", reason.condition_reason(), reason.message()))
+    }
+
+    /// The queue's workloads in order; parked ones in brackets.
+    pub(crate) fn order(&self, queue: &str) -> String {
+        let names: Vec<_> = (self.engine.pending(queue).iter())
+            .map(|entry| if entry.inadmissible { format!("[{}]", entry.key.name) } else { entry.key.name.to_string() })
+            .collect();
+        names.join(" ")
+    }
+
+    /// What is reserved of cpu on `default`, in cores.
+    pub(crate) fn reserved(&self, queue: &str) -> i64 {
+        let view = self.engine.cluster_queue(queue).expect("the queue exists");
+        view.quota.iter().find(|quota| &*quota.resource == "cpu").map_or(0, |quota| quota.reserved.get() / 1000)
+    }
+}
+
+fn describe(decision: &Decision) -> String {
+    match decision {
+        Decision::Reserve { key, admission, .. } => format!("admit {}: {}", key.name, describe_admission(admission)),
+        Decision::Pending { key, reason, .. } => {
+            format!("pending {}: {}: {}", key.name, reason.condition_reason(), reason.message())
+        }
+        Decision::Preempt { key, reason, preemptor, .. } => {
+            format!("preempt {} for {}: {reason}", key.name, preemptor.name)
+        }
+    }
+}
+
+fn describe_admission(admission: &Admission) -> String {
+    let pod_sets: Vec<_> = (admission.pod_sets.iter())
+        .map(|pod_set| {
+            let parts: Vec<_> = (pod_set.flavors.iter())
+                .map(|(resource, flavor)| {
+                    format!("{resource} {} on {flavor}", pod_set.usage[resource].format(resource))
+                })
+                .collect();
+            format!("{} x {} {}", pod_set.name, pod_set.count, parts.join(", "))
+        })
+        .collect();
+    pod_sets.join("; ")
+}
