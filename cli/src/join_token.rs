@@ -30,6 +30,20 @@ pub struct Args {
     pub output: Output,
 }
 
+impl Args {
+    /// The defaults, for a hub in `hub_namespace`.
+    #[must_use]
+    pub fn new(name: &str, hub_namespace: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            ttl: SignedDuration::from_hours(1),
+            hub_address: None,
+            hub_namespace: hub_namespace.to_owned(),
+            output: Output::default(),
+        }
+    }
+}
+
 fn ttl(text: &str) -> Result<SignedDuration, String> {
     text.parse().map_err(|_| format!("\"{text}\" is no duration; write it as 30m or 1h"))
 }
@@ -52,11 +66,19 @@ pub struct JoinToken {
     pub approved: bool,
 }
 
-/// Makes the token, stores its hash, and renders what to do with it.
+/// Makes the token and renders what to do with it.
+///
+/// # Errors
+/// As [`make`].
+pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
+    args.output.render(&make(client, args).await?, text)
+}
+
+/// Makes the token and stores its hash.
 ///
 /// # Errors
 /// When the hub has not started yet, or the caller may not write the Secret.
-pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
+pub async fn make(client: kube::Client, args: &Args) -> anyhow::Result<JoinToken> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &args.hub_namespace);
     let (hub_ca_sha256, advertised) = hub(&secrets, &args.hub_namespace).await?;
     let Some(hub_address) = args.hub_address.clone().or(advertised) else {
@@ -70,15 +92,14 @@ pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
     let now = Timestamp::now();
     let token = Token::from_random(&args.name, rand::random(), rand::random());
     store::add(&secrets, &token, args.ttl.as_secs(), now).await.context("storing the token")?;
-    let made = JoinToken {
+    Ok(JoinToken {
         cluster: args.name.clone(),
         token: token.to_string(),
         expires_at: now.checked_add(args.ttl).context("--ttl is too long")?,
         hub_ca_sha256,
         hub_address,
         approved: found.is_some(),
-    };
-    args.output.render(&made, text)
+    })
 }
 
 /// The pin of the hub's CA and its advertised address.

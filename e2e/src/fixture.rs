@@ -5,10 +5,11 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Once, OnceLock};
 
+use futures::future::BoxFuture;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
-use crate::environment::{Environment, EnvironmentBuilder};
+use crate::environment::Environment;
 
 /// A name that begins with `stem` and that no other test of this machine uses: for namespaces and for objects that
 /// have none, such as ClusterQueues.
@@ -44,12 +45,14 @@ pub fn init_logs() {
     });
 }
 
-/// An environment that all tests of a binary use, started by the first. Make it a `static`:
+/// What all tests of a binary use, started by the first: an [`Environment`] or a [`crate::fleet::Fleet`]. Make it a
+/// `static`:
 ///
 /// ```no_run
 /// use switchyard_e2e::{ClusterSpec, Environment, fixture};
-/// static ENVIRONMENT: fixture::Shared =
-///     fixture::Shared::new(|| Environment::builder("single").cluster(ClusterSpec::new("one")));
+/// static ENVIRONMENT: fixture::Shared<Environment> = fixture::Shared::new(|| {
+///     Box::pin(Environment::builder("single").cluster(ClusterSpec::new("one")).start())
+/// });
 /// fixture::run(async {
 ///     let environment = ENVIRONMENT.get().await.unwrap();
 ///     let namespace = environment.cluster("one").namespace("quota").await.unwrap();
@@ -57,42 +60,54 @@ pub fn init_logs() {
 /// ```
 ///
 /// It ends with the process; its files go with the next environment that is started on this machine.
-pub struct Shared {
-    cell: OnceCell<Result<Environment, String>>,
-    describe: fn() -> EnvironmentBuilder,
+pub struct Shared<T: 'static> {
+    cell: OnceCell<Result<T, String>>,
+    start: fn() -> BoxFuture<'static, anyhow::Result<T>>,
 }
 
-impl Shared {
+impl<T: KeepLogs> Shared<T> {
     /// Nothing is started yet.
-    pub const fn new(describe: fn() -> EnvironmentBuilder) -> Self {
-        Self { cell: OnceCell::const_new(), describe }
+    pub const fn new(start: fn() -> BoxFuture<'static, anyhow::Result<T>>) -> Self {
+        Self { cell: OnceCell::const_new(), start }
     }
 
-    /// The environment, started if this is the first call.
+    /// What is shared, started if this is the first call.
     ///
     /// # Errors
     /// When it could not be started; every call says so then.
-    pub async fn get(&'static self) -> anyhow::Result<Borrowed> {
-        let start = async || (self.describe)().start().await.map_err(|error| format!("{error:#}"));
+    pub async fn get(&'static self) -> anyhow::Result<Borrowed<T>> {
+        let start = async || (self.start)().await.map_err(|error| format!("{error:#}"));
         match self.cell.get_or_init(start).await {
-            Ok(environment) => Ok(Borrowed(environment)),
+            Ok(shared) => Ok(Borrowed(shared)),
             Err(error) => Err(anyhow::anyhow!("{error}")),
         }
     }
 }
 
-/// A shared environment in the hands of one test. When that test panics, the logs are kept.
-pub struct Borrowed(&'static Environment);
+/// What leaves logs that a failed test needs.
+pub trait KeepLogs: Send + Sync {
+    /// Keeps the logs, whatever happens.
+    fn keep_logs(&self);
+}
 
-impl Deref for Borrowed {
-    type Target = Environment;
+impl KeepLogs for Environment {
+    fn keep_logs(&self) {
+        Self::keep_logs(self);
+    }
+}
 
-    fn deref(&self) -> &Environment {
+/// What is shared, in the hands of one test. When that test panics, the logs are kept.
+pub struct Borrowed<T: KeepLogs + 'static>(&'static T);
+
+impl<T: KeepLogs> Deref for Borrowed<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
         self.0
     }
 }
 
-impl Drop for Borrowed {
+impl<T: KeepLogs> Drop for Borrowed<T> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.keep_logs();

@@ -20,9 +20,12 @@
 
 mod certs;
 mod cluster;
+pub mod demo;
 mod environment;
 pub mod fixture;
+pub mod fleet;
 mod go;
+mod http;
 pub mod job;
 pub mod kubeconfig;
 mod parts;

@@ -112,6 +112,11 @@ impl ClusterSpec {
         }
     }
 
+    /// The cluster's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Adds a node. A cluster with nodes also gets kwok and kube-scheduler.
     #[must_use]
     pub fn node(mut self, node: NodeSpec) -> Self {

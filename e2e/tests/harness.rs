@@ -19,12 +19,16 @@ use switchyard_e2e::{ClusterSpec, Environment, JobBuilder, NodeSpec, Part, fixtu
 /// Generous: the machine may be building something beside us.
 const SOON: Duration = Duration::from_secs(30);
 
-static PAIR: fixture::Shared = fixture::Shared::new(|| {
-    let gpus = NodeSpec::new("gpu-1").cpu(16).gpu(8).label("pool", "a");
-    let plain = NodeSpec::new("cpu-1").cpu(16).taint("plain", "yes", "NoSchedule");
-    Environment::builder("harness")
-        .cluster(ClusterSpec::new("hub"))
-        .cluster(ClusterSpec::new("worker").nodes([gpus, plain]))
+static PAIR: fixture::Shared<Environment> = fixture::Shared::new(|| {
+    Box::pin(async {
+        let gpus = NodeSpec::new("gpu-1").cpu(16).gpu(8).label("pool", "a");
+        let plain = NodeSpec::new("cpu-1").cpu(16).taint("plain", "yes", "NoSchedule");
+        Environment::builder("harness")
+            .cluster(ClusterSpec::new("hub"))
+            .cluster(ClusterSpec::new("worker").nodes([gpus, plain]))
+            .start()
+            .await
+    })
 });
 
 #[test]

@@ -1,0 +1,30 @@
+//! `cargo xtask demo`.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+#[derive(clap::Parser)]
+#[command(about = "A hub and two worker clusters on real control planes, and sample jobs")]
+struct Args {
+    /// Keep everything up, and print how to reach it.
+    #[arg(long)]
+    stay: bool,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = Args::parse();
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    switchyard_e2e::fixture::init_logs();
+    tokio::select! {
+        result = switchyard_e2e::demo::run(args.stay) => match result {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: {error:#}");
+                ExitCode::FAILURE
+            }
+        },
+        _ = tokio::signal::ctrl_c() => ExitCode::from(130),
+    }
+}

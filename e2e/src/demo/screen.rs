@@ -1,0 +1,138 @@
+//! The live table: drawn in place on a terminal, told line by line where there is none.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use switchyard::status::{Row, State};
+use switchyard::table;
+
+/// Where the table goes.
+#[derive(Debug)]
+pub struct Screen {
+    terminal: bool,
+    drawn: usize,
+    told: BTreeMap<String, (State, Option<String>)>,
+}
+
+impl Default for Screen {
+    fn default() -> Self {
+        Self::new(std::io::stdout().is_terminal())
+    }
+}
+
+impl Screen {
+    /// A screen; without a terminal every change is one line.
+    pub fn new(terminal: bool) -> Self {
+        Self { terminal, drawn: 0, told: BTreeMap::new() }
+    }
+
+    /// Shows where the jobs are now.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn show(&mut self, out: &mut impl Write, rows: &[Row], elapsed: Duration) -> std::io::Result<()> {
+        if self.terminal { self.draw(out, rows, elapsed) } else { self.tell(out, rows, elapsed) }
+    }
+
+    fn draw(&mut self, out: &mut impl Write, rows: &[Row], elapsed: Duration) -> std::io::Result<()> {
+        let text = format!("{}\n{:.1} s\n", table(rows), elapsed.as_secs_f64());
+        if self.drawn > 0 {
+            write!(out, "\x1b[{}A\x1b[J", self.drawn)?;
+        }
+        self.drawn = text.lines().count();
+        out.write_all(text.as_bytes())?;
+        out.flush()
+    }
+
+    fn tell(&mut self, out: &mut impl Write, rows: &[Row], elapsed: Duration) -> std::io::Result<()> {
+        for row in rows {
+            let now = (row.state, row.cluster.clone());
+            if self.told.get(&row.job) == Some(&now) {
+                continue;
+            }
+            let cluster = row.cluster.as_deref().map(|name| format!(" on {name}")).unwrap_or_default();
+            let reason = if row.reason.is_empty() { String::new() } else { format!(": {}", short(&row.reason)) };
+            writeln!(out, "{:6.1} s  {:<10} {}{cluster}{reason}", elapsed.as_secs_f64(), row.job, row.state)?;
+            self.told.insert(row.job.clone(), now);
+        }
+        Ok(())
+    }
+}
+
+/// The jobs as a table.
+pub fn table(rows: &[Row]) -> String {
+    let cells: Vec<[String; 6]> = rows
+        .iter()
+        .map(|row| {
+            [
+                row.job.clone(),
+                row.queue.clone(),
+                row.priority.to_string(),
+                row.state.to_string(),
+                row.cluster.clone().unwrap_or_else(|| "-".to_owned()),
+                short(&row.reason),
+            ]
+        })
+        .collect();
+    table::render(["JOB", "QUEUE", "PRIORITY", "STATE", "CLUSTER", "REASON"], &cells)
+}
+
+/// A line of a terminal holds no more.
+fn short(reason: &str) -> String {
+    const WIDTH: usize = 110;
+    if reason.chars().count() <= WIDTH {
+        return reason.to_owned();
+    }
+    let mut cut: String = reason.chars().take(WIDTH - 1).collect();
+    cut.push('…');
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(job: &str, state: State, cluster: Option<&str>, reason: &str) -> Row {
+        Row {
+            namespace: "team".into(),
+            job: job.into(),
+            kind: "Job".into(),
+            workload: format!("job-{job}"),
+            queue: "research".into(),
+            priority: 0,
+            state,
+            cluster: cluster.map(str::to_owned),
+            attempt: 1,
+            reason: reason.into(),
+            created: None,
+        }
+    }
+
+    #[test]
+    fn without_a_terminal_each_change_is_told_once() {
+        let mut screen = Screen::new(false);
+        let mut out = Vec::new();
+        let waits = row("a", State::Pending, None, "no room");
+        let runs = row("a", State::Running, Some("east"), "");
+        for rows in [&[waits.clone()][..], &[waits], &[runs.clone()], &[runs]] {
+            screen.show(&mut out, rows, Duration::from_millis(1500)).unwrap();
+        }
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "   1.5 s  a          Pending: no room\n   1.5 s  a          Running on east\n"
+        );
+    }
+
+    #[test]
+    fn on_a_terminal_the_table_is_drawn_over_the_last_one() {
+        let mut screen = Screen::new(true);
+        let mut out = Vec::new();
+        let rows = [row("a", State::Pending, None, &"x".repeat(200))];
+        screen.show(&mut out, &rows, Duration::ZERO).unwrap();
+        screen.show(&mut out, &rows, Duration::ZERO).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("\x1b[4A\x1b[J"), "{text:?}");
+        assert!(text.contains('…'));
+    }
+}

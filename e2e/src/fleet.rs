@@ -1,0 +1,295 @@
+//! The system under test as its users run it: our own programs as processes, on real clusters, each with the rights
+//! that `deploy/rbac` gives it and no others.
+
+mod programs;
+mod tenant;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::ListParams;
+use switchyard::join_token::{self, JoinToken};
+use switchyard_api::conditions;
+use switchyard_api::v1beta2::MultiKueueCluster;
+
+use crate::fixture::KeepLogs;
+use crate::process::Process;
+use crate::wait::eventually;
+use crate::{Cluster, ClusterSpec, Environment, ports};
+use programs::{OurProgram, agent_program, hub_program};
+pub use tenant::{Tenant, TenantBuilder};
+
+/// Where our programs live, in every cluster.
+pub const NAMESPACE: &str = "kueue-system";
+/// The hub's cluster.
+pub const HUB: &str = "hub";
+
+/// How long a program may take to be ready. It takes a second or two when nothing else runs.
+const READY: Duration = Duration::from_secs(60);
+
+/// Describes a fleet; [`FleetBuilder::start`] makes it.
+#[derive(Debug)]
+pub struct FleetBuilder {
+    name: String,
+    hub: ClusterSpec,
+    agents: Vec<ClusterSpec>,
+    others: Vec<ClusterSpec>,
+    config: Option<String>,
+}
+
+impl FleetBuilder {
+    /// Adds a worker cluster with an agent.
+    #[must_use]
+    pub fn agent(mut self, cluster: ClusterSpec) -> Self {
+        self.agents.push(cluster);
+        self
+    }
+
+    /// Adds a cluster that runs none of our programs until told so: a kubeconfig worker.
+    #[must_use]
+    pub fn bare(mut self, cluster: ClusterSpec) -> Self {
+        self.others.push(cluster);
+        self
+    }
+
+    /// Gives the hub a configuration file.
+    #[must_use]
+    pub fn config(mut self, yaml: impl Into<String>) -> Self {
+        self.config = Some(yaml.into());
+        self
+    }
+
+    /// Starts the clusters, installs what `deploy/` ships, and starts the hub. The agents follow with
+    /// [`Fleet::connect`], once their MultiKueueClusters exist.
+    ///
+    /// # Errors
+    /// What did not come up, with the end of its log.
+    pub async fn start(self) -> anyhow::Result<Fleet> {
+        let mut environment = Environment::builder(&self.name).cluster(self.hub);
+        let agents: Vec<String> = self.agents.iter().map(|spec| spec.name().to_owned()).collect();
+        for spec in self.agents.into_iter().chain(self.others) {
+            environment = environment.cluster(spec);
+        }
+        let environment = environment.start().await?;
+        for cluster in environment.clusters() {
+            cluster.install().await.with_context(|| format!("deploy/ on {}", cluster.name()))?;
+        }
+        let hub = environment.cluster(HUB);
+        let address = format!("127.0.0.1:{}", ports::free()?);
+        let program = hub_program(hub, &address, self.config.as_deref()).await?;
+        let fleet = Fleet {
+            agents,
+            address,
+            processes: Mutex::default(),
+            hub_program: program,
+            agent_programs: Mutex::default(),
+            environment,
+        };
+        fleet.start_hub().await?;
+        Ok(fleet)
+    }
+}
+
+/// A hub and its workers, running. Dropping it ends everything.
+#[derive(Debug)]
+pub struct Fleet {
+    agents: Vec<String>,
+    address: String,
+    processes: Mutex<BTreeMap<String, Process>>,
+    hub_program: OurProgram,
+    agent_programs: Mutex<BTreeMap<String, OurProgram>>,
+    environment: Environment,
+}
+
+impl Fleet {
+    /// Begins the description of a fleet with a hub.
+    pub fn builder(name: impl Into<String>) -> FleetBuilder {
+        let hub = ClusterSpec::new(HUB);
+        FleetBuilder { name: name.into(), hub, agents: Vec::new(), others: Vec::new(), config: None }
+    }
+
+    /// The hub's cluster.
+    pub fn hub(&self) -> &Cluster {
+        self.environment.cluster(HUB)
+    }
+
+    /// A worker cluster.
+    pub fn worker(&self, name: &str) -> &Cluster {
+        self.environment.cluster(name)
+    }
+
+    /// The clusters.
+    pub fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    /// Where agents dial the hub, `host:port`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Enrols and starts the agent of each worker, and waits until the hub says that it is connected.
+    ///
+    /// # Errors
+    /// Which cluster did not connect, and what the hub says of it.
+    pub async fn connect(&self) -> anyhow::Result<()> {
+        for name in &self.agents {
+            let token = self.join_token(name).await?;
+            self.start_agent(name, &token).await?;
+        }
+        for name in &self.agents {
+            self.connected(name).await?;
+        }
+        Ok(())
+    }
+
+    /// A join token, made as an administrator makes it.
+    ///
+    /// # Errors
+    /// As `switchyard cluster join-token`.
+    pub async fn join_token(&self, cluster: &str) -> anyhow::Result<JoinToken> {
+        join_token::make(self.hub().admin.clone(), &join_token::Args::new(cluster, NAMESPACE)).await
+    }
+
+    /// Starts the agent of a worker with a token.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub async fn start_agent(&self, name: &str, token: &JoinToken) -> anyhow::Result<()> {
+        let program = agent_program(self.worker(name), token).await?;
+        self.agent_programs().insert(name.to_owned(), program.clone());
+        self.start(name, &program)
+    }
+
+    /// Starts an agent again as it was started before, with its stored identity.
+    ///
+    /// # Errors
+    /// When it was never started.
+    pub fn restart_agent(&self, name: &str) -> anyhow::Result<()> {
+        let program = self.agent_programs().get(name).cloned().with_context(|| format!("{name} had no agent"))?;
+        self.start(name, &program)
+    }
+
+    /// Starts the hub and waits until it is ready.
+    ///
+    /// # Errors
+    /// What its log ends with.
+    pub async fn start_hub(&self) -> anyhow::Result<()> {
+        self.start(HUB, &self.hub_program)?;
+        self.ready(HUB, self.hub_program.health).await
+    }
+
+    /// Kills a program (SIGKILL): the hub, or a worker's agent by its cluster's name.
+    pub fn kill(&self, name: &str) {
+        let process = self.processes().remove(name);
+        if let Some(process) = process {
+            process.kill();
+        }
+    }
+
+    /// Does something with a running program, such as reading its memory.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn with<T>(&self, name: &str, act: impl FnOnce(&Process) -> T) -> anyhow::Result<T> {
+        let processes = self.processes();
+        let process = processes.get(name).with_context(|| format!("{name} does not run"))?;
+        Ok(act(process))
+    }
+
+    /// Waits until the hub says that a cluster is connected.
+    ///
+    /// # Errors
+    /// What the hub says instead.
+    pub async fn connected(&self, name: &str) -> anyhow::Result<()> {
+        let clusters: Api<MultiKueueCluster> = Api::all(self.hub().admin.clone());
+        eventually(READY, format!("cluster {name} to connect"), async || {
+            let status = clusters.get(name).await?.status.unwrap_or_default();
+            let active = conditions::find(&status.conditions, conditions::ACTIVE);
+            let says = active.map(|active| format!("{}: {}", active.reason, active.message));
+            ensure!(active.is_some_and(|active| active.status == conditions::TRUE), "the hub says {says:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Begins a corner of the fleet that no other test touches.
+    pub fn tenant(&self, stem: &str) -> TenantBuilder<'_> {
+        TenantBuilder::new(self, stem)
+    }
+
+    /// How many pods of a namespace a cluster has that have not ended.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub async fn pods(&self, cluster: &str, namespace: &str) -> anyhow::Result<usize> {
+        let pods: Api<Pod> = Api::namespaced(self.worker(cluster).admin.clone(), namespace);
+        let pods = pods.list(&ListParams::default()).await?.items;
+        let ended = |pod: &Pod| {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            matches!(phase, Some("Succeeded" | "Failed"))
+        };
+        Ok(pods.iter().filter(|pod| !ended(pod)).count())
+    }
+
+    /// Waits until a cluster has so many pods of a namespace that have not ended.
+    ///
+    /// # Errors
+    /// How many it has instead.
+    pub async fn await_pods(&self, cluster: &str, namespace: &str, count: usize) -> anyhow::Result<()> {
+        eventually(READY, format!("{count} pods of {namespace} on {cluster}"), async || {
+            let found = self.pods(cluster, namespace).await?;
+            ensure!(found == count, "{found} pods");
+            Ok(())
+        })
+        .await
+    }
+
+    /// How a person reaches the clusters.
+    pub fn directions(&self) -> String {
+        let mut text = "Reach the clusters with:\n".to_owned();
+        for cluster in self.environment.clusters() {
+            text += &format!(
+                "  kubectl --kubeconfig {} get jobs -A   # {}\n",
+                cluster.kubeconfig().display(),
+                cluster.name()
+            );
+        }
+        let hub = self.hub().kubeconfig().display();
+        text += &format!("and see the fleet with:\n  target/debug/switchyard --kubeconfig {hub} status -A\n");
+        text += &format!("  target/debug/switchyard --kubeconfig {hub} clusters --capacity");
+        text
+    }
+
+    fn start(&self, name: &str, program: &OurProgram) -> anyhow::Result<()> {
+        let process = program.program.start()?;
+        self.processes().insert(name.to_owned(), process);
+        Ok(())
+    }
+
+    async fn ready(&self, name: &str, health: u16) -> anyhow::Result<()> {
+        eventually(READY, format!("{name} to be ready"), async || {
+            self.with(name, Process::check)?.map_err(crate::wait::never)?;
+            crate::http::get(health, "/readyz").await.map(drop)
+        })
+        .await
+    }
+
+    fn processes(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Process>> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn agent_programs(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, OurProgram>> {
+        self.agent_programs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KeepLogs for Fleet {
+    fn keep_logs(&self) {
+        self.environment.keep_logs();
+    }
+}

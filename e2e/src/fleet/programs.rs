@@ -1,0 +1,55 @@
+//! How our programs are started: with the flags that the README gives.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use switchyard::join_token::JoinToken;
+
+use super::NAMESPACE;
+use crate::process::Program;
+use crate::{Cluster, paths, ports};
+
+/// One of our programs, and the port on which it says that it is ready.
+#[derive(Clone, Debug)]
+pub(super) struct OurProgram {
+    pub(super) program: Program,
+    pub(super) health: u16,
+}
+
+/// `switchyard-hub` on a cluster, its sessions at `address`.
+pub(super) async fn hub_program(cluster: &Cluster, address: &str, config: Option<&str>) -> anyhow::Result<OurProgram> {
+    let (webhook, health) = (ports::free()?, ports::free()?);
+    let mut program = Program::new("hub", paths::binary("switchyard-hub")?, cluster.dir().join("switchyard-hub.log"))
+        .env("KUBECONFIG", account(cluster, "switchyard-hub").await?)
+        .args(["--mode", "hub", "--namespace", NAMESPACE])
+        .args(["--listen", address, "--advertise", &format!("https://{address}")])
+        .args(["--health-listen", &format!("127.0.0.1:{health}")])
+        .args(["--webhook-listen", &format!("127.0.0.1:{webhook}")])
+        .args(["--webhook-url", &format!("https://127.0.0.1:{webhook}")]);
+    if let Some(config) = config {
+        let path = cluster.state_dir().join("switchyard-hub.yaml");
+        std::fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
+        program = program.arg("--config").arg(path);
+    }
+    Ok(OurProgram { program, health })
+}
+
+/// `switchyard-agent` on a cluster, enrolling with a token.
+pub(super) async fn agent_program(cluster: &Cluster, token: &JoinToken) -> anyhow::Result<OurProgram> {
+    let health = ports::free()?;
+    let binary = paths::binary("switchyard-agent")?;
+    let program = Program::new("agent", binary, cluster.dir().join("switchyard-agent.log"))
+        .env("KUBECONFIG", account(cluster, "switchyard-agent").await?)
+        .args(["--namespace", NAMESPACE])
+        .args(["--hub", &token.hub_address, "--hub-ca-sha256", &token.hub_ca_sha256, "--join", &token.token])
+        .args(["--health-listen", &format!("127.0.0.1:{health}")]);
+    Ok(OurProgram { program, health })
+}
+
+/// A kubeconfig file with the rights of a service account.
+async fn account(cluster: &Cluster, name: &str) -> anyhow::Result<PathBuf> {
+    let (_, kubeconfig) = cluster.service_account(NAMESPACE, name).await?;
+    let path = cluster.state_dir().join(format!("{name}.kubeconfig"));
+    std::fs::write(&path, kubeconfig).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}

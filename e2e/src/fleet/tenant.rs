@@ -1,0 +1,169 @@
+//! A test's own corner of a shared fleet: a namespace, a flavor, and queues on the hub and on workers.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use k8s_openapi::api::batch::v1::Job;
+use kube::Api;
+use serde_json::json;
+use switchyard::status::{Row, row};
+use switchyard_api::v1beta2::Workload;
+
+use super::Fleet;
+use crate::queues::{self, ClusterQueue, ResourceFlavor};
+use crate::wait::eventually;
+use crate::{JobBuilder, fixture};
+
+/// The LocalQueue of every tenant.
+pub const QUEUE: &str = "main";
+
+/// What a tenant is to have.
+pub struct TenantBuilder<'a> {
+    fleet: &'a Fleet,
+    name: String,
+    hub: Vec<(String, String)>,
+    workers: Vec<(String, Vec<(String, String)>)>,
+}
+
+impl<'a> TenantBuilder<'a> {
+    pub(super) fn new(fleet: &'a Fleet, stem: &str) -> Self {
+        Self { fleet, name: fixture::unique(stem), hub: Vec::new(), workers: Vec::new() }
+    }
+
+    /// Its quota on the hub.
+    #[must_use]
+    pub fn hub(mut self, quota: &[(&str, &str)]) -> Self {
+        self.hub = owned(quota);
+        self
+    }
+
+    /// A worker cluster that its jobs may go to, and its quota there.
+    #[must_use]
+    pub fn worker(mut self, cluster: &str, quota: &[(&str, &str)]) -> Self {
+        self.workers.push((cluster.to_owned(), owned(quota)));
+        self
+    }
+
+    /// Makes everything. Namespace, ClusterQueues, flavor, AdmissionCheck and MultiKueueConfig all have one name.
+    ///
+    /// # Errors
+    /// When an API server refuses something.
+    pub async fn make(self) -> anyhow::Result<Tenant<'a>> {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name}});
+        for (cluster, quota) in &self.workers {
+            let cluster = self.fleet.worker(cluster);
+            cluster.apply([namespace.clone()]).await?;
+            cluster.apply(self.queues(quota, None)).await?;
+        }
+        let clusters: Vec<&str> = self.workers.iter().map(|(name, _)| name.as_str()).collect();
+        let hub = self.fleet.hub();
+        hub.apply([namespace]).await?;
+        hub.apply(queues::multikueue(&self.name, &clusters)).await?;
+        hub.apply(self.queues(&self.hub, Some(&self.name))).await?;
+        Ok(Tenant { fleet: self.fleet, name: self.name })
+    }
+
+    fn queues(&self, quota: &[(String, String)], check: Option<&str>) -> Vec<serde_json::Value> {
+        let quota: Vec<(&str, &str)> = quota.iter().map(|(name, amount)| (name.as_str(), amount.as_str())).collect();
+        let mut queue = ClusterQueue::new(&self.name).group(&self.name, &quota);
+        if let Some(check) = check {
+            queue = queue.admission_check(check);
+        }
+        let local = queues::local_queue(&self.name, QUEUE, &self.name);
+        vec![ResourceFlavor::new(&self.name).build(), queue.build(), local]
+    }
+}
+
+fn owned(quota: &[(&str, &str)]) -> Vec<(String, String)> {
+    quota.iter().map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned())).collect()
+}
+
+/// A namespace with queues on a fleet.
+pub struct Tenant<'a> {
+    fleet: &'a Fleet,
+    name: String,
+}
+
+impl Tenant<'_> {
+    /// The namespace, and the name of its ClusterQueues and its flavor.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A job for its queue.
+    pub fn job(&self, name: &str) -> JobBuilder {
+        JobBuilder::new(&self.name, name).queue(QUEUE)
+    }
+
+    /// Creates a job on the hub.
+    ///
+    /// # Errors
+    /// When the hub's API refuses it.
+    pub async fn submit(&self, job: JobBuilder) -> anyhow::Result<Job> {
+        job.create(&self.fleet.hub().admin).await
+    }
+
+    /// Its jobs on the hub.
+    pub fn hub_jobs(&self) -> Api<Job> {
+        Api::namespaced(self.fleet.hub().admin.clone(), &self.name)
+    }
+
+    /// Its jobs on a worker.
+    pub fn worker_jobs(&self, cluster: &str) -> Api<Job> {
+        Api::namespaced(self.fleet.worker(cluster).admin.clone(), &self.name)
+    }
+
+    /// Its Workloads on the hub.
+    pub fn hub_workloads(&self) -> Api<Workload> {
+        Api::namespaced(self.fleet.hub().admin.clone(), &self.name)
+    }
+
+    /// Its Workloads on a worker.
+    pub fn worker_workloads(&self, cluster: &str) -> Api<Workload> {
+        Api::namespaced(self.fleet.worker(cluster).admin.clone(), &self.name)
+    }
+
+    /// Where a job is and why, as the command line tells it.
+    ///
+    /// # Errors
+    /// When it has no Workload.
+    pub async fn status(&self, job: &str) -> anyhow::Result<Row> {
+        let workloads = self.hub_workloads().list(&kube::api::ListParams::default()).await?;
+        let found = workloads.items.iter().map(row).find(|row| row.job == job);
+        found.ok_or_else(|| anyhow::anyhow!("job {job} has no Workload on the hub"))
+    }
+
+    /// Waits until what the command line tells of a job is right.
+    ///
+    /// # Errors
+    /// What it told last.
+    pub async fn await_status(
+        &self,
+        job: &str,
+        what: &str,
+        within: Duration,
+        right: impl Fn(&Row) -> bool,
+    ) -> anyhow::Result<Row> {
+        eventually(within, format!("job {job}: {what}"), async || {
+            let row = self.status(job).await?;
+            ensure!(right(&row), "{} on {:?}: {}", row.state, row.cluster, row.reason);
+            Ok(row)
+        })
+        .await
+    }
+
+    /// Waits until nothing of it is left on a worker.
+    ///
+    /// # Errors
+    /// What is left.
+    pub async fn await_empty(&self, cluster: &str, within: Duration) -> anyhow::Result<()> {
+        eventually(within, format!("{} on {cluster} to be empty", self.name), async || {
+            let jobs = self.worker_jobs(cluster).list(&kube::api::ListParams::default()).await?.items;
+            let workloads = self.worker_workloads(cluster).list(&kube::api::ListParams::default()).await?.items;
+            let left: Vec<String> = jobs.iter().map(kube::ResourceExt::name_any).collect();
+            ensure!(left.is_empty() && workloads.is_empty(), "jobs {left:?}, {} workloads", workloads.len());
+            Ok(())
+        })
+        .await
+    }
+}
