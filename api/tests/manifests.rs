@@ -1,0 +1,233 @@
+//! Manifests that cover every field, and their malformed twins, checked without a server. The same files go to a real
+//! API server in `e2e/tests/api.rs`.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use kube::core::cel::{Validator, apply_defaults};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use switchyard_api::{crds, field::FieldError, v1beta2, validate};
+
+#[path = "support/schema.rs"]
+mod schema;
+#[path = "support/table.rs"]
+mod table;
+
+fn api() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The schema of each kind.
+fn schemas() -> BTreeMap<String, Value> {
+    let schema =
+        |crd: &k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition| {
+            let schema = crd.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap();
+            serde_json::to_value(schema).unwrap()
+        };
+    crds().iter().map(|crd| (crd.spec.names.kind.clone(), schema(crd))).collect()
+}
+
+fn kind(object: &Value) -> &str {
+    object["kind"].as_str().unwrap()
+}
+
+/// What the schema says of an object, or of a change to it.
+fn by_schema(object: &Value, before: Option<&Value>, schema: &Value) -> Vec<String> {
+    let object = apply_defaults(schema, object);
+    let before = before.map(|before| apply_defaults(schema, before));
+    let mut errors = schema::errors(&object, schema);
+    if errors.is_empty()
+        && let Err(broken) = Validator::new().validate(schema, &object, before.as_ref())
+    {
+        errors.extend(broken.into_vec().iter().map(ToString::to_string));
+    }
+    errors.extend(name_errors(&object));
+    errors
+}
+
+/// What every API server says of names.
+fn name_errors(object: &Value) -> Vec<String> {
+    let name = object["metadata"]["name"].as_str().unwrap();
+    if name.len() > 253 {
+        return vec!["metadata.name: must be no more than 253 bytes".into()];
+    }
+    let valid = validate::is_subdomain(name);
+    if valid { Vec::new() } else { vec![format!("metadata.name: {}", validate::SUBDOMAIN_MESSAGE)] }
+}
+
+fn read<T: DeserializeOwned>(object: &Value) -> T {
+    serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{}: {error}", object["metadata"]["name"]))
+}
+
+/// What the webhook says of an object, or of a change to it.
+fn by_webhook(object: &Value, before: Option<&Value>) -> Vec<FieldError> {
+    match (kind(object), before) {
+        ("Workload", None) => validate::workload(&read(object), None),
+        ("Workload", Some(before)) => validate::workload_update(&read(object), &read(before)),
+        ("ClusterQueue", None) => validate::cluster_queue(&read(object)),
+        ("ClusterQueue", Some(before)) => validate::cluster_queue_update(&read(object), &read(before)),
+        ("Cohort", _) => validate::cohort(&read(object)),
+        ("ResourceFlavor", _) => validate::resource_flavor(&read(object)),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn what_we_wrote_is_accepted() {
+    let schemas = schemas();
+    for file in table::accepted(api()) {
+        for object in &file.documents {
+            let schema = &schemas[kind(object)];
+            let refused = by_schema(object, None, schema);
+            assert!(refused.is_empty(), "{} {}: {refused:#?}", file.name, object["metadata"]["name"]);
+            let refused = by_webhook(&apply_defaults(schema, object), None);
+            assert!(refused.is_empty(), "{} {}: {refused:#?}", file.name, object["metadata"]["name"]);
+        }
+    }
+}
+
+#[test]
+fn malformed_twins_are_refused() {
+    let schemas = schemas();
+    for case in table::refused(api()) {
+        let schema = &schemas[kind(&case.object)];
+        if let Some(before) = &case.before {
+            let refused = by_schema(before, None, schema);
+            assert!(refused.is_empty(), "{}: already what was there before: {refused:#?}", case.name);
+        }
+        let refused = by_schema(&case.object, case.before.as_ref(), schema);
+        if !case.by_webhook {
+            let named = refused.iter().any(|message| message.contains(&case.message));
+            assert!(named, "{} ({}): got {refused:#?}, expected {:?}", case.name, case.sentence, case.message);
+            continue;
+        }
+        assert!(refused.is_empty(), "{}: the schema refuses it: {refused:#?}", case.name);
+        let before = case.before.as_ref().map(|before| apply_defaults(schema, before));
+        let refused = by_webhook(&apply_defaults(schema, &case.object), before.as_ref());
+        let named = refused.iter().any(|error| error.to_string().contains(&case.message));
+        assert!(named, "{} ({}): got {refused:#?}, expected {:?}", case.name, case.sentence, case.message);
+    }
+}
+
+/// Names of all fields in a schema, as paths with `[]` for items and `{}` for values. What lies in a pod template is
+/// Kubernetes' own.
+fn fields(schema: &Value, path: &str, all: &mut BTreeSet<String>) {
+    for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        all.insert(path.clone());
+        if !path.ends_with("[].template") {
+            fields(schema, &path, all);
+        }
+    }
+    if schema["items"].is_object() {
+        fields(&schema["items"], &format!("{path}[]"), all);
+    }
+    if schema["additionalProperties"].is_object() {
+        fields(&schema["additionalProperties"], &format!("{path}{{}}"), all);
+    }
+}
+
+/// Takes away the names of fields that the value has.
+fn seen(value: &Value, path: &str, missing: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                let path = format!("{path}.{name}");
+                missing.remove(&path);
+                seen(value, &path, missing);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| seen(item, &format!("{path}[]"), missing)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[test]
+fn every_field_is_covered() {
+    let files = table::accepted(api());
+    for (kind_name, schema) in schemas() {
+        let mut missing = BTreeSet::new();
+        fields(&schema, "", &mut missing);
+        for object in files.iter().flat_map(|file| &file.documents).filter(|object| kind(object) == kind_name) {
+            seen(object, "", &mut missing);
+        }
+        assert!(missing.is_empty(), "no manifest of a {kind_name} has {missing:#?}");
+    }
+}
+
+/// A quantity reads the same as a number and as text; everything else must be equal, and nothing may be lost.
+fn survives(before: &Value, after: &Value, path: &str) {
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) => {
+            for (name, value) in before {
+                let empty = value.as_object().is_some_and(serde_json::Map::is_empty)
+                    || value.as_array().is_some_and(Vec::is_empty);
+                match after.get(name) {
+                    Some(after) => survives(value, after, &format!("{path}.{name}")),
+                    None => assert!(empty, "{path}.{name} is lost"),
+                }
+            }
+        }
+        (Value::Array(before), Value::Array(after)) => {
+            assert_eq!(before.len(), after.len(), "{path}");
+            for (index, (before, after)) in before.iter().zip(after).enumerate() {
+                survives(before, after, &format!("{path}[{index}]"));
+            }
+        }
+        (Value::Number(before), Value::String(after)) => assert_eq!(&before.to_string(), after, "{path}"),
+        _ => assert_eq!(before, after, "{path}"),
+    }
+}
+
+fn round_trip<T: DeserializeOwned + Serialize>(object: &Value) {
+    survives(object, &serde_json::to_value(read::<T>(object)).unwrap(), kind(object));
+}
+
+#[test]
+fn the_types_lose_nothing() {
+    let schemas = schemas();
+    for object in table::accepted(api()).iter().flat_map(|file| &file.documents) {
+        let object = apply_defaults(&schemas[kind(object)], object);
+        match kind(&object) {
+            "AdmissionCheck" => round_trip::<v1beta2::AdmissionCheck>(&object),
+            "ClusterQueue" => round_trip::<v1beta2::ClusterQueue>(&object),
+            "Cohort" => round_trip::<v1beta2::Cohort>(&object),
+            "LocalQueue" => round_trip::<v1beta2::LocalQueue>(&object),
+            "MultiKueueCluster" => round_trip::<v1beta2::MultiKueueCluster>(&object),
+            "MultiKueueConfig" => round_trip::<v1beta2::MultiKueueConfig>(&object),
+            "ProvisioningRequestConfig" => round_trip::<v1beta2::ProvisioningRequestConfig>(&object),
+            "ResourceFlavor" => round_trip::<v1beta2::ResourceFlavor>(&object),
+            "Topology" => round_trip::<v1beta2::Topology>(&object),
+            "Workload" => round_trip::<v1beta2::Workload>(&object),
+            "WorkloadPriorityClass" => round_trip::<v1beta2::WorkloadPriorityClass>(&object),
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn defaults_of_types_and_schemas_agree() {
+    fn agree<T: DeserializeOwned + Serialize + Default>(kind: &str, schemas: &BTreeMap<String, Value>) {
+        let bare = serde_json::json!({
+            "apiVersion": v1beta2::API_VERSION, "kind": kind, "metadata": {"name": "bare"}, "spec": {},
+        });
+        let defaulted = apply_defaults(&schemas[kind], &bare);
+        let read: T = serde_json::from_value(bare.clone()).unwrap();
+        let written = serde_json::to_value(read).unwrap();
+        for (name, value) in written["spec"].as_object().unwrap() {
+            assert_eq!(value, &defaulted["spec"][name], "{kind}.spec.{name}");
+        }
+        assert_eq!(written["spec"], serde_json::to_value(T::default()).unwrap()["spec"], "{kind}: Default differs");
+    }
+    let schemas = schemas();
+    agree::<v1beta2::ClusterQueue>("ClusterQueue", &schemas);
+    agree::<v1beta2::Cohort>("Cohort", &schemas);
+    agree::<v1beta2::LocalQueue>("LocalQueue", &schemas);
+    agree::<v1beta2::ResourceFlavor>("ResourceFlavor", &schemas);
+    agree::<v1beta2::Workload>("Workload", &schemas);
+}
