@@ -1,6 +1,8 @@
 //! Why a workload is pending, as data.
 
 mod render;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -74,7 +76,7 @@ pub enum Reason {
     /// A workload of the same shape could not be admitted, and nothing has changed since.
     EquivalentFailed {
         /// Why that one could not.
-        cause: Arc<Reason>,
+        cause: Arc<Self>,
     },
     /// It waits its turn.
     Waiting {
