@@ -16,8 +16,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 pub use output::Output;
 
-/// The namespace that the hub runs in unless told otherwise: Kueue's, so that its Secrets are found where they are.
-pub const DEFAULT_HUB_NAMESPACE: &str = "kueue-system";
+/// The namespace that the hub runs in unless told otherwise: that of `deploy/rbac`.
+pub const DEFAULT_HUB_NAMESPACE: &str = "switchyard-system";
 
 /// `switchyard`, also `kubectl switchyard`.
 #[derive(Parser, Debug)]

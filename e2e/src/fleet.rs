@@ -20,11 +20,11 @@ use crate::fixture::KeepLogs;
 use crate::process::Process;
 use crate::wait::eventually;
 use crate::{Cluster, ClusterSpec, Environment, ports};
-use programs::{OurProgram, agent_program, hub_program};
+use programs::{OurProgram, agent_program, hub_program, single_program};
 pub use tenant::{Tenant, TenantBuilder};
 
 /// Where our programs live, in every cluster.
-pub const NAMESPACE: &str = "kueue-system";
+pub const NAMESPACE: &str = "switchyard-system";
 /// The hub's cluster.
 pub const HUB: &str = "hub";
 
@@ -75,8 +75,8 @@ impl FleetBuilder {
             environment = environment.cluster(spec);
         }
         let environment = environment.start().await?;
-        for cluster in environment.clusters() {
-            cluster.install().await.with_context(|| format!("deploy/ on {}", cluster.name()))?;
+        for name in agents.iter().map(String::as_str).chain([HUB]) {
+            environment.cluster(name).install().await.with_context(|| format!("deploy/ on {name}"))?;
         }
         let hub = environment.cluster(HUB);
         let address = format!("127.0.0.1:{}", ports::free()?);
@@ -181,6 +181,18 @@ impl Fleet {
     pub async fn start_hub(&self) -> anyhow::Result<()> {
         self.start(HUB, &self.hub_program)?;
         self.ready(HUB, self.hub_program.health).await
+    }
+
+    /// Installs what `deploy/` ships on a bare cluster, and starts it in single mode.
+    ///
+    /// # Errors
+    /// What its log ends with.
+    pub async fn start_single(&self, name: &str) -> anyhow::Result<()> {
+        let cluster = self.worker(name);
+        cluster.install().await?;
+        let program = single_program(cluster).await?;
+        self.start(name, &program)?;
+        self.ready(name, program.health).await
     }
 
     /// Kills a program (SIGKILL): the hub, or a worker's agent by its cluster's name.

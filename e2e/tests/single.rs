@@ -24,7 +24,14 @@ fn jobs_run_in_order_as_quota_allows() {
         );
         bed.expect("c", "QuotaReserved", "False", "WaitingForQuota", &message).await;
         bed.expect("c", "Admitted", "False", "NoReservation", "The workload has no reservation").await;
-        bed.expect("a", "QuotaReserved", "True", "QuotaReserved", &format!("Quota reserved in ClusterQueue {}", bed.name)).await;
+        bed.expect(
+            "a",
+            "QuotaReserved",
+            "True",
+            "QuotaReserved",
+            &format!("Quota reserved in ClusterQueue {}", bed.name),
+        )
+        .await;
         bed.expect("a", "Admitted", "True", "Admitted", "The workload is admitted").await;
         for name in ["a", "b", "c", "d"] {
             job::complete(bed.admin(), &bed.namespace, name, WAIT).await.unwrap();
@@ -86,22 +93,39 @@ fn queues_that_are_missing_or_closed_are_named() {
         let bed = Bed::new("missing").await;
         bed.job("nowhere").queue("nosuch").cpu("1").create(bed.admin()).await.unwrap();
         bed.expect("nowhere", "QuotaReserved", "False", "Misconfigured", "LocalQueue nosuch doesn't exist").await;
-        bed.cluster.apply([queues::local_queue(&bed.namespace, "queue", "nosuch")]).await.unwrap();
+        bed.cluster().apply([queues::local_queue(&bed.namespace, "queue", "nosuch")]).await.unwrap();
         bed.job("dangling").cpu("1").run_for(Duration::from_millis(100)).create(bed.admin()).await.unwrap();
         bed.expect("dangling", "QuotaReserved", "False", "Misconfigured", "ClusterQueue nosuch doesn't exist").await;
-        bed.local_queue_condition("queue", "False", "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue").await;
+        bed.local_queue_condition(
+            "queue",
+            "False",
+            "ClusterQueueDoesNotExist",
+            "Can't submit new workloads to clusterQueue",
+        )
+        .await;
 
         // The queue that was missing comes.
-        bed.cluster.apply([queues::local_queue(&bed.namespace, "nosuch", &bed.name)]).await.unwrap();
+        bed.cluster().apply([queues::local_queue(&bed.namespace, "nosuch", &bed.name)]).await.unwrap();
         let flavor = queues::ResourceFlavor::new(&bed.name).build();
         let queue = queues::ClusterQueue::new(&bed.name).group("absent", &[("cpu", "4")]).build();
-        bed.cluster.apply([queue]).await.unwrap();
-        bed.cluster_queue_condition("False", "FlavorNotFound", "Can't admit new workloads: references missing ResourceFlavor(s): absent.").await;
+        bed.cluster().apply([queue]).await.unwrap();
+        bed.cluster_queue_condition(
+            "False",
+            "FlavorNotFound",
+            "Can't admit new workloads: references missing ResourceFlavor(s): absent.",
+        )
+        .await;
         let message = format!("ClusterQueue {} is inactive", bed.name);
         bed.expect("nowhere", "QuotaReserved", "False", "Suspended", &message).await;
-        bed.local_queue_condition("nosuch", "False", "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue").await;
+        bed.local_queue_condition(
+            "nosuch",
+            "False",
+            "ClusterQueueIsInactive",
+            "Can't submit new workloads to clusterQueue",
+        )
+        .await;
         let queue = queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "4")]).build();
-        bed.cluster.apply([flavor, queue]).await.unwrap();
+        bed.cluster().apply([flavor, queue]).await.unwrap();
         bed.cluster_queue_condition("True", "Ready", "Can admit new workloads").await;
         bed.local_queue_condition("nosuch", "True", "Ready", "Can submit new workloads to localQueue").await;
         bed.expect_true("nowhere", "Admitted").await;
@@ -113,7 +137,8 @@ fn a_namespace_that_the_selector_excludes_waits_until_it_is_let_in() {
     fixture::run(async {
         let bed = Bed::new("selector").await;
         let selector = json!({"matchLabels": {"team": bed.name}});
-        let queue = queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "1")]).field("namespaceSelector", selector);
+        let queue =
+            queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "1")]).field("namespaceSelector", selector);
         bed.apply(queue.build()).await;
         bed.job("a").cpu("1").run_for(Duration::from_millis(100)).create(bed.admin()).await.unwrap();
         let message = "Workload namespace doesn't match ClusterQueue selector";
@@ -128,11 +153,17 @@ fn flavors_are_tried_in_order_and_select_nodes() {
     fixture::run(async {
         let bed = Bed::new("flavors").await;
         let (spot, gpu) = (format!("{}-spot", bed.name), format!("{}-gpu", bed.name));
-        bed.cluster
+        bed.cluster()
             .apply([
-                queues::ResourceFlavor::new(&spot).node_label("pool", "spot").node_taint("spot", "true").toleration("spot", "true").build(),
+                queues::ResourceFlavor::new(&spot)
+                    .node_label("pool", "spot")
+                    .node_taint("spot", "true")
+                    .toleration("spot", "true")
+                    .build(),
                 queues::ResourceFlavor::new(&gpu).node_label("pool", "gpu").build(),
-                queues::ClusterQueue::new(&bed.name).flavors(&[(&spot, &[("cpu", "1")]), (&gpu, &[("cpu", "2")])]).build(),
+                queues::ClusterQueue::new(&bed.name)
+                    .flavors(&[(&spot, &[("cpu", "1")]), (&gpu, &[("cpu", "2")])])
+                    .build(),
                 queues::local_queue(&bed.namespace, "queue", &bed.name),
             ])
             .await
@@ -149,7 +180,13 @@ fn flavors_are_tried_in_order_and_select_nodes() {
         let taken = bed.workload_of("second").await.status.unwrap().admission.unwrap();
         assert_eq!(taken.pod_set_assignments[0].flavors["cpu"], gpu);
         // A job that asks for a pool gets its flavor, though another is first.
-        bed.job("picky").cpu("1").node_selector("pool", "gpu").run_for(Duration::from_millis(100)).create(bed.admin()).await.unwrap();
+        bed.job("picky")
+            .cpu("1")
+            .node_selector("pool", "gpu")
+            .run_for(Duration::from_millis(100))
+            .create(bed.admin())
+            .await
+            .unwrap();
         job::complete(bed.admin(), &bed.namespace, "picky", WAIT).await.unwrap();
         job::complete(bed.admin(), &bed.namespace, "first", WAIT).await.unwrap();
     });
@@ -159,7 +196,9 @@ fn flavors_are_tried_in_order_and_select_nodes() {
 fn strict_fifo_waits_where_best_effort_goes_on() {
     fixture::run(async {
         let (strict, effort) = (Bed::new("strict").await, Bed::new("effort").await);
-        strict.apply(queues::ClusterQueue::new(&strict.name).group(&strict.name, &[("cpu", "2")]).strict_fifo().build()).await;
+        strict
+            .apply(queues::ClusterQueue::new(&strict.name).group(&strict.name, &[("cpu", "2")]).strict_fifo().build())
+            .await;
         effort.simple(&[("cpu", "2")]).await;
         for bed in [&strict, &effort] {
             bed.job("holder").cpu("1").run_forever().create(bed.admin()).await.unwrap();
@@ -187,13 +226,19 @@ fn higher_priority_goes_first() {
     fixture::run(async {
         let bed = Bed::new("priority").await;
         let high = format!("{}-high", bed.name);
-        bed.cluster.apply([queues::priority_class(&high, 1000)]).await.unwrap();
+        bed.cluster().apply([queues::priority_class(&high, 1000)]).await.unwrap();
         bed.simple(&[("cpu", "1")]).await;
         bed.job("holder").cpu("1").run_forever().create(bed.admin()).await.unwrap();
         bed.expect_true("holder", "Admitted").await;
         bed.job("low").cpu("1").run_for(Duration::from_secs(1)).create(bed.admin()).await.unwrap();
         bed.workload_of("low").await;
-        bed.job("high").cpu("1").priority_class(&high).run_for(Duration::from_secs(1)).create(bed.admin()).await.unwrap();
+        bed.job("high")
+            .cpu("1")
+            .priority_class(&high)
+            .run_for(Duration::from_secs(1))
+            .create(bed.admin())
+            .await
+            .unwrap();
         bed.workload_of("high").await;
         bed.delete_job("holder").await;
         for name in ["high", "low"] {
@@ -215,7 +260,8 @@ fn stop_policies_of_both_queues() {
         bed.stop_cluster_queue("Hold").await;
         bed.cluster_queue_condition("False", "Stopped", "Can't admit new workloads: is stopped.").await;
         bed.job("waits").cpu("1").run_forever().create(bed.admin()).await.unwrap();
-        bed.expect("waits", "QuotaReserved", "False", "Suspended", &format!("ClusterQueue {} is inactive", bed.name)).await;
+        bed.expect("waits", "QuotaReserved", "False", "Suspended", &format!("ClusterQueue {} is inactive", bed.name))
+            .await;
         bed.suspended("runs", false).await;
 
         // HoldAndDrain: what runs is evicted.
@@ -271,7 +317,13 @@ fn the_maximum_execution_time_ends_a_job() {
     fixture::run(async {
         let bed = Bed::new("time").await;
         bed.simple(&[("cpu", "1")]).await;
-        bed.job("a").cpu("1").label("kueue.x-k8s.io/max-exec-time-seconds", "2").run_forever().create(bed.admin()).await.unwrap();
+        bed.job("a")
+            .cpu("1")
+            .label("kueue.x-k8s.io/max-exec-time-seconds", "2")
+            .run_forever()
+            .create(bed.admin())
+            .await
+            .unwrap();
         bed.running("a").await;
         let message = "The workload is deactivated due to exceeding the maximum execution time";
         bed.expect("a", "Evicted", "True", "DeactivatedDueToMaximumExecutionTimeExceeded", message).await;
@@ -305,7 +357,14 @@ fn a_job_that_is_changed_while_it_waits_is_counted_anew() {
     fixture::run(async {
         let bed = Bed::new("change").await;
         bed.simple(&[("cpu", "2")]).await;
-        bed.job("a").cpu("1").parallelism(3).completions(3).run_for(Duration::from_millis(100)).create(bed.admin()).await.unwrap();
+        bed.job("a")
+            .cpu("1")
+            .parallelism(3)
+            .completions(3)
+            .run_for(Duration::from_millis(100))
+            .create(bed.admin())
+            .await
+            .unwrap();
         bed.expect("a", "QuotaReserved", "False", "ExceedsMaxQuota", "").await;
         let requests = bed.workload_of("a").await.status.unwrap().resource_requests;
         assert_eq!(requests[0].resources["cpu"].0, "3");
@@ -335,13 +394,22 @@ fn a_queue_in_use_outlives_its_deletion() {
         bed.running("a").await;
         bed.delete("ClusterQueue", &bed.name).await;
         bed.delete("ResourceFlavor", &bed.name).await;
-        bed.cluster_queue_condition("False", "Terminating", "Can't admit new workloads; clusterQueue is terminating").await;
+        bed.cluster_queue_condition("False", "Terminating", "Can't admit new workloads; clusterQueue is terminating")
+            .await;
         bed.job("late").cpu("1").create(bed.admin()).await.unwrap();
-        bed.expect("late", "QuotaReserved", "False", "Suspended", &format!("ClusterQueue {} is inactive", bed.name)).await;
+        bed.expect("late", "QuotaReserved", "False", "Suspended", &format!("ClusterQueue {} is inactive", bed.name))
+            .await;
         job::complete(bed.admin(), &bed.namespace, "a", WAIT).await.unwrap();
         bed.gone("ClusterQueue", &bed.name).await;
         bed.gone("ResourceFlavor", &bed.name).await;
-        bed.expect("late", "QuotaReserved", "False", "Misconfigured", &format!("ClusterQueue {} doesn't exist", bed.name)).await;
+        bed.expect(
+            "late",
+            "QuotaReserved",
+            "False",
+            "Misconfigured",
+            &format!("ClusterQueue {} doesn't exist", bed.name),
+        )
+        .await;
     });
 }
 
@@ -353,9 +421,17 @@ fn an_admission_check_decides_after_the_quota() {
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": bed.name},
             "spec": {"controllerName": "example.com/check"}
         });
-        bed.cluster.apply([check]).await.unwrap();
-        bed.apply(queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "2")]).admission_check(&bed.name).build()).await;
-        bed.cluster_queue_condition("False", "AdmissionCheckInactive", &format!("Can't admit new workloads: references inactive AdmissionCheck(s): {}.", bed.name)).await;
+        bed.cluster().apply([check]).await.unwrap();
+        bed.apply(
+            queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "2")]).admission_check(&bed.name).build(),
+        )
+        .await;
+        bed.cluster_queue_condition(
+            "False",
+            "AdmissionCheckInactive",
+            &format!("Can't admit new workloads: references inactive AdmissionCheck(s): {}.", bed.name),
+        )
+        .await;
         bed.activate_check().await;
         for name in ["ready", "retry", "reject"] {
             bed.job(name).cpu("1").run_for(Duration::from_millis(200)).create(bed.admin()).await.unwrap();
@@ -369,7 +445,8 @@ fn an_admission_check_decides_after_the_quota() {
             match name {
                 "ready" => drop(job::complete(bed.admin(), &bed.namespace, name, WAIT).await.unwrap()),
                 "retry" => {
-                    let message = format!("Evicted due to AdmissionCheck in Retry state: \"{}\" (said Retry)", bed.name);
+                    let message =
+                        format!("Evicted due to AdmissionCheck in Retry state: \"{}\" (said Retry)", bed.name);
                     bed.expect(name, "Requeued", "True", "BackoffFinished", "The workload backoff was finished").await;
                     bed.expect(name, "Evicted", "False", "QuotaReserved", &format!("Previously: {message}")).await;
                 }

@@ -18,19 +18,32 @@ pub(super) struct OurProgram {
 
 /// `switchyard-hub` on a cluster, its sessions at `address`.
 pub(super) async fn hub_program(cluster: &Cluster, address: &str, config: Option<&str>) -> anyhow::Result<OurProgram> {
-    let (webhook, health) = (ports::free()?, ports::free()?);
-    let mut program = Program::new("hub", paths::binary("switchyard-hub")?, cluster.dir().join("switchyard-hub.log"))
-        .env("KUBECONFIG", account(cluster, "switchyard-hub").await?)
-        .args(["--mode", "hub", "--namespace", NAMESPACE])
-        .args(["--listen", address, "--advertise", &format!("https://{address}")])
-        .args(["--health-listen", &format!("127.0.0.1:{health}")])
-        .args(["--webhook-listen", &format!("127.0.0.1:{webhook}")])
-        .args(["--webhook-url", &format!("https://127.0.0.1:{webhook}")]);
+    let OurProgram { mut program, health } = controller(cluster, "switchyard-hub").await?;
+    program = program.args(["--mode", "hub", "--listen", address, "--advertise", &format!("https://{address}")]);
     if let Some(config) = config {
         let path = cluster.state_dir().join("switchyard-hub.yaml");
         std::fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
         program = program.arg("--config").arg(path);
     }
+    Ok(OurProgram { program, health })
+}
+
+/// `switchyard-hub --mode single` on a cluster.
+pub(super) async fn single_program(cluster: &Cluster) -> anyhow::Result<OurProgram> {
+    let OurProgram { program, health } = controller(cluster, "switchyard").await?;
+    Ok(OurProgram { program: program.args(["--mode", "single"]), health })
+}
+
+/// What both modes of `switchyard-hub` need.
+async fn controller(cluster: &Cluster, account_name: &str) -> anyhow::Result<OurProgram> {
+    let (webhook, health) = (ports::free()?, ports::free()?);
+    let log = cluster.dir().join("switchyard-hub.log");
+    let program = Program::new("hub", paths::binary("switchyard-hub")?, log)
+        .env("KUBECONFIG", account(cluster, account_name).await?)
+        .args(["--namespace", NAMESPACE])
+        .args(["--health-listen", &format!("127.0.0.1:{health}")])
+        .args(["--webhook-listen", &format!("127.0.0.1:{webhook}")])
+        .args(["--webhook-url", &format!("https://127.0.0.1:{webhook}")]);
     Ok(OurProgram { program, health })
 }
 

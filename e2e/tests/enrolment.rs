@@ -1,0 +1,110 @@
+//! Who may speak for a cluster, and who is turned away, with the reason in the hub's log alone.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use common::fleet;
+use kube::Api;
+use kube::api::DeleteParams;
+use switchyard::join_token::{Args, JoinToken, make};
+use switchyard_agent::enrol::{EnrolError, Join};
+use switchyard_agent::tls::HubAddress;
+use switchyard_api::v1beta2::MultiKueueCluster;
+use switchyard_e2e::fleet::{Fleet, HUB, NAMESPACE};
+use switchyard_e2e::wait::eventually;
+use switchyard_e2e::{fixture, queues};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// A token for a cluster of this name, which exists.
+async fn token(fleet: &Fleet, name: &str) -> JoinToken {
+    fleet.hub().apply([queues::agent_cluster(name)]).await.unwrap();
+    fleet.join_token(name).await.unwrap()
+}
+
+/// Enrols as the agent does.
+async fn enrol(token: &JoinToken) -> Result<(), EnrolError> {
+    let hub: HubAddress = token.hub_address.parse().unwrap();
+    let join = Join::new(token.token.clone(), token.hub_ca_sha256.parse().unwrap());
+    switchyard_agent::enrol::enrol(&hub, &join).await.map(drop)
+}
+
+/// What the agent is told when it is turned away.
+async fn refusal(token: &JoinToken) -> String {
+    enrol(token).await.unwrap_err().to_string()
+}
+
+/// Waits until the hub's log gives a reason.
+async fn logged(fleet: &Fleet, reason: &str) {
+    eventually(SOON, format!("the hub's log to say {reason:?}"), async || {
+        let log = fleet.with(HUB, switchyard_e2e::Process::log)?;
+        ensure!(log.contains(reason), "it does not");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[test]
+fn tokens_that_are_not_good_are_refused_without_a_hint() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let name = fixture::unique("refused");
+        let good = token(&fleet, &name).await;
+
+        let (front, _) = good.token.rsplit_once('.').unwrap();
+        let wrong = JoinToken { token: format!("{front}.AAAA"), ..good.clone() };
+        assert!(refusal(&wrong).await.contains("refused"));
+        logged(&fleet, "wrong token secret").await;
+
+        let other = JoinToken { token: good.token.replacen(&name, "west", 1), ..good.clone() };
+        assert!(refusal(&other).await.contains("refused"));
+        logged(&fleet, "token is for cluster").await;
+
+        enrol(&good).await.unwrap();
+        assert!(refusal(&good).await.contains("refused"));
+        logged(&fleet, "token already used").await;
+
+        let args = Args { ttl: jiff::SignedDuration::from_secs(1), ..Args::new(&name, NAMESPACE) };
+        let short = make(fleet.hub().admin.clone(), &args).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(2100)).await;
+        assert!(refusal(&short).await.contains("refused"));
+        logged(&fleet, "token expired").await;
+    });
+}
+
+#[test]
+fn a_hub_with_another_authority_is_not_trusted() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let name = fixture::unique("pin");
+        let good = token(&fleet, &name).await;
+        let wrong = JoinToken { hub_ca_sha256: "00".repeat(32), ..good.clone() };
+        let error = refusal(&wrong).await;
+        assert!(error.contains("--hub-ca-sha256"), "{error}");
+        // Nothing was sent: the token is still good.
+        enrol(&good).await.unwrap();
+    });
+}
+
+#[test]
+fn the_certificate_of_a_deleted_cluster_opens_no_session() {
+    fixture::run(async {
+        let fleet = Fleet::builder("deleted").agent(switchyard_e2e::ClusterSpec::new("gone")).start().await.unwrap();
+        fleet.hub().apply([queues::agent_cluster("gone")]).await.unwrap();
+        fleet.connect().await.unwrap();
+        let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
+        clusters.delete("gone", &DeleteParams::default()).await.unwrap();
+        logged(&fleet, "session ended").await;
+        // The same name again is another cluster: the old certificate does not speak for it.
+        fleet.hub().apply([queues::agent_cluster("gone")]).await.unwrap();
+        fleet.kill("gone");
+        fleet.restart_agent("gone").unwrap();
+        logged(&fleet, "certificate is of an earlier cluster").await;
+        let status = clusters.get("gone").await.unwrap().status.unwrap_or_default();
+        assert!(!switchyard_api::conditions::is_true(&status.conditions, "Active"), "{status:?}");
+    });
+}

@@ -1,0 +1,169 @@
+//! Workers without an agent: the hub drives them with a kubeconfig.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use kube::Api;
+use serde_json::{Value, json};
+use switchyard_api::conditions;
+use switchyard_api::v1beta2::MultiKueueCluster;
+use switchyard_e2e::fixture::{Borrowed, Shared};
+use switchyard_e2e::fleet::{Fleet, NAMESPACE};
+use switchyard_e2e::stock::{Kueue, Options};
+use switchyard_e2e::wait::eventually;
+use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// A hub and two clusters: one runs ours in single mode, one runs stock Kueue.
+static FLEET: Shared<Fleet> = Shared::new(|| {
+    Box::pin(async {
+        let node = || NodeSpec::new("n1").cpu(64).gpu(8);
+        let fleet = Fleet::builder("kubeconfig")
+            .bare(ClusterSpec::new("single").node(node()))
+            .bare(ClusterSpec::new("stock").node(node()));
+        fleet.start().await
+    })
+});
+
+async fn fleet() -> Borrowed<Fleet> {
+    FLEET.get().await.unwrap()
+}
+
+/// Puts a worker's kubeconfig into a Secret on the hub, and names it in a MultiKueueCluster.
+async fn register(fleet: &Fleet, cluster: &str, kubeconfig: &str) {
+    let secret = queues::kubeconfig_secret(NAMESPACE, cluster, kubeconfig);
+    fleet.hub().apply([secret, queues::kubeconfig_cluster(cluster, cluster)]).await.unwrap();
+}
+
+/// Waits until the hub says this of a cluster.
+async fn says(fleet: &Fleet, cluster: &str, reason: &str, message: &str) {
+    let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
+    eventually(SOON, format!("{cluster} to be {reason}"), async || {
+        let status = clusters.get(cluster).await?.status.unwrap_or_default();
+        let active = conditions::find(&status.conditions, conditions::ACTIVE);
+        let (is, text) = active.map(|active| (active.reason.as_str(), active.message.as_str())).unwrap_or_default();
+        ensure!(is == reason && text.contains(message), "{is}: {text}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[test]
+fn a_job_runs_on_a_worker_in_single_mode() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        fleet.start_single("single").await.unwrap();
+        let (_, kubeconfig) = fleet.worker("single").service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+        register(&fleet, "single", &kubeconfig).await;
+        fleet.connected("single").await.unwrap();
+        runs_and_fails_and_is_collected(&fleet, "single").await;
+    });
+}
+
+#[test]
+fn a_job_runs_on_a_worker_with_stock_kueue() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let worker = fleet.worker("stock");
+        let _kueue = Kueue::start(worker, &Options::default()).await.unwrap();
+        worker.apply_dir(switchyard_e2e::paths::root().join("deploy/rbac")).await.unwrap();
+        let (_, kubeconfig) = worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+        register(&fleet, "stock", &kubeconfig).await;
+        fleet.connected("stock").await.unwrap();
+        runs_and_fails_and_is_collected(&fleet, "stock").await;
+    });
+}
+
+/// One job completes, one fails, one is deleted while it runs; nothing is left on the worker.
+async fn runs_and_fails_and_is_collected(fleet: &Fleet, worker: &str) {
+    let tenant = fleet.tenant(worker).hub(&[("cpu", "4")]).worker(worker, &[("cpu", "4")]).make().await.unwrap();
+    let hub = &fleet.hub().admin;
+    tenant.submit(tenant.job("good").run_for(Duration::from_secs(1))).await.unwrap();
+    tenant.submit(tenant.job("bad").fails()).await.unwrap();
+    tenant.submit(tenant.job("long").run_forever()).await.unwrap();
+    job::complete(hub, tenant.name(), "good", SOON).await.unwrap();
+    job::failed(hub, tenant.name(), "bad", SOON).await.unwrap();
+    fleet.await_pods(worker, tenant.name(), 1).await.unwrap();
+    tenant.hub_jobs().delete("long", &kube::api::DeleteParams::background()).await.unwrap();
+    tenant.await_empty(worker, SOON).await.unwrap();
+}
+
+#[test]
+fn a_kubeconfig_that_cannot_be_used_says_why() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let (_, good) = fleet.worker("single").service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+        let edit = |change: fn(&mut Value)| {
+            let mut kubeconfig: Value = serde_saphyr::from_str(&good).unwrap();
+            change(&mut kubeconfig);
+            serde_json::to_string(&kubeconfig).unwrap()
+        };
+        let cases = [
+            ("no YAML", "{{{".to_owned(), "BadKubeConfig", ""),
+            (
+                "another CA",
+                edit(|k| k["clusters"][0]["cluster"]["certificate-authority-data"] = other_ca().into()),
+                "ClientConnectionFailed",
+                "",
+            ),
+            (
+                "no verification",
+                edit(|k| {
+                    k["clusters"][0]["cluster"] =
+                        json!({"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": true})
+                }),
+                "InsecureKubeConfig",
+                "insecure-skip-tls-verify",
+            ),
+            (
+                "a token from a file",
+                edit(|k| k["users"][0]["user"] = json!({"tokenFile": "/etc/hostname"})),
+                "InsecureKubeConfig",
+                "tokenFile",
+            ),
+        ];
+        for (case, kubeconfig, reason, message) in cases {
+            let name = fixture::unique("bad");
+            println!("{case}: {name}");
+            register(&fleet, &name, &kubeconfig).await;
+            says(&fleet, &name, reason, message).await;
+        }
+    });
+}
+
+fn other_ca() -> String {
+    use base64::Engine as _;
+    let other = switchyard_e2e::Authority::new("other").unwrap();
+    base64::engine::general_purpose::STANDARD.encode(other.pem())
+}
+
+#[test]
+fn a_missing_secret_and_a_missing_key_are_told_apart() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let name = fixture::unique("absent");
+        fleet.hub().apply([queues::kubeconfig_cluster(&name, &name)]).await.unwrap();
+        says(&fleet, &name, "BadKubeConfig", "not found").await;
+        let mut secret = queues::kubeconfig_secret(NAMESPACE, &name, "");
+        secret["stringData"] = json!({"kubeconf": "x"});
+        fleet.hub().apply([secret]).await.unwrap();
+        says(&fleet, &name, "BadKubeConfig", "key \"kubeconfig\" not found").await;
+    });
+}
+
+#[test]
+fn a_rotated_secret_is_taken_up() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let name = fixture::unique("rotated");
+        register(&fleet, &name, "{{{").await;
+        says(&fleet, &name, "BadKubeConfig", "").await;
+        let worker = fleet.worker("single");
+        let (_, kubeconfig) = worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+        fleet.hub().apply([queues::kubeconfig_secret(NAMESPACE, &name, &kubeconfig)]).await.unwrap();
+        fleet.connected(&name).await.unwrap();
+    });
+}
