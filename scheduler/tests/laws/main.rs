@@ -1,0 +1,187 @@
+//! Laws of the engine, over random worlds and random orders of events.
+//!
+//! Each law prints the seed of its run; `LAWS_SEED=<seed>` repeats it, `PROPTEST_CASES=<n>` runs more cases.
+
+mod script;
+mod world;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use script::{Script, any_script};
+use switchyard_scheduler::Amount;
+use world::World;
+
+/// Checks a law over random scripts.
+fn law(name: &str, check: impl Fn(&Script) -> Result<(), TestCaseError>) {
+    let seed: u64 = match std::env::var("LAWS_SEED") {
+        Ok(seed) => seed.parse().expect("LAWS_SEED is a number"),
+        Err(_) => RandomState::new().build_hasher().finish(),
+    };
+    println!("{name}: LAWS_SEED={seed}");
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let config = Config { failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    if let Err(error) = runner.run(&any_script(), |script| check(&script)) {
+        panic!("{name}, LAWS_SEED={seed}: {error}");
+    }
+}
+
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(TestCaseError::fail(format!($($message)+)));
+        }
+    };
+}
+
+#[test]
+fn no_order_of_events_panics_and_no_admission_exceeds_what_the_tree_allows() {
+    law("no admission exceeds what the tree allows", |script| {
+        let mut world = World::new();
+        for step in &script.steps {
+            let debts = world.debts();
+            let admitted = world.step(step);
+            if admitted.is_empty() {
+                continue;
+            }
+            for (queue, pair, debt) in world.debts() {
+                let before =
+                    debts.iter().find(|(q, p, _)| (q, p) == (&queue, &pair)).map_or(Amount::ZERO, |(.., d)| *d);
+                ensure!(debt >= before, "{queue} {pair:?} went from {before} to {debt} by admitting {admitted:?}");
+            }
+            for (queue, pair) in world.used_by(&admitted) {
+                let available = world.available(&queue, &pair);
+                ensure!(available >= Amount::ZERO, "{queue} has {available} of {pair:?} after admitting {admitted:?}");
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn what_came_and_went_leaves_no_trace() {
+    law("what came and went leaves no trace", |script| {
+        let mut world = World::new();
+        for step in &script.steps {
+            world.step(step);
+        }
+        world.delete_all_workloads();
+        for view in world.queues() {
+            let used = view.quota.iter().any(|quota| quota.reserved != Amount::ZERO);
+            ensure!(!used, "{} still uses {:?}", view.name, view.quota);
+            let counts = (view.pending_active, view.pending_inadmissible, view.reserving, view.admitted);
+            ensure!(counts == (0, 0, 0, 0), "{} still counts {counts:?}", view.name);
+        }
+        for view in world.local_queues() {
+            let counts = (view.pending, view.reserving, view.admitted);
+            ensure!(counts == (0, 0, 0), "{} still counts {counts:?}", view.key);
+            ensure!(view.reservation.iter().all(|usage| usage.total == Amount::ZERO), "{} still uses", view.key);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn the_same_events_give_the_same_decisions() {
+    law("the same events give the same decisions", |script| {
+        let (mut one, mut other) = (World::new(), World::new());
+        for step in &script.steps {
+            one.step(step);
+            other.step(step);
+        }
+        ensure!(one.log == other.log, "{:#?}\n{:#?}", one.log, other.log);
+        Ok(())
+    });
+}
+
+#[test]
+fn repeated_events_change_nothing() {
+    law("repeated events change nothing", |script| {
+        let (mut one, mut other) = (World::new(), World::new());
+        for step in &script.steps {
+            one.step(step);
+            other.step(step);
+            other.say_again(step);
+        }
+        ensure!(one.log == other.log, "{:#?}\n{:#?}", one.log, other.log);
+        Ok(())
+    });
+}
+
+#[test]
+fn the_order_in_which_a_world_is_listed_does_not_matter() {
+    law("the order of listing does not matter", |script| {
+        let mut world = World::new();
+        for step in &script.steps {
+            world.step(step);
+        }
+        let (mut one, mut other) = (world.restarted(false), world.restarted(true));
+        for _ in 0..20 {
+            one.cycle();
+            other.cycle();
+        }
+        ensure!(one.log == other.log, "{:#?}\n{:#?}", one.log, other.log);
+        Ok(())
+    });
+}
+
+#[test]
+fn an_engine_started_on_the_same_objects_shows_the_same() {
+    law("a restart shows the same", |script| {
+        let mut world = World::new();
+        for step in &script.steps {
+            world.step(step);
+        }
+        let fresh = world.restarted(false);
+        for (old, new) in world.queues().zip(fresh.queues()) {
+            ensure!(old.name == new.name && old.active == new.active, "{old:#?}\n{new:#?}");
+            ensure!(old.quota == new.quota, "{:#?}\n{:#?}", old.quota, new.quota);
+            ensure!(old.usage == new.usage, "{:#?}\n{:#?}", old.usage, new.usage);
+            let counts = |view: &switchyard_scheduler::ClusterQueueView<'_>| {
+                (view.pending_active + view.pending_inadmissible, view.reserving, view.admitted)
+            };
+            ensure!(counts(&old) == counts(&new), "{old:#?}\n{new:#?}");
+        }
+        for (old, new) in world.local_queues().zip(fresh.local_queues()) {
+            let counts =
+                |view: &switchyard_scheduler::LocalQueueView<'_>| (view.pending, view.reserving, view.admitted);
+            ensure!(counts(&old) == counts(&new), "{old:#?}\n{new:#?}");
+            ensure!(old.reservation == new.reservation, "{old:#?}\n{new:#?}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_strict_head_is_never_overtaken() {
+    law("a strict head is never overtaken", |script| {
+        let mut world = World::new();
+        for step in &script.steps {
+            let heads = world.strict_heads();
+            let admitted = world.step(step);
+            for (queue, name) in world.admissions_of(&admitted) {
+                let head = heads.get(&queue);
+                ensure!(head.is_none_or(|head| *head == name), "{name} overtook {head:?} in {queue}");
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn every_pending_workload_has_a_reason() {
+    law("every pending workload has a reason", |script| {
+        let mut world = World::new();
+        for step in &script.steps {
+            world.step(step);
+        }
+        for name in world.without_quota() {
+            let why = world.engine.why(&name);
+            ensure!(why.as_ref().is_some_and(|why| !why.condition_reason().is_empty()), "{name} has no reason");
+            ensure!(why.is_some_and(|why| !why.message().is_empty()), "{name} has no message");
+        }
+        Ok(())
+    });
+}
