@@ -45,6 +45,7 @@ pub struct Handle {
     /// Talks to the engine.
     pub engine: EngineHandle,
     shutdown: CancellationToken,
+    closed: CancellationToken,
     ended: JoinHandle<anyhow::Result<()>>,
 }
 
@@ -86,6 +87,17 @@ impl Handle {
     /// Begins the end: no new work, what was begun is finished, events are flushed, the Lease is released.
     pub fn shutdown(&self) {
         self.shutdown.cancel();
+    }
+
+    /// What [`Handle::shutdown`] cancels, for those who wait in [`Handle::ended`] at the same time.
+    #[must_use]
+    pub fn stopper(&self) -> CancellationToken {
+        self.shutdown.clone()
+    }
+
+    /// Returns when the controller has ended, whoever brought it about; [`Handle::ended`] says how.
+    pub async fn closed(&self) {
+        self.closed.cancelled().await;
     }
 
     /// Waits for the end, whoever brings it about. At most a quarter of a minute after [`Handle::shutdown`].
@@ -135,8 +147,15 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
     context.metrics.register(|registry| registry.register_collector(Box::new(gauges)));
     let shutdown = CancellationToken::new();
     let work = Work { engine, admitter, inbox, views, webhook: parts.webhook.take() };
-    let ended = tokio::spawn(supervise(parts, work, shutdown.clone()));
-    Ok(Handle { context, capacity, engine: handle, shutdown, ended })
+    let closed = CancellationToken::new();
+    // Dropped, and so cancelled, even when the supervisor panics.
+    let close = closed.clone().drop_guard();
+    let supervised = supervise(parts, work, shutdown.clone());
+    let ended = tokio::spawn(async move {
+        let _close = close;
+        supervised.await
+    });
+    Ok(Handle { context, capacity, engine: handle, shutdown, closed, ended })
 }
 
 struct Parts {
