@@ -1,1 +1,261 @@
+use rstest::rstest;
 
+use super::*;
+
+const HEAD: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
+
+fn with(body: &str) -> Result<Configuration, ConfigError> {
+    load(&format!("{HEAD}{body}"))
+}
+
+fn refused(body: &str) -> String {
+    with(body).unwrap_err().to_string()
+}
+
+#[test]
+fn an_empty_file_is_the_default() {
+    assert_eq!(with("").unwrap(), Configuration::default());
+    assert_eq!(with("").unwrap().ignored(), Vec::<String>::new());
+}
+
+#[test]
+fn the_file_that_kueue_ships_is_read() {
+    let config = with(
+        "
+health: {healthProbeBindAddress: :8081}
+metrics: {bindAddress: :8443}
+webhook: {port: 9443}
+leaderElection: {leaderElect: true, resourceName: c1f6bfd2.kueue.x-k8s.io}
+controller:
+  groupKindConcurrency:
+    Job.batch: 5
+    Workload.kueue.x-k8s.io: 10
+clientConnection: {qps: 300, burst: 500}
+integrations:
+  frameworks: [batch/job, ray.io/rayjob, pod]
+waitForPodsReady:
+  timeout: 5m
+  requeuingStrategy: {timestamp: Creation, backoffLimitCount: null}
+multiKueue:
+  dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental
+  incrementalDispatcherConfig: {stepSize: 2}
+",
+    )
+    .unwrap();
+    assert_eq!(config.wait_for_pods_ready.timeout.to_string(), "5m0s");
+    assert_eq!(config.wait_for_pods_ready.recovery_timeout().unwrap().to_string(), "5m0s");
+    assert_eq!(config.wait_for_pods_ready.requeuing_strategy.timestamp, RequeuingTimestamp::Creation);
+    assert_eq!(config.multi_kueue.step_size(), 2);
+    insta::assert_snapshot!(config.ignored().join("\n"), @r"
+    clientConnection
+    controller
+    integrations.frameworks[1] (ray.io/rayjob)
+    integrations.frameworks[2] (pod)
+    waitForPodsReady.timeout
+    ");
+}
+
+#[test]
+fn defaults_are_kueues() {
+    let config = Configuration::default();
+    assert_eq!(config.leader_election.lease_duration.to_string(), "15s");
+    assert_eq!(config.multi_kueue.gc_interval.to_string(), "1m0s");
+    assert_eq!(config.multi_kueue.worker_lost_timeout.to_string(), "15m0s");
+    assert_eq!(config.multi_kueue.origin, "multikueue");
+    assert_eq!(config.multi_kueue.step_size(), 3);
+    assert_eq!(config.wait_for_pods_ready.timeout.to_string(), "30m0s");
+    assert_eq!(config.integrations.frameworks, [BATCH_JOB]);
+    assert!(config.internal_cert_management.enable && config.metrics.local_queue_metrics.enable);
+    // Ours, not Kueue's.
+    assert_eq!(config.multi_kueue.dispatcher_name, crate::names::DISPATCHER_BEST_FIT);
+}
+
+#[test]
+fn zero_and_empty_mean_the_default_where_they_do_in_kueue() {
+    let config = with("waitForPodsReady: {timeout: 0s}\nintegrations: {frameworks: []}\nmultiKueue: {origin: \"\"}\n");
+    assert_eq!(
+        config.unwrap(),
+        Configuration { ignored: vec!["waitForPodsReady.timeout".into()], ..Default::default() }
+    );
+    let off = with("waitForPodsReady: {recoveryTimeout: 0s}\nmultiKueue: {gcInterval: 0s}\n").unwrap();
+    assert_eq!(off.wait_for_pods_ready.recovery_timeout(), None);
+    assert_eq!(off.multi_kueue.gc_interval, GoDuration::ZERO);
+}
+
+#[test]
+fn what_has_the_wrong_shape_is_named_with_the_mend() {
+    insta::assert_snapshot!(refused(
+        "
+multiKueue: {gcIntervall: 1m, workerLostTimeout: 15, origin: [a]}
+waitForPodsReady: {timeout: 5 minutes, requeuingStrategy: {timestamp: eviction}}
+webhook: {port: 99999}
+leaderElection: yes
+integrations: {frameworks: batch/job}
+colour: blue
+metrics: {customLabels: [{sourceKind: Pod}]}
+resources: {transformations: [{input: a, outputs: {b: lots}}]}
+clientConnection: {burst: 1.5}
+featureGates: {MultiKueue: \"true\"}
+managedJobsNamespaceSelector: {matchLabel: {a: b}}
+"
+    ), @r#"
+    clientConnection.burst: is 1.5, must be a whole number
+    colour: unknown field, known here are admissionFairSharing, apiVersion, clientConnection, controller, fairSharing, featureGates, health, integrations, internalCertManagement, kind, leaderElection, manageJobsWithoutQueueName, managedJobsNamespaceSelector, metrics, multiKueue, namespace, objectRetentionPolicies, pprofBindAddress, resources, tls, visibilityServer, waitForPodsReady, webhook
+    featureGates[MultiKueue]: is "true", must be true or false
+    integrations.frameworks: is "batch/job", must be a list
+    leaderElection: is true, must be a mapping
+    managedJobsNamespaceSelector.matchLabel: unknown field, did you mean matchLabels?
+    metrics.customLabels[0].sourceKind: is "Pod", must be one of Cohort, LocalQueue, ClusterQueue, Workload
+    metrics.customLabels[0].name: required
+    multiKueue.gcIntervall: unknown field, did you mean gcInterval?
+    multiKueue.origin: is a list, must be a string
+    multiKueue.workerLostTimeout: is 15, must be a duration such as 5m or 1h30m
+    resources.transformations[0].outputs[b]: "lots" is not a quantity: write a number such as 500m, 2, 1.5 or 4Gi
+    waitForPodsReady.requeuingStrategy.timestamp: is "eviction", must be one of Creation, Eviction, did you mean Eviction?
+    waitForPodsReady.timeout: "5 minutes" is no duration: write numbers with units, such as 5m, 1h30m or 500ms
+    webhook.port: is 99999, must be from 0 to 65535
+    "#);
+}
+
+#[test]
+fn what_cannot_be_is_named_with_the_rule() {
+    insta::assert_snapshot!(refused(
+        "
+namespace: mine
+leaderElection: {leaseDuration: 5s, renewDeadline: 5s, retryPeriod: 0s, resourceLock: endpoints}
+waitForPodsReady: {timeout: -1s, recoveryTimeout: -1s, requeuingStrategy: {backoffLimitCount: -1, backoffBaseSeconds: -1, backoffMaxSeconds: -1}}
+integrations: {frameworks: [batch/job, batch/job, batch/cronjob], externalFrameworks: [Foo, Foo.v1.example.com, Foo.v1.example.com], labelKeysToCopy: [a b]}
+multiKueue:
+  gcInterval: -1s
+  workerLostTimeout: -1s
+  origin: a/b
+  incrementalDispatcherConfig: {stepSize: 0}
+  externalFrameworks: [{name: foo}, {name: Job.v1.batch}, {name: A.v1.b}, {name: A.v1.b}]
+  clusterProfile:
+    accessProviders: [{name: a, execConfig: {command: x, apiVersion: v1, interactiveMode: Sometimes}}]
+    credentialsProviders: [{}]
+fairSharing: {preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]}
+admissionFairSharing: {usageHalfLifeTime: -1s, usageSamplingInterval: -1s, resourceWeights: {cpu: -1}}
+resources:
+  quotaCheckStrategy: IgnoreUndeclared
+  excludeResourcePrefixes: [a]
+  transformations: [{input: a}, {input: a}]
+  deviceClassMappings: [{name: a/b/c, deviceClassNames: [], sources: [{}]}]
+managedJobsNamespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}]}
+objectRetentionPolicies: {workloads: {afterFinished: -1s, afterDeactivatedByKueue: -1s}}
+visibilityServer: {bindAddress: localhost, bindPort: 0}
+webhook: {port: 0}
+internalCertManagement: {webhookServiceName: A}
+tls: {minVersion: VersionTLS13, cipherSuites: [a]}
+metrics: {customLabels: [{name: 1a}, {name: b, sourceKind: Workload}, {name: b, sourceLabelKey: a, sourceAnnotationKey: b}]}
+featureGates: {MultiKeue: true, HierarchicalCohorts: false}
+"
+    ), @r##"
+    leaderElection.resourceLock: Unsupported value: "endpoints": supported values: "leases"
+    leaderElection.retryPeriod: Invalid value: "0s": must be greater than 0
+    leaderElection.leaseDuration: Invalid value: "5s": must be greater than renewDeadline
+    waitForPodsReady.timeout: Invalid value: "-1s": must be greater than or equal to 0
+    waitForPodsReady.recoveryTimeout: Invalid value: "-1s": must be greater than or equal to 0
+    waitForPodsReady.requeuingStrategy.backoffLimitCount: Invalid value: -1: must be greater than or equal to 0
+    waitForPodsReady.requeuingStrategy.backoffBaseSeconds: Invalid value: -1: must be greater than or equal to 0
+    waitForPodsReady.requeuingStrategy.backoffMaxSeconds: Invalid value: -1: must be greater than or equal to 0
+    integrations.frameworks[1]: Duplicate value: "batch/job"
+    integrations.frameworks[2]: Unsupported value: "batch/cronjob": supported values: "batch/job", "deployment", "jobset.x-k8s.io/jobset", "kubeflow.org/jaxjob", "kubeflow.org/mpijob", "kubeflow.org/paddlejob", "kubeflow.org/pytorchjob", "kubeflow.org/tfjob", "kubeflow.org/xgboostjob", "leaderworkerset.x-k8s.io/leaderworkerset", "pod", "ray.io/raycluster", "ray.io/rayjob", "ray.io/rayservice", "sparkoperator.k8s.io/sparkapplication", "statefulset", "trainer.kubeflow.org/trainjob", "workload.codeflare.dev/appwrapper"
+    integrations.externalFrameworks[0]: Invalid value: "Foo": must be format, 'Kind.version.group.com'
+    integrations.externalFrameworks[2]: Duplicate value: "Foo.v1.example.com"
+    integrations.labelKeysToCopy[0]: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
+    multiKueue.gcInterval: Invalid value: "-1s": must be greater than or equal to 0
+    multiKueue.workerLostTimeout: Invalid value: "-1s": must be greater than or equal to 0
+    multiKueue.origin: Invalid value: "a/b": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')
+    multiKueue.externalFrameworks[0].name: Invalid value: "foo": must be in 'kind.version.group' format
+    multiKueue.externalFrameworks[1].name: Invalid value: "Job.v1.batch": conflicts with a built-in MultiKueue adapter
+    multiKueue.externalFrameworks[3].name: Duplicate value: "A.v1.b"
+    multiKueue.incrementalDispatcherConfig: is only valid with dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental
+    multiKueue.incrementalDispatcherConfig.stepSize: Invalid value: 0: must be greater than or equal to 1
+    multiKueue.clusterProfile.credentialsProviders: Forbidden: must not be specified when accessProviders is specified
+    multiKueue.clusterProfile.accessProviders[0].execConfig.interactiveMode: Unsupported value: "Sometimes": supported values: "Never", "IfAvailable", "Always"
+    multiKueue.clusterProfile.credentialsProviders[0].name: Required value: must be specified
+    multiKueue.clusterProfile.credentialsProviders[0].execConfig.command: Required value: must be specified
+    multiKueue.clusterProfile.credentialsProviders[0].execConfig.apiVersion: Required value: must be specified
+    multiKueue.clusterProfile.credentialsProviders[0].execConfig.interactiveMode: Required value: must be specified
+    fairSharing.preemptionStrategies: must be [LessThanOrEqualToFinalShare], [LessThanInitialShare] or [LessThanOrEqualToFinalShare, LessThanInitialShare]
+    admissionFairSharing.usageHalfLifeTime: Invalid value: "-1s": must be greater than or equal to 0
+    admissionFairSharing.usageSamplingInterval: Invalid value: "-1s": must be greater than 0
+    admissionFairSharing.resourceWeights[cpu]: Invalid value: -1: must be greater than or equal to 0
+    resources.quotaCheckStrategy: Invalid value: "IgnoreUndeclared": excludeResourcePrefixes is not allowed when quotaCheckStrategy is IgnoreUndeclared
+    resources.transformations[1].input: Duplicate value: "a"
+    resources.deviceClassMappings[0].name: Invalid value: "a/b/c": a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')
+    resources.deviceClassMappings[0].deviceClassNames: Required value: at least one device class name is required
+    resources.deviceClassMappings[0].sources[0]: Required value: exactly one source type must be set per entry
+    managedJobsNamespaceSelector: should not match the "mine" namespace, exclude it with kubernetes.io/metadata.name NotIn
+    objectRetentionPolicies.workloads.afterFinished: Invalid value: "-1s": must be greater than or equal to 0
+    objectRetentionPolicies.workloads.afterDeactivatedByKueue: Invalid value: "-1s": must be greater than or equal to 0
+    visibilityServer.bindAddress: Invalid value: "localhost": must be a valid IP address
+    visibilityServer.bindPort: Invalid value: 0: must be a valid port number (1-65535)
+    webhook.port: Invalid value: 0: must be a valid port number (1-65535)
+    internalCertManagement.webhookServiceName: Invalid value: "A": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
+    tls.cipherSuites: Forbidden: may not be specified when `minVersion` is 'VersionTLS13'
+    metrics.customLabels[0].name: Invalid value: "1a": must match ^[a-zA-Z][a-zA-Z0-9_]*$
+    metrics.customLabels[1].trackedValues: Required value: must not be empty when sourceKind is 'Workload'
+    metrics.customLabels[2].name: Duplicate value: "b"
+    metrics.customLabels[2]: sourceLabelKey and sourceAnnotationKey are mutually exclusive
+    featureGates.HierarchicalCohorts: cannot be set to false, it is locked to true
+    featureGates.MultiKeue: unknown feature gate, did you mean MultiKueue?
+    "##);
+}
+
+#[rstest]
+#[case::no_file_at_all(
+    "",
+    "apiVersion: required, begin the file with apiVersion: config.kueue.x-k8s.io/v1beta2 and kind: Configuration"
+)]
+#[case::a_list(
+    "- a",
+    "apiVersion: required, begin the file with apiVersion: config.kueue.x-k8s.io/v1beta2 and kind: Configuration"
+)]
+#[case::no_version("kind: Configuration", "apiVersion: required, must be config.kueue.x-k8s.io/v1beta2")]
+#[case::an_older_version(
+    "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration",
+    "apiVersion: config.kueue.x-k8s.io/v1beta1 is not read, convert the file to config.kueue.x-k8s.io/v1beta2"
+)]
+#[case::another_kind(
+    "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Config",
+    "kind: is \"Config\", must be Configuration"
+)]
+fn another_file_is_refused(#[case] text: &str, #[case] message: &str) {
+    assert_eq!(load(text).unwrap_err().to_string(), message);
+}
+
+#[test]
+fn what_is_no_yaml_is_refused() {
+    let error = with("multiKueue: {").unwrap_err();
+    assert!(matches!(error, ConfigError::Yaml(_)), "{error}");
+    let twice = with("webhook: {port: 1}\nwebhook: {port: 2}\n").unwrap_err();
+    assert!(matches!(twice, ConfigError::Yaml(_)), "{twice}");
+}
+
+#[test]
+fn gates_are_as_the_file_says_or_as_they_are() {
+    let config = with("featureGates: {PartialAdmission: false, ConcurrentAdmission: true, MultiKueue: true}").unwrap();
+    assert!(!config.enabled("PartialAdmission") && config.enabled("ConcurrentAdmission"));
+    assert!(config.enabled("ReclaimablePods") && !config.enabled("NoSuchGate"));
+    // The first switches something, the last is as it would be anyway.
+    assert_eq!(config.ignored(), ["featureGates.ConcurrentAdmission"]);
+}
+
+#[test]
+fn our_own_namespace_is_not_managed() {
+    let selector = Configuration::default().managed_jobs_namespace_selector("mine");
+    let matches = |name: &str| {
+        crate::validate::selector_matches(&selector, &BTreeMap::from([(NAMESPACE_NAME.to_owned(), name.to_owned())]))
+    };
+    assert!(matches("default") && !matches("mine") && !matches("kube-system"));
+}
+
+#[test]
+fn a_configuration_reads_back_as_it_is_written() {
+    let config = Configuration::default();
+    let text = serde_saphyr::to_string(&config).unwrap();
+    let back = load(&text).unwrap();
+    assert_eq!(Configuration { ignored: Vec::new(), ..back }, config);
+}

@@ -1,1 +1,239 @@
+//! What the manifests in `api/tests/manifests/refused` do not show: limits that need large objects, and what is let
+//! through.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    field::FieldError,
+    names,
+    v1beta2::{ClusterQueue, ClusterQueueSpec, Workload},
+};
+
+fn messages(errors: &[FieldError]) -> Vec<String> {
+    errors.iter().map(ToString::to_string).collect()
+}
+
+fn queue(spec: Value) -> ClusterQueue {
+    ClusterQueue::new("queue", serde_json::from_value::<ClusterQueueSpec>(spec).unwrap())
+}
+
+/// A group of `flavors` flavors with `resources` resources each, named after `group`.
+fn group(group: usize, flavors: usize, resources: usize) -> Value {
+    let names: Vec<String> = (0..resources).map(|i| format!("example.com/g{group}-r{i}")).collect();
+    let quotas: Vec<Value> = names.iter().map(|name| json!({"name": name, "nominalQuota": 1})).collect();
+    let flavors: Vec<Value> =
+        (0..flavors).map(|i| json!({"name": format!("g{group}-f{i}"), "resources": quotas})).collect();
+    json!({"coveredResources": names, "flavors": flavors})
+}
+
+#[rstest]
+#[case::as_many_flavors_as_fit(vec![group(0, 64, 1), group(1, 64, 1), group(2, 64, 1), group(3, 64, 1)], &[])]
+#[case::a_flavor_too_many(
+    vec![group(0, 64, 1), group(1, 64, 1), group(2, 64, 1), group(3, 64, 1), group(4, 1, 1)],
+    &["spec.resourceGroups: Invalid value: 257: total number of flavors across all resourceGroups must be ≤ 256, got 257"]
+)]
+#[case::a_resource_too_many(
+    vec![group(0, 1, 64), group(1, 1, 64), group(2, 1, 64), group(3, 1, 64), group(4, 1, 1)],
+    &["spec.resourceGroups: Invalid value: 257: total number of covered resources across all resourceGroups must be ≤ 256, got 257"]
+)]
+#[case::too_many_combinations(
+    vec![group(0, 27, 19)],
+    &["spec.resourceGroups[0]: Invalid value: 513: number of flavor-resource combinations in a resourceGroup must be ≤ 512, got 513"]
+)]
+fn totals_are_bounded(#[case] groups: Vec<Value>, #[case] expected: &[&str]) {
+    assert_eq!(messages(&cluster_queue(&queue(json!({"resourceGroups": groups})))), expected);
+}
+
+#[test]
+fn a_check_for_a_flavor_that_is_gone_is_let_through_where_it_was() {
+    let spec = |flavor: &str, on: &str, strategy: &str| {
+        queue(json!({
+            "queueingStrategy": strategy,
+            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
+                {"name": flavor, "resources": [{"name": "cpu", "nominalQuota": 1}]},
+            ]}],
+            "admissionChecksStrategy": {"admissionChecks": [{"name": "check", "onFlavors": [on]}]},
+        }))
+    };
+    let old = spec("spot", "gone", "StrictFIFO");
+    assert!(cluster_queue_update(&spec("spot", "gone", "BestEffortFIFO"), &old).is_empty());
+    assert_eq!(cluster_queue_update(&spec("spot", "lost", "StrictFIFO"), &old).len(), 1);
+    assert_eq!(cluster_queue_update(&spec("other", "gone", "StrictFIFO"), &old).len(), 1, "the flavors changed");
+    assert_eq!(cluster_queue(&old).len(), 1, "a new one is not let through");
+}
+
+/// A workload with one pod set that holds quota for `count` pods.
+fn reserved(count: i32, annotations: Value) -> Workload {
+    serde_json::from_value(json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": "w", "namespace": "n", "annotations": annotations},
+        "spec": {"podSets": [{
+            "name": "main", "count": count, "template": {"spec": {"containers": [{"name": "c"}]}},
+        }]},
+        "status": {
+            "conditions": [{
+                "type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "",
+                "lastTransitionTime": "2026-01-02T03:04:05Z",
+            }],
+            "admission": {"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 4}]},
+        },
+    }))
+    .unwrap()
+}
+
+fn with_status(workload: &Workload, status: Value) -> Workload {
+    let mut value = serde_json::to_value(workload).unwrap();
+    value["status"].as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
+    serde_json::from_value(value).unwrap()
+}
+
+#[test]
+fn a_pod_set_that_holds_quota_may_shrink_but_not_grow() {
+    let old = reserved(4, json!({}));
+    assert!(workload_update(&reserved(3, json!({})), &old).is_empty());
+    assert_eq!(workload_update(&reserved(5, json!({})), &old).len(), 1);
+    let mut free = old.clone();
+    free.status = None;
+    assert!(workload_update(&reserved(5, json!({})), &free).is_empty(), "it held none before");
+}
+
+#[rstest]
+#[case::it_grows(1, json!({}), 2, json!({}), &[])]
+#[case::it_shrinks(2, json!({}), 1, json!({}), &["status.reclaimablePods[main].count: Invalid value: 1: cannot be less than 2"])]
+#[case::it_shrinks_with_an_elastic_job(2, json!({names::ELASTIC_JOB: "true"}), 1, json!({names::ELASTIC_JOB: "true"}), &[])]
+fn reclaimable_pods_do_not_come_back(
+    #[case] before: i32,
+    #[case] old: Value,
+    #[case] now: i32,
+    #[case] new: Value,
+    #[case] expected: &[&str],
+) {
+    // Three pods of the four that were admitted.
+    let status = |count: i32| json!({"reclaimablePods": [{"name": "main", "count": count}]});
+    let old = with_status(&reserved(3, old), status(before));
+    let new = with_status(&reserved(3, new), status(now));
+    assert_eq!(messages(&workload_update(&new, &old)), expected);
+}
+
+#[test]
+fn reclaimable_pods_are_not_forgotten() {
+    let old = with_status(&reserved(4, json!({})), json!({"reclaimablePods": [{"name": "main", "count": 1}]}));
+    let errors = workload_update(&reserved(4, json!({})), &old);
+    assert_eq!(messages(&errors), ["status.reclaimablePods[main]: Required value: cannot be removed"]);
+}
+
+#[test]
+fn where_the_pods_go_may_be_decided_later() {
+    let old = reserved(4, json!({}));
+    let topology = json!({"levels": ["rack"], "slices": [
+        {"domainCount": 1, "valuesPerLevel": [{"universal": "a"}], "podCounts": {"universal": 4}},
+    ]});
+    let assignment = json!({"name": "main", "count": 4, "topologyAssignment": topology});
+    let new = with_status(&old, json!({"admission": {"clusterQueue": "q", "podSetAssignments": [assignment]}}));
+    assert!(workload_update(&new, &old).is_empty());
+}
+
+#[test]
+fn what_a_ready_check_adds_stays() {
+    let check = |state: &str, label: &str| {
+        json!({"admissionChecks": [{
+            "name": "check", "state": state, "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z",
+            "podSetUpdates": [{"name": "main", "labels": {"pool": label}}],
+        }]})
+    };
+    let update = |before: Value, now: Value| {
+        let plain = reserved(4, json!({}));
+        workload_update(&with_status(&plain, now), &with_status(&plain, before)).len()
+    };
+    assert_eq!(update(check("Ready", "a"), check("Ready", "b")), 1);
+    assert_eq!(update(check("Ready", "a"), check("Ready", "a")), 0);
+    assert_eq!(update(check("Pending", "a"), check("Ready", "b")), 0);
+}
+
+#[test]
+fn a_cluster_is_nominated_or_comes_with_our_attempt() {
+    let old = with_status(&reserved(4, json!({})), json!({"nominatedClusterNames": ["a", "b"]}));
+    let new = |status: Value| with_status(&reserved(4, json!({})), status);
+    assert!(workload_update(&new(json!({"clusterName": "a"})), &old).is_empty());
+    assert_eq!(workload_update(&new(json!({"clusterName": "c"})), &old).len(), 1);
+    assert!(workload_update(&new(json!({"clusterName": "c", "dispatch": {"attempt": 1}})), &old).is_empty());
+}
+
+#[rstest]
+#[case::plain("app", None)]
+#[case::with_a_prefix("example.com/app", None)]
+#[case::as_long_as_it_may_be(&"a".repeat(63), None)]
+#[case::too_long(&"a".repeat(64), Some("name part must be no more than 63 bytes"))]
+#[case::empty("", Some("name part must be non-empty"))]
+#[case::no_prefix("/app", Some("prefix part must be non-empty"))]
+#[case::a_prefix_with_capitals("Example.com/app", Some("prefix part a lowercase RFC 1123 subdomain"))]
+#[case::a_dash_at_the_end("app-", Some("name part must consist of"))]
+#[case::three_parts("a/b/c", Some("a valid label key must consist of"))]
+#[case::unicode("größe", Some("name part must consist of"))]
+fn label_keys(#[case] key: &str, #[case] expected: Option<&str>) {
+    let error = label_key_error(key);
+    assert_eq!(error.is_some(), expected.is_some(), "{error:?}");
+    assert!(error.unwrap_or_default().starts_with(expected.unwrap_or_default()));
+}
+
+#[rstest]
+#[case::equal(json!({"matchLabels": {"team": "a"}}), true)]
+#[case::unequal(json!({"matchLabels": {"team": "b"}}), false)]
+#[case::empty_selects_all(json!({}), true)]
+#[case::in_list(json!({"matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "b"]}]}), true)]
+#[case::not_in_list(json!({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}), false)]
+#[case::absent_is_not_in(json!({"matchExpressions": [{"key": "x", "operator": "NotIn", "values": ["a"]}]}), true)]
+#[case::exists(json!({"matchExpressions": [{"key": "team", "operator": "Exists"}]}), true)]
+#[case::does_not_exist(json!({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}), false)]
+#[case::all_must_hold(
+    json!({"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "x", "operator": "Exists"}]}), false
+)]
+#[case::no_such_operator(json!({"matchExpressions": [{"key": "team", "operator": "Near"}]}), false)]
+fn selectors(#[case] selector: Value, #[case] expected: bool) {
+    let selector: LabelSelector = serde_json::from_value(selector).unwrap();
+    let labels = BTreeMap::from([("team".to_owned(), "a".to_owned())]);
+    assert_eq!(selector_matches(&selector, &labels), expected);
+}
+
+#[test]
+fn a_selector_names_what_is_wrong() {
+    let requirement = |operator: &str, values: Option<Vec<&str>>| LabelSelectorRequirement {
+        key: "team".into(),
+        operator: operator.into(),
+        values: values.map(|values| values.into_iter().map(String::from).collect()),
+    };
+    let selector = LabelSelector {
+        match_labels: Some(BTreeMap::from([("a b".to_owned(), "x".to_owned())])),
+        match_expressions: Some(vec![
+            requirement("In", None),
+            requirement("Exists", Some(vec!["a"])),
+            requirement("==", None),
+        ]),
+    };
+    let mut errors = Vec::new();
+    label_selector(&selector, &crate::field::Path::new("spec"), &mut errors);
+    let paths: Vec<&str> = errors.iter().map(|error| error.path.as_str()).collect();
+    assert_eq!(
+        paths,
+        [
+            "spec.matchLabels",
+            "spec.matchExpressions[0].values",
+            "spec.matchExpressions[1].values",
+            "spec.matchExpressions[2].operator",
+        ]
+    );
+}
+
+#[test]
+fn annotations_are_bounded_together() {
+    let large = "x".repeat(256 * 1024);
+    let mut errors = Vec::new();
+    annotations([("a", large.as_str())], &crate::field::Path::new("metadata"), &mut errors);
+    assert_eq!(messages(&errors), ["metadata: Too long: may not be more than 262144 bytes"]);
+}
