@@ -147,7 +147,11 @@ fn der(pem: &str, what: &'static str) -> Result<CertificateDer<'static>, CertErr
 ///
 /// # Errors
 /// When keys or certificates cannot be made.
-pub fn renewed(current: Option<&Bundle>, names: &BTreeSet<String>, now: Timestamp) -> Result<Option<Bundle>, CertError> {
+pub fn renewed(
+    current: Option<&Bundle>,
+    names: &BTreeSet<String>,
+    now: Timestamp,
+) -> Result<Option<Bundle>, CertError> {
     let Some(current) = current else { return made(names, now).map(Some) };
     let facts = (Facts::of(&current.ca.certificate, "ca.crt"), Facts::of(&current.serving.certificate, "tls.crt"));
     let (Ok(ca), Ok(serving)) = facts else { return made(names, now).map(Some) };
@@ -240,13 +244,17 @@ mod tests {
     }
 
     fn verifies(trusted: &str, bundle: &Bundle, now: Timestamp) -> bool {
-        use rustls::{client::danger::ServerCertVerifier, pki_types::{ServerName, UnixTime}};
+        use rustls::{
+            client::danger::ServerCertVerifier,
+            pki_types::{ServerName, UnixTime},
+        };
         let mut roots = rustls::RootCertStore::empty();
         for root in CertificateDer::pem_slice_iter(trusted.as_bytes()) {
             roots.add(root.unwrap()).unwrap();
         }
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let verifier = rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+        let verifier =
+            rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
         let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().unsigned_abs()));
         let certificate = der(&bundle.serving.certificate, "test").unwrap();
         verifier.verify_server_cert(&certificate, &[], &ServerName::try_from("a.ns.svc").unwrap(), &[], now).is_ok()

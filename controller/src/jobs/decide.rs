@@ -63,8 +63,17 @@ pub fn decide(kind: &dyn JobKind, job: Option<&Value>, facts: &Facts<'_>, now: T
 /// Finishes the workloads of a job that is gone, so that their quota is free at once, and lets them go.
 fn owner_gone(facts: &Facts<'_>, now: Timestamp) -> Decision {
     let release = |workload: &Arc<Workload>| {
-        if workload.metadata.deletion_timestamp.is_none() && !is_finished(workload) {
-            return Some(edit::finish(workload, finished::OWNER_NOT_FOUND, "The workload's owner no longer exists", now));
+        if workload.metadata.deletion_timestamp.is_some() {
+            // The life cycle of workloads lets it go.
+            return None;
+        }
+        if !is_finished(workload) {
+            return Some(edit::finish(
+                workload,
+                finished::OWNER_NOT_FOUND,
+                "The workload's owner no longer exists",
+                now,
+            ));
         }
         edit::drop_finalizer(workload)
     };
@@ -102,11 +111,15 @@ impl Case<'_> {
             }
         }
         if let Some(end) = self.kind.finished(self.job) {
-            return workload.map_or_else(Decision::wait, |workload| self.job_finished(workload, end.success, &end.message));
+            return workload
+                .map_or_else(Decision::wait, |workload| self.job_finished(workload, end.success, &end.message));
         }
         let Some(workload) = workload else { return self.no_workload() };
         if let Some(action) = edit::reclaimable_pods(workload, self.kind.reclaimable(self.job), self.now) {
             return Decision::act([action]);
+        }
+        if is_evicted(workload) {
+            return self.evicted(workload);
         }
         let later = match edit::pods_ready(workload, self.kind.pods_ready(self.job), self.facts.pods_ready, self.now) {
             edit::PodsReady::Say(action) => return Decision::act([action]),
@@ -121,9 +134,6 @@ impl Case<'_> {
     }
 
     fn admission(&self, workload: &Arc<Workload>) -> Decision {
-        if is_evicted(workload) {
-            return self.evicted(workload);
-        }
         if let Some(decision) = self.not_dispatchable(workload) {
             return decision;
         }
@@ -163,7 +173,8 @@ impl Case<'_> {
             return None;
         }
         let ended = self.job.pointer("/status/conditions")?.as_array()?;
-        let ended = ended.iter().filter_map(|c| meta::str_at(c, "/lastTransitionTime").parse::<Timestamp>().ok()).max()?;
+        let ended =
+            ended.iter().filter_map(|c| meta::str_at(c, "/lastTransitionTime").parse::<Timestamp>().ok()).max()?;
         MIRROR_GRACE.checked_sub(since(self.now, ended)).filter(|left| !left.is_zero())
     }
 
@@ -225,7 +236,8 @@ impl Case<'_> {
     /// On a hub, jobs for other clusters stay suspended here; so does a job that should have been one.
     fn runs_elsewhere(&self) -> bool {
         self.facts.role == Role::Hub
-            && (self.kind.managed_by(self.job) == Some(names::MULTIKUEUE_CONTROLLER) || self.facts.multi_kueue_check.is_some())
+            && (self.kind.managed_by(self.job) == Some(names::MULTIKUEUE_CONTROLLER)
+                || self.facts.multi_kueue_check.is_some())
     }
 
     fn start(&self, workload: &Arc<Workload>) -> Decision {
@@ -272,7 +284,8 @@ impl Case<'_> {
 
     /// Pod set infos of the workload's admission.
     pub(super) fn infos(&self, workload: &Workload) -> Result<Vec<PodSetInfo>, JobError> {
-        let flavors: Vec<Arc<ResourceFlavor>> = flavor_names(workload).filter_map(|name| (self.facts.flavor)(name)).collect();
+        let flavors: Vec<Arc<ResourceFlavor>> =
+            flavor_names(workload).filter_map(|name| (self.facts.flavor)(name)).collect();
         pod_set_infos(workload, |name| {
             flavors.iter().find(|flavor| flavor.metadata.name.as_deref() == Some(name)).map(Arc::as_ref)
         })

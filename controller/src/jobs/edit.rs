@@ -18,6 +18,9 @@ use crate::{
     workload::{Edit, condition, has_reservation, is_admitted},
 };
 
+/// What PodsReady says when it is false.
+const NOT_READY: &str = "Not all pods are ready or succeeded";
+
 /// Declares the workload finished.
 pub(super) fn finish(workload: &Arc<Workload>, reason: &str, message: &str, now: Timestamp) -> Action {
     Action::edit_status(workload, now, |edit| {
@@ -29,6 +32,9 @@ pub(super) fn finish(workload: &Arc<Workload>, reason: &str, message: &str, now:
 pub(super) fn release_quota(workload: &Arc<Workload>, now: Timestamp) -> Action {
     Action::edit_status(workload, now, |edit| {
         edit.complete_eviction();
+        if conditions::is_true(&edit.status.conditions, conditions::PODS_READY) {
+            edit.set(conditions::PODS_READY, false, pods_ready::WAIT_FOR_START, NOT_READY);
+        }
     })
 }
 
@@ -86,7 +92,11 @@ pub(super) fn admission_gates(job: &Value, workload: &Arc<Workload>) -> Option<[
 }
 
 /// Records the pods whose quota is not needed any more, never more than a pod set has.
-pub(super) fn reclaimable_pods(workload: &Arc<Workload>, mut pods: Vec<ReclaimablePod>, now: Timestamp) -> Option<Action> {
+pub(super) fn reclaimable_pods(
+    workload: &Arc<Workload>,
+    mut pods: Vec<ReclaimablePod>,
+    now: Timestamp,
+) -> Option<Action> {
     for pod in &mut pods {
         if let Some(pod_set) = workload.spec.pod_sets.iter().find(|pod_set| pod_set.name == pod.name) {
             pod.count = pod.count.min(pod_set.count);
@@ -97,7 +107,8 @@ pub(super) fn reclaimable_pods(workload: &Arc<Workload>, mut pods: Vec<Reclaimab
         return None;
     }
     // While quota is reserved the counts may only grow; what we see of the job may be older than what we saw.
-    let shrinks = |was: &ReclaimablePod| pods.iter().find(|pod| pod.name == was.name).is_none_or(|pod| pod.count < was.count);
+    let shrinks =
+        |was: &ReclaimablePod| pods.iter().find(|pod| pod.name == was.name).is_none_or(|pod| pod.count < was.count);
     if has_reservation(workload) && current.iter().any(shrinks) {
         return None;
     }
@@ -121,7 +132,7 @@ pub(super) fn pods_ready(workload: &Arc<Workload>, ready: bool, delay: Duration,
     let was = found.map(|condition| condition.reason.as_str());
     let was_ready = found.is_some_and(|condition| condition.status == conditions::TRUE);
     let (holds, reason, message) = if !is_admitted(workload) {
-        (false, pods_ready::WAIT_FOR_START, "Not all pods are ready or succeeded")
+        (false, pods_ready::WAIT_FOR_START, NOT_READY)
     } else if ready {
         let again = matches!(was, Some(pods_ready::WAIT_FOR_RECOVERY | pods_ready::RECOVERED));
         let reason = if again { pods_ready::RECOVERED } else { pods_ready::STARTED };
@@ -129,7 +140,7 @@ pub(super) fn pods_ready(workload: &Arc<Workload>, ready: bool, delay: Duration,
     } else if was_ready || was == Some(pods_ready::WAIT_FOR_RECOVERY) {
         (false, pods_ready::WAIT_FOR_RECOVERY, "At least one pod has failed, waiting for recovery")
     } else {
-        (false, pods_ready::WAIT_FOR_START, "Not all pods are ready or succeeded")
+        (false, pods_ready::WAIT_FOR_START, NOT_READY)
     };
     if was_ready == holds && (was == Some(reason) || was.is_none()) {
         return PodsReady::Said;

@@ -37,7 +37,12 @@ pub(super) fn ensure(case: &Case<'_>) -> Ensured {
 fn ensure_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Ensured {
     let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
     if let Some(other) = owners.iter().find(|o| o.controller == Some(true) && o.uid != meta::uid(case.job)) {
-        tracing::warn!(workload = key(workload), kind = other.kind, owner = other.name, "the prebuilt workload belongs to another job");
+        tracing::warn!(
+            workload = key(workload),
+            kind = other.kind,
+            owner = other.name,
+            "the prebuilt workload belongs to another job"
+        );
         return Ensured::Workload(None);
     }
     if !owned_by(workload, meta::uid(case.job)) {
@@ -116,7 +121,10 @@ fn delete_others(others: &[&Arc<Workload>]) -> Decision {
             actions.extend(edit::drop_finalizer(workload));
         } else {
             actions.push(Action::DeleteWorkload((*workload).clone()));
-            actions.push(Action::normal(events::DELETED_WORKLOAD, format!("Deleted not matching Workload: {}", key(workload))));
+            actions.push(Action::normal(
+                events::DELETED_WORKLOAD,
+                format!("Deleted not matching Workload: {}", key(workload)),
+            ));
         }
     }
     Decision::act(actions)

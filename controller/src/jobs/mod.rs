@@ -193,7 +193,13 @@ impl Reconciler {
         }
     }
 
-    fn decide(&self, kind: &'static dyn JobKind, job: Option<&Object>, jobs: &JobStore, workloads: Vec<Arc<Workload>>) -> Decision {
+    fn decide(
+        &self,
+        kind: &'static dyn JobKind,
+        job: Option<&Object>,
+        jobs: &JobStore,
+        workloads: Vec<Arc<Workload>>,
+    ) -> Decision {
         let ctx = &self.ctx;
         let none = Value::Null;
         let value = job.map_or(&none, |job| &job.value);
@@ -209,7 +215,9 @@ impl Reconciler {
             ancestor: if managed { self.ancestor(jobs, value) } else { Ancestor::None },
             workloads,
             prebuilt,
-            multi_kueue_check: (ctx.role == Role::Hub).then(|| lookup::multi_kueue_check(&ctx.stores, namespace, queue)).flatten(),
+            multi_kueue_check: (ctx.role == Role::Hub)
+                .then(|| lookup::multi_kueue_check(&ctx.stores, namespace, queue))
+                .flatten(),
             flavor: &|name| ctx.stores.resource_flavors.get("", name),
             priorities: &*ctx.stores,
             label_keys_to_copy: &ctx.config.integrations.label_keys_to_copy,
@@ -225,7 +233,8 @@ impl Reconciler {
     /// A live read before workloads are finished because their job is gone.
     async fn confirm_gone(&self, target: &Target<'_>, workloads: &[Arc<Workload>]) -> Result<bool, kube::Error> {
         let owners = workloads.iter().flat_map(|workload| workload.metadata.owner_references.iter().flatten());
-        let uids: Vec<String> = owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).collect();
+        let uids: Vec<String> =
+            owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).collect();
         if uids.is_empty() {
             return Ok(true);
         }

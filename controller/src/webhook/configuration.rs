@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::{
     ByteString,
     api::admissionregistration::v1::{
-        MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
-        ValidatingWebhookConfiguration, WebhookClientConfig,
+        MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
+        ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
     },
     apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
 };
@@ -86,10 +86,7 @@ impl Inputs<'_> {
             objects::path("mutate", "workload"),
             rule(v1beta2::GROUP, v1beta2::VERSION, &["workloads"], &["CREATE"]),
         );
-        MutatingWebhookConfiguration {
-            metadata: metadata(),
-            webhooks: Some(jobs.chain([workloads]).collect()),
-        }
+        MutatingWebhookConfiguration { metadata: metadata(), webhooks: Some(jobs.chain([workloads]).collect()) }
     }
 
     /// The validating configuration: jobs and Kueue's kinds.
@@ -253,7 +250,10 @@ mod tests {
         (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels)
         ");
         let selector = job.namespace_selector.as_ref().unwrap().match_expressions.as_ref().unwrap();
-        assert_eq!(selector[0].values.as_deref(), Some(&["kube-system".to_owned(), "switchyard-system".to_owned()][..]));
+        assert_eq!(
+            selector[0].values.as_deref(),
+            Some(&["kube-system".to_owned(), "switchyard-system".to_owned()][..])
+        );
     }
 
     #[test]

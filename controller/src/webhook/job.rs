@@ -79,7 +79,6 @@ mod tests {
         Facts { managed_namespace: true, ..Facts::default() }
     }
 
-
     fn without_queue() -> Value {
         json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": null}}})
     }

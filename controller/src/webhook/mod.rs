@@ -184,7 +184,8 @@ impl Jobs {
     fn default(&self, question: &Question<'_>) -> Answer {
         let mut wanted = question.object.clone();
         let dispatches = |queue: &str| {
-            self.ctx.role == Role::Hub && lookup::multi_kueue_check(&self.ctx.stores, question.namespace, queue).is_some()
+            self.ctx.role == Role::Hub
+                && lookup::multi_kueue_check(&self.ctx.stores, question.namespace, queue).is_some()
         };
         job::default(self.kind, &mut wanted, &self.facts(question), dispatches);
         Answer::Change(Box::new(wanted))
@@ -219,9 +220,7 @@ async fn first_bundle(
 async fn service_account(ctx: &Context) -> Option<String> {
     let api: Api<SelfSubjectReview> = Api::all(ctx.client.clone());
     match api.create(&PostParams::default(), &SelfSubjectReview::default()).await {
-        Ok(review) => {
-            review.status?.user_info?.username.filter(|name| name.starts_with("system:serviceaccount:"))
-        }
+        Ok(review) => review.status?.user_info?.username.filter(|name| name.starts_with("system:serviceaccount:")),
         Err(error) => {
             tracing::debug!(%error, "own user name not known");
             None
@@ -320,7 +319,8 @@ impl Registrar {
     }
 
     fn wanted(&self, bundle: &Bundle) -> (MutatingWebhookConfiguration, ValidatingWebhookConfiguration) {
-        let defaults = self.ctx.stores.local_queues.filter(|queue| queue.metadata.name.as_deref() == Some(names::DEFAULT));
+        let defaults =
+            self.ctx.stores.local_queues.filter(|queue| queue.metadata.name.as_deref() == Some(names::DEFAULT));
         let inputs = Inputs {
             advertise: &self.advertise,
             ca_bundle: bundle.trusted(),

@@ -10,6 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kube::core::{
     DynamicObject,
     admission::{AdmissionRequest, AdmissionResponse, AdmissionReview},
@@ -69,10 +70,21 @@ async fn handle(State(rule): State<Rule>, body: Bytes) -> Response {
     }
 }
 
-/// Answers one review.
-fn review(rule: &Rule, body: &[u8]) -> Result<AdmissionReview<DynamicObject>, String> {
-    let review: AdmissionReview<Object> =
-        serde_json::from_slice(body).map_err(|error| format!("not an AdmissionReview of admission.k8s.io/v1: {error}"))?;
+/// Answers one review, with the patch in base64 as Go writes bytes.
+fn review(rule: &Rule, body: &[u8]) -> Result<Value, String> {
+    let answered = answered(rule, body)?;
+    let patch =
+        answered.response.as_ref().and_then(|response| response.patch.as_ref()).map(|patch| STANDARD.encode(patch));
+    let mut review = serde_json::to_value(answered).map_err(|error| error.to_string())?;
+    if let (Some(patch), Some(response)) = (patch, review.get_mut("response").and_then(Value::as_object_mut)) {
+        response.insert("patch".to_owned(), Value::from(patch));
+    }
+    Ok(review)
+}
+
+fn answered(rule: &Rule, body: &[u8]) -> Result<AdmissionReview<DynamicObject>, String> {
+    let review: AdmissionReview<Object> = serde_json::from_slice(body)
+        .map_err(|error| format!("not an AdmissionReview of admission.k8s.io/v1: {error}"))?;
     let request: AdmissionRequest<Object> =
         review.try_into().map_err(|_| "the AdmissionReview has no request".to_owned())?;
     let response = AdmissionResponse::from(&request);
@@ -120,7 +132,7 @@ mod tests {
     fn ask(rule: impl Fn(&Question<'_>) -> Answer + Send + Sync + 'static, request: Value) -> Value {
         let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
         let rule: Rule = Arc::new(rule);
-        serde_json::to_value(review(&rule, body.to_string().as_bytes()).unwrap()).unwrap()
+        review(&rule, body.to_string().as_bytes()).unwrap()
     }
 
     fn create() -> Value {
@@ -142,10 +154,7 @@ mod tests {
             },
             create(),
         );
-        let patch = base64::Engine::decode(
-            &base64::engine::general_purpose::STANDARD,
-            got["response"]["patch"].as_str().unwrap(),
-        );
+        let patch = STANDARD.decode(got["response"]["patch"].as_str().unwrap());
         assert_eq!(String::from_utf8(patch.unwrap()).unwrap(), r#"[{"op":"add","path":"/spec/suspend","value":true}]"#);
         assert_eq!((got["response"]["uid"].as_str(), got["response"]["allowed"].as_bool()), (Some("u1"), Some(true)));
     }

@@ -57,7 +57,9 @@ impl SecretStore {
             };
             match written {
                 Ok(_) => return Ok(bundle),
-                Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() || status.is_not_found() => {
+                Err(kube::Error::Api(status))
+                    if status.is_conflict() || status.is_already_exists() || status.is_not_found() =>
+                {
                     tracing::debug!(secret = self.name, "another replica wrote the certificates first");
                 }
                 Err(source) => return Err(self.error(source)),

@@ -1,0 +1,212 @@
+//! The webhook server through an in-process HTTPS client, and its facts from stores. No cluster.
+
+use std::net::Ipv4Addr;
+
+use http_body_util::{BodyExt, Full};
+use hyper::{Request, StatusCode, body::Bytes};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use jiff::Timestamp;
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
+};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+
+use super::*;
+use crate::cert::renewed;
+
+const DEADLINE: Duration = Duration::from_secs(10);
+
+fn bundle(now: &str) -> Bundle {
+    let now: Timestamp = now.parse().unwrap();
+    renewed(None, &BTreeSet::from(["127.0.0.1".to_owned()]), now).unwrap().unwrap()
+}
+
+struct Server {
+    port: u16,
+    certificate: Arc<Certificate>,
+    shutdown: CancellationToken,
+    ended: tokio::task::JoinHandle<Result<(), rustls::Error>>,
+}
+
+async fn serve(bundle: &Bundle, rules: Vec<(String, Rule)>) -> Server {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (certificate, shutdown) = (Certificate::new(bundle.certified_key().unwrap()), CancellationToken::new());
+    let ended = tokio::spawn(server::serve(listener, certificate.clone(), review::router(rules), shutdown.clone()));
+    Server { port, certificate, shutdown, ended }
+}
+
+fn connector(trusted: &str) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(trusted.as_bytes()) {
+        roots.add(root.unwrap()).unwrap();
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    TlsConnector::from(Arc::new(config))
+}
+
+impl Server {
+    async fn post(&self, trusted: &str, path: &str, body: Vec<u8>) -> std::io::Result<(StatusCode, Bytes)> {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await?;
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let stream = connector(trusted).connect(name, stream).await?;
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let uri = format!("https://127.0.0.1:{}{path}", self.port);
+        let request =
+            Request::post(uri).header("content-type", "application/json").body(Full::new(Bytes::from(body))).unwrap();
+        let response = tokio::time::timeout(DEADLINE, sender.send_request(request)).await.unwrap().unwrap();
+        let status = response.status();
+        Ok((status, response.into_body().collect().await.unwrap().to_bytes()))
+    }
+
+    async fn stop(self) {
+        self.shutdown.cancel();
+        tokio::time::timeout(DEADLINE, self.ended).await.unwrap().unwrap().unwrap();
+    }
+}
+
+fn review(object: Value) -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "u1", "operation": "CREATE", "namespace": "ns", "name": "a", "dryRun": false, "userInfo": {},
+            "kind": {"group": "batch", "version": "v1", "kind": "Job"},
+            "resource": {"group": "batch", "version": "v1", "resource": "jobs"},
+            "object": object,
+        },
+    })
+}
+
+fn suspending() -> Vec<(String, Rule)> {
+    let rule: Rule = Arc::new(|question: &Question<'_>| {
+        let mut wanted = question.object.clone();
+        wanted["spec"]["suspend"] = json!(true);
+        Answer::Change(Box::new(wanted))
+    });
+    vec![("/mutate".into(), rule)]
+}
+
+#[tokio::test]
+async fn a_job_of_one_mebibyte_is_answered_and_more_than_any_job_is_refused() {
+    let bundle = bundle("2026-11-21T10:00:00Z");
+    let server = serve(&bundle, suspending()).await;
+    let large = |bytes: usize| {
+        let annotations = json!({"a": "x".repeat(bytes)});
+        review(json!({"metadata": {"name": "a", "annotations": annotations}, "spec": {}})).to_string().into_bytes()
+    };
+    let (status, body) = server.post(&bundle.trusted(), "/mutate", large(1 << 20)).await.unwrap();
+    let answer: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((status, answer["response"]["allowed"].as_bool()), (StatusCode::OK, Some(true)));
+    assert!(answer["response"]["patch"].is_string());
+    let (status, _) = server.post(&bundle.trusted(), "/mutate", large(9 << 20)).await.unwrap();
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_no_review_is_a_bad_request() {
+    let bundle = bundle("2026-11-21T10:00:00Z");
+    let server = serve(&bundle, suspending()).await;
+    let (status, body) = server.post(&bundle.trusted(), "/mutate", b"{}".to_vec()).await.unwrap();
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(String::from_utf8_lossy(&body).starts_with("not an AdmissionReview of admission.k8s.io/v1"));
+    let (status, _) = server.post(&bundle.trusted(), "/elsewhere", b"{}".to_vec()).await.unwrap();
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_certificate_is_exchanged_while_serving() {
+    let (old, new) = (bundle("2026-11-21T10:00:00Z"), bundle("2026-11-21T10:00:00Z"));
+    let server = serve(&old, suspending()).await;
+    let body = || review(json!({"metadata": {"name": "a"}, "spec": {}})).to_string().into_bytes();
+    assert!(server.post(&new.trusted(), "/mutate", body()).await.is_err(), "another CA is not trusted");
+    server.certificate.set(new.certified_key().unwrap());
+    let (status, _) = server.post(&new.trusted(), "/mutate", body()).await.unwrap();
+    assert_eq!(status, StatusCode::OK);
+    assert!(server.post(&old.trusted(), "/mutate", body()).await.is_err());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_never_speaks_delays_nobody() {
+    let bundle = bundle("2026-11-21T10:00:00Z");
+    let server = serve(&bundle, suspending()).await;
+    let mut silent = Vec::new();
+    for _ in 0..10 {
+        silent.push(TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).await.unwrap());
+    }
+    let body = review(json!({"metadata": {"name": "a"}, "spec": {}})).to_string().into_bytes();
+    let trusted = bundle.trusted();
+    let answer = tokio::time::timeout(Duration::from_secs(2), server.post(&trusted, "/mutate", body));
+    assert_eq!(answer.await.unwrap().unwrap().0, StatusCode::OK);
+    drop(silent);
+    server.stop().await;
+}
+
+#[test]
+fn the_certificate_has_the_names_that_the_api_server_calls() {
+    let names = |advertise: Advertise| advertise.names().into_iter().collect::<Vec<_>>();
+    assert_eq!(names(Advertise::Url("https://10.0.0.1:9443".into())), ["10.0.0.1"]);
+    assert_eq!(names(Advertise::Url("https://[::1]:9443/".into())), ["::1"]);
+    assert_eq!(names(Advertise::Url("https://hub.example".into())), ["hub.example"]);
+    let service = Advertise::Service { namespace: "ns".into(), name: "hook".into(), port: 443 };
+    assert_eq!(names(service), ["hook.ns", "hook.ns.svc", "hook.ns.svc.cluster.local"]);
+}
+
+#[test]
+fn paths_are_kueues() {
+    let job = kinds()[0].id();
+    assert_eq!(job_path("mutate", job), "/mutate-batch-v1-job");
+    assert_eq!(objects::path("validate", "clusterqueue"), "/validate-kueue-x-k8s-io-v1beta2-clusterqueue");
+}
+
+fn question(object: &Value) -> Question<'_> {
+    Question { namespace: "ns", object, old: None }
+}
+
+#[test]
+fn names_of_pod_sets_are_brought_to_lower_case() {
+    let workload = json!({"spec": {"podSets": [{"name": "Driver", "count": 1}, {"count": 2}]}});
+    let Answer::Change(changed) = objects::default_workload(&question(&workload)) else { panic!("no change") };
+    assert_eq!(changed["spec"]["podSets"], json!([{"name": "driver", "count": 1}, {"count": 2}]));
+}
+
+fn answer(singular: &str, object: Value, old: Option<Value>) -> String {
+    let kind = objects::KINDS.iter().find(|kind| kind.singular == singular).unwrap();
+    match kind.answer(&Question { namespace: "ns", object: &object, old: old.as_ref() }) {
+        Answer::Allow => String::new(),
+        Answer::Refuse(reasons) => reasons.join("; "),
+        Answer::Change(_) => panic!("a validation changes nothing"),
+    }
+}
+
+#[test]
+fn objects_of_kueues_kinds_are_judged_by_their_rules() {
+    let queue = |nominal: &str| {
+        let resources = json!([{"name": "cpu", "nominalQuota": nominal}]);
+        json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"},
+            "spec": {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": resources}]}]},
+        })
+    };
+    assert_eq!(answer("clusterqueue", queue("5"), None), "");
+    let refused = answer("clusterqueue", queue("-5"), None);
+    assert!(refused.contains("nominalQuota") && refused.contains("must be greater than or equal to 0"), "{refused}");
+    let mut deleting = queue("-5");
+    deleting["metadata"]["deletionTimestamp"] = json!("2026-11-21T10:00:00Z");
+    assert_eq!(answer("clusterqueue", deleting, Some(queue("5"))), "", "finalizers must come off");
+    let shapeless = answer("clusterqueue", json!({"metadata": {}, "spec": {"resourceGroups": 5}}), None);
+    assert!(shapeless.starts_with("the object has not the shape of its kind: "), "{shapeless}");
+}

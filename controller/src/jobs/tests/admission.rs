@@ -1,0 +1,155 @@
+//! What admission, eviction and the end do to the job and its workload.
+
+use super::*;
+
+fn admitted() -> TestWorkload {
+    job().workload().admitted()
+}
+
+#[test]
+fn an_admitted_job_is_started_in_one_write() {
+    insta::assert_snapshot!(world(job()).workload(admitted()).told(), @r#"
+    job {"spec":{"suspend":false,"template":{"metadata":{"annotations":{"kueue.x-k8s.io/workload":"job-train-1b29a"},"labels":{"kueue.x-k8s.io/cluster-queue-name":"cq","kueue.x-k8s.io/local-queue-name":"lq","kueue.x-k8s.io/podset":"main"}},"spec":{"nodeSelector":{"accelerator":"a100"}}}}}
+    Normal Started: Admitted by clusterQueue cq
+    "#);
+}
+
+#[test]
+fn a_start_time_from_before_is_reset_first() {
+    let job = job().with(json!({"status": {"startTime": "2026-11-21T09:00:00Z"}}));
+    insta::assert_snapshot!(world(job).workload(admitted()).told(), @r#"job status {"startTime":null}"#);
+}
+
+#[test]
+fn quota_alone_starts_nothing() {
+    assert_eq!(world(job()).workload(job().workload().reserved()).told(), "");
+}
+
+#[test]
+fn a_missing_flavor_is_waited_for() {
+    let world = World { flavors: false, ..world(job()).workload(admitted()) };
+    insta::assert_snapshot!(world.told(), @r#"retry: ResourceFlavor "gpu" not found; create it again, or let the workload be evicted"#);
+}
+
+#[test]
+fn a_job_that_contradicts_its_flavor_fails_to_start() {
+    let own = || job().with(json!({"spec": {"template": {"spec": {"nodeSelector": {"accelerator": "h100"}}}}}));
+    let workload = own().workload().admitted();
+    insta::assert_snapshot!(world(own()).workload(workload).told(), @r#"workload status {"conditions":["Finished=True/FailedToStart: invalid admission check PodSetUpdate: conflict for nodeSelector: conflict for key=accelerator, value1=h100, value2=a100"]}"#);
+}
+
+#[test]
+fn a_running_job_that_lost_its_admission_is_stopped() {
+    let running = job().started(&admitted().0).running();
+    insta::assert_snapshot!(world(running).workload(job().workload()).told(), @r#"
+    job {"metadata":{"annotations":{"kueue.x-k8s.io/stopping":"true"}},"spec":{"suspend":true}}
+    Normal Stopped: Not admitted by cluster queue
+    "#);
+    let plain = world(job().unsuspended()).workload(job().workload());
+    insta::assert_snapshot!(plain.told(), @r#"
+    job {"spec":{"suspend":true}}
+    Normal Stopped: Not admitted by cluster queue
+    "#);
+}
+
+#[test]
+fn an_evicted_job_is_stopped_with_the_reason() {
+    let running = job().started(&admitted().0).running();
+    insta::assert_snapshot!(world(running).workload(admitted().evicted()).told(), @r#"
+    job {"metadata":{"annotations":{"kueue.x-k8s.io/stopping":"true"}},"spec":{"suspend":true}}
+    Normal Stopped: Preempted to accommodate another
+    "#);
+}
+
+#[test]
+fn its_quota_goes_back_only_when_its_pods_are_gone() {
+    let stopped = |active: i32| job().with(json!({"status": {"active": active}}));
+    assert_eq!(world(stopped(1)).workload(admitted().evicted()).told(), "");
+    insta::assert_snapshot!(world(stopped(0)).workload(admitted().evicted()).told(), @r#"workload status {"accumulatedPastExecutionTimeSeconds":60,"admission":null,"conditions":["QuotaReserved=False/PendingEvaluation: Preempted to accommodate another","Admitted=False/NoReservation: The workload has no reservation","Requeued=True/Preempted: Preempted to accommodate another"]}"#);
+}
+
+#[test]
+fn the_end_of_a_job_is_the_end_of_its_workload() {
+    let running = || job().started(&admitted().0).running();
+    insta::assert_snapshot!(world(running().condition("Complete")).workload(admitted()).told(), @r#"
+    workload status {"conditions":["Finished=True/Succeeded: Complete!"]}
+    Normal FinishedWorkload: Workload 'ns/job-train-1b29a' is declared finished
+    "#);
+    let failed = world(running().condition("Failed")).workload(admitted()).told();
+    assert!(failed.contains("Finished=True/Failed: Failed!"), "{failed}");
+}
+
+#[test]
+fn a_finished_job_is_left_as_it_is() {
+    let done = || job().started(&admitted().0).running().condition("Complete");
+    assert_eq!(world(done()).workload(admitted().finished()).told(), "");
+    assert_eq!(world(done()).told(), "", "also without a workload");
+}
+
+#[test]
+fn slots_that_are_not_needed_are_given_back() {
+    let partly =
+        |succeeded: i32| job().started(&admitted().0).running().with(json!({"status": {"succeeded": succeeded}}));
+    insta::assert_snapshot!(world(partly(2)).workload(admitted()).told(), @r#"workload status {"reclaimablePods":[{"count":2,"name":"main"}]}"#);
+    let known = || {
+        admitted().status(|edit| {
+            edit.status.reclaimable_pods = serde_json::from_value(json!([{"name": "main", "count": 2}])).unwrap()
+        })
+    };
+    let stale = world(partly(1)).workload(known()).told();
+    assert!(!stale.contains("reclaimable"), "counts never shrink: {stale}");
+}
+
+#[test]
+fn readiness_is_said_when_the_job_has_run_for_a_while() {
+    let running = || job().started(&admitted().0).running();
+    // Admitted a minute ago.
+    insta::assert_snapshot!(world(running()).workload(admitted()).told(), @r#"workload status {"conditions":["PodsReady=True/Started: All pods reached readiness and the workload is running"]}"#);
+    let just = admitted().edit(|workload| {
+        for condition in &mut workload.status.as_mut().unwrap().conditions {
+            condition.last_transition_time = Time(now());
+        }
+    });
+    assert_eq!(world(running()).workload(just).told(), "again after 30s");
+    let lost = running().with(json!({"status": {"ready": 2}}));
+    let ready = admitted().status(|edit| {
+        edit.set(conditions::PODS_READY, true, "Started", "");
+    });
+    let told = world(lost).workload(ready).told();
+    assert!(told.contains("PodsReady=False/WaitForRecovery"), "{told}");
+}
+
+#[test]
+fn a_deleted_workload_is_let_go_when_its_job_has_stopped() {
+    let running = job().started(&admitted().0).running();
+    insta::assert_snapshot!(world(running).workload(admitted().deleting()).told(), @r#"
+    job {"metadata":{"annotations":{"kueue.x-k8s.io/stopping":"true"}},"spec":{"suspend":true}}
+    Normal Stopped: Workload is deleted
+    "#);
+    insta::assert_snapshot!(world(job()).workload(admitted().deleting()).told(), @r#"workload {"metadata":{"finalizers":[]}}"#);
+    let done = job().running().condition("Complete");
+    let done = world(done).workload(job().workload().finished().deleting()).told();
+    assert_eq!(done, r#"workload {"metadata":{"finalizers":[]}}"#, "a finished job is not touched");
+}
+
+#[test]
+fn the_workload_of_a_job_that_is_gone_is_finished_and_let_go() {
+    let gone = |workload: TestWorkload| World { job: None, ..world(job()) }.workload(workload).told();
+    insta::assert_snapshot!(gone(admitted()), @r#"workload status {"conditions":["Finished=True/OwnerNotFound: The workload's owner no longer exists"]}"#);
+    assert_eq!(gone(admitted().finished()), r#"workload {"metadata":{"finalizers":[]}}"#);
+    assert_eq!(gone(admitted().deleting()), "", "the life cycle of workloads lets it go");
+    let deleting = job().with(json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}}));
+    let told = world(deleting).workload(admitted()).told();
+    assert!(told.contains("OwnerNotFound"), "{told}");
+}
+
+#[test]
+fn a_job_that_another_job_owns_runs_with_it() {
+    let child = |ancestor, job| World { ancestor, managed: true, ..world(job) }.told();
+    insta::assert_snapshot!(child(Ancestor::NotAdmitted, job().unsuspended()), @r#"
+    job {"spec":{"suspend":true}}
+    Normal Suspended: Kueue managed child job suspended
+    "#);
+    assert_eq!(child(Ancestor::Admitted, job().unsuspended()), "");
+    assert_eq!(child(Ancestor::NotAdmitted, job()), "", "suspended already");
+}

@@ -1,0 +1,68 @@
+//! Jobs that run in another cluster.
+
+use super::*;
+
+fn hub(job: TestJob) -> World {
+    World { role: Role::Hub, check: Some("mk"), ..world(job) }
+}
+
+fn dispatched() -> TestJob {
+    job().with(json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}))
+}
+
+fn admitted_elsewhere() -> TestWorkload {
+    job().workload().admitted().status(|edit| edit.status.cluster_name = Some("worker1".into()))
+}
+
+#[test]
+fn an_admitted_job_stays_suspended_on_the_hub() {
+    assert_eq!(hub(dispatched()).workload(admitted_elsewhere()).told(), "");
+}
+
+#[test]
+fn a_job_of_a_queue_that_does_not_dispatch_runs_on_the_hub() {
+    let world = World { check: None, ..hub(job()) }.workload(job().workload().admitted());
+    assert!(world.told().contains("Started"));
+}
+
+#[test]
+fn a_job_that_cannot_be_handed_over_is_rejected_with_the_reason() {
+    let world = hub(job()).workload(job().workload());
+    let told = world.told().replace(&now().to_string(), "NOW");
+    insta::assert_snapshot!(told, @r#"
+    workload status {"admissionChecks":[{"lastTransitionTime":"NOW","message":"The owner is not managed by Kueue: Expecting spec.managedBy to be \"kueue.x-k8s.io/multikueue\" not \"\"","name":"mk","state":"Rejected"}]}
+    Warning NotDispatchable: The owner is not managed by Kueue: Expecting spec.managedBy to be "kueue.x-k8s.io/multikueue" not ""; the field cannot be changed: delete the Job and create it again while the webhook answers, or set the field yourself
+    "#);
+}
+
+#[test]
+fn it_is_never_started_here_and_told_once() {
+    let Some(Action::UpdateWorkloadStatus { status, .. }) =
+        hub(job()).workload(job().workload()).decide().actions.into_iter().next()
+    else {
+        panic!("no rejection");
+    };
+    let rejected = job().workload().admitted().edit(|workload| {
+        workload.status.as_mut().unwrap().admission_checks = status.admission_checks;
+    });
+    assert_eq!(hub(job()).workload(rejected).told(), "");
+}
+
+#[test]
+fn the_mirror_finishes_the_workload_first() {
+    let done = |seconds: i64| {
+        let ended = now() - jiff::SignedDuration::from_secs(seconds);
+        dispatched().with(json!({"status": {"conditions": [
+            {"type": "Complete", "status": "True", "message": "ok", "lastTransitionTime": ended.to_string()},
+        ]}}))
+    };
+    assert_eq!(hub(done(2)).workload(admitted_elsewhere()).told(), "again after 8s");
+    assert!(hub(done(10)).workload(admitted_elsewhere()).told().contains("Finished=True/Succeeded"));
+}
+
+#[test]
+fn quota_of_an_evicted_job_goes_back_when_its_copy_has_stopped() {
+    let shown = |active: i32| dispatched().with(json!({"status": {"active": active}}));
+    assert_eq!(hub(shown(1)).workload(admitted_elsewhere().evicted()).told(), "");
+    assert!(hub(shown(0)).workload(admitted_elsewhere().evicted()).told().contains("QuotaReserved=False"));
+}

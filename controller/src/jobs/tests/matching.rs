@@ -1,0 +1,170 @@
+//! Which workload belongs to the job.
+
+use super::*;
+
+#[test]
+fn a_job_that_is_not_ours_is_let_be() {
+    let world = World { managed: false, ..world(job().unsuspended()) };
+    assert_eq!(world.told(), "");
+}
+
+#[test]
+fn a_queued_job_gets_its_workload() {
+    insta::assert_snapshot!(world(job()).told(), @r"
+    create job-train-1b29a
+    Normal CreatedWorkload: Created Workload: ns/job-train-1b29a
+    ");
+}
+
+#[test]
+fn a_job_with_pods_waits_for_their_end_first() {
+    let job = job().with(json!({"status": {"active": 1}}));
+    assert_eq!(world(job).told(), "");
+}
+
+#[test]
+fn a_job_that_no_webhook_has_suspended_is_suspended_first() {
+    insta::assert_snapshot!(world(job().unsuspended()).told(), @r#"
+    job {"spec":{"suspend":true}}
+    Normal Stopped: Missing Workload; unable to restore pod templates
+    "#);
+}
+
+#[test]
+fn one_that_has_started_already_is_marked_until_its_pods_are_gone() {
+    insta::assert_snapshot!(world(job().running()).told(), @r#"
+    job {"metadata":{"annotations":{"kueue.x-k8s.io/stopping":"true"}},"spec":{"suspend":true}}
+    Normal Stopped: Missing Workload; unable to restore pod templates
+    "#);
+}
+
+#[test]
+fn a_missing_priority_class_is_said_and_waited_for() {
+    let job = job().label("kueue.x-k8s.io/priority-class", "none");
+    insta::assert_snapshot!(world(job).told(), @r#"
+    Warning WorkloadPriorityClassNotFound: WorkloadPriorityClass "none" not found
+    retry: WorkloadPriorityClass "none" not found
+    "#);
+}
+
+#[test]
+fn a_job_without_a_template_is_said_to_have_none() {
+    let job = job().with(json!({"spec": {"template": null}}));
+    insta::assert_snapshot!(world(job).told(), @"Warning ErrWorkloadCompose: spec.template.spec: is missing; a Job needs a pod template");
+}
+
+#[test]
+fn a_changed_job_changes_its_queued_workload() {
+    let workload = job().workload().edit(|workload| workload.spec.active = Some(false));
+    let world = world(job().with(json!({"spec": {"parallelism": 2}}))).workload(workload);
+    insta::assert_snapshot!(world.told(), @r#"
+    workload {"spec":{"podSets":[{"count":2,"name":"main","template":{"metadata":{"labels":{"app":"train"}},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}]}}}]}}
+    Normal UpdatedWorkload: Updated not matching Workload for suspended job: ns/job-train-1b29a
+    "#);
+}
+
+#[test]
+fn a_changed_job_with_a_reservation_gets_another_workload() {
+    let world = world(job().with(json!({"spec": {"parallelism": 2}}))).workload(job().workload().reserved());
+    insta::assert_snapshot!(world.told(), @r"
+    delete job-train-1b29a
+    Normal DeletedWorkload: Deleted not matching Workload: ns/job-train-1b29a
+    ");
+}
+
+#[test]
+fn a_running_job_that_was_changed_is_stopped_with_the_templates_of_its_workload() {
+    let workload = job().workload().admitted();
+    let changed = job().started(&workload.0).running().with(json!({"spec": {"parallelism": 2}}));
+    let world = world(changed).workload(workload);
+    insta::assert_snapshot!(world.told(), @r#"
+    job {"metadata":{"annotations":{"kueue.x-k8s.io/stopping":"true"}},"spec":{"suspend":true}}
+    Normal Stopped: No matching Workload; restoring pod templates according to existent Workload
+    "#);
+}
+
+#[test]
+fn of_two_matching_workloads_one_is_deleted() {
+    let world = world(job()).workload(job().workload().named("a")).workload(job().workload().named("b"));
+    insta::assert_snapshot!(world.told(), @r"
+    delete b
+    Normal DeletedWorkload: Deleted not matching Workload: ns/b
+    ");
+}
+
+#[test]
+fn the_workload_of_an_earlier_job_of_that_name_goes() {
+    let earlier = job().with(json!({"metadata": {"uid": "earlier"}})).workload().finished();
+    insta::assert_snapshot!(world(job()).workload(earlier).told(), @r"
+    delete job-train-fa417
+    Normal DeletedWorkload: Deleted not matching Workload: ns/job-train-fa417
+    ");
+}
+
+#[test]
+fn a_changed_priority_class_changes_the_workload() {
+    let classed = |name: &str| job().label("kueue.x-k8s.io/priority-class", name);
+    insta::assert_snapshot!(world(classed("high")).workload(job().workload()).told(), @r#"
+    workload {"spec":{"priority":100,"priorityClassRef":{"group":"kueue.x-k8s.io","kind":"WorkloadPriorityClass","name":"high"}}}
+    Normal UpdatedWorkload: Updated workload priority class: ns/job-train-1b29a
+    "#);
+    let reserved = world(classed("high")).workload(job().workload().reserved());
+    assert_eq!(reserved.told(), "", "a class cannot be added once quota is reserved");
+}
+
+#[test]
+fn gates_of_the_job_come_and_go_on_its_workload() {
+    let gated =
+        || job().with(json!({"metadata": {"annotations": {"kueue.x-k8s.io/admission-gated-by": "example.com/x"}}}));
+    insta::assert_snapshot!(world(job()).workload(gated().workload()).told(), @r#"
+    workload {"metadata":{"annotations":{"kueue.x-k8s.io/admission-gated-by":null}}}
+    Normal UpdatedWorkload: Updated workload AdmissionGatedBy to ""
+    "#);
+    assert_eq!(world(gated()).workload(gated().workload()).told(), "");
+}
+
+#[test]
+fn another_queue_moves_the_workload_unless_it_holds_quota() {
+    let moved = || job().label("kueue.x-k8s.io/queue-name", "other");
+    insta::assert_snapshot!(world(moved()).workload(job().workload()).told(), @r#"workload {"spec":{"queueName":"other"}}"#);
+    assert_eq!(world(moved()).workload(job().workload().reserved()).told(), "");
+}
+
+fn prebuilt(prebuilt: Prebuilt, job: TestJob) -> World {
+    World { prebuilt, ..world(job.label("kueue.x-k8s.io/prebuilt-workload-name", "w")) }
+}
+
+fn unowned(workload: TestWorkload) -> Prebuilt {
+    let workload = workload.edit(|workload| {
+        workload.metadata.owner_references = None;
+        workload.metadata.labels = None;
+    });
+    Prebuilt::Found(Arc::new(workload.0))
+}
+
+#[test]
+fn a_job_waits_suspended_for_the_workload_that_it_names() {
+    assert_eq!(prebuilt(Prebuilt::Missing, job()).told(), "");
+    insta::assert_snapshot!(prebuilt(Prebuilt::Missing, job().unsuspended()).told(), @r#"
+    job {"spec":{"suspend":true}}
+    Normal Stopped: missing workload
+    "#);
+}
+
+#[test]
+fn a_prebuilt_workload_is_adopted() {
+    insta::assert_snapshot!(prebuilt(unowned(job().workload().admitted()), job()).told(), @r#"workload {"metadata":{"labels":{"kueue.x-k8s.io/job-uid":"job-uid"},"ownerReferences":[{"apiVersion":"batch/v1","blockOwnerDeletion":true,"controller":true,"kind":"Job","name":"train","uid":"job-uid"}]}}"#);
+}
+
+#[test]
+fn a_prebuilt_workload_of_another_job_is_left_alone() {
+    let other = job().with(json!({"metadata": {"uid": "other"}})).workload();
+    assert_eq!(prebuilt(Prebuilt::Found(Arc::new(other.0)), job()).told(), "");
+}
+
+#[test]
+fn a_prebuilt_workload_that_says_something_else_is_finished() {
+    let workload = job().workload().reserved();
+    let changed = job().with(json!({"spec": {"parallelism": 2}}));
+    insta::assert_snapshot!(prebuilt(Prebuilt::Found(Arc::new(workload.0)), changed).told(), @r#"workload status {"conditions":["Finished=True/OutOfSync: The prebuilt workload is out of sync with its user job"]}"#);
+}
