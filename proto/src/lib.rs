@@ -22,3 +22,6 @@ pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
 /// The largest payload (Workload and job together) an agent takes, in bytes.
 pub const MAX_PAYLOAD: usize = 3 * 1024 * 1024;
+
+/// The DNS name that every hub's certificate carries beside its own: agents verify it, whatever address they dial.
+pub const SERVER_NAME: &str = "switchyard-hub";

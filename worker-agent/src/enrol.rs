@@ -58,7 +58,9 @@ pub enum EnrolError {
     )]
     NoToken,
     /// Not of the form of a token.
-    #[error("--join is not a join token, which reads CLUSTER.ID.SECRET; copy it whole from `switchyard cluster join-token`")]
+    #[error(
+        "--join is not a join token, which reads CLUSTER.ID.SECRET; copy it whole from `switchyard cluster join-token`"
+    )]
     BadToken,
     /// The hub said no.
     #[error(

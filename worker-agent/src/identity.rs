@@ -81,7 +81,8 @@ impl Identity {
         let trust = certificate.trust.into_iter().map(CertificateDer::from).collect();
         let identity = Self::assemble(chain, PrivatePkcs8KeyDer::from(key).into(), trust)?;
         if identity.cluster != certificate.cluster {
-            let text = format!("the certificate is for {:?}, the message says {:?}", identity.cluster, certificate.cluster);
+            let text =
+                format!("the certificate is for {:?}, the message says {:?}", identity.cluster, certificate.cluster);
             return Err(IdentityError::Malformed(text));
         }
         Ok(identity)
@@ -103,8 +104,9 @@ impl Identity {
             GeneralName::URI(uri) => Some(*uri),
             _ => None,
         });
-        let (hub_id, cluster) =
-            uri.and_then(parse_spiffe).ok_or_else(|| malformed("the certificate names no spiffe://HUB/cluster/NAME/UID"))?;
+        let (hub_id, cluster) = uri
+            .and_then(parse_spiffe)
+            .ok_or_else(|| malformed("the certificate names no spiffe://HUB/cluster/NAME/UID"))?;
         let time = |at: x509_parser::time::ASN1Time| {
             Timestamp::from_second(at.timestamp()).map_err(|error| malformed(&error.to_string()))
         };
@@ -141,7 +143,9 @@ impl Identity {
             IdentityError::Malformed(format!("{name} is not PEM: {error}"))
         };
         let list = |name: &str| -> Result<Vec<CertificateDer<'static>>, IdentityError> {
-            CertificateDer::pem_slice_iter(part(name)?).collect::<Result<_, _>>().map_err(|error| malformed(name, error))
+            CertificateDer::pem_slice_iter(part(name)?)
+                .collect::<Result<_, _>>()
+                .map_err(|error| malformed(name, error))
         };
         let key = PrivateKeyDer::from_pem_slice(part("tls.key")?).map_err(|error| malformed("tls.key", error))?;
         Self::assemble(list("tls.crt")?, key, list("ca.crt")?)
@@ -316,7 +320,9 @@ pub(crate) mod tests {
     #[test]
     fn spiffe_names() {
         assert_eq!(parse_spiffe("spiffe://h/cluster/a.b/u"), Some(("h".to_owned(), "a.b".to_owned())));
-        for other in ["", "spiffe://h/cluster/a", "spiffe://h/hub/a/u", "spiffe://h/cluster/a/u/x", "https://h/cluster/a/u"] {
+        for other in
+            ["", "spiffe://h/cluster/a", "spiffe://h/hub/a/u", "spiffe://h/cluster/a/u/x", "https://h/cluster/a/u"]
+        {
             assert_eq!(parse_spiffe(other), None, "{other}");
         }
     }

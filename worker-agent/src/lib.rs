@@ -1,20 +1,27 @@
 //! A worker cluster's side of the protocol.
 //!
-//! The `core` keeps what the hub desires beside what the cluster has (the ledger, pure) and makes the one into the other (the executor).
-//! Around it stand the session with the hub and the identity it needs; the admission controller of the worker runs in
-//! the same process.
+//! [`core`] keeps what the hub desires beside what the cluster has ([`ledger`], pure) and makes the one into the other.
+//! Around it stand the [`session`] with the hub and the [`identity`] that it needs; [`run`] puts them into one process
+//! with the cluster's admission controller.
 
-pub mod capacity;
+pub mod args;
 mod backoff;
+pub mod capacity;
 pub mod core;
 pub mod enrol;
 mod executor;
+mod health;
 mod heartbeat;
 pub mod identity;
 pub mod ledger;
 pub mod link;
+mod run;
 pub mod session;
+#[cfg(test)]
+mod testing;
 pub mod tls;
 
+pub use crate::args::Args;
 pub use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core};
 pub use crate::link::{HubEnd, Link, Links};
+pub use crate::run::{Options, SOFTWARE, run};

@@ -130,7 +130,11 @@ impl Dialler {
         let identity = self.identity.load_full();
         if identity.expired(Timestamp::now()) {
             let text = "this cluster's certificate has ended; make a join token with `switchyard cluster join-token`";
-            return End::Hopeless(format!("{text} {}, delete the Secret {} and start the agent with it", identity.cluster, crate::identity::SECRET));
+            return End::Hopeless(format!(
+                "{text} {}, delete the Secret {} and start the agent with it",
+                identity.cluster,
+                crate::identity::SECRET
+            ));
         }
         let channel = match tls::with_identity(&identity) {
             Ok(config) => tls::connect(&self.hub, config).await,
@@ -230,3 +234,6 @@ fn refused(status: &Status) -> End {
         _ => End::Lost(tls::chain(status)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -137,7 +137,8 @@ fn http2(mut config: ClientConfig) -> ClientConfig {
 
 /// Connects. The connection pings below gRPC, too, so that a dead peer is noticed between messages.
 pub(crate) async fn connect(address: &HubAddress, config: ClientConfig) -> Result<Channel, TlsError> {
-    let failed = |error: &dyn std::error::Error| TlsError::Connect { address: address.to_string(), cause: chain(error) };
+    let failed =
+        |error: &dyn std::error::Error| TlsError::Connect { address: address.to_string(), cause: chain(error) };
     let origin: Uri = address.to_string().parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
     // The connector speaks TLS itself; tonic is to see a plain connection.
     let plain = address.to_string().replacen("https", "http", 1);

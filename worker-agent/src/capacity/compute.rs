@@ -50,7 +50,8 @@ impl Quota {
 pub fn compute(snapshot: &Snapshot) -> v1::Capacity {
     let queues: BTreeMap<&str, &ClusterQueue> =
         snapshot.cluster_queues.iter().filter_map(|queue| Some((queue.metadata.name.as_deref()?, queue))).collect();
-    let tables: BTreeMap<&str, BTreeMap<Cell, Quota>> = queues.iter().map(|(name, queue)| (*name, table(queue))).collect();
+    let tables: BTreeMap<&str, BTreeMap<Cell, Quota>> =
+        queues.iter().map(|(name, queue)| (*name, table(queue))).collect();
     let mut local: Vec<_> = snapshot.local_queues.iter().collect();
     local.sort_by_key(|queue| (queue.metadata.namespace.clone(), queue.metadata.name.clone()));
     let capacities = local.into_iter().map(|local| {
@@ -97,7 +98,8 @@ fn flavors(
         }
         None => Vec::new(),
     };
-    let own = queue.spec.cohort_name.as_deref().map(|cohort| cohort_table(cohort, &snapshot.cohorts)).unwrap_or_default();
+    let own =
+        queue.spec.cohort_name.as_deref().map(|cohort| cohort_table(cohort, &snapshot.cohorts)).unwrap_or_default();
     let mine = tables.get(name);
     let cells = queue.spec.resource_groups.iter().flat_map(cells);
     let capacities = cells.filter_map(|cell| {
@@ -223,7 +225,8 @@ mod tests {
             "spec": {"nodeLabels": {"gpu": "a100"}, "nodeTaints": [{"key": "gpu", "effect": "NoSchedule"}]},
         });
         let flavors = vec![serde_json::from_value(flavor).unwrap()];
-        let snapshot = Snapshot { cluster_queues: queues, local_queues: vec![local("a")], flavors, cohorts: Vec::new() };
+        let snapshot =
+            Snapshot { cluster_queues: queues, local_queues: vec![local("a")], flavors, cohorts: Vec::new() };
         let found = compute(&snapshot).queues.remove(0).flavors.remove(0);
         assert_eq!(found.node_labels.get("gpu").map(String::as_str), Some("a100"));
         assert_eq!(found.taints.len(), 1);

@@ -8,7 +8,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Follows the controller's capacity, as it goes on the wire. The task ends with the returned set.
-pub fn from_controller(mut source: watch::Receiver<Arc<Capacity>>) -> (watch::Receiver<Arc<v1::Capacity>>, JoinSet<()>) {
+pub fn from_controller(
+    mut source: watch::Receiver<Arc<Capacity>>,
+) -> (watch::Receiver<Arc<v1::Capacity>>, JoinSet<()>) {
     let (sender, receiver) = watch::channel(Arc::new(to_wire(&source.borrow_and_update())));
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {

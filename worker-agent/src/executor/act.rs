@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::Resource;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
+};
 use kube::core::Status;
 use serde_json::{Value, json};
 use switchyard_api::jobs::{JobKind, kinds};

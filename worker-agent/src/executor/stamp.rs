@@ -10,7 +10,7 @@ use thiserror::Error;
 pub(super) struct Stamp<'a> {
     /// Whose it is.
     pub(super) hub_id: &'a str,
-    /// Value of `kueue.x-k8s.io/multikueue-origin`.
+    /// Value of `kueue.x-k8s.io/multikueue-origin` where the payload has none.
     pub(super) origin: &'a str,
     /// The hub's workload.
     pub(super) workload_uid: &'a str,
@@ -121,7 +121,10 @@ fn restamp(object: &mut Value, stamp: Stamp<'_>, name: String) {
         fields.insert("metadata".to_owned(), metadata.into());
     }
     set(object, "labels", names::HUB_ID, stamp.hub_id);
-    set(object, "labels", names::MULTIKUEUE_ORIGIN, stamp.origin);
+    // The hub's own word goes before ours.
+    if text(object, &format!("/metadata/labels/{}", names::MULTIKUEUE_ORIGIN.replace('/', "~1"))).is_empty() {
+        set(object, "labels", names::MULTIKUEUE_ORIGIN, stamp.origin);
+    }
     set(object, "annotations", names::WORKLOAD_UID, stamp.workload_uid);
     set(object, "annotations", names::ATTEMPT, &stamp.attempt.to_string());
 }

@@ -251,9 +251,10 @@ impl Ledger {
     /// When [`Self::tick`] or [`Self::outgoing`] has something to do, if nothing happens before.
     pub fn next_wakeup(&self) -> Option<Time> {
         let wake = self.wakes.first().map(|(at, _)| *at);
-        let report = self.session.as_ref().and_then(|session| {
-            session.next_send(self.due.first().map(|(at, _)| *at), self.synced)
-        });
+        let report = self
+            .session
+            .as_ref()
+            .and_then(|session| session.next_send(self.due.first().map(|(at, _)| *at), self.synced));
         [wake, report].into_iter().flatten().min()
     }
 

@@ -130,7 +130,8 @@ impl Entry {
                 let verb = Verb::SetActive { target: workload.meta.target.clone(), active };
                 self.start(Kind::Workload, verb, context.now, actions);
             }
-        } else if phase == Phase::Run && workload.active && self.job.is_none() && verdict(workload).0 == State::Reserved {
+        } else if phase == Phase::Run && workload.active && self.job.is_none() && verdict(workload).0 == State::Reserved
+        {
             self.plan_create(Kind::Job, want, context, actions);
         }
     }

@@ -135,9 +135,10 @@ impl Ledger {
         let Some(entry) = self.entries.get_mut(&uid) else { return observation };
         if let Some(session) = &mut self.session {
             session.digest_move(&uid, entry.report.sent, Some(state));
-            let ends = entry.end.as_ref().is_some_and(|end| {
-                !end.settled && (end.observation.attempt, end.observation.state()) == state
-            });
+            let ends = entry
+                .end
+                .as_ref()
+                .is_some_and(|end| !end.settled && (end.observation.attempt, end.observation.state()) == state);
             if ends || state.1 == State::Gone {
                 let told = Told { uid, attempt: state.0, state: state.1 };
                 session.unacknowledged.entry(session.sequence + 1).or_default().push(told);

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use switchyard_proto::digest::Digest;
 use switchyard_proto::v1::{Goodbye, State, Welcome};
 
+use super::Ledger;
 use super::model::{Action, Time};
 use super::want::SessionError;
-use super::Ledger;
 
 /// How often the digest is sent.
 const DIGEST_INTERVAL: Time = Time::from_secs(60);
@@ -144,9 +144,10 @@ impl Ledger {
         {
             end.settled = true;
         }
-        let buried = self.wants.get(&told.uid).is_some_and(|want| {
-            want.phase == switchyard_proto::v1::Phase::Absent && want.attempt == told.attempt
-        });
+        let buried = self
+            .wants
+            .get(&told.uid)
+            .is_some_and(|want| want.phase == switchyard_proto::v1::Phase::Absent && want.attempt == told.attempt);
         if told.state == State::Gone && buried && entry.attempt_there().is_none() {
             self.wants.forget(&told.uid);
         }

@@ -8,15 +8,8 @@ use switchyard_proto::v1::{Reason, State};
 use super::model::{Condition, RemoteWorkload};
 
 /// Reasons of `QuotaReserved=False` with which a workload can never be admitted as things are.
-const NEVER: &[&str] = &[
-    "ExceedsMaxQuota",
-    "NoMatchingFlavor",
-    "Misconfigured",
-    "Inadmissible",
-    "Suspended",
-    "OnHold",
-    "Deactivated",
-];
+const NEVER: &[&str] =
+    &["ExceedsMaxQuota", "NoMatchingFlavor", "Misconfigured", "Inadmissible", "Suspended", "OnHold", "Deactivated"];
 
 /// Parts of Kueue's `Pending` messages that no freed quota mends.
 const NEVER_MESSAGES: &[&str] = &[
@@ -50,9 +43,10 @@ pub(super) fn verdict(workload: &RemoteWorkload) -> (State, Vec<Reason>) {
             let state = if never(pending) { State::Unfit } else { State::Waiting };
             (state, vec![reason(&pending.reason, &pending.message)])
         }
-        None if !workload.active => {
-            (State::Unfit, vec![reason("Deactivated", "the Workload was deactivated on the worker: spec.active is false")])
-        }
+        None if !workload.active => (
+            State::Unfit,
+            vec![reason("Deactivated", "the Workload was deactivated on the worker: spec.active is false")],
+        ),
         None => (State::Waiting, vec![reason("PendingEvaluation", "the worker has not considered it yet")]),
     }
 }

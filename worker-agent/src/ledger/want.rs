@@ -222,7 +222,8 @@ impl Wants {
     /// Whether something changed.
     fn take_assignment(&mut self, uid: &str, assignment: v1::Assignment) -> Result<bool, SessionError> {
         let want = Want::of(assignment);
-        if !matches!(want.phase, Phase::Absent | Phase::Unspecified) && !self.payloads.contains_key(&want.payload_hash) {
+        if !matches!(want.phase, Phase::Absent | Phase::Unspecified) && !self.payloads.contains_key(&want.payload_hash)
+        {
             return Err(SessionError::PayloadMissing(uid.to_owned()));
         }
         match self.wants.get(uid) {

@@ -1,7 +1,7 @@
 //! A ledger with a hub and a cluster at its ends, driven by hand.
 
-use switchyard_proto::v1::{self, Phase, State, agent_message, hub_message};
 use switchyard_proto::payload_hash;
+use switchyard_proto::v1::{self, Phase, State, agent_message, hub_message};
 
 use super::super::*;
 

@@ -154,7 +154,9 @@ impl Cluster {
         match &action.verb {
             Verb::Create { name, attempt, .. } => self.create(kind, name, &action.workload_uid, *attempt),
             Verb::Find { name, .. } => match self.objects.get(&(kind, name.clone())) {
-                Some(it) if !it.foreign && it.object.meta().workload_uid == action.workload_uid => self.object(kind, name),
+                Some(it) if !it.foreign && it.object.meta().workload_uid == action.workload_uid => {
+                    self.object(kind, name)
+                }
                 _ => Outcome::Gone,
             },
             Verb::Delete { target, .. } => {
@@ -162,7 +164,9 @@ impl Cluster {
                 Outcome::Accepted
             }
             Verb::Release { target, .. } => {
-                if let Some(Stored { object: Object::Job(job), .. }) = self.objects.get_mut(&(kind, target.name.clone())) {
+                if let Some(Stored { object: Object::Job(job), .. }) =
+                    self.objects.get_mut(&(kind, target.name.clone()))
+                {
                     job.meta.held = None;
                 }
                 let before = self.object(kind, &target.name);
@@ -235,7 +239,8 @@ impl Cluster {
 
     fn finish(&mut self, index: usize, success: bool) {
         let name = format!("job-{}", uid(index));
-        if let Some(Stored { object: Object::Job(job), foreign: false }) = self.objects.get_mut(&(Kind::Job, name.clone()))
+        if let Some(Stored { object: Object::Job(job), foreign: false }) =
+            self.objects.get_mut(&(Kind::Job, name.clone()))
             && job.active
             && !job.meta.deleting
         {
@@ -403,7 +408,12 @@ impl World {
     fn hub_reads(&mut self) {
         let Some(observed) = self.up.pop_front() else { return };
         for observation in &observed.observations {
-            self.trace.push(format!("hub reads {} {} {:?}", observation.workload_uid, observation.attempt, observation.state()));
+            self.trace.push(format!(
+                "hub reads {} {} {:?}",
+                observation.workload_uid,
+                observation.attempt,
+                observation.state()
+            ));
             let index = (0..WORKLOADS).find(|index| uid(*index) == observation.workload_uid).unwrap();
             let state = observation.state();
             let Some(workload) = self.hub.get_mut(index) else { continue };
@@ -574,7 +584,9 @@ impl World {
 fn short(object: &Object) -> String {
     let meta = object.meta();
     let facts = match object {
-        Object::Workload(it) => format!("active {} admitted {} owned {}", it.active, it.admitted.is_some(), !meta.owners.is_empty()),
+        Object::Workload(it) => {
+            format!("active {} admitted {} owned {}", it.active, it.admitted.is_some(), !meta.owners.is_empty())
+        }
         Object::Job(it) => format!("running {} ended {} held {}", it.active, it.end.is_some(), meta.held.is_some()),
     };
     let (kind, uid, attempt, deleting) = (object.kind(), &meta.workload_uid, meta.attempt, meta.deleting);

@@ -12,10 +12,7 @@ fn states_are_told_in_order_though_the_hub_was_slow() {
     bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
     bench.see(workload(1).admitted().seen()).answer(Outcome::Object(Box::new(Object::Job(job(1)))));
     bench.see(job(1).ended(true).seen());
-    assert_eq!(
-        bench.heard(),
-        [(1, State::Waiting), (1, State::Reserved), (1, State::Running), (1, State::Succeeded)]
-    );
+    assert_eq!(bench.heard(), [(1, State::Waiting), (1, State::Reserved), (1, State::Running), (1, State::Succeeded)]);
 }
 
 #[test]

@@ -8,7 +8,8 @@ use super::build::*;
 
 /// A message of Kueue 0.19 and of later ones.
 const TOO_MUCH: &str = "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor default, previously considered podsets requests (0) + current podset request (9) > maximum capacity (4)";
-const LATER: &str = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 1 more needed";
+const LATER: &str =
+    "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 1 more needed";
 
 #[rstest]
 #[case::not_considered_yet(workload(1), State::Waiting, "PendingEvaluation")]

@@ -1,0 +1,220 @@
+//! The agent's command line and environment.
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use clap::Parser;
+use switchyard_api::config::{self, Configuration};
+use switchyard_controller::telemetry::LogFormat;
+use switchyard_controller::webhook::{Advertise, WebhookOptions};
+use switchyard_controller::{LeaderMode, Role};
+
+use crate::core::AllowedNamespaces;
+use crate::enrol::Join;
+use crate::tls::{HubAddress, Pin};
+use crate::{Options, SOFTWARE};
+
+/// Connects a worker cluster to its Switchyard hub, and admits the hub's jobs against the cluster's own quota.
+///
+/// The cluster is the one of the kubeconfig in KUBECONFIG, or the one it runs in.
+#[derive(Parser, Debug)]
+#[command(name = "switchyard-agent", version = SOFTWARE)]
+pub struct Args {
+    /// Where the hub is: https://HOST[:PORT].
+    #[arg(long, env = "SWITCHYARD_HUB", value_name = "URL")]
+    pub hub: HubAddress,
+    /// A one-time join token of `switchyard cluster join-token`. Needed once; ignored while the stored identity is good.
+    #[arg(
+        long,
+        env = "SWITCHYARD_JOIN_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN",
+        requires = "hub_ca_sha256"
+    )]
+    pub join: Option<String>,
+    /// The SHA-256 of the hub's CA certificate in hex, as the join command prints it.
+    #[arg(long, env = "SWITCHYARD_HUB_CA_SHA256", value_name = "HEX")]
+    pub hub_ca_sha256: Option<Pin>,
+    /// The agent's own namespace: its identity, its Lease, its webhooks' certificate.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "switchyard-system")]
+    pub namespace: String,
+    /// Names this replica among the agent's replicas. Default: the host's name and a random part.
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    pub replica: Option<String>,
+    /// Namespaces that the hub may use, separated by commas. Default: all.
+    #[arg(long, env = "SWITCHYARD_ALLOW_NAMESPACES", value_delimiter = ',', value_name = "NAMES")]
+    pub allow_namespaces: Vec<String>,
+    /// Kueue's configuration file, for the admission of this cluster.
+    #[arg(long, env = "SWITCHYARD_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Serves /healthz, /readyz, /sessionz and /metrics; "none": not served.
+    #[arg(long, env = "SWITCHYARD_HEALTH_LISTEN", default_value = "0.0.0.0:8081", value_name = "ADDRESS")]
+    pub health_listen: String,
+    /// Serves the admission webhooks. Default: they are neither served nor registered.
+    #[arg(long, env = "SWITCHYARD_WEBHOOK_LISTEN", value_name = "ADDRESS")]
+    pub webhook_listen: Option<SocketAddr>,
+    /// How the API server reaches the webhooks from outside: https://HOST:PORT.
+    #[arg(long, env = "SWITCHYARD_WEBHOOK_URL", value_name = "URL", conflicts_with = "webhook_service")]
+    pub webhook_url: Option<String>,
+    /// How the API server reaches the webhooks in the cluster: a Service of the agent's namespace, NAME[:PORT].
+    #[arg(long, env = "SWITCHYARD_WEBHOOK_SERVICE", value_name = "SERVICE")]
+    pub webhook_service: Option<String>,
+    /// Writes to the cluster's API server in flight for the hub's workloads.
+    #[arg(long, env = "SWITCHYARD_WRITES_IN_FLIGHT", default_value_t = 32, value_name = "N")]
+    pub writes_in_flight: usize,
+    /// What to log, such as "info,switchyard_agent=debug".
+    #[arg(long, env = "SWITCHYARD_LOG", default_value = "info", value_name = "FILTER")]
+    pub log: String,
+    /// How log lines look.
+    #[arg(long, env = "SWITCHYARD_LOG_FORMAT", value_enum, default_value_t, value_name = "FORMAT")]
+    pub log_format: LogFormat,
+}
+
+impl Args {
+    /// Opens listeners, reads the configuration, and finds the cluster.
+    ///
+    /// # Errors
+    ///
+    /// Names the flag, or the field of the file, and the mend.
+    pub async fn options(self) -> anyhow::Result<Options> {
+        let config = Arc::new(read_config(self.config.as_deref())?);
+        let join = match (self.join.as_ref().filter(|token| !token.trim().is_empty()), self.hub_ca_sha256.clone()) {
+            (Some(token), Some(pin)) => Some(Join::new(token, pin)),
+            _ => None,
+        };
+        let webhook = self.webhook()?;
+        let health = match self.health_listen.as_str() {
+            "none" | "" => None,
+            address => Some(listen("--health-listen", address)?),
+        };
+        let client = kube::Client::try_default()
+            .await
+            .context("no cluster: set KUBECONFIG to a kubeconfig file, or run the agent in the cluster")?;
+        let identity = self.replica.clone().unwrap_or_else(replica_name);
+        let mut controller =
+            switchyard_controller::Options::new(client, config.clone(), identity, self.namespace.clone());
+        controller.leader = if config.leader_election.leader_elect { LeaderMode::Elect } else { LeaderMode::Always };
+        controller.role = Role::Worker;
+        controller.webhook = webhook;
+        Ok(Options {
+            controller,
+            hub: self.hub,
+            join,
+            namespaces: allowed(&self.allow_namespaces),
+            health,
+            concurrency: self.writes_in_flight,
+        })
+    }
+
+    fn webhook(&self) -> anyhow::Result<Option<WebhookOptions>> {
+        let advertise = match (&self.webhook_url, &self.webhook_service) {
+            (Some(url), _) => Some(Advertise::Url(url.clone())),
+            (None, Some(service)) => Some(service_of(service, &self.namespace)?),
+            (None, None) => None,
+        };
+        match (self.webhook_listen, advertise) {
+            (None, None) => Ok(None),
+            (Some(address), Some(advertise)) => {
+                let listener = listen("--webhook-listen", &address.to_string())?;
+                Ok(Some(WebhookOptions::new(listener, advertise)))
+            }
+            (Some(_), None) => bail!(
+                "--webhook-listen needs --webhook-service or --webhook-url, so that the API server can be told where to call"
+            ),
+            (None, Some(_)) => bail!("--webhook-service and --webhook-url need --webhook-listen, such as 0.0.0.0:9443"),
+        }
+    }
+}
+
+fn read_config(path: Option<&Path>) -> anyhow::Result<Configuration> {
+    let Some(path) = path else { return Ok(Configuration::default()) };
+    let text = std::fs::read_to_string(path).with_context(|| format!("--config {}: cannot be read", path.display()))?;
+    let config = config::load(&text).with_context(|| format!("--config {}", path.display()))?;
+    for field in config.ignored() {
+        tracing::warn!(field, "this field of the configuration has no effect yet");
+    }
+    Ok(config)
+}
+
+fn listen(flag: &str, address: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).with_context(|| format!("{flag} {address}: cannot listen there"))
+}
+
+fn service_of(text: &str, namespace: &str) -> anyhow::Result<Advertise> {
+    let (name, port) = match text.split_once(':') {
+        Some((name, port)) => {
+            (name, port.parse().with_context(|| format!("--webhook-service {text}: not NAME[:PORT]"))?)
+        }
+        None => (text, 443),
+    };
+    Ok(Advertise::Service { namespace: namespace.to_owned(), name: name.to_owned(), port })
+}
+
+fn allowed(names: &[String]) -> AllowedNamespaces {
+    let names: BTreeSet<String> =
+        names.iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
+    if names.is_empty() { AllowedNamespaces::All } else { AllowedNamespaces::Only(names) }
+}
+
+fn replica_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    let host = if host.is_empty() { "agent" } else { host };
+    format!("{host}_{:016x}", rand::random::<u64>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(flags: &[&str]) -> Result<Args, clap::Error> {
+        Args::try_parse_from([&["switchyard-agent"], flags].concat())
+    }
+
+    #[test]
+    fn the_join_command_is_understood() {
+        let pin = "ab".repeat(32);
+        let args = parse(&["--hub", "https://hub:7443", "--hub-ca-sha256", &pin, "--join", "east.1.secret"]).unwrap();
+        assert_eq!(args.hub.to_string(), "https://hub:7443");
+        assert_eq!(args.namespace, "switchyard-system");
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_mend() {
+        let cases: [(&[&str], &str); 4] = [
+            (&[], "--hub <URL>"),
+            (&["--hub", "hub:7443"], "is not https://HOST[:PORT]"),
+            (&["--hub", "https://hub", "--join", "a.b.c"], "--hub-ca-sha256 <HEX>"),
+            (&["--hub", "https://hub", "--hub-ca-sha256", "12"], "64 hexadecimal digits"),
+        ];
+        for (flags, part) in cases {
+            let error = parse(flags).unwrap_err().to_string();
+            assert!(error.contains(part), "{flags:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn webhooks_need_both_ends() {
+        let webhook = |flags: &[&str]| {
+            let args = parse(&[&["--hub", "https://hub"], flags].concat()).unwrap();
+            args.webhook().map(|options| options.map(|options| options.advertise)).map_err(|error| error.to_string())
+        };
+        assert_eq!(webhook(&[]), Ok(None));
+        assert!(webhook(&["--webhook-listen", "127.0.0.1:0"]).unwrap_err().contains("needs --webhook-service"));
+        assert!(webhook(&["--webhook-service", "agent"]).unwrap_err().contains("need --webhook-listen"));
+        let service = webhook(&["--webhook-listen", "127.0.0.1:0", "--webhook-service", "agent:9443"]);
+        let expected = Advertise::Service { namespace: "switchyard-system".into(), name: "agent".into(), port: 9443 };
+        assert_eq!(service, Ok(Some(expected)));
+    }
+
+    #[test]
+    fn an_empty_list_of_namespaces_allows_all() {
+        assert_eq!(allowed(&[]), AllowedNamespaces::All);
+        assert_eq!(allowed(&[String::new()]), AllowedNamespaces::All);
+        let only = allowed(&["a".to_owned(), " b".to_owned()]);
+        assert!(only.allow("a") && only.allow("b") && !only.allow("c"));
+    }
+}

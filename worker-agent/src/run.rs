@@ -1,0 +1,200 @@
+//! The agent's process: the admission controller always, the session while it leads.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use switchyard_controller::Leadership;
+use switchyard_controller::capacity::Capacity;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::capacity::from_controller;
+use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core};
+use crate::enrol::{self, Join};
+use crate::health;
+use crate::identity::{Identity, Store};
+use crate::session::{Dialler, SessionState};
+use crate::tls::HubAddress;
+
+/// The build, for people.
+pub const SOFTWARE: &str = env!("CARGO_PKG_VERSION");
+
+/// What a caller gives to run an agent.
+pub struct Options {
+    /// The admission controller of this cluster, in the role of a worker. Its health pages are served by the agent.
+    pub controller: switchyard_controller::Options,
+    /// Where the hub is.
+    pub hub: HubAddress,
+    /// For the first start.
+    pub join: Option<Join>,
+    /// Which namespaces the hub may use.
+    pub namespaces: AllowedNamespaces,
+    /// Serves `/healthz`, `/readyz`, `/sessionz` and `/metrics`; none: not served.
+    pub health: Option<TcpListener>,
+    /// Writes to the cluster's API server in flight for the hub's workloads.
+    pub concurrency: usize,
+}
+
+/// What the session's side of the agent needs, leading or not.
+struct Agent {
+    leadership: watch::Receiver<Leadership>,
+    capacity: watch::Receiver<Arc<Capacity>>,
+    client: kube::Client,
+    store: Store,
+    hub: HubAddress,
+    join: Option<Join>,
+    namespaces: AllowedNamespaces,
+    origin: String,
+    concurrency: usize,
+    boot_id: String,
+    state: watch::Sender<SessionState>,
+}
+
+/// Runs an agent until `shutdown`.
+///
+/// # Errors
+///
+/// A part failed, or the cluster has no identity and cannot get one: the message says what to do.
+pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let client = options.controller.client.clone();
+    let store = Store::new(client.clone(), &options.controller.namespace);
+    let origin = options.controller.config.multi_kueue.origin.clone();
+    let handle = switchyard_controller::start(options.controller)?;
+    let (state, watched) = watch::channel(SessionState::initial());
+    let agent = Agent {
+        leadership: handle.leadership(),
+        capacity: handle.capacity.clone(),
+        client,
+        store,
+        hub: options.hub,
+        join: options.join,
+        namespaces: options.namespaces,
+        origin,
+        concurrency: options.concurrency,
+        boot_id: format!("{:032x}", rand::random::<u128>()),
+        state,
+    };
+    let stop = CancellationToken::new();
+    let _stop = stop.clone().drop_guard();
+    let mut parts = JoinSet::new();
+    if let Some(listener) = options.health {
+        parts.spawn(health::serve(handle.context.clone(), watched, listener, stop.clone()));
+    }
+    parts.spawn(agent.follow_leadership(stop.clone()));
+    let stop_controller = handle.stopper();
+    let controller = handle.ended();
+    tokio::pin!(controller);
+    let (result, controller_ended) = tokio::select! {
+        () = shutdown.cancelled() => (Ok(()), false),
+        Some(ended) = parts.join_next() => {
+            let ended = ended.context("a part of the agent panicked").flatten();
+            (ended.and_then(|()| Err(anyhow::anyhow!("a part of the agent ended by itself"))), false)
+        }
+        ended = &mut controller => (ended.and_then(|()| Err(anyhow::anyhow!("the admission controller ended"))), true),
+    };
+    // First those who use the controller, then the controller.
+    stop.cancel();
+    while parts.join_next().await.is_some() {}
+    stop_controller.cancel();
+    if controller_ended {
+        return result;
+    }
+    result.and(controller.await)
+}
+
+impl Agent {
+    /// Only the elected replica keeps a session: two would supersede each other for ever.
+    async fn follow_leadership(self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let mut leadership = self.leadership.clone();
+        loop {
+            if !leads(&mut leadership, true, &shutdown).await {
+                return Ok(());
+            }
+            let term = shutdown.child_token();
+            let _term = term.clone().drop_guard();
+            let mut watched = leadership.clone();
+            tokio::select! {
+                result = self.lead(term) => {
+                    result?;
+                    if shutdown.is_cancelled() {
+                        return Ok(());
+                    }
+                }
+                _ = leads(&mut watched, false, &shutdown) => {
+                    tracing::info!("leadership lost, session given up");
+                    let reason = "another replica leads".to_owned();
+                    self.state.send_replace(SessionState::Down { since: jiff::Timestamp::now(), reason });
+                }
+            }
+        }
+    }
+
+    async fn lead(&self, term: CancellationToken) -> anyhow::Result<()> {
+        let identity = tokio::select! {
+            () = term.cancelled() => return Ok(()),
+            identity = enrol::obtain(&self.store, &self.hub, self.join.as_ref()) => identity?,
+        };
+        self.keep_session(identity, term).await
+    }
+
+    /// Core, session and renewal, until one of them ends.
+    async fn keep_session(&self, identity: Identity, term: CancellationToken) -> anyhow::Result<()> {
+        let settings = Settings {
+            cluster: identity.cluster.clone(),
+            hub_id: identity.hub_id.clone(),
+            origin: self.origin.clone(),
+            boot_id: self.boot_id.clone(),
+            software: SOFTWARE.to_owned(),
+            namespaces: self.namespaces.clone(),
+            concurrency: self.concurrency,
+        };
+        let identity = Arc::new(ArcSwap::from_pointee(identity));
+        let (links, incoming) = mpsc::channel(1);
+        let dialler = Dialler {
+            hub: self.hub.clone(),
+            identity: identity.clone(),
+            links,
+            state: self.state.clone(),
+            random: Box::new(rand::random),
+        };
+        let (capacity, _capacity_task) = from_controller(self.capacity.clone());
+        let source = CapacitySource::Embedded(capacity);
+        let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
+        parts.spawn(run_core(self.client.clone(), incoming, source, settings, term.clone()));
+        parts.spawn(ok(dialler.run(term.clone())));
+        let (hub, store, stop) = (self.hub.clone(), self.store.clone(), term.clone());
+        parts.spawn(async move {
+            enrol::keep(&hub, &store, &identity, &stop).await;
+            Ok(())
+        });
+        let first = parts.join_next().await;
+        term.cancel();
+        while parts.join_next().await.is_some() {}
+        match first {
+            Some(ended) => ended.context("a part of the session panicked")?,
+            None => Ok(()),
+        }
+    }
+}
+
+async fn ok(task: impl Future<Output = ()>) -> anyhow::Result<()> {
+    task.await;
+    Ok(())
+}
+
+/// Waits until this replica leads (or does not). False at shutdown.
+async fn leads(leadership: &mut watch::Receiver<Leadership>, leading: bool, shutdown: &CancellationToken) -> bool {
+    let wanted = async {
+        if leadership.wait_for(|it| it.leading == leading).await.is_err() {
+            // Nobody is left to say otherwise: it stays as it is.
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        () = shutdown.cancelled() => false,
+        () = wanted => true,
+    }
+}
