@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use switchyard_proto::v1::Observed;
+use switchyard_proto::digest::Digest;
+use switchyard_proto::v1::{self, Observed, State};
 
 /// What to do with a message of observations.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,6 +31,9 @@ pub struct Inbound {
     /// Terminal observations not yet persisted, by the sequence number of their message.
     held: BTreeMap<u64, BTreeSet<(String, u64)>>,
     acked: u64,
+    /// What was last told of each workload, and the digest over it. What is gone is in neither.
+    told: BTreeMap<String, (u64, State)>,
+    digest: Digest,
 }
 
 impl Inbound {
@@ -43,6 +47,7 @@ impl Inbound {
             return Accepted::Gap { expected };
         }
         self.last = message.sequence;
+        self.remember(message);
         let mut inventory = None;
         if message.inventory {
             let collected = self.inventory.get_or_insert_default();
@@ -52,6 +57,25 @@ impl Inbound {
             }
         }
         Accepted::Take { inventory }
+    }
+
+    /// The buckets in which the agent's digest differs from what it told us; empty if it has no drift.
+    pub fn drift(&self, theirs: &v1::Digest) -> Vec<u32> {
+        self.digest.differing(theirs)
+    }
+
+    fn remember(&mut self, message: &Observed) {
+        for observation in &message.observations {
+            let uid = &observation.workload_uid;
+            if let Some((attempt, state)) = self.told.remove(uid) {
+                self.digest.toggle(uid, attempt, state);
+            }
+            if observation.state() != State::Gone {
+                let now = (observation.attempt, observation.state());
+                self.digest.toggle(uid, now.0, now.1);
+                self.told.insert(uid.clone(), now);
+            }
+        }
     }
 
     /// A terminal observation in the last accepted message has to be persisted before it may be acknowledged.
@@ -82,6 +106,24 @@ impl Inbound {
 mod tests {
     use super::*;
     use switchyard_proto::v1::Observation;
+
+    #[test]
+    fn drift_is_found_by_the_digest() {
+        let mut inbound = Inbound::default();
+        let running = |uid: &str, state: State| Observation {
+            workload_uid: uid.into(),
+            attempt: 1,
+            state: state.into(),
+            ..Observation::default()
+        };
+        let observations = vec![running("a", State::Running), running("b", State::Running)];
+        inbound.accept(&Observed { sequence: 1, observations, ..Observed::default() });
+        inbound.accept(&Observed { sequence: 2, observations: vec![running("b", State::Gone)], ..Observed::default() });
+        let same = Digest::of([("a", 1, State::Running)]);
+        assert!(inbound.drift(&same.to_wire()).is_empty());
+        let other = Digest::of([("a", 1, State::Succeeded)]);
+        assert_eq!(inbound.drift(&other.to_wire()).len(), 1);
+    }
 
     fn message(sequence: u64, inventory: bool, more: bool, uids: &[&str]) -> Observed {
         let observations =

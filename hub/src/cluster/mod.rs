@@ -3,6 +3,8 @@
 
 pub mod inbound;
 pub mod outbox;
+pub mod port;
 
 pub use inbound::Inbound;
 pub use outbox::{Content, Outbox};
+pub use port::{Outgoing, Port, Ports};

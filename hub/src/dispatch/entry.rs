@@ -76,6 +76,9 @@ pub(super) struct Entry {
     pub(super) finished: Option<(Name, u64)>,
     /// Nothing of that attempt, and lower ones, is left on that cluster: it said so when told.
     pub(super) cleared: Option<(Name, u64)>,
+    /// Whether this process knows every cluster on which an attempt may run. Not after a restart while the workload is
+    /// being evicted: the API then only says that there was an attempt.
+    pub(super) sure: bool,
     /// When it is to be looked at again.
     pub(super) wake: Option<Time>,
     /// Its place among those that look for a cluster.
@@ -86,6 +89,7 @@ impl Entry {
     pub(super) fn new(facts: Facts) -> Self {
         Self {
             top: facts.attempt,
+            sure: facts.attempt == 0 || facts.cluster.is_some(),
             facts,
             gone: false,
             memory: None,
@@ -114,6 +118,7 @@ impl Entry {
         if facts.reserved || facts.cluster.is_some() || facts.finished {
             self.memory = None;
         }
+        self.sure |= facts.cluster.is_some();
         self.facts = facts;
     }
 

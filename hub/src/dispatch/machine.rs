@@ -264,6 +264,8 @@ impl Dispatcher {
         }
         self.orphans.retain(|(cluster, uid), _| cluster != name || uids.contains(uid));
         self.touch_on(name);
+        let unsure = self.entries.iter().filter(|(_, entry)| !entry.sure).map(|(uid, _)| uid.clone());
+        self.dirty.extend(unsure);
     }
 
     fn capacity(
@@ -483,7 +485,8 @@ impl Dispatcher {
         let done = entry.remotes.is_empty() && entry.writing.is_none() && entry.nomination.is_none();
         let idle = entry.gone || entry.facts.finished || !(entry.facts.reserved || entry.facts.cluster.is_some());
         // What is known of refusals and back-off is worth keeping while the workload may come again.
-        let memory = entry.memory.is_some() || (entry.given_back > 0 && !entry.gone && !entry.facts.finished);
+        let lives = !entry.gone && !entry.facts.finished;
+        let memory = lives && (entry.memory.is_some() || entry.given_back > 0 || entry.facts.attempt > 0);
         if done && idle && !memory {
             return;
         }
@@ -681,10 +684,26 @@ impl Dispatcher {
             let attempt = entry.facts.attempt;
             self.lost(&cluster, entry, attempt, now);
         }
-        if entry.nowhere() && entry.released != Some(entry.facts.version) && entry.writing.is_none() {
+        if entry.nowhere() && self.sure(entry, now) && entry.released != Some(entry.facts.version) && entry.writing.is_none() {
             entry.released = Some(entry.facts.version);
             out.push(Action::Release { uid: entry.facts.uid.clone() });
         }
+    }
+
+    /// Whether we know all clusters on which an attempt of it may run: each has told its inventory since we started, or
+    /// has been given up.
+    pub(super) fn sure(&self, entry: &mut Entry, now: Time) -> bool {
+        if entry.sure {
+            return true;
+        }
+        let given_up = self.started + self.settings.worker_lost_timeout;
+        let open = self.clusters.values().filter(|cluster| cluster.exists && !cluster.synced);
+        let (held, others): (Vec<&Cluster>, Vec<&Cluster>) = open.partition(|cluster| cluster.hold);
+        entry.sure = held.is_empty() && (others.is_empty() || now >= given_up);
+        if !entry.sure && held.is_empty() {
+            entry.wake_at(given_up);
+        }
+        entry.sure
     }
 
     pub(super) fn may_write(&self, entry: &mut Entry, now: Time) -> bool {

@@ -107,7 +107,7 @@ impl Dispatcher {
             .map(|(cluster, _)| cluster.clone());
         let Some(winner) = winner else { return false };
         let still_running = entry.remotes.iter().any(|(cluster, remote)| *cluster != winner && remote.may_run());
-        if still_running || !self.may_write(entry, now) {
+        if still_running || !self.sure(entry, now) || !self.may_write(entry, now) {
             return true;
         }
         entry.writing = Some(Writing::Commit { cluster: winner.clone(), attempt });

@@ -186,28 +186,37 @@ impl World {
         let facts = &mut object.facts;
         facts.version = self.version;
         facts.reserved = false;
-        facts.evicted = false;
-        facts.cluster = None;
-        facts.nominated = Vec::new();
-        facts.check = Some(("mk".into(), Check::Pending));
+    }
+
+    /// The lifecycle: a check that says Retry evicts; and quota of an evicted workload may be gone before we say that
+    /// nothing runs, since the job's status is all that it goes by.
+    fn lifecycle(&mut self, uid: &Uid) {
+        let Some(object) = self.api.get_mut(uid).filter(|object| !object.deleted && !object.facts.finished) else { return };
+        if object.facts.check.as_ref().is_some_and(|(_, check)| *check == Check::Retry) {
+            self.evict_on_hub(uid);
+        } else if object.facts.evicted && object.facts.reserved && self.random.random_bool(0.2) {
+            self.version += 1;
+            object.facts.version = self.version;
+            object.facts.reserved = false;
+            self.tell(uid);
+        }
     }
 
     /// Performs a write at the API, under its precondition.
     fn write(&mut self, action: &Action) -> (Outcome, Option<Facts>) {
-        let uid = match action {
-            Action::Commit { uid, .. } | Action::Record { uid, .. } | Action::Retry { uid, .. } | Action::Finish { uid, .. } => uid,
-            other => panic!("{other:?} is no write"),
-        };
+        let uid = subject(action);
         let Some(object) = self.api.get_mut(uid).filter(|object| !object.deleted) else {
             return (Outcome::Superseded, None);
         };
         let facts = &mut object.facts;
-        let free = facts.active && !facts.deleting && !facts.finished && !facts.evicted;
+        let going = facts.deleting || facts.finished || (facts.evicted && facts.reserved);
+        let free = facts.active && !going;
         let done = match action {
             Action::Commit { cluster, attempt, .. } if facts.cluster.as_ref() == Some(cluster) && facts.attempt == *attempt => true,
             Action::Commit { cluster, attempt, .. } if free && facts.cluster.is_none() => {
                 assert!(*attempt > facts.attempt, "attempts grow");
                 facts.reserved = true;
+                facts.evicted = false;
                 facts.cluster = Some(cluster.clone());
                 facts.attempt = *attempt;
                 facts.nominated = Vec::new();
@@ -216,6 +225,7 @@ impl World {
             }
             Action::Record { nominated, .. } if free && facts.cluster.is_none() => {
                 facts.reserved = true;
+                facts.evicted = false;
                 if let Some(nominated) = nominated {
                     facts.nominated = nominated.clone();
                 }
@@ -258,7 +268,8 @@ impl World {
             67..=76 => self.answer(),
             77..=84 => self.admit(name, &uid),
             85..=88 => self.progress(name, &uid),
-            89..=92 => self.tick(),
+            89..=91 => self.tick(),
+            92 => self.lifecycle(&uid),
             93 => self.connect(name),
             _ if !self.faults => self.connect(name),
             94 => self.disconnect(name),
@@ -306,10 +317,7 @@ impl World {
     fn perform(&mut self) {
         let Some(action) = self.writes.pop_front() else { return };
         let (outcome, facts) = self.write(&action);
-        let uid = match action {
-            Action::Commit { uid, .. } | Action::Record { uid, .. } | Action::Retry { uid, .. } | Action::Finish { uid, .. } => uid,
-            _ => return,
-        };
+        let uid = subject(&action).clone();
         self.answers.push_back(Written { uid, outcome, facts });
     }
 
@@ -407,6 +415,9 @@ impl World {
             self.version += 1;
             object.facts.version = self.version;
             object.facts.evicted = true;
+            object.facts.cluster = None;
+            object.facts.nominated = Vec::new();
+            object.facts.check = Some(("mk".into(), Check::Pending));
             self.tell(uid);
         }
     }
@@ -518,6 +529,13 @@ impl Cluster {
         {
             self.up.push_back(observation(uid, remote));
         }
+    }
+}
+
+fn subject(write: &Action) -> &Uid {
+    match write {
+        Action::Commit { uid, .. } | Action::Record { uid, .. } | Action::Retry { uid, .. } | Action::Finish { uid, .. } => uid,
+        other => panic!("{other:?} is no write"),
     }
 }
 

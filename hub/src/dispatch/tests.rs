@@ -352,7 +352,7 @@ fn a_job_that_ended_while_the_hub_evicts_it_has_ended() {
 fn a_lost_connection_reassigns_nothing_where_jobs_are_held() {
     let mut bench = Bench::running();
     bench.apply(Event::ClusterDown { name: "a".into() });
-    bench.later(24 * 3600_000);
+    bench.later(24 * 3_600_000);
     assert!(bench.take().is_empty());
     bench.connect("a", &["w"]);
     bench.observe("a", "w", 1, State::Running);

@@ -1,0 +1,203 @@
+//! What the conditions of MultiKueueClusters and of their AdmissionChecks say. Pure; reasons and messages as Kueue
+//! writes them, where it has them.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use switchyard_api::conditions::{self, reasons};
+use switchyard_api::v1beta2::{AdmissionCheck, MultiKueueCluster, MultiKueueConfig};
+
+use crate::shell::parameters;
+
+/// Whether a worker can be reached, and why not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reach {
+    /// It can.
+    pub active: bool,
+    /// One of [`reasons::multi_kueue_cluster`].
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+impl Reach {
+    /// It can.
+    pub fn connected() -> Self {
+        Self { active: true, reason: reasons::multi_kueue_cluster::ACTIVE, message: "Connected".into() }
+    }
+
+    /// It cannot.
+    pub fn failed(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { active: false, reason, message: message.into() }
+    }
+}
+
+/// An agent that is connected, was connected, or has never been.
+pub fn agent_reach(cluster: &MultiKueueCluster, connected: bool) -> Reach {
+    if connected {
+        return Reach::connected();
+    }
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    let status = cluster.status.as_ref();
+    let met = status.is_some_and(|status| status.agent.is_some());
+    if met {
+        let message = "the agent is not connected; what runs there is left as it is, and nothing new is sent";
+        return Reach::failed(reasons::multi_kueue_cluster::AGENT_DISCONNECTED, message);
+    }
+    let message = format!("waiting for the agent to enrol: run `switchyard cluster join-token {name}`");
+    Reach::failed(reasons::multi_kueue_cluster::AGENT_NOT_ENROLLED, message)
+}
+
+/// `Active` of a MultiKueueCluster.
+pub fn cluster_active(cluster: &MultiKueueCluster, reach: &Reach) -> Condition {
+    conditions::new(conditions::ACTIVE, reach.active, reach.reason, &reach.message, cluster.metadata.generation)
+}
+
+/// `Active` of a MultiKueue AdmissionCheck.
+pub fn check_active(
+    check: &AdmissionCheck,
+    config: &dyn Fn(&str) -> Option<std::sync::Arc<MultiKueueConfig>>,
+    cluster: &dyn Fn(&str) -> Option<std::sync::Arc<MultiKueueCluster>>,
+) -> Condition {
+    let (holds, reason, message) = match load(check, config) {
+        Ok(config) => judge(&config, cluster),
+        Err(error) => {
+            let message = format!("Cannot load the AdmissionChecks parameters: {error}");
+            (false, reasons::admission_check::BAD_CONFIG, message)
+        }
+    };
+    conditions::new(conditions::ACTIVE, holds, reason, message, check.metadata.generation)
+}
+
+fn load(
+    check: &AdmissionCheck,
+    config: &dyn Fn(&str) -> Option<std::sync::Arc<MultiKueueConfig>>,
+) -> Result<std::sync::Arc<MultiKueueConfig>, String> {
+    if check.spec.parameters.is_none() {
+        return Err("missing parameters reference".into());
+    }
+    let Some(name) = parameters(check) else { return Err("wrong parameters group or kind".into()) };
+    config(name).ok_or_else(|| format!("MultiKueueConfig.kueue.x-k8s.io \"{name}\" not found"))
+}
+
+fn judge(
+    config: &MultiKueueConfig,
+    cluster: &dyn Fn(&str) -> Option<std::sync::Arc<MultiKueueCluster>>,
+) -> (bool, &'static str, String) {
+    let (mut missing, mut inactive) = (Vec::new(), Vec::new());
+    for name in &config.spec.clusters {
+        match cluster(name) {
+            None => missing.push(name.as_str()),
+            Some(cluster) => {
+                let status = cluster.status.as_ref();
+                if !status.is_some_and(|status| conditions::is_true(&status.conditions, conditions::ACTIVE)) {
+                    inactive.push(name.as_str());
+                }
+            }
+        }
+    }
+    let mut parts = Vec::new();
+    if !missing.is_empty() {
+        parts.push(format!("Missing clusters: [{}]", missing.join(" ")));
+    }
+    if !inactive.is_empty() {
+        parts.push(format!("Inactive clusters: [{}]", inactive.join(" ")));
+    }
+    let unusable = missing.len() + inactive.len();
+    match unusable {
+        0 => (true, reasons::admission_check::ACTIVE, "The admission check is active".into()),
+        _ if unusable < config.spec.clusters.len() => {
+            (true, reasons::admission_check::SOME_ACTIVE_CLUSTERS, parts.join(", "))
+        }
+        _ => (false, reasons::admission_check::NO_USABLE_CLUSTERS, parts.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+
+    fn check(parameters: &Value) -> AdmissionCheck {
+        serde_json::from_value(json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "ac1", "generation": 1},
+            "spec": {"controllerName": "kueue.x-k8s.io/multikueue", "parameters": parameters},
+        }))
+        .unwrap()
+    }
+
+    fn cluster(name: &str, active: Option<bool>, agent: Value) -> MultiKueueCluster {
+        let conditions: Vec<Value> = active
+            .into_iter()
+            .map(|active| {
+                let status = if active { "True" } else { "False" };
+                json!({"type": "Active", "status": status, "reason": "X", "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"})
+            })
+            .collect();
+        serde_json::from_value(json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": name},
+            "spec": {"clusterSource": {"agent": {}}}, "status": {"conditions": conditions, "agent": agent},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn checks_say_which_clusters_are_missing_or_inactive() {
+        let reference = json!({"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "config1"});
+        let wrong = json!({"apiGroup": "kueue.x-k8s.io", "kind": "Other", "name": "config1"});
+        let cases: Vec<(&str, Value, Option<&[&str]>, &str)> = vec![
+            (
+                "no config",
+                reference.clone(),
+                None,
+                r#"False BadConfig: Cannot load the AdmissionChecks parameters: MultiKueueConfig.kueue.x-k8s.io "config1" not found"#,
+            ),
+            (
+                "another kind",
+                wrong,
+                Some(&["up"]),
+                "False BadConfig: Cannot load the AdmissionChecks parameters: wrong parameters group or kind",
+            ),
+            ("all up", reference.clone(), Some(&["up"]), "True Active: The admission check is active"),
+            (
+                "one of each",
+                reference.clone(),
+                Some(&["gone", "up", "down"]),
+                "True SomeActiveClusters: Missing clusters: [gone], Inactive clusters: [down]",
+            ),
+            (
+                "none usable",
+                reference,
+                Some(&["down", "never", "gone"]),
+                "False NoUsableClusters: Missing clusters: [gone], Inactive clusters: [down never]",
+            ),
+        ];
+        for (case, parameters, clusters, expected) in cases {
+            let config = |_: &str| {
+                let clusters = clusters?.iter().map(|name| (*name).to_owned()).collect();
+                let spec = switchyard_api::v1beta2::MultiKueueConfigSpec { clusters, ..Default::default() };
+                Some(Arc::new(MultiKueueConfig::new("config1", spec)))
+            };
+            let find = |name: &str| match name {
+                "up" => Some(Arc::new(cluster(name, Some(true), Value::Null))),
+                "down" => Some(Arc::new(cluster(name, Some(false), Value::Null))),
+                "never" => Some(Arc::new(cluster(name, None, Value::Null))),
+                _ => None,
+            };
+            let condition = check_active(&check(&parameters), &config, &find);
+            let said = format!("{} {}: {}", condition.status, condition.reason, condition.message);
+            assert_eq!(said, expected, "{case}");
+            assert_eq!(condition.observed_generation, Some(1));
+        }
+    }
+
+    #[test]
+    fn an_agent_that_never_came_is_told_from_one_that_left() {
+        let never = agent_reach(&cluster("east", None, Value::Null), false);
+        assert_eq!(never.reason, "AgentNotEnrolled");
+        assert_eq!(never.message, "waiting for the agent to enrol: run `switchyard cluster join-token east`");
+        let left = agent_reach(&cluster("east", Some(true), json!({"software": "x"})), false);
+        assert_eq!((left.active, left.reason), (false, "AgentDisconnected"));
+        assert_eq!(agent_reach(&cluster("east", None, Value::Null), true), Reach::connected());
+    }
+}

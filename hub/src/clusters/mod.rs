@@ -1,0 +1,269 @@
+//! MultiKueueClusters and the AdmissionChecks that use them: their conditions, and the end of sessions whose cluster is
+//! gone.
+
+pub mod conditions;
+mod status;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kube::{Api, ResourceExt as _};
+use switchyard_api::conditions as api_conditions;
+use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
+use switchyard_api::names;
+use switchyard_api::v1beta2::{AdmissionCheck, AdmissionCheckStatus, MultiKueueCluster, MultiKueueClusterStatus};
+use switchyard_controller::Context;
+use switchyard_controller::store::{Change, Store};
+use switchyard_controller::work::{self, Outcome, Queue};
+use switchyard_controller::write::{Target, WriteError};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::hosted::HostedStates;
+use crate::server::{Clusters, Registry};
+use crate::shell::Reports;
+use conditions::Reach;
+
+/// Capacity in a cluster's status is written at most this often: it is for people.
+const CAPACITY_EVERY: Duration = Duration::from_secs(5);
+/// Writes in flight.
+const WRITERS: usize = 8;
+
+/// An object to look at.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Item {
+    Cluster(String),
+    Check(String),
+}
+
+/// The living clusters, for those who decide who may come in.
+pub struct StoredClusters(pub Store<MultiKueueCluster>);
+
+impl Clusters for StoredClusters {
+    fn agent_cluster(&self, name: &str) -> Option<String> {
+        let cluster = self.0.get("", name)?;
+        may_have_agent(&cluster).then(|| cluster.uid()).flatten()
+    }
+}
+
+fn may_have_agent(cluster: &MultiKueueCluster) -> bool {
+    cluster.metadata.deletion_timestamp.is_none() && cluster.spec.cluster_source.agent.is_some()
+}
+
+/// What the reconciler works with.
+pub struct Reconciler {
+    ctx: Arc<Context>,
+    registry: Arc<Registry>,
+    reports: Arc<Reports>,
+    hosted: Arc<HostedStates>,
+    queue: Queue<Item>,
+    written: Mutex<BTreeMap<String, Instant>>,
+}
+
+impl Reconciler {
+    /// Connected to the stores; nothing is written before [`Self::run`].
+    pub fn new(
+        ctx: Arc<Context>,
+        registry: Arc<Registry>,
+        reports: Arc<Reports>,
+        hosted: Arc<HostedStates>,
+    ) -> Arc<Self> {
+        let reconciler =
+            Arc::new(Self { ctx, registry, reports, hosted, queue: Queue::default(), written: Mutex::default() });
+        reconciler.connect();
+        reconciler
+    }
+
+    fn connect(self: &Arc<Self>) {
+        let stores = &self.ctx.stores;
+        let this = self.clone();
+        stores.multi_kueue_clusters.subscribe(move |change| {
+            this.cut_if_over(change);
+            this.queue.add(Item::Cluster(change.key.name.to_string()));
+            this.all_checks();
+        });
+        let this = self.clone();
+        stores.multi_kueue_configs.subscribe(move |_| this.all_checks());
+        let this = self.clone();
+        stores.admission_checks.subscribe(move |change| this.queue.add(Item::Check(change.key.name.to_string())));
+    }
+
+    /// A cluster that was deleted, recreated, or is no longer an agent's loses its session at once.
+    fn cut_if_over(&self, change: &Change<MultiKueueCluster>) {
+        let Some(old) = &change.old else { return };
+        let goes_on = change.new.as_ref().is_some_and(|new| new.uid() == old.uid() && may_have_agent(new));
+        if may_have_agent(old) && !goes_on {
+            self.registry.cut(&change.key.name, "the MultiKueueCluster was deleted or is no longer an agent's");
+        }
+    }
+
+    fn all_checks(&self) {
+        // Called on a watch's task, under its store's handler lock: other stores may be read, this one as well.
+        for check in self.ctx.stores.admission_checks.all() {
+            self.queue.add(Item::Check(check.name_any()));
+        }
+    }
+
+    fn all_clusters(&self) {
+        for cluster in self.ctx.stores.multi_kueue_clusters.all() {
+            self.queue.add(Item::Cluster(cluster.name_any()));
+        }
+    }
+
+    /// Runs until shutdown. A process that does not lead writes nothing; one that begins to lead looks at everything.
+    pub async fn run(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut leadership = self.ctx.leadership.clone();
+        let news = async {
+            loop {
+                tokio::select! {
+                    () = self.reports.bell.notified() => self.all_clusters(),
+                    () = self.hosted.bell.notified() => self.all_clusters(),
+                    changed = leadership.changed() => {
+                        if changed.is_err() {
+                            // It leads for ever.
+                            leadership_never_changes(&self).await;
+                        }
+                        self.all_clusters();
+                        self.all_checks();
+                    }
+                }
+            }
+        };
+        let working = work::run(self.queue.clone(), WRITERS, shutdown.clone(), |item| {
+            let this = self.clone();
+            async move { this.look(&item).await }
+        });
+        tokio::select! {
+            () = working => {}
+            () = news => {}
+        }
+    }
+
+    async fn look(&self, item: &Item) -> Outcome {
+        if !self.ctx.leading() {
+            return Outcome::Done;
+        }
+        let written = match item {
+            Item::Cluster(name) => match self.ctx.stores.multi_kueue_clusters.get("", name) {
+                Some(cluster) => self.cluster(&cluster).await,
+                None => {
+                    self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+                    return Outcome::Done;
+                }
+            },
+            Item::Check(name) => match self.ctx.stores.admission_checks.get("", name) {
+                Some(check) => self.check(&check).await,
+                None => return Outcome::Done,
+            },
+        };
+        match written {
+            Ok(outcome) => outcome,
+            Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
+            Err(WriteError::Conflict) => Outcome::Failed,
+            Err(error) => {
+                tracing::warn!(?item, %error, "status not written");
+                Outcome::Failed
+            }
+        }
+    }
+
+    async fn cluster(&self, cluster: &MultiKueueCluster) -> Result<Outcome, WriteError> {
+        let name = cluster.name_any();
+        let before = cluster.status.clone().unwrap_or_default();
+        let mut after = before.clone();
+        let reach = self.reach(cluster, &name, &mut after);
+        let condition = conditions::cluster_active(cluster, &reach);
+        let now = self.ctx.clock.now();
+        let changed = api_conditions::set(&mut after.conditions, condition, now)
+            || status::differ_beyond_capacity(before.agent.as_ref(), after.agent.as_ref());
+        if !changed && before == after {
+            return Ok(Outcome::Done);
+        }
+        if !changed && let Some(left) = self.too_soon(&name) {
+            return Ok(Outcome::Again(left));
+        }
+        let target = Target {
+            api: Api::<MultiKueueCluster>::all(self.ctx.client.clone()),
+            store: &self.ctx.stores.multi_kueue_clusters,
+            object: cluster,
+            manager: names::FIELD_MANAGER,
+            what: "multikueuecluster",
+        };
+        target.status(&self.ctx, &serde_json::to_value(&before)?, &serde_json::to_value(&after)?).await?;
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).insert(name, Instant::now());
+        Ok(Outcome::Done)
+    }
+
+    /// Whether the cluster can be reached; `status.agent` is brought up to date on the way.
+    fn reach(&self, cluster: &MultiKueueCluster, name: &str, status: &mut MultiKueueClusterStatus) -> Reach {
+        let source = &cluster.spec.cluster_source;
+        let live = self.registry.get(name);
+        if source.agent.is_some() {
+            status.agent = match &live {
+                Some(live) => Some(status::connected(live, self.reports.capacity(name).as_deref())),
+                None => status.agent.as_ref().map(status::disconnected),
+            };
+            return conditions::agent_reach(cluster, live.is_some());
+        }
+        status.agent = None;
+        if source.cluster_profile_ref.is_some() {
+            let message = "load client config failed: MultiKueueClusterProfile feature gate is disabled";
+            return Reach::failed(reasons::CLUSTER_PROFILE_FEATURE_DISABLED, message);
+        }
+        if let Some(live) = &live {
+            status.agent = Some(status::connected(live, self.reports.capacity(name).as_deref()));
+        }
+        self.hosted.get(name).unwrap_or_else(|| {
+            // Until the first try has ended, what was true before stays.
+            let known = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+            match api_conditions::find(known, api_conditions::ACTIVE) {
+                Some(condition) if condition.status == api_conditions::TRUE => Reach::connected(),
+                Some(condition) => Reach::failed(reasons::CLIENT_CONNECTION_FAILED, condition.message.clone()),
+                None => Reach::failed(reasons::CLIENT_CONNECTION_FAILED, "connecting"),
+            }
+        })
+    }
+
+    fn too_soon(&self, name: &str) -> Option<Duration> {
+        let last = self.written.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()?;
+        let left = (last + CAPACITY_EVERY).saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
+    }
+
+    async fn check(&self, check: &AdmissionCheck) -> Result<Outcome, WriteError> {
+        if check.spec.controller_name != names::MULTIKUEUE_CONTROLLER {
+            return Ok(Outcome::Done);
+        }
+        let stores = &self.ctx.stores;
+        let condition = conditions::check_active(
+            check,
+            &|name| stores.multi_kueue_configs.get("", name),
+            &|name| stores.multi_kueue_clusters.get("", name),
+        );
+        let before: AdmissionCheckStatus = check.status.clone().unwrap_or_default();
+        let mut after = before.clone();
+        if !api_conditions::set(&mut after.conditions, condition, self.ctx.clock.now()) {
+            return Ok(Outcome::Done);
+        }
+        let target = Target {
+            api: Api::<AdmissionCheck>::all(self.ctx.client.clone()),
+            store: &stores.admission_checks,
+            object: check,
+            manager: names::FIELD_MANAGER,
+            what: "admissioncheck",
+        };
+        target.status(&self.ctx, &serde_json::to_value(&before)?, &serde_json::to_value(&after)?).await?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// Follows everything but leadership, for ever.
+async fn leadership_never_changes(reconciler: &Reconciler) {
+    loop {
+        tokio::select! {
+            () = reconciler.reports.bell.notified() => reconciler.all_clusters(),
+            () = reconciler.hosted.bell.notified() => reconciler.all_clusters(),
+        }
+    }
+}

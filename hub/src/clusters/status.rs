@@ -1,0 +1,84 @@
+//! `status.agent` of a MultiKueueCluster. Pure.
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use switchyard_api::quantity::format_amount;
+use switchyard_api::v1beta2::{AgentCapacity, AgentStatus};
+use switchyard_proto::v1::Capacity;
+
+use crate::server::Live;
+
+/// Rows of capacity in the status: its schema's limit.
+const ROWS: usize = 256;
+
+/// What the status says of a connected agent.
+pub(super) fn connected(live: &Live, capacity: Option<&Capacity>) -> AgentStatus {
+    let second = live.since.as_second();
+    AgentStatus {
+        connected_since: jiff::Timestamp::from_second(second).ok().map(Time),
+        software: Some(live.software.clone()),
+        version: Some(live.version.to_string()),
+        session_id: Some(live.session_id.to_string()),
+        capacity: capacity.map(rows).unwrap_or_default(),
+    }
+}
+
+/// What it keeps saying of one that left: that there was one.
+pub(super) fn disconnected(last: &AgentStatus) -> AgentStatus {
+    AgentStatus { software: last.software.clone(), version: last.version.clone(), ..AgentStatus::default() }
+}
+
+/// Whether two differ in more than capacity, which changes all the time.
+pub(super) fn differ_beyond_capacity(a: Option<&AgentStatus>, b: Option<&AgentStatus>) -> bool {
+    let bare = |status: Option<&AgentStatus>| {
+        status.map(|status| AgentStatus { capacity: Vec::new(), ..status.clone() })
+    };
+    bare(a) != bare(b)
+}
+
+fn rows(capacity: &Capacity) -> Vec<AgentCapacity> {
+    let rows = capacity.queues.iter().flat_map(|queue| {
+        queue.flavors.iter().map(|flavor| {
+            let amount = |amount: i64| Quantity(format_amount(&flavor.resource, amount));
+            AgentCapacity {
+                local_queue: format!("{}/{}", queue.namespace, queue.local_queue),
+                cluster_queue: queue.cluster_queue.clone(),
+                flavor: flavor.flavor.clone(),
+                resource: flavor.resource.clone(),
+                nominal: amount(flavor.nominal),
+                used: amount(flavor.used),
+                available: amount(flavor.available.max(0)),
+            }
+        })
+    });
+    rows.take(ROWS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use switchyard_proto::v1::{FlavorCapacity, QueueCapacity};
+
+    #[test]
+    fn capacity_is_written_as_quantities_and_bounded() {
+        let flavor = FlavorCapacity {
+            flavor: "default".into(),
+            resource: "cpu".into(),
+            nominal: 4000,
+            used: 1500,
+            available: -10,
+            ..FlavorCapacity::default()
+        };
+        let queue = QueueCapacity {
+            namespace: "ns".into(),
+            local_queue: "lq".into(),
+            cluster_queue: "cq".into(),
+            flavors: vec![flavor; 300],
+            ..QueueCapacity::default()
+        };
+        let rows = rows(&Capacity { queues: vec![queue] });
+        assert_eq!(rows.len(), ROWS);
+        let said = format!("{} {} {} {}", rows[0].local_queue, rows[0].nominal.0, rows[0].used.0, rows[0].available.0);
+        assert_eq!(said, "ns/lq 4 1500m 0");
+    }
+}

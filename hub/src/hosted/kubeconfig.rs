@@ -1,0 +1,157 @@
+//! What a worker's kubeconfig may hold. Pure; reasons in Kueue's words where it has them.
+
+use kube::config::{AuthInfo, Kubeconfig};
+use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
+use thiserror::Error;
+
+/// Why a kubeconfig is not used.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+pub enum BadKubeconfig {
+    /// It cannot be read or is none.
+    #[error("{0}")]
+    Unreadable(String),
+    /// It would have the hub do what a kubeconfig of somebody else must not.
+    #[error("{0}")]
+    Insecure(String),
+}
+
+impl BadKubeconfig {
+    /// The condition's reason.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Unreadable(_) => reasons::BAD_KUBE_CONFIG,
+            Self::Insecure(_) => reasons::INSECURE_KUBE_CONFIG,
+        }
+    }
+
+    /// The condition's message.
+    pub fn message(&self) -> String {
+        format!("load client config failed: {self}")
+    }
+}
+
+/// Reads and checks a kubeconfig.
+///
+/// # Errors
+/// The first thing that is wrong with it.
+pub fn parse(bytes: &[u8]) -> Result<Kubeconfig, BadKubeconfig> {
+    let insecure = |what: String| BadKubeconfig::Insecure(what);
+    let text = std::str::from_utf8(bytes).map_err(|_| insecure("failed to parse kubeconfig(apiconfig): not text".into()))?;
+    let config = Kubeconfig::from_yaml(text)
+        .map_err(|error| insecure(format!("failed to parse kubeconfig(apiconfig): {error}")))?;
+    for user in config.auth_infos.iter().filter_map(|user| user.auth_info.as_ref()) {
+        check_user(user).map_err(insecure)?;
+    }
+    for named in &config.clusters {
+        let name = &named.name;
+        let cluster = named.cluster.as_ref();
+        if cluster.and_then(|cluster| cluster.insecure_skip_tls_verify) == Some(true) {
+            return Err(insecure(format!("insecure TLS verification is not allowed for cluster {name}")));
+        }
+        if cluster.is_some_and(|cluster| given(cluster.certificate_authority.as_ref())) {
+            return Err(insecure(format!(
+                "certificate-authority file paths are not allowed, use certificate-authority-data for cluster {name}"
+            )));
+        }
+        let server = cluster.and_then(|cluster| cluster.server.as_deref()).unwrap_or_default();
+        if server.is_empty() {
+            return Err(insecure(format!("server URL is required for cluster {name}")));
+        }
+        if !is_host(server) {
+            return Err(insecure("untrusted server endpoint".into()));
+        }
+    }
+    if config.current_context.as_deref().unwrap_or_default().is_empty() && config.contexts.is_empty() {
+        return Err(insecure("invalid configuration: no configuration has been provided".into()));
+    }
+    Ok(config)
+}
+
+fn check_user(user: &AuthInfo) -> Result<(), String> {
+    let refused = |what: &str| Err(what.to_owned());
+    if given(user.token_file.as_ref()) {
+        return refused("tokenFile is not allowed");
+    }
+    if given(user.username.as_ref()) || user.password.is_some() {
+        return refused("basic auth is not allowed");
+    }
+    if user.exec.is_some() {
+        return refused("exec plugins are not allowed");
+    }
+    if user.auth_provider.is_some() {
+        return refused("auth providers are not allowed");
+    }
+    if given(user.client_certificate.as_ref()) || given(user.client_key.as_ref()) {
+        return refused("client certificate file paths are not allowed, use client-certificate-data and client-key-data");
+    }
+    Ok(())
+}
+
+fn given(text: Option<&String>) -> bool {
+    text.is_some_and(|text| !text.is_empty())
+}
+
+/// Whether the URL's host is an address or a DNS name.
+fn is_host(server: &str) -> bool {
+    let Ok(uri) = server.to_lowercase().parse::<http::Uri>() else { return false };
+    let Some(host) = uri.host() else { return false };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    if bare.parse::<std::net::IpAddr>().is_ok() {
+        return true;
+    }
+    let label = |label: &str| {
+        let inner = label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        !label.is_empty() && inner && !label.starts_with('-') && !label.ends_with('-')
+    };
+    host.len() <= 253 && host.split('.').all(label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(cluster: &str, user: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: {{cluster: w, user: u}}\n\
+             clusters:\n- name: w\n  cluster: {{{cluster}}}\nusers:\n- name: u\n  user: {{{user}}}\n"
+        )
+    }
+
+    #[test]
+    fn what_reads_files_or_runs_programs_or_trusts_anybody_is_refused() {
+        let good = "server: 'https://worker.example:6443', certificate-authority-data: 'YQ=='";
+        let cases = [
+            ("a good one", config(good, "token: t"), ""),
+            ("an address", config("server: 'https://[::1]:6443'", "token: t"), ""),
+            ("upper case", config("server: 'https://Worker.Example'", "token: t"), ""),
+            ("token file", config(good, "tokenFile: /etc/shadow"), "tokenFile is not allowed"),
+            (
+                "no verification",
+                config("server: 'https://w', insecure-skip-tls-verify: true", "token: t"),
+                "insecure TLS verification is not allowed for cluster w",
+            ),
+            (
+                "CA by path",
+                config("server: 'https://w', certificate-authority: /etc/ca", "token: t"),
+                "certificate-authority file paths are not allowed, use certificate-authority-data for cluster w",
+            ),
+            ("no server", config("certificate-authority-data: 'YQ=='", "token: t"), "server URL is required for cluster w"),
+            ("bad host", config("server: 'https://bad_host'", "token: t"), "untrusted server endpoint"),
+            ("basic auth", config(good, "username: a, password: b"), "basic auth is not allowed"),
+            ("exec", config(good, "exec: {command: sh, apiVersion: x}"), "exec plugins are not allowed"),
+            ("auth provider", config(good, "auth-provider: {name: gcp, config: {}}"), "auth providers are not allowed"),
+            (
+                "certificate by path",
+                config(good, "client-certificate: /x, client-key: /y"),
+                "client certificate file paths are not allowed, use client-certificate-data and client-key-data",
+            ),
+        ];
+        for (case, text, expected) in cases {
+            let said = parse(text.as_bytes()).err().map(|error| error.to_string()).unwrap_or_default();
+            assert_eq!(said, expected, "{case}");
+        }
+        let error = parse(b"{[").unwrap_err();
+        assert_eq!(error.reason(), "InsecureKubeConfig");
+        assert!(error.message().starts_with("load client config failed: failed to parse kubeconfig(apiconfig): "));
+    }
+}

@@ -1,0 +1,152 @@
+//! Agents that run in this process, against workers that are reached by a kubeconfig.
+//!
+//! Only a leader runs them: two hubs never drive one worker by the same kubeconfig.
+
+pub mod kubeconfig;
+mod source;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kube::ResourceExt as _;
+use switchyard_api::v1beta2::{KubeConfig, MultiKueueCluster};
+use switchyard_controller::store::Store;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub use source::{PATH_PREFIX, Source};
+use worker::Worker;
+
+use crate::clusters::conditions::Reach;
+use crate::server::Sessions;
+
+/// Whether each kubeconfig worker is reached, for its condition.
+#[derive(Debug, Default)]
+pub struct HostedStates {
+    states: Mutex<BTreeMap<String, Reach>>,
+    /// Rung at each change.
+    pub bell: Notify,
+}
+
+impl HostedStates {
+    /// Of one worker, once the first try has ended.
+    pub fn get(&self, cluster: &str) -> Option<Reach> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
+    }
+
+    fn set(&self, cluster: &str, reach: Reach) {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner).insert(cluster.to_owned(), reach);
+        self.bell.notify_one();
+    }
+
+    fn forget(&self, cluster: &str) {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
+    }
+}
+
+/// What the hosted agents run with.
+pub struct Hosting {
+    /// The clusters.
+    pub clusters: Store<MultiKueueCluster>,
+    /// Their kubeconfigs.
+    pub source: Source,
+    /// Their sessions.
+    pub sessions: Arc<Sessions>,
+    /// What is told of them.
+    pub states: Arc<HostedStates>,
+    /// The hub's id.
+    pub hub_id: String,
+    /// `multiKueue.origin`.
+    pub origin: String,
+    /// The term in which they may run.
+    pub term: watch::Receiver<Option<u64>>,
+}
+
+struct Running {
+    uid: String,
+    reference: KubeConfig,
+    term: u64,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// Runs an agent for each kubeconfig worker until shutdown.
+pub async fn run(hosting: Hosting, shutdown: CancellationToken) {
+    let bell = Arc::new(Notify::new());
+    let ring = bell.clone();
+    hosting.clusters.subscribe(move |_| ring.notify_one());
+    let mut term = hosting.term.clone();
+    let mut running: BTreeMap<String, Running> = BTreeMap::new();
+    loop {
+        let now = *term.borrow_and_update();
+        reconcile(&hosting, now, &mut running, &shutdown).await;
+        tokio::select! {
+            () = shutdown.cancelled() => break,
+            () = bell.notified() => {}
+            changed = term.changed() => if changed.is_err() { break },
+        }
+    }
+    for (_, one) in running {
+        stop(one).await;
+    }
+}
+
+async fn reconcile(
+    hosting: &Hosting,
+    term: Option<u64>,
+    running: &mut BTreeMap<String, Running>,
+    shutdown: &CancellationToken,
+) {
+    let wanted: BTreeMap<String, (String, KubeConfig)> = match term {
+        None => BTreeMap::new(),
+        Some(_) => hosting.clusters.all().iter().filter_map(|cluster| wanted(cluster)).collect(),
+    };
+    let over: Vec<String> = running
+        .iter()
+        .filter(|(name, one)| {
+            let same = wanted.get(*name).is_some_and(|(uid, reference)| *uid == one.uid && *reference == one.reference);
+            !same || Some(one.term) != term || one.task.is_finished()
+        })
+        .map(|(name, _)| name.clone())
+        .collect();
+    for name in over {
+        if let Some(one) = running.remove(&name) {
+            stop(one).await;
+        }
+        hosting.states.forget(&name);
+    }
+    let Some(term) = term else { return };
+    for (name, (uid, reference)) in wanted {
+        if running.contains_key(&name) {
+            continue;
+        }
+        let worker = Worker {
+            cluster: name.clone(),
+            reference: reference.clone(),
+            source: hosting.source.clone(),
+            sessions: hosting.sessions.clone(),
+            states: hosting.states.clone(),
+            hub_id: hosting.hub_id.clone(),
+            origin: hosting.origin.clone(),
+        };
+        let stop = shutdown.child_token();
+        let task = tokio::spawn(worker.run(stop.clone()));
+        running.insert(name, Running { uid, reference, term, stop, task });
+    }
+}
+
+fn wanted(cluster: &MultiKueueCluster) -> Option<(String, (String, KubeConfig))> {
+    let reference = cluster.spec.cluster_source.kube_config.clone()?;
+    let living = cluster.metadata.deletion_timestamp.is_none();
+    living.then(|| (cluster.name_any(), (cluster.uid().unwrap_or_default(), reference)))
+}
+
+/// Ends an agent, and waits for it: two must never drive one cluster.
+async fn stop(one: Running) {
+    one.stop.cancel();
+    if one.task.await.is_err() {
+        tracing::error!("a hosted agent panicked");
+    }
+}

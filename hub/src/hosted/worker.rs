@@ -1,0 +1,247 @@
+//! One kubeconfig worker: its kubeconfig is loaded and watched, its cluster is connected to, and the same agent core
+//! that runs in a worker cluster runs here against it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use jiff::{SignedDuration, Timestamp};
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use switchyard_agent::link;
+use switchyard_agent::{CapacitySource, run_core};
+use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
+use switchyard_api::v1beta2::KubeConfig;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+
+use super::source::Source;
+use super::{HostedStates, kubeconfig};
+use crate::clusters::conditions::Reach;
+use crate::server::Sessions;
+
+/// How often the kubeconfig is looked at for a rotation.
+const LOOK: Duration = Duration::from_secs(3);
+/// How often a connected cluster is asked whether it is there, and for how long an answer is waited for.
+const PROBE: Duration = Duration::from_secs(10);
+const PROBE_DEADLINE: Duration = Duration::from_secs(5);
+/// Unanswered questions in a row that end the session.
+const PROBES: u32 = 2;
+/// Kueue's back-off between attempts to connect: 5 s, doubling up to 320 s.
+const FIRST_RETRY: Duration = Duration::from_secs(5);
+const RETRY_STEPS: u32 = 7;
+
+/// How long after the `failures`-th failure the next attempt is made.
+fn retry_after(failures: u32) -> Duration {
+    FIRST_RETRY * (1 << failures.clamp(1, RETRY_STEPS).saturating_sub(1))
+}
+
+/// What a worker runs with.
+#[derive(Clone)]
+pub(super) struct Worker {
+    pub(super) cluster: String,
+    pub(super) reference: KubeConfig,
+    pub(super) source: Source,
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) states: Arc<HostedStates>,
+    pub(super) hub_id: String,
+    pub(super) origin: String,
+}
+
+/// Why a try has ended.
+enum End {
+    /// The kubeconfig is another now.
+    Rotated,
+    /// The cluster is not reached.
+    Lost(String),
+    /// The hub's term has ended, or the cluster's.
+    Over,
+}
+
+impl Worker {
+    /// Runs until shutdown.
+    pub(super) async fn run(self, shutdown: CancellationToken) {
+        let mut failures = 0;
+        let mut last_bad = None;
+        while !shutdown.is_cancelled() {
+            let loaded = self.source.load(&self.reference).await;
+            let parsed = loaded.and_then(|bytes| kubeconfig::parse(&bytes).map(|config| (bytes, config)));
+            let (bytes, config) = match parsed {
+                Ok(parsed) => parsed,
+                Err(bad) => {
+                    if last_bad.as_ref() != Some(&bad) {
+                        tracing::warn!(cluster = self.cluster, reason = bad.reason(), error = %bad, "kubeconfig not usable");
+                        self.states.set(&self.cluster, Reach::failed(bad.reason(), bad.message()));
+                        last_bad = Some(bad);
+                    }
+                    pause(LOOK, &shutdown).await;
+                    continue;
+                }
+            };
+            last_bad = None;
+            match self.attempt(&bytes, config, &mut failures, &shutdown).await {
+                End::Over => return,
+                End::Rotated => {
+                    tracing::info!(cluster = self.cluster, "kubeconfig rotated, connecting anew");
+                    failures = 0;
+                }
+                End::Lost(error) => {
+                    failures += 1;
+                    let wait = retry_after(failures);
+                    self.failed(failures, wait, &error);
+                    self.wait_for_change(&bytes, wait, &shutdown).await;
+                }
+            }
+        }
+    }
+
+    fn failed(&self, failures: u32, wait: Duration, error: &str) {
+        tracing::warn!(cluster = self.cluster, failures, ?wait, error, "worker cluster not reached");
+        let next = SignedDuration::try_from(wait).ok().and_then(|wait| Timestamp::now().checked_add(wait).ok());
+        let next = next.and_then(|at| Timestamp::from_second(at.as_second()).ok());
+        let next = next.map_or_else(|| "later".to_owned(), |at| format!("at {at}"));
+        let message = format!("{error}; failed attempts: {failures}, next attempt {next}");
+        self.states.set(&self.cluster, Reach::failed(reasons::CLIENT_CONNECTION_FAILED, message));
+    }
+
+    /// Waits for the next attempt, which a changed kubeconfig brings forward.
+    async fn wait_for_change(&self, bytes: &[u8], wait: Duration, shutdown: &CancellationToken) {
+        tokio::select! {
+            () = pause(wait, shutdown) => {}
+            () = self.changed(bytes) => {}
+        }
+    }
+
+    /// Returns when the kubeconfig is another.
+    async fn changed(&self, bytes: &[u8]) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if !matches!(self.source.load(&self.reference).await, Ok(now) if now == bytes) {
+                return;
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        bytes: &[u8],
+        config: Kubeconfig,
+        failures: &mut u32,
+        shutdown: &CancellationToken,
+    ) -> End {
+        let client = match connect(config).await {
+            Ok(client) => client,
+            Err(error) => return End::Lost(error),
+        };
+        let Some(epoch) = self.sessions.epoch() else {
+            pause(Duration::from_secs(1), shutdown).await;
+            return if shutdown.is_cancelled() { End::Over } else { End::Rotated };
+        };
+        *failures = 0;
+        self.states.set(&self.cluster, Reach::connected());
+        tracing::info!(cluster = self.cluster, "worker cluster connected");
+
+        let (agent, hub) = link::pair();
+        let stop = shutdown.child_token();
+        let source = CapacitySource::Watch(client.clone());
+        let mut core =
+            tokio::spawn(run_core(client.clone(), link::once(agent), source, self.settings(), stop.clone()));
+        let (sessions, cluster) = (self.sessions.clone(), self.cluster.clone());
+        let mut session = tokio::spawn(async move {
+            let inbound = ReceiverStream::new(hub.to_hub).map(Ok);
+            sessions.run(&cluster, "hosted", epoch, inbound, hub.to_agent, || true).await;
+        });
+        let end = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => End::Over,
+            ended = &mut core => match ended {
+                Ok(Ok(())) => End::Lost("the agent core ended".into()),
+                Ok(Err(error)) => End::Lost(format!("{error:#}")),
+                Err(_) => End::Lost("the agent core panicked".into()),
+            },
+            _ = &mut session => End::Lost("the session ended".into()),
+            () = self.changed(bytes) => End::Rotated,
+            error = gone(&client) => End::Lost(error),
+        };
+        // The core drops its end of the link, and that ends the session, which tells the dispatcher.
+        stop.cancel();
+        finish(core).await;
+        finish(session).await;
+        end
+    }
+
+    fn settings(&self) -> switchyard_agent::Settings {
+        switchyard_agent::Settings {
+            cluster: self.cluster.clone(),
+            hub_id: self.hub_id.clone(),
+            origin: self.origin.clone(),
+            boot_id: format!("{:016x}", rand::random::<u64>()),
+            software: concat!("switchyard-hub/", env!("CARGO_PKG_VERSION"), " (hosted)").to_owned(),
+            namespaces: switchyard_agent::AllowedNamespaces::All,
+            concurrency: 32,
+        }
+    }
+}
+
+/// Waits for a task that was told to end. Two cores must never drive one cluster.
+async fn finish<T>(mut task: tokio::task::JoinHandle<T>) {
+    if !task.is_finished() && tokio::time::timeout(Duration::from_secs(10), &mut task).await.is_err() {
+        tracing::warn!("a hosted agent did not end in time, aborted");
+        task.abort();
+    }
+}
+
+async fn connect(config: Kubeconfig) -> Result<Client, String> {
+    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
+        .await
+        .map_err(|error| error.to_string())?;
+    let client = Client::try_from(config).map_err(|error| error.to_string())?;
+    probe(&client).await?;
+    Ok(client)
+}
+
+/// Asks for what every later call needs as well: an answer, and to be let in.
+async fn probe(client: &Client) -> Result<(), String> {
+    let workloads: kube::Api<switchyard_api::v1beta2::Workload> = kube::Api::all(client.clone());
+    let one = kube::api::ListParams::default().limit(1);
+    match tokio::time::timeout(PROBE_DEADLINE, workloads.list_metadata(&one)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {PROBE_DEADLINE:?}")),
+    }
+}
+
+/// Returns when the cluster has not answered several times in a row.
+async fn gone(client: &Client) -> String {
+    let mut failed = 0;
+    loop {
+        tokio::time::sleep(PROBE).await;
+        match probe(client).await {
+            Ok(()) => failed = 0,
+            Err(error) => {
+                failed += 1;
+                if failed >= PROBES {
+                    return error;
+                }
+            }
+        }
+    }
+}
+
+async fn pause(duration: Duration, shutdown: &CancellationToken) {
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        () = tokio::time::sleep(duration) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_are_spaced_as_kueue_spaces_them() {
+        let seconds: Vec<u64> = (1..10).map(|failures| retry_after(failures).as_secs()).collect();
+        assert_eq!(seconds, [5, 10, 20, 40, 80, 160, 320, 320, 320]);
+    }
+}

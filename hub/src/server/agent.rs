@@ -1,0 +1,64 @@
+//! The gRPC end of a session.
+
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use switchyard_proto::v1::agent_server::Agent;
+use switchyard_proto::v1::{AgentMessage, HubMessage};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::conn::Peer;
+use super::gate::Gate;
+use super::session::Sessions;
+
+/// Messages to one agent that wait to be taken by its connection.
+const OUTBOUND: usize = 16;
+
+/// The service.
+pub struct AgentService {
+    gate: Gate,
+    sessions: Arc<Sessions>,
+}
+
+impl AgentService {
+    /// A service whose sessions are run by `sessions`.
+    pub fn new(gate: Gate, sessions: Arc<Sessions>) -> Self {
+        Self { gate, sessions }
+    }
+}
+
+#[tonic::async_trait]
+impl Agent for AgentService {
+    type SessionStream = futures::stream::Map<
+        ReceiverStream<HubMessage>,
+        fn(HubMessage) -> Result<HubMessage, Status>,
+    >;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<AgentMessage>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        let Some(peer) = request.extensions().get::<Peer>().cloned() else {
+            return Err(Status::permission_denied("refused"));
+        };
+        if let Err(reason) = self.gate.admit(peer.identity.as_deref()) {
+            tracing::warn!(peer = %peer.address, %reason, "session refused");
+            return Err(Status::permission_denied("refused"));
+        }
+        let Some(identity) = peer.identity else { return Err(Status::permission_denied("refused")) };
+        let Some(epoch) = self.sessions.epoch() else {
+            return Err(Status::unavailable("this replica does not lead"));
+        };
+        let (outbound, messages) = mpsc::channel(OUTBOUND);
+        let inbound = request.into_inner().map(|message| message.map_err(|status| status.to_string()));
+        let (sessions, gate, address) = (self.sessions.clone(), self.gate.clone(), peer.address.to_string());
+        tokio::spawn(async move {
+            // Deleted between the check and the entry in the registry: looked at again there.
+            let still = || gate.admit(Some(&identity)).is_ok();
+            sessions.run(&identity.cluster, &address, epoch, inbound, outbound, still).await;
+        });
+        Ok(Response::new(ReceiverStream::new(messages).map(Ok as fn(HubMessage) -> Result<HubMessage, Status>)))
+    }
+}

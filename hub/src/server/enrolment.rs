@@ -1,0 +1,137 @@
+//! A token and a key for a certificate; a certificate for the next one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use switchyard_proto::v1::enrolment_server::Enrolment;
+use switchyard_proto::v1::{Certificate, EnrolRequest, RenewRequest};
+use tokio::sync::Semaphore;
+use tonic::{Request, Response, Status};
+
+use super::conn::Peer;
+use super::gate::{Gate, Refusal};
+use crate::pki::ca::{Ca, CaError};
+use crate::pki::store::{self, RedeemError};
+use crate::pki::token::{Token, TokenError};
+use crate::pki::ClusterIdentity;
+
+/// Enrolments at once: each reads and writes a Secret.
+const AT_ONCE: usize = 8;
+/// An enrolment takes two calls to the API server.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+/// Where tokens are used up.
+pub trait Tokens: Send + Sync {
+    /// See [`store::redeem`].
+    fn redeem<'a>(&'a self, token: &'a Token, now: Timestamp) -> BoxFuture<'a, Result<(), RedeemError>>;
+}
+
+/// The tokens in the Secret.
+pub struct SecretTokens(pub Api<Secret>);
+
+impl Tokens for SecretTokens {
+    fn redeem<'a>(&'a self, token: &'a Token, now: Timestamp) -> BoxFuture<'a, Result<(), RedeemError>> {
+        Box::pin(store::redeem(&self.0, token, now))
+    }
+}
+
+/// The service.
+pub struct EnrolmentService {
+    gate: Gate,
+    ca: Arc<Ca>,
+    tokens: Arc<dyn Tokens>,
+    places: Semaphore,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Reason {
+    #[error(transparent)]
+    Refusal(#[from] Refusal),
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    #[error(transparent)]
+    Redeem(#[from] RedeemError),
+    #[error(transparent)]
+    Ca(#[from] CaError),
+}
+
+impl EnrolmentService {
+    /// A service that issues with `ca`.
+    pub fn new(gate: Gate, ca: Arc<Ca>, tokens: Arc<dyn Tokens>) -> Self {
+        Self { gate, ca, tokens, places: Semaphore::new(AT_ONCE) }
+    }
+
+    async fn try_enrol(&self, request: &EnrolRequest) -> Result<Certificate, Reason> {
+        let token: Token = request.token.parse()?;
+        let identity = self.gate.identity(&token.cluster)?;
+        // Made before the token is used up, so that a bad request costs no token; given only afterwards.
+        let certificate = self.issue(&request.csr, &identity)?;
+        self.tokens.redeem(&token, Timestamp::now()).await?;
+        tracing::info!(cluster = identity.cluster, token = token.id, "agent enrolled");
+        Ok(certificate)
+    }
+
+    fn issue(&self, csr: &[u8], identity: &ClusterIdentity) -> Result<Certificate, CaError> {
+        let (leaf, not_after) = self.ca.issue_agent(csr, identity, Timestamp::now())?;
+        Ok(Certificate {
+            chain: vec![leaf.to_vec()],
+            trust: vec![self.ca.certificate().to_vec()],
+            not_after: Some(prost_types::Timestamp { seconds: not_after.as_second(), nanos: 0 }),
+            cluster: identity.cluster.clone(),
+        })
+    }
+}
+
+fn refused() -> Status {
+    Status::permission_denied("refused")
+}
+
+fn address<T>(request: &Request<T>) -> String {
+    request.extensions().get::<Peer>().map_or_else(|| "unknown".to_owned(), |peer| peer.address.to_string())
+}
+
+#[tonic::async_trait]
+impl Enrolment for EnrolmentService {
+    async fn enrol(&self, request: Request<EnrolRequest>) -> Result<Response<Certificate>, Status> {
+        let peer = address(&request);
+        let Ok(_place) = self.places.try_acquire() else {
+            return Err(Status::unavailable("too many enrolments at once; try again"));
+        };
+        match tokio::time::timeout(DEADLINE, self.try_enrol(request.get_ref())).await {
+            Ok(Ok(certificate)) => Ok(Response::new(certificate)),
+            Ok(Err(Reason::Redeem(error @ (RedeemError::Api(_) | RedeemError::Contended)))) => {
+                // Not the caller's fault: it may try again with the same token.
+                tracing::error!(%peer, %error, "enrolment failed");
+                Err(Status::unavailable("try again"))
+            }
+            Ok(Err(reason)) => {
+                tracing::warn!(%peer, %reason, "enrolment refused");
+                Err(refused())
+            }
+            Err(_) => Err(Status::deadline_exceeded("try again")),
+        }
+    }
+
+    async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<Certificate>, Status> {
+        let identity = request.extensions().get::<Peer>().and_then(|peer| peer.identity.clone());
+        let peer = address(&request);
+        let renewed = self.gate.admit(identity.as_deref()).map_err(Reason::from).and_then(|()| {
+            let identity = identity.as_deref().ok_or(Refusal::NoCertificate)?;
+            Ok(self.issue(&request.get_ref().csr, identity)?)
+        });
+        match renewed {
+            Ok(certificate) => {
+                tracing::info!(cluster = certificate.cluster, "agent certificate renewed");
+                Ok(Response::new(certificate))
+            }
+            Err(reason) => {
+                tracing::warn!(%peer, %reason, "certificate not renewed");
+                Err(refused())
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Who may come in: the certificate's identity against the cluster as it is now.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::pki::ClusterIdentity;
+
+/// The MultiKueueClusters as they are now.
+pub trait Clusters: Send + Sync {
+    /// The uid of the cluster of that name, if it is there, is not being deleted, and its source is an agent.
+    fn agent_cluster(&self, name: &str) -> Option<String>;
+}
+
+/// Why somebody was refused. For the log.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// No certificate was shown.
+    #[error("no client certificate")]
+    NoCertificate,
+    /// Our authority signed it for another hub.
+    #[error("the certificate is for hub \"{0}\"")]
+    OtherHub(String),
+    /// There is no such cluster now.
+    #[error("there is no MultiKueueCluster \"{0}\" with an agent as its source")]
+    NoCluster(String),
+    /// There is one of that name, but not the one that was enrolled.
+    #[error("MultiKueueCluster \"{0}\" was recreated after this certificate was issued")]
+    Recreated(String),
+}
+
+/// Decides who may come in.
+#[derive(Clone)]
+pub struct Gate {
+    hub_id: Arc<str>,
+    clusters: Arc<dyn Clusters>,
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Gate({})", self.hub_id)
+    }
+}
+
+impl Gate {
+    /// A gate of the hub of that id.
+    pub fn new(hub_id: &str, clusters: Arc<dyn Clusters>) -> Self {
+        Self { hub_id: hub_id.into(), clusters }
+    }
+
+    /// The hub's id.
+    pub fn hub_id(&self) -> &str {
+        &self.hub_id
+    }
+
+    /// Whether the holder of a certificate may act for its cluster now.
+    ///
+    /// # Errors
+    /// Says why not.
+    pub fn admit(&self, identity: Option<&ClusterIdentity>) -> Result<(), Refusal> {
+        let identity = identity.ok_or(Refusal::NoCertificate)?;
+        if identity.hub_id != *self.hub_id {
+            return Err(Refusal::OtherHub(identity.hub_id.clone()));
+        }
+        match self.clusters.agent_cluster(&identity.cluster) {
+            None => Err(Refusal::NoCluster(identity.cluster.clone())),
+            Some(uid) if uid != identity.uid => Err(Refusal::Recreated(identity.cluster.clone())),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// The identity that a newcomer to this cluster gets.
+    ///
+    /// # Errors
+    /// [`Refusal::NoCluster`].
+    pub fn identity(&self, cluster: &str) -> Result<ClusterIdentity, Refusal> {
+        let uid = self.clusters.agent_cluster(cluster).ok_or_else(|| Refusal::NoCluster(cluster.to_owned()))?;
+        Ok(ClusterIdentity { hub_id: self.hub_id.to_string(), cluster: cluster.to_owned(), uid })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct One;
+
+    impl Clusters for One {
+        fn agent_cluster(&self, name: &str) -> Option<String> {
+            (name == "east").then(|| "u1".to_owned())
+        }
+    }
+
+    #[test]
+    fn only_the_living_cluster_of_this_hub_is_admitted() {
+        let gate = Gate::new("hub", Arc::new(One));
+        let identity = |hub_id: &str, cluster: &str, uid: &str| ClusterIdentity {
+            hub_id: hub_id.into(),
+            cluster: cluster.into(),
+            uid: uid.into(),
+        };
+        assert_eq!(gate.admit(Some(&identity("hub", "east", "u1"))), Ok(()));
+        for (case, shown, refusal) in [
+            ("nothing shown", None, Refusal::NoCertificate),
+            ("another hub's", Some(identity("other", "east", "u1")), Refusal::OtherHub("other".into())),
+            ("a deleted cluster's", Some(identity("hub", "west", "u1")), Refusal::NoCluster("west".into())),
+            ("a recreated cluster's", Some(identity("hub", "east", "u0")), Refusal::Recreated("east".into())),
+        ] {
+            assert_eq!(gate.admit(shown.as_ref()), Err(refusal), "{case}");
+        }
+    }
+}

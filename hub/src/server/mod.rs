@@ -1,0 +1,65 @@
+//! The agents' door: TLS, enrolment, and one session a cluster.
+//!
+//! # Guarantees
+//! - Who a caller is comes from its certificate alone, checked at every call against the living MultiKueueCluster.
+//! - A refusal says "refused" and nothing else; the reason is in the log.
+//! - Every wait has a deadline, every queue and message a bound; one slow caller delays no other.
+
+mod accept;
+mod agent;
+mod conn;
+mod enrolment;
+mod gate;
+mod registry;
+mod session;
+mod tls;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+pub use accept::{Services, serve};
+pub use agent::AgentService;
+pub use conn::Peer;
+pub use enrolment::{EnrolmentService, SecretTokens, Tokens};
+pub use gate::{Clusters, Gate, Refusal};
+pub use registry::{Live, Registry};
+pub use session::{SessionEvent, SessionInfo, Sessions, Term};
+pub use tls::TlsKeeper;
+
+/// Deadlines and bounds of the door.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// A TLS handshake has to be done within this.
+    pub handshake: Duration,
+    /// A connection without a certificate is closed after this: enrolling takes a moment.
+    pub unauthenticated: Duration,
+    /// Connections at once, handshakes included.
+    pub connections: usize,
+    /// The first message of a session has to be there within this.
+    pub hello: Duration,
+    /// How often each side asks whether the other is there.
+    pub ping_interval: Duration,
+    /// A ping unanswered for this long ends the session; so does a message that cannot be sent for this long.
+    pub ping_timeout: Duration,
+    /// What agents' leases last from the sending of the last answered ping.
+    pub lease: Duration,
+    /// What callers that are sent away are asked to wait.
+    pub retry_after: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(10),
+            unauthenticated: Duration::from_secs(30),
+            connections: 2048,
+            hello: Duration::from_secs(10),
+            ping_interval: Duration::from_secs(10),
+            ping_timeout: Duration::from_secs(5),
+            lease: Duration::from_secs(30),
+            retry_after: Duration::from_secs(1),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The live sessions, by cluster. Many connection tasks insert, look up and remove at once; no guard is held across an
+//! await or another access.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dashmap::DashMap;
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+/// Ends one session from outside.
+#[derive(Debug, Clone, Default)]
+pub struct Cut {
+    token: CancellationToken,
+    reason: Arc<Mutex<Option<String>>>,
+}
+
+impl Cut {
+    /// Ends the session; the first reason counts.
+    pub fn now(&self, reason: &str) {
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| reason.to_owned());
+        self.token.cancel();
+    }
+
+    /// Waits for it, and says why.
+    pub async fn happened(&self) -> String {
+        self.token.cancelled().await;
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default()
+    }
+}
+
+/// A live session, for people.
+#[derive(Debug, Clone)]
+pub struct Live {
+    /// Grows with every session of the cluster.
+    pub session_id: u64,
+    /// When it began.
+    pub since: Timestamp,
+    /// The agent's build.
+    pub software: String,
+    /// The protocol version that was agreed.
+    pub version: u32,
+    /// Where it comes from; `hosted` in this process.
+    pub address: String,
+}
+
+/// All live sessions.
+#[derive(Debug, Default)]
+pub struct Registry {
+    sessions: DashMap<String, (Live, Cut)>,
+}
+
+impl Registry {
+    /// Takes a session in. An older one of the cluster is cut.
+    pub fn enter(&self, cluster: &str, live: Live) -> Cut {
+        let cut = Cut::default();
+        let before = self.sessions.insert(cluster.to_owned(), (live, cut.clone()));
+        if let Some((_, older)) = before {
+            older.now("superseded by a newer session");
+        }
+        cut
+    }
+
+    /// Takes a session out, unless another has taken its place.
+    pub fn leave(&self, cluster: &str, session_id: u64) {
+        self.sessions.remove_if(cluster, |_, (live, _)| live.session_id == session_id);
+    }
+
+    /// Ends the session of a cluster, if it has one.
+    pub fn cut(&self, cluster: &str, reason: &str) {
+        let cut = self.sessions.get(cluster).map(|entry| entry.1.clone());
+        if let Some(cut) = cut {
+            cut.now(reason);
+        }
+    }
+
+    /// Ends all sessions.
+    pub fn cut_all(&self, reason: &str) {
+        let cuts: Vec<Cut> = self.sessions.iter().map(|entry| entry.1.clone()).collect();
+        for cut in cuts {
+            cut.now(reason);
+        }
+    }
+
+    /// The session of a cluster.
+    pub fn get(&self, cluster: &str) -> Option<Live> {
+        self.sessions.get(cluster).map(|entry| entry.0.clone())
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live(session_id: u64) -> Live {
+        Live { session_id, since: Timestamp::UNIX_EPOCH, software: String::new(), version: 1, address: String::new() }
+    }
+
+    #[tokio::test]
+    async fn the_newer_session_supersedes_and_the_older_one_leaves_nothing_behind() {
+        let registry = Registry::default();
+        let older = registry.enter("a", live(1));
+        let newer = registry.enter("a", live(2));
+        assert_eq!(older.happened().await, "superseded by a newer session");
+        registry.leave("a", 1);
+        assert_eq!(registry.get("a").unwrap().session_id, 2);
+        registry.cut("a", "deleted");
+        registry.cut("a", "again");
+        assert_eq!(newer.happened().await, "deleted");
+        registry.leave("a", 2);
+        assert!(registry.is_empty());
+    }
+}

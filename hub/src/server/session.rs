@@ -1,0 +1,377 @@
+//! One session, whatever carries it: a gRPC stream, or a link to an agent in this process.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _};
+use jiff::Timestamp;
+use switchyard_proto::VERSIONS;
+use switchyard_proto::v1::{
+    AgentMessage, Capacity, Goodbye, Hello, HubMessage, Lease, Observation, Ping, Pong, Resend, Welcome, agent_message,
+    hub_message,
+};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::Settings;
+use super::registry::{Live, Registry};
+use crate::cluster::inbound::Accepted;
+use crate::cluster::outbox::Limits;
+use crate::cluster::{Outgoing, Port, Ports};
+
+/// What sessions tell the dispatcher's task.
+#[derive(Debug)]
+pub enum SessionEvent {
+    /// A session has begun. Of one cluster, the one with the highest id counts.
+    Up(SessionInfo),
+    /// It has ended.
+    Down {
+        /// The cluster.
+        cluster: String,
+        /// Which session.
+        session_id: u64,
+        /// Why.
+        reason: String,
+    },
+    /// Observations, in order and once each.
+    Observed {
+        /// The cluster.
+        cluster: String,
+        /// Which session.
+        session_id: u64,
+        /// What.
+        observations: Vec<Observation>,
+        /// They end the inventory: all workloads on the cluster.
+        inventory: Option<crate::dispatch::Uids>,
+    },
+    /// A report.
+    Capacity {
+        /// The cluster.
+        cluster: String,
+        /// Which session.
+        session_id: u64,
+        /// What.
+        capacity: Capacity,
+    },
+}
+
+/// A session that has begun.
+#[derive(Debug, Clone)]
+pub struct SessionInfo {
+    /// The cluster.
+    pub cluster: String,
+    /// For people.
+    pub live: Live,
+}
+
+/// Who leads, as far as sessions care: the term, or none while this process may not dispatch.
+pub type Term = watch::Receiver<Option<u64>>;
+
+/// Runs sessions.
+pub struct Sessions {
+    hub_id: String,
+    settings: Settings,
+    registry: Arc<Registry>,
+    ports: Arc<Ports>,
+    term: Term,
+    events: mpsc::Sender<SessionEvent>,
+    last_id: AtomicU64,
+}
+
+/// Between the reading and the writing half.
+enum Control {
+    /// The agent asks whether we are there.
+    Asked(u64),
+    /// The agent has answered.
+    Answered(u64),
+}
+
+impl Sessions {
+    /// Sessions that tell `events` what happens.
+    pub fn new(
+        hub_id: &str,
+        settings: Settings,
+        registry: Arc<Registry>,
+        ports: Arc<Ports>,
+        term: Term,
+        events: mpsc::Sender<SessionEvent>,
+    ) -> Self {
+        Self { hub_id: hub_id.into(), settings, registry, ports, term, events, last_id: AtomicU64::new(0) }
+    }
+
+    /// The term in which sessions may begin now.
+    pub fn epoch(&self) -> Option<u64> {
+        *self.term.borrow()
+    }
+
+    /// Runs a session to its end. `still` is asked once more when the session can be cut: whether it may be.
+    pub async fn run(
+        &self,
+        cluster: &str,
+        address: &str,
+        epoch: u64,
+        inbound: impl Stream<Item = Result<AgentMessage, String>> + Send,
+        outbound: mpsc::Sender<HubMessage>,
+        still: impl Fn() -> bool,
+    ) {
+        let mut inbound = pin!(inbound);
+        let hello = match timeout(self.settings.hello, first(&mut inbound)).await {
+            Ok(Ok(hello)) => hello,
+            Ok(Err(why)) => return tracing::info!(cluster, peer = address, why, "no session"),
+            Err(_) => return tracing::info!(cluster, peer = address, "no Hello in time, no session"),
+        };
+        let line = Line { session_id: self.next_id(), epoch, outbound, patience: self.settings.ping_timeout };
+        let Some(version) = agreed(&hello) else {
+            let ours = format!("{} to {}", VERSIONS.start(), VERSIONS.end());
+            let reason = format!(
+                "no common protocol version: the agent speaks {} to {}, the hub {ours}",
+                hello.min_version, hello.max_version
+            );
+            tracing::warn!(cluster, peer = address, reason, "session refused");
+            return line.goodbye(&reason, Duration::from_secs(60)).await;
+        };
+        let live = Live {
+            session_id: line.session_id,
+            since: Timestamp::now(),
+            software: hello.software.chars().take(128).collect(),
+            version,
+            address: address.to_owned(),
+        };
+        let cut = self.registry.enter(cluster, live.clone());
+        let port = self.ports.of(cluster);
+        let reason = if still() && self.epoch() == Some(epoch) {
+            tokio::select! {
+                biased;
+                reason = cut.happened() => reason,
+                reason = self.converse(cluster, &hello, &live, &port, &line, &mut inbound) => reason,
+            }
+        } else {
+            "the cluster was deleted or the hub's term ended".to_owned()
+        };
+        port.close(line.session_id);
+        self.registry.leave(cluster, line.session_id);
+        tracing::info!(cluster, peer = address, session = line.session_id, reason, "session ended");
+        let down = SessionEvent::Down { cluster: cluster.to_owned(), session_id: line.session_id, reason: reason.clone() };
+        let told = self.events.send(down).await.is_ok();
+        if told {
+            line.goodbye(&reason, self.settings.retry_after).await;
+        }
+    }
+
+    async fn converse(
+        &self,
+        cluster: &str,
+        hello: &Hello,
+        live: &Live,
+        port: &Port,
+        line: &Line,
+        inbound: &mut (impl Stream<Item = Result<AgentMessage, String>> + Unpin),
+    ) -> String {
+        // What another term, or another hub, gave out means nothing here.
+        let ours = hello.last_hub_id == self.hub_id && hello.last_epoch == line.epoch && hello.last_revision > 0;
+        let snapshot = port.open(line.session_id, ours.then_some(hello.last_revision));
+        if let Err(reason) = line.send(hub_message::Kind::Welcome(self.welcome(live, snapshot))).await {
+            return reason;
+        }
+        tracing::info!(
+            cluster, peer = live.address, session = line.session_id, software = live.software, snapshot, "session begun"
+        );
+        let up = SessionEvent::Up(SessionInfo { cluster: cluster.to_owned(), live: live.clone() });
+        if self.events.send(up).await.is_err() {
+            return "the hub is shutting down".into();
+        }
+        let (control, heard) = mpsc::channel(8);
+        tokio::select! {
+            reason = self.read(cluster, port, line.session_id, inbound, control) => reason,
+            reason = self.write(port, line, heard) => reason,
+        }
+    }
+
+    fn welcome(&self, live: &Live, snapshot: bool) -> Welcome {
+        let duration = |duration: Duration| prost_types::Duration::try_from(duration).ok();
+        Welcome {
+            version: live.version,
+            hub_id: self.hub_id.clone(),
+            session_id: live.session_id,
+            lease: Some(Lease {
+                duration: duration(self.settings.lease),
+                ping_interval: duration(self.settings.ping_interval),
+                ping_timeout: duration(self.settings.ping_timeout),
+            }),
+            snapshot,
+        }
+    }
+
+    /// Reads until the session ends. Waits for the dispatcher's task, never for the agent's connection.
+    async fn read(
+        &self,
+        cluster: &str,
+        port: &Port,
+        session_id: u64,
+        inbound: &mut (impl Stream<Item = Result<AgentMessage, String>> + Unpin),
+        control: mpsc::Sender<Control>,
+    ) -> String {
+        loop {
+            let message = match inbound.next().await {
+                Some(Ok(message)) => message,
+                Some(Err(error)) => return format!("the connection failed: {error}"),
+                None => return "the agent ended it".into(),
+            };
+            if message.session_id != session_id {
+                tracing::debug!(cluster, session = message.session_id, "message of another session dropped");
+                continue;
+            }
+            let event = match message.kind {
+                Some(agent_message::Kind::Observed(observed)) => match port.accept(session_id, &observed) {
+                    Some(Accepted::Take { inventory }) => SessionEvent::Observed {
+                        cluster: cluster.to_owned(),
+                        session_id,
+                        observations: observed.observations,
+                        inventory: inventory.as_ref().map(crate::cluster::port::uids),
+                    },
+                    Some(Accepted::Repeated) => continue,
+                    Some(Accepted::Gap { expected }) => {
+                        return format!("observations are missing: expected {expected}, got {}", observed.sequence);
+                    }
+                    None => return "superseded".into(),
+                },
+                Some(agent_message::Kind::Capacity(capacity)) => {
+                    SessionEvent::Capacity { cluster: cluster.to_owned(), session_id, capacity }
+                }
+                Some(agent_message::Kind::DesiredAck(revision)) => {
+                    port.acked(session_id, revision);
+                    continue;
+                }
+                Some(agent_message::Kind::Digest(digest)) => {
+                    let drifted = port.digest(session_id, &digest);
+                    if drifted > 0 {
+                        tracing::warn!(cluster, buckets = drifted, "observed state has drifted, asking for it again");
+                    }
+                    continue;
+                }
+                Some(agent_message::Kind::Ping(ping)) => {
+                    if control.send(Control::Asked(ping.nonce)).await.is_err() {
+                        return "the hub ended it".into();
+                    }
+                    continue;
+                }
+                Some(agent_message::Kind::Pong(pong)) => {
+                    if control.send(Control::Answered(pong.nonce)).await.is_err() {
+                        return "the hub ended it".into();
+                    }
+                    continue;
+                }
+                Some(agent_message::Kind::Hello(_)) => return "a second Hello".into(),
+                // Kinds of later versions.
+                None => continue,
+            };
+            if self.events.send(event).await.is_err() {
+                return "the hub is shutting down".into();
+            }
+        }
+    }
+
+    /// Writes what the port has, answers pings, and asks for itself.
+    async fn write(&self, port: &Port, line: &Line, mut heard: mpsc::Receiver<Control>) -> String {
+        let limits = Limits::default();
+        let mut bell = port.listen();
+        let mut nonce = 0;
+        let mut asked: Option<Instant> = None;
+        let mut next_ping = Instant::now() + self.settings.ping_interval;
+        loop {
+            bell.mark_unchanged();
+            let next = port.next(line.session_id, limits);
+            let more = next.is_some();
+            if let Some(outgoing) = next {
+                let kind = match outgoing {
+                    Outgoing::Desired(desired) => hub_message::Kind::Desired(desired),
+                    Outgoing::Ack(through) => hub_message::Kind::ObservedAck(through),
+                    Outgoing::Resend(buckets) => hub_message::Kind::Resend(Resend { buckets }),
+                };
+                if let Err(reason) = line.send(kind).await {
+                    return reason;
+                }
+            }
+            let due = asked.map_or(next_ping, |asked| asked + self.settings.ping_timeout);
+            let said = tokio::select! {
+                biased;
+                control = heard.recv() => match control {
+                    Some(Control::Asked(theirs)) => line.send(hub_message::Kind::Pong(Pong { nonce: theirs })).await,
+                    Some(Control::Answered(theirs)) => {
+                        if theirs == nonce {
+                            asked = None;
+                        }
+                        Ok(())
+                    }
+                    None => return "the agent ended it".into(),
+                },
+                () = sleep_until(due) => {
+                    if asked.is_some() {
+                        return format!("a ping was not answered within {:?}", self.settings.ping_timeout);
+                    }
+                    nonce += 1;
+                    asked = Some(Instant::now());
+                    next_ping = Instant::now() + self.settings.ping_interval;
+                    line.send(hub_message::Kind::Ping(Ping { nonce })).await
+                }
+                () = std::future::ready(()), if more => Ok(()),
+                changed = bell.changed() => changed.map_err(|_| "the hub ended it".to_owned()),
+            };
+            if let Err(reason) = said {
+                return reason;
+            }
+        }
+    }
+
+    /// Grows with each session and over restarts.
+    fn next_id(&self) -> u64 {
+        let now = u64::try_from(Timestamp::now().as_microsecond()).unwrap_or(0);
+        let step = |last: u64| Some(now.max(last + 1));
+        match self.last_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step) {
+            Ok(last) | Err(last) => now.max(last + 1),
+        }
+    }
+}
+
+/// The way to the agent.
+struct Line {
+    session_id: u64,
+    epoch: u64,
+    outbound: mpsc::Sender<HubMessage>,
+    patience: Duration,
+}
+
+impl Line {
+    async fn send(&self, kind: hub_message::Kind) -> Result<(), String> {
+        let message = HubMessage { session_id: self.session_id, epoch: self.epoch, kind: Some(kind) };
+        match timeout(self.patience, self.outbound.send(message)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err("the connection is gone".into()),
+            Err(_) => Err(format!("the agent took nothing for {:?}", self.patience)),
+        }
+    }
+
+    async fn goodbye(&self, reason: &str, retry_after: Duration) {
+        let retry_after = prost_types::Duration::try_from(retry_after).ok();
+        let goodbye = Goodbye { reason: reason.to_owned(), retry_after };
+        // Best effort: it may be gone, or deaf.
+        let _ = self.send(hub_message::Kind::Goodbye(goodbye)).await;
+    }
+}
+
+async fn first(inbound: &mut (impl Stream<Item = Result<AgentMessage, String>> + Unpin)) -> Result<Hello, String> {
+    match inbound.next().await {
+        Some(Ok(AgentMessage { kind: Some(agent_message::Kind::Hello(hello)), .. })) => Ok(hello),
+        Some(Ok(_)) => Err("the first message was no Hello".into()),
+        Some(Err(error)) => Err(error),
+        None => Err("it ended before Hello".into()),
+    }
+}
+
+/// The highest version that both speak.
+fn agreed(hello: &Hello) -> Option<u32> {
+    let highest = hello.max_version.min(*VERSIONS.end());
+    (highest >= hello.min_version.max(*VERSIONS.start())).then_some(highest)
+}

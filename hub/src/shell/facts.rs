@@ -1,0 +1,138 @@
+//! A Workload as the dispatcher sees it. Pure, given what the stores hold.
+
+use std::sync::Arc;
+
+use kube::ResourceExt as _;
+use switchyard_api::v1beta2::{CheckState, Workload};
+use switchyard_api::{conditions, names};
+use switchyard_controller::stores::Stores;
+use switchyard_controller::{Context, placement, workload as state};
+use switchyard_scheduler::PodSet;
+
+use crate::dispatch::{Check, Facts, Name};
+
+/// The facts of a workload as it is now.
+pub(super) fn facts(ctx: &Context, workload: &Workload) -> Facts {
+    let pod_sets = placement::pod_sets(ctx, workload).into();
+    from_parts(workload, pod_sets, &|check| is_dispatching(&ctx.stores, check), &other_checks(&ctx.stores, workload))
+}
+
+/// Whether a check is a MultiKueue check.
+pub(super) fn is_dispatching(stores: &Stores, check: &str) -> bool {
+    let check = stores.admission_checks.get("", check);
+    check.is_some_and(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
+}
+
+/// The checks that a workload's ClusterQueue asks for besides, whatever the flavor: until they are listed in the
+/// status, that none of them is missing there says nothing.
+fn other_checks(stores: &Stores, workload: &Workload) -> Vec<String> {
+    let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
+    let queue = admission.and_then(|admission| stores.cluster_queues.get("", &admission.cluster_queue));
+    let strategy = queue.as_ref().and_then(|queue| queue.spec.admission_checks_strategy.as_ref());
+    let rules = strategy.map(|strategy| strategy.admission_checks.as_slice()).unwrap_or_default();
+    rules
+        .iter()
+        .filter(|rule| rule.on_flavors.is_empty() && !is_dispatching(stores, &rule.name))
+        .map(|rule| rule.name.clone())
+        .collect()
+}
+
+fn from_parts(
+    workload: &Workload,
+    pod_sets: Arc<[PodSet]>,
+    dispatches: &dyn Fn(&str) -> bool,
+    others: &[String],
+) -> Facts {
+    let status = workload.status.clone().unwrap_or_default();
+    let ours = status.admission_checks.iter().find(|check| dispatches(&check.name));
+    let ready = |name: &String| {
+        status.admission_checks.iter().any(|check| check.name == *name && check.state == CheckState::Ready)
+    };
+    let rest_ready = status
+        .admission_checks
+        .iter()
+        .filter(|check| !dispatches(&check.name))
+        .all(|check| check.state == CheckState::Ready);
+    Facts {
+        uid: workload.uid().unwrap_or_default().into(),
+        namespace: workload.namespace().unwrap_or_default().into(),
+        name: workload.name_any().into(),
+        // Versions of one kind grow as numbers: Kubernetes' promise since 1.35, and etcd's practice before.
+        version: workload.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0),
+        queue: state::queue_name(workload).into(),
+        priority: workload.spec.priority.unwrap_or(0),
+        pod_sets,
+        check: ours.map(|check| {
+            let state = match check.state {
+                CheckState::Pending => Check::Pending,
+                CheckState::Ready => Check::Ready,
+                CheckState::Retry => Check::Retry,
+                CheckState::Rejected => Check::Rejected,
+            };
+            (Name::from(check.name.as_str()), state)
+        }),
+        others_ready: rest_ready && others.iter().all(ready),
+        reserved: state::has_reservation(workload),
+        evicted: state::is_evicted(workload) || state::holds(workload, conditions::DEACTIVATION_TARGET),
+        finished: state::is_finished(workload),
+        deleting: workload.metadata.deletion_timestamp.is_some(),
+        active: workload.spec.is_active(),
+        cluster: status.cluster_name.as_deref().map(Name::from),
+        attempt: status.dispatch.map_or(0, |dispatch| u64::try_from(dispatch.attempt).unwrap_or(0)),
+        nominated: status.nominated_cluster_names.iter().map(|name| Name::from(name.as_str())).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workload(status: serde_json::Value) -> Workload {
+        serde_json::from_value(serde_json::json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "metadata": {"name": "job-a", "namespace": "ns", "uid": "u", "resourceVersion": "42"},
+            "spec": {"queueName": "lq", "priority": 7, "podSets": []},
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn check(name: &str, state: &str) -> serde_json::Value {
+        serde_json::json!({"name": name, "state": state, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    }
+
+    fn of(status: serde_json::Value, others: &[&str]) -> Facts {
+        let others: Vec<String> = others.iter().map(|name| (*name).to_owned()).collect();
+        from_parts(&workload(status), Arc::from(Vec::new()), &|name| name == "mk", &others)
+    }
+
+    #[test]
+    fn a_dispatched_workload() {
+        let facts = of(
+            serde_json::json!({
+                "clusterName": "east", "dispatch": {"attempt": 3},
+                "admissionChecks": [check("mk", "Ready"), check("budget", "Ready")],
+                "conditions": [{"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+            }),
+            &["budget"],
+        );
+        assert_eq!((&*facts.uid, &*facts.queue, facts.priority, facts.version), ("u", "lq", 7, 42));
+        assert_eq!((facts.cluster.as_deref(), facts.attempt, facts.reserved), (Some("east"), 3, true));
+        assert_eq!(facts.check, Some(("mk".into(), Check::Ready)));
+        assert!(facts.others_ready && facts.active && !facts.evicted && !facts.finished);
+    }
+
+    #[test]
+    fn other_checks_are_ready_only_when_all_are_listed_and_ready() {
+        for (case, checks, ready) in [
+            ("not listed yet", vec![check("mk", "Pending")], false),
+            ("pending", vec![check("mk", "Pending"), check("budget", "Pending")], false),
+            ("one that only some flavors need", vec![check("budget", "Ready"), check("prov", "Pending")], false),
+            ("ready", vec![check("mk", "Pending"), check("budget", "Ready")], true),
+        ] {
+            let facts = of(serde_json::json!({"admissionChecks": checks}), &["budget"]);
+            assert_eq!(facts.others_ready, ready, "{case}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What changed, for the dispatcher's task: keys and reservations, never lost, never more than there are workloads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::ResourceExt as _;
+use switchyard_controller::placement::{Placement, Reservation};
+use switchyard_controller::store::Key;
+use switchyard_controller::stores::Stores;
+use tokio::sync::Notify;
+
+/// What has come in since the last look.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// In the order in which the engine decided.
+    pub reservations: Vec<Reservation>,
+    /// Workloads that changed.
+    pub workloads: BTreeSet<Key>,
+    /// Uids of workloads that are gone.
+    pub gone: BTreeSet<String>,
+    /// Clusters, configurations or checks changed.
+    pub topology: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    batch: Batch,
+    /// Whether reservations are taken over now.
+    open: bool,
+    /// Position of each workload's reservation in the batch: the newest counts.
+    positions: BTreeMap<String, usize>,
+}
+
+/// Where changes come in. Pushing never waits.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    state: Mutex<State>,
+    bell: Notify,
+}
+
+impl Inbox {
+    /// Listens to the stores.
+    pub fn connect(self: &Arc<Self>, stores: &Stores) {
+        let inbox = self.clone();
+        stores.workloads.subscribe(move |change| {
+            let uid = |object: &Option<Arc<switchyard_api::v1beta2::Workload>>| object.as_ref().and_then(|o| o.uid());
+            let mut state = inbox.lock();
+            if let Some(old) = uid(&change.old)
+                && uid(&change.new).as_ref() != Some(&old)
+            {
+                state.batch.gone.insert(old);
+            }
+            if change.new.is_some() {
+                state.batch.workloads.insert(change.key.clone());
+            }
+            drop(state);
+            inbox.bell.notify_one();
+        });
+        let inbox = self.clone();
+        stores.multi_kueue_clusters.subscribe(move |_| inbox.topology());
+        let inbox = self.clone();
+        stores.multi_kueue_configs.subscribe(move |_| inbox.topology());
+        let inbox = self.clone();
+        stores.admission_checks.subscribe(move |_| inbox.topology());
+    }
+
+    /// Takes reservations over from now on, or no more.
+    pub fn set_open(&self, open: bool) {
+        let mut state = self.lock();
+        state.open = open;
+        if !open {
+            state.batch.reservations.clear();
+            state.positions.clear();
+        }
+    }
+
+    /// Everything since the last call.
+    pub fn take(&self) -> Batch {
+        let mut state = self.lock();
+        state.positions.clear();
+        std::mem::take(&mut state.batch)
+    }
+
+    /// Waits until there may be something.
+    pub async fn rung(&self) {
+        self.bell.notified().await;
+    }
+
+    fn topology(&self) {
+        self.lock().batch.topology = true;
+        self.bell.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Placement for Inbox {
+    fn reserved(&self, reservation: Reservation) -> bool {
+        let mut state = self.lock();
+        if !state.open {
+            return false;
+        }
+        let uid = reservation.workload.uid().unwrap_or_default();
+        let position = state.batch.reservations.len();
+        match state.positions.get(&uid).copied() {
+            Some(earlier) => state.batch.reservations[earlier] = reservation,
+            None => {
+                state.positions.insert(uid, position);
+                state.batch.reservations.push(reservation);
+            }
+        }
+        drop(state);
+        self.bell.notify_one();
+        true
+    }
+}

@@ -1,0 +1,195 @@
+//! The task that owns the dispatcher: feeds it from the stores, the engine and the sessions, and performs what it
+//! decides. One term of leadership, one dispatcher: all that it knows is in the API and on the clusters.
+
+mod desire;
+mod facts;
+mod inbox;
+mod mirror;
+mod payload;
+mod slots;
+mod term;
+mod topology;
+mod writes;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use switchyard_controller::engine_task::EngineHandle;
+use switchyard_controller::{Context, Leadership};
+use switchyard_proto::v1 as proto;
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+pub use inbox::Inbox;
+pub use topology::parameters;
+
+use crate::cluster::Ports;
+use crate::dispatch::{Settings, Time, Uid, Written};
+use crate::server::{Registry, SessionEvent};
+use mirror::Show;
+use term::TermState;
+
+/// Messages of sessions that wait for us. Beyond it sessions wait, and through them the agents.
+pub const SESSION_EVENTS: usize = 1024;
+/// Answers of writes that wait for us.
+const ANSWERS: usize = 1024;
+/// Writes in flight. The API server's own fairness does the rest.
+const WRITERS: usize = 64;
+/// Events taken in before the timers are looked at again.
+const AT_ONCE: usize = 256;
+
+/// What was last reported of each cluster, for its status.
+#[derive(Debug, Default)]
+pub struct Reports {
+    capacity: Mutex<BTreeMap<String, Arc<proto::Capacity>>>,
+    /// Rung when something of a cluster changed: capacity or session.
+    pub bell: Notify,
+}
+
+impl Reports {
+    /// The last report of a cluster.
+    pub fn capacity(&self, cluster: &str) -> Option<Arc<proto::Capacity>> {
+        self.capacity.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
+    }
+
+    fn set(&self, cluster: &str, capacity: Option<proto::Capacity>) {
+        let mut reports = self.capacity.lock().unwrap_or_else(PoisonError::into_inner);
+        match capacity {
+            Some(capacity) => reports.insert(cluster.to_owned(), Arc::new(capacity)),
+            None => reports.remove(cluster),
+        };
+        drop(reports);
+        self.bell.notify_one();
+    }
+}
+
+/// Where the shell's parts come from.
+pub struct Parts {
+    /// The controller's.
+    pub ctx: Arc<Context>,
+    /// The quota engine.
+    pub engine: EngineHandle,
+    /// Connected to the stores, and given to the controller as its placement.
+    pub inbox: Arc<Inbox>,
+    /// The clusters' outboxes.
+    pub ports: Arc<Ports>,
+    /// Live sessions.
+    pub registry: Arc<Registry>,
+    /// What sessions tell.
+    pub sessions: mpsc::Receiver<SessionEvent>,
+    /// Tells sessions whether they may begin.
+    pub term: watch::Sender<Option<u64>>,
+    /// What clusters report, for their status.
+    pub reports: Arc<Reports>,
+    /// The dispatcher's.
+    pub settings: Settings,
+}
+
+/// A task has ended.
+enum Answer {
+    Written(Written),
+    Shown { uid: Uid, unshown: Option<Show>, written: Option<Written> },
+}
+
+/// What every task of the shell shares.
+#[derive(Clone)]
+struct Hands {
+    ctx: Arc<Context>,
+    writers: Arc<Semaphore>,
+    answers: mpsc::Sender<(u64, Answer)>,
+}
+
+/// A clock that never goes back and begins with the wall's time.
+#[derive(Debug, Clone, Copy)]
+struct Clock {
+    wall: i64,
+    start: Instant,
+}
+
+impl Clock {
+    fn new(now: Timestamp) -> Self {
+        Self { wall: now.as_millisecond(), start: Instant::now() }
+    }
+
+    fn now(&self) -> Time {
+        self.wall.saturating_add(i64::try_from(self.start.elapsed().as_millis()).unwrap_or(i64::MAX))
+    }
+
+    fn instant(&self, at: Time) -> Instant {
+        self.start + Duration::from_millis(u64::try_from(at.saturating_sub(self.wall)).unwrap_or(0))
+    }
+}
+
+/// Runs until shutdown.
+///
+/// # Errors
+/// When a channel that never ends has ended.
+pub async fn run(mut parts: Parts, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let (answers, mut answered) = mpsc::channel(ANSWERS);
+    let hands = Hands { ctx: parts.ctx.clone(), writers: Arc::new(Semaphore::new(WRITERS)), answers };
+    let mut leadership = parts.ctx.leadership.clone();
+    let clock = Clock::new(parts.ctx.clock.now());
+    let mut state: Option<TermState> = None;
+    let mut events = Vec::with_capacity(AT_ONCE);
+    loop {
+        let Leadership { leading, epoch } = *leadership.borrow_and_update();
+        if state.as_ref().is_some_and(|state| !leading || state.epoch != epoch)
+            && let Some(state) = state.take()
+        {
+            state.end(&parts);
+        }
+        if leading && state.is_none() {
+            state = Some(TermState::begin(&parts, hands.clone(), epoch, clock));
+        }
+        let wake = state.as_ref().and_then(TermState::next_wakeup);
+        let timer = async {
+            match wake {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        events.clear();
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            // A process that always leads has no one to tell it of a change.
+            changed = leadership.changed() => if changed.is_err() {
+                let last = *leadership.borrow();
+                leadership = hold(last);
+            },
+            Some((epoch, answer)) = answered.recv() => {
+                if let Some(state) = state.as_mut().filter(|state| state.epoch == epoch) {
+                    state.answered(answer);
+                    while let Ok((_, answer)) = answered.try_recv() {
+                        state.answered(answer);
+                    }
+                }
+            }
+            () = parts.inbox.rung() => if let Some(state) = &mut state { state.changed(parts.inbox.take()) },
+            count = parts.sessions.recv_many(&mut events, AT_ONCE) => {
+                anyhow::ensure!(count > 0, "no session can come any more");
+                if let Some(state) = &mut state {
+                    for event in events.drain(..) {
+                        state.session(event);
+                    }
+                }
+            }
+            () = timer => if let Some(state) = &mut state { state.tick() },
+        }
+    }
+    if let Some(state) = state.take() {
+        state.end(&parts);
+    }
+    Ok(())
+}
+
+/// A leadership that stays as it is.
+fn hold(leadership: Leadership) -> watch::Receiver<Leadership> {
+    let (sender, receiver) = watch::channel(leadership);
+    // Kept for the life of the process, so that nobody is told that it ended.
+    tokio::spawn(async move { sender.closed().await });
+    receiver
+}

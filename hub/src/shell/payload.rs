@@ -1,0 +1,104 @@
+//! What a cluster is given to create for a workload. Pure, and the same for the same objects, so that its hash says
+//! whether a cluster has it already.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::{Value, json};
+use switchyard_api::jobs::{JobKind, RemoteMeta, kind_for};
+use switchyard_api::names;
+use switchyard_api::v1beta2::Workload;
+use thiserror::Error;
+
+use crate::cluster::Content;
+
+/// Why nothing can be sent.
+#[derive(Debug, Error)]
+pub(super) enum PayloadError {
+    /// The workload has no owner of a kind that we know.
+    #[error("the workload's owner is no job of a kind that can be sent")]
+    NoOwner,
+    /// The owner is not there (any more).
+    #[error("the {kind} {name} is not there")]
+    OwnerMissing {
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+    },
+    /// More than an agent takes.
+    #[error("workload and job take {bytes} bytes together, more than can be sent; make the pod template smaller")]
+    TooLarge {
+        /// Their size.
+        bytes: usize,
+    },
+    /// A fault of ours.
+    #[error("not serializable: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// The owner of a workload that is sent: its controller, of a kind that we know.
+pub(super) fn owner(workload: &Workload) -> Option<(&'static dyn JobKind, &OwnerReference)> {
+    let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
+    let owner = owners.iter().find(|owner| owner.controller == Some(true)).or_else(|| owners.first())?;
+    let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+    Some((kind_for(group, &owner.kind)?, owner))
+}
+
+/// What a cluster creates for a workload and its job. The agent adds its own marks.
+///
+/// # Errors
+/// [`PayloadError::Json`].
+pub(super) fn content(workload: &Workload, kind: &dyn JobKind, job: &Value, origin: &str) -> Result<Content, PayloadError> {
+    let name = workload.metadata.name.as_deref().unwrap_or_default();
+    let job = kind.remote_copy(job, RemoteMeta { workload: name, origin });
+    let mut labels = workload.metadata.labels.clone().unwrap_or_default();
+    // The uid of a job in this cluster.
+    labels.remove(names::JOB_UID);
+    let copy = json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {
+            "name": name,
+            "namespace": workload.metadata.namespace,
+            "labels": labels,
+            "annotations": workload.metadata.annotations.clone().unwrap_or_default(),
+        },
+        "spec": workload.spec,
+    });
+    Ok(Content::new(serde_json::to_vec(&copy)?, serde_json::to_vec(&job)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_copy_has_what_was_asked_for_and_nothing_of_this_cluster() {
+        let workload: Workload = serde_json::from_value(json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "metadata": {
+                "name": "job-a-12345", "namespace": "ns", "uid": "u", "resourceVersion": "1", "finalizers": ["x/y"],
+                "labels": {"kueue.x-k8s.io/job-uid": "j", "team": "t"},
+                "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "j", "controller": true}],
+            },
+            "spec": {"queueName": "lq", "podSets": []},
+            "status": {"clusterName": "east"},
+        }))
+        .unwrap();
+        let job = json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "a", "namespace": "ns", "uid": "j", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
+            "spec": {"suspend": true, "managedBy": "kueue.x-k8s.io/multikueue", "template": {}},
+            "status": {"active": 1},
+        });
+        let (kind, owner) = owner(&workload).unwrap();
+        assert_eq!(owner.name, "a");
+        let content = content(&workload, kind, &job, "multikueue").unwrap();
+        let copy: Value = serde_json::from_slice(&content.workload).unwrap();
+        assert_eq!(copy["metadata"], json!({"name": "job-a-12345", "namespace": "ns", "labels": {"team": "t"}, "annotations": {}}));
+        assert_eq!(copy["spec"]["queueName"], "lq");
+        assert!(copy.get("status").is_none());
+        let job: Value = serde_json::from_slice(&content.job).unwrap();
+        assert_eq!(job.pointer("/spec/managedBy"), None);
+        assert_eq!(job.pointer("/metadata/labels/kueue.x-k8s.io~1prebuilt-workload-name"), Some(&json!("job-a-12345")));
+    }
+}

@@ -1,0 +1,177 @@
+//! What is still to be shown of each workload's job: per workload one task at a time, the newest wins.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::mirror::{SETTLE, Show};
+use super::writes::Write;
+use crate::dispatch::Uid;
+
+/// After a failed write.
+const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// What a task is to do: show something, then perhaps finish.
+#[derive(Debug)]
+pub(super) struct Work {
+    /// The workload.
+    pub(super) uid: Uid,
+    /// What to show first.
+    pub(super) show: Option<Show>,
+    /// The end to write then.
+    pub(super) finish: Option<Write>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    show: Option<Show>,
+    finish: Option<Write>,
+    due: Option<Instant>,
+    busy: bool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    slots: BTreeMap<Uid, Slot>,
+    due: BTreeSet<(Instant, Uid)>,
+}
+
+impl Slots {
+    /// A status to show, soon.
+    pub(super) fn status(&mut self, uid: &Uid, status: Arc<Value>, now: Instant) {
+        let slot = self.slots.entry(uid.clone()).or_default();
+        slot.show = Some(Show::Status(status));
+        let at = slot.due.unwrap_or(now + SETTLE);
+        self.plan(uid, at);
+    }
+
+    /// Nothing runs any more: show that at once.
+    pub(super) fn nothing(&mut self, uid: &Uid, now: Instant) {
+        self.slots.entry(uid.clone()).or_default().show = Some(Show::Nothing);
+        self.plan(uid, now);
+    }
+
+    /// The end, with the status to show before; at once.
+    pub(super) fn finish(&mut self, write: Write, status: Option<Arc<Value>>, now: Instant) {
+        let uid = write.uid.clone();
+        let slot = self.slots.entry(uid.clone()).or_default();
+        if let Some(status) = status {
+            slot.show = Some(Show::Status(status));
+        }
+        slot.finish = Some(write);
+        self.plan(&uid, now);
+    }
+
+    /// When the next is due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// What is to be done now. Each is busy until [`Self::done`].
+    pub(super) fn take(&mut self, now: Instant) -> Vec<Work> {
+        let mut work = Vec::new();
+        while let Some((at, uid)) = self.due.first().cloned() {
+            if at > now {
+                break;
+            }
+            self.due.remove(&(at, uid.clone()));
+            let Some(slot) = self.slots.get_mut(&uid) else { continue };
+            slot.due = None;
+            slot.busy = true;
+            work.push(Work { uid, show: slot.show.take(), finish: slot.finish.take() });
+        }
+        work
+    }
+
+    /// A task has ended; what it could not show is shown later, unless there is newer.
+    pub(super) fn done(&mut self, uid: &Uid, unshown: Option<Show>, now: Instant) {
+        let Some(slot) = self.slots.get_mut(uid) else { return };
+        slot.busy = false;
+        let failed = unshown.is_some();
+        if slot.show.is_none() {
+            slot.show = unshown;
+        }
+        if slot.show.is_none() && slot.finish.is_none() {
+            self.slots.remove(uid);
+        } else {
+            let at = if failed { now + RETRY } else { now };
+            self.plan(uid, at);
+        }
+    }
+
+    fn plan(&mut self, uid: &Uid, at: Instant) {
+        let Some(slot) = self.slots.get_mut(uid) else { return };
+        if slot.busy {
+            return;
+        }
+        let at = slot.due.map_or(at, |due| due.min(at));
+        if let Some(due) = slot.due.replace(at) {
+            self.due.remove(&(due, uid.clone()));
+        }
+        self.due.insert((at, uid.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::writes::What;
+    use serde_json::json;
+    use switchyard_controller::store::Key;
+
+    fn write(uid: &str) -> Write {
+        let what = What::Finish { cluster: "a".into(), attempt: 1, reason: String::new(), message: String::new() };
+        Write { key: Key::new("ns", "w"), uid: uid.into(), reservation: None, what }
+    }
+
+    fn shown(work: &Work) -> String {
+        match &work.show {
+            Some(Show::Status(status)) => status.to_string(),
+            Some(Show::Nothing) => "nothing".into(),
+            None => "-".into(),
+        }
+    }
+
+    #[test]
+    fn what_changes_on_the_way_waits_and_the_newest_wins() {
+        let (mut slots, now, uid) = (Slots::default(), Instant::now(), Uid::from("u"));
+        slots.status(&uid, Arc::new(json!(1)), now);
+        slots.status(&uid, Arc::new(json!(2)), now + SETTLE / 2);
+        assert!(slots.take(now + SETTLE / 2).is_empty());
+        let work = slots.take(now + SETTLE);
+        assert_eq!(work.len(), 1, "counted from the first change");
+        assert_eq!(shown(&work[0]), "2");
+        slots.status(&uid, Arc::new(json!(3)), now + SETTLE);
+        assert!(slots.take(now + SETTLE * 9).is_empty(), "one at a time");
+        slots.done(&uid, None, now + SETTLE);
+        assert_eq!(shown(&slots.take(now + SETTLE)[0]), "3");
+        slots.done(&uid, None, now);
+        assert!(slots.slots.is_empty());
+    }
+
+    #[test]
+    fn the_end_goes_at_once_and_after_its_status() {
+        let (mut slots, now, uid) = (Slots::default(), Instant::now(), Uid::from("u"));
+        slots.status(&uid, Arc::new(json!(1)), now);
+        slots.finish(write("u"), Some(Arc::new(json!(2))), now);
+        let work = slots.take(now);
+        assert_eq!(shown(&work[0]), "2");
+        assert!(work[0].finish.is_some());
+    }
+
+    #[test]
+    fn what_failed_is_shown_later_unless_there_is_newer() {
+        let (mut slots, now, uid) = (Slots::default(), Instant::now(), Uid::from("u"));
+        slots.nothing(&uid, now);
+        slots.take(now);
+        slots.done(&uid, Some(Show::Nothing), now);
+        assert!(slots.take(now).is_empty());
+        assert_eq!(shown(&slots.take(now + RETRY)[0]), "nothing");
+        slots.status(&uid, Arc::new(json!(1)), now);
+        slots.done(&uid, Some(Show::Nothing), now);
+        assert_eq!(shown(&slots.take(now + RETRY)[0]), "1");
+    }
+}

@@ -1,0 +1,133 @@
+//! Which clusters there are, and which of them a check can use. Pure.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt as _;
+use switchyard_api::names;
+use switchyard_api::v1beta2::{AdmissionCheck, DisconnectPolicy, MultiKueueCluster, MultiKueueConfig};
+
+use crate::dispatch::{Event, Name};
+
+/// The clusters of each MultiKueue check, and whether each cluster's jobs are held when it is lost.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Topology {
+    checks: BTreeMap<String, Vec<String>>,
+    clusters: BTreeMap<String, bool>,
+}
+
+impl Topology {
+    /// As the objects say.
+    pub fn of<'a>(
+        checks: impl IntoIterator<Item = &'a AdmissionCheck>,
+        config: &dyn Fn(&str) -> Option<std::sync::Arc<MultiKueueConfig>>,
+        clusters: impl IntoIterator<Item = &'a MultiKueueCluster>,
+    ) -> Self {
+        let checks = checks
+            .into_iter()
+            .filter(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
+            .filter_map(|check| {
+                let config = config(parameters(check)?)?;
+                Some((check.name_any(), config.spec.clusters.clone()))
+            })
+            .collect();
+        let clusters = clusters
+            .into_iter()
+            .filter(|cluster| cluster.metadata.deletion_timestamp.is_none())
+            .map(|cluster| (cluster.name_any(), holds(cluster)))
+            .collect();
+        Self { checks, clusters }
+    }
+
+    /// What changed since `before`, for the dispatcher.
+    pub fn events(&self, before: &Self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (name, hold) in &self.clusters {
+            if before.clusters.get(name) != Some(hold) {
+                events.push(Event::Cluster { name: name.as_str().into(), hold: *hold });
+            }
+        }
+        for name in before.clusters.keys().filter(|name| !self.clusters.contains_key(*name)) {
+            events.push(Event::ClusterGone { name: name.as_str().into() });
+        }
+        for (name, clusters) in &self.checks {
+            if before.checks.get(name) != Some(clusters) {
+                let clusters = clusters.iter().map(|cluster| Name::from(cluster.as_str())).collect();
+                events.push(Event::Check { name: name.as_str().into(), clusters });
+            }
+        }
+        for name in before.checks.keys().filter(|name| !self.checks.contains_key(*name)) {
+            events.push(Event::Check { name: name.as_str().into(), clusters: Vec::new() });
+        }
+        events
+    }
+}
+
+/// The MultiKueueConfig that a check names.
+pub fn parameters(check: &AdmissionCheck) -> Option<&str> {
+    let parameters = check.spec.parameters.as_ref()?;
+    (parameters.kind == "MultiKueueConfig" && parameters.api_group == "kueue.x-k8s.io").then_some(&*parameters.name)
+}
+
+/// An agent keeps what runs; a kubeconfig worker is given up after a while, as Kueue does.
+fn holds(cluster: &MultiKueueCluster) -> bool {
+    let policy = cluster.spec.on_disconnect.as_ref().map(|rule| rule.policy).unwrap_or_default();
+    cluster.spec.cluster_source.agent.is_some() && policy != DisconnectPolicy::Duplicate
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn check(name: &str, config: &str) -> AdmissionCheck {
+        serde_json::from_value(serde_json::json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": name},
+            "spec": {"controllerName": "kueue.x-k8s.io/multikueue",
+                "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": config}},
+        }))
+        .unwrap()
+    }
+
+    fn cluster(name: &str, source: serde_json::Value) -> MultiKueueCluster {
+        serde_json::from_value(serde_json::json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": name},
+            "spec": {"clusterSource": source},
+        }))
+        .unwrap()
+    }
+
+    fn config(name: &str) -> Option<Arc<MultiKueueConfig>> {
+        (name == "conf").then(|| {
+            Arc::new(MultiKueueConfig::new(
+                "conf",
+                switchyard_api::v1beta2::MultiKueueConfigSpec {
+                    clusters: vec!["b".into(), "a".into()],
+                    ..Default::default()
+                },
+            ))
+        })
+    }
+
+    #[test]
+    fn only_what_changed_is_told() {
+        let checks = [check("mk", "conf"), check("broken", "missing")];
+        let clusters = [
+            cluster("a", serde_json::json!({"agent": {}})),
+            cluster("b", serde_json::json!({"kubeConfig": {"location": "s"}})),
+        ];
+        let first = Topology::of(&checks, &config, &clusters);
+        let told: Vec<String> = first.events(&Topology::default()).iter().map(|event| format!("{event:?}")).collect();
+        assert_eq!(
+            told,
+            [
+                r#"Cluster { name: "a", hold: true }"#,
+                r#"Cluster { name: "b", hold: false }"#,
+                r#"Check { name: "mk", clusters: ["b", "a"] }"#
+            ]
+        );
+        assert!(first.events(&first).is_empty());
+        let second = Topology::of(&checks[1..], &config, &clusters[..1]);
+        let told: Vec<String> = second.events(&first).iter().map(|event| format!("{event:?}")).collect();
+        assert_eq!(told, [r#"ClusterGone { name: "b" }"#, r#"Check { name: "mk", clusters: [] }"#]);
+    }
+}

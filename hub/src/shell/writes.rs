@@ -1,0 +1,321 @@
+//! Writes of the hub's Workloads that the dispatcher asks for. Each ends with a definite answer: it is in the API, or
+//! it is not and cannot come about any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
+use kube::Api;
+use switchyard_api::conditions::reasons::{events, finished};
+use switchyard_api::conditions::truncated_message;
+use switchyard_api::v1beta2::{Admission, AdmissionCheckState, CheckState, Workload};
+use switchyard_controller::admit::{Dispatch, dispatched_status, reservation_status};
+use switchyard_controller::clock::whole_seconds;
+use switchyard_controller::store::Key;
+use switchyard_controller::workload::{self as state, Edit, WriteError, patch_status};
+use switchyard_controller::{Context, Reservation};
+
+use super::facts::{facts, is_dispatching};
+use crate::dispatch::{Name, Outcome, Uid, Written};
+
+/// Pauses between tries of a write whose fate is not known: the API server is away.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(5);
+/// Other writers that may come first before the dispatcher decides anew.
+const CONFLICTS: u32 = 4;
+/// One call, answer included.
+const CALL: Duration = Duration::from_secs(30);
+
+/// What is to be written.
+#[derive(Debug, Clone)]
+pub(super) enum What {
+    /// Quota, cluster, attempt: [`dispatched_status`].
+    Commit {
+        /// The cluster.
+        cluster: Name,
+        /// The attempt.
+        attempt: u64,
+    },
+    /// The reservation, with what it waits for.
+    Record {
+        /// The check's message.
+        message: Option<String>,
+        /// `status.nominatedClusterNames`.
+        nominated: Option<Vec<Name>>,
+    },
+    /// The check asks to be tried again.
+    Retry {
+        /// Why.
+        message: String,
+        /// Not before that.
+        after_seconds: Option<i32>,
+    },
+    /// The end.
+    Finish {
+        /// Where it ended.
+        cluster: Name,
+        /// The attempt that ended.
+        attempt: u64,
+        /// How.
+        reason: String,
+        /// In words.
+        message: String,
+    },
+}
+
+/// One write of one Workload.
+#[derive(Debug, Clone)]
+pub(super) struct Write {
+    /// Where it lies.
+    pub(super) key: Key,
+    /// Which it is.
+    pub(super) uid: Uid,
+    /// The reservation, if it is in memory only.
+    pub(super) reservation: Option<Arc<Reservation>>,
+    /// What.
+    pub(super) what: What,
+}
+
+/// Whether a look at the object leads to a write.
+enum Plan {
+    Write(Box<Edit>),
+    /// It says so already.
+    There,
+    /// It is not to be written any more.
+    Void(&'static str),
+}
+
+impl Write {
+    /// Performs it.
+    pub(super) async fn perform(self, ctx: &Context) -> Written {
+        let (outcome, workload) = self.try_until_definite(ctx).await;
+        let facts = workload.map(|workload| facts(ctx, &workload));
+        Written { uid: self.uid, outcome, facts }
+    }
+
+    async fn try_until_definite(&self, ctx: &Context) -> (Outcome, Option<Arc<Workload>>) {
+        let stored = ctx.stores.workloads.by_key(&self.key);
+        let Some(mut current) = stored.filter(|workload| workload.metadata.uid.as_deref() == Some(&*self.uid)) else {
+            return (Outcome::Superseded, None);
+        };
+        let (mut conflicts, mut pause) = (0, FIRST_PAUSE);
+        loop {
+            let edit = match self.plan(ctx, &current) {
+                Plan::Write(edit) => edit,
+                Plan::There => return (Outcome::Done, Some(current)),
+                Plan::Void(why) => {
+                    tracing::debug!(workload = %self.key, why, what = self.label(), "write is void");
+                    return (Outcome::Superseded, Some(current));
+                }
+            };
+            let written = tokio::time::timeout(CALL, patch_status(ctx, &current, &edit.status, self.label())).await;
+            let unknown = match written {
+                Ok(Ok(Some(after))) => {
+                    let after = Arc::new(after);
+                    self.announce(ctx, &current, &after);
+                    return (Outcome::Done, Some(after));
+                }
+                Ok(Ok(None)) => return (Outcome::Done, Some(current)),
+                Ok(Err(WriteError::Gone)) => return (Outcome::Superseded, None),
+                Ok(Err(WriteError::NotLeading)) => return (Outcome::Superseded, Some(current)),
+                Ok(Err(WriteError::Conflict)) => {
+                    conflicts += 1;
+                    if conflicts > CONFLICTS {
+                        return (Outcome::Superseded, Some(current));
+                    }
+                    "somebody wrote first".to_owned()
+                }
+                Ok(Err(error)) if refused(&error) => {
+                    tracing::warn!(workload = %self.key, %error, what = self.label(), "write refused");
+                    return (Outcome::Failed, Some(current));
+                }
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("no answer within {CALL:?}"),
+            };
+            // It may have happened all the same: only a fresh look tells.
+            current = loop {
+                if !ctx.leading() {
+                    return (Outcome::Superseded, Some(current));
+                }
+                tokio::time::sleep(pause).await;
+                match self.read(ctx).await {
+                    Ok(Some(fresh)) => break fresh,
+                    Ok(None) => return (Outcome::Superseded, None),
+                    Err(error) => {
+                        pause = (pause * 2).min(LAST_PAUSE);
+                        tracing::warn!(workload = %self.key, %error, write = unknown, "reading a workload failed");
+                    }
+                }
+            };
+        }
+    }
+
+    /// The object as the server has it; none if it is gone or another.
+    async fn read(&self, ctx: &Context) -> anyhow::Result<Option<Arc<Workload>>> {
+        let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &self.key.namespace);
+        let found = tokio::time::timeout(CALL, api.get_opt(&self.key.name)).await??;
+        let found = found.filter(|workload| workload.metadata.uid.as_deref() == Some(&*self.uid));
+        if let Some(workload) = &found {
+            ctx.stores.workloads.observe(workload.clone());
+        }
+        Ok(found.map(Arc::new))
+    }
+
+    fn plan(&self, ctx: &Context, current: &Workload) -> Plan {
+        let status = current.status.clone().unwrap_or_default();
+        if state::is_finished(current) {
+            return if matches!(self.what, What::Finish { .. }) { Plan::There } else { Plan::Void("finished") };
+        }
+        let now = ctx.clock.now();
+        let attempt_there = status.dispatch.as_ref().map_or(0, |dispatch| dispatch.attempt);
+        if let What::Finish { cluster, attempt, reason, message } = &self.what {
+            let ours = status.cluster_name.as_deref() == Some(&**cluster) && attempt_there == signed(*attempt);
+            if !ours {
+                return Plan::Void("another attempt");
+            }
+            let mut edit = Edit::new(current, now);
+            edit.finish(reason, truncated_message(message.clone()));
+            return Plan::Write(Box::new(edit));
+        }
+        if !current.spec.is_active() || current.metadata.deletion_timestamp.is_some() {
+            return Plan::Void("not to run any more");
+        }
+        if state::has_reservation(current) && state::is_evicted(current) {
+            return Plan::Void("being evicted");
+        }
+        match &self.what {
+            What::Commit { cluster, attempt } => {
+                let attempt = signed(*attempt);
+                match status.cluster_name.as_deref() {
+                    Some(name) if name == &**cluster && attempt_there == attempt => return Plan::There,
+                    Some(_) => return Plan::Void("another cluster has it"),
+                    None if attempt_there >= attempt => return Plan::Void("a later attempt was made"),
+                    None => {}
+                }
+                self.with_admission(ctx, current, |admission, checks, check| {
+                    let dispatch = Dispatch { check, cluster: cluster.to_string(), attempt };
+                    dispatched_status(current, admission, &checks, &dispatch, now)
+                })
+            }
+            What::Record { message, nominated } => {
+                if status.cluster_name.is_some() {
+                    return Plan::Void("a cluster has it");
+                }
+                self.with_admission(ctx, current, |admission, mut checks, check| {
+                    checks.push(check.clone());
+                    let mut edit = reservation_status(current, admission, &checks, now);
+                    if let Some(message) = message {
+                        say(&mut edit, &check, message);
+                    }
+                    if let Some(nominated) = nominated {
+                        edit.status.nominated_cluster_names = nominated.iter().map(ToString::to_string).collect();
+                    }
+                    edit
+                })
+            }
+            What::Retry { message, after_seconds } => {
+                let check = status.admission_checks.iter().find(|check| is_dispatching(&ctx.stores, &check.name));
+                let Some(check) = check else { return Plan::Void("it has no MultiKueue check") };
+                if matches!(check.state, CheckState::Retry | CheckState::Rejected) {
+                    return Plan::There;
+                }
+                let name = check.name.clone();
+                let mut edit = Edit::new(current, now);
+                for check in edit.status.admission_checks.iter_mut().filter(|check| check.name == name) {
+                    check.state = CheckState::Retry;
+                    check.message = truncated_message(message.clone());
+                    check.last_transition_time = ApiTime(whole_seconds(now));
+                    check.requeue_after_seconds = *after_seconds;
+                }
+                Plan::Write(Box::new(edit))
+            }
+            What::Finish { .. } => Plan::Void("planned above"),
+        }
+    }
+
+    /// Builds with the admission in memory, or the one that is in the API.
+    fn with_admission(
+        &self,
+        ctx: &Context,
+        current: &Workload,
+        build: impl FnOnce(Admission, Vec<String>, String) -> Edit,
+    ) -> Plan {
+        let status = current.status.clone().unwrap_or_default();
+        let listed = |names: &[AdmissionCheckState]| names.iter().map(|check| check.name.clone()).collect::<Vec<_>>();
+        let mut checks = listed(&status.admission_checks);
+        let (admission, check) = match (&self.reservation, status.admission) {
+            (_, Some(admission)) if state::has_reservation(current) => {
+                let Some(check) = checks.iter().find(|check| is_dispatching(&ctx.stores, check)).cloned() else {
+                    return Plan::Void("it has no MultiKueue check");
+                };
+                (admission, check)
+            }
+            (Some(reservation), _) => {
+                if reservation.workload.metadata.generation != current.metadata.generation {
+                    return Plan::Void("its spec has changed");
+                }
+                (reservation.admission.clone(), reservation.check.clone())
+            }
+            (None, _) => return Plan::Void("its reservation is gone"),
+        };
+        checks.retain(|name| *name != check);
+        Plan::Write(Box::new(build(admission, checks, check)))
+    }
+
+    /// Tells people.
+    fn announce(&self, ctx: &Context, before: &Workload, after: &Workload) {
+        match &self.what {
+            What::Commit { cluster, .. } => {
+                let note = format!("The workload was admitted on \"{cluster}\"");
+                ctx.events.normal(after, events::MULTIKUEUE, note);
+                let cluster_queue = state::admitted_by(after).unwrap_or_default();
+                let waited = switchyard_controller::clock::since(ctx.clock.now(), state::queued_since(before));
+                if !state::has_reservation(before) {
+                    ctx.metrics.quota_reserved(after, cluster_queue, waited);
+                }
+                if state::is_admitted(after) {
+                    ctx.metrics.admitted(after, cluster_queue, waited, Some(Duration::ZERO));
+                }
+            }
+            What::Retry { message, .. } => ctx.events.normal(after, events::MULTIKUEUE, message.clone()),
+            What::Record { .. } | What::Finish { .. } => {}
+        }
+    }
+
+    fn label(&self) -> &'static str {
+        match self.what {
+            What::Commit { .. } => "dispatch",
+            What::Record { .. } => "dispatch_record",
+            What::Retry { .. } => "dispatch_retry",
+            What::Finish { .. } => "dispatch_finish",
+        }
+    }
+}
+
+fn say(edit: &mut Edit, check: &str, message: &str) {
+    for known in edit.status.admission_checks.iter_mut().filter(|known| known.name == check) {
+        known.message = truncated_message(message.to_owned());
+    }
+}
+
+/// Whether the server said no, so that the write has not happened and will not by itself.
+fn refused(error: &WriteError) -> bool {
+    match error {
+        WriteError::Api(kube::Error::Api(status)) => (400..500).contains(&status.code) && status.code != 429,
+        WriteError::Serialize(_) => true,
+        WriteError::Api(_) | WriteError::NotLeading | WriteError::Conflict | WriteError::Gone => false,
+    }
+}
+
+fn signed(attempt: u64) -> i64 {
+    i64::try_from(attempt).unwrap_or(i64::MAX)
+}
+
+/// Kueue's reason and message of a terminal state: the job's own, where the cluster told it.
+pub(super) fn finish_reason(success: bool, code: Option<&str>) -> &'static str {
+    match code {
+        Some(finished::FAILED_TO_START) => finished::FAILED_TO_START,
+        _ if success => finished::SUCCEEDED,
+        _ => finished::FAILED,
+    }
+}
