@@ -81,8 +81,8 @@ fn what_can_never_fit_says_so() {
             bed.name
         );
         bed.expect("big", "QuotaReserved", "False", "ExceedsMaxQuota", &message).await;
-        bed.job("odd").cpu("1").request("example.com/fpga", "1").create(bed.admin()).await.unwrap();
-        let message = "couldn't assign flavors to pod set main: resource example.com/fpga unavailable in ClusterQueue";
+        bed.job("odd").cpu("1").request("memory", "1Gi").create(bed.admin()).await.unwrap();
+        let message = "couldn't assign flavors to pod set main: resource memory unavailable in ClusterQueue";
         bed.expect("odd", "QuotaReserved", "False", "NoMatchingFlavor", message).await;
     });
 }
@@ -141,7 +141,7 @@ fn a_namespace_that_the_selector_excludes_waits_until_it_is_let_in() {
             queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "1")]).field("namespaceSelector", selector);
         bed.apply(queue.build()).await;
         bed.job("a").cpu("1").run_for(Duration::from_millis(100)).create(bed.admin()).await.unwrap();
-        let message = "Workload namespace doesn't match ClusterQueue selector";
+        let message = "workload namespace doesn't match ClusterQueue selector";
         bed.expect("a", "QuotaReserved", "False", "Misconfigured", message).await;
         bed.label_namespace("team", &bed.name).await;
         job::complete(bed.admin(), &bed.namespace, "a", WAIT).await.unwrap();

@@ -59,6 +59,12 @@ pub struct Bed {
 }
 
 impl Bed {
+    /// On a cluster of its own environment, which has what `deploy/` ships and whatever controller the test starts.
+    pub async fn on(environment: &'static Environment, stem: &str) -> Self {
+        let namespace = environment.cluster("one").namespace(stem).await.unwrap();
+        Self { name: fixture::unique(stem), environment, namespace }
+    }
+
     pub async fn new(stem: &str) -> Self {
         static CONTROLLER: OnceCell<Handle> = OnceCell::const_new();
         let environment = environment().await;
@@ -68,8 +74,7 @@ impl Bed {
             controller(cluster, "single").await
         };
         CONTROLLER.get_or_init(start).await;
-        let namespace = cluster.namespace(stem).await.unwrap();
-        Self { name: fixture::unique(stem), environment, namespace }
+        Self::on(environment, stem).await
     }
 
     pub fn cluster(&self) -> &Cluster {

@@ -1,0 +1,165 @@
+//! What a job costs in writes, and what a restart costs: nothing.
+
+mod bed;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use bed::{Bed, WAIT, controller};
+use futures::future::join_all;
+use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
+use kube::Api;
+use switchyard_controller::{Handle, LeaderMode, Options};
+use switchyard_e2e::{Cluster, ClusterSpec, Environment, NodeSpec, Requests, fixture, job, wait};
+use tokio::sync::OnceCell;
+
+const USER: &str = "system:serviceaccount:switchyard-system:switchyard";
+
+static ENVIRONMENT: OnceCell<Environment> = OnceCell::const_new();
+
+/// One after the other: each starts and stops controllers of its own, and counts what they write.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+async fn environment() -> &'static Environment {
+    let start = async || {
+        let one = ClusterSpec::new("one").node(NodeSpec::new("plain").cpu(500)).audited();
+        let environment = Environment::builder("single-cost").cluster(one).start().await.unwrap();
+        environment.cluster("one").install().await.unwrap();
+        environment
+    };
+    ENVIRONMENT.get_or_init(start).await
+}
+
+async fn stop(handle: Handle) {
+    handle.shutdown();
+    handle.ended().await.unwrap();
+}
+
+fn ours(cluster: &Cluster) -> Requests {
+    cluster.requests_by(USER).unwrap().writes()
+}
+
+/// On paper: the Workload, its admission, the start of the Job, its readiness, its end, and its release.
+const WRITES_PER_JOB: f64 = 6.0;
+/// Waiting is said once to those that are looked at; statuses of queues are written once a second.
+const WRITES_MORE: f64 = 1.0;
+
+#[test]
+fn a_job_costs_few_writes() {
+    fixture::run(async {
+        const JOBS: u16 = 100;
+        let _turn = TURN.lock().await;
+        let environment = environment().await;
+        let bed = Bed::on(environment, "cost").await;
+        let handle = controller(bed.cluster(), "cost").await;
+        bed.simple(&[("cpu", "20")]).await;
+        bed.cluster_queue_condition("True", "Ready", "Can admit new workloads").await;
+        let before = ours(bed.cluster());
+        let names: Vec<String> = (0..JOBS).map(|n| format!("job-{n}")).collect();
+        let create = |name: &String| bed.job(name).cpu("1").run_for(Duration::from_secs(1)).create(bed.admin());
+        for created in join_all(names.iter().map(create)).await {
+            created.unwrap();
+        }
+        for name in &names {
+            job::complete(bed.admin(), &bed.namespace, name, WAIT).await.unwrap();
+            bed.expect_true(name, "Finished").await;
+        }
+        bed.queue_status(0, 0, 0).await;
+        let written = ours(bed.cluster()).since(&before);
+        let events = written.only(|request| request.group == "events.k8s.io");
+        let rest = written.only(|request| request.group != "events.k8s.io");
+        let per_job = |requests: &Requests| f64::from(u32::try_from(requests.total()).unwrap()) / f64::from(JOBS);
+        println!("per job {:.2} writes and {:.2} of events\n{written}", per_job(&rest), per_job(&events));
+        assert!(per_job(&rest) <= WRITES_PER_JOB + WRITES_MORE, "{:.2} writes per job:\n{written}", per_job(&rest));
+        let refused = rest.only(|request| request.code >= 300);
+        assert!(per_job(&refused) <= 0.05, "refused writes:\n{refused}");
+        stop(handle).await;
+    });
+}
+
+#[test]
+fn a_restart_loses_nothing_and_repeats_nothing() {
+    fixture::run(async {
+        let _turn = TURN.lock().await;
+        let environment = environment().await;
+        let bed = Bed::on(environment, "restart").await;
+        bed.simple(&[("cpu", "4")]).await;
+        let names: Vec<String> = (0..24).map(|n| format!("job-{n}")).collect();
+        let mut handle = controller(bed.cluster(), "restart").await;
+        for name in &names {
+            bed.job(name).cpu("1").run_for(Duration::from_secs(2)).create(bed.admin()).await.unwrap();
+        }
+        // While some run and others wait, and while the first ones finish.
+        for pause in [500, 1500, 2500] {
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            stop(handle).await;
+            quota_holds(&bed, 4).await;
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            handle = controller(bed.cluster(), "restart").await;
+        }
+        for name in &names {
+            job::complete(bed.admin(), &bed.namespace, name, WAIT).await.unwrap();
+            bed.expect_true(name, "Finished").await;
+        }
+        bed.queue_status(0, 0, 0).await;
+        // One workload and one pod a job: nothing was made or run twice.
+        assert_eq!(bed.workloads().await.len(), names.len());
+        let pods: Api<Pod> = Api::namespaced(bed.admin().clone(), &bed.namespace);
+        let mut by_job: BTreeMap<String, usize> = BTreeMap::new();
+        for pod in pods.list(&Default::default()).await.unwrap() {
+            *by_job.entry(pod.metadata.labels.unwrap_or_default()["job-name"].clone()).or_default() += 1;
+        }
+        assert!(by_job.len() == names.len() && by_job.values().all(|pods| *pods == 1), "{by_job:?}");
+        stop(handle).await;
+    });
+}
+
+#[test]
+fn another_replica_takes_over_with_a_higher_epoch() {
+    fixture::run(async {
+        let _turn = TURN.lock().await;
+        let environment = environment().await;
+        let bed = Bed::on(environment, "lead").await;
+        bed.simple(&[("cpu", "8")]).await;
+        let replica = async |identity: &str| {
+            let (client, _) = bed.cluster().service_account("switchyard-system", "switchyard").await.unwrap();
+            let mut options = Options::new(client, Default::default(), identity, "switchyard-system");
+            options.leader = LeaderMode::Elect;
+            let handle = switchyard_controller::start(options).unwrap();
+            handle.context.stores.ready(WAIT).await.unwrap();
+            handle
+        };
+        let first = replica("first").await;
+        let mut leading = first.leadership();
+        let lead = async |leadership: &mut tokio::sync::watch::Receiver<switchyard_controller::Leadership>| {
+            tokio::time::timeout(WAIT, leadership.wait_for(|now| now.leading)).await.unwrap().unwrap().epoch
+        };
+        let epoch = lead(&mut leading).await;
+        let second = replica("second").await;
+        bed.job("a").cpu("1").run_forever().create(bed.admin()).await.unwrap();
+        bed.running("a").await;
+        assert!(!second.leadership().borrow().leading);
+        // A leader that goes releases the Lease, and the follower needs no more than a retry.
+        stop(first).await;
+        let next = lead(&mut second.leadership()).await;
+        assert!(next > epoch, "{next} after {epoch}");
+        bed.job("b").cpu("1").run_forever().create(bed.admin()).await.unwrap();
+        bed.running("b").await;
+        bed.running("a").await;
+        stop(second).await;
+    });
+}
+
+/// However many run, they fit.
+async fn quota_holds(bed: &Bed, cpus: usize) {
+    let jobs: Api<Job> = Api::namespaced(bed.admin().clone(), &bed.namespace);
+    let check = async || {
+        let running = jobs.list(&Default::default()).await?.items.into_iter().filter(|job| {
+            let suspended = job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false);
+            !suspended && !job::has_condition(job, "Complete")
+        });
+        let running = running.count();
+        anyhow::ensure!(running <= cpus, "{running} jobs run");
+        Ok(())
+    };
+    wait::always(Duration::from_millis(200), "no more run than fit", check).await.unwrap();
+}
