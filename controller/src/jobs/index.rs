@@ -168,7 +168,7 @@ mod tests {
     fn a_workload_that_changes_owner_concerns_both() {
         let (index, key) = (Index::default(), Key::new("ns", "w"));
         assert_eq!(index.workload(&key, None, Some(&workload("a"))), BTreeSet::from([job("a")]));
-        assert_eq!(index.owned(&job("a")), [key.clone()]);
+        assert_eq!(index.owned(&job("a")), vec![key.clone()]);
         let affected = index.workload(&key, Some(&workload("a")), Some(&workload("b")));
         assert_eq!(affected, BTreeSet::from([job("a"), job("b")]));
         assert!(index.owned(&job("a")).is_empty());

@@ -60,6 +60,8 @@ pub(super) fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value, fac
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::needless_pass_by_value, reason = "literals read better by value")]
+
     use rstest::rstest;
     use serde_json::json;
     use switchyard_api::jobs::{apply_merge, batch_job::BatchJob};

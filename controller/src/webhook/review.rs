@@ -125,6 +125,8 @@ fn change(response: AdmissionResponse, from: &Value, to: &Value) -> Result<Admis
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::needless_pass_by_value, reason = "literals read better by value")]
+
     use serde_json::json;
 
     use super::*;

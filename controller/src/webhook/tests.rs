@@ -1,4 +1,5 @@
 //! The webhook server through an in-process HTTPS client, and its facts from stores. No cluster.
+#![expect(clippy::needless_pass_by_value, reason = "literals read better by value")]
 
 use std::net::Ipv4Addr;
 
