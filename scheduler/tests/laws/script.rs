@@ -60,13 +60,14 @@ fn name(prefix: &'static str, count: usize) -> impl Strategy<Value = Name> {
     (0..count).prop_map(move |number| format!("{prefix}{number}").into())
 }
 
-fn amount() -> impl Strategy<Value = Amount> {
-    prop_oneof![20 => 0..12_i64, 1 => Just(i64::MAX), 1 => Just(i64::MAX - 1), 1 => Just(-3)].prop_map(Amount::new)
+/// Up to `most`, and now and then something absurd.
+fn amount(most: i64) -> impl Strategy<Value = Amount> {
+    prop_oneof![60 => 0..most, 1 => Just(i64::MAX), 1 => Just(i64::MAX - 1), 1 => Just(-3)].prop_map(Amount::new)
 }
 
 fn quota() -> impl Strategy<Value = Quota> {
-    let limit = || proptest::option::weighted(0.3, amount());
-    (amount(), limit(), limit()).prop_map(|(nominal, borrowing_limit, lending_limit)| Quota {
+    let limit = || proptest::option::weighted(0.3, amount(12));
+    (amount(24), limit(), limit()).prop_map(|(nominal, borrowing_limit, lending_limit)| Quota {
         nominal,
         borrowing_limit,
         lending_limit,
@@ -168,8 +169,8 @@ fn key() -> impl Strategy<Value = WorkloadKey> {
 
 fn pod_set() -> impl Strategy<Value = PodSet> {
     let requests = prop::collection::btree_map(
-        prop_oneof![4 => Just("cpu"), 2 => Just("memory"), 1 => Just("gpu")].prop_map(Name::from),
-        amount(),
+        prop_oneof![6 => Just("cpu"), 3 => Just("memory"), 1 => Just("gpu")].prop_map(Name::from),
+        amount(5),
         0..3,
     );
     (name("p", 3), 0..5_i32, proptest::option::weighted(0.2, 0..4_i32), requests, 0..6_u8).prop_map(
@@ -226,14 +227,14 @@ fn step() -> impl Strategy<Value = Step> {
         3 => local_queue().prop_map(Step::LocalQueue),
         1 => local_queue_key().prop_map(Step::LocalQueueDeleted),
         1 => (name("a", 2), any::<bool>()).prop_map(|(name, active)| Step::Check { name, active }),
-        14 => workload().prop_map(|workload| Step::Submit(Box::new(workload))),
+        20 => workload().prop_map(|workload| Step::Submit(Box::new(workload))),
         2 => key().prop_map(Step::Deleted),
         2 => key().prop_map(Step::Finished),
         2 => key().prop_map(Step::Evicted),
         2 => (key(), 0..3_i32).prop_map(|(key, priority)| Step::Reprioritised(key, priority)),
         2 => (key(), 0..4_i32).prop_map(|(key, pods)| Step::Reclaimed(key, pods)),
         1 => key().prop_map(Step::Retried),
-        16 => prop::collection::vec(answer, 4).prop_map(Step::Cycle),
+        30 => prop::collection::vec(answer, 4).prop_map(Step::Cycle),
         3 => (0..2000_u64).prop_map(Step::Wait),
     ]
 }
@@ -258,6 +259,6 @@ pub(crate) fn any_script() -> impl Strategy<Value = Script> {
     });
     let fixed: Vec<Step> = flavors.chain(namespaces).chain(local_queues).collect();
     let queues = prop::collection::vec(queue().prop_map(Step::Queue), 2..6);
-    (queues, prop::collection::vec(step(), 0..60))
+    (queues, prop::collection::vec(step(), 0..80))
         .prop_map(move |(queues, rest)| Script { steps: fixed.iter().cloned().chain(queues).chain(rest).collect() })
 }

@@ -122,7 +122,8 @@ impl World {
         let same = self.workloads.get(&workload.key).filter(|known| known.uid == workload.uid);
         let known = same.map(|known| (known.reservation.clone(), known.reserved_at, known.admitted, known.finished));
         let (reservation, reserved_at, admitted, finished) = known.unwrap_or_default();
-        if same.is_none() {
+        if same.is_none() || !workload.active {
+            // Another workload, or one that may not have quota any more: nothing is to be answered.
             self.open.remove(&workload.key);
         }
         let workload = Workload { reservation, reserved_at, admitted, finished, ..workload.clone() };
