@@ -72,8 +72,8 @@ pub(super) struct Entry {
     pub(super) recorded: Option<(String, Time)>,
     /// The version for which eviction was said to be complete.
     pub(super) released: Option<u64>,
-    /// A terminal state that is persisted: (cluster, attempt).
-    pub(super) finished: Option<(Name, u64)>,
+    /// The job's end, seen and not yet persisted: where, of which attempt, whether it succeeded.
+    pub(super) ended: Option<(Name, u64, bool)>,
     /// Nothing of that attempt, and lower ones, is left on that cluster: it said so when told.
     pub(super) cleared: Option<(Name, u64)>,
     /// Whether this process knows every cluster on which an attempt may run. Not after a restart while the workload is
@@ -102,11 +102,17 @@ impl Entry {
             given_back: 0,
             recorded: None,
             released: None,
-            finished: None,
+            ended: None,
             cleared: None,
             wake: None,
             queued: None,
         }
+    }
+
+    /// Whether this attempt is the one that the API last committed, and no other cluster has it.
+    pub(super) fn is_current(&self, cluster: &Name, attempt: u64) -> bool {
+        let here = self.facts.cluster.as_ref().is_none_or(|committed| committed == cluster);
+        !self.facts.finished && here && attempt > 0 && self.facts.attempt == attempt
     }
 
     /// Takes the API's word, unless it is older than what we have.

@@ -311,15 +311,20 @@ impl Dispatcher {
             return;
         };
         entry.top = entry.top.max(observation.attempt);
+        if terminal(observation.state) && entry.is_current(cluster, observation.attempt) && !entry.gone {
+            let success = observation.state == State::Succeeded;
+            entry.ended = Some((cluster.clone(), observation.attempt, success));
+        }
         let remote = entry.remotes.entry(cluster.clone()).or_default();
         if observation.attempt < remote.attempt {
             if observation.state == State::Gone && remote.attempt == observation.attempt + 1 && remote.state.is_none() {
                 remote.ran &= remote.phase == Some(Phase::Run);
             }
-            if terminal(observation.state) {
+            if terminal(observation.state) && entry.ended.is_none() {
                 let attempt = observation.attempt;
                 out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
             }
+            self.dirty.insert(uid);
             return;
         }
         if observation.attempt > remote.attempt {
@@ -371,8 +376,10 @@ impl Dispatcher {
             }
         }
         if let (Some(Writing::Finish { cluster, attempt }), Outcome::Done) = (writing, written.outcome) {
-            out.push(Action::Ack { cluster: cluster.clone(), uid: written.uid.clone(), attempt });
-            entry.finished = Some((cluster, attempt));
+            out.push(Action::Ack { cluster, uid: written.uid.clone(), attempt });
+            entry.ended = None;
+            // What the answer did not show will be shown by the watch.
+            entry.facts.finished = true;
         }
         self.dirty.insert(written.uid);
     }
@@ -507,6 +514,15 @@ impl Dispatcher {
             self.acknowledge_rest(entry, out);
             return;
         }
+        if let Some((cluster, attempt, success)) = entry.ended.clone() {
+            if entry.is_current(&cluster, attempt) {
+                self.finish(entry, &cluster, attempt, success, now, out);
+                return;
+            }
+            // It was given up, and another attempt is what counts.
+            entry.ended = None;
+            out.push(Action::Ack { cluster, uid: entry.facts.uid.clone(), attempt });
+        }
         match entry.facts.cluster.clone() {
             Some(cluster) => self.committed_on(entry, &cluster, now, out),
             None if entry.facts.leaving() => {
@@ -552,10 +568,33 @@ impl Dispatcher {
             return;
         }
         for (cluster, remote) in &entry.remotes {
-            if remote.state.is_some_and(terminal) {
+            if remote.state.is_some_and(terminal) && entry.ended.is_none() {
                 let (uid, attempt) = (entry.facts.uid.clone(), remote.attempt);
                 out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
             }
+        }
+    }
+
+    /// A job that ended has ended, even while the hub evicts it or looks for another cluster: it must not run again.
+    fn finish(
+        &mut self,
+        entry: &mut Entry,
+        cluster: &Name,
+        attempt: u64,
+        success: bool,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) {
+        entry.nomination = None;
+        if entry.memory.take().is_some() {
+            let message = "the job has ended".to_owned();
+            out.push(Action::GiveBack { uid: entry.facts.uid.clone(), message, retry_at: now + MAX_WRITE_BACKOFF });
+        }
+        entry.clear(Some(cluster), now, out);
+        if entry.writing.is_none() && self.may_write(entry, now) {
+            entry.writing = Some(Writing::Finish { cluster: cluster.clone(), attempt });
+            let uid = entry.facts.uid.clone();
+            out.push(Action::Finish { uid, cluster: cluster.clone(), attempt, success });
         }
     }
 
@@ -565,21 +604,6 @@ impl Dispatcher {
         let attempt = entry.facts.attempt;
         let observed = entry.remotes.get(cluster).filter(|remote| remote.attempt == attempt).and_then(|r| r.state);
 
-        // A job that ended has ended, even while the hub evicts it.
-        if let Some(state) = observed.filter(|state| terminal(*state)) {
-            entry.clear(Some(cluster), now, out);
-            let persisted = entry.finished.as_ref() == Some(&(cluster.clone(), attempt));
-            if !persisted && entry.writing.is_none() && self.may_write(entry, now) {
-                entry.writing = Some(Writing::Finish { cluster: cluster.clone(), attempt });
-                out.push(Action::Finish {
-                    uid: entry.facts.uid.clone(),
-                    cluster: cluster.clone(),
-                    attempt,
-                    success: state == State::Succeeded,
-                });
-            }
-            return;
-        }
         if entry.facts.leaving() {
             self.leave(entry, now, out);
             return;
@@ -679,6 +703,7 @@ impl Dispatcher {
             }
         }
         entry.clear(None, now, out);
+        self.acknowledge_rest(entry, out);
         let clusters: Vec<Name> = entry.remotes.keys().cloned().collect();
         for cluster in clusters {
             let attempt = entry.facts.attempt;

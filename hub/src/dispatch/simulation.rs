@@ -125,7 +125,7 @@ impl World {
     }
 
     fn apply(&mut self, event: Event) {
-        self.trace.push(format!("{} {event:?}", self.now));
+        self.trace.push(format!("{} {}", self.now, brief(&event)));
         let actions = self.dispatcher.apply(event, self.now);
         for action in actions {
             self.trace.push(format!("  -> {action:?}"));
@@ -162,7 +162,8 @@ impl World {
                 let object = self.api.get(&uid);
                 let needed = object.is_some_and(|object| {
                     let facts = &object.facts;
-                    !object.deleted && !facts.finished && facts.cluster.as_ref() == Some(&cluster) && facts.attempt == attempt
+                    let current = facts.cluster.as_ref().is_none_or(|c| *c == cluster) && facts.attempt == attempt;
+                    !object.deleted && !facts.finished && current
                 });
                 assert!(!needed, "acknowledged before it was persisted: {uid}/{attempt} on {cluster}");
                 let remote = self.clusters.get_mut(&*cluster).and_then(|cluster| cluster.remotes.get_mut(&uid));
@@ -182,10 +183,11 @@ impl World {
             self.version += 1;
             return;
         }
-        self.version += 1;
-        let facts = &mut object.facts;
-        facts.version = self.version;
-        facts.reserved = false;
+        if object.facts.evicted {
+            self.version += 1;
+            object.facts.version = self.version;
+            object.facts.reserved = false;
+        }
     }
 
     /// The lifecycle: a check that says Retry evicts; and quota of an evicted workload may be gone before we say that
@@ -236,7 +238,7 @@ impl World {
                 true
             }
             Action::Finish { cluster, attempt, .. }
-                if !facts.finished && facts.cluster.as_ref() == Some(cluster) && facts.attempt == *attempt =>
+                if !facts.finished && facts.cluster.as_ref().is_none_or(|c| c == cluster) && facts.attempt == *attempt =>
             {
                 facts.finished = true;
                 object.ends += 1;
@@ -532,6 +534,25 @@ impl Cluster {
     }
 }
 
+fn brief(event: &Event) -> String {
+    let facts = |facts: &Facts| {
+        format!(
+            "{} v{} reserved={} evicted={} finished={} deleting={} cluster={:?} attempt={} check={:?}",
+            facts.uid, facts.version, facts.reserved, facts.evicted, facts.finished, facts.deleting, facts.cluster, facts.attempt,
+            facts.check.as_ref().map(|(_, check)| check)
+        )
+    };
+    match event {
+        Event::Workload(it) => format!("Workload {}", facts(it)),
+        Event::Reserved { facts: it, .. } => format!("Reserved {}", facts(it)),
+        Event::Written(written) => {
+            let after = written.facts.as_ref().map(facts).unwrap_or_default();
+            format!("Written {} {:?} {after}", written.uid, written.outcome)
+        }
+        other => format!("{other:?}"),
+    }
+}
+
 fn subject(write: &Action) -> &Uid {
     match write {
         Action::Commit { uid, .. } | Action::Record { uid, .. } | Action::Retry { uid, .. } | Action::Finish { uid, .. } => uid,
@@ -561,8 +582,13 @@ fn run(seed: u64) {
         world.settle();
     }));
     if let Err(panic) = outcome {
-        let from = world.trace.len().saturating_sub(120);
-        eprintln!("seed {seed}, {:?}:\n{}", world.mode, world.trace[from..].join("\n"));
+        // SWITCHYARD_ONLY=w3 shows what concerns one workload.
+        let only = std::env::var("SWITCHYARD_ONLY").unwrap_or_default();
+        let concerns = |line: &&String| !line.contains("Capacity") && (line.contains(&only) || line.contains("restart"));
+        let trace: Vec<&String> = world.trace.iter().filter(concerns).collect();
+        let from = trace.len().saturating_sub(150);
+        let lines: Vec<String> = trace[from..].iter().map(|line| line.chars().take(400).collect()).collect();
+        eprintln!("seed {seed}, {:?}:\n{}", world.mode, lines.join("\n"));
         std::panic::resume_unwind(panic);
     }
 }

@@ -169,7 +169,9 @@ impl Write {
         let now = ctx.clock.now();
         let attempt_there = status.dispatch.as_ref().map_or(0, |dispatch| dispatch.attempt);
         if let What::Finish { cluster, attempt, reason, message } = &self.what {
-            let ours = status.cluster_name.as_deref() == Some(&**cluster) && attempt_there == signed(*attempt);
+            // An eviction takes the cluster's name away; the attempt is its own.
+            let here = status.cluster_name.as_deref().is_none_or(|name| name == &**cluster);
+            let ours = here && attempt_there == signed(*attempt);
             if !ours {
                 return Plan::Void("another attempt");
             }
