@@ -217,7 +217,7 @@ fn defaults_of_types_and_schemas_agree() {
             "apiVersion": v1beta2::API_VERSION, "kind": kind, "metadata": {"name": "bare"}, "spec": {},
         });
         let defaulted = apply_defaults(&schemas[kind], &bare);
-        let read: T = serde_json::from_value(bare.clone()).unwrap();
+        let read: T = serde_json::from_value(bare).unwrap();
         let written = serde_json::to_value(read).unwrap();
         for (name, value) in written["spec"].as_object().unwrap() {
             assert_eq!(value, &defaulted["spec"][name], "{kind}.spec.{name}");

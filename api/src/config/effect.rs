@@ -6,7 +6,7 @@ use super::{BATCH_JOB, gates};
 use crate::field::Path;
 
 /// Paths of fields, or of whole sections, that have an effect.
-const EFFECTIVE: [&str; 24] = [
+const EFFECTIVE: &[&str] = &[
     "apiVersion",
     "kind",
     "namespace",
@@ -14,10 +14,13 @@ const EFFECTIVE: [&str; 24] = [
     "webhook.host",
     "leaderElection",
     "metrics.bindAddress",
+    "metrics.enableClusterQueueResources",
     "health",
     "manageJobsWithoutQueueName",
     "managedJobsNamespaceSelector",
     "internalCertManagement",
+    "waitForPodsReady.timeout",
+    "waitForPodsReady.recoveryTimeout",
     "waitForPodsReady.requeuingStrategy",
     "integrations.frameworks",
     "integrations.labelKeysToCopy",
@@ -29,7 +32,7 @@ const EFFECTIVE: [&str; 24] = [
     "resources.quotaCheckStrategy",
     "resources.excludeResourcePrefixes",
     "resources.transformations",
-    "objectRetentionPolicies",
+    "objectRetentionPolicies.workloads.afterFinished",
     "featureGates",
 ];
 

@@ -87,7 +87,7 @@ const GATES: &[Gate] = &[
     off("SchedulerLibraryIntegration"),
     off("SchedulerLongRequeueInterval"),
     off("SchedulerTimestampPreemptionBuffer"),
-    on("SchedulingEquivalenceHashing"),
+    works(on("SchedulingEquivalenceHashing")),
     off("ShortWorkloadNames"),
     on("SkipAncestorCheckForDeletedWorkloads"),
     locked(on("SkipFinalizersForPodsSuspendedByParent")),

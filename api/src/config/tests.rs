@@ -35,6 +35,7 @@ integrations:
   frameworks: [batch/job, ray.io/rayjob, pod]
 waitForPodsReady:
   timeout: 5m
+  blockAdmission: true
   requeuingStrategy: {timestamp: Creation, backoffLimitCount: null}
 multiKueue:
   dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental
@@ -51,7 +52,7 @@ multiKueue:
     controller
     integrations.frameworks[1] (ray.io/rayjob)
     integrations.frameworks[2] (pod)
-    waitForPodsReady.timeout
+    waitForPodsReady.blockAdmission
     ");
 }
 
@@ -73,10 +74,7 @@ fn defaults_are_kueues() {
 #[test]
 fn zero_and_empty_mean_the_default_where_they_do_in_kueue() {
     let config = with("waitForPodsReady: {timeout: 0s}\nintegrations: {frameworks: []}\nmultiKueue: {origin: \"\"}\n");
-    assert_eq!(
-        config.unwrap(),
-        Configuration { ignored: vec!["waitForPodsReady.timeout".into()], ..Default::default() }
-    );
+    assert_eq!(config.unwrap(), Configuration::default());
     let off = with("waitForPodsReady: {recoveryTimeout: 0s}\nmultiKueue: {gcInterval: 0s}\n").unwrap();
     assert_eq!(off.wait_for_pods_ready.recovery_timeout(), None);
     assert_eq!(off.multi_kueue.gc_interval, GoDuration::ZERO);

@@ -4,8 +4,14 @@
 //! is ours is optional and additive: [`WorkloadStatus::dispatch`], [`ClusterSource::agent`],
 //! [`MultiKueueClusterSpec::on_disconnect`] and [`MultiKueueClusterStatus::agent`].
 //!
-//! One thing is stricter: an AdmissionCheck, Topology, ProvisioningRequestConfig, MultiKueueCluster or MultiKueueConfig
-//! without any `spec` is refused. Kueue stores such an object, and it can mean nothing.
+//! A few things are stricter, none of which means anything in Kueue:
+//! - An AdmissionCheck, Topology, ProvisioningRequestConfig, MultiKueueCluster or MultiKueueConfig without any `spec` is
+//!   refused.
+//! - A quota or weight has at most 64 characters, the name of a resource 317; this keeps the cost of rules bounded.
+//! - A LocalQueue's weight obeys the rules of a ClusterQueue's.
+//!
+//! Rules that Kueue has only in its webhook are in the schema where it can state them, so they hold without a webhook.
+//! The pod template is the other way round: kept whole and checked lightly, see [`PodTemplate`].
 
 // KubeSchema copies each type into a function body, `pub` and all, and the lint then points here.
 #![allow(unreachable_pub)]

@@ -68,7 +68,7 @@ fn a_check_for_a_flavor_that_is_gone_is_let_through_where_it_was() {
 }
 
 /// A workload with one pod set that holds quota for `count` pods.
-fn reserved(count: i32, annotations: Value) -> Workload {
+fn reserved(count: i32, annotations: &Value) -> Workload {
     serde_json::from_value(json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",
@@ -87,7 +87,7 @@ fn reserved(count: i32, annotations: Value) -> Workload {
     .unwrap()
 }
 
-fn with_status(workload: &Workload, status: Value) -> Workload {
+fn with_status(workload: &Workload, status: &Value) -> Workload {
     let mut value = serde_json::to_value(workload).unwrap();
     value["status"].as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
     serde_json::from_value(value).unwrap()
@@ -95,12 +95,11 @@ fn with_status(workload: &Workload, status: Value) -> Workload {
 
 #[test]
 fn a_pod_set_that_holds_quota_may_shrink_but_not_grow() {
-    let old = reserved(4, json!({}));
-    assert!(workload_update(&reserved(3, json!({})), &old).is_empty());
-    assert_eq!(workload_update(&reserved(5, json!({})), &old).len(), 1);
-    let mut free = old.clone();
-    free.status = None;
-    assert!(workload_update(&reserved(5, json!({})), &free).is_empty(), "it held none before");
+    let old = reserved(4, &json!({}));
+    assert!(workload_update(&reserved(3, &json!({})), &old).is_empty());
+    assert_eq!(workload_update(&reserved(5, &json!({})), &old).len(), 1);
+    let free = Workload { status: None, ..old };
+    assert!(workload_update(&reserved(5, &json!({})), &free).is_empty(), "it held none before");
 }
 
 #[rstest]
@@ -116,26 +115,26 @@ fn reclaimable_pods_do_not_come_back(
 ) {
     // Three pods of the four that were admitted.
     let status = |count: i32| json!({"reclaimablePods": [{"name": "main", "count": count}]});
-    let old = with_status(&reserved(3, old), status(before));
-    let new = with_status(&reserved(3, new), status(now));
+    let old = with_status(&reserved(3, &old), &status(before));
+    let new = with_status(&reserved(3, &new), &status(now));
     assert_eq!(messages(&workload_update(&new, &old)), expected);
 }
 
 #[test]
 fn reclaimable_pods_are_not_forgotten() {
-    let old = with_status(&reserved(4, json!({})), json!({"reclaimablePods": [{"name": "main", "count": 1}]}));
-    let errors = workload_update(&reserved(4, json!({})), &old);
+    let old = with_status(&reserved(4, &json!({})), &json!({"reclaimablePods": [{"name": "main", "count": 1}]}));
+    let errors = workload_update(&reserved(4, &json!({})), &old);
     assert_eq!(messages(&errors), ["status.reclaimablePods[main]: Required value: cannot be removed"]);
 }
 
 #[test]
 fn where_the_pods_go_may_be_decided_later() {
-    let old = reserved(4, json!({}));
+    let old = reserved(4, &json!({}));
     let topology = json!({"levels": ["rack"], "slices": [
         {"domainCount": 1, "valuesPerLevel": [{"universal": "a"}], "podCounts": {"universal": 4}},
     ]});
     let assignment = json!({"name": "main", "count": 4, "topologyAssignment": topology});
-    let new = with_status(&old, json!({"admission": {"clusterQueue": "q", "podSetAssignments": [assignment]}}));
+    let new = with_status(&old, &json!({"admission": {"clusterQueue": "q", "podSetAssignments": [assignment]}}));
     assert!(workload_update(&new, &old).is_empty());
 }
 
@@ -148,8 +147,8 @@ fn what_a_ready_check_adds_stays() {
         }]})
     };
     let update = |before: Value, now: Value| {
-        let plain = reserved(4, json!({}));
-        workload_update(&with_status(&plain, now), &with_status(&plain, before)).len()
+        let plain = reserved(4, &json!({}));
+        workload_update(&with_status(&plain, &now), &with_status(&plain, &before)).len()
     };
     assert_eq!(update(check("Ready", "a"), check("Ready", "b")), 1);
     assert_eq!(update(check("Ready", "a"), check("Ready", "a")), 0);
@@ -158,8 +157,8 @@ fn what_a_ready_check_adds_stays() {
 
 #[test]
 fn a_cluster_is_nominated_or_comes_with_our_attempt() {
-    let old = with_status(&reserved(4, json!({})), json!({"nominatedClusterNames": ["a", "b"]}));
-    let new = |status: Value| with_status(&reserved(4, json!({})), status);
+    let old = with_status(&reserved(4, &json!({})), &json!({"nominatedClusterNames": ["a", "b"]}));
+    let new = |status: Value| with_status(&reserved(4, &json!({})), &status);
     assert!(workload_update(&new(json!({"clusterName": "a"})), &old).is_empty());
     assert_eq!(workload_update(&new(json!({"clusterName": "c"})), &old).len(), 1);
     assert!(workload_update(&new(json!({"clusterName": "c", "dispatch": {"attempt": 1}})), &old).is_empty());

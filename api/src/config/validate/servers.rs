@@ -1,0 +1,92 @@
+//! What is served: webhooks, metrics, the list of pending workloads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    config::{Configuration, SourceKind},
+    field::{FieldError, Path},
+    validate::{SUBDOMAIN_MESSAGE, is_subdomain},
+};
+
+pub(super) fn servers(config: &Configuration, errors: &mut Vec<FieldError>) {
+    let visibility = &config.visibility_server;
+    let path = Path::new("visibilityServer");
+    if let Some(address) = &visibility.bind_address
+        && address.parse::<std::net::IpAddr>().is_err()
+    {
+        errors.push(FieldError::invalid(&path.child("bindAddress"), address, "must be a valid IP address"));
+    }
+    if !(1..=65535).contains(&visibility.bind_port) {
+        let detail = "must be a valid port number (1-65535)";
+        errors.push(FieldError::invalid(&path.child("bindPort"), visibility.bind_port, detail));
+    }
+    if config.webhook.port == 0 {
+        let detail = "must be a valid port number (1-65535)";
+        errors.push(FieldError::invalid(&Path::new("webhook").child("port"), 0, detail));
+    }
+    let certificates = &config.internal_cert_management;
+    for (field, name) in [
+        ("webhookServiceName", &certificates.webhook_service_name),
+        ("webhookSecretName", &certificates.webhook_secret_name),
+    ] {
+        if certificates.enable && !is_subdomain(name) {
+            let path = Path::new("internalCertManagement").child(field);
+            errors.push(FieldError::invalid(&path, name, SUBDOMAIN_MESSAGE));
+        }
+    }
+    tls(config, errors);
+}
+
+fn tls(config: &Configuration, errors: &mut Vec<FieldError>) {
+    let Some(tls) = &config.tls else { return };
+    let path = Path::new("tls");
+    let versions = ["VersionTLS12", "VersionTLS13"];
+    if !tls.min_version.is_empty() && !versions.contains(&tls.min_version.as_str()) {
+        errors.push(FieldError::not_supported(&path.child("minVersion"), &tls.min_version, &versions));
+    }
+    if tls.min_version == "VersionTLS13" && !tls.cipher_suites.is_empty() {
+        let detail = "may not be specified when `minVersion` is 'VersionTLS13'";
+        errors.push(FieldError::forbidden(&path.child("cipherSuites"), detail));
+    }
+}
+
+pub(super) fn custom_labels(config: &Configuration, errors: &mut Vec<FieldError>) {
+    let labels = &config.metrics.custom_labels;
+    let path = Path::new("metrics").child("customLabels");
+    if labels.len() > 20 {
+        errors.push(FieldError::too_many(&path, labels.len(), 20));
+    }
+    let mut seen = BTreeSet::new();
+    let mut counts: BTreeMap<SourceKind, usize> = BTreeMap::new();
+    for (index, label) in labels.iter().enumerate() {
+        let path = path.index(index);
+        let mut letters = label.name.chars();
+        let starts = letters.next().is_some_and(|c| c.is_ascii_alphabetic());
+        if !starts || !letters.all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            errors.push(FieldError::invalid(&path.child("name"), &label.name, "must match ^[a-zA-Z][a-zA-Z0-9_]*$"));
+        }
+        if !seen.insert(&label.name) {
+            errors.push(FieldError::duplicate(&path.child("name"), &label.name));
+        }
+        if !label.source_label_key.is_empty() && !label.source_annotation_key.is_empty() {
+            errors.push(FieldError::new(&path, "sourceLabelKey and sourceAnnotationKey are mutually exclusive"));
+        }
+        let values = label.tracked_values.len();
+        let (at_least, at_most) = if label.source_kind == SourceKind::Workload { (1, 12) } else { (0, 16) };
+        if values < at_least {
+            let detail = "must not be empty when sourceKind is 'Workload'";
+            errors.push(FieldError::required(&path.child("trackedValues"), detail));
+        }
+        if values > at_most {
+            errors.push(FieldError::too_many(&path.child("trackedValues"), values, at_most));
+        }
+        *counts.entry(label.source_kind).or_default() += 1;
+    }
+    for (kind, count) in counts {
+        let limit = if kind == SourceKind::Workload { 2 } else { 6 };
+        if count > limit {
+            let detail = format!("too many custom labels for source kind {kind:?}: found {count}, expected <= {limit}");
+            errors.push(FieldError::new(&path, detail));
+        }
+    }
+}
