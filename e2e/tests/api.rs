@@ -14,8 +14,9 @@ use switchyard_e2e::{Cluster, ClusterSpec, Environment, fixture};
 #[path = "../../api/tests/support/table.rs"]
 mod table;
 
-static HUB: fixture::Shared<Environment> =
-    fixture::Shared::new(|| Box::pin(Environment::builder("api").cluster(ClusterSpec::new("hub")).start()));
+static HUB: fixture::Shared<Environment> = fixture::Shared::new(|| {
+    Box::pin(async { Environment::builder("api").cluster(ClusterSpec::new("hub")).start().await })
+});
 
 fn api_dir() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../api")
