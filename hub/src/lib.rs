@@ -1,9 +1,17 @@
 //! The hub: global quota, the dispatcher, and the sessions with the worker clusters.
+//!
+//! [`run`] takes its listeners, client, clock and shutdown from the caller. Around the pure dispatcher ([`dispatch`])
+//! stands one task ([`shell`]); agents come in through [`server`], or run in this process ([`hosted`]).
 
+mod args;
 pub mod cluster;
 pub mod clusters;
 pub mod dispatch;
 pub mod hosted;
 pub mod pki;
+mod run;
 pub mod server;
 pub mod shell;
+
+pub use args::{Args, Mode};
+pub use run::{HubOptions, Options, dispatch_settings, run};

@@ -1,2 +1,40 @@
-//! Placeholder.
-fn main() {}
+//! The hub's binary.
+
+use clap::Parser;
+use switchyard_controller::telemetry;
+use switchyard_hub::{Args, run};
+use tokio_util::sync::CancellationToken;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    // One provider for everything that speaks TLS in this process, before anything does.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let args = Args::parse();
+    let telemetry = telemetry::init("switchyard-hub", &args.log, args.log_format)?;
+    let shutdown = CancellationToken::new();
+    tokio::spawn(stop_on_signal(shutdown.clone()));
+    let result = match args.options().await {
+        Ok(options) => run(options, shutdown).await,
+        Err(error) => Err(error),
+    };
+    telemetry.shutdown();
+    result
+}
+
+/// The first signal ends in order, the second at once.
+async fn stop_on_signal(shutdown: CancellationToken) {
+    signal().await;
+    tracing::info!("signal received, ending");
+    shutdown.cancel();
+    signal().await;
+    std::process::exit(130);
+}
+
+async fn signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}

@@ -15,8 +15,8 @@ use thiserror::Error;
 use super::identity::ClusterIdentity;
 use super::token::hex;
 
-/// The DNS name that every hub's certificate carries, whatever its addresses are. Agents ask for it.
-pub const SERVER_NAME: &str = "switchyard-hub";
+
+pub use switchyard_proto::SERVER_NAME;
 /// Life of an agent's certificate. Renewed at two thirds of it.
 pub const AGENT_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// Life of the hub's own certificate. Each process makes its own, and a new one at two thirds of its life.

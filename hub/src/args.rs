@@ -1,0 +1,221 @@
+//! The hub's command line and environment.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use clap::{Parser, ValueEnum};
+use switchyard_api::config::{self, Configuration};
+use switchyard_controller::telemetry::LogFormat;
+use switchyard_controller::webhook::{Advertise, WebhookOptions};
+use switchyard_controller::{LeaderMode, Role};
+
+use crate::hosted::PATH_PREFIX;
+use crate::{HubOptions, Options};
+
+/// The build, for people.
+pub const SOFTWARE: &str = env!("CARGO_PKG_VERSION");
+
+/// What this process is.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Global quota, and jobs sent to worker clusters.
+    #[default]
+    Hub,
+    /// Queues and quota of this one cluster.
+    Single,
+}
+
+/// Queues jobs, enforces quota, and sends them to worker clusters (or runs them here, in mode "single").
+///
+/// The cluster is the one of the kubeconfig in KUBECONFIG, or the one it runs in.
+#[derive(Parser, Debug)]
+#[command(name = "switchyard-hub", version = SOFTWARE)]
+pub struct Args {
+    /// What to be.
+    #[arg(long, env = "SWITCHYARD_MODE", value_enum, default_value_t)]
+    pub mode: Mode,
+    /// Our own namespace: Leases, certificates, tokens, and the Secrets with kubeconfigs of workers.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "switchyard-system")]
+    pub namespace: String,
+    /// Names this replica among the hub's replicas. Default: the host's name and a random part.
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    pub replica: Option<String>,
+    /// Kueue's configuration file.
+    #[arg(long, env = "SWITCHYARD_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where agents dial in.
+    #[arg(long, env = "SWITCHYARD_AGENT_LISTEN", default_value = "0.0.0.0:7443", value_name = "ADDRESS")]
+    pub agent_listen: SocketAddr,
+    /// How agents reach that from their clusters: https://HOST[:PORT]. `switchyard cluster join-token` prints it.
+    #[arg(long, env = "SWITCHYARD_ADVERTISE", value_name = "URL")]
+    pub advertise: Option<String>,
+    /// Where kubeconfigs of workers may lie that are named by path.
+    #[arg(long, env = "SWITCHYARD_KUBECONFIG_DIR", default_value = PATH_PREFIX, value_name = "DIRECTORY")]
+    pub kubeconfig_dir: PathBuf,
+    /// Serves /healthz, /livez, /readyz and /metrics; "none": not served.
+    #[arg(long, env = "SWITCHYARD_HEALTH_LISTEN", default_value = "0.0.0.0:8081", value_name = "ADDRESS")]
+    pub health_listen: String,
+    /// Serves the admission webhooks. Default: they are neither served nor registered.
+    #[arg(long, env = "SWITCHYARD_WEBHOOK_LISTEN", value_name = "ADDRESS")]
+    pub webhook_listen: Option<SocketAddr>,
+    /// How the API server reaches the webhooks from outside: https://HOST:PORT.
+    #[arg(long, env = "SWITCHYARD_WEBHOOK_URL", value_name = "URL", conflicts_with = "webhook_service")]
+    pub webhook_url: Option<String>,
+    /// How the API server reaches the webhooks in the cluster: a Service of our namespace, NAME[:PORT].
+    #[arg(long, env = "SWITCHYARD_WEBHOOK_SERVICE", value_name = "SERVICE")]
+    pub webhook_service: Option<String>,
+    /// What to log, such as "info,switchyard_hub=debug".
+    #[arg(long, env = "SWITCHYARD_LOG", default_value = "info", value_name = "FILTER")]
+    pub log: String,
+    /// How log lines look.
+    #[arg(long, env = "SWITCHYARD_LOG_FORMAT", value_enum, default_value_t, value_name = "FORMAT")]
+    pub log_format: LogFormat,
+}
+
+impl Args {
+    /// Opens listeners, reads the configuration, and finds the cluster.
+    ///
+    /// # Errors
+    /// Names the flag, or the field of the file, and the mend.
+    pub async fn options(self) -> anyhow::Result<Options> {
+        let config = Arc::new(read_config(self.config.as_deref())?);
+        let advertise = self.advertise.as_deref().map(Advertised::parse).transpose()?;
+        let webhook = self.webhook()?;
+        let health = match self.health_listen.as_str() {
+            "none" | "" => None,
+            address => Some(listen("--health-listen", address)?),
+        };
+        let hub = match self.mode {
+            Mode::Single => None,
+            Mode::Hub => {
+                let listener = listen("--agent-listen", &self.agent_listen.to_string())?;
+                let mut hub = HubOptions::new(listener);
+                if let Some(advertised) = advertise {
+                    hub.names = vec![advertised.host];
+                    hub.advertise = Some(advertised.url);
+                }
+                hub.kubeconfig_dir.clone_from(&self.kubeconfig_dir);
+                Some(hub)
+            }
+        };
+        let client = kube::Client::try_default()
+            .await
+            .context("no cluster: set KUBECONFIG to a kubeconfig file, or run the hub in the cluster")?;
+        let identity = self.replica.clone().unwrap_or_else(replica_name);
+        let mut controller =
+            switchyard_controller::Options::new(client, config.clone(), identity, self.namespace.clone());
+        controller.leader = if config.leader_election.leader_elect { LeaderMode::Elect } else { LeaderMode::Always };
+        controller.role = if hub.is_some() { Role::Hub } else { Role::Single };
+        controller.webhook = webhook;
+        controller.health = health;
+        Ok(Options { controller, hub })
+    }
+
+    fn webhook(&self) -> anyhow::Result<Option<WebhookOptions>> {
+        let advertise = match (&self.webhook_url, &self.webhook_service) {
+            (Some(url), _) => Some(Advertise::Url(url.clone())),
+            (None, Some(service)) => Some(service_of(service, &self.namespace)?),
+            (None, None) => None,
+        };
+        match (self.webhook_listen, advertise) {
+            (None, None) => Ok(None),
+            (Some(address), Some(advertise)) => {
+                let listener = listen("--webhook-listen", &address.to_string())?;
+                Ok(Some(WebhookOptions::new(listener, advertise)))
+            }
+            (Some(_), None) => bail!(
+                "--webhook-listen needs --webhook-service or --webhook-url, so that the API server can be told where to call"
+            ),
+            (None, Some(_)) => bail!("--webhook-service and --webhook-url need --webhook-listen, such as 0.0.0.0:9443"),
+        }
+    }
+}
+
+/// `--advertise`, checked.
+#[derive(Debug, PartialEq, Eq)]
+struct Advertised {
+    url: String,
+    host: String,
+}
+
+impl Advertised {
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let wrong = || format!("--advertise {text}: write it as https://HOST[:PORT]");
+        let uri: http::Uri = text.parse().with_context(wrong)?;
+        let plain = uri.scheme_str() == Some("https") && matches!(uri.path(), "" | "/") && uri.query().is_none();
+        let host = uri.host().filter(|_| plain).with_context(wrong)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        Ok(Self { url: text.trim_end_matches('/').to_owned(), host })
+    }
+}
+
+fn read_config(path: Option<&Path>) -> anyhow::Result<Configuration> {
+    let Some(path) = path else { return Ok(Configuration::default()) };
+    let text = std::fs::read_to_string(path).with_context(|| format!("--config {}: cannot be read", path.display()))?;
+    let config = config::load(&text).with_context(|| format!("--config {}", path.display()))?;
+    for field in config.ignored() {
+        tracing::warn!(field, "this field of the configuration has no effect yet");
+    }
+    Ok(config)
+}
+
+fn listen(flag: &str, address: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).with_context(|| format!("{flag} {address}: cannot listen there"))
+}
+
+fn service_of(text: &str, namespace: &str) -> anyhow::Result<Advertise> {
+    let (name, port) = match text.split_once(':') {
+        Some((name, port)) => {
+            (name, port.parse().with_context(|| format!("--webhook-service {text}: not NAME[:PORT]"))?)
+        }
+        None => (text, 443),
+    };
+    Ok(Advertise::Service { namespace: namespace.to_owned(), name: name.to_owned(), port })
+}
+
+fn replica_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = match host.trim() {
+        "" => "hub",
+        host => host,
+    };
+    format!("{host}_{:016x}", rand::random::<u64>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(flags: &[&str]) -> Result<Args, clap::Error> {
+        Args::try_parse_from([&["switchyard-hub"], flags].concat())
+    }
+
+    #[test]
+    fn without_flags_it_is_a_hub() {
+        let args = parse(&[]).unwrap();
+        assert_eq!((args.mode, args.namespace.as_str()), (Mode::Hub, "switchyard-system"));
+        assert_eq!(parse(&["--mode", "single"]).unwrap().mode, Mode::Single);
+        assert!(parse(&["--mode", "both"]).unwrap_err().to_string().contains("possible values: hub, single"));
+    }
+
+    #[test]
+    fn what_is_advertised_is_a_place_to_dial() {
+        for (text, host) in [("https://hub.example:7443", "hub.example"), ("https://10.0.0.1", "10.0.0.1"), ("https://[::1]:1/", "::1")] {
+            assert_eq!(Advertised::parse(text).unwrap().host, host, "{text}");
+        }
+        for text in ["hub:7443", "http://hub", "https://hub/path", "https://"] {
+            let error = format!("{:#}", Advertised::parse(text).unwrap_err());
+            assert!(error.contains("write it as https://HOST[:PORT]"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn webhooks_need_both_ends() {
+        let webhook = |flags: &[&str]| parse(flags).unwrap().webhook().map_err(|error| error.to_string());
+        assert!(webhook(&[]).unwrap().is_none());
+        assert!(webhook(&["--webhook-listen", "127.0.0.1:0"]).unwrap_err().contains("needs --webhook-service"));
+        assert!(webhook(&["--webhook-url", "https://x"]).unwrap_err().contains("need --webhook-listen"));
+    }
+}

@@ -1,0 +1,285 @@
+//! The hub's process: the admission controller, and around it the dispatcher and the agents' door.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::{Api, Client, ResourceExt as _};
+use switchyard_api::config::Configuration;
+use switchyard_api::names;
+use switchyard_controller::{Handle, Role};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::Ports;
+use crate::clusters::{Reconciler, StoredClusters};
+use crate::dispatch::{Mode, Settings};
+use crate::hosted::{HostedStates, Hosting, PATH_PREFIX, Source};
+use crate::pki::store::{self, Stored};
+use crate::server::{
+    self, AgentService, EnrolmentService, Gate, Registry, SecretTokens, Services, Sessions, TlsKeeper,
+};
+use crate::shell::{self, Inbox, Parts, Reports, SESSION_EVENTS};
+use crate::{clusters, hosted};
+
+/// The API server has to answer within this at start.
+const FIRST_CALLS: Duration = Duration::from_secs(60);
+/// The first lists have to be there within this.
+const FIRST_LISTS: Duration = Duration::from_secs(120);
+/// How often expired tokens are swept.
+const SWEEP: Duration = Duration::from_secs(600);
+/// Parts that were told to end may take this long.
+const FINISH: Duration = Duration::from_secs(10);
+/// The round of Kueue's incremental dispatcher, in milliseconds.
+const ROUND: i64 = 5 * 60_000;
+
+/// What a caller gives to run a hub.
+pub struct Options {
+    /// The admission controller: of the hub, or of the single cluster.
+    pub controller: switchyard_controller::Options,
+    /// The rest of a hub; none runs a single cluster.
+    pub hub: Option<HubOptions>,
+}
+
+/// What a hub needs besides its controller.
+pub struct HubOptions {
+    /// Where agents dial in.
+    pub listener: TcpListener,
+    /// How agents reach that, for people: https://HOST[:PORT].
+    pub advertise: Option<String>,
+    /// Names and addresses in the listener's certificate, besides the one that agents ask for.
+    pub names: Vec<String>,
+    /// Deadlines and bounds.
+    pub server: server::Settings,
+    /// Where kubeconfigs by path may lie.
+    pub kubeconfig_dir: PathBuf,
+    /// The dispatcher's settings; none takes them from the configuration.
+    pub dispatch: Option<Settings>,
+}
+
+impl HubOptions {
+    /// A hub that agents reach at this listener.
+    pub fn new(listener: TcpListener) -> Self {
+        Self {
+            listener,
+            advertise: None,
+            names: Vec::new(),
+            server: server::Settings::default(),
+            kubeconfig_dir: PATH_PREFIX.into(),
+            dispatch: None,
+        }
+    }
+}
+
+/// What the configuration says of dispatching.
+pub fn dispatch_settings(config: &Configuration) -> Settings {
+    let multi_kueue = &config.multi_kueue;
+    let mode = match multi_kueue.dispatcher_name.as_str() {
+        names::DISPATCHER_BEST_FIT => Mode::BestFit,
+        names::DISPATCHER_ALL_AT_ONCE => Mode::AllAtOnce,
+        names::DISPATCHER_INCREMENTAL => Mode::Incremental { step: multi_kueue.step_size(), round: ROUND },
+        _ => Mode::External,
+    };
+    let timeout = i64::try_from(multi_kueue.worker_lost_timeout.std().as_millis()).unwrap_or(i64::MAX);
+    Settings { mode, worker_lost_timeout: timeout, ..Settings::default() }
+}
+
+/// Runs until `shutdown`.
+///
+/// # Errors
+/// A part failed, or ended by itself: the process should end too.
+pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Result<()> {
+    match options.hub {
+        None => switchyard_controller::run(options.controller, shutdown).await,
+        Some(hub) => run_hub(options.controller, hub, shutdown).await,
+    }
+}
+
+async fn run_hub(
+    mut controller: switchyard_controller::Options,
+    hub: HubOptions,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let inbox = Arc::new(Inbox::default());
+    controller.role = Role::Hub;
+    controller.placement = Some(inbox.clone());
+    let handle = switchyard_controller::start(controller)?;
+    handle.context.components.set("dispatcher", false);
+    let stop = CancellationToken::new();
+    let mut tasks: Tasks = JoinSet::new();
+    let result = tokio::select! {
+        biased;
+        () = shutdown.cancelled() => Ok(()),
+        () = handle.closed() => Err(anyhow::anyhow!("the admission controller ended")),
+        ended = serve(&handle, hub, inbox, &mut tasks, &stop) => ended,
+    };
+    // First those that decide and write, then the controller that they stand on.
+    stop.cancel();
+    let all = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(FINISH, all).await.is_err() {
+        tracing::warn!("the hub's parts did not end in time, aborted");
+        tasks.shutdown().await;
+    }
+    handle.shutdown();
+    let ended = handle.ended().await;
+    result.and(ended)
+}
+
+type Tasks = JoinSet<(&'static str, anyhow::Result<()>)>;
+
+/// Starts all parts and waits until one of them ends.
+async fn serve(
+    handle: &Handle,
+    hub: HubOptions,
+    inbox: Arc<Inbox>,
+    tasks: &mut Tasks,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    let ctx = handle.context.clone();
+    let secrets: Api<Secret> = Api::namespaced(ctx.client.clone(), &ctx.namespace);
+    let Stored { ca, hub_id } = identity(&ctx.client, &secrets, hub.advertise.as_deref()).await?;
+    let ca = Arc::new(ca);
+    tracing::info!(hub_id, ca_sha256 = ca.pin(), "hub identity");
+
+    let (registry, ports, reports) =
+        (Arc::new(Registry::default()), Arc::new(Ports::default()), Arc::new(Reports::default()));
+    let states = Arc::new(HostedStates::default());
+    let (term, watched) = watch::channel(None);
+    let (events, heard) = mpsc::channel(SESSION_EVENTS);
+    let sessions = Arc::new(Sessions::new(
+        &hub_id,
+        hub.server.clone(),
+        registry.clone(),
+        ports.clone(),
+        watched.clone(),
+        events,
+    ));
+    inbox.connect(&ctx.stores);
+    let reconciler = Reconciler::new(ctx.clone(), registry.clone(), reports.clone(), states.clone());
+
+    let gate = Gate::new(&hub_id, Arc::new(StoredClusters(ctx.stores.multi_kueue_clusters.clone())));
+    let services = Services {
+        enrolment: EnrolmentService::new(gate.clone(), ca.clone(), Arc::new(SecretTokens(secrets.clone()))),
+        agent: AgentService::new(gate, sessions.clone()),
+    };
+    let tls = Arc::new(TlsKeeper::new(ca, hub.names.clone())?);
+    hub.listener.set_nonblocking(true).context("the agents' listener")?;
+    let listener = tokio::net::TcpListener::from_std(hub.listener).context("the agents' listener")?;
+    tracing::info!(address = %listener.local_addr()?, "agents may dial in");
+
+    ctx.stores.ready(FIRST_LISTS).await?;
+    let parts = Parts {
+        ctx: ctx.clone(),
+        engine: handle.engine.clone(),
+        inbox,
+        ports,
+        registry,
+        sessions: heard,
+        term,
+        reports,
+        settings: hub.dispatch.unwrap_or_else(|| dispatch_settings(&ctx.config)),
+    };
+    spawn(tasks, "dispatcher", shell::run(parts, stop.clone()));
+    spawn(tasks, "agents' door", server::serve(listener, tls, services, hub.server, stop.clone()));
+    spawn(tasks, "cluster conditions", ok(clusters::Reconciler::run(reconciler, stop.clone())));
+    let hosting = Hosting {
+        clusters: ctx.stores.multi_kueue_clusters.clone(),
+        source: Source::new(secrets.clone(), hub.kubeconfig_dir),
+        sessions,
+        states,
+        hub_id,
+        origin: ctx.config.multi_kueue.origin.clone(),
+        term: watched,
+    };
+    spawn(tasks, "hosted agents", ok(hosted::run(hosting, stop.clone())));
+    spawn(tasks, "token sweep", ok(sweep_tokens(secrets, handle.leadership(), stop.clone())));
+    ctx.components.set("dispatcher", true);
+    let ended = tasks.join_next().await;
+    ctx.components.set("dispatcher", false);
+    match ended {
+        Some(Ok((name, Ok(())))) => anyhow::bail!("{name} ended by itself"),
+        Some(Ok((name, Err(error)))) => Err(error.context(format!("{name} failed"))),
+        Some(Err(error)) => Err(anyhow::Error::new(error).context("a part of the hub panicked")),
+        None => Ok(()),
+    }
+}
+
+fn spawn(
+    tasks: &mut Tasks,
+    name: &'static str,
+    task: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+) {
+    tasks.spawn(async move { (name, task.await) });
+}
+
+async fn ok(task: impl Future<Output = ()>) -> anyhow::Result<()> {
+    task.await;
+    Ok(())
+}
+
+/// The hub's id and authority. The id of a new hub is the uid of its cluster's kube-system namespace: unique, and as
+/// old as what is stored in the cluster.
+async fn identity(client: &Client, secrets: &Api<Secret>, address: Option<&str>) -> anyhow::Result<Stored> {
+    use backon::{ExponentialBuilder, Retryable as _};
+    let load = || async {
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let system = namespaces.get("kube-system").await.context("reading the namespace kube-system")?;
+        let hub_id = system.uid().context("the namespace kube-system has no uid")?;
+        store::load_or_create(secrets, &hub_id, address, Timestamp::now()).await
+    };
+    let backoff = ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(100))
+        .with_max_delay(Duration::from_secs(5))
+        .with_total_delay(Some(FIRST_CALLS))
+        .without_max_times();
+    let notify = |error: &anyhow::Error, pause: Duration| {
+        tracing::warn!(error = format!("{error:#}"), ?pause, "the hub's identity cannot be read yet");
+    };
+    load.retry(backoff).notify(notify).await
+}
+
+async fn sweep_tokens(
+    secrets: Api<Secret>,
+    leadership: watch::Receiver<switchyard_controller::Leadership>,
+    stop: CancellationToken,
+) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(SWEEP) => {}
+        }
+        if !leadership.borrow().leading {
+            continue;
+        }
+        match store::sweep(&secrets, Timestamp::now()).await {
+            Ok(0) => {}
+            Ok(swept) => tracing::info!(swept, "expired join tokens removed"),
+            Err(error) => tracing::warn!(%error, "expired join tokens not removed"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dispatchers_are_known_by_kueues_names() {
+        let mode = |name: &str| {
+            let mut config = Configuration::default();
+            config.multi_kueue.dispatcher_name = name.to_owned();
+            dispatch_settings(&config).mode
+        };
+        assert_eq!(dispatch_settings(&Configuration::default()).mode, Mode::BestFit);
+        assert_eq!(mode("kueue.x-k8s.io/multikueue-dispatcher-all-at-once"), Mode::AllAtOnce);
+        let incremental = Mode::Incremental { step: 3, round: 300_000 };
+        assert_eq!(mode("kueue.x-k8s.io/multikueue-dispatcher-incremental"), incremental);
+        assert_eq!(mode("example.com/mine"), Mode::External);
+        assert_eq!(dispatch_settings(&Configuration::default()).worker_lost_timeout, 900_000);
+    }
+}
