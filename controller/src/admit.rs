@@ -14,6 +14,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 pub use build::{Dispatch, admission, dispatched_status, pending_status, reservation_status};
@@ -35,6 +36,9 @@ use crate::{
 /// Writes in flight. The API server's own fairness does the rest.
 const WRITERS: usize = 64;
 
+/// A reason for waiting is written only when it has lasted this long: most jobs of a burst are admitted before.
+const PENDING_AFTER: Duration = Duration::from_millis(150);
+
 /// What is still to be written about one workload.
 #[derive(Debug, Clone)]
 enum Job {
@@ -52,14 +56,41 @@ struct Reserve {
     note: String,
 }
 
+/// What is still to be written, by workload. Holds at most one entry for each.
+#[derive(Debug, Default)]
+struct Jobs {
+    // With a number each, to tell a newer decision from the one that is being written.
+    by_key: BTreeMap<Key, (u64, Job)>,
+    reserves: usize,
+}
+
+impl Jobs {
+    fn insert(&mut self, key: Key, number: u64, job: Job) {
+        self.reserves += usize::from(matches!(job, Job::Reserve(_)));
+        let old = self.by_key.insert(key, (number, job));
+        self.uncount(old.as_ref());
+    }
+
+    fn remove(&mut self, key: &Key, number: u64) {
+        // A newer decision has queued the key again and stays.
+        if self.by_key.get(key).is_some_and(|(newest, _)| *newest == number) {
+            let old = self.by_key.remove(key);
+            self.uncount(old.as_ref());
+        }
+    }
+
+    fn uncount(&mut self, old: Option<&(u64, Job)>) {
+        self.reserves -= usize::from(matches!(old, Some((_, Job::Reserve(_)))));
+    }
+}
+
 /// Takes decisions from the engine's task and writes them.
 pub(crate) struct Admitter {
     ctx: Arc<Context>,
     inbox: Arc<Inbox>,
     placement: Option<Arc<dyn Placement>>,
     queue: Queue<Key>,
-    // With a number each, to tell a newer decision from the one that is being written.
-    jobs: Mutex<BTreeMap<Key, (u64, Job)>>,
+    jobs: Mutex<Jobs>,
     // When a workload's reason was last written, to write a mere change of its message less often.
     told: Mutex<BTreeMap<Key, Instant>>,
     count: AtomicU64,
@@ -150,17 +181,22 @@ impl Admitter {
 
     fn add(&self, key: Key, job: Job) {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(key.clone(), (number, job));
-        self.queue.add(key);
+        let reserves = matches!(job, Job::Reserve(_));
+        self.lock().insert(key.clone(), number, job);
+        if reserves {
+            self.queue.add(key);
+        } else {
+            self.queue.add_after(key, PENDING_AFTER);
+        }
     }
 
     fn refuse(&self, key: WorkloadKey, uid: Name, message: &str) {
         self.inbox.refuse(key, uid, RefusedReason::WriteFailed { message: message.into() });
     }
 
-    /// How many decisions wait to be written.
+    /// How many reservations wait to be written.
     pub(crate) fn backlog(&self) -> usize {
-        self.lock().len()
+        self.lock().reserves
     }
 
     /// Returns when the backlog has become smaller.
@@ -174,7 +210,7 @@ impl Admitter {
         work::run(self.queue.clone(), WRITERS, shutdown, |key| async move { this.write(key).await }).await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, (u64, Job)>> {
+    fn lock(&self) -> MutexGuard<'_, Jobs> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

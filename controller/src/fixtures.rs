@@ -131,7 +131,7 @@ pub(crate) trait WorkloadExt: Sized {
 }
 
 impl WorkloadExt for Workload {
-    fn edit(mut self, edit: impl FnOnce(&mut Workload)) -> Self {
+    fn edit(mut self, edit: impl FnOnce(&mut Self)) -> Self {
         edit(&mut self);
         self
     }

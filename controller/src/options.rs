@@ -1,6 +1,6 @@
 //! What a caller gives to start a controller.
 
-use std::{net::TcpListener, sync::Arc};
+use std::{net::TcpListener, sync::Arc, time::Duration};
 
 use kube::Client;
 use switchyard_api::config::{Configuration, QuotaCheckStrategy, RequeuingTimestamp};
@@ -67,6 +67,10 @@ impl Options {
     }
 }
 
+/// How long freed quota waits for more of its kind before parked workloads are tried again. Kueue takes a second, in which
+/// the quota lies idle; our cycles are cheap, and what they write is limited elsewhere.
+const REQUEUE_WINDOW: Duration = Duration::from_millis(100);
+
 /// The engine's part of the configuration.
 pub(crate) fn engine_settings(config: &Configuration) -> Settings {
     Settings {
@@ -77,7 +81,7 @@ pub(crate) fn engine_settings(config: &Configuration) -> Settings {
         equivalence_hashing: config.enabled("SchedulingEquivalenceHashing"),
         partial_admission: config.enabled("PartialAdmission"),
         fair_sharing: config.fair_sharing.is_some(),
-        ..Settings::default()
+        requeue_window: REQUEUE_WINDOW,
     }
 }
 

@@ -22,7 +22,7 @@ const CONFLICTS: u32 = 4;
 
 impl Admitter {
     pub(super) async fn write(&self, key: Key) -> Outcome {
-        let Some((number, job)) = self.lock().get(&key).cloned() else { return Outcome::Done };
+        let Some((number, job)) = self.lock().by_key.get(&key).cloned() else { return Outcome::Done };
         let outcome = match job {
             Job::Reserve(reserve) => {
                 self.write_reservation(&key, &reserve).await;
@@ -36,12 +36,9 @@ impl Admitter {
                 None => Outcome::Done,
             },
         };
-        // A newer decision has queued the key again and stays.
-        let mut jobs = self.lock();
-        if outcome == Outcome::Done && jobs.get(&key).is_some_and(|(newest, _)| *newest == number) {
-            jobs.remove(&key);
+        if outcome == Outcome::Done {
+            self.lock().remove(&key, number);
         }
-        drop(jobs);
         self.drained.notify_one();
         outcome
     }

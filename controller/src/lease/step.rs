@@ -137,6 +137,9 @@ mod tests {
         Observed { version: version.to_string(), holder: holder.into(), duration: Some(T.lease), transitions }
     }
 
+    /// The second of a read, and the version, holder and transitions that it showed.
+    type Read = (u64, Option<(u64, &'static str, u64)>);
+
     /// Reads of the Lease at a second each, and what `me` does about them. A write that it decides on succeeds.
     #[rstest::rstest]
     #[case::creates_it_where_there_is_none(&[(0, None)], &[Action::Create])]
@@ -152,7 +155,7 @@ mod tests {
     #[case::yields_to_whoever_took_it(
         &[(0, Some((1, "", 3))), (2, Some((3, "you", 5)))],
         &[Action::TakeOver, Action::Wait])]
-    fn decides(#[case] reads: &[(u64, Option<(u64, &str, u64)>)], #[case] expected: &[Action]) {
+    fn decides(#[case] reads: &[Read], #[case] expected: &[Action]) {
         let (mut state, start) = (State::default(), Instant::now());
         let mut actions = Vec::new();
         for (second, read) in reads {

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::{LimitRange, PodSpec};
+use k8s_openapi::{
+    api::core::v1::{LimitRange, PodSpec},
+    apimachinery::pkg::api::resource::Quantity,
+};
 use switchyard_api::{
     config::{ResourceTransformation, Resources, TransformationStrategy},
     jobs::pod_requests::{RequestDefaults, RequestProblem, pod_requests},
@@ -19,8 +22,10 @@ pub(crate) struct RequestRules<'a> {
     resources: &'a Resources,
     defaults: RequestDefaults,
     /// Overhead of a RuntimeClass by its name.
-    overhead: Box<dyn Fn(&str) -> Option<BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>> + 'a>,
+    overhead: Box<Overhead<'a>>,
 }
+
+type Overhead<'a> = dyn Fn(&str) -> Option<BTreeMap<String, Quantity>> + 'a;
 
 impl<'a> RequestRules<'a> {
     /// The rules that hold in a namespace.

@@ -397,8 +397,7 @@ fn a_check_that_we_dispatch_by_is_written_with_the_reservation() {
 
 #[test]
 fn an_eviction_ends_when_the_job_has_no_pods() {
-    let evicted = workload("a").reserved("cq").admitted();
-    let mut evicted = evicted.clone();
+    let mut evicted = workload("a").reserved("cq").admitted();
     let stopped = decide(&evicted, &facts(StopPolicy::None, StopPolicy::HoldAndDrain, &[]), &Rules::default(), at(100));
     evicted.status = stopped.status;
     let mut edit = Edit::new(&evicted, at(110));
@@ -492,8 +491,7 @@ mod laws {
             let consistent = workload::has_reservation(&subject) == workload::admitted_by(&subject).is_some();
             let plan = decide(&subject, &facts(StopPolicy::None, StopPolicy::Hold, &[]), &Rules::default(), at(300));
             if let (true, Some(status)) = (consistent, plan.status) {
-                let mut next = subject.clone();
-                next.status = Some(status);
+                let next = Workload { status: Some(status), ..subject };
                 prop_assert_eq!(workload::has_reservation(&next), workload::admitted_by(&next).is_some());
             }
         }
