@@ -66,7 +66,7 @@ pub struct Room {
 pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
     let clusters: Api<MultiKueueCluster> = Api::all(client);
     let found = clusters.list(&kube::api::ListParams::default()).await;
-    let found = found.map_err(|error| crate::explain(error, "listing clusters"))?;
+    let found = found.map_err(|error| crate::explain(&error, "listing clusters"))?;
     let clusters: Vec<Cluster> = found.items.iter().map(cluster).collect();
     args.output.render(&clusters, |clusters| text(clusters, args.capacity, Timestamp::now()))
 }

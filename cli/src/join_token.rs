@@ -85,7 +85,7 @@ pub async fn make(client: kube::Client, args: &Args) -> anyhow::Result<JoinToken
         bail!("where will the agent reach the hub? Pass --hub-address https://HOST:PORT");
     };
     let clusters: Api<MultiKueueCluster> = Api::all(client);
-    let found = clusters.get_opt(&args.name).await.map_err(|error| crate::explain(error, "reading the cluster"))?;
+    let found = clusters.get_opt(&args.name).await.map_err(|error| crate::explain(&error, "reading the cluster"))?;
     if found.as_ref().is_some_and(|cluster| cluster.spec.cluster_source.agent.is_none()) {
         bail!("MultiKueueCluster \"{}\" is not reached by an agent: its spec.clusterSource has no `agent`", args.name);
     }
@@ -104,7 +104,7 @@ pub async fn make(client: kube::Client, args: &Args) -> anyhow::Result<JoinToken
 
 /// The pin of the hub's CA and its advertised address.
 async fn hub(secrets: &Api<Secret>, namespace: &str) -> anyhow::Result<(String, Option<String>)> {
-    let secret = secrets.get_opt(CA_SECRET).await.map_err(|error| crate::explain(error, "reading the hub's CA"))?;
+    let secret = secrets.get_opt(CA_SECRET).await.map_err(|error| crate::explain(&error, "reading the hub's CA"))?;
     let secret = secret.with_context(|| {
         format!("no Secret {CA_SECRET} in namespace {namespace}: start the hub once, or pass --hub-namespace")
     })?;

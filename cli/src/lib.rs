@@ -88,8 +88,8 @@ async fn connect(path: Option<&std::path::Path>, context: Option<&str>) -> anyho
 }
 
 /// Says what a failed call most often means.
-fn explain(error: kube::Error, doing: &str) -> anyhow::Error {
-    let hint = match &error {
+fn explain(error: &kube::Error, doing: &str) -> anyhow::Error {
+    let hint = match error {
         kube::Error::Api(status) if status.is_not_found() => {
             "; is this the hub, and are its CRDs installed (kubectl apply -f deploy/crds)?"
         }

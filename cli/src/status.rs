@@ -43,7 +43,7 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
         Some(namespace) => Api::namespaced(client, namespace),
         None => Api::namespaced(client, namespace),
     };
-    let found = list(&workloads).await.map_err(|error| crate::explain(error, "listing workloads"))?;
+    let found = list(&workloads).await.map_err(|error| crate::explain(&error, "listing workloads"))?;
     let now = Timestamp::now();
     match &args.job {
         None => {

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Once, OnceLock};
 
-use futures::future::BoxFuture;
+use futures::future::LocalBoxFuture;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
@@ -62,12 +62,12 @@ pub fn init_logs() {
 /// It ends with the process; its files go with the next environment that is started on this machine.
 pub struct Shared<T: 'static> {
     cell: OnceCell<Result<T, String>>,
-    start: fn() -> BoxFuture<'static, anyhow::Result<T>>,
+    start: fn() -> LocalBoxFuture<'static, anyhow::Result<T>>,
 }
 
 impl<T: KeepLogs> Shared<T> {
     /// Nothing is started yet.
-    pub const fn new(start: fn() -> BoxFuture<'static, anyhow::Result<T>>) -> Self {
+    pub const fn new(start: fn() -> LocalBoxFuture<'static, anyhow::Result<T>>) -> Self {
         Self { cell: OnceCell::const_new(), start }
     }
 

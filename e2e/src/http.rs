@@ -13,7 +13,7 @@ const TIME: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// The status and the body otherwise.
-pub async fn get(port: u16, path: &str) -> anyhow::Result<String> {
+pub(crate) async fn get(port: u16, path: &str) -> anyhow::Result<String> {
     let exchange = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");

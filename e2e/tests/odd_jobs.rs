@@ -24,7 +24,8 @@ fn a_job_of_one_mebibyte_runs() {
             "name": "main", "image": "example.org/job:1", "resources": {"requests": {"cpu": "1"}},
             "env": (0..3).map(|i| json!({"name": format!("E{i}"), "value": half})).collect::<Vec<_>>(),
         }]);
-        let large = tenant.job("large").pod_annotation("example.com/payload", &half).pod_field("containers", containers);
+        let large =
+            tenant.job("large").pod_annotation("example.com/payload", &half).pod_field("containers", containers);
         tenant.submit(large.run_for(Duration::from_secs(1))).await.unwrap();
         job::complete(&fleet.hub().admin, tenant.name(), "large", SOON).await.unwrap();
         tenant.await_empty("west", SOON).await.unwrap();

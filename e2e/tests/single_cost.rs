@@ -163,3 +163,104 @@ async fn quota_holds(bed: &Bed, cpus: usize) {
     };
     wait::always(Duration::from_millis(200), "no more run than fit", check).await.unwrap();
 }
+
+#[test]
+fn an_outage_of_the_api_server_is_seen_and_survived() {
+    fixture::run(async {
+        let _turn = TURN.lock().await;
+        let environment = environment().await;
+        let bed = Bed::on(environment, "outage").await;
+        bed.simple(&[("cpu", "1")]).await;
+        let (client, _) = bed.cluster().service_account("switchyard-system", "switchyard").await.unwrap();
+        let mut options = Options::new(client, Default::default(), "outage", "switchyard-system");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        options.health = Some(listener);
+        let handle = switchyard_controller::start(options).unwrap();
+        handle.ready(WAIT).await.unwrap();
+        for name in ["a", "b"] {
+            bed.job(name).cpu("1").run_for(Duration::from_secs(1)).create(bed.admin()).await.unwrap();
+        }
+        job::complete(bed.admin(), &bed.namespace, "b", WAIT).await.unwrap();
+
+        let (status, body) = get(port, "/healthz").await;
+        assert_eq!((status, body.as_str()), (200, "ok"));
+        assert_eq!(get(port, "/readyz").await.0, 200);
+        let (_, page) = get(port, "/metrics").await;
+        for expected in [
+            format!(
+                "kueue_admitted_workloads_total{{cluster_queue=\"{}\",priority_class=\"\",replica_role=\"standalone\"}} 2",
+                bed.name
+            ),
+            format!(
+                "kueue_quota_reserved_workloads_total{{cluster_queue=\"{}\",priority_class=\"\",replica_role=\"standalone\"}} 2",
+                bed.name
+            ),
+            format!(
+                "kueue_pending_workloads{{cluster_queue=\"{}\",replica_role=\"standalone\",status=\"active\"}} 0",
+                bed.name
+            ),
+            format!(
+                "kueue_cluster_queue_status{{cluster_queue=\"{}\",replica_role=\"standalone\",status=\"active\"}} 1",
+                bed.name
+            ),
+            "kueue_admission_attempts_total{result=\"success\",replica_role=\"standalone\"}".to_owned(),
+            "kueue_build_info".to_owned(),
+        ] {
+            assert!(page.contains(&expected), "no {expected} in\n{page}");
+        }
+
+        bed.cluster().stop_api_server().unwrap();
+        let unready = async || {
+            let (status, body) = get(port, "/readyz").await;
+            anyhow::ensure!(
+                status == 503 && body.contains("[-]watch/workloads the watch is broken"),
+                "{status} {body}"
+            );
+            Ok(())
+        };
+        wait::eventually(WAIT, "readiness to tell of the outage", unready).await.unwrap();
+        assert_eq!(get(port, "/livez").await.0, 200, "a restart would not help");
+        bed.cluster().start_api_server().await.unwrap();
+        let ready = async || {
+            let (status, body) = get(port, "/readyz").await;
+            anyhow::ensure!(status == 200, "{status} {body}");
+            Ok(())
+        };
+        wait::eventually(WAIT, "readiness", ready).await.unwrap();
+        bed.job("c").cpu("1").run_for(Duration::from_secs(1)).create(bed.admin()).await.unwrap();
+        job::complete(bed.admin(), &bed.namespace, "c", WAIT).await.unwrap();
+        bed.expect_true("c", "Finished").await;
+        stop(handle).await;
+    });
+}
+
+#[test]
+fn without_rights_it_says_what_is_missing_and_ends() {
+    fixture::run(async {
+        let _turn = TURN.lock().await;
+        let environment = environment().await;
+        let cluster = environment.cluster("one");
+        let namespace = cluster.namespace("rights").await.unwrap();
+        let (client, _) = cluster.service_account(&namespace, "default").await.unwrap();
+        let handle =
+            switchyard_controller::start(Options::new(client, Default::default(), "rights", &namespace)).unwrap();
+        let error = handle.ready(Duration::from_secs(3)).await.unwrap_err().to_string();
+        assert!(
+            error.contains("clusterqueues") && error.contains("may the service account list and watch them?"),
+            "{error}"
+        );
+        stop(handle).await;
+    });
+}
+
+async fn get(port: u16, path: &str) -> (u16, String) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}

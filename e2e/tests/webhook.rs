@@ -1,8 +1,10 @@
 //! The admission webhooks on real API servers: what they change, what they refuse and in which words, and what happens
 //! while nobody answers.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 use std::{
     net::{Ipv4Addr, TcpListener},
+    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -11,7 +13,7 @@ use anyhow::ensure;
 use k8s_openapi::api::{admissionregistration::v1::MutatingWebhookConfiguration, batch::v1::Job, events::v1::Event};
 use kube::{
     Api,
-    api::{ListParams, Patch, PatchParams},
+    api::{DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use switchyard_api::{
@@ -19,7 +21,7 @@ use switchyard_api::{
     v1beta2::{CheckState, Workload},
 };
 use switchyard_controller::{
-    Handle, Options, Role,
+    Handle, LeaderMode, Options, Role,
     webhook::{Advertise, WebhookOptions},
 };
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, job, queues, wait};
@@ -29,9 +31,12 @@ use tokio::sync::OnceCell;
 const WAIT: Duration = Duration::from_secs(60);
 const NAMESPACE: &str = "switchyard-system";
 
+#[path = "../../api/tests/support/table.rs"]
+mod table;
+
 static ENVIRONMENT: OnceCell<Environment> = OnceCell::const_new();
 
-/// One cluster with webhooks, one whose webhooks go away, and a hub.
+/// One cluster with webhooks, one whose webhooks go away, a hub, and one where nobody reconciles.
 async fn environment() -> &'static Environment {
     let start = async || {
         let node = |name: &str| NodeSpec::new(name).cpu(16);
@@ -39,10 +44,11 @@ async fn environment() -> &'static Environment {
             .cluster(ClusterSpec::new("up").node(node("up")))
             .cluster(ClusterSpec::new("down").node(node("down")))
             .cluster(ClusterSpec::new("hub").node(node("hub")))
+            .cluster(ClusterSpec::new("objects"))
             .start()
             .await
             .unwrap();
-        for name in ["up", "down", "hub"] {
+        for name in ["up", "down", "hub", "objects"] {
             environment.cluster(name).install().await.unwrap();
         }
         environment
@@ -52,12 +58,17 @@ async fn environment() -> &'static Environment {
 
 /// A controller in this process, with the rights that `deploy/` ships.
 async fn controller(cluster: &Cluster, role: Role, webhook: bool) -> Handle {
+    let listener = webhook.then(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    controller_on(cluster, role, LeaderMode::Always, listener).await
+}
+
+async fn controller_on(cluster: &Cluster, role: Role, leader: LeaderMode, listener: Option<TcpListener>) -> Handle {
+    let webhook = listener.is_some();
     let account = if role == Role::Hub { "switchyard-hub" } else { "switchyard" };
     let (client, _) = cluster.service_account(NAMESPACE, account).await.unwrap();
     let mut options = Options::new(client, Arc::new(Configuration::default()), "webhook-test", NAMESPACE);
-    options.role = role;
-    if webhook {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    (options.role, options.leader) = (role, leader);
+    if let Some(listener) = listener {
         let url = format!("https://127.0.0.1:{}", listener.local_addr().unwrap().port());
         options.webhook = Some(WebhookOptions::new(listener, Advertise::Url(url)));
     }
@@ -262,6 +273,88 @@ fn a_workload_and_queues_of_a_user_are_checked() {
         let mut good = workload;
         good["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"] = json!({});
         api.create(&Default::default(), &serde_json::from_value(good).unwrap()).await.unwrap();
+    });
+}
+
+/// Creates or replaces an object, and then its status. Says why it is refused.
+async fn put(cluster: &Cluster, manifest: &Value) -> Result<(), kube::Error> {
+    let text = |field: &str| manifest[field].as_str().unwrap();
+    let namespace = manifest["metadata"]["namespace"].as_str().unwrap_or_default();
+    let api = cluster.dynamic(text("apiVersion"), text("kind"), namespace).await.unwrap();
+    let mut object: DynamicObject = serde_json::from_value(manifest.clone()).unwrap();
+    let name = object.metadata.name.clone().unwrap();
+    let mut written = match api.get_opt(&name).await? {
+        None => api.create(&Default::default(), &object).await?,
+        Some(present) => {
+            object.metadata.resource_version = present.metadata.resource_version;
+            api.replace(&name, &Default::default(), &object).await?
+        }
+    };
+    if let Some(status) = manifest.get("status") {
+        written.data["status"] = status.clone();
+        api.replace_status(&name, &Default::default(), &written).await?;
+    }
+    Ok(())
+}
+
+/// Serves the webhooks without leading, so that nobody changes the objects of a table.
+async fn only_webhooks(cluster: &Cluster) -> Handle {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let again = listener.try_clone().unwrap();
+    let registering = controller_on(cluster, Role::Single, LeaderMode::Always, Some(listener)).await;
+    registering.shutdown();
+    registering.ended().await.unwrap();
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": Configuration::default().leader_election.resource_name, "namespace": NAMESPACE},
+        "spec": {
+            "holderIdentity": "another", "leaseDurationSeconds": 3600, "leaseTransitions": 1,
+            "acquireTime": "2026-01-01T00:00:00.000000Z", "renewTime": "2026-01-01T00:00:00.000000Z",
+        },
+    });
+    cluster.apply([lease]).await.unwrap();
+    controller_on(cluster, Role::Single, LeaderMode::Elect, Some(again)).await
+}
+
+#[test]
+fn malformed_twins_that_the_schema_lets_through_are_refused() {
+    fixture::run(async {
+        let cluster = environment().await.cluster("objects");
+        let handle = only_webhooks(cluster).await;
+        let api = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../api");
+        let (mut wrong, mut refused) = (Vec::new(), 0);
+        for case in table::refused(&api).iter().filter(|case| case.by_webhook) {
+            if let Some(before) = &case.before {
+                put(cluster, before).await.unwrap_or_else(|error| panic!("{}: {error}", case.name));
+            }
+            match put(cluster, &case.object).await {
+                Ok(()) => wrong.push(format!("{} ({}): accepted", case.name, case.sentence)),
+                Err(kube::Error::Api(status)) if status.message.contains(&case.message) => {
+                    assert!(status.message.starts_with("admission webhook \"v"), "{}", status.message);
+                    refused += 1;
+                }
+                Err(error) => wrong.push(format!("{}: expected {:?}, got {error}", case.name, case.message)),
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        assert!(refused > 15, "only {refused} cases");
+        handle.shutdown();
+        handle.ended().await.unwrap();
+    });
+}
+
+#[test]
+fn manifests_that_are_right_pass_the_webhook_too() {
+    fixture::run(async {
+        let cluster = environment().await.cluster("up");
+        Bed::up("accepted").await;
+        let api = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../api");
+        for file in table::accepted(&api) {
+            // Workloads are changed by the controller as soon as they are there.
+            for manifest in file.documents.iter().filter(|manifest| manifest["kind"] != "Workload") {
+                put(cluster, manifest).await.unwrap_or_else(|error| panic!("{}: {error}", file.name));
+            }
+        }
     });
 }
 

@@ -19,7 +19,7 @@ pub(super) struct OurProgram {
 /// `switchyard-hub` on a cluster, its sessions at `address`.
 pub(super) async fn hub_program(cluster: &Cluster, address: &str, config: Option<&str>) -> anyhow::Result<OurProgram> {
     let OurProgram { mut program, health } = controller(cluster, "switchyard-hub").await?;
-    program = program.args(["--mode", "hub", "--listen", address, "--advertise", &format!("https://{address}")]);
+    program = program.args(["--mode", "hub", "--agent-listen", address, "--advertise", &format!("https://{address}")]);
     if let Some(config) = config {
         let path = cluster.state_dir().join("switchyard-hub.yaml");
         std::fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;

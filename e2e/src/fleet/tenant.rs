@@ -15,7 +15,7 @@ use crate::wait::eventually;
 use crate::{JobBuilder, fixture};
 
 /// The LocalQueue of every tenant.
-pub const QUEUE: &str = "main";
+const QUEUE: &str = "main";
 
 /// What a tenant is to have.
 pub struct TenantBuilder<'a> {

@@ -23,6 +23,6 @@ static FLEET: Shared<Fleet> = Shared::new(|| {
 });
 
 /// The shared fleet, started by the first test.
-pub async fn fleet() -> Borrowed<Fleet> {
+pub(crate) async fn fleet() -> Borrowed<Fleet> {
     FLEET.get().await.unwrap()
 }
