@@ -48,7 +48,7 @@ pub enum Decision {
         /// What it asks for (`status.resourceRequests`).
         requests: Vec<PodSetRequests>,
     },
-    /// It must give its quota back. No cycle decides this yet.
+    /// It must give its quota back. Only decided by an engine made by [`Engine::preempting`](crate::Engine::preempting).
     Preempt {
         /// The victim's place.
         key: WorkloadKey,
@@ -56,9 +56,13 @@ pub enum Decision {
         uid: Name,
         /// The reason of its `Preempted` condition.
         reason: &'static str,
-        /// The message of the condition.
-        message: String,
         /// The workload it makes room for.
         preemptor: WorkloadKey,
+        /// That workload's uid.
+        preemptor_uid: Name,
+        /// Where the preemptor's ClusterQueue stands: `/root/cohort/queue`.
+        preemptor_path: String,
+        /// Where the victim's ClusterQueue stands.
+        preemptee_path: String,
     },
 }

@@ -37,6 +37,8 @@ pub(crate) struct Wl {
     /// It was given back and is not tried before this, unless somebody asks for it.
     pub(crate) not_before: Option<Time>,
     pub(crate) flags: Flags,
+    /// A preemption of it was decided, and the API has said nothing about it since.
+    pub(crate) told_to_go: bool,
     pub(crate) hold: Option<Box<Hold>>,
     /// Where the search for flavors goes on.
     pub(crate) scan: Option<Box<Scan>>,

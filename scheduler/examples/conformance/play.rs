@@ -26,7 +26,7 @@ pub(crate) fn play(scenario: &Value) -> Result<Vec<Outcome>, String> {
         ..Settings::default()
     };
     let mut player = Player {
-        engine: Engine::new(settings),
+        engine: Engine::preempting(settings),
         workloads: BTreeMap::new(),
         cluster_queues: BTreeSet::new(),
         now: start,

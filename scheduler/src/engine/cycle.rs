@@ -1,14 +1,14 @@
 //! One scheduling cycle, step by step. Kueue's `scheduler.go` is the rule.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Engine;
 use super::nominate::Entry;
 use crate::flavors::{Fitness, total_requests};
 use crate::intern::Fr;
-use crate::preemption::{Target, can_always_reclaim};
+use crate::preemption::{Target, can_always_reclaim, path};
 use crate::queue::{Requeue, Requeued};
 use crate::tree::NodeId;
 use crate::workloads::{Hold, WlId};
@@ -124,11 +124,8 @@ impl Engine {
 
     /// Whether the assignment still fits when everybody who was told to go has gone.
     fn fits(&mut self, entry: &Entry, progress: &Progress) -> bool {
-        let going: Vec<WlId> = (progress.preempted.keys().copied())
-            .chain(entry.targets.iter().map(|target| target.id))
-            .collect::<std::collections::BTreeSet<_>>()
-            .into_iter()
-            .collect();
+        let own = entry.targets.iter().map(|target| target.id);
+        let going: BTreeSet<WlId> = progress.preempted.keys().copied().chain(own).collect();
         self.shift_all(&going, -1);
         let free = |(fr, amount): (&Fr, &Amount)| self.tree.available(entry.cq, *fr).max(Amount::ZERO) >= *amount;
         let fits = entry.assignment.usage.iter().all(free);
@@ -137,7 +134,7 @@ impl Engine {
     }
 
     /// Takes the usage of these workloads out of the tree (-1) or puts it back (1), to see what would be.
-    fn shift_all(&mut self, ids: &[WlId], sign: i128) {
+    fn shift_all(&mut self, ids: &BTreeSet<WlId>, sign: i128) {
         for id in ids {
             let Some(hold) = self.workloads.get(*id).and_then(|wl| wl.hold.as_ref()) else { continue };
             let Some(cq) = hold.charged else { continue };
@@ -149,9 +146,9 @@ impl Engine {
 
     /// Searches again as if all victims of this cycle were gone already, because an earlier entry took some of ours.
     fn search_again(&mut self, entry: &mut Entry, progress: &Progress) {
-        let gone: Vec<WlId> = progress.preempted.keys().copied().collect();
+        let gone: BTreeSet<WlId> = progress.preempted.keys().copied().collect();
         self.shift_all(&gone, -1);
-        let found = self.renominate(entry);
+        let found = self.renominate(entry, &gone);
         self.shift_all(&gone, 1);
         let Some((assignment, targets)) = found else { return };
         if let Some(wl) = self.workloads.get_mut(entry.id) {
@@ -223,20 +220,31 @@ impl Engine {
     /// Tells the targets to go; the entry waits for them.
     fn preempt(&mut self, entry: &Entry, progress: &mut Progress) -> Postponed {
         self.forget_scan(entry.id);
-        let preemptor = self.workloads.get(entry.id).map(|wl| wl.key.clone());
         for target in &entry.targets {
-            let Some((victim, preemptor)) = self.workloads.get(target.id).zip(preemptor.clone()) else { continue };
-            progress.decisions.push(Decision::Preempt {
-                key: victim.key.clone(),
-                uid: victim.uid.clone(),
-                reason: target.reason,
-                message: String::new(),
-                preemptor,
-            });
+            progress.decisions.extend(self.tell_to_go(entry, target));
         }
         progress.busy = true;
         let (pod_sets, victims) = (entry.assignment.reasons(), entry.targets.len());
         (Requeue::PendingPreemption, Reason::Preempting { pod_sets, victims })
+    }
+
+    /// The decision for one victim, unless it was told already and has not answered yet.
+    fn tell_to_go(&mut self, entry: &Entry, target: &Target) -> Option<Decision> {
+        let preemptor = self.workloads.get(entry.id)?.key.clone();
+        let victim = self.workloads.get_mut(target.id)?;
+        if victim.flags.evicted || std::mem::replace(&mut victim.told_to_go, true) {
+            return None;
+        }
+        let charged = victim.hold.as_ref().and_then(|hold| hold.charged)?;
+        Some(Decision::Preempt {
+            key: victim.key.clone(),
+            uid: victim.uid.clone(),
+            reason: target.reason,
+            preemptor,
+            preemptor_uid: entry.uid.clone(),
+            preemptor_path: path(&self.tree, entry.cq),
+            preemptee_path: path(&self.tree, charged),
+        })
     }
 
     fn forget_scan(&mut self, id: WlId) {

@@ -33,6 +33,8 @@ use crate::{Changed, Event, Name, Settings, Time};
 #[derive(Debug)]
 pub struct Engine {
     settings: Settings,
+    /// The caller performs preemptions.
+    preempts: bool,
     world: World,
     pairs: Pairs,
     tree: Tree,
@@ -55,6 +57,7 @@ impl Engine {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
+            preempts: false,
             world: World::default(),
             pairs: Pairs::default(),
             tree: Tree::default(),
@@ -69,6 +72,12 @@ impl Engine {
             changed: Changed::default(),
             cycles: 0,
         }
+    }
+
+    /// An engine whose caller performs [`Decision::Preempt`](crate::Decision::Preempt): evicts the victims, and tells
+    /// the engine when they have given up their quota. Without such a caller a preemptor would wait for ever.
+    pub fn preempting(settings: Settings) -> Self {
+        Self { preempts: true, ..Self::new(settings) }
     }
 
     /// Takes notice of a fact. Decides nothing; never fails, whatever the event says. An event that says what is

@@ -1,11 +1,12 @@
 //! The first half of a cycle: what could be done for each head, if the others were not there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Engine;
-use crate::cluster_queue::Cq;
 use crate::flavors::{Assigner, Assignment, Fitness, largest_that_fits};
+use crate::preemption::candidates::Preemptor;
+use crate::preemption::classical::Classical;
 use crate::preemption::{NoPreemption, Oracle, Target};
 use crate::queue::Requeue;
 use crate::queue::hash::Class;
@@ -27,11 +28,11 @@ pub(super) struct Entry {
 }
 
 /// Everything a search for flavors reads, and the tree, on which it simulates.
-pub(super) struct Bench<'a> {
+struct Bench<'a> {
     settings: &'a Settings,
     world: &'a World,
-    cq: &'a Cq,
-    class: &'a Class,
+    preempts: bool,
+    preemptor: Preemptor<'a>,
     cycle: u64,
     tree: &'a mut Tree,
 }
@@ -45,14 +46,8 @@ impl Engine {
         let outdated = |scan: &crate::flavors::Scan| scan.is_outdated(wl.class.id, queue.generation, self.cycles);
         let scan = wl.scan.as_deref().filter(|scan| !outdated(scan)).cloned();
         let (class, uid, queue_time) = (wl.class.clone(), wl.uid.clone(), wl.queue_time);
-        let mut bench = Bench {
-            settings: &self.settings,
-            world: &self.world,
-            cq: queue,
-            class: &class,
-            cycle: self.cycles,
-            tree: &mut self.tree,
-        };
+        let nobody = BTreeSet::new();
+        let Some(mut bench) = self.bench(cq, &class, queue_time, &nobody) else { return Err(unknown) };
         let (assignment, targets) = bench.best(scan.as_ref(), None);
         if let Some(wl) = self.workloads.get_mut(id) {
             wl.scan = assignment.scan.clone().map(Box::new);
@@ -60,17 +55,29 @@ impl Engine {
         Ok(Entry { id, cq, class, uid, queue_time, assignment, targets })
     }
 
-    /// Searches again within the cycle, among the flavors that were chosen before.
-    pub(super) fn renominate(&mut self, entry: &Entry) -> Option<(Assignment, Vec<Target>)> {
-        let mut bench = Bench {
+    /// Searches again within the cycle, among the flavors that were chosen before, as if some workloads were `gone`:
+    /// the caller took their usage out of the tree.
+    pub(super) fn renominate(&mut self, entry: &Entry, gone: &BTreeSet<WlId>) -> Option<(Assignment, Vec<Target>)> {
+        let mut bench = self.bench(entry.cq, &entry.class, entry.queue_time, gone)?;
+        Some(bench.best(None, Some(&entry.assignment.nomination())))
+    }
+
+    fn bench<'a>(
+        &'a mut self,
+        cq: NodeId,
+        class: &'a Class,
+        queue_time: Time,
+        gone: &'a BTreeSet<WlId>,
+    ) -> Option<Bench<'a>> {
+        let (cqs, workloads) = (&self.cqs, &self.workloads);
+        Some(Bench {
             settings: &self.settings,
             world: &self.world,
-            cq: self.cqs.get(&entry.cq)?,
-            class: &entry.class,
+            preempts: self.preempts,
+            preemptor: Preemptor { cqs, workloads, cq: cqs.get(&cq)?, class, queue_time, gone },
             cycle: self.cycles,
             tree: &mut self.tree,
-        };
-        Some(bench.best(None, Some(&entry.assignment.nomination())))
+        })
     }
 }
 
@@ -98,17 +105,19 @@ impl Bench<'_> {
         scan: Option<&crate::flavors::Scan>,
         nominated: Option<&[BTreeMap<Name, Name>]>,
     ) -> (Assignment, Vec<Target>) {
-        let Self { settings, world, cq, class, cycle, tree } = self;
+        let Self { settings, world, preempts, preemptor, cycle, tree } = self;
+        let Preemptor { cq, class, .. } = *preemptor;
         let assigner = Assigner { settings, world, cq, class, scan, nominated, cycle: *cycle };
-        let mut oracle = NoPreemption { node: cq.node };
-        let full = assigner.assign(tree, &mut oracle, &class.counts);
-        if let Some(targets) = possible(tree, &mut oracle, &full) {
+        let (mut nobody, mut classical) = (NoPreemption { node: cq.node }, Classical { preemptor: *preemptor });
+        let oracle: &mut dyn Oracle = if *preempts { &mut classical } else { &mut nobody };
+        let full = assigner.assign(tree, oracle, &class.counts);
+        if let Some(targets) = possible(tree, oracle, &full) {
             return (full, targets);
         }
         if settings.partial_admission && class.can_shrink() {
             let reduced = largest_that_fits(&class.pod_sets, |counts| {
-                let assignment = assigner.assign(tree, &mut oracle, counts);
-                let targets = possible(tree, &mut oracle, &assignment)?;
+                let assignment = assigner.assign(tree, oracle, counts);
+                let targets = possible(tree, oracle, &assignment)?;
                 Some((assignment, targets))
             });
             if let Some(reduced) = reduced {

@@ -1,15 +1,22 @@
 //! Who has to give way for whom.
 //!
 //! The cycle asks two questions: while flavors are searched, whether a lack of one resource on one flavor could be
-//! mended ([`Oracle`]), and for the chosen flavors who would have to go ([`Oracle::targets`]). Classical preemption
-//! and fair sharing are implementations of this seam; until they are there, [`NoPreemption`] answers that nobody
-//! may be preempted, which is what Kueue answers with all policies at `Never`.
+//! mended, and for the chosen flavors who would have to go. [`Oracle`] answers both: [`NoPreemption`] that nobody may
+//! be preempted, [`classical::Classical`] by priorities and borrowing. Fair sharing is to be a third.
+
+pub(crate) mod candidates;
+pub(crate) mod classical;
+mod message;
+#[cfg(test)]
+mod tests;
 
 use crate::flavors::Assignment;
 use crate::intern::Fr;
 use crate::tree::{NodeId, Tree};
 use crate::workloads::WlId;
 use crate::{Amount, PreemptionPolicy};
+
+pub(crate) use message::path;
 
 /// Whether preemption could help for one resource on one flavor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

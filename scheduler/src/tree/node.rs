@@ -125,8 +125,4 @@ impl Node {
     pub(super) fn is_queue(&self) -> bool {
         matches!(self.kind, Kind::Queue { .. })
     }
-
-    pub(super) fn is_active_queue(&self) -> bool {
-        self.kind == Kind::Queue { active: true }
-    }
 }

@@ -50,10 +50,9 @@ impl Tree {
         Amount::clamped(self.slot(id, fr).usage)
     }
 
-    /// What the node uses beyond what it has.
-    pub(crate) fn borrowed(&self, id: NodeId, fr: Fr) -> Amount {
-        let slot = self.slot(id, fr);
-        Amount::ZERO.max(Amount::clamped(slot.usage) - slot.quota.nominal)
+    /// How much is free of what the parent never sees.
+    pub(crate) fn local_available(&self, id: NodeId, fr: Fr) -> Amount {
+        self.slot(id, fr).local_available()
     }
 
     /// What could still be used here: own and borrowed, within every limit on the way up. Negative after a cut.

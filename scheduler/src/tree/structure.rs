@@ -89,6 +89,17 @@ impl Tree {
         self.node(id)?.parent
     }
 
+    /// What is directly below.
+    pub(crate) fn children(&self, id: NodeId) -> &[NodeId] {
+        self.node(id).map_or(&[], |node| &node.children)
+    }
+
+    /// The node itself and those above, up to the root. Just itself on or below a cycle.
+    pub(crate) fn path(&self, id: NodeId) -> Vec<NodeId> {
+        let lone = self.is_cyclic(id);
+        std::iter::successors(Some(id), |at| if lone { None } else { self.parent(*at) }).collect()
+    }
+
     /// Whether the way up from here never ends.
     pub(crate) fn is_cyclic(&self, id: NodeId) -> bool {
         self.node(id).is_some_and(|node| node.cyclic)

@@ -1,0 +1,267 @@
+//! Preemption by priority and by what queues borrow. Kueue's `preemption/classical` is the rule.
+
+use std::collections::BTreeMap;
+
+use super::candidates::{Candidate, Preemptor, within_nominal};
+use super::{Oracle, Possibility, Target};
+use crate::flavors::Assignment;
+use crate::intern::Fr;
+use crate::tree::{NodeId, Tree};
+use crate::{Amount, PreemptionPolicy};
+
+/// Finds victims for one workload.
+pub(crate) struct Classical<'a> {
+    pub(crate) preemptor: Preemptor<'a>,
+}
+
+/// On what ground a candidate may be preempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ground {
+    /// It is in the same ClusterQueue.
+    SameQueue,
+    /// It uses quota that the preemptor is nearer to.
+    Hierarchy,
+    /// It borrows, and the preemptor would not.
+    ReclaimWithoutBorrowing,
+    /// It borrows, and gives way even to a borrower.
+    ReclaimWhileBorrowing,
+}
+
+impl Ground {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::SameQueue => "InClusterQueue",
+            Self::Hierarchy | Self::ReclaimWithoutBorrowing => "InCohortReclamation",
+            Self::ReclaimWhileBorrowing => "InCohortReclaimWhileBorrowing",
+        }
+    }
+}
+
+/// A candidate with its ground, and the Cohort where its path and the preemptor's meet.
+struct Grounded {
+    candidate: Candidate,
+    ground: Ground,
+    meeting: Option<NodeId>,
+}
+
+/// What the preemptor needs.
+struct Need<'a> {
+    /// The pairs of which there is too little.
+    contested: &'a [Fr],
+    /// All that it would use.
+    usage: &'a BTreeMap<Fr, Amount>,
+}
+
+/// All candidates in the order they are tried.
+struct Candidates {
+    all: Vec<Grounded>,
+    none_elsewhere: bool,
+    none_by_hierarchy: bool,
+}
+
+impl Oracle for Classical<'_> {
+    fn simulate(&mut self, tree: &mut Tree, fr: Fr, amount: Amount) -> (Possibility, usize) {
+        let usage = BTreeMap::from([(fr, amount)]);
+        let targets = self.victims(tree, &Need { contested: &[fr], usage: &usage });
+        for target in &targets {
+            self.preemptor.shift(tree, target.id, -1);
+        }
+        let (borrow, _) = tree.borrow_height(self.preemptor.cq.node, fr, amount);
+        for target in &targets {
+            self.preemptor.shift(tree, target.id, 1);
+        }
+        let own = |target: &Target| self.preemptor.cq.workloads.contains(&target.id);
+        let possibility = match &targets[..] {
+            [] => Possibility::NoCandidates,
+            some if some.iter().any(own) => Possibility::Preempt,
+            _ => Possibility::Reclaim,
+        };
+        (possibility, borrow)
+    }
+
+    fn targets(&mut self, tree: &mut Tree, assignment: &Assignment) -> Vec<Target> {
+        self.victims(tree, &Need { contested: &assignment.contested(), usage: &assignment.usage })
+    }
+}
+
+impl Classical<'_> {
+    /// A small set of workloads whose leaving makes room; empty if there is none.
+    fn victims(&self, tree: &mut Tree, need: &Need<'_>) -> Vec<Target> {
+        let candidates = self.candidates(tree, need);
+        if candidates.all.is_empty() {
+            return Vec::new();
+        }
+        let forbidden = !self.may_borrow();
+        let attempts: &[bool] = if candidates.none_elsewhere || (forbidden && !self.under_nominal(tree, need)) {
+            &[true]
+        } else if forbidden && candidates.none_by_hierarchy {
+            &[false, true]
+        } else {
+            &[true, false]
+        };
+        let attempts = attempts.iter();
+        attempts
+            .into_iter()
+            .find_map(|borrowing| self.attempt(tree, need, &candidates.all, *borrowing))
+            .unwrap_or_default()
+    }
+
+    /// Takes candidates out in order until the preemptor fits, then puts back whom it fits without.
+    fn attempt(&self, tree: &mut Tree, need: &Need<'_>, all: &[Grounded], borrowing: bool) -> Option<Vec<Target>> {
+        let mut targets: Vec<Target> = Vec::new();
+        let mut found = false;
+        for grounded in all {
+            if !self.is_valid(tree, need, grounded, borrowing) {
+                continue;
+            }
+            self.preemptor.shift(tree, grounded.candidate.id, -1);
+            targets.push(Target { id: grounded.candidate.id, reason: grounded.ground.reason() });
+            if self.fits(tree, need, borrowing) {
+                found = true;
+                break;
+            }
+        }
+        if found {
+            self.fill_back(tree, need, &mut targets, borrowing);
+        }
+        for target in &targets {
+            self.preemptor.shift(tree, target.id, 1);
+        }
+        found.then_some(targets)
+    }
+
+    fn fill_back(&self, tree: &mut Tree, need: &Need<'_>, targets: &mut Vec<Target>, borrowing: bool) {
+        for at in (0..targets.len().saturating_sub(1)).rev() {
+            let Some(target) = targets.get(at) else { continue };
+            let id = target.id;
+            self.preemptor.shift(tree, id, 1);
+            if self.fits(tree, need, borrowing) {
+                targets.swap_remove(at);
+            } else {
+                self.preemptor.shift(tree, id, -1);
+            }
+        }
+    }
+
+    fn fits(&self, tree: &Tree, need: &Need<'_>, borrowing: bool) -> bool {
+        let node = self.preemptor.cq.node;
+        need.usage.iter().all(|(fr, amount)| {
+            (borrowing || !tree.exceeds(node, *fr, *amount)) && *amount <= tree.available(node, *fr).max(Amount::ZERO)
+        })
+    }
+
+    /// Whether a candidate is still one after those before it were taken out: its queue, and the Cohorts up to where
+    /// its path meets the preemptor's, still use more than they have.
+    fn is_valid(&self, tree: &Tree, need: &Need<'_>, grounded: &Grounded, borrowing: bool) -> bool {
+        if grounded.ground == Ground::SameQueue {
+            return true;
+        }
+        if borrowing && grounded.ground == Ground::ReclaimWithoutBorrowing {
+            return false;
+        }
+        let path = tree.path(grounded.candidate.cq);
+        let below_meeting = path.into_iter().take_while(|node| Some(*node) != grounded.meeting);
+        below_meeting.into_iter().all(|node| !within_nominal(tree, node, need.contested))
+    }
+
+    fn may_borrow(&self) -> bool {
+        self.preemptor.cq.object.preemption.borrow_within_cohort.policy != PreemptionPolicy::Never
+    }
+
+    /// Whether the queue uses less than it has, of all contested pairs.
+    fn under_nominal(&self, tree: &Tree, need: &Need<'_>) -> bool {
+        let node = self.preemptor.cq.node;
+        need.contested.iter().all(|fr| tree.quota(node, *fr).nominal > tree.usage(node, *fr))
+    }
+
+    fn candidates(&self, tree: &Tree, need: &Need<'_>) -> Candidates {
+        let cq = self.preemptor.cq;
+        let own = self.preemptor.candidates_in(cq, cq.object.preemption.within_cluster_queue, need.contested);
+        let same = own.into_iter().map(|candidate| Grounded { candidate, ground: Ground::SameQueue, meeting: None });
+        let (hierarchy, priority) = self.elsewhere(tree, need);
+        let (none_elsewhere, none_by_hierarchy) = (hierarchy.is_empty() && priority.is_empty(), hierarchy.is_empty());
+        let mut evicted = Vec::new();
+        let mut running = Vec::new();
+        for mut list in [hierarchy, priority, same.collect()] {
+            list.sort_by_cached_key(|grounded| grounded.candidate.order(cq.node));
+            let (gone, stays): (Vec<_>, Vec<_>) = list.into_iter().partition(|grounded| grounded.candidate.evicted);
+            evicted.extend(gone);
+            running.extend(stays);
+        }
+        evicted.extend(running);
+        Candidates { all: evicted, none_elsewhere, none_by_hierarchy }
+    }
+
+    /// The candidates in other queues: those that the preemptor has a nearer claim against, and the others.
+    fn elsewhere(&self, tree: &Tree, need: &Need<'_>) -> (Vec<Grounded>, Vec<Grounded>) {
+        let (mut hierarchy, mut priority) = (Vec::new(), Vec::new());
+        let cq = self.preemptor.cq;
+        if cq.object.preemption.reclaim_within_cohort == PreemptionPolicy::Never {
+            return (hierarchy, priority);
+        }
+        let mut below = cq.node;
+        let mut rest = need.usage.clone();
+        // The preemptor's claim is nearer from the first subtree on whose own quota covers what it needs.
+        let mut nearer = covers(tree, below, &mut rest);
+        for cohort in tree.path(cq.node).into_iter().skip(1) {
+            let list = if nearer { &mut hierarchy } else { &mut priority };
+            self.in_subtree(tree, need, cohort, below, nearer, list);
+            nearer |= covers(tree, cohort, &mut rest);
+            below = cohort;
+        }
+        (hierarchy, priority)
+    }
+
+    /// The candidates below `top`, leaving out the subtree that was looked through already, and those whose Cohorts
+    /// and queues use no more than they have.
+    fn in_subtree(
+        &self,
+        tree: &Tree,
+        need: &Need<'_>,
+        top: NodeId,
+        skip: NodeId,
+        nearer: bool,
+        list: &mut Vec<Grounded>,
+    ) {
+        let policy = self.preemptor.cq.object.preemption.reclaim_within_cohort;
+        let mut cohorts = vec![top];
+        while let Some(cohort) = cohorts.pop() {
+            for child in tree.children(cohort) {
+                if *child == skip || within_nominal(tree, *child, need.contested) {
+                    continue;
+                }
+                let Some(cq) = self.preemptor.cqs.get(child) else {
+                    cohorts.push(*child);
+                    continue;
+                };
+                if cq.is_active() && cq.node != self.preemptor.cq.node {
+                    let found = self.preemptor.candidates_in(cq, policy, need.contested).into_iter();
+                    list.extend(found.map(|candidate| {
+                        let ground = self.ground(&candidate, nearer);
+                        Grounded { candidate, ground, meeting: Some(top) }
+                    }));
+                }
+            }
+        }
+    }
+
+    fn ground(&self, candidate: &Candidate, nearer: bool) -> Ground {
+        let rule = self.preemptor.cq.object.preemption.borrow_within_cohort;
+        let too_important = candidate.priority() >= self.preemptor.class.priority
+            || rule.max_priority_threshold.is_some_and(|threshold| candidate.priority() > threshold);
+        match nearer {
+            true => Ground::Hierarchy,
+            false if !self.may_borrow() || too_important => Ground::ReclaimWithoutBorrowing,
+            false => Ground::ReclaimWhileBorrowing,
+        }
+    }
+}
+
+/// Whether a subtree's own quota covers a need; takes off what it keeps for itself of it.
+fn covers(tree: &Tree, node: NodeId, rest: &mut BTreeMap<Fr, Amount>) -> bool {
+    let covers = !rest.iter().any(|(fr, amount)| tree.exceeds(node, *fr, *amount));
+    for (fr, amount) in rest {
+        *amount = (*amount - tree.local_available(node, *fr)).max(Amount::ZERO);
+    }
+    covers
+}
