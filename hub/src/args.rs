@@ -15,7 +15,7 @@ use crate::hosted::PATH_PREFIX;
 use crate::{HubOptions, Options};
 
 /// The build, for people.
-pub const SOFTWARE: &str = env!("CARGO_PKG_VERSION");
+pub(crate) const SOFTWARE: &str = env!("CARGO_PKG_VERSION");
 
 /// What this process is.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -125,7 +125,7 @@ mod tests {
         .unwrap()
     }
 
-    fn cluster(name: &str, active: Option<bool>, agent: Value) -> MultiKueueCluster {
+    fn cluster(name: &str, active: Option<bool>, agent: &Value) -> MultiKueueCluster {
         let conditions: Vec<Value> = active
             .into_iter()
             .map(|active| {
@@ -179,9 +179,9 @@ mod tests {
                 Some(Arc::new(MultiKueueConfig::new("config1", spec)))
             };
             let find = |name: &str| match name {
-                "up" => Some(Arc::new(cluster(name, Some(true), Value::Null))),
-                "down" => Some(Arc::new(cluster(name, Some(false), Value::Null))),
-                "never" => Some(Arc::new(cluster(name, None, Value::Null))),
+                "up" => Some(Arc::new(cluster(name, Some(true), &Value::Null))),
+                "down" => Some(Arc::new(cluster(name, Some(false), &Value::Null))),
+                "never" => Some(Arc::new(cluster(name, None, &Value::Null))),
                 _ => None,
             };
             let condition = check_active(&check(&parameters), &config, &find);
@@ -193,11 +193,11 @@ mod tests {
 
     #[test]
     fn an_agent_that_never_came_is_told_from_one_that_left() {
-        let never = agent_reach(&cluster("east", None, Value::Null), false);
+        let never = agent_reach(&cluster("east", None, &Value::Null), false);
         assert_eq!(never.reason, "AgentNotEnrolled");
         assert_eq!(never.message, "waiting for the agent to enrol: run `switchyard cluster join-token east`");
-        let left = agent_reach(&cluster("east", Some(true), json!({"software": "x"})), false);
+        let left = agent_reach(&cluster("east", Some(true), &json!({"software": "x"})), false);
         assert_eq!((left.active, left.reason), (false, "AgentDisconnected"));
-        assert_eq!(agent_reach(&cluster("east", None, Value::Null), true), Reach::connected());
+        assert_eq!(agent_reach(&cluster("east", None, &Value::Null), true), Reach::connected());
     }
 }

@@ -87,7 +87,7 @@ fn from_parts(
 mod tests {
     use super::*;
 
-    fn workload(status: serde_json::Value) -> Workload {
+    fn workload(status: &serde_json::Value) -> Workload {
         serde_json::from_value(serde_json::json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
             "metadata": {"name": "job-a", "namespace": "ns", "uid": "u", "resourceVersion": "42"},
@@ -101,7 +101,7 @@ mod tests {
         serde_json::json!({"name": name, "state": state, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
     }
 
-    fn of(status: serde_json::Value, others: &[&str]) -> Facts {
+    fn of(status: &serde_json::Value, others: &[&str]) -> Facts {
         let others: Vec<String> = others.iter().map(|name| (*name).to_owned()).collect();
         from_parts(&workload(status), Arc::from(Vec::new()), &|name| name == "mk", &others)
     }
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn a_dispatched_workload() {
         let facts = of(
-            serde_json::json!({
+            &serde_json::json!({
                 "clusterName": "east", "dispatch": {"attempt": 3},
                 "admissionChecks": [check("mk", "Ready"), check("budget", "Ready")],
                 "conditions": [{"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "",
@@ -131,7 +131,7 @@ mod tests {
             ("one that only some flavors need", vec![check("budget", "Ready"), check("prov", "Pending")], false),
             ("ready", vec![check("mk", "Pending"), check("budget", "Ready")], true),
         ] {
-            let facts = of(serde_json::json!({"admissionChecks": checks}), &["budget"]);
+            let facts = of(&serde_json::json!({"admissionChecks": checks}), &["budget"]);
             assert_eq!(facts.others_ready, ready, "{case}");
         }
     }

@@ -10,14 +10,14 @@ use crate::dispatch::{Event, Name};
 
 /// The clusters of each MultiKueue check, and whether each cluster's jobs are held when it is lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Topology {
+pub(super) struct Topology {
     checks: BTreeMap<String, Vec<String>>,
     clusters: BTreeMap<String, bool>,
 }
 
 impl Topology {
     /// As the objects say.
-    pub fn of<'a>(
+    pub(super) fn of<'a>(
         checks: impl IntoIterator<Item = &'a AdmissionCheck>,
         config: &dyn Fn(&str) -> Option<std::sync::Arc<MultiKueueConfig>>,
         clusters: impl IntoIterator<Item = &'a MultiKueueCluster>,
@@ -39,7 +39,7 @@ impl Topology {
     }
 
     /// What changed since `before`, for the dispatcher.
-    pub fn events(&self, before: &Self) -> Vec<Event> {
+    pub(super) fn events(&self, before: &Self) -> Vec<Event> {
         let mut events = Vec::new();
         for (name, hold) in &self.clusters {
             if before.clusters.get(name) != Some(hold) {
@@ -88,7 +88,7 @@ mod tests {
         .unwrap()
     }
 
-    fn cluster(name: &str, source: serde_json::Value) -> MultiKueueCluster {
+    fn cluster(name: &str, source: &serde_json::Value) -> MultiKueueCluster {
         serde_json::from_value(serde_json::json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": name},
             "spec": {"clusterSource": source},
@@ -112,8 +112,8 @@ mod tests {
     fn only_what_changed_is_told() {
         let checks = [check("mk", "conf"), check("broken", "missing")];
         let clusters = [
-            cluster("a", serde_json::json!({"agent": {}})),
-            cluster("b", serde_json::json!({"kubeConfig": {"location": "s"}})),
+            cluster("a", &serde_json::json!({"agent": {}})),
+            cluster("b", &serde_json::json!({"kubeConfig": {"location": "s"}})),
         ];
         let first = Topology::of(&checks, &config, &clusters);
         let told: Vec<String> = first.events(&Topology::default()).iter().map(|event| format!("{event:?}")).collect();
