@@ -78,10 +78,11 @@ fn decimal(mut value: i64, mut scale: usize) -> String {
     format!("{value}{}", SUFFIXES[scale])
 }
 
-/// `value` with the largest binary suffix that leaves a whole number. Small amounts are written in decimal.
+/// `value` with the largest binary suffix that leaves a whole number. Where there is none, Kueue reads the plain number
+/// once more, which makes it decimal: 2000 bytes are `2k`.
 fn binary(mut value: i64) -> String {
     const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-    if (-1023..=1023).contains(&value) {
+    if value % 1024 != 0 || value == 0 {
         return decimal(value, 1);
     }
     let mut scale = 0;
@@ -143,6 +144,7 @@ mod tests {
     #[case::one_and_a_half_gibibytes("memory", 1536 << 20, "1536Mi")]
     #[case::odd_bytes("memory", 1025, "1025")]
     #[case::few_bytes_are_decimal("memory", 1000, "1k")]
+    #[case::bytes_that_only_ten_divides_are_decimal("memory", 2000, "2k")]
     #[case::huge_pages_are_bytes("hugepages-2Mi", 4 << 20, "4Mi")]
     #[case::devices_are_counted("nvidia.com/gpu", 8, "8")]
     #[case::many_devices_with_k("nvidia.com/gpu", 8000, "8k")]
