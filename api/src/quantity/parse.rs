@@ -78,14 +78,14 @@ fn scale_of(suffix: &str) -> Option<Scale> {
     }
 }
 
-/// A power of ten in digits; one beyond all use is clamped.
+/// A power of ten in digits; one beyond all use is clamped, one beyond 64 bits is none, as in Kubernetes.
 fn exponent(text: &str) -> Option<i64> {
     const FAR: i64 = 1_000_000;
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     if unsigned.is_empty() || !unsigned.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
-    let size = unsigned.parse::<i64>().unwrap_or(FAR).min(FAR);
+    let size = unsigned.parse::<i64>().ok()?.min(FAR);
     Some(if text.starts_with('-') { -size } else { size })
 }
 

@@ -1,3 +1,5 @@
+//! The tables agree with what Go's `k8s.io/apimachinery/pkg/api/resource` v0.36.3 gives for the same texts.
+
 use proptest::prelude::*;
 use rstest::rstest;
 
@@ -30,9 +32,9 @@ use super::*;
 #[case::an_exponent_with_a_plus("1e+3", 1000, 1_000_000, "1e3")]
 #[case::twenty_seven_digits("999999999999999999999999999", i64::MAX, i64::MAX, "999999999999999999999999999")]
 #[case::beyond_all_use("1e30", i64::MAX, i64::MAX, "170141183460469231731687303715884105727e-9")]
-#[case::an_absurd_exponent("1e99999999999999999999", i64::MAX, i64::MAX, "170141183460469231731687303715884105727e-9")]
-#[case::zero_with_an_absurd_exponent("0e99999999999999999999", 0, 0, "0")]
-#[case::an_absurdly_small_one("1e-99999999999999999999", 1, 1, "1e-9")]
+#[case::an_absurd_exponent("1e999999999", i64::MAX, i64::MAX, "170141183460469231731687303715884105727e-9")]
+#[case::zero_with_an_absurd_exponent("0e999999999", 0, 0, "0")]
+#[case::an_absurdly_small_one("1e-999999999", 1, 1, "1e-9")]
 #[case::binary_is_capped("9Ei", i64::MAX, i64::MAX, "9223372036854775807")]
 #[case::binary_is_capped_below("-9Ei", -i64::MAX, i64::MIN, "-9223372036854775807")]
 #[case::negative("-1", -1, -1000, "-1")]
@@ -53,6 +55,7 @@ fn read_rounded_and_written(#[case] text: &str, #[case] value: i64, #[case] mill
 #[case::two_signs("--1")]
 #[case::an_exponent_without_a_number("1e")]
 #[case::an_exponent_with_a_fraction("1e3.5")]
+#[case::an_exponent_beyond_64_bits("1e99999999999999999999")]
 #[case::an_unknown_suffix("1Kb")]
 #[case::a_capital_kilo("1K")]
 #[case::a_suffix_and_an_exponent("1ke3")]
@@ -84,6 +87,8 @@ fn the_error_says_what_to_write() {
 #[case::odd_bytes("memory", 1025, "1025")]
 #[case::bytes_that_only_a_thousand_divides("memory", 2000, "2k")]
 #[case::few_bytes("memory", 1000, "1k")]
+#[case::fewer_than_no_bytes("memory", -2000, "-2k")]
+#[case::bytes_that_both_divide("memory", 10_000_000_000, "9765625Ki")]
 #[case::storage_is_bytes("ephemeral-storage", 4096, "4Ki")]
 #[case::huge_pages_are_bytes("hugepages-2Mi", 4 << 20, "4Mi")]
 #[case::devices_are_counted("nvidia.com/gpu", 8, "8")]
