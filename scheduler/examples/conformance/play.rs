@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
-use switchyard_scheduler::{Admission, Decision, Engine, Event, Settings, Time, Workload, WorkloadKey};
+use switchyard_scheduler::{Decision, Engine, Event, RefusedReason, Settings, Time, Workload};
 
 use crate::compare::{Admitted, CycleOutcome, Outcome};
 use crate::{objects, quantity};
@@ -13,6 +13,8 @@ use crate::{objects, quantity};
 struct Player {
     engine: Engine,
     workloads: BTreeMap<String, Workload>,
+    /// Those with quota. As in Kueue's unit tests, no watch event tells the engine that its decisions were written.
+    admitted: BTreeSet<String>,
     cluster_queues: BTreeSet<String>,
     now: Time,
 }
@@ -28,6 +30,7 @@ pub(crate) fn play(scenario: &Value) -> Result<Vec<Outcome>, String> {
     let mut player = Player {
         engine: Engine::preempting(settings),
         workloads: BTreeMap::new(),
+        admitted: BTreeSet::new(),
         cluster_queues: BTreeSet::new(),
         now: start,
     };
@@ -70,7 +73,7 @@ impl Player {
     /// Steps 2 to 5 of the scenarios' rules.
     fn edit(&mut self, step: &Value) -> Result<(), String> {
         for name in objects::list(&step["finish"]).iter().filter_map(Value::as_str) {
-            if self.workloads.get(name).is_some_and(|workload| workload.reservation.is_some()) {
+            if self.admitted.contains(name) {
                 self.delete(name);
             }
         }
@@ -79,11 +82,9 @@ impl Player {
         }
         for (name, pods) in step["reclaim"].as_object().into_iter().flatten() {
             let reclaimable = objects::reclaimable(pods)?;
-            self.change(name, |workload| {
-                if workload.reservation.is_some() {
-                    workload.reclaimable = reclaimable;
-                }
-            });
+            if self.admitted.contains(name) {
+                self.change(name, |workload| workload.reclaimable = reclaimable);
+            }
         }
         for (name, priority) in step["priority"].as_object().into_iter().flatten() {
             let priority = priority.as_i64().and_then(|p| i32::try_from(p).ok()).ok_or("a priority is a number")?;
@@ -112,6 +113,7 @@ impl Player {
     }
 
     fn delete(&mut self, name: &str) {
+        self.admitted.remove(name);
         if let Some(workload) = self.workloads.remove(name) {
             self.apply(Event::WorkloadDeleted { key: workload.key });
         }
@@ -154,7 +156,9 @@ impl Player {
             match decision {
                 Decision::Reserve { key, admission, .. } => {
                     outcome.admitted.insert(key.to_string(), Admitted::of(&admission));
-                    self.confirm(&key, admission);
+                    // The write of the admission ends an earlier eviction.
+                    self.workloads.entry(key.to_string()).and_modify(|workload| workload.evicted = false);
+                    self.admitted.insert(key.to_string());
                 }
                 Decision::Preempt { key, reason, .. } => {
                     victims.insert(key.to_string(), reason.to_owned());
@@ -163,26 +167,23 @@ impl Player {
             }
         }
         for name in victims.keys() {
-            self.change(name, |workload| {
-                workload.reservation = None;
-                workload.reserved_at = None;
-                workload.admitted = false;
-                workload.evicted = true;
-                workload.requeued = Some(true);
-            });
+            self.evict(name);
         }
         outcome.preempted = victims;
         self.engine.flush_inadmissible(self.now);
         outcome
     }
 
-    fn confirm(&mut self, key: &WorkloadKey, admission: Admission) {
-        let now = self.now;
-        self.change(&key.to_string(), |workload| {
-            workload.reservation = Some(admission);
-            workload.reserved_at = Some(now);
-            workload.admitted = true;
-            workload.evicted = false;
+    /// Takes the quota back and queues the workload again.
+    fn evict(&mut self, name: &str) {
+        self.admitted.remove(name);
+        let Some(workload) = self.workloads.get(name) else { return };
+        let (key, uid) = (workload.key.clone(), workload.uid.clone());
+        let reason = RefusedReason::WriteFailed { message: "preempted".to_owned() };
+        self.apply(Event::AdmissionRefused { key, uid, reason });
+        self.change(name, |workload| {
+            workload.evicted = true;
+            workload.requeued = Some(true);
         });
     }
 

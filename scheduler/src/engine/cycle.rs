@@ -201,8 +201,11 @@ impl Engine {
             Hold { admission: admission.clone(), charged: None, charge: Vec::new(), confirmed: false, since: now };
         let wl = self.workloads.get(entry.id)?.clone();
         self.charge(&wl, &mut hold);
-        self.leave(entry.id);
         self.edit(entry.id, |wl| {
+            // Already out of the queue, which goes on treating it as its preemptor until the API shows the quota.
+            wl.queued_in = None;
+            wl.flags.evicted = false;
+            wl.told_to_go = false;
             wl.hold = Some(Box::new(hold));
             wl.reason = None;
             wl.scan = None;

@@ -138,7 +138,7 @@ impl Engine {
         let spot = self.take_out(id);
         let charged = |wl: &Wl| wl.hold.as_ref().map(|hold| (hold.charged, hold.charge.clone()));
         let recharged = charged(old) != charged(&new);
-        let (queue, held) = (new.queue, new.hold.is_some());
+        let (queue, held, may_hold) = (new.queue, new.hold.is_some(), new.may_hold());
         let reprioritised = old.hold.is_some() && old.class.priority != new.class.priority;
         self.edit(id, |wl| *wl = new);
         self.classes.release(old.class.clone());
@@ -153,6 +153,10 @@ impl Engine {
         }
         self.forget_orphan(id, old);
         self.note_orphan(id);
+        let confirmed = |wl: &Wl| wl.hold.as_ref().is_some_and(|hold| hold.confirmed);
+        if self.workloads.get(id).is_some_and(confirmed) || !may_hold {
+            self.forget_preemptor(id, old);
+        }
         if held {
             self.leave(id);
         } else if spot.is_some() && !changed {
@@ -162,6 +166,16 @@ impl Engine {
         }
         if (recharged && old.hold.is_some()) || reprioritised {
             self.announce_freed(old, now);
+        }
+    }
+
+    /// A workload that has its quota for sure, or never will, is nobody's preemptor any more.
+    fn forget_preemptor(&mut self, id: WlId, wl: &Wl) {
+        let charged = wl.hold.as_ref().and_then(|hold| hold.charged);
+        for cq in charged.into_iter().chain(wl.queued_in) {
+            if let Some(cq) = self.cqs.get_mut(&cq) {
+                cq.queue.forget(id);
+            }
         }
     }
 
@@ -210,6 +224,7 @@ impl Engine {
         self.leave(id);
         self.count(id, -1);
         let Some(wl) = self.workloads.remove(id) else { return };
+        self.forget_preemptor(id, &wl);
         if let Some(lq) = self.lqs.get_mut(wl.queue) {
             lq.workloads.remove(&id);
         }
