@@ -17,7 +17,9 @@ use std::{
     time::Duration,
 };
 
-pub use build::{Dispatch, admission, dispatched_status, pending_status, reservation_status};
+pub use build::{
+    Dispatch, admission, dispatched_status, pending_status, preempted_status, preemption_message, reservation_status,
+};
 use jiff::Timestamp;
 use switchyard_api::{names, v1beta2};
 use switchyard_scheduler::{Decision, Name, PodSetRequests, Reason, RefusedReason, WorkloadKey};
@@ -31,6 +33,7 @@ use crate::{
     placement::{Placement, Reservation},
     store::Key,
     work::{self, Queue},
+    workload::queue_name,
 };
 
 /// Writes in flight. The API server's own fairness does the rest.
@@ -44,6 +47,26 @@ const PENDING_AFTER: Duration = Duration::from_millis(150);
 enum Job {
     Reserve(Box<Reserve>),
     Pending { uid: Name, reason: Reason, requests: Vec<PodSetRequests> },
+    Preempt(Box<Preempt>),
+}
+
+#[derive(Debug, Clone)]
+struct Preempt {
+    uid: Name,
+    reason: &'static str,
+    message: String,
+    preemptor: Preemptor,
+}
+
+/// For whom a workload is preempted. Empty where it is not known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Preemptor {
+    /// Uid of the workload.
+    pub uid: String,
+    /// Uid of its job.
+    pub job_uid: String,
+    /// Its ClusterQueue.
+    pub cluster_queue: String,
 }
 
 #[derive(Debug, Clone)]
@@ -119,7 +142,7 @@ impl Admitter {
     }
 
     /// Takes the decisions of a cycle. Called by the engine's task; does not block.
-    pub(crate) fn submit(&self, decisions: Vec<Decision>, now: Timestamp) {
+    pub(crate) fn submit(&self, decisions: Vec<Decision>) {
         for decision in decisions {
             match decision {
                 Decision::Reserve { key, uid, admission, checks, waited_since, note } => {
@@ -131,8 +154,10 @@ impl Admitter {
                 Decision::Pending { key, uid, reason, requests } => {
                     self.add(object_key(&key), Job::Pending { uid, reason, requests });
                 }
-                Decision::Preempt { key, preemptor, .. } => {
-                    tracing::warn!(workload = %key, %preemptor, %now, "preemption is not performed yet");
+                Decision::Preempt { key, uid, reason, preemptor, preemptor_uid, preemptor_path, preemptee_path } => {
+                    let preemptor = self.preemptor(&preemptor, &preemptor_uid);
+                    let message = build::preemption_message(reason, &preemptor, [&preemptor_path, &preemptee_path]);
+                    self.add(object_key(&key), Job::Preempt(Box::new(Preempt { uid, reason, message, preemptor })));
                 }
             }
         }
@@ -179,14 +204,26 @@ impl Admitter {
         checks.iter().find(dispatches).cloned()
     }
 
+    fn preemptor(&self, key: &WorkloadKey, uid: &str) -> Preemptor {
+        let stores = &self.ctx.stores;
+        let workload = stores.workloads.by_key(&object_key(key));
+        let label = workload.as_ref().and_then(|workload| workload.metadata.labels.as_ref()?.get(names::JOB_UID).cloned());
+        let queue = workload.as_ref().and_then(|workload| stores.local_queues.get(&key.namespace, queue_name(workload)));
+        Preemptor {
+            uid: uid.to_owned(),
+            job_uid: label.unwrap_or_default(),
+            cluster_queue: queue.and_then(|queue| queue.spec.cluster_queue.clone()).unwrap_or_default(),
+        }
+    }
+
     fn add(&self, key: Key, job: Job) {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
-        let reserves = matches!(job, Job::Reserve(_));
+        let patient = matches!(job, Job::Pending { .. });
         self.lock().insert(key.clone(), number, job);
-        if reserves {
-            self.queue.add(key);
-        } else {
+        if patient {
             self.queue.add_after(key, PENDING_AFTER);
+        } else {
+            self.queue.add(key);
         }
     }
 

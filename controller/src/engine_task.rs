@@ -25,7 +25,7 @@ pub use views::{ClusterQueueFigures, LocalQueueFigures, Views};
 use crate::{
     admit::Admitter,
     capacity::Capacity,
-    clock::{engine_time, wall_time},
+    clock::engine_time,
     context::Context,
     store::Key,
     world,
@@ -223,7 +223,11 @@ impl EngineTask {
             self.engine.apply(event, now);
         }
         for (key, (uid, reason)) in batch.refused {
+            let to_tell = matches!(reason, RefusedReason::GivenBack { .. }).then(|| key.clone());
             self.engine.apply(Event::AdmissionRefused { key, uid, reason }, now);
+            // No cycle will speak of it until it is tried again.
+            let told = to_tell.and_then(|key| self.engine.still_pending(&key));
+            self.admitter.submit(told.into_iter().collect());
         }
         for key in batch.retries {
             self.engine.apply(Event::Retry { key }, now);
@@ -265,7 +269,7 @@ impl EngineTask {
         if !cycle.decisions.is_empty() {
             tracing::debug!(cycle = cycle.number, decisions = cycle.decisions.len(), ?took, "cycle");
         }
-        self.admitter.submit(cycle.decisions.clone(), wall_time(now));
+        self.admitter.submit(cycle.decisions.clone());
         self.pace.after(cycle);
         self.publish.unpublished = true;
     }

@@ -99,6 +99,13 @@ struct EvictionLatencyLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PreemptedLabels {
+    preempting_cluster_queue: String,
+    reason: &'static str,
+    replica_role: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WriteLabels {
     what: &'static str,
     result: &'static str,
@@ -132,6 +139,7 @@ pub struct Metrics {
     evicted: Family<EvictedLabels, Counter>,
     evicted_once: Family<EvictedLabels, Counter>,
     eviction_latency: Waits<EvictionLatencyLabels>,
+    preempted: Family<PreemptedLabels, Counter>,
     lq_quota_reserved: Family<LocalQueueLabels, Counter>,
     lq_quota_reserved_wait: Waits<LocalQueueLabels>,
     lq_admitted: Family<LocalQueueLabels, Counter>,
@@ -167,6 +175,7 @@ impl Default for Metrics {
             evicted: Family::default(),
             evicted_once: Family::default(),
             eviction_latency: Family::new_with_constructor(wait),
+            preempted: Family::default(),
             lq_quota_reserved: Family::default(),
             lq_quota_reserved_wait: Family::new_with_constructor(wait),
             lq_admitted: Family::default(),
@@ -283,6 +292,13 @@ impl Metrics {
         self.eviction_latency.get_or_create(&labels).observe(after.as_secs_f64());
     }
 
+    /// A workload was preempted for one of this ClusterQueue.
+    pub fn preempted(&self, by: &str, reason: &'static str) {
+        let labels =
+            PreemptedLabels { preempting_cluster_queue: by.into(), reason, replica_role: self.role().as_str() };
+        self.preempted.get_or_create(&labels).inc();
+    }
+
     /// We wrote something to the API server.
     pub fn wrote(&self, what: &'static str, ok: bool) {
         self.writes.get_or_create(&WriteLabels { what, result: if ok { "ok" } else { "failed" } }).inc();
@@ -317,6 +333,7 @@ impl Metrics {
         kueue.register("execution_time_seconds", "Time from admitted to finished", self.execution_time.clone());
         kueue.register("evicted_workloads", "Evictions per ClusterQueue and reason", self.evicted.clone());
         kueue.register("evicted_workloads_once", "Workloads evicted at least once per reason", self.evicted_once.clone());
+        kueue.register("preempted_workloads", "Preemptions per preempting ClusterQueue", self.preempted.clone());
         kueue.register(
             "workload_eviction_latency_seconds",
             "Time from eviction to the release of quota",

@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time};
-use switchyard_api::v1beta2::{self, CheckState, DispatchStatus, PodSetRequest, Workload};
+use switchyard_api::{
+    conditions::{self, reasons},
+    v1beta2::{self, CheckState, DispatchStatus, PodSetRequest, Workload},
+};
 use switchyard_scheduler::{self as engine, Amount, Name, PodSetRequests, Reason};
 
-use crate::workload::Edit;
+use super::Preemptor;
+use crate::workload::{Edit, Evicted, Eviction};
 
 /// The engine's admission as the API writes it.
 #[must_use]
@@ -86,6 +90,36 @@ pub fn pending_status(workload: &Workload, reason: &Reason, requests: &[PodSetRe
         .map(|(name, amounts)| PodSetRequest { name: name.to_string(), resources: quantities(amounts) });
     edit.status.resource_requests = requests.collect();
     edit
+}
+
+/// Kueue's sentence about a preemption. `paths` are the preemptor's and the preemptee's.
+#[must_use]
+pub fn preemption_message(reason: &str, preemptor: &Preemptor, paths: [&str; 2]) -> String {
+    let known = |text: &str| if text.is_empty() { "UNKNOWN".to_owned() } else { text.to_owned() };
+    let cause = match reason {
+        reasons::preempted::IN_CLUSTER_QUEUE => "prioritization in the ClusterQueue",
+        reasons::preempted::IN_COHORT_RECLAMATION => "reclamation within the cohort",
+        reasons::preempted::IN_COHORT_FAIR_SHARING => "Fair Sharing within the cohort",
+        reasons::preempted::IN_COHORT_RECLAIM_WHILE_BORROWING => "reclamation within the cohort while borrowing",
+        _ => "UNKNOWN",
+    };
+    format!(
+        "Preempted to accommodate a workload (UID: {}, JobUID: {}) due to {cause}; preemptor path: {}; preemptee path: {}",
+        known(&preemptor.uid),
+        known(&preemptor.job_uid),
+        known(paths[0]),
+        known(paths[1]),
+    )
+}
+
+/// Evicted for another workload.
+#[must_use]
+pub fn preempted_status(workload: &Workload, reason: &str, message: &str, now: Timestamp) -> (Edit, Evicted) {
+    let mut edit = Edit::new(workload, now);
+    edit.set(conditions::PREEMPTED, true, reason, message);
+    let eviction = Eviction { reason: reasons::evicted::PREEMPTED, cause: String::new(), message: message.to_owned() };
+    let evicted = edit.evict(eviction);
+    (edit, evicted)
 }
 
 #[cfg(test)]
@@ -255,5 +289,21 @@ mod tests {
         again.status = Some(edit.status.clone());
         let second = pending_status(&again, &Reason::Overtaken, &requests, fixtures::at(99));
         assert_eq!(second.status, edit.status, "the same again writes nothing");
+    }
+
+    #[test]
+    fn preempted_for_another_workload() {
+        let preemptor = Preemptor { uid: "u1".into(), job_uid: "j1".into(), cluster_queue: "b".into() };
+        let message = preemption_message("InCohortReclamation", &preemptor, ["/all/b", "/all/a"]);
+        let (edit, evicted) = preempted_status(&fixtures::workload("a").reserved("a").admitted(), "InCohortReclamation", &message, fixtures::at(30));
+        insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
+        10s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue a
+        12s Admitted=True Admitted: The workload is admitted
+        30s Preempted=True InCohortReclamation: Preempted to accommodate a workload (UID: u1, JobUID: j1) due to reclamation within the cohort; preemptor path: /all/b; preemptee path: /all/a
+        30s Evicted=True Preempted: Preempted to accommodate a workload (UID: u1, JobUID: j1) due to reclamation within the cohort; preemptor path: /all/b; preemptee path: /all/a
+        ");
+        assert_eq!((evicted.event.as_str(), evicted.first), ("EvictedDueToPreempted", true));
+        let unknown = preemption_message("", &Preemptor::default(), ["", ""]);
+        insta::assert_snapshot!(unknown, @"Preempted to accommodate a workload (UID: UNKNOWN, JobUID: UNKNOWN) due to UNKNOWN; preemptor path: UNKNOWN; preemptee path: UNKNOWN");
     }
 }

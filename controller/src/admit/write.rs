@@ -6,7 +6,7 @@ use switchyard_api::{conditions, v1beta2::Workload};
 use switchyard_scheduler::WorkloadKey;
 use tokio::time::Instant;
 
-use super::{Admitter, Job, Reserve, build};
+use super::{Admitter, Job, Preempt, Reserve, build};
 use crate::{
     clock::since,
     store::Key,
@@ -33,6 +33,10 @@ impl Admitter {
                     let edit = build::pending_status(&current, &reason, &requests, self.ctx.clock.now());
                     self.write_pending(&key, &current, edit).await
                 }
+                None => Outcome::Done,
+            },
+            Job::Preempt(preempt) => match self.current(&key, &preempt.uid) {
+                Some(current) => self.preempt(&key, &current, &preempt).await,
                 None => Outcome::Done,
             },
         };
@@ -127,6 +131,31 @@ impl Admitter {
             Err(WriteError::Conflict) => Outcome::Failed,
             Err(error) => {
                 tracing::warn!(workload = %key, %error, "reason for waiting not written");
+                Outcome::Failed
+            }
+        }
+    }
+
+    async fn preempt(&self, key: &Key, current: &Workload, preempt: &Preempt) -> Outcome {
+        let Some(cluster_queue) = workload::admitted_by(current).map(str::to_owned) else { return Outcome::Done };
+        if workload::is_evicted(current) || workload::is_finished(current) {
+            return Outcome::Done;
+        }
+        let now = self.ctx.clock.now();
+        let (edit, evicted) = build::preempted_status(current, preempt.reason, &preempt.message, now);
+        match patch_status(&self.ctx, current, &edit.status, "preemption").await {
+            Ok(Some(after)) => {
+                let reason = evicted.eviction.reason;
+                self.ctx.metrics.evicted(&after, &cluster_queue, reason, "", evicted.first);
+                self.ctx.metrics.preempted(&preempt.preemptor.cluster_queue, preempt.reason);
+                self.ctx.events.normal(&after, &evicted.event, preempt.message.clone());
+                self.ctx.events.normal(&after, "Preempted", preempt.message.clone());
+                Outcome::Done
+            }
+            Ok(None) | Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
+            Err(WriteError::Conflict) => Outcome::Failed,
+            Err(error) => {
+                tracing::warn!(workload = %key, %error, "preemption not written");
                 Outcome::Failed
             }
         }
