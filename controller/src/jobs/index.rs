@@ -55,6 +55,8 @@ struct Maps {
     owned: BTreeMap<JobKey, BTreeSet<Key>>,
     // The jobs that name each workload as made beforehand.
     named: BTreeMap<Key, BTreeSet<JobKey>>,
+    // The jobs that each job controls: they run and stop with it.
+    children: BTreeMap<JobKey, BTreeSet<JobKey>>,
     // Jobs whose workload was created and has not arrived through the watch.
     created: BTreeMap<JobKey, Instant>,
 }
@@ -77,8 +79,25 @@ impl Index {
             maps.created.remove(&owner);
             affected.insert(owner);
         }
+        let children: Vec<JobKey> =
+            affected.iter().filter_map(|job| maps.children.get(job)).flatten().cloned().collect();
+        affected.extend(children);
         affected.extend(maps.named.get(key).into_iter().flatten().cloned());
         affected
+    }
+
+    /// Follows a change of the job that controls a job.
+    pub(crate) fn parent(&self, job: &JobKey, old: Option<JobKey>, new: Option<JobKey>) {
+        if old == new {
+            return;
+        }
+        let mut maps = self.lock();
+        if let Some(old) = old {
+            remove(&mut maps.children, &old, job);
+        }
+        if let Some(new) = new {
+            maps.children.entry(new).or_default().insert(job.clone());
+        }
     }
 
     /// Follows a change of the prebuilt workload that a job names; names are empty for none.
@@ -184,6 +203,15 @@ mod tests {
         assert_eq!(index.workload(&key, None, Some(&unowned)), BTreeSet::from([job("a")]));
         index.prebuilt(&job("a"), "w", "");
         assert!(index.workload(&key, Some(&unowned), None).is_empty());
+    }
+
+    #[test]
+    fn a_job_hears_of_the_workload_of_the_job_that_owns_it() {
+        let (index, key) = (Index::default(), Key::new("ns", "w"));
+        index.parent(&job("child"), None, Some(job("a")));
+        assert_eq!(index.workload(&key, None, Some(&workload("a"))), BTreeSet::from([job("a"), job("child")]));
+        index.parent(&job("child"), Some(job("a")), None);
+        assert_eq!(index.workload(&key, Some(&workload("a")), None), BTreeSet::from([job("a")]));
     }
 
     #[test]

@@ -106,6 +106,12 @@ impl Reconciler {
             job.as_ref().map(|job| meta::prebuilt_workload_name(&job.value).to_owned()).unwrap_or_default()
         };
         self.index.prebuilt(&key, &named(&change.old), &named(&change.new));
+        let parent = |job: &Option<Arc<Object>>| {
+            let owner = meta::controller_of(&job.as_ref()?.value)?;
+            let kind = kind_of_owner(&owner.api_version, &owner.kind)?;
+            Some(JobKey::new(kind, Key::new(&key.key.namespace, &owner.name)))
+        };
+        self.index.parent(&key, parent(&change.old), parent(&change.new));
         self.queue.add(key);
     }
 

@@ -7,6 +7,7 @@ mod configuration;
 mod job;
 mod json_patch;
 mod objects;
+mod registrar;
 mod review;
 mod secret;
 mod server;
@@ -15,22 +16,14 @@ mod tests;
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use anyhow::Context as _;
 use axum::Router;
-use configuration::Inputs;
-use k8s_openapi::api::{
-    admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
-    authentication::v1::SelfSubjectReview,
-};
-use kube::{
-    Api,
-    api::{Patch, PatchParams, PostParams},
-    core::Selector,
-};
+use kube::core::Selector;
+use registrar::{Registrar, service_account};
 use review::{Answer, Question, Rule};
 use secret::SecretStore;
 use server::Certificate;
@@ -49,8 +42,6 @@ use crate::{
 
 /// Our name among the parts that must run.
 const COMPONENT: &str = "webhook";
-/// How often certificates and configurations are looked at even if nothing changes.
-const LOOK_AGAIN: Duration = Duration::from_secs(600);
 /// How soon after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -213,136 +204,5 @@ async fn first_bundle(
             () = shutdown.cancelled() => return None,
             () = tokio::time::sleep(RETRY) => (),
         }
-    }
-}
-
-/// Our user name, if it is a service account's: users do not share it, so its calls need no review.
-async fn service_account(ctx: &Context) -> Option<String> {
-    let api: Api<SelfSubjectReview> = Api::all(ctx.client.clone());
-    match api.create(&PostParams::default(), &SelfSubjectReview::default()).await {
-        Ok(review) => review.status?.user_info?.username.filter(|name| name.starts_with("system:serviceaccount:")),
-        Err(error) => {
-            tracing::debug!(%error, "own user name not known");
-            None
-        }
-    }
-}
-
-/// Keeps certificates and configurations as they should be.
-struct Registrar {
-    ctx: Arc<Context>,
-    secrets: SecretStore,
-    names: BTreeSet<String>,
-    certificate: Arc<Certificate>,
-    advertise: Advertise,
-    service_account: Option<String>,
-    fail_closed: bool,
-    changed: Arc<Notify>,
-    // What was applied last, so that only changes are written between the regular looks.
-    applied: Mutex<Option<(MutatingWebhookConfiguration, ValidatingWebhookConfiguration)>>,
-}
-
-impl Registrar {
-    fn subscribe(&self) {
-        let changed = self.changed.clone();
-        self.ctx.stores.local_queues.subscribe(move |change| {
-            // Only coming and going matters.
-            if &*change.key.name == names::DEFAULT && change.old.is_some() != change.new.is_some() {
-                changed.notify_one();
-            }
-        });
-    }
-
-    /// Runs for ever.
-    async fn follow(&self, mut bundle: Bundle) {
-        let mut leadership = self.ctx.leadership.clone();
-        loop {
-            let registered = self.register(&bundle).await;
-            let pause = if registered { LOOK_AGAIN } else { RETRY };
-            let regular = tokio::select! {
-                () = tokio::time::sleep(pause) => true,
-                () = self.changed.notified() => false,
-                // Without a sender there is no change; the pause ends it.
-                Ok(()) = leadership.changed() => false,
-            };
-            if regular {
-                // Whoever has changed the configurations meanwhile is overruled.
-                *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            }
-            bundle = self.renew(bundle).await;
-        }
-    }
-
-    async fn renew(&self, bundle: Bundle) -> Bundle {
-        let renewed = match self.secrets.load(&self.names, self.ctx.clock.now()).await {
-            Ok(renewed) => renewed,
-            Err(error) => {
-                tracing::warn!(%error, "webhook certificates not looked at");
-                return bundle;
-            }
-        };
-        if renewed.serving != bundle.serving {
-            match renewed.certified_key() {
-                Ok(key) => {
-                    self.certificate.set(key);
-                    tracing::info!("webhook certificate exchanged");
-                }
-                Err(error) => tracing::warn!(%error, "new webhook certificate not used"),
-            }
-        }
-        renewed
-    }
-
-    /// Registers, if we lead. False when it must be tried again soon.
-    async fn register(&self, bundle: &Bundle) -> bool {
-        if !self.ctx.leading() {
-            // Serving is all that a follower does.
-            self.ctx.components.set(COMPONENT, true);
-            return true;
-        }
-        let wanted = self.wanted(bundle);
-        if self.applied.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(&wanted) {
-            return true;
-        }
-        match self.apply(&wanted).await {
-            Ok(()) => {
-                self.ctx.components.set(COMPONENT, true);
-                *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = Some(wanted);
-                tracing::info!(webhooks = ?self.advertise, "webhooks registered");
-                true
-            }
-            Err(error) => {
-                tracing::warn!(%error, "webhooks not registered");
-                false
-            }
-        }
-    }
-
-    fn wanted(&self, bundle: &Bundle) -> (MutatingWebhookConfiguration, ValidatingWebhookConfiguration) {
-        let defaults =
-            self.ctx.stores.local_queues.filter(|queue| queue.metadata.name.as_deref() == Some(names::DEFAULT));
-        let inputs = Inputs {
-            advertise: &self.advertise,
-            ca_bundle: bundle.trusted(),
-            namespace: &self.ctx.namespace,
-            service_account: self.service_account.as_deref(),
-            without_queue_name: self.ctx.config.manage_jobs_without_queue_name,
-            default_queues: defaults.iter().filter_map(|queue| queue.metadata.namespace.clone()).collect(),
-            fail_closed: self.fail_closed,
-        };
-        (inputs.mutating(), inputs.validating())
-    }
-
-    async fn apply(
-        &self,
-        (mutating, validating): &(MutatingWebhookConfiguration, ValidatingWebhookConfiguration),
-    ) -> Result<(), kube::Error> {
-        let params = PatchParams::apply(names::FIELD_MANAGER).force();
-        let client = &self.ctx.client;
-        let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-        api.patch(configuration::NAME, &params, &Patch::Apply(mutating)).await?;
-        let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-        api.patch(configuration::NAME, &params, &Patch::Apply(validating)).await?;
-        Ok(())
     }
 }
