@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::batch::v1::Job;
-use kube::{Api, Client, api::DeleteParams};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, PostParams},
+};
 use serde_json::{Value, json};
 use switchyard_agent::{AllowedNamespaces, CapacitySource, HubEnd, Settings, capacity, link, run_core};
 use switchyard_api::{
@@ -19,7 +22,7 @@ use switchyard_proto::v1::{
 use tokio::{sync::OnceCell, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-const WAIT: Duration = Duration::from_secs(60);
+const WAIT: Duration = Duration::from_secs(30);
 
 static ENVIRONMENT: OnceCell<(Environment, Handle, Client)> = OnceCell::const_new();
 
@@ -48,6 +51,8 @@ struct Hub {
     handle: &'static Handle,
     client: Client,
     namespace: String,
+    /// As `namespace`, which a test may change.
+    home: String,
     hub_id: String,
     end: HubEnd,
     core: (CancellationToken, JoinHandle<anyhow::Result<()>>),
@@ -72,6 +77,7 @@ impl Hub {
             cluster,
             handle,
             client,
+            home: namespace.clone(),
             namespace,
             hub_id,
             end,
@@ -136,18 +142,54 @@ impl Hub {
 
     /// Until the agent says so of a workload.
     async fn until(&mut self, uid: &str, state: State) -> Observation {
-        loop {
-            if let Some(observation) = self.seen.get(uid).filter(|observation| observation.state() == state) {
-                return observation.clone();
+        self.until_because(uid, state, "").await
+    }
+
+    /// Until the agent says so of a workload, for this reason (any, if empty).
+    async fn until_because(&mut self, uid: &str, state: State, code: &str) -> Observation {
+        let found = async {
+            loop {
+                let because =
+                    |it: &&Observation| code.is_empty() || it.reasons.iter().any(|reason| reason.code == code);
+                let now = self.seen.get(uid).filter(|observation| observation.state() == state).filter(because);
+                if let Some(observation) = now {
+                    return observation.clone();
+                }
+                self.step().await;
             }
-            let at = format!("{uid} should become {state:?}, is {:?}", self.seen.get(uid));
-            tokio::time::timeout(WAIT, self.step()).await.expect(&at);
+        };
+        match tokio::time::timeout(WAIT, found).await {
+            Ok(observation) => observation,
+            Err(_) => panic!(
+                "{uid} should become {state:?} {code}, is {:?} after {:?}",
+                self.seen.get(uid),
+                self.states.get(uid)
+            ),
         }
     }
 
-    /// What to run under a uid.
-    fn payload(&mut self, uid: &str, job: JobBuilder) {
-        let job = job.queue("queue").build();
+    /// Until the agent says that this much cpu is free in the test's queue.
+    async fn until_available(&mut self, expected: i64) {
+        let found = async {
+            loop {
+                let mine = self.capacity.queues.iter().find(|queue| queue.namespace == self.namespace);
+                if mine.and_then(|queue| queue.flavors.first()).is_some_and(|flavor| flavor.available == expected) {
+                    return;
+                }
+                self.step().await;
+            }
+        };
+        let found = tokio::time::timeout(WAIT, found).await;
+        assert!(found.is_ok(), "{expected} should be available: {:?}", self.capacity);
+    }
+
+    /// What to run under a uid: the job with its API server's defaults, as a hub has it.
+    async fn payload(&mut self, uid: &str, job: JobBuilder) {
+        let jobs = self.cluster.dynamic("batch/v1", "Job", &self.home).await.unwrap();
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let made = serde_json::from_value(job.queue("queue").suspended().build()).unwrap();
+        let mut job = serde_json::to_value(jobs.create(&dry_run, &made).await.unwrap()).unwrap();
+        job["metadata"]["namespace"] = self.namespace.clone().into();
         let kind = kind_for("batch", "Job").unwrap();
         let name = workload_name(uid);
         let workload = json!({
@@ -191,7 +233,7 @@ impl Hub {
     }
 
     fn job(&self, name: &str) -> JobBuilder {
-        JobBuilder::new(&self.namespace, name).cpu("1")
+        JobBuilder::new(&self.home, name).cpu("1")
     }
 
     fn jobs(&self) -> Api<Job> {
@@ -243,7 +285,7 @@ fn a_job_is_reserved_run_and_collected() {
     fixture::run(async {
         let mut hub = Hub::start("whole").await;
         hub.quota("2").await;
-        hub.payload("u1", hub.job("a").run_for(Duration::from_millis(300)));
+        hub.payload("u1", hub.job("a").run_for(Duration::from_millis(300))).await;
         hub.want("u1", 1, Phase::Reserve).await;
         hub.until("u1", State::Reserved).await;
         assert!(hub.jobs().list(&Default::default()).await.unwrap().items.is_empty(), "a reservation runs nothing");
@@ -266,7 +308,7 @@ fn an_end_outlives_the_agent_until_the_hub_knows_of_it() {
     fixture::run(async {
         let mut hub = Hub::start("held").await;
         hub.quota("2").await;
-        hub.payload("u1", hub.job("a").run_for(Duration::from_millis(100)).fails().backoff_limit(0));
+        hub.payload("u1", hub.job("a").run_for(Duration::from_millis(100)).fails().backoff_limit(0)).await;
         hub.acknowledge = false;
         hub.want("u1", 1, Phase::Run).await;
         hub.until("u1", State::Failed).await;
@@ -290,7 +332,7 @@ fn a_running_job_is_withdrawn_with_its_pods_and_a_higher_attempt_follows_it() {
     fixture::run(async {
         let mut hub = Hub::start("again").await;
         hub.quota("1").await;
-        hub.payload("u1", hub.job("a").run_forever());
+        hub.payload("u1", hub.job("a").run_forever()).await;
         hub.want("u1", 1, Phase::Run).await;
         hub.until("u1", State::Running).await;
         let first = hub.jobs().get("a").await.unwrap().metadata.uid;
@@ -314,7 +356,7 @@ fn a_job_is_suspended_and_resumed() {
     fixture::run(async {
         let mut hub = Hub::start("suspend").await;
         hub.quota("1").await;
-        hub.payload("u1", hub.job("a").run_forever());
+        hub.payload("u1", hub.job("a").run_forever()).await;
         hub.want("u1", 1, Phase::Run).await;
         hub.until("u1", State::Running).await;
         hub.want("u1", 1, Phase::Suspend).await;
@@ -328,27 +370,26 @@ fn a_job_is_suspended_and_resumed() {
 fn what_cannot_run_here_says_why() {
     fixture::run(async {
         let mut hub = Hub::start("unfit").await;
-        let code = |observation: &Observation| observation.reasons[0].code.clone();
-        hub.payload("noqueue", hub.job("a"));
+        hub.payload("noqueue", hub.job("a")).await;
         hub.want("noqueue", 1, Phase::Reserve).await;
-        assert_eq!(code(&hub.until("noqueue", State::Unfit).await), "Misconfigured");
+        hub.until_because("noqueue", State::Unfit, "Misconfigured").await;
         hub.quota("2").await;
         hub.until("noqueue", State::Reserved).await;
 
-        hub.payload("large", hub.job("b").cpu("9"));
+        hub.payload("large", hub.job("b").cpu("9")).await;
         hub.want("large", 1, Phase::Reserve).await;
-        assert_eq!(code(&hub.until("large", State::Unfit).await), "ExceedsMaxQuota");
+        hub.until_because("large", State::Unfit, "ExceedsMaxQuota").await;
 
-        hub.payload("waits", hub.job("c").cpu("2"));
+        hub.payload("waits", hub.job("c").cpu("2")).await;
         hub.want("waits", 1, Phase::Reserve).await;
-        assert_eq!(code(&hub.until("waits", State::Waiting).await), "WaitingForQuota");
+        hub.until_because("waits", State::Waiting, "WaitingForQuota").await;
         hub.want("noqueue", 1, Phase::Absent).await;
         hub.until("waits", State::Reserved).await;
 
         let elsewhere = std::mem::replace(&mut hub.namespace, "no-such-namespace".to_owned());
-        hub.payload("nowhere", hub.job("d"));
+        hub.payload("nowhere", hub.job("d")).await;
         hub.want("nowhere", 1, Phase::Reserve).await;
-        assert_eq!(code(&hub.until("nowhere", State::Unfit).await), "NamespaceNotFound");
+        hub.until_because("nowhere", State::Unfit, "NamespaceNotFound").await;
         hub.namespace = elsewhere;
     });
 }
@@ -358,8 +399,8 @@ fn an_object_in_the_way_is_refused_and_never_touched() {
     fixture::run(async {
         let mut hub = Hub::start("way").await;
         hub.quota("2").await;
+        hub.payload("u1", hub.job("a")).await;
         let theirs = hub.job("a").label("owner", "somebody").suspended().create(&hub.cluster.admin).await.unwrap();
-        hub.payload("u1", hub.job("a"));
         hub.want("u1", 1, Phase::Run).await;
         let refused = hub.until("u1", State::Refused).await;
         assert_eq!(refused.reasons[0].code, "ObjectInTheWay");
@@ -376,16 +417,9 @@ fn capacity_follows_what_is_reserved() {
     fixture::run(async {
         let mut hub = Hub::start("capacity").await;
         hub.quota("4").await;
-        hub.payload("u1", hub.job("a").cpu("1500m"));
-        let mut available = async |hub: &mut Hub, expected: i64| loop {
-            let mine = hub.capacity.queues.iter().find(|queue| queue.namespace == hub.namespace);
-            if mine.and_then(|queue| queue.flavors.first()).is_some_and(|flavor| flavor.available == expected) {
-                break;
-            }
-            hub.step().await;
-        };
-        available(&mut hub, 4000).await;
+        hub.payload("u1", hub.job("a").cpu("1500m")).await;
+        hub.until_available(4000).await;
         hub.want("u1", 1, Phase::Reserve).await;
-        available(&mut hub, 2500).await;
+        hub.until_available(2500).await;
     });
 }

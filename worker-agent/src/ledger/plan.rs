@@ -16,7 +16,7 @@ use super::verdict::verdict;
 use super::want::Want;
 
 /// How long the garbage collector may take to delete a Workload after its owner, before we do it.
-const OWNER_GRACE: Time = Time::from_secs(3);
+const OWNER_GRACE: Time = Time::from_secs(5);
 
 /// What a plan depends on beside the workload itself.
 pub(super) struct Context<'a> {

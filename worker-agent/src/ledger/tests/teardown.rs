@@ -27,7 +27,7 @@ fn a_workload_that_does_not_follow_its_job_into_the_grave_is_sent_after_it() {
     let mut bench = Bench::running();
     bench.want(1, Phase::Absent).answer(Outcome::Accepted).see(gone(Kind::Job, 1));
     assert!(bench.asked().is_empty(), "the garbage collector has its time");
-    assert_eq!(bench.pass(Time::from_secs(3)).asked(), ["delete Workload"]);
+    assert_eq!(bench.pass(Time::from_secs(5)).asked(), ["delete Workload"]);
 }
 
 #[test]
