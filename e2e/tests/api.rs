@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use switchyard_api::config::Configuration;
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
 use switchyard_controller::{Handle, Options};
-use switchyard_e2e::{Cluster, ClusterSpec, Environment, fixture, wait};
+use switchyard_e2e::{Cluster, ClusterSpec, Environment, Part, Parts, fixture, wait};
 
 #[path = "../../api/tests/support/table.rs"]
 mod table;
@@ -24,11 +24,11 @@ mod table;
 const WAIT: Duration = Duration::from_secs(60);
 const NAMESPACE: &str = "switchyard-system";
 
-/// One cluster with nothing but the CRDs, one whose objects our webhook judges.
+/// One cluster with nothing but the CRDs, one whose objects our webhook judges, one with Kueue's own CRDs.
 static ENVIRONMENT: fixture::Shared<Environment> = fixture::Shared::new(|| {
     Box::pin(async {
         let builder = Environment::builder("api").cluster(ClusterSpec::new("plain"));
-        builder.cluster(ClusterSpec::new("guarded")).start().await
+        builder.cluster(ClusterSpec::new("guarded")).cluster(ClusterSpec::new("stock")).start().await
     })
 });
 
@@ -135,6 +135,38 @@ fn what_no_schema_can_say_is_refused_by_the_webhook() {
         let ours = |before: &Value| before.get("status").is_none();
         all_refused(guarded, |case| case.by_webhook && case.before.as_ref().is_none_or(ours)).await;
     });
+}
+
+#[test]
+fn the_schemas_of_stock_kueue_say_the_same() {
+    fixture::run(async {
+        let environment = ENVIRONMENT.get().await.unwrap();
+        let stock = environment.cluster("stock");
+        let source = Parts::new().unwrap().own_source_dir(Part::Kueue).unwrap();
+        stock.apply_dir(source.join("config/components/crd/bases")).await.unwrap();
+        for file in table::accepted(&api_dir()) {
+            for manifest in &file.documents {
+                let Some(manifest) = as_kueue(manifest) else { continue };
+                let api = objects(stock, &manifest).await;
+                put(&api, &manifest).await.unwrap_or_else(|message| panic!("{}: {message}", file.name));
+            }
+        }
+        all_refused(stock, |case| !case.by_webhook && !case.ours).await;
+    });
+}
+
+/// A manifest without what is ours; none when nothing is left of it.
+fn as_kueue(manifest: &Value) -> Option<Value> {
+    let mut manifest = manifest.clone();
+    if manifest.pointer("/spec/clusterSource/agent").is_some() {
+        return None;
+    }
+    for (parent, ours) in [("/spec", "onDisconnect"), ("/status", "dispatch")] {
+        if let Some(parent) = manifest.pointer_mut(parent).and_then(Value::as_object_mut) {
+            parent.remove(ours);
+        }
+    }
+    Some(manifest)
 }
 
 /// A controller in this process that serves the webhooks, with the rights that `deploy/` ships.

@@ -1,5 +1,9 @@
 //! The manifests beside this file: those that are accepted, and those that are refused with what they are refused for.
 //! Read by the tests here, without a server, and by those against a real API server.
+//!
+//! A refused manifest begins with comments: a sentence that says what holds instead, `# refused: ` with a part of the
+//! message, `# by: webhook` where the schema cannot say it, `# stricter: ` with the reason where stock Kueue's schema
+//! accepts it. With two documents it is the change from the first to the second that is refused.
 
 use std::{fs, path::Path};
 
@@ -23,6 +27,8 @@ pub(crate) struct Refused {
     pub message: String,
     /// Whether the webhook refuses it, and not the schema.
     pub by_webhook: bool,
+    /// Whether stock Kueue's schema accepts it: the rule is ours, or only in Kueue's webhook.
+    pub ours: bool,
     /// What the object is before, when it is a change that is refused.
     pub before: Option<Value>,
     /// What is refused.
@@ -52,6 +58,7 @@ fn one_refused(name: String, text: &str) -> Refused {
         sentence: comments.first().unwrap_or_else(|| panic!("{name}: no sentence")).to_string(),
         message: value("refused").unwrap_or_else(|| panic!("{name}: no `# refused: ` line")).to_owned(),
         by_webhook: value("by") == Some("webhook"),
+        ours: value("stricter").is_some(),
         before: documents.pop(),
         object,
         name,
