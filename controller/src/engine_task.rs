@@ -182,7 +182,7 @@ impl EngineTask {
         let (question, questions) = mpsc::channel(QUESTIONS);
         let (capacity, published) = watch::channel(Arc::new(Capacity::default()));
         let handle = EngineHandle { inbox: inbox.clone(), questions: question, views: views.clone() };
-        let engine = Engine::new(settings);
+        let engine = Engine::preempting(settings, crate::options::preemption(&ctx.config));
         let (known, pace, publish) = Default::default();
         (Self { ctx, engine, inbox, questions, admitter, views, capacity, known, pace, publish }, handle, published)
     }
@@ -213,14 +213,12 @@ impl EngineTask {
     fn apply(&mut self, batch: Batch) {
         let now = engine_time(self.ctx.clock.now());
         for (kind, key) in batch.objects {
-            let event = match kind {
-                Kind::Workload => world::workload(&self.ctx, &key),
-                _ => match self.changed_object(kind, &key) {
-                    Some(event) => event,
-                    None => continue,
-                },
-            };
-            self.engine.apply(event, now);
+            if let Some(event) = self.changed_object(kind, &key) {
+                self.engine.apply(event, now);
+            }
+        }
+        for key in batch.workloads {
+            self.engine.apply(world::workload(&self.ctx, &key), now);
         }
         for (key, (uid, reason)) in batch.refused {
             let to_tell = matches!(reason, RefusedReason::GivenBack { .. }).then(|| key.clone());

@@ -4,7 +4,7 @@ use std::{net::TcpListener, sync::Arc, time::Duration};
 
 use kube::Client;
 use switchyard_api::config::{Configuration, QuotaCheckStrategy, RequeuingTimestamp};
-use switchyard_scheduler::{self as engine, Settings};
+use switchyard_scheduler::{self as engine, Preemption, Settings};
 
 use crate::{
     clock::{Clock, SystemClock},
@@ -83,6 +83,11 @@ pub(crate) fn engine_settings(config: &Configuration) -> Settings {
         fair_sharing: config.fair_sharing.is_some(),
         requeue_window: REQUEUE_WINDOW,
     }
+}
+
+/// How the engine preempts. [`crate::admit`] performs it.
+pub(crate) fn preemption(config: &Configuration) -> Preemption {
+    Preemption { recompute_overlaps: config.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap") }
 }
 
 /// `leaderElection`'s times.

@@ -53,6 +53,8 @@ pub struct Stores {
     pub local_queues: Store<v1beta2::LocalQueue>,
     /// Cohorts.
     pub cohorts: Store<v1beta2::Cohort>,
+    /// Topologies.
+    pub topologies: Store<v1beta2::Topology>,
     /// ResourceFlavors.
     pub resource_flavors: Store<v1beta2::ResourceFlavor>,
     /// WorkloadPriorityClasses.
@@ -114,6 +116,7 @@ impl Stores {
         start(&self.cluster_queues, client, tasks, shutdown);
         start(&self.local_queues, client, tasks, shutdown);
         start(&self.cohorts, client, tasks, shutdown);
+        start(&self.topologies, client, tasks, shutdown);
         start(&self.resource_flavors, client, tasks, shutdown);
         start(&self.workload_priority_classes, client, tasks, shutdown);
         start(&self.admission_checks, client, tasks, shutdown);
@@ -171,6 +174,7 @@ impl Stores {
             state(&self.cluster_queues),
             state(&self.local_queues),
             state(&self.cohorts),
+            state(&self.topologies),
             state(&self.resource_flavors),
             state(&self.workload_priority_classes),
             state(&self.admission_checks),

@@ -22,6 +22,8 @@ pub(crate) fn object(stores: &Stores, kind: Kind, key: &Key) -> Event {
             || Event::NamespaceDeleted { name: name() },
             |namespace| Event::Namespace { name: name(), labels: namespace.metadata.labels.clone().unwrap_or_default() },
         ),
+        Kind::Topology if stores.topologies.by_key(key).is_some() => Event::Topology { name: name() },
+        Kind::Topology => Event::TopologyDeleted { name: name() },
         Kind::ResourceFlavor => stores.resource_flavors.by_key(key).map_or_else(
             || Event::ResourceFlavorDeleted { name: name() },
             |flavor| Event::ResourceFlavor(queue::resource_flavor(&flavor)),
@@ -42,13 +44,7 @@ pub(crate) fn object(stores: &Stores, kind: Kind, key: &Key) -> Event {
             || Event::LocalQueueDeleted { key: LocalQueueKey { namespace: key.namespace.clone(), name: key.name.clone() } },
             |local_queue| Event::LocalQueue(queue::local_queue(&local_queue)),
         ),
-        Kind::Workload => unreachable_workload(key),
     }
-}
-
-// Workloads need the rules of requests as well and go through `workload`.
-fn unreachable_workload(key: &Key) -> Event {
-    Event::WorkloadDeleted { key: workload_key(key) }
 }
 
 /// The event that tells the engine how this workload stands now, or that it is gone.
@@ -78,6 +74,7 @@ pub(crate) fn is_deletion(event: &Event) -> bool {
     matches!(
         event,
         Event::NamespaceDeleted { .. }
+            | Event::TopologyDeleted { .. }
             | Event::ResourceFlavorDeleted { .. }
             | Event::AdmissionCheckDeleted { .. }
             | Event::CohortDeleted { .. }

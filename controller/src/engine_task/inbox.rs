@@ -2,10 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use kube::{Resource, ResourceExt};
+use kube::Resource;
 use switchyard_scheduler::{Name, RefusedReason, WorkloadKey};
 use tokio::sync::Notify;
 
@@ -14,29 +14,31 @@ use crate::{
     stores::Stores,
 };
 
-/// The kinds that the engine knows, in the order in which a batch is told: what others refer to comes first.
+/// The kinds that the engine knows besides Workloads, in the order in which a batch is told: what others refer to comes
+/// first, Workloads last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Namespace,
+    Topology,
     ResourceFlavor,
     AdmissionCheck,
     Cohort,
     ClusterQueue,
     LocalQueue,
-    Workload,
 }
 
 /// Everything that came in since the last look.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) objects: BTreeSet<(Kind, Key)>,
+    pub(crate) workloads: BTreeSet<Key>,
     pub(crate) refused: BTreeMap<WorkloadKey, (Name, RefusedReason)>,
     pub(crate) retries: BTreeSet<WorkloadKey>,
 }
 
 impl Batch {
     pub(crate) fn is_empty(&self) -> bool {
-        self.objects.is_empty() && self.refused.is_empty() && self.retries.is_empty()
+        self.objects.is_empty() && self.workloads.is_empty() && self.refused.is_empty() && self.retries.is_empty()
     }
 }
 
@@ -61,9 +63,14 @@ impl Inbox {
         self.notify.notify_one();
     }
 
+    pub(crate) fn add_workload(&self, key: Key) {
+        self.lock().workloads.insert(key);
+        self.notify.notify_one();
+    }
+
     /// Whether the engine has not seen this workload's newest state.
     pub(crate) fn holds_workload(&self, key: &Key) -> bool {
-        self.lock().objects.contains(&(Kind::Workload, key.clone()))
+        self.lock().workloads.contains(key)
     }
 
     pub(crate) fn refuse(&self, key: WorkloadKey, uid: Name, reason: RefusedReason) {
@@ -77,36 +84,34 @@ impl Inbox {
     }
 
     /// Has every change in the stores put into this inbox.
-    pub(crate) fn connect(self: &std::sync::Arc<Self>, stores: &Stores) {
+    pub(crate) fn connect(self: &Arc<Self>, stores: &Stores) {
         self.follow(&stores.namespaces, Kind::Namespace);
+        self.follow(&stores.topologies, Kind::Topology);
         self.follow(&stores.resource_flavors, Kind::ResourceFlavor);
         self.follow(&stores.admission_checks, Kind::AdmissionCheck);
         self.follow(&stores.cohorts, Kind::Cohort);
         self.follow(&stores.cluster_queues, Kind::ClusterQueue);
         self.follow(&stores.local_queues, Kind::LocalQueue);
-        self.follow(&stores.workloads, Kind::Workload);
+        let inbox = self.clone();
+        stores.workloads.subscribe(move |change| inbox.add_workload(change.key.clone()));
         // The requests of pending workloads depend on these two.
         let (inbox, workloads) = (self.clone(), stores.workloads.clone());
         stores.limit_ranges.subscribe(move |change| {
             for workload in workloads.in_namespace(&change.key.namespace) {
-                inbox.add(Kind::Workload, Key::of(&*workload));
+                inbox.add_workload(Key::of(&*workload));
             }
         });
         let (inbox, workloads) = (self.clone(), stores.workloads.clone());
         stores.runtime_classes.subscribe(move |_| {
             for workload in workloads.all() {
-                inbox.add(Kind::Workload, Key::of(&*workload));
+                inbox.add_workload(Key::of(&*workload));
             }
         });
     }
 
-    fn follow<K: Resource + 'static>(self: &std::sync::Arc<Self>, store: &Store<K>, kind: Kind) {
+    fn follow<K: Resource + 'static>(self: &Arc<Self>, store: &Store<K>, kind: Kind) {
         let inbox = self.clone();
-        store.subscribe(move |change| {
-            let replaced = change.old.as_ref().zip(change.new.as_ref()).is_some_and(|(old, new)| old.uid() != new.uid());
-            tracing::trace!(?kind, key = %change.key, replaced, "changed");
-            inbox.add(kind, change.key.clone());
-        });
+        store.subscribe(move |change| inbox.add(kind, change.key.clone()));
     }
 
     fn lock(&self) -> MutexGuard<'_, Batch> {
@@ -122,14 +127,16 @@ mod tests {
     async fn a_batch_names_each_object_once_and_references_first() {
         let inbox = Inbox::default();
         for _ in 0..3 {
-            inbox.add(Kind::Workload, Key::new("ns", "a"));
+            inbox.add_workload(Key::new("ns", "a"));
         }
+        inbox.add(Kind::ClusterQueue, Key::new("", "cq"));
         inbox.add(Kind::ResourceFlavor, Key::new("", "default"));
         inbox.retry(WorkloadKey::new("ns", "a"));
         inbox.changed().await;
         let batch = inbox.take();
         let told: Vec<_> = batch.objects.iter().map(|(kind, key)| format!("{kind:?} {key}")).collect();
-        assert_eq!(told, ["ResourceFlavor default", "Workload ns/a"]);
+        assert_eq!(told, ["ResourceFlavor default", "ClusterQueue cq"]);
+        assert_eq!(batch.workloads.len(), 1);
         assert_eq!(batch.retries.len(), 1);
         assert!(inbox.take().is_empty());
     }

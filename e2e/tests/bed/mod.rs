@@ -163,6 +163,10 @@ impl Bed {
         Ok(Api::namespaced(self.admin().clone(), &self.namespace).get(name).await?)
     }
 
+    pub async fn job_uid(&self, name: &str) -> String {
+        self.get_job(name).await.unwrap().metadata.uid.unwrap()
+    }
+
     /// Waits until a job is suspended without pods, or not suspended.
     pub async fn suspended(&self, name: &str, suspended: bool) {
         let check = async || {
