@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::{
     Admission, AdmissionCheck, AdmissionCheckRule, Amount, ClusterQueue, Cohort, Decision, Engine, Event, FlavorQuotas,
-    LocalQueue, LocalQueueKey, Name, NodeSelectorTerm, Operator, PodSet, QueueingStrategy, Quota, RefusedReason,
-    Requirement, ResourceFlavor, ResourceGroup, Settings, StopPolicy, Taint, TaintEffect, Time, Toleration,
-    TolerationOperator, Workload, WorkloadKey,
+    LocalQueue, LocalQueueKey, Name, NodeSelectorTerm, Operator, PodSet, Preemption, QueueingStrategy, Quota,
+    RefusedReason, Requirement, ResourceFlavor, ResourceGroup, Settings, StopPolicy, Taint, TaintEffect, Time,
+    Toleration, TolerationOperator, Workload, WorkloadKey,
 };
 
 pub(crate) fn amount(resource: &str, whole: i64) -> Amount {
@@ -67,12 +67,6 @@ impl ClusterQueue {
     pub(crate) fn quota(mut self, flavor: &str, resource: &str, nominal: i64) -> Self {
         let quota = Quota { nominal: amount(resource, nominal), ..Quota::default() };
         add_quota(&mut self.resource_groups, flavor, resource, quota);
-        self
-    }
-
-    /// Quota with a borrowing and a lending limit; -1 is none.
-    pub(crate) fn limited(mut self, flavor: &str, resource: &str, nominal: i64, borrow: i64, lend: i64) -> Self {
-        add_quota(&mut self.resource_groups, flavor, resource, limited(resource, nominal, borrow, lend));
         self
     }
 
@@ -217,7 +211,16 @@ impl Stage {
     }
 
     pub(crate) fn with(settings: Settings) -> Self {
-        let mut stage = Self { engine: Engine::new(settings), now: Time::from_secs(1000), workloads: BTreeMap::new() };
+        Self::around(Engine::new(settings))
+    }
+
+    /// With an engine whose preemptions are performed.
+    pub(crate) fn preempting(settings: Settings) -> Self {
+        Self::around(Engine::preempting(settings, Preemption::default()))
+    }
+
+    fn around(engine: Engine) -> Self {
+        let mut stage = Self { engine, now: Time::from_secs(1000), workloads: BTreeMap::new() };
         stage.namespace("ns", &[]);
         for name in ["default", "spot"] {
             stage.apply(Event::ResourceFlavor(flavor(name)));
@@ -294,6 +297,16 @@ impl Stage {
             }
         }
         names
+    }
+
+    /// The victim gives its quota up and is queued again.
+    pub(crate) fn evict(&mut self, name: &str) {
+        self.change(name, |workload| {
+            workload.reservation = None;
+            workload.admitted = false;
+            workload.evicted = true;
+            workload.requeued = Some(true);
+        });
     }
 
     /// Cycles until nobody is left to try; who was admitted, in order.

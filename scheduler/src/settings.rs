@@ -27,6 +27,20 @@ pub struct Settings {
     pub fair_sharing: bool,
 }
 
+/// How an engine preempts, for callers that perform its [`Decision::Preempt`](crate::Decision::Preempt).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preemption {
+    /// When an earlier entry of the cycle takes some of an entry's victims, look for others at once instead of in the
+    /// next cycle (Kueue's `RecomputeAssignmentUponPreemptionTargetsOverlap`: off in 0.19, on from 0.20).
+    pub recompute_overlaps: bool,
+}
+
+impl Default for Preemption {
+    fn default() -> Self {
+        Self { recompute_overlaps: true }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {

@@ -82,7 +82,7 @@ impl Engine {
     /// Admits an entry, starts its preemptions, or says why neither.
     fn process(&mut self, entry: &mut Entry, progress: &mut Progress, now: Time) -> Result<(), Postponed> {
         let overlaps = entry.targets.iter().any(|target| progress.preempted.contains_key(&target.id));
-        if overlaps && std::env::var("NORE").is_err() {
+        if overlaps && self.preemption.as_ref().is_some_and(|preemption| preemption.recompute_overlaps) {
             self.search_again(entry, progress);
         }
         match entry.assignment.fitness {

@@ -20,7 +20,7 @@ use crate::queue::inadmissible::Triggers;
 use crate::status::World;
 use crate::tree::{NodeId, Tree};
 use crate::workloads::{LocalQueues, WlId, Workloads};
-use crate::{Changed, Event, Name, Settings, Time};
+use crate::{Changed, Event, Name, Preemption, Settings, Time};
 
 /// The quota engine of one cluster.
 ///
@@ -33,8 +33,8 @@ use crate::{Changed, Event, Name, Settings, Time};
 #[derive(Debug)]
 pub struct Engine {
     settings: Settings,
-    /// The caller performs preemptions.
-    preempts: bool,
+    /// Set if the caller performs preemptions.
+    preemption: Option<Preemption>,
     world: World,
     pairs: Pairs,
     tree: Tree,
@@ -57,7 +57,7 @@ impl Engine {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
-            preempts: false,
+            preemption: None,
             world: World::default(),
             pairs: Pairs::default(),
             tree: Tree::default(),
@@ -76,8 +76,8 @@ impl Engine {
 
     /// An engine whose caller performs [`Decision::Preempt`](crate::Decision::Preempt): evicts the victims, and tells
     /// the engine when they have given up their quota. Without such a caller a preemptor would wait for ever.
-    pub fn preempting(settings: Settings) -> Self {
-        Self { preempts: true, ..Self::new(settings) }
+    pub fn preempting(settings: Settings, preemption: Preemption) -> Self {
+        Self { preemption: Some(preemption), ..Self::new(settings) }
     }
 
     /// Takes notice of a fact. Decides nothing; never fails, whatever the event says. An event that says what is

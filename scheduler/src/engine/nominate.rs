@@ -73,7 +73,7 @@ impl Engine {
         Some(Bench {
             settings: &self.settings,
             world: &self.world,
-            preempts: self.preempts,
+            preempts: self.preemption.is_some(),
             preemptor: Preemptor { cqs, workloads, cq: cqs.get(&cq)?, class, queue_time, gone },
             cycle: self.cycles,
             tree: &mut self.tree,

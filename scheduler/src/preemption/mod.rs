@@ -7,8 +7,6 @@
 pub(crate) mod candidates;
 pub(crate) mod classical;
 mod message;
-#[cfg(test)]
-mod tests;
 
 use crate::flavors::Assignment;
 use crate::intern::Fr;

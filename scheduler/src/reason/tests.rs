@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::TaintEffect;
 
-fn said(reason: Reason) -> String {
+fn said(reason: &Reason) -> String {
     format!("{}: {}", reason.condition_reason(), reason.message())
 }
 
@@ -14,7 +14,7 @@ fn pod_sets(causes: Vec<Cause>) -> Vec<PodSetReason> {
 }
 
 fn no_fit(kind: NoFitKind, cause: Cause) -> String {
-    said(Reason::NoFit { kind, pod_sets: pod_sets(vec![cause]) })
+    said(&Reason::NoFit { kind, pod_sets: pod_sets(vec![cause]) })
 }
 
 fn insufficient(flavor: &str, resource: &str, asked: i64, free: i64) -> Cause {
@@ -43,7 +43,7 @@ fn causes_by_flavor_and_resource() {
     insta::assert_snapshot!(no_fit(NoMatchingFlavor, Cause::FlavorMissing { flavor: "gone".into() }), @"NoMatchingFlavor: couldn't assign flavors to pod set main: flavor gone not found");
     insta::assert_snapshot!(no_fit(NoMatchingFlavor, Cause::ResourceUnavailable { resource: "example.com/x".into() }), @"NoMatchingFlavor: couldn't assign flavors to pod set main: resource example.com/x unavailable in ClusterQueue");
     insta::assert_snapshot!(no_fit(NoMatchingFlavor, Cause::NotNominated { flavor: "spot".into(), resource: "cpu".into() }), @"NoMatchingFlavor: couldn't assign flavors to pod set main: skipping flavor spot as it is not found in the nomination mapping for resource cpu");
-    insta::assert_snapshot!(said(Reason::NoFit { kind: NoFitKind::TopologyPlacementFailed, pod_sets: Vec::new() }), @"TopologyPlacementFailed:");
+    insta::assert_snapshot!(said(&Reason::NoFit { kind: NoFitKind::TopologyPlacementFailed, pod_sets: Vec::new() }), @"TopologyPlacementFailed:");
 }
 
 #[test]
@@ -55,32 +55,32 @@ fn several_causes_are_sorted_and_pod_sets_follow_each_other() {
         },
         PodSetReason { name: "workers".into(), causes: vec![Cause::FlavorMissing { flavor: "gone".into() }] },
     ];
-    insta::assert_snapshot!(said(Reason::NoCandidates { pod_sets: pod_sets.clone() }), @"WaitingForQuota: couldn't assign flavors to pod set driver: insufficient unused quota for cpu in flavor default, 1 more needed, insufficient unused quota for cpu in flavor spot, 2 more needed; couldn't assign flavors to pod set workers: flavor gone not found");
-    insta::assert_snapshot!(said(Reason::Preempting { pod_sets: pod_sets[1..].to_vec(), victims: 3 }), @"WaitingForPreemptedWorkloads: couldn't assign flavors to pod set workers: flavor gone not found. Pending the preemption of 3 workload(s)");
+    insta::assert_snapshot!(said(&Reason::NoCandidates { pod_sets: pod_sets.clone() }), @"WaitingForQuota: couldn't assign flavors to pod set driver: insufficient unused quota for cpu in flavor default, 1 more needed, insufficient unused quota for cpu in flavor spot, 2 more needed; couldn't assign flavors to pod set workers: flavor gone not found");
+    insta::assert_snapshot!(said(&Reason::Preempting { pod_sets: pod_sets[1..].to_vec(), victims: 3 }), @"WaitingForPreemptedWorkloads: couldn't assign flavors to pod set workers: flavor gone not found. Pending the preemption of 3 workload(s)");
 }
 
 #[test]
 fn reasons_beyond_quota() {
     let queue = || LocalQueueKey::new("team-a", "jobs");
-    insta::assert_snapshot!(said(Reason::PreemptionGated), @"AdmissionGated: Workload requires preemption, but it's gated");
-    insta::assert_snapshot!(said(Reason::VictimsShared), @"WaitingForPreemptedWorkloads: Workload has overlapping preemption targets with another workload, but will fit after these preemptions complete");
-    insta::assert_snapshot!(said(Reason::VictimsTaken), @"WaitingForQuota: Workload has overlapping preemption targets with another workload");
-    insta::assert_snapshot!(said(Reason::Overtaken), @"WaitingForQuota: Workload no longer fits after processing another workload");
-    insta::assert_snapshot!(said(Reason::ChecksFailed), @"PendingEvaluation: The workload has failed admission checks");
-    insta::assert_snapshot!(said(Reason::ClusterQueueInactive { name: "gpu".into() }), @"Suspended: ClusterQueue gpu is inactive");
-    insta::assert_snapshot!(said(Reason::ClusterQueueMissing { name: "gpu".into() }), @"Misconfigured: ClusterQueue gpu doesn't exist");
-    insta::assert_snapshot!(said(Reason::LocalQueueInactive { queue: queue() }), @"Suspended: LocalQueue jobs is inactive");
-    insta::assert_snapshot!(said(Reason::LocalQueueMissing { queue: queue() }), @"Misconfigured: LocalQueue jobs doesn't exist");
-    insta::assert_snapshot!(said(Reason::NamespaceMismatch), @"Misconfigured: workload namespace doesn't match ClusterQueue selector");
-    insta::assert_snapshot!(said(Reason::NamespaceMissing { name: "x".into() }), @r#"Misconfigured: workload namespace "x" does not exist: Namespace "x" not found"#);
-    insta::assert_snapshot!(said(Reason::Invalid { message: "resources validation failed: ...".to_owned() }), @"Misconfigured: resources validation failed: ...");
+    insta::assert_snapshot!(said(&Reason::PreemptionGated), @"AdmissionGated: Workload requires preemption, but it's gated");
+    insta::assert_snapshot!(said(&Reason::VictimsShared), @"WaitingForPreemptedWorkloads: Workload has overlapping preemption targets with another workload, but will fit after these preemptions complete");
+    insta::assert_snapshot!(said(&Reason::VictimsTaken), @"WaitingForQuota: Workload has overlapping preemption targets with another workload");
+    insta::assert_snapshot!(said(&Reason::Overtaken), @"WaitingForQuota: Workload no longer fits after processing another workload");
+    insta::assert_snapshot!(said(&Reason::ChecksFailed), @"PendingEvaluation: The workload has failed admission checks");
+    insta::assert_snapshot!(said(&Reason::ClusterQueueInactive { name: "gpu".into() }), @"Suspended: ClusterQueue gpu is inactive");
+    insta::assert_snapshot!(said(&Reason::ClusterQueueMissing { name: "gpu".into() }), @"Misconfigured: ClusterQueue gpu doesn't exist");
+    insta::assert_snapshot!(said(&Reason::LocalQueueInactive { queue: queue() }), @"Suspended: LocalQueue jobs is inactive");
+    insta::assert_snapshot!(said(&Reason::LocalQueueMissing { queue: queue() }), @"Misconfigured: LocalQueue jobs doesn't exist");
+    insta::assert_snapshot!(said(&Reason::NamespaceMismatch), @"Misconfigured: workload namespace doesn't match ClusterQueue selector");
+    insta::assert_snapshot!(said(&Reason::NamespaceMissing { name: "x".into() }), @r#"Misconfigured: workload namespace "x" does not exist: Namespace "x" not found"#);
+    insta::assert_snapshot!(said(&Reason::Invalid { message: "resources validation failed: ...".to_owned() }), @"Misconfigured: resources validation failed: ...");
     let cause = Arc::new(Reason::NoFit { kind: NoFitKind::ExceedsMaxQuota, pod_sets: Vec::new() });
-    insta::assert_snapshot!(said(Reason::EquivalentFailed { cause }), @"ExceedsMaxQuota: Bypassed scheduling evaluation because an equivalent workload recently failed");
+    insta::assert_snapshot!(said(&Reason::EquivalentFailed { cause }), @"ExceedsMaxQuota: Bypassed scheduling evaluation because an equivalent workload recently failed");
     let head = WorkloadKey::new("team-a", "first");
-    insta::assert_snapshot!(said(Reason::Waiting { cluster_queue: "gpu".into(), head, ahead: 3 }), @"PendingEvaluation: Workload is pending evaluation in the scheduling queue");
-    insta::assert_snapshot!(said(Reason::BackingOff { until: None }), @"PendingEvaluation: Workload is waiting for its back-off to finish");
-    insta::assert_snapshot!(said(Reason::WriteFailed { message: "conflict".to_owned() }), @"PendingEvaluation: Failed to admit workload: conflict");
-    insta::assert_snapshot!(said(Reason::GivenBack { message: "no cluster took it".to_owned() }), @"PendingEvaluation: no cluster took it");
-    insta::assert_snapshot!(said(Reason::Deactivated), @"Deactivated: The workload is deactivated");
-    insta::assert_snapshot!(said(Reason::Held), @"OnHold: The workload is on hold");
+    insta::assert_snapshot!(said(&Reason::Waiting { cluster_queue: "gpu".into(), head, ahead: 3 }), @"PendingEvaluation: Workload is pending evaluation in the scheduling queue");
+    insta::assert_snapshot!(said(&Reason::BackingOff { until: None }), @"PendingEvaluation: Workload is waiting for its back-off to finish");
+    insta::assert_snapshot!(said(&Reason::WriteFailed { message: "conflict".to_owned() }), @"PendingEvaluation: Failed to admit workload: conflict");
+    insta::assert_snapshot!(said(&Reason::GivenBack { message: "no cluster took it".to_owned() }), @"PendingEvaluation: no cluster took it");
+    insta::assert_snapshot!(said(&Reason::Deactivated), @"Deactivated: The workload is deactivated");
+    insta::assert_snapshot!(said(&Reason::Held), @"OnHold: The workload is on hold");
 }

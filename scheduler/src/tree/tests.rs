@@ -206,6 +206,9 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Usage, available, potential, cyclic, and the heights of some amounts.
+type Answer = (Amount, Amount, Amount, bool, Vec<(usize, bool)>);
+
 /// A tree and what was done to it.
 struct Played {
     tree: Tree,
@@ -267,7 +270,7 @@ impl Played {
     }
 
     /// All that can be asked of it.
-    fn answers(&self) -> Vec<(Amount, Amount, Amount, bool, Vec<(usize, bool)>)> {
+    fn answers(&self) -> Vec<Answer> {
         let of = |id: &NodeId| {
             let heights = [0, 3, 30].map(|amount| self.tree.borrow_height(*id, fr(), Amount::new(amount)));
             let (available, potential) = (self.tree.available(*id, fr()), self.tree.potential(*id, fr()));

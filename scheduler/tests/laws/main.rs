@@ -13,19 +13,22 @@ use script::{Script, any_script};
 use switchyard_scheduler::Amount;
 use world::World;
 
+#[expect(clippy::panic, reason = "this is how a law fails")]
+fn broken(name: &str, seed: u64, error: &dyn std::fmt::Display) -> ! {
+    panic!("{name}, LAWS_SEED={seed}: {error}")
+}
+
 /// Checks a law over random scripts.
 fn law(name: &str, check: impl Fn(&Script) -> Result<(), TestCaseError>) {
-    let seed: u64 = match std::env::var("LAWS_SEED") {
-        Ok(seed) => seed.parse().expect("LAWS_SEED is a number"),
-        Err(_) => RandomState::new().build_hasher().finish(),
-    };
+    let given = std::env::var("LAWS_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: u64 = given.unwrap_or_else(|| RandomState::new().build_hasher().finish());
     println!("{name}: LAWS_SEED={seed}");
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let config = Config { failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
     if let Err(error) = runner.run(&any_script(), |script| check(&script)) {
-        panic!("{name}, LAWS_SEED={seed}: {error}");
+        broken(name, seed, &error);
     }
 }
 

@@ -287,8 +287,8 @@ impl World {
     }
 
     pub(crate) fn available(&self, queue: &str, pair: &Pair) -> Amount {
-        let view = self.engine.cluster_queue(queue).expect("the queue admitted");
-        let quota = view.quota.into_iter().find(|quota| (&quota.flavor, &quota.resource) == (&pair.0, &pair.1));
+        let quotas = self.engine.cluster_queue(queue).into_iter().flat_map(|view| view.quota);
+        let quota = quotas.into_iter().find(|quota| (&quota.flavor, &quota.resource) == (&pair.0, &pair.1));
         quota.map_or(Amount::ZERO, |quota| quota.available)
     }
 

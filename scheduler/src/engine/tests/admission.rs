@@ -3,6 +3,9 @@
 use crate::fixtures::{Stage, amount, cq, wl};
 use crate::{CheckPhase, CheckState, Decision, Name, RefusedReason};
 
+/// What happens, and the event.
+type Case = (&'static str, fn(&mut Stage));
+
 fn stage() -> Stage {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("default", "cpu", 10));
@@ -78,7 +81,7 @@ fn a_reservation_given_back_comes_back_at_its_time() {
 
 #[test]
 fn finished_deactivated_and_deleted_workloads_free_their_quota() {
-    let cases: [(&str, fn(&mut Stage)); 4] = [
+    let cases: [Case; 4] = [
         ("finished", |stage| stage.change("a", |workload| workload.finished = true)),
         ("deactivated", |stage| stage.change("a", |workload| workload.active = false)),
         ("deleted", |stage| stage.delete("a")),

@@ -4,5 +4,6 @@ mod admission;
 mod bad_input;
 mod flavors;
 mod parking;
+mod preemption;
 mod queues;
 mod status;

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use crate::fixtures::{Stage, cohort, cq, flavor, lq, wl};
 use crate::{Event, LabelSelector, Settings, StopPolicy, Time};
 
+/// What happens, and the event.
+type Case = (&'static str, fn(&mut Stage));
+
 /// A queue of 10 cores of which 8 are taken.
 fn busy(strict: bool) -> Stage {
     let mut stage = Stage::new();
@@ -71,7 +74,7 @@ fn triggers_are_gathered_for_a_second() {
 fn what_may_let_a_parked_workload_in_brings_it_back() {
     let queue = || cq("main").quota("default", "cpu", 10).cohort("all");
     let other = || cq("other").quota("default", "cpu", 10).cohort("all");
-    let cases: [(&str, fn(&mut Stage)); 12] = [
+    let cases: [Case; 12] = [
         ("a workload of the queue is deleted", |stage| stage.delete("running")),
         ("a workload of the queue finishes", |stage| stage.change("running", |workload| workload.finished = true)),
         ("a workload of the queue is deactivated", |stage| stage.change("running", |workload| workload.active = false)),
@@ -113,7 +116,7 @@ fn what_may_let_a_parked_workload_in_brings_it_back() {
 
 #[test]
 fn what_cannot_help_leaves_a_workload_parked() {
-    let cases: [(&str, fn(&mut Stage)); 5] = [
+    let cases: [Case; 5] = [
         ("its own condition is written", |stage| stage.change("big", |workload| workload.admitted = false)),
         ("a reservation is confirmed", |stage| {
             stage.submit(wl("small").request("cpu", 1));

@@ -1,0 +1,201 @@
+//! Classical preemption: who goes for whom, in which order, and what the preemptor does meanwhile.
+
+use crate::fixtures::{Stage, cq, lq, wl};
+use crate::{BorrowWithinCohort, ClusterQueue, Decision, Event, PreemptionPolicy, PreemptionRules, Settings};
+
+use PreemptionPolicy::{Any, LowerOrNewerEqualPriority, LowerPriority, Never};
+
+fn rules(queue: ClusterQueue, within: PreemptionPolicy, reclaim: PreemptionPolicy) -> ClusterQueue {
+    let preemption =
+        PreemptionRules { within_cluster_queue: within, reclaim_within_cohort: reclaim, ..PreemptionRules::default() };
+    ClusterQueue { preemption, ..queue }
+}
+
+/// A stage with one queue of 10 cores.
+fn alone(within: PreemptionPolicy) -> Stage {
+    let mut stage = Stage::preempting(Settings::default());
+    stage.queue(rules(cq("main").quota("default", "cpu", 10), within, Never));
+    stage
+}
+
+/// Queues `main` and `other` of 10 cores each in one cohort, each with a LocalQueue of its name.
+fn cohort(main: impl FnOnce(ClusterQueue) -> ClusterQueue) -> Stage {
+    let mut stage = Stage::preempting(Settings::default());
+    stage.apply(Event::LocalQueue(lq("other", "other")));
+    stage.queue(main(cq("main").cohort("all").quota("default", "cpu", 10)));
+    stage.queue(cq("other").cohort("all").quota("default", "cpu", 10));
+    stage
+}
+
+#[test]
+fn within_a_queue_the_policy_decides_who_goes() {
+    for (policy, priority, at, goes) in [
+        (Never, 9, 0, false),
+        (LowerPriority, 1, 9, true),
+        (LowerPriority, 0, 0, false),
+        (LowerOrNewerEqualPriority, 0, 1, true),
+        (LowerOrNewerEqualPriority, 0, 9, false),
+    ] {
+        let mut stage = alone(policy);
+        stage.submit(wl("running").request("cpu", 8).at(5));
+        stage.admit();
+        stage.submit(wl("new").request("cpu", 8).priority(priority).at(at));
+        let told = stage.cycle().iter().any(|text| text == "preempt running for new: InClusterQueue");
+        assert_eq!(told, goes, "{policy:?} priority {priority} at {at}");
+    }
+}
+
+#[test]
+fn the_fewest_go_of_the_lowest_priority_and_the_newest() {
+    let mut stage = alone(LowerPriority);
+    for (name, cpu, priority) in [("big", 5, 2), ("low", 1, 0), ("older", 2, 1), ("newer", 2, 1)] {
+        stage.submit(wl(name).request("cpu", cpu).priority(priority));
+        stage.wait(1);
+        stage.admit();
+    }
+    stage.submit(wl("new").request("cpu", 2).priority(9));
+    // `low` is taken first and is not enough; `newer` is enough by itself, so `low` may stay.
+    assert_eq!(stage.cycle()[0], "preempt newer for new: InClusterQueue");
+}
+
+#[test]
+fn the_preemptor_stays_the_head_until_its_victims_are_gone() {
+    let mut stage = alone(LowerPriority);
+    stage.submit(wl("running").request("cpu", 8));
+    stage.admit();
+    stage.submit(wl("new").request("cpu", 8).priority(1));
+    let missing = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 6 more \
+                   needed. Pending the preemption of 1 workload(s)";
+    assert_eq!(
+        stage.cycle(),
+        [
+            "preempt running for new: InClusterQueue".to_owned(),
+            format!("pending new: WaitingForPreemptedWorkloads: {missing}")
+        ]
+    );
+    stage.submit(wl("small").request("cpu", 2).priority(5));
+    assert_eq!(stage.order("main"), "new small", "it is not overtaken even by priority");
+    let again = stage.cycle();
+    assert_eq!(again.len(), 1, "the victim is told once: {again:?}");
+    stage.evict("running");
+    assert_eq!(stage.admit_all(), ["new", "small"]);
+    assert_eq!(stage.order("main"), "[running]");
+}
+
+#[test]
+fn the_victim_is_told_why_in_kueues_words() {
+    let mut stage = cohort(|queue| rules(queue, Never, Any));
+    stage.submit(wl("borrower").queue("other").request("cpu", 15));
+    stage.admit();
+    stage.submit(wl("owner").request("cpu", 10));
+    let decisions = stage.engine.cycle(stage.now).decisions;
+    let [preempt @ Decision::Preempt { .. }, _] = &decisions[..] else { panic!("{decisions:?}") };
+    insta::assert_snapshot!(preempt.preempted_message(Some("job-1")).unwrap(), @"Preempted to accommodate a workload (UID: uid-owner, JobUID: job-1) due to reclamation within the cohort; preemptor path: /all/main; preemptee path: /all/other");
+    insta::assert_snapshot!(preempt.preempted_message(None).unwrap(), @"Preempted to accommodate a workload (UID: uid-owner, JobUID: UNKNOWN) due to reclamation within the cohort; preemptor path: /all/main; preemptee path: /all/other");
+}
+
+#[test]
+fn only_borrowers_are_reclaimed_from() {
+    for (cpu, goes) in [(15, true), (10, false)] {
+        let mut stage = cohort(|queue| rules(queue, Never, Any));
+        stage.submit(wl("running").queue("other").request("cpu", cpu));
+        stage.admit();
+        stage.submit(wl("mine").request("cpu", 4));
+        stage.admit();
+        stage.submit(wl("new").request("cpu", 5));
+        assert_eq!(stage.cycle().iter().any(|text| text.starts_with("preempt")), goes, "{cpu}");
+    }
+}
+
+#[test]
+fn reclaiming_by_priority_spares_the_more_important() {
+    for (priority, goes) in [(0, true), (5, false)] {
+        let mut stage = cohort(|queue| rules(queue, Never, LowerPriority));
+        stage.submit(wl("borrower").queue("other").request("cpu", 15).priority(priority));
+        stage.admit();
+        stage.submit(wl("new").request("cpu", 10).priority(1));
+        assert_eq!(stage.cycle().iter().any(|text| text.starts_with("preempt")), goes, "{priority}");
+    }
+}
+
+#[test]
+fn a_borrower_preempts_a_borrower_only_if_allowed_and_up_to_the_threshold() {
+    for (policy, threshold, goes) in [
+        (Never, None, false),
+        (LowerPriority, None, true),
+        (LowerPriority, Some(3), true),
+        (LowerPriority, Some(1), false),
+    ] {
+        let borrow = BorrowWithinCohort { policy, max_priority_threshold: threshold };
+        let mut stage = cohort(|queue| {
+            let queue = rules(queue, Never, LowerPriority);
+            let preemption = PreemptionRules { borrow_within_cohort: borrow, ..queue.preemption };
+            ClusterQueue { preemption, ..queue }
+        });
+        stage.submit(wl("borrower").queue("other").request("cpu", 15).priority(2));
+        stage.admit();
+        stage.submit(wl("new").request("cpu", 12).priority(9));
+        let told = stage.cycle().contains(&"preempt borrower for new: InCohortReclaimWhileBorrowing".to_owned());
+        assert_eq!(told, goes, "{policy:?} up to {threshold:?}");
+    }
+}
+
+#[test]
+fn two_preemptors_of_one_cycle_do_not_share_a_victim() {
+    let mut stage = Stage::preempting(Settings::default());
+    for name in ["other", "third"] {
+        stage.apply(Event::LocalQueue(lq(name, name)));
+    }
+    for name in ["main", "third"] {
+        stage.queue(rules(cq(name).cohort("all").quota("default", "cpu", 5), Never, Any));
+    }
+    stage.queue(cq("other").cohort("all").quota("default", "cpu", 0));
+    stage.submit(wl("first").queue("other").request("cpu", 5));
+    stage.wait(1);
+    stage.admit();
+    stage.submit(wl("second").queue("other").request("cpu", 5));
+    stage.wait(1);
+    stage.admit();
+    // Both would take `second`, the newest; the later one finds `first` instead.
+    stage.submit(wl("a").request("cpu", 5).at(1));
+    stage.submit(wl("b").queue("third").request("cpu", 5).at(2));
+    let decided = stage.cycle();
+    assert_eq!(decided[0], "preempt second for a: InCohortReclamation");
+    assert_eq!(decided[1], "preempt first for b: InCohortReclamation");
+}
+
+#[test]
+fn a_closed_gate_forbids_preemption() {
+    let mut stage = alone(LowerPriority);
+    stage.submit(wl("running").request("cpu", 8));
+    stage.admit();
+    stage.submit(crate::Workload { gates_closed: true, ..wl("new").request("cpu", 8).priority(1) });
+    assert_eq!(stage.cycle(), ["pending new: AdmissionGated: Workload requires preemption, but it's gated"]);
+    stage.change("new", |workload| workload.gates_closed = false);
+    assert_eq!(stage.cycle()[0], "preempt running for new: InClusterQueue");
+}
+
+#[test]
+fn preemption_on_one_flavor_or_a_free_one() {
+    let mut stage = Stage::preempting(Settings::default());
+    let queue = cq("main").quota("default", "cpu", 10).quota("spot", "cpu", 10);
+    stage.queue(rules(queue, LowerPriority, Never));
+    stage.submit(wl("running").request("cpu", 8));
+    stage.admit();
+    stage.submit(wl("new").request("cpu", 8).priority(1));
+    assert_eq!(stage.cycle(), ["admit new: main x 1 cpu 8 on spot"]);
+}
+
+#[test]
+fn an_engine_whose_caller_does_not_preempt_tells_nobody_to_go() {
+    let mut stage = Stage::new();
+    stage.queue(rules(cq("main").quota("default", "cpu", 10), LowerPriority, Never));
+    stage.submit(wl("running").request("cpu", 8));
+    stage.admit();
+    stage.submit(wl("new").request("cpu", 8).priority(1));
+    let message = "insufficient unused quota for cpu in flavor default, 6 more needed";
+    assert_eq!(
+        stage.cycle(),
+        [format!("pending new: WaitingForQuota: couldn't assign flavors to pod set main: {message}")]
+    );
+}
