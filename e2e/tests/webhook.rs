@@ -135,6 +135,20 @@ impl Bed {
         self.jobs().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
     }
 
+    /// Waits until the events about a job, as reason and note, are what they should be.
+    async fn events(&self, job: &str, what: &str, right: impl Fn(&[(String, String)]) -> bool) {
+        let api: Api<Event> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
+        let check = async || {
+            let events = api.list(&ListParams::default()).await?.items;
+            let about = |event: &Event| event.regarding.as_ref().and_then(|object| object.name.as_deref()) == Some(job);
+            let told = |event: Event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default());
+            let notes: Vec<_> = events.into_iter().filter(about).map(told).collect();
+            ensure!(right(&notes), "{notes:?}");
+            Ok(())
+        };
+        wait::eventually(WAIT, what, check).await.unwrap();
+    }
+
     async fn workload_of(&self, job: &str) -> Workload {
         let api: Api<Workload> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
         let check = async || {
@@ -256,6 +270,21 @@ fn a_job_of_nearly_the_largest_size_is_handled() {
 }
 
 #[test]
+fn a_job_whose_workload_is_too_large_to_be_stored_says_so() {
+    fixture::run(async {
+        let bed = Bed::up("too-large").await;
+        bed.queue().await;
+        // A Job is stored as protobuf, a Workload as JSON, where each quote takes two bytes.
+        let quotes = json!([{"name": "c", "image": "i", "env": [{"name": "LARGE", "value": "\"".repeat(1 << 20)}]}]);
+        bed.job("a").pod_field("containers", quotes).create(&bed.cluster.admin).await.unwrap();
+        let said = |notes: &[(String, String)]| {
+            notes.iter().any(|(reason, note)| reason == "ErrWorkloadCompose" && note.contains("too large"))
+        };
+        bed.events("a", "the job to say that it is too large", said).await;
+    });
+}
+
+#[test]
 fn a_workload_and_queues_of_a_user_are_checked() {
     fixture::run(async {
         let bed = Bed::up("objects").await;
@@ -372,20 +401,8 @@ fn while_no_webhook_answers_the_reconciler_suspends() {
             Ok(())
         };
         wait::eventually(WAIT, "the job of the closed queue to be suspended", check).await.unwrap();
-        let stopped = async || {
-            let events: Api<Event> = Api::namespaced(cluster.admin.clone(), &bed.namespace);
-            let events = events.list(&ListParams::default()).await?.items;
-            let about = |event: &Event| event.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some("b");
-            let notes: Vec<_> = events
-                .into_iter()
-                .filter(about)
-                .map(|event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default()))
-                .collect();
-            let wanted = ("Stopped".to_owned(), "Missing Workload; unable to restore pod templates".to_owned());
-            ensure!(notes.contains(&wanted), "{notes:?}");
-            Ok(())
-        };
-        wait::eventually(WAIT, "the event", stopped).await.unwrap();
+        let stopped = ("Stopped".to_owned(), "Missing Workload; unable to restore pod templates".to_owned());
+        bed.events("b", "the event", |notes| notes.contains(&stopped)).await;
         second.shutdown();
         second.ended().await.unwrap();
     });

@@ -46,6 +46,8 @@ use crate::{
 const CONCURRENCY: usize = 32;
 /// After a conflict the watch brings the newer object; should it not, look again.
 const AFTER_CONFLICT: Duration = Duration::from_secs(1);
+/// What the server refused it will refuse again, unless something changes that we are not told of.
+const AFTER_REFUSAL: Duration = Duration::from_secs(15);
 /// Jobs shorter than this are spared the write that says that their pods are ready.
 const PODS_READY_DELAY: Duration = Duration::from_secs(30);
 /// How many owners up a job of ours is looked for.
@@ -184,6 +186,7 @@ impl Reconciler {
                 PerformError::Refused { .. } => {
                     tracing::warn!(job = ?key, %error, "write refused");
                     publish(&self.ctx, target, true, events::ERR_WORKLOAD_COMPOSE, error.to_string());
+                    return Outcome::Again(AFTER_REFUSAL);
                 }
                 PerformError::Failed(_) => tracing::warn!(job = ?key, %error, "write failed"),
             }

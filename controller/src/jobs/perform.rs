@@ -42,8 +42,8 @@ pub(super) enum PerformError {
     #[error("the workload exists already")]
     Exists,
     /// The server refused what we wrote: it will not take it the next time either.
-    #[error("{what}: {source}")]
-    Refused { what: &'static str, source: kube::Error },
+    #[error("{what} refused by the API server: {message}")]
+    Refused { what: &'static str, message: String },
     /// Anything else.
     #[error("{0}")]
     Failed(WriteError),
@@ -53,15 +53,26 @@ impl From<WriteError> for PerformError {
     fn from(error: WriteError) -> Self {
         match error {
             WriteError::Conflict | WriteError::Gone | WriteError::NotLeading => Self::Stale(error),
-            WriteError::Api(source) if refused(&source) => Self::Refused { what: "workload", source },
+            WriteError::Api(source) => match refusal(&source) {
+                Some(message) => Self::Refused { what: "workload", message },
+                None => Self::Failed(WriteError::Api(source)),
+            },
             other => Self::Failed(other),
         }
     }
 }
 
-// 400, 413 and 422: nothing about the request changes by itself. 403 and 404 (of a namespace) may pass.
-fn refused(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 413 | 422))
+/// What the server said, if it will say so again.
+///
+/// With 400, 413 and 422 nothing about the request changes by itself. What is too large for etcd, or for its client in the
+/// API server, comes as 500. 403 and 404 (of a namespace) may pass.
+fn refusal(error: &kube::Error) -> Option<String> {
+    let kube::Error::Api(status) = error else { return None };
+    let too_large = ["request is too large", "larger than max"].iter().any(|text| status.message.contains(text));
+    if too_large {
+        return Some(format!("it is too large to be stored, make the job smaller: {}", status.message));
+    }
+    matches!(status.code, 400 | 413 | 422).then(|| status.message.clone())
 }
 
 /// Performs the actions in order; the first that fails ends it.
@@ -126,8 +137,10 @@ async fn patch_job(ctx: &Context, target: &Target<'_>, wanted: &Value, status: b
             target.jobs.store.observe(object);
             Ok(())
         }
-        Err(source) if refused(&source) => Err(PerformError::Refused { what: "job", source }),
-        Err(source) => Err(WriteError::from(source).into()),
+        Err(source) => match refusal(&source) {
+            Some(message) => Err(PerformError::Refused { what: "job", message }),
+            None => Err(WriteError::from(source).into()),
+        },
     }
 }
 
@@ -160,8 +173,10 @@ async fn create(ctx: &Context, index: &Index, target: &Target<'_>, workload: &Wo
             Ok(())
         }
         Err(kube::Error::Api(status)) if status.is_already_exists() => Err(PerformError::Exists),
-        Err(source) if refused(&source) => Err(PerformError::Refused { what: "workload", source }),
-        Err(source) => Err(PerformError::Failed(WriteError::Api(source))),
+        Err(source) => Err(match refusal(&source) {
+            Some(message) => PerformError::Refused { what: "workload", message },
+            None => PerformError::Failed(WriteError::Api(source)),
+        }),
     }
 }
 
