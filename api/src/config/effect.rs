@@ -1,4 +1,5 @@
-//! Which fields have an effect so far. Whoever gives one an effect adds it here.
+//! Which fields have an effect so far. Whoever gives one an effect adds it here. Addresses to listen on come from flags,
+//! not from the file.
 
 use serde_json::Value;
 
@@ -9,22 +10,20 @@ use crate::field::Path;
 const EFFECTIVE: &[&str] = &[
     "apiVersion",
     "kind",
-    "namespace",
-    "webhook.port",
-    "webhook.host",
-    "leaderElection",
-    "metrics.bindAddress",
+    "leaderElection.leaderElect",
+    "leaderElection.leaseDuration",
+    "leaderElection.renewDeadline",
+    "leaderElection.retryPeriod",
+    "leaderElection.resourceLock",
+    "leaderElection.resourceName",
     "metrics.enableClusterQueueResources",
-    "health",
     "manageJobsWithoutQueueName",
     "managedJobsNamespaceSelector",
-    "internalCertManagement",
     "waitForPodsReady.timeout",
     "waitForPodsReady.recoveryTimeout",
     "waitForPodsReady.requeuingStrategy",
     "integrations.frameworks",
     "integrations.labelKeysToCopy",
-    "multiKueue.gcInterval",
     "multiKueue.origin",
     "multiKueue.workerLostTimeout",
     "multiKueue.dispatcherName",

@@ -81,7 +81,7 @@ const GATES: &[Gate] = &[
     locked(on("PropagateBatchJobLabelsToWorkload")),
     on("QuotaCheckStrategy"),
     on("ReclaimablePods"),
-    on("RecomputeAssignmentUponPreemptionTargetsOverlap"),
+    works(on("RecomputeAssignmentUponPreemptionTargetsOverlap")),
     off("RejectUpdatesToCQWithInvalidOnFlavors"),
     on("RemoveFinalizersWithStrictPatch"),
     off("SchedulerLibraryIntegration"),

@@ -50,9 +50,12 @@ multiKueue:
     insta::assert_snapshot!(config.ignored().join("\n"), @r"
     clientConnection
     controller
+    health
     integrations.frameworks[1] (ray.io/rayjob)
     integrations.frameworks[2] (pod)
+    metrics.bindAddress
     waitForPodsReady.blockAdmission
+    webhook
     ");
 }
 
