@@ -8,12 +8,27 @@ use crate::Name;
 ///
 /// Its order is that of first mention, so it must never decide anything: sort by names where order shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Fr(u32);
+pub(crate) struct Fr {
+    pair: u32,
+    resource: ResourceId,
+}
+
+/// A resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ResourceId(u32);
+
+impl Fr {
+    /// Its resource, whatever the flavor.
+    pub(crate) fn resource(self) -> ResourceId {
+        self.resource
+    }
+}
 
 /// All pairs ever mentioned. Pairs are never forgotten: administrators name few.
 #[derive(Debug, Default)]
 pub(crate) struct Pairs {
-    names: Vec<(Name, Name)>,
+    count: u32,
+    resources: BTreeMap<Name, ResourceId>,
     numbers: BTreeMap<Name, BTreeMap<Name, Fr>>,
 }
 
@@ -23,8 +38,9 @@ impl Pairs {
         if let Some(fr) = self.get(flavor, resource) {
             return fr;
         }
-        let fr = Fr(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
-        self.names.push((flavor.clone(), resource.clone()));
+        let next = ResourceId(u32::try_from(self.resources.len()).unwrap_or(u32::MAX));
+        let fr = Fr { pair: self.count, resource: *self.resources.entry(resource.clone()).or_insert(next) };
+        self.count += 1;
         self.numbers.entry(flavor.clone()).or_default().insert(resource.clone(), fr);
         fr
     }

@@ -38,6 +38,6 @@ pub use objects::{
     TolerationOperator, Workload,
 };
 pub use reason::{Cause, NoFitKind, PodSetReason, Reason};
-pub use settings::{Preemption, QuotaCheckStrategy, Settings};
+pub use settings::{FairStrategy, Preemption, QuotaCheckStrategy, Settings};
 pub use time::Time;
 pub use views::{Changed, ClusterQueueView, Inactive, LocalQueueView, PendingEntry, ResourceQuota, ResourceUsage, Why};

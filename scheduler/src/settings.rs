@@ -23,7 +23,7 @@ pub struct Settings {
     pub equivalence_hashing: bool,
     /// Admit fewer pods than asked where a pod set allows it.
     pub partial_admission: bool,
-    /// Share by dominant resource. Not decided by yet.
+    /// Share by dominant resource.
     pub fair_sharing: bool,
 }
 
@@ -33,11 +33,23 @@ pub struct Preemption {
     /// When an earlier entry of the cycle takes some of an entry's victims, look for others at once instead of in the
     /// next cycle (Kueue's `RecomputeAssignmentUponPreemptionTargetsOverlap`: off in 0.19, on from 0.20).
     pub recompute_overlaps: bool,
+    /// The rules of preemption by fair shares, in the order they are tried. Only with [`Settings::fair_sharing`].
+    pub fair_strategies: Vec<FairStrategy>,
+}
+
+/// When a workload of another queue may be preempted by fair shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FairStrategy {
+    /// The preemptor's share with the workload is no more than the other's without its victim.
+    LessThanOrEqualToFinalShare,
+    /// The preemptor's share with the workload is less than the other's is now.
+    LessThanInitialShare,
 }
 
 impl Default for Preemption {
     fn default() -> Self {
-        Self { recompute_overlaps: true }
+        let fair_strategies = vec![FairStrategy::LessThanOrEqualToFinalShare, FairStrategy::LessThanInitialShare];
+        Self { recompute_overlaps: true, fair_strategies }
     }
 }
 

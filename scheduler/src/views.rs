@@ -69,6 +69,8 @@ pub struct ClusterQueueView<'a> {
     pub reserving: usize,
     /// Workloads that are admitted.
     pub admitted: usize,
+    /// `status.fairSharing.weightedShare`: the largest number if it is infinite.
+    pub weighted_share: i64,
 }
 
 impl ClusterQueueView<'_> {

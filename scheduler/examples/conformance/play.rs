@@ -29,7 +29,7 @@ pub(crate) fn play(scenario: &Value) -> Result<Vec<Outcome>, String> {
     };
     // Those with edits were recorded with the defaults of Kueue 0.19, the others with those of 0.20.
     let edited = scenario["name"].as_str().is_some_and(|name| name.starts_with("dyn-"));
-    let preemption = Preemption { recompute_overlaps: !edited };
+    let preemption = Preemption { recompute_overlaps: !edited, ..Preemption::default() };
     let mut player = Player {
         engine: Engine::preempting(settings, preemption),
         workloads: BTreeMap::new(),

@@ -49,11 +49,14 @@ impl Engine {
                 Err(why) => postponed.push((id, cq, why)),
             }
         }
-        // 4. Their order: the least borrowing, then priority, then time.
-        entries.sort_by_key(|e| (e.assignment.borrow, Reverse(e.class.priority), e.queue_time, e.uid.clone(), e.id));
+        // 4. Their order: the least borrowing, then priority, then time. Fair sharing has its own.
+        if !self.settings.fair_sharing {
+            let rank = |e: &Entry| (e.assignment.borrow, Reverse(e.class.priority), e.queue_time, e.uid.clone(), e.id);
+            entries.sort_by_cached_key(|entry| Reverse(rank(entry)));
+        }
         // 5. One after the other, each seeing what those before it took.
         let mut skipped = Vec::new();
-        for mut entry in entries {
+        while let Some(mut entry) = self.next_entry(&mut entries) {
             if let Err(why) = self.process(&mut entry, &mut progress, now) {
                 skipped.push((entry.id, entry.cq, why));
             }
@@ -66,6 +69,10 @@ impl Engine {
             progress.decisions.extend(self.postpone(id, cq, why, now));
         }
         Cycle { number: self.cycles, decisions: progress.decisions, idle: !progress.busy }
+    }
+
+    fn next_entry(&mut self, entries: &mut Vec<Entry>) -> Option<Entry> {
+        if self.settings.fair_sharing { self.next_by_share(entries) } else { entries.pop() }
     }
 
     fn take_heads(&mut self) -> Vec<(WlId, NodeId)> {

@@ -9,6 +9,7 @@ mod queries;
 mod queues;
 #[cfg(test)]
 mod tests;
+mod tournament;
 mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};

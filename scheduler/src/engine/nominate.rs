@@ -7,13 +7,14 @@ use super::Engine;
 use crate::flavors::{Assigner, Assignment, Fitness, largest_that_fits};
 use crate::preemption::candidates::Preemptor;
 use crate::preemption::classical::Classical;
+use crate::preemption::fair::Fair;
 use crate::preemption::{NoPreemption, Oracle, Target};
 use crate::queue::Requeue;
 use crate::queue::hash::Class;
 use crate::status::World;
 use crate::tree::{NodeId, Tree};
 use crate::workloads::{Wl, WlId};
-use crate::{Name, Reason, Settings, Time};
+use crate::{Name, Preemption, Reason, Settings, Time};
 
 /// A head with what could be done for it.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ pub(super) struct Entry {
 struct Bench<'a> {
     settings: &'a Settings,
     world: &'a World,
-    preempts: bool,
+    preemption: Option<&'a Preemption>,
     preemptor: Preemptor<'a>,
     cycle: u64,
     tree: &'a mut Tree,
@@ -73,7 +74,7 @@ impl Engine {
         Some(Bench {
             settings: &self.settings,
             world: &self.world,
-            preempts: self.preemption.is_some(),
+            preemption: self.preemption.as_ref(),
             preemptor: Preemptor { cqs, workloads, cq: cqs.get(&cq)?, class, queue_time, gone },
             cycle: self.cycles,
             tree: &mut self.tree,
@@ -105,11 +106,17 @@ impl Bench<'_> {
         scan: Option<&crate::flavors::Scan>,
         nominated: Option<&[BTreeMap<Name, Name>]>,
     ) -> (Assignment, Vec<Target>) {
-        let Self { settings, world, preempts, preemptor, cycle, tree } = self;
+        let Self { settings, world, preemption, preemptor, cycle, tree } = self;
         let Preemptor { cq, class, .. } = *preemptor;
         let assigner = Assigner { settings, world, cq, class, scan, nominated, cycle: *cycle };
         let (mut nobody, mut classical) = (NoPreemption { node: cq.node }, Classical { preemptor: *preemptor });
-        let oracle: &mut dyn Oracle = if *preempts { &mut classical } else { &mut nobody };
+        let strategies = preemption.map_or(&[][..], |preemption| &preemption.fair_strategies);
+        let mut fair = Fair { preemptor: *preemptor, strategies };
+        let oracle: &mut dyn Oracle = match preemption {
+            None => &mut nobody,
+            Some(_) if settings.fair_sharing => &mut fair,
+            Some(_) => &mut classical,
+        };
         let full = assigner.assign(tree, oracle, &class.counts);
         if let Some(targets) = possible(tree, oracle, &full) {
             return (full, targets);

@@ -30,7 +30,13 @@ impl Engine {
             pending_inadmissible: cq.queue.parked_len(),
             reserving: cq.workloads.len(),
             admitted: cq.admitted,
+            weighted_share: self.tree.share(cq.node).rounded(),
         })
+    }
+
+    /// `status.fairSharing.weightedShare` of a Cohort, with or without an object.
+    pub fn cohort_weighted_share(&self, name: &str) -> Option<i64> {
+        Some(self.tree.share(self.tree.cohort(name)?).rounded())
     }
 
     fn usage(&self, cq: &Cq, borrows: bool, used: impl Fn(Fr) -> Amount) -> Vec<ResourceUsage> {

@@ -21,7 +21,8 @@ impl Engine {
         }
         let groups = compile(&object.resource_groups, &mut self.pairs);
         let quotas = quotas(&object.resource_groups, &mut self.pairs);
-        let (name, cohort) = (object.name.clone(), object.cohort.clone().filter(|name| !name.is_empty()));
+        let (name, weight) = (object.name.clone(), object.fair_weight_milli);
+        let cohort = object.cohort.clone().filter(|name| !name.is_empty());
         let mut moved = true;
         if let Some(cq) = self.cqs.get_mut(&id) {
             moved = known.is_none()
@@ -34,6 +35,7 @@ impl Engine {
         if moved {
             self.reshape(id, |tree| tree.place_queue(id, cohort.as_ref(), &quotas));
         }
+        self.tree.set_weight(id, weight);
         self.update_activity(id);
         if known.is_none() {
             self.adopt(id, &name, now);
@@ -99,6 +101,7 @@ impl Engine {
         self.tree.put_cohort(&cohort.name, parent, &quotas);
         self.reshaped(before, self.tree.cohort(&cohort.name));
         if let Some(id) = self.tree.cohort(&cohort.name) {
+            self.tree.set_weight(id, cohort.fair_weight_milli);
             self.trigger(id, now);
         }
     }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::Target;
 use super::candidates::{Candidate, Preemptor, within_nominal};
-use super::{Oracle, Possibility, Target};
-use crate::flavors::Assignment;
+use super::room::{Choice, Need};
 use crate::intern::Fr;
 use crate::tree::{NodeId, Tree};
 use crate::{Amount, PreemptionPolicy};
@@ -44,14 +44,6 @@ struct Grounded {
     meeting: Option<NodeId>,
 }
 
-/// What the preemptor needs.
-struct Need<'a> {
-    /// The pairs of which there is too little.
-    contested: &'a [Fr],
-    /// All that it would use.
-    usage: &'a BTreeMap<Fr, Amount>,
-}
-
 /// All candidates in the order they are tried.
 struct Candidates {
     all: Vec<Grounded>,
@@ -59,33 +51,11 @@ struct Candidates {
     none_by_hierarchy: bool,
 }
 
-impl Oracle for Classical<'_> {
-    fn simulate(&mut self, tree: &mut Tree, fr: Fr, amount: Amount) -> (Possibility, usize) {
-        let usage = BTreeMap::from([(fr, amount)]);
-        let targets = self.victims(tree, &Need { contested: &[fr], usage: &usage });
-        for target in &targets {
-            self.preemptor.shift(tree, target.id, -1);
-        }
-        let (borrow, _) = tree.borrow_height(self.preemptor.cq.node, fr, amount);
-        for target in &targets {
-            self.preemptor.shift(tree, target.id, 1);
-        }
-        let own = |target: &Target| self.preemptor.cq.workloads.contains(&target.id);
-        let possibility = match &targets[..] {
-            [] => Possibility::NoCandidates,
-            some if some.iter().any(own) => Possibility::Preempt,
-            _ => Possibility::Reclaim,
-        };
-        (possibility, borrow)
+impl Choice for Classical<'_> {
+    fn preemptor(&self) -> &Preemptor<'_> {
+        &self.preemptor
     }
 
-    fn targets(&mut self, tree: &mut Tree, assignment: &Assignment) -> Vec<Target> {
-        self.victims(tree, &Need { contested: &assignment.contested(), usage: &assignment.usage })
-    }
-}
-
-impl Classical<'_> {
-    /// A small set of workloads whose leaving makes room; empty if there is none.
     fn victims(&self, tree: &mut Tree, need: &Need<'_>) -> Vec<Target> {
         let candidates = self.candidates(tree, need);
         if candidates.all.is_empty() {
@@ -105,7 +75,9 @@ impl Classical<'_> {
             .find_map(|borrowing| self.attempt(tree, need, &candidates.all, *borrowing))
             .unwrap_or_default()
     }
+}
 
+impl Classical<'_> {
     /// Takes candidates out in order until the preemptor fits, then puts back whom it fits without.
     fn attempt(&self, tree: &mut Tree, need: &Need<'_>, all: &[Grounded], borrowing: bool) -> Option<Vec<Target>> {
         let mut targets: Vec<Target> = Vec::new();
@@ -116,38 +88,16 @@ impl Classical<'_> {
             }
             self.preemptor.shift(tree, grounded.candidate.id, -1);
             targets.push(Target { id: grounded.candidate.id, reason: grounded.ground.reason() });
-            if self.fits(tree, need, borrowing) {
+            if self.preemptor.fits(tree, need, borrowing) {
                 found = true;
                 break;
             }
         }
         if found {
-            self.fill_back(tree, need, &mut targets, borrowing);
+            self.preemptor.fill_back(tree, need, &mut targets, borrowing);
         }
-        for target in &targets {
-            self.preemptor.shift(tree, target.id, 1);
-        }
+        self.preemptor.shift_all(tree, &targets, 1);
         found.then_some(targets)
-    }
-
-    fn fill_back(&self, tree: &mut Tree, need: &Need<'_>, targets: &mut Vec<Target>, borrowing: bool) {
-        for at in (0..targets.len().saturating_sub(1)).rev() {
-            let Some(target) = targets.get(at) else { continue };
-            let id = target.id;
-            self.preemptor.shift(tree, id, 1);
-            if self.fits(tree, need, borrowing) {
-                targets.swap_remove(at);
-            } else {
-                self.preemptor.shift(tree, id, -1);
-            }
-        }
-    }
-
-    fn fits(&self, tree: &Tree, need: &Need<'_>, borrowing: bool) -> bool {
-        let node = self.preemptor.cq.node;
-        need.usage.iter().all(|(fr, amount)| {
-            (borrowing || !tree.exceeds(node, *fr, *amount)) && *amount <= tree.available(node, *fr).max(Amount::ZERO)
-        })
     }
 
     /// Whether a candidate is still one after those before it were taken out: its queue, and the Cohorts up to where

@@ -2,11 +2,13 @@
 //!
 //! The cycle asks two questions: while flavors are searched, whether a lack of one resource on one flavor could be
 //! mended, and for the chosen flavors who would have to go. [`Oracle`] answers both: [`NoPreemption`] that nobody may
-//! be preempted, [`classical::Classical`] by priorities and borrowing. Fair sharing is to be a third.
+//! be preempted, [`classical::Classical`] by priorities and borrowing, [`fair::Fair`] by shares.
 
 pub(crate) mod candidates;
 pub(crate) mod classical;
+pub(crate) mod fair;
 mod message;
+mod room;
 
 use crate::flavors::Assignment;
 use crate::intern::Fr;

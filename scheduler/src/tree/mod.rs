@@ -5,9 +5,11 @@
 
 mod node;
 mod quota;
+mod share;
 mod structure;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use node::NodeId;
+pub(crate) use share::Share;
 pub(crate) use structure::Tree;

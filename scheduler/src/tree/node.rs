@@ -19,8 +19,12 @@ pub(crate) struct Node {
     pub(super) cyclic: bool,
     /// Levels of active queues below: 0 for a ClusterQueue and for a Cohort without any.
     pub(super) height: usize,
+    /// In fair sharing.
+    pub(super) weight: f64,
     /// In the order of `Fr`.
     slots: Vec<Slot>,
+    /// The pairs that the node itself states a quota for, in order.
+    own: Vec<Fr>,
 }
 
 /// What a node is.
@@ -37,6 +41,8 @@ pub(super) enum Kind {
 pub(super) struct Slot {
     pub(super) fr: Fr,
     pub(super) quota: Quota,
+    /// The node, or one below, states a quota for it, even if of nothing.
+    pub(super) declared: bool,
     /// The own quota and what the children lend.
     pub(super) subtree: Amount,
     /// A ClusterQueue's own usage; for a Cohort what its children use beyond what they keep to themselves.
@@ -46,7 +52,7 @@ pub(super) struct Slot {
 
 impl Slot {
     pub(super) fn empty(fr: Fr) -> Self {
-        Self { fr, quota: Quota::default(), subtree: Amount::ZERO, usage: 0 }
+        Self { fr, quota: Quota::default(), declared: false, subtree: Amount::ZERO, usage: 0 }
     }
 
     /// What the parent never sees because of the lending limit.
@@ -71,7 +77,17 @@ impl Slot {
 
 impl Node {
     pub(super) fn new(name: Name, kind: Kind) -> Self {
-        Self { name, kind, parent: None, children: Vec::new(), cyclic: false, height: 0, slots: Vec::new() }
+        Self {
+            name,
+            kind,
+            parent: None,
+            children: Vec::new(),
+            cyclic: false,
+            height: 0,
+            weight: 1.0,
+            slots: Vec::new(),
+            own: Vec::new(),
+        }
     }
 
     pub(super) fn slot(&self, fr: Fr) -> Slot {
@@ -100,11 +116,16 @@ impl Node {
     pub(super) fn set_quotas(&mut self, quotas: &[(Fr, Quota)]) {
         for slot in &mut self.slots {
             slot.quota = Quota::default();
+            slot.declared = false;
         }
         for (fr, quota) in quotas {
-            self.slot_mut(*fr).quota = *quota;
+            let slot = self.slot_mut(*fr);
+            slot.quota = *quota;
+            slot.declared = true;
         }
-        self.slots.retain(|slot| slot.quota != Quota::default() || slot.usage != 0);
+        self.slots.retain(|slot| slot.declared || slot.usage != 0);
+        self.own = quotas.iter().map(|(fr, _)| *fr).collect();
+        self.own.sort_unstable();
         self.reset_subtree();
     }
 
@@ -112,6 +133,7 @@ impl Node {
     pub(super) fn reset_subtree(&mut self) {
         for slot in &mut self.slots {
             slot.subtree = slot.quota.nominal;
+            slot.declared = self.own.binary_search(&slot.fr).is_ok();
         }
     }
 

@@ -39,6 +39,16 @@ impl Tree {
         self.attach(id, cohort);
     }
 
+    /// Sets a node's weight in fair sharing.
+    pub(crate) fn set_weight(&mut self, id: NodeId, milli: i64) {
+        if let Some(node) = self.node_mut(id) {
+            // Weights are small: thousandths of a float are exact enough, as Kueue's are floats too.
+            #[expect(clippy::cast_precision_loss, reason = "see above")]
+            let weight = milli.max(0) as f64 / 1000.0;
+            node.weight = weight;
+        }
+    }
+
     /// Whether a ClusterQueue counts for the height of its Cohorts. Answers whether that is news.
     pub(crate) fn set_active(&mut self, id: NodeId, active: bool) -> bool {
         let kind = Kind::Queue { active };
@@ -69,6 +79,7 @@ impl Tree {
         let Some(id) = self.cohort(name) else { return };
         if let Some(node) = self.node_mut(id) {
             node.kind = Kind::Cohort { explicit: false };
+            node.weight = 1.0;
             node.set_quotas(&[]);
         }
         self.attach(id, None);
@@ -126,7 +137,7 @@ impl Tree {
     }
 
     /// `top` and everything below, parents before children. Ends on cycles too.
-    pub(super) fn subtree(&self, top: NodeId) -> Vec<NodeId> {
+    pub(crate) fn subtree(&self, top: NodeId) -> Vec<NodeId> {
         let mut seen = BTreeSet::from([top]);
         let mut order = vec![top];
         let mut next = 0;
@@ -260,12 +271,13 @@ impl Tree {
         let sums: Vec<_> = node
             .slots()
             .iter()
-            .map(|slot| (slot.fr, slot.subtree - slot.local_quota(), slot.used_in_parent()))
+            .map(|slot| (slot.fr, slot.subtree - slot.local_quota(), slot.used_in_parent(), slot.declared))
             .collect();
         let Some(parent) = self.node_mut(parent) else { return };
         parent.height = parent.height.max(level);
-        for (fr, lent, used) in sums {
+        for (fr, lent, used, declared) in sums {
             let slot = parent.slot_mut(fr);
+            slot.declared |= declared;
             slot.subtree = slot.subtree + lent;
             slot.usage += used;
         }

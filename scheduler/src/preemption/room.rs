@@ -1,0 +1,78 @@
+//! Making room: what every kind of preemption has in common.
+
+use std::collections::BTreeMap;
+
+use super::candidates::Preemptor;
+use super::{Oracle, Possibility, Target};
+use crate::Amount;
+use crate::flavors::Assignment;
+use crate::intern::Fr;
+use crate::tree::Tree;
+
+/// What a preemptor needs.
+pub(super) struct Need<'a> {
+    /// The pairs of which there is too little.
+    pub(super) contested: &'a [Fr],
+    /// All that it would use.
+    pub(super) usage: &'a BTreeMap<Fr, Amount>,
+}
+
+/// A way to choose victims.
+pub(super) trait Choice {
+    fn preemptor(&self) -> &Preemptor<'_>;
+
+    /// A small set of workloads whose leaving makes room; empty if there is none. Leaves the tree as it found it.
+    fn victims(&self, tree: &mut Tree, need: &Need<'_>) -> Vec<Target>;
+}
+
+impl<T: Choice> Oracle for T {
+    fn simulate(&mut self, tree: &mut Tree, fr: Fr, amount: Amount) -> (Possibility, usize) {
+        let usage = BTreeMap::from([(fr, amount)]);
+        let targets = self.victims(tree, &Need { contested: &[fr], usage: &usage });
+        let preemptor = self.preemptor();
+        preemptor.shift_all(tree, &targets, -1);
+        let (borrow, _) = tree.borrow_height(preemptor.cq.node, fr, amount);
+        preemptor.shift_all(tree, &targets, 1);
+        let own = |target: &Target| preemptor.cq.workloads.contains(&target.id);
+        let possibility = match &targets[..] {
+            [] => Possibility::NoCandidates,
+            some if some.iter().any(own) => Possibility::Preempt,
+            _ => Possibility::Reclaim,
+        };
+        (possibility, borrow)
+    }
+
+    fn targets(&mut self, tree: &mut Tree, assignment: &Assignment) -> Vec<Target> {
+        self.victims(tree, &Need { contested: &assignment.contested(), usage: &assignment.usage })
+    }
+}
+
+impl Preemptor<'_> {
+    /// Takes the usage of these workloads out of the tree (-1) or puts it back (1).
+    pub(super) fn shift_all(&self, tree: &mut Tree, targets: &[Target], sign: i128) {
+        for target in targets {
+            self.shift(tree, target.id, sign);
+        }
+    }
+
+    /// Whether the preemptor fits now.
+    pub(super) fn fits(&self, tree: &Tree, need: &Need<'_>, borrowing: bool) -> bool {
+        let node = self.cq.node;
+        need.usage.iter().all(|(fr, amount)| {
+            (borrowing || !tree.exceeds(node, *fr, *amount)) && *amount <= tree.available(node, *fr).max(Amount::ZERO)
+        })
+    }
+
+    /// Puts back, from the last but one to the first, whom the preemptor fits without.
+    pub(super) fn fill_back(&self, tree: &mut Tree, need: &Need<'_>, targets: &mut Vec<Target>, borrowing: bool) {
+        for at in (0..targets.len().saturating_sub(1)).rev() {
+            let Some(id) = targets.get(at).map(|target| target.id) else { continue };
+            self.shift(tree, id, 1);
+            if self.fits(tree, need, borrowing) {
+                targets.swap_remove(at);
+            } else {
+                self.shift(tree, id, -1);
+            }
+        }
+    }
+}
