@@ -102,7 +102,7 @@ fn a_kubeconfig_that_cannot_be_used_says_why() {
             serde_json::to_string(&kubeconfig).unwrap()
         };
         let cases = [
-            ("no YAML", "{{{".to_owned(), "BadKubeConfig", ""),
+            ("no YAML", "{{{".to_owned(), "InsecureKubeConfig", "load client config failed"),
             (
                 "another CA",
                 edit(|k| k["clusters"][0]["cluster"]["certificate-authority-data"] = other_ca().into()),
@@ -160,7 +160,7 @@ fn a_rotated_secret_is_taken_up() {
         let fleet = fleet().await;
         let name = fixture::unique("rotated");
         register(&fleet, &name, "{{{").await;
-        says(&fleet, &name, "BadKubeConfig", "").await;
+        says(&fleet, &name, "InsecureKubeConfig", "").await;
         let worker = fleet.worker("single");
         let (_, kubeconfig) = worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
         fleet.hub().apply([queues::kubeconfig_secret(NAMESPACE, &name, &kubeconfig)]).await.unwrap();

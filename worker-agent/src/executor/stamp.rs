@@ -85,7 +85,7 @@ pub(super) fn job_to_create(payload: &[u8], stamp: Stamp<'_>) -> Result<(Value, 
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("finalizers".to_owned(), json!([names::TERMINAL_STATE]));
     }
-    set(&mut object, "labels", names::PREBUILT_WORKLOAD_NAME, stamp.name);
+    switchyard_api::jobs::meta::set_prebuilt_workload_name(&mut object, stamp.name);
     Ok((object, job_kind))
 }
 
