@@ -123,7 +123,10 @@ impl Bench<'_> {
         }
         if settings.partial_admission && class.can_shrink() {
             let reduced = largest_that_fits(&class.pod_sets, |counts| {
-                let assignment = assigner.assign(tree, oracle, counts);
+                // Of a pod set whose pods are all reclaimable nothing is wanted, whatever the reduction.
+                let wanted = class.counts.iter().zip(counts);
+                let counts: Vec<_> = wanted.map(|(left, count)| if *left == 0 { 0 } else { *count }).collect();
+                let assignment = assigner.assign(tree, oracle, &counts);
                 let targets = possible(tree, oracle, &assignment)?;
                 Some((assignment, targets))
             });
