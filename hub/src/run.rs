@@ -86,7 +86,12 @@ pub fn dispatch_settings(config: &Configuration) -> Settings {
         _ => Mode::External,
     };
     let timeout = i64::try_from(multi_kueue.worker_lost_timeout.std().as_millis()).unwrap_or(i64::MAX);
-    Settings { mode, worker_lost_timeout: timeout, ..Settings::default() }
+    let mut settings = Settings { mode, worker_lost_timeout: timeout, ..Settings::default() };
+    if multi_kueue.gc_interval.std().is_zero() {
+        // No garbage collection: what is unknown is reported, and stays.
+        settings.orphan_after = i64::MAX;
+    }
+    settings
 }
 
 /// Runs until `shutdown`.

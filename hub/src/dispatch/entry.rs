@@ -72,6 +72,8 @@ pub(super) struct Entry {
     pub(super) recorded: Option<(String, Time)>,
     /// The version for which eviction was said to be complete.
     pub(super) released: Option<u64>,
+    /// The cluster that was last committed.
+    pub(super) last: Option<Name>,
     /// The job's end, seen and not yet persisted: where, of which attempt, whether it succeeded.
     pub(super) ended: Option<(Name, u64, bool)>,
     /// Nothing of that attempt, and lower ones, is left on that cluster: it said so when told.
@@ -90,6 +92,7 @@ impl Entry {
         Self {
             top: facts.attempt,
             sure: facts.attempt == 0 || facts.cluster.is_some(),
+            last: facts.cluster.clone(),
             facts,
             gone: false,
             memory: None,
@@ -109,9 +112,11 @@ impl Entry {
         }
     }
 
-    /// Whether this attempt is the one that the API last committed, and no other cluster has it.
+    /// Whether this attempt is the one that the API last committed, and to this cluster, as far as is known: an
+    /// eviction takes the cluster's name away, and a restart takes our memory of it.
     pub(super) fn is_current(&self, cluster: &Name, attempt: u64) -> bool {
-        let here = self.facts.cluster.as_ref().is_none_or(|committed| committed == cluster);
+        let committed = self.facts.cluster.as_ref().or(self.last.as_ref());
+        let here = committed.is_none_or(|committed| committed == cluster);
         !self.facts.finished && here && attempt > 0 && self.facts.attempt == attempt
     }
 
@@ -125,6 +130,9 @@ impl Entry {
             self.memory = None;
         }
         self.sure |= facts.cluster.is_some();
+        if facts.cluster.is_some() {
+            self.last.clone_from(&facts.cluster);
+        }
         self.facts = facts;
     }
 

@@ -12,6 +12,9 @@ use super::{
 /// The longest pause between two tries of a write that fails, in milliseconds.
 const MAX_WRITE_BACKOFF: i64 = 30_000;
 
+/// Unknown workloads remembered at once. A cluster that makes up more is not listened to.
+const MAX_ORPHANS: usize = 20_000;
+
 /// One cluster, as far as the dispatcher cares.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cluster {
@@ -160,7 +163,7 @@ impl Dispatcher {
             .orphans
             .values()
             .filter(|orphan| !orphan.removing)
-            .map(|orphan| orphan.since + self.settings.orphan_after)
+            .map(|orphan| orphan.since.saturating_add(self.settings.orphan_after))
             .min();
         let timer = self.timers.first().map(|(at, _)| *at);
         match (timer, orphan) {
@@ -399,6 +402,9 @@ impl Dispatcher {
             let attempt = observation.attempt;
             out.push(Action::Ack { cluster: cluster.clone(), uid: observation.uid.clone(), attempt });
         }
+        if !self.orphans.contains_key(&key) && self.orphans.len() >= MAX_ORPHANS {
+            return;
+        }
         let known = self.orphans.entry(key).or_insert_with(|| {
             let attempt = observation.attempt;
             out.push(Action::Orphan { cluster: cluster.clone(), uid: observation.uid.clone(), attempt });
@@ -409,7 +415,7 @@ impl Dispatcher {
 
     fn sweep_orphans(&mut self, now: Time, out: &mut Vec<Action>) {
         for ((cluster, uid), orphan) in &mut self.orphans {
-            if orphan.removing || now < orphan.since + self.settings.orphan_after {
+            if orphan.removing || now < orphan.since.saturating_add(self.settings.orphan_after) {
                 continue;
             }
             orphan.removing = true;

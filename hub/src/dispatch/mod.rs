@@ -106,7 +106,7 @@ impl Default for Settings {
             start_grace: 10_000,
             refused_for: 30_000,
             give_back: (10_000, 320_000),
-            orphan_after: 60 * 60_000,
+            orphan_after: 15 * 60_000,
         }
     }
 }

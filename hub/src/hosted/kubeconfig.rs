@@ -36,9 +36,10 @@ impl BadKubeconfig {
 /// The first thing that is wrong with it.
 pub fn parse(bytes: &[u8]) -> Result<Kubeconfig, BadKubeconfig> {
     let insecure = |what: String| BadKubeconfig::Insecure(what);
-    let text = std::str::from_utf8(bytes).map_err(|_| insecure("failed to parse kubeconfig(apiconfig): not text".into()))?;
-    let config = Kubeconfig::from_yaml(text)
-        .map_err(|error| insecure(format!("failed to parse kubeconfig(apiconfig): {error}")))?;
+    // Kueue calls this insecure as well; what cannot be read is just bad.
+    let unreadable = |why: String| BadKubeconfig::Unreadable(format!("failed to parse kubeconfig(apiconfig): {why}"));
+    let text = std::str::from_utf8(bytes).map_err(|_| unreadable("not text".into()))?;
+    let config = Kubeconfig::from_yaml(text).map_err(|error| unreadable(first_line(&error.to_string())))?;
     for user in config.auth_infos.iter().filter_map(|user| user.auth_info.as_ref()) {
         check_user(user).map_err(insecure)?;
     }
@@ -62,9 +63,14 @@ pub fn parse(bytes: &[u8]) -> Result<Kubeconfig, BadKubeconfig> {
         }
     }
     if config.current_context.as_deref().unwrap_or_default().is_empty() && config.contexts.is_empty() {
-        return Err(insecure("invalid configuration: no configuration has been provided".into()));
+        return Err(BadKubeconfig::Unreadable("invalid configuration: no configuration has been provided".into()));
     }
     Ok(config)
+}
+
+/// Without the excerpt that the reader adds: it might show a credential.
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
 }
 
 fn check_user(user: &AuthInfo) -> Result<(), String> {
@@ -151,7 +157,8 @@ mod tests {
             assert_eq!(said, expected, "{case}");
         }
         let error = parse(b"{[").unwrap_err();
-        assert_eq!(error.reason(), "InsecureKubeConfig");
+        assert_eq!(error.reason(), "BadKubeConfig");
+        assert_eq!(error.message().lines().count(), 1);
         assert!(error.message().starts_with("load client config failed: failed to parse kubeconfig(apiconfig): "));
     }
 }

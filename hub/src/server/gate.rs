@@ -25,7 +25,7 @@ pub enum Refusal {
     #[error("there is no MultiKueueCluster \"{0}\" with an agent as its source")]
     NoCluster(String),
     /// There is one of that name, but not the one that was enrolled.
-    #[error("MultiKueueCluster \"{0}\" was recreated after this certificate was issued")]
+    #[error("the certificate is of an earlier cluster: MultiKueueCluster \"{0}\" was recreated after it was issued")]
     Recreated(String),
 }
 

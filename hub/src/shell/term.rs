@@ -234,21 +234,7 @@ impl TermState {
             .iter()
             .map(|reason| Reason::new(reason.code.clone(), reason.message.clone()))
             .collect();
-        let status = parse_status(&observation.job_status);
-        let told = self.told.entry((cluster.clone(), uid.clone())).or_default();
-        if told.attempt != observation.attempt {
-            *told = Told { attempt: observation.attempt, ..Told::default() };
-        }
-        if terminal(observation.state()) {
-            told.reason = reasons.first().cloned();
-        }
-        let news = status.is_some();
-        if let Some(status) = status {
-            told.job_status = Some(Arc::new(status));
-        }
-        if observation.state() == State::Gone {
-            self.told.remove(&(cluster.clone(), uid.clone()));
-        }
+        let news = self.dispatcher.knows(&uid) && self.remember(cluster, &uid, observation, &reasons);
         let observation = Observation {
             uid,
             namespace: observation.namespace.as_str().into(),
@@ -259,6 +245,28 @@ impl TermState {
             job_status: news,
         };
         self.apply(Event::Observed { cluster: cluster.clone(), observation });
+    }
+
+    /// Keeps what may have to be written. Returns whether the job's status is news.
+    fn remember(&mut self, cluster: &Name, uid: &Uid, observation: &proto::Observation, reasons: &[Reason]) -> bool {
+        let key = (cluster.clone(), uid.clone());
+        if observation.state() == State::Gone {
+            self.told.remove(&key);
+            return false;
+        }
+        let told = self.told.entry(key).or_default();
+        if told.attempt != observation.attempt {
+            *told = Told { attempt: observation.attempt, ..Told::default() };
+        }
+        if terminal(observation.state()) {
+            told.reason = reasons.first().cloned();
+        }
+        let status = parse_status(&observation.job_status);
+        let news = status.is_some();
+        if let Some(status) = status {
+            told.job_status = Some(Arc::new(status));
+        }
+        news
     }
 
     /// A cluster speaks of a workload that the dispatcher has nothing to do with: is it one of ours?
