@@ -56,6 +56,13 @@ impl FleetBuilder {
         self
     }
 
+    /// Has the hub's API server keep an audit log, for [`Cluster::requests_by`].
+    #[must_use]
+    pub fn audited(mut self) -> Self {
+        self.hub = self.hub.audited();
+        self
+    }
+
     /// Gives the hub a configuration file.
     #[must_use]
     pub fn config(mut self, yaml: impl Into<String>) -> Self {

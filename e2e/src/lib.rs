@@ -22,6 +22,7 @@ mod certs;
 mod cluster;
 pub mod demo;
 mod environment;
+pub mod figures;
 pub mod fixture;
 pub mod fleet;
 mod go;

@@ -467,10 +467,22 @@ fn a_higher_priority_preempts_where_the_queue_lets_it() {
         let high = format!("{}-high", bed.name);
         bed.cluster().apply([queues::priority_class(&high, 1000)]).await.unwrap();
         let preemption = json!({"withinClusterQueue": "LowerPriority"});
-        bed.apply(queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "1")]).field("preemption", preemption).build()).await;
+        bed.apply(
+            queues::ClusterQueue::new(&bed.name)
+                .group(&bed.name, &[("cpu", "1")])
+                .field("preemption", preemption)
+                .build(),
+        )
+        .await;
         bed.job("low").cpu("1").run_for(Duration::from_secs(2)).create(bed.admin()).await.unwrap();
         bed.running("low").await;
-        bed.job("high").cpu("1").priority_class(&high).run_for(Duration::from_secs(2)).create(bed.admin()).await.unwrap();
+        bed.job("high")
+            .cpu("1")
+            .priority_class(&high)
+            .run_for(Duration::from_secs(2))
+            .create(bed.admin())
+            .await
+            .unwrap();
         bed.expect("low", "Preempted", "True", "InClusterQueue", "").await;
         bed.expect("low", "Requeued", "True", "Preempted", "").await;
         bed.running("high").await;
@@ -481,7 +493,8 @@ fn a_higher_priority_preempts_where_the_queue_lets_it() {
         let preempted = bed.workload_of("high").await.metadata.uid.unwrap();
         let message = format!(
             "Previously: Preempted to accommodate a workload (UID: {preempted}, JobUID: {}) due to prioritization in the ClusterQueue; preemptor path: /{1}; preemptee path: /{1}",
-            bed.job_uid("high").await, bed.name
+            bed.job_uid("high").await,
+            bed.name
         );
         bed.expect("low", "Preempted", "False", "QuotaReserved", &message).await;
     });

@@ -21,6 +21,8 @@ enum Command {
     Demo(demo::Args),
     /// Run every check and every test.
     Test(test::Args),
+    /// Measure what a hub and one worker cost: latency, API writes per job, memory.
+    Figures,
     /// Write the generated files: deploy/crds.
     Generate,
 }
@@ -29,6 +31,10 @@ fn main() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Figures => run::step(
+            "figures",
+            run::cargo(&["run", "-q", "--release", "-p", "switchyard-e2e", "--bin", "switchyard-figures"]),
+        ),
         Command::Generate => run::step(
             "generate deploy/crds",
             run::cargo(&["run", "-q", "-p", "switchyard-api", "--example", "crdgen", "--", "deploy/crds"]),
