@@ -163,7 +163,7 @@ struct Pace {
     next: Option<Instant>,
     // The last cycle, if it changed nothing: the same again means that only an event can help.
     last_idle: Option<Cycle>,
-    blocked: bool,
+    blocked_until: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -251,15 +251,19 @@ impl EngineTask {
 
     fn cycle_if_due(&mut self) {
         let now = engine_time(self.ctx.clock.now());
-        self.engine.flush_inadmissible(now);
-        let waits = self.pace.next.is_some_and(|next| Instant::now() < next);
-        let held = waits || self.pace.blocked || self.admitter.backlog() >= BACKLOG;
+        if self.engine.next_wakeup(now).is_some_and(|at| at <= now) {
+            // Time itself is an event: a back-off has ended, or gathered triggers are due.
+            self.engine.flush_inadmissible(now);
+            self.pace = Pace::default();
+            self.publish.unpublished = true;
+        }
+        let held = self.pace.wait(Instant::now()) > Duration::ZERO || self.admitter.backlog() >= BACKLOG;
         if held || !self.ctx.leading() || !self.engine.has_heads(now) {
             return;
         }
         let started = Instant::now();
         let cycle = {
-            let _span = tracing::debug_span!("cycle").entered();
+            let _span = tracing::info_span!("cycle").entered();
             self.engine.cycle(now)
         };
         let took = started.elapsed();
@@ -268,7 +272,7 @@ impl EngineTask {
             tracing::debug!(cycle = cycle.number, decisions = cycle.decisions.len(), ?took, "cycle");
         }
         self.admitter.submit(cycle.decisions.clone());
-        self.pace.after(cycle);
+        self.pace.after(cycle, Instant::now());
         self.publish.unpublished = true;
     }
 
@@ -300,8 +304,11 @@ impl EngineTask {
             let left = wakeup.0.saturating_sub(engine_time(self.ctx.clock.now()).0).max(0);
             wait = wait.min(Duration::from_nanos(left.unsigned_abs()).max(FIRST_PAUSE));
         }
-        if !self.pace.blocked && self.admitter.backlog() < BACKLOG && self.ctx.leading() && self.engine.has_heads(engine_time(self.ctx.clock.now())) {
-            wait = wait.min(self.pace.next.map_or(Duration::ZERO, until));
+        if self.admitter.backlog() < BACKLOG
+            && self.ctx.leading()
+            && self.engine.has_heads(engine_time(self.ctx.clock.now()))
+        {
+            wait = wait.min(self.pace.wait(now));
         }
         let due = |last: Option<Instant>, every| last.map_or(Duration::ZERO, |last| until(last + every));
         if self.publish.unpublished {
@@ -315,15 +322,51 @@ impl EngineTask {
 }
 
 impl Pace {
-    fn after(&mut self, cycle: Cycle) {
+    /// What a cycle says about when to run the next one.
+    fn after(&mut self, cycle: Cycle, now: Instant) {
         if !cycle.idle {
             *self = Self::default();
             return;
         }
         let same = self.last_idle.as_ref().is_some_and(|last| last.decisions == cycle.decisions);
-        self.blocked = same;
+        self.blocked_until = same.then(|| now + IDLE);
         self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LAST_PAUSE);
-        self.next = Some(Instant::now() + self.pause);
+        self.next = Some(now + self.pause);
         self.last_idle = Some(cycle);
+    }
+
+    /// How long to wait before the next cycle, if nothing happens before.
+    fn wait(&self, now: Instant) -> Duration {
+        let until = [self.next, self.blocked_until].into_iter().flatten().max();
+        until.map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use switchyard_scheduler::Decision;
+
+    use super::*;
+
+    fn idle(reason: Option<Reason>) -> Cycle {
+        let key = WorkloadKey::new("ns", "a");
+        let pending = |reason| Decision::Pending { key: key.clone(), uid: Name::from("u"), reason, requests: Vec::new() };
+        Cycle { number: 1, decisions: reason.map(pending).into_iter().collect(), idle: true }
+    }
+
+    #[test]
+    fn idle_cycles_slow_down_and_a_cycle_that_says_the_same_again_waits_for_an_event() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        assert_eq!(pace.wait(now), Duration::ZERO);
+        let mut waits = Vec::new();
+        for reason in [Some(Reason::Overtaken), None, Some(Reason::Overtaken), None, Some(Reason::ChecksFailed)] {
+            pace.after(idle(reason), now);
+            waits.push(pace.wait(now).as_millis());
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 10]);
+        pace.after(idle(Some(Reason::ChecksFailed)), now);
+        assert_eq!(pace.wait(now), IDLE, "a blocked StrictFIFO head must not spin");
+        pace.after(Cycle { idle: false, ..idle(None) }, now);
+        assert_eq!(pace.wait(now), Duration::ZERO);
     }
 }

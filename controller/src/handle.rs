@@ -208,10 +208,12 @@ fn elect(options: &Options) -> (Option<Elector>, watch::Receiver<Leadership>) {
     match options.leader {
         LeaderMode::Elect => {
             let timing = options::lease_timing(&options.config);
-            let name = &options.config.leader_election.resource_name;
+            let election = &options.config.leader_election;
+            let (name, namespace) = (&election.resource_name, &election.resource_namespace);
+            let namespace = if namespace.is_empty() { &options.namespace } else { namespace };
             let clock: Arc<dyn Clock> = options.clock.clone();
             let (elector, leadership) =
-                Elector::new(options.client.clone(), &options.namespace, name, &options.identity, timing, clock);
+                Elector::new(options.client.clone(), namespace, name, &options.identity, timing, clock);
             (Some(elector), leadership)
         }
         // The sender is gone at once; what it said last stays readable.
@@ -339,5 +341,33 @@ async fn follow_role(ctx: Arc<Context>, shutdown: CancellationToken) {
             () = shutdown.cancelled() => return,
             changed = leadership.changed() => if changed.is_err() { return shutdown.cancelled().await },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How the end of a part is reported.
+    async fn ended(part: impl Future<Output = anyhow::Result<()>> + Send + 'static) -> String {
+        let mut tasks = Tasks::new();
+        spawn(&mut tasks, "engine", part);
+        format!("{:#}", unexpected(tasks.join_next().await).unwrap_err())
+    }
+
+    #[tokio::test]
+    async fn no_part_may_end_alone() {
+        assert_eq!(ended(async { Ok(()) }).await, "engine ended by itself");
+        assert_eq!(ended(async { anyhow::bail!("no room") }).await, "engine failed: no room");
+        let said = ended(async { panic!("a bug") }).await;
+        assert!(said.starts_with("a part panicked") && said.contains("a bug"), "{said}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_finish_in_time_is_aborted() {
+        let mut tasks = Tasks::new();
+        spawn(&mut tasks, "stuck", std::future::pending());
+        finish("workers", &mut tasks, FINISH).await;
+        assert!(tasks.is_empty());
     }
 }

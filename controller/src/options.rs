@@ -87,7 +87,8 @@ pub(crate) fn engine_settings(config: &Configuration) -> Settings {
 
 /// How the engine preempts. [`crate::admit`] performs it.
 pub(crate) fn preemption(config: &Configuration) -> Preemption {
-    Preemption { recompute_overlaps: config.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap") }
+    let recompute_overlaps = config.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap");
+    Preemption { recompute_overlaps, ..Preemption::default() }
 }
 
 /// `leaderElection`'s times.

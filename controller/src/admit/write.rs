@@ -51,7 +51,7 @@ impl Admitter {
         self.ctx.stores.workloads.by_key(key).filter(|workload| workload.metadata.uid.as_deref() == Some(uid))
     }
 
-    #[tracing::instrument(level = "debug", skip_all, fields(workload = %key))]
+    #[tracing::instrument(name = "admission", skip_all, fields(workload = %key))]
     async fn write_reservation(&self, key: &Key, reserve: &Reserve) {
         let refusal = match self.try_reserve(key, reserve).await {
             Ok((before, after)) => return self.reserved(reserve, &before, &after),
@@ -136,6 +136,7 @@ impl Admitter {
         }
     }
 
+    #[tracing::instrument(name = "preemption", skip_all, fields(workload = %key))]
     async fn preempt(&self, key: &Key, current: &Workload, preempt: &Preempt) -> Outcome {
         let Some(cluster_queue) = workload::admitted_by(current).map(str::to_owned) else { return Outcome::Done };
         if workload::is_evicted(current) || workload::is_finished(current) {

@@ -26,6 +26,9 @@ pub(super) async fn look(ctx: &Context, views: &Views, rules: &Rules, key: Key) 
     let facts = Facts::gather(ctx, views, &subject);
     let plan = decide(&subject, &facts, rules, ctx.clock.now());
     let again = plan.again;
+    if plan == (Plan { again, ..Plan::default() }) {
+        return again.map_or(Outcome::Done, Outcome::Again);
+    }
     match perform(ctx, &subject, plan).await {
         Ok(()) => again.map_or(Outcome::Done, Outcome::Again),
         // What made it out of date comes as a change of its own.
@@ -38,6 +41,7 @@ pub(super) async fn look(ctx: &Context, views: &Views, rules: &Rules, key: Key) 
     }
 }
 
+#[tracing::instrument(name = "lifecycle", skip_all, fields(workload = %Key::of(subject)))]
 async fn perform(ctx: &Context, subject: &Workload, plan: Plan) -> Result<(), WriteError> {
     let mut current = subject.clone();
     if let Some(status) = &plan.status {
