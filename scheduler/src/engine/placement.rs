@@ -46,6 +46,8 @@ impl Engine {
     pub(super) fn leave(&mut self, id: WlId) {
         self.take_out(id);
         let Some(wl) = self.workloads.get_mut(id) else { return };
+        // Its place among the flavors of one queue says nothing in another.
+        wl.scan = None;
         let Some(cq) = wl.queued_in.take().and_then(|cq| self.cqs.get_mut(&cq)) else { return };
         cq.queue.forget(id);
         self.changed.cluster_queues.insert(cq.object.name.clone());

@@ -159,7 +159,9 @@ impl Assigner<'_> {
         let fungibility = self.cq.object.fungibility;
         let mut best = Grade::WORST;
         let mut ended_at = None;
+        // The list may have become shorter since.
         let first = self.scan.map_or(0, |scan| scan.next(at, resource));
+        let first = if first < group.flavors.len() { first } else { 0 };
         for (number, flavor) in group.flavors.iter().enumerate().skip(first) {
             ended_at = Some(number);
             if !self.is_nominated(at, resource, &flavor.name) {

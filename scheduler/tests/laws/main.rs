@@ -44,7 +44,7 @@ macro_rules! ensure {
 fn no_order_of_events_panics_and_no_admission_exceeds_what_the_tree_allows() {
     let (admissions, cases) = (Cell::new(0), Cell::new(0));
     law("no admission exceeds what the tree allows", |script| {
-        let mut world = World::new();
+        let mut world = World::new(script.kind);
         cases.set(cases.get() + 1);
         for step in &script.steps {
             let debts = world.debts();
@@ -73,7 +73,7 @@ fn no_order_of_events_panics_and_no_admission_exceeds_what_the_tree_allows() {
 #[test]
 fn what_came_and_went_leaves_no_trace() {
     law("what came and went leaves no trace", |script| {
-        let mut world = World::new();
+        let mut world = World::new(script.kind);
         for step in &script.steps {
             world.step(step);
         }
@@ -96,7 +96,7 @@ fn what_came_and_went_leaves_no_trace() {
 #[test]
 fn the_same_events_give_the_same_decisions() {
     law("the same events give the same decisions", |script| {
-        let (mut one, mut other) = (World::new(), World::new());
+        let (mut one, mut other) = (World::new(script.kind), World::new(script.kind));
         for step in &script.steps {
             one.step(step);
             other.step(step);
@@ -109,7 +109,7 @@ fn the_same_events_give_the_same_decisions() {
 #[test]
 fn repeated_events_change_nothing() {
     law("repeated events change nothing", |script| {
-        let (mut one, mut other) = (World::new(), World::new());
+        let (mut one, mut other) = (World::new(script.kind), World::new(script.kind));
         for step in &script.steps {
             one.step(step);
             other.step(step);
@@ -123,7 +123,7 @@ fn repeated_events_change_nothing() {
 #[test]
 fn the_order_in_which_a_world_is_listed_does_not_matter() {
     law("the order of listing does not matter", |script| {
-        let mut world = World::new();
+        let mut world = World::new(script.kind);
         for step in &script.steps {
             world.step(step);
         }
@@ -140,7 +140,7 @@ fn the_order_in_which_a_world_is_listed_does_not_matter() {
 #[test]
 fn an_engine_started_on_the_same_objects_shows_the_same() {
     law("a restart shows the same", |script| {
-        let mut world = World::new();
+        let mut world = World::new(script.kind);
         for step in &script.steps {
             world.step(step);
         }
@@ -167,7 +167,7 @@ fn an_engine_started_on_the_same_objects_shows_the_same() {
 #[test]
 fn a_strict_head_is_never_overtaken() {
     law("a strict head is never overtaken", |script| {
-        let mut world = World::new();
+        let mut world = World::new(script.kind);
         for step in &script.steps {
             let heads = world.strict_heads();
             let admitted = world.step(step);
@@ -183,7 +183,7 @@ fn a_strict_head_is_never_overtaken() {
 #[test]
 fn every_pending_workload_has_a_reason() {
     law("every pending workload has a reason", |script| {
-        let mut world = World::new();
+        let mut world = World::new(script.kind);
         for step in &script.steps {
             world.step(step);
         }

@@ -4,16 +4,28 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use switchyard_scheduler::{
-    Amount, ClusterQueue, Cohort, FlavorFungibility, FlavorQuotas, FungibilityPolicy, FungibilityPreference,
-    LabelSelector, LocalQueue, LocalQueueKey, Name, PodSet, PreemptionPolicy, PreemptionRules, QueueingStrategy, Quota,
-    ResourceFlavor, ResourceGroup, StopPolicy, Taint, TaintEffect, Time, Toleration, TolerationOperator, Workload,
-    WorkloadKey,
+    Amount, BorrowWithinCohort, ClusterQueue, Cohort, FlavorFungibility, FlavorQuotas, FungibilityPolicy,
+    FungibilityPreference, LabelSelector, LocalQueue, LocalQueueKey, Name, PodSet, PreemptionPolicy, PreemptionRules,
+    QueueingStrategy, Quota, ResourceFlavor, ResourceGroup, StopPolicy, Taint, TaintEffect, Time, Toleration,
+    TolerationOperator, Workload, WorkloadKey,
 };
 
 /// What happens, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
+    pub(crate) kind: Kind,
     pub(crate) steps: Vec<Step>,
+}
+
+/// How the engine preempts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// Not at all.
+    Plain,
+    /// By priority and borrowing.
+    Classical,
+    /// By fair shares.
+    Fair,
 }
 
 /// One thing that happens.
@@ -106,12 +118,21 @@ fn queue() -> impl Strategy<Value = ClusterQueue> {
             reclaim_within_cohort: PreemptionPolicy::Any,
             ..PreemptionRules::default()
         }),
+        1 => Just(PreemptionRules {
+            within_cluster_queue: PreemptionPolicy::LowerOrNewerEqualPriority,
+            reclaim_within_cohort: PreemptionPolicy::LowerPriority,
+            borrow_within_cohort: BorrowWithinCohort {
+                policy: PreemptionPolicy::LowerPriority,
+                max_priority_threshold: Some(1),
+            },
+        }),
     ];
     let cohort = proptest::option::weighted(0.7, name("c", 3));
-    let shape = (name("q", 4), cohort, any::<bool>(), groups());
+    let shape = (name("q", 4), cohort, any::<bool>(), groups(), 0..3_i64);
     (shape, fungibility, preemption, 0..12_u8).prop_map(
-        |((name, cohort, strict, resource_groups), fungibility, preemption, rare)| ClusterQueue {
+        |((name, cohort, strict, resource_groups, weight), fungibility, preemption, rare)| ClusterQueue {
             cohort,
+            fair_weight_milli: weight * 500,
             strategy: if strict { QueueingStrategy::StrictFIFO } else { QueueingStrategy::BestEffortFIFO },
             resource_groups,
             fungibility,
@@ -259,6 +280,9 @@ pub(crate) fn any_script() -> impl Strategy<Value = Script> {
     });
     let fixed: Vec<Step> = flavors.chain(namespaces).chain(local_queues).collect();
     let queues = prop::collection::vec(queue().prop_map(Step::Queue), 2..6);
-    (queues, prop::collection::vec(step(), 0..80))
-        .prop_map(move |(queues, rest)| Script { steps: fixed.iter().cloned().chain(queues).chain(rest).collect() })
+    let kind = prop_oneof![Just(Kind::Plain), Just(Kind::Classical), Just(Kind::Fair)];
+    (kind, queues, prop::collection::vec(step(), 0..80)).prop_map(move |(kind, queues, rest)| Script {
+        kind,
+        steps: fixed.iter().cloned().chain(queues).chain(rest).collect(),
+    })
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use switchyard_scheduler::{
     Admission, AdmissionCheck, Amount, ClusterQueue, ClusterQueueView, Cohort, Decision, Engine, Event, LocalQueue,
-    LocalQueueKey, LocalQueueView, Name, QueueingStrategy, RefusedReason, ResourceFlavor, Settings, Time, Workload,
-    WorkloadKey,
+    LocalQueueKey, LocalQueueView, Name, Preemption, QueueingStrategy, RefusedReason, ResourceFlavor, Settings, Time,
+    Workload, WorkloadKey,
 };
 
-use crate::script::{Answer, Step};
+use crate::script::{Answer, Kind, Step};
 
 /// A flavor and a resource.
 pub(crate) type Pair = (Name, Name);
@@ -19,6 +19,7 @@ pub(crate) struct World {
     pub(crate) engine: Engine,
     /// Every decision, in words.
     pub(crate) log: Vec<String>,
+    kind: Kind,
     now: Time,
     namespaces: BTreeMap<Name, bool>,
     flavors: BTreeMap<Name, ResourceFlavor>,
@@ -41,10 +42,15 @@ fn check(name: &Name, active: bool) -> Event {
 }
 
 impl World {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(kind: Kind) -> Self {
+        let settings = Settings { fair_sharing: matches!(kind, Kind::Fair), ..Settings::default() };
         Self {
-            engine: Engine::new(Settings::default()),
+            engine: match kind {
+                Kind::Plain => Engine::new(settings),
+                Kind::Classical | Kind::Fair => Engine::preempting(settings, Preemption::default()),
+            },
             log: Vec::new(),
+            kind,
             now: Time::from_secs(1000),
             namespaces: BTreeMap::new(),
             flavors: BTreeMap::new(),
@@ -245,7 +251,7 @@ impl World {
         events.extend(self.cohorts.values().cloned().map(Event::Cohort));
         events.extend(self.queues.values().cloned().map(Event::ClusterQueue));
         events.extend(self.local_queues.values().cloned().map(Event::LocalQueue));
-        let mut fresh = Self::new();
+        let mut fresh = Self::new(self.kind);
         fresh.now = self.now;
         for workload in self.workloads.values() {
             let mut workload = workload.clone();
