@@ -57,7 +57,7 @@ impl From<WriteError> for PerformError {
                 Some(message) => Self::Refused { what: "workload", message },
                 None => Self::Failed(WriteError::Api(source)),
             },
-            other => Self::Failed(other),
+            other @ WriteError::Serialize(_) => Self::Failed(other),
         }
     }
 }
