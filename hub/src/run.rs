@@ -167,7 +167,8 @@ async fn serve(
     inbox.connect(&ctx.stores);
     let reconciler = Reconciler::new(ctx.clone(), registry.clone(), reports.clone(), states.clone());
 
-    let gate = Gate::new(&hub_id, Arc::new(StoredClusters(ctx.stores.multi_kueue_clusters.clone())));
+    let living = StoredClusters { store: ctx.stores.multi_kueue_clusters.clone(), client: ctx.client.clone() };
+    let gate = Gate::new(&hub_id, Arc::new(living));
     let services = Services {
         enrolment: EnrolmentService::new(gate.clone(), ca.clone(), Arc::new(SecretTokens(secrets.clone()))),
         agent: AgentService::new(gate, sessions.clone()),

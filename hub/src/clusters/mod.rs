@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kube::{Api, ResourceExt as _};
+use futures::future::BoxFuture;
+use kube::{Api, Client, ResourceExt as _};
 use switchyard_api::conditions as api_conditions;
 use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
 use switchyard_api::names;
@@ -38,12 +39,26 @@ enum Item {
 }
 
 /// The living clusters, for those who decide who may come in.
-pub struct StoredClusters(pub Store<MultiKueueCluster>);
+pub struct StoredClusters {
+    /// As the watch has them.
+    pub store: Store<MultiKueueCluster>,
+    /// The API server.
+    pub client: Client,
+}
 
 impl Clusters for StoredClusters {
     fn agent_cluster(&self, name: &str) -> Option<String> {
-        let cluster = self.0.get("", name)?;
+        let cluster = self.store.get("", name)?;
         may_have_agent(&cluster).then(|| cluster.uid()).flatten()
+    }
+
+    fn look_up<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<String>> {
+        let api: Api<MultiKueueCluster> = Api::all(self.client.clone());
+        Box::pin(async move {
+            let found = api.get_opt(name).await;
+            let cluster = found.inspect_err(|error| tracing::warn!(cluster = name, %error, "cluster not read")).ok()??;
+            may_have_agent(&cluster).then(|| cluster.uid()).flatten()
+        })
     }
 }
 

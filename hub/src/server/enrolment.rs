@@ -67,7 +67,7 @@ impl EnrolmentService {
 
     async fn try_enrol(&self, request: &EnrolRequest) -> Result<Certificate, Reason> {
         let token: Token = request.token.parse()?;
-        let identity = self.gate.identity(&token.cluster)?;
+        let identity = self.gate.identity(&token.cluster).await?;
         // Made before the token is used up, so that a bad request costs no token; given only afterwards.
         let certificate = self.issue(&request.csr, &identity)?;
         self.tokens.redeem(&token, Timestamp::now()).await?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use thiserror::Error;
 
 use crate::pki::ClusterIdentity;
@@ -10,6 +11,11 @@ use crate::pki::ClusterIdentity;
 pub trait Clusters: Send + Sync {
     /// The uid of the cluster of that name, if it is there, is not being deleted, and its source is an agent.
     fn agent_cluster(&self, name: &str) -> Option<String>;
+
+    /// The same, asked of the API server: for a cluster that may have been created a moment ago.
+    fn look_up<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<String>> {
+        Box::pin(std::future::ready(self.agent_cluster(name)))
+    }
 }
 
 /// Why somebody was refused. For the log.
@@ -73,8 +79,13 @@ impl Gate {
     ///
     /// # Errors
     /// [`Refusal::NoCluster`].
-    pub fn identity(&self, cluster: &str) -> Result<ClusterIdentity, Refusal> {
-        let uid = self.clusters.agent_cluster(cluster).ok_or_else(|| Refusal::NoCluster(cluster.to_owned()))?;
+    pub async fn identity(&self, cluster: &str) -> Result<ClusterIdentity, Refusal> {
+        let known = self.clusters.agent_cluster(cluster);
+        let uid = match known {
+            Some(uid) => uid,
+            // The agent gives up when it is refused, so the watch's delay must not be the reason.
+            None => self.clusters.look_up(cluster).await.ok_or_else(|| Refusal::NoCluster(cluster.to_owned()))?,
+        };
         Ok(ClusterIdentity { hub_id: self.hub_id.to_string(), cluster: cluster.to_owned(), uid })
     }
 }
