@@ -219,7 +219,7 @@ impl Stage {
         Self::around(Engine::preempting(settings, Preemption::default()))
     }
 
-    fn around(engine: Engine) -> Self {
+    pub(crate) fn around(engine: Engine) -> Self {
         let mut stage = Self { engine, now: Time::from_secs(1000), workloads: BTreeMap::new() };
         stage.namespace("ns", &[]);
         for name in ["default", "spot"] {

@@ -42,7 +42,7 @@ macro_rules! ensure {
 
 #[test]
 fn no_order_of_events_panics_and_no_admission_exceeds_what_the_tree_allows() {
-    let (admissions, cases) = (Cell::new(0), Cell::new(0));
+    let (admissions, preemptions, cases) = (Cell::new(0), Cell::new(0), Cell::new(0));
     law("no admission exceeds what the tree allows", |script| {
         let mut world = World::new(script.kind);
         cases.set(cases.get() + 1);
@@ -63,11 +63,12 @@ fn no_order_of_events_panics_and_no_admission_exceeds_what_the_tree_allows() {
                 ensure!(available >= Amount::ZERO, "{queue} has {available} of {pair:?} after admitting {admitted:?}");
             }
         }
+        preemptions.set(preemptions.get() + world.log.iter().filter(|line| line.starts_with("Preempt")).count());
         Ok(())
     });
-    let (admissions, cases) = (admissions.get(), cases.get());
-    println!("{admissions} admissions in {cases} worlds");
-    assert!(admissions >= cases, "the scripts hardly admit anything, so the laws say nothing");
+    let (admissions, preemptions, cases) = (admissions.get(), preemptions.get(), cases.get());
+    println!("{admissions} admissions and {preemptions} preemptions in {cases} worlds");
+    assert!(admissions >= cases && preemptions > 0, "hardly anything happens, so the laws say nothing");
 }
 
 #[test]
