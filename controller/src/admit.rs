@@ -207,8 +207,10 @@ impl Admitter {
     fn preemptor(&self, key: &WorkloadKey, uid: &str) -> Preemptor {
         let stores = &self.ctx.stores;
         let workload = stores.workloads.by_key(&object_key(key));
-        let label = workload.as_ref().and_then(|workload| workload.metadata.labels.as_ref()?.get(names::JOB_UID).cloned());
-        let queue = workload.as_ref().and_then(|workload| stores.local_queues.get(&key.namespace, queue_name(workload)));
+        let label =
+            workload.as_ref().and_then(|workload| workload.metadata.labels.as_ref()?.get(names::JOB_UID).cloned());
+        let queue =
+            workload.as_ref().and_then(|workload| stores.local_queues.get(&key.namespace, queue_name(workload)));
         Preemptor {
             uid: uid.to_owned(),
             job_uid: label.unwrap_or_default(),

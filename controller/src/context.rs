@@ -6,7 +6,9 @@ use kube::Client;
 use switchyard_api::config::Configuration;
 use tokio::sync::watch;
 
-use crate::{clock::Clock, components::Components, events::Events, lease::Leadership, metrics::Metrics, stores::Stores};
+use crate::{
+    clock::Clock, components::Components, events::Events, lease::Leadership, metrics::Metrics, stores::Stores,
+};
 
 /// How this process takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -22,14 +22,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 pub use views::{ClusterQueueFigures, LocalQueueFigures, Views};
 
-use crate::{
-    admit::Admitter,
-    capacity::Capacity,
-    clock::engine_time,
-    context::Context,
-    store::Key,
-    world,
-};
+use crate::{admit::Admitter, capacity::Capacity, clock::engine_time, context::Context, store::Key, world};
 
 /// Kueue's pause after a cycle that admitted nothing: doubling between these.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -177,8 +170,13 @@ struct Publish {
 
 impl EngineTask {
     /// The task and the handles to it. It sees nothing until `inbox` is connected to the stores.
-    pub(crate) fn new(ctx: Arc<Context>, settings: Settings, inbox: Arc<Inbox>, admitter: Arc<Admitter>, views: Arc<Views>)
-    -> (Self, EngineHandle, watch::Receiver<Arc<Capacity>>) {
+    pub(crate) fn new(
+        ctx: Arc<Context>,
+        settings: Settings,
+        inbox: Arc<Inbox>,
+        admitter: Arc<Admitter>,
+        views: Arc<Views>,
+    ) -> (Self, EngineHandle, watch::Receiver<Arc<Capacity>>) {
         let (question, questions) = mpsc::channel(QUESTIONS);
         let (capacity, published) = watch::channel(Arc::new(Capacity::default()));
         let handle = EngineHandle { inbox: inbox.clone(), questions: question, views: views.clone() };
@@ -350,7 +348,8 @@ mod tests {
 
     fn idle(reason: Option<Reason>) -> Cycle {
         let key = WorkloadKey::new("ns", "a");
-        let pending = |reason| Decision::Pending { key: key.clone(), uid: Name::from("u"), reason, requests: Vec::new() };
+        let pending =
+            |reason| Decision::Pending { key: key.clone(), uid: Name::from("u"), reason, requests: Vec::new() };
         Cycle { number: 1, decisions: reason.map(pending).into_iter().collect(), idle: true }
     }
 

@@ -5,8 +5,8 @@
 mod record;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{Client, Resource};
 pub use kube::runtime::events::EventType;
+use kube::{Client, Resource};
 use prometheus_client::metrics::counter::Counter;
 use record::{Event, Recorder};
 use switchyard_api::conditions::truncated_event;

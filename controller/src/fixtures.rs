@@ -90,7 +90,8 @@ pub(crate) trait WorkloadExt: Sized {
         let flavors = BTreeMap::from([("cpu".to_owned(), "default".to_owned())]);
         let assignment = PodSetAssignment { flavors, count: Some(3), ..PodSetAssignment::default() };
         let admission = Admission { cluster_queue: cluster_queue.to_owned(), pod_set_assignments: vec![assignment] };
-        self.condition_at(10, "QuotaReserved", true, "QuotaReserved", &message).status(|status| status.admission = Some(admission))
+        self.condition_at(10, "QuotaReserved", true, "QuotaReserved", &message)
+            .status(|status| status.admission = Some(admission))
     }
 
     fn admitted(self) -> Self {

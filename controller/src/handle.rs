@@ -268,7 +268,12 @@ async fn supervise(parts: Parts, work: Work, shutdown: CancellationToken) -> any
 }
 
 /// Fills the stores, connects the engine to them, and starts whoever works.
-async fn begin(ctx: &Arc<Context>, work: Work, workers: &mut Tasks, shutdown: &CancellationToken) -> anyhow::Result<()> {
+async fn begin(
+    ctx: &Arc<Context>,
+    work: Work,
+    workers: &mut Tasks,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<()> {
     ctx.stores.ready(FIRST_LISTS).await?;
     let Work { engine, admitter, inbox, views, webhook } = work;
     inbox.connect(&ctx.stores);

@@ -66,11 +66,13 @@ fn checks(ctx: &Context) -> Vec<Check> {
             (true, true) => "ok",
         },
     });
-    watches.chain(ctx.components.checks().into_iter().map(|(name, ok)| Check {
-        name: name.into(),
-        ok,
-        says: if ok { "ok" } else { "not running" },
-    })).collect()
+    watches
+        .chain(ctx.components.checks().into_iter().map(|(name, ok)| Check {
+            name: name.into(),
+            ok,
+            says: if ok { "ok" } else { "not running" },
+        }))
+        .collect()
 }
 
 fn render(checks: &[Check], ready: bool, verbose: bool) -> String {

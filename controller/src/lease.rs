@@ -66,8 +66,14 @@ pub struct Elector {
 impl Elector {
     /// An elector and where to read its outcome. It does nothing until [`Elector::run`].
     #[must_use]
-    pub fn new(client: Client, namespace: &str, name: &str, identity: &str, timing: Timing, clock: Arc<dyn Clock>)
-    -> (Self, watch::Receiver<Leadership>) {
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        identity: &str,
+        timing: Timing,
+        clock: Arc<dyn Clock>,
+    ) -> (Self, watch::Receiver<Leadership>) {
         let (leadership, receiver) = watch::channel(Leadership::default());
         let api = Api::namespaced(client, namespace);
         (Self { api, name: name.into(), identity: identity.into(), timing, clock, leadership }, receiver)

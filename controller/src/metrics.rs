@@ -219,7 +219,10 @@ impl Metrics {
 
     /// A scheduling cycle ended, having admitted something or not.
     pub fn attempt(&self, success: bool, took: Duration) {
-        let labels = ResultLabels { result: if success { "success" } else { "inadmissible" }, replica_role: self.role().as_str() };
+        let labels = ResultLabels {
+            result: if success { "success" } else { "inadmissible" },
+            replica_role: self.role().as_str(),
+        };
         self.admission_attempts.get_or_create(&labels).inc();
         self.attempt_duration.get_or_create(&labels).observe(took.as_secs_f64());
     }
@@ -305,7 +308,8 @@ impl Metrics {
     }
 
     fn labels(&self, workload: &Workload, cluster_queue: &str) -> (QueueLabels, LocalQueueLabels) {
-        let priority_class = workload.spec.priority_class_ref.as_ref().map(|class| class.name.clone()).unwrap_or_default();
+        let priority_class =
+            workload.spec.priority_class_ref.as_ref().map(|class| class.name.clone()).unwrap_or_default();
         let replica_role = self.role().as_str();
         let queue =
             QueueLabels { cluster_queue: cluster_queue.into(), priority_class: priority_class.clone(), replica_role };
@@ -323,16 +327,32 @@ impl Metrics {
         let build = Info::new(vec![("git_version", env!("CARGO_PKG_VERSION"))]);
         kueue.register("build", "Version of this program", build);
         kueue.register("admission_attempts", "Scheduling cycles by result", self.admission_attempts.clone());
-        kueue.register("admission_attempt_duration_seconds", "Time of a scheduling cycle", self.attempt_duration.clone());
+        kueue.register(
+            "admission_attempt_duration_seconds",
+            "Time of a scheduling cycle",
+            self.attempt_duration.clone(),
+        );
         kueue.register("quota_reserved_workloads", "Quota reservations per ClusterQueue", self.quota_reserved.clone());
-        kueue.register("quota_reserved_wait_time_seconds", "Time from queued to reserved", self.quota_reserved_wait.clone());
+        kueue.register(
+            "quota_reserved_wait_time_seconds",
+            "Time from queued to reserved",
+            self.quota_reserved_wait.clone(),
+        );
         kueue.register("admitted_workloads", "Admissions per ClusterQueue", self.admitted.clone());
         kueue.register("admission_wait_time_seconds", "Time from queued to admitted", self.admission_wait.clone());
-        kueue.register("admission_checks_wait_time_seconds", "Time from reserved to admitted", self.checks_wait.clone());
+        kueue.register(
+            "admission_checks_wait_time_seconds",
+            "Time from reserved to admitted",
+            self.checks_wait.clone(),
+        );
         kueue.register("finished_workloads", "Finished workloads per ClusterQueue", self.finished.clone());
         kueue.register("execution_time_seconds", "Time from admitted to finished", self.execution_time.clone());
         kueue.register("evicted_workloads", "Evictions per ClusterQueue and reason", self.evicted.clone());
-        kueue.register("evicted_workloads_once", "Workloads evicted at least once per reason", self.evicted_once.clone());
+        kueue.register(
+            "evicted_workloads_once",
+            "Workloads evicted at least once per reason",
+            self.evicted_once.clone(),
+        );
         kueue.register("preempted_workloads", "Preemptions per preempting ClusterQueue", self.preempted.clone());
         kueue.register(
             "workload_eviction_latency_seconds",
@@ -341,10 +361,18 @@ impl Metrics {
         );
         let local = kueue.sub_registry_with_prefix("local_queue");
         local.register("quota_reserved_workloads", "Quota reservations per LocalQueue", self.lq_quota_reserved.clone());
-        local.register("quota_reserved_wait_time_seconds", "Time from queued to reserved", self.lq_quota_reserved_wait.clone());
+        local.register(
+            "quota_reserved_wait_time_seconds",
+            "Time from queued to reserved",
+            self.lq_quota_reserved_wait.clone(),
+        );
         local.register("admitted_workloads", "Admissions per LocalQueue", self.lq_admitted.clone());
         local.register("admission_wait_time_seconds", "Time from queued to admitted", self.lq_admission_wait.clone());
-        local.register("admission_checks_wait_time_seconds", "Time from reserved to admitted", self.lq_checks_wait.clone());
+        local.register(
+            "admission_checks_wait_time_seconds",
+            "Time from reserved to admitted",
+            self.lq_checks_wait.clone(),
+        );
         local.register("finished_workloads", "Finished workloads per LocalQueue", self.lq_finished.clone());
         local.register("execution_time_seconds", "Time from admitted to finished", self.lq_execution_time.clone());
         local.register("evicted_workloads", "Evictions per LocalQueue and reason", self.lq_evicted.clone());

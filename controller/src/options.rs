@@ -51,7 +51,12 @@ pub struct Options {
 impl Options {
     /// A single-cluster controller that leads at once and serves nothing.
     #[must_use]
-    pub fn new(client: Client, config: Arc<Configuration>, identity: impl Into<String>, namespace: impl Into<String>) -> Self {
+    pub fn new(
+        client: Client,
+        config: Arc<Configuration>,
+        identity: impl Into<String>,
+        namespace: impl Into<String>,
+    ) -> Self {
         Self {
             client,
             config,
@@ -94,7 +99,11 @@ pub(crate) fn preemption(config: &Configuration) -> Preemption {
 /// `leaderElection`'s times.
 pub(crate) fn lease_timing(config: &Configuration) -> Timing {
     let election = &config.leader_election;
-    Timing { lease: election.lease_duration.std(), renew: election.renew_deadline.std(), retry: election.retry_period.std() }
+    Timing {
+        lease: election.lease_duration.std(),
+        renew: election.renew_deadline.std(),
+        retry: election.retry_period.std(),
+    }
 }
 
 /// Whether a PodsReady timeout sends a workload to the back of the queue.

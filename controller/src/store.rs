@@ -40,7 +40,10 @@ impl Key {
     /// The key of an object.
     #[must_use]
     pub fn of<K: Resource>(object: &K) -> Self {
-        Self::new(object.meta().namespace.as_deref().unwrap_or_default(), object.meta().name.as_deref().unwrap_or_default())
+        Self::new(
+            object.meta().namespace.as_deref().unwrap_or_default(),
+            object.meta().name.as_deref().unwrap_or_default(),
+        )
     }
 }
 
@@ -140,7 +143,11 @@ impl<K: Resource + 'static> Store<K> {
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
         let from = Key::new(namespace, "");
         let objects = read(&self.0.objects);
-        objects.range(from..).take_while(|(key, _)| &*key.namespace == namespace).map(|(_, object)| object.clone()).collect()
+        objects
+            .range(from..)
+            .take_while(|(key, _)| &*key.namespace == namespace)
+            .map(|(_, object)| object.clone())
+            .collect()
     }
 
     /// How many objects there are.
@@ -200,7 +207,9 @@ impl<K: Resource + 'static> Store<K> {
 
     /// Takes an object out as a watch would.
     pub fn remove(&self, key: &Key) {
-        self.change(|objects| objects.remove(key).map(|old| vec![Change { key: key.clone(), old: Some(old), new: None }]));
+        self.change(|objects| {
+            objects.remove(key).map(|old| vec![Change { key: key.clone(), old: Some(old), new: None }])
+        });
     }
 
     /// Declares the first list read.
@@ -279,7 +288,9 @@ impl<K: Resource + 'static> Feed<K> {
                 changes.push(Change { key, old, new: None });
             }
             for (key, object) in listed {
-                let fresh = objects.get(&key).is_none_or(|current| supersedes(&*object, current) && !same_version(&*object, current));
+                let fresh = objects
+                    .get(&key)
+                    .is_none_or(|current| supersedes(&*object, current) && !same_version(&*object, current));
                 if fresh {
                     let old = objects.insert(key.clone(), object.clone());
                     changes.push(Change { key, old, new: Some(object) });

@@ -90,11 +90,12 @@ impl Stores {
     /// Empty stores for the kinds that the configuration enables.
     #[must_use]
     pub fn new(config: &Configuration) -> Self {
-        let enabled = |kind: &&&dyn JobKind| config.integrations.frameworks.iter().any(|name| name == kind.id().framework);
-        let jobs = kinds().iter().filter(enabled).map(|kind| JobStore {
-            resource: kind.id().api_resource(),
-            store: Store::default(),
-        });
+        let enabled =
+            |kind: &&&dyn JobKind| config.integrations.frameworks.iter().any(|name| name == kind.id().framework);
+        let jobs = kinds()
+            .iter()
+            .filter(enabled)
+            .map(|kind| JobStore { resource: kind.id().api_resource(), store: Store::default() });
         Self { jobs: jobs.collect(), ..Self::default() }
     }
 
@@ -105,12 +106,28 @@ impl Stores {
     }
 
     /// Starts the watches. Each ends at `shutdown` only; errors are logged, backed off and shown by [`Stores::watches`].
-    pub fn watch(&self, client: &Client, role: Role, tasks: &mut JoinSet<anyhow::Result<()>>, shutdown: &CancellationToken) {
-        fn start<K>(store: &Store<K>, client: &Client, tasks: &mut JoinSet<anyhow::Result<()>>, shutdown: &CancellationToken)
-        where
+    pub fn watch(
+        &self,
+        client: &Client,
+        role: Role,
+        tasks: &mut JoinSet<anyhow::Result<()>>,
+        shutdown: &CancellationToken,
+    ) {
+        fn start<K>(
+            store: &Store<K>,
+            client: &Client,
+            tasks: &mut JoinSet<anyhow::Result<()>>,
+            shutdown: &CancellationToken,
+        ) where
             K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
         {
-            tasks.spawn(feed(Api::all(client.clone()), K::plural(&()).into_owned(), store.clone(), |_| (), shutdown.clone()));
+            tasks.spawn(feed(
+                Api::all(client.clone()),
+                K::plural(&()).into_owned(),
+                store.clone(),
+                |_| (),
+                shutdown.clone(),
+            ));
         }
         start(&self.workloads, client, tasks, shutdown);
         start(&self.cluster_queues, client, tasks, shutdown);
@@ -153,7 +170,8 @@ impl Stores {
             }
         };
         if tokio::time::timeout(deadline, all).await.is_err() {
-            let missing: Vec<_> = self.watches().into_iter().filter(|watch| !watch.ready).map(|watch| watch.kind).collect();
+            let missing: Vec<_> =
+                self.watches().into_iter().filter(|watch| !watch.ready).map(|watch| watch.kind).collect();
             anyhow::bail!(
                 "no list of {} within {} s: are the CRDs installed, and may the service account list and watch them?",
                 missing.join(", "),
@@ -214,7 +232,8 @@ where
     });
     let mut events = std::pin::pin!(events);
     loop {
-        let event = tokio::select! { biased; () = shutdown.cancelled() => return Ok(()), event = events.next() => event };
+        let event =
+            tokio::select! { biased; () = shutdown.cancelled() => return Ok(()), event = events.next() => event };
         match event {
             Some(Ok(event)) => feed.apply(event),
             Some(Err(error)) => {

@@ -38,8 +38,9 @@ pub fn traces_configured() -> bool {
 /// # Errors
 /// A filter that does not parse, an exporter that cannot be made, or a second call.
 pub fn init(service: &'static str, filter: &str, format: LogFormat) -> anyhow::Result<Telemetry> {
-    let filter = EnvFilter::from_str(filter)
-        .with_context(|| format!("log filter {filter:?} is not valid; write levels such as \"info,switchyard=debug\""))?;
+    let filter = EnvFilter::from_str(filter).with_context(|| {
+        format!("log filter {filter:?} is not valid; write levels such as \"info,switchyard=debug\"")
+    })?;
     let logs = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let logs = match format {
         LogFormat::Json => logs.json().flatten_event(true).with_current_span(false).boxed(),
@@ -47,7 +48,12 @@ pub fn init(service: &'static str, filter: &str, format: LogFormat) -> anyhow::R
     };
     let provider = traces_configured().then(|| exporter(service)).transpose()?;
     let traces = provider.as_ref().map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer(service)));
-    tracing_subscriber::registry().with(filter).with(traces).with(logs).try_init().context("logging is already set up")?;
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(traces)
+        .with(logs)
+        .try_init()
+        .context("logging is already set up")?;
     Ok(Telemetry { provider })
 }
 

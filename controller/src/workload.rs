@@ -88,8 +88,9 @@ pub fn is_evicted(workload: &Workload) -> bool {
 /// Its reservation was given back on purpose, and it must not be queued.
 #[must_use]
 pub fn is_on_hold(workload: &Workload) -> bool {
-    condition(workload, conditions::QUOTA_RESERVED)
-        .is_some_and(|condition| condition.status == conditions::FALSE && condition.reason == reasons::quota_reserved::ON_HOLD)
+    condition(workload, conditions::QUOTA_RESERVED).is_some_and(|condition| {
+        condition.status == conditions::FALSE && condition.reason == reasons::quota_reserved::ON_HOLD
+    })
 }
 
 /// The gates that hold it back, as its annotation lists them; none without.
@@ -131,7 +132,9 @@ pub fn created(workload: &Workload) -> Timestamp {
 /// What it is ordered by among equal priorities: its creation, or the eviction that sends it to the back of the queue.
 #[must_use]
 pub fn queue_time(workload: &Workload, by_eviction: bool) -> Timestamp {
-    let Some(evicted) = condition(workload, conditions::EVICTED).filter(|condition| condition.status == conditions::TRUE) else {
+    let Some(evicted) =
+        condition(workload, conditions::EVICTED).filter(|condition| condition.status == conditions::TRUE)
+    else {
         return created(workload);
     };
     let counts = match evicted.reason.as_str() {
@@ -145,7 +148,8 @@ pub fn queue_time(workload: &Workload, by_eviction: bool) -> Timestamp {
 /// Since when it waits for quota: its creation, or when it was queued again.
 #[must_use]
 pub fn queued_since(workload: &Workload) -> Timestamp {
-    condition(workload, conditions::REQUEUED).map_or_else(|| created(workload), |condition| condition.last_transition_time.0)
+    condition(workload, conditions::REQUEUED)
+        .map_or_else(|| created(workload), |condition| condition.last_transition_time.0)
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ mod workload;
 
 use std::collections::BTreeMap;
 
+pub(crate) use requests::RequestRules;
 use switchyard_api::{conditions, v1beta2};
 use switchyard_scheduler::{self as engine, Event, LocalQueueKey, Name, WorkloadKey};
-pub(crate) use requests::RequestRules;
 pub(crate) use workload::Ordering;
 
 use crate::{context::Context, engine_task::Kind, options, store::Key, stores::Stores};
@@ -20,7 +20,10 @@ pub(crate) fn object(stores: &Stores, kind: Kind, key: &Key) -> Event {
     match kind {
         Kind::Namespace => stores.namespaces.by_key(key).map_or_else(
             || Event::NamespaceDeleted { name: name() },
-            |namespace| Event::Namespace { name: name(), labels: namespace.metadata.labels.clone().unwrap_or_default() },
+            |namespace| Event::Namespace {
+                name: name(),
+                labels: namespace.metadata.labels.clone().unwrap_or_default(),
+            },
         ),
         Kind::Topology if stores.topologies.by_key(key).is_some() => Event::Topology { name: name() },
         Kind::Topology => Event::TopologyDeleted { name: name() },
@@ -32,16 +35,18 @@ pub(crate) fn object(stores: &Stores, kind: Kind, key: &Key) -> Event {
             || Event::AdmissionCheckDeleted { name: name() },
             |check| Event::AdmissionCheck(admission_check(&check)),
         ),
-        Kind::Cohort => stores.cohorts.by_key(key).map_or_else(
-            || Event::CohortDeleted { name: name() },
-            |cohort| Event::Cohort(queue::cohort(&cohort)),
-        ),
+        Kind::Cohort => stores
+            .cohorts
+            .by_key(key)
+            .map_or_else(|| Event::CohortDeleted { name: name() }, |cohort| Event::Cohort(queue::cohort(&cohort))),
         Kind::ClusterQueue => stores.cluster_queues.by_key(key).map_or_else(
             || Event::ClusterQueueDeleted { name: name() },
             |cluster_queue| Event::ClusterQueue(queue::cluster_queue(&cluster_queue)),
         ),
         Kind::LocalQueue => stores.local_queues.by_key(key).map_or_else(
-            || Event::LocalQueueDeleted { key: LocalQueueKey { namespace: key.namespace.clone(), name: key.name.clone() } },
+            || Event::LocalQueueDeleted {
+                key: LocalQueueKey { namespace: key.namespace.clone(), name: key.name.clone() },
+            },
             |local_queue| Event::LocalQueue(queue::local_queue(&local_queue)),
         ),
     }

@@ -100,7 +100,8 @@ where
         if finalizers.iter().any(|finalizer| finalizer == name) == present {
             return Ok(false);
         }
-        let mut finalizers: Vec<&str> = finalizers.iter().map(String::as_str).filter(|finalizer| *finalizer != name).collect();
+        let mut finalizers: Vec<&str> =
+            finalizers.iter().map(String::as_str).filter(|finalizer| *finalizer != name).collect();
         if present {
             finalizers.push(name);
         }

@@ -1,5 +1,7 @@
 //! One cluster on its own: the controller in this process, with the rights that `deploy/` ships, on a real API server.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod bed;
 
 use std::time::Duration;
@@ -14,8 +16,9 @@ fn jobs_run_in_order_as_quota_allows() {
         let bed = Bed::new("order").await;
         bed.simple(&[("cpu", "2")]).await;
         for name in ["a", "b", "c", "d"] {
-            bed.job(name).cpu("1").run_for(Duration::from_secs(2)).create(bed.admin()).await.unwrap();
+            bed.job(name).cpu("1").run_for(Duration::from_secs(6)).create(bed.admin()).await.unwrap();
             bed.workload_of(name).await;
+            bed.next_second().await;
         }
         // Two fit; the third is looked at and told what is missing, word for word as Kueue says it.
         let message = format!(
@@ -205,6 +208,7 @@ fn strict_fifo_waits_where_best_effort_goes_on() {
             bed.expect_true("holder", "Admitted").await;
             bed.job("big").cpu("2").run_for(Duration::from_millis(100)).create(bed.admin()).await.unwrap();
             bed.expect("big", "QuotaReserved", "False", "WaitingForQuota", "").await;
+            bed.next_second().await;
             bed.job("small").cpu("1").run_for(Duration::from_millis(100)).create(bed.admin()).await.unwrap();
         }
         job::complete(effort.admin(), &effort.namespace, "small", WAIT).await.unwrap();
@@ -342,6 +346,7 @@ fn deleted_jobs_leave_nothing_and_free_their_quota() {
         for name in ["queued", "next"] {
             bed.job(name).cpu("1").run_for(Duration::from_millis(100)).create(bed.admin()).await.unwrap();
             bed.workload_of(name).await;
+            bed.next_second().await;
         }
         bed.delete_job("queued").await;
         bed.delete_job("runs").await;

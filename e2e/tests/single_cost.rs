@@ -1,5 +1,7 @@
 //! What a job costs in writes, and what a restart costs: nothing.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod bed;
 
 use std::{collections::BTreeMap, time::Duration};

@@ -23,7 +23,10 @@ pub fn admission(admission: &engine::Admission) -> v1beta2::Admission {
         count: Some(pod_set.count),
         ..v1beta2::PodSetAssignment::default()
     });
-    v1beta2::Admission { cluster_queue: admission.cluster_queue.to_string(), pod_set_assignments: assignments.collect() }
+    v1beta2::Admission {
+        cluster_queue: admission.cluster_queue.to_string(),
+        pod_set_assignments: assignments.collect(),
+    }
 }
 
 fn quantities(amounts: &BTreeMap<Name, Amount>) -> BTreeMap<String, Quantity> {
@@ -32,7 +35,12 @@ fn quantities(amounts: &BTreeMap<Name, Amount>) -> BTreeMap<String, Quantity> {
 
 /// Quota reserved and, where no check is to be waited for, admitted: one write.
 #[must_use]
-pub fn reservation_status(workload: &Workload, admission: v1beta2::Admission, checks: &[String], now: Timestamp) -> Edit {
+pub fn reservation_status(
+    workload: &Workload,
+    admission: v1beta2::Admission,
+    checks: &[String],
+    now: Timestamp,
+) -> Edit {
     let mut edit = Edit::new(workload, now);
     let checks = checks.iter().cloned().collect();
     edit.sync_checks(&checks, &checks);
@@ -85,9 +93,8 @@ pub fn dispatched_status(
 pub fn pending_status(workload: &Workload, reason: &Reason, requests: &[PodSetRequests], now: Timestamp) -> Edit {
     let mut edit = Edit::new(workload, now);
     edit.unreserve(reason.condition_reason(), reason.message());
-    let requests = requests
-        .iter()
-        .map(|(name, amounts)| PodSetRequest { name: name.to_string(), resources: quantities(amounts) });
+    let requests =
+        requests.iter().map(|(name, amounts)| PodSetRequest { name: name.to_string(), resources: quantities(amounts) });
     edit.status.resource_requests = requests.collect();
     edit
 }
@@ -170,7 +177,8 @@ mod tests {
 
     #[test]
     fn with_checks_admission_waits_for_them() {
-        let edit = reservation_status(&fixtures::workload("a"), two_cpus(), &["b".into(), "a".into()], fixtures::at(30));
+        let edit =
+            reservation_status(&fixtures::workload("a"), two_cpus(), &["b".into(), "a".into()], fixtures::at(30));
         insta::assert_snapshot!(rendered(&edit.status), @r#"
         30s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
         30s Admitted=False UnsatisfiedAdmissionChecks: The workload has not all checks ready
@@ -295,7 +303,12 @@ mod tests {
     fn preempted_for_another_workload() {
         let preemptor = Preemptor { uid: "u1".into(), job_uid: "j1".into(), cluster_queue: "b".into() };
         let message = preemption_message("InCohortReclamation", &preemptor, ["/all/b", "/all/a"]);
-        let (edit, evicted) = preempted_status(&fixtures::workload("a").reserved("a").admitted(), "InCohortReclamation", &message, fixtures::at(30));
+        let (edit, evicted) = preempted_status(
+            &fixtures::workload("a").reserved("a").admitted(),
+            "InCohortReclamation",
+            &message,
+            fixtures::at(30),
+        );
         insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
         10s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue a
         12s Admitted=True Admitted: The workload is admitted

@@ -89,7 +89,8 @@ impl Admitter {
     fn reserved(&self, reserve: &Reserve, before: &Workload, after: &Workload) {
         let cluster_queue = &reserve.admission.cluster_queue;
         let waited = since(self.ctx.clock.now(), workload::queued_since(before));
-        let mut note = format!("Quota reserved in ClusterQueue {cluster_queue}, wait time since queued was {}s", waited.as_secs());
+        let mut note =
+            format!("Quota reserved in ClusterQueue {cluster_queue}, wait time since queued was {}s", waited.as_secs());
         if !reserve.note.is_empty() {
             note = format!("{note}; Flavors considered: {}", reserve.note);
         }

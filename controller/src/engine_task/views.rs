@@ -144,10 +144,8 @@ impl Views {
             };
             for amount in &queue.amounts {
                 if let Some(flavor) = stores.resource_flavors.get("", &amount.flavor) {
-                    let info = FlavorInfo {
-                        labels: flavor.spec.node_labels.clone(),
-                        taints: flavor.spec.node_taints.clone(),
-                    };
+                    let info =
+                        FlavorInfo { labels: flavor.spec.node_labels.clone(), taints: flavor.spec.node_taints.clone() };
                     capacity.flavors.insert(amount.flavor.clone(), info);
                 }
             }

@@ -125,7 +125,11 @@ impl Recorder {
             EventType::Warning => "Warning",
         };
         v1::Event {
-            metadata: ObjectMeta { name: Some(name), namespace: event.regarding.namespace.clone(), ..ObjectMeta::default() },
+            metadata: ObjectMeta {
+                name: Some(name),
+                namespace: event.regarding.namespace.clone(),
+                ..ObjectMeta::default()
+            },
             // As Kueue does: what was done is named like why.
             action: Some(event.reason.clone()),
             reason: Some(event.reason.clone()),
@@ -184,7 +188,8 @@ mod tests {
                 Step::Nothing => String::new(),
             }
         };
-        let told = [(0, 1), (1, 1), (2, 2), (9, 1), (10, 1), (15, 1), (21, 1), (360, 1)].map(|(second, key)| at(second, key));
+        let told =
+            [(0, 1), (1, 1), (2, 2), (9, 1), (10, 1), (15, 1), (21, 1), (360, 1)].map(|(second, key)| at(second, key));
         let expected =
             ["create event-1-0", "", "create event-2-2", "", "event-1-0 x4", "", "event-1-0 x6", "create event-1-360"];
         assert_eq!(told, expected);

@@ -72,10 +72,15 @@ impl State {
         if observed.holder == identity {
             // After a restart under the same name the record is ours, but the term is not: it must be a new one, as
             // whoever acts on our word must be able to tell the two lives apart.
-            return if self.renewed.is_some() && observed.transitions == self.epoch { Action::Renew } else { Action::TakeOver };
+            return if self.renewed.is_some() && observed.transitions == self.epoch {
+                Action::Renew
+            } else {
+                Action::TakeOver
+            };
         }
         self.renewed = None;
-        let lapsed = now.saturating_duration_since(unchanged_since) >= observed.duration.unwrap_or(timing.lease).max(timing.lease);
+        let lapsed = now.saturating_duration_since(unchanged_since)
+            >= observed.duration.unwrap_or(timing.lease).max(timing.lease);
         if observed.holder.is_empty() || lapsed { Action::TakeOver } else { Action::Wait }
     }
 
@@ -131,7 +136,8 @@ mod tests {
 
     use super::*;
 
-    const T: Timing = Timing { lease: Duration::from_secs(15), renew: Duration::from_secs(10), retry: Duration::from_secs(2) };
+    const T: Timing =
+        Timing { lease: Duration::from_secs(15), renew: Duration::from_secs(10), retry: Duration::from_secs(2) };
 
     fn lease(version: u64, holder: &str, transitions: u64) -> Observed {
         Observed { version: version.to_string(), holder: holder.into(), duration: Some(T.lease), transitions }
@@ -161,7 +167,8 @@ mod tests {
         for (second, read) in reads {
             let now = start + Duration::from_secs(*second);
             let read = read.map(|(version, holder, transitions)| lease(version, holder, transitions));
-            let (version, transitions) = read.as_ref().map_or((0, 0), |r| (r.version.parse::<u64>().unwrap(), r.transitions));
+            let (version, transitions) =
+                read.as_ref().map_or((0, 0), |r| (r.version.parse::<u64>().unwrap(), r.transitions));
             let action = state.step(read, "me", T, now);
             match action {
                 Action::Wait => (),

@@ -127,9 +127,11 @@ pub fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) 
 fn end_of_life(subject: &Workload, facts: &Facts, now: Timestamp) -> Option<Plan> {
     let deleting = subject.metadata.deletion_timestamp.is_some();
     let owned = subject.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
-    let had_owner = subject.metadata.labels.as_ref().is_some_and(|labels| {
-        labels.get(names::JOB_UID).is_some_and(|uid| !uid.is_empty())
-    });
+    let had_owner = subject
+        .metadata
+        .labels
+        .as_ref()
+        .is_some_and(|labels| labels.get(names::JOB_UID).is_some_and(|uid| !uid.is_empty()));
     let held = subject.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::RESOURCE_IN_USE);
     if facts.owner_gone || (!owned && deleting) {
         return Some(Plan { release: held, ..Plan::default() });

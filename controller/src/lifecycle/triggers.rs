@@ -30,7 +30,8 @@ pub(super) fn connect(ctx: &Arc<Context>, queue: &Queue<Key>) {
             let (Some(old), None) = (&change.old, &change.new) else { return };
             let uid = old.metadata.uid.as_deref().unwrap_or_default();
             let owned = |workload: &Workload| {
-                workload.metadata.deletion_timestamp.is_some() && workload.owner_references().iter().any(|owner| owner.uid == uid)
+                workload.metadata.deletion_timestamp.is_some()
+                    && workload.owner_references().iter().any(|owner| owner.uid == uid)
             };
             for workload in workloads.in_namespace(&change.key.namespace).iter().filter(|workload| owned(workload)) {
                 queue.add(Key::of(&**workload));
@@ -60,7 +61,11 @@ fn count(ctx: &Context, old: &Workload, new: &Workload) {
     let at = |type_: &str| workload::condition(new, type_).map(|condition| condition.last_transition_time.0);
     if after == Phase::Finished && before != Phase::Finished {
         let ran = at(conditions::FINISHED).zip(at(conditions::ADMITTED)).map(|(end, start)| since(end, start));
-        ctx.metrics.finished(new, workload::admitted_by(new).unwrap_or_default(), ran.filter(|_| workload::is_admitted(new)));
+        ctx.metrics.finished(
+            new,
+            workload::admitted_by(new).unwrap_or_default(),
+            ran.filter(|_| workload::is_admitted(new)),
+        );
     }
     if before > Phase::Pending && after == Phase::Pending && workload::is_evicted(new) {
         let evicted = workload::condition(new, conditions::EVICTED);
@@ -89,7 +94,9 @@ fn local_queues(ctx: &Arc<Context>, queue: &Queue<Key>) {
 fn local_queue_matters(change: &Change<LocalQueue>) -> bool {
     match (&change.old, &change.new) {
         (Some(old), Some(new)) => {
-            old.spec != new.spec || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp || old.uid() != new.uid()
+            old.spec != new.spec
+                || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
+                || old.uid() != new.uid()
         }
         _ => true,
     }
@@ -109,7 +116,11 @@ fn cluster_queue_matters(change: &Change<ClusterQueue>) -> bool {
     match (&change.old, &change.new) {
         (Some(old), Some(new)) => {
             let relevant = |queue: &ClusterQueue| {
-                (queue.spec.stop_policy, queue.spec.admission_checks_strategy.clone(), queue.metadata.deletion_timestamp.clone())
+                (
+                    queue.spec.stop_policy,
+                    queue.spec.admission_checks_strategy.clone(),
+                    queue.metadata.deletion_timestamp.clone(),
+                )
             };
             relevant(old) != relevant(new) || old.uid() != new.uid()
         }
@@ -146,7 +157,12 @@ pub(super) async fn on_leadership(ctx: Arc<Context>, queue: Queue<Key>, shutdown
 }
 
 /// The workloads of a ClusterQueue that became active, or inactive, say so in their conditions.
-pub(super) async fn on_inactive_queues(ctx: Arc<Context>, views: Arc<Views>, queue: Queue<Key>, shutdown: CancellationToken) {
+pub(super) async fn on_inactive_queues(
+    ctx: Arc<Context>,
+    views: Arc<Views>,
+    queue: Queue<Key>,
+    shutdown: CancellationToken,
+) {
     let changes = views.activity();
     loop {
         let name = tokio::select! {

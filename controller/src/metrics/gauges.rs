@@ -2,11 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use prometheus_client::{
-    collector::Collector,
-    encoding::DescriptorEncoder,
-    metrics::MetricType,
-};
+use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::MetricType};
 use switchyard_scheduler::{Amount, ResourceUsage};
 
 use super::Metrics;
@@ -73,9 +69,19 @@ impl Gauges {
             labels
         };
         for (status, count) in [("active", figures.pending_active), ("inadmissible", figures.pending_inadmissible)] {
-            families.add("kueue_pending_workloads", "Pending workloads per ClusterQueue", with("status", status), number(count));
+            families.add(
+                "kueue_pending_workloads",
+                "Pending workloads per ClusterQueue",
+                with("status", status),
+                number(count),
+            );
         }
-        families.add("kueue_reserving_active_workloads", "Workloads that hold quota", queue(), number(figures.reserving));
+        families.add(
+            "kueue_reserving_active_workloads",
+            "Workloads that hold quota",
+            queue(),
+            number(figures.reserving),
+        );
         families.add("kueue_admitted_active_workloads", "Admitted workloads", queue(), number(figures.admitted));
         let terminating = figures.inactive.iter().any(|inactive| inactive.reason == "Terminating");
         let now = match (terminating, figures.inactive.is_empty()) {
@@ -85,7 +91,12 @@ impl Gauges {
         };
         for status in ["pending", "active", "terminating"] {
             let value = f64::from(u8::from(status == now));
-            families.add("kueue_cluster_queue_status", "Which state a ClusterQueue is in", with("status", status), value);
+            families.add(
+                "kueue_cluster_queue_status",
+                "Which state a ClusterQueue is in",
+                with("status", status),
+                value,
+            );
         }
         if self.resources {
             self.cluster_queue_resources(families, name, figures, role);
@@ -106,18 +117,37 @@ impl Gauges {
         };
         let mut used = |metric, help, usage: &[ResourceUsage]| {
             for entry in usage {
-                families.add(metric, help, labels(&entry.flavor, &entry.resource), amount(&entry.resource, entry.total));
+                families.add(
+                    metric,
+                    help,
+                    labels(&entry.flavor, &entry.resource),
+                    amount(&entry.resource, entry.total),
+                );
             }
         };
         used("kueue_cluster_queue_resource_reservation", "Reserved per flavor and resource", &figures.reservation);
-        used("kueue_cluster_queue_resource_usage", "Used by admitted workloads per flavor and resource", &figures.usage);
+        used(
+            "kueue_cluster_queue_resource_usage",
+            "Used by admitted workloads per flavor and resource",
+            &figures.usage,
+        );
         for quota in &figures.quota {
             let place = || labels(&quota.flavor, &quota.resource);
             let limit = |limit: Option<Amount>| limit.map_or(f64::INFINITY, |limit| amount(&quota.resource, limit));
             let nominal = amount(&quota.resource, quota.nominal);
-            families.add("kueue_cluster_queue_nominal_quota", "Nominal quota per flavor and resource", place(), nominal);
+            families.add(
+                "kueue_cluster_queue_nominal_quota",
+                "Nominal quota per flavor and resource",
+                place(),
+                nominal,
+            );
             let borrow = limit(quota.borrowing_limit);
-            families.add("kueue_cluster_queue_borrowing_limit", "Borrowing limit, +Inf when unlimited", place(), borrow);
+            families.add(
+                "kueue_cluster_queue_borrowing_limit",
+                "Borrowing limit, +Inf when unlimited",
+                place(),
+                borrow,
+            );
             let lend = limit(quota.lending_limit);
             families.add("kueue_cluster_queue_lending_limit", "Lending limit, +Inf when unlimited", place(), lend);
         }
@@ -135,14 +165,29 @@ impl Gauges {
                 labels
             };
             let pending = number(figures.pending);
-            families.add("kueue_local_queue_pending_workloads", "Pending per LocalQueue", with("status", "active"), pending);
+            families.add(
+                "kueue_local_queue_pending_workloads",
+                "Pending per LocalQueue",
+                with("status", "active"),
+                pending,
+            );
             let reserving = number(figures.reserving);
-            families.add("kueue_local_queue_reserving_active_workloads", "Workloads that hold quota", queue(), reserving);
+            families.add(
+                "kueue_local_queue_reserving_active_workloads",
+                "Workloads that hold quota",
+                queue(),
+                reserving,
+            );
             let admitted = number(figures.admitted);
             families.add("kueue_local_queue_admitted_active_workloads", "Admitted workloads", queue(), admitted);
             for active in ["True", "False"] {
                 let value = f64::from(u8::from((active == "True") == figures.inactive.is_none()));
-                families.add("kueue_local_queue_status", "Whether a LocalQueue is active", with("active", active), value);
+                families.add(
+                    "kueue_local_queue_status",
+                    "Whether a LocalQueue is active",
+                    with("active", active),
+                    value,
+                );
             }
             let mut used = |metric, help, usage: &[ResourceUsage]| {
                 for entry in usage {

@@ -130,7 +130,11 @@ mod tests {
         };
         ClusterQueueFigures {
             inactive,
-            reservation: vec![used("spot", "cpu", 2500, 500), used("spot", "memory", 1 << 30, 0), used("gpu", "cpu", 0, 0)],
+            reservation: vec![
+                used("spot", "cpu", 2500, 500),
+                used("spot", "memory", 1 << 30, 0),
+                used("gpu", "cpu", 0, 0),
+            ],
             usage: vec![used("spot", "cpu", 1000, 0)],
             quota: Vec::new(),
             pending_active: 2,

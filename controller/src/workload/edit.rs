@@ -73,7 +73,9 @@ impl Edit {
         self.status.resource_requests.clear();
         self.set(conditions::QUOTA_RESERVED, true, reason, message);
         for type_ in [conditions::EVICTED, conditions::PREEMPTED, conditions::BLOCKED_ON_PREEMPTION_GATES] {
-            if let Some(previous) = conditions::find(&self.status.conditions, type_).filter(|c| c.status == conditions::TRUE) {
+            if let Some(previous) =
+                conditions::find(&self.status.conditions, type_).filter(|c| c.status == conditions::TRUE)
+            {
                 let message = format!("Previously: {}", previous.message);
                 self.set(type_, false, reason, message);
             }
@@ -212,7 +214,9 @@ impl Edit {
         if !self.is_true(conditions::QUOTA_RESERVED) || !self.is_true(conditions::EVICTED) {
             return false;
         }
-        let Some(evicted) = conditions::find(&self.status.conditions, conditions::EVICTED).cloned() else { return false };
+        let Some(evicted) = conditions::find(&self.status.conditions, conditions::EVICTED).cloned() else {
+            return false;
+        };
         let at_once = [reasons::evicted::PREEMPTED, reasons::evicted::NODE_FAILURES].contains(&evicted.reason.as_str());
         self.requeued(at_once, &evicted.reason, evicted.message.clone());
         self.unreserve(reasons::quota_reserved::PENDING_EVALUATION, evicted.message)

@@ -39,7 +39,12 @@ pub async fn patch_metadata(
     target(ctx, workload, names::FIELD_MANAGER, what).patch(ctx, patch).await
 }
 
-fn target<'a>(ctx: &'a Context, object: &'a Workload, manager: &'static str, what: &'static str) -> Target<'a, Workload> {
+fn target<'a>(
+    ctx: &'a Context,
+    object: &'a Workload,
+    manager: &'static str,
+    what: &'static str,
+) -> Target<'a, Workload> {
     let api = Api::namespaced(ctx.client.clone(), &object.namespace().unwrap_or_default());
     Target { api, store: &ctx.stores.workloads, object, manager, what }
 }

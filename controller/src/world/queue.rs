@@ -24,12 +24,17 @@ pub(super) fn cluster_queue(queue: &api::ClusterQueue) -> engine::ClusterQueue {
         fungibility: fungibility(&spec.flavor_fungibility),
         preemption: preemption(&spec.preemption),
         admission_checks: checks
-            .map(|rule| engine::AdmissionCheckRule { name: Name::from(rule.name.as_str()), on_flavors: names(&rule.on_flavors) })
+            .map(|rule| engine::AdmissionCheckRule {
+                name: Name::from(rule.name.as_str()),
+                on_flavors: names(&rule.on_flavors),
+            })
             .collect(),
         stop_policy: stop_policy(spec.stop_policy),
         fair_weight_milli: weight(spec.fair_sharing.as_ref()),
         admission_scope: match spec.admission_scope.as_ref().map(|scope| scope.admission_mode) {
-            Some(api::AdmissionMode::UsageBasedAdmissionFairSharing) => engine::AdmissionScope::UsageBasedAdmissionFairSharing,
+            Some(api::AdmissionMode::UsageBasedAdmissionFairSharing) => {
+                engine::AdmissionScope::UsageBasedAdmissionFairSharing
+            }
             Some(api::AdmissionMode::NoAdmissionFairSharing) | None => engine::AdmissionScope::NoAdmissionFairSharing,
         },
         deleting: queue.metadata.deletion_timestamp.is_some(),
@@ -180,8 +185,13 @@ mod tests {
         let quotas: Vec<String> = queue.resource_groups[0]
             .flavors
             .iter()
-            .flat_map(|flavor| flavor.resources.iter().map(move |(name, quota)| format!("{} {name} {}", flavor.name, quota.nominal)))
+            .flat_map(|flavor| {
+                flavor.resources.iter().map(move |(name, quota)| format!("{} {name} {}", flavor.name, quota.nominal))
+            })
             .collect();
-        assert_eq!(quotas, ["spot cpu 1500", "spot memory 1610612736", "on-demand cpu 2000", "on-demand memory 1000000000"]);
+        assert_eq!(
+            quotas,
+            ["spot cpu 1500", "spot memory 1610612736", "on-demand cpu 2000", "on-demand memory 1000000000"]
+        );
     }
 }

@@ -46,7 +46,9 @@ impl<'a> RequestRules<'a> {
             // It waits with this reason, and is not counted.
             Err(problem) => (BTreeMap::new(), Some(words(&problem, field))),
         };
-        amounts.retain(|resource, _| !self.resources.exclude_resource_prefixes.iter().any(|prefix| resource.starts_with(prefix)));
+        amounts.retain(|resource, _| {
+            !self.resources.exclude_resource_prefixes.iter().any(|prefix| resource.starts_with(prefix))
+        });
         let amounts = transformed(amounts, &self.resources.transformations);
         (amounts.into_iter().map(|(resource, amount)| (Name::from(resource), Amount::new(amount))).collect(), problem)
     }
@@ -141,8 +143,10 @@ mod tests {
     #[test]
     fn requests_above_limits_are_said_by_their_field() {
         let resources = Resources::default();
-        let rules = RequestRules { resources: &resources, defaults: RequestDefaults::default(), overhead: Box::new(|_| None) };
-        let pod = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]});
+        let rules =
+            RequestRules { resources: &resources, defaults: RequestDefaults::default(), overhead: Box::new(|_| None) };
+        let pod =
+            json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]});
         let (amounts, problem) = rules.requests(&serde_json::from_value(pod).unwrap(), 1);
         assert!(amounts.is_empty());
         insta::assert_snapshot!(problem.unwrap(), @r#"resources validation failed: spec.podSets[1].template.spec.containers[0]: Invalid value: ["cpu"]: requests must not exceed its limits"#);
@@ -151,10 +155,9 @@ mod tests {
     #[test]
     fn overhead_of_the_runtime_class_counts() {
         let resources = Resources { exclude_resource_prefixes: vec!["example.com/".into()], ..Resources::default() };
-        let overhead = |class: &str| {
-            (class == "kata").then(|| serde_json::from_value(json!({"cpu": "100m"})).unwrap())
-        };
-        let rules = RequestRules { resources: &resources, defaults: RequestDefaults::default(), overhead: Box::new(overhead) };
+        let overhead = |class: &str| (class == "kata").then(|| serde_json::from_value(json!({"cpu": "100m"})).unwrap());
+        let rules =
+            RequestRules { resources: &resources, defaults: RequestDefaults::default(), overhead: Box::new(overhead) };
         let pod = json!({"runtimeClassName": "kata", "containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "example.com/x": "1"}}}]});
         let (amounts, problem) = rules.requests(&serde_json::from_value(pod).unwrap(), 0);
         assert_eq!(problem, None);

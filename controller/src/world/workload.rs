@@ -1,10 +1,6 @@
 //! Workloads.
 
-use switchyard_api::{
-    conditions,
-    quantity::amount_of,
-    v1beta2 as api,
-};
+use switchyard_api::{conditions, quantity::amount_of, v1beta2 as api};
 use switchyard_scheduler::{self as engine, Amount, Name, WorkloadKey};
 
 use super::{RequestRules, selector};
@@ -24,7 +20,10 @@ pub(crate) struct Ordering {
 pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, ordering: Ordering) -> engine::Workload {
     let status = workload.status.as_ref();
     let text = |value: Option<&String>| Name::from(value.map_or("", String::as_str));
-    let key = WorkloadKey { namespace: text(workload.metadata.namespace.as_ref()), name: text(workload.metadata.name.as_ref()) };
+    let key = WorkloadKey {
+        namespace: text(workload.metadata.namespace.as_ref()),
+        name: text(workload.metadata.name.as_ref()),
+    };
     let reserved = state::condition(workload, conditions::QUOTA_RESERVED).filter(|c| c.status == conditions::TRUE);
     let requeued = state::condition(workload, conditions::REQUEUED).map(|c| c.status == conditions::TRUE);
     let requeue_at = status.and_then(|status| status.requeue_state.as_ref()?.requeue_at.as_ref());
@@ -108,10 +107,8 @@ fn admission(admission: &api::Admission) -> engine::Admission {
 }
 
 fn pod_set(pod_set: &api::PodSet, index: usize, rules: &RequestRules<'_>) -> engine::PodSet {
-    let base = engine::PodSet {
-        min_count: pod_set.min_count,
-        ..engine::PodSet::new(pod_set.name.as_str(), pod_set.count)
-    };
+    let base =
+        engine::PodSet { min_count: pod_set.min_count, ..engine::PodSet::new(pod_set.name.as_str(), pod_set.count) };
     let template = match pod_set.template.parse() {
         Ok(template) => template,
         // It is stored, so it must be shown as what it is: a workload that cannot run.
@@ -150,7 +147,10 @@ mod tests {
         assert_eq!(workload.key.to_string(), "ns/a");
         assert_eq!((&*workload.uid, workload.queue_name.as_str()), ("uid-a", "lq"));
         assert!(workload.active && !workload.held && workload.reservation.is_none());
-        assert_eq!(workload.pod_sets[0].requests.iter().map(|(r, a)| format!("{r}={a}")).collect::<Vec<_>>(), ["cpu=1000"]);
+        assert_eq!(
+            workload.pod_sets[0].requests.iter().map(|(r, a)| format!("{r}={a}")).collect::<Vec<_>>(),
+            ["cpu=1000"]
+        );
         assert_eq!(workload.pod_sets[0].count, 3);
     }
 
@@ -175,7 +175,10 @@ mod tests {
     #[case::all_open(&["a"], &["a"], false)]
     fn preemption_gates(#[case] gates: &[&str], #[case] open: &[&str], #[case] closed: bool) {
         let subject = fixtures::workload("a")
-            .edit(|workload| workload.spec.preemption_gates = gates.iter().map(|name| api::PreemptionGate { name: (*name).into() }).collect())
+            .edit(|workload| {
+                workload.spec.preemption_gates =
+                    gates.iter().map(|name| api::PreemptionGate { name: (*name).into() }).collect()
+            })
             .status(|status| {
                 status.preemption_gates = open
                     .iter()

@@ -22,7 +22,7 @@ use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fi
 use tokio::sync::OnceCell;
 
 /// Longer than anything here takes on a busy machine.
-pub const WAIT: Duration = Duration::from_secs(60);
+pub(crate) const WAIT: Duration = Duration::from_secs(60);
 
 const API: &str = "kueue.x-k8s.io/v1beta2";
 
@@ -41,7 +41,7 @@ async fn environment() -> &'static Environment {
 }
 
 /// Starts a controller in this process, with the rights of single mode.
-pub async fn controller(cluster: &Cluster, identity: &str) -> Handle {
+pub(crate) async fn controller(cluster: &Cluster, identity: &str) -> Handle {
     let (client, _) = cluster.service_account("switchyard-system", "switchyard").await.unwrap();
     let options = Options::new(client, Arc::new(Configuration::default()), identity, "switchyard-system");
     let handle = switchyard_controller::start(options).unwrap();
@@ -50,22 +50,22 @@ pub async fn controller(cluster: &Cluster, identity: &str) -> Handle {
 }
 
 /// See the module.
-pub struct Bed {
+pub(crate) struct Bed {
     environment: &'static Environment,
     /// The namespace.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// Name of the ClusterQueue and of its flavor.
-    pub name: String,
+    pub(crate) name: String,
 }
 
 impl Bed {
     /// On a cluster of its own environment, which has what `deploy/` ships and whatever controller the test starts.
-    pub async fn on(environment: &'static Environment, stem: &str) -> Self {
+    pub(crate) async fn on(environment: &'static Environment, stem: &str) -> Self {
         let namespace = environment.cluster("one").namespace(stem).await.unwrap();
         Self { name: fixture::unique(stem), environment, namespace }
     }
 
-    pub async fn new(stem: &str) -> Self {
+    pub(crate) async fn new(stem: &str) -> Self {
         static CONTROLLER: OnceCell<Handle> = OnceCell::const_new();
         let environment = environment().await;
         let cluster = environment.cluster("one");
@@ -77,36 +77,36 @@ impl Bed {
         Self::on(environment, stem).await
     }
 
-    pub fn cluster(&self) -> &Cluster {
+    pub(crate) fn cluster(&self) -> &Cluster {
         self.environment.cluster("one")
     }
 
-    pub fn admin(&self) -> &Client {
+    pub(crate) fn admin(&self) -> &Client {
         &self.cluster().admin
     }
 
     /// A flavor, this ClusterQueue, and LocalQueue `queue`.
-    pub async fn apply(&self, cluster_queue: Value) {
+    pub(crate) async fn apply(&self, cluster_queue: Value) {
         let flavor = queues::ResourceFlavor::new(&self.name).build();
         let local = queues::local_queue(&self.namespace, "queue", &self.name);
         self.cluster().apply([flavor, cluster_queue, local]).await.unwrap();
     }
 
-    pub async fn simple(&self, quota: &[(&str, &str)]) {
+    pub(crate) async fn simple(&self, quota: &[(&str, &str)]) {
         self.cluster().apply(queues::simple(&self.namespace, &self.name, quota)).await.unwrap();
     }
 
     /// A job in LocalQueue `queue`, suspended as the webhook would.
-    pub fn job(&self, name: &str) -> JobBuilder {
+    pub(crate) fn job(&self, name: &str) -> JobBuilder {
         self.plain_job(name).suspended()
     }
 
     /// A job in LocalQueue `queue`, not suspended.
-    pub fn plain_job(&self, name: &str) -> JobBuilder {
+    pub(crate) fn plain_job(&self, name: &str) -> JobBuilder {
         JobBuilder::new(&self.namespace, name).queue("queue")
     }
 
-    pub async fn workloads(&self) -> Vec<Workload> {
+    pub(crate) async fn workloads(&self) -> Vec<Workload> {
         let api: Api<Workload> = Api::namespaced(self.admin().clone(), &self.namespace);
         api.list(&Default::default()).await.unwrap().items
     }
@@ -117,13 +117,18 @@ impl Bed {
         self.workloads().await.into_iter().find(owned).ok_or_else(|| anyhow::anyhow!("no workload of {job}"))
     }
 
+    /// Lets the second pass in which something was created: workloads of one second are ordered by their uid.
+    pub(crate) async fn next_second(&self) {
+        tokio::time::sleep(Duration::from_millis(1010)).await;
+    }
+
     /// The workload of a job, when there is one.
-    pub async fn workload_of(&self, job: &str) -> Workload {
+    pub(crate) async fn workload_of(&self, job: &str) -> Workload {
         wait::eventually(WAIT, format!("the workload of {job}"), async || self.find(job).await).await.unwrap()
     }
 
     /// Waits for a condition. An empty message stands for any.
-    pub async fn expect(&self, job: &str, type_: &str, status: &str, reason: &str, message: &str) {
+    pub(crate) async fn expect(&self, job: &str, type_: &str, status: &str, reason: &str, message: &str) {
         let check = async || {
             let workload = self.find(job).await?;
             let known = workload.status.map(|status| status.conditions).unwrap_or_default();
@@ -139,12 +144,12 @@ impl Bed {
         wait::eventually(WAIT, format!("{type_}={status} {reason} {message:?} of {job}"), check).await.unwrap();
     }
 
-    pub async fn is_true(&self, job: &str, type_: &str) -> bool {
+    pub(crate) async fn is_true(&self, job: &str, type_: &str) -> bool {
         let status = self.find(job).await.ok().and_then(|workload| workload.status);
         status.is_some_and(|status| conditions::is_true(&status.conditions, type_))
     }
 
-    pub async fn expect_true(&self, job: &str, type_: &str) {
+    pub(crate) async fn expect_true(&self, job: &str, type_: &str) {
         let check = async || {
             let status = self.find(job).await?.status.unwrap_or_default();
             ensure!(conditions::is_true(&status.conditions, type_), "conditions {:?}", status.conditions);
@@ -154,7 +159,7 @@ impl Bed {
     }
 
     /// When a condition became what it is.
-    pub async fn time(&self, job: &str, type_: &str) -> Timestamp {
+    pub(crate) async fn time(&self, job: &str, type_: &str) -> Timestamp {
         let status = self.workload_of(job).await.status.unwrap();
         conditions::find(&status.conditions, type_).unwrap().last_transition_time.0
     }
@@ -163,12 +168,12 @@ impl Bed {
         Ok(Api::namespaced(self.admin().clone(), &self.namespace).get(name).await?)
     }
 
-    pub async fn job_uid(&self, name: &str) -> String {
+    pub(crate) async fn job_uid(&self, name: &str) -> String {
         self.get_job(name).await.unwrap().metadata.uid.unwrap()
     }
 
     /// Waits until a job is suspended without pods, or not suspended.
-    pub async fn suspended(&self, name: &str, suspended: bool) {
+    pub(crate) async fn suspended(&self, name: &str, suspended: bool) {
         let check = async || {
             let job = self.get_job(name).await?;
             let is = job.spec.and_then(|spec| spec.suspend).unwrap_or(false);
@@ -180,7 +185,7 @@ impl Bed {
     }
 
     /// Waits until a job has a pod.
-    pub async fn running(&self, name: &str) -> Job {
+    pub(crate) async fn running(&self, name: &str) -> Job {
         let check = async || {
             let job = self.get_job(name).await?;
             ensure!(job.status.as_ref().and_then(|status| status.active).unwrap_or(0) > 0, "{:?}", job.status);
@@ -189,17 +194,17 @@ impl Bed {
         wait::eventually(WAIT, format!("pods of job {name}"), check).await.unwrap()
     }
 
-    pub async fn patch_job(&self, name: &str, patch: Value) {
+    pub(crate) async fn patch_job(&self, name: &str, patch: Value) {
         let api: Api<Job> = Api::namespaced(self.admin().clone(), &self.namespace);
         api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     }
 
-    pub async fn delete_job(&self, name: &str) {
+    pub(crate) async fn delete_job(&self, name: &str) {
         let api: Api<Job> = Api::namespaced(self.admin().clone(), &self.namespace);
         api.delete(name, &DeleteParams::background()).await.unwrap();
     }
 
-    pub async fn no_workloads(&self) {
+    pub(crate) async fn no_workloads(&self) {
         let check = async || {
             let left: Vec<_> = self.workloads().await.into_iter().map(|workload| workload.metadata).collect();
             ensure!(left.is_empty(), "{left:?}");
@@ -208,34 +213,34 @@ impl Bed {
         wait::eventually(WAIT, "no workloads", check).await.unwrap();
     }
 
-    pub async fn set_active(&self, job: &str, active: bool) {
+    pub(crate) async fn set_active(&self, job: &str, active: bool) {
         let name = self.workload_of(job).await.metadata.name.unwrap();
         let api: Api<Workload> = Api::namespaced(self.admin().clone(), &self.namespace);
         api.patch(&name, &PatchParams::default(), &Patch::Merge(json!({"spec": {"active": active}}))).await.unwrap();
     }
 
-    pub async fn stop_cluster_queue(&self, policy: &str) {
+    pub(crate) async fn stop_cluster_queue(&self, policy: &str) {
         let api: Api<ClusterQueue> = Api::all(self.admin().clone());
         api.patch(&self.name, &PatchParams::default(), &Patch::Merge(json!({"spec": {"stopPolicy": policy}})))
             .await
             .unwrap();
     }
 
-    pub async fn stop_local_queue(&self, policy: &str) {
+    pub(crate) async fn stop_local_queue(&self, policy: &str) {
         let api: Api<LocalQueue> = Api::namespaced(self.admin().clone(), &self.namespace);
         api.patch("queue", &PatchParams::default(), &Patch::Merge(json!({"spec": {"stopPolicy": policy}})))
             .await
             .unwrap();
     }
 
-    pub async fn label_namespace(&self, key: &str, value: &str) {
+    pub(crate) async fn label_namespace(&self, key: &str, value: &str) {
         let api: Api<Namespace> = Api::all(self.admin().clone());
         let patch = json!({"metadata": {"labels": {key: value}}});
         api.patch(&self.namespace, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
     /// Waits for the `Active` condition of the ClusterQueue.
-    pub async fn cluster_queue_condition(&self, status: &str, reason: &str, message: &str) {
+    pub(crate) async fn cluster_queue_condition(&self, status: &str, reason: &str, message: &str) {
         let api: Api<ClusterQueue> = Api::all(self.admin().clone());
         let check = async || {
             let queue = api.get(&self.name).await?;
@@ -245,7 +250,7 @@ impl Bed {
     }
 
     /// Waits for the `Active` condition of a LocalQueue.
-    pub async fn local_queue_condition(&self, name: &str, status: &str, reason: &str, message: &str) {
+    pub(crate) async fn local_queue_condition(&self, name: &str, status: &str, reason: &str, message: &str) {
         let api: Api<LocalQueue> = Api::namespaced(self.admin().clone(), &self.namespace);
         let check = async || {
             let queue = api.get(name).await?;
@@ -255,7 +260,7 @@ impl Bed {
     }
 
     /// Waits until both queues show these counts.
-    pub async fn queue_status(&self, pending: i32, reserving: i32, admitted: i32) {
+    pub(crate) async fn queue_status(&self, pending: i32, reserving: i32, admitted: i32) {
         let clusters: Api<ClusterQueue> = Api::all(self.admin().clone());
         let locals: Api<LocalQueue> = Api::namespaced(self.admin().clone(), &self.namespace);
         let check = async || {
@@ -275,11 +280,11 @@ impl Bed {
         self.cluster().dynamic(API, kind, "").await.unwrap()
     }
 
-    pub async fn delete(&self, kind: &str, name: &str) {
+    pub(crate) async fn delete(&self, kind: &str, name: &str) {
         self.cluster_api(kind).await.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    pub async fn gone(&self, kind: &str, name: &str) {
+    pub(crate) async fn gone(&self, kind: &str, name: &str) {
         let api = self.cluster_api(kind).await;
         let check = async || {
             ensure!(api.get_opt(name).await?.is_none(), "it is still there");
@@ -289,7 +294,7 @@ impl Bed {
     }
 
     /// Answers for the controller of the AdmissionCheck: it is active.
-    pub async fn activate_check(&self) {
+    pub(crate) async fn activate_check(&self) {
         let api: Api<AdmissionCheck> = Api::all(self.admin().clone());
         let condition = json!({
             "type": "Active", "status": "True", "reason": "Active", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"
@@ -299,7 +304,7 @@ impl Bed {
     }
 
     /// Answers for the controller of the AdmissionCheck about one workload.
-    pub async fn answer_check(&self, job: &str, state: &str) {
+    pub(crate) async fn answer_check(&self, job: &str, state: &str) {
         let api: Api<Workload> = Api::namespaced(self.admin().clone(), &self.namespace);
         let answer = async || {
             let mut workload = self.find(job).await?;

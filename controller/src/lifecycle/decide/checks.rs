@@ -39,7 +39,11 @@ fn required(queue: &ClusterQueue, status: &WorkloadStatus) -> BTreeSet<String> {
     rules
         .filter(|rule| {
             let on = |flavor: &str| {
-                if rule.on_flavors.is_empty() { all.contains(flavor) } else { rule.on_flavors.iter().any(|on| on == flavor) }
+                if rule.on_flavors.is_empty() {
+                    all.contains(flavor)
+                } else {
+                    rule.on_flavors.iter().any(|on| on == flavor)
+                }
             };
             match &assigned {
                 Some(assigned) => assigned.iter().any(|flavor| on(flavor)),

@@ -29,7 +29,8 @@ pub(super) fn back_off(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now
     }
     let requeued = conditions::find(&edit.status.conditions, conditions::REQUEUED).cloned();
     let refused = requeued.filter(|condition| condition.status == conditions::FALSE);
-    if requeue_at.is_some() && !workload::has_reservation(subject)
+    if requeue_at.is_some()
+        && !workload::has_reservation(subject)
         && let Some(state) = &mut edit.status.requeue_state
     {
         state.requeue_at = None;

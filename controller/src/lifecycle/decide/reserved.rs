@@ -151,5 +151,9 @@ fn execution_time(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now: Tim
     edit.deactivation_target(reasons::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED, message);
     edit.status.accumulated_past_execution_time_seconds = None;
     let note = format!("The maximum execution time ({limit}s) exceeded");
-    plan.told.push(Told::Event { warning: true, reason: reasons::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED, note });
+    plan.told.push(Told::Event {
+        warning: true,
+        reason: reasons::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED,
+        note,
+    });
 }

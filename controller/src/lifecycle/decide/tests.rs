@@ -30,7 +30,13 @@ fn told(subject: &Workload, facts: &Facts, rules: &Rules) -> String {
     if let Some(status) = &plan.status {
         lines.push(fixtures::conditions(status));
         for check in &status.admission_checks {
-            lines.push(format!("check {} {} {:?} retries {:?}", check.name, check.state.as_str(), check.message, check.retry_count));
+            lines.push(format!(
+                "check {} {} {:?} retries {:?}",
+                check.name,
+                check.state.as_str(),
+                check.message,
+                check.retry_count
+            ));
         }
         for eviction in status.scheduling_stats.iter().flat_map(|stats| &stats.evictions) {
             lines.push(format!("evicted {} {:?} x{}", eviction.reason, eviction.underlying_cause, eviction.count));
@@ -53,8 +59,12 @@ fn told(subject: &Workload, facts: &Facts, rules: &Rules) -> String {
     }
     for told in &plan.told {
         lines.push(match told {
-            Told::Event { warning, reason, note } => format!("event {} {reason}: {note}", if *warning { "Warning" } else { "Normal" }),
-            Told::Evicted { cluster_queue, evicted } => format!("event {} from {cluster_queue}, first {}", evicted.event, evicted.first),
+            Told::Event { warning, reason, note } => {
+                format!("event {} {reason}: {note}", if *warning { "Warning" } else { "Normal" })
+            }
+            Told::Evicted { cluster_queue, evicted } => {
+                format!("event {} from {cluster_queue}, first {}", evicted.event, evicted.first)
+            }
             Told::Admitted { cluster_queue, waited, reserved_for } => {
                 format!("admitted by {cluster_queue} after {waited:?}, {reserved_for:?} since reservation")
             }
@@ -99,7 +109,17 @@ fn leaves_alone() {
     let cases = vec![
         ("a new workload is left to the engine", workload("a"), open(), Rules::default()),
         ("an admitted workload is left alone", workload("a").reserved("cq").admitted(), open(), Rules::default()),
-        ("the engines reasons stay", workload("a").condition("QuotaReserved", false, "WaitingForQuota", "couldn't assign flavors to pod set main: x"), open(), Rules::default()),
+        (
+            "the engines reasons stay",
+            workload("a").condition(
+                "QuotaReserved",
+                false,
+                "WaitingForQuota",
+                "couldn't assign flavors to pod set main: x",
+            ),
+            open(),
+            Rules::default(),
+        ),
     ];
     insta::assert_snapshot!(table(cases), @r"
     # a new workload is left to the engine
@@ -116,15 +136,60 @@ fn queues() {
         ("without a local queue", workload("a"), Facts::default(), Rules::default()),
         ("the local queue is stopped", workload("a"), facts(StopPolicy::Hold, StopPolicy::None, &[]), Rules::default()),
         ("the cluster queue is missing", workload("a"), Facts { cluster_queue: None, ..open() }, Rules::default()),
-        ("the cluster queue is inactive", workload("a"), Facts { cluster_queue_active: false, ..open() }, Rules::default()),
-        ("the blocker is gone", workload("a").condition("QuotaReserved", false, "Suspended", "LocalQueue lq is inactive"), open(), Rules::default()),
-        ("hold takes a mere reservation", workload("a").reserved("cq").check("ac", CheckState::Pending, ""), facts(StopPolicy::None, StopPolicy::Hold, &["ac"]), Rules::default()),
-        ("hold leaves what is admitted", workload("a").reserved("cq").admitted(), facts(StopPolicy::Hold, StopPolicy::Hold, &[]), Rules::default()),
-        ("hold and drain of the cluster queue evicts", workload("a").reserved("cq").admitted(), facts(StopPolicy::None, StopPolicy::HoldAndDrain, &[]), Rules::default()),
-        ("hold and drain of the local queue evicts", workload("a").reserved("cq").admitted(), facts(StopPolicy::HoldAndDrain, StopPolicy::None, &[]), Rules::default()),
-        ("a restarted cluster queue takes it back", workload("a").condition("Requeued", false, "ClusterQueueStopped", "The ClusterQueue is stopped"), open(), Rules::default()),
-        ("a restarted local queue takes it back", workload("a").condition("Requeued", false, "LocalQueueStopped", "The LocalQueue is stopped"), open(), Rules::default()),
-        ("a missing local queue takes a mere reservation", workload("a").reserved("cq").check("ac", CheckState::Pending, ""), Facts { local_queue: None, ..facts(StopPolicy::None, StopPolicy::None, &["ac"]) }, Rules::default()),
+        (
+            "the cluster queue is inactive",
+            workload("a"),
+            Facts { cluster_queue_active: false, ..open() },
+            Rules::default(),
+        ),
+        (
+            "the blocker is gone",
+            workload("a").condition("QuotaReserved", false, "Suspended", "LocalQueue lq is inactive"),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "hold takes a mere reservation",
+            workload("a").reserved("cq").check("ac", CheckState::Pending, ""),
+            facts(StopPolicy::None, StopPolicy::Hold, &["ac"]),
+            Rules::default(),
+        ),
+        (
+            "hold leaves what is admitted",
+            workload("a").reserved("cq").admitted(),
+            facts(StopPolicy::Hold, StopPolicy::Hold, &[]),
+            Rules::default(),
+        ),
+        (
+            "hold and drain of the cluster queue evicts",
+            workload("a").reserved("cq").admitted(),
+            facts(StopPolicy::None, StopPolicy::HoldAndDrain, &[]),
+            Rules::default(),
+        ),
+        (
+            "hold and drain of the local queue evicts",
+            workload("a").reserved("cq").admitted(),
+            facts(StopPolicy::HoldAndDrain, StopPolicy::None, &[]),
+            Rules::default(),
+        ),
+        (
+            "a restarted cluster queue takes it back",
+            workload("a").condition("Requeued", false, "ClusterQueueStopped", "The ClusterQueue is stopped"),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "a restarted local queue takes it back",
+            workload("a").condition("Requeued", false, "LocalQueueStopped", "The LocalQueue is stopped"),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "a missing local queue takes a mere reservation",
+            workload("a").reserved("cq").check("ac", CheckState::Pending, ""),
+            Facts { local_queue: None, ..facts(StopPolicy::None, StopPolicy::None, &["ac"]) },
+            Rules::default(),
+        ),
     ];
     insta::assert_snapshot!(table(cases), @r#"
     # without a local queue
@@ -177,9 +242,34 @@ fn deactivation() {
     let cases = vec![
         ("deactivated while pending", workload("a").inactive(), open(), Rules::default()),
         ("deactivated while running", workload("a").reserved("cq").admitted().inactive(), open(), Rules::default()),
-        ("a deactivation target deactivates", workload("a").reserved("cq").admitted().condition("DeactivationTarget", true, "AdmissionCheck", "no"), open(), Rules::default()),
-        ("deactivated for a cause", workload("a").reserved("cq").admitted().inactive() .condition("DeactivationTarget", true, "MaximumExecutionTimeExceeded", "exceeding the maximum execution time"), open(), Rules::default()),
-        ("reactivated", workload("a").condition("Evicted", true, "Deactivated", "The workload is deactivated") .condition("Requeued", false, "Deactivated", "The workload is deactivated"), open(), Rules::default()),
+        (
+            "a deactivation target deactivates",
+            workload("a").reserved("cq").admitted().condition("DeactivationTarget", true, "AdmissionCheck", "no"),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "deactivated for a cause",
+            workload("a").reserved("cq").admitted().inactive().condition(
+                "DeactivationTarget",
+                true,
+                "MaximumExecutionTimeExceeded",
+                "exceeding the maximum execution time",
+            ),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "reactivated",
+            workload("a").condition("Evicted", true, "Deactivated", "The workload is deactivated").condition(
+                "Requeued",
+                false,
+                "Deactivated",
+                "The workload is deactivated",
+            ),
+            open(),
+            Rules::default(),
+        ),
     ];
     insta::assert_snapshot!(table(cases), @r#"
     # deactivated while pending
@@ -212,8 +302,23 @@ fn deactivation() {
 #[test]
 fn gates() {
     let cases = vec![
-        ("gated", workload("a").annotation("kueue.x-k8s.io/admission-gated-by", "example.com/wait"), open(), Rules::default()),
-        ("the gate opens", workload("a").condition("QuotaReserved", false, "AdmissionGated", "Admission is gated by: example.com/wait"), open(), Rules::default()),
+        (
+            "gated",
+            workload("a").annotation("kueue.x-k8s.io/admission-gated-by", "example.com/wait"),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "the gate opens",
+            workload("a").condition(
+                "QuotaReserved",
+                false,
+                "AdmissionGated",
+                "Admission is gated by: example.com/wait",
+            ),
+            open(),
+            Rules::default(),
+        ),
     ];
     insta::assert_snapshot!(table(cases), @r"
     # gated
@@ -230,12 +335,45 @@ fn gates() {
 #[test]
 fn admission_checks() {
     let cases = vec![
-        ("checks of all flavors appear before the reservation", workload("a"), facts(StopPolicy::None, StopPolicy::None, &["b", "a"]), Rules::default()),
-        ("a check that was removed from the queue goes", workload("a").check("old", CheckState::Pending, ""), open(), Rules::default()),
-        ("the last check admits", workload("a").reserved("cq").check("ac", CheckState::Ready, "ok"), facts(StopPolicy::None, StopPolicy::None, &["ac"]), Rules::default()),
-        ("a check wants a retry", workload("a").reserved("cq").check("ac", CheckState::Retry, "busy").check("b", CheckState::Ready, ""), facts(StopPolicy::None, StopPolicy::None, &["ac", "b"]), Rules::default()),
-        ("a check wants a retry later", workload("a").reserved("cq").check("ac", CheckState::Retry, "busy") .status(|status| status.admission_checks[0].requeue_after_seconds = Some(300)), facts(StopPolicy::None, StopPolicy::None, &["ac"]), Rules::default()),
-        ("a check rejects", workload("a").reserved("cq").check("ac", CheckState::Rejected, "never"), facts(StopPolicy::None, StopPolicy::None, &["ac"]), Rules::default()),
+        (
+            "checks of all flavors appear before the reservation",
+            workload("a"),
+            facts(StopPolicy::None, StopPolicy::None, &["b", "a"]),
+            Rules::default(),
+        ),
+        (
+            "a check that was removed from the queue goes",
+            workload("a").check("old", CheckState::Pending, ""),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "the last check admits",
+            workload("a").reserved("cq").check("ac", CheckState::Ready, "ok"),
+            facts(StopPolicy::None, StopPolicy::None, &["ac"]),
+            Rules::default(),
+        ),
+        (
+            "a check wants a retry",
+            workload("a").reserved("cq").check("ac", CheckState::Retry, "busy").check("b", CheckState::Ready, ""),
+            facts(StopPolicy::None, StopPolicy::None, &["ac", "b"]),
+            Rules::default(),
+        ),
+        (
+            "a check wants a retry later",
+            workload("a")
+                .reserved("cq")
+                .check("ac", CheckState::Retry, "busy")
+                .status(|status| status.admission_checks[0].requeue_after_seconds = Some(300)),
+            facts(StopPolicy::None, StopPolicy::None, &["ac"]),
+            Rules::default(),
+        ),
+        (
+            "a check rejects",
+            workload("a").reserved("cq").check("ac", CheckState::Rejected, "never"),
+            facts(StopPolicy::None, StopPolicy::None, &["ac"]),
+            Rules::default(),
+        ),
     ];
     insta::assert_snapshot!(table(cases), @r#"
     # checks of all flavors appear before the reservation
@@ -323,10 +461,39 @@ fn patient(limit: Option<i32>) -> Rules {
 fn times() {
     let cases = vec![
         ("not ready in time", workload("a").reserved("cq").admitted(), open(), patient(None)),
-        ("not ready too often", workload("a").reserved("cq").admitted().status(|status| { status.requeue_state = Some(RequeueState { count: Some(3), requeue_at: None }); }), open(), patient(Some(3))),
-        ("ready", workload("a").reserved("cq").admitted().condition("PodsReady", true, "Started", ""), open(), patient(None)),
-        ("admitted for too long", workload("a").reserved("cq").admitted().edit(|workload| workload.spec.maximum_execution_time_seconds = Some(88)), open(), Rules::default()),
-        ("admitted for a while", workload("a").reserved("cq").admitted().edit(|workload| workload.spec.maximum_execution_time_seconds = Some(100)) .status(|status| status.accumulated_past_execution_time_seconds = Some(5)), open(), Rules::default()),
+        (
+            "not ready too often",
+            workload("a").reserved("cq").admitted().status(|status| {
+                status.requeue_state = Some(RequeueState { count: Some(3), requeue_at: None });
+            }),
+            open(),
+            patient(Some(3)),
+        ),
+        (
+            "ready",
+            workload("a").reserved("cq").admitted().condition("PodsReady", true, "Started", ""),
+            open(),
+            patient(None),
+        ),
+        (
+            "admitted for too long",
+            workload("a")
+                .reserved("cq")
+                .admitted()
+                .edit(|workload| workload.spec.maximum_execution_time_seconds = Some(88)),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "admitted for a while",
+            workload("a")
+                .reserved("cq")
+                .admitted()
+                .edit(|workload| workload.spec.maximum_execution_time_seconds = Some(100))
+                .status(|status| status.accumulated_past_execution_time_seconds = Some(5)),
+            open(),
+            Rules::default(),
+        ),
     ];
     insta::assert_snapshot!(table(cases), @r#"
     # not ready in time
@@ -358,12 +525,45 @@ fn times() {
 #[test]
 fn the_end() {
     let cases = vec![
-        ("finished workloads are kept for a while", workload("a").condition_at(80, "Finished", true, "Succeeded", "done"), open(), patient(None)),
-        ("finished workloads are deleted in the end", workload("a").condition_at(30, "Finished", true, "Succeeded", "done"), open(), patient(None)),
-        ("deleted without an owner", workload("a").deleting().edit(|workload| workload.metadata.owner_references = None), open(), Rules::default()),
-        ("deleted with an owner is the job reconcilers", workload("a").reserved("cq").admitted().deleting(), open(), Rules::default()),
-        ("deleted after its owner", workload("a").reserved("cq").admitted().deleting(), Facts { owner_gone: true, ..open() }, Rules::default()),
-        ("its owner let it go", workload("a").reserved("cq").admitted().edit(|workload| { workload.metadata.owner_references = None; workload.metadata.labels = Some([("kueue.x-k8s.io/job-uid".to_owned(), "job-a".to_owned())].into()); }), open(), Rules::default()),
+        (
+            "finished workloads are kept for a while",
+            workload("a").condition_at(80, "Finished", true, "Succeeded", "done"),
+            open(),
+            patient(None),
+        ),
+        (
+            "finished workloads are deleted in the end",
+            workload("a").condition_at(30, "Finished", true, "Succeeded", "done"),
+            open(),
+            patient(None),
+        ),
+        (
+            "deleted without an owner",
+            workload("a").deleting().edit(|workload| workload.metadata.owner_references = None),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "deleted with an owner is the job reconcilers",
+            workload("a").reserved("cq").admitted().deleting(),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "deleted after its owner",
+            workload("a").reserved("cq").admitted().deleting(),
+            Facts { owner_gone: true, ..open() },
+            Rules::default(),
+        ),
+        (
+            "its owner let it go",
+            workload("a").reserved("cq").admitted().edit(|workload| {
+                workload.metadata.owner_references = None;
+                workload.metadata.labels = Some([("kueue.x-k8s.io/job-uid".to_owned(), "job-a".to_owned())].into());
+            }),
+            open(),
+            Rules::default(),
+        ),
     ];
     insta::assert_snapshot!(table(cases), @r"
     # finished workloads are kept for a while
@@ -432,17 +632,36 @@ mod laws {
     fn subjects() -> impl Strategy<Value = Workload> {
         let condition = (0_usize..9, any::<bool>(), 0_usize..8, 0_i64..200);
         let check = (0_usize..3, 0_usize..4);
-        (proptest::collection::vec(condition, 0..7), proptest::collection::vec(check, 0..3), any::<bool>(), any::<bool>()).prop_map(
-            |(conditions, checks, active, admission)| {
+        (
+            proptest::collection::vec(condition, 0..7),
+            proptest::collection::vec(check, 0..3),
+            any::<bool>(),
+            any::<bool>(),
+        )
+            .prop_map(|(conditions, checks, active, admission)| {
                 const TYPES: [&str; 9] = [
-                    "QuotaReserved", "Admitted", "Evicted", "Requeued", "Preempted", "PodsReady", "DeactivationTarget", "Finished",
+                    "QuotaReserved",
+                    "Admitted",
+                    "Evicted",
+                    "Requeued",
+                    "Preempted",
+                    "PodsReady",
+                    "DeactivationTarget",
+                    "Finished",
                     "BlockedOnPreemptionGates",
                 ];
                 const REASONS: [&str; 8] = [
-                    "QuotaReserved", "Deactivated", "AdmissionCheck", "ClusterQueueStopped", "WaitForRecovery", "AdmissionGated",
-                    "Misconfigured", "OnHold",
+                    "QuotaReserved",
+                    "Deactivated",
+                    "AdmissionCheck",
+                    "ClusterQueueStopped",
+                    "WaitForRecovery",
+                    "AdmissionGated",
+                    "Misconfigured",
+                    "OnHold",
                 ];
-                const STATES: [CheckState; 4] = [CheckState::Pending, CheckState::Ready, CheckState::Retry, CheckState::Rejected];
+                const STATES: [CheckState; 4] =
+                    [CheckState::Pending, CheckState::Ready, CheckState::Retry, CheckState::Rejected];
                 let mut subject = workload("a");
                 if admission {
                     subject = subject.reserved("cq");
@@ -458,8 +677,7 @@ mod laws {
                     }
                 }
                 if active { subject } else { subject.inactive() }
-            },
-        )
+            })
     }
 
     proptest! {
