@@ -158,13 +158,25 @@ async fn obtain_once(store: &Store, hub: &HubAddress, join: Option<&Join>) -> Re
         }
         (_, Some(join)) => {
             let identity = enrol(hub, join).await?;
-            store.save(&identity).await?;
+            save(store, &identity).await?;
             tracing::info!(cluster = identity.cluster, not_after = %identity.not_after, "enrolled");
             Ok(identity)
         }
         (Some(stored), None) => Err(EnrolError::Expired { cluster: stored.cluster, not_after: stored.not_after }),
         (None, None) => Err(EnrolError::NoToken),
     }
+}
+
+/// The token is used up: what it bought must not be lost to an API server that is busy.
+async fn save(store: &Store, identity: &Identity) -> Result<(), IdentityError> {
+    let backoff = ExponentialBuilder::default()
+        .with_jitter()
+        .with_min_delay(Duration::from_millis(200))
+        .with_max_delay(Duration::from_secs(10))
+        .with_max_times(12);
+    let notify =
+        |error: &IdentityError, wait: Duration| tracing::warn!(%error, ?wait, "identity not stored, will try again");
+    (|| store.save(identity)).retry(backoff).notify(notify).await
 }
 
 /// Exchanges the token for an identity. The token is sent only to a hub whose CA has the pinned hash.

@@ -4,7 +4,7 @@ mod api;
 mod hub;
 
 pub(crate) use api::api;
-pub(crate) use hub::{FakeHub, FakeSession};
+pub(crate) use hub::FakeHub;
 
 use std::time::Duration;
 

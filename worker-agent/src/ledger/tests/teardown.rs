@@ -61,6 +61,13 @@ fn a_higher_attempt_tears_the_lower_down_before_it_begins() {
     assert_eq!(bench.see(gone(Kind::Job, 1)).asked(), ["create Workload"]);
 }
 
+#[test]
+fn a_higher_attempt_does_not_run_on_the_reservation_of_a_lower_one() {
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Reserve).answer(Outcome::Object(Box::new(Object::Workload(workload(1).admitted()))));
+    assert_eq!(bench.want(2, Phase::Run).asked(), ["delete Workload"]);
+}
+
 #[rstest]
 #[case::a_lower_attempt_to_run(1, Phase::Run)]
 #[case::a_lower_attempts_tombstone(1, Phase::Absent)]
@@ -176,4 +183,27 @@ fn an_older_state_of_an_object_is_ignored() {
     older.meta.version = 10;
     bench.see(newer.seen()).see(older.seen());
     assert_eq!(bench.heard(), [(1, State::Succeeded)]);
+    let mut newer = workload(1).pending("WaitingForQuota", "");
+    newer.meta.version = 20;
+    let mut older = workload(1).admitted();
+    older.meta.version = 10;
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(newer))));
+    assert!(bench.see(older.seen()).asked().is_empty());
+}
+
+#[test]
+fn a_late_lower_attempt_does_not_replace_the_higher_one() {
+    let mut bench = Bench::open();
+    bench.want(2, Phase::Reserve).answer(Outcome::Failed("down".to_owned()));
+    bench.want(1, Phase::Reserve).pass(Time::from_secs(1));
+    let attempts: Vec<u64> = bench
+        .actions
+        .iter()
+        .filter_map(|action| match &action.verb {
+            Verb::Create { attempt, .. } => Some(*attempt),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(attempts, [2]);
 }
