@@ -3,6 +3,8 @@
 pub(crate) mod hash;
 mod heap;
 pub(crate) mod inadmissible;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,0 +1,115 @@
+//! The order of buckets, and moving whole classes.
+
+use proptest::prelude::*;
+
+use super::hash::{Class, Classes};
+use super::*;
+use crate::workloads::{LocalQueues, Wl, Workloads};
+use crate::{LocalQueueKey, Name, PodSet, Time, WorkloadKey};
+
+/// Ids as the engine would give them.
+struct Ids {
+    classes: Vec<std::sync::Arc<Class>>,
+    queues: Vec<LqId>,
+    workloads: Vec<WlId>,
+}
+
+impl Ids {
+    fn new() -> Self {
+        let (mut classes, mut queues, mut workloads) =
+            (Classes::default(), LocalQueues::default(), Workloads::default());
+        let class = |number: i32| classes.intern(number % 2, vec![1], vec![PodSet::new("main", number)]);
+        let classes: Vec<_> = (0..4).map(class).collect();
+        let queues: Vec<_> = (0..2).map(|n| queues.intern(&LocalQueueKey::new("ns", format!("q{n}")))).collect();
+        let mut workload = |number: i32| {
+            workloads.insert(Wl {
+                key: WorkloadKey::new("ns", format!("w{number}")),
+                uid: "uid".into(),
+                queue: queues[0],
+                class: classes[0].clone(),
+                queue_time: Time(0),
+                requeue_at: None,
+                requeued: None,
+                not_before: None,
+                flags: crate::workloads::Flags::default(),
+                told_to_go: false,
+                hold: None,
+                scan: None,
+                reason: None,
+                queued_in: None,
+            })
+        };
+        let workloads = (0..12).map(&mut workload).collect();
+        Self { classes, queues, workloads }
+    }
+
+    /// Where workload `number` belongs; two workloads may have the same time and are told apart by uid.
+    fn place(&self, number: usize) -> (Bucket, Item) {
+        let class = &self.classes[number % self.classes.len()];
+        let bucket = Bucket { class: class.id, queue: self.queues[number / 4 % 2], priority: class.priority };
+        let uid: Name = format!("uid-{number:02}").into();
+        (bucket, Item { time: Time((number % 5) as i64), uid, id: self.workloads[number] })
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_head_is_the_first_in_order_whatever_came_and_went(
+        steps in prop::collection::vec((0..12_usize, 0..4_u8), 0..60)
+    ) {
+        let ids = Ids::new();
+        let mut heap = Heap::default();
+        let mut model = std::collections::BTreeSet::new();
+        let mut aside = Vec::new();
+        for (number, step) in steps {
+            let (bucket, item) = ids.place(number);
+            match step {
+                0 | 1 => {
+                    heap.insert(bucket, item);
+                    model.insert(number);
+                    aside.retain(|(_, items): &(Bucket, std::collections::BTreeSet<Item>)| {
+                        !items.contains(&ids.place(number).1)
+                    });
+                }
+                2 => {
+                    prop_assert_eq!(heap.remove(bucket, &item), model.remove(&number));
+                }
+                _ => {
+                    // The whole bucket leaves, and the one that left before comes back.
+                    let taken = heap.take(bucket);
+                    model.retain(|other| ids.place(*other).0 != bucket);
+                    for (bucket, items) in aside.drain(..) {
+                        model.extend((0..12).filter(|n| ids.place(*n).0 == bucket && items.contains(&ids.place(*n).1)));
+                        heap.append(bucket, items);
+                    }
+                    aside.push((bucket, taken));
+                }
+            }
+            let rank = |number: &usize| {
+                let (bucket, item) = ids.place(*number);
+                (std::cmp::Reverse(bucket.priority), item)
+            };
+            let first = model.iter().min_by_key(|number| rank(number)).map(|number| ids.place(*number).1);
+            prop_assert_eq!(heap.peek().map(|(_, item)| item.clone()), first);
+            prop_assert_eq!(heap.len(), model.len());
+        }
+    }
+}
+
+#[test]
+fn classes_are_told_apart_by_shape_and_forgotten_with_their_last_workload() {
+    let mut classes = Classes::default();
+    let intern =
+        |classes: &mut Classes, priority, count| classes.intern(priority, vec![count], vec![PodSet::new("main", 1)]);
+    let one = intern(&mut classes, 0, 1);
+    let same = intern(&mut classes, 0, 1);
+    assert_eq!(one.id, same.id);
+    assert_ne!(one.id, intern(&mut classes, 1, 1).id, "another priority");
+    assert_ne!(one.id, intern(&mut classes, 0, 2).id, "another count");
+    let id = one.id;
+    classes.release(one);
+    assert_eq!(intern(&mut classes, 0, 1).id, id, "one workload still has it");
+    classes.release(same.clone());
+    classes.release(same);
+    assert_ne!(intern(&mut classes, 0, 1).id, id, "an id is never used again");
+}
