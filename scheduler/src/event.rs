@@ -83,6 +83,12 @@ pub enum Event {
         /// Why.
         reason: RefusedReason,
     },
+    /// A workload that had to go could not be told: it is decided again if it is still needed. Not necessary if the
+    /// workload changed meanwhile, as its own event says so.
+    PreemptionFailed {
+        /// The victim's place.
+        key: WorkloadKey,
+    },
     /// Something outside the engine changed that may let this parked workload in: it is tried again.
     Retry {
         /// The workload's place.

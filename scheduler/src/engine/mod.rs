@@ -102,6 +102,7 @@ impl Engine {
             Event::Workload(workload) => self.put_workload(*workload, now),
             Event::WorkloadDeleted { key } => self.delete_workload(&key, now),
             Event::AdmissionRefused { key, uid, reason } => self.refuse(&key, &uid, reason, now),
+            Event::PreemptionFailed { key } => self.preemption_failed(&key),
             Event::Retry { key } => self.retry(&key, now),
             Event::RetryAll { cluster_queue } => self.retry_all(&cluster_queue, now),
         }

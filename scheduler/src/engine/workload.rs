@@ -257,6 +257,12 @@ impl Engine {
         self.place(id, true, not_before.is_none(), now);
     }
 
+    pub(super) fn preemption_failed(&mut self, key: &WorkloadKey) {
+        if let Some(wl) = self.workloads.id(key).and_then(|id| self.workloads.get_mut(id)) {
+            wl.told_to_go = false;
+        }
+    }
+
     pub(super) fn retry(&mut self, key: &WorkloadKey, now: Time) {
         let Some(id) = self.workloads.id(key) else { return };
         if let Some(wl) = self.workloads.get_mut(id) {

@@ -77,6 +77,8 @@ fn the_preemptor_stays_the_head_until_its_victims_are_gone() {
     assert_eq!(stage.order("main"), "new small", "it is not overtaken even by priority");
     let again = stage.cycle();
     assert_eq!(again.len(), 1, "the victim is told once: {again:?}");
+    stage.apply(Event::PreemptionFailed { key: crate::WorkloadKey::new("ns", "running") });
+    assert_eq!(stage.cycle().len(), 2, "and again if it could not be told");
     stage.evict("running");
     assert_eq!(stage.admit_all(), ["new", "small"]);
     assert_eq!(stage.order("main"), "[running]");
