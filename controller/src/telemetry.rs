@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use anyhow::Context as _;
 use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_otlp::WithExportConfig as _;
 use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
 use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
 
@@ -46,7 +47,7 @@ pub fn init(service: &'static str, filter: &str, format: LogFormat) -> anyhow::R
         LogFormat::Json => logs.json().flatten_event(true).with_current_span(false).boxed(),
         LogFormat::Plain => logs.with_target(true).with_ansi(false).boxed(),
     };
-    let provider = traces_configured().then(|| exporter(service)).transpose()?;
+    let provider = traces_configured().then(|| exporter(service, None)).transpose()?;
     let traces = provider.as_ref().map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer(service)));
     tracing_subscriber::registry()
         .with(filter)
@@ -57,9 +58,13 @@ pub fn init(service: &'static str, filter: &str, format: LogFormat) -> anyhow::R
     Ok(Telemetry { provider })
 }
 
-fn exporter(service: &'static str) -> anyhow::Result<SdkTracerProvider> {
-    let exporter = opentelemetry_otlp::SpanExporter::builder()
-        .with_tonic()
+/// Exports to `endpoint`, or to what the environment says.
+fn exporter(service: &'static str, endpoint: Option<&str>) -> anyhow::Result<SdkTracerProvider> {
+    let mut exporter = opentelemetry_otlp::SpanExporter::builder().with_tonic();
+    if let Some(endpoint) = endpoint {
+        exporter = exporter.with_endpoint(endpoint);
+    }
+    let exporter = exporter
         .build()
         .context("traces: check OTEL_EXPORTER_OTLP_ENDPOINT, which must be a URL such as http://collector:4317")?;
     let resource = Resource::builder().with_service_name(service).build();
@@ -74,5 +79,40 @@ impl Telemetry {
         {
             tracing::warn!(%error, "traces not flushed");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use opentelemetry::trace::Tracer;
+    use tokio::{io::AsyncReadExt, net::TcpListener};
+
+    use super::*;
+
+    #[test]
+    fn a_bad_filter_is_refused_with_the_mend() {
+        let error = init("test", "info,=x=", LogFormat::Plain).unwrap_err().to_string();
+        assert!(error.contains("write levels such as"), "{error}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn spans_go_to_the_collector_at_the_end() {
+        let collector = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", collector.local_addr().unwrap());
+        let provider = exporter("test", Some(&endpoint)).unwrap();
+        provider.tracer("test").in_span("work", |_| ());
+        let flushed = tokio::task::spawn_blocking(move || Telemetry { provider: Some(provider) }.shutdown());
+        let said = async {
+            let (mut stream, _) = collector.accept().await.unwrap();
+            let mut preface = [0; 14];
+            stream.read_exact(&mut preface).await.unwrap();
+            preface
+        };
+        let said = tokio::time::timeout(Duration::from_secs(10), said).await.unwrap();
+        assert_eq!(&said, b"PRI * HTTP/2.0", "gRPC speaks HTTP/2");
+        // The collector never answers; the flush gives up by itself.
+        tokio::time::timeout(Duration::from_secs(30), flushed).await.unwrap().unwrap();
     }
 }
