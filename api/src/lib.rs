@@ -1,5 +1,6 @@
-//! The Kueue API (`kueue.x-k8s.io`) as Rust types, with what belongs to it: schemas and rules ([`crds`]), names of labels
-//! and annotations ([`names`]), conditions and reasons ([`conditions`]).
+//! The Kueue API (`kueue.x-k8s.io`) as Rust types, with what belongs to it: schemas ([`crds`]), rules that schemas cannot
+//! say ([`validate`]), names of labels and annotations ([`names`]), conditions and reasons ([`conditions`]), amounts
+//! ([`quantity`]), the configuration file ([`config`]), and what jobs and Workloads are to each other ([`jobs`]).
 //!
 //! No client and no runtime: everything here is data and pure functions.
 

@@ -6,6 +6,9 @@ use serde_json::Value;
 use super::{BATCH_JOB, gates};
 use crate::field::Path;
 
+/// Sections whose presence alone switches something.
+const SWITCHES: &[&str] = &["fairSharing"];
+
 /// Paths of fields, or of whole sections, that have an effect.
 const EFFECTIVE: &[&str] = &[
     "apiVersion",
@@ -59,9 +62,10 @@ fn visit(value: &Value, path: &Path, ignored: &mut Vec<String>) {
     }
 }
 
-/// Whether something below this path has an effect, so that its fields are told apart.
+/// Whether this path, or something below it, has an effect, so that its fields are told apart.
 fn leads_somewhere(path: &Path) -> bool {
     path.as_str().is_empty()
+        || SWITCHES.contains(&path.as_str())
         || EFFECTIVE
             .iter()
             .any(|effective| effective.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with('.')))

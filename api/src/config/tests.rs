@@ -40,6 +40,7 @@ waitForPodsReady:
 multiKueue:
   dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental
   incrementalDispatcherConfig: {stepSize: 2}
+fairSharing: {preemptionStrategies: [LessThanInitialShare]}
 ",
     )
     .unwrap();
@@ -50,6 +51,7 @@ multiKueue:
     insta::assert_snapshot!(config.ignored().join("\n"), @r"
     clientConnection
     controller
+    fairSharing.preemptionStrategies
     health
     integrations.frameworks[1] (ray.io/rayjob)
     integrations.frameworks[2] (pod)

@@ -106,6 +106,9 @@ pub struct ClusterProfileReference {
 pub struct AgentSource {}
 
 /// What happens to a cluster's jobs when it is lost.
+///
+/// So far the hub sends them elsewhere only under `Duplicate`, and only after `multiKueue.workerLostTimeout`; `after`
+/// counts for `Fence` alone, from the end of the agent's lease.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -120,6 +123,9 @@ pub struct OnDisconnect {
 }
 
 /// What happens to a cluster's jobs when it is lost.
+///
+/// So far the hub sends them elsewhere only under `Duplicate`, and only after `multiKueue.workerLostTimeout`; `after`
+/// counts for `Fence` alone, from the end of the agent's lease.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum DisconnectPolicy {
