@@ -104,7 +104,8 @@ pub async fn make(client: kube::Client, args: &Args) -> anyhow::Result<JoinToken
 
 /// The pin of the hub's CA and its advertised address.
 async fn hub(secrets: &Api<Secret>, namespace: &str) -> anyhow::Result<(String, Option<String>)> {
-    let secret = secrets.get_opt(CA_SECRET).await.map_err(|error| crate::explain(&error, "reading the hub's CA"))?;
+    let secret =
+        secrets.get_opt(CA_SECRET).await.context("reading the hub's CA, as an administrator of the hub may")?;
     let secret = secret.with_context(|| {
         format!("no Secret {CA_SECRET} in namespace {namespace}: start the hub once, or pass --hub-namespace")
     })?;

@@ -1,5 +1,5 @@
-//! The command line. It reads the hub's Kubernetes API with the caller's kubeconfig, and nothing else: what it shows is
-//! what anybody may see with `kubectl`, in one place.
+//! The command line. It talks to the hub's Kubernetes API with the caller's kubeconfig, and to nothing else: what it shows
+//! is what the caller may see with `kubectl`, in one place, and join tokens are entries of a Secret.
 
 pub mod clusters;
 pub mod join_token;
@@ -8,7 +8,8 @@ pub mod status;
 pub mod table;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
@@ -18,6 +19,9 @@ pub use output::Output;
 
 /// The namespace that the hub runs in unless told otherwise: that of `deploy/rbac`.
 pub const DEFAULT_HUB_NAMESPACE: &str = "switchyard-system";
+
+/// How long the API server may be silent in the middle of an answer.
+const READ_TIME: Duration = Duration::from_secs(60);
 
 /// `switchyard`, also `kubectl switchyard`.
 #[derive(Parser, Debug)]
@@ -72,10 +76,10 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> {
 }
 
 /// A client for the hub's API, and the namespace that the kubeconfig chooses.
-async fn connect(path: Option<&std::path::Path>, context: Option<&str>) -> anyhow::Result<(kube::Client, String)> {
+async fn connect(path: Option<&Path>, context: Option<&str>) -> anyhow::Result<(kube::Client, String)> {
     const MEND: &str = "name the hub's kubeconfig with --kubeconfig or $KUBECONFIG";
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
-    let config = match path {
+    let mut config = match path {
         Some(path) => {
             let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("--kubeconfig {}", path.display()))?;
             kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.context("the kubeconfig cannot be used")?
@@ -83,6 +87,7 @@ async fn connect(path: Option<&std::path::Path>, context: Option<&str>) -> anyho
         None if context.is_some() => kube::Config::from_kubeconfig(&options).await.context(MEND)?,
         None => kube::Config::infer().await.context(MEND)?,
     };
+    config.read_timeout = Some(READ_TIME);
     let namespace = config.default_namespace.clone();
     Ok((kube::Client::try_from(config).context("the kubeconfig cannot be used")?, namespace))
 }
@@ -93,7 +98,7 @@ fn explain(error: &kube::Error, doing: &str) -> anyhow::Error {
         kube::Error::Api(status) if status.is_not_found() => {
             "; is this the hub, and are its CRDs installed (kubectl apply -f deploy/crds)?"
         }
-        kube::Error::Api(status) if status.is_forbidden() => "; ask for the role switchyard-viewer",
+        kube::Error::Api(status) if status.is_forbidden() => "; the role switchyard-viewer of deploy/rbac allows it",
         kube::Error::Api(_) => "",
         _ => "; can the cluster be reached with kubectl?",
     };

@@ -38,11 +38,9 @@ const PAGE: u32 = 500;
 /// # Errors
 /// When the API cannot be read, or there is no such job; then close names are given.
 pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::Result<String> {
-    let workloads: Api<Workload> = match &args.namespace {
-        _ if args.all_namespaces => Api::all(client),
-        Some(namespace) => Api::namespaced(client, namespace),
-        None => Api::namespaced(client, namespace),
-    };
+    let namespace = args.namespace.as_deref().unwrap_or(namespace);
+    let workloads: Api<Workload> =
+        if args.all_namespaces { Api::all(client) } else { Api::namespaced(client, namespace) };
     let found = list(&workloads).await.map_err(|error| crate::explain(&error, "listing workloads"))?;
     let now = Timestamp::now();
     match &args.job {
@@ -53,7 +51,7 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
         Some(job) => {
             let named = |workload: &&Workload| row(workload).job == *job || workload.name_any() == *job;
             let Some(workload) = found.iter().find(named) else {
-                bail!("{}", unknown(job, args.namespace.as_deref().unwrap_or(namespace), &found));
+                bail!("{}", unknown(job, namespace, &found));
             };
             args.output.render(&detail(workload), |detail| detail::text(detail, now))
         }

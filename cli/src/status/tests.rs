@@ -4,6 +4,7 @@ use super::*;
 
 const NOW: &str = "2026-11-21T10:10:00Z";
 
+#[expect(clippy::needless_pass_by_value, reason = "the tables below read better without references")]
 fn workload(name: &str, spec: Value, status: Value) -> Workload {
     let object = json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
