@@ -1,4 +1,5 @@
 //! The agent's core on a real cluster, with the rights that `deploy/` gives the agent; the test plays the hub.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -8,7 +9,7 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use serde_json::{Value, json};
-use switchyard_agent::{AllowedNamespaces, CapacitySource, HubEnd, Settings, capacity, link, run_core};
+use switchyard_agent::{AllowedNamespaces, CapacitySource, HubEnd, Settings, capacity, admissions::admissions, link, run_core_with};
 use switchyard_api::{
     config::Configuration,
     jobs::{RemoteMeta, kind_for},
@@ -272,7 +273,8 @@ fn agent(
     };
     let shutdown = CancellationToken::new();
     let source = CapacitySource::Embedded(capacity);
-    let core = run_core(client, link::once(link), source, settings, shutdown.clone());
+    let started = admissions(handle.context.clone());
+    let core = run_core_with(client, link::once(link), source, settings, Some(started), shutdown.clone());
     let core = tokio::spawn(async move {
         let _task = task;
         core.await

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::admissions::Admissions;
 use crate::executor::{self, Executor};
 use crate::heartbeat::Heartbeat;
 use crate::ledger::{Action, Ledger, Outcome, Rules, Seen, SessionError, Time};
@@ -80,7 +81,23 @@ pub async fn run_core(
     settings: Settings,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let mut core = Core::new(client, source, settings);
+    run_core_with(client, links, source, settings, None, shutdown).await
+}
+
+/// As [`run_core`], where the cluster's admission controller runs in this process: jobs are created already started.
+///
+/// # Errors
+///
+/// As [`run_core`].
+pub async fn run_core_with(
+    client: kube::Client,
+    links: Links,
+    source: CapacitySource,
+    settings: Settings,
+    admissions: Option<Arc<dyn Admissions>>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut core = Core::new(client, source, settings, admissions);
     core.run(links, shutdown).await
 }
 
@@ -121,7 +138,12 @@ struct Session {
 }
 
 impl Core {
-    fn new(client: kube::Client, source: CapacitySource, settings: Settings) -> Self {
+    fn new(
+        client: kube::Client,
+        source: CapacitySource,
+        settings: Settings,
+        admissions: Option<Arc<dyn Admissions>>,
+    ) -> Self {
         let rules = Rules { hub_id: settings.hub_id.clone(), namespaces: settings.namespaces.clone() };
         let (seen, watches) = executor::watch(&client, &settings.hub_id);
         let (capacity, capacity_watch) = match source {
@@ -134,7 +156,7 @@ impl Core {
         };
         Self {
             ledger: Ledger::new(rules),
-            executor: Executor::new(client, &settings.hub_id, &settings.origin, settings.concurrency),
+            executor: Executor::new(client, &settings, admissions),
             started: Instant::now(),
             seen,
             _watches: watches,

@@ -4,6 +4,7 @@
 //! Around it stand the [`session`] with the hub and the [`identity`] that it needs; [`run`] puts them into one process
 //! with the cluster's admission controller.
 
+pub mod admissions;
 pub mod args;
 mod backoff;
 pub mod capacity;
@@ -22,6 +23,6 @@ mod testing;
 pub mod tls;
 
 pub use crate::args::Args;
-pub use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core};
+pub use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core, run_core_with};
 pub use crate::link::{HubEnd, Link, Links};
 pub use crate::run::{Options, SOFTWARE, run};

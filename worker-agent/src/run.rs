@@ -11,8 +11,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::admissions::{Admissions, admissions};
 use crate::capacity::from_controller;
-use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core};
+use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core_with};
 use crate::enrol::{self, Join};
 use crate::health;
 use crate::identity::{Identity, Store};
@@ -42,6 +43,7 @@ pub struct Options {
 struct Agent {
     leadership: watch::Receiver<Leadership>,
     capacity: watch::Receiver<Arc<Capacity>>,
+    admissions: Arc<dyn Admissions>,
     client: kube::Client,
     store: Store,
     hub: HubAddress,
@@ -67,6 +69,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     let agent = Agent {
         leadership: handle.leadership(),
         capacity: handle.capacity.clone(),
+        admissions: admissions(handle.context.clone()),
         client,
         store,
         hub: options.hub,
@@ -163,7 +166,8 @@ impl Agent {
         let (capacity, _capacity_task) = from_controller(self.capacity.clone());
         let source = CapacitySource::Embedded(capacity);
         let mut parts: JoinSet<anyhow::Result<()>> = JoinSet::new();
-        parts.spawn(run_core(self.client.clone(), incoming, source, settings, term.clone()));
+        let started = Some(self.admissions.clone());
+        parts.spawn(run_core_with(self.client.clone(), incoming, source, settings, started, term.clone()));
         parts.spawn(ok(dialler.run(term.clone())));
         let (hub, store, stop) = (self.hub.clone(), self.store.clone(), term.clone());
         parts.spawn(async move {

@@ -55,7 +55,7 @@ impl Executor {
             Verb::Create { namespace, name, attempt, payload } => {
                 let stamp = self.stamp(&action.workload_uid, *attempt, namespace, name);
                 match make(action.kind, payload, stamp) {
-                    Ok((object, access)) => self.create(&object, &access, stamp).await,
+                    Ok((object, access)) => self.create(&self.started(object, &access, stamp), &access, stamp).await,
                     Err(bad) => Outcome::Refused(bad_payload(&bad)),
                 }
             }
@@ -85,6 +85,21 @@ impl Executor {
 
     fn stamp<'a>(&'a self, workload_uid: &'a str, attempt: u64, namespace: &'a str, name: &'a str) -> Stamp<'a> {
         Stamp { hub_id: &self.hub_id, origin: &self.origin, workload_uid, attempt, namespace, name }
+    }
+
+    /// The job as admission would start it, where that is known: it saves stopping and starting it by two writes of
+    /// ours and two of its controller. A webhook that suspends it all the same does no harm, it is started as usual.
+    fn started(&self, object: DynamicObject, access: &Access, stamp: Stamp<'_>) -> DynamicObject {
+        let admission = self.admissions.as_ref().and_then(|admissions| {
+            admissions.of(stamp.namespace, stamp.name, stamp.workload_uid, stamp.attempt)
+        });
+        let (Some(kind), Some(infos)) = (access.job_kind, admission) else { return object };
+        let mut started = value(&object);
+        match kind.run(&mut started, &infos) {
+            Ok(()) => serde_json::from_value(started).unwrap_or(object),
+            // The controller will say so on the Workload.
+            Err(_) => object,
+        }
     }
 
     fn api(&self, access: &Access, namespace: &str) -> Api<DynamicObject> {

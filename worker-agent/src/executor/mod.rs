@@ -15,6 +15,8 @@ use tokio::sync::Semaphore;
 pub(crate) use read::kind_name;
 pub(crate) use watch::watch;
 
+use crate::admissions::Admissions;
+use crate::core::Settings;
 use crate::ledger::{Action, Outcome};
 
 /// A write that takes longer than this has failed, as far as is known.
@@ -30,12 +32,14 @@ pub(crate) struct Executor {
     hub_id: Arc<str>,
     origin: Arc<str>,
     permits: Arc<Semaphore>,
+    admissions: Option<Arc<dyn Admissions>>,
 }
 
 impl Executor {
-    pub(crate) fn new(client: Client, hub_id: &str, origin: &str, concurrency: usize) -> Self {
-        let permits = Arc::new(Semaphore::new(concurrency.max(1)));
-        Self { client, hub_id: hub_id.into(), origin: origin.into(), permits }
+    pub(crate) fn new(client: Client, settings: &Settings, admissions: Option<Arc<dyn Admissions>>) -> Self {
+        let permits = Arc::new(Semaphore::new(settings.concurrency.max(1)));
+        let (hub_id, origin) = (settings.hub_id.as_str().into(), settings.origin.as_str().into());
+        Self { client, hub_id, origin, permits, admissions }
     }
 
     /// Performs one action, when its turn comes. Always says how it went.

@@ -1,0 +1,53 @@
+//! What the admission controller in this process has admitted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use switchyard_api::jobs::{PodSetInfo, pod_set_infos};
+use switchyard_api::names;
+use switchyard_api::v1beta2::Workload;
+use switchyard_controller::Context;
+use switchyard_controller::workload::{is_admitted, is_evicted, is_finished};
+
+/// Knows what admission gave to a Workload.
+pub trait Admissions: Send + Sync {
+    /// What to merge into the job's templates to start it, one a pod set; none unless the controller knows that this
+    /// attempt is admitted. It must not learn of the job before it knows that, or it would stop it.
+    fn of(&self, namespace: &str, name: &str, workload_uid: &str, attempt: u64) -> Option<Vec<PodSetInfo>>;
+}
+
+/// What the controller of this context has admitted, by the very stores that its job reconciler reads.
+pub fn admissions(context: Arc<Context>) -> Arc<dyn Admissions> {
+    Arc::new(Local(context))
+}
+
+struct Local(Arc<Context>);
+
+impl Admissions for Local {
+    fn of(&self, namespace: &str, name: &str, workload_uid: &str, attempt: u64) -> Option<Vec<PodSetInfo>> {
+        let workload = self.0.stores.workloads.get(namespace, name)?;
+        if !is_attempt(&workload, workload_uid, attempt) || !runs(&workload) {
+            return None;
+        }
+        let assignments = &workload.status.as_ref()?.admission.as_ref()?.pod_set_assignments;
+        let names = assignments.iter().flat_map(|assignment| assignment.flavors.values());
+        let flavors: BTreeMap<&str, _> = names
+            .filter_map(|name| Some((name.as_str(), self.0.stores.resource_flavors.get("", name)?)))
+            .collect();
+        pod_set_infos(&workload, |name| flavors.get(name).map(Arc::as_ref)).ok()
+    }
+}
+
+fn is_attempt(workload: &Workload, workload_uid: &str, attempt: u64) -> bool {
+    let annotations = workload.metadata.annotations.as_ref();
+    let is = |key: &str, value: &str| annotations.and_then(|all| all.get(key)).is_some_and(|it| it == value);
+    is(names::WORKLOAD_UID, workload_uid) && is(names::ATTEMPT, &attempt.to_string())
+}
+
+fn runs(workload: &Workload) -> bool {
+    workload.metadata.deletion_timestamp.is_none()
+        && workload.spec.active != Some(false)
+        && is_admitted(workload)
+        && !is_evicted(workload)
+        && !is_finished(workload)
+}
