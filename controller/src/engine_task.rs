@@ -225,6 +225,9 @@ impl EngineTask {
             let told = to_tell.and_then(|key| self.engine.still_pending(&key));
             self.admitter.submit(told.into_iter().collect());
         }
+        for key in batch.unpreempted {
+            self.engine.apply(Event::PreemptionFailed { key }, now);
+        }
         for key in batch.retries {
             self.engine.apply(Event::Retry { key }, now);
         }

@@ -154,11 +154,13 @@ impl Admitter {
                 self.ctx.events.normal(&after, "Preempted", preempt.message.clone());
                 Outcome::Done
             }
-            Ok(None) | Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
+            Ok(None) | Err(WriteError::Gone) => Outcome::Done,
             Err(WriteError::Conflict) => Outcome::Failed,
             Err(error) => {
                 tracing::warn!(workload = %key, %error, "preemption not written");
-                Outcome::Failed
+                let key = WorkloadKey { namespace: key.namespace.clone(), name: key.name.clone() };
+                self.inbox.unpreempted(key);
+                Outcome::Done
             }
         }
     }

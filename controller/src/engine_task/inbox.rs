@@ -34,11 +34,16 @@ pub(crate) struct Batch {
     pub(crate) workloads: BTreeSet<Key>,
     pub(crate) refused: BTreeMap<WorkloadKey, (Name, RefusedReason)>,
     pub(crate) retries: BTreeSet<WorkloadKey>,
+    pub(crate) unpreempted: BTreeSet<WorkloadKey>,
 }
 
 impl Batch {
     pub(crate) fn is_empty(&self) -> bool {
-        self.objects.is_empty() && self.workloads.is_empty() && self.refused.is_empty() && self.retries.is_empty()
+        self.objects.is_empty()
+            && self.workloads.is_empty()
+            && self.refused.is_empty()
+            && self.retries.is_empty()
+            && self.unpreempted.is_empty()
     }
 }
 
@@ -75,6 +80,12 @@ impl Inbox {
 
     pub(crate) fn refuse(&self, key: WorkloadKey, uid: Name, reason: RefusedReason) {
         self.lock().refused.insert(key, (uid, reason));
+        self.notify.notify_one();
+    }
+
+    /// An eviction that was decided was not written.
+    pub(crate) fn unpreempted(&self, key: WorkloadKey) {
+        self.lock().unpreempted.insert(key);
         self.notify.notify_one();
     }
 
