@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use clap::Parser as _;
+use serde_json::json;
 use switchyard_e2e::{ClusterSpec, Environment, fixture, queues};
 
 #[test]
@@ -25,5 +27,37 @@ fn crds_and_roles_install_and_queues_can_be_made() {
         let cq = queues::ClusterQueue::new("cq").group("a", &[("cpu", "1")]).admission_check("mk").strict_fifo();
         rest.push(cq.cohort("all").stop_policy("Hold").build());
         cluster.apply(rest).await.unwrap();
+    });
+}
+
+#[test]
+fn the_viewers_role_is_enough_to_see_clusters_and_jobs() {
+    fixture::run(async {
+        let environment = Environment::builder("viewer").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let cluster = environment.cluster("one");
+        cluster.install().await.unwrap();
+        let (_, kubeconfig) = cluster.service_account("default", "default").await.unwrap();
+        let path = cluster.state_dir().join("viewer.kubeconfig");
+        std::fs::write(&path, kubeconfig).unwrap();
+        let switchyard = async |words: &[&str]| {
+            let command = ["switchyard", "--kubeconfig", path.to_str().unwrap()];
+            let mut out = Vec::new();
+            let args = switchyard::Args::try_parse_from(command.iter().chain(words)).unwrap();
+            switchyard::run(args, &mut out).await.map(|()| String::from_utf8(out).unwrap())
+        };
+        let refused = switchyard(&["clusters"]).await.unwrap_err().to_string();
+        assert!(refused.contains("the role switchyard-viewer of deploy/rbac allows it"), "{refused}");
+
+        let group = "rbac.authorization.k8s.io";
+        let binding = json!({
+            "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": "viewers"},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "switchyard-viewer"},
+            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
+        });
+        cluster.apply([binding, queues::agent_cluster("worker")]).await.unwrap();
+        assert!(switchyard(&["clusters"]).await.unwrap().contains("worker    agent   no"));
+        assert!(switchyard(&["status", "-A"]).await.unwrap().contains("No queued jobs."));
+        let refused = switchyard(&["cluster", "join-token", "worker"]).await.unwrap_err();
+        assert!(format!("{refused:#}").contains("secrets \"switchyard-hub-ca\" is forbidden"), "{refused:#}");
     });
 }

@@ -1,5 +1,5 @@
 //! Programs that are killed while jobs queue and run: nothing is lost, nothing runs twice.
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
 
@@ -14,6 +14,7 @@ use switchyard_e2e::fleet::{Fleet, HUB, Tenant};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{fixture, job};
 use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 
 const SOON: Duration = Duration::from_secs(60);
 /// Both tests kill programs of the one fleet.
@@ -28,11 +29,12 @@ fn a_killed_hub_loses_no_job_and_runs_none_twice() {
         let _turn = ONE_AT_A_TIME.lock().await;
         let fleet = fleet().await;
         let tenant = queued_and_running(&fleet, "hub-dies").await;
+        let made = watch_pods(&fleet, &tenant);
         fleet.kill(HUB);
         // While it is away, jobs end on the worker.
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        fleet.await_pods("west", tenant.name(), 0).await.unwrap();
         fleet.start_hub().await.unwrap();
-        all_complete_once(&fleet, &tenant).await;
+        all_complete_once(&fleet, &tenant, made).await;
     });
 }
 
@@ -42,10 +44,12 @@ fn a_killed_agent_loses_no_job_and_runs_none_twice() {
         let _turn = ONE_AT_A_TIME.lock().await;
         let fleet = fleet().await;
         let tenant = queued_and_running(&fleet, "agent-dies").await;
+        let made = watch_pods(&fleet, &tenant);
         fleet.kill("west");
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        // While it is away, jobs end beside it.
+        fleet.await_pods("west", tenant.name(), 0).await.unwrap();
         fleet.restart_agent("west").unwrap();
-        all_complete_once(&fleet, &tenant).await;
+        all_complete_once(&fleet, &tenant, made).await;
     });
 }
 
@@ -60,13 +64,12 @@ async fn queued_and_running<'a>(fleet: &'a Fleet, stem: &str) -> Tenant<'a> {
 }
 
 /// Each job completes on the hub, and the worker made one pod for each: none ran twice.
-async fn all_complete_once(fleet: &Fleet, tenant: &Tenant<'_>) {
-    let made = watch_pods(fleet, tenant);
+async fn all_complete_once(fleet: &Fleet, tenant: &Tenant<'_>, made: JoinHandle<usize>) {
     for i in 0..JOBS {
         job::complete(&fleet.hub().admin, tenant.name(), &format!("job-{i}"), SOON).await.unwrap();
     }
-    let made = made.await.unwrap();
-    assert!(made <= JOBS, "{made} pods for {JOBS} jobs");
+    let made = tokio::time::timeout(SOON, made).await.expect("the watch of pods does not end").unwrap();
+    assert_eq!(made, JOBS, "pods");
     tenant.await_empty("west", SOON).await.unwrap();
     eventually(SOON, "every Workload to be finished", async || {
         let workloads = tenant.hub_workloads().list(&ListParams::default()).await?.items;
@@ -82,7 +85,7 @@ async fn all_complete_once(fleet: &Fleet, tenant: &Tenant<'_>) {
 }
 
 /// Counts the pods that the worker ever had, until all jobs of the tenant have completed.
-fn watch_pods(fleet: &Fleet, tenant: &Tenant<'_>) -> tokio::task::JoinHandle<usize> {
+fn watch_pods(fleet: &Fleet, tenant: &Tenant<'_>) -> JoinHandle<usize> {
     let pods: Api<Pod> = Api::namespaced(fleet.worker("west").admin.clone(), tenant.name());
     let jobs = tenant.hub_jobs();
     tokio::spawn(async move {
