@@ -202,7 +202,9 @@ mod tests {
 
     #[test]
     fn what_is_advertised_is_a_place_to_dial() {
-        for (text, host) in [("https://hub.example:7443", "hub.example"), ("https://10.0.0.1", "10.0.0.1"), ("https://[::1]:1/", "::1")] {
+        for (text, host) in
+            [("https://hub.example:7443", "hub.example"), ("https://10.0.0.1", "10.0.0.1"), ("https://[::1]:1/", "::1")]
+        {
             assert_eq!(Advertised::parse(text).unwrap().host, host, "{text}");
         }
         for text in ["hub:7443", "http://hub", "https://hub/path", "https://"] {

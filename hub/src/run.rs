@@ -156,14 +156,8 @@ async fn serve(
     let states = Arc::new(HostedStates::default());
     let (term, watched) = watch::channel(None);
     let (events, heard) = mpsc::channel(SESSION_EVENTS);
-    let sessions = Arc::new(Sessions::new(
-        &hub_id,
-        hub.server.clone(),
-        registry.clone(),
-        ports.clone(),
-        watched.clone(),
-        events,
-    ));
+    let sessions =
+        Arc::new(Sessions::new(&hub_id, hub.server.clone(), registry.clone(), ports.clone(), watched.clone(), events));
     inbox.connect(&ctx.stores);
     let reconciler = Reconciler::new(ctx.clone(), registry.clone(), reports.clone(), states.clone());
 
@@ -215,11 +209,7 @@ async fn serve(
     }
 }
 
-fn spawn(
-    tasks: &mut Tasks,
-    name: &'static str,
-    task: impl Future<Output = anyhow::Result<()>> + Send + 'static,
-) {
+fn spawn(tasks: &mut Tasks, name: &'static str, task: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
     tasks.spawn(async move { (name, task.await) });
 }
 

@@ -90,7 +90,14 @@ impl Outbox {
     /// An empty one. `start` must be larger than any revision that an earlier process of this hub has given to the
     /// cluster: microseconds since the epoch serve.
     pub fn new(start: u64) -> Self {
-        Self { first: start, revision: start, items: BTreeMap::new(), changes: BTreeMap::new(), sending: None, acked: 0 }
+        Self {
+            first: start,
+            revision: start,
+            items: BTreeMap::new(),
+            changes: BTreeMap::new(),
+            sending: None,
+            acked: 0,
+        }
     }
 
     /// The latest revision.

@@ -56,7 +56,8 @@ impl Clusters for StoredClusters {
         let api: Api<MultiKueueCluster> = Api::all(self.client.clone());
         Box::pin(async move {
             let found = api.get_opt(name).await;
-            let cluster = found.inspect_err(|error| tracing::warn!(cluster = name, %error, "cluster not read")).ok()??;
+            let cluster =
+                found.inspect_err(|error| tracing::warn!(cluster = name, %error, "cluster not read")).ok()??;
             may_have_agent(&cluster).then(|| cluster.uid()).flatten()
         })
     }
@@ -251,11 +252,9 @@ impl Reconciler {
             return Ok(Outcome::Done);
         }
         let stores = &self.ctx.stores;
-        let condition = conditions::check_active(
-            check,
-            &|name| stores.multi_kueue_configs.get("", name),
-            &|name| stores.multi_kueue_clusters.get("", name),
-        );
+        let condition = conditions::check_active(check, &|name| stores.multi_kueue_configs.get("", name), &|name| {
+            stores.multi_kueue_clusters.get("", name)
+        });
         let before: AdmissionCheckStatus = check.status.clone().unwrap_or_default();
         let mut after = before.clone();
         if !api_conditions::set(&mut after.conditions, condition, self.ctx.clock.now()) {

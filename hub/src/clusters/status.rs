@@ -30,9 +30,8 @@ pub(super) fn disconnected(last: &AgentStatus) -> AgentStatus {
 
 /// Whether two differ in more than capacity, which changes all the time.
 pub(super) fn differ_beyond_capacity(a: Option<&AgentStatus>, b: Option<&AgentStatus>) -> bool {
-    let bare = |status: Option<&AgentStatus>| {
-        status.map(|status| AgentStatus { capacity: Vec::new(), ..status.clone() })
-    };
+    let bare =
+        |status: Option<&AgentStatus>| status.map(|status| AgentStatus { capacity: Vec::new(), ..status.clone() });
     bare(a) != bare(b)
 }
 

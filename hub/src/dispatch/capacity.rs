@@ -310,7 +310,11 @@ fn groups(flavors: &[Flavor]) -> Vec<Group<'_>> {
         let group = match position {
             Some(index) => &mut groups[index],
             None => {
-                groups.push(Group { resources: Default::default(), flavors: Vec::new(), label_keys: Default::default() });
+                groups.push(Group {
+                    resources: Default::default(),
+                    flavors: Vec::new(),
+                    label_keys: Default::default(),
+                });
                 let last = groups.len() - 1;
                 &mut groups[last]
             }
@@ -565,7 +569,8 @@ mod tests {
 
     #[test]
     fn the_tightest_is_the_best() {
-        let score = |flavors: Vec<proto::FlavorCapacity>| match judge(&capacity(flavors), &[pods(1, &[("cpu", 1000)])]) {
+        let score = |flavors: Vec<proto::FlavorCapacity>| match judge(&capacity(flavors), &[pods(1, &[("cpu", 1000)])])
+        {
             Verdict::Fits(score) => score,
             other => panic!("{other:?}"),
         };

@@ -356,7 +356,8 @@ impl Dispatcher {
                 known.capacity.unassume(&uid);
             }
         }
-        let committed_here = entry.facts.cluster.as_ref() == Some(cluster) && entry.facts.attempt == observation.attempt;
+        let committed_here =
+            entry.facts.cluster.as_ref() == Some(cluster) && entry.facts.attempt == observation.attempt;
         if committed_here && observation.job_status && !terminal(observation.state) && !entry.facts.finished {
             out.push(Action::Mirror { uid: uid.clone(), cluster: cluster.clone(), attempt: observation.attempt });
         }
@@ -437,9 +438,10 @@ impl Dispatcher {
     }
 
     fn touch_on(&mut self, cluster: &Name) {
-        let there = self.entries.iter().filter(|(_, entry)| {
-            entry.remotes.contains_key(cluster) || entry.facts.cluster.as_ref() == Some(cluster)
-        });
+        let there = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.remotes.contains_key(cluster) || entry.facts.cluster.as_ref() == Some(cluster));
         self.dirty.extend(there.map(|(uid, _)| uid.clone()));
         self.touch_nominating();
     }
@@ -715,7 +717,11 @@ impl Dispatcher {
             let attempt = entry.facts.attempt;
             self.lost(&cluster, entry, attempt, now);
         }
-        if entry.nowhere() && self.sure(entry, now) && entry.released != Some(entry.facts.version) && entry.writing.is_none() {
+        if entry.nowhere()
+            && self.sure(entry, now)
+            && entry.released != Some(entry.facts.version)
+            && entry.writing.is_none()
+        {
             entry.released = Some(entry.facts.version);
             out.push(Action::Release { uid: entry.facts.uid.clone() });
         }

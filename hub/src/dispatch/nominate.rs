@@ -29,8 +29,7 @@ impl Dispatcher {
         }
         if entry.nomination.is_none() {
             entry.avoid.retain(|_, (until, _)| *until > now);
-            entry.nomination =
-                Some(Nomination { attempt: entry.top + 1, since: now, rounds: 0, next_round: now });
+            entry.nomination = Some(Nomination { attempt: entry.top + 1, since: now, rounds: 0, next_round: now });
         }
         self.retire(entry, now, out);
         if self.commit(entry, now, out) {
@@ -292,8 +291,7 @@ impl Dispatcher {
 
     fn next_round(&self, entry: &mut Entry, step: usize, round: i64, now: Time) -> Vec<Name> {
         let order = self.order(entry);
-        let mut names: Vec<Name> =
-            entry.facts.nominated.iter().filter(|name| order.contains(name)).cloned().collect();
+        let mut names: Vec<Name> = entry.facts.nominated.iter().filter(|name| order.contains(name)).cloned().collect();
         let Some(nomination) = &mut entry.nomination else { return names };
         let left: Vec<Name> = order.iter().filter(|name| !names.contains(name)).cloned().collect();
         // The round's beginning is kept in memory only, as in Kueue: a restart begins the next at once.
@@ -355,8 +353,7 @@ impl Dispatcher {
             };
         }
         if let Some((_, reasons)) = entry.avoid.get(name).filter(|(until, _)| *until > now) {
-            let reasons =
-                if reasons.is_empty() { vec![Reason::new("Refused", "refused it")] } else { reasons.clone() };
+            let reasons = if reasons.is_empty() { vec![Reason::new("Refused", "refused it")] } else { reasons.clone() };
             return Standing::No(reasons);
         }
         let facts = &entry.facts;

@@ -98,7 +98,8 @@ impl World {
     /// The hub's process begins anew: only the API and the clusters remember.
     fn restart(&mut self) {
         self.trace.push("restart".into());
-        let settings = Settings { mode: self.mode, orphan_after: 20_000, worker_lost_timeout: 40_000, ..Settings::default() };
+        let settings =
+            Settings { mode: self.mode, orphan_after: 20_000, worker_lost_timeout: 40_000, ..Settings::default() };
         self.dispatcher = Dispatcher::new(settings, self.now);
         self.engine.clear();
         // A write may be on its way to the API when the process dies: each happens or not.
@@ -193,7 +194,9 @@ impl World {
     /// The lifecycle: a check that says Retry evicts; and quota of an evicted workload may be gone before we say that
     /// nothing runs, since the job's status is all that it goes by.
     fn lifecycle(&mut self, uid: &Uid) {
-        let Some(object) = self.api.get_mut(uid).filter(|object| !object.deleted && !object.facts.finished) else { return };
+        let Some(object) = self.api.get_mut(uid).filter(|object| !object.deleted && !object.facts.finished) else {
+            return;
+        };
         if object.facts.deleting && !object.facts.reserved {
             // The job's reconciler lets it go, whatever is still on a cluster.
             object.deleted = true;
@@ -218,7 +221,11 @@ impl World {
         let going = facts.deleting || facts.finished || (facts.evicted && facts.reserved);
         let free = facts.active && !going;
         let done = match action {
-            Action::Commit { cluster, attempt, .. } if facts.cluster.as_ref() == Some(cluster) && facts.attempt == *attempt => true,
+            Action::Commit { cluster, attempt, .. }
+                if facts.cluster.as_ref() == Some(cluster) && facts.attempt == *attempt =>
+            {
+                true
+            }
             Action::Commit { cluster, attempt, .. } if free && facts.cluster.is_none() => {
                 assert!(*attempt > facts.attempt, "attempts grow");
                 facts.reserved = true;
@@ -242,7 +249,9 @@ impl World {
                 true
             }
             Action::Finish { cluster, attempt, .. }
-                if !facts.finished && facts.cluster.as_ref().is_none_or(|c| c == cluster) && facts.attempt == *attempt =>
+                if !facts.finished
+                    && facts.cluster.as_ref().is_none_or(|c| c == cluster)
+                    && facts.attempt == *attempt =>
             {
                 facts.finished = true;
                 object.ends += 1;
@@ -336,7 +345,8 @@ impl World {
     fn admit(&mut self, name: &'static str, uid: &Uid) {
         let refuse = self.random.random_bool(0.1);
         let Some(cluster) = self.clusters.get_mut(name) else { return };
-        let used = cluster.remotes.values().filter(|remote| matches!(remote.state, State::Reserved | State::Running)).count();
+        let used =
+            cluster.remotes.values().filter(|remote| matches!(remote.state, State::Reserved | State::Running)).count();
         let Some(remote) = cluster.remotes.get_mut(uid).filter(|remote| remote.state == State::Waiting) else { return };
         if refuse && remote.phase == Phase::Reserve {
             remote.state = State::Unfit;
@@ -361,7 +371,11 @@ impl World {
     fn report(&mut self, name: &'static str) {
         let cluster = &self.clusters[name];
         if cluster.connected {
-            let used = cluster.remotes.values().filter(|remote| matches!(remote.state, State::Reserved | State::Running)).count();
+            let used = cluster
+                .remotes
+                .values()
+                .filter(|remote| matches!(remote.state, State::Reserved | State::Running))
+                .count();
             let free = CAPACITY - used as i64 * 1000;
             self.apply(Event::Capacity { cluster: name.into(), queues: queues(free, CAPACITY) });
         }
@@ -389,7 +403,8 @@ impl World {
         cluster.connected = true;
         cluster.up.clear();
         cluster.down = cluster.outbox.iter().map(|(uid, (attempt, phase))| (uid.clone(), *attempt, *phase)).collect();
-        let inventory: Vec<Observation> = cluster.remotes.iter().map(|(uid, remote)| observation(uid, remote)).collect();
+        let inventory: Vec<Observation> =
+            cluster.remotes.iter().map(|(uid, remote)| observation(uid, remote)).collect();
         let uids = cluster.remotes.keys().cloned().collect();
         self.apply(Event::ClusterUp { name: name.into() });
         for observation in inventory {
@@ -409,7 +424,9 @@ impl World {
 
     fn evict_on_worker(&mut self, name: &'static str, uid: &Uid) {
         let Some(cluster) = self.clusters.get_mut(name) else { return };
-        if let Some(remote) = cluster.remotes.get_mut(uid).filter(|r| matches!(r.state, State::Running | State::Reserved)) {
+        if let Some(remote) =
+            cluster.remotes.get_mut(uid).filter(|r| matches!(r.state, State::Running | State::Reserved))
+        {
             remote.state = State::Evicted;
             cluster.say(uid);
         }
@@ -542,7 +559,14 @@ fn brief(event: &Event) -> String {
     let facts = |facts: &Facts| {
         format!(
             "{} v{} reserved={} evicted={} finished={} deleting={} cluster={:?} attempt={} check={:?}",
-            facts.uid, facts.version, facts.reserved, facts.evicted, facts.finished, facts.deleting, facts.cluster, facts.attempt,
+            facts.uid,
+            facts.version,
+            facts.reserved,
+            facts.evicted,
+            facts.finished,
+            facts.deleting,
+            facts.cluster,
+            facts.attempt,
             facts.check.as_ref().map(|(_, check)| check)
         )
     };
@@ -559,7 +583,10 @@ fn brief(event: &Event) -> String {
 
 fn subject(write: &Action) -> &Uid {
     match write {
-        Action::Commit { uid, .. } | Action::Record { uid, .. } | Action::Retry { uid, .. } | Action::Finish { uid, .. } => uid,
+        Action::Commit { uid, .. }
+        | Action::Record { uid, .. }
+        | Action::Retry { uid, .. }
+        | Action::Finish { uid, .. } => uid,
         other => panic!("{other:?} is no write"),
     }
 }
@@ -588,7 +615,8 @@ fn run(seed: u64) {
     if let Err(panic) = outcome {
         // SWITCHYARD_ONLY=w3 shows what concerns one workload.
         let only = std::env::var("SWITCHYARD_ONLY").unwrap_or_default();
-        let concerns = |line: &&String| !line.contains("Capacity") && (line.contains(&only) || line.contains("restart"));
+        let concerns =
+            |line: &&String| !line.contains("Capacity") && (line.contains(&only) || line.contains("restart"));
         let trace: Vec<&String> = world.trace.iter().filter(concerns).collect();
         let from = trace.len().saturating_sub(150);
         let lines: Vec<String> = trace[from..].iter().map(|line| line.chars().take(400).collect()).collect();

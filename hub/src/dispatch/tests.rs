@@ -38,7 +38,8 @@ pub(super) fn pods(cpu: i64) -> Arc<[PodSet]> {
 
 pub(super) fn queues(available: i64, potential: i64) -> BTreeMap<(Name, Name), Queue> {
     let quota = Quota { nominal: potential, used: potential - available, available, potential };
-    let flavor = Flavor { name: "default".into(), resources: BTreeMap::from([("cpu".into(), quota)]), ..Flavor::default() };
+    let flavor =
+        Flavor { name: "default".into(), resources: BTreeMap::from([("cpu".into(), quota)]), ..Flavor::default() };
     let queue = Queue { cluster_queue: "cq".into(), flavors: vec![flavor], ..Queue::default() };
     BTreeMap::from([(("ns".into(), "lq".into()), queue)])
 }
@@ -153,7 +154,9 @@ fn line(action: &Action) -> String {
         Action::Retry { uid, message, after_seconds } => format!("retry {uid} after {after_seconds:?}: {message}"),
         Action::Release { uid } => format!("release {uid}"),
         Action::Mirror { uid, cluster, attempt } => format!("mirror {uid}/{attempt} from {cluster}"),
-        Action::Finish { uid, cluster, attempt, success } => format!("finish {uid}/{attempt} from {cluster}: {success}"),
+        Action::Finish { uid, cluster, attempt, success } => {
+            format!("finish {uid}/{attempt} from {cluster}: {success}")
+        }
         Action::Ack { cluster, uid, attempt } => format!("ack {uid}/{attempt} to {cluster}"),
         Action::Orphan { cluster, uid, attempt } => format!("orphan {uid}/{attempt} on {cluster}"),
     }
@@ -300,7 +303,9 @@ fn evicted_on_the_worker_it_goes_back_to_the_queue_and_elsewhere() {
     bench.observe("a", "w", 1, State::Evicted);
     assert_eq!(
         bench.take(),
-        ["retry w after None: Workload evicted on worker cluster: \"a\", resetting for re-admission. Previously: \"Ready\""]
+        [
+            "retry w after None: Workload evicted on worker cluster: \"a\", resetting for re-admission. Previously: \"Ready\""
+        ]
     );
     let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 1) };
     bench.written(Outcome::Done, retrying.clone());

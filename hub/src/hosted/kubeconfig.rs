@@ -88,7 +88,9 @@ fn check_user(user: &AuthInfo) -> Result<(), String> {
         return refused("auth providers are not allowed");
     }
     if given(user.client_certificate.as_ref()) || given(user.client_key.as_ref()) {
-        return refused("client certificate file paths are not allowed, use client-certificate-data and client-key-data");
+        return refused(
+            "client certificate file paths are not allowed, use client-certificate-data and client-key-data",
+        );
     }
     Ok(())
 }
@@ -141,7 +143,11 @@ mod tests {
                 config("server: 'https://w', certificate-authority: /etc/ca", "token: t"),
                 "certificate-authority file paths are not allowed, use certificate-authority-data for cluster w",
             ),
-            ("no server", config("certificate-authority-data: 'YQ=='", "token: t"), "server URL is required for cluster w"),
+            (
+                "no server",
+                config("certificate-authority-data: 'YQ=='", "token: t"),
+                "server URL is required for cluster w",
+            ),
             ("bad host", config("server: 'https://bad_host'", "token: t"), "untrusted server endpoint"),
             ("basic auth", config(good, "username: a, password: b"), "basic auth is not allowed"),
             ("exec", config(good, "exec: {command: sh, apiVersion: x}"), "exec plugins are not allowed"),

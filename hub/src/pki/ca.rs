@@ -15,7 +15,6 @@ use thiserror::Error;
 use super::identity::ClusterIdentity;
 use super::token::hex;
 
-
 pub use switchyard_proto::SERVER_NAME;
 /// Life of an agent's certificate. Renewed at two thirds of it.
 pub const AGENT_LIFE: Duration = Duration::from_secs(24 * 3600);

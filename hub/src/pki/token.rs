@@ -143,9 +143,7 @@ impl TokenBook {
 
     /// The Secret's data.
     pub fn entries(&self) -> impl Iterator<Item = (String, Vec<u8>)> + '_ {
-        self.records
-            .iter()
-            .filter_map(|(id, record)| Some((id.clone(), serde_json::to_vec(record).ok()?)))
+        self.records.iter().filter_map(|(id, record)| Some((id.clone(), serde_json::to_vec(record).ok()?)))
     }
 
     /// How many entries could not be read. They are dropped at the next write.
@@ -182,8 +180,12 @@ impl TokenBook {
         if self.records.len() >= MAX_TOKENS {
             return Err(TokenError::Full);
         }
-        let record =
-            Record { cluster: token.cluster.clone(), hash: token.hash(), expires: now.saturating_add(ttl_seconds), used: None };
+        let record = Record {
+            cluster: token.cluster.clone(),
+            hash: token.hash(),
+            expires: now.saturating_add(ttl_seconds),
+            used: None,
+        };
         self.records.insert(token.id.clone(), record);
         Ok(())
     }

@@ -114,9 +114,7 @@ impl Door {
             .unwrap()
             .with_root_certificates(roots);
         let mut config = match identity {
-            Some(identity) => {
-                builder.with_client_auth_cert(identity.chain.clone(), identity.key.clone_key()).unwrap()
-            }
+            Some(identity) => builder.with_client_auth_cert(identity.chain.clone(), identity.key.clone_key()).unwrap(),
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = vec![b"h2".to_vec()];
@@ -343,7 +341,9 @@ async fn a_session_tells_what_is_desired_and_hears_what_is() {
     assert_eq!((welcome.version, welcome.hub_id.as_str(), welcome.snapshot), (1, "hub", true));
     let Some(hub_message::Kind::Desired(desired)) = talk.next().await else { panic!("no Desired") };
     assert_eq!((desired.assignments.len(), desired.payloads.len(), desired.snapshot), (1, 1, true));
-    assert!(matches!(door.event().await, SessionEvent::Up(info) if info.cluster == "east" && info.live.software == "test/1"));
+    assert!(
+        matches!(door.event().await, SessionEvent::Up(info) if info.cluster == "east" && info.live.software == "test/1")
+    );
 
     talk.say(agent_message::Kind::Ping(Ping { nonce: 42 })).await;
     assert!(matches!(talk.next().await, Some(hub_message::Kind::Pong(pong)) if pong.nonce == 42));
@@ -356,7 +356,10 @@ async fn a_session_tells_what_is_desired_and_hears_what_is() {
     let SessionEvent::Observed { observations, inventory, .. } = door.event().await else { panic!("not observed") };
     assert_eq!((observations.len(), inventory.map(|uids| uids.len())), (1, Some(1)));
     port.set(assignment(Phase::Absent), None);
-    assert!(matches!(talk.next().await, Some(hub_message::Kind::Desired(_))), "not acknowledged before it is persisted");
+    assert!(
+        matches!(talk.next().await, Some(hub_message::Kind::Desired(_))),
+        "not acknowledged before it is persisted"
+    );
     port.persisted("u", 1);
     assert!(matches!(talk.next().await, Some(hub_message::Kind::ObservedAck(1))));
 

@@ -54,7 +54,10 @@ impl TlsKeeper {
                     pause = life * 2 / 3;
                 }
                 Err(error) => {
-                    tracing::error!(error = format!("{error:#}"), "hub certificate not renewed, trying again in a minute");
+                    tracing::error!(
+                        error = format!("{error:#}"),
+                        "hub certificate not renewed, trying again in a minute"
+                    );
                     pause = Duration::from_secs(60);
                 }
             }

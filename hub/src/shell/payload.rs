@@ -47,7 +47,12 @@ pub(super) fn owner(workload: &Workload) -> Option<(&'static dyn JobKind, &Owner
 ///
 /// # Errors
 /// [`PayloadError::Json`].
-pub(super) fn content(workload: &Workload, kind: &dyn JobKind, job: &Value, origin: &str) -> Result<Content, PayloadError> {
+pub(super) fn content(
+    workload: &Workload,
+    kind: &dyn JobKind,
+    job: &Value,
+    origin: &str,
+) -> Result<Content, PayloadError> {
     let name = workload.metadata.name.as_deref().unwrap_or_default();
     let job = kind.remote_copy(job, RemoteMeta { workload: name, origin });
     let mut labels = workload.metadata.labels.clone().unwrap_or_default();
@@ -94,7 +99,10 @@ mod tests {
         assert_eq!(owner.name, "a");
         let content = content(&workload, kind, &job, "multikueue").unwrap();
         let copy: Value = serde_json::from_slice(&content.workload).unwrap();
-        assert_eq!(copy["metadata"], json!({"name": "job-a-12345", "namespace": "ns", "labels": {"team": "t"}, "annotations": {}}));
+        assert_eq!(
+            copy["metadata"],
+            json!({"name": "job-a-12345", "namespace": "ns", "labels": {"team": "t"}, "annotations": {}})
+        );
         assert_eq!(copy["spec"]["queueName"], "lq");
         assert!(copy.get("status").is_none());
         let job: Value = serde_json::from_slice(&content.job).unwrap();

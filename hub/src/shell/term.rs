@@ -174,8 +174,7 @@ impl TermState {
     fn reserved(&mut self, reservation: Reservation) {
         let facts = super::facts::facts(&self.ctx, &reservation.workload);
         self.place(&facts);
-        let reserved =
-            Reserved { check: reservation.check.as_str().into(), other_checks: reservation.other_checks };
+        let reserved = Reserved { check: reservation.check.as_str().into(), other_checks: reservation.other_checks };
         self.reservations.insert(facts.uid.clone(), Arc::new(reservation));
         self.apply(Event::Reserved { facts, reserved });
     }
@@ -229,11 +228,8 @@ impl TermState {
         if !self.dispatcher.knows(&uid) {
             self.learn(observation);
         }
-        let reasons: Vec<Reason> = observation
-            .reasons
-            .iter()
-            .map(|reason| Reason::new(reason.code.clone(), reason.message.clone()))
-            .collect();
+        let reasons: Vec<Reason> =
+            observation.reasons.iter().map(|reason| Reason::new(reason.code.clone(), reason.message.clone())).collect();
         let news = self.dispatcher.knows(&uid) && self.remember(cluster, &uid, observation, &reasons);
         let observation = Observation {
             uid,
@@ -395,8 +391,7 @@ impl TermState {
         let workload = workload.filter(|workload| workload.metadata.uid.as_deref() == Some(uid));
         let workload = workload.ok_or("the workload is gone")?;
         let content = desire::content_for(&self.ctx, &port, &workload).map_err(|error| error.to_string())?;
-        let assignment =
-            desire::assignment(uid, namespace, name, attempt, phase, Some(&workload), object.as_deref());
+        let assignment = desire::assignment(uid, namespace, name, attempt, phase, Some(&workload), object.as_deref());
         port.set(assignment, Some(content));
         Ok(())
     }
