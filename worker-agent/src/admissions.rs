@@ -31,9 +31,8 @@ impl Admissions for Local {
         }
         let assignments = &workload.status.as_ref()?.admission.as_ref()?.pod_set_assignments;
         let names = assignments.iter().flat_map(|assignment| assignment.flavors.values());
-        let flavors: BTreeMap<&str, _> = names
-            .filter_map(|name| Some((name.as_str(), self.0.stores.resource_flavors.get("", name)?)))
-            .collect();
+        let flavors: BTreeMap<&str, _> =
+            names.filter_map(|name| Some((name.as_str(), self.0.stores.resource_flavors.get("", name)?))).collect();
         pod_set_infos(&workload, |name| flavors.get(name).map(Arc::as_ref)).ok()
     }
 }

@@ -32,6 +32,13 @@ impl Backoff {
         after + (after / 2).mul_f64(random.clamp(0.0, 1.0)) + self.next(random)
     }
 
+    /// The wait when the hub refuses us: as after a failure, but ever longer, since it is for people to mend.
+    pub(crate) fn refused(&mut self, random: f64) -> Duration {
+        let soon = self.next(random);
+        let bound = FLOOR.saturating_mul(1 << self.failures.min(10)).min(HOPELESS);
+        soon.max(bound.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0))
+    }
+
     /// The wait when no try is likely to help.
     pub(crate) fn hopeless(&mut self, random: f64) -> Duration {
         self.failures = self.failures.saturating_add(1);
@@ -59,5 +66,12 @@ mod tests {
         assert!(backoff.asked(Duration::from_secs(10), 0.0) >= Duration::from_secs(10));
         assert!(backoff.asked(Duration::from_secs(1_000_000), 1.0) < 2 * HOPELESS);
         assert_eq!(backoff.hopeless(0.0), HOPELESS / 2);
+    }
+
+    #[test]
+    fn a_refusal_is_tried_again_soon_at_first_and_seldom_later() {
+        let mut backoff = Backoff::default();
+        let waits: Vec<u128> = (0..10).map(|_| backoff.refused(0.0).as_millis()).collect();
+        assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000, 60000]);
     }
 }

@@ -20,6 +20,9 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// How often the age of the identity is looked at; also the first wait after a failed renewal.
 const LOOK: Duration = Duration::from_secs(30);
 
+/// How often a refused token is tried again, within some seconds, before the agent gives up.
+const REFUSALS: u32 = 4;
+
 /// What a join command gives.
 #[derive(Clone)]
 pub struct Join {
@@ -134,7 +137,14 @@ pub async fn obtain(store: &Store, hub: &HubAddress, join: Option<&Join>) -> Res
         .with_max_delay(Duration::from_secs(30))
         .without_max_times();
     let notify = |error: &EnrolError, wait: Duration| tracing::warn!(%error, ?wait, "no identity yet, will try again");
-    attempt.retry(backoff).when(EnrolError::transient).notify(notify).await
+    // The MultiKueueCluster may have been made a moment ago, and the hub not have heard of it.
+    let mut refusals = 0;
+    let again = |error: &EnrolError| {
+        let refused = matches!(error, EnrolError::Refused { .. });
+        refusals += u32::from(refused);
+        error.transient() || refused && refusals <= REFUSALS
+    };
+    attempt.retry(backoff).when(again).notify(notify).await
 }
 
 async fn obtain_once(store: &Store, hub: &HubAddress, join: Option<&Join>) -> Result<Identity, EnrolError> {
@@ -266,7 +276,7 @@ fn refused(status: &tonic::Status, cluster: &str) -> EnrolError {
         Code::PermissionDenied | Code::Unauthenticated | Code::InvalidArgument => {
             EnrolError::Refused { cluster: cluster.to_owned() }
         }
-        _ => EnrolError::Unavailable(tls::chain(status)),
+        _ => EnrolError::Unavailable(tls::said(status)),
     }
 }
 

@@ -23,6 +23,8 @@ const WELCOME_DEADLINE: Duration = Duration::from_secs(15);
 /// The core must take a message within this; it never waits for anything but its own mailbox.
 const CORE_DEADLINE: Duration = Duration::from_secs(30);
 
+const REFUSED: &str = "the hub refuses this cluster's certificate; if that stays so, its MultiKueueCluster was deleted, or made anew: the hub's log has the reason";
+
 /// How the session stands, for health pages and people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionState {
@@ -65,6 +67,8 @@ enum End {
     ByCore,
     /// The hub asked us to go.
     Goodbye { reason: String, retry_after: Option<Duration> },
+    /// The hub does not take our certificate. It may only not know yet of the `MultiKueueCluster`.
+    Refused,
     /// No try will help before somebody has done something.
     Hopeless(String),
 }
@@ -104,6 +108,7 @@ impl Dialler {
                     };
                     (format!("the hub said goodbye: {reason}"), wait)
                 }
+                End::Refused => (REFUSED.to_owned(), backoff.refused(random)),
                 End::Hopeless(reason) => (reason, backoff.hopeless(random)),
             };
             tracing::warn!(hub = %self.hub, reason, ?wait, "no session, will dial again");
@@ -222,16 +227,14 @@ fn farewell(goodbye: &Goodbye) -> End {
 
 fn refused(status: &Status) -> End {
     match status.code() {
-        Code::PermissionDenied | Code::Unauthenticated => End::Hopeless(
-            "the hub refuses this cluster's certificate; was its MultiKueueCluster deleted, or made anew? The hub's log has the reason".to_owned(),
-        ),
+        Code::PermissionDenied | Code::Unauthenticated => End::Refused,
         Code::FailedPrecondition => End::Hopeless(format!(
             "the hub and this agent (protocol {} to {}) do not fit together: {}",
             VERSIONS.start(),
             VERSIONS.end(),
             status.message()
         )),
-        _ => End::Lost(tls::chain(status)),
+        _ => End::Lost(tls::said(status)),
     }
 }
 

@@ -178,6 +178,12 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// What a status says, in a line.
+pub(crate) fn said(status: &tonic::Status) -> String {
+    let text: String = status.message().chars().take(300).collect();
+    format!("{}: {text}", status.code())
+}
+
 /// Takes the certificate of the server's chain that has the pinned hash as the only root.
 #[derive(Debug)]
 struct PinnedVerifier {

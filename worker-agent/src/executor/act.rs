@@ -90,9 +90,10 @@ impl Executor {
     /// The job as admission would start it, where that is known: it saves stopping and starting it by two writes of
     /// ours and two of its controller. A webhook that suspends it all the same does no harm, it is started as usual.
     fn started(&self, object: DynamicObject, access: &Access, stamp: Stamp<'_>) -> DynamicObject {
-        let admission = self.admissions.as_ref().and_then(|admissions| {
-            admissions.of(stamp.namespace, stamp.name, stamp.workload_uid, stamp.attempt)
-        });
+        let admission = self
+            .admissions
+            .as_ref()
+            .and_then(|admissions| admissions.of(stamp.namespace, stamp.name, stamp.workload_uid, stamp.attempt));
         let (Some(kind), Some(infos)) = (access.job_kind, admission) else { return object };
         let mut started = value(&object);
         match kind.run(&mut started, &infos) {

@@ -222,10 +222,24 @@ async fn a_refused_token_says_what_to_do_next() {
     let hub = FakeHub::start().await;
     let join = Join::new("east.1.used", hub.pin().parse().unwrap());
     let store = Store::new(api(), "switchyard-system");
-    let refused = soon("the refusal", enrol::obtain(&store, &hub.address, Some(&join))).await.unwrap_err().to_string();
+    let refused = soon("the refusal", enrol::enrol(&hub.address, &join)).await.unwrap_err().to_string();
     assert!(refused.contains("switchyard cluster join-token east"), "{refused}");
     let nothing = enrol::obtain(&store, &hub.address, None).await.unwrap_err();
     assert!(matches!(nothing, EnrolError::NoToken));
+}
+
+#[tokio::test]
+async fn a_token_that_the_hub_does_not_know_yet_is_tried_again() {
+    let hub = FakeHub::start().await;
+    let join = Join::new("east.1.secret", hub.pin().parse().unwrap());
+    let store = Store::new(api(), "switchyard-system");
+    let accept = async {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        hub.accept_token("east.1.secret");
+    };
+    let (identity, ()) =
+        soon("the identity", async { tokio::join!(enrol::obtain(&store, &hub.address, Some(&join)), accept) }).await;
+    assert_eq!(identity.unwrap().cluster, "east");
 }
 
 #[tokio::test]
