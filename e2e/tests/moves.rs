@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use switchyard_api::conditions;
-use switchyard_api::v1beta2::{ClusterQueue, Workload, WorkloadStatus};
+use switchyard_api::v1beta2::{ClusterQueue, LocalQueue, Workload, WorkloadStatus};
 use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
@@ -48,6 +48,7 @@ fn evicted_by_a_worker_it_runs_on_another() {
         let quota = [("cpu", "2")];
         let tenant = fleet.tenant("evicted").hub(&quota).worker("west", &quota).worker("east", &quota);
         let tenant = tenant.make().await.unwrap();
+        await_queue(&fleet, tenant.name()).await;
         tenant.submit(tenant.job("long").cpu("2").run_forever()).await.unwrap();
         let row = tenant.await_status("long", "dispatched", SOON, |row| row.cluster.is_some()).await.unwrap();
         let first = row.cluster.unwrap();
@@ -72,6 +73,7 @@ fn deactivated_by_its_user_it_stops_and_gives_its_quota_back_when_nothing_runs()
         let fleet = fleet().await;
         let quota = [("cpu", "2")];
         let tenant = fleet.tenant("inactive").hub(&quota).worker("west", &[("cpu", "4")]).make().await.unwrap();
+        await_queue(&fleet, tenant.name()).await;
         tenant.submit(tenant.job("long").cpu("2").run_forever()).await.unwrap();
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
         let name = workload(&tenant).await.unwrap().metadata.name.unwrap();
@@ -95,6 +97,7 @@ fn drained_on_the_hub_it_stops_and_comes_back() {
         let fleet = fleet().await;
         let quota = [("cpu", "2")];
         let tenant = fleet.tenant("drained").hub(&quota).worker("east", &[("cpu", "4")]).make().await.unwrap();
+        await_queue(&fleet, tenant.name()).await;
         tenant.submit(tenant.job("short").cpu("1").run_for(Duration::from_secs(8))).await.unwrap();
         fleet.await_pods("east", tenant.name(), 1).await.unwrap();
         stop(fleet.hub(), tenant.name(), "HoldAndDrain").await;
@@ -106,6 +109,21 @@ fn drained_on_the_hub_it_stops_and_comes_back() {
             await_workload(&tenant, "finished", |status| conditions::is_true(&status.conditions, "Finished")).await;
         assert_eq!(finished.status.unwrap().dispatch.unwrap().attempt, 2);
     });
+}
+
+/// Waits until a young hub has seen the tenant's queue: before, its webhook cannot know that the queue dispatches.
+async fn await_queue(fleet: &Fleet, name: &str) {
+    let queues: Api<ClusterQueue> = Api::all(fleet.hub().admin.clone());
+    eventually(SOON, format!("ClusterQueue {name} to be active"), async || {
+        let status = queues.get(name).await?.status.unwrap_or_default();
+        ensure!(conditions::is_true(&status.conditions, "Active"), "{:?}", status.conditions);
+        let local: Api<LocalQueue> = Api::namespaced(fleet.hub().admin.clone(), name);
+        let local = local.list(&ListParams::default()).await?.items.remove(0).status.unwrap_or_default();
+        ensure!(conditions::is_true(&local.conditions, "Active"), "{:?}", local.conditions);
+        Ok(())
+    })
+    .await
+    .unwrap();
 }
 
 /// A hub with one of Kueue's dispatchers and two workers.
@@ -129,6 +147,7 @@ fn all_at_once_the_first_to_admit_gets_it() {
         let fleet = dispatching_by("at-once", "kueue.x-k8s.io/multikueue-dispatcher-all-at-once").await;
         let tenant = fleet.tenant("race").hub(&[("cpu", "8")]).worker("west", &[("cpu", "1")]);
         let tenant = tenant.worker("east", &[("cpu", "8")]).make().await.unwrap();
+        await_queue(&fleet, tenant.name()).await;
         tenant.submit(tenant.job("big").cpu("4").run_for(Duration::from_secs(1))).await.unwrap();
         let nominated = await_workload(&tenant, "nominated or admitted", |status| {
             status.nominated_cluster_names == ["east", "west"] || status.cluster_name.is_some()
@@ -149,6 +168,7 @@ fn another_dispatcher_nominates() {
         let quota = [("cpu", "8")];
         let tenant = fleet.tenant("mine").hub(&quota).worker("west", &quota).worker("east", &quota);
         let tenant = tenant.make().await.unwrap();
+        await_queue(&fleet, tenant.name()).await;
         tenant.submit(tenant.job("one").run_for(Duration::from_secs(1))).await.unwrap();
         let waiting =
             await_workload(&tenant, "reserved", |status| conditions::is_true(&status.conditions, "QuotaReserved"))

@@ -122,13 +122,7 @@ impl Worker {
         }
     }
 
-    async fn attempt(
-        &self,
-        bytes: &[u8],
-        config: Kubeconfig,
-        failures: &mut u32,
-        shutdown: &CancellationToken,
-    ) -> End {
+    async fn attempt(&self, bytes: &[u8], config: Kubeconfig, failures: &mut u32, shutdown: &CancellationToken) -> End {
         let client = match connect(config).await {
             Ok(client) => client,
             Err(error) => return End::Lost(error),
@@ -144,12 +138,11 @@ impl Worker {
         let (agent, hub) = link::pair();
         let stop = shutdown.child_token();
         let source = CapacitySource::Watch(client.clone());
-        let mut core =
-            tokio::spawn(run_core(client.clone(), link::once(agent), source, self.settings(), stop.clone()));
+        let mut core = tokio::spawn(run_core(client.clone(), link::once(agent), source, self.settings(), stop.clone()));
         let (sessions, cluster) = (self.sessions.clone(), self.cluster.clone());
         let mut session = tokio::spawn(async move {
             let inbound = ReceiverStream::new(hub.to_hub).map(Ok);
-            sessions.run(&cluster, "hosted", epoch, inbound, hub.to_agent, || true).await;
+            sessions.run(&cluster, "hosted", epoch, inbound, hub.to_agent, std::future::ready(true)).await;
         });
         let end = tokio::select! {
             biased;

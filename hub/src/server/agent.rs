@@ -31,10 +31,7 @@ impl AgentService {
 
 #[tonic::async_trait]
 impl Agent for AgentService {
-    type SessionStream = futures::stream::Map<
-        ReceiverStream<HubMessage>,
-        fn(HubMessage) -> Result<HubMessage, Status>,
-    >;
+    type SessionStream = futures::stream::Map<ReceiverStream<HubMessage>, fn(HubMessage) -> Result<HubMessage, Status>>;
 
     async fn session(
         &self,
@@ -43,7 +40,7 @@ impl Agent for AgentService {
         let Some(peer) = request.extensions().get::<Peer>().cloned() else {
             return Err(Status::permission_denied("refused"));
         };
-        if let Err(reason) = self.gate.admit(peer.identity.as_deref()) {
+        if let Err(reason) = self.gate.admit(peer.identity.as_deref()).await {
             tracing::warn!(peer = %peer.address, %reason, "session refused");
             return Err(Status::permission_denied("refused"));
         }
@@ -56,7 +53,7 @@ impl Agent for AgentService {
         let (sessions, gate, address) = (self.sessions.clone(), self.gate.clone(), peer.address.to_string());
         tokio::spawn(async move {
             // Deleted between the check and the entry in the registry: looked at again there.
-            let still = || gate.admit(Some(&identity)).is_ok();
+            let still = async { gate.admit(Some(&identity)).await.is_ok() };
             sessions.run(&identity.cluster, &address, epoch, inbound, outbound, still).await;
         });
         Ok(Response::new(ReceiverStream::new(messages).map(Ok as fn(HubMessage) -> Result<HubMessage, Status>)))

@@ -14,10 +14,10 @@ use tonic::{Request, Response, Status};
 
 use super::conn::Peer;
 use super::gate::{Gate, Refusal};
+use crate::pki::ClusterIdentity;
 use crate::pki::ca::{Ca, CaError};
 use crate::pki::store::{self, RedeemError};
 use crate::pki::token::{Token, TokenError};
-use crate::pki::ClusterIdentity;
 
 /// Enrolments at once: each reads and writes a Secret.
 const AT_ONCE: usize = 8;
@@ -119,7 +119,8 @@ impl Enrolment for EnrolmentService {
     async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<Certificate>, Status> {
         let identity = request.extensions().get::<Peer>().and_then(|peer| peer.identity.clone());
         let peer = address(&request);
-        let renewed = self.gate.admit(identity.as_deref()).map_err(Reason::from).and_then(|()| {
+        let admitted = self.gate.admit(identity.as_deref()).await;
+        let renewed = admitted.map_err(Reason::from).and_then(|()| {
             let identity = identity.as_deref().ok_or(Refusal::NoCertificate)?;
             Ok(self.issue(&request.get_ref().csr, identity)?)
         });

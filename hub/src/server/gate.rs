@@ -63,15 +63,23 @@ impl Gate {
     ///
     /// # Errors
     /// Says why not.
-    pub fn admit(&self, identity: Option<&ClusterIdentity>) -> Result<(), Refusal> {
+    pub async fn admit(&self, identity: Option<&ClusterIdentity>) -> Result<(), Refusal> {
         let identity = identity.ok_or(Refusal::NoCertificate)?;
         if identity.hub_id != *self.hub_id {
             return Err(Refusal::OtherHub(identity.hub_id.clone()));
         }
-        match self.clusters.agent_cluster(&identity.cluster) {
+        match self.uid(&identity.cluster).await {
             None => Err(Refusal::NoCluster(identity.cluster.clone())),
             Some(uid) if uid != identity.uid => Err(Refusal::Recreated(identity.cluster.clone())),
             Some(_) => Ok(()),
+        }
+    }
+
+    /// Agents wait long after a refusal, so the delay of a watch must not be the reason for one.
+    async fn uid(&self, cluster: &str) -> Option<String> {
+        match self.clusters.agent_cluster(cluster) {
+            Some(uid) => Some(uid),
+            None => self.clusters.look_up(cluster).await,
         }
     }
 
@@ -80,12 +88,7 @@ impl Gate {
     /// # Errors
     /// [`Refusal::NoCluster`].
     pub async fn identity(&self, cluster: &str) -> Result<ClusterIdentity, Refusal> {
-        let known = self.clusters.agent_cluster(cluster);
-        let uid = match known {
-            Some(uid) => uid,
-            // The agent gives up when it is refused, so the watch's delay must not be the reason.
-            None => self.clusters.look_up(cluster).await.ok_or_else(|| Refusal::NoCluster(cluster.to_owned()))?,
-        };
+        let uid = self.uid(cluster).await.ok_or_else(|| Refusal::NoCluster(cluster.to_owned()))?;
         Ok(ClusterIdentity { hub_id: self.hub_id.to_string(), cluster: cluster.to_owned(), uid })
     }
 }
@@ -102,22 +105,22 @@ mod tests {
         }
     }
 
-    #[test]
-    fn only_the_living_cluster_of_this_hub_is_admitted() {
+    #[tokio::test]
+    async fn only_the_living_cluster_of_this_hub_is_admitted() {
         let gate = Gate::new("hub", Arc::new(One));
         let identity = |hub_id: &str, cluster: &str, uid: &str| ClusterIdentity {
             hub_id: hub_id.into(),
             cluster: cluster.into(),
             uid: uid.into(),
         };
-        assert_eq!(gate.admit(Some(&identity("hub", "east", "u1"))), Ok(()));
+        assert_eq!(gate.admit(Some(&identity("hub", "east", "u1"))).await, Ok(()));
         for (case, shown, refusal) in [
             ("nothing shown", None, Refusal::NoCertificate),
             ("another hub's", Some(identity("other", "east", "u1")), Refusal::OtherHub("other".into())),
             ("a deleted cluster's", Some(identity("hub", "west", "u1")), Refusal::NoCluster("west".into())),
             ("a recreated cluster's", Some(identity("hub", "east", "u0")), Refusal::Recreated("east".into())),
         ] {
-            assert_eq!(gate.admit(shown.as_ref()), Err(refusal), "{case}");
+            assert_eq!(gate.admit(shown.as_ref()).await, Err(refusal), "{case}");
         }
     }
 }

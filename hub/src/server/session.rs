@@ -106,7 +106,7 @@ impl Sessions {
         *self.term.borrow()
     }
 
-    /// Runs a session to its end. `still` is asked once more when the session can be cut: whether it may be.
+    /// Runs a session to its end. `still` is awaited once the session can be cut: whether it may be.
     pub async fn run(
         &self,
         cluster: &str,
@@ -114,7 +114,7 @@ impl Sessions {
         epoch: u64,
         inbound: impl Stream<Item = Result<AgentMessage, String>> + Send,
         outbound: mpsc::Sender<HubMessage>,
-        still: impl Fn() -> bool,
+        still: impl Future<Output = bool> + Send,
     ) {
         let mut inbound = pin!(inbound);
         let hello = match timeout(self.settings.hello, first(&mut inbound)).await {
@@ -141,7 +141,7 @@ impl Sessions {
         };
         let cut = self.registry.enter(cluster, live.clone());
         let port = self.ports.of(cluster);
-        let reason = if still() && self.epoch() == Some(epoch) {
+        let reason = if still.await && self.epoch() == Some(epoch) {
             tokio::select! {
                 biased;
                 reason = cut.happened() => reason,
@@ -153,7 +153,8 @@ impl Sessions {
         port.close(line.session_id);
         self.registry.leave(cluster, line.session_id);
         tracing::info!(cluster, peer = address, session = line.session_id, reason, "session ended");
-        let down = SessionEvent::Down { cluster: cluster.to_owned(), session_id: line.session_id, reason: reason.clone() };
+        let down =
+            SessionEvent::Down { cluster: cluster.to_owned(), session_id: line.session_id, reason: reason.clone() };
         let told = self.events.send(down).await.is_ok();
         if told {
             line.goodbye(&reason, self.settings.retry_after).await;
@@ -176,7 +177,12 @@ impl Sessions {
             return reason;
         }
         tracing::info!(
-            cluster, peer = live.address, session = line.session_id, software = live.software, snapshot, "session begun"
+            cluster,
+            peer = live.address,
+            session = line.session_id,
+            software = live.software,
+            snapshot,
+            "session begun"
         );
         let up = SessionEvent::Up(SessionInfo { cluster: cluster.to_owned(), live: live.clone() });
         if self.events.send(up).await.is_err() {
