@@ -73,11 +73,6 @@ impl Cluster {
         &self.kubeconfig
     }
 
-    /// Another client with every right, with connections of its own: one that outlives the runtime of [`Cluster::admin`].
-    pub async fn new_admin(&self) -> anyhow::Result<Client> {
-        crate::kubeconfig::client(&std::fs::read_to_string(&self.kubeconfig)?).await
-    }
-
     /// Where its logs are, and a place for the logs of what a test runs against it.
     pub fn dir(&self) -> &Path {
         &self.files.logs

@@ -21,7 +21,7 @@ pub fn unique(stem: &str) -> String {
 /// Runs a test on the one runtime of this process. Clients of a shared environment keep tasks on the runtime they
 /// are used from, so tests that share one must share the runtime as well; `#[tokio::test]` gives each its own.
 ///
-/// Logs go to the test's output as `RUST_LOG` says (default `info`, and our own crates' `debug`).
+/// Logs go to the test's output as `RUST_LOG` says (default `info`, and this crate's `debug`).
 ///
 /// # Panics
 /// When no runtime can be made.

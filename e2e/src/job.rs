@@ -6,7 +6,7 @@ use anyhow::ensure;
 use k8s_openapi::api::batch::v1 as batch;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::wait::{eventually, never};
 
@@ -115,12 +115,6 @@ impl JobBuilder {
         self.set("/spec/template/spec/containers/0/resources/requests", resource, quantity)
     }
 
-    /// Without any resource requests.
-    #[must_use]
-    pub fn no_requests(self) -> Self {
-        self.set("/spec/template/spec/containers/0/resources", "requests", Map::new())
-    }
-
     /// How long each pod runs, to the millisecond.
     #[must_use]
     pub fn run_for(self, time: Duration) -> Self {
@@ -149,12 +143,6 @@ impl JobBuilder {
     #[must_use]
     pub fn pod_annotation(self, key: &str, value: &str) -> Self {
         self.set("/spec/template/metadata/annotations", key, value)
-    }
-
-    /// A label of the pods.
-    #[must_use]
-    pub fn pod_label(self, key: &str, value: &str) -> Self {
-        self.set("/spec/template/metadata/labels", key, value)
     }
 
     /// The nodes it can run on.

@@ -84,7 +84,6 @@ pub struct ClusterSpec {
     pub(crate) nodes: Vec<NodeSpec>,
     pub(crate) scheduler: bool,
     pub(crate) controllers: Vec<String>,
-    pub(crate) api_server_args: Vec<String>,
     pub(crate) shipped_limits: bool,
     pub(crate) audited: bool,
 }
@@ -106,7 +105,6 @@ impl ClusterSpec {
             nodes: Vec::new(),
             scheduler: true,
             controllers: controllers.map(str::to_owned).to_vec(),
-            api_server_args: Vec::new(),
             shipped_limits: false,
             audited: false,
         }
@@ -142,13 +140,6 @@ impl ClusterSpec {
     #[must_use]
     pub fn controller(mut self, name: impl Into<String>) -> Self {
         self.controllers.push(name.into());
-        self
-    }
-
-    /// Another flag for the API server.
-    #[must_use]
-    pub fn api_server_arg(mut self, arg: impl Into<String>) -> Self {
-        self.api_server_args.push(arg.into());
         self
     }
 

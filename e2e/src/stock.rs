@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::parts::{Part, Parts};
 use crate::process::{self, Process, Program};
 use crate::wait::{eventually, never};
-use crate::{fixture, ports};
+use crate::{fixture, http, ports};
 
 /// How long it may take to be ready.
 const READY_TIME: Duration = Duration::from_secs(60);
@@ -155,20 +155,7 @@ fn merge(base: &mut Value, over: &Value) {
 async fn await_ready(process: &Process, port: u16) -> anyhow::Result<()> {
     eventually(READY_TIME, "stock Kueue to be ready", async || {
         process.check().map_err(never)?;
-        let answer = tokio::task::spawn_blocking(move || get(port, "/readyz")).await??;
-        anyhow::ensure!(answer.starts_with("HTTP/1.1 200"), "{}", answer.lines().next().unwrap_or("no answer"));
-        Ok(())
+        http::get(port, "/readyz").await.map(drop)
     })
     .await
-}
-
-/// One plain HTTP request to a loopback port; gives the whole answer.
-fn get(port: u16, path: &str) -> anyhow::Result<String> {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect((std::net::Ipv4Addr::LOCALHOST, port))?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
 }

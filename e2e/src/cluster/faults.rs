@@ -1,8 +1,5 @@
 //! Ending, hanging and restarting the parts of a cluster.
 
-use anyhow::Context;
-use kube::Client;
-
 use super::{Cluster, start};
 use crate::parts::Part;
 use crate::process::Process;
@@ -49,11 +46,5 @@ impl Cluster {
     /// Brings the API server back and waits until it is ready.
     pub async fn start_api_server(&self) -> anyhow::Result<()> {
         self.restart(Part::ApiServer).await
-    }
-
-    /// Fails when the API server is not ready.
-    pub async fn check_ready(&self, client: &Client) -> anyhow::Result<()> {
-        let request = http::Request::get("/readyz").body(Vec::new())?;
-        client.request_text(request).await.map(|_| ()).context("the API server is not ready")
     }
 }
