@@ -99,6 +99,18 @@ pub async fn writes(fleet: &Fleet, tenant: &Tenant<'_>, count: usize) -> anyhow:
     Ok(Writes { hub: after.hub.since(&before.hub), worker: after.worker.since(&before.worker) })
 }
 
+/// Deletes the tenant's jobs, and waits until letting go of them costs no more writes.
+async fn clear(tenant: &Tenant<'_>) -> anyhow::Result<()> {
+    tenant.hub_jobs().delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
+    eventually(SOON, "the Workloads to go", async || {
+        let left = tenant.hub_workloads().list_metadata(&ListParams::default()).await?.items.len();
+        ensure!(left == 0, "{left} left");
+        Ok(())
+    })
+    .await?;
+    tenant.await_empty(WORKER, SOON).await
+}
+
 fn written(fleet: &Fleet) -> anyhow::Result<Writes> {
     let of = |cluster: &str, account: &str| {
         let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
@@ -126,7 +138,7 @@ pub async fn run(jobs: usize, burst: usize) -> anyhow::Result<()> {
     let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize].as_secs_f64() * 1000.0;
     println!("job on the hub to pod on the worker, {jobs} jobs, one at a time:");
     println!("  p50 {:.0} ms, p90 {:.0} ms, p99 {:.0} ms, max {:.0} ms", at(0.5), at(0.9), at(0.99), at(1.0));
-    tenant.hub_jobs().delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
+    clear(&tenant).await?;
     let start = Instant::now();
     let writes = writes(&fleet, &tenant, burst).await?;
     println!("{burst} jobs at once until collected: {:.1} s", start.elapsed().as_secs_f64());

@@ -18,6 +18,8 @@ async fn main() -> ExitCode {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     switchyard_e2e::fixture::init_logs();
     tokio::select! {
+        // With `--stay`, Ctrl-C ends both; then the demo's own end counts.
+        biased;
         result = switchyard_e2e::demo::run(args.stay) => match result {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {

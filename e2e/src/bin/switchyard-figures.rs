@@ -1,15 +1,16 @@
 //! `cargo xtask figures`.
 
 use clap::Parser as _;
+use clap::builder::RangedU64ValueParser;
 
 #[derive(clap::Parser)]
 #[command(about = "What a hub and one worker cost: latency, API writes per job, memory")]
 struct Args {
     /// Jobs sent one at a time, for latency.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     jobs: usize,
     /// Jobs sent at once, for writes and memory.
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     burst: usize,
 }
 

@@ -115,7 +115,7 @@ mod tests {
         let mut out = Vec::new();
         let waits = row("a", State::Pending, None, "no room");
         let runs = row("a", State::Running, Some("east"), "");
-        for rows in [&[waits.clone()][..], &[waits], &[runs.clone()], &[runs]] {
+        for rows in [&waits, &waits, &runs, &runs].map(std::slice::from_ref) {
             screen.show(&mut out, rows, Duration::from_millis(1500)).unwrap();
         }
         assert_eq!(
