@@ -1,5 +1,4 @@
 //! Jobs that are right but odd: each runs on a worker like any other, or is refused with the reason.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 

@@ -32,6 +32,7 @@ const WAIT: Duration = Duration::from_secs(60);
 const NAMESPACE: &str = "switchyard-system";
 
 #[path = "../../api/tests/support/table.rs"]
+#[allow(dead_code, reason = "of a case, only what is refused by the webhook matters here")]
 mod table;
 
 static ENVIRONMENT: OnceCell<Environment> = OnceCell::const_new();
