@@ -70,7 +70,14 @@ fn tokens_that_are_not_good_are_refused_without_a_hint() {
 
         let args = Args { ttl: jiff::SignedDuration::from_secs(1), ..Args::new(&name, NAMESPACE) };
         let short = make(fleet.hub().admin.clone(), &args).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(2100)).await;
+        // Tokens expire by the second.
+        eventually(SOON, "the token to expire", async || {
+            let (now, end) = (jiff::Timestamp::now(), short.expires_at);
+            ensure!(now.as_second() > end.as_second(), "it is {now}, and good until {end}");
+            Ok(())
+        })
+        .await
+        .unwrap();
         assert!(refusal(&short).await.contains("refused"));
         logged(&fleet, "token expired").await;
     });

@@ -90,12 +90,13 @@ fn a_restart_loses_nothing_and_repeats_nothing() {
         for name in &names {
             bed.job(name).cpu("1").run_for(Duration::from_secs(2)).create(bed.admin()).await.unwrap();
         }
-        // While some run and others wait, and while the first ones finish.
-        for pause in [500, 1500, 2500] {
-            tokio::time::sleep(Duration::from_millis(pause)).await;
+        // While the first ones run, and while some run, others wait and others have finished.
+        for finished in [0, 4, 12] {
+            progress_to(&bed, |running, complete| running > 0 && complete >= finished).await;
             stop(handle).await;
             quota_holds(&bed, 4).await;
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            // What runs ends while nobody looks.
+            progress_to(&bed, |running, _| running == 0).await;
             handle = controller(bed.cluster(), "restart").await;
         }
         for name in &names {
@@ -151,15 +152,29 @@ fn another_replica_takes_over_with_a_higher_epoch() {
     });
 }
 
+/// How many jobs run, and how many are complete.
+async fn progress(bed: &Bed) -> anyhow::Result<(usize, usize)> {
+    let jobs: Api<Job> = Api::namespaced(bed.admin().clone(), &bed.namespace);
+    let jobs = jobs.list(&Default::default()).await?.items;
+    let suspended = |job: &Job| job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false);
+    let (complete, open): (Vec<Job>, Vec<Job>) =
+        jobs.into_iter().partition(|found| job::has_condition(found, "Complete"));
+    Ok((open.iter().filter(|job| !suspended(job)).count(), complete.len()))
+}
+
+async fn progress_to(bed: &Bed, there: impl Fn(usize, usize) -> bool) {
+    let check = async || {
+        let (running, complete) = progress(bed).await?;
+        anyhow::ensure!(there(running, complete), "{running} run, {complete} are complete");
+        Ok(())
+    };
+    wait::eventually(WAIT, "jobs to get on", check).await.unwrap();
+}
+
 /// However many run, they fit.
 async fn quota_holds(bed: &Bed, cpus: usize) {
-    let jobs: Api<Job> = Api::namespaced(bed.admin().clone(), &bed.namespace);
     let check = async || {
-        let running = jobs.list(&Default::default()).await?.items.into_iter().filter(|job| {
-            let suspended = job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false);
-            !suspended && !job::has_condition(job, "Complete")
-        });
-        let running = running.count();
+        let (running, _) = progress(bed).await?;
         anyhow::ensure!(running <= cpus, "{running} jobs run");
         Ok(())
     };
