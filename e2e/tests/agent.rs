@@ -9,7 +9,9 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use serde_json::{Value, json};
-use switchyard_agent::{AllowedNamespaces, CapacitySource, HubEnd, Settings, capacity, admissions::admissions, link, run_core_with};
+use switchyard_agent::{
+    AllowedNamespaces, CapacitySource, HubEnd, Settings, admissions::admissions, capacity, link, run_core_with,
+};
 use switchyard_api::{
     config::Configuration,
     jobs::{RemoteMeta, kind_for},
