@@ -105,6 +105,8 @@ pub(super) struct Report {
     pub(super) queue: VecDeque<Observation>,
     /// The newest, queued or sent: attempt, state, and a hash over the rest.
     pub(super) latest: Option<(u64, State, u64)>,
+    /// When the newest of the queue came into it.
+    pub(super) queued_at: Time,
     /// What the hub was last told in this session.
     pub(super) sent: Option<(u64, State)>,
     /// Hashes of the statuses last sent in this session: job, Workload.

@@ -144,7 +144,7 @@ impl Ledger {
             Some(hub_message::Kind::Desired(desired)) => self.desired(desired, now),
             Some(hub_message::Kind::ObservedAck(sequence)) => Ok(self.acknowledged(sequence, now)),
             Some(hub_message::Kind::Resend(resend)) => {
-                self.resend(&resend.buckets);
+                self.resend(&resend.buckets, now);
                 Ok(Vec::new())
             }
             Some(hub_message::Kind::Goodbye(goodbye)) => Err(session::goodbye(goodbye)),
@@ -278,7 +278,7 @@ impl Ledger {
             // Planning may have found that the assignment cannot be followed.
             let after = if entry.trouble.is_some() { entry.observe(want) } else { before };
             if let Some(observation) = after {
-                entry.report(observation);
+                entry.report(observation, now);
             }
         }
         if fenced {

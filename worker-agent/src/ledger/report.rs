@@ -9,9 +9,13 @@ use super::Ledger;
 use super::entry::{Entry, Report};
 use super::model::Time;
 use super::session::Told;
+use super::verdict::UNSEEN;
 
 /// The least time between two reports of a workload whose state is the same.
-const STATUS_INTERVAL: Time = Time::from_millis(500);
+const STATUS_INTERVAL: Time = Time::from_secs(1);
+/// How long `RUNNING` waits for the job's first status, and `WAITING` for admission's first word, which follow at once:
+/// each report costs the hub a write.
+const FIRST_STATUS: Time = Time::from_millis(250);
 /// States of one workload that may wait to be sent. Beyond it the oldest go.
 const MAX_QUEUE: usize = 16;
 /// Observations in one message.
@@ -21,7 +25,7 @@ const MAX_BYTES: usize = 1024 * 1024;
 
 impl Entry {
     /// Puts a new observation into the queue, if it says something new.
-    pub(super) fn report(&mut self, observation: Observation) {
+    pub(super) fn report(&mut self, observation: Observation, now: Time) {
         let latest = (observation.attempt, observation.state(), content(&observation));
         if self.report.latest == Some(latest) {
             return;
@@ -31,7 +35,10 @@ impl Entry {
         let (attempt, state, _) = latest;
         match report.queue.back_mut() {
             Some(last) if last.attempt == attempt && last.state() == state => *last = observation,
-            _ => report.queue.push_back(observation),
+            _ => {
+                report.queue.push_back(observation);
+                report.queued_at = now;
+            }
         }
         if report.queue.len() > MAX_QUEUE {
             report.queue.pop_front();
@@ -40,11 +47,17 @@ impl Entry {
 }
 
 impl Report {
-    /// When the queue may be sent: a new state at once.
+    /// When the queue may be sent: a new state at once, but for what is about to change.
     pub(super) fn next(&self) -> Option<Time> {
         let first = self.queue.front()?;
-        let same = self.queue.len() == 1 && self.sent == Some((first.attempt, first.state()));
-        Some(if same { self.sent_at + STATUS_INTERVAL } else { Time::ZERO })
+        Some(match first.state() {
+            _ if self.queue.len() > 1 => Time::ZERO,
+            state if self.sent == Some((first.attempt, state)) => self.sent_at + STATUS_INTERVAL,
+            State::Running => self.queued_at + FIRST_STATUS,
+            // Admission has not looked yet, and is about to.
+            State::Waiting if first.reasons.iter().all(|reason| reason.code == UNSEEN) => self.queued_at + FIRST_STATUS,
+            _ => Time::ZERO,
+        })
     }
 
     /// The next session begins with the inventory, and the hub then knows nothing.
@@ -157,7 +170,7 @@ impl Ledger {
     }
 
     /// The hub lost track of these buckets (all when empty): they are told again, in full.
-    pub(super) fn resend(&mut self, buckets: &[u32]) {
+    pub(super) fn resend(&mut self, buckets: &[u32], now: Time) {
         let uids: Vec<String> = self.entries.keys().cloned().collect();
         for uid in uids {
             if !buckets.is_empty() && !buckets.contains(&u32::from(bucket(&uid))) {
@@ -172,7 +185,7 @@ impl Ledger {
             let want = self.wants.get(&uid);
             let Some(entry) = self.entries.get_mut(&uid) else { continue };
             if let Some(observation) = entry.observe(want).filter(|_| self.synced) {
-                entry.report(observation);
+                entry.report(observation, now);
             }
             let due = entry.report.next();
             super::relist(&mut self.due, &mut entry.report.due, &uid, due);

@@ -7,6 +7,9 @@ use switchyard_proto::v1::{Reason, State};
 
 use super::model::{Condition, RemoteWorkload};
 
+/// Reason of `WAITING` while the worker's admission has said nothing.
+pub(super) const UNSEEN: &str = "PendingEvaluation";
+
 /// Reasons of `QuotaReserved=False` with which a workload can never be admitted as things are.
 const NEVER: &[&str] =
     &["ExceedsMaxQuota", "NoMatchingFlavor", "Misconfigured", "Inadmissible", "Suspended", "OnHold", "Deactivated"];
@@ -47,7 +50,7 @@ pub(super) fn verdict(workload: &RemoteWorkload) -> (State, Vec<Reason>) {
             State::Unfit,
             vec![reason("Deactivated", "the Workload was deactivated on the worker: spec.active is false")],
         ),
-        None => (State::Waiting, vec![reason("PendingEvaluation", "the worker has not considered it yet")]),
+        None => (State::Waiting, vec![reason(UNSEEN, "the worker has not considered it yet")]),
     }
 }
 

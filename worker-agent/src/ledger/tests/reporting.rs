@@ -24,11 +24,25 @@ fn mere_status_is_told_now_and_then_and_only_the_newest() {
         bench.see(changed.seen());
     }
     assert!(bench.told().is_empty(), "the last was just told");
-    bench.now += Time::from_millis(500);
+    bench.now += Time::from_millis(750);
     let told = bench.told();
     assert_eq!(told.len(), 1);
     assert_eq!(told[0].job_status, [4]);
     assert!(told[0].workload_status.is_empty(), "it has not changed");
+}
+
+#[test]
+fn running_waits_a_moment_for_the_jobs_first_status() {
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1).admitted()))));
+    bench.heard();
+    bench.answer(Outcome::Object(Box::new(Object::Job(job(1)))));
+    assert_eq!(bench.ledger.outgoing(bench.now), None);
+    let mut first = job(1).running();
+    first.status = b"active".to_vec();
+    bench.see(first.seen());
+    let told = bench.told();
+    assert_eq!((told.len(), told[0].state(), told[0].job_status.as_slice()), (1, State::Running, &b"active"[..]));
 }
 
 #[test]
@@ -64,7 +78,7 @@ fn a_large_inventory_comes_in_parts() {
 #[test]
 fn the_digest_covers_what_was_told_and_a_resend_tells_it_again() {
     let mut bench = Bench::running();
-    assert_eq!(bench.ledger.outgoing(bench.now), None);
+    bench.heard();
     bench.now += Time::from_secs(60);
     let Some(agent_message::Kind::Digest(digest)) = bench.ledger.outgoing(bench.now) else { panic!() };
     assert!(Digest::of([(UID, 1, State::Running)]).differing(&digest).is_empty());
