@@ -79,7 +79,7 @@ fn amount(most: i64) -> impl Strategy<Value = Amount> {
 
 fn quota() -> impl Strategy<Value = Quota> {
     let limit = || proptest::option::weighted(0.3, amount(12));
-    (amount(24), limit(), limit()).prop_map(|(nominal, borrowing_limit, lending_limit)| Quota {
+    (amount(9), limit(), limit()).prop_map(|(nominal, borrowing_limit, lending_limit)| Quota {
         nominal,
         borrowing_limit,
         lending_limit,
@@ -112,8 +112,8 @@ fn queue() -> impl Strategy<Value = ClusterQueue> {
         FlavorFungibility { when_can_borrow, when_can_preempt, preference }
     });
     let preemption = prop_oneof![
-        2 => Just(PreemptionRules::default()),
-        1 => Just(PreemptionRules {
+        1 => Just(PreemptionRules::default()),
+        2 => Just(PreemptionRules {
             within_cluster_queue: PreemptionPolicy::LowerPriority,
             reclaim_within_cohort: PreemptionPolicy::Any,
             ..PreemptionRules::default()
@@ -127,9 +127,9 @@ fn queue() -> impl Strategy<Value = ClusterQueue> {
             },
         }),
     ];
-    let cohort = proptest::option::weighted(0.7, name("c", 3));
+    let cohort = proptest::option::weighted(0.7, name("c", 2));
     let shape = (name("q", 4), cohort, any::<bool>(), groups(), 0..3_i64);
-    (shape, fungibility, preemption, 0..12_u8).prop_map(
+    (shape, fungibility, preemption, 0..40_u8).prop_map(
         |((name, cohort, strict, resource_groups, weight), fungibility, preemption, rare)| ClusterQueue {
             cohort,
             fair_weight_milli: weight * 500,
@@ -190,11 +190,11 @@ fn key() -> impl Strategy<Value = WorkloadKey> {
 
 fn pod_set() -> impl Strategy<Value = PodSet> {
     let requests = prop::collection::btree_map(
-        prop_oneof![6 => Just("cpu"), 3 => Just("memory"), 1 => Just("gpu")].prop_map(Name::from),
-        amount(5),
-        0..3,
+        prop_oneof![12 => Just("cpu"), 4 => Just("memory"), 1 => Just("gpu")].prop_map(Name::from),
+        amount(4),
+        1..3,
     );
-    (name("p", 3), 0..5_i32, proptest::option::weighted(0.2, 0..4_i32), requests, 0..6_u8).prop_map(
+    (name("p", 3), 1..4_i32, proptest::option::weighted(0.2, 0..4_i32), requests, 0..6_u8).prop_map(
         |(name, count, min_count, requests, kind)| PodSet {
             min_count,
             requests,
@@ -215,7 +215,7 @@ fn pod_set() -> impl Strategy<Value = PodSet> {
 }
 
 fn workload() -> impl Strategy<Value = Workload> {
-    let shape = (key(), 0..3_usize, 0..3_i32, 0..5_i64, prop::collection::vec(pod_set(), 1..3));
+    let shape = (key(), 0..3_usize, 0..5_i32, 0..5_i64, prop::collection::vec(pod_set(), 1..=2));
     (shape, 0..20_u8, 0..2_u8).prop_map(|((key, queue, priority, created, pod_sets), rare, generation)| {
         let uid = format!("{key}-{generation}");
         Workload {
@@ -281,8 +281,13 @@ pub(crate) fn any_script() -> impl Strategy<Value = Script> {
     let fixed: Vec<Step> = flavors.chain(namespaces).chain(local_queues).collect();
     let queues = prop::collection::vec(queue().prop_map(Step::Queue), 2..6);
     let kind = prop_oneof![Just(Kind::Plain), Just(Kind::Classical), Just(Kind::Fair)];
-    (kind, queues, prop::collection::vec(step(), 0..80)).prop_map(move |(kind, queues, rest)| Script {
+    // Queues fill up before anything else happens, so that there is something to wait for and to preempt.
+    let fill = prop::collection::vec(workload(), 0..16).prop_map(|workloads| {
+        let submit = |workload| [Step::Submit(Box::new(workload)), Step::Cycle(vec![Answer::Confirm])];
+        workloads.into_iter().flat_map(submit).collect::<Vec<_>>()
+    });
+    (kind, queues, fill, prop::collection::vec(step(), 0..60)).prop_map(move |(kind, queues, fill, rest)| Script {
         kind,
-        steps: fixed.iter().cloned().chain(queues).chain(rest).collect(),
+        steps: fixed.iter().cloned().chain(queues).chain(fill).chain(rest).collect(),
     })
 }
