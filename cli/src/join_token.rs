@@ -49,7 +49,7 @@ fn ttl(text: &str) -> Result<SignedDuration, String> {
 }
 
 /// What is printed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JoinToken {
     /// The cluster that may enrol with it.
