@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod clusters;
 pub mod dispatch;
 pub mod hosted;
+pub mod metrics;
 pub mod pki;
 mod run;
 pub mod server;

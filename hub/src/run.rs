@@ -20,6 +20,7 @@ use crate::cluster::Ports;
 use crate::clusters::{Reconciler, StoredClusters};
 use crate::dispatch::{Mode, Settings};
 use crate::hosted::{HostedStates, Hosting, PATH_PREFIX, Source};
+use crate::metrics::HubMetrics;
 use crate::pki::store::{self, Stored};
 use crate::server::{
     self, AgentService, EnrolmentService, Gate, Registry, SecretTokens, Services, Sessions, TlsKeeper,
@@ -183,6 +184,7 @@ async fn serve(
         term,
         reports,
         settings: hub.dispatch.unwrap_or_else(|| dispatch_settings(&ctx.config)),
+        metrics: HubMetrics::register(&ctx.metrics),
     };
     spawn(tasks, "dispatcher", shell::run(parts, stop.clone()));
     spawn(tasks, "agents' door", server::serve(listener, tls, services, hub.server, stop.clone()));

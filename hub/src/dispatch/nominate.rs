@@ -227,15 +227,17 @@ impl Dispatcher {
     /// Writes the reservation down when the search takes long, so that people see what it waits for.
     fn record_if_late(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
         let Some(since) = entry.nomination.as_ref().map(|nomination| nomination.since) else { return };
-        let message = waits_for(&self.standings(entry, now));
         let due = match &entry.recorded {
             None => since + self.settings.record_after,
             // Reasons change with every report: not each change is worth a write.
-            Some((recorded, at)) if *recorded != message => at + 10 * self.settings.record_after.max(1_000),
-            Some(_) => return,
+            Some((_, at)) => at + 10 * self.settings.record_after.max(1_000),
         };
         if now < due {
             entry.wake_at(due);
+            return;
+        }
+        let message = waits_for(&self.standings(entry, now));
+        if entry.recorded.as_ref().is_some_and(|(recorded, _)| *recorded == message) {
             return;
         }
         if entry.writing.is_none() && self.may_write(entry, now) {

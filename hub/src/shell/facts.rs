@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
+use switchyard_api::names;
 use switchyard_api::v1beta2::{CheckState, Workload};
-use switchyard_api::{conditions, names};
 use switchyard_controller::stores::Stores;
 use switchyard_controller::{Context, placement, workload as state};
 use switchyard_scheduler::PodSet;
@@ -73,7 +73,7 @@ fn from_parts(
         }),
         others_ready: rest_ready && others.iter().all(ready),
         reserved: state::has_reservation(workload),
-        evicted: state::is_evicted(workload) || state::holds(workload, conditions::DEACTIVATION_TARGET),
+        evicted: state::is_evicted(workload),
         finished: state::is_finished(workload),
         deleting: workload.metadata.deletion_timestamp.is_some(),
         active: workload.spec.is_active(),

@@ -28,6 +28,7 @@ pub use topology::parameters;
 
 use crate::cluster::Ports;
 use crate::dispatch::{Settings, Time, Uid, Written};
+use crate::metrics::HubMetrics;
 use crate::server::{Registry, SessionEvent};
 use mirror::Show;
 use term::TermState;
@@ -86,6 +87,8 @@ pub struct Parts {
     pub reports: Arc<Reports>,
     /// The dispatcher's.
     pub settings: Settings,
+    /// What is counted.
+    pub metrics: Arc<HubMetrics>,
 }
 
 /// A task has ended.
@@ -100,6 +103,7 @@ struct Hands {
     ctx: Arc<Context>,
     writers: Arc<Semaphore>,
     answers: mpsc::Sender<(u64, Answer)>,
+    metrics: Arc<HubMetrics>,
 }
 
 /// A clock that never goes back and begins with the wall's time.
@@ -129,7 +133,8 @@ impl Clock {
 /// When a channel that never ends has ended.
 pub async fn run(mut parts: Parts, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (answers, mut answered) = mpsc::channel(ANSWERS);
-    let hands = Hands { ctx: parts.ctx.clone(), writers: Arc::new(Semaphore::new(WRITERS)), answers };
+    let writers = Arc::new(Semaphore::new(WRITERS));
+    let hands = Hands { ctx: parts.ctx.clone(), writers, answers, metrics: parts.metrics.clone() };
     let mut leadership = parts.ctx.leadership.clone();
     let clock = Clock::new(parts.ctx.clock.now());
     let mut state: Option<TermState> = None;

@@ -98,6 +98,7 @@ impl TermState {
         for cluster in self.live.keys() {
             self.reports.set(cluster, None);
         }
+        self.hands.metrics.sessions.set(0);
         tracing::info!(epoch = self.epoch, "no longer dispatching");
     }
 
@@ -181,6 +182,12 @@ impl TermState {
 
     /// A session has something to say; only the newest of each cluster counts.
     pub(super) fn session(&mut self, event: SessionEvent) {
+        self.take_in(event);
+        self.hands.metrics.sessions.set(i64::try_from(self.live.len()).unwrap_or(i64::MAX));
+        self.start_slots();
+    }
+
+    fn take_in(&mut self, event: SessionEvent) {
         match event {
             SessionEvent::Up(info) => {
                 let newest = self.live.get(&info.cluster).is_none_or(|id| *id < info.live.session_id);
@@ -220,7 +227,6 @@ impl TermState {
                 }
             }
         }
-        self.start_slots();
     }
 
     fn observed(&mut self, cluster: &Name, observation: &proto::Observation) {
@@ -392,6 +398,11 @@ impl TermState {
         let workload = workload.ok_or("the workload is gone")?;
         let content = desire::content_for(&self.ctx, &port, &workload).map_err(|error| error.to_string())?;
         let assignment = desire::assignment(uid, namespace, name, attempt, phase, Some(&workload), object.as_deref());
+        if phase == Phase::Reserve {
+            let held = self.reservations.get(uid).map(|reservation| reservation.admission.cluster_queue.as_str());
+            let queue = held.or(switchyard_controller::workload::admitted_by(&workload)).unwrap_or_default();
+            self.hands.metrics.dispatched(queue, cluster);
+        }
         port.set(assignment, Some(content));
         Ok(())
     }
@@ -401,7 +412,7 @@ impl TermState {
         let (hands, epoch) = (self.hands.clone(), self.epoch);
         tokio::spawn(async move {
             let Ok(_place) = hands.writers.acquire().await else { return };
-            let written = write.perform(&hands.ctx).await;
+            let written = write.perform(&hands.ctx, &hands.metrics).await;
             // Nobody listens any more at shutdown only.
             let _ = hands.answers.send((epoch, Answer::Written(written))).await;
         });
@@ -435,7 +446,7 @@ impl TermState {
             let key = self.places.get(&work.uid).cloned();
             tokio::spawn(async move {
                 let Ok(_place) = hands.writers.acquire().await else { return };
-                let answer = show(&hands.ctx, key, work).await;
+                let answer = show(&hands, key, work).await;
                 let _ = hands.answers.send((epoch, answer)).await;
             });
         }
@@ -449,7 +460,8 @@ impl TermState {
 }
 
 /// Shows a status, then writes the end. An end is never written before its status is shown.
-async fn show(ctx: &Context, key: Option<Key>, work: Work) -> Answer {
+async fn show(hands: &Hands, key: Option<Key>, work: Work) -> Answer {
+    let ctx = &hands.ctx;
     let Work { uid, show, finish } = work;
     let workload = key.as_ref().and_then(|key| ctx.stores.workloads.by_key(key));
     let workload = workload.filter(|workload| workload.metadata.uid.as_deref() == Some(&*uid));
@@ -463,7 +475,7 @@ async fn show(ctx: &Context, key: Option<Key>, work: Work) -> Answer {
         return Answer::Shown { uid, unshown, written };
     }
     let written = match finish {
-        Some(write) => Some(write.perform(ctx).await),
+        Some(write) => Some(write.perform(ctx, &hands.metrics).await),
         None => None,
     };
     Answer::Shown { uid, unshown: None::<Show>, written }

@@ -17,6 +17,7 @@ use switchyard_controller::{Context, Reservation};
 
 use super::facts::{facts, is_dispatching};
 use crate::dispatch::{Name, Outcome, Uid, Written};
+use crate::metrics::HubMetrics;
 
 /// Pauses between tries of a write whose fate is not known: the API server is away.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -87,13 +88,13 @@ enum Plan {
 
 impl Write {
     /// Performs it.
-    pub(super) async fn perform(self, ctx: &Context) -> Written {
-        let (outcome, workload) = self.try_until_definite(ctx).await;
+    pub(super) async fn perform(self, ctx: &Context, metrics: &HubMetrics) -> Written {
+        let (outcome, workload) = self.try_until_definite(ctx, metrics).await;
         let facts = workload.map(|workload| facts(ctx, &workload));
         Written { uid: self.uid, outcome, facts }
     }
 
-    async fn try_until_definite(&self, ctx: &Context) -> (Outcome, Option<Arc<Workload>>) {
+    async fn try_until_definite(&self, ctx: &Context, metrics: &HubMetrics) -> (Outcome, Option<Arc<Workload>>) {
         let stored = ctx.stores.workloads.by_key(&self.key);
         let Some(mut current) = stored.filter(|workload| workload.metadata.uid.as_deref() == Some(&*self.uid)) else {
             return (Outcome::Superseded, None);
@@ -112,7 +113,7 @@ impl Write {
             let unknown = match written {
                 Ok(Ok(Some(after))) => {
                     let after = Arc::new(after);
-                    self.announce(ctx, &current, &after);
+                    self.announce(ctx, metrics, &current, &after);
                     return (Outcome::Done, Some(after));
                 }
                 Ok(Ok(None)) => return (Outcome::Done, Some(current)),
@@ -265,12 +266,13 @@ impl Write {
     }
 
     /// Tells people.
-    fn announce(&self, ctx: &Context, before: &Workload, after: &Workload) {
+    fn announce(&self, ctx: &Context, metrics: &HubMetrics, before: &Workload, after: &Workload) {
         match &self.what {
             What::Commit { cluster, .. } => {
                 let note = format!("The workload was admitted on \"{cluster}\"");
                 ctx.events.normal(after, events::MULTIKUEUE, note);
                 let cluster_queue = state::admitted_by(after).unwrap_or_default();
+                metrics.admitted(cluster_queue, cluster);
                 let waited = switchyard_controller::clock::since(ctx.clock.now(), state::queued_since(before));
                 if !state::has_reservation(before) {
                     ctx.metrics.quota_reserved(after, cluster_queue, waited);

@@ -1,0 +1,86 @@
+//! What `/metrics` shows of dispatching: Kueue's two counters under Kueue's names, and the sessions.
+
+use std::sync::Arc;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use switchyard_controller::metrics::Metrics;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    cluster_queue: String,
+    cluster: String,
+}
+
+/// The hub's own metrics.
+#[derive(Debug, Default)]
+pub struct HubMetrics {
+    dispatched: Family<Labels, Counter>,
+    admitted: Family<Labels, Counter>,
+    /// Clusters with a session.
+    pub sessions: Gauge,
+}
+
+impl HubMetrics {
+    /// Shown among the controller's from now on.
+    pub fn register(shown: &Metrics) -> Arc<Self> {
+        let metrics = Arc::new(Self::default());
+        shown.register(|registry| {
+            registry.register(
+                "multikueue_workloads_dispatched",
+                "Workloads offered to a worker cluster",
+                metrics.dispatched.clone(),
+            );
+            registry.register(
+                "multikueue_workloads_admitted",
+                "Workloads committed to a worker cluster",
+                metrics.admitted.clone(),
+            );
+            let ours = registry.sub_registry_with_prefix("switchyard");
+            ours.register(
+                "cluster_sessions",
+                "Worker clusters with a session, hosted ones included",
+                metrics.sessions.clone(),
+            );
+        });
+        metrics
+    }
+
+    /// A workload was offered to a cluster.
+    pub fn dispatched(&self, cluster_queue: &str, cluster: &str) {
+        self.dispatched.get_or_create(&labels(cluster_queue, cluster)).inc();
+    }
+
+    /// A workload was committed to a cluster.
+    pub fn admitted(&self, cluster_queue: &str, cluster: &str) {
+        self.admitted.get_or_create(&labels(cluster_queue, cluster)).inc();
+    }
+}
+
+fn labels(cluster_queue: &str, cluster: &str) -> Labels {
+    Labels { cluster_queue: cluster_queue.to_owned(), cluster: cluster.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_have_kueues_names() {
+        let shown = Metrics::default();
+        let metrics = HubMetrics::register(&shown);
+        metrics.dispatched("cq", "east");
+        metrics.admitted("cq", "east");
+        metrics.sessions.set(2);
+        let page = shown.render();
+        for line in [
+            r#"multikueue_workloads_dispatched_total{cluster_queue="cq",cluster="east"} 1"#,
+            r#"multikueue_workloads_admitted_total{cluster_queue="cq",cluster="east"} 1"#,
+            "switchyard_cluster_sessions 2",
+        ] {
+            assert!(page.contains(line), "{line} is missing in:\n{page}");
+        }
+    }
+}
