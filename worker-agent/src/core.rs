@@ -303,6 +303,12 @@ impl Core {
         let Some(permit) = permit else { return self.close() };
         let Some(kind) = self.next_message() else { return };
         let session_id = self.ledger.session_id().unwrap_or_default();
+        if let agent_message::Kind::Observed(observed) = &kind {
+            for it in &observed.observations {
+                let codes: Vec<&str> = it.reasons.iter().map(|reason| reason.code.as_str()).collect();
+                tracing::debug!(workload = it.workload_uid, attempt = it.attempt, state = ?it.state(), ?codes, "told");
+            }
+        }
         permit.send(AgentMessage { session_id, kind: Some(kind) });
     }
 
