@@ -36,8 +36,8 @@ impl BadKubeconfig {
 /// The first thing that is wrong with it.
 pub fn parse(bytes: &[u8]) -> Result<Kubeconfig, BadKubeconfig> {
     let insecure = |what: String| BadKubeconfig::Insecure(what);
-    // Kueue calls this insecure as well; what cannot be read is just bad.
-    let unreadable = |why: String| BadKubeconfig::Unreadable(format!("failed to parse kubeconfig(apiconfig): {why}"));
+    // Kueue's reason for what it cannot parse is "insecure" as well: it cannot be shown to be harmless.
+    let unreadable = |why: String| insecure(format!("failed to parse kubeconfig(apiconfig): {why}"));
     let text = std::str::from_utf8(bytes).map_err(|_| unreadable("not text".into()))?;
     let config = Kubeconfig::from_yaml(text).map_err(|error| unreadable(first_line(&error.to_string())))?;
     for user in config.auth_infos.iter().filter_map(|user| user.auth_info.as_ref()) {
@@ -63,7 +63,7 @@ pub fn parse(bytes: &[u8]) -> Result<Kubeconfig, BadKubeconfig> {
         }
     }
     if config.current_context.as_deref().unwrap_or_default().is_empty() && config.contexts.is_empty() {
-        return Err(BadKubeconfig::Unreadable("invalid configuration: no configuration has been provided".into()));
+        return Err(insecure("invalid configuration: no configuration has been provided".into()));
     }
     Ok(config)
 }
@@ -163,7 +163,7 @@ mod tests {
             assert_eq!(said, expected, "{case}");
         }
         let error = parse(b"{[").unwrap_err();
-        assert_eq!(error.reason(), "BadKubeConfig");
+        assert_eq!(error.reason(), "InsecureKubeConfig");
         assert_eq!(error.message().lines().count(), 1);
         assert!(error.message().starts_with("load client config failed: failed to parse kubeconfig(apiconfig): "));
     }
