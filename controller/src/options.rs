@@ -3,8 +3,8 @@
 use std::{net::TcpListener, sync::Arc, time::Duration};
 
 use kube::Client;
-use switchyard_api::config::{Configuration, QuotaCheckStrategy, RequeuingTimestamp};
-use switchyard_scheduler::{self as engine, Preemption, Settings};
+use switchyard_api::config::{Configuration, PreemptionStrategy, QuotaCheckStrategy, RequeuingTimestamp};
+use switchyard_scheduler::{self as engine, FairStrategy, Preemption, Settings};
 
 use crate::{
     clock::{Clock, SystemClock},
@@ -93,7 +93,12 @@ pub(crate) fn engine_settings(config: &Configuration) -> Settings {
 /// How the engine preempts. [`crate::admit`] performs it.
 pub(crate) fn preemption(config: &Configuration) -> Preemption {
     let recompute_overlaps = config.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap");
-    Preemption { recompute_overlaps, ..Preemption::default() }
+    let Some(sharing) = &config.fair_sharing else { return Preemption { recompute_overlaps, ..Preemption::default() } };
+    let fair_strategies = sharing.preemption_strategies.iter().map(|strategy| match strategy {
+        PreemptionStrategy::LessThanOrEqualToFinalShare => FairStrategy::LessThanOrEqualToFinalShare,
+        PreemptionStrategy::LessThanInitialShare => FairStrategy::LessThanInitialShare,
+    });
+    Preemption { recompute_overlaps, fair_strategies: fair_strategies.collect() }
 }
 
 /// `leaderElection`'s times.
@@ -109,4 +114,30 @@ pub(crate) fn lease_timing(config: &Configuration) -> Timing {
 /// Whether a PodsReady timeout sends a workload to the back of the queue.
 pub(crate) fn order_by_eviction(config: &Configuration) -> bool {
     config.wait_for_pods_ready.requeuing_strategy.timestamp == RequeuingTimestamp::Eviction
+}
+
+#[cfg(test)]
+mod tests {
+    use switchyard_api::config::load;
+
+    use super::*;
+
+    #[test]
+    fn the_strategies_of_fair_sharing_reach_the_engine_in_their_order() {
+        use FairStrategy::{LessThanInitialShare as Initial, LessThanOrEqualToFinalShare as Final};
+        let file = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
+        for (section, strategies) in [
+            ("", vec![Final, Initial]),
+            ("fairSharing: {preemptionStrategies: [LessThanInitialShare]}", vec![Initial]),
+            ("fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare]}", vec![Final]),
+            (
+                "fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]}",
+                vec![Final, Initial],
+            ),
+        ] {
+            let config = load(&format!("{file}{section}\n")).unwrap();
+            assert_eq!(preemption(&config).fair_strategies, strategies, "{section}");
+            assert_eq!(engine_settings(&config).fair_sharing, !section.is_empty());
+        }
+    }
 }

@@ -31,6 +31,7 @@ const EFFECTIVE: &[&str] = &[
     "multiKueue.workerLostTimeout",
     "multiKueue.dispatcherName",
     "multiKueue.incrementalDispatcherConfig",
+    "fairSharing.preemptionStrategies",
     "resources.quotaCheckStrategy",
     "resources.excludeResourcePrefixes",
     "resources.transformations",

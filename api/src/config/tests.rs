@@ -51,7 +51,6 @@ fairSharing: {preemptionStrategies: [LessThanInitialShare]}
     insta::assert_snapshot!(config.ignored().join("\n"), @r"
     clientConnection
     controller
-    fairSharing.preemptionStrategies
     health
     integrations.frameworks[1] (ray.io/rayjob)
     integrations.frameworks[2] (pod)
