@@ -56,6 +56,8 @@ struct Preempt {
     reason: &'static str,
     message: String,
     preemptor: Preemptor,
+    /// It was decided while the reservation that it ends was still waiting to be written.
+    overtook_reservation: bool,
 }
 
 /// For whom a workload is preempted. Empty where it is not known.
@@ -88,8 +90,15 @@ struct Jobs {
 }
 
 impl Jobs {
-    fn insert(&mut self, key: Key, number: u64, job: Job) {
+    fn insert(&mut self, key: Key, number: u64, mut job: Job) {
         self.reserves += usize::from(matches!(job, Job::Reserve(_)));
+        if let Job::Preempt(preempt) = &mut job {
+            preempt.overtook_reservation = match self.by_key.get(&key) {
+                Some((_, Job::Reserve(_))) => true,
+                Some((_, Job::Preempt(earlier))) => earlier.overtook_reservation,
+                _ => false,
+            };
+        }
         let old = self.by_key.insert(key, (number, job));
         self.uncount(old.as_ref());
     }
@@ -157,7 +166,8 @@ impl Admitter {
                 Decision::Preempt { key, uid, reason, preemptor, preemptor_uid, preemptor_path, preemptee_path } => {
                     let preemptor = self.preemptor(&preemptor, &preemptor_uid);
                     let message = build::preemption_message(reason, &preemptor, [&preemptor_path, &preemptee_path]);
-                    self.add(object_key(&key), Job::Preempt(Box::new(Preempt { uid, reason, message, preemptor })));
+                    let preempt = Preempt { uid, reason, message, preemptor, overtook_reservation: false };
+                    self.add(object_key(&key), Job::Preempt(Box::new(preempt)));
                 }
             }
         }
@@ -256,4 +266,44 @@ impl Admitter {
 
 fn object_key(key: &WorkloadKey) -> Key {
     Key { namespace: key.namespace.clone(), name: key.name.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reserve() -> Job {
+        let reserve = Reserve {
+            uid: "u".into(),
+            generation: None,
+            admission: v1beta2::Admission::default(),
+            checks: Vec::new(),
+            note: String::new(),
+        };
+        Job::Reserve(Box::new(reserve))
+    }
+
+    fn preempt() -> Job {
+        let (message, preemptor) = (String::new(), Preemptor::default());
+        let preempt =
+            Preempt { uid: "u".into(), reason: "InClusterQueue", message, preemptor, overtook_reservation: false };
+        Job::Preempt(Box::new(preempt))
+    }
+
+    #[rstest::rstest]
+    #[case::of_a_reservation_that_was_written(vec![preempt()], false)]
+    #[case::of_one_that_waits_to_be_written(vec![reserve(), preempt()], true)]
+    #[case::decided_twice_before_the_first_is_looked_at(vec![reserve(), preempt(), preempt()], true)]
+    fn a_preemption_knows_whether_it_replaced_a_reservation_that_nobody_will_write(
+        #[case] decided: Vec<Job>,
+        #[case] expected: bool,
+    ) {
+        let (mut jobs, key) = (Jobs::default(), Key::new("ns", "a"));
+        for (number, job) in (0..).zip(decided) {
+            jobs.insert(key.clone(), number, job);
+        }
+        assert_eq!(jobs.reserves, 0);
+        let Some((_, Job::Preempt(last))) = jobs.by_key.get(&key) else { panic!("the last decision stays") };
+        assert_eq!(last.overtook_reservation, expected);
+    }
 }

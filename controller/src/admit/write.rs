@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use switchyard_api::{conditions, v1beta2::Workload};
-use switchyard_scheduler::WorkloadKey;
 use tokio::time::Instant;
 
 use super::{Admitter, Job, Preempt, Reserve, build};
@@ -12,6 +11,7 @@ use crate::{
     store::Key,
     work::Outcome,
     workload::{self, WriteError, patch_status},
+    world::workload_key,
 };
 
 /// A change of the message alone is written at most this often: with much coming and going, each of a thousand waiting
@@ -58,8 +58,7 @@ impl Admitter {
             Err(refusal) => refusal,
         };
         tracing::info!(workload = %key, reason = refusal, "reservation given back");
-        let key = WorkloadKey { namespace: key.namespace.clone(), name: key.name.clone() };
-        self.refuse(key, reserve.uid.clone(), &refusal);
+        self.refuse(workload_key(key), reserve.uid.clone(), &refusal);
     }
 
     async fn try_reserve(&self, key: &Key, reserve: &Reserve) -> Result<(Arc<Workload>, Workload), String> {
@@ -139,7 +138,13 @@ impl Admitter {
 
     #[tracing::instrument(name = "preemption", skip_all, fields(workload = %key))]
     async fn preempt(&self, key: &Key, current: &Workload, preempt: &Preempt) -> Outcome {
-        let Some(cluster_queue) = workload::admitted_by(current).map(str::to_owned) else { return Outcome::Done };
+        let Some(cluster_queue) = workload::admitted_by(current).map(str::to_owned) else {
+            if preempt.overtook_reservation {
+                // Nothing was written yet, so there is nothing to evict: the engine takes the quota back.
+                self.refuse(workload_key(key), preempt.uid.clone(), "preempted before its reservation was written");
+            }
+            return Outcome::Done;
+        };
         if workload::is_evicted(current) || workload::is_finished(current) {
             return Outcome::Done;
         }
@@ -158,8 +163,7 @@ impl Admitter {
             Err(WriteError::Conflict) => Outcome::Failed,
             Err(error) => {
                 tracing::warn!(workload = %key, %error, "preemption not written");
-                let key = WorkloadKey { namespace: key.namespace.clone(), name: key.name.clone() };
-                self.inbox.unpreempted(key);
+                self.inbox.unpreempted(workload_key(key));
                 Outcome::Done
             }
         }
