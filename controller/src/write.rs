@@ -1,6 +1,6 @@
 //! Writing objects of ours: the difference only, only over the version that was looked at, and only while leading.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, time::Duration};
 
 use kube::{
     Api, Resource, ResourceExt,
@@ -11,6 +11,21 @@ use serde_json::{Value, json};
 use switchyard_api::jobs::merge_diff;
 
 use crate::{context::Context, store::Store};
+
+/// The API server itself gives a request up after a minute. An answer that takes longer will not come: the connection is
+/// dead, and whoever waits for it would wait for ever.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(70);
+
+/// Waits for the answer to a request, not longer than the API server would work on it. It may have been done all the same.
+pub(crate) async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    match tokio::time::timeout(ANSWER_DEADLINE, request).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            let message = format!("no answer from the API server within {} s", ANSWER_DEADLINE.as_secs());
+            Err(kube::Error::Service(message.into()))
+        }
+    }
+}
 
 /// Why a write did not happen.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +86,8 @@ where
             return Err(WriteError::NotLeading);
         }
         let patch = json!({"metadata": self.precondition(), "status": difference});
-        let written = self.api.patch_status(&self.object.name_any(), &self.params(), &Patch::Merge(&patch)).await;
+        let (name, params, patch) = (self.object.name_any(), self.params(), Patch::Merge(&patch));
+        let written = answered(self.api.patch_status(&name, &params, &patch)).await;
         self.observed(ctx, written).map(Some)
     }
 
@@ -87,7 +103,8 @@ where
         if let (Some(Value::Object(metadata)), Value::Object(precondition)) = (metadata, self.precondition()) {
             metadata.extend(precondition);
         }
-        let written = self.api.patch(&self.object.name_any(), &self.params(), &Patch::Merge(&patch)).await;
+        let (name, params, patch) = (self.object.name_any(), self.params(), Patch::Merge(&patch));
+        let written = answered(self.api.patch(&name, &params, &patch)).await;
         self.observed(ctx, written)
     }
 
@@ -122,5 +139,16 @@ where
         written.managed_fields_mut().clear();
         self.store.observe(written.clone());
         Ok(written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dead_connection_is_an_error_and_not_a_wait_for_ever() {
+        let error = answered(std::future::pending::<kube::Result<()>>()).await.unwrap_err();
+        assert_eq!(WriteError::from(error).to_string(), "ServiceError: no answer from the API server within 70 s");
     }
 }

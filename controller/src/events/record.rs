@@ -22,6 +22,8 @@ use kube::{
 };
 use serde_json::json;
 
+use crate::write::answered;
+
 /// Reporting controller of all our events.
 const CONTROLLER: &str = "switchyard";
 /// An equal event within this time is counted on the earlier one.
@@ -111,10 +113,12 @@ impl Recorder {
         let api: Api<v1::Event> = Api::namespaced(self.client.clone(), namespace);
         match step {
             Step::Nothing => Ok(()),
-            Step::Create { name } => api.create(&PostParams::default(), &self.object(event, name, now)).await.map(drop),
+            Step::Create { name } => {
+                answered(api.create(&PostParams::default(), &self.object(event, name, now))).await.map(drop)
+            }
             Step::Count { name, count } => {
                 let series = json!({"series": {"count": count, "lastObservedTime": MicroTime(now)}});
-                api.patch(&name, &PatchParams::default(), &Patch::Merge(series)).await.map(drop)
+                answered(api.patch(&name, &PatchParams::default(), &Patch::Merge(series))).await.map(drop)
             }
         }
     }

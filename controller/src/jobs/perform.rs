@@ -22,6 +22,7 @@ use crate::{
     object::Object,
     stores::JobStore,
     workload::{WriteError, patch_metadata, patch_status},
+    write::answered,
 };
 
 /// The job that actions are about.
@@ -116,7 +117,7 @@ fn job_api(ctx: &Context, resource: &ApiResource, namespace: &str) -> Api<Object
 /// Whether the job is really gone, asked of the server: the watches of jobs and of workloads may be apart by a moment.
 pub(super) async fn is_gone(ctx: &Context, target: &Target<'_>, uids: &[String]) -> Result<bool, kube::Error> {
     let api = job_api(ctx, &target.jobs.resource, &target.key.key.namespace);
-    let found = api.get_opt(&target.key.key.name).await?;
+    let found = answered(api.get_opt(&target.key.key.name)).await?;
     Ok(found.is_none_or(|job| !uids.iter().any(|uid| Some(uid) == job.metadata.uid.as_ref())))
 }
 
@@ -128,8 +129,11 @@ async fn patch_job(ctx: &Context, target: &Target<'_>, wanted: &Value, status: b
     }
     let api = job_api(ctx, &target.jobs.resource, &target.key.key.namespace);
     let (name, patch) = (&*target.key.key.name, Patch::Merge(&patch));
-    let written =
-        if status { api.patch_status(name, &params(), &patch).await } else { api.patch(name, &params(), &patch).await };
+    let params = params();
+    let written = match status {
+        true => answered(api.patch_status(name, &params, &patch)).await,
+        false => answered(api.patch(name, &params, &patch)).await,
+    };
     ctx.metrics.wrote(if status { "job_status" } else { "job" }, written.is_ok());
     match written {
         Ok(mut object) => {
@@ -165,7 +169,7 @@ async fn create(ctx: &Context, index: &Index, target: &Target<'_>, workload: &Wo
     }
     let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &target.key.key.namespace);
     let params = PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() };
-    let created = api.create(&params, workload).await;
+    let created = answered(api.create(&params, workload)).await;
     ctx.metrics.wrote("workload", created.is_ok());
     match created {
         Ok(_) => {
@@ -202,7 +206,8 @@ async fn delete(ctx: &Context, workload: &std::sync::Arc<Workload>) -> Result<()
     }
     let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &workload.namespace().unwrap_or_default());
     let preconditions = Preconditions { uid: workload.metadata.uid.clone(), resource_version: None };
-    let deleted = api.delete(&workload.name_any(), &DeleteParams::background().preconditions(preconditions)).await;
+    let params = DeleteParams::background().preconditions(preconditions);
+    let deleted = answered(api.delete(&workload.name_any(), &params)).await;
     ctx.metrics.wrote("workload", deleted.is_ok());
     deleted.map(|_| ()).map_err(|error| WriteError::from(error).into())
 }

@@ -15,6 +15,7 @@ use crate::{
     store::Key,
     work::Outcome,
     workload::{WriteError, patch_metadata, patch_status},
+    write::answered,
 };
 
 /// Looks at one workload, and does what is to be done.
@@ -74,7 +75,7 @@ async fn delete(ctx: &Context, workload: &Workload) -> Result<(), WriteError> {
     let preconditions = Preconditions { uid: workload.uid(), resource_version: None };
     let params = DeleteParams::background().preconditions(preconditions);
     let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &workload.namespace().unwrap_or_default());
-    let deleted = api.delete(&workload.name_any(), &params).await;
+    let deleted = answered(api.delete(&workload.name_any(), &params)).await;
     ctx.metrics.wrote("delete", deleted.is_ok());
     deleted?;
     Ok(())

@@ -23,7 +23,7 @@ use super::{
     secret::SecretStore,
     server::Certificate,
 };
-use crate::{cert::Bundle, context::Context};
+use crate::{cert::Bundle, context::Context, write::answered};
 
 /// How often certificates and configurations are looked at even if nothing changes.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
@@ -31,7 +31,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(600);
 /// Our user name, if it is a service account's: users do not share it, so its calls need no review.
 pub(super) async fn service_account(ctx: &Context) -> Option<String> {
     let api: Api<SelfSubjectReview> = Api::all(ctx.client.clone());
-    match api.create(&PostParams::default(), &SelfSubjectReview::default()).await {
+    match answered(api.create(&PostParams::default(), &SelfSubjectReview::default())).await {
         Ok(review) => review.status?.user_info?.username.filter(|name| name.starts_with("system:serviceaccount:")),
         Err(error) => {
             tracing::debug!(%error, "own user name not known");
@@ -71,13 +71,13 @@ impl Registrar {
         loop {
             let registered = self.register(&bundle).await;
             let pause = if registered { LOOK_AGAIN } else { RETRY };
-            let regular = tokio::select! {
+            let anew = tokio::select! {
                 () = tokio::time::sleep(pause) => true,
                 () = self.changed.notified() => false,
-                // Without a sender there is no change; the pause ends it.
-                Ok(()) = leadership.changed() => false,
+                // Another leader may have written them meanwhile. Without a sender there is no change; the pause ends it.
+                Ok(()) = leadership.changed() => true,
             };
-            if regular {
+            if anew {
                 // Whoever has changed the configurations meanwhile is overruled.
                 *self.applied.lock().unwrap_or_else(PoisonError::into_inner) = None;
             }
@@ -152,9 +152,9 @@ impl Registrar {
         let params = PatchParams::apply(names::FIELD_MANAGER).force();
         let client = &self.ctx.client;
         let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-        api.patch(configuration::NAME, &params, &Patch::Apply(mutating)).await?;
+        answered(api.patch(configuration::NAME, &params, &Patch::Apply(mutating))).await?;
         let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-        api.patch(configuration::NAME, &params, &Patch::Apply(validating)).await?;
+        answered(api.patch(configuration::NAME, &params, &Patch::Apply(validating))).await?;
         Ok(())
     }
 }

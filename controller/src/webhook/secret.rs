@@ -9,7 +9,10 @@ use kube::{
     api::{ObjectMeta, PostParams},
 };
 
-use crate::cert::{Bundle, CertError, Pair, renewed};
+use crate::{
+    cert::{Bundle, CertError, Pair, renewed},
+    write::answered,
+};
 
 /// Attempts to write the Secret when other replicas write it too.
 const ATTEMPTS: usize = 5;
@@ -42,17 +45,17 @@ impl SecretStore {
     /// that renew at once one wins, and the others take what it wrote.
     pub(super) async fn load(&self, names: &BTreeSet<String>, now: Timestamp) -> Result<Bundle, SecretError> {
         for _ in 0..ATTEMPTS {
-            let found = self.api.get_opt(&self.name).await.map_err(|source| self.error(source))?;
+            let found = answered(self.api.get_opt(&self.name)).await.map_err(|source| self.error(source))?;
             let current = found.as_ref().and_then(read);
             let Some(bundle) = renewed(current.as_ref(), names, now)? else {
                 // Nothing due: there is one.
                 return current.ok_or_else(|| SecretError::Contended(self.name.clone()));
             };
             let written = match found {
-                None => self.api.create(&PostParams::default(), &self.secret(None, &bundle)).await,
+                None => answered(self.api.create(&PostParams::default(), &self.secret(None, &bundle))).await,
                 Some(found) => {
                     let secret = self.secret(found.metadata.resource_version, &bundle);
-                    self.api.replace(&self.name, &PostParams::default(), &secret).await
+                    answered(self.api.replace(&self.name, &PostParams::default(), &secret)).await
                 }
             };
             match written {
