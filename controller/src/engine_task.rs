@@ -213,6 +213,8 @@ impl EngineTask {
         for (kind, key) in batch.objects {
             if let Some(event) = self.changed_object(kind, &key) {
                 self.engine.apply(event, now);
+                // Capacity shows the labels and taints of flavors, which change no queue's figures.
+                self.publish.capacity_dirty |= kind == Kind::ResourceFlavor;
             }
         }
         for key in batch.workloads {
