@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kube::Client;
 use switchyard_api::config::Configuration;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::Clock, components::Components, events::Events, lease::Leadership, metrics::Metrics, stores::Stores,
@@ -51,5 +52,20 @@ impl Context {
     #[must_use]
     pub fn leading(&self) -> bool {
         self.leadership.borrow().leading
+    }
+
+    /// Calls `act` each time that we come to lead anew, until `shutdown`. Returns early without leader election, where
+    /// that never happens.
+    pub(crate) async fn each_term(&self, shutdown: &CancellationToken, act: impl Fn()) {
+        let mut leadership = self.leadership.clone();
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                changed = leadership.changed() => if changed.is_err() { return },
+            }
+            if leadership.borrow_and_update().leading {
+                act();
+            }
+        }
     }
 }

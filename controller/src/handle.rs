@@ -100,7 +100,7 @@ impl Handle {
         self.closed.cancelled().await;
     }
 
-    /// Waits for the end, whoever brings it about. At most a quarter of a minute after [`Handle::shutdown`].
+    /// Waits for the end, whoever brings it about. At most 16 s after [`Handle::shutdown`].
     ///
     /// # Errors
     /// When a part failed, panicked, or ended by itself.

@@ -77,19 +77,13 @@ fn follow<K: Resource + 'static>(store: &Store<K>, queue: Queue<Key>) -> Queue<K
 
 async fn on_leadership(ctx: &Arc<Context>, queues: [&Queue<Key>; 4], shutdown: CancellationToken) {
     let [cluster_queues, local_queues, flavors, checks] = queues;
-    let mut leadership = ctx.leadership.clone();
-    loop {
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            changed = leadership.changed() => if changed.is_err() { return },
-        }
-        if leadership.borrow_and_update().leading {
-            ctx.stores.cluster_queues.all().iter().for_each(|queue| cluster_queues.add(Key::of(&**queue)));
-            ctx.stores.local_queues.all().iter().for_each(|queue| local_queues.add(Key::of(&**queue)));
-            ctx.stores.resource_flavors.all().iter().for_each(|flavor| flavors.add(Key::of(&**flavor)));
-            ctx.stores.admission_checks.all().iter().for_each(|check| checks.add(Key::of(&**check)));
-        }
-    }
+    let all = || {
+        ctx.stores.cluster_queues.all().iter().for_each(|queue| cluster_queues.add(Key::of(&**queue)));
+        ctx.stores.local_queues.all().iter().for_each(|queue| local_queues.add(Key::of(&**queue)));
+        ctx.stores.resource_flavors.all().iter().for_each(|flavor| flavors.add(Key::of(&**flavor)));
+        ctx.stores.admission_checks.all().iter().for_each(|check| checks.add(Key::of(&**check)));
+    };
+    ctx.each_term(&shutdown, all).await;
 }
 
 /// What a write's failure means for the work queue.

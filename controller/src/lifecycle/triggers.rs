@@ -142,18 +142,8 @@ fn add_of_cluster_queue(queue: &Queue<Key>, workloads: &Store<Workload>, local_q
 
 /// A new leader looks at everything once.
 pub(super) async fn on_leadership(ctx: Arc<Context>, queue: Queue<Key>, shutdown: CancellationToken) {
-    let mut leadership = ctx.leadership.clone();
-    loop {
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            changed = leadership.changed() => if changed.is_err() { return },
-        }
-        if leadership.borrow_and_update().leading {
-            for workload in ctx.stores.workloads.all() {
-                queue.add(Key::of(&*workload));
-            }
-        }
-    }
+    let all = || ctx.stores.workloads.all().iter().for_each(|workload| queue.add(Key::of(&**workload)));
+    ctx.each_term(&shutdown, all).await;
 }
 
 /// The workloads of a ClusterQueue that became active, or inactive, say so in their conditions.
