@@ -116,7 +116,7 @@ fn a_kubeconfig_that_cannot_be_used_says_why() {
                         json!({"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": true})
                 }),
                 "InsecureKubeConfig",
-                "insecure-skip-tls-verify",
+                "insecure TLS verification is not allowed for cluster",
             ),
             (
                 "a token from a file",
