@@ -6,7 +6,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -92,6 +92,11 @@ impl Memory {
         series.written = now;
         Step::Count { name: series.name.clone(), count: series.count }
     }
+
+    /// The first event of a series was not written: there is nothing to count on.
+    fn forget(&mut self, key: u64) {
+        self.series.remove(&key);
+    }
 }
 
 pub(super) struct Recorder {
@@ -108,19 +113,27 @@ impl Recorder {
     pub(super) async fn write(&self, event: &Event) -> kube::Result<()> {
         let now = Timestamp::now();
         let name = || object_name(event.regarding.name.as_deref().unwrap_or(CONTROLLER), now);
-        let step = self.memory.lock().unwrap_or_else(PoisonError::into_inner).step(key(event), name, Instant::now());
+        let step = self.memory().step(key(event), name, Instant::now());
         let namespace = event.regarding.namespace.as_deref().unwrap_or("default");
         let api: Api<v1::Event> = Api::namespaced(self.client.clone(), namespace);
         match step {
             Step::Nothing => Ok(()),
             Step::Create { name } => {
-                answered(api.create(&PostParams::default(), &self.object(event, name, now))).await.map(drop)
+                let created = answered(api.create(&PostParams::default(), &self.object(event, name, now))).await;
+                if created.is_err() {
+                    self.memory().forget(key(event));
+                }
+                created.map(drop)
             }
             Step::Count { name, count } => {
                 let series = json!({"series": {"count": count, "lastObservedTime": MicroTime(now)}});
                 answered(api.patch(&name, &PatchParams::default(), &Patch::Merge(series))).await.map(drop)
             }
         }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn object(&self, event: &Event, name: String, now: Timestamp) -> v1::Event {
@@ -197,6 +210,16 @@ mod tests {
         let expected =
             ["create event-1-0", "", "create event-2-2", "", "event-1-0 x4", "", "event-1-0 x6", "create event-1-360"];
         assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn an_event_that_could_not_be_created_is_created_the_next_time() {
+        let (mut memory, now) = (Memory::default(), Instant::now());
+        let create = Step::Create { name: "event".into() };
+        assert_eq!(memory.step(1, || "event".into(), now), create);
+        assert_eq!(memory.step(1, || "event".into(), now), Step::Nothing);
+        memory.forget(1);
+        assert_eq!(memory.step(1, || "event".into(), now), create);
     }
 
     #[test]
