@@ -7,9 +7,10 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
 use serde_json::json;
 use switchyard::status::{Row, row};
-use switchyard_api::v1beta2::Workload;
+use switchyard_api::conditions;
+use switchyard_api::v1beta2::{LocalQueue, Workload};
 
-use super::Fleet;
+use super::{Fleet, HUB, READY};
 use crate::queues::{self, ClusterQueue, ResourceFlavor};
 use crate::wait::eventually;
 use crate::{JobBuilder, fixture};
@@ -60,7 +61,21 @@ impl<'a> TenantBuilder<'a> {
         hub.apply([namespace]).await?;
         hub.apply(queues::multikueue(&self.name, &clusters)).await?;
         hub.apply(self.queues(&self.hub, Some(&self.name))).await?;
+        // A Job that comes before its queue is known is not marked as run elsewhere, and cannot be later.
+        for cluster in clusters.into_iter().chain([HUB]) {
+            self.await_queue(cluster).await?;
+        }
         Ok(Tenant { fleet: self.fleet, name: self.name })
+    }
+
+    async fn await_queue(&self, cluster: &str) -> anyhow::Result<()> {
+        let queues: Api<LocalQueue> = Api::namespaced(self.fleet.worker(cluster).admin.clone(), &self.name);
+        eventually(READY, format!("the LocalQueue of {} on {cluster} to be active", self.name), async || {
+            let status = queues.get(QUEUE).await?.status.unwrap_or_default();
+            ensure!(conditions::is_true(&status.conditions, conditions::ACTIVE), "{:?}", status.conditions);
+            Ok(())
+        })
+        .await
     }
 
     fn queues(&self, quota: &[(String, String)], check: Option<&str>) -> Vec<serde_json::Value> {
