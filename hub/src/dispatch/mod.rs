@@ -19,6 +19,7 @@ pub mod capacity;
 mod entry;
 mod machine;
 mod nominate;
+mod settle;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]

@@ -1,0 +1,267 @@
+//! Deciding what follows for one workload: where it should be, what is to be written, when its quota may go.
+
+use super::entry::{Entry, Writing};
+use super::machine::{Cluster, Dispatcher, MAX_WRITE_BACKOFF};
+use super::{Action, Check, Facts, Name, Phase, State, Time, terminal};
+
+impl Dispatcher {
+    pub(super) fn settle(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
+        self.collect(entry, out);
+        if entry.gone || entry.facts.finished {
+            entry.memory = None;
+            entry.nomination = None;
+            entry.clear(None, now, out);
+            self.acknowledge_rest(entry, out);
+            return;
+        }
+        if let Some((cluster, attempt, success)) = entry.ended.clone() {
+            if entry.is_current(&cluster, attempt) {
+                self.finish(entry, &cluster, attempt, success, now, out);
+                return;
+            }
+            // It was given up, and another attempt is what counts.
+            entry.ended = None;
+            out.push(Action::Ack { cluster, uid: entry.facts.uid.clone(), attempt });
+        }
+        match entry.facts.cluster.clone() {
+            Some(cluster) => self.committed_on(entry, &cluster, now, out),
+            None if entry.facts.leaving() => {
+                if entry.memory.take().is_some() {
+                    let message = "the workload is no longer to run".to_owned();
+                    out.push(Action::GiveBack { uid: entry.facts.uid.clone(), message, retry_at: now });
+                }
+                self.leave(entry, now, out);
+            }
+            None if entry.facts.reserved || entry.memory.is_some() => self.nominate(entry, now, out),
+            None => {
+                entry.nomination = None;
+                if !matches!(entry.writing, Some(Writing::Commit { .. })) {
+                    entry.clear(None, now, out);
+                }
+                self.acknowledge_rest(entry, out);
+            }
+        }
+    }
+
+    /// Drops tombstones of which nothing is left.
+    fn collect(&self, entry: &mut Entry, out: &mut Vec<Action>) {
+        let uid = entry.facts.uid.clone();
+        let cleared = &mut entry.cleared;
+        entry.remotes.retain(|cluster, remote| {
+            let gone = remote.state == Some(State::Gone) && !matches!(remote.phase, Some(Phase::Run | Phase::Suspend));
+            let nominated = remote.phase == Some(Phase::Reserve);
+            if gone && !nominated {
+                if remote.phase == Some(Phase::Absent) {
+                    let attempt = remote.attempt;
+                    out.push(Action::Forget { cluster: cluster.clone(), uid: uid.clone(), attempt });
+                    *cleared = Some((cluster.clone(), attempt));
+                }
+                return false;
+            }
+            true
+        });
+    }
+
+    /// Terminal states that nobody needs: the workload has ended otherwise, or is not run by that cluster.
+    fn acknowledge_rest(&self, entry: &Entry, out: &mut Vec<Action>) {
+        if entry.writing.is_some() {
+            return;
+        }
+        for (cluster, remote) in &entry.remotes {
+            if remote.state.is_some_and(terminal) && entry.ended.is_none() {
+                let (uid, attempt) = (entry.facts.uid.clone(), remote.attempt);
+                out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
+            }
+        }
+    }
+
+    /// A job that ended has ended, even while the hub evicts it or looks for another cluster: it must not run again.
+    fn finish(
+        &mut self,
+        entry: &mut Entry,
+        cluster: &Name,
+        attempt: u64,
+        success: bool,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) {
+        entry.nomination = None;
+        if entry.memory.take().is_some() {
+            let message = "the job has ended".to_owned();
+            out.push(Action::GiveBack { uid: entry.facts.uid.clone(), message, retry_at: now + MAX_WRITE_BACKOFF });
+        }
+        entry.clear(Some(cluster), now, out);
+        if entry.writing.is_none() && self.may_write(entry, now) {
+            entry.writing = Some(Writing::Finish { cluster: cluster.clone(), attempt });
+            let uid = entry.facts.uid.clone();
+            out.push(Action::Finish { uid, cluster: cluster.clone(), attempt, success });
+        }
+    }
+
+    fn committed_on(&mut self, entry: &mut Entry, cluster: &Name, now: Time, out: &mut Vec<Action>) {
+        entry.nomination = None;
+        entry.given_back = 0;
+        let attempt = entry.facts.attempt;
+        let observed = entry.remotes.get(cluster).filter(|remote| remote.attempt == attempt).and_then(|r| r.state);
+
+        if entry.facts.leaving() {
+            self.leave(entry, now, out);
+            return;
+        }
+        entry.clear(Some(cluster), now, out);
+        let buried = entry.remotes.get(cluster).is_some_and(|r| r.attempt == attempt && r.phase == Some(Phase::Absent));
+        if !buried {
+            entry.want(cluster, attempt, Phase::Run, now, out);
+        }
+        self.watch_running(entry, cluster, attempt, observed, now, out);
+    }
+
+    /// Whether what runs still does; if not, back to the queue.
+    fn watch_running(
+        &mut self,
+        entry: &mut Entry,
+        cluster: &Name,
+        attempt: u64,
+        observed: Option<State>,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) {
+        let previously = entry.facts.check.as_ref().map_or("Ready", |(_, check)| match check {
+            Check::Pending => "Pending",
+            Check::Ready => "Ready",
+            Check::Retry => "Retry",
+            Check::Rejected => "Rejected",
+        });
+        let reasons = entry.remotes.get(cluster).map(|remote| remote.reasons.clone()).unwrap_or_default();
+        let withdrawn = entry.remotes.get(cluster).is_some_and(|remote| {
+            remote.attempt > attempt || (remote.attempt == attempt && remote.phase == Some(Phase::Absent))
+        });
+        let said = reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join("; ");
+        let why = match observed {
+            Some(State::Evicted) => {
+                let tail = format!("resetting for re-admission. Previously: \"{previously}\"");
+                Some(format!("Workload evicted on worker cluster: \"{cluster}\", {tail}"))
+            }
+            Some(State::Gone) => Some(format!("Admitting remote no longer exists, Previously: \"{previously}\"")),
+            Some(State::Unfit | State::Refused) => {
+                Some(format!("Worker cluster \"{cluster}\" cannot run it: {said}. Previously: \"{previously}\""))
+            }
+            // A commit that was thought lost came true after the offer was withdrawn; or the hub's store was restored.
+            _ if withdrawn => {
+                Some(format!("Worker cluster \"{cluster}\" was told to drop it. Previously: \"{previously}\""))
+            }
+            _ if self.lost(cluster, entry, attempt, now) => {
+                Some(format!("Admitting remote lost, Previously: \"{previously}\""))
+            }
+            _ => None,
+        };
+        let Some(message) = why else { return };
+        if entry.writing.is_some() || !self.may_write(entry, now) {
+            return;
+        }
+        entry.avoid(cluster, now + self.settings.refused_for, reasons);
+        entry.writing = Some(Writing::Retry);
+        out.push(Action::Retry { uid: entry.facts.uid.clone(), message, after_seconds: None });
+    }
+
+    /// Whether a cluster has been away for so long that its jobs are given up there. Sets the timer if not yet.
+    fn lost(&self, cluster: &Name, entry: &mut Entry, attempt: u64, now: Time) -> bool {
+        let (up, hold, since) = match self.clusters.get(cluster) {
+            Some(known) => (known.up, known.hold && known.exists, known.since),
+            None => (false, false, self.started),
+        };
+        if up || hold {
+            return false;
+        }
+        let due = since.max(self.started) + self.settings.worker_lost_timeout;
+        if now < due {
+            entry.wake_at(due);
+            return false;
+        }
+        let remote = entry.remotes.entry(cluster.clone()).or_default();
+        remote.attempt = remote.attempt.max(attempt);
+        remote.lost = true;
+        true
+    }
+
+    /// Evicted, deactivated or deleted: nothing may stay anywhere before quota is given away.
+    fn leave(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
+        entry.nomination = None;
+        if matches!(entry.writing, Some(Writing::Commit { .. })) {
+            return;
+        }
+        if let Some(cluster) = entry.facts.cluster.clone() {
+            // Perhaps this process has never heard of it there: a restart. Ask for its absence all the same.
+            let attempt = entry.facts.attempt;
+            let cleared = entry.cleared.as_ref().is_some_and(|(from, at)| *from == cluster && *at >= attempt);
+            if !cleared {
+                let remote = entry.remotes.entry(cluster).or_default();
+                if remote.attempt == 0 {
+                    remote.attempt = attempt;
+                    remote.ran = true;
+                }
+            }
+        }
+        entry.clear(None, now, out);
+        self.acknowledge_rest(entry, out);
+        let clusters: Vec<Name> = entry.remotes.keys().cloned().collect();
+        for cluster in clusters {
+            let attempt = entry.facts.attempt;
+            self.lost(&cluster, entry, attempt, now);
+        }
+        if entry.nowhere()
+            && self.sure(entry, now)
+            && entry.released != Some(entry.facts.version)
+            && entry.writing.is_none()
+        {
+            entry.released = Some(entry.facts.version);
+            out.push(Action::Release { uid: entry.facts.uid.clone() });
+        }
+    }
+
+    /// Whether we know all clusters on which an attempt of it may run: each has told its inventory since we started, or
+    /// has been given up.
+    pub(super) fn sure(&self, entry: &mut Entry, now: Time) -> bool {
+        if entry.sure {
+            return true;
+        }
+        let given_up = self.started + self.settings.worker_lost_timeout;
+        let open = self.clusters.values().filter(|cluster| cluster.exists && !cluster.synced);
+        let (held, others): (Vec<&Cluster>, Vec<&Cluster>) = open.partition(|cluster| cluster.hold);
+        entry.sure = held.is_empty() && (others.is_empty() || now >= given_up);
+        if !entry.sure && held.is_empty() {
+            entry.wake_at(given_up);
+        }
+        entry.sure
+    }
+
+    pub(super) fn may_write(&self, entry: &mut Entry, now: Time) -> bool {
+        if entry.not_before > now {
+            let at = entry.not_before;
+            entry.wake_at(at);
+            return false;
+        }
+        true
+    }
+
+    pub(super) fn park(&mut self, facts: Facts) {
+        self.parked.insert(facts.uid.clone(), facts);
+    }
+
+    /// A cluster came or grew: those that were given back may fit now.
+    pub(super) fn wake_parked(&mut self, name: &Name, now: Time, out: &mut Vec<Action>) {
+        let Some(cluster) = self.clusters.get(name).filter(|cluster| cluster.usable()) else { return };
+        let mut woken = Vec::new();
+        for (uid, facts) in &self.parked {
+            let refused = self.entries.get(uid).and_then(|e| e.avoid.get(name)).is_some_and(|(until, _)| *until > now);
+            let verdict = cluster.capacity.judge(&facts.namespace, &facts.queue, &facts.pod_sets);
+            if !refused && !matches!(verdict, super::capacity::Verdict::Never(_)) {
+                woken.push(uid.clone());
+            }
+        }
+        for uid in woken {
+            self.parked.remove(&uid);
+            out.push(Action::Wake { uid });
+        }
+    }
+}
