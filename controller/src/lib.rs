@@ -12,6 +12,7 @@ pub mod engine_task;
 pub mod events;
 #[cfg(test)]
 mod fixtures;
+pub mod flags;
 mod handle;
 pub mod http;
 pub mod jobs;

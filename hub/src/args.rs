@@ -1,14 +1,13 @@
 //! The hub's command line and environment.
 
-use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
-use switchyard_api::config::{self, Configuration};
+use switchyard_controller::flags::{WebhookFlags, listen, read_config, replica_name};
 use switchyard_controller::telemetry::LogFormat;
-use switchyard_controller::webhook::{Advertise, WebhookOptions};
 use switchyard_controller::{LeaderMode, Role};
 
 use crate::hosted::PATH_PREFIX;
@@ -57,15 +56,9 @@ pub struct Args {
     /// Serves /healthz, /livez, /readyz and /metrics; "none": not served.
     #[arg(long, env = "SWITCHYARD_HEALTH_LISTEN", default_value = "0.0.0.0:8081", value_name = "ADDRESS")]
     pub health_listen: String,
-    /// Serves the admission webhooks. Default: they are neither served nor registered.
-    #[arg(long, env = "SWITCHYARD_WEBHOOK_LISTEN", value_name = "ADDRESS")]
-    pub webhook_listen: Option<SocketAddr>,
-    /// How the API server reaches the webhooks from outside: https://HOST:PORT.
-    #[arg(long, env = "SWITCHYARD_WEBHOOK_URL", value_name = "URL", conflicts_with = "webhook_service")]
-    pub webhook_url: Option<String>,
-    /// How the API server reaches the webhooks in the cluster: a Service of our namespace, NAME[:PORT].
-    #[arg(long, env = "SWITCHYARD_WEBHOOK_SERVICE", value_name = "SERVICE")]
-    pub webhook_service: Option<String>,
+    /// The admission webhooks.
+    #[command(flatten)]
+    pub webhook: WebhookFlags,
     /// What to log, such as "info,switchyard_hub=debug".
     #[arg(long, env = "SWITCHYARD_LOG", default_value = "info", value_name = "FILTER")]
     pub log: String,
@@ -82,7 +75,7 @@ impl Args {
     pub async fn options(self) -> anyhow::Result<Options> {
         let config = Arc::new(read_config(self.config.as_deref())?);
         let advertise = self.advertise.as_deref().map(Advertised::parse).transpose()?;
-        let webhook = self.webhook()?;
+        let webhook = self.webhook.options(&self.namespace)?;
         let health = match self.health_listen.as_str() {
             "none" | "" => None,
             address => Some(listen("--health-listen", address)?),
@@ -103,7 +96,7 @@ impl Args {
         let client = kube::Client::try_default()
             .await
             .context("no cluster: set KUBECONFIG to a kubeconfig file, or run the hub in the cluster")?;
-        let identity = self.replica.clone().unwrap_or_else(replica_name);
+        let identity = self.replica.clone().unwrap_or_else(|| replica_name("hub", rand::random()));
         let mut controller =
             switchyard_controller::Options::new(client, config.clone(), identity, self.namespace.clone());
         controller.leader = if config.leader_election.leader_elect { LeaderMode::Elect } else { LeaderMode::Always };
@@ -111,25 +104,6 @@ impl Args {
         controller.webhook = webhook;
         controller.health = health;
         Ok(Options { controller, hub })
-    }
-
-    fn webhook(&self) -> anyhow::Result<Option<WebhookOptions>> {
-        let advertise = match (&self.webhook_url, &self.webhook_service) {
-            (Some(url), _) => Some(Advertise::Url(url.clone())),
-            (None, Some(service)) => Some(service_of(service, &self.namespace)?),
-            (None, None) => None,
-        };
-        match (self.webhook_listen, advertise) {
-            (None, None) => Ok(None),
-            (Some(address), Some(advertise)) => {
-                let listener = listen("--webhook-listen", &address.to_string())?;
-                Ok(Some(WebhookOptions::new(listener, advertise)))
-            }
-            (Some(_), None) => bail!(
-                "--webhook-listen needs --webhook-service or --webhook-url, so that the API server can be told where to call"
-            ),
-            (None, Some(_)) => bail!("--webhook-service and --webhook-url need --webhook-listen, such as 0.0.0.0:9443"),
-        }
     }
 }
 
@@ -149,39 +123,6 @@ impl Advertised {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         Ok(Self { url: text.trim_end_matches('/').to_owned(), host })
     }
-}
-
-fn read_config(path: Option<&Path>) -> anyhow::Result<Configuration> {
-    let Some(path) = path else { return Ok(Configuration::default()) };
-    let text = std::fs::read_to_string(path).with_context(|| format!("--config {}: cannot be read", path.display()))?;
-    let config = config::load(&text).with_context(|| format!("--config {}", path.display()))?;
-    for field in config.ignored() {
-        tracing::warn!(field, "this field of the configuration has no effect yet");
-    }
-    Ok(config)
-}
-
-fn listen(flag: &str, address: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).with_context(|| format!("{flag} {address}: cannot listen there"))
-}
-
-fn service_of(text: &str, namespace: &str) -> anyhow::Result<Advertise> {
-    let (name, port) = match text.split_once(':') {
-        Some((name, port)) => {
-            (name, port.parse().with_context(|| format!("--webhook-service {text}: not NAME[:PORT]"))?)
-        }
-        None => (text, 443),
-    };
-    Ok(Advertise::Service { namespace: namespace.to_owned(), name: name.to_owned(), port })
-}
-
-fn replica_name() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = match host.trim() {
-        "" => "hub",
-        host => host,
-    };
-    format!("{host}_{:016x}", rand::random::<u64>())
 }
 
 #[cfg(test)]
@@ -215,7 +156,7 @@ mod tests {
 
     #[test]
     fn webhooks_need_both_ends() {
-        let webhook = |flags: &[&str]| parse(flags).unwrap().webhook().map_err(|error| error.to_string());
+        let webhook = |flags: &[&str]| parse(flags).unwrap().webhook.options("ns").map_err(|error| error.to_string());
         assert!(webhook(&[]).unwrap().is_none());
         assert!(webhook(&["--webhook-listen", "127.0.0.1:0"]).unwrap_err().contains("needs --webhook-service"));
         assert!(webhook(&["--webhook-url", "https://x"]).unwrap_err().contains("need --webhook-listen"));

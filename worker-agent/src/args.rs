@@ -1,15 +1,13 @@
 //! The agent's command line and environment.
 
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::Parser;
-use switchyard_api::config::{self, Configuration};
+use switchyard_controller::flags::{WebhookFlags, listen, read_config, replica_name};
 use switchyard_controller::telemetry::LogFormat;
-use switchyard_controller::webhook::{Advertise, WebhookOptions};
 use switchyard_controller::{LeaderMode, Role};
 
 use crate::core::AllowedNamespaces;
@@ -53,15 +51,9 @@ pub struct Args {
     /// Serves /healthz, /readyz, /sessionz and /metrics; "none": not served.
     #[arg(long, env = "SWITCHYARD_HEALTH_LISTEN", default_value = "0.0.0.0:8081", value_name = "ADDRESS")]
     pub health_listen: String,
-    /// Serves the admission webhooks. Default: they are neither served nor registered.
-    #[arg(long, env = "SWITCHYARD_WEBHOOK_LISTEN", value_name = "ADDRESS")]
-    pub webhook_listen: Option<SocketAddr>,
-    /// How the API server reaches the webhooks from outside: https://HOST:PORT.
-    #[arg(long, env = "SWITCHYARD_WEBHOOK_URL", value_name = "URL", conflicts_with = "webhook_service")]
-    pub webhook_url: Option<String>,
-    /// How the API server reaches the webhooks in the cluster: a Service of the agent's namespace, NAME[:PORT].
-    #[arg(long, env = "SWITCHYARD_WEBHOOK_SERVICE", value_name = "SERVICE")]
-    pub webhook_service: Option<String>,
+    /// The admission webhooks.
+    #[command(flatten)]
+    pub webhook: WebhookFlags,
     /// Writes to the cluster's API server in flight for the hub's workloads.
     #[arg(long, env = "SWITCHYARD_WRITES_IN_FLIGHT", default_value_t = 32, value_name = "N")]
     pub writes_in_flight: usize,
@@ -85,7 +77,7 @@ impl Args {
             (Some(token), Some(pin)) => Some(Join::new(token, pin)),
             _ => None,
         };
-        let webhook = self.webhook()?;
+        let webhook = self.webhook.options(&self.namespace)?;
         let health = match self.health_listen.as_str() {
             "none" | "" => None,
             address => Some(listen("--health-listen", address)?),
@@ -93,7 +85,7 @@ impl Args {
         let client = kube::Client::try_default()
             .await
             .context("no cluster: set KUBECONFIG to a kubeconfig file, or run the agent in the cluster")?;
-        let identity = self.replica.clone().unwrap_or_else(replica_name);
+        let identity = self.replica.clone().unwrap_or_else(|| replica_name("agent", rand::random()));
         let mut controller =
             switchyard_controller::Options::new(client, config.clone(), identity, self.namespace.clone());
         controller.leader = if config.leader_election.leader_elect { LeaderMode::Elect } else { LeaderMode::Always };
@@ -108,49 +100,6 @@ impl Args {
             concurrency: self.writes_in_flight,
         })
     }
-
-    fn webhook(&self) -> anyhow::Result<Option<WebhookOptions>> {
-        let advertise = match (&self.webhook_url, &self.webhook_service) {
-            (Some(url), _) => Some(Advertise::Url(url.clone())),
-            (None, Some(service)) => Some(service_of(service, &self.namespace)?),
-            (None, None) => None,
-        };
-        match (self.webhook_listen, advertise) {
-            (None, None) => Ok(None),
-            (Some(address), Some(advertise)) => {
-                let listener = listen("--webhook-listen", &address.to_string())?;
-                Ok(Some(WebhookOptions::new(listener, advertise)))
-            }
-            (Some(_), None) => bail!(
-                "--webhook-listen needs --webhook-service or --webhook-url, so that the API server can be told where to call"
-            ),
-            (None, Some(_)) => bail!("--webhook-service and --webhook-url need --webhook-listen, such as 0.0.0.0:9443"),
-        }
-    }
-}
-
-fn read_config(path: Option<&Path>) -> anyhow::Result<Configuration> {
-    let Some(path) = path else { return Ok(Configuration::default()) };
-    let text = std::fs::read_to_string(path).with_context(|| format!("--config {}: cannot be read", path.display()))?;
-    let config = config::load(&text).with_context(|| format!("--config {}", path.display()))?;
-    for field in config.ignored() {
-        tracing::warn!(field, "this field of the configuration has no effect yet");
-    }
-    Ok(config)
-}
-
-fn listen(flag: &str, address: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).with_context(|| format!("{flag} {address}: cannot listen there"))
-}
-
-fn service_of(text: &str, namespace: &str) -> anyhow::Result<Advertise> {
-    let (name, port) = match text.split_once(':') {
-        Some((name, port)) => {
-            (name, port.parse().with_context(|| format!("--webhook-service {text}: not NAME[:PORT]"))?)
-        }
-        None => (text, 443),
-    };
-    Ok(Advertise::Service { namespace: namespace.to_owned(), name: name.to_owned(), port })
 }
 
 fn allowed(names: &[String]) -> AllowedNamespaces {
@@ -159,15 +108,10 @@ fn allowed(names: &[String]) -> AllowedNamespaces {
     if names.is_empty() { AllowedNamespaces::All } else { AllowedNamespaces::Only(names) }
 }
 
-fn replica_name() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = host.trim();
-    let host = if host.is_empty() { "agent" } else { host };
-    format!("{host}_{:016x}", rand::random::<u64>())
-}
-
 #[cfg(test)]
 mod tests {
+    use switchyard_controller::webhook::Advertise;
+
     use super::*;
 
     fn parse(flags: &[&str]) -> Result<Args, clap::Error> {
@@ -200,7 +144,10 @@ mod tests {
     fn webhooks_need_both_ends() {
         let webhook = |flags: &[&str]| {
             let args = parse(&[&["--hub", "https://hub"], flags].concat()).unwrap();
-            args.webhook().map(|options| options.map(|options| options.advertise)).map_err(|error| error.to_string())
+            args.webhook
+                .options(&args.namespace)
+                .map(|options| options.map(|options| options.advertise))
+                .map_err(|error| error.to_string())
         };
         assert_eq!(webhook(&[]), Ok(None));
         assert!(webhook(&["--webhook-listen", "127.0.0.1:0"]).unwrap_err().contains("needs --webhook-service"));

@@ -1,0 +1,91 @@
+//! Flags that every program with a controller in it has.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use switchyard_api::config::{self, Configuration};
+
+use crate::webhook::{Advertise, WebhookOptions};
+
+/// Where the webhooks are served, and how the API server reaches them.
+#[derive(clap::Args, Debug, Clone, Default)]
+pub struct WebhookFlags {
+    /// Serves the admission webhooks. Default: they are neither served nor registered.
+    #[arg(long, env = "SWITCHYARD_WEBHOOK_LISTEN", value_name = "ADDRESS")]
+    pub webhook_listen: Option<SocketAddr>,
+    /// How the API server reaches the webhooks from outside: https://HOST:PORT.
+    #[arg(long, env = "SWITCHYARD_WEBHOOK_URL", value_name = "URL", conflicts_with = "webhook_service")]
+    pub webhook_url: Option<String>,
+    /// How the API server reaches the webhooks in the cluster: a Service of our namespace, NAME[:PORT].
+    #[arg(long, env = "SWITCHYARD_WEBHOOK_SERVICE", value_name = "SERVICE")]
+    pub webhook_service: Option<String>,
+}
+
+impl WebhookFlags {
+    /// Opens the listener, if there is to be one.
+    ///
+    /// # Errors
+    /// Names the flag and the mend.
+    pub fn options(&self, namespace: &str) -> anyhow::Result<Option<WebhookOptions>> {
+        let advertise = match (&self.webhook_url, &self.webhook_service) {
+            (Some(url), _) => Some(Advertise::Url(url.clone())),
+            (None, Some(service)) => Some(service_of(service, namespace)?),
+            (None, None) => None,
+        };
+        match (self.webhook_listen, advertise) {
+            (None, None) => Ok(None),
+            (Some(address), Some(advertise)) => {
+                let listener = listen("--webhook-listen", &address.to_string())?;
+                Ok(Some(WebhookOptions::new(listener, advertise)))
+            }
+            (Some(_), None) => bail!(
+                "--webhook-listen needs --webhook-service or --webhook-url, so that the API server can be told where to call"
+            ),
+            (None, Some(_)) => bail!("--webhook-service and --webhook-url need --webhook-listen, such as 0.0.0.0:9443"),
+        }
+    }
+}
+
+fn service_of(text: &str, namespace: &str) -> anyhow::Result<Advertise> {
+    let (name, port) = match text.split_once(':') {
+        Some((name, port)) => {
+            (name, port.parse().with_context(|| format!("--webhook-service {text}: not NAME[:PORT]"))?)
+        }
+        None => (text, 443),
+    };
+    Ok(Advertise::Service { namespace: namespace.to_owned(), name: name.to_owned(), port })
+}
+
+/// Kueue's configuration file, or its defaults; fields without effect are warned of.
+///
+/// # Errors
+/// Names the file, the field and the mend.
+pub fn read_config(path: Option<&Path>) -> anyhow::Result<Configuration> {
+    let Some(path) = path else { return Ok(Configuration::default()) };
+    let text = std::fs::read_to_string(path).with_context(|| format!("--config {}: cannot be read", path.display()))?;
+    let config = config::load(&text).with_context(|| format!("--config {}", path.display()))?;
+    for field in config.ignored() {
+        tracing::warn!(field, "this field of the configuration has no effect yet");
+    }
+    Ok(config)
+}
+
+/// Listens where a flag says.
+///
+/// # Errors
+/// Names the flag and the address.
+pub fn listen(flag: &str, address: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).with_context(|| format!("{flag} {address}: cannot listen there"))
+}
+
+/// A name for this replica that no other has: the host's, and a random part.
+#[must_use]
+pub fn replica_name(otherwise: &str, random: u64) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = match host.trim() {
+        "" => otherwise,
+        host => host,
+    };
+    format!("{host}_{random:016x}")
+}
