@@ -79,6 +79,17 @@ pub fn listen(flag: &str, address: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).with_context(|| format!("{flag} {address}: cannot listen there"))
 }
 
+/// [`listen`], but for a flag that may say "none".
+///
+/// # Errors
+/// As [`listen`].
+pub fn listen_unless_none(flag: &str, address: &str) -> anyhow::Result<Option<TcpListener>> {
+    match address {
+        "none" | "" => Ok(None),
+        address => listen(flag, address).map(Some),
+    }
+}
+
 /// A name for this replica that no other has: the host's, and a random part.
 #[must_use]
 pub fn replica_name(otherwise: &str, random: u64) -> String {

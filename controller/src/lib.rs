@@ -22,6 +22,7 @@ pub mod metrics;
 pub mod object;
 pub mod options;
 pub mod placement;
+pub mod signals;
 mod status;
 pub mod store;
 pub mod stores;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
-use switchyard_controller::flags::{WebhookFlags, listen, read_config, replica_name};
+use switchyard_controller::flags::{WebhookFlags, listen, listen_unless_none, read_config, replica_name};
 use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
 
@@ -76,10 +76,7 @@ impl Args {
         let config = Arc::new(read_config(self.config.as_deref())?);
         let advertise = self.advertise.as_deref().map(Advertised::parse).transpose()?;
         let webhook = self.webhook.options(&self.namespace)?;
-        let health = match self.health_listen.as_str() {
-            "none" | "" => None,
-            address => Some(listen("--health-listen", address)?),
-        };
+        let health = listen_unless_none("--health-listen", &self.health_listen)?;
         let hub = match self.mode {
             Mode::Single => None,
             Mode::Hub => {

@@ -1,7 +1,7 @@
 //! The hub's binary.
 
 use clap::Parser;
-use switchyard_controller::telemetry;
+use switchyard_controller::{signals, telemetry};
 use switchyard_hub::{Args, run};
 use tokio_util::sync::CancellationToken;
 
@@ -23,18 +23,6 @@ async fn main() -> anyhow::Result<()> {
 
 /// The first signal ends in order, the second at once.
 async fn stop_on_signal(shutdown: CancellationToken) {
-    signal().await;
-    tracing::info!("signal received, ending");
-    shutdown.cancel();
-    signal().await;
+    signals::stop(shutdown).await;
     std::process::exit(130);
-}
-
-async fn signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
-    }
 }

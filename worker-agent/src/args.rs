@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Parser;
-use switchyard_controller::flags::{WebhookFlags, listen, read_config, replica_name};
+use switchyard_controller::flags::{WebhookFlags, listen_unless_none, read_config, replica_name};
 use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
 
@@ -78,10 +78,7 @@ impl Args {
             _ => None,
         };
         let webhook = self.webhook.options(&self.namespace)?;
-        let health = match self.health_listen.as_str() {
-            "none" | "" => None,
-            address => Some(listen("--health-listen", address)?),
-        };
+        let health = listen_unless_none("--health-listen", &self.health_listen)?;
         let client = kube::Client::try_default()
             .await
             .context("no cluster: set KUBECONFIG to a kubeconfig file, or run the agent in the cluster")?;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use switchyard_agent::{Args, run};
-use switchyard_controller::telemetry;
+use switchyard_controller::{signals, telemetry};
 use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
@@ -34,18 +34,6 @@ async fn start(args: Args) -> anyhow::Result<()> {
 
 /// The first signal ends in order, the second at once.
 async fn stop_on_signal(shutdown: CancellationToken) {
-    signal().await;
-    tracing::info!("signal received, ending");
-    shutdown.cancel();
-    signal().await;
+    signals::stop(shutdown).await;
     std::process::exit(130);
-}
-
-async fn signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
-    }
 }
