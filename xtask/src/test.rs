@@ -41,38 +41,49 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let filter: Vec<&str> = args.filter.as_deref().into_iter().collect();
     let mut counts = Counts::default();
     let mut failures = Vec::new();
+    let mut panics = Panics::default();
     if wants(Part::Lint) && args.filter.is_none() {
         lint::run()?;
     }
     if wants(Part::Unit) {
         // The API's tests bring a CEL evaluator into kube; apart, the others share their build with the cluster tests.
         let api = run::cargo(&["test", "--package", "switchyard-api", "--no-fail-fast"]);
-        failures.extend(tests("tests of the API", api, &filter, &mut counts)?);
+        failures.extend(tests("tests of the API", api, &filter, &mut counts, &mut panics)?);
         let apart = ["--exclude", "switchyard-api", "--exclude", "switchyard-e2e"];
         let rest = run::cargo(&[&["test", "--workspace", "--no-fail-fast"][..], &apart].concat());
-        failures.extend(tests("unit and property tests", rest, &filter, &mut counts)?);
+        failures.extend(tests("unit and property tests", rest, &filter, &mut counts, &mut panics)?);
     }
     if wants(Part::Cluster) {
         // The binaries under test, and the one that ends what a killed test leaves behind.
         run::step("build what the cluster tests run", run::cargo(&["build", "--workspace", "--bins"]))?;
         let command = run::cargo(&["test", "--package", "switchyard-e2e", "--no-fail-fast"]);
-        failures.extend(tests("tests on real control planes", command, &filter, &mut counts)?);
+        failures.extend(tests("tests on real control planes", command, &filter, &mut counts, &mut panics)?);
     }
+    panics.print();
     println!("\ntook {:.0} s", start.elapsed().as_secs_f64());
     println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
     if failures.is_empty() { Ok(()) } else { bail!("failed: {}", failures.join(", ")) }
 }
 
 /// Runs `cargo test`, shows its output, and adds up its `test result:` lines. The error names what failed.
-fn tests(title: &str, mut command: Command, filter: &[&str], counts: &mut Counts) -> anyhow::Result<Option<String>> {
+fn tests(
+    title: &str,
+    mut command: Command,
+    filter: &[&str],
+    counts: &mut Counts,
+    panics: &mut Panics,
+) -> anyhow::Result<Option<String>> {
     eprintln!("==> {title}");
     let start = Instant::now();
+    // An error says what happened; where it was made only pushes that off the screen.
+    command.env("RUST_LIB_BACKTRACE", "0");
     let mut child = command.args(filter).stdout(Stdio::piped()).spawn().context("cannot start cargo test")?;
     let stdout = child.stdout.take().context("cargo test has no output")?;
     for line in BufReader::new(stdout).lines() {
         let line = line?;
         println!("{line}");
         counts.add(&line);
+        panics.add(&line);
     }
     let status = child.wait()?;
     eprintln!("    {title}: {:.1} s", start.elapsed().as_secs_f64());
@@ -98,9 +109,59 @@ impl Counts {
     }
 }
 
+/// What the failed tests said, to be repeated at the end, where it is found.
+#[derive(Default)]
+struct Panics {
+    messages: Vec<String>,
+    open: bool,
+}
+
+impl Panics {
+    /// Of a message this many lines are repeated at most.
+    const LINES: usize = 30;
+
+    /// Reads a panic's message: from `thread 'NAME' ... panicked at FILE:` to its backtrace.
+    fn add(&mut self, line: &str) {
+        if line.starts_with("thread '") && line.contains(" panicked at ") {
+            self.messages.push(line.to_owned());
+            self.open = true;
+            return;
+        }
+        self.open &= !["note: ", "stack backtrace:", "----", "failures:"].iter().any(|end| line.starts_with(end));
+        if let Some(message) =
+            self.messages.last_mut().filter(|message| self.open && message.lines().count() < Self::LINES)
+        {
+            message.push('\n');
+            message.push_str(line);
+        }
+    }
+
+    fn print(&self) {
+        for message in &self.messages {
+            println!("\n{}", message.trim_end());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Counts;
+    use super::{Counts, Panics};
+
+    #[test]
+    fn the_message_of_a_panic_is_kept_and_its_backtrace_is_not() {
+        let mut panics = Panics::default();
+        let printed = "running 1 test\n\
+            ---- moves stdout ----\n\
+            2026 INFO a log line\n\
+            thread 'moves' (7) panicked at e2e/tests/moves.rs:35:6:\n\
+            waited 45 s for the other cluster:\n\
+            it is on west\n\
+            stack backtrace:\n   0: rust_begin_unwind\n\
+            failures:\n    moves";
+        printed.lines().for_each(|line| panics.add(line));
+        let message = "thread 'moves' (7) panicked at e2e/tests/moves.rs:35:6:\nwaited 45 s for the other cluster:\nit is on west";
+        assert_eq!(panics.messages, [message]);
+    }
 
     #[test]
     fn result_lines_add_up_and_others_do_not_count() {
