@@ -102,8 +102,12 @@ fn read_cycle(cycle: &Value) -> Result<CycleOutcome, String> {
 
 /// The first thing that differs, in words.
 pub(crate) fn first_difference(expected: &[Outcome], got: &[Outcome]) -> Option<String> {
-    let (number, (expected, got)) =
-        expected.iter().zip(got).enumerate().find(|(_, (expected, got))| expected != got)?;
+    let pairs = expected.iter().zip(got).enumerate();
+    let Some((number, (expected, got))) = pairs.into_iter().find(|(_, (expected, got))| expected != got) else {
+        let lengths = (expected.len(), got.len());
+        return (lengths.0 != lengths.1)
+            .then(|| format!("  {} steps are expected, {} were played", lengths.0, lengths.1));
+    };
     let cycle = (0..expected.cycles.len().max(got.cycles.len()))
         .map(|at| (expected.cycles.get(at), got.cycles.get(at)))
         .find(|(expected, got)| expected != got);

@@ -27,9 +27,7 @@ pub(crate) fn play(scenario: &Value) -> Result<Vec<Outcome>, String> {
         fair_sharing: scenario["fairSharing"].as_bool().unwrap_or(false),
         ..Settings::default()
     };
-    // Those with edits were recorded with the defaults of Kueue 0.19, the others with those of 0.20.
-    let edited = scenario["name"].as_str().is_some_and(|name| name.starts_with("dyn-"));
-    let preemption = Preemption { recompute_overlaps: !edited, ..Preemption::default() };
+    let preemption = Preemption { recompute_overlaps: recomputes_overlaps(scenario), ..Preemption::default() };
     let mut player = Player {
         engine: Engine::preempting(settings, preemption),
         workloads: BTreeMap::new(),
@@ -45,6 +43,13 @@ pub(crate) fn play(scenario: &Value) -> Result<Vec<Outcome>, String> {
         outcomes.push(player.settle());
     }
     Ok(outcomes)
+}
+
+/// Whether Kueue's `RecomputeAssignmentUponPreemptionTargetsOverlap` was on when the scenario was recorded: its `gates`
+/// say so, else its name. Those with edits were recorded with the defaults of Kueue 0.19, the others with those of 0.20.
+fn recomputes_overlaps(scenario: &Value) -> bool {
+    let edited = scenario["name"].as_str().is_some_and(|name| name.starts_with("dyn-"));
+    scenario["gates"]["RecomputeAssignmentUponPreemptionTargetsOverlap"].as_bool().unwrap_or(!edited)
 }
 
 impl Player {
