@@ -45,6 +45,11 @@ impl Pairs {
         fr
     }
 
+    /// All pairs by name.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Name, &Name, Fr)> {
+        self.numbers.iter().flat_map(|(flavor, resources)| resources.iter().map(move |(name, fr)| (flavor, name, *fr)))
+    }
+
     /// The number of a pair that was mentioned before.
     pub(crate) fn get(&self, flavor: &str, resource: &str) -> Option<Fr> {
         self.numbers.get(flavor)?.get(resource).copied()

@@ -40,4 +40,4 @@ pub use objects::{
 pub use reason::{Cause, NoFitKind, PodSetReason, Reason};
 pub use settings::{FairStrategy, Preemption, QuotaCheckStrategy, Settings};
 pub use time::Time;
-pub use views::{Changed, ClusterQueueView, Inactive, LocalQueueView, PendingEntry, ResourceQuota, ResourceUsage, Why};
+pub use views::{Changed, ClusterQueueView, CohortView, Inactive, LocalQueueView, PendingEntry, ResourceQuota, ResourceUsage, SubtreeQuota, Why};

@@ -71,6 +71,40 @@ pub struct ClusterQueueView<'a> {
     pub admitted: usize,
     /// `status.fairSharing.weightedShare`: the largest number if it is infinite.
     pub weighted_share: i64,
+    /// The same before rounding.
+    pub precise_share: f64,
+}
+
+/// A Cohort as it is now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CohortView {
+    /// Its name.
+    pub name: Name,
+    /// The Cohort above.
+    pub parent: Option<Name>,
+    /// The Cohort at the top, itself where nothing is above; `None` on or below a cycle.
+    pub root: Option<Name>,
+    /// `status.fairSharing.weightedShare`: the largest number if it is infinite.
+    pub weighted_share: i64,
+    /// The same before rounding.
+    pub precise_share: f64,
+    /// Quota of the subtree and what is reserved of it, where there is any; by flavor and resource. Empty on a cycle.
+    pub subtree: Vec<SubtreeQuota>,
+    /// Admitted workloads of all ClusterQueues below.
+    pub admitted: usize,
+}
+
+/// What a Cohort and those below have of one resource on one flavor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubtreeQuota {
+    /// The flavor.
+    pub flavor: Name,
+    /// The resource.
+    pub resource: Name,
+    /// Its own quota and what its children lend.
+    pub quota: Amount,
+    /// What the ClusterQueues below have reserved.
+    pub reserved: Amount,
 }
 
 impl ClusterQueueView<'_> {
@@ -160,4 +194,6 @@ pub struct Changed {
     pub cluster_queues: BTreeSet<Name>,
     /// LocalQueues.
     pub local_queues: BTreeSet<LocalQueueKey>,
+    /// Cohorts, with or without an object.
+    pub cohorts: BTreeSet<Name>,
 }

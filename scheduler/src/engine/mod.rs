@@ -1,6 +1,7 @@
 //! The engine: events in, decisions out.
 
 mod accounts;
+mod cohorts;
 mod cycle;
 mod nominate;
 mod objects;
@@ -130,7 +131,9 @@ impl Engine {
 
     /// The queues that look different since the last call.
     pub fn changed(&mut self) -> Changed {
-        std::mem::take(&mut self.changed)
+        let mut changed = std::mem::take(&mut self.changed);
+        changed.cohorts.extend(self.changed_cohorts(&changed.cluster_queues));
+        changed
     }
 
     fn mark(&mut self, cq: NodeId) {

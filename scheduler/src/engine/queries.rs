@@ -20,6 +20,7 @@ impl Engine {
         let borrows = self.tree.parent(cq.node).is_some();
         let reserved = |fr: Fr| self.tree.usage(cq.node, fr);
         let admitted = |fr: Fr| sum(&cq.admitted_usage, fr);
+        let share = self.tree.share(cq.node);
         Some(ClusterQueueView {
             name: &cq.object.name,
             active: if cq.is_active() { Ok(()) } else { Err(cq.inactive.clone()) },
@@ -30,13 +31,9 @@ impl Engine {
             pending_inadmissible: cq.queue.parked_len(),
             reserving: cq.workloads.len(),
             admitted: cq.admitted,
-            weighted_share: self.tree.share(cq.node).rounded(),
+            weighted_share: share.rounded(),
+            precise_share: share.precise(),
         })
-    }
-
-    /// `status.fairSharing.weightedShare` of a Cohort, with or without an object.
-    pub fn cohort_weighted_share(&self, name: &str) -> Option<i64> {
-        Some(self.tree.share(self.tree.cohort(name)?).rounded())
     }
 
     fn usage(&self, cq: &Cq, borrows: bool, used: impl Fn(Fr) -> Amount) -> Vec<ResourceUsage> {

@@ -98,29 +98,37 @@ impl Engine {
             self.trigger(id, now);
         }
         let before = self.tree.cohort(&cohort.name).map(|id| self.tree.queues_of_tree(id)).unwrap_or_default();
+        if let Some(id) = self.tree.cohort(&cohort.name) {
+            self.mark_tree(id);
+        }
         self.tree.put_cohort(&cohort.name, parent, &quotas);
         self.reshaped(before, self.tree.cohort(&cohort.name));
         if let Some(id) = self.tree.cohort(&cohort.name) {
             self.tree.set_weight(id, cohort.fair_weight_milli);
             self.trigger(id, now);
+            self.mark_tree(id);
         }
     }
 
     pub(super) fn delete_cohort(&mut self, name: &Name, now: Time) {
         let Some(id) = self.tree.cohort(name) else { return };
         self.trigger(id, now);
+        self.mark_tree(id);
         let before = self.tree.queues_of_tree(id);
         self.tree.delete_cohort(name);
         self.reshaped(before, self.tree.cohort(name));
         if let Some(id) = self.tree.cohort(name) {
             self.trigger(id, now);
+            self.mark_tree(id);
         }
     }
 
     /// Changes the tree around a ClusterQueue: those that shared a tree with it before or do now have other quota.
     fn reshape(&mut self, id: NodeId, change: impl FnOnce(&mut crate::tree::Tree)) {
         let before = self.tree.queues_of_tree(id);
+        self.mark_tree(id);
         change(&mut self.tree);
+        self.mark_tree(id);
         self.outdate(before.into_iter().chain(self.tree.queues_of_tree(id)).collect());
     }
 

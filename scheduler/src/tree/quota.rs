@@ -45,6 +45,11 @@ impl Tree {
         self.slot(id, fr).quota
     }
 
+    /// The node's own quota and what those below lend to it.
+    pub(crate) fn subtree_quota(&self, id: NodeId, fr: Fr) -> Amount {
+        self.slot(id, fr).subtree
+    }
+
     /// What is used at the node, as it counts for its own quota.
     pub(crate) fn usage(&self, id: NodeId, fr: Fr) -> Amount {
         Amount::clamped(self.slot(id, fr).usage)

@@ -44,6 +44,11 @@ impl Share {
         if self.is_infinite() { i64::MAX } else { self.weighted().ceil() as i64 }
     }
 
+    /// The share as metrics show it; infinite if it is.
+    pub(crate) fn precise(&self) -> f64 {
+        if self.is_infinite() { f64::INFINITY } else { self.weighted() }
+    }
+
     /// A lower share is served first, a higher one gives way first.
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
         match (self.is_infinite(), other.is_infinite()) {

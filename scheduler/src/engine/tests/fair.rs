@@ -44,8 +44,8 @@ fn the_share_is_what_is_borrowed_of_what_could_be_lent_by_weight() {
     assert_eq!((share(&stage, "a"), share(&stage, "b"), share(&stage, "c")), (500, 125, 0));
     fill(&mut stage, "c", 1);
     assert_eq!(share(&stage, "c"), i64::MAX, "it borrows and weighs nothing");
-    assert_eq!(stage.engine.cohort_weighted_share("all"), Some(0), "a root borrows from nobody");
-    assert_eq!(stage.engine.cohort_weighted_share("unknown"), None);
+    assert_eq!(stage.engine.cohort("all").unwrap().weighted_share, 0, "a root borrows from nobody");
+    assert_eq!(stage.engine.cohort("unknown"), None);
 }
 
 #[test]

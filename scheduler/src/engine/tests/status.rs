@@ -142,3 +142,50 @@ fn pending_workloads_are_listed_with_their_positions() {
     let crate::Reason::Waiting { head, ahead, .. } = waiting else { panic!("{waiting:?}") };
     assert_eq!((head.to_string(), ahead), ("ns/b".to_owned(), 1));
 }
+
+/// `parent/name (root): share, resource=reserved of quota ..., admitted` of each Cohort that looks different now.
+fn cohorts(stage: &mut Stage) -> Vec<String> {
+    let changed = stage.engine.changed().cohorts;
+    let shown = |name: &crate::Name| match stage.engine.cohort(name) {
+        None => format!("{name}: gone"),
+        Some(view) => {
+            let quota = |slot: &crate::SubtreeQuota| format!("{}={} of {}", slot.resource, slot.reserved, slot.quota);
+            let slots: Vec<_> = view.subtree.iter().map(quota).collect();
+            let place = format!("{}/{name}", view.parent.as_deref().unwrap_or_default());
+            let root = view.root.as_deref().unwrap_or("a cycle");
+            format!("{place} ({root}): share {}, {}, {} admitted", view.weighted_share, slots.join(" "), view.admitted)
+        }
+    };
+    changed.iter().map(shown).collect()
+}
+
+#[test]
+fn a_cohort_shows_its_subtree_and_is_told_of_when_it_looks_different() {
+    use crate::fixtures::cohort;
+    let mut stage = Stage::new();
+    stage.apply(Event::Cohort(cohort("all")));
+    stage.apply(Event::Cohort(cohort("team").below("all")));
+    stage.queue(cq("main").quota("default", "cpu", 4).cohort("team"));
+    stage.queue(cq("rest").quota("default", "cpu", 6).cohort("all"));
+    assert_eq!(
+        cohorts(&mut stage),
+        ["/all (all): share 0, cpu=0 of 10000, 0 admitted", "all/team (all): share 0, cpu=0 of 4000, 0 admitted"]
+    );
+    stage.submit(wl("a").request("cpu", 9));
+    stage.cycle();
+    // Five of the ten that the root could lend are borrowed.
+    assert_eq!(
+        cohorts(&mut stage),
+        [
+            "/all (all): share 0, cpu=9000 of 10000, 0 admitted",
+            "all/team (all): share 500, cpu=9000 of 4000, 0 admitted"
+        ]
+    );
+    assert_eq!(cohorts(&mut stage), [""; 0], "nothing happened since");
+    stage.apply(Event::Cohort(cohort("all").below("team")));
+    assert_eq!(cohorts(&mut stage)[0], "team/all (a cycle): share 0, , 0 admitted", "sums of a cycle say nothing");
+    stage.apply(Event::CohortDeleted { name: "team".into() });
+    stage.apply(Event::CohortDeleted { name: "all".into() });
+    stage.apply(Event::ClusterQueueDeleted { name: "main".into() });
+    assert!(cohorts(&mut stage).contains(&"team: gone".to_owned()));
+}
