@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use switchyard_api::jobs::{JobKind, KindId};
 use switchyard_api::names;
@@ -34,18 +35,32 @@ pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Opt
 /// A job that carries this hub's id; none if it does not, or does not say for which workload and attempt.
 pub(crate) fn read_job(object: &Value, kind: &dyn JobKind, gvk: &Arc<str>, hub_id: &str) -> Option<RemoteJob> {
     let meta = read_meta(object, gvk, hub_id)?;
-    let end = kind.finished(object).map(|finished| JobEnd {
+    let finished = kind.finished(object);
+    let torn_down = finished.as_ref().is_some_and(|finished| !finished.success) && failed_by_deletion(object);
+    let end = finished.filter(|_| !torn_down).map(|finished| JobEnd {
         success: finished.success,
         reason: if finished.success { "Succeeded" } else { "Failed" }.to_owned(),
         message: finished.message,
     });
-    Some(RemoteJob {
-        meta,
-        suspended: kind.is_suspended(object),
-        active: kind.is_active(object),
-        end,
-        status: object.get("status").map(bytes).unwrap_or_default(),
-    })
+    let status = object.get("status").filter(|_| !torn_down).map(bytes).unwrap_or_default();
+    Some(RemoteJob { meta, suspended: kind.is_suspended(object), active: kind.is_active(object), end, status })
+}
+
+/// Whether a failure came with the deletion, or after it. The pods of a job that is deleted in the foreground go first,
+/// the Job controller counts them as failed, and `backoffLimit` may be reached before the job is gone: such a job did
+/// not end, it was stopped. Times are whole seconds; a failure in the very second of the deletion counts as its work,
+/// since running a job again that was withdrawn anyway is better than to lose it.
+fn failed_by_deletion(object: &Value) -> bool {
+    let time = |value: &Value, path: &str| value.pointer(path).and_then(Value::as_str)?.parse::<Timestamp>().ok();
+    let Some(deleted) = time(object, "/metadata/deletionTimestamp") else { return false };
+    let text = |condition: &Value, key: &str| condition.get(key).and_then(Value::as_str).map(str::to_owned);
+    let failing = |condition: &&Value| {
+        let kind = text(condition, "type");
+        matches!(kind.as_deref(), Some("Failed" | "FailureTarget")) && text(condition, "status").as_deref() == Some("True")
+    };
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    let failed = conditions.into_iter().flatten().filter(failing).filter_map(|it| time(it, "/lastTransitionTime"));
+    failed.min().is_none_or(|failed| failed >= deleted)
 }
 
 fn read_meta(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Option<Meta> {
@@ -149,6 +164,32 @@ mod tests {
         assert_eq!(read.unready_checks.len(), 1);
         let status: Value = serde_json::from_slice(&read.status).unwrap();
         assert!(status.get("conditions").is_some() && status.get("resourceRequests").is_none());
+    }
+
+    #[test]
+    fn a_job_that_fails_because_it_is_deleted_has_not_ended() {
+        let kind = switchyard_api::jobs::kind_for("batch", "Job").unwrap();
+        for (case, conditions, deleted, success) in [
+            ("failed", vec![("Failed", 10)], None, Some(false)),
+            ("failed before it was deleted", vec![("Failed", 10)], Some(11), Some(false)),
+            ("was failing before it was deleted", vec![("FailureTarget", 9), ("Failed", 11)], Some(10), Some(false)),
+            ("failed when it was deleted", vec![("FailureTarget", 10), ("Failed", 10)], Some(10), None),
+            ("failed since its pods were deleted", vec![("Failed", 12)], Some(10), None),
+            ("succeeded all the same", vec![("Complete", 12)], Some(10), Some(true)),
+        ] {
+            let second = |at: i32| format!("2026-01-01T00:00:{at:02}Z");
+            let mut object = workload();
+            let condition =
+                |(type_, at): (&str, i32)| json!({"type": type_, "status": "True", "lastTransitionTime": second(at)});
+            object["status"] =
+                json!({"failed": 1, "conditions": conditions.into_iter().map(condition).collect::<Vec<_>>()});
+            if let Some(deleted) = deleted {
+                object["metadata"]["deletionTimestamp"] = json!(second(deleted));
+            }
+            let job = read_job(&object, kind, &"gvk".into(), "hub").unwrap();
+            assert_eq!(job.end.map(|end| end.success), success, "{case}");
+            assert_eq!(job.status.is_empty(), success.is_none(), "{case}: what it shows");
+        }
     }
 
     #[test]
