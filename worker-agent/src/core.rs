@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use switchyard_api::jobs::kinds;
 use switchyard_proto::v1::{self, AgentMessage, Capacity, HubMessage, agent_message, hub_message};
 use tokio::sync::{mpsc, watch};
@@ -19,11 +20,14 @@ use crate::heartbeat::Heartbeat;
 use crate::ledger::{Action, Ledger, Outcome, Rules, Seen, SessionError, Time};
 use crate::link::{Link, Links};
 
+/// The newest capacity; none until it is known.
+pub type CapacityReceiver = watch::Receiver<Option<Arc<Capacity>>>;
+
 /// Where the capacity comes from that is reported to the hub.
 #[derive(Clone)]
 pub enum CapacitySource {
     /// The admission controller inside this process knows it exactly.
-    Embedded(watch::Receiver<Arc<Capacity>>),
+    Embedded(CapacityReceiver),
     /// Computed from the ClusterQueues, LocalQueues, Cohorts and ResourceFlavors of the cluster, whoever manages them.
     Watch(kube::Client),
     /// Not reported.
@@ -115,10 +119,10 @@ struct Core {
     executor: Executor,
     started: Instant,
     seen: mpsc::Receiver<Seen>,
-    /// Ends the watches when dropped.
-    _watches: JoinSet<()>,
+    /// They end with this.
+    watches: JoinSet<()>,
     actions: JoinSet<(Action, Outcome)>,
-    capacity: Option<watch::Receiver<Arc<Capacity>>>,
+    capacity: Option<CapacityReceiver>,
     _capacity_watch: Option<JoinSet<()>>,
     to_agent: Option<mpsc::Receiver<HubMessage>>,
     to_hub: Option<mpsc::Sender<AgentMessage>>,
@@ -159,7 +163,7 @@ impl Core {
             executor: Executor::new(client, &settings, admissions),
             started: Instant::now(),
             seen,
-            _watches: watches,
+            watches,
             actions: JoinSet::new(),
             capacity,
             _capacity_watch: capacity_watch,
@@ -192,7 +196,12 @@ impl Core {
                     Some(seen) => self.on_seen(seen),
                     None => anyhow::bail!("the watches of cluster {} ended", self.settings.cluster),
                 },
-                Some(done) = self.actions.join_next() => self.on_done(done),
+                Some(done) = self.actions.join_next() => {
+                    let (action, outcome) = done.context("an action was lost")?;
+                    self.on_done(&action, outcome);
+                }
+                // One of them is through once every kind has been listed; the others never are.
+                Some(ended) = self.watches.join_next() => ended.context("a watch ended")?,
                 permit = reserve(self.to_hub.clone()), if speak => self.speak(permit),
                 fresh = changed(&mut self.capacity) => self.on_capacity(fresh),
                 // While a message waits for room, only deadlines count.
@@ -235,7 +244,7 @@ impl Core {
             return self.close();
         };
         let now = self.now();
-        let (kind, session) = (message.kind.clone_small(), message.session_id);
+        let (kind, session) = (Small::of(message.kind.as_ref()), message.session_id);
         let was = self.ledger.session_id();
         match self.ledger.hub(message, now) {
             Ok(actions) => self.start(actions),
@@ -245,7 +254,7 @@ impl Core {
             Small::Welcome(lease) => {
                 tracing::info!(cluster = self.settings.cluster, session, "session open");
                 self.session.heartbeat = Some(Heartbeat::new(lease, now));
-                self.session.capacity_at = self.capacity.as_ref().map(|_| now);
+                self.session.capacity_at = self.capacity.as_ref().and_then(|it| it.borrow().as_ref().map(|_| now));
             }
             Small::Ping(nonce) if was == Some(session) && self.session.pongs.len() < MAX_PONGS => {
                 self.session.pongs.push_back(nonce);
@@ -263,23 +272,18 @@ impl Core {
     fn on_seen(&mut self, seen: Seen) {
         let now = self.now();
         let mut actions = self.ledger.seen(seen, now);
-        // What has come in the meantime goes into the same round of decisions.
-        while let Ok(seen) = self.seen.try_recv() {
+        // What has come in the meantime goes into the same round; what comes meanwhile must not make it endless.
+        for _ in 0..self.seen.len() {
+            let Ok(seen) = self.seen.try_recv() else { break };
             actions.extend(self.ledger.seen(seen, now));
         }
         self.start(actions);
     }
 
-    fn on_done(&mut self, done: Result<(Action, Outcome), tokio::task::JoinError>) {
-        match done {
-            Ok((action, outcome)) => {
-                let now = self.now();
-                let actions = self.ledger.done(&action, outcome, now);
-                self.start(actions);
-            }
-            // A task of ours panicked: its workload stays busy, which no later event would mend.
-            Err(error) => tracing::error!(%error, "an action was lost"),
-        }
+    fn on_done(&mut self, action: &Action, outcome: Outcome) {
+        let now = self.now();
+        let actions = self.ledger.done(action, outcome, now);
+        self.start(actions);
     }
 
     fn on_capacity(&mut self, fresh: bool) {
@@ -328,7 +332,7 @@ impl Core {
         if self.session.capacity_at.is_some_and(|at| at <= now) {
             self.session.capacity_at = None;
             self.session.capacity_sent = Some(now);
-            let capacity = self.capacity.as_mut().map(|it| it.borrow_and_update().clone());
+            let capacity = self.capacity.as_mut().and_then(|it| it.borrow_and_update().clone());
             return capacity.map(|it| agent_message::Kind::Capacity((*it).clone()));
         }
         self.ledger.outgoing(now)
@@ -366,7 +370,7 @@ impl Session {
 
     /// When the session ends if nothing comes.
     fn deadline(&self) -> Time {
-        self.heartbeat.as_ref().map_or(self.welcome_by, Heartbeat::wakeup)
+        self.heartbeat.as_ref().map_or(self.welcome_by, Heartbeat::deadline)
     }
 
     fn wakeup(&self, welcomed: bool, now: Time) -> Time {
@@ -388,17 +392,13 @@ enum Small {
     Other,
 }
 
-trait CloneSmall {
-    fn clone_small(&self) -> Small;
-}
-
-impl CloneSmall for Option<hub_message::Kind> {
-    fn clone_small(&self) -> Small {
-        match self {
-            Some(hub_message::Kind::Welcome(welcome)) => Small::Welcome(welcome.lease),
-            Some(hub_message::Kind::Ping(ping)) => Small::Ping(ping.nonce),
-            Some(hub_message::Kind::Pong(pong)) => Small::Pong(pong.nonce),
-            _ => Small::Other,
+impl Small {
+    fn of(kind: Option<&hub_message::Kind>) -> Self {
+        match kind {
+            Some(hub_message::Kind::Welcome(welcome)) => Self::Welcome(welcome.lease),
+            Some(hub_message::Kind::Ping(ping)) => Self::Ping(ping.nonce),
+            Some(hub_message::Kind::Pong(pong)) => Self::Pong(pong.nonce),
+            _ => Self::Other,
         }
     }
 }
@@ -420,7 +420,7 @@ async fn reserve(sender: Option<mpsc::Sender<AgentMessage>>) -> Option<mpsc::Own
 }
 
 /// Whether the capacity changed (or its source is gone).
-async fn changed(capacity: &mut Option<watch::Receiver<Arc<Capacity>>>) -> bool {
+async fn changed(capacity: &mut Option<CapacityReceiver>) -> bool {
     match capacity {
         Some(capacity) => capacity.changed().await.is_ok(),
         None => std::future::pending().await,

@@ -114,7 +114,7 @@ impl EnrolError {
     /// Whether trying again may help without anybody doing something.
     fn transient(&self) -> bool {
         match self {
-            Self::Unavailable(_) | Self::Identity(IdentityError::Secret(_)) => true,
+            Self::Unavailable(_) | Self::Identity(IdentityError::Secret(_) | IdentityError::Late) => true,
             // A hub that is not the one that made the token will not become it.
             Self::Tls(TlsError::Connect { cause, .. }) => !cause.contains("certificate"),
             _ => false,
@@ -245,7 +245,11 @@ pub async fn keep(hub: &HubAddress, store: &Store, current: &ArcSwap<Identity>, 
                 () = tokio::time::sleep(wait) => continue,
             }
         }
-        match keep_once(hub, store, &identity).await {
+        let renewed = tokio::select! {
+            () = shutdown.cancelled() => return,
+            renewed = keep_once(hub, store, &identity) => renewed,
+        };
+        match renewed {
             Ok(renewed) => {
                 tracing::info!(cluster = renewed.cluster, not_after = %renewed.not_after, "identity renewed");
                 current.store(Arc::new(renewed));

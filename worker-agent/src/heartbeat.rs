@@ -64,20 +64,19 @@ impl Heartbeat {
 
     /// # Errors
     ///
-    /// A ping has gone unanswered for too long.
+    /// A ping has gone unanswered for too long, or could not even be sent.
     pub(crate) fn check(&self, now: Time) -> Result<(), SessionError> {
-        match self.sent {
-            Some(sent) if now >= sent + self.timeout => Err(SessionError::PingTimeout(self.timeout)),
-            _ => Ok(()),
-        }
+        if now < self.deadline() { Ok(()) } else { Err(SessionError::PingTimeout(self.timeout)) }
+    }
+
+    /// When the session ends unless the hub answers, or takes the next ping.
+    pub(crate) fn deadline(&self) -> Time {
+        self.sent.unwrap_or(self.next) + self.timeout
     }
 
     /// When to look again.
     pub(crate) fn wakeup(&self) -> Time {
-        match self.sent {
-            Some(sent) => sent + self.timeout,
-            None => self.next,
-        }
+        if self.sent.is_some() { self.deadline() } else { self.next }
     }
 }
 
@@ -116,6 +115,16 @@ mod tests {
         heartbeat.ping(ms(0)).unwrap();
         assert_eq!(heartbeat.check(ms(499)), Ok(()));
         assert_eq!(heartbeat.check(ms(500)), Err(SessionError::PingTimeout(ms(500))));
+    }
+
+    #[test]
+    fn a_ping_that_the_hub_does_not_take_ends_the_session() {
+        let mut heartbeat = heartbeat();
+        let ping = heartbeat.ping(ms(0)).unwrap();
+        assert!(heartbeat.pong(ping.nonce).is_some());
+        assert_eq!((heartbeat.wakeup(), heartbeat.deadline()), (ms(1000), ms(1500)));
+        assert_eq!(heartbeat.check(ms(1499)), Ok(()));
+        assert!(heartbeat.check(ms(1500)).is_err());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Who this cluster is to its hub: a certificate and the key that never leaves the cluster.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,6 +14,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use switchyard_proto::v1;
 use thiserror::Error;
 use x509_parser::extensions::GeneralName;
+
+/// A request to the API server that is not answered after this long is given up.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(20);
 
 /// The Secret that holds the identity, in the agent's own namespace.
 pub const SECRET: &str = "switchyard-agent-identity";
@@ -45,6 +49,9 @@ pub enum IdentityError {
     /// The Secret cannot be read or written.
     #[error("the Secret {SECRET} cannot be used: {0}")]
     Secret(#[from] kube::Error),
+    /// The API server does not answer.
+    #[error("the Secret {SECRET} cannot be used: no answer from the API server within {ANSWER_DEADLINE:?}")]
+    Late,
 }
 
 /// A new key, and the request to sign it. The request names nobody: the hub knows who asks.
@@ -198,7 +205,7 @@ impl Store {
     ///
     /// It cannot be read, or is no identity.
     pub async fn load(&self) -> Result<Option<Identity>, IdentityError> {
-        let Some(secret) = self.api.get_opt(SECRET).await? else { return Ok(None) };
+        let Some(secret) = answered(self.api.get_opt(SECRET)).await? else { return Ok(None) };
         let data = secret.data.unwrap_or_default();
         if data.is_empty() { Ok(None) } else { Identity::from_data(&data).map(Some) }
     }
@@ -207,7 +214,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// The API server refuses.
+    /// The API server refuses, or does not answer.
     pub async fn save(&self, identity: &Identity) -> Result<(), IdentityError> {
         let mut secret = Secret {
             metadata: ObjectMeta { name: Some(SECRET.to_owned()), ..ObjectMeta::default() },
@@ -216,17 +223,23 @@ impl Store {
             ..Secret::default()
         };
         let params = PostParams::default();
-        match self.api.create(&params, &secret).await {
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+        match answered(self.api.create(&params, &secret)).await {
+            Err(IdentityError::Secret(kube::Error::Api(status))) if status.is_already_exists() => {
                 // Whoever holds the leadership writes; nothing of an older identity is worth keeping.
-                let there = self.api.get(SECRET).await?;
+                let there = answered(self.api.get(SECRET)).await?;
                 secret.metadata.resource_version = there.metadata.resource_version;
-                self.api.replace(SECRET, &params, &secret).await?;
-                Ok(())
+                answered(self.api.replace(SECRET, &params, &secret)).await.map(drop)
             }
-            other => other.map(|_| ()).map_err(IdentityError::Secret),
+            other => other.map(drop),
         }
     }
+}
+
+async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, IdentityError> {
+    tokio::time::timeout(ANSWER_DEADLINE, request)
+        .await
+        .map_err(|_| IdentityError::Late)?
+        .map_err(IdentityError::Secret)
 }
 
 #[cfg(test)]

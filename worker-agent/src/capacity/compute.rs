@@ -13,6 +13,8 @@ use switchyard_api::quantity::amount_of;
 use switchyard_api::v1beta2::{ClusterQueue, Cohort, LocalQueue, ResourceFlavor, ResourceGroup, ResourceQuota};
 use switchyard_proto::v1;
 
+use super::wire_taint;
+
 /// The objects of a cluster that say what it could take.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -173,16 +175,11 @@ fn quotas(groups: &[ResourceGroup], used: &BTreeMap<Cell, i64>) -> BTreeMap<Cell
 /// The flavor's nodes.
 fn shape(cell: &Cell, flavors: &[ResourceFlavor]) -> v1::FlavorCapacity {
     let flavor = flavors.iter().find(|flavor| flavor.metadata.name.as_deref() == Some(&cell.0));
-    let taint = |taint: &k8s_openapi::api::core::v1::Taint| v1::Taint {
-        key: taint.key.clone(),
-        value: taint.value.clone().unwrap_or_default(),
-        effect: taint.effect.clone(),
-    };
     v1::FlavorCapacity {
         flavor: cell.0.clone(),
         resource: cell.1.clone(),
         node_labels: flavor.map(|flavor| flavor.spec.node_labels.clone().into_iter().collect()).unwrap_or_default(),
-        taints: flavor.map(|flavor| flavor.spec.node_taints.iter().map(taint).collect()).unwrap_or_default(),
+        taints: flavor.map(|flavor| flavor.spec.node_taints.iter().map(wire_taint).collect()).unwrap_or_default(),
         ..v1::FlavorCapacity::default()
     }
 }

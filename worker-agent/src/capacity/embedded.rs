@@ -7,20 +7,17 @@ use switchyard_proto::v1;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::{replace, wire_taint};
+use crate::core::CapacityReceiver;
+
 /// Follows the controller's capacity, as it goes on the wire. The task ends with the returned set.
-pub fn from_controller(
-    mut source: watch::Receiver<Arc<Capacity>>,
-) -> (watch::Receiver<Arc<v1::Capacity>>, JoinSet<()>) {
-    let (sender, receiver) = watch::channel(Arc::new(to_wire(&source.borrow_and_update())));
+pub fn from_controller(mut source: watch::Receiver<Arc<Capacity>>) -> (CapacityReceiver, JoinSet<()>) {
+    let (sender, receiver) = watch::channel(Some(Arc::new(to_wire(&source.borrow_and_update()))));
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         while source.changed().await.is_ok() {
-            let next = Arc::new(to_wire(&source.borrow_and_update()));
-            sender.send_if_modified(|current| {
-                let differs = *current != next;
-                *current = next;
-                differs
-            });
+            let next = to_wire(&source.borrow_and_update());
+            replace(&sender, next);
         }
     });
     (receiver, tasks)
@@ -40,11 +37,6 @@ fn to_wire(capacity: &Capacity) -> v1::Capacity {
 }
 
 fn flavor(amount: &switchyard_controller::capacity::FlavorCapacity, info: Option<&FlavorInfo>) -> v1::FlavorCapacity {
-    let taint = |taint: &k8s_openapi::api::core::v1::Taint| v1::Taint {
-        key: taint.key.clone(),
-        value: taint.value.clone().unwrap_or_default(),
-        effect: taint.effect.clone(),
-    };
     v1::FlavorCapacity {
         flavor: amount.flavor.clone(),
         resource: amount.resource.clone(),
@@ -53,6 +45,6 @@ fn flavor(amount: &switchyard_controller::capacity::FlavorCapacity, info: Option
         available: amount.available,
         potential: amount.potential,
         node_labels: info.map(|info| info.labels.clone().into_iter().collect()).unwrap_or_default(),
-        taints: info.map(|info| info.taints.iter().map(taint).collect()).unwrap_or_default(),
+        taints: info.map(|info| info.taints.iter().map(wire_taint).collect()).unwrap_or_default(),
     }
 }

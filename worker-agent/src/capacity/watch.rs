@@ -11,18 +11,20 @@ use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use switchyard_api::v1beta2::{ClusterQueue, Cohort, LocalQueue, ResourceFlavor};
-use switchyard_proto::v1;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::compute::{Snapshot, compute};
+use super::replace;
+use crate::core::CapacityReceiver;
 
 /// The least time between two computations.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// The capacity of the cluster, recomputed when its objects change. The tasks end with the returned set.
-pub(crate) fn watch(client: &Client) -> (watch::Receiver<Arc<v1::Capacity>>, JoinSet<()>) {
-    let (sender, receiver) = watch::channel(Arc::default());
+/// The capacity of the cluster, recomputed when its objects change; none before all of them have been listed, since half
+/// of them would say that queues are missing. The tasks end with the returned set.
+pub(crate) fn watch(client: &Client) -> (CapacityReceiver, JoinSet<()>) {
+    let (sender, receiver) = watch::channel(None);
     let mut tasks = JoinSet::new();
     let changed = Arc::new(Notify::new());
     let cluster_queues = follow::<ClusterQueue>(client, &changed, &mut tasks);
@@ -30,21 +32,26 @@ pub(crate) fn watch(client: &Client) -> (watch::Receiver<Arc<v1::Capacity>>, Joi
     let flavors = follow::<ResourceFlavor>(client, &changed, &mut tasks);
     let cohorts = follow::<Cohort>(client, &changed, &mut tasks);
     tasks.spawn(async move {
+        let listed = tokio::try_join!(
+            cluster_queues.wait_until_ready(),
+            local_queues.wait_until_ready(),
+            flavors.wait_until_ready(),
+            cohorts.wait_until_ready(),
+        );
+        // A watch that ended before its list ends this, too.
+        if listed.is_err() {
+            return;
+        }
         loop {
-            changed.notified().await;
             let snapshot = Snapshot {
                 cluster_queues: all(&cluster_queues),
                 local_queues: all(&local_queues),
                 flavors: all(&flavors),
                 cohorts: all(&cohorts),
             };
-            let next = Arc::new(compute(&snapshot));
-            sender.send_if_modified(|current| {
-                let differs = *current != next;
-                *current = next;
-                differs
-            });
+            replace(&sender, compute(&snapshot));
             tokio::time::sleep(INTERVAL).await;
+            changed.notified().await;
         }
     });
     (receiver, tasks)

@@ -35,6 +35,10 @@ impl Access {
         Self { resource: kind.id().api_resource(), gvk: kind_name(kind.id()).into(), job_kind: Some(kind) }
     }
 
+    pub(super) fn kind(&self) -> Kind {
+        if self.job_kind.is_some() { Kind::Job } else { Kind::Workload }
+    }
+
     fn of(target: &Target) -> Option<Self> {
         let jobs = kinds().iter().map(|kind| Self::job(*kind));
         std::iter::once(Self::workload()).chain(jobs).find(|access| access.gvk == target.gvk)

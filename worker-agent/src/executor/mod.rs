@@ -6,9 +6,11 @@ mod read;
 mod stamp;
 mod watch;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use kube::Client;
 use tokio::sync::Semaphore;
 
@@ -47,8 +49,11 @@ impl Executor {
         let Ok(_permit) = self.permits.acquire().await else {
             return (action, Outcome::Failed("the executor has stopped".to_owned()));
         };
-        let outcome = match tokio::time::timeout(DEADLINE, self.act(&action)).await {
-            Ok(outcome) => outcome,
+        // A panic must not take the workload's slot with it: it would be busy for ever.
+        let acting = AssertUnwindSafe(self.act(&action)).catch_unwind();
+        let outcome = match tokio::time::timeout(DEADLINE, acting).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Outcome::Failed("the action panicked, which is a mistake in the agent".to_owned()),
             Err(_) => Outcome::Failed(format!("the cluster's API server did not answer within {DEADLINE:?}")),
         };
         if let Outcome::Failed(error) = &outcome {

@@ -56,7 +56,8 @@ fn failed_by_deletion(object: &Value) -> bool {
     let text = |condition: &Value, key: &str| condition.get(key).and_then(Value::as_str).map(str::to_owned);
     let failing = |condition: &&Value| {
         let kind = text(condition, "type");
-        matches!(kind.as_deref(), Some("Failed" | "FailureTarget")) && text(condition, "status").as_deref() == Some("True")
+        matches!(kind.as_deref(), Some("Failed" | "FailureTarget"))
+            && text(condition, "status").as_deref() == Some("True")
     };
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     let failed = conditions.into_iter().flatten().filter(failing).filter_map(|it| time(it, "/lastTransitionTime"));

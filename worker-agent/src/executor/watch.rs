@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use switchyard_api::jobs::kinds;
 use switchyard_api::names;
@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::act::{Access, value};
-use crate::ledger::{Kind, Seen};
+use crate::ledger::{Seen, Target};
 
 /// Observations that may wait for the ledger.
 const BUFFER: usize = 1024;
@@ -60,7 +60,7 @@ async fn one_kind(
     let api: Api<DynamicObject> = Api::all_with(client, &access.resource);
     let config = watcher::Config::default().labels(&format!("{}={hub_id}", names::HUB_ID));
     let mut events = watcher(api, config).default_backoff().boxed();
-    let kind = if access.job_kind.is_some() { Kind::Job } else { Kind::Workload };
+    let kind = access.kind();
     let mut first = Some(done);
     let mut listing = BTreeSet::new();
     while let Some(event) = events.next().await {
@@ -71,13 +71,13 @@ async fn one_kind(
             }
             Ok(watcher::Event::InitApply(object)) => {
                 listing.extend(object.metadata.uid.clone());
-                applied(&access, &object, &hub_id)
+                Some(applied(&access, &object, &hub_id))
             }
             Ok(watcher::Event::InitDone) => {
                 let uids = std::mem::take(&mut listing);
                 Some(Seen::Listed { kind, gvk: access.gvk.clone(), uids })
             }
-            Ok(watcher::Event::Apply(object)) => applied(&access, &object, &hub_id),
+            Ok(watcher::Event::Apply(object)) => Some(applied(&access, &object, &hub_id)),
             Ok(watcher::Event::Delete(object)) => deleted(&access, &object, &hub_id),
             Err(error) => {
                 tracing::warn!(kind = &*access.gvk, %error, "watch failed, trying again");
@@ -96,13 +96,15 @@ async fn one_kind(
     }
 }
 
-fn applied(access: &Access, object: &DynamicObject, hub_id: &str) -> Option<Seen> {
-    let read = access.read(&value(object), hub_id);
-    if read.is_none() {
-        let name = object.metadata.name.as_deref().unwrap_or_default();
-        tracing::warn!(kind = &*access.gvk, name, "carries the hub's label but not its annotations: left alone");
+fn applied(access: &Access, object: &DynamicObject, hub_id: &str) -> Seen {
+    if let Some(read) = access.read(&value(object), hub_id) {
+        return Seen::Applied(Box::new(read));
     }
-    read.map(|object| Seen::Applied(Box::new(object)))
+    let ObjectMeta { name, namespace, uid, .. } = object.metadata.clone();
+    let (name, namespace) = (name.unwrap_or_default(), namespace.unwrap_or_default());
+    tracing::warn!(kind = &*access.gvk, namespace, name, "carries the hub's label but not its annotations: left alone");
+    let target = Target { gvk: access.gvk.clone(), namespace, name, uid: uid.unwrap_or_default() };
+    Seen::Disowned { kind: access.kind(), target }
 }
 
 fn deleted(access: &Access, object: &DynamicObject, hub_id: &str) -> Option<Seen> {

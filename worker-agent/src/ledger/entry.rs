@@ -248,7 +248,15 @@ impl Entry {
         }
     }
 
-    fn slot(&mut self, kind: Kind) -> &mut Slot {
+    /// The object of this kind, if it is there.
+    pub(super) fn target(&self, kind: Kind) -> Option<&Target> {
+        match kind {
+            Kind::Workload => self.workload.as_ref().map(|workload| &workload.meta.target),
+            Kind::Job => self.job.as_ref().map(|job| &job.meta.target),
+        }
+    }
+
+    pub(super) fn slot(&mut self, kind: Kind) -> &mut Slot {
         match kind {
             Kind::Workload => &mut self.workload_slot,
             Kind::Job => &mut self.job_slot,

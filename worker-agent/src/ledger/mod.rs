@@ -188,6 +188,12 @@ impl Ledger {
                 let known = self.entries.get_mut(&workload_uid).is_some_and(|entry| entry.remove(kind, &target, now));
                 if known { self.refresh(&workload_uid, now) } else { Vec::new() }
             }
+            Seen::Disowned { kind, target } => {
+                let owner =
+                    self.entries.values().find(|entry| entry.target(kind).is_some_and(|it| it.uid == target.uid));
+                let Some(workload_uid) = owner.map(|entry| entry.uid.clone()) else { return Vec::new() };
+                self.seen(Seen::Deleted { kind, workload_uid, target }, now)
+            }
             Seen::Listed { kind, gvk, uids } => self.listed(kind, &gvk, &uids, now),
             Seen::Synced => {
                 self.synced = true;
@@ -201,13 +207,10 @@ impl Ledger {
     fn listed(&mut self, kind: Kind, gvk: &str, uids: &BTreeSet<String>, now: Time) -> Vec<Action> {
         let mut actions = Vec::new();
         for entry in self.entries.values_mut() {
-            let (meta, slot) = match kind {
-                Kind::Workload => (entry.workload.as_ref().map(|it| &it.meta), &mut entry.workload_slot),
-                Kind::Job => (entry.job.as_ref().map(|it| &it.meta), &mut entry.job_slot),
-            };
-            let Some(target) = meta.map(|meta| &meta.target) else { continue };
+            let Some(target) = entry.target(kind).cloned() else { continue };
+            let slot = entry.slot(kind);
             if &*target.gvk == gvk && !uids.contains(&target.uid) && slot.idle() {
-                let verb = Verb::Reread { target: target.clone() };
+                let verb = Verb::Reread { target };
                 slot.begin(&verb, now);
                 actions.push(Action { workload_uid: entry.uid.clone(), kind, verb });
             }

@@ -170,6 +170,13 @@ pub enum Seen {
         /// The object.
         target: Target,
     },
+    /// The object of this uid does not say any more that it is this hub's: whoever took the marks off took it over.
+    Disowned {
+        /// Which of the two.
+        kind: Kind,
+        /// The object.
+        target: Target,
+    },
     /// A complete list of one kind of objects (by gvk) has been delivered as `Applied`; these were in it.
     Listed {
         /// Which kind of objects was listed.

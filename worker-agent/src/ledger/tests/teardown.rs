@@ -207,3 +207,12 @@ fn a_late_lower_attempt_does_not_replace_the_higher_one() {
         .collect();
     assert_eq!(attempts, [2]);
 }
+
+#[test]
+fn an_object_that_lost_our_marks_is_never_touched_again() {
+    let mut bench = Bench::running();
+    bench.see(Seen::Disowned { kind: Kind::Job, target: target(Kind::Job, UID, 1) });
+    assert_eq!(bench.heard(), [(1, State::Evicted)]);
+    bench.persist().want(1, Phase::Absent);
+    assert!(bench.asked().iter().all(|action| !action.ends_with("Job")), "{:?}", bench.asked());
+}
