@@ -131,6 +131,9 @@ pub fn without_events(requests: &Requests) -> Requests {
 /// # Errors
 /// When something does not run.
 pub async fn run(jobs: usize, burst: usize) -> anyhow::Result<()> {
+    let hub = crate::paths::binary("switchyard-hub")?;
+    let build = if cfg!(debug_assertions) { "debug build: its times say little" } else { "release build" };
+    println!("measured: {} and the programs beside it ({build})", hub.display());
     let fleet = fleet("figures").await?;
     let tenant = tenant(&fleet, "figures").await?;
     println!("memory, idle: {}", memory(&fleet)?);

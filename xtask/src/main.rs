@@ -1,6 +1,8 @@
 //! The project's own commands. `cargo xtask --help` lists them.
 
 mod demo;
+mod fuzz;
+mod figures;
 mod lint;
 mod run;
 mod test;
@@ -21,8 +23,10 @@ enum Command {
     Demo(demo::Args),
     /// Run every check and every test.
     Test(test::Args),
-    /// Measure what a hub and one worker cost: latency, API writes per job, memory.
-    Figures,
+    /// Compare the engine's decisions with those of Kueue's own scheduler on random scenarios.
+    FuzzDecisions(fuzz::Args),
+    /// Measure what a hub and one worker cost, built for release: latency, API writes per job, memory.
+    Figures(figures::Args),
     /// Write the generated files: deploy/crds.
     Generate,
 }
@@ -31,10 +35,7 @@ fn main() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
-        Command::Figures => run::step(
-            "figures",
-            run::cargo(&["run", "-q", "--release", "-p", "switchyard-e2e", "--bin", "switchyard-figures"]),
-        ),
+        Command::Figures(args) => figures::run(&args),
         Command::Generate => run::step(
             "generate deploy/crds",
             run::cargo(&["run", "-q", "-p", "switchyard-api", "--example", "crdgen", "--", "deploy/crds"]),
