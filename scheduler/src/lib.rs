@@ -9,6 +9,7 @@ mod cluster_queue;
 mod decision;
 mod engine;
 mod event;
+mod explain;
 #[cfg(test)]
 mod fixtures;
 mod flavors;
@@ -29,6 +30,10 @@ pub use amount::Amount;
 pub use decision::{Cycle, Decision, PodSetRequests};
 pub use engine::Engine;
 pub use event::{Event, RefusedReason};
+pub use explain::{
+    Bound, Explanation, FlavorOutlook, Head, Held, Kept, Obstacle, Outlook, Place, PodSetOutlook, PreemptionOutlook,
+    Refusal, ResourceOutlook, Verdict, Victim,
+};
 pub use names::{LocalQueueKey, Name, WorkloadKey};
 pub use objects::{
     Admission, AdmissionCheck, AdmissionCheckRule, AdmissionScope, BorrowWithinCohort, CheckPhase, CheckState,
@@ -40,4 +45,7 @@ pub use objects::{
 pub use reason::{Cause, NoFitKind, PodSetReason, Reason};
 pub use settings::{FairStrategy, Preemption, QuotaCheckStrategy, Settings};
 pub use time::Time;
-pub use views::{Changed, ClusterQueueView, CohortView, Inactive, LocalQueueView, PendingEntry, ResourceQuota, ResourceUsage, SubtreeQuota, Why};
+pub use views::{
+    Changed, ClusterQueueView, CohortView, Inactive, LocalQueueView, PendingEntry, ResourceQuota, ResourceUsage,
+    SubtreeQuota, Why,
+};

@@ -3,6 +3,7 @@
 mod accounts;
 mod cohorts;
 mod cycle;
+mod explain;
 mod nominate;
 mod objects;
 mod placement;

@@ -63,6 +63,17 @@ impl Engine {
         Some(bench.best(None, Some(&entry.assignment.nomination())))
     }
 
+    /// What could be done for a workload if it were the only head, tried on a copy of the tree.
+    pub(super) fn dry_run(&self, tree: &mut Tree, id: WlId, cq: NodeId) -> Result<(Assignment, Vec<Target>), Reason> {
+        let Some((wl, queue)) = self.workloads.get(id).zip(self.cqs.get(&cq)) else { return Err(Reason::Held) };
+        inadmissible(wl, &queue.object, &self.world).map_err(|(_, reason)| reason)?;
+        let (cqs, workloads, nobody) = (&self.cqs, &self.workloads, BTreeSet::new());
+        let preemptor =
+            Preemptor { cqs, workloads, cq: queue, class: &wl.class, queue_time: wl.queue_time, gone: &nobody };
+        let (settings, world, preemption) = (&self.settings, &self.world, self.preemption.as_ref());
+        Ok(Bench { settings, world, preemption, preemptor, cycle: self.cycles, tree }.best(None, None))
+    }
+
     fn bench<'a>(
         &'a mut self,
         cq: NodeId,

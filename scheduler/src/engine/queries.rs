@@ -74,7 +74,8 @@ impl Engine {
         let active = match cq {
             _ if object.stop_policy != StopPolicy::None => inactive("Stopped", "LocalQueue is stopped"),
             None => inactive("ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue"),
-            Some(cq) if !cq.is_active() => {
+            // As Kueue has it: a cycle of Cohorts does not show in the conditions of queues.
+            Some(cq) if cq.inactive.iter().any(|cause| cause.reason != "Unknown") => {
                 inactive("ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
             }
             Some(_) => Ok(()),
@@ -141,7 +142,7 @@ impl Engine {
     }
 
     /// Why a workload is not tried at all.
-    fn not_queued(&self, wl: &Wl) -> Option<Reason> {
+    pub(super) fn not_queued(&self, wl: &Wl) -> Option<Reason> {
         if !wl.flags.active {
             return Some(Reason::Deactivated);
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{Cause, NodeSelectorTerm, PodSet, ResourceFlavor, TaintEffect};
 
 /// Why the pods cannot use the flavor, if they cannot.
-pub(super) fn mismatch(flavor: &ResourceFlavor, pod_set: &PodSet) -> Option<Cause> {
+pub(crate) fn mismatch(flavor: &ResourceFlavor, pod_set: &PodSet) -> Option<Cause> {
     let tolerated = |taint| {
         let all = pod_set.tolerations.iter().chain(&flavor.tolerations);
         all.into_iter().any(|toleration| toleration.tolerates(taint))

@@ -10,4 +10,5 @@ mod tests;
 
 pub(crate) use assigner::{Assigner, total_requests};
 pub(crate) use assignment::{Assignment, Fitness, Scan};
+pub(crate) use filters::mismatch;
 pub(crate) use reduce::largest_that_fits;

@@ -66,7 +66,8 @@ impl Preemptor<'_> {
         cq.workloads.iter().filter_map(candidate).collect()
     }
 
-    fn allows(&self, policy: PreemptionPolicy, wl: &Wl) -> bool {
+    /// Whether the policy allows to preempt a workload.
+    pub(crate) fn allows(&self, policy: PreemptionPolicy, wl: &Wl) -> bool {
         let (own, other) = (self.class.priority, wl.class.priority);
         match policy {
             PreemptionPolicy::Never => false,

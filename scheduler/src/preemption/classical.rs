@@ -1,12 +1,13 @@
 //! Preemption by priority and by what queues borrow. Kueue's `preemption/classical` is the rule.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Target;
 use super::candidates::{Candidate, Preemptor, within_nominal};
 use super::room::{Choice, Need};
 use crate::intern::Fr;
 use crate::tree::{NodeId, Tree};
+use crate::workloads::WlId;
 use crate::{Amount, PreemptionPolicy};
 
 /// Finds victims for one workload.
@@ -112,6 +113,14 @@ impl Classical<'_> {
         let path = tree.path(grounded.candidate.cq);
         let below_meeting = path.into_iter().take_while(|node| Some(*node) != grounded.meeting);
         below_meeting.into_iter().all(|node| !within_nominal(tree, node, need.contested))
+    }
+
+    /// The candidates that may only be preempted by one who does not borrow.
+    pub(super) fn only_without_borrowing(&self, tree: &Tree, need: &Need<'_>) -> BTreeSet<WlId> {
+        let all = self.candidates(tree, need).all.into_iter();
+        all.filter(|grounded| grounded.ground == Ground::ReclaimWithoutBorrowing)
+            .map(|grounded| grounded.candidate.id)
+            .collect()
     }
 
     fn may_borrow(&self) -> bool {

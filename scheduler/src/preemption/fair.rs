@@ -2,13 +2,17 @@
 
 mod walk;
 
+use std::collections::BTreeMap;
+
 use walk::Walk;
 
 use super::Target;
 use super::candidates::{Candidate, Preemptor};
 use super::room::{Choice, Need};
+use crate::intern::Fr;
 use crate::tree::{NodeId, Share, Tree};
-use crate::{FairStrategy, PreemptionPolicy};
+use crate::workloads::WlId;
+use crate::{Amount, FairStrategy, Obstacle, PreemptionPolicy};
 
 /// Finds victims for one workload.
 pub(crate) struct Fair<'a> {
@@ -57,6 +61,26 @@ impl Choice for Fair<'_> {
 }
 
 impl Fair<'_> {
+    /// The shares, if they forbid that this workload of `queue` goes for `amount` of a pair.
+    pub(super) fn spares(
+        &self,
+        tree: &mut Tree,
+        (fr, amount): (Fr, Amount),
+        queue: NodeId,
+        id: WlId,
+    ) -> Option<Obstacle> {
+        let usage = BTreeMap::from([(fr, amount)]);
+        let need = Need { contested: &[fr], usage: &usage };
+        self.shift_own(tree, &need, 1);
+        let nominal = tree.quota(self.own(), fr).nominal >= tree.usage(self.own(), fr);
+        let shares = Walk::new(tree, &self.preemptor, Vec::new()).shares(tree, queue);
+        let hopeless = shares.preemptor.is_infinite() && !shares.target.is_infinite();
+        let passes =
+            nominal || !hopeless && self.strategies.iter().any(|strategy| self.passes(tree, &shares, id, *strategy));
+        self.shift_own(tree, &need, -1);
+        (!passes).then(|| Obstacle::FairShare { own: shares.preemptor.rounded(), theirs: shares.target.rounded() })
+    }
+
     fn own(&self) -> NodeId {
         self.preemptor.cq.node
     }
@@ -134,7 +158,7 @@ impl Fair<'_> {
         let shares = walk.shares(tree, queue);
         let hopeless = shares.preemptor.is_infinite() && !shares.target.is_infinite();
         while let Some(candidate) = walk.pop(queue) {
-            if !hopeless && self.passes(tree, &shares, &candidate, strategy) {
+            if !hopeless && self.passes(tree, &shares, candidate.id, strategy) {
                 return Some(candidate);
             }
             spared.push(candidate);
@@ -142,12 +166,12 @@ impl Fair<'_> {
         None
     }
 
-    fn passes(&self, tree: &mut Tree, shares: &Shares, candidate: &Candidate, strategy: FairStrategy) -> bool {
+    fn passes(&self, tree: &mut Tree, shares: &Shares, candidate: WlId, strategy: FairStrategy) -> bool {
         match strategy {
             FairStrategy::LessThanOrEqualToFinalShare => {
-                self.preemptor.shift(tree, candidate.id, -1);
+                self.preemptor.shift(tree, candidate, -1);
                 let after = tree.share(shares.node);
-                self.preemptor.shift(tree, candidate.id, 1);
+                self.preemptor.shift(tree, candidate, 1);
                 shares.preemptor.compare(&after).is_le()
             }
             FairStrategy::LessThanInitialShare => shares.preemptor.compare(&shares.target).is_lt(),

@@ -8,6 +8,7 @@ pub(crate) mod candidates;
 pub(crate) mod classical;
 pub(crate) mod fair;
 mod message;
+pub(crate) mod refusal;
 mod room;
 
 use crate::flavors::Assignment;

@@ -3,6 +3,7 @@
 //! [`structure`] keeps the shape, [`quota`] does the arithmetic. Usage is exact: what was added and removed again
 //! leaves no trace, whatever the amounts, so simulations work on the live tree.
 
+mod bound;
 mod node;
 mod quota;
 mod share;

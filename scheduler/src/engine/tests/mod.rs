@@ -2,6 +2,7 @@
 
 mod admission;
 mod bad_input;
+mod explain;
 mod fair;
 mod flavors;
 mod parking;
