@@ -29,6 +29,7 @@ pub fn unique(stem: &str) -> String {
 pub fn run<F: Future>(test: F) -> F::Output {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     init_logs();
+    short_panics();
     let build = || tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a tokio runtime");
     RUNTIME.get_or_init(build).block_on(test)
 }
@@ -43,6 +44,31 @@ pub fn init_logs() {
             .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(quiet));
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
     });
+}
+
+/// Has a panic say where and what, in as many lines as the message has. Backtraces through the runtime, and those that
+/// `anyhow` adds, bury what a failed test saw; `RUST_BACKTRACE=full` brings them back.
+fn short_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if std::env::var_os("RUST_BACKTRACE").is_some_and(|wanted| wanted == "full") {
+            return;
+        }
+        std::panic::set_hook(Box::new(|panic| {
+            let thread = std::thread::current();
+            let place = panic.location().map(ToString::to_string).unwrap_or_default();
+            let said = message(panic.payload());
+            // The test harness captures what is printed so.
+            eprintln!("thread '{}' panicked at {place}:\n{said}", thread.name().unwrap_or_default());
+        }));
+    });
+}
+
+/// What a panic says, without the backtrace of an error that was unwrapped.
+fn message(payload: &(dyn std::any::Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let text = text.unwrap_or("(not a text)");
+    text.split_once("\n\nStack backtrace:").map_or(text, |(said, _)| said)
 }
 
 /// What all tests of a binary use, started by the first: an [`Environment`] or a [`crate::fleet::Fleet`]. Make it a
@@ -111,6 +137,27 @@ impl<T: KeepLogs> Drop for Borrowed<T> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.keep_logs();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::message;
+
+    #[test]
+    fn a_panic_says_what_the_error_said() {
+        let unwrapped = "called `Result::unwrap()`: waited 1s\n\nStack backtrace:\n   0: anyhow".to_owned();
+        for (case, payload, said) in [
+            (
+                "an error's backtrace",
+                Box::new(unwrapped) as Box<dyn std::any::Any + Send>,
+                "called `Result::unwrap()`: waited 1s",
+            ),
+            ("a plain text", Box::new("left is right"), "left is right"),
+            ("no text", Box::new(7), "(not a text)"),
+        ] {
+            assert_eq!(message(&*payload), said, "{case}");
         }
     }
 }

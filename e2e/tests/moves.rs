@@ -28,7 +28,7 @@ async fn workload(tenant: &Tenant<'_>) -> anyhow::Result<Workload> {
 async fn await_workload(tenant: &Tenant<'_>, what: &str, is: impl Fn(&WorkloadStatus) -> bool) -> Workload {
     eventually(SOON, what.to_owned(), async || {
         let workload = workload(tenant).await?;
-        ensure!(is(&workload.status.clone().unwrap_or_default()), "{:?}", workload.status);
+        ensure!(is(&workload.status.clone().unwrap_or_default()), "{}", Tenant::told(&workload));
         Ok(workload)
     })
     .await

@@ -181,4 +181,18 @@ impl Tenant<'_> {
         })
         .await
     }
+
+    /// A Workload's status in a few lines, for the message of a test that failed.
+    #[must_use]
+    pub fn told(workload: &Workload) -> String {
+        let status = workload.status.clone().unwrap_or_default();
+        let attempt = status.dispatch.map_or(0, |dispatch| dispatch.attempt);
+        let mut lines = vec![format!("attempt {attempt}, cluster {:?}", status.cluster_name.unwrap_or_default())];
+        let conditions = status.conditions.iter();
+        lines.extend(conditions.map(|it| format!("{} {} {}: {}", it.type_, it.status, it.reason, it.message)));
+        let checks = status.admission_checks.iter();
+        lines.extend(checks.map(|it| format!("check {} {:?}: {}", it.name, it.state, it.message)));
+        lines.extend(status.requeue_state.iter().map(|it| format!("{it:?}")));
+        lines.join("\n  ")
+    }
 }
