@@ -1,9 +1,9 @@
 //! What every task of the controller holds.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use kube::Client;
-use switchyard_api::config::Configuration;
+use switchyard_api::{config::Configuration, v1beta2::Workload};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -52,6 +52,12 @@ impl Context {
     #[must_use]
     pub fn leading(&self) -> bool {
         self.leadership.borrow().leading
+    }
+
+    /// Counts an admission: how long since it queued, and since its quota was reserved (if it had checks).
+    pub fn count_admitted(&self, admitted: &Workload, cluster_queue: &str, waited: Duration, checks: Option<Duration>) {
+        let cohorts = self.stores.cohorts_above(cluster_queue);
+        self.metrics.admitted(admitted, cluster_queue, &cohorts, waited, checks);
     }
 
     /// Calls `act` each time that we come to lead anew, until `shutdown`. Returns early without leader election, where

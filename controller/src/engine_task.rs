@@ -17,7 +17,7 @@ use std::{
 use anyhow::Context as _;
 use inbox::Batch;
 pub(crate) use inbox::{Inbox, Kind};
-use switchyard_scheduler::{Cycle, Engine, Event, Name, Reason, RefusedReason, Settings, WorkloadKey};
+use switchyard_scheduler::{Changed, Cycle, Engine, Event, Explanation, Name, Reason, RefusedReason, Settings, Time, WorkloadKey};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 pub use views::{ClusterQueueFigures, LocalQueueFigures, Views};
@@ -92,6 +92,14 @@ impl EngineHandle {
     /// When the engine has ended or does not answer in time.
     pub async fn why(&self, key: WorkloadKey) -> anyhow::Result<Option<Reason>> {
         self.ask(move |engine| engine.why(&key).map(std::borrow::Cow::into_owned)).await
+    }
+
+    /// Everything there is to say about why a workload waits at `now`; none if it is not known.
+    ///
+    /// # Errors
+    /// When the engine has ended or does not answer in time.
+    pub async fn explain(&self, key: WorkloadKey, now: Time) -> anyhow::Result<Option<Explanation>> {
+        self.ask(move |engine| engine.explain(&key, now)).await
     }
 
     /// The pending workloads of a ClusterQueue in its order, parked ones included.
@@ -284,7 +292,7 @@ impl EngineTask {
         if self.publish.unpublished && self.publish.views_at.is_none_or(|last| now >= last + VIEWS_EVERY) {
             self.publish.unpublished = false;
             let changed = self.engine.changed();
-            if !changed.cluster_queues.is_empty() || !changed.local_queues.is_empty() {
+            if changed != Changed::default() {
                 self.views.update(&self.engine, &changed);
                 self.publish.views_at = Some(now);
                 self.publish.capacity_dirty = true;
@@ -294,7 +302,7 @@ impl EngineTask {
         if self.publish.capacity_dirty && due {
             self.publish.capacity_dirty = false;
             self.publish.capacity_at = Some(now);
-            let next = self.views.capacity(&self.ctx.stores);
+            let next = self.views.capacity(&self.engine, &self.ctx.stores);
             self.capacity.send_if_modified(|current| next.replaces(current));
         }
     }

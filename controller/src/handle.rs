@@ -22,7 +22,7 @@ use crate::{
     lifecycle,
     metrics::{Gauges, Metrics, ReplicaRole},
     options::{self, LeaderMode, Options},
-    status,
+    priority, status,
     stores::Stores,
     webhook::{self, WebhookOptions},
 };
@@ -143,6 +143,7 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
         stores: context.stores.clone(),
         metrics: Arc::downgrade(&context.metrics),
         resources: context.config.metrics.enable_cluster_queue_resources,
+        fair: context.config.fair_sharing.is_some(),
     };
     context.metrics.register(|registry| registry.register_collector(Box::new(gauges)));
     let shutdown = CancellationToken::new();
@@ -281,6 +282,7 @@ async fn begin(
     spawn(workers, "admission", ok(admitter.run(shutdown.clone())));
     spawn(workers, "lifecycle", ok(lifecycle::run(ctx.clone(), views.clone(), shutdown.clone())));
     spawn(workers, "status", ok(status::run(ctx.clone(), views, shutdown.clone())));
+    spawn(workers, "priorities", ok(priority::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "jobs", jobs::run(ctx.clone(), shutdown.clone()));
     if let Some(webhook) = webhook {
         // Until it is registered we are not ready.

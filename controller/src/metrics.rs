@@ -1,9 +1,12 @@
 //! What `/metrics` shows: Kueue's metrics under Kueue's names, and a few of our own under `switchyard_`.
 //!
-//! Counters and histograms are kept here. Gauges are read from the published views when somebody asks, so a queue that is
-//! gone leaves no series behind.
+//! Counters and histograms are kept here, and taken away with the queue that they are about. Gauges are read from the
+//! published views when somebody asks.
 
 mod gauges;
+mod labels;
+mod life;
+mod series;
 
 use std::{
     sync::{
@@ -14,17 +17,21 @@ use std::{
 };
 
 pub(crate) use gauges::Gauges;
+use labels::{
+    CohortLabels, EvictedLabels, EvictionLatencyLabels, LocalQueueEvictedLabels, LocalQueueLabels, PreemptedLabels,
+    QueueLabels, ResultLabels, WriteLabels,
+};
+pub use life::Readiness;
+use life::{Life, waits};
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text},
-    metrics::{
-        counter::Counter,
-        family::Family,
-        histogram::{Histogram, exponential_buckets},
-        info::Info,
-    },
+    encoding::text,
+    metrics::{counter::Counter, family::Family, histogram::Histogram, info::Info},
     registry::Registry,
 };
+use series::Series;
 use switchyard_api::v1beta2::Workload;
+
+use crate::store::Key;
 
 /// Who we are among replicas: a label on every metric of Kueue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,73 +58,6 @@ impl ReplicaRole {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ResultLabels {
-    result: &'static str,
-    replica_role: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct QueueLabels {
-    cluster_queue: String,
-    priority_class: String,
-    replica_role: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LocalQueueLabels {
-    name: String,
-    namespace: String,
-    priority_class: String,
-    replica_role: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct EvictedLabels {
-    cluster_queue: String,
-    reason: String,
-    underlying_cause: String,
-    priority_class: String,
-    replica_role: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LocalQueueEvictedLabels {
-    name: String,
-    namespace: String,
-    reason: String,
-    underlying_cause: String,
-    priority_class: String,
-    replica_role: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct EvictionLatencyLabels {
-    cluster_queue: String,
-    reason: String,
-    replica_role: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PreemptedLabels {
-    preempting_cluster_queue: String,
-    reason: &'static str,
-    replica_role: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WriteLabels {
-    what: &'static str,
-    result: &'static str,
-}
-
-type Waits<L> = Family<L, Histogram, fn() -> Histogram>;
-
-// Kueue's buckets: 1 s, then 2.5 s doubling up to about 20,480 s.
-fn waits() -> Histogram {
-    Histogram::new(std::iter::once(1.0).chain(exponential_buckets(2.5, 2.0, 14)))
-}
-
 // Kueue keeps the Prometheus defaults for the attempt's duration; ours take well under a millisecond, so finer below.
 fn attempts() -> Histogram {
     Histogram::new([0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0])
@@ -128,26 +68,15 @@ pub struct Metrics {
     registry: Mutex<Registry>,
     role: AtomicU8,
     admission_attempts: Family<ResultLabels, Counter>,
-    attempt_duration: Waits<ResultLabels>,
-    quota_reserved: Family<QueueLabels, Counter>,
-    quota_reserved_wait: Waits<QueueLabels>,
-    admitted: Family<QueueLabels, Counter>,
-    admission_wait: Waits<QueueLabels>,
-    checks_wait: Waits<QueueLabels>,
-    finished: Family<QueueLabels, Counter>,
-    execution_time: Waits<QueueLabels>,
-    evicted: Family<EvictedLabels, Counter>,
-    evicted_once: Family<EvictedLabels, Counter>,
-    eviction_latency: Waits<EvictionLatencyLabels>,
-    preempted: Family<PreemptedLabels, Counter>,
-    lq_quota_reserved: Family<LocalQueueLabels, Counter>,
-    lq_quota_reserved_wait: Waits<LocalQueueLabels>,
-    lq_admitted: Family<LocalQueueLabels, Counter>,
-    lq_admission_wait: Waits<LocalQueueLabels>,
-    lq_checks_wait: Waits<LocalQueueLabels>,
-    lq_finished: Family<LocalQueueLabels, Counter>,
-    lq_execution_time: Waits<LocalQueueLabels>,
-    lq_evicted: Family<LocalQueueEvictedLabels, Counter>,
+    attempt_duration: Family<ResultLabels, Histogram, fn() -> Histogram>,
+    cluster: Life<QueueLabels>,
+    local: Life<LocalQueueLabels>,
+    cohort_admitted: Series<CohortLabels, Counter>,
+    evicted: Series<EvictedLabels, Counter>,
+    evicted_once: Series<EvictedLabels, Counter>,
+    local_evicted: Series<LocalQueueEvictedLabels, Counter>,
+    eviction_latency: Series<EvictionLatencyLabels, Histogram>,
+    preempted: Series<PreemptedLabels, Counter>,
     writes: Family<WriteLabels, Counter>,
 }
 
@@ -159,31 +88,19 @@ impl std::fmt::Debug for Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let wait = waits as fn() -> Histogram;
         let metrics = Self {
             registry: Mutex::default(),
             role: AtomicU8::new(0),
             admission_attempts: Family::default(),
             attempt_duration: Family::new_with_constructor(attempts as fn() -> Histogram),
-            quota_reserved: Family::default(),
-            quota_reserved_wait: Family::new_with_constructor(wait),
-            admitted: Family::default(),
-            admission_wait: Family::new_with_constructor(wait),
-            checks_wait: Family::new_with_constructor(wait),
-            finished: Family::default(),
-            execution_time: Family::new_with_constructor(wait),
-            evicted: Family::default(),
-            evicted_once: Family::default(),
-            eviction_latency: Family::new_with_constructor(wait),
-            preempted: Family::default(),
-            lq_quota_reserved: Family::default(),
-            lq_quota_reserved_wait: Family::new_with_constructor(wait),
-            lq_admitted: Family::default(),
-            lq_admission_wait: Family::new_with_constructor(wait),
-            lq_checks_wait: Family::new_with_constructor(wait),
-            lq_finished: Family::default(),
-            lq_execution_time: Family::new_with_constructor(wait),
-            lq_evicted: Family::default(),
+            cluster: Life::default(),
+            local: Life::default(),
+            cohort_admitted: Series::new(Counter::default),
+            evicted: Series::new(Counter::default),
+            evicted_once: Series::new(Counter::default),
+            local_evicted: Series::new(Counter::default),
+            eviction_latency: Series::new(waits),
+            preempted: Series::new(Counter::default),
             writes: Family::default(),
         };
         metrics.register(|registry| metrics.register_all(registry));
@@ -230,59 +147,52 @@ impl Metrics {
     /// Quota was reserved after a wait.
     pub fn quota_reserved(&self, workload: &Workload, cluster_queue: &str, waited: Duration) {
         let (queue, local) = self.labels(workload, cluster_queue);
-        self.quota_reserved.get_or_create(&queue).inc();
-        self.quota_reserved_wait.get_or_create(&queue).observe(waited.as_secs_f64());
-        self.lq_quota_reserved.get_or_create(&local).inc();
-        self.lq_quota_reserved_wait.get_or_create(&local).observe(waited.as_secs_f64());
+        self.cluster.quota_reserved(&queue, waited);
+        self.local.quota_reserved(&local, waited);
     }
 
-    /// A workload was admitted: how long since it queued, and since its quota was reserved (if it had checks).
-    pub fn admitted(&self, workload: &Workload, cluster_queue: &str, waited: Duration, checks: Option<Duration>) {
+    /// A workload was admitted: how long since it queued, and since its quota was reserved (if it had checks), and below
+    /// which Cohorts its ClusterQueue is.
+    pub fn admitted(
+        &self,
+        workload: &Workload,
+        cluster_queue: &str,
+        cohorts: &[String],
+        waited: Duration,
+        checks: Option<Duration>,
+    ) {
         let (queue, local) = self.labels(workload, cluster_queue);
-        self.admitted.get_or_create(&queue).inc();
-        self.admission_wait.get_or_create(&queue).observe(waited.as_secs_f64());
-        self.lq_admitted.get_or_create(&local).inc();
-        self.lq_admission_wait.get_or_create(&local).observe(waited.as_secs_f64());
-        if let Some(checks) = checks {
-            self.checks_wait.get_or_create(&queue).observe(checks.as_secs_f64());
-            self.lq_checks_wait.get_or_create(&local).observe(checks.as_secs_f64());
+        self.cluster.admitted(&queue, waited, checks);
+        self.local.admitted(&local, waited, checks);
+        for cohort in cohorts {
+            let (cohort, priority_class) = (cohort.clone(), queue.priority_class.clone());
+            self.cohort_admitted.inc(&CohortLabels { cohort, priority_class, replica_role: queue.replica_role });
         }
+    }
+
+    /// All pods of a workload are ready for the first time.
+    pub fn ready(&self, workload: &Workload, cluster_queue: &str, after: Readiness) {
+        let (queue, local) = self.labels(workload, cluster_queue);
+        self.cluster.ready(&queue, after);
+        self.local.ready(&local, after);
     }
 
     /// A workload finished, after this long since its admission.
     pub fn finished(&self, workload: &Workload, cluster_queue: &str, ran: Option<Duration>) {
         let (queue, local) = self.labels(workload, cluster_queue);
-        self.finished.get_or_create(&queue).inc();
-        self.lq_finished.get_or_create(&local).inc();
-        if let Some(ran) = ran {
-            self.execution_time.get_or_create(&queue).observe(ran.as_secs_f64());
-            self.lq_execution_time.get_or_create(&local).observe(ran.as_secs_f64());
-        }
+        self.cluster.finished(&queue, ran);
+        self.local.finished(&local, ran);
     }
 
     /// A workload was evicted; `first` when it is the first time for this reason and cause.
     pub fn evicted(&self, workload: &Workload, cluster_queue: &str, reason: &str, cause: &str, first: bool) {
         let (queue, local) = self.labels(workload, cluster_queue);
-        let labels = EvictedLabels {
-            cluster_queue: queue.cluster_queue,
-            reason: reason.into(),
-            underlying_cause: cause.into(),
-            priority_class: queue.priority_class,
-            replica_role: queue.replica_role,
-        };
-        self.evicted.get_or_create(&labels).inc();
+        let labels = EvictedLabels::new(queue, reason, cause);
+        self.evicted.inc(&labels);
         if first {
-            self.evicted_once.get_or_create(&labels).inc();
+            self.evicted_once.inc(&labels);
         }
-        let local = LocalQueueEvictedLabels {
-            name: local.name,
-            namespace: local.namespace,
-            reason: labels.reason,
-            underlying_cause: labels.underlying_cause,
-            priority_class: local.priority_class,
-            replica_role: local.replica_role,
-        };
-        self.lq_evicted.get_or_create(&local).inc();
+        self.local_evicted.inc(&LocalQueueEvictedLabels::new(local, reason, cause));
     }
 
     /// An evicted workload gave its quota back this long after the eviction.
@@ -292,19 +202,40 @@ impl Metrics {
             reason: reason.into(),
             replica_role: self.role().as_str(),
         };
-        self.eviction_latency.get_or_create(&labels).observe(after.as_secs_f64());
+        self.eviction_latency.observe(&labels, after);
     }
 
     /// A workload was preempted for one of this ClusterQueue.
     pub fn preempted(&self, by: &str, reason: &'static str) {
         let labels =
             PreemptedLabels { preempting_cluster_queue: by.into(), reason, replica_role: self.role().as_str() };
-        self.preempted.get_or_create(&labels).inc();
+        self.preempted.inc(&labels);
     }
 
     /// We wrote something to the API server.
     pub fn wrote(&self, what: &'static str, ok: bool) {
         self.writes.get_or_create(&WriteLabels { what, result: if ok { "ok" } else { "failed" } }).inc();
+    }
+
+    /// A ClusterQueue is gone, and its series with it.
+    pub fn forget_cluster_queue(&self, name: &str) {
+        let queue = Key::new("", name);
+        self.cluster.remove(&queue);
+        self.evicted.remove(&queue);
+        self.evicted_once.remove(&queue);
+        self.eviction_latency.remove(&queue);
+        self.preempted.remove(&queue);
+    }
+
+    /// A LocalQueue is gone, and its series with it.
+    pub fn forget_local_queue(&self, queue: &Key) {
+        self.local.remove(queue);
+        self.local_evicted.remove(queue);
+    }
+
+    /// Nothing names a Cohort any more: its series go.
+    pub fn forget_cohort(&self, name: &str) {
+        self.cohort_admitted.remove(&Key::new("", name));
     }
 
     fn labels(&self, workload: &Workload, cluster_queue: &str) -> (QueueLabels, LocalQueueLabels) {
@@ -332,54 +263,60 @@ impl Metrics {
             "Time of a scheduling cycle",
             self.attempt_duration.clone(),
         );
-        kueue.register("quota_reserved_workloads", "Quota reservations per ClusterQueue", self.quota_reserved.clone());
-        kueue.register(
-            "quota_reserved_wait_time_seconds",
-            "Time from queued to reserved",
-            self.quota_reserved_wait.clone(),
-        );
-        kueue.register("admitted_workloads", "Admissions per ClusterQueue", self.admitted.clone());
-        kueue.register("admission_wait_time_seconds", "Time from queued to admitted", self.admission_wait.clone());
-        kueue.register(
-            "admission_checks_wait_time_seconds",
-            "Time from reserved to admitted",
-            self.checks_wait.clone(),
-        );
-        kueue.register("finished_workloads", "Finished workloads per ClusterQueue", self.finished.clone());
-        kueue.register("execution_time_seconds", "Time from admitted to finished", self.execution_time.clone());
-        kueue.register("evicted_workloads", "Evictions per ClusterQueue and reason", self.evicted.clone());
+        self.cluster.register(kueue);
+        kueue.register("cohort_subtree_admitted_workloads", "Admissions below a Cohort", self.cohort_admitted.family());
+        kueue.register("evicted_workloads", "Evictions per ClusterQueue and reason", self.evicted.family());
         kueue.register(
             "evicted_workloads_once",
             "Workloads evicted at least once per reason",
-            self.evicted_once.clone(),
+            self.evicted_once.family(),
         );
-        kueue.register("preempted_workloads", "Preemptions per preempting ClusterQueue", self.preempted.clone());
+        kueue.register("preempted_workloads", "Preemptions per preempting ClusterQueue", self.preempted.family());
         kueue.register(
             "workload_eviction_latency_seconds",
             "Time from eviction to the release of quota",
-            self.eviction_latency.clone(),
+            self.eviction_latency.family(),
         );
         let local = kueue.sub_registry_with_prefix("local_queue");
-        local.register("quota_reserved_workloads", "Quota reservations per LocalQueue", self.lq_quota_reserved.clone());
-        local.register(
-            "quota_reserved_wait_time_seconds",
-            "Time from queued to reserved",
-            self.lq_quota_reserved_wait.clone(),
-        );
-        local.register("admitted_workloads", "Admissions per LocalQueue", self.lq_admitted.clone());
-        local.register("admission_wait_time_seconds", "Time from queued to admitted", self.lq_admission_wait.clone());
-        local.register(
-            "admission_checks_wait_time_seconds",
-            "Time from reserved to admitted",
-            self.lq_checks_wait.clone(),
-        );
-        local.register("finished_workloads", "Finished workloads per LocalQueue", self.lq_finished.clone());
-        local.register("execution_time_seconds", "Time from admitted to finished", self.lq_execution_time.clone());
-        local.register("evicted_workloads", "Evictions per LocalQueue and reason", self.lq_evicted.clone());
+        self.local.register(local);
+        local.register("evicted_workloads", "Evictions per LocalQueue and reason", self.local_evicted.family());
         registry.sub_registry_with_prefix("switchyard").register(
             "api_writes",
             "Writes to the API server by what they were for",
             self.writes.clone(),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+
+    #[test]
+    fn the_series_of_a_queue_go_with_it_and_no_others() {
+        let metrics = Metrics::default();
+        let (workload, second) = (fixtures::workload("a"), Duration::from_secs(1));
+        for queue in ["kept", "gone"] {
+            metrics.quota_reserved(&workload, queue, second);
+            metrics.admitted(&workload, queue, &[format!("above-{queue}")], second, Some(second));
+            metrics.ready(&workload, queue, Readiness { queued: second, admitted: second });
+            metrics.evicted(&workload, queue, "Preempted", "", true);
+            metrics.preempted(queue, "InClusterQueue");
+            metrics.eviction_completed(queue, "Preempted", second);
+            metrics.finished(&workload, queue, Some(second));
+        }
+        let series = |with: &str| metrics.render().lines().filter(|line| line.contains(with)).count();
+        let (kept, of_gone) = (series("=\"kept\""), series("=\"gone\""));
+        assert!(kept > 0 && kept == of_gone);
+        metrics.forget_cluster_queue("gone");
+        assert_eq!((series("=\"kept\""), series("=\"gone\"")), (kept, 0));
+        assert!(series("namespace=\"ns\"") > 0);
+        metrics.forget_local_queue(&Key::new("ns", "lq"));
+        assert_eq!(series("namespace=\"ns\""), 0);
+        metrics.forget_cohort("above-gone");
+        assert_eq!((series("above-gone"), series("above-kept")), (0, 1));
+        metrics.quota_reserved(&workload, "gone", second);
+        assert!(series("=\"gone\"") > 0, "a queue of that name may come again");
     }
 }

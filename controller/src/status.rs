@@ -4,9 +4,11 @@
 //! once a second, so that a burst of jobs costs a few writes and a single job is seen at once.
 
 mod cluster_queue;
+mod cohort;
 mod finalizers;
 mod local_queue;
 mod pace;
+mod publish;
 mod usage;
 
 use std::sync::Arc;
@@ -29,12 +31,14 @@ const WORKERS: usize = 8;
 pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: CancellationToken) {
     let cluster_queues = follow(&ctx.stores.cluster_queues, views.cluster_queue_changes.clone());
     let local_queues = follow(&ctx.stores.local_queues, views.local_queue_changes.clone());
+    let cohorts = follow(&ctx.stores.cohorts, views.cohort_changes.clone());
     let flavors = follow(&ctx.stores.resource_flavors, Queue::default());
     let checks = follow(&ctx.stores.admission_checks, Queue::default());
     finalizers::follow_cluster_queues(&ctx, &flavors, &checks);
-    let everything = on_leadership(&ctx, [&cluster_queues, &local_queues, &flavors, &checks], shutdown.clone());
-    let (clusters, locals) = (pace::Pace::default(), pace::Pace::default());
-    let (ctx, views, clusters, locals) = (&ctx, &views, &clusters, &locals);
+    let everything =
+        on_leadership(&ctx, [&cluster_queues, &local_queues, &cohorts, &flavors, &checks], shutdown.clone());
+    let (clusters, locals, trees) = (pace::Pace::default(), pace::Pace::default(), pace::Pace::default());
+    let (ctx, views, clusters, locals, trees) = (&ctx, &views, &clusters, &locals, &trees);
     let run = |queue: &Queue<Key>| (queue.clone(), shutdown.clone());
     let cluster_queues = async {
         let (queue, shutdown) = run(&cluster_queues);
@@ -44,6 +48,10 @@ pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: Cancella
         let (queue, shutdown) = run(&local_queues);
         work::run(queue, WORKERS, shutdown, async |key| local_queue::look(ctx, views, locals, key).await).await;
     };
+    let cohorts = async {
+        let (queue, shutdown) = run(&cohorts);
+        work::run(queue, WORKERS, shutdown, async |key| cohort::look(ctx, views, trees, key).await).await;
+    };
     let flavors = async {
         let (queue, shutdown) = run(&flavors);
         work::run(queue, 1, shutdown, async |key| finalizers::flavor(ctx, key).await).await;
@@ -52,7 +60,7 @@ pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: Cancella
         let (queue, shutdown) = run(&checks);
         work::run(queue, 1, shutdown, async |key| finalizers::check(ctx, key).await).await;
     };
-    tokio::join!(cluster_queues, local_queues, flavors, checks, everything);
+    tokio::join!(cluster_queues, local_queues, cohorts, flavors, checks, everything);
 }
 
 /// Queues each object that its user changed, or that a new leader has not looked at.
@@ -75,11 +83,12 @@ fn follow<K: Resource + 'static>(store: &Store<K>, queue: Queue<Key>) -> Queue<K
     queue
 }
 
-async fn on_leadership(ctx: &Arc<Context>, queues: [&Queue<Key>; 4], shutdown: CancellationToken) {
-    let [cluster_queues, local_queues, flavors, checks] = queues;
+async fn on_leadership(ctx: &Arc<Context>, queues: [&Queue<Key>; 5], shutdown: CancellationToken) {
+    let [cluster_queues, local_queues, cohorts, flavors, checks] = queues;
     let all = || {
         ctx.stores.cluster_queues.all().iter().for_each(|queue| cluster_queues.add(Key::of(&**queue)));
         ctx.stores.local_queues.all().iter().for_each(|queue| local_queues.add(Key::of(&**queue)));
+        ctx.stores.cohorts.all().iter().for_each(|cohort| cohorts.add(Key::of(&**cohort)));
         ctx.stores.resource_flavors.all().iter().for_each(|flavor| flavors.add(Key::of(&**flavor)));
         ctx.stores.admission_checks.all().iter().for_each(|check| checks.add(Key::of(&**check)));
     };

@@ -105,6 +105,23 @@ impl Stores {
         self.jobs.iter().find(|jobs| jobs.resource.group == group && jobs.resource.kind == kind)
     }
 
+    /// The Cohorts above a ClusterQueue, the nearest first; none on a cycle.
+    #[must_use]
+    pub fn cohorts_above(&self, cluster_queue: &str) -> Vec<String> {
+        let named = |name: Option<String>| name.filter(|name| !name.is_empty());
+        let queue = self.cluster_queues.get("", cluster_queue);
+        let mut next = queue.and_then(|queue| named(queue.spec.cohort_name.clone()));
+        let mut above = Vec::new();
+        while let Some(name) = next {
+            if above.contains(&name) {
+                return Vec::new();
+            }
+            next = self.cohorts.get("", &name).and_then(|cohort| named(cohort.spec.parent_name.clone()));
+            above.push(name);
+        }
+        above
+    }
+
     /// Starts the watches. Each ends at `shutdown` only; errors are logged, backed off and shown by [`Stores::watches`].
     pub fn watch(
         &self,

@@ -99,7 +99,7 @@ impl Admitter {
             let note = format!("Admitted by ClusterQueue {cluster_queue}, wait time since reservation was 0s");
             self.ctx.events.normal(after, "Admitted", note);
             let checks = (!reserve.checks.is_empty()).then_some(Duration::ZERO);
-            self.ctx.metrics.admitted(after, cluster_queue, waited, checks);
+            self.ctx.count_admitted(after, cluster_queue, waited, checks);
         }
     }
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use switchyard_scheduler::{Changed, Engine, Inactive, LocalQueueKey, ResourceQuota, ResourceUsage};
+use switchyard_scheduler::{Changed, CohortView, Engine, Inactive, LocalQueueKey, ResourceQuota, ResourceUsage};
 
 use crate::{
     capacity::{Capacity, FlavorCapacity, FlavorInfo, LocalQueueCapacity},
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// A ClusterQueue's figures at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ClusterQueueFigures {
     /// Empty when active; else all causes why not, the first giving the condition's reason.
     pub inactive: Vec<Inactive>,
@@ -33,6 +33,12 @@ pub struct ClusterQueueFigures {
     pub reserving: usize,
     /// Admitted workloads.
     pub admitted: usize,
+    /// How much it borrows of what could be lent, by its weight, in thousandths; the largest number if it weighs nothing.
+    pub weighted_share: i64,
+    /// The same before rounding up; infinite if it weighs nothing.
+    pub precise_share: f64,
+    /// The Cohort above it and the one at the top.
+    pub cohorts: Option<(String, String)>,
 }
 
 /// A LocalQueue's figures at one moment.
@@ -59,10 +65,13 @@ pub struct LocalQueueFigures {
 pub struct Views {
     cluster_queues: RwLock<BTreeMap<String, Arc<ClusterQueueFigures>>>,
     local_queues: RwLock<BTreeMap<Key, Arc<LocalQueueFigures>>>,
+    cohorts: RwLock<BTreeMap<String, Arc<CohortView>>>,
     /// Where names of changed ClusterQueues go.
     pub(crate) cluster_queue_changes: Queue<Key>,
     /// Where names of changed LocalQueues go.
     pub(crate) local_queue_changes: Queue<Key>,
+    /// Where names of changed Cohorts go.
+    pub(crate) cohort_changes: Queue<Key>,
     // Where names of ClusterQueues go that became active or inactive.
     activity: Queue<Key>,
 }
@@ -92,12 +101,34 @@ impl Views {
         self.local_queues.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// A Cohort's figures, with or without an object.
+    #[must_use]
+    pub fn cohort(&self, name: &str) -> Option<Arc<CohortView>> {
+        self.cohorts.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// All Cohorts by name.
+    #[must_use]
+    pub fn cohorts(&self) -> BTreeMap<String, Arc<CohortView>> {
+        self.cohorts.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The ClusterQueues that became active or inactive.
     pub(crate) fn activity(&self) -> Queue<Key> {
         self.activity.clone()
     }
 
     pub(crate) fn update(&self, engine: &Engine, changed: &Changed) {
+        for name in &changed.cohorts {
+            let view = engine.cohort(name);
+            let mut cohorts = self.cohorts.write().unwrap_or_else(PoisonError::into_inner);
+            match view {
+                Some(view) => drop(cohorts.insert(name.to_string(), Arc::new(view))),
+                None => drop(cohorts.remove(&**name)),
+            }
+            drop(cohorts);
+            self.cohort_changes.add(Key::new("", name));
+        }
         for name in &changed.cluster_queues {
             let figures = cluster_queue(engine, name);
             let active = figures.as_ref().map(|figures| figures.inactive.is_empty());
@@ -125,9 +156,11 @@ impl Views {
         }
     }
 
-    /// What each LocalQueue can take now.
-    pub(crate) fn capacity(&self, stores: &Stores) -> Capacity {
-        let cluster_queues = self.cluster_queues();
+    /// What each LocalQueue can take now. Asks the engine: what a queue could still borrow changes with its neighbours.
+    pub(crate) fn capacity(&self, engine: &Engine, stores: &Stores) -> Capacity {
+        let names = self.cluster_queues().into_keys();
+        let cluster_queues: BTreeMap<String, ClusterQueueFigures> =
+            names.filter_map(|name| cluster_queue(engine, &name).map(|figures| (name, figures))).collect();
         let mut capacity = Capacity::default();
         for (key, local) in self.local_queues() {
             let behind = cluster_queues.get(&local.cluster_queue);
@@ -177,6 +210,9 @@ fn cluster_queue(engine: &Engine, name: &str) -> Option<ClusterQueueFigures> {
         pending_inadmissible: view.pending_inadmissible,
         reserving: view.reserving,
         admitted: view.admitted,
+        weighted_share: view.weighted_share,
+        precise_share: view.precise_share,
+        cohorts: engine.cohorts_above(name).map(|(parent, root)| (parent.to_string(), root.to_string())),
     })
 }
 

@@ -99,7 +99,7 @@ fn tell(ctx: &Context, workload: &Workload, told: Told) {
             let seconds = reserved_for.as_secs();
             let note = format!("Admitted by ClusterQueue {cluster_queue}, wait time since reservation was {seconds}s");
             ctx.events.normal(workload, "Admitted", note);
-            ctx.metrics.admitted(workload, &cluster_queue, waited, Some(reserved_for));
+            ctx.count_admitted(workload, &cluster_queue, waited, Some(reserved_for));
         }
     }
 }

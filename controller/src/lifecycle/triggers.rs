@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use switchyard_api::{
-    conditions,
+    conditions::{self, reasons},
     v1beta2::{ClusterQueue, LocalQueue, Workload},
 };
 use tokio_util::sync::CancellationToken;
@@ -14,6 +14,7 @@ use crate::{
     clock::since,
     context::Context,
     engine_task::Views,
+    metrics::Readiness,
     store::{Change, Key, Store},
     work::Queue,
     workload::{self, Phase},
@@ -66,6 +67,18 @@ fn count(ctx: &Context, old: &Workload, new: &Workload) {
             workload::admitted_by(new).unwrap_or_default(),
             ran.filter(|_| workload::is_admitted(new)),
         );
+    }
+    let started = |workload: &Workload| {
+        workload::condition(workload, conditions::PODS_READY)
+            .is_some_and(|ready| ready.status == conditions::TRUE && ready.reason == reasons::pods_ready::STARTED)
+    };
+    if started(new)
+        && !started(old)
+        && let (Some(cluster_queue), Some(ready)) = (workload::admitted_by(new), at(conditions::PODS_READY))
+    {
+        let admitted = at(conditions::ADMITTED).unwrap_or(ready);
+        let queued = since(ready, workload::queued_since(new));
+        ctx.metrics.ready(new, cluster_queue, Readiness { queued, admitted: since(ready, admitted) });
     }
     if before > Phase::Pending && after == Phase::Pending && workload::is_evicted(new) {
         let evicted = workload::condition(new, conditions::EVICTED);

@@ -1,5 +1,8 @@
 //! Gauges that are read from the published views at the moment of the scrape.
 
+mod cohorts;
+mod workloads;
+
 use std::{fmt, sync::Arc};
 
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::MetricType};
@@ -18,6 +21,8 @@ pub(crate) struct Gauges {
     pub(crate) metrics: std::sync::Weak<Metrics>,
     /// `metrics.enableClusterQueueResources`.
     pub(crate) resources: bool,
+    /// Quota is shared fairly.
+    pub(crate) fair: bool,
 }
 
 impl fmt::Debug for Gauges {
@@ -50,6 +55,8 @@ impl Collector for Gauges {
             self.cluster_queue(&mut families, &name, &figures, role);
         }
         self.local_queues(&mut families, role);
+        cohorts::add(self, &mut families, role);
+        workloads::add(&self.stores, &mut families, role);
         for (name, help, series) in families.0 {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (labels, value) in series {
@@ -97,6 +104,11 @@ impl Gauges {
                 with("status", status),
                 value,
             );
+        }
+        if let Some((parent, root)) = &figures.cohorts {
+            let mut labels = queue();
+            labels.extend([("parent_cohort", parent.clone()), ("root_cohort", root.clone())]);
+            families.add("kueue_cluster_queue_info", "Where a ClusterQueue stands", labels, 1.0);
         }
         if self.resources {
             self.cluster_queue_resources(families, name, figures, role);
@@ -150,6 +162,13 @@ impl Gauges {
             );
             let lend = limit(quota.lending_limit);
             families.add("kueue_cluster_queue_lending_limit", "Lending limit, +Inf when unlimited", place(), lend);
+        }
+        if self.fair {
+            let labels =
+                vec![("cluster_queue", name.to_owned()), ("cohort", cohort.clone()), ("replica_role", role.to_owned())];
+            // As Kueue has it: what borrows and weighs nothing has no number.
+            let share = if figures.precise_share.is_finite() { figures.precise_share } else { f64::NAN };
+            families.add("kueue_cluster_queue_weighted_share", "Share of what could be lent, by weight", labels, share);
         }
     }
 

@@ -5,11 +5,16 @@ use kube::Api;
 use switchyard_api::{
     conditions::{self, reasons},
     names,
-    v1beta2::{ClusterQueue, ClusterQueueStatus},
+    v1beta2::{ClusterQueue, ClusterQueueStatus, FairSharingStatus},
 };
 use switchyard_scheduler::Inactive;
 
-use super::{outcome, pace::Pace, usage};
+use super::{
+    outcome,
+    pace::Pace,
+    publish::{Change, publish},
+    usage,
+};
 use crate::{
     clock::whole_seconds,
     context::Context,
@@ -22,6 +27,7 @@ use crate::{
 pub(super) async fn look(ctx: &Context, views: &Views, pace: &Pace, key: Key) -> Outcome {
     let Some(queue) = ctx.stores.cluster_queues.by_key(&key) else {
         pace.forget(&key);
+        ctx.metrics.forget_cluster_queue(&key.name);
         return Outcome::Done;
     };
     if !ctx.leading() {
@@ -42,33 +48,10 @@ pub(super) async fn look(ctx: &Context, views: &Views, pace: &Pace, key: Key) ->
         Err(error) => return outcome("ClusterQueue", &key, Err(error)),
     }
     let Some(figures) = figures else { return Outcome::Done };
-    let after = status(&queue, &figures, ctx.clock.now());
-    let before = queue.status.clone().unwrap_or_default();
-    if before.conditions == after.conditions
-        && before != after
-        && let Some(wait) = pace.wait(&key)
-    {
-        return Outcome::Again(wait);
-    }
-    match write(ctx, &target, &before, &after).await {
-        Ok(true) => {
-            pace.written(key);
-            Outcome::Done
-        }
-        result => outcome("ClusterQueue", &key, result.map(drop)),
-    }
-}
-
-async fn write(
-    ctx: &Context,
-    target: &Target<'_, ClusterQueue>,
-    before: &ClusterQueueStatus,
-    after: &ClusterQueueStatus,
-) -> Result<bool, WriteError> {
-    // A queue without a status gets one even if all of it is zero.
-    let before = target.object.status.as_ref().map(|_| serde_json::to_value(before)).transpose()?;
-    let written = target.status(ctx, &before.unwrap_or_default(), &serde_json::to_value(after)?).await?;
-    Ok(written.is_some())
+    let after = status(&queue, &figures, ctx.config.fair_sharing.is_some(), ctx.clock.now());
+    let before = queue.status.as_ref();
+    let urgent = before.is_none_or(|before| before.conditions != after.conditions);
+    publish(ctx, pace, key, &target, Change { before, after: &after, urgent }).await
 }
 
 /// Puts the finalizer on, and takes it off a deleted queue that the engine knows to be deleted and empty: from then on
@@ -88,22 +71,31 @@ async fn finalizer(
     if empty { target.finalizer(ctx, names::RESOURCE_IN_USE, false).await } else { Ok(false) }
 }
 
-/// The status as it should read. Pure.
-pub(super) fn status(queue: &ClusterQueue, figures: &ClusterQueueFigures, now: Timestamp) -> ClusterQueueStatus {
+/// The status as it should read; `fair` while quota is shared fairly. Pure.
+pub(super) fn status(
+    queue: &ClusterQueue,
+    figures: &ClusterQueueFigures,
+    fair: bool,
+    now: Timestamp,
+) -> ClusterQueueStatus {
     let mut status = queue.status.clone().unwrap_or_default();
     status.flavors_reservation = usage::of_cluster_queue(&figures.reservation);
     status.flavors_usage = usage::of_cluster_queue(&figures.usage);
     status.pending_workloads = usage::count(figures.pending_active + figures.pending_inadmissible);
     status.reserving_workloads = usage::count(figures.reserving);
     status.admitted_workloads = usage::count(figures.admitted);
+    status.fair_sharing = fair.then_some(FairSharingStatus { weighted_share: figures.weighted_share });
     let (holds, reason, message) = active(&figures.inactive);
     let condition = conditions::new(conditions::ACTIVE, holds, reason, message, queue.metadata.generation);
     conditions::set(&mut status.conditions, condition, whole_seconds(now));
     status
 }
 
-/// The first cause gives the reason, all of them the message.
+/// The first cause gives the reason, all of them the message. A cycle of Cohorts is none for Kueue, which shows such a
+/// queue as ready and tells its workloads that it is inactive.
 fn active(inactive: &[Inactive]) -> (bool, &'static str, String) {
+    let inactive: Vec<&Inactive> =
+        inactive.iter().filter(|cause| cause.reason != reasons::cluster_queue::UNKNOWN).collect();
     let Some(first) = inactive.first() else {
         return (true, reasons::cluster_queue::READY, "Can admit new workloads".to_owned());
     };
@@ -141,12 +133,15 @@ mod tests {
             pending_inadmissible: 3,
             reserving: 4,
             admitted: 1,
+            weighted_share: 125,
+            precise_share: 124.5,
+            cohorts: None,
         }
     }
 
     #[test]
     fn an_active_queue() {
-        let status = status(&ClusterQueue::default(), &figures(Vec::new()), fixtures::at(30));
+        let status = status(&ClusterQueue::default(), &figures(Vec::new()), true, fixtures::at(30));
         insta::assert_snapshot!(serde_json::to_string_pretty(&status).unwrap(), @r#"
         {
           "conditions": [
@@ -199,9 +194,25 @@ mod tests {
           ],
           "pendingWorkloads": 5,
           "reservingWorkloads": 4,
-          "admittedWorkloads": 1
+          "admittedWorkloads": 1,
+          "fairSharing": {
+            "weightedShare": 125
+          }
         }
         "#);
+    }
+
+    #[test]
+    fn a_queue_below_a_cycle_of_cohorts_is_shown_as_kueue_shows_it() {
+        let cycle = Inactive { reason: "Unknown", message: "the cohorts above form a cycle".into() };
+        assert_eq!(active(&[cycle]), (true, "Ready", "Can admit new workloads".to_owned()));
+    }
+
+    #[test]
+    fn the_share_is_gone_when_quota_is_not_shared_fairly_any_more() {
+        let mut queue = ClusterQueue::default();
+        queue.status = Some(status(&queue, &figures(Vec::new()), true, fixtures::at(30)));
+        assert_eq!(status(&queue, &figures(Vec::new()), false, fixtures::at(30)).fair_sharing, None);
     }
 
     #[rstest::rstest]

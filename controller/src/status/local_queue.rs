@@ -8,19 +8,24 @@ use switchyard_api::{
     v1beta2::{LocalQueue, LocalQueueStatus, StopPolicy},
 };
 
-use super::{outcome, pace::Pace, usage};
+use super::{
+    pace::Pace,
+    publish::{Change, publish},
+    usage,
+};
 use crate::{
     clock::whole_seconds,
     context::Context,
     engine_task::{LocalQueueFigures, Views},
     store::Key,
     work::Outcome,
-    write::{Target, WriteError},
+    write::Target,
 };
 
 pub(super) async fn look(ctx: &Context, views: &Views, pace: &Pace, key: Key) -> Outcome {
     let Some(queue) = ctx.stores.local_queues.by_key(&key) else {
         pace.forget(&key);
+        ctx.metrics.forget_local_queue(&key);
         return Outcome::Done;
     };
     if !ctx.leading() {
@@ -28,38 +33,16 @@ pub(super) async fn look(ctx: &Context, views: &Views, pace: &Pace, key: Key) ->
     }
     let Some(figures) = views.local_queue(&key.namespace, &key.name) else { return Outcome::Done };
     let after = status(&queue, &figures, ctx.clock.now());
-    let before = queue.status.clone().unwrap_or_default();
-    if before.conditions == after.conditions
-        && before != after
-        && let Some(wait) = pace.wait(&key)
-    {
-        return Outcome::Again(wait);
-    }
-    match write(ctx, &queue, &before, &after).await {
-        Ok(true) => {
-            pace.written(key);
-            Outcome::Done
-        }
-        result => outcome("LocalQueue", &key, result.map(drop)),
-    }
-}
-
-async fn write(
-    ctx: &Context,
-    queue: &LocalQueue,
-    before: &LocalQueueStatus,
-    after: &LocalQueueStatus,
-) -> Result<bool, WriteError> {
     let target = Target {
         api: Api::namespaced(ctx.client.clone(), &queue.namespace().unwrap_or_default()),
         store: &ctx.stores.local_queues,
-        object: queue,
+        object: &*queue,
         manager: names::FIELD_MANAGER,
         what: "localqueue",
     };
-    let before = queue.status.as_ref().map(|_| serde_json::to_value(before)).transpose()?;
-    let written = target.status(ctx, &before.unwrap_or_default(), &serde_json::to_value(after)?).await?;
-    Ok(written.is_some())
+    let before = queue.status.as_ref();
+    let urgent = before.is_none_or(|before| before.conditions != after.conditions);
+    publish(ctx, pace, key, &target, Change { before, after: &after, urgent }).await
 }
 
 /// The status as it should read. Pure.
@@ -68,8 +51,11 @@ pub(super) fn status(queue: &LocalQueue, figures: &LocalQueueFigures, now: Times
     let stopped = queue.spec.stop_policy != StopPolicy::None;
     // A stopped queue is out of the queueing; Kueue shows nothing as pending in it.
     status.pending_workloads = if stopped { 0 } else { usage::count(figures.pending) };
-    status.reserving_workloads = usage::count(figures.reserving);
-    status.admitted_workloads = usage::count(figures.admitted);
+    // Without its ClusterQueue nobody's quota is used, whatever still runs.
+    let gone = reasons::local_queue::CLUSTER_QUEUE_DOES_NOT_EXIST;
+    let missing = figures.inactive.as_ref().is_some_and(|cause| cause.reason == gone);
+    status.reserving_workloads = if missing { 0 } else { usage::count(figures.reserving) };
+    status.admitted_workloads = if missing { 0 } else { usage::count(figures.admitted) };
     status.flavors_reservation = usage::of_local_queue(&figures.reservation);
     status.flavors_usage = usage::of_local_queue(&figures.usage);
     let (holds, reason, message) = active(figures);

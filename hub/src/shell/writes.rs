@@ -278,7 +278,7 @@ impl Write {
                     ctx.metrics.quota_reserved(after, cluster_queue, waited);
                 }
                 if state::is_admitted(after) {
-                    ctx.metrics.admitted(after, cluster_queue, waited, Some(Duration::ZERO));
+                    ctx.count_admitted(after, cluster_queue, waited, Some(Duration::ZERO));
                 }
             }
             What::Retry { message, .. } => ctx.events.normal(after, events::MULTIKUEUE, message.clone()),

@@ -1,0 +1,65 @@
+//! Series by labels that can be taken away again, all those of one queue at once.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    hash::Hash,
+    sync::{Mutex, PoisonError},
+};
+
+use prometheus_client::metrics::{counter::Counter, family::Family, histogram::Histogram};
+
+use crate::store::Key;
+
+/// Labels of one queue: a LocalQueue's key, or a ClusterQueue's or Cohort's, which have no namespace.
+pub(super) trait OfQueue {
+    fn queue(&self) -> Key;
+}
+
+/// A family that knows which of its series belong to which queue.
+pub(super) struct Series<L, M> {
+    family: Family<L, M, fn() -> M>,
+    known: Mutex<BTreeMap<Key, HashSet<L>>>,
+}
+
+impl<L: OfQueue + Clone + Hash + Eq, M: Clone> Series<L, M> {
+    pub(super) fn new(constructor: fn() -> M) -> Self {
+        Self { family: Family::new_with_constructor(constructor), known: Mutex::default() }
+    }
+
+    /// What is registered.
+    pub(super) fn family(&self) -> Family<L, M, fn() -> M> {
+        self.family.clone()
+    }
+
+    /// Takes all series of a queue away.
+    pub(super) fn remove(&self, queue: &Key) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for labels in known.remove(queue).unwrap_or_default() {
+            self.family.remove(&labels);
+        }
+    }
+
+    fn with(&self, labels: &L, act: impl FnOnce(&M)) {
+        // Held to the end: a series must not come back unnoticed while its queue's are taken away.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_queue = known.entry(labels.queue()).or_default();
+        if !of_queue.contains(labels) {
+            of_queue.insert(labels.clone());
+        }
+        act(&self.family.get_or_create(labels));
+    }
+}
+
+impl<L: OfQueue + Clone + Hash + Eq> Series<L, Counter> {
+    pub(super) fn inc(&self, labels: &L) {
+        self.with(labels, |counter| {
+            counter.inc();
+        });
+    }
+}
+
+impl<L: OfQueue + Clone + Hash + Eq> Series<L, Histogram> {
+    pub(super) fn observe(&self, labels: &L, time: std::time::Duration) {
+        self.with(labels, |histogram| histogram.observe(time.as_secs_f64()));
+    }
+}
