@@ -2,13 +2,11 @@
 //!
 //! The agent's binary runs it over gRPC sessions; the hub runs the same against a kubeconfig worker.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use switchyard_api::jobs::kinds;
-use switchyard_proto::v1::{self, AgentMessage, Capacity, HubMessage, agent_message, hub_message};
+use switchyard_proto::v1::{self, AgentMessage, Capacity, HubMessage, agent_message};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -16,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admissions::Admissions;
 use crate::executor::{self, Executor};
-use crate::heartbeat::Heartbeat;
 use crate::ledger::{Action, Ledger, Outcome, Rules, Seen, SessionError, Time};
 use crate::link::{Link, Links};
+use crate::talk::{Say, Talk};
 
 /// The newest capacity; none until it is known.
 pub type CapacityReceiver = watch::Receiver<Option<Arc<Capacity>>>;
@@ -105,13 +103,6 @@ pub async fn run_core_with(
     core.run(links, shutdown).await
 }
 
-/// A session's hub has to say `Welcome` within this.
-const WELCOME_DEADLINE: Duration = Duration::from_secs(15);
-/// The least time between two capacity reports.
-const CAPACITY_INTERVAL: Duration = Duration::from_millis(200);
-/// Answers to pings that may wait to be sent; a hub that sends more without reading is not answered.
-const MAX_PONGS: usize = 16;
-
 /// The one task that owns the ledger.
 struct Core {
     settings: Settings,
@@ -126,19 +117,7 @@ struct Core {
     _capacity_watch: Option<JoinSet<()>>,
     to_agent: Option<mpsc::Receiver<HubMessage>>,
     to_hub: Option<mpsc::Sender<AgentMessage>>,
-    session: Session,
-}
-
-/// What belongs to one session beside the ledger's part.
-#[derive(Default)]
-struct Session {
-    hello: bool,
-    welcome_by: Time,
-    heartbeat: Option<Heartbeat>,
-    pongs: VecDeque<u64>,
-    /// When the next capacity report may be sent; none while there is nothing new.
-    capacity_at: Option<Time>,
-    capacity_sent: Option<Time>,
+    talk: Talk,
 }
 
 impl Core {
@@ -169,7 +148,7 @@ impl Core {
             _capacity_watch: capacity_watch,
             to_agent: None,
             to_hub: None,
-            session: Session::default(),
+            talk: Talk::default(),
             settings,
         }
     }
@@ -180,7 +159,7 @@ impl Core {
             let now = self.now();
             let actions = self.ledger.tick(now);
             self.start(actions);
-            if let Err(error) = self.session.check(now, self.ledger.session_id().is_some(), self.to_hub.is_some()) {
+            if let Err(error) = self.talk.check(&self.ledger, now) {
                 self.end_session(&error);
             }
             let wake = self.wakeup(now);
@@ -205,7 +184,7 @@ impl Core {
                 permit = reserve(self.to_hub.clone()), if speak => self.speak(permit),
                 fresh = changed(&mut self.capacity) => self.on_capacity(fresh),
                 // While a message waits for room, only deadlines count.
-                () = until(self.started, if speak { Some(self.session.deadline()) } else { wake }) => {}
+                () = until(self.started, if speak { Some(self.talk.deadline()) } else { wake }) => {}
             }
         }
         Ok(())
@@ -220,10 +199,9 @@ impl Core {
             tracing::info!(cluster = self.settings.cluster, "session superseded by a new one");
         }
         let now = self.now();
-        self.ledger.session_opened();
+        self.talk = Talk::open(&mut self.ledger, now);
         self.to_agent = Some(link.to_agent);
         self.to_hub = Some(link.to_hub);
-        self.session = Session { welcome_by: now + WELCOME_DEADLINE, ..Session::default() };
     }
 
     fn end_session(&mut self, error: &SessionError) {
@@ -234,8 +212,7 @@ impl Core {
     fn close(&mut self) {
         self.to_agent = None;
         self.to_hub = None;
-        self.session = Session::default();
-        self.ledger.session_closed();
+        self.talk.close(&mut self.ledger);
     }
 
     fn on_message(&mut self, message: Option<HubMessage>) {
@@ -244,28 +221,10 @@ impl Core {
             return self.close();
         };
         let now = self.now();
-        let (kind, session) = (Small::of(message.kind.as_ref()), message.session_id);
-        let was = self.ledger.session_id();
-        match self.ledger.hub(message, now) {
+        let capacity = self.capacity.as_ref().is_some_and(|it| it.borrow().is_some());
+        match self.talk.heard(&mut self.ledger, message, capacity, now) {
             Ok(actions) => self.start(actions),
-            Err(error) => return self.end_session(&error),
-        }
-        match kind {
-            Small::Welcome(lease) => {
-                tracing::info!(cluster = self.settings.cluster, session, "session open");
-                self.session.heartbeat = Some(Heartbeat::new(lease, now));
-                self.session.capacity_at = self.capacity.as_ref().and_then(|it| it.borrow().as_ref().map(|_| now));
-            }
-            Small::Ping(nonce) if was == Some(session) && self.session.pongs.len() < MAX_PONGS => {
-                self.session.pongs.push_back(nonce);
-            }
-            Small::Pong(nonce) if was == Some(session) => {
-                if let Some(until) = self.session.heartbeat.as_mut().and_then(|it| it.pong(nonce)) {
-                    let actions = self.ledger.lease_renewed(until, now);
-                    self.start(actions);
-                }
-            }
-            Small::Ping(_) | Small::Pong(_) | Small::Other => {}
+            Err(error) => self.end_session(&error),
         }
     }
 
@@ -289,9 +248,8 @@ impl Core {
     fn on_capacity(&mut self, fresh: bool) {
         if !fresh {
             self.capacity = None;
-        } else if self.ledger.session_id().is_some() {
-            let earliest = self.session.capacity_sent.map(|sent| sent + CAPACITY_INTERVAL);
-            self.session.capacity_at = Some(earliest.unwrap_or_default().max(self.now()));
+        } else {
+            self.talk.capacity_changed(&self.ledger, self.now());
         }
     }
 
@@ -318,24 +276,14 @@ impl Core {
 
     fn next_message(&mut self) -> Option<agent_message::Kind> {
         let now = self.now();
-        if !self.session.hello {
-            self.session.hello = true;
-            return Some(agent_message::Kind::Hello(self.hello()));
+        match self.talk.next(&mut self.ledger, now)? {
+            Say::Hello => Some(agent_message::Kind::Hello(self.hello())),
+            Say::Capacity => {
+                let capacity = self.capacity.as_mut().and_then(|it| it.borrow_and_update().clone());
+                capacity.map(|it| agent_message::Kind::Capacity((*it).clone()))
+            }
+            Say::Message(kind) => Some(kind),
         }
-        self.ledger.session_id()?;
-        if let Some(nonce) = self.session.pongs.pop_front() {
-            return Some(agent_message::Kind::Pong(v1::Pong { nonce }));
-        }
-        if let Some(ping) = self.session.heartbeat.as_mut().and_then(|it| it.ping(now)) {
-            return Some(agent_message::Kind::Ping(ping));
-        }
-        if self.session.capacity_at.is_some_and(|at| at <= now) {
-            self.session.capacity_at = None;
-            self.session.capacity_sent = Some(now);
-            let capacity = self.capacity.as_mut().and_then(|it| it.borrow_and_update().clone());
-            return capacity.map(|it| agent_message::Kind::Capacity((*it).clone()));
-        }
-        self.ledger.outgoing(now)
     }
 
     fn hello(&self) -> v1::Hello {
@@ -355,51 +303,7 @@ impl Core {
 
     /// When there is something to do or say, if nothing happens before.
     fn wakeup(&self, now: Time) -> Option<Time> {
-        let session = self.to_hub.as_ref().map(|_| self.session.wakeup(self.ledger.session_id().is_some(), now));
-        [session, self.ledger.next_wakeup()].into_iter().flatten().min()
-    }
-}
-
-impl Session {
-    fn check(&self, now: Time, welcomed: bool, open: bool) -> Result<(), SessionError> {
-        if open && !welcomed && now >= self.welcome_by {
-            return Err(SessionError::NoWelcome(WELCOME_DEADLINE));
-        }
-        self.heartbeat.as_ref().map_or(Ok(()), |heartbeat| heartbeat.check(now))
-    }
-
-    /// When the session ends if nothing comes.
-    fn deadline(&self) -> Time {
-        self.heartbeat.as_ref().map_or(self.welcome_by, Heartbeat::deadline)
-    }
-
-    fn wakeup(&self, welcomed: bool, now: Time) -> Time {
-        if !self.hello || welcomed && !self.pongs.is_empty() {
-            return now;
-        }
-        let beat = self.heartbeat.as_ref().map(Heartbeat::wakeup);
-        let welcome = (!welcomed).then_some(self.welcome_by);
-        let times = [beat, welcome, self.capacity_at].into_iter().flatten();
-        times.min().unwrap_or(now + WELCOME_DEADLINE)
-    }
-}
-
-/// The little of a message that the core itself cares about.
-enum Small {
-    Welcome(Option<v1::Lease>),
-    Ping(u64),
-    Pong(u64),
-    Other,
-}
-
-impl Small {
-    fn of(kind: Option<&hub_message::Kind>) -> Self {
-        match kind {
-            Some(hub_message::Kind::Welcome(welcome)) => Self::Welcome(welcome.lease),
-            Some(hub_message::Kind::Ping(ping)) => Self::Ping(ping.nonce),
-            Some(hub_message::Kind::Pong(pong)) => Self::Pong(pong.nonce),
-            _ => Self::Other,
-        }
+        [self.talk.wakeup(&self.ledger, now), self.ledger.next_wakeup()].into_iter().flatten().min()
     }
 }
 

@@ -18,6 +18,7 @@ pub mod ledger;
 pub mod link;
 mod run;
 pub mod session;
+pub mod talk;
 #[cfg(test)]
 mod testing;
 pub mod tls;

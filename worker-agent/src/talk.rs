@@ -53,7 +53,7 @@ impl Talk {
         ledger.session_closed();
     }
 
-    /// Takes a message of the hub in. `capacity` says whether there will be reports.
+    /// Takes a message of the hub in. `capacity` says whether there is something to report already.
     ///
     /// # Errors
     /// The session must end.
@@ -127,7 +127,7 @@ impl Talk {
 
     /// When the session ends if nothing comes.
     pub fn deadline(&self) -> Time {
-        self.heartbeat.as_ref().map_or(self.welcome_by, Heartbeat::wakeup)
+        self.heartbeat.as_ref().map_or(self.welcome_by, Heartbeat::deadline)
     }
 
     /// When there is something to do or say, if nothing happens before; none without a session.
