@@ -8,7 +8,7 @@ mod workload;
 use std::collections::BTreeMap;
 
 pub(crate) use requests::RequestRules;
-use switchyard_api::{conditions, v1beta2};
+use switchyard_api::{conditions, config::Configuration, v1beta2};
 use switchyard_scheduler::{self as engine, Event, LocalQueueKey, Name, WorkloadKey};
 pub(crate) use workload::Ordering;
 
@@ -56,12 +56,15 @@ pub(crate) fn object(stores: &Stores, kind: Kind, key: &Key) -> Event {
 pub(crate) fn workload(ctx: &Context, key: &Key) -> Event {
     match ctx.stores.workloads.by_key(key) {
         None => Event::WorkloadDeleted { key: workload_key(key) },
-        Some(workload) => {
-            let rules = RequestRules::of(&ctx.stores, &ctx.config.resources, &key.namespace);
-            let ordering = Ordering { by_eviction: options::order_by_eviction(&ctx.config) };
-            Event::Workload(Box::new(workload::workload(&workload, &rules, ordering)))
-        }
+        Some(workload) => known_workload(&ctx.stores, &ctx.config, &workload),
     }
+}
+
+/// The event that tells the engine of a workload that is there.
+pub(crate) fn known_workload(stores: &Stores, config: &Configuration, object: &v1beta2::Workload) -> Event {
+    let rules = RequestRules::of(stores, &config.resources, object.metadata.namespace.as_deref().unwrap_or_default());
+    let ordering = Ordering { by_eviction: options::order_by_eviction(config) };
+    Event::Workload(Box::new(workload::workload(object, &rules, ordering)))
 }
 
 /// The pod sets of a workload as the engine counts them.

@@ -1,0 +1,111 @@
+//! An engine from lists: the same translation as the controller's, of one reading of every kind.
+//!
+//! For whoever wants to know what the engine makes of a cluster without running a controller in it: `switchyard explain`.
+//! It needs to list, and nothing else, and works on any cluster with Kueue's API.
+
+use std::fmt::Debug;
+
+use jiff::Timestamp;
+use kube::{Api, Client, Resource, api::ListParams};
+use serde::de::DeserializeOwned;
+use switchyard_api::config::Configuration;
+use switchyard_scheduler::{Engine, Event};
+
+use crate::{
+    clock::engine_time,
+    engine_task::Kind,
+    options,
+    store::{Key, Store},
+    stores::Stores,
+    world,
+};
+
+/// Objects in one answer of the API server.
+const PAGE: u32 = 500;
+
+/// A kind could not be listed.
+#[derive(Debug, thiserror::Error)]
+#[error("listing {kind}")]
+pub struct LoadError {
+    /// The kind's plural name.
+    pub kind: String,
+    /// What the API server said.
+    #[source]
+    pub source: kube::Error,
+}
+
+/// Reads every kind that decisions depend on into `stores`, page by page. Kinds of Kueue's API that the cluster does not
+/// have count as empty, except those that there is nothing to decide without.
+///
+/// # Errors
+/// When a kind cannot be listed: most often because the caller may not.
+pub async fn lists(client: &Client, stores: &Stores) -> Result<(), LoadError> {
+    tokio::try_join!(
+        list(client, &stores.workloads, true),
+        list(client, &stores.cluster_queues, true),
+        list(client, &stores.local_queues, true),
+        list(client, &stores.resource_flavors, true),
+        list(client, &stores.cohorts, false),
+        list(client, &stores.topologies, false),
+        list(client, &stores.admission_checks, false),
+        list(client, &stores.workload_priority_classes, false),
+        list(client, &stores.namespaces, true),
+        list(client, &stores.priority_classes, true),
+        list(client, &stores.limit_ranges, true),
+        list(client, &stores.runtime_classes, true),
+    )?;
+    Ok(())
+}
+
+async fn list<K>(client: &Client, store: &Store<K>, required: bool) -> Result<(), LoadError>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    let api: Api<K> = Api::all(client.clone());
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = match api.list(&params).await {
+            Ok(page) => page,
+            Err(kube::Error::Api(status)) if status.is_not_found() && !required => break,
+            Err(source) => return Err(LoadError { kind: K::plural(&()).into_owned(), source }),
+        };
+        for mut object in page.items {
+            object.meta_mut().managed_fields = None;
+            store.insert(object);
+        }
+        match page.metadata.continue_ {
+            Some(token) if !token.is_empty() => params = params.continue_token(&token),
+            _ => break,
+        }
+    }
+    store.set_ready();
+    Ok(())
+}
+
+/// The engine of a controller with this configuration that has just read `stores` and decided nothing yet. Pure.
+#[must_use]
+pub fn engine(stores: &Stores, config: &Configuration, now: Timestamp) -> Engine {
+    let mut engine = Engine::preempting(options::engine_settings(config), options::preemption(config));
+    let now = engine_time(now);
+    let mut apply = |event: Event| engine.apply(event, now);
+    // What is referred to comes first, so that nothing is worked out twice.
+    for (kind, keys) in [
+        (Kind::Namespace, keys(&stores.namespaces)),
+        (Kind::Topology, keys(&stores.topologies)),
+        (Kind::ResourceFlavor, keys(&stores.resource_flavors)),
+        (Kind::AdmissionCheck, keys(&stores.admission_checks)),
+        (Kind::Cohort, keys(&stores.cohorts)),
+        (Kind::ClusterQueue, keys(&stores.cluster_queues)),
+        (Kind::LocalQueue, keys(&stores.local_queues)),
+    ] {
+        keys.iter().for_each(|key| apply(world::object(stores, kind, key)));
+    }
+    for workload in stores.workloads.all() {
+        apply(world::known_workload(stores, config, &workload));
+    }
+    engine
+}
+
+fn keys<K: Resource + 'static>(store: &Store<K>) -> Vec<Key> {
+    store.all().iter().map(|object| Key::of(&**object)).collect()
+}
