@@ -51,13 +51,25 @@ pub fn decide(kind: &dyn JobKind, job: Option<&Value>, facts: &Facts<'_>, now: T
         return Decision::wait();
     }
     let case = Case { kind, job, facts, now };
-    if facts.ancestor != Ancestor::None {
-        return case.child();
+    match facts.ancestor {
+        Ancestor::None => {}
+        Ancestor::Admitted | Ancestor::NotAdmitted => return case.child(),
+        Ancestor::TooDeep => return too_deep(),
+        Ancestor::Cyclic => return Decision::retry([], "the job's owners own each other"),
     }
     match ensure(&case) {
         Ensured::Act(decision) => decision,
         Ensured::Workload(workload) => case.reconcile(workload.as_ref()),
     }
+}
+
+/// Nobody can tell who rules the job: nothing is done to it.
+fn too_deep() -> Decision {
+    let note = format!(
+        "Terminated search for Kueue-managed Job because ancestor depth exceeded limit of {}",
+        super::ancestor::MAX_ANCESTORS
+    );
+    Decision::retry([Action::warning(events::JOB_NESTING_TOO_DEEP, note.clone())], note)
 }
 
 /// Finishes the workloads of a job that is gone, so that their quota is free at once, and lets them go.
@@ -197,10 +209,17 @@ impl Case<'_> {
         if let Some(decision) = self.stop(Some(workload), message.unwrap_or_default()) {
             return decision;
         }
-        if has_reservation(workload) && !self.kind.is_active(self.job) {
+        if has_reservation(workload) && !self.kind.is_active(self.job) && !self.was_sent(workload) {
             return Decision::act([edit::release_quota(workload, self.now)]);
         }
         Decision::wait()
+    }
+
+    /// On a hub, a workload that was committed to a cluster keeps its quota until the dispatcher gives it back: the
+    /// job's status here says nothing of what runs there.
+    fn was_sent(&self, workload: &Workload) -> bool {
+        let dispatch = workload.status.as_ref().and_then(|status| status.dispatch.as_ref());
+        self.facts.role == Role::Hub && dispatch.is_some_and(|dispatch| dispatch.attempt > 0)
     }
 
     /// A job of a dispatching queue that was created while no webhook could set `managedBy`, which cannot be changed

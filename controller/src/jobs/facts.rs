@@ -19,6 +19,10 @@ pub enum Ancestor {
     Admitted,
     /// One owns it, and has no workload that is admitted.
     NotAdmitted,
+    /// Too many owners are above it to say.
+    TooDeep,
+    /// Its owners own each other.
+    Cyclic,
 }
 
 /// The workload that a job names as made beforehand.

@@ -4,6 +4,8 @@
 //! gathers [`Facts`] from the stores, asks [`decide`] what to do, and performs that. All that decides is pure.
 
 mod action;
+mod ancestor;
+mod checks;
 mod create;
 mod decide;
 mod edit;
@@ -19,10 +21,11 @@ mod tests;
 use std::{sync::Arc, time::Duration};
 
 pub use action::{Action, Decision, Next};
+use ancestor::Top;
 pub use decide::decide;
 pub use facts::{Ancestor, Facts, Prebuilt};
 use index::{Index, JobKey};
-use kube::core::Selector;
+use kube::{Resource as _, core::Selector};
 use perform::{PerformError, Target, is_gone, perform, publish};
 use serde_json::Value;
 use switchyard_api::{
@@ -35,9 +38,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     context::{Context, Role},
+    events::EventType,
     object::Object,
     store::{Change, Key},
-    stores::JobStore,
     work::{self, Outcome, Queue},
     workload::is_admitted,
 };
@@ -50,8 +53,6 @@ const AFTER_CONFLICT: Duration = Duration::from_secs(1);
 const AFTER_REFUSAL: Duration = Duration::from_secs(15);
 /// Jobs shorter than this are spared the write that says that their pods are ready.
 const PODS_READY_DELAY: Duration = Duration::from_secs(30);
-/// How many owners up a job of ours is looked for.
-const MAX_ANCESTORS: usize = 10;
 
 /// Runs until `shutdown`. The stores must be ready: a job that is not there counts as deleted.
 ///
@@ -96,6 +97,7 @@ impl Reconciler {
         }
         let this = self.clone();
         self.ctx.stores.workloads.subscribe(move |change| {
+            this.tell_checks(change);
             for job in this.index.workload(&change.key, change.old.as_deref(), change.new.as_deref()) {
                 this.queue.add(job);
             }
@@ -171,7 +173,7 @@ impl Reconciler {
         {
             return Outcome::Again(wait);
         }
-        let decision = self.decide(kind, job.as_deref(), jobs, workloads);
+        let decision = self.decide(kind, job.as_deref(), workloads);
         self.act(&target, decision).await
     }
 
@@ -202,13 +204,7 @@ impl Reconciler {
         }
     }
 
-    fn decide(
-        &self,
-        kind: &'static dyn JobKind,
-        job: Option<&Object>,
-        jobs: &JobStore,
-        workloads: Vec<Arc<Workload>>,
-    ) -> Decision {
+    fn decide(&self, kind: &'static dyn JobKind, job: Option<&Object>, workloads: Vec<Arc<Workload>>) -> Decision {
         let ctx = &self.ctx;
         let none = Value::Null;
         let value = job.map_or(&none, |job| &job.value);
@@ -221,7 +217,7 @@ impl Reconciler {
         let facts = Facts {
             role: ctx.role,
             managed: managed && (!queue.is_empty() || ctx.config.manage_jobs_without_queue_name),
-            ancestor: if managed { self.ancestor(jobs, value) } else { Ancestor::None },
+            ancestor: if managed { self.ancestor(value) } else { Ancestor::None },
             workloads,
             prebuilt,
             multi_kueue_check: (ctx.role == Role::Hub)
@@ -251,26 +247,35 @@ impl Reconciler {
     }
 
     /// How the topmost job of ours above this one stands.
-    fn ancestor(&self, jobs: &JobStore, job: &Value) -> Ancestor {
-        let mut found: Option<(&'static dyn JobKind, Arc<Object>)> = None;
+    fn ancestor(&self, job: &Value) -> Ancestor {
         let namespace = meta::namespace(job);
-        let mut owner = meta::controller_of(job);
-        for _ in 0..MAX_ANCESTORS {
-            let Some(reference) = owner else { break };
-            let Some(kind) = kind_of_owner(&reference.api_version, &reference.kind) else { break };
-            let same = kind.id().group == jobs.resource.group && kind.id().kind == jobs.resource.kind;
-            let store = if same { Some(jobs) } else { self.ctx.stores.job(kind.id().group, kind.id().kind) };
-            let Some(parent) = store.and_then(|store| store.store.get(namespace, &reference.name)) else { break };
-            if parent.metadata.uid.as_deref() != Some(reference.uid.as_str()) {
-                break;
-            }
-            owner = meta::controller_of(&parent.value);
-            if self.ctx.config.manage_jobs_without_queue_name || !meta::queue_name(&parent.value).is_empty() {
-                found = Some((kind, parent));
-            }
-        }
-        let Some((kind, parent)) = found else { return Ancestor::None };
+        let find = |kind: &'static dyn JobKind, name: &str| {
+            self.ctx.stores.job(kind.id().group, kind.id().kind)?.store.get(namespace, name)
+        };
+        let all = self.ctx.config.manage_jobs_without_queue_name;
+        let (kind, parent) = match ancestor::top(job, find, |parent| all || !meta::queue_name(parent).is_empty()) {
+            Top::None => return Ancestor::None,
+            Top::TooDeep => return Ancestor::TooDeep,
+            Top::Cyclic => return Ancestor::Cyclic,
+            Top::Job(kind, parent) => (kind, parent),
+        };
         let admitted = self.owned(&JobKey::new(kind, Key::of(&*parent))).iter().any(|workload| is_admitted(workload));
         if admitted { Ancestor::Admitted } else { Ancestor::NotAdmitted }
+    }
+
+    /// Tells a waiting job what the checks of its workload say.
+    fn tell_checks(&self, change: &Change<Workload>) {
+        let Some(note) = change.new.as_ref().and_then(|new| checks::news(change.old.as_deref(), new)) else { return };
+        let Some(key) = change.new.as_deref().and_then(JobKey::owner_of).filter(|_| self.ctx.leading()) else { return };
+        let Some((jobs, kind)) = self.ctx.stores.job(key.group, key.kind).zip(kind_for(key.group, key.kind)) else {
+            return;
+        };
+        let Some(job) = jobs.store.by_key(&key.key).filter(|job| kind.is_suspended(&job.value)) else { return };
+        self.ctx.events.publish(
+            job.object_ref(&jobs.resource),
+            EventType::Normal,
+            events::UPDATED_ADMISSION_CHECK,
+            note,
+        );
     }
 }

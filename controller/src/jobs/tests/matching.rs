@@ -168,3 +168,13 @@ fn a_prebuilt_workload_that_says_something_else_is_finished() {
     let changed = job().with(json!({"spec": {"parallelism": 2}}));
     insta::assert_snapshot!(prebuilt(Prebuilt::Found(Arc::new(workload.0)), changed).told(), @r#"workload status {"conditions":["Finished=True/OutOfSync: The prebuilt workload is out of sync with its user job"]}"#);
 }
+
+#[test]
+fn a_job_below_too_many_others_is_let_be_and_says_so() {
+    let told = |ancestor| World { ancestor, ..world(job().unsuspended()) }.told();
+    insta::assert_snapshot!(told(Ancestor::TooDeep), @r"
+    Warning JobNestingTooDeep: Terminated search for Kueue-managed Job because ancestor depth exceeded limit of 10
+    retry: Terminated search for Kueue-managed Job because ancestor depth exceeded limit of 10
+    ");
+    insta::assert_snapshot!(told(Ancestor::Cyclic), @"retry: the job's owners own each other");
+}

@@ -1,0 +1,105 @@
+//! The topmost job of ours above a job.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use serde_json::Value;
+use switchyard_api::jobs::{JobKind, kind_of_owner, meta};
+
+use crate::object::Object;
+
+/// How many owners up a job of ours is looked for.
+pub(super) const MAX_ANCESTORS: usize = 10;
+
+/// Where the way up from a job ended.
+#[derive(Clone)]
+pub(super) enum Top {
+    /// No job that counts owns it.
+    None,
+    /// At this one.
+    Job(&'static dyn JobKind, Arc<Object>),
+    /// Nowhere within [`MAX_ANCESTORS`].
+    TooDeep,
+    /// Where it began.
+    Cyclic,
+}
+
+/// Walks up the controllers of a job for as long as they are jobs of known kinds, found by `find`, and gives the last that
+/// `counts`.
+pub(super) fn top(
+    job: &Value,
+    find: impl Fn(&'static dyn JobKind, &str) -> Option<Arc<Object>>,
+    counts: impl Fn(&Value) -> bool,
+) -> Top {
+    let mut found = Top::None;
+    let mut passed = BTreeSet::from([meta::uid(job).to_owned()]);
+    let mut owner = meta::controller_of(job);
+    while let Some(reference) = owner {
+        let Some(kind) = kind_of_owner(&reference.api_version, &reference.kind) else { break };
+        let Some(parent) = find(kind, &reference.name) else { break };
+        if meta::uid(&parent.value) != reference.uid {
+            break;
+        }
+        if passed.len() > MAX_ANCESTORS {
+            return Top::TooDeep;
+        }
+        if !passed.insert(reference.uid) {
+            return Top::Cyclic;
+        }
+        owner = meta::controller_of(&parent.value);
+        if counts(&parent.value) {
+            found = Top::Job(kind, parent);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Job `i` of a chain in which each is owned by the next, the last by `last_owner`.
+    fn job(i: usize, length: usize, last_owner: Option<usize>) -> Value {
+        let owner = if i + 1 < length { Some(i + 1) } else { last_owner };
+        let owners: Vec<Value> = owner
+            .map(|owner| {
+                json!({"apiVersion": "batch/v1", "kind": "Job", "name": format!("j{owner}"), "uid": format!("u{owner}"), "controller": true})
+            })
+            .into_iter()
+            .collect();
+        json!({"metadata": {"name": format!("j{i}"), "namespace": "ns", "uid": format!("u{i}"), "ownerReferences": owners}})
+    }
+
+    fn climb(length: usize, last_owner: Option<usize>, counting: &[usize]) -> String {
+        let find = |_: &'static dyn JobKind, name: &str| {
+            let i = name.trim_start_matches('j').parse::<usize>().unwrap();
+            (i < length).then(|| Arc::new(Object::new(job(i, length, last_owner)).unwrap()))
+        };
+        let counts = |job: &Value| counting.iter().any(|i| meta::name(job) == format!("j{i}"));
+        match top(&job(0, length, last_owner), find, counts) {
+            Top::None => "none".to_owned(),
+            Top::Job(_, parent) => meta::name(&parent.value).to_owned(),
+            Top::TooDeep => "too deep".to_owned(),
+            Top::Cyclic => "cyclic".to_owned(),
+        }
+    }
+
+    #[rstest::rstest]
+    #[case::alone(1, None, &[], "none")]
+    #[case::nobody_above_counts(3, None, &[], "none")]
+    #[case::the_topmost_that_counts(4, None, &[1, 2], "j2")]
+    #[case::an_owner_that_is_gone_ends_the_way(2, Some(9), &[1], "j1")]
+    #[case::ten_owners_are_walked(11, None, &[10], "j10")]
+    #[case::eleven_are_not(12, None, &[10], "too deep")]
+    #[case::a_circle(3, Some(0), &[1], "cyclic")]
+    #[case::its_own_owner(1, Some(0), &[0], "cyclic")]
+    fn the_way_up_ends(
+        #[case] length: usize,
+        #[case] last_owner: Option<usize>,
+        #[case] counting: &[usize],
+        #[case] expected: &str,
+    ) {
+        assert_eq!(climb(length, last_owner, counting), expected);
+    }
+}
