@@ -10,7 +10,7 @@
 //! A write that was already sent when leadership was lost may still arrive. Writers therefore also put a
 //! resourceVersion precondition on what matters.
 
-mod step;
+pub mod step;
 
 use std::{
     sync::Arc,

@@ -23,17 +23,20 @@ impl Default for Timing {
 
 /// What the Lease said when it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Observed {
-    pub(super) version: String,
+pub struct Observed {
+    /// Its resourceVersion.
+    pub version: String,
     /// Empty when released.
-    pub(super) holder: String,
+    pub holder: String,
     /// What its holder promised; ours when it did not say.
-    pub(super) duration: Option<Duration>,
-    pub(super) transitions: u64,
+    pub duration: Option<Duration>,
+    /// How often the leader has changed: the epoch.
+    pub transitions: u64,
 }
 
+/// What to do about the Lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub enum Action {
     /// Somebody else leads.
     Wait,
     /// There is no Lease.
@@ -44,8 +47,9 @@ pub(super) enum Action {
     TakeOver,
 }
 
+/// One process in the election.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub struct State {
     // When the last renewal that succeeded was sent; none when not leading.
     renewed: Option<Instant>,
     epoch: u64,
@@ -55,7 +59,7 @@ pub(super) struct State {
 
 impl State {
     /// What to do about the Lease as it was read at `now`.
-    pub(super) fn step(&mut self, observed: Option<Observed>, identity: &str, timing: Timing, now: Instant) -> Action {
+    pub fn step(&mut self, observed: Option<Observed>, identity: &str, timing: Timing, now: Instant) -> Action {
         let Some(observed) = observed else {
             self.seen = None;
             self.renewed = None;
@@ -85,7 +89,7 @@ impl State {
     }
 
     /// Our write at `sent` was taken. Returns whether we lead anew.
-    pub(super) fn won(&mut self, observed: Observed, sent: Instant) -> bool {
+    pub fn won(&mut self, observed: Observed, sent: Instant) -> bool {
         let anew = self.renewed.is_none();
         self.renewed = Some(sent);
         self.epoch = observed.transitions;
@@ -94,12 +98,12 @@ impl State {
     }
 
     /// Somebody else's write was taken. Returns whether we led until now.
-    pub(super) fn lost(&mut self) -> bool {
+    pub fn lost(&mut self) -> bool {
         self.renewed.take().is_some()
     }
 
     /// Stops leading if the last renewal is too old. Returns whether it did.
-    pub(super) fn expire(&mut self, timing: Timing, now: Instant) -> bool {
+    pub fn expire(&mut self, timing: Timing, now: Instant) -> bool {
         let expired = self.renewed.is_some_and(|sent| now.saturating_duration_since(sent) >= timing.renew);
         if expired {
             self.renewed = None;
@@ -108,24 +112,27 @@ impl State {
     }
 
     /// How long one attempt may take.
-    pub(super) fn patience(&self, timing: Timing, now: Instant) -> Duration {
+    pub fn patience(&self, timing: Timing, now: Instant) -> Duration {
         self.renewed.map_or(timing.renew, |sent| (sent + timing.renew).saturating_duration_since(now))
     }
 
     /// How long to wait before the next attempt.
-    pub(super) fn pause(&self, timing: Timing, now: Instant) -> Duration {
+    pub fn pause(&self, timing: Timing, now: Instant) -> Duration {
         self.renewed.map_or(timing.retry, |sent| timing.retry.min((sent + timing.renew).saturating_duration_since(now)))
     }
 
-    pub(super) fn leading(&self) -> bool {
+    /// Whether it leads, as far as it knows.
+    pub fn leading(&self) -> bool {
         self.renewed.is_some()
     }
 
-    pub(super) fn epoch(&self) -> u64 {
+    /// The highest term seen.
+    pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    pub(super) fn leadership(&self) -> Leadership {
+    /// Both, for others to act on.
+    pub fn leadership(&self) -> Leadership {
         Leadership { leading: self.leading(), epoch: self.epoch }
     }
 }
