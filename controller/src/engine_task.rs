@@ -81,6 +81,11 @@ impl EngineHandle {
         self.inbox.refuse(key, uid, reason);
     }
 
+    /// An eviction that was decided has not come about: the engine decides anew. Never blocks.
+    pub fn unpreempted(&self, key: WorkloadKey) {
+        self.inbox.unpreempted(key);
+    }
+
     /// Has a parked workload tried again. Never blocks.
     pub fn retry(&self, key: WorkloadKey) {
         self.inbox.retry(key);

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use switchyard_api::v1beta2;
 
+use crate::store::Key;
+
 /// Takes over reservations that are dispatched. Implemented by the hub.
 pub trait Placement: Send + Sync {
     /// Quota for the workload is reserved in memory and stays so until the API shows it, or it is refused.
@@ -13,6 +15,13 @@ pub trait Placement: Send + Sync {
     /// ([`EngineHandle::refuse`](crate::engine_task::EngineHandle::refuse)). False: the reservation is written as usual.
     /// Called on the engine's task: it must not block.
     fn reserved(&self, reservation: Reservation) -> bool;
+
+    /// The engine gives the quota of this workload, of which the API shows no reservation, to another.
+    ///
+    /// The placement refuses the reservation, or, when the API may show it by now, says so
+    /// ([`EngineHandle::unpreempted`](crate::engine_task::EngineHandle::unpreempted)), so that it is evicted there.
+    /// Called often and repeatedly: it must not block.
+    fn withdraw(&self, key: &Key, uid: &str);
 }
 
 /// Quota reserved in memory for a workload whose ClusterQueue has a MultiKueue check.

@@ -6,6 +6,7 @@
 mod edit;
 mod write;
 
+pub(crate) use edit::NOT_READY;
 pub use edit::{Edit, Evicted, Eviction};
 use jiff::Timestamp;
 use switchyard_api::{

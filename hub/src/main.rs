@@ -1,15 +1,26 @@
 //! The hub's binary.
 
+use std::process::ExitCode;
+
 use clap::Parser;
 use switchyard_controller::{signals, telemetry};
 use switchyard_hub::{Args, run};
 use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> ExitCode {
     // One provider for everything that speaks TLS in this process, before anything does.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let args = Args::parse();
+    match start(Args::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn start(args: Args) -> anyhow::Result<()> {
     let telemetry = telemetry::init("switchyard-hub", &args.log, args.log_format)?;
     let shutdown = CancellationToken::new();
     tokio::spawn(stop_on_signal(shutdown.clone()));

@@ -142,6 +142,8 @@ impl Admitter {
             if preempt.overtook_reservation {
                 // Nothing was written yet, so there is nothing to evict: the engine takes the quota back.
                 self.refuse(workload_key(key), preempt.uid.clone(), "preempted before its reservation was written");
+            } else if let Some(placement) = &self.placement {
+                placement.withdraw(key, &preempt.uid);
             }
             return Outcome::Done;
         };

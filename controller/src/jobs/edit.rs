@@ -15,11 +15,8 @@ use switchyard_api::{
 use super::action::Action;
 use crate::{
     clock::{since, whole_seconds},
-    workload::{Edit, condition, has_reservation, is_admitted},
+    workload::{Edit, NOT_READY, condition, has_reservation, is_admitted},
 };
-
-/// What PodsReady says when it is false.
-const NOT_READY: &str = "Not all pods are ready or succeeded";
 
 /// Declares the workload finished.
 pub(super) fn finish(workload: &Arc<Workload>, reason: &str, message: &str, now: Timestamp) -> Action {
@@ -31,10 +28,7 @@ pub(super) fn finish(workload: &Arc<Workload>, reason: &str, message: &str, now:
 /// Gives the quota of an evicted workload back, once its job has stopped.
 pub(super) fn release_quota(workload: &Arc<Workload>, now: Timestamp) -> Action {
     Action::edit_status(workload, now, |edit| {
-        edit.complete_eviction();
-        if conditions::is_true(&edit.status.conditions, conditions::PODS_READY) {
-            edit.set(conditions::PODS_READY, false, pods_ready::WAIT_FOR_START, NOT_READY);
-        }
+        edit.release_quota();
     })
 }
 

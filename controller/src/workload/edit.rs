@@ -12,6 +12,9 @@ use switchyard_api::{
     },
 };
 
+/// What PodsReady says when it is false.
+pub(crate) const NOT_READY: &str = "Not all pods are ready or succeeded";
+
 /// Why a workload is evicted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Eviction {
@@ -220,6 +223,15 @@ impl Edit {
         let at_once = [reasons::evicted::PREEMPTED, reasons::evicted::NODE_FAILURES].contains(&evicted.reason.as_str());
         self.requeued(at_once, &evicted.reason, evicted.message.clone());
         self.unreserve(reasons::quota_reserved::PENDING_EVALUATION, evicted.message)
+    }
+
+    /// Gives the quota of an evicted workload back: [`Self::complete_eviction`], and its pods are no longer ready.
+    pub fn release_quota(&mut self) -> bool {
+        let released = self.complete_eviction();
+        if released && self.is_true(conditions::PODS_READY) {
+            self.set(conditions::PODS_READY, false, reasons::pods_ready::WAIT_FOR_START, NOT_READY);
+        }
+        released
     }
 
     /// Sets `Requeued`.

@@ -58,6 +58,12 @@ pub enum Event {
         /// The reservation.
         reserved: Reserved,
     },
+    /// The engine gives quota that it reserved in memory to another workload. Answered by [`Action::GiveBack`], or by
+    /// [`Action::Recorded`].
+    Withdraw {
+        /// The workload.
+        uid: Uid,
+    },
     /// A Workload exists, or changed.
     Workload(Facts),
     /// A Workload is gone.
@@ -168,7 +174,13 @@ pub enum Action {
         /// Not before that many seconds.
         after_seconds: Option<i32>,
     },
-    /// Nothing of the workload is on any cluster: its eviction, or deletion, may complete.
+    /// The reservation that was to be withdrawn is, or may be, in the API: the engine decides anew.
+    Recorded {
+        /// The workload.
+        uid: Uid,
+    },
+    /// No cluster runs the workload: show that, and complete its eviction, which gives its quota back. Answered by
+    /// [`Event::Written`].
     Release {
         /// The workload.
         uid: Uid,

@@ -15,8 +15,8 @@ pub(super) struct Remote {
     pub(super) state: Option<State>,
     /// Why.
     pub(super) reasons: Vec<Reason>,
-    /// It was told to run, or seen to: until it is gone, something may run there.
-    pub(super) ran: bool,
+    /// The highest attempt that was told to run, or seen to: until it is gone, something may run there.
+    pub(super) ran: Option<u64>,
     /// Given up: the cluster was away for too long.
     pub(super) lost: bool,
     /// When what we want last changed.
@@ -26,9 +26,21 @@ pub(super) struct Remote {
 impl Remote {
     /// Whether something may run there.
     pub(super) fn may_run(&self) -> bool {
-        self.ran && !self.lost && self.state != Some(State::Gone)
+        self.ran.is_some() && !self.lost
+    }
+
+    /// Whether the cluster has said nothing of this attempt, or only that it has not looked yet.
+    pub(super) fn unanswered(&self) -> bool {
+        match self.state {
+            None => true,
+            Some(State::Waiting) => self.reasons.iter().all(|reason| reason.code == UNSEEN),
+            Some(_) => false,
+        }
     }
 }
+
+/// The reason of a worker's admission that has not looked at a workload yet.
+const UNSEEN: &str = "PendingEvaluation";
 
 /// The search for a cluster.
 #[derive(Debug, Clone)]
@@ -46,6 +58,7 @@ pub(super) enum Writing {
     Commit { cluster: Name, attempt: u64 },
     Record,
     Retry,
+    Release,
     Finish { cluster: Name, attempt: u64 },
 }
 
@@ -56,6 +69,8 @@ pub(super) struct Entry {
     pub(super) gone: bool,
     /// Quota that is reserved in memory only.
     pub(super) memory: Option<Reserved>,
+    /// The engine wants that quota back for another workload.
+    pub(super) withdrawn: bool,
     /// The highest attempt ever used or seen.
     pub(super) top: u64,
     pub(super) remotes: BTreeMap<Name, Remote>,
@@ -70,7 +85,7 @@ pub(super) struct Entry {
     pub(super) given_back: u32,
     /// What was last recorded, and when.
     pub(super) recorded: Option<(String, Time)>,
-    /// The version for which eviction was said to be complete.
+    /// The version for which its quota was given back.
     pub(super) released: Option<u64>,
     /// The cluster that was last committed.
     pub(super) last: Option<Name>,
@@ -96,6 +111,7 @@ impl Entry {
             facts,
             gone: false,
             memory: None,
+            withdrawn: false,
             remotes: BTreeMap::new(),
             nomination: None,
             writing: None,
@@ -163,7 +179,9 @@ impl Entry {
         remote.attempt = attempt;
         remote.phase = Some(phase);
         remote.since = now;
-        remote.ran |= phase == Phase::Run;
+        if phase == Phase::Run {
+            remote.ran = Some(attempt);
+        }
         out.push(self.desire(cluster, attempt, phase));
     }
 
@@ -191,9 +209,10 @@ impl Entry {
         }
     }
 
-    /// Whether nothing is, or may be, on any cluster that has not been given up.
-    pub(super) fn nowhere(&self) -> bool {
-        self.remotes.values().all(|remote| remote.lost || remote.state == Some(State::Gone))
+    /// Whether it may run on any cluster that has not been given up. Quota that a cluster merely holds for it is no
+    /// reason to keep the hub's.
+    pub(super) fn may_run(&self) -> bool {
+        self.remotes.values().any(Remote::may_run)
     }
 
     /// Remembers that a cluster did not want it.

@@ -30,6 +30,8 @@ pub(super) struct Cluster {
     pub(super) since: Time,
     /// It has reported.
     pub(super) reported: bool,
+    /// When it last took, ran or ended a workload: while it does, others only wait for their turn.
+    pub(super) moved: Time,
     pub(super) capacity: Capacity,
 }
 
@@ -139,6 +141,13 @@ impl Dispatcher {
                 }
                 self.dirty.insert(uid);
             }
+            Event::Withdraw { uid } => match self.entries.get_mut(&uid) {
+                Some(entry) => {
+                    entry.withdrawn = true;
+                    self.dirty.insert(uid);
+                }
+                None => out.push(Action::Recorded { uid }),
+            },
             Event::Workload(facts) => self.workload(facts),
             Event::WorkloadGone { uid } => {
                 self.parked.remove(&uid);
@@ -320,8 +329,8 @@ impl Dispatcher {
         }
         let remote = entry.remotes.entry(cluster.clone()).or_default();
         if observation.attempt < remote.attempt {
-            if observation.state == State::Gone && remote.attempt == observation.attempt + 1 && remote.state.is_none() {
-                remote.ran &= remote.phase == Some(Phase::Run);
+            if observation.state == State::Gone {
+                remote.ran.take_if(|ran| *ran <= observation.attempt);
             }
             if terminal(observation.state) && entry.ended.is_none() {
                 let attempt = observation.attempt;
@@ -336,29 +345,34 @@ impl Dispatcher {
         remote.lost = false;
         remote.state = Some(observation.state);
         remote.reasons = observation.reasons;
-        remote.ran = match observation.state {
-            State::Gone => false,
-            State::Running | State::Suspended | State::Succeeded | State::Failed => true,
-            // It speaks of this attempt, so the lower ones have been torn down.
-            State::Waiting | State::Reserved | State::Unfit | State::Refused | State::Evicted | State::Unspecified => {
-                remote.phase == Some(Phase::Run)
+        // It speaks of this attempt, so the lower ones have been torn down.
+        remote.ran.take_if(|ran| *ran < observation.attempt);
+        // Of a committed attempt that another process of the hub gave out, only the end says that it does not run.
+        let unknown = remote.phase.is_none() && observation.attempt <= entry.facts.attempt;
+        match observation.state {
+            State::Gone => remote.ran = None,
+            State::Running | State::Suspended | State::Succeeded | State::Failed => {
+                remote.ran = Some(observation.attempt);
             }
-        };
+            _ if unknown => remote.ran = Some(observation.attempt),
+            State::Waiting | State::Reserved | State::Unfit | State::Refused | State::Evicted | State::Unspecified => {}
+        }
         let settled = matches!(observation.state, State::Reserved | State::Running);
-        let refused = matches!(
-            observation.state,
-            State::Waiting | State::Unfit | State::Refused | State::Gone | State::Evicted | State::Suspended
-        ) || terminal(observation.state);
         if let Some(known) = self.clusters.get_mut(cluster) {
+            if settled || terminal(observation.state) {
+                known.moved = now;
+            }
             if settled {
                 known.capacity.counted(&uid);
-            } else if refused {
+            } else if !remote.unanswered() {
                 known.capacity.unassume(&uid);
             }
         }
         let committed_here =
             entry.facts.cluster.as_ref() == Some(cluster) && entry.facts.attempt == observation.attempt;
-        if committed_here && observation.job_status && !terminal(observation.state) && !entry.facts.finished {
+        // What a job shows while it is evicted or removed is not how it stands, and an end cannot be taken back.
+        let runs = matches!(observation.state, State::Running | State::Suspended | State::Reserved);
+        if committed_here && observation.job_status && runs && !entry.facts.finished {
             out.push(Action::Mirror { uid: uid.clone(), cluster: cluster.clone(), attempt: observation.attempt });
         }
         self.dirty.insert(uid);
@@ -377,6 +391,7 @@ impl Dispatcher {
                 entry.failures = (entry.failures + 1).min(16);
                 let pause = (20_i64 << entry.failures.min(12)).min(MAX_WRITE_BACKOFF);
                 entry.not_before = now + pause;
+                entry.released = None;
             }
         }
         if let (Some(Writing::Finish { cluster, attempt }), Outcome::Done) = (writing, written.outcome) {
@@ -499,9 +514,10 @@ impl Dispatcher {
         }
         let done = entry.remotes.is_empty() && entry.writing.is_none() && entry.nomination.is_none();
         let idle = entry.gone || entry.facts.finished || !(entry.facts.reserved || entry.facts.cluster.is_some());
-        // What is known of refusals and back-off is worth keeping while the workload may come again.
+        // What is known of refusals and back-off is worth keeping while the workload may come again; and so is the last
+        // attempt: a tombstone of it may still be under way to a cluster, which takes no lower or equal one.
         let lives = !entry.gone && !entry.facts.finished;
-        let memory = lives && (entry.memory.is_some() || entry.given_back > 0 || entry.facts.attempt > 0);
+        let memory = lives && (entry.memory.is_some() || entry.given_back > 0 || entry.top > 0);
         if done && idle && !memory {
             return;
         }

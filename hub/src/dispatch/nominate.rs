@@ -120,18 +120,21 @@ impl Dispatcher {
         let standings = self.standings(entry, now);
         let offers = self.offers(entry);
         // An offer stands alone until it is answered, or is late.
-        let answer_within = self.settings.answer_within;
-        let mut open = false;
+        let (mut open, mut in_turn) = (false, false);
         for cluster in &offers {
-            let Some(remote) = entry.remotes.get(cluster) else { continue };
-            let late = remote.since + answer_within;
-            if remote.state.is_none() && now < late {
+            let Some(remote) = entry.remotes.get(cluster).filter(|remote| remote.unanswered()) else { continue };
+            let (late, turn) = self.patience(cluster, remote.since);
+            if now < late.max(turn) {
                 open = true;
-                entry.wake_at(late);
+                in_turn |= now < turn;
+                entry.wake_at(late.max(turn));
             }
         }
         if open {
-            self.record_if_late(entry, now, out);
+            // In a burst most have a cluster before anybody asks why they do not: no write for those.
+            if !in_turn {
+                self.record_if_late(entry, now, out);
+            }
             return;
         }
         let best = standings
@@ -164,6 +167,14 @@ impl Dispatcher {
             }
         }
         self.record_if_late(entry, now, out);
+    }
+
+    /// Until when an offer of that time may stay unanswered: in any case, and while the cluster keeps taking others, which
+    /// says that this one only waits for its turn.
+    fn patience(&self, cluster: &Name, since: Time) -> (Time, Time) {
+        let within = self.settings.answer_within;
+        let moved = self.clusters.get(cluster).map_or(0, |known| known.moved);
+        (since + within, (moved + within).min(since + 10 * within))
     }
 
     /// Where the workload is offered now.

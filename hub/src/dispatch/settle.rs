@@ -14,6 +14,7 @@ impl Dispatcher {
             self.acknowledge_rest(entry, out);
             return;
         }
+        self.withdraw(entry, now, out);
         if let Some((cluster, attempt, success)) = entry.ended.clone() {
             if entry.is_current(&cluster, attempt) {
                 self.finish(entry, &cluster, attempt, success, now, out);
@@ -40,6 +41,23 @@ impl Dispatcher {
                 }
                 self.acknowledge_rest(entry, out);
             }
+        }
+    }
+
+    /// The engine gives the quota to another workload: what is in memory goes back at once. A write that is under way
+    /// decides first; once the API shows the reservation, the engine evicts it there.
+    fn withdraw(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
+        if !entry.withdrawn || (entry.memory.is_some() && entry.writing.is_some()) {
+            return;
+        }
+        entry.withdrawn = false;
+        let uid = entry.facts.uid.clone();
+        if entry.memory.take().is_some() {
+            entry.nomination = None;
+            let message = "preempted before a worker cluster had it".to_owned();
+            out.push(Action::GiveBack { uid, message, retry_at: now });
+        } else {
+            out.push(Action::Recorded { uid });
         }
     }
 
@@ -184,7 +202,7 @@ impl Dispatcher {
         true
     }
 
-    /// Evicted, deactivated or deleted: nothing may stay anywhere before quota is given away.
+    /// Evicted, deactivated or deleted: nothing may run anywhere before quota is given away.
     fn leave(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
         entry.nomination = None;
         if matches!(entry.writing, Some(Writing::Commit { .. })) {
@@ -198,7 +216,7 @@ impl Dispatcher {
                 let remote = entry.remotes.entry(cluster).or_default();
                 if remote.attempt == 0 {
                     remote.attempt = attempt;
-                    remote.ran = true;
+                    remote.ran = Some(attempt);
                 }
             }
         }
@@ -209,12 +227,18 @@ impl Dispatcher {
             let attempt = entry.facts.attempt;
             self.lost(&cluster, entry, attempt, now);
         }
-        if entry.nowhere()
+        // A check that asks for an eviction is not one yet.
+        let facts = &entry.facts;
+        let going = facts.evicted || facts.deleting || !facts.active;
+        if going
+            && !entry.may_run()
             && self.sure(entry, now)
             && entry.released != Some(entry.facts.version)
             && entry.writing.is_none()
+            && self.may_write(entry, now)
         {
             entry.released = Some(entry.facts.version);
+            entry.writing = Some(Writing::Release);
             out.push(Action::Release { uid: entry.facts.uid.clone() });
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! Faults: observations late and repeated, sessions that break and come back with an inventory, the dispatcher's
 //! process ending and starting anew at any step, writes whose answer is lost, evictions by either side, deletions.
-//! After every step: at most one attempt may run, and only one that the API names; at the end: every workload that was
-//! not deleted is finished, none ended twice, and nothing is left on any cluster.
+//! After every step: at most one attempt may run, and only one that the API names and for which it holds quota; at the
+//! end: every workload that was not deleted is finished, none ended twice, and nothing is left on any cluster.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -152,13 +152,16 @@ impl World {
                     cluster.outbox.remove(&uid);
                 }
             }
-            Action::Commit { .. } | Action::Record { .. } | Action::Retry { .. } | Action::Finish { .. } => {
+            Action::Commit { .. }
+            | Action::Record { .. }
+            | Action::Retry { .. }
+            | Action::Release { .. }
+            | Action::Finish { .. } => {
                 self.writes.push_back(action);
             }
             Action::GiveBack { uid, .. } => {
                 self.engine.remove(&uid);
             }
-            Action::Release { uid } => self.release(&uid),
             Action::Ack { cluster, uid, attempt } => {
                 let object = self.api.get(&uid);
                 let needed = object.is_some_and(|object| {
@@ -172,27 +175,12 @@ impl World {
                     remote.acked = true;
                 }
             }
-            Action::Wake { .. } | Action::Mirror { .. } | Action::Orphan { .. } => {}
+            Action::Wake { .. } | Action::Recorded { .. } | Action::Mirror { .. } | Action::Orphan { .. } => {}
         }
     }
 
-    /// What the lifecycle does once nothing is on any cluster: eviction, or deletion, completes.
-    fn release(&mut self, uid: &Uid) {
-        let Some(object) = self.api.get_mut(uid) else { return };
-        if object.facts.deleting {
-            object.deleted = true;
-            self.version += 1;
-            return;
-        }
-        if object.facts.evicted {
-            self.version += 1;
-            object.facts.version = self.version;
-            object.facts.reserved = false;
-        }
-    }
-
-    /// The lifecycle: a check that says Retry evicts; and quota of an evicted workload may be gone before we say that
-    /// nothing runs, since the job's status is all that it goes by.
+    /// The lifecycle: a check that says Retry evicts; and an evicted workload that was never committed gives its quota
+    /// up by itself.
     fn lifecycle(&mut self, uid: &Uid) {
         let Some(object) = self.api.get_mut(uid).filter(|object| !object.deleted && !object.facts.finished) else {
             return;
@@ -203,7 +191,7 @@ impl World {
             self.tell(uid);
         } else if object.facts.check.as_ref().is_some_and(|(_, check)| *check == Check::Retry) {
             self.evict_on_hub(uid);
-        } else if object.facts.evicted && object.facts.reserved && self.random.random_bool(0.2) {
+        } else if object.facts.evicted && object.facts.reserved && object.facts.attempt == 0 {
             self.version += 1;
             object.facts.version = self.version;
             object.facts.reserved = false;
@@ -242,6 +230,15 @@ impl World {
                 if let Some(nominated) = nominated {
                     facts.nominated = nominated.clone();
                 }
+                true
+            }
+            Action::Release { .. } if facts.deleting => {
+                // The job's reconciler lets it go now that nothing runs.
+                object.deleted = true;
+                true
+            }
+            Action::Release { .. } if facts.evicted && facts.reserved => {
+                facts.reserved = false;
                 true
             }
             Action::Retry { .. } if free => {
@@ -292,6 +289,7 @@ impl World {
             96 => self.evict_on_hub(&uid),
             97 => self.repeat(name),
             98 => self.delete(&uid),
+            99 if self.random.random_bool(0.5) => self.withdraw(&uid),
             _ if self.random.random_bool(0.3) => self.restart(),
             _ => self.report(name),
         }
@@ -305,6 +303,13 @@ impl World {
         if may && self.engine.insert(uid.clone()) {
             let reserved = Reserved { check: "mk".into(), other_checks: false };
             self.apply(Event::Reserved { facts, reserved });
+        }
+    }
+
+    /// The engine gives quota in its memory to another workload.
+    fn withdraw(&mut self, uid: &Uid) {
+        if self.engine.contains(uid) {
+            self.apply(Event::Withdraw { uid: uid.clone() });
         }
     }
 
@@ -484,6 +489,8 @@ impl World {
             let facts = &self.api[uid].facts;
             for (name, attempt) in running {
                 assert!(attempt <= facts.attempt, "{uid}/{attempt} runs on {name}, the API knows {}", facts.attempt);
+                let held = facts.reserved || facts.finished || self.api[uid].deleted;
+                assert!(held, "{uid}/{attempt} runs on {name} although its quota was given away");
             }
             assert!(self.api[uid].ends <= 1, "{uid} ended twice");
         }
@@ -586,6 +593,7 @@ fn subject(write: &Action) -> &Uid {
         Action::Commit { uid, .. }
         | Action::Record { uid, .. }
         | Action::Retry { uid, .. }
+        | Action::Release { uid }
         | Action::Finish { uid, .. } => uid,
         other => panic!("{other:?} is no write"),
     }

@@ -91,6 +91,7 @@ impl Bench {
     fn observe(&mut self, cluster: &str, uid: &str, attempt: u64, state: State) {
         let reasons = match state {
             State::Unfit | State::Refused | State::Evicted => vec![Reason::new("Why", format!("{cluster} says no"))],
+            State::Waiting => vec![Reason::new("WaitingForQuota", "no room now")],
             _ => Vec::new(),
         };
         let observation = Observation {
@@ -153,6 +154,7 @@ fn line(action: &Action) -> String {
         Action::Wake { uid } => format!("wake {uid}"),
         Action::Retry { uid, message, after_seconds } => format!("retry {uid} after {after_seconds:?}: {message}"),
         Action::Release { uid } => format!("release {uid}"),
+        Action::Recorded { uid } => format!("recorded {uid}"),
         Action::Mirror { uid, cluster, attempt } => format!("mirror {uid}/{attempt} from {cluster}"),
         Action::Finish { uid, cluster, attempt, success } => {
             format!("finish {uid}/{attempt} from {cluster}: {success}")
@@ -237,7 +239,7 @@ fn where_it_may_fit_later_it_waits_and_says_so() {
     assert_eq!(
         bench.take(),
         ["record w: Waiting for a worker cluster: a: couldn't assign flavors to pod set main: insufficient quota for \
-          cpu in flavor default, 500m more needed; b: was asked None"]
+          cpu in flavor default, 500m more needed; b: no room now None"]
     );
     bench.written(Outcome::Done, Facts { reserved: true, ..facts("w") });
     bench.capacity("b", 4000, 4000);
@@ -314,7 +316,7 @@ fn evicted_on_the_worker_it_goes_back_to_the_queue_and_elsewhere() {
     assert!(bench.take().is_empty(), "not released while it may still run");
     bench.observe("a", "w", 1, State::Gone);
     assert_eq!(bench.take(), ["forget w/1 on a", "release w"]);
-    bench.apply(Event::Workload(Facts { attempt: 1, evicted: true, ..facts("w") }));
+    bench.written(Outcome::Done, Facts { attempt: 1, evicted: true, ..facts("w") });
     bench.reserve(Facts { attempt: 1, evicted: true, ..facts("w") });
     assert_eq!(bench.take(), ["Reserve w/2 on b"], "the cluster that evicted it is not asked again so soon");
 }
@@ -332,6 +334,104 @@ fn evicted_or_deleted_on_the_hub_quota_stays_until_nothing_is_left() {
         bench.observe("a", "w", 1, State::Gone);
         assert_eq!(bench.take(), ["forget w/1 on a", "release w"]);
     }
+}
+
+#[test]
+fn evicted_while_its_cluster_is_away_it_keeps_its_quota() {
+    let mut bench = Bench::running();
+    bench.apply(Event::ClusterDown { name: "a".into() });
+    bench.apply(Event::Workload(Facts { evicted: true, cluster: None, ..committed("w", "a", 1) }));
+    assert_eq!(bench.take(), ["Absent w/1 on a"]);
+    bench.later(24 * 3_600_000);
+    assert!(bench.take().is_empty(), "it may run there");
+    bench.connect("a", &["w"]);
+    bench.observe("a", "w", 1, State::Running);
+    assert!(bench.take().is_empty(), "its tombstone is under way");
+    bench.observe("a", "w", 1, State::Gone);
+    assert_eq!(bench.take(), ["forget w/1 on a", "release w"]);
+}
+
+#[test]
+fn after_a_restart_an_evicted_workload_keeps_its_quota_until_every_cluster_has_spoken() {
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000)]);
+    bench.apply(Event::Cluster { name: "b".into(), hold: true });
+    bench.apply(Event::Workload(Facts { evicted: true, cluster: None, ..committed("w", "b", 1) }));
+    assert!(bench.take().is_empty());
+    bench.connect("b", &[]);
+    assert_eq!(bench.take(), ["release w"]);
+    // It holds quota there for an attempt that was committed: another process may have told it to run.
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000)]);
+    bench.apply(Event::ClusterUp { name: "a".into() });
+    bench.apply(Event::Workload(Facts { evicted: true, cluster: None, ..committed("w", "a", 1) }));
+    bench.observe("a", "w", 1, State::Reserved);
+    bench.apply(Event::Inventory { cluster: "a".into(), uids: Uids::from(["w".into()]) });
+    assert_eq!(bench.take(), ["Absent w/1 on a"]);
+    bench.observe("a", "w", 1, State::Gone);
+    assert_eq!(bench.take(), ["forget w/1 on a", "release w"]);
+}
+
+#[test]
+fn a_mere_offer_is_no_reason_to_keep_the_quota() {
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    bench.apply(Event::Workload(Facts { reserved: true, ..facts("w") }));
+    assert_eq!(bench.take(), ["Reserve w/1 on a"]);
+    bench.apply(Event::Workload(Facts { reserved: true, evicted: true, ..facts("w") }));
+    assert_eq!(bench.take(), ["Absent w/1 on a", "release w"]);
+}
+
+#[test]
+fn quota_in_memory_that_the_engine_wants_back_goes_at_once() {
+    let preempted = "give back w until 1060000: preempted before a worker cluster had it";
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    bench.reserve(facts("w"));
+    bench.take();
+    bench.apply(Event::Withdraw { uid: "w".into() });
+    assert_eq!(bench.take(), [preempted, "Absent w/1 on a"]);
+    bench.observe("a", "w", 1, State::Gone);
+    bench.reserve(facts("w"));
+    assert_eq!(bench.take(), ["forget w/1 on a", "Reserve w/2 on a"], "it comes again");
+
+    bench.observe("a", "w", 2, State::Reserved);
+    bench.apply(Event::Withdraw { uid: "w".into() });
+    assert_eq!(bench.take(), ["commit w/2 on a"], "the write decides");
+    bench.written(Outcome::Superseded, facts("w"));
+    assert_eq!(bench.take(), [preempted, "Absent w/2 on a"]);
+
+    bench.apply(Event::Withdraw { uid: "w".into() });
+    assert_eq!(bench.take(), ["recorded w"], "nothing is in memory");
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    bench.reserve(facts("w"));
+    bench.observe("a", "w", 1, State::Reserved);
+    bench.apply(Event::Withdraw { uid: "w".into() });
+    bench.take();
+    bench.written(Outcome::Done, committed("w", "a", 1));
+    assert_eq!(bench.take(), ["recorded w", "Run w/1 on a"], "the engine evicts what the API shows");
+}
+
+#[test]
+fn in_a_burst_those_behind_are_neither_recorded_nor_asked_elsewhere() {
+    let unseen = Observation {
+        uid: "w".into(),
+        namespace: "ns".into(),
+        name: "job-w".into(),
+        attempt: 1,
+        state: State::Waiting,
+        reasons: vec![Reason::new("PendingEvaluation", "not considered yet")],
+        job_status: false,
+    };
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000), ("b", 9000, 9000)]);
+    bench.reserve(facts("v"));
+    bench.reserve(facts("w"));
+    bench.apply(Event::Observed { cluster: "a".into(), observation: unseen });
+    bench.later(900);
+    bench.observe("a", "v", 1, State::Reserved);
+    bench.take();
+    bench.later(2_900);
+    assert!(bench.take().is_empty(), "a takes others");
+    bench.later(200);
+    let log = bench.take();
+    assert_eq!(log.len(), 2, "{log:?}");
+    assert!(log[0] == "Reserve w/1 on b" && log[1].starts_with("record w: Waiting"), "{log:?}");
 }
 
 #[test]
@@ -374,8 +474,10 @@ fn a_lost_connection_gives_up_after_the_timeout_where_they_are_not() {
     bench.later(1);
     assert_eq!(bench.take(), ["retry w after None: Admitting remote lost, Previously: \"Ready\""]);
     let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 1) };
-    bench.written(Outcome::Done, retrying);
+    bench.written(Outcome::Done, retrying.clone());
+    bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
     assert_eq!(bench.take(), ["Absent w/1 on a", "release w"]);
+    bench.written(Outcome::Done, Facts { attempt: 1, evicted: true, ..facts("w") });
     bench.reserve(Facts { attempt: 1, ..facts("w") });
     bench.observe("b", "w", 2, State::Reserved);
     assert_eq!(bench.take(), ["Reserve w/2 on b", "commit w/2 on b"]);

@@ -14,6 +14,8 @@ use tokio::sync::Notify;
 pub struct Batch {
     /// In the order in which the engine decided.
     pub reservations: Vec<Reservation>,
+    /// Reservations that the engine wants back, with the uids of their workloads.
+    pub withdrawn: BTreeSet<(Key, String)>,
     /// Workloads that changed.
     pub workloads: BTreeSet<Key>,
     /// Uids of workloads that are gone.
@@ -70,6 +72,7 @@ impl Inbox {
         state.open = open;
         if !open {
             state.batch.reservations.clear();
+            state.batch.withdrawn.clear();
             state.positions.clear();
         }
     }
@@ -114,5 +117,14 @@ impl Placement for Inbox {
         drop(state);
         self.bell.notify_one();
         true
+    }
+
+    fn withdraw(&self, key: &Key, uid: &str) {
+        let mut state = self.lock();
+        if state.open {
+            state.batch.withdrawn.insert((key.clone(), uid.to_owned()));
+            drop(state);
+            self.bell.notify_one();
+        }
     }
 }

@@ -19,6 +19,9 @@ use super::payload::owner;
 
 /// How long a status that is not terminal waits for the next one.
 pub(super) const SETTLE: Duration = Duration::from_millis(800);
+/// How long a job's status rests after it was shown, unless the job ends: what happens on the way is worth one write now
+/// and then.
+pub(super) const QUIET: Duration = Duration::from_secs(5);
 /// One call, answer included.
 const CALL: Duration = Duration::from_secs(30);
 const CONFLICTS: u32 = 8;

@@ -6,21 +6,21 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::mirror::{SETTLE, Show};
+use super::mirror::{QUIET, SETTLE, Show};
 use super::writes::Write;
 use crate::dispatch::Uid;
 
 /// After a failed write.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// What a task is to do: show something, then perhaps finish.
+/// What a task is to do: show something, then perhaps end the run.
 #[derive(Debug)]
 pub(super) struct Work {
     /// The workload.
     pub(super) uid: Uid,
     /// What to show first.
     pub(super) show: Option<Show>,
-    /// The end to write then.
+    /// The end, or the release of quota, to write then.
     pub(super) finish: Option<Write>,
 }
 
@@ -30,6 +30,8 @@ struct Slot {
     finish: Option<Write>,
     due: Option<Instant>,
     busy: bool,
+    /// Before this the next status on the way is not shown: the one before was shown a moment ago.
+    quiet: Option<Instant>,
 }
 
 /// All of them.
@@ -48,10 +50,13 @@ impl Slots {
         self.plan(uid, at);
     }
 
-    /// Nothing runs any more: show that at once.
-    pub(super) fn nothing(&mut self, uid: &Uid, now: Instant) {
-        self.slots.entry(uid.clone()).or_default().show = Some(Show::Nothing);
-        self.plan(uid, now);
+    /// Nothing runs any more: show that at once, then give the quota back.
+    pub(super) fn release(&mut self, write: Write, now: Instant) {
+        let uid = write.uid.clone();
+        let slot = self.slots.entry(uid.clone()).or_default();
+        slot.show = Some(Show::Nothing);
+        slot.finish = Some(write);
+        self.plan(&uid, now);
     }
 
     /// The end, with the status to show before; at once.
@@ -80,7 +85,12 @@ impl Slots {
             self.due.remove(&(at, uid.clone()));
             let Some(slot) = self.slots.get_mut(&uid) else { continue };
             slot.due = None;
+            if slot.show.is_none() && slot.finish.is_none() {
+                self.slots.remove(&uid);
+                continue;
+            }
             slot.busy = true;
+            slot.quiet = slot.finish.is_none().then(|| now + QUIET);
             work.push(Work { uid, show: slot.show.take(), finish: slot.finish.take() });
         }
         work
@@ -94,11 +104,15 @@ impl Slots {
         if slot.show.is_none() {
             slot.show = unshown;
         }
-        if slot.show.is_none() && slot.finish.is_none() {
-            self.slots.remove(uid);
-        } else {
-            let at = if failed { now + RETRY } else { now };
-            self.plan(uid, at);
+        match slot.quiet {
+            _ if failed => self.plan(uid, now + RETRY),
+            _ if slot.finish.is_some() => self.plan(uid, now),
+            // Remembered until then, even if there is nothing to show yet.
+            Some(quiet) => self.plan(uid, quiet.max(now)),
+            None if slot.show.is_some() => self.plan(uid, now),
+            None => {
+                self.slots.remove(uid);
+            }
         }
     }
 
@@ -147,9 +161,12 @@ mod tests {
         slots.status(&uid, Arc::new(json!(3)), now + SETTLE);
         assert!(slots.take(now + SETTLE * 9).is_empty(), "one at a time");
         slots.done(&uid, None, now + SETTLE);
-        assert_eq!(shown(&slots.take(now + SETTLE)[0]), "3");
-        slots.done(&uid, None, now);
-        assert!(slots.slots.is_empty());
+        let quiet = now + SETTLE + QUIET;
+        assert!(slots.take(quiet - SETTLE).is_empty(), "not so soon after the last");
+        assert_eq!(shown(&slots.take(quiet)[0]), "3");
+        slots.done(&uid, None, quiet);
+        assert!(slots.take(quiet + QUIET).is_empty());
+        assert!(slots.slots.is_empty() && slots.next_due().is_none());
     }
 
     #[test]
@@ -160,13 +177,20 @@ mod tests {
         let work = slots.take(now);
         assert_eq!(shown(&work[0]), "2");
         assert!(work[0].finish.is_some());
+        slots.done(&uid, None, now);
+        assert!(slots.slots.is_empty());
+        slots.status(&uid, Arc::new(json!(1)), now);
+        assert_eq!(slots.take(now + SETTLE).len(), 1);
+        slots.done(&uid, None, now + SETTLE);
+        slots.finish(write("u"), Some(Arc::new(json!(2))), now + SETTLE);
+        assert_eq!(slots.take(now + SETTLE).len(), 1, "an end waits for no quiet time");
     }
 
     #[test]
     fn what_failed_is_shown_later_unless_there_is_newer() {
         let (mut slots, now, uid) = (Slots::default(), Instant::now(), Uid::from("u"));
-        slots.nothing(&uid, now);
-        slots.take(now);
+        slots.release(write("u"), now);
+        assert!(slots.take(now)[0].finish.is_some());
         slots.done(&uid, Some(Show::Nothing), now);
         assert!(slots.take(now).is_empty());
         assert_eq!(shown(&slots.take(now + RETRY)[0]), "nothing");

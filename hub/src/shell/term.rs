@@ -139,6 +139,11 @@ impl TermState {
         for reservation in batch.reservations {
             self.reserved(reservation);
         }
+        for (key, uid) in batch.withdrawn {
+            let uid = Uid::from(uid.as_str());
+            self.places.entry(uid.clone()).or_insert(key);
+            self.apply(Event::Withdraw { uid });
+        }
         self.start_slots();
     }
 
@@ -163,8 +168,9 @@ impl TermState {
             return;
         }
         let facts = super::facts::facts(&self.ctx, workload);
-        // Without a MultiKueue check it is run here, not sent.
-        if facts.check.is_none() && facts.cluster.is_none() && !self.dispatcher.knows(&uid) {
+        // Without a MultiKueue check it is run here, not sent; unless one that was sent has to be brought back.
+        let sent = facts.cluster.is_some() || (facts.attempt > 0 && facts.leaving());
+        if facts.check.is_none() && !sent && !self.dispatcher.knows(&uid) {
             return;
         }
         self.place(&facts);
@@ -362,7 +368,16 @@ impl TermState {
                     self.engine.retry(WorkloadKey { namespace: key.namespace.clone(), name: key.name.clone() });
                 }
             }
-            Action::Release { uid } => self.slots.nothing(&uid, Instant::now()),
+            Action::Recorded { uid } => {
+                if let Some(key) = self.places.get(&uid) {
+                    self.engine.unpreempted(WorkloadKey { namespace: key.namespace.clone(), name: key.name.clone() });
+                }
+            }
+            Action::Release { uid } => {
+                if let Some(write) = self.prepare(&uid, What::Release) {
+                    self.slots.release(write, Instant::now());
+                }
+            }
             Action::Mirror { uid, cluster, attempt } => {
                 if let Some(status) = self.status_of(&cluster, &uid, attempt) {
                     self.slots.status(&uid, status, Instant::now());

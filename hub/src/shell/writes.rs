@@ -51,6 +51,8 @@ pub(super) enum What {
         /// Not before that.
         after_seconds: Option<i32>,
     },
+    /// The eviction is complete: its quota goes back.
+    Release,
     /// The end.
     Finish {
         /// Where it ended.
@@ -180,6 +182,11 @@ impl Write {
             edit.finish(reason, truncated_message(message.clone()));
             return Plan::Write(Box::new(edit));
         }
+        if matches!(self.what, What::Release) {
+            let mut edit = Edit::new(current, now);
+            // Deleted, or not evicted yet: that nothing runs is all that was to be said.
+            return if edit.release_quota() { Plan::Write(Box::new(edit)) } else { Plan::There };
+        }
         if !current.spec.is_active() || current.metadata.deletion_timestamp.is_some() {
             return Plan::Void("not to run any more");
         }
@@ -232,7 +239,7 @@ impl Write {
                 }
                 Plan::Write(Box::new(edit))
             }
-            What::Finish { .. } => Plan::Void("planned above"),
+            What::Release | What::Finish { .. } => Plan::Void("planned above"),
         }
     }
 
@@ -282,7 +289,7 @@ impl Write {
                 }
             }
             What::Retry { message, .. } => ctx.events.normal(after, events::MULTIKUEUE, message.clone()),
-            What::Record { .. } | What::Finish { .. } => {}
+            What::Record { .. } | What::Release | What::Finish { .. } => {}
         }
     }
 
@@ -291,6 +298,7 @@ impl Write {
             What::Commit { .. } => "dispatch",
             What::Record { .. } => "dispatch_record",
             What::Retry { .. } => "dispatch_retry",
+            What::Release => "dispatch_release",
             What::Finish { .. } => "dispatch_finish",
         }
     }
