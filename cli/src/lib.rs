@@ -2,6 +2,7 @@
 //! is what the caller may see with `kubectl`, in one place, and join tokens are entries of a Secret.
 
 pub mod clusters;
+pub mod explain;
 pub mod join_token;
 pub mod output;
 pub mod status;
@@ -45,6 +46,8 @@ pub enum Command {
     Clusters(clusters::Args),
     /// Where jobs are and why they wait; with a job's name, everything known of it.
     Status(status::Args),
+    /// Why a job waits: what it asks for, what is free, who is before it, and why nobody gives way; or where it is.
+    Explain(explain::Args),
     /// Manage worker clusters.
     #[command(subcommand)]
     Cluster(ClusterCommand),
@@ -66,6 +69,7 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> {
     let text = match args.command {
         Command::Clusters(args) => clusters::run(client, &args).await?,
         Command::Status(args) => status::run(client, &namespace, &args).await?,
+        Command::Explain(args) => explain::run(client, &namespace, &args).await?,
         Command::Cluster(ClusterCommand::JoinToken(args)) => join_token::run(client, &args).await?,
     };
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

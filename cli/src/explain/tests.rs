@@ -1,0 +1,409 @@
+//! What is said of each cause, to people and to programs, in files beside this one: a snapshot holds both.
+
+use serde_json::{Value, json};
+use switchyard_api::v1beta2::{AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Workload};
+
+use super::*;
+
+const NOW: &str = "2026-11-21T10:10:00Z";
+
+/// A cluster: namespace `team` with LocalQueue `main` of ClusterQueue `cq`, and what a test adds.
+struct World {
+    stores: Stores,
+    config: Option<&'static str>,
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the tables below read better without references")]
+fn made<K: serde::de::DeserializeOwned>(kind: &str, name: &str, namespace: Option<&str>, spec: Value) -> K {
+    let metadata = json!({"name": name, "namespace": namespace, "uid": format!("uid-{name}"),
+        "creationTimestamp": "2026-11-21T10:00:00Z"});
+    let object = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, "spec": spec});
+    serde_json::from_value(object).unwrap()
+}
+
+/// A group of cpu with quotas by flavor: `nominal`, or with its limits `nominal/borrowing/lending` (`-` for none).
+fn group(flavors: &[(&str, &str)]) -> Value {
+    let quota = |quota: &str| {
+        let mut parts = quota.split('/');
+        let mut resource = json!({"name": "cpu", "nominalQuota": parts.next()});
+        for limit in ["borrowingLimit", "lendingLimit"] {
+            if let Some(value) = parts.next().filter(|value| *value != "-") {
+                resource[limit] = json!(value);
+            }
+        }
+        resource
+    };
+    let flavors: Vec<Value> =
+        flavors.iter().map(|(name, nominal)| json!({"name": name, "resources": [quota(nominal)]})).collect();
+    json!([{"coveredResources": ["cpu"], "flavors": flavors}])
+}
+
+fn spec(flavors: &[(&str, &str)], more: Value) -> Value {
+    merged(json!({"namespaceSelector": {}, "resourceGroups": group(flavors)}), more)
+}
+
+fn merged(mut base: Value, more: Value) -> Value {
+    if let (Some(base), Value::Object(more)) = (base.as_object_mut(), more) {
+        base.extend(more);
+    }
+    base
+}
+
+fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": type_, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": "2026-11-21T10:04:00Z"})
+}
+
+impl World {
+    fn new() -> Self {
+        let stores = Stores::default();
+        let namespace = json!({"metadata": {"name": "team", "labels": {"kubernetes.io/metadata.name": "team"}}});
+        stores.namespaces.insert(serde_json::from_value(namespace).unwrap());
+        Self { stores, config: None }.flavor("default", json!({})).local_queue("main", json!({"clusterQueue": "cq"}))
+    }
+
+    fn flavor(self, name: &str, spec: Value) -> Self {
+        self.stores.resource_flavors.insert(made::<ResourceFlavor>("ResourceFlavor", name, None, spec));
+        self
+    }
+
+    fn queue(self, name: &str, flavors: &[(&str, &str)], more: Value) -> Self {
+        self.stores.cluster_queues.insert(made::<ClusterQueue>("ClusterQueue", name, None, spec(flavors, more)));
+        self
+    }
+
+    /// A second ClusterQueue in cohort `all`, with LocalQueue `other`.
+    fn other(self, quota: &str) -> Self {
+        self.queue("other", &[("default", quota)], json!({"cohortName": "all"}))
+            .local_queue("other", json!({"clusterQueue": "other"}))
+    }
+
+    fn cohort(self, name: &str, spec: Value) -> Self {
+        self.stores.cohorts.insert(made::<Cohort>("Cohort", name, None, spec));
+        self
+    }
+
+    fn local_queue(self, name: &str, spec: Value) -> Self {
+        self.stores.local_queues.insert(made::<LocalQueue>("LocalQueue", name, Some("team"), spec));
+        self
+    }
+
+    fn check(self, name: &str, active: &str) -> Self {
+        let mut check: AdmissionCheck =
+            made("AdmissionCheck", name, None, json!({"controllerName": "example.com/check"}));
+        let status = json!({"conditions": [condition("Active", active, "Active", "")]});
+        check.status = Some(serde_json::from_value(status).unwrap());
+        self.stores.admission_checks.insert(check);
+        self
+    }
+
+    fn workload(self, name: &str, cpu: &str, spec: Value, status: Value) -> Self {
+        let base = json!({"queueName": "main", "podSets": [pods("main", 1, cpu, json!({}))]});
+        let mut workload: Workload = made("Workload", name, Some("team"), merged(base, spec));
+        workload.status = Some(serde_json::from_value(status).unwrap());
+        let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": format!("job-{name}"), "uid": "u",
+            "controller": true});
+        workload.metadata.owner_references = Some(vec![serde_json::from_value(owner).unwrap()]);
+        self.stores.workloads.insert(workload);
+        self
+    }
+
+    /// One that waits: the subject of most cases.
+    fn waits(self, cpu: &str) -> Self {
+        self.workload("a", cpu, json!({"priority": 5}), json!({}))
+    }
+
+    /// One that runs in a ClusterQueue through its LocalQueue.
+    fn runs(self, name: &str, queue: &str, cpu: &str, priority: i32) -> Self {
+        let cluster_queue = if queue == "main" { "cq" } else { queue };
+        let status = held(cluster_queue, cpu);
+        self.workload(name, cpu, json!({"queueName": queue, "priority": priority}), status)
+    }
+
+    fn explain(&self, name: &str) -> View {
+        let workload = self.stores.workloads.get("team", name).unwrap();
+        let config = self.config.map(|text| switchyard_api::config::load(text).unwrap());
+        let settings = Settings::of(config, &self.stores);
+        view(&self.stores, &settings, &workload, NOW.parse().unwrap()).unwrap()
+    }
+}
+
+fn pods(name: &str, count: i32, cpu: &str, pod: Value) -> Value {
+    let container = json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
+    json!({"name": name, "count": count, "template": {"spec": merged(json!({"containers": [container]}), pod)}})
+}
+
+fn held(cluster_queue: &str, cpu: &str) -> Value {
+    let assignment = json!({"name": "main", "count": 1, "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": cpu}});
+    json!({
+        "conditions": [condition("QuotaReserved", "True", "QuotaReserved", ""), condition("Admitted", "True", "Admitted", "")],
+        "admission": {"clusterQueue": cluster_queue, "podSetAssignments": [assignment]},
+    })
+}
+
+fn five() -> [(&'static str, &'static str); 1] {
+    [("default", "5")]
+}
+
+fn reclaim(more: Value) -> Value {
+    json!({"cohortName": "all", "preemption": merged(json!({"reclaimWithinCohort": "Any"}), more)})
+}
+
+/// Every cause, by what it is.
+fn cases() -> Vec<(&'static str, World)> {
+    let plain = || World::new().queue("cq", &five(), json!({}));
+    let in_cohort = || World::new().queue("cq", &five(), json!({"cohortName": "all"})).other("5");
+    let preempting = |preemption: Value| World::new().queue("cq", &five(), json!({"preemption": preemption}));
+    let strict = || World::new().queue("cq", &five(), json!({"queueingStrategy": "StrictFIFO"}));
+    let first = |world: World, cpu| world.workload("first", cpu, json!({"priority": 9}), json!({}));
+    let fair = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nfairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]}\n";
+    vec![
+        ("fits and is the head", plain().waits("2")),
+        ("fits behind a head that fits", first(plain(), "1").waits("2")),
+        ("fits behind a strict head that does not", first(strict(), "6").waits("2")),
+        ("own quota in use and nobody may go", plain().runs("b", "main", "4", 1).waits("2")),
+        ("more than the queue can ever have", plain().waits("6")),
+        (
+            "borrowing limit",
+            World::new().queue("cq", &[("default", "5/1")], json!({"cohortName": "all"})).other("5").runs("b", "main", "4", 9).waits("3"),
+        ),
+        (
+            "lending limit",
+            World::new().queue("cq", &five(), json!({"cohortName": "all"})).other("5/-/2").runs("b", "main", "4", 9).waits("4"),
+        ),
+        (
+            "others use no more than their own",
+            World::new().queue("cq", &five(), reclaim(json!({}))).other("5").runs("b", "main", "4", 9).runs("c", "other", "5", 1).waits("3"),
+        ),
+        ("borrowers need not go", in_cohort().runs("b", "other", "8", 1).waits("3")),
+        (
+            "borrowers are too important",
+            World::new()
+                .queue("cq", &five(), json!({"cohortName": "all", "preemption": {"reclaimWithinCohort": "LowerPriority"}}))
+                .other("5")
+                .runs("b", "other", "4", 7)
+                .runs("c", "other", "4", 6)
+                .waits("3"),
+        ),
+        (
+            "a borrower does not preempt borrowers",
+            World::new().queue("cq", &five(), reclaim(json!({}))).other("5").runs("b", "other", "6", 1).waits("6"),
+        ),
+        (
+            "borrowing above the threshold",
+            World::new()
+                .queue(
+                    "cq",
+                    &five(),
+                    reclaim(json!({"borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 1}})),
+                )
+                .other("5")
+                .runs("b", "other", "6", 3)
+                .waits("6"),
+        ),
+        (
+            "shares forbid it",
+            World { config: Some(fair), ..World::new() }
+                .queue("cq", &five(), reclaim(json!({})))
+                .other("5")
+                .runs("b", "main", "4", 9)
+                .runs("c", "other", "6", 1)
+                .waits("4"),
+        ),
+        (
+            "those of lower priority will go",
+            preempting(json!({"withinClusterQueue": "LowerPriority"})).runs("b", "main", "4", 1).waits("2"),
+        ),
+        (
+            "priorities of the own queue are no lower",
+            preempting(json!({"withinClusterQueue": "LowerPriority"}))
+                .runs("b", "main", "2", 5)
+                .runs("c", "main", "3", 8)
+                .waits("2"),
+        ),
+        (
+            "those who borrow will go",
+            World::new().queue("cq", &five(), reclaim(json!({}))).other("5").runs("b", "other", "8", 9).waits("5"),
+        ),
+        (
+            "its preemption gate is closed",
+            preempting(json!({"withinClusterQueue": "LowerPriority"}))
+                .runs("b", "main", "4", 1)
+                .workload("a", "2", json!({"priority": 5, "preemptionGates": [{"name": "kueue.x-k8s.io/multikueue"}]}), json!({})),
+        ),
+        (
+            "a taint that it does not tolerate",
+            plain().flavor("default", json!({"nodeTaints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]})).waits("1"),
+        ),
+        (
+            "affinity that excludes the flavor",
+            plain()
+                .flavor("default", json!({"nodeLabels": {"arch": "arm64"}}))
+                .workload("a", "1", json!({"podSets": [pods("main", 1, "1", json!({"nodeSelector": {"arch": "amd64"}}))]}), json!({})),
+        ),
+        ("a flavor that does not exist", World::new().queue("cq", &[("absent", "5")], json!({})).waits("1")),
+        ("a resource that the queue does not cover", plain().workload(
+            "a",
+            "1",
+            json!({"podSets": [{"name": "main", "count": 2, "template": {"spec": {"containers": [
+                {"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}}}]}),
+            json!({}),
+        )),
+        ("the ClusterQueue is stopped", World::new().queue("cq", &five(), json!({"stopPolicy": "Hold"})).waits("1")),
+        ("the ClusterQueue does not exist", World::new().waits("1")),
+        ("the LocalQueue does not exist", plain().workload("a", "1", json!({"queueName": "nosuch"}), json!({}))),
+        (
+            "the LocalQueue is stopped",
+            plain().local_queue("main", json!({"clusterQueue": "cq", "stopPolicy": "Hold"})).waits("1"),
+        ),
+        (
+            "the namespace does not match",
+            World::new().queue("cq", &five(), json!({"namespaceSelector": {"matchLabels": {"team": "other"}}})).waits("1"),
+        ),
+        (
+            "an admission check of the queue is not active",
+            World::new()
+                .queue("cq", &five(), json!({"admissionChecksStrategy": {"admissionChecks": [{"name": "budget"}]}}))
+                .check("budget", "False")
+                .waits("1"),
+        ),
+        (
+            "an admission check asks to try again",
+            plain().check("budget", "True").workload(
+                "a",
+                "1",
+                json!({}),
+                json!({"admissionChecks": [{"name": "budget", "state": "Retry", "message": "no money left",
+                    "lastTransitionTime": "2026-11-21T10:04:00Z"}]}),
+            ),
+        ),
+        (
+            "backing off",
+            plain().workload(
+                "a",
+                "1",
+                json!({}),
+                json!({"requeueState": {"count": 2, "requeueAt": "2026-11-21T10:12:00Z"},
+                    "conditions": [condition("Requeued", "False", "PodsReadyTimeout", "")]}),
+            ),
+        ),
+        ("deactivated", plain().workload("a", "1", json!({"active": false}), json!({}))),
+        (
+            "requests above limits",
+            plain().workload(
+                "a",
+                "1",
+                json!({"podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": [
+                    {"name": "c", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]}}}]}),
+                json!({}),
+            ),
+        ),
+        (
+            "the second pod set finds what the first left",
+            plain().workload(
+                "a",
+                "1",
+                json!({"podSets": [pods("driver", 1, "2", json!({})), pods("workers", 4, "1", json!({}))]}),
+                json!({}),
+            ),
+        ),
+        (
+            "the second flavor fits",
+            World::new().flavor("spot", json!({})).queue("cq", &[("default", "1"), ("spot", "5")], json!({})).waits("2"),
+        ),
+        (
+            "cohorts in a cycle",
+            in_cohort()
+                .cohort("all", json!({"parentName": "above"}))
+                .cohort("above", json!({"parentName": "all"}))
+                .waits("1"),
+        ),
+        (
+            "what the controller wrote is another reason",
+            plain().workload(
+                "a",
+                "1",
+                json!({}),
+                json!({"conditions": [condition("QuotaReserved", "False", "PendingEvaluation", "Workload is pending evaluation in the scheduling queue")]}),
+            ),
+        ),
+        ("admitted", plain().runs("a", "main", "4", 5)),
+        (
+            "waits for its worker cluster",
+            plain().workload("a", "4", json!({}), {
+                let mut status = held("cq", "4");
+                status["conditions"] = json!([condition("QuotaReserved", "True", "QuotaReserved", "")]);
+                status["admissionChecks"] = json!([{"name": "fleet", "state": "Pending",
+                    "message": "east: insufficient unused quota for cpu in flavor default, 2 more needed; west: not connected",
+                    "lastTransitionTime": "2026-11-21T10:04:00Z"}]);
+                status["nominatedClusterNames"] = json!(["east", "west"]);
+                status
+            }),
+        ),
+        (
+            "runs on a worker cluster",
+            plain().workload("a", "4", json!({}), {
+                let mut status = held("cq", "4");
+                status["clusterName"] = json!("east");
+                status["dispatch"] = json!({"attempt": 2});
+                status
+            }),
+        ),
+        (
+            "finished",
+            plain().workload(
+                "a",
+                "1",
+                json!({}),
+                json!({"conditions": [condition("Finished", "True", "Succeeded", "Job finished successfully")]}),
+            ),
+        ),
+    ]
+}
+
+#[test]
+fn every_cause_is_told_to_people_and_to_programs() {
+    for (name, world) in cases() {
+        let view = world.explain("a");
+        let text = text::text(&view, NOW.parse().unwrap());
+        let json = Output::Json.render(&view, |_| String::new()).unwrap();
+        insta::with_settings!({description => name, omit_expression => true, prepend_module_to_snapshot => false}, {
+            insta::assert_snapshot!(name.replace(' ', "_"), format!("{text}\n{json}"));
+        });
+    }
+}
+
+#[test]
+fn the_causes_are_distinct() {
+    let mut seen = std::collections::BTreeMap::new();
+    for (name, world) in cases() {
+        let text = text::text(&world.explain("a"), NOW.parse().unwrap());
+        if let Some(other) = seen.insert(text, name) {
+            panic!("{name} and {other} are told alike");
+        }
+    }
+    assert!(seen.len() >= 20);
+}
+
+#[test]
+fn fair_sharing_is_seen_in_the_status_of_queues() {
+    let world = World::new().queue("cq", &five(), json!({}));
+    assert!(Settings::of(None, &world.stores).config.fair_sharing.is_none());
+    let mut queue: ClusterQueue = made("ClusterQueue", "cq", None, spec(&five(), json!({})));
+    queue.status = Some(serde_json::from_value(json!({"fairSharing": {"weightedShare": 0}})).unwrap());
+    world.stores.cluster_queues.insert(queue);
+    let settings = Settings::of(None, &world.stores);
+    assert_eq!(settings.config.fair_sharing.map(|sharing| sharing.preemption_strategies.len()), Some(2));
+}
+
+#[test]
+fn a_workload_is_found_by_its_name_and_by_its_jobs() {
+    let world = World::new().waits("1");
+    let all = world.stores.workloads.all();
+    for wanted in ["a", "job-a", "job/job-a", "jobs/job-a", "Job.batch/job-a", "workload/a"] {
+        assert!(find::find(&all, "team", wanted).is_ok(), "{wanted}");
+    }
+    let refused = |wanted| find::find(&all, "team", wanted).unwrap_err().to_string();
+    assert!(refused("jobset/job-a").contains("did you mean job-a?"));
+    assert!(refused("zzz").contains("another namespace"));
+}

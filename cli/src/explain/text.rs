@@ -1,0 +1,271 @@
+//! An explanation for people.
+
+use jiff::Timestamp;
+
+use super::quota::{FlavorView, PodSetView, PreemptionView, ResourceView, VictimView};
+use super::view::{PlaceView, ReasonView, View};
+use crate::table;
+
+/// The explanation: who it is, how it stands and why, its place, and then the figures by flavor.
+pub(super) fn text(view: &View, now: Timestamp) -> String {
+    let ago = |at: Timestamp| format!("{} ago", table::age(now.as_second() - at.as_second()));
+    let mut facts = vec![("Workload", format!("{}/{}", view.namespace, view.workload))];
+    if view.job.kind != "Workload" {
+        facts.push(("Job", format!("{} {}", view.job.kind, view.job.name)));
+    }
+    facts.push(("Queue", queue(view)));
+    facts.push(("Priority", view.priority.to_string()));
+    facts.push(("State", state(view)));
+    facts.extend(why(view).map(|why| ("Why", why)));
+    if let Some(recorded) = view.recorded.as_ref().filter(|recorded| Some(&recorded.message) != said(view)) {
+        facts.push(("Recorded", format!("{}: {} ({})", recorded.reason, recorded.message, ago(recorded.since))));
+    }
+    if let Some(place) = &view.place {
+        facts.extend(self::place(view, place, now).into_iter().map(|line| ("Place", line)));
+    }
+    if let Some(admission) = &view.admission {
+        facts.extend(admission.reserved_since.map(|at| ("Reserved", ago(at))));
+        facts.extend(admission.admitted_since.map(|at| ("Admitted", ago(at))));
+    }
+    if let Some(dispatch) = &view.dispatch {
+        facts.push((
+            "Cluster",
+            match (&dispatch.cluster, &dispatch.nominated_clusters[..]) {
+                (Some(cluster), _) => format!("{cluster} (attempt {})", dispatch.attempt),
+                (None, []) => format!("none yet (attempt {})", dispatch.attempt),
+                (None, nominated) => format!("trying {}", nominated.join(", ")),
+            },
+        ));
+    }
+    let mut out = lines(&facts);
+    out.push_str(&admission(view));
+    out.push_str(&checks(view));
+    for pod_set in &view.pod_sets {
+        out.push_str(&self::pod_set(pod_set));
+    }
+    if !view.victims.is_empty() {
+        out.push_str("\nWould be preempted for it:\n");
+        out.push_str(&victims(&view.victims, "  "));
+    }
+    out
+}
+
+/// `Name: value` lines; a name that repeats is left out.
+fn lines(facts: &[(&str, String)]) -> String {
+    let mut out = String::new();
+    let mut last = "";
+    for (name, value) in facts {
+        let shown = if *name == last { String::new() } else { format!("{name}:") };
+        out.push_str(format!("{shown:<10} {value}").trim_end());
+        out.push('\n');
+        last = name;
+    }
+    out
+}
+
+fn queue(view: &View) -> String {
+    let mut text = view.local_queue.clone();
+    if let Some(cluster_queue) = &view.cluster_queue {
+        text.push_str(&format!(" -> ClusterQueue {cluster_queue}"));
+    }
+    if let Some(cohort) = &view.cohort {
+        text.push_str(&format!(" in cohort {cohort}"));
+    }
+    text
+}
+
+fn state(view: &View) -> String {
+    let first = view.place.as_ref().is_some_and(|place| place.head.is_none());
+    let text = match view.outlook {
+        "Fits" if first => "it fits and is the head: it is admitted in the next cycle",
+        "Fits" => "it fits, and is admitted as soon as it is its turn",
+        "Preempts" if first => "it fits when others have been preempted, which starts in the next cycle",
+        "Preempts" => "it fits when others have been preempted, which starts as soon as it is its turn",
+        "Blocked" => "it would not be admitted even if it were its turn",
+        "NotTried" => "it is not tried",
+        "QuotaReserved" => "it has quota, and waits for its admission checks",
+        _ => return view.state.to_string(),
+    };
+    format!("{}: {text}", view.state)
+}
+
+/// What the reason says, unless there is none.
+fn said(view: &View) -> Option<&String> {
+    view.reason.as_ref().map(|reason| &reason.message)
+}
+
+fn why(view: &View) -> Option<String> {
+    let inactive = |cause: &ReasonView| format!("{}: {}", cause.reason, cause.message);
+    let causes: Vec<String> = view.cluster_queue_inactive.iter().map(inactive).collect();
+    let reason = view.reason.as_ref()?;
+    let causes = if causes.is_empty() { String::new() } else { format!(" ({})", causes.join("; ")) };
+    Some(format!("{}: {}{causes}", reason.reason, reason.message))
+}
+
+fn place(view: &View, place: &PlaceView, now: Timestamp) -> Vec<String> {
+    let mut text = format!(
+        "{} of {} in the ClusterQueue, {} of {} in the LocalQueue",
+        place.position_in_cluster_queue + 1,
+        place.pending_in_cluster_queue,
+        place.position_in_local_queue + 1,
+        place.pending_in_local_queue
+    );
+    if place.head.is_none() && view.outlook != "NotTried" {
+        text.push_str("; it is the head");
+    }
+    let mut lines = vec![text];
+    if let Some(until) = place.backing_off_until {
+        lines.push(format!("backing off for {} more", table::age(until.as_second() - now.as_second())));
+    }
+    if let Some(head) = &place.head {
+        let strict = match place.queueing_strategy {
+            "StrictFIFO" => "blocks all behind it (StrictFIFO)",
+            _ => "is tried first (BestEffortFIFO: if it does not fit, the next one is tried)",
+        };
+        lines.push(format!("behind {} (priority {}), which {strict}", head.workload, head.priority));
+        lines.push(match &head.reason {
+            Some(reason) if view.reason.as_ref() == Some(reason) => "  and waits for the same reason".to_owned(),
+            Some(reason) => format!("  and waits because {}: {}", reason.reason, reason.message),
+            None => "  and fits".to_owned(),
+        });
+    }
+    lines
+}
+
+fn admission(view: &View) -> String {
+    let Some(admission) = &view.admission else { return String::new() };
+    let mut rows = Vec::new();
+    for pod_set in &admission.pod_sets {
+        let count = pod_set.count.map(|count| count.to_string()).unwrap_or_default();
+        for (resource, usage) in &pod_set.usage {
+            let flavor = pod_set.flavors.get(resource).cloned().unwrap_or_default();
+            rows.push([pod_set.name.clone(), count.clone(), resource.clone(), flavor, usage.clone()]);
+        }
+    }
+    format!("\n{}", table::render(["PODSET", "PODS", "RESOURCE", "FLAVOR", "HELD"], &rows))
+}
+
+fn checks(view: &View) -> String {
+    if view.admission_checks.is_empty() {
+        return String::new();
+    }
+    let rows: Vec<_> = view
+        .admission_checks
+        .iter()
+        .map(|check| [check.name.clone(), check.state.clone(), check.message.clone()])
+        .collect();
+    format!("\n{}", table::render(["CHECK", "STATE", "MESSAGE"], &rows))
+}
+
+fn pod_set(pod_set: &PodSetView) -> String {
+    let asks: Vec<String> = pod_set.requests.iter().map(|(name, amount)| format!("{name} {amount}")).collect();
+    let least = pod_set.min_count.map(|least| format!(", {least} are enough")).unwrap_or_default();
+    let asks = if asks.is_empty() { "nothing".to_owned() } else { asks.join(", ") };
+    let pods = if pod_set.count == 1 { "pod" } else { "pods" };
+    let mut out = format!("\nPod set {} ({} {pods}{least}) asks for {asks}\n", pod_set.name, pod_set.count);
+    if let Some(problem) = &pod_set.problem {
+        out.push_str(&format!("  {problem}\n"));
+    }
+    for resource in &pod_set.uncovered_resources {
+        out.push_str(&format!("  {resource} is in no resource group of the ClusterQueue\n"));
+    }
+    let rows: Vec<[String; 9]> = pod_set.flavors.iter().flat_map(rows).collect();
+    if !rows.is_empty() {
+        let headings = ["FLAVOR", "RESOURCE", "ASKED", "FREE", "BORROWABLE", "NOMINAL", "USED", "MAX", "VERDICT"];
+        out.push_str(&table::render(headings, &rows));
+    }
+    // Once one flavor fits, nobody asks why the others do not.
+    if !pod_set.flavors.iter().any(|flavor| flavor.chosen && flavor.verdict == "Fits") {
+        for flavor in &pod_set.flavors {
+            flavor.resources.iter().for_each(|resource| out.push_str(&detail(flavor, resource)));
+        }
+    }
+    out
+}
+
+fn rows(flavor: &FlavorView) -> Vec<[String; 9]> {
+    let name = if flavor.chosen { format!("{} *", flavor.name) } else { flavor.name.clone() };
+    let row = |resource: &ResourceView| {
+        let asked = if resource.earlier == "0" {
+            resource.asked.clone()
+        } else {
+            format!("{} + {}", resource.earlier, resource.asked)
+        };
+        let verdict = flavor.mismatch.clone().unwrap_or_else(|| match resource.verdict {
+            "Fits" | "ExceedsMaxQuota" => resource.verdict.to_owned(),
+            verdict => format!("{verdict}: {} more needed", resource.missing),
+        });
+        [
+            name.clone(),
+            resource.name.clone(),
+            asked,
+            resource.free.clone(),
+            resource.borrowable.clone(),
+            resource.nominal.clone(),
+            resource.used.clone(),
+            resource.max.clone(),
+            verdict,
+        ]
+    };
+    flavor.resources.iter().map(row).collect()
+}
+
+/// What stands in the way of one resource on one flavor.
+fn detail(flavor: &FlavorView, resource: &ResourceView) -> String {
+    if resource.verdict == "Fits" || flavor.mismatch.is_some() {
+        return String::new();
+    }
+    let mut out = format!("{} on {}:\n", resource.name, flavor.name);
+    out.push_str(&format!("  {}\n", bound(resource)));
+    for kept in &resource.kept_by_lending_limits {
+        out.push_str(&format!("  {} more is free in {}, whose lendingLimit keeps it\n", kept.amount, kept.name));
+    }
+    let Some(preemption) = &resource.preemption else { return out };
+    // Those who go for the flavor that is taken are listed at the end.
+    if !preemption.victims.is_empty() && !flavor.chosen {
+        out.push_str("  room would be made by preempting\n");
+        out.push_str(&victims(&preemption.victims, "    "));
+    }
+    out.push_str(&refusals(preemption));
+    out
+}
+
+fn bound(resource: &ResourceView) -> String {
+    let bound = &resource.bound;
+    let name = bound.name.as_deref().unwrap_or_default();
+    match (bound.kind, &bound.limit) {
+        ("NoCohort", _) => "the ClusterQueue is in no cohort: there is only its own quota".to_owned(),
+        _ if resource.verdict == "ExceedsMaxQuota" => {
+            format!("even if nobody used anything, there would be no more than {}", resource.max)
+        }
+        ("BorrowingLimit", Some(limit)) => format!("no more than {limit} may be borrowed: borrowingLimit of {name}"),
+        _ => format!("no more is free in all of cohort {name}"),
+    }
+}
+
+fn refusals(preemption: &PreemptionView) -> String {
+    if preemption.refused.is_empty() {
+        return String::new();
+    }
+    let mut out = "  nobody is preempted for it:\n".to_owned();
+    for refusal in &preemption.refused {
+        let who = match refusal.workloads {
+            1 => refusal.example.clone(),
+            many => format!("{many} workloads, such as {},", refusal.example),
+        };
+        let (queue, holds, message) = (&refusal.cluster_queue, &refusal.holds, &refusal.message);
+        let verb = if refusal.workloads == 1 { "holds" } else { "hold" };
+        out.push_str(&format!("    {who} of {queue} {verb} {holds}: {message}\n"));
+    }
+    out
+}
+
+fn victims(victims: &[VictimView], indent: &str) -> String {
+    let line = |victim: &VictimView| {
+        format!(
+            "{indent}{} of {} (priority {}): {}\n",
+            victim.workload, victim.cluster_queue, victim.priority, victim.reason
+        )
+    };
+    victims.iter().map(line).collect()
+}
