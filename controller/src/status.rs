@@ -10,6 +10,7 @@ mod local_queue;
 mod pace;
 mod publish;
 mod usage;
+mod waits;
 
 use std::sync::Arc;
 
@@ -27,6 +28,17 @@ use crate::{
 /// Objects of a kind looked at in parallel.
 const WORKERS: usize = 8;
 
+/// What was written and told last, by kind.
+#[derive(Debug, Default)]
+struct Memory {
+    cluster_queues: pace::Pace,
+    local_queues: pace::Pace,
+    cohorts: pace::Pace,
+    queue_deletions: waits::Waits,
+    flavor_deletions: waits::Waits,
+    check_deletions: waits::Waits,
+}
+
 /// Looks after queues, flavors and checks until `shutdown`.
 pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: CancellationToken) {
     let cluster_queues = follow(&ctx.stores.cluster_queues, views.cluster_queue_changes.clone());
@@ -37,28 +49,28 @@ pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: Cancella
     finalizers::follow_cluster_queues(&ctx, &flavors, &checks);
     let everything =
         on_leadership(&ctx, [&cluster_queues, &local_queues, &cohorts, &flavors, &checks], shutdown.clone());
-    let (clusters, locals, trees) = (pace::Pace::default(), pace::Pace::default(), pace::Pace::default());
-    let (ctx, views, clusters, locals, trees) = (&ctx, &views, &clusters, &locals, &trees);
+    let memory = Memory::default();
+    let (ctx, views, memory) = (&ctx, &views, &memory);
     let run = |queue: &Queue<Key>| (queue.clone(), shutdown.clone());
     let cluster_queues = async {
         let (queue, shutdown) = run(&cluster_queues);
-        work::run(queue, WORKERS, shutdown, async |key| cluster_queue::look(ctx, views, clusters, key).await).await;
+        work::run(queue, WORKERS, shutdown, async |key| cluster_queue::look(ctx, views, memory, key).await).await;
     };
     let local_queues = async {
         let (queue, shutdown) = run(&local_queues);
-        work::run(queue, WORKERS, shutdown, async |key| local_queue::look(ctx, views, locals, key).await).await;
+        work::run(queue, WORKERS, shutdown, async |key| local_queue::look(ctx, views, &memory.local_queues, key).await).await;
     };
     let cohorts = async {
         let (queue, shutdown) = run(&cohorts);
-        work::run(queue, WORKERS, shutdown, async |key| cohort::look(ctx, views, trees, key).await).await;
+        work::run(queue, WORKERS, shutdown, async |key| cohort::look(ctx, views, &memory.cohorts, key).await).await;
     };
     let flavors = async {
         let (queue, shutdown) = run(&flavors);
-        work::run(queue, 1, shutdown, async |key| finalizers::flavor(ctx, key).await).await;
+        work::run(queue, 1, shutdown, async |key| finalizers::flavor(ctx, &memory.flavor_deletions, key).await).await;
     };
     let checks = async {
         let (queue, shutdown) = run(&checks);
-        work::run(queue, 1, shutdown, async |key| finalizers::check(ctx, key).await).await;
+        work::run(queue, 1, shutdown, async |key| finalizers::check(ctx, &memory.check_deletions, key).await).await;
     };
     tokio::join!(cluster_queues, local_queues, cohorts, flavors, checks, everything);
 }

@@ -26,6 +26,18 @@ pub enum Outcome {
     Failed,
 }
 
+impl Outcome {
+    /// The same, but another look comes after this long at the latest.
+    #[must_use]
+    pub fn at_latest(self, after: Option<Duration>) -> Self {
+        match (self, after) {
+            (Self::Done, Some(after)) => Self::Again(after),
+            (Self::Again(planned), Some(after)) => Self::Again(planned.min(after)),
+            (outcome, _) => outcome,
+        }
+    }
+}
+
 const FIRST_RETRY: Duration = Duration::from_millis(5);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 

@@ -1,17 +1,18 @@
 //! ClusterQueue: status, and the finalizer that keeps it while workloads hold its quota.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use kube::Api;
 use switchyard_api::{
     conditions::{self, reasons},
     names,
-    v1beta2::{ClusterQueue, ClusterQueueStatus, FairSharingStatus},
+    v1beta2::{ClusterQueue, ClusterQueueStatus, FairSharingStatus, Workload},
 };
 use switchyard_scheduler::Inactive;
 
 use super::{
-    outcome,
-    pace::Pace,
+    Memory, outcome,
     publish::{Change, publish},
     usage,
 };
@@ -21,12 +22,14 @@ use crate::{
     engine_task::{ClusterQueueFigures, Views},
     store::Key,
     work::Outcome,
+    workload,
     write::{Target, WriteError},
 };
 
-pub(super) async fn look(ctx: &Context, views: &Views, pace: &Pace, key: Key) -> Outcome {
+pub(super) async fn look(ctx: &Context, views: &Views, memory: &Memory, key: Key) -> Outcome {
     let Some(queue) = ctx.stores.cluster_queues.by_key(&key) else {
-        pace.forget(&key);
+        memory.cluster_queues.forget(&key);
+        memory.queue_deletions.forget(&key);
         ctx.metrics.forget_cluster_queue(&key.name);
         return Outcome::Done;
     };
@@ -51,7 +54,23 @@ pub(super) async fn look(ctx: &Context, views: &Views, pace: &Pace, key: Key) ->
     let after = status(&queue, &figures, ctx.config.fair_sharing.is_some(), ctx.clock.now());
     let before = queue.status.as_ref();
     let urgent = before.is_none_or(|before| before.conditions != after.conditions);
-    publish(ctx, pace, key, &target, Change { before, after: &after, urgent }).await
+    let again = queue.metadata.deletion_timestamp.as_ref().and_then(|_| tell_holders(ctx, memory, &queue));
+    let change = Change { before, after: &after, urgent };
+    publish(ctx, &memory.cluster_queues, key, &target, change).await.at_latest(again)
+}
+
+/// Tells whose quota keeps a deleted queue. Returns when to come again.
+fn tell_holders(ctx: &Context, memory: &Memory, queue: &ClusterQueue) -> Option<Duration> {
+    let name = queue.metadata.name.as_deref();
+    let holds = |subject: &Workload| {
+        workload::has_reservation(subject) && !workload::is_finished(subject) && workload::admitted_by(subject) == name
+    };
+    let holders = ctx.stores.workloads.filter(holds);
+    let names: Vec<String> = holders.iter().map(|holder| Key::of(&**holder).to_string()).collect();
+    // The engine may know of one that is about to be written.
+    (!names.is_empty())
+        .then(|| memory.queue_deletions.tell(ctx, queue, "its quota is held by", "workload", &names))
+        .flatten()
 }
 
 /// Puts the finalizer on, and takes it off a deleted queue that the engine knows to be deleted and empty: from then on

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use kube::Api;
+use kube::{Api, ResourceExt};
 use switchyard_api::{
     names,
     v1beta2::{AdmissionCheck, ClusterQueue, ResourceFlavor},
 };
 
-use super::outcome;
+use super::{outcome, waits::Waits};
 use crate::{
     context::Context,
     store::Key,
@@ -41,13 +41,26 @@ fn check_names(queue: &ClusterQueue) -> impl Iterator<Item = &str> {
     strategy.flat_map(|strategy| &strategy.admission_checks).map(|rule| rule.name.as_str())
 }
 
-pub(super) async fn flavor(ctx: &Context, key: Key) -> Outcome {
-    let Some(flavor) = ctx.stores.resource_flavors.by_key(&key).filter(|_| ctx.leading()) else { return Outcome::Done };
-    let used = || ctx.stores.cluster_queues.any(|queue| flavor_names(queue).any(|name| name == &*key.name));
-    let keep = flavor.metadata.deletion_timestamp.is_none() || used();
-    // A deleted object takes no new finalizer.
-    if keep && flavor.metadata.deletion_timestamp.is_some() {
+const IN_USE: &str = "it is in use by";
+
+/// The ClusterQueues of which this holds.
+fn users(ctx: &Context, uses: impl Fn(&ClusterQueue) -> bool) -> Vec<String> {
+    ctx.stores.cluster_queues.filter(uses).iter().map(|queue| queue.name_any()).collect()
+}
+
+pub(super) async fn flavor(ctx: &Context, deletions: &Waits, key: Key) -> Outcome {
+    let Some(flavor) = ctx.stores.resource_flavors.by_key(&key) else {
+        deletions.forget(&key);
         return Outcome::Done;
+    };
+    if !ctx.leading() {
+        return Outcome::Done;
+    }
+    let deleting = flavor.metadata.deletion_timestamp.is_some();
+    let users = if deleting { users(ctx, |queue| flavor_names(queue).any(|name| name == &*key.name)) } else { Vec::new() };
+    // A deleted object takes no new finalizer.
+    if !users.is_empty() {
+        return Outcome::Done.at_latest(deletions.tell(ctx, &*flavor, IN_USE, "ClusterQueue", &users));
     }
     let target: Target<'_, ResourceFlavor> = Target {
         api: Api::all(ctx.client.clone()),
@@ -56,16 +69,22 @@ pub(super) async fn flavor(ctx: &Context, key: Key) -> Outcome {
         manager: names::FIELD_MANAGER,
         what: "resourceflavor",
     };
-    let result = target.finalizer(ctx, names::RESOURCE_IN_USE, keep).await;
+    let result = target.finalizer(ctx, names::RESOURCE_IN_USE, !deleting).await;
     outcome("ResourceFlavor", &key, result.map(drop))
 }
 
-pub(super) async fn check(ctx: &Context, key: Key) -> Outcome {
-    let Some(check) = ctx.stores.admission_checks.by_key(&key).filter(|_| ctx.leading()) else { return Outcome::Done };
-    let used = || ctx.stores.cluster_queues.any(|queue| check_names(queue).any(|name| name == &*key.name));
-    let keep = check.metadata.deletion_timestamp.is_none() || used();
-    if keep && check.metadata.deletion_timestamp.is_some() {
+pub(super) async fn check(ctx: &Context, deletions: &Waits, key: Key) -> Outcome {
+    let Some(check) = ctx.stores.admission_checks.by_key(&key) else {
+        deletions.forget(&key);
         return Outcome::Done;
+    };
+    if !ctx.leading() {
+        return Outcome::Done;
+    }
+    let deleting = check.metadata.deletion_timestamp.is_some();
+    let users = if deleting { users(ctx, |queue| check_names(queue).any(|name| name == &*key.name)) } else { Vec::new() };
+    if !users.is_empty() {
+        return Outcome::Done.at_latest(deletions.tell(ctx, &*check, IN_USE, "ClusterQueue", &users));
     }
     let target: Target<'_, AdmissionCheck> = Target {
         api: Api::all(ctx.client.clone()),
@@ -74,6 +93,6 @@ pub(super) async fn check(ctx: &Context, key: Key) -> Outcome {
         manager: names::FIELD_MANAGER,
         what: "admissioncheck",
     };
-    let result = target.finalizer(ctx, names::RESOURCE_IN_USE, keep).await;
+    let result = target.finalizer(ctx, names::RESOURCE_IN_USE, !deleting).await;
     outcome("AdmissionCheck", &key, result.map(drop))
 }
