@@ -193,9 +193,10 @@ impl Engine {
             let amount = match (entry.assignment.borrow > 0, quota.borrowing_limit) {
                 (true, None) => *usage,
                 (true, Some(limit)) => (*usage).min(quota.nominal + limit - used),
-                (false, _) => (*usage).min(quota.nominal - used).max(Amount::ZERO),
+                (false, _) => (*usage).min(quota.nominal - used),
             };
-            self.claim_amount(entry.cq, *fr, amount, progress);
+            // Less than nothing, if the limit was cut below what is used: that frees nothing for others.
+            self.claim_amount(entry.cq, *fr, amount.max(Amount::ZERO), progress);
         }
     }
 

@@ -209,6 +209,33 @@ fn what_cannot_be_preempted_for_is_held_against_lesser_workloads_of_the_cycle() 
 }
 
 #[test]
+fn a_queue_above_a_borrowing_limit_that_was_cut_frees_nothing_for_others() {
+    let mut stage = Stage::new();
+    for name in ["a", "b", "c"] {
+        stage.apply(Event::LocalQueue(lq(name, name)));
+    }
+    stage.apply(Event::Cohort(cohort("all").limited("default", "cpu", 7, -1, -1)));
+    let limit = |borrow| {
+        let mut queue = cq("a").cohort("all").quota("default", "cpu", 10);
+        queue.resource_groups[0].flavors[0].resources[0].1.borrowing_limit = Some(amount("cpu", borrow));
+        queue
+    };
+    stage.queue(limit(6));
+    stage.queue(cq("b").cohort("all").quota("default", "cpu", 0));
+    stage.queue(cq("c").cohort("all").quota("default", "cpu", 3));
+    stage.submit(wl("running").queue("a").request("cpu", 16));
+    assert_eq!(stage.admit(), ["running"]);
+    stage.queue(limit(2));
+    // Four of twenty are free. `owner` takes three of them; `above` is four above its limit, which must not help `late`.
+    stage.submit(wl("owner").queue("c").request("cpu", 3));
+    stage.submit(wl("above").queue("a").request("cpu", 3).priority(9));
+    stage.submit(wl("late").queue("b").request("cpu", 4));
+    let decided: Vec<_> =
+        stage.cycle().iter().map(|text| text.split(':').next().unwrap_or_default().to_owned()).collect();
+    assert_eq!(decided, ["admit owner", "pending above", "pending late"]);
+}
+
+#[test]
 fn lending_and_borrowing_limits_hold_on_every_level() {
     let mut stage = Stage::new();
     stage.apply(Event::Cohort(cohort("left").below("root").limited("default", "cpu", 0, 3, -1)));
