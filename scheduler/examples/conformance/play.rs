@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
-use switchyard_scheduler::{Decision, Engine, Event, Preemption, RefusedReason, Settings, Time, Workload};
+use switchyard_scheduler::{
+    Decision, Engine, Event, LocalQueueKey, Name, Preemption, RefusedReason, Settings, Time, Workload,
+};
 
 use crate::compare::{Admitted, CycleOutcome, Outcome};
 use crate::{objects, quantity};
@@ -16,6 +18,7 @@ struct Player {
     /// Those with quota. As in Kueue's unit tests, no watch event tells the engine that its decisions were written.
     admitted: BTreeSet<String>,
     cluster_queues: BTreeSet<String>,
+    local_queues: BTreeMap<LocalQueueKey, Name>,
     now: Time,
 }
 
@@ -33,6 +36,7 @@ pub(crate) fn play(scenario: &Value) -> Result<Vec<Outcome>, String> {
         workloads: BTreeMap::new(),
         admitted: BTreeSet::new(),
         cluster_queues: BTreeSet::new(),
+        local_queues: BTreeMap::new(),
         now: start,
     };
     player.set_up(scenario)?;
@@ -73,7 +77,9 @@ impl Player {
             self.apply(Event::ClusterQueue(objects::cluster_queue(object)?));
         }
         for object in objects::list(&scenario["localQueues"]) {
-            self.apply(Event::LocalQueue(objects::local_queue(object)?));
+            let queue = objects::local_queue(object)?;
+            self.local_queues.insert(queue.key.clone(), queue.cluster_queue.clone());
+            self.apply(Event::LocalQueue(queue));
         }
         Ok(())
     }
@@ -92,11 +98,15 @@ impl Player {
             let reclaimable = objects::reclaimable(pods)?;
             if self.admitted.contains(name) {
                 self.change(name, |workload| workload.reclaimable = reclaimable);
+                self.retry_beside(name);
             }
         }
         for (name, priority) in step["priority"].as_object().into_iter().flatten() {
             let priority = priority.as_i64().and_then(|p| i32::try_from(p).ok()).ok_or("a priority is a number")?;
             self.change(name, |workload| workload.priority = priority);
+            if self.admitted.contains(name) {
+                self.retry_beside(name);
+            }
         }
         for object in objects::list(&step["apply"]) {
             match object["kind"].as_str() {
@@ -132,6 +142,16 @@ impl Player {
         change(workload);
         let event = Event::Workload(Box::new(workload.clone()));
         self.apply(event);
+    }
+
+    /// The scenarios' rules take any edit of a workload with quota for one that may let others in, even one that says
+    /// what is there already. The engine does not: no controller would see such an edit.
+    fn retry_beside(&mut self, name: &str) {
+        let Some(workload) = self.workloads.get(name) else { return };
+        let queue = LocalQueueKey::new(workload.key.namespace.clone(), workload.queue_name.as_str());
+        if let Some(cluster_queue) = self.local_queues.get(&queue).cloned() {
+            self.apply(Event::RetryAll { cluster_queue });
+        }
     }
 
     /// Step 6: cycles until nothing moves.
