@@ -1,8 +1,8 @@
 //! The project's own commands. `cargo xtask --help` lists them.
 
 mod demo;
-mod fuzz;
 mod figures;
+mod fuzz;
 mod lint;
 mod run;
 mod test;
@@ -35,6 +35,7 @@ fn main() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::FuzzDecisions(args) => fuzz::run(&args),
         Command::Figures(args) => figures::run(&args),
         Command::Generate => run::step(
             "generate deploy/crds",

@@ -11,7 +11,7 @@ use crate::run;
 const CARGO_DENY: &str = "0.20.2";
 
 /// `$SWITCHYARD_CACHE`, or `switchyard` in the user's cache directory.
-fn cache() -> anyhow::Result<PathBuf> {
+pub(crate) fn cache() -> anyhow::Result<PathBuf> {
     if let Some(dir) = std::env::var_os("SWITCHYARD_CACHE") {
         return Ok(dir.into());
     }

@@ -1,0 +1,64 @@
+//! Where scenarios come from.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+
+use crate::run;
+
+/// A kind of scenario.
+pub(crate) struct Mode {
+    /// Its name, and the generator's name for it.
+    pub(crate) name: &'static str,
+}
+
+/// All kinds. Those that begin with `dyn-` also edit objects between the steps.
+pub(crate) const MODES: [Mode; 12] = [
+    Mode { name: "single" },
+    Mode { name: "flat" },
+    Mode { name: "tree" },
+    Mode { name: "borrow" },
+    Mode { name: "fair" },
+    Mode { name: "fairtree" },
+    Mode { name: "dyn-single" },
+    Mode { name: "dyn-flat" },
+    Mode { name: "dyn-tree" },
+    Mode { name: "dyn-borrow" },
+    Mode { name: "dyn-fair" },
+    Mode { name: "dyn-fairtree" },
+];
+
+/// The gate that Kueue 0.19 has off and 0.20 on.
+pub(crate) const OVERLAP: &str = "RecomputeAssignmentUponPreemptionTargetsOverlap";
+
+/// The scenarios of a mode with `count` seeds from `first`, the gate on for odd seeds.
+pub(crate) fn make(mode: &Mode, oracle: &Path, first: u64, count: usize) -> anyhow::Result<Vec<Value>> {
+    let last = first + (count as u64).saturating_sub(1);
+    let mut command = Command::new("python3");
+    command.arg(oracle.join("scenario-gen.py")).args([mode.name, &first.to_string(), &last.to_string()]);
+    let text = run::output(command).context("scenario-gen.py needs python3: install it")?;
+    let scenarios = (first..).zip(text.lines()).map(|(seed, line)| {
+        let mut scenario: Value = serde_json::from_str(line).context("scenario-gen.py printed something else")?;
+        scenario["gates"] = json!({ OVERLAP: seed % 2 == 1 });
+        Ok(scenario)
+    });
+    let scenarios = scenarios.collect::<anyhow::Result<Vec<_>>>()?;
+    ensure!(scenarios.len() == count, "scenario-gen.py made {} scenarios instead of {count}", scenarios.len());
+    Ok(scenarios)
+}
+
+/// The scenarios of a file. Where they do not say, the gate is as the recorded ones had it.
+pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Value>> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let scenarios = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()).map(|(number, line)| {
+        let context = || format!("{}:{number} is no scenario", file.display());
+        let mut scenario: Value = serde_json::from_str(line).with_context(context)?;
+        let edited = scenario["name"].as_str().is_some_and(|name| name.starts_with("dyn-"));
+        let scenario_gates = scenario.as_object_mut().with_context(context)?.entry("gates");
+        scenario_gates.or_insert_with(|| json!({ OVERLAP: !edited }));
+        Ok(scenario)
+    });
+    scenarios.collect()
+}

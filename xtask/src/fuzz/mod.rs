@@ -1,0 +1,147 @@
+//! `cargo xtask fuzz-decisions`: random scenarios, on which the engine must decide as Kueue's own scheduler does.
+
+mod engine;
+mod generator;
+mod judge;
+mod moves;
+mod oracle;
+mod render;
+mod report;
+mod shrink;
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+
+use crate::run;
+use judge::{Judge, Judgement};
+use report::Counts;
+
+/// How many scenarios are asked about at once: progress is told after each such batch.
+const BATCH: usize = 100;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How many scenarios, over all modes.
+    #[arg(long, default_value_t = 240)]
+    scenarios: usize,
+    /// Where the generators' seeds begin; the same seed and number make the same scenarios. Default: the time.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The directory with Kueue's oracle (a Go test) and scenario-gen.py. Default: ../shared/oracle beside the checkout.
+    #[arg(long)]
+    oracle: Option<PathBuf>,
+    /// Take the scenarios of this file instead of making some; may be given several times.
+    #[arg(long)]
+    file: Vec<PathBuf>,
+    /// Only modes whose name contains this.
+    #[arg(long)]
+    mode: Option<String>,
+    /// How many of the differing scenarios are shrunk; the others are saved as they are.
+    #[arg(long, default_value_t = 5)]
+    shrink: usize,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let beside = || run::root().join("../shared/oracle");
+    let oracle = args.oracle.clone().unwrap_or_else(beside);
+    let seed = args.seed.unwrap_or_else(of_the_clock);
+    let wanted = |mode: &&generator::Mode| args.mode.as_ref().is_none_or(|part| mode.name.contains(part));
+    let modes: Vec<_> = generator::MODES.iter().filter(wanted).collect();
+    if modes.is_empty() {
+        let names: Vec<_> = generator::MODES.iter().map(|mode| mode.name).collect();
+        bail!("no mode has that in its name; the modes are {}", names.join(", "));
+    }
+    if args.file.is_empty() {
+        println!("seed {seed}: --scenarios {} --seed {seed} repeats this run", args.scenarios);
+    }
+    let results = run::root().join("target/fuzz");
+    // Of this run alone: several may be under way.
+    let scratch = results.join(format!("run-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
+    let (kueue, ours) = (oracle::Oracle::build(&oracle)?, engine::Engine::build(&scratch)?);
+    let judge = Judge { oracle: kueue, engine: ours, scratch: scratch.clone() };
+    let mut fuzz = Fuzz { judge, results, counts: Counts::default(), left_to_shrink: args.shrink };
+    for file in &args.file {
+        fuzz.judge("files", &generator::read(file)?)?;
+    }
+    for (number, mode) in modes.iter().enumerate().filter(|_| args.file.is_empty()) {
+        let share = args.scenarios / modes.len() + usize::from(number < args.scenarios % modes.len());
+        fuzz.mode(mode, &oracle, seed, share)?;
+    }
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
+    println!("\n{}", fuzz.counts);
+    match fuzz.counts.differing() {
+        0 => Ok(()),
+        differing => bail!("{differing} scenarios are decided differently (--seed {seed})"),
+    }
+}
+
+/// A seed that no other run had: seconds, far above those of the recorded scenarios.
+fn of_the_clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs())
+}
+
+struct Fuzz {
+    judge: Judge,
+    /// Where differing scenarios are kept.
+    results: PathBuf,
+    counts: Counts,
+    left_to_shrink: usize,
+}
+
+impl Fuzz {
+    /// All scenarios of a mode: half of them with Kueue's overlap gate on, half with it off.
+    fn mode(
+        &mut self,
+        mode: &generator::Mode,
+        oracle: &std::path::Path,
+        seed: u64,
+        share: usize,
+    ) -> anyhow::Result<()> {
+        let (mut next, end) = (0, share);
+        while next < end {
+            let count = BATCH.min(end - next);
+            let scenarios = generator::make(mode, oracle, seed + next as u64, count)?;
+            next += count;
+            eprintln!("    {}: {next} of {share}", mode.name);
+            self.judge(mode.name, &scenarios)?;
+        }
+        Ok(())
+    }
+
+    /// Judges scenarios and tells of those that differ.
+    fn judge(&mut self, mode: &'static str, scenarios: &[serde_json::Value]) -> anyhow::Result<()> {
+        let judged = self.judge.all(scenarios).with_context(|| format!("mode {mode}"))?;
+        for (scenario, judgement) in scenarios.iter().zip(&judged) {
+            self.counts.add(mode, judgement);
+            if let Judgement::Differs { .. } = judgement {
+                self.difference(scenario, judgement)?;
+            }
+        }
+        eprintln!("    {mode}: {}", self.counts.line(mode));
+        Ok(())
+    }
+
+    /// Shows a difference, shrunk if that is still wanted, and saves the scenario.
+    fn difference(&mut self, scenario: &serde_json::Value, judgement: &Judgement) -> anyhow::Result<()> {
+        let name = scenario["name"].as_str().unwrap_or("unnamed");
+        let (mut scenario, mut judgement) = (scenario.clone(), judgement.clone());
+        if self.left_to_shrink > 0 {
+            self.left_to_shrink -= 1;
+            eprintln!("    {name} differs; shrinking it");
+            (scenario, judgement) = shrink::smallest(scenario.clone(), judgement, |all| self.judge.all(all))?;
+        }
+        let Judgement::Differs { expect, difference } = judgement else { bail!("{name} does not differ any more") };
+        let saved = self.results.join("differences").join(format!("{name}.jsonl"));
+        scenario["expect"] = expect;
+        judge::write(&saved, std::slice::from_ref(&scenario))?;
+        println!(
+            "\n{}\n{difference}\nsaved as {}; mended, it belongs in scheduler/corpus\n",
+            render::scenario(&scenario),
+            saved.display()
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! Kueue's own scheduler, as a compiled Go test that is told of scenarios by files.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::generator::OVERLAP;
+use super::judge;
+use crate::{run, tools};
+
+/// The compiled oracle.
+pub(crate) struct Oracle {
+    binary: PathBuf,
+}
+
+impl Oracle {
+    /// Compiles the Go test in `dir`, unless that was done for the same files before.
+    pub(crate) fn build(dir: &Path) -> anyhow::Result<Self> {
+        if !dir.join("go.mod").is_file() {
+            bail!(
+                "{} has no oracle: pass --oracle DIR, the directory with Kueue's oracle (go.mod, oracle_test.go and \
+                 scenario-gen.py)",
+                dir.display()
+            );
+        }
+        let binary = tools::cache()?.join("oracle").join(format!("{}.test", checksum(dir)?));
+        if !binary.is_file() {
+            let mut go = Command::new("go");
+            go.args(["test", "-c", "-o"]).arg(&binary).arg(".").current_dir(dir);
+            run::step("compile Kueue's scheduler into the oracle (once, some minutes; needs Go)", go)?;
+        }
+        Ok(Self { binary })
+    }
+
+    /// What Kueue decides on each scenario; `None` if it refuses to play it.
+    pub(crate) fn ask(&self, scenarios: &[Value], scratch: &Path) -> anyhow::Result<Vec<Option<Value>>> {
+        let mut answers = vec![None; scenarios.len()];
+        for gate in [true, false] {
+            let asked: Vec<usize> =
+                (0..scenarios.len()).filter(|at| (scenarios[*at]["gates"][OVERLAP] == true) == gate).collect();
+            self.ask_all(scenarios, &asked, gate, scratch, &mut answers)?;
+        }
+        Ok(answers)
+    }
+
+    /// Asks about some of the scenarios. One that Kueue cannot play ends its process, so then they are halved.
+    fn ask_all(
+        &self,
+        scenarios: &[Value],
+        asked: &[usize],
+        gate: bool,
+        scratch: &Path,
+        answers: &mut [Option<Value>],
+    ) -> anyhow::Result<()> {
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let chosen: Vec<Value> = asked.iter().map(|at| scenarios[*at].clone()).collect();
+        match self.play(&chosen, gate, scratch)? {
+            Some(played) => {
+                for (at, expect) in asked.iter().zip(played) {
+                    answers[*at] = Some(expect);
+                }
+                Ok(())
+            }
+            None if asked.len() == 1 => Ok(()),
+            None => {
+                let (left, right) = asked.split_at(asked.len() / 2);
+                self.ask_all(scenarios, left, gate, scratch, answers)?;
+                self.ask_all(scenarios, right, gate, scratch, answers)
+            }
+        }
+    }
+
+    fn play(&self, scenarios: &[Value], gate: bool, scratch: &Path) -> anyhow::Result<Option<Vec<Value>>> {
+        let (input, output) = (scratch.join("asked.jsonl"), scratch.join("answered.jsonl"));
+        judge::write(&input, scenarios)?;
+        let status = Command::new(&self.binary)
+            .args(["-test.run", "^TestOracle$"])
+            .env("ORACLE_IN", &input)
+            .env("ORACLE_OUT", &output)
+            .env("ORACLE_GATES", format!("{OVERLAP}={gate}"))
+            // Its memory is small and short-lived; collecting it often is a third of the time.
+            .env("GOGC", "400")
+            .current_dir(scratch)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .with_context(|| format!("cannot start {}", self.binary.display()))?;
+        let text = std::fs::read_to_string(&output).unwrap_or_default();
+        let answers: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).map(|mut played| played["expect"].take()))
+            .collect::<Result<_, _>>()
+            .context("the oracle wrote something else than scenarios")?;
+        Ok((status.success() && answers.len() == scenarios.len()).then_some(answers))
+    }
+}
+
+/// Of all files in the directory, by name.
+fn checksum(dir: &Path) -> anyhow::Result<String> {
+    let entries = std::fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
+    let mut files = entries.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
+    files.retain(|path| path.is_file());
+    files.sort();
+    let mut sum = Sha256::new();
+    for file in files {
+        let content = std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        sum.update(file.file_name().unwrap_or_default().as_encoded_bytes());
+        sum.update((content.len() as u64).to_le_bytes());
+        sum.update(&content);
+    }
+    Ok(sum.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+}
