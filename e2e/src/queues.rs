@@ -67,15 +67,27 @@ impl ClusterQueue {
     /// A resource group with several flavors, tried in order. All have the same resources.
     #[must_use]
     pub fn flavors(mut self, flavors: &[(&str, &[(&str, &str)])]) -> Self {
-        let resources = |quota: &[(&str, &str)]| -> Vec<Value> {
-            quota.iter().map(|(name, amount)| json!({"name": name, "nominalQuota": amount})).collect()
-        };
-        let covered: Vec<&str> =
-            flavors.iter().take(1).flat_map(|(_, quota)| quota.iter()).map(|(name, _)| *name).collect();
-        let flavors: Vec<Value> =
-            flavors.iter().map(|(name, quota)| json!({"name": name, "resources": resources(quota)})).collect();
-        push(&mut self.0["spec"]["resourceGroups"], json!({"coveredResources": covered, "flavors": flavors}));
+        push(&mut self.0["spec"]["resourceGroups"], group(flavors));
         self
+    }
+
+    /// How much of the last flavor's resource may be borrowed, and how much is lent. Needs a cohort.
+    #[must_use]
+    pub fn limits(mut self, resource: &str, borrowing: Option<&str>, lending: Option<&str>) -> Self {
+        limit(&mut self.0, resource, borrowing, lending);
+        self
+    }
+
+    /// Its share of what may be borrowed, relative to others.
+    #[must_use]
+    pub fn weight(self, weight: &str) -> Self {
+        self.field("fairSharing", json!({"weight": weight}))
+    }
+
+    /// `withinClusterQueue` and `reclaimWithinCohort`.
+    #[must_use]
+    pub fn preemption(self, within: &str, reclaim: &str) -> Self {
+        self.field("preemption", json!({"withinClusterQueue": within, "reclaimWithinCohort": reclaim}))
     }
 
     /// The cohort it belongs to.
@@ -114,6 +126,71 @@ impl ClusterQueue {
     pub fn build(self) -> Value {
         self.0
     }
+}
+
+/// A Cohort.
+#[derive(Clone, Debug)]
+pub struct Cohort(Value);
+
+impl Cohort {
+    /// A cohort without quota of its own.
+    pub fn new(name: &str) -> Self {
+        Self(object("Cohort", name, json!({})))
+    }
+
+    /// The cohort above it.
+    #[must_use]
+    pub fn parent(mut self, name: &str) -> Self {
+        self.0["spec"]["parentName"] = name.into();
+        self
+    }
+
+    /// A resource group with one flavor: `("cpu", "8")` pairs of resources and nominal quota.
+    #[must_use]
+    pub fn group(mut self, flavor: &str, quota: &[(&str, &str)]) -> Self {
+        push(&mut self.0["spec"]["resourceGroups"], group(&[(flavor, quota)]));
+        self
+    }
+
+    /// How much of the last flavor's resource may be borrowed from above, and how much is lent. Needs a parent.
+    #[must_use]
+    pub fn limits(mut self, resource: &str, borrowing: Option<&str>, lending: Option<&str>) -> Self {
+        limit(&mut self.0, resource, borrowing, lending);
+        self
+    }
+
+    /// The object.
+    pub fn build(self) -> Value {
+        self.0
+    }
+}
+
+fn group(flavors: &[(&str, &[(&str, &str)])]) -> Value {
+    let resources = |quota: &[(&str, &str)]| -> Vec<Value> {
+        quota.iter().map(|(name, amount)| json!({"name": name, "nominalQuota": amount})).collect()
+    };
+    let covered: Vec<&str> =
+        flavors.iter().take(1).flat_map(|(_, quota)| quota.iter()).map(|(name, _)| *name).collect();
+    let flavors: Vec<Value> =
+        flavors.iter().map(|(name, quota)| json!({"name": name, "resources": resources(quota)})).collect();
+    json!({"coveredResources": covered, "flavors": flavors})
+}
+
+fn limit(object: &mut Value, resource: &str, borrowing: Option<&str>, lending: Option<&str>) {
+    let last = |list: &'_ mut Value| list.as_array_mut().and_then(|items| items.pop());
+    let groups = &mut object["spec"]["resourceGroups"];
+    let Some(mut group) = last(groups) else { return };
+    if let Some(mut flavor) = last(&mut group["flavors"]) {
+        for quota in flavor["resources"].as_array_mut().into_iter().flatten().filter(|quota| quota["name"] == resource) {
+            for (field, amount) in [("borrowingLimit", borrowing), ("lendingLimit", lending)] {
+                if let Some(amount) = amount {
+                    quota[field] = amount.into();
+                }
+            }
+        }
+        push(&mut group["flavors"], flavor);
+    }
+    push(groups, group);
 }
 
 /// A LocalQueue that leads to a ClusterQueue.
@@ -192,5 +269,15 @@ mod tests {
         assert_eq!(group["flavors"][1]["resources"][0], json!({"name": "cpu", "nominalQuota": "8"}));
         assert_eq!(queue["spec"]["admissionChecksStrategy"]["admissionChecks"], json!([{"name": "mk"}]));
         assert_eq!(queue["spec"]["queueingStrategy"], "StrictFIFO");
+    }
+
+    #[test]
+    fn limits_are_those_of_the_last_flavor() {
+        let cohort = Cohort::new("team").parent("org").group("a", &[("cpu", "4")]).group("b", &[("cpu", "2")]);
+        let cohort = cohort.limits("cpu", Some("1"), None).build();
+        let quota = |group: usize| &cohort["spec"]["resourceGroups"][group]["flavors"][0]["resources"][0];
+        assert_eq!(*quota(0), json!({"name": "cpu", "nominalQuota": "4"}));
+        assert_eq!(*quota(1), json!({"name": "cpu", "nominalQuota": "2", "borrowingLimit": "1"}));
+        assert_eq!(cohort["spec"]["parentName"], "org");
     }
 }

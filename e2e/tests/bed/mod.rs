@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub(crate) mod several;
+
 use std::{sync::Arc, time::Duration};
 
 use anyhow::ensure;
@@ -14,7 +16,7 @@ use kube::{
 use serde_json::{Value, json};
 use switchyard_api::{
     conditions,
-    config::Configuration,
+    config::{self, Configuration},
     v1beta2::{AdmissionCheck, CheckState, ClusterQueue, LocalQueue, Workload},
 };
 use switchyard_controller::{Handle, Options};
@@ -22,11 +24,17 @@ use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fi
 use tokio::sync::OnceCell;
 
 /// Longer than anything here takes on a busy machine.
-pub(crate) const WAIT: Duration = Duration::from_secs(60);
+pub(crate) const WAIT: Duration = Duration::from_secs(120);
 
 const API: &str = "kueue.x-k8s.io/v1beta2";
 
 static ENVIRONMENT: OnceCell<Environment> = OnceCell::const_new();
+static CONTROLLER: OnceCell<Handle> = OnceCell::const_new();
+
+/// `/metrics` of the controller that all tests of this binary share.
+pub(crate) fn metrics() -> String {
+    CONTROLLER.get().map(|handle| handle.context.metrics.render()).unwrap_or_default()
+}
 
 async fn environment() -> &'static Environment {
     let start = async || {
@@ -42,8 +50,13 @@ async fn environment() -> &'static Environment {
 
 /// Starts a controller in this process, with the rights of single mode.
 pub(crate) async fn controller(cluster: &Cluster, identity: &str) -> Handle {
+    configured_controller(cluster, identity, Configuration::default()).await
+}
+
+/// The same with a configuration.
+pub(crate) async fn configured_controller(cluster: &Cluster, identity: &str, config: Configuration) -> Handle {
     let (client, _) = cluster.service_account("switchyard-system", "switchyard").await.unwrap();
-    let options = Options::new(client, Arc::new(Configuration::default()), identity, "switchyard-system");
+    let options = Options::new(client, Arc::new(config), identity, "switchyard-system");
     let handle = switchyard_controller::start(options).unwrap();
     handle.ready(WAIT).await.unwrap();
     handle
@@ -66,12 +79,18 @@ impl Bed {
     }
 
     pub(crate) async fn new(stem: &str) -> Self {
-        static CONTROLLER: OnceCell<Handle> = OnceCell::const_new();
+        Self::configured(stem, "").await
+    }
+
+    /// Under a controller with these sections of the configuration file. The first test of a binary decides: all of them
+    /// give the same.
+    pub(crate) async fn configured(stem: &str, sections: &str) -> Self {
         let environment = environment().await;
         let cluster = environment.cluster("one");
         let start = async || {
             cluster.install().await.unwrap();
-            controller(cluster, "single").await
+            let file = format!("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{sections}\n");
+            configured_controller(cluster, "single", config::load(&file).unwrap()).await
         };
         CONTROLLER.get_or_init(start).await;
         Self::on(environment, stem).await
@@ -117,9 +136,17 @@ impl Bed {
         self.workloads().await.into_iter().find(owned).ok_or_else(|| anyhow::anyhow!("no workload of {job}"))
     }
 
-    /// Lets the second pass in which something was created: workloads of one second are ordered by their uid.
+    /// Waits until what is created next is younger than every workload here: those of one second are ordered by their
+    /// uid.
     pub(crate) async fn next_second(&self) {
-        tokio::time::sleep(Duration::from_millis(1010)).await;
+        let check = async || {
+            let created = |workload: Workload| workload.metadata.creation_timestamp.map(|time| time.0.as_second());
+            let newest = self.workloads().await.into_iter().filter_map(created).max();
+            // The API server runs on this machine and has its clock.
+            ensure!(newest < Some(Timestamp::now().as_second()), "the newest is of this second");
+            Ok(())
+        };
+        wait::eventually(WAIT, "the next second", check).await.unwrap();
     }
 
     /// The workload of a job, when there is one.
