@@ -89,6 +89,14 @@ pub enum Event {
         /// The victim's place.
         key: WorkloadKey,
     },
+    /// What the status of a LocalQueue says of its past use. Counts once in the life of an engine: later ones are what
+    /// it wrote itself.
+    PastUse {
+        /// The LocalQueue's place.
+        queue: LocalQueueKey,
+        /// By resource, in billionths of a core, of a byte, of a device.
+        consumed: BTreeMap<Name, i128>,
+    },
     /// Something outside the engine changed that may let this parked workload in: it is tried again.
     Retry {
         /// The workload's place.
@@ -100,6 +108,24 @@ pub enum Event {
         /// The ClusterQueue's name.
         cluster_queue: Name,
     },
+}
+
+impl Event {
+    /// Whether it says how a queue stands, or whether one may admit.
+    pub(crate) fn is_of_queues(&self) -> bool {
+        matches!(
+            self,
+            Self::ClusterQueue(_)
+                | Self::ClusterQueueDeleted { .. }
+                | Self::LocalQueue(_)
+                | Self::LocalQueueDeleted { .. }
+                | Self::ResourceFlavor(_)
+                | Self::AdmissionCheck(_)
+                | Self::Topology { .. }
+                | Self::Cohort(_)
+                | Self::CohortDeleted { .. }
+        )
+    }
 }
 
 /// Why a reservation did not come about.

@@ -45,6 +45,11 @@ impl Pairs {
         fr
     }
 
+    /// All resources by name.
+    pub(crate) fn resources(&self) -> impl Iterator<Item = (&Name, ResourceId)> {
+        self.resources.iter().map(|(name, id)| (name, *id))
+    }
+
     /// All pairs by name.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&Name, &Name, Fr)> {
         self.numbers.iter().flat_map(|(flavor, resources)| resources.iter().map(move |(name, fr)| (flavor, name, *fr)))

@@ -4,6 +4,7 @@
 //! [`Engine::cycle`], decisions come out, and the same events give the same decisions in every run. Nothing here
 //! reads a clock, holds a client or awaits.
 
+mod afs;
 mod amount;
 mod cluster_queue;
 mod decision;
@@ -26,6 +27,7 @@ mod tree;
 mod views;
 mod workloads;
 
+pub use afs::{AdmissionFairSharing, PastUse};
 pub use amount::Amount;
 pub use decision::{Cycle, Decision, PodSetRequests};
 pub use engine::Engine;

@@ -163,6 +163,8 @@ pub struct LocalQueueView<'a> {
     pub reserving: usize,
     /// Workloads that are admitted.
     pub admitted: usize,
+    /// `status.fairSharing.admissionFairSharingStatus`, if past use counts.
+    pub past_use: Option<crate::PastUse>,
 }
 
 /// A workload in its ClusterQueue's order.

@@ -218,6 +218,7 @@ impl Engine {
             wl.reason = None;
             wl.scan = None;
         });
+        self.charge_entry(entry.id, entry.cq, now);
         Some(Decision::Reserve {
             key: wl.key,
             uid: wl.uid,

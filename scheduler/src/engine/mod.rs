@@ -4,6 +4,7 @@ mod accounts;
 mod cohorts;
 mod cycle;
 mod explain;
+mod fair_admission;
 mod nominate;
 mod objects;
 mod placement;
@@ -16,6 +17,7 @@ mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::afs::Ledger;
 use crate::cluster_queue::Cq;
 use crate::intern::Pairs;
 use crate::queue::hash::Classes;
@@ -38,6 +40,8 @@ pub struct Engine {
     settings: Settings,
     /// Set if the caller performs preemptions.
     preemption: Option<Preemption>,
+    /// Past use of LocalQueues, if it counts.
+    afs: Option<Ledger>,
     world: World,
     pairs: Pairs,
     tree: Tree,
@@ -61,6 +65,7 @@ impl Engine {
         Self {
             settings,
             preemption: None,
+            afs: None,
             world: World::default(),
             pairs: Pairs::default(),
             tree: Tree::default(),
@@ -86,6 +91,7 @@ impl Engine {
     /// Takes notice of a fact. Decides nothing; never fails, whatever the event says. An event that says what is
     /// known already changes nothing.
     pub fn apply(&mut self, event: Event, now: Time) {
+        let queues = event.is_of_queues();
         match event {
             Event::Namespace { name, labels } => self.put_namespace(&name, Some(labels), now),
             Event::NamespaceDeleted { name } => self.put_namespace(&name, None, now),
@@ -105,8 +111,12 @@ impl Engine {
             Event::WorkloadDeleted { key } => self.delete_workload(&key, now),
             Event::AdmissionRefused { key, uid, reason } => self.refuse(&key, &uid, reason, now),
             Event::PreemptionFailed { key } => self.preemption_failed(&key),
+            Event::PastUse { queue, consumed } => self.restore_use(&queue, &consumed, now),
             Event::Retry { key } => self.retry(&key, now),
             Event::RetryAll { cluster_queue } => self.retry_all(&cluster_queue, now),
+        }
+        if queues {
+            self.queues_changed(now);
         }
     }
 
@@ -120,7 +130,8 @@ impl Engine {
     pub fn next_wakeup(&self, _now: Time) -> Option<Time> {
         let triggers = self.triggers.next();
         let wakeups = self.wakeups.first().map(|(at, _)| *at);
-        triggers.into_iter().chain(wakeups).min()
+        let samples = self.afs.as_ref().and_then(|ledger| ledger.next);
+        triggers.into_iter().chain(wakeups).chain(samples).min()
     }
 
     /// Moves workloads back into their queues whose triggers are due or whose back-off has ended. `cycle` does it
@@ -128,6 +139,7 @@ impl Engine {
     pub fn flush_inadmissible(&mut self, now: Time) {
         self.flush_triggers(now);
         self.flush_wakeups(now);
+        self.flush_samples(now);
     }
 
     /// The queues that look different since the last call.

@@ -99,6 +99,7 @@ impl Engine {
             pending: lq.pending,
             reserving: lq.reserving,
             admitted: lq.admitted,
+            past_use: self.past_use(self.lqs.id(key)?),
         })
     }
 

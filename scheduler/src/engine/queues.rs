@@ -181,6 +181,7 @@ impl Engine {
         }
         let queue_of = |object: &Option<LocalQueue>| object.as_ref().map(|queue| queue.cluster_queue.clone());
         let (before, after) = (queue_of(&lq.object), queue_of(&object));
+        let after_is_none = object.is_none();
         lq.object = object;
         for (name, added) in [(before, false), (after, true)] {
             let node = name.and_then(|name| self.cq_ids.get(&name).copied());
@@ -191,6 +192,9 @@ impl Engine {
                 cq.local_queues.remove(&id);
             }
             self.changed.cluster_queues.insert(cq.object.name.clone());
+        }
+        if after_is_none {
+            self.forget_use(id);
         }
         self.place_all(id, now);
         self.changed.local_queues.insert(key);

@@ -167,6 +167,7 @@ impl Engine {
         if (recharged && old.hold.is_some()) || reprioritised {
             self.announce_freed(old, now);
         }
+        self.settle_entry(id, old, now);
     }
 
     /// A workload that has its quota for sure, or never will, is nobody's preemptor any more.
@@ -224,6 +225,7 @@ impl Engine {
         self.leave(id);
         self.count(id, -1);
         let Some(wl) = self.workloads.remove(id) else { return };
+        self.absolve_entry(id, wl.queue);
         self.forget_preemptor(id, &wl);
         if let Some(lq) = self.lqs.get_mut(wl.queue) {
             lq.workloads.remove(&id);
@@ -252,6 +254,7 @@ impl Engine {
             wl.reason = Some(Arc::new(reason));
             wl.not_before = not_before;
         });
+        self.absolve_entry(id, old.queue);
         self.announce_freed(&old, now);
         // Failed writes go to the heap at once, whatever became of equal workloads meanwhile.
         self.place(id, true, not_before.is_none(), now);

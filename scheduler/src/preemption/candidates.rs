@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::afs::Usage;
 use crate::cluster_queue::Cq;
 use crate::intern::Fr;
 use crate::queue::hash::Class;
@@ -31,12 +32,17 @@ pub(crate) struct Candidate {
     priority: i32,
     since: Time,
     uid: Name,
+    /// Weighted past use of its LocalQueue.
+    usage: Usage,
 }
 
 impl Candidate {
-    /// Those already evicted first, then those of other queues than `own`, then low priority, then the newest.
+    /// Those already evicted first, then those of other queues than `own`, then those of `own` whose LocalQueue used
+    /// the most, then low priority, then the newest. Kueue looks at past use in other queues as well, but only between
+    /// two workloads of one queue, which is no order.
     pub(crate) fn order(&self, own: NodeId) -> impl Ord + use<> {
-        (!self.evicted, self.cq == own, self.priority, Reverse(self.since), self.uid.clone(), self.id)
+        let heaviest = Reverse(if self.cq == own { self.usage } else { Usage::default() });
+        (!self.evicted, self.cq == own, heaviest, self.priority, Reverse(self.since), self.uid.clone(), self.id)
     }
 
     pub(crate) fn priority(&self) -> i32 {
@@ -61,6 +67,7 @@ impl Preemptor<'_> {
                 priority: wl.class.priority,
                 since: hold.since,
                 uid: wl.uid.clone(),
+                usage: cq.queue.usage_of(wl.queue),
             })
         };
         cq.workloads.iter().filter_map(candidate).collect()

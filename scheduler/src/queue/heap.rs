@@ -9,6 +9,7 @@ use std::mem;
 
 use super::hash::ClassId;
 use crate::workloads::{LqId, WlId};
+use crate::afs::Usage;
 use crate::{Name, Time};
 
 /// Workloads that only time tells apart: of one LocalQueue and one class.
@@ -27,9 +28,10 @@ pub(crate) struct Item {
     pub(crate) id: WlId,
 }
 
-/// The first workload of a bucket: higher priority, then earlier, then by uid.
+/// The first workload of a bucket: of the LocalQueue that used less, then higher priority, then earlier, then by uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct First {
+    usage: Usage,
     priority: Reverse<i32>,
     item: Item,
     bucket: Bucket,
@@ -101,9 +103,9 @@ impl Buckets {
         self.items.iter().flat_map(|(bucket, items)| items.iter().map(move |item| (*bucket, item)))
     }
 
-    fn first(&self, bucket: Bucket) -> Option<First> {
+    fn first(&self, bucket: Bucket, usage: Usage) -> Option<First> {
         let item = self.items.get(&bucket)?.first()?.clone();
-        Some(First { priority: Reverse(bucket.priority), item, bucket })
+        Some(First { usage, priority: Reverse(bucket.priority), item, bucket })
     }
 }
 
@@ -112,6 +114,8 @@ impl Buckets {
 pub(crate) struct Heap {
     buckets: Buckets,
     firsts: BTreeSet<First>,
+    /// Past use by LocalQueue, where it counts; none elsewhere.
+    usages: BTreeMap<LqId, Usage>,
 }
 
 impl Heap {
@@ -152,10 +156,36 @@ impl Heap {
         self.firsts.first().map(|first| (first.bucket, &first.item))
     }
 
+    /// What orders a LocalQueue's workloads before all else.
+    pub(crate) fn usage_of(&self, queue: LqId) -> Usage {
+        self.usages.get(&queue).copied().unwrap_or_default()
+    }
+
+    /// Sets it; answers whether that is news.
+    pub(crate) fn set_usage(&mut self, queue: LqId, usage: Usage) -> bool {
+        let before = self.usage_of(queue);
+        if before == usage {
+            return false;
+        }
+        for bucket in self.buckets.buckets().filter(|bucket| bucket.queue == queue) {
+            if let Some(first) = self.buckets.first(bucket, before) {
+                self.firsts.remove(&first);
+            }
+            self.firsts.extend(self.buckets.first(bucket, usage));
+        }
+        if usage == Usage::default() {
+            self.usages.remove(&queue);
+        } else {
+            self.usages.insert(queue, usage);
+        }
+        true
+    }
+
     fn change<T>(&mut self, bucket: Bucket, change: impl FnOnce(&mut Buckets) -> T) -> T {
-        let before = self.buckets.first(bucket);
+        let usage = self.usage_of(bucket.queue);
+        let before = self.buckets.first(bucket, usage);
         let result = change(&mut self.buckets);
-        let after = self.buckets.first(bucket);
+        let after = self.buckets.first(bucket, usage);
         if before != after {
             if let Some(before) = before {
                 self.firsts.remove(&before);

@@ -6,12 +6,14 @@ pub(crate) mod inadmissible;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(crate) use heap::{Bucket, Buckets, Heap, Item};
 
 use self::hash::ClassId;
+use crate::afs::Usage;
 use crate::workloads::{LqId, WlId};
 use crate::{QueueingStrategy, Reason};
 
@@ -148,9 +150,22 @@ impl Queue {
         Some(item.id)
     }
 
+    /// The preemptor, unless a LocalQueue that used less has something to try.
     fn sticky(&self) -> Option<(Bucket, &Item)> {
         let (bucket, item) = self.preemptor.as_ref().filter(|_| self.best_effort())?;
-        self.heap.contains(*bucket, item).then_some((*bucket, item))
+        let least = self.heap.peek().map(|(first, _)| self.heap.usage_of(first.queue));
+        let first = least.is_none_or(|least| self.heap.usage_of(bucket.queue) <= least);
+        (first && self.heap.contains(*bucket, item)).then_some((*bucket, item))
+    }
+
+    /// What orders a LocalQueue's workloads before all else: weighted past use.
+    pub(crate) fn usage_of(&self, queue: LqId) -> Usage {
+        self.heap.usage_of(queue)
+    }
+
+    /// Sets it; answers whether that is news.
+    pub(crate) fn set_usage(&mut self, queue: LqId, usage: Usage) -> bool {
+        self.heap.set_usage(queue, usage)
     }
 
     /// Puts a head back that was not admitted. `pending_flavors`: its last scan ended before the last flavor.
@@ -225,17 +240,19 @@ impl Queue {
         let preemptor = self.preemptor.as_ref().filter(|_| self.best_effort()).map(|(_, item)| item.id);
         let sticky = |item: &Item| preemptor == Some(item.id);
         all.sort_by(|(a, x, _), (b, y, _)| {
-            sticky(y).cmp(&sticky(x)).then(b.priority.cmp(&a.priority)).then_with(|| x.cmp(y))
+            (self.usage_of(a.queue).cmp(&self.usage_of(b.queue)))
+                .then(sticky(y).cmp(&sticky(x)))
+                .then(b.priority.cmp(&a.priority))
+                .then_with(|| x.cmp(y))
         });
         all.into_iter().map(|(_, item, spot)| (item.id, spot)).collect()
     }
 
     /// How many will be tried before this one.
     pub(crate) fn ahead_of(&self, bucket: Bucket, item: &Item) -> usize {
-        self.heap
-            .iter()
-            .filter(|(b, i)| (b.priority > bucket.priority) || (b.priority == bucket.priority && *i < item))
-            .count()
+        let rank = |bucket: Bucket| (self.usage_of(bucket.queue), Reverse(bucket.priority));
+        let own = rank(bucket);
+        self.heap.iter().filter(|(b, i)| (rank(*b), *i) < (own, item)).count()
     }
 }
 

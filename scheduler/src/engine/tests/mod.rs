@@ -4,6 +4,7 @@ mod admission;
 mod bad_input;
 mod explain;
 mod fair;
+mod fair_admission;
 mod flavors;
 mod parking;
 mod preemption;

@@ -1,0 +1,201 @@
+//! Admission fair sharing: past use of LocalQueues comes before priority.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use crate::fixtures::{Stage, cq, lq, wl};
+use crate::{
+    AdmissionFairSharing, AdmissionScope, ClusterQueue, Engine, Event, LocalQueue, LocalQueueKey, Preemption,
+    PreemptionPolicy, RefusedReason, Settings,
+};
+
+impl ClusterQueue {
+    fn weighs_local_queues(mut self) -> Self {
+        self.admission_scope = AdmissionScope::UsageBasedAdmissionFairSharing;
+        self
+    }
+}
+
+impl LocalQueue {
+    fn weight(mut self, milli: i64) -> Self {
+        self.fair_weight_milli = milli;
+        self
+    }
+}
+
+fn config() -> AdmissionFairSharing {
+    let minute = Duration::from_secs(60);
+    AdmissionFairSharing { half_life: minute, sampling_interval: minute, resource_weights: BTreeMap::new() }
+}
+
+fn engine(settings: Settings) -> Engine {
+    Engine::preempting(settings, Preemption::default()).sharing_admission(config())
+}
+
+/// ClusterQueue `main` with so many cores and LocalQueues `heavy` and `light`.
+fn stage(cores: i64) -> Stage {
+    let mut stage = Stage::around(engine(Settings::default()));
+    stage.queue(cq("main").weighs_local_queues().quota("default", "cpu", cores));
+    for name in ["heavy", "light"] {
+        stage.apply(Event::LocalQueue(lq(name, "main")));
+    }
+    stage
+}
+
+fn used(stage: &Stage, queue: &str) -> f64 {
+    stage.engine.weighted_use(&LocalQueueKey::new("ns", queue))
+}
+
+fn assert_used(stage: &Stage, queue: &str, expected: f64) {
+    let got = used(stage, queue);
+    assert!((got - expected).abs() < 1e-6, "{queue}: {got}, not {expected}");
+}
+
+fn restore(stage: &mut Stage, queue: &str, cores: i128) {
+    let consumed = BTreeMap::from([("cpu".into(), cores * 1_000_000_000)]);
+    stage.apply(Event::PastUse { queue: LocalQueueKey::new("ns", queue), consumed });
+}
+
+#[test]
+fn who_used_less_goes_first_whatever_the_priority() {
+    let mut stage = stage(1);
+    restore(&mut stage, "heavy", 8);
+    stage.submit(wl("a").queue("heavy").request("cpu", 1).priority(100));
+    stage.submit(wl("b").queue("light").request("cpu", 1).at(5));
+    assert_eq!(stage.order("main"), "b a");
+    assert_eq!(stage.admit(), ["b"]);
+}
+
+#[test]
+fn weights_divide_use_and_nothing_goes_last() {
+    let mut stage = stage(1);
+    restore(&mut stage, "heavy", 8);
+    restore(&mut stage, "light", 3);
+    stage.submit(wl("a").queue("heavy").request("cpu", 1));
+    stage.submit(wl("b").queue("light").request("cpu", 1));
+    assert_eq!(stage.order("main"), "b a");
+    stage.apply(Event::LocalQueue(lq("heavy", "main").weight(4000)));
+    assert_used(&stage, "heavy", 2.0);
+    assert_eq!(stage.order("main"), "a b");
+    stage.apply(Event::LocalQueue(lq("heavy", "main").weight(0)));
+    assert_eq!(stage.order("main"), "b a");
+}
+
+#[test]
+fn the_penalty_lets_queues_take_turns_within_one_sampling_interval() {
+    let mut stage = stage(4);
+    for number in 0..3 {
+        stage.submit(wl(&format!("h{number}")).queue("heavy").request("cpu", 1).priority(9).at(number));
+        stage.submit(wl(&format!("l{number}")).queue("light").request("cpu", 1).at(10 + number));
+    }
+    // Equal at first, so priority; then the one that was charged waits for the other. Half of a core each.
+    assert_eq!(stage.admit_all(), ["h0", "l0", "h1", "l1"]);
+    assert_used(&stage, "heavy", 1.0);
+    assert_used(&stage, "light", 1.0);
+}
+
+#[test]
+fn a_refused_reservation_costs_nothing() {
+    let mut stage = stage(4);
+    stage.submit(wl("a").queue("heavy").request("cpu", 2));
+    assert_eq!(stage.cycle().len(), 1);
+    assert_used(&stage, "heavy", 1.0);
+    stage.refuse("a", RefusedReason::WriteFailed { message: "gone".into() });
+    assert_used(&stage, "heavy", 0.0);
+    stage.cycle();
+    stage.delete("a");
+    assert_used(&stage, "heavy", 0.0);
+}
+
+#[test]
+fn use_is_sampled_when_time_passes_and_shown() {
+    let mut stage = stage(4);
+    stage.submit(wl("a").queue("heavy").request("cpu", 4));
+    stage.admit_all();
+    // The penalty: half of four. After a half-life: half of that, and half of four.
+    assert_used(&stage, "heavy", 2.0);
+    let next = stage.engine.next_wakeup(stage.now).expect("it is sampled again");
+    stage.wait(60);
+    assert!(next <= stage.now);
+    stage.engine.flush_inadmissible(stage.now);
+    assert_used(&stage, "heavy", 3.0);
+    let key = LocalQueueKey::new("ns", "heavy");
+    let shown = stage.engine.local_queue(&key).and_then(|view| view.past_use).expect("it is shown");
+    assert_eq!((shown.consumed["cpu"], shown.last_update), (3_000_000_000, stage.now));
+    assert!(stage.engine.changed().local_queues.contains(&key));
+    assert!(stage.engine.next_wakeup(stage.now).is_some_and(|at| at > stage.now), "and not at once again");
+}
+
+#[test]
+fn it_counts_only_where_the_cluster_queue_asks_for_it() {
+    let mut stage = Stage::around(engine(Settings::default()));
+    stage.queue(cq("main").quota("default", "cpu", 4));
+    stage.apply(Event::LocalQueue(lq("heavy", "main")));
+    restore(&mut stage, "heavy", 8);
+    assert_used(&stage, "heavy", 0.0);
+    stage.submit(wl("a").queue("heavy").request("cpu", 1).priority(1));
+    stage.submit(wl("b").request("cpu", 1));
+    assert_eq!(stage.order("main"), "a b");
+    stage.queue(cq("main").weighs_local_queues().quota("default", "cpu", 4));
+    assert_eq!(stage.order("main"), "b a");
+    stage.queue(cq("main").quota("default", "cpu", 4));
+    assert_eq!(stage.order("main"), "a b");
+}
+
+#[test]
+fn the_heaviest_queue_gives_way_first() {
+    let mut stage = stage(2);
+    let mut queue = cq("main").weighs_local_queues().quota("default", "cpu", 2);
+    queue.preemption.within_cluster_queue = PreemptionPolicy::LowerPriority;
+    stage.queue(queue);
+    restore(&mut stage, "heavy", 8);
+    stage.submit(wl("a").queue("heavy").request("cpu", 1).priority(5));
+    stage.submit(wl("b").queue("light").request("cpu", 1).priority(1));
+    stage.admit_all();
+    stage.apply(Event::LocalQueue(lq("third", "main")));
+    stage.submit(wl("c").queue("third").request("cpu", 1).priority(9));
+    assert!(stage.cycle().contains(&"preempt a for c: InClusterQueue".to_owned()));
+}
+
+#[test]
+fn a_queue_that_is_deleted_leaves_no_past() {
+    let mut stage = stage(2);
+    restore(&mut stage, "heavy", 8);
+    stage.apply(Event::LocalQueueDeleted { key: LocalQueueKey::new("ns", "heavy") });
+    stage.apply(Event::LocalQueue(lq("heavy", "main")));
+    assert_used(&stage, "heavy", 0.0);
+}
+
+proptest! {
+    /// Whoever is admitted is of a LocalQueue that used no more than any other with something to try.
+    #[test]
+    fn the_lighter_queue_goes_first(
+        past in prop::collection::vec(0_i128..20, 3),
+        weights in prop::collection::vec(1_i64..4, 3),
+        jobs in prop::collection::vec((0_usize..3, 1_i64..4, 0_i32..3), 1..20),
+    ) {
+        let mut stage = Stage::around(engine(Settings::default()));
+        stage.queue(cq("main").weighs_local_queues().quota("default", "cpu", 100));
+        let names = ["x", "y", "z"];
+        for (name, (weight, past)) in names.iter().zip(weights.iter().zip(&past)) {
+            stage.apply(Event::LocalQueue(lq(name, "main").weight(*weight * 1000)));
+            restore(&mut stage, name, *past);
+        }
+        for (number, (queue, cores, priority)) in jobs.iter().enumerate() {
+            let job = wl(&format!("w{number:02}")).queue(names[*queue]).request("cpu", *cores).priority(*priority);
+            stage.submit(job.at(number as i64));
+        }
+        let mut waiting: Vec<usize> = (0..jobs.len()).collect();
+        while !waiting.is_empty() {
+            let least = waiting.iter().map(|job| used(&stage, names[jobs[*job].0])).fold(f64::INFINITY, f64::min);
+            let before = names.map(|name| used(&stage, name));
+            let admitted = stage.admit();
+            prop_assert_eq!(admitted.len(), 1);
+            let number: usize = admitted[0][1..].parse().unwrap();
+            prop_assert!(before[jobs[number].0] <= least);
+            waiting.retain(|job| *job != number);
+        }
+    }
+}
