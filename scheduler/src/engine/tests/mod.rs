@@ -2,6 +2,7 @@
 
 mod admission;
 mod bad_input;
+mod bad_objects;
 mod explain;
 mod fair;
 mod fair_admission;
