@@ -1,6 +1,7 @@
 //! The workloads and LocalQueues that the engine keeps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use crate::flavors::Scan;
@@ -110,12 +111,23 @@ impl Wl {
 pub(crate) struct Workloads {
     places: Vec<Option<Wl>>,
     free: Vec<WlId>,
-    ids: BTreeMap<WorkloadKey, WlId>,
+    /// By a hash of the key: numbers are compared where they lie, while texts are all over a million workloads'
+    /// memory. The order of hashes is never shown.
+    ids: BTreeSet<(u64, WlId)>,
+}
+
+/// The same in every run.
+fn hash(key: &WorkloadKey) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Workloads {
     pub(crate) fn id(&self, key: &WorkloadKey) -> Option<WlId> {
-        self.ids.get(key).copied()
+        let hash = hash(key);
+        let alike = self.ids.range((hash, WlId(0))..=(hash, WlId(u32::MAX))).map(|(_, id)| *id);
+        alike.into_iter().find(|id| self.get(*id).is_some_and(|wl| wl.key == *key))
     }
 
     pub(crate) fn get(&self, id: WlId) -> Option<&Wl> {
@@ -131,7 +143,7 @@ impl Workloads {
             self.places.push(None);
             WlId(u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX))
         });
-        self.ids.insert(wl.key.clone(), id);
+        self.ids.insert((hash(&wl.key), id));
         if let Some(place) = self.places.get_mut(id.0 as usize) {
             *place = Some(wl);
         }
@@ -140,7 +152,7 @@ impl Workloads {
 
     pub(crate) fn remove(&mut self, id: WlId) -> Option<Wl> {
         let wl = self.places.get_mut(id.0 as usize)?.take()?;
-        self.ids.remove(&wl.key);
+        self.ids.remove(&(hash(&wl.key), id));
         self.free.push(id);
         Some(wl)
     }

@@ -1,12 +1,12 @@
 //! An engine with the rest of a cluster around it: what it decides is written at once and comes back as events.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use switchyard_scheduler::{Admission, Decision, Engine, Event, Preemption, Settings, Time, Workload};
 
 use crate::random::Random;
-use crate::samples::Samples;
+use crate::samples::{Clock, Samples};
 use crate::site::{START, number};
 
 /// Makes the workload of a number.
@@ -52,7 +52,7 @@ impl<'a> Cluster<'a> {
     }
 
     pub(crate) fn apply(&mut self, event: Event) {
-        let start = Instant::now();
+        let start = Clock::start();
         self.engine.apply(event, self.now);
         self.events.add(start.elapsed());
     }
@@ -89,7 +89,7 @@ impl<'a> Cluster<'a> {
 
     /// A cycle whose decisions are performed at once. Only the engine's part is timed.
     pub(crate) fn cycle(&mut self) -> Done {
-        let start = Instant::now();
+        let start = Clock::start();
         let cycle = self.engine.cycle(self.now);
         let took = start.elapsed();
         let mut done = Done::default();

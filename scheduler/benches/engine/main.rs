@@ -1,7 +1,7 @@
 //! How fast the engine is: `cargo bench -p switchyard-scheduler --bench engine [-- ROW...]`. A row is named by its part
 //! and first columns, as in `storm/fair` or `million/classical/1000/1000000`; part of the name is enough.
 //!
-//! Inputs are the same in every run. Without `--bench`, as `cargo test` starts it, sizes are small: it then only shows
+//! Times are processor time of the engine alone. Inputs are the same in every run. Without `--bench`, as `cargo test` starts it, sizes are small: it then only shows
 //! that the bench works. `--quick` asks for that too.
 
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "a bench measures time; the engine does not")]

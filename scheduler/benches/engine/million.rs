@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
 use crate::random::Random;
-use crate::samples::{millis, table};
+use crate::samples::{Clock, millis, table};
 use crate::site::Site;
 
 /// One size.
@@ -58,7 +58,7 @@ fn measure(size: Size, fair: bool, limit: Duration) -> Vec<String> {
     // Made apart, so that making them is not counted, and in parts, so that they need not all be in memory twice.
     for first in (0..size.pending).step_by(10_000) {
         let list: Vec<_> = (first..(first + 10_000).min(size.pending)).map(make).collect();
-        let start = Instant::now();
+        let start = Clock::start();
         for workload in list {
             cluster.engine.apply(switchyard_scheduler::Event::Workload(Box::new(workload)), cluster.now);
         }

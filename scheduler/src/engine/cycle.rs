@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::nominate::Entry;
+use super::tournament::Tournament;
 use crate::flavors::{Fitness, total_requests};
 use crate::intern::Fr;
 use crate::preemption::{Target, can_always_reclaim, path};
 use crate::queue::{Requeue, Requeued};
-use crate::tree::NodeId;
+use crate::tree::{NodeId, Tree};
 use crate::workloads::{Hold, WlId};
 use crate::{Amount, Cycle, Decision, Reason, Time, WorkloadKey};
 
@@ -19,15 +20,37 @@ use crate::{Amount, Cycle, Decision, Reason, Time, WorkloadKey};
 struct Progress {
     decisions: Vec<Decision>,
     /// Workloads that were told to go.
-    preempted: BTreeMap<WlId, Target>,
+    preempted: BTreeSet<WlId>,
+    /// What they use, by the root of their tree: so an entry's look at what would be without them costs as much as
+    /// there are queues that lose some, in its own tree, however many go.
+    going: BTreeMap<NodeId, Usage>,
     /// Usage that only this cycle sees: what preemptors will use, and what is held against lesser workloads.
     claims: Vec<(NodeId, Fr, Amount)>,
     /// Something was admitted or preempted.
     busy: bool,
 }
 
+/// Usage of ClusterQueues.
+type Usage = BTreeMap<(NodeId, Fr), i128>;
+
 /// What became of an entry that was not admitted.
 type Postponed = (Requeue, Reason);
+
+/// The entries that are left.
+enum Order {
+    /// The next one is the last.
+    Ranked(Vec<Entry>),
+    ByShare(Tournament),
+}
+
+impl Order {
+    fn next(&mut self, tree: &mut Tree) -> Option<Entry> {
+        match self {
+            Self::Ranked(entries) => entries.pop(),
+            Self::ByShare(tournament) => tournament.next(tree),
+        }
+    }
+}
 
 impl Engine {
     /// One scheduling cycle: the head of every active ClusterQueue is admitted, or told why not.
@@ -50,13 +73,16 @@ impl Engine {
             }
         }
         // 4. Their order: the least borrowing, then priority, then time. Fair sharing has its own.
-        if !self.settings.fair_sharing {
+        let mut order = if self.settings.fair_sharing {
+            Order::ByShare(Tournament::new(entries))
+        } else {
             let rank = |e: &Entry| (e.assignment.borrow, Reverse(e.class.priority), e.queue_time, e.uid.clone(), e.id);
             entries.sort_by_cached_key(|entry| Reverse(rank(entry)));
-        }
+            Order::Ranked(entries)
+        };
         // 5. One after the other, each seeing what those before it took.
         let mut skipped = Vec::new();
-        while let Some(mut entry) = self.next_entry(&mut entries) {
+        while let Some(mut entry) = order.next(&mut self.tree) {
             if let Err(why) = self.process(&mut entry, &mut progress, now) {
                 skipped.push((entry.id, entry.cq, why));
             }
@@ -69,10 +95,6 @@ impl Engine {
             progress.decisions.extend(self.postpone(id, cq, why, now));
         }
         Cycle { number: self.cycles, decisions: progress.decisions, idle: !progress.busy }
-    }
-
-    fn next_entry(&mut self, entries: &mut Vec<Entry>) -> Option<Entry> {
-        if self.settings.fair_sharing { self.next_by_share(entries) } else { entries.pop() }
     }
 
     fn take_heads(&mut self) -> Vec<(WlId, NodeId)> {
@@ -88,7 +110,7 @@ impl Engine {
 
     /// Admits an entry, starts its preemptions, or says why neither.
     fn process(&mut self, entry: &mut Entry, progress: &mut Progress, now: Time) -> Result<(), Postponed> {
-        let overlaps = entry.targets.iter().any(|target| progress.preempted.contains_key(&target.id));
+        let overlaps = entry.targets.iter().any(|target| progress.preempted.contains(&target.id));
         if overlaps && self.preemption.as_ref().is_some_and(|preemption| preemption.recompute_overlaps) {
             self.search_again(entry, progress);
         }
@@ -113,13 +135,13 @@ impl Engine {
             }
             Fitness::Preempt | Fitness::Fit => {}
         }
-        if entry.targets.iter().any(|target| progress.preempted.contains_key(&target.id)) {
+        if entry.targets.iter().any(|target| progress.preempted.contains(&target.id)) {
             return Err((Requeue::FailedAfterNomination, Reason::VictimsTaken));
         }
         if !self.fits(entry, progress) {
             return Err((Requeue::FailedAfterNomination, Reason::Overtaken));
         }
-        progress.preempted.extend(entry.targets.iter().map(|target| (target.id, target.clone())));
+        self.note_targets(entry, progress);
         if entry.assignment.fitness == Fitness::Preempt {
             self.claim(entry, progress);
             return Err(self.preempt(entry, progress));
@@ -131,32 +153,53 @@ impl Engine {
 
     /// Whether the assignment still fits when everybody who was told to go has gone.
     fn fits(&mut self, entry: &Entry, progress: &Progress) -> bool {
-        let own = entry.targets.iter().map(|target| target.id);
-        let going: BTreeSet<WlId> = progress.preempted.keys().copied().chain(own).collect();
-        self.shift_all(&going, -1);
+        let own = self.usage_of(entry.targets.iter().map(|target| target.id));
+        let going = progress.going.get(&self.root_of(entry.cq));
+        self.shift_all(going, -1);
+        self.shift_all(Some(&own), -1);
         let free = |(fr, amount): (&Fr, &Amount)| self.tree.available(entry.cq, *fr).max(Amount::ZERO) >= *amount;
         let fits = entry.assignment.usage.iter().all(free);
-        self.shift_all(&going, 1);
+        self.shift_all(Some(&own), 1);
+        self.shift_all(going, 1);
         fits
     }
 
-    /// Takes the usage of these workloads out of the tree (-1) or puts it back (1), to see what would be.
-    fn shift_all(&mut self, ids: &BTreeSet<WlId>, sign: i128) {
-        for id in ids {
-            let Some(hold) = self.workloads.get(*id).and_then(|wl| wl.hold.as_ref()) else { continue };
+    fn root_of(&self, cq: NodeId) -> NodeId {
+        self.tree.root(cq).unwrap_or(cq)
+    }
+
+    fn usage_of(&self, ids: impl Iterator<Item = WlId>) -> Usage {
+        let mut usage = Usage::new();
+        for hold in ids.filter_map(|id| self.workloads.get(id)?.hold.as_ref()) {
             let Some(cq) = hold.charged else { continue };
             for (fr, amount) in &hold.charge {
-                self.tree.shift(cq, *fr, i128::from(*amount) * sign);
+                *usage.entry((cq, *fr)).or_default() += i128::from(*amount);
             }
+        }
+        usage
+    }
+
+    /// Takes usage out of the tree (-1) or puts it back (1), to see what would be.
+    fn shift_all(&mut self, usage: Option<&Usage>, sign: i128) {
+        for ((cq, fr), amount) in usage.into_iter().flatten() {
+            self.tree.shift(*cq, *fr, *amount * sign);
+        }
+    }
+
+    /// Remembers who was told to go.
+    fn note_targets(&self, entry: &Entry, progress: &mut Progress) {
+        let new = entry.targets.iter().map(|target| target.id).filter(|id| progress.preempted.insert(*id));
+        for ((cq, fr), amount) in self.usage_of(new) {
+            *progress.going.entry(self.root_of(cq)).or_default().entry((cq, fr)).or_default() += amount;
         }
     }
 
     /// Searches again as if all victims of this cycle were gone already, because an earlier entry took some of ours.
     fn search_again(&mut self, entry: &mut Entry, progress: &Progress) {
-        let gone: BTreeSet<WlId> = progress.preempted.keys().copied().collect();
-        self.shift_all(&gone, -1);
-        let found = self.renominate(entry, &gone);
-        self.shift_all(&gone, 1);
+        let going = progress.going.get(&self.root_of(entry.cq));
+        self.shift_all(going, -1);
+        let found = self.renominate(entry, &progress.preempted);
+        self.shift_all(going, 1);
         let Some((assignment, targets)) = found else { return };
         if let Some(wl) = self.workloads.get_mut(entry.id) {
             wl.scan = assignment.scan.clone().map(Box::new);

@@ -1,70 +1,124 @@
 //! The order of entries under fair sharing: at each Cohort, the child that would have the lowest share goes first.
+//!
+//! The winners are kept from one entry to the next. An entry changes usage on its own way up only, so finding the next
+//! one costs as much as there are children along that way, not as much as there are entries.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
 
-use super::Engine;
 use super::nominate::Entry;
-use crate::tree::{NodeId, Share};
+use crate::tree::{NodeId, Share, Tree};
 
-impl Engine {
-    /// Takes out the entry to process next. Shares follow what was admitted before, so it is asked again each time.
-    pub(super) fn next_by_share(&mut self, entries: &mut Vec<Entry>) -> Option<Entry> {
-        let first = entries.first()?.cq;
-        let winner = match self.tree.root(first) {
-            Some(root) if root != first => self.tournament(root, entries)?,
-            _ => 0,
+/// The entries of a cycle that are left, and who is ahead at each Cohort.
+pub(super) struct Tournament {
+    entries: Vec<Option<Entry>>,
+    /// Before this one no entries are left.
+    first: usize,
+    at_queue: BTreeMap<NodeId, usize>,
+    /// The roots whose contenders are known.
+    known: BTreeMap<NodeId, Option<usize>>,
+    /// By node: who is ahead below it, and what the node's share would be with that entry admitted.
+    contenders: BTreeMap<NodeId, (usize, Share)>,
+    /// The queue of the last entry, whose usage may have changed.
+    last: Option<NodeId>,
+}
+
+impl Tournament {
+    pub(super) fn new(entries: Vec<Entry>) -> Self {
+        let at_queue = entries.iter().enumerate().map(|(number, entry)| (entry.cq, number)).collect();
+        Self {
+            entries: entries.into_iter().map(Some).collect(),
+            first: 0,
+            at_queue,
+            known: BTreeMap::new(),
+            contenders: BTreeMap::new(),
+            last: None,
+        }
+    }
+
+    /// Takes out the entry to process next. Shares follow what was admitted before.
+    pub(super) fn next(&mut self, tree: &mut Tree) -> Option<Entry> {
+        if let Some(queue) = self.last.take() {
+            self.update(tree, queue);
+        }
+        let first = loop {
+            match self.entries.get(self.first)? {
+                Some(entry) => break entry.cq,
+                None => self.first += 1,
+            }
         };
-        Some(entries.remove(winner))
+        let winner = match tree.root(first) {
+            Some(root) if root != first => self.winner(tree, root)?,
+            _ => self.first,
+        };
+        let entry = self.entries.get_mut(winner)?.take()?;
+        self.at_queue.remove(&entry.cq);
+        self.last = Some(entry.cq);
+        Some(entry)
     }
 
     /// The winner among the entries below `root`.
-    fn tournament(&mut self, root: NodeId, entries: &[Entry]) -> Option<usize> {
-        let mut at_queue: BTreeMap<NodeId, usize> = BTreeMap::new();
-        // By Cohort and entry: the share of the child through which the entry competes there.
-        let mut shares: BTreeMap<(NodeId, usize), Share> = BTreeMap::new();
-        for (number, entry) in entries.iter().enumerate() {
-            if self.tree.root(entry.cq) == Some(root) {
-                at_queue.insert(entry.cq, number);
-                self.shares_with(entry, number, &mut shares);
+    fn winner(&mut self, tree: &mut Tree, root: NodeId) -> Option<usize> {
+        if let Slot::Vacant(unknown) = self.known.entry(root) {
+            unknown.insert(None);
+            // Children before parents.
+            for node in tree.subtree(root).into_iter().rev() {
+                self.settle(tree, node);
             }
         }
-        let mut winners = at_queue;
-        // Children before parents.
-        for cohort in self.tree.subtree(root).into_iter().rev() {
-            let mut best: Option<usize> = None;
-            for contender in self.tree.children(cohort).iter().filter_map(|child| winners.get(child).copied()) {
-                let key = |number| shares.get(&(cohort, number)).zip(entries.get(number));
-                if best.is_none_or(|best| goes_before(key(contender), key(best))) {
-                    best = Some(contender);
-                }
-            }
-            if let Some(best) = best {
-                winners.insert(cohort, best);
-            }
-        }
-        winners.get(&root).copied()
+        self.known.get(&root).copied().flatten()
     }
 
-    /// The shares of an entry's queue and of the Cohorts above it as if it were admitted.
-    fn shares_with(&mut self, entry: &Entry, number: usize, shares: &mut BTreeMap<(NodeId, usize), Share>) {
+    /// An entry of this queue was processed: finds out anew who is ahead at the Cohorts above.
+    fn update(&mut self, tree: &mut Tree, queue: NodeId) {
+        for node in tree.path(queue) {
+            self.settle(tree, node);
+        }
+    }
+
+    /// Who is ahead at a node, once that is known of its children.
+    fn settle(&mut self, tree: &mut Tree, node: NodeId) {
+        let best = self.at_queue.get(&node).copied().or_else(|| self.best_below(tree, node));
+        if let Some(winner) = self.known.get_mut(&node) {
+            *winner = best;
+            return;
+        }
+        match best.and_then(|best| Some((best, self.share_with(tree, node, best)?))) {
+            Some(contender) => self.contenders.insert(node, contender),
+            None => self.contenders.remove(&node),
+        };
+    }
+
+    fn best_below(&self, tree: &Tree, cohort: NodeId) -> Option<usize> {
+        let mut best: Option<(&Share, &Entry, usize)> = None;
+        for child in tree.children(cohort) {
+            let Some((number, share)) = self.contenders.get(child) else { continue };
+            let Some(entry) = self.entries.get(*number).and_then(Option::as_ref) else { continue };
+            if best.is_none_or(|(lowest, first, _)| goes_before((share, entry), (lowest, first))) {
+                best = Some((share, entry, *number));
+            }
+        }
+        best.map(|(.., number)| number)
+    }
+
+    /// The share of a node as if the entry were admitted.
+    fn share_with(&self, tree: &mut Tree, node: NodeId, number: usize) -> Option<Share> {
+        let entry = self.entries.get(number)?.as_ref()?;
         for (fr, amount) in &entry.assignment.usage {
-            self.tree.shift(entry.cq, *fr, i128::from(amount.get()));
+            tree.shift(entry.cq, *fr, i128::from(amount.get()));
         }
-        let path = self.tree.path(entry.cq);
-        for (child, cohort) in path.iter().zip(path.iter().skip(1)) {
-            shares.insert((*cohort, number), self.tree.share(*child));
-        }
+        let share = tree.share(node);
         for (fr, amount) in &entry.assignment.usage {
-            self.tree.shift(entry.cq, *fr, -i128::from(amount.get()));
+            tree.shift(entry.cq, *fr, -i128::from(amount.get()));
         }
+        Some(share)
     }
 }
 
 /// Whether one contender goes before another at the same Cohort: who does not borrow what it asks for, then the lower
 /// share, then priority, then age.
-fn goes_before(one: Option<(&Share, &Entry)>, other: Option<(&Share, &Entry)>) -> bool {
-    let Some(((a, entry), (b, best))) = one.zip(other) else { return false };
+fn goes_before((a, entry): (&Share, &Entry), (b, best): (&Share, &Entry)) -> bool {
     let rank = |entry: &Entry| (Reverse(entry.class.priority), entry.queue_time);
     (a.is_borrowing_of(&entry.assignment.usage))
         .cmp(&b.is_borrowing_of(&best.assignment.usage))

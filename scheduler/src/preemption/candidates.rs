@@ -9,7 +9,7 @@ use crate::intern::Fr;
 use crate::queue::hash::Class;
 use crate::tree::{NodeId, Tree};
 use crate::workloads::{Wl, WlId, Workloads};
-use crate::{Name, PreemptionPolicy, Time};
+use crate::{PreemptionPolicy, Time};
 
 /// The workload that others may have to go for, and all that it is weighed against.
 #[derive(Clone, Copy)]
@@ -25,24 +25,24 @@ pub(crate) struct Preemptor<'a> {
 
 /// A workload that may be preempted, with what orders it.
 #[derive(Clone, Debug)]
-pub(crate) struct Candidate {
+pub(crate) struct Candidate<'a> {
     pub(crate) id: WlId,
     pub(crate) cq: NodeId,
     pub(crate) evicted: bool,
     priority: i32,
     since: Time,
-    uid: Name,
+    uid: &'a str,
     /// Weighted past use of its LocalQueue.
     usage: Usage,
 }
 
-impl Candidate {
+impl<'a> Candidate<'a> {
     /// Those already evicted first, then those of other queues than `own`, then those of `own` whose LocalQueue used
     /// the most, then low priority, then the newest. Kueue looks at past use in other queues as well, but only between
     /// two workloads of one queue, which is no order.
-    pub(crate) fn order(&self, own: NodeId) -> impl Ord + use<> {
+    pub(crate) fn order(&self, own: NodeId) -> impl Ord + use<'a> {
         let heaviest = Reverse(if self.cq == own { self.usage } else { Usage::default() });
-        (!self.evicted, self.cq == own, heaviest, self.priority, Reverse(self.since), self.uid.clone(), self.id)
+        (!self.evicted, self.cq == own, heaviest, self.priority, Reverse(self.since), self.uid, self.id)
     }
 
     pub(crate) fn priority(&self) -> i32 {
@@ -50,9 +50,9 @@ impl Candidate {
     }
 }
 
-impl Preemptor<'_> {
+impl<'a> Preemptor<'a> {
     /// The workloads of a queue that use a contested pair and that the policy allows to preempt.
-    pub(crate) fn candidates_in(&self, cq: &Cq, policy: PreemptionPolicy, contested: &[Fr]) -> Vec<Candidate> {
+    pub(crate) fn candidates_in(&self, cq: &Cq, policy: PreemptionPolicy, contested: &[Fr]) -> Vec<Candidate<'a>> {
         if policy == PreemptionPolicy::Never {
             return Vec::new();
         }
@@ -66,7 +66,7 @@ impl Preemptor<'_> {
                 evicted: wl.flags.evicted,
                 priority: wl.class.priority,
                 since: hold.since,
-                uid: wl.uid.clone(),
+                uid: &wl.uid,
                 usage: cq.queue.usage_of(wl.queue),
             })
         };

@@ -39,15 +39,15 @@ impl Ground {
 }
 
 /// A candidate with its ground, and the Cohort where its path and the preemptor's meet.
-struct Grounded {
-    candidate: Candidate,
+struct Grounded<'a> {
+    candidate: Candidate<'a>,
     ground: Ground,
     meeting: Option<NodeId>,
 }
 
 /// All candidates in the order they are tried.
-struct Candidates {
-    all: Vec<Grounded>,
+struct Candidates<'a> {
+    all: Vec<Grounded<'a>>,
     none_elsewhere: bool,
     none_by_hierarchy: bool,
 }
@@ -58,12 +58,13 @@ impl Choice for Classical<'_> {
     }
 
     fn victims(&self, tree: &mut Tree, need: &Need<'_>) -> Vec<Target> {
-        let candidates = self.candidates(tree, need);
+        let forbidden = !self.may_borrow();
+        let full = forbidden && !self.under_nominal(tree, need);
+        let candidates = self.candidates(tree, need, full);
         if candidates.all.is_empty() {
             return Vec::new();
         }
-        let forbidden = !self.may_borrow();
-        let attempts: &[bool] = if candidates.none_elsewhere || (forbidden && !self.under_nominal(tree, need)) {
+        let attempts: &[bool] = if candidates.none_elsewhere || full {
             &[true]
         } else if forbidden && candidates.none_by_hierarchy {
             &[false, true]
@@ -78,11 +79,12 @@ impl Choice for Classical<'_> {
     }
 }
 
-impl Classical<'_> {
+impl<'a> Classical<'a> {
     /// Takes candidates out in order until the preemptor fits, then puts back whom it fits without.
-    fn attempt(&self, tree: &mut Tree, need: &Need<'_>, all: &[Grounded], borrowing: bool) -> Option<Vec<Target>> {
+    fn attempt(&self, tree: &mut Tree, need: &Need<'_>, all: &[Grounded<'_>], borrowing: bool) -> Option<Vec<Target>> {
         let mut targets: Vec<Target> = Vec::new();
         let mut found = false;
+        let all = if borrowing || self.may_stop_borrowing(tree, need, all) { all } else { &[] };
         for grounded in all {
             if !self.is_valid(tree, need, grounded, borrowing) {
                 continue;
@@ -101,23 +103,44 @@ impl Classical<'_> {
         found.then_some(targets)
     }
 
+    /// Whether the preemptor would be within its own quota if all candidates of its queue went. Those of other queues
+    /// do not matter for that, so a search among them that must fail is not even begun.
+    fn may_stop_borrowing(&self, tree: &mut Tree, need: &Need<'_>, all: &[Grounded<'_>]) -> bool {
+        let own = all.iter().filter(|grounded| grounded.ground == Ground::SameQueue);
+        let ids: Vec<_> = own.map(|grounded| grounded.candidate.id).collect();
+        let exceeds =
+            |tree: &Tree| need.usage.iter().any(|(fr, amount)| tree.exceeds(self.preemptor.cq.node, *fr, *amount));
+        if !exceeds(tree) || ids.is_empty() {
+            return !exceeds(tree);
+        }
+        for id in &ids {
+            self.preemptor.shift(tree, *id, -1);
+        }
+        let stops = !exceeds(tree);
+        for id in &ids {
+            self.preemptor.shift(tree, *id, 1);
+        }
+        stops
+    }
+
     /// Whether a candidate is still one after those before it were taken out: its queue, and the Cohorts up to where
     /// its path meets the preemptor's, still use more than they have.
-    fn is_valid(&self, tree: &Tree, need: &Need<'_>, grounded: &Grounded, borrowing: bool) -> bool {
+    fn is_valid(&self, tree: &Tree, need: &Need<'_>, grounded: &Grounded<'_>, borrowing: bool) -> bool {
         if grounded.ground == Ground::SameQueue {
             return true;
         }
         if borrowing && grounded.ground == Ground::ReclaimWithoutBorrowing {
             return false;
         }
-        let path = tree.path(grounded.candidate.cq);
-        let below_meeting = path.into_iter().take_while(|node| Some(*node) != grounded.meeting);
-        below_meeting.into_iter().all(|node| !within_nominal(tree, node, need.contested))
+        // The preemptor's tree has no cycle, or there would be no candidates but its own.
+        let up = std::iter::successors(Some(grounded.candidate.cq), |node| tree.parent(*node));
+        let mut below_meeting = up.take_while(|node| Some(*node) != grounded.meeting);
+        below_meeting.all(|node| !within_nominal(tree, node, need.contested))
     }
 
     /// The candidates that may only be preempted by one who does not borrow.
     pub(super) fn only_without_borrowing(&self, tree: &Tree, need: &Need<'_>) -> BTreeSet<WlId> {
-        let all = self.candidates(tree, need).all.into_iter();
+        let all = self.candidates(tree, need, false).all.into_iter();
         all.filter(|grounded| grounded.ground == Ground::ReclaimWithoutBorrowing)
             .map(|grounded| grounded.candidate.id)
             .collect()
@@ -133,16 +156,17 @@ impl Classical<'_> {
         need.contested.iter().all(|fr| tree.quota(node, *fr).nominal > tree.usage(node, *fr))
     }
 
-    fn candidates(&self, tree: &Tree, need: &Need<'_>) -> Candidates {
+    /// The candidates; `only_nearer` leaves out those whom only a preemptor that does not borrow could preempt.
+    fn candidates(&self, tree: &Tree, need: &Need<'_>, only_nearer: bool) -> Candidates<'a> {
         let cq = self.preemptor.cq;
         let own = self.preemptor.candidates_in(cq, cq.object.preemption.within_cluster_queue, need.contested);
         let same = own.into_iter().map(|candidate| Grounded { candidate, ground: Ground::SameQueue, meeting: None });
-        let (hierarchy, priority) = self.elsewhere(tree, need);
+        let (hierarchy, priority) = self.elsewhere(tree, need, only_nearer);
         let (none_elsewhere, none_by_hierarchy) = (hierarchy.is_empty() && priority.is_empty(), hierarchy.is_empty());
         let mut evicted = Vec::new();
         let mut running = Vec::new();
         for mut list in [hierarchy, priority, same.collect()] {
-            list.sort_by_cached_key(|grounded| grounded.candidate.order(cq.node));
+            list.sort_unstable_by(|a, b| a.candidate.order(cq.node).cmp(&b.candidate.order(cq.node)));
             let (gone, stays): (Vec<_>, Vec<_>) = list.into_iter().partition(|grounded| grounded.candidate.evicted);
             evicted.extend(gone);
             running.extend(stays);
@@ -152,7 +176,7 @@ impl Classical<'_> {
     }
 
     /// The candidates in other queues: those that the preemptor has a nearer claim against, and the others.
-    fn elsewhere(&self, tree: &Tree, need: &Need<'_>) -> (Vec<Grounded>, Vec<Grounded>) {
+    fn elsewhere(&self, tree: &Tree, need: &Need<'_>, only_nearer: bool) -> (Vec<Grounded<'a>>, Vec<Grounded<'a>>) {
         let (mut hierarchy, mut priority) = (Vec::new(), Vec::new());
         let cq = self.preemptor.cq;
         if cq.object.preemption.reclaim_within_cohort == PreemptionPolicy::Never {
@@ -164,7 +188,9 @@ impl Classical<'_> {
         let mut nearer = covers(tree, below, &mut rest);
         for cohort in tree.path(cq.node).into_iter().skip(1) {
             let list = if nearer { &mut hierarchy } else { &mut priority };
-            self.in_subtree(tree, need, cohort, below, nearer, list);
+            if nearer || !only_nearer {
+                self.in_subtree(tree, need, cohort, below, nearer, list);
+            }
             nearer |= covers(tree, cohort, &mut rest);
             below = cohort;
         }
@@ -180,7 +206,7 @@ impl Classical<'_> {
         top: NodeId,
         skip: NodeId,
         nearer: bool,
-        list: &mut Vec<Grounded>,
+        list: &mut Vec<Grounded<'a>>,
     ) {
         let policy = self.preemptor.cq.object.preemption.reclaim_within_cohort;
         let mut cohorts = vec![top];
@@ -204,7 +230,7 @@ impl Classical<'_> {
         }
     }
 
-    fn ground(&self, candidate: &Candidate, nearer: bool) -> Ground {
+    fn ground(&self, candidate: &Candidate<'_>, nearer: bool) -> Ground {
         let rule = self.preemptor.cq.object.preemption.borrow_within_cohort;
         let too_important = candidate.priority() >= self.preemptor.class.priority
             || rule.max_priority_threshold.is_some_and(|threshold| candidate.priority() > threshold);

@@ -22,9 +22,9 @@ pub(crate) struct Fair<'a> {
 
 /// Victims so far, and those whom the first strategy spared.
 #[derive(Default)]
-struct Chosen {
+struct Chosen<'a> {
     targets: Vec<Target>,
-    spared: Vec<Candidate>,
+    spared: Vec<Candidate<'a>>,
 }
 
 /// The shares of preemptor and target just below where their paths meet.
@@ -60,7 +60,7 @@ impl Choice for Fair<'_> {
     }
 }
 
-impl Fair<'_> {
+impl<'a> Fair<'a> {
     /// The shares, if they forbid that this workload of `queue` goes for `amount` of a pair.
     pub(super) fn spares(
         &self,
@@ -99,7 +99,7 @@ impl Fair<'_> {
     }
 
     /// Those of the own queue, and those of all borrowing queues of the tree, by policy.
-    fn candidates(&self, tree: &Tree, need: &Need<'_>) -> Vec<Candidate> {
+    fn candidates(&self, tree: &Tree, need: &Need<'_>) -> Vec<Candidate<'a>> {
         let (cq, rules) = (self.preemptor.cq, self.preemptor.cq.object.preemption);
         let mut all = self.preemptor.candidates_in(cq, rules.within_cluster_queue, need.contested);
         if tree.parent(self.own()).is_some() && rules.reclaim_within_cohort != PreemptionPolicy::Never {
@@ -109,7 +109,7 @@ impl Fair<'_> {
                 all.extend(self.preemptor.candidates_in(cq, rules.reclaim_within_cohort, need.contested));
             }
         }
-        all.sort_by_cached_key(|candidate| candidate.order(self.own()));
+        all.sort_unstable_by(|a, b| a.order(self.own()).cmp(&b.order(self.own())));
         all
     }
 
@@ -118,9 +118,9 @@ impl Fair<'_> {
         &self,
         tree: &mut Tree,
         need: &Need<'_>,
-        candidates: Vec<Candidate>,
+        candidates: Vec<Candidate<'a>>,
         strategy: FairStrategy,
-        chosen: &mut Chosen,
+        chosen: &mut Chosen<'a>,
     ) -> bool {
         let nominal = |fr| tree.quota(self.own(), fr).nominal >= tree.usage(self.own(), fr);
         let within_nominal = need.contested.iter().all(|fr| nominal(*fr));
@@ -142,6 +142,7 @@ impl Fair<'_> {
             if self.take(tree, need, &candidate, reason, chosen) {
                 return true;
             }
+            walk.changed(tree, candidate.cq);
         }
         false
     }
@@ -150,11 +151,11 @@ impl Fair<'_> {
     fn by_shares(
         &self,
         tree: &mut Tree,
-        walk: &mut Walk<'_>,
+        walk: &mut Walk<'a>,
         queue: NodeId,
         strategy: FairStrategy,
-        spared: &mut Vec<Candidate>,
-    ) -> Option<Candidate> {
+        spared: &mut Vec<Candidate<'a>>,
+    ) -> Option<Candidate<'a>> {
         let shares = walk.shares(tree, queue);
         let hopeless = shares.preemptor.is_infinite() && !shares.target.is_infinite();
         while let Some(candidate) = walk.pop(queue) {
@@ -179,7 +180,7 @@ impl Fair<'_> {
     }
 
     /// The second strategy, over those whom the first one spared: one workload of each queue at most.
-    fn by_initial_share(&self, tree: &mut Tree, need: &Need<'_>, chosen: &mut Chosen) -> bool {
+    fn by_initial_share(&self, tree: &mut Tree, need: &Need<'_>, chosen: &mut Chosen<'a>) -> bool {
         let mut walk = Walk::new(tree, &self.preemptor, std::mem::take(&mut chosen.spared));
         while let Some(queue) = walk.next(tree) {
             let shares = walk.shares(tree, queue);
@@ -191,6 +192,7 @@ impl Fair<'_> {
             if self.take(tree, need, &candidate, "InCohortFairSharing", chosen) {
                 return true;
             }
+            walk.changed(tree, candidate.cq);
         }
         false
     }
@@ -200,9 +202,9 @@ impl Fair<'_> {
         &self,
         tree: &mut Tree,
         need: &Need<'_>,
-        candidate: &Candidate,
+        candidate: &Candidate<'_>,
         reason: &'static str,
-        chosen: &mut Chosen,
+        chosen: &mut Chosen<'a>,
     ) -> bool {
         self.preemptor.shift(tree, candidate.id, -1);
         chosen.targets.push(Target { id: candidate.id, reason });

@@ -138,13 +138,15 @@ impl Tree {
 
     /// `top` and everything below, parents before children. Ends on cycles too.
     pub(crate) fn subtree(&self, top: NodeId) -> Vec<NodeId> {
+        // Below a root there is no cycle: every node has one parent.
+        let may_cycle = self.parent(top).is_some();
         let mut seen = BTreeSet::from([top]);
         let mut order = vec![top];
         let mut next = 0;
         while let Some(id) = order.get(next).copied() {
             next += 1;
             let Some(node) = self.node(id) else { continue };
-            order.extend(node.children.iter().filter(|child| seen.insert(**child)));
+            order.extend(node.children.iter().filter(|child| !may_cycle || seen.insert(**child)));
         }
         order
     }
