@@ -2,6 +2,7 @@
 //!
 //! Each law prints the seed of its run; `LAWS_SEED=<seed>` repeats it, `PROPTEST_CASES=<n>` runs more cases.
 
+mod hostile;
 mod script;
 mod world;
 
@@ -18,10 +19,15 @@ fn broken(name: &str, seed: u64, error: &dyn std::fmt::Display) -> ! {
     panic!("{name}, LAWS_SEED={seed}: {error}")
 }
 
+/// The seed of a run: a new one, or the one that is asked for.
+fn seed() -> u64 {
+    let given = std::env::var("LAWS_SEED").ok().and_then(|seed| seed.parse().ok());
+    given.unwrap_or_else(|| RandomState::new().build_hasher().finish())
+}
+
 /// Checks a law over random scripts.
 fn law(name: &str, check: impl Fn(&Script) -> Result<(), TestCaseError>) {
-    let given = std::env::var("LAWS_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed: u64 = given.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    let seed = seed();
     println!("{name}: LAWS_SEED={seed}");
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());

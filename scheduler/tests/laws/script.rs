@@ -68,7 +68,7 @@ pub(crate) enum Answer {
     Leave,
 }
 
-fn name(prefix: &'static str, count: usize) -> impl Strategy<Value = Name> {
+pub(crate) fn name(prefix: &'static str, count: usize) -> impl Strategy<Value = Name> {
     (0..count).prop_map(move |number| format!("{prefix}{number}").into())
 }
 
@@ -101,7 +101,7 @@ fn groups() -> impl Strategy<Value = Vec<ResourceGroup>> {
     (flavors(&["cpu", "memory"]), more).prop_map(|(first, more)| std::iter::once(first).chain(more).collect())
 }
 
-fn queue() -> impl Strategy<Value = ClusterQueue> {
+pub(crate) fn queue() -> impl Strategy<Value = ClusterQueue> {
     let policy = || prop_oneof![Just(FungibilityPolicy::MayStopSearch), Just(FungibilityPolicy::TryNextFlavor)];
     let fungibility = (policy(), policy(), any::<bool>()).prop_map(|(when_can_borrow, when_can_preempt, other)| {
         let preference = if other {
@@ -149,7 +149,7 @@ fn queue() -> impl Strategy<Value = ClusterQueue> {
     )
 }
 
-fn cohort() -> impl Strategy<Value = Cohort> {
+pub(crate) fn cohort() -> impl Strategy<Value = Cohort> {
     let parent = proptest::option::weighted(0.4, name("c", 3));
     let groups = prop_oneof![1 => Just(Vec::new()), 1 => groups()];
     (name("c", 3), parent, groups).prop_map(|(name, parent, resource_groups)| Cohort {
@@ -159,18 +159,18 @@ fn cohort() -> impl Strategy<Value = Cohort> {
     })
 }
 
-fn local_queue_key() -> impl Strategy<Value = LocalQueueKey> {
+pub(crate) fn local_queue_key() -> impl Strategy<Value = LocalQueueKey> {
     (name("n", 2), name("l", 3)).prop_map(|(namespace, name)| LocalQueueKey { namespace, name })
 }
 
-fn local_queue() -> impl Strategy<Value = LocalQueue> {
+pub(crate) fn local_queue() -> impl Strategy<Value = LocalQueue> {
     (local_queue_key(), name("q", 4), 0..8_u8).prop_map(|(key, queue, rare)| LocalQueue {
         stop_policy: if rare == 0 { StopPolicy::HoldAndDrain } else { StopPolicy::None },
         ..LocalQueue::new(key, queue)
     })
 }
 
-fn flavor() -> impl Strategy<Value = ResourceFlavor> {
+pub(crate) fn flavor() -> impl Strategy<Value = ResourceFlavor> {
     (name("f", 3), 0..4_u8).prop_map(|(name, kind)| ResourceFlavor {
         name,
         node_labels: if kind == 1 { BTreeMap::from([("zone".into(), "a".into())]) } else { BTreeMap::new() },
@@ -184,7 +184,7 @@ fn flavor() -> impl Strategy<Value = ResourceFlavor> {
     })
 }
 
-fn key() -> impl Strategy<Value = WorkloadKey> {
+pub(crate) fn key() -> impl Strategy<Value = WorkloadKey> {
     (name("n", 2), name("w", 8)).prop_map(|(namespace, name)| WorkloadKey { namespace, name })
 }
 
@@ -214,7 +214,7 @@ fn pod_set() -> impl Strategy<Value = PodSet> {
     )
 }
 
-fn workload() -> impl Strategy<Value = Workload> {
+pub(crate) fn workload() -> impl Strategy<Value = Workload> {
     let shape = (key(), 0..3_usize, 0..5_i32, 0..5_i64, prop::collection::vec(pod_set(), 1..=2));
     (shape, 0..20_u8, 0..2_u8).prop_map(|((key, queue, priority, created, pod_sets), rare, generation)| {
         let uid = format!("{key}-{generation}");
