@@ -193,7 +193,7 @@ impl EngineTask {
         let (question, questions) = mpsc::channel(QUESTIONS);
         let (capacity, published) = watch::channel(Arc::new(Capacity::default()));
         let handle = EngineHandle { inbox: inbox.clone(), questions: question, views: views.clone() };
-        let engine = Engine::preempting(settings, crate::options::preemption(&ctx.config));
+        let engine = crate::options::engine(&ctx.config, settings);
         let (known, pace, publish) = Default::default();
         (Self { ctx, engine, inbox, questions, admitter, views, capacity, known, pace, publish }, handle, published)
     }
@@ -224,6 +224,9 @@ impl EngineTask {
     fn apply(&mut self, batch: Batch) {
         let now = engine_time(self.ctx.clock.now());
         for (kind, key) in batch.objects {
+            if let Some(event) = self.past_use(kind, &key) {
+                self.engine.apply(event, now);
+            }
             if let Some(event) = self.changed_object(kind, &key) {
                 self.engine.apply(event, now);
                 // Capacity shows the labels and taints of flavors, which change no queue's figures.
@@ -248,6 +251,13 @@ impl EngineTask {
         }
         self.pace = Pace::default();
         self.publish.unpublished = true;
+    }
+
+    // What the status of a LocalQueue says of past use is news the first time only: then it is what we wrote.
+    fn past_use(&self, kind: Kind, key: &Key) -> Option<Event> {
+        let new = kind == Kind::LocalQueue && !self.known.contains_key(&(kind, key.clone()));
+        let queue = new.then(|| self.ctx.stores.local_queues.by_key(key)).flatten()?;
+        world::past_use(&queue)
     }
 
     // Status updates of queues come back to us through the watch; they are no news for the engine.

@@ -85,7 +85,7 @@ where
 /// The engine of a controller with this configuration that has just read `stores` and decided nothing yet. Pure.
 #[must_use]
 pub fn engine(stores: &Stores, config: &Configuration, now: Timestamp) -> Engine {
-    let mut engine = Engine::preempting(options::engine_settings(config), options::preemption(config));
+    let mut engine = options::engine(config, options::engine_settings(config));
     let now = engine_time(now);
     let mut apply = |event: Event| engine.apply(event, now);
     // What is referred to comes first, so that nothing is worked out twice.
@@ -100,6 +100,7 @@ pub fn engine(stores: &Stores, config: &Configuration, now: Timestamp) -> Engine
     ] {
         keys.iter().for_each(|key| apply(world::object(stores, kind, key)));
     }
+    stores.local_queues.all().iter().filter_map(|queue| world::past_use(queue)).for_each(&mut apply);
     for workload in stores.workloads.all() {
         apply(world::known_workload(stores, config, &workload));
     }

@@ -4,7 +4,7 @@ use std::{net::TcpListener, sync::Arc, time::Duration};
 
 use kube::Client;
 use switchyard_api::config::{Configuration, PreemptionStrategy, QuotaCheckStrategy, RequeuingTimestamp};
-use switchyard_scheduler::{self as engine, FairStrategy, Preemption, Settings};
+use switchyard_scheduler::{self as engine, AdmissionFairSharing, Engine, FairStrategy, Name, Preemption, Settings};
 
 use crate::{
     clock::{Clock, SystemClock},
@@ -99,6 +99,22 @@ pub(crate) fn preemption(config: &Configuration) -> Preemption {
         PreemptionStrategy::LessThanInitialShare => FairStrategy::LessThanInitialShare,
     });
     Preemption { recompute_overlaps, fair_strategies: fair_strategies.collect() }
+}
+
+/// The engine of a controller with this configuration, knowing nothing yet.
+pub(crate) fn engine(config: &Configuration, settings: Settings) -> Engine {
+    let engine = Engine::preempting(settings, preemption(config));
+    let sharing = config.admission_fair_sharing.as_ref().filter(|_| config.enabled("AdmissionFairSharing"));
+    let Some(sharing) = sharing else { return engine };
+    engine.sharing_admission(AdmissionFairSharing {
+        half_life: sharing.usage_half_life_time.std(),
+        sampling_interval: sharing.usage_sampling_interval.std(),
+        resource_weights: sharing
+            .resource_weights
+            .iter()
+            .map(|(resource, weight)| (Name::from(resource.as_str()), *weight))
+            .collect(),
+    })
 }
 
 /// `leaderElection`'s times.

@@ -8,7 +8,12 @@ mod workload;
 use std::collections::BTreeMap;
 
 pub(crate) use requests::RequestRules;
-use switchyard_api::{conditions, config::Configuration, v1beta2};
+use switchyard_api::{
+    conditions,
+    config::Configuration,
+    quantity::{Exact, parse},
+    v1beta2,
+};
 use switchyard_scheduler::{self as engine, Event, LocalQueueKey, Name, WorkloadKey};
 pub(crate) use workload::Ordering;
 
@@ -52,6 +57,18 @@ pub(crate) fn object(stores: &Stores, kind: Kind, key: &Key) -> Event {
     }
 }
 
+/// The event that tells the engine of a LocalQueue's past use, if its status says anything about it.
+pub(crate) fn past_use(queue: &v1beta2::LocalQueue) -> Option<Event> {
+    let sharing = queue.status.as_ref()?.fair_sharing.as_ref()?;
+    let consumed = &sharing.admission_fair_sharing_status.as_ref()?.consumed_resources;
+    // What cannot be read was not written by a controller; it counts as nothing.
+    let nanos = |text: &str| parse(text).map_or(0, Exact::nanos);
+    Some(Event::PastUse {
+        queue: queue::local_queue(queue).key,
+        consumed: consumed.iter().map(|(name, used)| (Name::from(name.as_str()), nanos(&used.0))).collect(),
+    })
+}
+
 /// The event that tells the engine how this workload stands now, or that it is gone.
 pub(crate) fn workload(ctx: &Context, key: &Key) -> Event {
     match ctx.stores.workloads.by_key(key) {
@@ -63,7 +80,8 @@ pub(crate) fn workload(ctx: &Context, key: &Key) -> Event {
 /// The event that tells the engine of a workload that is there.
 pub(crate) fn known_workload(stores: &Stores, config: &Configuration, object: &v1beta2::Workload) -> Event {
     let rules = RequestRules::of(stores, &config.resources, object.metadata.namespace.as_deref().unwrap_or_default());
-    let ordering = Ordering { by_eviction: options::order_by_eviction(config) };
+    let by_eviction = options::order_by_eviction(config);
+    let ordering = Ordering { by_eviction, priority_boost: config.enabled("PriorityBoost") };
     Event::Workload(Box::new(workload::workload(object, &rules, ordering)))
 }
 

@@ -36,6 +36,7 @@ mod build;
 mod equivalence;
 mod index_set;
 mod merge;
+pub mod limit_range;
 pub mod meta;
 mod mirror;
 mod name;

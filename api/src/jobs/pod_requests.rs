@@ -1,6 +1,6 @@
 //! What one pod of a pod set takes from quota (inventory 2.4).
 //!
-//! In this order: defaults of LimitRanges, limits where there are no requests, the largest of what runs at one time
+//! In this order: defaults of LimitRanges (and what they allow at all), limits where there are no requests, the largest of what runs at one time
 //! (init containers run one after the other, sidecars go on running), requests of the pod as a whole in place of the
 //! sum, and the overhead of the RuntimeClass.
 
@@ -11,6 +11,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 
+use super::limit_range::{LimitSummary, Violation};
 use crate::quantity::{Exact, ParseQuantityError};
 
 type Quantities = BTreeMap<String, Quantity>;
@@ -21,24 +22,19 @@ type Amounts = BTreeMap<String, Exact>;
 pub struct RequestDefaults {
     /// `overhead.podFixed` of the pod's RuntimeClass; not used when the pod states its overhead itself.
     pub overhead: Option<Quantities>,
-    /// `default` of the namespace's LimitRanges for containers.
-    pub limits: Quantities,
-    /// `defaultRequest` of the namespace's LimitRanges for containers.
-    pub requests: Quantities,
+    /// The namespace's LimitRanges for containers.
+    pub containers: LimitSummary,
+    /// The namespace's LimitRanges for pods.
+    pub pods: LimitSummary,
 }
 
 impl RequestDefaults {
-    /// The defaults of LimitRanges for containers. Where several ranges of a namespace name one resource, the first
-    /// counts, so give them in an order that does not change.
+    /// What the LimitRanges of a namespace say. Where several name one resource, the first default counts, so give them in
+    /// an order that does not change.
     #[must_use]
-    pub fn of_limit_ranges<'a>(ranges: impl IntoIterator<Item = &'a LimitRange>) -> Self {
-        let mut defaults = Self::default();
-        let items = ranges.into_iter().filter_map(|range| range.spec.as_ref()).flat_map(|spec| &spec.limits);
-        for item in items.filter(|item| item.type_ == "Container") {
-            fill(&mut defaults.limits, item.default.as_ref());
-            fill(&mut defaults.requests, item.default_request.as_ref());
-        }
-        defaults
+    pub fn of_limit_ranges<'a>(ranges: impl IntoIterator<Item = &'a LimitRange> + Clone) -> Self {
+        let (containers, pods) = (LimitSummary::of(ranges.clone(), "Container"), LimitSummary::of(ranges, "Pod"));
+        Self { overhead: None, containers, pods }
     }
 }
 
@@ -61,6 +57,18 @@ pub enum RequestProblem {
         /// The resources.
         resources: Vec<String>,
     },
+    /// The API server would refuse the pod for a LimitRange.
+    #[error("{}", said(violations))]
+    LimitRange {
+        /// All that is outside.
+        violations: Vec<Violation>,
+    },
+}
+
+/// One as it is, several in brackets.
+fn said(violations: &[Violation]) -> String {
+    let texts: Vec<String> = violations.iter().map(Violation::to_string).collect();
+    if let [only] = texts.as_slice() { only.clone() } else { format!("[{}]", texts.join(", ")) }
 }
 
 /// What one pod requests, in the amounts that quota is reckoned in: thousandths for cpu, whole units for the rest,
@@ -69,56 +77,71 @@ pub enum RequestProblem {
 /// # Errors
 /// [`RequestProblem`], with paths below the pod's spec.
 pub fn pod_requests(spec: &PodSpec, defaults: &RequestDefaults) -> Result<BTreeMap<String, i64>, RequestProblem> {
-    let mut total = containers(spec, defaults)?;
+    let mut violations = Vec::new();
+    let mut total = containers(spec, defaults, &mut violations)?;
     if let Some(resources) = &spec.resources {
         // The pod's own requests take the place of the sum, for the resources that it may name.
-        total.extend(requests(resources, "resources", None)?);
+        total.extend(requests(resources, "resources", &defaults.pods)?.requests);
     }
     let overhead = spec.overhead.as_ref().or(defaults.overhead.as_ref());
     if let Some(overhead) = overhead {
         add(&mut total, &parse(overhead, "overhead")?);
     }
+    violations.extend(defaults.pods.violations("", &total, &total));
+    if !violations.is_empty() {
+        return Err(RequestProblem::LimitRange { violations });
+    }
     Ok(total.into_iter().map(|(resource, amount)| (resource.clone(), amount.amount(&resource))).collect())
 }
 
 /// The most that containers and init containers take at one time.
-fn containers(spec: &PodSpec, defaults: &RequestDefaults) -> Result<Amounts, RequestProblem> {
-    let of = |container: &Container, list: &str, at: usize| -> Result<Amounts, RequestProblem> {
-        let none = ResourceRequirements::default();
+fn containers(
+    spec: &PodSpec,
+    defaults: &RequestDefaults,
+    violations: &mut Vec<Violation>,
+) -> Result<Amounts, RequestProblem> {
+    let mut of = |container: &Container, list: &str, at: usize| -> Result<Amounts, RequestProblem> {
+        let (none, field) = (ResourceRequirements::default(), format!("{list}[{at}]"));
         let resources = container.resources.as_ref().unwrap_or(&none);
-        requests(resources, &format!("{list}[{at}]"), Some(defaults))
+        let Asked { requests, limits } = requests(resources, &field, &defaults.containers)?;
+        let mut highest = limits.clone();
+        raise(&mut highest, &requests);
+        let mut lowest = limits;
+        lower(&mut lowest, &requests);
+        violations.extend(defaults.containers.violations(&field, &lowest, &highest));
+        Ok(requests)
     };
-    let mut running = Amounts::new();
-    for (at, container) in spec.containers.iter().enumerate() {
-        add(&mut running, &of(container, "containers", at)?);
-    }
     let (mut sidecars, mut starting) = (Amounts::new(), Amounts::new());
+    let mut beside = Amounts::new();
     for (at, container) in spec.init_containers.iter().flatten().enumerate() {
         let takes = of(container, "initContainers", at)?;
         let mut at_once = sidecars.clone();
         add(&mut at_once, &takes);
         if container.restart_policy.as_deref() == Some("Always") {
-            add(&mut running, &takes);
+            add(&mut beside, &takes);
             sidecars.clone_from(&at_once);
         }
         raise(&mut starting, &at_once);
+    }
+    let mut running = beside;
+    for (at, container) in spec.containers.iter().enumerate() {
+        add(&mut running, &of(container, "containers", at)?);
     }
     raise(&mut running, &starting);
     Ok(running)
 }
 
-/// The requests of a container, or of a pod when there are no defaults for it.
-fn requests(
-    resources: &ResourceRequirements,
-    field: &str,
-    defaults: Option<&RequestDefaults>,
-) -> Result<Amounts, RequestProblem> {
+/// What a container or a pod asks for, with what LimitRanges add.
+struct Asked {
+    requests: Amounts,
+    limits: Amounts,
+}
+
+fn requests(resources: &ResourceRequirements, field: &str, defaults: &LimitSummary) -> Result<Asked, RequestProblem> {
     let mut limits = resources.limits.clone().unwrap_or_default();
     let mut requests = resources.requests.clone().unwrap_or_default();
-    if let Some(defaults) = defaults {
-        fill(&mut limits, Some(&defaults.limits));
-        fill(&mut requests, Some(&defaults.requests));
-    }
+    fill(&mut limits, Some(&defaults.limits));
+    fill(&mut requests, Some(&defaults.requests));
     fill(&mut requests, Some(&limits));
     let (requests, limits) = (parse(&requests, field)?, parse(&limits, field)?);
     let exceeding: Vec<String> = requests
@@ -129,7 +152,7 @@ fn requests(
         .map(|(resource, _)| resource.clone())
         .collect();
     if exceeding.is_empty() {
-        Ok(requests)
+        Ok(Asked { requests, limits })
     } else {
         Err(RequestProblem::ExceedsLimits { field: field.to_owned(), resources: exceeding })
     }
@@ -161,6 +184,13 @@ fn raise(total: &mut Amounts, least: &Amounts) {
     for (resource, amount) in least {
         let most = total.entry(resource.clone()).or_insert(*amount);
         *most = (*most).max(*amount);
+    }
+}
+
+fn lower(total: &mut Amounts, most: &Amounts) {
+    for (resource, amount) in most {
+        let least = total.entry(resource.clone()).or_insert(*amount);
+        *least = (*least).min(*amount);
     }
 }
 
@@ -212,6 +242,26 @@ mod tests {
         let want =
             [("cpu", 1500), ("memory", 2 * (1 << 30) + (1 << 20))].map(|(name, amount)| (name.to_owned(), amount));
         assert_eq!(amounts(spec, &defaults).unwrap(), BTreeMap::from(want));
+    }
+
+    #[rstest]
+    #[case::within(json!({"containers": [cpu("2")]}), "cpu=2000")]
+    #[case::above_the_narrowest_of_two(json!({"containers": [cpu("500m"), cpu("4")]}), r#"containers[1]: Invalid value: ["cpu"]: requests must not be above the limitRange max"#)]
+    #[case::a_limit_counts_too(json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}}]}), r#"containers[0]: Invalid value: ["cpu"]: requests must not be above the limitRange max"#)]
+    #[case::below_the_least(json!({"initContainers": [cpu("100m")], "containers": [cpu("2")]}), r#"initContainers[0]: Invalid value: ["cpu"]: requests must not be below the limitRange min"#)]
+    #[case::the_pod_as_a_whole(json!({"containers": [cpu("3"), cpu("3")]}), r#": Invalid value: ["cpu"]: requests must not be above the limitRange max"#)]
+    #[case::several(json!({"containers": [cpu("4"), cpu("100m")]}), r#"[containers[0]: Invalid value: ["cpu"]: requests must not be above the limitRange max, containers[1]: Invalid value: ["cpu"]: requests must not be below the limitRange min]"#)]
+    fn limit_ranges_bound_what_may_be_asked_for(#[case] spec: Value, #[case] want: &str) {
+        let range = |limits: Value| serde_json::from_value::<LimitRange>(json!({"spec": {"limits": limits}})).unwrap();
+        let ranges = [
+            range(json!([{"type": "Container", "max": {"cpu": "8"}, "min": {"cpu": "200m", "memory": "1Gi"}}])),
+            range(json!([{"type": "Container", "max": {"cpu": "3"}}, {"type": "Pod", "max": {"cpu": "5"}}])),
+        ];
+        let got = amounts(spec, &RequestDefaults::of_limit_ranges(&ranges));
+        let said = |amounts: BTreeMap<String, i64>| {
+            amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(got.map_or_else(|problem| problem.to_string(), said), want);
     }
 
     #[test]

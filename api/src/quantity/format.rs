@@ -21,6 +21,12 @@ pub fn quantity_of(resource: &str, amount: i64) -> Quantity {
     Quantity(format_amount(resource, amount))
 }
 
+/// So many billionths, in the decimal form.
+#[must_use]
+pub fn quantity_of_nanos(nanos: i128) -> Quantity {
+    Quantity(Exact { nanos, style: Style::Decimal }.to_string())
+}
+
 /// Whether amounts of this resource are written with binary suffixes.
 fn is_bytes(resource: &str) -> bool {
     matches!(resource, "memory" | "ephemeral-storage") || resource.starts_with("hugepages-")

@@ -5,7 +5,9 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use switchyard_scheduler::{Changed, CohortView, Engine, Inactive, LocalQueueKey, ResourceQuota, ResourceUsage};
+use switchyard_scheduler::{
+    Changed, CohortView, Engine, Inactive, LocalQueueKey, PastUse, ResourceQuota, ResourceUsage,
+};
 
 use crate::{
     capacity::{Capacity, FlavorCapacity, FlavorInfo, LocalQueueCapacity},
@@ -58,6 +60,8 @@ pub struct LocalQueueFigures {
     pub reserving: usize,
     /// Admitted workloads.
     pub admitted: usize,
+    /// What it used in the past, if that counts.
+    pub past_use: Option<PastUse>,
 }
 
 /// The newest figures of every queue. Cheap to read; written by the engine's task alone.
@@ -226,5 +230,6 @@ fn local_queue(engine: &Engine, key: &LocalQueueKey) -> Option<LocalQueueFigures
         pending: view.pending,
         reserving: view.reserving,
         admitted: view.admitted,
+        past_use: view.past_use,
     })
 }

@@ -1,12 +1,17 @@
 //! LocalQueue: status.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{Api, ResourceExt};
 use switchyard_api::{
     conditions::{self, reasons},
     names,
-    v1beta2::{LocalQueue, LocalQueueStatus, StopPolicy},
+    quantity::quantity_of_nanos,
+    v1beta2::{
+        LocalQueue, LocalQueueAdmissionFairSharingStatus, LocalQueueFairSharingStatus, LocalQueueStatus, StopPolicy,
+    },
 };
+use switchyard_scheduler::PastUse;
 
 use super::{
     pace::Pace,
@@ -14,7 +19,7 @@ use super::{
     usage,
 };
 use crate::{
-    clock::whole_seconds,
+    clock::{wall_time, whole_seconds},
     context::Context,
     engine_task::{LocalQueueFigures, Views},
     store::Key,
@@ -58,10 +63,25 @@ pub(super) fn status(queue: &LocalQueue, figures: &LocalQueueFigures, now: Times
     status.admitted_workloads = if missing { 0 } else { usage::count(figures.admitted) };
     status.flavors_reservation = usage::of_local_queue(&figures.reservation);
     status.flavors_usage = usage::of_local_queue(&figures.usage);
+    if let Some(used) = &figures.past_use {
+        status.fair_sharing = Some(past_use(used));
+    }
     let (holds, reason, message) = active(figures);
     let condition = conditions::new(conditions::ACTIVE, holds, reason, message, queue.metadata.generation);
     conditions::set(&mut status.conditions, condition, whole_seconds(now));
     status
+}
+
+/// Past use, as the next leader takes it over.
+fn past_use(used: &PastUse) -> LocalQueueFairSharingStatus {
+    let consumed = used.consumed.iter().map(|(name, nanos)| (name.to_string(), quantity_of_nanos(*nanos)));
+    LocalQueueFairSharingStatus {
+        weighted_share: 0,
+        admission_fair_sharing_status: Some(LocalQueueAdmissionFairSharingStatus {
+            consumed_resources: consumed.collect(),
+            last_update: Time(whole_seconds(wall_time(used.last_update))),
+        }),
+    }
 }
 
 fn active(figures: &LocalQueueFigures) -> (bool, &'static str, &str) {
@@ -87,6 +107,7 @@ mod tests {
             pending: 3,
             reserving: 2,
             admitted: 1,
+            past_use: None,
         }
     }
 
@@ -97,6 +118,15 @@ mod tests {
         let inactive = Inactive { reason: "Stopped", message: "LocalQueue is stopped".into() };
         let status = status(&queue, &figures(Some(inactive)), fixtures::at(30));
         insta::assert_snapshot!(serde_json::to_string(&status).unwrap(), @r#"{"conditions":[{"lastTransitionTime":"1970-01-01T00:00:30Z","message":"LocalQueue is stopped","reason":"Stopped","status":"False","type":"Active"}],"pendingWorkloads":0,"reservingWorkloads":2,"admittedWorkloads":1}"#);
+    }
+
+    #[test]
+    fn past_use_is_shown_exactly() {
+        let consumed = [("cpu".into(), 1_500_000_000_i128), ("memory".into(), 636_414_338)].into();
+        let past_use = Some(PastUse { consumed, last_update: switchyard_scheduler::Time::from_secs(20) });
+        let figures = LocalQueueFigures { past_use, ..figures(None) };
+        let status = status(&LocalQueue::default(), &figures, fixtures::at(30)).fair_sharing;
+        insta::assert_snapshot!(serde_json::to_string(&status).unwrap(), @r#"{"weightedShare":0,"admissionFairSharingStatus":{"consumedResources":{"cpu":"1500m","memory":"636414338n"},"lastUpdate":"1970-01-01T00:00:20Z"}}"#);
     }
 
     #[test]

@@ -8,7 +8,10 @@ use k8s_openapi::{
 };
 use switchyard_api::{
     config::{ResourceTransformation, Resources, TransformationStrategy},
-    jobs::pod_requests::{RequestDefaults, RequestProblem, pod_requests},
+    jobs::{
+        limit_range::Violation,
+        pod_requests::{RequestDefaults, RequestProblem, pod_requests},
+    },
     quantity::{CPU, Exact, parse},
 };
 use switchyard_scheduler::{Amount, Name};
@@ -57,6 +60,12 @@ impl<'a> RequestRules<'a> {
 fn words(problem: &RequestProblem, field: impl Fn(&str) -> String) -> String {
     let place = match problem {
         RequestProblem::Quantity { field, .. } | RequestProblem::ExceedsLimits { field, .. } => field,
+        RequestProblem::LimitRange { violations } => {
+            let at = |place: &str| field(place).trim_end_matches('.').to_owned();
+            let placed = violations.iter().map(|found| Violation { field: at(&found.field), ..found.clone() });
+            let problem = RequestProblem::LimitRange { violations: placed.collect() };
+            return format!("resources didn't satisfy LimitRange constraints: {problem}");
+        }
     };
     let said = problem.to_string();
     let rest = said.strip_prefix(place.as_str()).unwrap_or(&said);
@@ -150,6 +159,24 @@ mod tests {
         let (amounts, problem) = rules.requests(&serde_json::from_value(pod).unwrap(), 1);
         assert!(amounts.is_empty());
         insta::assert_snapshot!(problem.unwrap(), @r#"resources validation failed: spec.podSets[1].template.spec.containers[0]: Invalid value: ["cpu"]: requests must not exceed its limits"#);
+    }
+
+    #[test]
+    fn what_a_limit_range_forbids_is_said_by_its_field() {
+        let resources = Resources::default();
+        let range = json!({"spec": {"limits": [
+            {"type": "Container", "max": {"cpu": "3"}}, {"type": "Pod", "max": {"cpu": "2"}},
+        ]}});
+        let range: LimitRange = serde_json::from_value(range).unwrap();
+        let defaults = RequestDefaults::of_limit_ranges([&range]);
+        let rules = RequestRules { resources: &resources, defaults, overhead: Box::new(|_| None) };
+        let said = |cpu: &str| {
+            let pod = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]});
+            rules.requests(&serde_json::from_value(pod).unwrap(), 0).1.unwrap_or_default()
+        };
+        assert_eq!(said("1"), "");
+        insta::assert_snapshot!(said("3"), @r#"resources didn't satisfy LimitRange constraints: spec.podSets[0].template.spec: Invalid value: ["cpu"]: requests must not be above the limitRange max"#);
+        insta::assert_snapshot!(said("4"), @r#"resources didn't satisfy LimitRange constraints: [spec.podSets[0].template.spec.containers[0]: Invalid value: ["cpu"]: requests must not be above the limitRange max, spec.podSets[0].template.spec: Invalid value: ["cpu"]: requests must not be above the limitRange max]"#);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Workloads.
 
-use switchyard_api::{conditions, quantity::amount_of, v1beta2 as api};
+use switchyard_api::{conditions, names, quantity::amount_of, v1beta2 as api};
 use switchyard_scheduler::{self as engine, Amount, Name, WorkloadKey};
 
 use super::{RequestRules, selector};
@@ -14,6 +14,8 @@ use crate::{
 pub(crate) struct Ordering {
     /// Whether a PodsReady timeout sends a workload to the back of the queue.
     pub(crate) by_eviction: bool,
+    /// Whether the annotation `priority-boost` counts.
+    pub(crate) priority_boost: bool,
 }
 
 /// The workload as the engine knows it.
@@ -30,7 +32,7 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, order
     engine::Workload {
         uid: text(workload.metadata.uid.as_ref()),
         queue_name: state::queue_name(workload).to_owned(),
-        priority: workload.spec.priority.unwrap_or(0),
+        priority: priority(workload, ordering),
         created: engine_time(state::created(workload)),
         queue_time: engine_time(state::queue_time(workload, ordering.by_eviction)),
         active: workload.spec.is_active(),
@@ -53,6 +55,13 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, order
         deleting: workload.metadata.deletion_timestamp.is_some(),
         key,
     }
+}
+
+/// The effective priority. A boost that is no number is refused by the webhook; what was stored without one counts as none.
+fn priority(workload: &api::Workload, ordering: Ordering) -> i32 {
+    let boost = workload.metadata.annotations.as_ref().and_then(|all| all.get(names::PRIORITY_BOOST));
+    let boost = boost.filter(|_| ordering.priority_boost).and_then(|text| text.parse().ok()).unwrap_or(0);
+    workload.spec.priority.unwrap_or(0).saturating_add(boost)
 }
 
 /// The pod sets as the engine counts them.
@@ -138,7 +147,26 @@ mod tests {
 
     fn told(subject: &api::Workload) -> engine::Workload {
         let (stores, resources) = (Stores::default(), Resources::default());
-        workload(subject, &RequestRules::of(&stores, &resources, "ns"), Ordering { by_eviction: true })
+        workload(
+            subject,
+            &RequestRules::of(&stores, &resources, "ns"),
+            Ordering { by_eviction: true, priority_boost: true },
+        )
+    }
+
+    #[rstest::rstest]
+    #[case::none(None, 5)]
+    #[case::more(Some("10"), 15)]
+    #[case::less(Some("-7"), -2)]
+    #[case::no_number(Some("much"), 5)]
+    #[case::beyond_all(Some("2147483647"), i32::MAX)]
+    fn a_boost_counts_where_the_gate_is_on(#[case] boost: Option<&str>, #[case] effective: i32) {
+        let mut subject = fixtures::workload("a").edit(|workload| workload.spec.priority = Some(5));
+        if let Some(boost) = boost {
+            subject = subject.annotation(names::PRIORITY_BOOST, boost);
+        }
+        assert_eq!(told(&subject).priority, effective);
+        assert_eq!(priority(&subject, Ordering { by_eviction: true, priority_boost: false }), 5);
     }
 
     #[test]

@@ -1,0 +1,92 @@
+//! What LimitRanges of a namespace add to pods and allow them: of several, the narrowest bounds and the first defaults.
+
+use std::{collections::BTreeMap, fmt};
+
+use k8s_openapi::{api::core::v1::LimitRange, apimachinery::pkg::api::resource::Quantity};
+
+use crate::quantity::Exact;
+
+type Quantities = BTreeMap<String, Quantity>;
+type Amounts = BTreeMap<String, Exact>;
+
+/// The summary of one type of limit: `Container` or `Pod`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LimitSummary {
+    /// `default`: limits where there are none.
+    pub limits: Quantities,
+    /// `defaultRequest`: requests where there are none.
+    pub requests: Quantities,
+    min: Amounts,
+    max: Amounts,
+}
+
+/// Requests outside of what a LimitRange allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Path below the pod's spec; empty for the pod as a whole.
+    pub field: String,
+    /// The resources.
+    pub resources: Vec<String>,
+    /// What is wrong, in Kueue's words.
+    pub message: &'static str,
+}
+
+const ABOVE: &str = "requests must not be above the limitRange max";
+const BELOW: &str = "requests must not be below the limitRange min";
+
+impl LimitSummary {
+    /// The summary of the limits of one type. Give the ranges in an order that does not change. A bound that is no
+    /// quantity bounds nothing.
+    #[must_use]
+    pub fn of<'a>(ranges: impl IntoIterator<Item = &'a LimitRange>, type_: &str) -> Self {
+        let mut summary = Self::default();
+        let items = ranges.into_iter().filter_map(|range| range.spec.as_ref()).flat_map(|spec| &spec.limits);
+        for item in items.filter(|item| item.type_ == type_) {
+            for (resource, quantity) in item.default.iter().flatten() {
+                summary.limits.entry(resource.clone()).or_insert_with(|| quantity.clone());
+            }
+            for (resource, quantity) in item.default_request.iter().flatten() {
+                summary.requests.entry(resource.clone()).or_insert_with(|| quantity.clone());
+            }
+            narrow(&mut summary.min, item.min.as_ref(), Exact::max);
+            narrow(&mut summary.max, item.max.as_ref(), Exact::min);
+        }
+        summary
+    }
+
+    /// How `lowest` and `highest`, the smaller and the larger of requests and limits, leave what is allowed. Only
+    /// resources that are named on both sides are compared.
+    pub(super) fn violations(&self, field: &str, lowest: &Amounts, highest: &Amounts) -> Vec<Violation> {
+        let above = |(resource, amount): &(&String, &Exact)| exceeds(resource, **amount, self.max.get(*resource));
+        let below = |(resource, least): &(&String, &Exact)| {
+            lowest.get(*resource).is_some_and(|amount| exceeds(resource, **least, Some(amount)))
+        };
+        let names = |(resource, _): (&String, &Exact)| resource.clone();
+        let found = [
+            (highest.iter().filter(above).map(names).collect::<Vec<_>>(), ABOVE),
+            (self.min.iter().filter(below).map(names).collect::<Vec<_>>(), BELOW),
+        ];
+        let violation =
+            |(resources, message): (Vec<String>, _)| Violation { field: field.to_owned(), resources, message };
+        found.into_iter().filter(|(resources, _)| !resources.is_empty()).map(violation).collect()
+    }
+}
+
+/// In the amounts that quota is reckoned in.
+fn exceeds(resource: &str, amount: Exact, most: Option<&Exact>) -> bool {
+    most.is_some_and(|most| amount.amount(resource) > most.amount(resource))
+}
+
+fn narrow(bounds: &mut Amounts, more: Option<&Quantities>, narrower: impl Fn(Exact, Exact) -> Exact) {
+    for (resource, quantity) in more.into_iter().flatten() {
+        let Ok(bound) = Exact::try_from(quantity) else { continue };
+        let known = bounds.entry(resource.clone()).or_insert(bound);
+        *known = narrower(*known, bound);
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: Invalid value: {:?}: {}", self.field, self.resources, self.message)
+    }
+}
