@@ -9,6 +9,7 @@ use std::ops::{Add, Sub};
 /// something is added to or taken from it, and it is more than any other amount. Unlimited from a bounded amount
 /// leaves the least amount, which callers see as nothing at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Amount(i64);
 
 impl Amount {

@@ -10,12 +10,14 @@ use crate::{Admission, ClusterQueue, Inactive, Name, Quota, ResourceGroup};
 
 /// One ClusterQueue.
 #[derive(Debug)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Cq {
     pub(crate) object: ClusterQueue,
     pub(crate) node: NodeId,
     pub(crate) groups: Vec<Group>,
     pub(crate) queue: Queue,
     /// Why it admits nothing; empty if it does.
+    #[cfg_attr(feature = "record", serde(skip))]
     pub(crate) inactive: Vec<Inactive>,
     /// Grows when quota becomes free or changes, so that the progress of flavor searches can be outdated.
     pub(crate) generation: u64,
@@ -24,11 +26,13 @@ pub(crate) struct Cq {
     /// The workloads that hold its quota.
     pub(crate) workloads: BTreeSet<WlId>,
     pub(crate) admitted: usize,
+    #[cfg_attr(feature = "record", serde(with = "crate::record::pairs"))]
     pub(crate) admitted_usage: BTreeMap<Fr, i128>,
 }
 
 /// A resource group, with its pairs interned.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Group {
     pub(crate) resources: Vec<Name>,
     pub(crate) flavors: Vec<GroupFlavor>,
@@ -36,6 +40,7 @@ pub(crate) struct Group {
 
 /// A flavor of a group: a pair for each of the group's resources, in their order.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct GroupFlavor {
     pub(crate) name: Name,
     pub(crate) frs: Vec<Fr>,

@@ -20,6 +20,7 @@ pub type PodSetRequests = (Name, BTreeMap<Name, Amount>);
 
 /// One decision about one workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize))]
 pub enum Decision {
     /// Quota is reserved. It stays charged until a Workload event confirms it, `AdmissionRefused` takes it back, or
     /// the workload is deleted.

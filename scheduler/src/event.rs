@@ -8,6 +8,7 @@ use crate::{
 
 /// A fact about the world. Each carries the whole object, so a repeated event changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum Event {
     /// A namespace exists, with these labels.
     Namespace {
@@ -130,6 +131,7 @@ impl Event {
 
 /// Why a reservation did not come about.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum RefusedReason {
     /// Writing it failed; the workload is tried again at once.
     WriteFailed {

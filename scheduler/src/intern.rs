@@ -8,6 +8,7 @@ use crate::Name;
 ///
 /// Its order is that of first mention, so it must never decide anything: sort by names where order shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Fr {
     pair: u32,
     resource: ResourceId,
@@ -15,6 +16,7 @@ pub(crate) struct Fr {
 
 /// A resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct ResourceId(u32);
 
 impl Fr {
@@ -26,6 +28,7 @@ impl Fr {
 
 /// All pairs ever mentioned. Pairs are never forgotten: administrators name few.
 #[derive(Debug, Default)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Pairs {
     count: u32,
     resources: BTreeMap<Name, ResourceId>,

@@ -20,6 +20,8 @@ mod objects;
 mod preemption;
 mod queue;
 mod reason;
+#[cfg(feature = "record")]
+pub mod record;
 mod settings;
 mod status;
 mod time;

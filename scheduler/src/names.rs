@@ -8,6 +8,7 @@ pub type Name = Arc<str>;
 
 /// A Workload's place: `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct WorkloadKey {
     /// The namespace.
     pub namespace: Name,
@@ -17,6 +18,7 @@ pub struct WorkloadKey {
 
 /// A LocalQueue's place: `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct LocalQueueKey {
     /// The namespace.
     pub namespace: Name,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 /// What to do about a requested resource that no resource group covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum QuotaCheckStrategy {
     /// The workload cannot be admitted.
     #[default]
@@ -14,6 +15,7 @@ pub enum QuotaCheckStrategy {
 
 /// The engine's settings. They do not change while it lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Settings {
     /// About undeclared resources.
     pub quota_check: QuotaCheckStrategy,
@@ -29,6 +31,7 @@ pub struct Settings {
 
 /// How an engine preempts, for callers that perform its [`Decision::Preempt`](crate::Decision::Preempt).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Preemption {
     /// When an earlier entry of the cycle takes some of an entry's victims, look for others at once instead of in the
     /// next cycle (Kueue's `RecomputeAssignmentUponPreemptionTargetsOverlap`: off in 0.19, on from 0.20).
@@ -39,6 +42,7 @@ pub struct Preemption {
 
 /// When a workload of another queue may be preempted by fair shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum FairStrategy {
     /// The preemptor's share with the workload is no more than the other's without its victim.
     LessThanOrEqualToFinalShare,

@@ -9,6 +9,7 @@ const PROVISIONING: &str = "kueue.x-k8s.io/provisioning-request";
 
 /// The objects that ClusterQueues refer to.
 #[derive(Debug, Default)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct World {
     pub(crate) namespaces: BTreeMap<Name, BTreeMap<String, String>>,
     pub(crate) flavors: BTreeMap<Name, ResourceFlavor>,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 /// A moment: nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Time(pub i64);
 
 impl Time {

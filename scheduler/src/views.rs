@@ -191,6 +191,7 @@ pub type Why<'a> = Cow<'a, Reason>;
 
 /// The queues that look different since the last question.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Changed {
     /// ClusterQueues.
     pub cluster_queues: BTreeSet<Name>,

@@ -13,10 +13,12 @@ use crate::{Admission, LocalQueue, LocalQueueKey, Name, Reason, Time, WorkloadKe
 
 /// A workload's place in memory. Reused after the workload is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct WlId(u32);
 
 /// A LocalQueue's place in memory, also of one that is only named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct LqId(u32);
 
 impl LqId {
@@ -26,11 +28,13 @@ impl LqId {
 
 /// One workload, reduced to what the engine needs. Kept small: there may be a million.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Wl {
     pub(crate) key: WorkloadKey,
     pub(crate) uid: Name,
     pub(crate) queue: LqId,
     /// Priority, counts and pod sets.
+    #[cfg_attr(feature = "record", serde(with = "crate::record::class"))]
     pub(crate) class: Arc<Class>,
     pub(crate) queue_time: Time,
     pub(crate) requeue_at: Option<Time>,
@@ -51,6 +55,7 @@ pub(crate) struct Wl {
 
 /// The yes-or-no facts of a workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Flags {
     pub(crate) active: bool,
     pub(crate) finished: bool,
@@ -64,6 +69,7 @@ pub(crate) struct Flags {
 
 /// A reservation of quota.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Hold {
     pub(crate) admission: Admission,
     /// The ClusterQueue that is charged, if it exists.
@@ -108,11 +114,13 @@ impl Wl {
 
 /// All workloads.
 #[derive(Debug, Default)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Workloads {
     places: Vec<Option<Wl>>,
     free: Vec<WlId>,
     /// By a hash of the key: numbers are compared where they lie, while texts are all over a million workloads'
     /// memory. The order of hashes is never shown.
+    #[cfg_attr(feature = "record", serde(skip))]
     ids: BTreeSet<(u64, WlId)>,
 }
 
@@ -160,6 +168,7 @@ impl Workloads {
 
 /// A LocalQueue: the object, if it exists, and what goes through it.
 #[derive(Debug)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Lq {
     pub(crate) key: LocalQueueKey,
     pub(crate) object: Option<LocalQueue>,
@@ -167,7 +176,9 @@ pub(crate) struct Lq {
     pub(crate) pending: usize,
     pub(crate) reserving: usize,
     pub(crate) admitted: usize,
+    #[cfg_attr(feature = "record", serde(with = "crate::record::pairs"))]
     pub(crate) reserved_usage: BTreeMap<Fr, i128>,
+    #[cfg_attr(feature = "record", serde(with = "crate::record::pairs"))]
     pub(crate) admitted_usage: BTreeMap<Fr, i128>,
 }
 
@@ -180,9 +191,11 @@ impl Lq {
 
 /// All LocalQueues that exist or are named by a workload.
 #[derive(Debug, Default)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct LocalQueues {
     places: Vec<Option<Lq>>,
     free: Vec<LqId>,
+    #[cfg_attr(feature = "record", serde(skip))]
     ids: BTreeMap<LocalQueueKey, LqId>,
 }
 
@@ -234,6 +247,32 @@ impl LocalQueues {
         if let Some(queue) = place.take_if(|queue| queue.object.is_none() && queue.workloads.is_empty()) {
             self.ids.remove(&queue.key);
             self.free.push(id);
+        }
+    }
+}
+
+#[cfg(feature = "record")]
+impl Workloads {
+    /// Completes what was read from a recording: classes are shared again and keys found.
+    pub(crate) fn complete(&mut self, classes: &BTreeMap<crate::queue::hash::ClassId, Arc<Class>>) {
+        for (number, wl) in self.places.iter_mut().enumerate() {
+            let Some(wl) = wl else { continue };
+            if let Some(class) = classes.get(&wl.class.id) {
+                wl.class = class.clone();
+            }
+            self.ids.insert((hash(&wl.key), WlId(u32::try_from(number).unwrap_or(u32::MAX))));
+        }
+    }
+}
+
+#[cfg(feature = "record")]
+impl LocalQueues {
+    /// Completes what was read from a recording.
+    pub(crate) fn complete(&mut self) {
+        for (number, lq) in self.places.iter().enumerate() {
+            if let Some(lq) = lq {
+                self.ids.insert(lq.key.clone(), LqId(u32::try_from(number).unwrap_or(u32::MAX)));
+            }
         }
     }
 }

@@ -24,6 +24,7 @@ const UNIT: Nanos = 1_000_000_000;
 
 /// `admissionFairSharing` of the configuration.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct AdmissionFairSharing {
     /// After how long past use counts half; zero forgets at once.
     pub half_life: Duration,
@@ -44,6 +45,7 @@ pub struct PastUse {
 
 /// Past use and pending penalties of one LocalQueue.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Entry {
     pub(crate) consumed: BTreeMap<Name, Nanos>,
     penalties: BTreeMap<WlId, BTreeMap<Name, Nanos>>,
@@ -54,6 +56,7 @@ pub(crate) struct Entry {
 
 /// All LocalQueues' past use.
 #[derive(Debug)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Ledger {
     pub(crate) config: AdmissionFairSharing,
     entries: BTreeMap<LqId, Entry>,

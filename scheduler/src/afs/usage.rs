@@ -9,7 +9,8 @@ use crate::Name;
 /// Weighted past use of a LocalQueue: who used less goes first. Ordered as numbers are; infinite for a queue that weighs
 /// nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Usage(f64);
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
+pub(crate) struct Usage(#[cfg_attr(feature = "record", serde(with = "crate::record::bits"))] f64);
 
 impl Usage {
     /// The number.

@@ -36,6 +36,7 @@ use crate::{Changed, Event, Name, Preemption, Settings, Time};
 ///   only what refers to it.
 /// - A reservation that was decided stays charged until it is confirmed, refused, or the workload is gone.
 #[derive(Debug)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Engine {
     settings: Settings,
     /// Set if the caller performs preemptions.
@@ -159,5 +160,17 @@ impl Engine {
     fn trigger(&mut self, id: NodeId, now: Time) {
         let root = self.tree.root(id).unwrap_or(id);
         self.triggers.notify(root, now, self.settings.requeue_window);
+    }
+}
+
+#[cfg(feature = "record")]
+impl Engine {
+    /// Completes what was read from a recording: what follows from the rest is not in it.
+    pub(crate) fn complete(&mut self) {
+        self.workloads.complete(&self.classes.whole());
+        self.lqs.complete();
+        for cq in self.cqs.values_mut() {
+            cq.inactive = self.world.inactive(&cq.object, self.tree.is_cyclic(cq.node));
+        }
     }
 }

@@ -83,6 +83,7 @@ pub(crate) struct Attempt {
 
 /// Where the search for flavors ended, kept across cycles.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Scan {
     /// Per pod set and resource the last flavor tried, where others come after it.
     pub(crate) tried: Vec<(usize, Name, usize)>,

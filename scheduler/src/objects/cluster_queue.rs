@@ -4,6 +4,7 @@ use crate::{Amount, LabelSelector, Name};
 
 /// In which order a ClusterQueue gives its quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum QueueingStrategy {
     /// The head blocks all behind it until it fits.
     StrictFIFO,
@@ -14,6 +15,7 @@ pub enum QueueingStrategy {
 
 /// Whether a queue is stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum StopPolicy {
     /// Not stopped.
     #[default]
@@ -26,6 +28,7 @@ pub enum StopPolicy {
 
 /// What to do at a flavor that would need borrowing or preemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum FungibilityPolicy {
     /// Stop here and take it.
     MayStopSearch,
@@ -35,6 +38,7 @@ pub enum FungibilityPolicy {
 
 /// Which of two flavors is better when neither simply fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum FungibilityPreference {
     /// Borrow rather than preempt.
     #[default]
@@ -45,6 +49,7 @@ pub enum FungibilityPreference {
 
 /// `spec.flavorFungibility`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct FlavorFungibility {
     /// At a flavor that fits only by borrowing.
     pub when_can_borrow: FungibilityPolicy,
@@ -66,6 +71,7 @@ impl Default for FlavorFungibility {
 
 /// Whose workloads may be preempted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum PreemptionPolicy {
     /// Nobody's.
     #[default]
@@ -80,6 +86,7 @@ pub enum PreemptionPolicy {
 
 /// `spec.preemption.borrowWithinCohort`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct BorrowWithinCohort {
     /// `Never` or `LowerPriority`.
     pub policy: PreemptionPolicy,
@@ -89,6 +96,7 @@ pub struct BorrowWithinCohort {
 
 /// `spec.preemption`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct PreemptionRules {
     /// In the same ClusterQueue.
     pub within_cluster_queue: PreemptionPolicy,
@@ -100,6 +108,7 @@ pub struct PreemptionRules {
 
 /// The quota of one resource on one flavor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Quota {
     /// What belongs to the queue (or to the cohort's subtree).
     pub nominal: Amount,
@@ -111,6 +120,7 @@ pub struct Quota {
 
 /// One flavor of a resource group with its quotas.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct FlavorQuotas {
     /// The ResourceFlavor's name.
     pub name: Name,
@@ -120,6 +130,7 @@ pub struct FlavorQuotas {
 
 /// Resources that are always taken from the same flavor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct ResourceGroup {
     /// The resources.
     pub covered_resources: Vec<Name>,
@@ -129,6 +140,7 @@ pub struct ResourceGroup {
 
 /// One entry of `spec.admissionChecksStrategy`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct AdmissionCheckRule {
     /// The AdmissionCheck's name.
     pub name: Name,
@@ -138,6 +150,7 @@ pub struct AdmissionCheckRule {
 
 /// `spec.admissionScope`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum AdmissionScope {
     /// LocalQueues are not weighed against each other.
     #[default]
@@ -148,6 +161,7 @@ pub enum AdmissionScope {
 
 /// A queue with quota. Build it with struct update syntax from [`ClusterQueue::new`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct ClusterQueue {
     /// Its name.
     pub name: Name,
@@ -197,6 +211,7 @@ impl ClusterQueue {
 
 /// A node of the quota tree above ClusterQueues.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Cohort {
     /// Its name.
     pub name: Name,

@@ -7,6 +7,7 @@ use crate::Name;
 
 /// A kind of node that quota is counted on.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct ResourceFlavor {
     /// Its name.
     pub name: Name,
@@ -22,6 +23,7 @@ pub struct ResourceFlavor {
 
 /// What a taint does to pods that do not tolerate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum TaintEffect {
     /// New pods stay away.
     NoSchedule,
@@ -33,6 +35,7 @@ pub enum TaintEffect {
 
 /// A node taint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Taint {
     /// The key.
     pub key: String,
@@ -44,6 +47,7 @@ pub struct Taint {
 
 /// How a toleration compares its value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum TolerationOperator {
     /// Key and value are equal.
     #[default]
@@ -54,6 +58,7 @@ pub enum TolerationOperator {
 
 /// A pod's toleration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Toleration {
     /// The key; empty with `Exists` tolerates every key.
     pub key: String,

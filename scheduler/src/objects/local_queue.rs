@@ -4,6 +4,7 @@ use crate::{LocalQueueKey, Name, StopPolicy};
 
 /// A namespace's door to a ClusterQueue.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct LocalQueue {
     /// Its place.
     pub key: LocalQueueKey,
@@ -32,6 +33,7 @@ impl LocalQueue {
 
 /// A step between reservation and admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct AdmissionCheck {
     /// Its name.
     pub name: Name,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 /// How a [`Requirement`] compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum Operator {
     /// The label exists and its value is one of the values.
     In,
@@ -21,6 +22,7 @@ pub enum Operator {
 
 /// One expression over one label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Requirement {
     /// The label's key.
     pub key: String,
@@ -32,6 +34,7 @@ pub struct Requirement {
 
 /// A selector over labels; all parts must match. The empty selector matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct LabelSelector {
     /// Labels that must have these values.
     pub match_labels: BTreeMap<String, String>,
@@ -41,6 +44,7 @@ pub struct LabelSelector {
 
 /// One alternative of a required node affinity; all its expressions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct NodeSelectorTerm {
     /// Expressions over node labels.
     pub match_expressions: Vec<Requirement>,

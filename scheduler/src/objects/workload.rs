@@ -6,6 +6,7 @@ use crate::{Amount, Name, NodeSelectorTerm, Time, Toleration, WorkloadKey};
 
 /// A job's demand, as its Workload object states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Workload {
     /// Its place.
     pub key: WorkloadKey,
@@ -80,6 +81,7 @@ impl Workload {
 
 /// Pods of one shape.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct PodSet {
     /// Its name.
     pub name: Name,
@@ -117,6 +119,7 @@ impl PodSet {
 
 /// Quota given to a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Admission {
     /// By which ClusterQueue.
     pub cluster_queue: Name,
@@ -126,6 +129,7 @@ pub struct Admission {
 
 /// Quota given to one pod set.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct PodSetAssignment {
     /// The pod set.
     pub name: Name,
@@ -139,6 +143,7 @@ pub struct PodSetAssignment {
 
 /// How far an admission check is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum CheckPhase {
     /// Not answered yet.
     #[default]
@@ -153,6 +158,7 @@ pub enum CheckPhase {
 
 /// The state of one admission check of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct CheckState {
     /// The AdmissionCheck.
     pub name: Name,

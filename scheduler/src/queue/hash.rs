@@ -11,10 +11,12 @@ use crate::PodSet;
 
 /// A class of equivalent workloads. Never reused, so a remembered class cannot come to mean another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct ClassId(u64);
 
 /// What all workloads of a class have in common.
 #[derive(Debug)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Class {
     pub(crate) id: ClassId,
     pub(crate) priority: i32,
@@ -59,7 +61,9 @@ impl Ord for ByShape {
 
 /// All classes in use, with how many workloads are of each.
 #[derive(Debug, Default)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Classes {
+    #[cfg_attr(feature = "record", serde(with = "known"))]
     known: BTreeMap<ByShape, usize>,
     next: u64,
 }
@@ -87,5 +91,37 @@ impl Classes {
                 self.known.remove(&class);
             }
         }
+    }
+}
+
+#[cfg(feature = "record")]
+impl Class {
+    /// One that only says which it is, until [`Classes::whole`] gives the whole one.
+    pub(crate) fn named(id: ClassId) -> Self {
+        Self { id, priority: 0, counts: Vec::new(), pod_sets: Vec::new() }
+    }
+}
+
+#[cfg(feature = "record")]
+impl Classes {
+    /// The classes by id.
+    pub(crate) fn whole(&self) -> BTreeMap<ClassId, Arc<Class>> {
+        self.known.keys().map(|class| (class.0.id, class.0.clone())).collect()
+    }
+}
+
+/// The classes with their users, as a list.
+#[cfg(feature = "record")]
+mod known {
+    use super::{Arc, BTreeMap, ByShape, Class};
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(known: &BTreeMap<ByShape, usize>, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(known.iter().map(|(class, users)| (&*class.0, users)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<ByShape, usize>, D::Error> {
+        let known = Vec::<(Class, usize)>::deserialize(from)?;
+        Ok(known.into_iter().map(|(class, users)| (ByShape(Arc::new(class)), users)).collect())
     }
 }

@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use super::hash::ClassId;
-use crate::workloads::{LqId, WlId};
 use crate::afs::Usage;
+use crate::workloads::{LqId, WlId};
 use crate::{Name, Time};
 
 /// Workloads that only time tells apart: of one LocalQueue and one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Bucket {
     pub(crate) class: ClassId,
     pub(crate) queue: LqId,
@@ -22,6 +23,7 @@ pub(crate) struct Bucket {
 
 /// A workload within its bucket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Item {
     pub(crate) time: Time,
     pub(crate) uid: Name,
@@ -30,6 +32,7 @@ pub(crate) struct Item {
 
 /// The first workload of a bucket: of the LocalQueue that used less, then higher priority, then earlier, then by uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 struct First {
     usage: Usage,
     priority: Reverse<i32>,
@@ -39,7 +42,9 @@ struct First {
 
 /// Buckets of workloads. A bucket without workloads is not kept.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Buckets {
+    #[cfg_attr(feature = "record", serde(with = "crate::record::pairs"))]
     items: BTreeMap<Bucket, BTreeSet<Item>>,
     len: usize,
 }
@@ -111,6 +116,7 @@ impl Buckets {
 
 /// The workloads that will be tried, in order.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Heap {
     buckets: Buckets,
     firsts: BTreeSet<First>,

@@ -9,6 +9,7 @@ use crate::tree::NodeId;
 
 /// The trees with a trigger, and when the first one is due.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Triggers {
     /// By root: a Cohort, or a ClusterQueue without one.
     due: BTreeMap<NodeId, Time>,

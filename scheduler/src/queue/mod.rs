@@ -49,6 +49,7 @@ pub(crate) enum Spot {
 
 /// The pending workloads of one ClusterQueue. A workload is in one spot at most.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Queue {
     pub(crate) strategy: QueueingStrategy,
     heap: Heap,

@@ -11,6 +11,7 @@ use crate::{Amount, LocalQueueKey, Name, Taint, Time, WorkloadKey};
 /// Why a workload has no quota. One value from which the condition, events, `explain` and metrics are rendered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum Reason {
     /// Some pod sets fit on no flavor as things are.
     NoFit {
@@ -110,6 +111,7 @@ pub enum Reason {
 
 /// How hard an obstacle is: from one that others' completion removes to one that only an administrator can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum NoFitKind {
     /// Quota is there but no topology domain takes the pods.
     TopologyPlacementFailed,
@@ -123,6 +125,7 @@ pub enum NoFitKind {
 
 /// Why one pod set has no flavor.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct PodSetReason {
     /// The pod set.
     pub name: Name,
@@ -133,6 +136,7 @@ pub struct PodSetReason {
 /// Why one flavor, or one resource on one flavor, does not do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub enum Cause {
     /// Too little is free.
     Insufficient {

@@ -5,10 +5,12 @@ use crate::{Amount, Name, Quota};
 
 /// A node's place in the tree's memory. Reused after the node is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct NodeId(pub(super) u32);
 
 /// A ClusterQueue or a Cohort.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Node {
     pub(crate) name: Name,
     pub(super) kind: Kind,
@@ -29,6 +31,7 @@ pub(crate) struct Node {
 
 /// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(super) enum Kind {
     /// A Cohort; explicit if there is an object of it.
     Cohort { explicit: bool },
@@ -38,6 +41,7 @@ pub(super) enum Kind {
 
 /// One resource on one flavor at one node.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Slot {
     pub(super) fr: Fr,
     pub(super) quota: Quota,

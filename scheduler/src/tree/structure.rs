@@ -10,6 +10,7 @@ use crate::{Name, Quota};
 ///
 /// Every change of shape or quota brings the sums of the trees it touches up to date at once.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Tree {
     nodes: Vec<Option<Node>>,
     free: Vec<NodeId>,

@@ -3,6 +3,7 @@
 //! Each law prints the seed of its run; `LAWS_SEED=<seed>` repeats it, `PROPTEST_CASES=<n>` runs more cases.
 
 mod hostile;
+mod replay;
 mod script;
 mod world;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use switchyard_scheduler::{
     Admission, AdmissionCheck, Amount, ClusterQueue, ClusterQueueView, Cohort, Decision, Engine, Event, LocalQueue,
     LocalQueueKey, LocalQueueView, Name, Preemption, QueueingStrategy, RefusedReason, ResourceFlavor, Settings, Time,
-    Workload, WorkloadKey,
+    Workload, WorkloadKey, record,
 };
 
 use crate::script::{Answer, Kind, Step};
@@ -19,6 +19,8 @@ pub(crate) struct World {
     pub(crate) engine: Engine,
     /// Every decision, in words.
     pub(crate) log: Vec<String>,
+    /// Recordings that are under way.
+    pub(crate) recordings: Vec<String>,
     kind: Kind,
     now: Time,
     namespaces: BTreeMap<Name, bool>,
@@ -50,6 +52,7 @@ impl World {
                 Kind::Classical | Kind::Fair => Engine::preempting(settings, Preemption::default()),
             },
             log: Vec::new(),
+            recordings: Vec::new(),
             kind,
             now: Time::from_secs(1000),
             namespaces: BTreeMap::new(),
@@ -64,7 +67,26 @@ impl World {
     }
 
     fn apply(&mut self, event: Event) {
+        self.record(|now| record::event(&event, now));
         self.engine.apply(event, self.now);
+    }
+
+    /// Begins one more recording.
+    pub(crate) fn begin_recording(&mut self) {
+        self.recordings.push(record::header(&self.engine, self.now).expect("a state can be written"));
+    }
+
+    fn record(&mut self, line: impl FnOnce(Time) -> serde_json::Result<String>) {
+        if !self.recordings.is_empty() {
+            let line = line(self.now).expect("what happens can be written");
+            self.recordings.iter_mut().for_each(|recording| recording.push_str(&line));
+        }
+    }
+
+    /// What the controller does when something becomes due.
+    pub(crate) fn flush(&mut self) {
+        self.record(record::flush);
+        self.engine.flush_inadmissible(self.now);
     }
 
     /// Does a step; who was admitted by it.
@@ -188,6 +210,7 @@ impl World {
 
     fn cycle_with(&mut self, answers: &[Answer]) -> Vec<WorkloadKey> {
         let cycle = self.engine.cycle(self.now);
+        self.record(|now| record::cycle(&cycle, now));
         self.log.extend(cycle.decisions.iter().map(|decision| format!("{decision:?}")));
         let mut admitted = Vec::new();
         for decision in cycle.decisions {
@@ -326,7 +349,7 @@ impl World {
 
     /// The first workload of each strict queue that is neither parked nor about to come back.
     pub(crate) fn strict_heads(&mut self) -> BTreeMap<Name, WorkloadKey> {
-        self.engine.flush_inadmissible(self.now);
+        self.flush();
         let strict = self.queues.values().filter(|queue| queue.strategy == QueueingStrategy::StrictFIFO);
         let head = |queue: &ClusterQueue| {
             let pending = self.engine.pending(&queue.name);

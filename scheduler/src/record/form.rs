@@ -1,0 +1,56 @@
+//! Forms that JSON has no word for.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A map with keys that are no text, as a list of pairs.
+pub(crate) mod pairs {
+    use std::collections::BTreeMap;
+
+    use super::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+        map: &BTreeMap<K, V>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(map)
+    }
+
+    pub(crate) fn deserialize<'de, K, V, D>(from: D) -> Result<BTreeMap<K, V>, D::Error>
+    where
+        K: Deserialize<'de> + Ord,
+        V: Deserialize<'de>,
+        D: Deserializer<'de>,
+    {
+        Ok(Vec::<(K, V)>::deserialize(from)?.into_iter().collect())
+    }
+}
+
+/// A float that may be infinite, by its bits.
+pub(crate) mod bits {
+    use super::{Deserialize as _, Deserializer, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+    pub(crate) fn serialize<S: Serializer>(number: &f64, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(number.to_bits())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+        u64::deserialize(from).map(f64::from_bits)
+    }
+}
+
+/// A workload's class by its id: the classes are recorded once each.
+pub(crate) mod class {
+    use std::sync::Arc;
+
+    use super::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+    use crate::queue::hash::{Class, ClassId};
+
+    pub(crate) fn serialize<S: Serializer>(class: &Arc<Class>, to: S) -> Result<S::Ok, S::Error> {
+        class.id.serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Class>, D::Error> {
+        ClassId::deserialize(from).map(|id| Arc::new(Class::named(id)))
+    }
+}

@@ -1,0 +1,170 @@
+//! Making recorded decisions again.
+
+use std::fmt;
+use std::io::BufRead;
+
+use serde_json::Value;
+
+use super::{Header, Line, VERSION};
+use crate::{Engine, Time};
+
+/// What a recording holds, all of which was decided again alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Events.
+    pub events: u64,
+    /// Cycles that had heads.
+    pub cycles: u64,
+    /// Reservations that were decided.
+    pub admissions: u64,
+    /// Victims that were told to go.
+    pub preemptions: u64,
+    /// The header's time.
+    pub begin: Time,
+    /// The last line's time.
+    pub end: Time,
+    /// The last line was not whole, as when the program ended while it was written; it was left out.
+    pub truncated: bool,
+}
+
+/// The first cycle that decided otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// The line of the recording, from 1.
+    pub line: u64,
+    /// The cycle's number.
+    pub cycle: u64,
+    /// Its time.
+    pub at: Time,
+    /// What is recorded from the first decision on that differs, each as a line of JSON.
+    pub recorded: Vec<String>,
+    /// What was decided now, likewise.
+    pub decided: Vec<String>,
+}
+
+/// Why a recording could not be replayed alike.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// It cannot be read.
+    Read(std::io::Error),
+    /// A line is none of ours.
+    Line {
+        /// Which, from 1.
+        line: u64,
+        /// What is wrong with it.
+        error: serde_json::Error,
+    },
+    /// It has another version of the format.
+    Version(u64),
+    /// A cycle decided otherwise.
+    Different(Box<Difference>),
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(error) => write!(f, "cannot be read: {error}"),
+            Self::Line { line: 1, error } => write!(f, "line 1 is not the header of a recording: {error}"),
+            Self::Line { line, error } => write!(f, "line {line} is not a recorded step: {error}"),
+            Self::Version(version) => {
+                write!(f, "has version {version} of the format; this program replays version {VERSION}")
+            }
+            Self::Different(difference) => difference.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReplayError {}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "line {}: cycle {} decides otherwise", self.line, self.cycle)?;
+        let mut list = |title: &str, lines: &[String]| {
+            writeln!(f, "  {title}")?;
+            match lines {
+                [] => writeln!(f, "    nothing more"),
+                lines => lines.iter().try_for_each(|line| writeln!(f, "    {line}")),
+            }
+        };
+        list("recorded:", &self.recorded)?;
+        list("now:", &self.decided)
+    }
+}
+
+/// Feeds what is recorded to an engine in the recorded state, and compares each cycle's decisions.
+///
+/// # Errors
+/// [`ReplayError`]; the first difference ends the replay.
+pub fn replay(mut recording: impl BufRead) -> Result<Summary, ReplayError> {
+    let mut text = Vec::new();
+    recording.read_until(b'\n', &mut text).map_err(ReplayError::Read)?;
+    let (mut engine, mut summary) = begin(&text)?;
+    for number in 2.. {
+        text.clear();
+        if recording.read_until(b'\n', &mut text).map_err(ReplayError::Read)? == 0 {
+            break;
+        }
+        let line = match serde_json::from_slice(&text) {
+            Ok(line) => line,
+            Err(_) if text.last() != Some(&b'\n') => {
+                summary.truncated = true;
+                break;
+            }
+            Err(error) => return Err(ReplayError::Line { line: number, error }),
+        };
+        step(&mut engine, line, number, &mut summary)?;
+    }
+    Ok(summary)
+}
+
+fn begin(text: &[u8]) -> Result<(Engine, Summary), ReplayError> {
+    let wrong = |error| ReplayError::Line { line: 1, error };
+    match serde_json::from_slice::<Header>(text) {
+        Ok(mut header) if header.recording == VERSION => {
+            header.engine.complete();
+            Ok((header.engine, Summary { begin: header.at, end: header.at, ..Summary::default() }))
+        }
+        Ok(header) => Err(ReplayError::Version(header.recording.into())),
+        // The state of another version is not ours to understand; its number is.
+        Err(error) => match serde_json::from_slice::<Value>(text).ok().and_then(|value| value["recording"].as_u64()) {
+            Some(version) if version != u64::from(VERSION) => Err(ReplayError::Version(version)),
+            _ => Err(wrong(error)),
+        },
+    }
+}
+
+fn step(engine: &mut Engine, line: Line, number: u64, summary: &mut Summary) -> Result<(), ReplayError> {
+    match line {
+        Line::Event { at, what } => {
+            engine.apply(what, at);
+            summary.events += 1;
+            summary.end = at;
+        }
+        Line::Flush { at } => {
+            engine.flush_inadmissible(at);
+            summary.end = at;
+        }
+        Line::Cycle { at, number: cycle, idle, decisions } => {
+            let now = engine.cycle(at);
+            let values = now.decisions.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>();
+            let decided = values.map_err(|error| ReplayError::Line { line: number, error })?;
+            if decided != decisions || (now.number, now.idle) != (cycle, idle) {
+                let same = decided.iter().zip(&decisions).take_while(|(one, other)| one == other).count();
+                let rest = |all: &[Value], idle: bool, number: u64| {
+                    let rest = all.iter().skip(same).map(Value::to_string);
+                    rest.chain([format!("cycle {number}, idle: {idle}")]).collect()
+                };
+                let (recorded, decided) = (rest(&decisions, idle, cycle), rest(&decided, now.idle, now.number));
+                let difference = Difference { line: number, cycle, at, recorded, decided };
+                return Err(ReplayError::Different(Box::new(difference)));
+            }
+            let count = |kind: &str| decisions.iter().filter(|decision| decision.get(kind).is_some()).count() as u64;
+            summary.cycles += 1;
+            summary.admissions += count("Reserve");
+            summary.preemptions += count("Preempt");
+            summary.end = at;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! What was decided once is decided again.
+
+use std::cell::Cell;
+
+use proptest::test_runner::TestCaseError;
+use switchyard_scheduler::record::{ReplayError, Summary, replay};
+
+use crate::law;
+use crate::world::World;
+
+/// Replays a recording, and says what is different if anything is.
+fn replayed(recording: &str) -> Result<Summary, TestCaseError> {
+    replay(recording.as_bytes()).map_err(|error| TestCaseError::fail(error.to_string()))
+}
+
+#[test]
+fn a_recording_that_begins_at_any_moment_replays_alike() {
+    let (cycles, admissions, preemptions) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    law("a recording replays alike", |script| {
+        let mut world = World::new(script.kind);
+        world.begin_recording();
+        let later = script.steps.len() * 2 / 3;
+        for (number, step) in script.steps.iter().enumerate() {
+            if number == later {
+                world.begin_recording();
+            }
+            world.step(step);
+            if number % 7 == 0 {
+                world.flush();
+            }
+        }
+        for recording in &world.recordings {
+            let summary = replayed(recording)?;
+            cycles.set(cycles.get() + summary.cycles);
+            admissions.set(admissions.get() + summary.admissions);
+            preemptions.set(preemptions.get() + summary.preemptions);
+        }
+        Ok(())
+    });
+    println!("{} cycles, {} admissions, {} preemptions", cycles.get(), admissions.get(), preemptions.get());
+    assert!(admissions.get() > 0, "nothing is decided, so the law says nothing");
+}
+
+/// A recording of a world in which something is admitted.
+fn recording() -> String {
+    let found: Cell<Option<String>> = Cell::new(None);
+    law("something is admitted", |script| {
+        let mut world = World::new(script.kind);
+        world.begin_recording();
+        let admitted = script.steps.iter().filter(|step| !world.step(step).is_empty()).count();
+        if admitted > 2 {
+            found.set(world.recordings.pop());
+        }
+        Ok(())
+    });
+    found.into_inner().expect("some world admits")
+}
+
+#[test]
+fn a_decision_that_is_made_otherwise_is_found_and_an_unfinished_line_is_left_out() {
+    let recording = recording();
+    let whole = replay(recording.as_bytes()).expect("it replays");
+    assert!(!whole.truncated);
+
+    let (cut, _) = recording.trim_end().rsplit_once('\n').expect("lines");
+    let cut = format!("{cut}\n{{\"cycle\":{{\"at\":1");
+    assert!(replay(cut.as_bytes()).expect("the last line is left out").truncated);
+
+    let other =
+        recording.replacen("\"Reserve\":{\"key\":{\"namespace\":\"n", "\"Reserve\":{\"key\":{\"namespace\":\"m", 1);
+    assert_ne!(other, recording);
+    match replay(other.as_bytes()) {
+        Err(ReplayError::Different(difference)) => {
+            assert!(difference.recorded[0].contains("\"m"), "{difference}");
+            assert!(difference.decided[0].contains("\"n"), "{difference}");
+        }
+        other => panic!("{other:?}"),
+    }
+
+    let other = recording.replacen("{\"recording\":1,", "{\"recording\":2,", 1);
+    assert!(matches!(replay(other.as_bytes()), Err(ReplayError::Version(2))));
+    assert!(matches!(replay("no recording\n".as_bytes()), Err(ReplayError::Line { line: 1, .. })));
+    assert!(matches!(replay("".as_bytes()), Err(ReplayError::Line { line: 1, .. })));
+}
