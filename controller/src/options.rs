@@ -86,6 +86,7 @@ pub(crate) fn engine_settings(config: &Configuration) -> Settings {
         equivalence_hashing: config.enabled("SchedulingEquivalenceHashing"),
         partial_admission: config.enabled("PartialAdmission"),
         fair_sharing: config.fair_sharing.is_some(),
+        block_admission: config.wait_for_pods_ready.block_admission,
         requeue_window: REQUEUE_WINDOW,
     }
 }

@@ -27,6 +27,8 @@ pub struct Settings {
     pub partial_admission: bool,
     /// Share by dominant resource.
     pub fair_sharing: bool,
+    /// Admit one workload at a time, once the pods of all admitted ones are ready.
+    pub block_admission: bool,
 }
 
 /// How an engine preempts, for callers that perform its [`Decision::Preempt`](crate::Decision::Preempt).
@@ -65,6 +67,7 @@ impl Default for Settings {
             equivalence_hashing: true,
             partial_admission: true,
             fair_sharing: false,
+            block_admission: false,
         }
     }
 }

@@ -61,6 +61,7 @@ pub(crate) struct Flags {
     pub(crate) finished: bool,
     pub(crate) admitted: bool,
     pub(crate) evicted: bool,
+    pub(crate) pods_ready: bool,
     pub(crate) held: bool,
     pub(crate) deleting: bool,
     pub(crate) gates_closed: bool,

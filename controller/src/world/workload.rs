@@ -43,6 +43,9 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, order
         reserved_at: reserved.map(|condition| engine_time(condition.last_transition_time.0)),
         admitted: state::is_admitted(workload),
         evicted: state::is_evicted(workload),
+        // The pods of a dispatched workload are another cluster's, which waits for them itself.
+        pods_ready: state::holds(workload, conditions::PODS_READY)
+            || status.is_some_and(|status| status.cluster_name.is_some()),
         requeue_at: requeue_at.map(|at| engine_time(at.0)),
         requeued,
         reclaimable: status

@@ -37,6 +37,9 @@ impl Engine {
             self.changed.cluster_queues.insert(cq.object.name.clone());
         }
         let Some(hold) = &wl.hold else { return };
+        if !wl.flags.pods_ready && hold.charged.is_some() {
+            step(&mut self.unready);
+        }
         let Some(cq) = hold.charged.and_then(|cq| self.cqs.get_mut(&cq)) else { return };
         if sign > 0 {
             cq.workloads.insert(id);

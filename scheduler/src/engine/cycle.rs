@@ -146,6 +146,9 @@ impl Engine {
             self.claim(entry, progress);
             return Err(self.preempt(entry, progress));
         }
+        if self.settings.block_admission && self.unready > 0 {
+            return Err((Requeue::FailedAfterNomination, Reason::WaitingForPodsReady));
+        }
         progress.decisions.extend(self.assume(entry, now));
         progress.busy = true;
         Ok(())
@@ -275,10 +278,12 @@ impl Engine {
     /// Tells the targets to go; the entry waits for them.
     fn preempt(&mut self, entry: &Entry, progress: &mut Progress) -> Postponed {
         self.forget_scan(entry.id);
+        let before = progress.decisions.len();
         for target in &entry.targets {
             progress.decisions.extend(self.tell_to_go(entry, target));
         }
-        progress.busy = true;
+        // Waiting for those that were told already is no work: the next cycle would only find the same.
+        progress.busy |= progress.decisions.len() > before;
         let (pod_sets, victims) = (entry.assignment.reasons(), entry.targets.len());
         (Requeue::PendingPreemption, Reason::Preempting { pod_sets, victims })
     }

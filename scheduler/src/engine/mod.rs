@@ -58,6 +58,8 @@ pub struct Engine {
     wakeups: BTreeSet<(Time, WlId)>,
     changed: Changed,
     cycles: u64,
+    /// Workloads that hold quota and whose pods are not ready.
+    unready: usize,
 }
 
 impl Engine {
@@ -80,6 +82,7 @@ impl Engine {
             wakeups: BTreeSet::new(),
             changed: Changed::default(),
             cycles: 0,
+            unready: 0,
         }
     }
 

@@ -71,6 +71,7 @@ impl Engine {
             finished: object.finished,
             admitted: object.admitted,
             evicted: object.evicted,
+            pods_ready: object.pods_ready,
             held: object.held,
             deleting: object.deleting,
             gates_closed: object.gates_closed,
@@ -95,8 +96,8 @@ impl Engine {
             || queue != old.queue
             || object.queue_time != old.queue_time
             || (object.requeued, object.requeue_at) != (old.requeued, old.requeue_at)
-            || Flags { admitted: false, checks_failed: false, ..flags }
-                != Flags { admitted: false, checks_failed: false, ..old.flags }
+            || Flags { admitted: false, checks_failed: false, pods_ready: false, ..flags }
+                != Flags { admitted: false, checks_failed: false, pods_ready: false, ..old.flags }
             || (old.flags.checks_failed && !flags.checks_failed);
         let mut new = Wl {
             queue,

@@ -34,6 +34,8 @@ pub struct Workload {
     pub admitted: bool,
     /// `Evicted` is True.
     pub evicted: bool,
+    /// All its pods are ready, or are another cluster's to wait for.
+    pub pods_ready: bool,
     /// `status.requeueState.requeueAt`.
     pub requeue_at: Option<Time>,
     /// The `Requeued` condition, if there is one.
@@ -68,6 +70,7 @@ impl Workload {
             reserved_at: None,
             admitted: false,
             evicted: false,
+            pods_ready: false,
             requeue_at: None,
             requeued: None,
             reclaimable: BTreeMap::new(),

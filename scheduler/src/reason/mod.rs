@@ -40,6 +40,8 @@ pub enum Reason {
     VictimsTaken,
     /// Another workload of the same cycle took what it would have needed.
     Overtaken,
+    /// One workload is admitted at a time, and the pods of another are not ready yet.
+    WaitingForPodsReady,
     /// An admission check answered Retry or Rejected, and the caller has not dealt with it yet.
     ChecksFailed,
     /// The ClusterQueue does not admit.

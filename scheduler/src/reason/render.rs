@@ -11,6 +11,7 @@ impl Reason {
             Self::NoCandidates { .. } | Self::VictimsTaken | Self::Overtaken => "WaitingForQuota",
             Self::Preempting { .. } | Self::VictimsShared => "WaitingForPreemptedWorkloads",
             Self::PreemptionGated => "AdmissionGated",
+            Self::WaitingForPodsReady => "WaitingForPodsReady",
             Self::ClusterQueueInactive { .. } | Self::LocalQueueInactive { .. } => "Suspended",
             Self::ClusterQueueMissing { .. }
             | Self::LocalQueueMissing { .. }
@@ -41,6 +42,7 @@ impl Reason {
                 .to_owned(),
             Self::VictimsTaken => "Workload has overlapping preemption targets with another workload".to_owned(),
             Self::Overtaken => "Workload no longer fits after processing another workload".to_owned(),
+            Self::WaitingForPodsReady => "waiting for all admitted workloads to be in PodsReady condition".to_owned(),
             Self::ChecksFailed => "The workload has failed admission checks".to_owned(),
             Self::ClusterQueueInactive { name } => format!("ClusterQueue {name} is inactive"),
             Self::ClusterQueueMissing { name } => format!("ClusterQueue {name} doesn't exist"),

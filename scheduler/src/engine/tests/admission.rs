@@ -248,3 +248,26 @@ fn a_reservation_of_a_queue_that_is_gone_is_charged_when_it_comes_back() {
     stage.delete("a");
     assert_eq!(stage.reserved("main"), 0);
 }
+
+#[test]
+fn one_at_a_time_while_admission_waits_for_pods() {
+    let mut stage = Stage::with(crate::Settings { block_admission: true, ..crate::Settings::default() });
+    stage.queue(cq("main").quota("default", "cpu", 10));
+    for (name, at) in [("a", 1), ("b", 2), ("c", 3)] {
+        stage.submit(wl(name).request("cpu", 1).at(at));
+    }
+    let message = "WaitingForPodsReady: waiting for all admitted workloads to be in PodsReady condition";
+    assert_eq!(stage.admit(), ["a"]);
+    assert_eq!((stage.admit(), stage.why("b")), (Vec::new(), message.to_owned()));
+    assert_eq!(stage.order("main"), "b c", "it stays first");
+    stage.change("a", |workload| workload.pods_ready = true);
+    assert_eq!(stage.admit(), ["b"]);
+    assert_eq!(stage.admit(), [""; 0]);
+    // What gives its quota back is not waited for.
+    stage.delete("b");
+    assert_eq!(stage.admit(), ["c"]);
+    stage.change("a", |workload| workload.pods_ready = false);
+    stage.change("c", |workload| workload.finished = true);
+    stage.submit(wl("d").request("cpu", 1));
+    assert_eq!(stage.admit(), [""; 0], "a lost its pods");
+}
