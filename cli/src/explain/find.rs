@@ -30,7 +30,7 @@ pub(super) fn find(workloads: &[Arc<Workload>], namespace: &str, wanted: &str) -
     if let Some(workload) = workloads.iter().find(itself).or(newest) {
         return Ok(workload.clone());
     }
-    let begins = name.get(..name.len().min(4)).unwrap_or(name);
+    let begins = name.get(..name.len().min(3)).unwrap_or(name);
     let jobs = workloads.iter().map(|workload| row(workload).job);
     let near: Vec<String> = jobs.filter(|job| job.starts_with(begins)).take(5).collect();
     match near.as_slice() {

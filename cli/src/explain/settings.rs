@@ -1,7 +1,7 @@
 //! How the controller of the cluster decides, as far as it can be told.
 
 use serde::Serialize;
-use switchyard_api::config::{Configuration, FairSharing, PreemptionStrategy};
+use switchyard_api::config::{AdmissionFairSharing, Configuration, FairSharing, PreemptionStrategy};
 use switchyard_controller::stores::Stores;
 
 /// The configuration that an explanation assumes.
@@ -18,13 +18,13 @@ pub struct Settings {
 pub enum Source {
     /// The caller gave the file.
     File,
-    /// Kueue's defaults; fair sharing as the queues' status tells.
+    /// Kueue's defaults; what is shared fairly as the queues' status tells.
     Status,
 }
 
 impl Settings {
     /// The given configuration, or Kueue's defaults with fair sharing where the status of any ClusterQueue shows its
-    /// share: controllers write that only where it is on.
+    /// share, and past use where that of any LocalQueue shows it: controllers write these only where they count.
     pub fn of(given: Option<Configuration>, stores: &Stores) -> Self {
         if let Some(config) = given {
             return Self { config, source: Source::File };
@@ -36,6 +36,11 @@ impl Settings {
             vec![PreemptionStrategy::LessThanOrEqualToFinalShare, PreemptionStrategy::LessThanInitialShare];
         let mut config = Configuration::default();
         config.fair_sharing = shown.then_some(FairSharing { preemption_strategies: strategies });
+        let remembered = stores.local_queues.any(|queue| {
+            let sharing = queue.status.as_ref().and_then(|status| status.fair_sharing.as_ref());
+            sharing.is_some_and(|sharing| sharing.admission_fair_sharing_status.is_some())
+        });
+        config.admission_fair_sharing = remembered.then(AdmissionFairSharing::default);
         Self { config, source: Source::Status }
     }
 }

@@ -150,6 +150,8 @@ pub struct SettingsView {
     pub source: Source,
     /// Shares count.
     pub fair_sharing: bool,
+    /// Past use of LocalQueues counts.
+    pub admission_fair_sharing: bool,
 }
 
 impl ReasonView {
@@ -192,7 +194,11 @@ impl View {
             admission: AdmissionView::of(&status),
             admission_checks: CheckView::all(&status),
             dispatch: DispatchView::of(workload),
-            settings: SettingsView { source: settings.source, fair_sharing: settings.config.fair_sharing.is_some() },
+            settings: SettingsView {
+                source: settings.source,
+                fair_sharing: settings.config.fair_sharing.is_some(),
+                admission_fair_sharing: settings.config.admission_fair_sharing.is_some(),
+            },
         }
     }
 }
