@@ -92,7 +92,7 @@ pub(super) struct Entry {
     /// The job's end, seen and not yet persisted: where, of which attempt, whether it succeeded.
     pub(super) ended: Option<(Name, u64, bool)>,
     /// Nothing of that attempt, and lower ones, is left on that cluster: it said so when told.
-    pub(super) cleared: Option<(Name, u64)>,
+    pub(super) cleared: BTreeMap<Name, u64>,
     /// Whether this process knows every cluster on which an attempt may run. Not after a restart while the workload is
     /// being evicted: the API then only says that there was an attempt.
     pub(super) sure: bool,
@@ -122,7 +122,7 @@ impl Entry {
             recorded: None,
             released: None,
             ended: None,
-            cleared: None,
+            cleared: BTreeMap::new(),
             wake: None,
             queued: None,
         }

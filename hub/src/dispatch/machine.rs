@@ -1,5 +1,6 @@
 //! The state machine: takes events in, then settles each workload that they touch.
 
+use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::capacity::Capacity;
@@ -45,11 +46,25 @@ impl Cluster {
 /// A workload of ours that we do not know.
 #[derive(Debug, Clone)]
 struct Orphan {
-    namespace: Name,
-    name: Name,
-    attempt: u64,
+    /// What was last said of it.
+    last: Observation,
     since: Time,
+    /// Its end has been acknowledged.
+    acked: bool,
     removing: bool,
+}
+
+impl Orphan {
+    /// When something is to be done about it, if nothing happens before. An end may be the end of a workload that we are
+    /// about to hear of: it is not let go at once.
+    fn due(&self, settings: &Settings) -> Option<Time> {
+        if self.removing {
+            return None;
+        }
+        let ends = terminal(self.last.state) && !self.acked;
+        let wait = if ends { settings.start_grace.min(settings.orphan_after) } else { settings.orphan_after };
+        Some(self.since.saturating_add(wait))
+    }
 }
 
 /// What is known of a cluster, for people.
@@ -122,6 +137,8 @@ impl Dispatcher {
     /// Takes an event in and decides what follows.
     pub fn apply(&mut self, event: Event, now: Time) -> Vec<Action> {
         let mut out = Vec::new();
+        // One that was learned of since comes before what is said of it now.
+        self.adopt(now, &mut out);
         match event {
             Event::Check { name, clusters } => self.check(name, clusters),
             Event::Cluster { name, hold } => self.cluster(&name, hold, now),
@@ -160,6 +177,7 @@ impl Dispatcher {
             Event::Written(written) => self.written(written, now, &mut out),
             Event::Tick => {}
         }
+        self.adopt(now, &mut out);
         self.ring(now);
         self.settle_all(now, &mut out);
         self.sweep_orphans(now, &mut out);
@@ -168,12 +186,7 @@ impl Dispatcher {
 
     /// When [`Event::Tick`] is due at the latest.
     pub fn next_wakeup(&self) -> Option<Time> {
-        let orphan = self
-            .orphans
-            .values()
-            .filter(|orphan| !orphan.removing)
-            .map(|orphan| orphan.since.saturating_add(self.settings.orphan_after))
-            .min();
+        let orphan = self.orphans.values().filter_map(|orphan| orphan.due(&self.settings)).min();
         let timer = self.timers.first().map(|(at, _)| *at);
         match (timer, orphan) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -414,35 +427,59 @@ impl Dispatcher {
             }
             return;
         }
-        if terminal(observation.state) {
-            let attempt = observation.attempt;
-            out.push(Action::Ack { cluster: cluster.clone(), uid: observation.uid.clone(), attempt });
+        let full = !self.orphans.contains_key(&key) && self.orphans.len() >= MAX_ORPHANS;
+        // Acknowledgements are in order: one that is not given holds up all behind it.
+        if terminal(observation.state) && (full || self.orphans.get(&key).is_some_and(|orphan| orphan.acked)) {
+            let (uid, attempt) = (observation.uid.clone(), observation.attempt);
+            out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
         }
-        if !self.orphans.contains_key(&key) && self.orphans.len() >= MAX_ORPHANS {
+        if full {
             return;
         }
-        let known = self.orphans.entry(key).or_insert_with(|| {
-            let attempt = observation.attempt;
-            out.push(Action::Orphan { cluster: cluster.clone(), uid: observation.uid.clone(), attempt });
-            Orphan { namespace: observation.namespace, name: observation.name, attempt, since: now, removing: false }
-        });
-        known.attempt = known.attempt.max(observation.attempt);
+        match self.orphans.entry(key) {
+            MapEntry::Vacant(vacant) => {
+                let (uid, attempt) = (observation.uid.clone(), observation.attempt);
+                out.push(Action::Orphan { cluster: cluster.clone(), uid, attempt });
+                vacant.insert(Orphan { last: observation, since: now, acked: false, removing: false });
+            }
+            MapEntry::Occupied(mut known) if observation.attempt >= known.get().last.attempt => {
+                known.get_mut().last = observation;
+            }
+            MapEntry::Occupied(_) => {}
+        }
+    }
+
+    /// Workloads that we have come to know are no orphans: what clusters said of them counts.
+    fn adopt(&mut self, now: Time, out: &mut Vec<Action>) {
+        let known: Vec<(Name, Uid)> =
+            self.orphans.keys().filter(|(_, uid)| self.entries.contains_key(uid)).cloned().collect();
+        for (cluster, uid) in known {
+            let Some(orphan) = self.orphans.remove(&(cluster.clone(), uid.clone())) else { continue };
+            self.observed(&cluster, orphan.last, now, out);
+            if orphan.removing
+                && let Some(remote) = self.entries.get_mut(&uid).and_then(|entry| entry.remotes.get_mut(&cluster))
+            {
+                remote.phase = Some(Phase::Absent);
+            }
+        }
     }
 
     fn sweep_orphans(&mut self, now: Time, out: &mut Vec<Action>) {
         for ((cluster, uid), orphan) in &mut self.orphans {
-            if orphan.removing || now < orphan.since.saturating_add(self.settings.orphan_after) {
+            if orphan.due(&self.settings).is_none_or(|due| now < due) {
+                continue;
+            }
+            let Observation { namespace, name, attempt, state, .. } = orphan.last.clone();
+            if terminal(state) && !orphan.acked {
+                orphan.acked = true;
+                out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
+            }
+            if now < orphan.since.saturating_add(self.settings.orphan_after) {
                 continue;
             }
             orphan.removing = true;
-            out.push(Action::Desire {
-                cluster: cluster.clone(),
-                uid: uid.clone(),
-                namespace: orphan.namespace.clone(),
-                name: orphan.name.clone(),
-                attempt: orphan.attempt,
-                phase: Phase::Absent,
-            });
+            let (cluster, uid, phase) = (cluster.clone(), uid.clone(), Phase::Absent);
+            out.push(Action::Desire { cluster, uid, namespace, name, attempt, phase });
         }
     }
 

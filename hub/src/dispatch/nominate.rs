@@ -194,8 +194,10 @@ impl Dispatcher {
             let facts = &entry.facts;
             known.capacity.assume(&facts.uid, &facts.namespace, &facts.queue, &facts.pod_sets);
         }
-        // The tombstone of this very attempt may still be under way there; a higher one is not mistaken for it.
-        let buried = entry.remotes.get(cluster).is_some_and(|r| r.attempt >= attempt && r.phase == Some(Phase::Absent));
+        // The tombstone of this very attempt may still be under way there, or not forgotten yet; a higher one is not
+        // mistaken for it.
+        let buried = entry.remotes.get(cluster).is_some_and(|r| r.attempt >= attempt && r.phase == Some(Phase::Absent))
+            || entry.cleared.get(cluster).is_some_and(|at| *at >= attempt);
         let attempt = if buried { self.renew(entry, now, out) } else { attempt };
         entry.want(cluster, attempt, Phase::Reserve, now, out);
         entry.wake_at(now + self.settings.answer_within);

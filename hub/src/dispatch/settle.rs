@@ -10,6 +10,8 @@ impl Dispatcher {
         if entry.gone || entry.facts.finished {
             entry.memory = None;
             entry.nomination = None;
+            // Nobody needs it any more.
+            entry.ended = None;
             entry.clear(None, now, out);
             self.acknowledge_rest(entry, out);
             return;
@@ -72,7 +74,7 @@ impl Dispatcher {
                 if remote.phase == Some(Phase::Absent) {
                     let attempt = remote.attempt;
                     out.push(Action::Forget { cluster: cluster.clone(), uid: uid.clone(), attempt });
-                    *cleared = Some((cluster.clone(), attempt));
+                    cleared.insert(cluster.clone(), attempt);
                 }
                 return false;
             }
@@ -211,7 +213,7 @@ impl Dispatcher {
         if let Some(cluster) = entry.facts.cluster.clone() {
             // Perhaps this process has never heard of it there: a restart. Ask for its absence all the same.
             let attempt = entry.facts.attempt;
-            let cleared = entry.cleared.as_ref().is_some_and(|(from, at)| *from == cluster && *at >= attempt);
+            let cleared = entry.cleared.get(&cluster).is_some_and(|at| *at >= attempt);
             if !cleared {
                 let remote = entry.remotes.entry(cluster).or_default();
                 if remote.attempt == 0 {

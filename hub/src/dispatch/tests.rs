@@ -594,6 +594,73 @@ fn the_unknown_is_reported_first_and_removed_much_later() {
 }
 
 #[test]
+fn an_attempt_that_was_withdrawn_from_a_cluster_is_not_offered_there_again() {
+    let mut bench = Bench::new(Mode::External, &[("a", 2000, 4000)]);
+    bench.apply(Event::Workload(Facts { reserved: true, nominated: vec!["a".into()], ..facts("w") }));
+    assert_eq!(bench.take(), ["Reserve w/1 on a"]);
+    bench.apply(Event::ClusterDown { name: "a".into() });
+    bench.apply(Event::ClusterUp { name: "a".into() });
+    bench.observe("a", "w", 1, State::Gone);
+    bench.apply(Event::Inventory { cluster: "a".into(), uids: Uids::new() });
+    // Its tombstone may be there still.
+    assert_eq!(bench.take(), ["Absent w/1 on a", "forget w/1 on a", "Reserve w/2 on a"]);
+}
+
+#[test]
+fn an_orphan_that_turns_out_to_be_known_is_one_no_longer() {
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    bench.observe("a", "w", 1, State::Running);
+    assert_eq!(bench.take(), ["orphan w/1 on a"]);
+    bench.apply(Event::Workload(committed("w", "a", 1)));
+    assert_eq!(bench.take(), ["Run w/1 on a"]);
+    bench.later(2 * 900_000);
+    assert!(bench.take().is_empty(), "it is not removed");
+    assert_eq!(bench.dispatcher.cluster_view("a").orphans, 0);
+}
+
+#[test]
+fn the_end_of_an_unknown_workload_waits_a_moment_for_it_to_become_known() {
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    bench.observe("a", "w", 1, State::Succeeded);
+    assert_eq!(bench.take(), ["orphan w/1 on a"]);
+    bench.apply(Event::Workload(committed("w", "a", 1)));
+    assert_eq!(bench.take(), ["finish w/1 from a: true"]);
+
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    bench.observe("a", "x", 1, State::Succeeded);
+    bench.later(10_000);
+    assert_eq!(bench.take(), ["orphan x/1 on a", "ack x/1 to a"]);
+    bench.observe("a", "x", 1, State::Succeeded);
+    assert_eq!(bench.take(), ["ack x/1 to a"], "said again, acknowledged again");
+    bench.later(890_000);
+    assert_eq!(bench.take(), ["Absent x/1 on a"]);
+}
+
+#[test]
+fn an_orphan_that_is_gone_when_its_workload_becomes_known_leaves_nothing() {
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    bench.observe("a", "w", 1, State::Succeeded);
+    bench.later(900_000);
+    assert_eq!(bench.take(), ["orphan w/1 on a", "ack w/1 to a", "Absent w/1 on a"]);
+    bench.dispatcher.learn(Facts { finished: true, ..committed("w", "a", 1) });
+    bench.observe("a", "w", 1, State::Gone);
+    assert_eq!(bench.take().last().map(String::as_str), Some("forget w/1 on a"));
+    assert_eq!(bench.dispatcher.cluster_view("a").workloads, 0);
+}
+
+#[test]
+fn an_end_is_acknowledged_when_its_workload_was_deleted_meanwhile() {
+    let mut bench = Bench::running();
+    bench.observe("a", "w", 1, State::Succeeded);
+    bench.take();
+    bench.apply(Event::WorkloadGone { uid: "w".into() });
+    bench.take();
+    let uid = Uid::from("w");
+    bench.apply(Event::Written(Written { uid, outcome: Outcome::Superseded, facts: None }));
+    assert_eq!(bench.take(), ["ack w/1 to a"]);
+}
+
+#[test]
 fn a_reservation_left_behind_by_a_restart_is_withdrawn_when_the_workload_is_known() {
     let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000)]);
     bench.dispatcher.learn(facts("w"));

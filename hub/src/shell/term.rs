@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use kube::ResourceExt as _;
 use serde_json::Value;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::engine_task::EngineHandle;
@@ -314,7 +315,11 @@ impl TermState {
 
     /// Once the API shows the reservation, it is in memory no longer.
     fn confirm(&mut self, facts: &Facts) {
-        if facts.reserved || facts.finished || facts.cluster.is_some() {
+        let shown = facts.reserved || facts.finished || facts.cluster.is_some();
+        let since = |reservation: &Reservation| reservation.workload.resource_version()?.parse::<u64>().ok();
+        let held = self.reservations.get(&facts.uid);
+        // A late answer may speak of an earlier reservation, that was given up since.
+        if shown && held.is_some_and(|held| since(held).is_none_or(|version| version <= facts.version)) {
             self.reservations.remove(&facts.uid);
         }
     }
