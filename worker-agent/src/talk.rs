@@ -113,7 +113,21 @@ impl Talk {
             self.capacity_sent = Some(now);
             return Some(Say::Capacity);
         }
-        ledger.outgoing(now).map(Say::Message)
+        let message = ledger.outgoing(now)?;
+        self.account(&message, now);
+        Some(Say::Message(message))
+    }
+
+    /// The hub goes by a report of the capacity that comes after the news that a workload has taken some: only that one
+    /// surely counts it.
+    fn account(&mut self, message: &agent_message::Kind, now: Time) {
+        let agent_message::Kind::Observed(observed) = message else { return };
+        let takes = |state| matches!(state, v1::State::Reserved | v1::State::Running);
+        if let Some(sent) = self.capacity_sent
+            && observed.observations.iter().any(|observation| takes(observation.state()))
+        {
+            self.capacity_at.get_or_insert((sent + CAPACITY_INTERVAL).max(now));
+        }
     }
 
     /// # Errors

@@ -47,6 +47,14 @@ impl Slot {
         self.deleted.as_ref().is_some_and(|(sent, at)| sent == uid && now < *at + DELETE_AGAIN)
     }
 
+    /// The attempt of a creation that may have happened, or yet happen.
+    pub(super) fn creating(&self) -> Option<u64> {
+        match &self.creation {
+            Some(Verb::Find { attempt, .. }) => Some(*attempt),
+            _ => None,
+        }
+    }
+
     /// The search for what an unanswered creation may have made.
     pub(super) fn search(&self) -> Option<Verb> {
         self.creation.clone().filter(|_| !self.busy)
@@ -130,6 +138,8 @@ pub(super) struct Entry {
     pub(super) end: Option<Final>,
     /// When the job was last seen to be gone.
     pub(super) job_gone: Option<Time>,
+    /// The last Workload, and the last job, that were seen to be gone: a late answer does not bring them back.
+    removed: [Option<String>; 2],
     /// The attempt whose job went before it had ended.
     pub(super) lost: Option<u64>,
     pub(super) report: Report,
@@ -148,6 +158,7 @@ impl Entry {
             trouble: None,
             end: None,
             job_gone: None,
+            removed: [None, None],
             lost: None,
             report: Report::default(),
             wake: None,
@@ -178,6 +189,9 @@ impl Entry {
 
     /// Takes the state of an object over, unless a newer one is known. Whether it did.
     pub(super) fn apply(&mut self, object: Object) -> bool {
+        if self.removed[slot(object.kind())].as_ref() == Some(&object.meta().target.uid) {
+            return false;
+        }
         match object {
             Object::Workload(new) => {
                 let newer = match &self.workload {
@@ -206,6 +220,7 @@ impl Entry {
 
     /// The object of this uid is gone. Whether it was known.
     pub(super) fn remove(&mut self, kind: Kind, target: &Target, now: Time) -> bool {
+        self.removed[slot(kind)] = Some(target.uid.clone());
         match kind {
             Kind::Workload => self.workload.take_if(|workload| workload.meta.target.uid == target.uid).is_some(),
             Kind::Job => {
@@ -266,6 +281,14 @@ impl Entry {
     /// The object that could not be made is there.
     fn cure(&mut self, kind: Kind) {
         self.trouble.take_if(|(_, of, _)| *of == kind);
+    }
+}
+
+/// Where an object of this kind is among two.
+fn slot(kind: Kind) -> usize {
+    match kind {
+        Kind::Workload => 0,
+        Kind::Job => 1,
     }
 }
 

@@ -197,6 +197,10 @@ impl Ledger {
             Seen::Listed { kind, gvk, uids } => self.listed(kind, &gvk, &uids, now),
             Seen::Synced => {
                 self.synced = true;
+                // A session that began before names what is known now.
+                if let Some(session) = self.session.as_mut().filter(|session| session.inventory.is_some()) {
+                    session.inventory = Some(self.entries.keys().cloned().collect());
+                }
                 let uids: Vec<String> = self.entries.keys().cloned().collect();
                 uids.iter().flat_map(|uid| self.refresh(uid, now)).collect()
             }

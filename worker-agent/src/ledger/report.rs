@@ -109,7 +109,7 @@ impl Ledger {
             let Some(uid) = left.pop_front() else { break };
             let want = self.wants.get(&uid);
             let Some(entry) = self.entries.get_mut(&uid) else { continue };
-            let Some(observation) = entry.observe(want) else { continue };
+            let Some(observation) = entry.stock(want) else { continue };
             entry.report.queue.clear();
             entry.report.latest = Some((observation.attempt, observation.state(), content(&observation)));
             bytes += size(&observation);

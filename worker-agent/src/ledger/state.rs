@@ -33,6 +33,19 @@ impl Entry {
         Some(observation)
     }
 
+    /// The state for an inventory. It names what is being torn down, too, and what may yet come to be: for a hub that has
+    /// just begun, what an inventory lacks is not there.
+    pub(super) fn stock(&mut self, want: Option<&Want>) -> Option<Observation> {
+        if let Some(observation) = self.observe(want) {
+            return Some(observation);
+        }
+        let creating = self.workload_slot.creating().max(self.job_slot.creating());
+        let attempt = self.attempt_there().or(creating)?;
+        // Until it is gone it may run.
+        let state = if self.job.is_some() { State::Running } else { State::Waiting };
+        Some(self.observation(&Verdict { attempt, state, reasons: Vec::new(), is_final: false }, want))
+    }
+
     fn verdict(&self, want: Option<&Want>) -> Option<Verdict> {
         let there = self.attempt_there();
         if let Some(job) = &self.job

@@ -176,3 +176,52 @@ fn half_a_snapshot_drops_nothing() {
     bench.want(1, Phase::Absent);
     assert_eq!(bench.asked(), ["delete Job"], "it is still desired, and so it can be ended");
 }
+
+#[test]
+fn an_inventory_names_what_was_listed_after_the_session_had_begun() {
+    let mut bench = Bench::new();
+    bench.ledger = Ledger::new(Rules { hub_id: "hub".to_owned(), namespaces: AllowedNamespaces::All });
+    bench.connect();
+    bench.see(workload(1).admitted().seen()).see(job(1).running().seen());
+    assert!(bench.told().is_empty(), "there may be more");
+    bench.see(Seen::Synced);
+    let said = std::iter::from_fn(|| bench.ledger.outgoing(bench.now)).find_map(|kind| match kind {
+        agent_message::Kind::Observed(observed) => Some(observed),
+        _ => None,
+    });
+    let said = said.unwrap();
+    assert_eq!((said.inventory, said.more, said.observations.len()), (true, false, 1));
+}
+
+#[test]
+fn a_late_answer_does_not_bring_back_what_is_gone() {
+    let mut bench = Bench::running();
+    bench.want(1, Phase::Absent).answer(Outcome::Accepted);
+    let going = || job(1).running().deleting();
+    bench.see(going().seen());
+    assert_eq!(bench.asked(), ["release Job"]);
+    bench.see(gone(Kind::Job, 1)).answer(Outcome::Object(Box::new(Object::Job(going().released()))));
+    bench.see(gone(Kind::Workload, 1));
+    assert_eq!(bench.heard(), [(1, State::Gone)]);
+}
+
+#[test]
+fn an_inventory_names_what_is_being_torn_down() {
+    let mut bench = Bench::running();
+    bench.want(1, Phase::Absent).answer(Outcome::Accepted);
+    bench.connect();
+    assert_eq!(bench.heard(), [(1, State::Running)], "a hub that has just begun would think that it is gone");
+    bench.see(gone(Kind::Job, 1)).see(gone(Kind::Workload, 1));
+    assert_eq!(bench.heard(), [(1, State::Gone)]);
+}
+
+#[test]
+fn an_inventory_names_what_may_yet_come_to_be() {
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Reserve).want(1, Phase::Absent).connect();
+    assert_eq!(bench.heard(), [(1, State::Waiting)], "its Workload is being made");
+    bench.answer(Outcome::Failed("no answer".to_owned()));
+    assert!(bench.heard().is_empty());
+    bench.pass(Time::from_secs(1)).answer(Outcome::Gone);
+    assert_eq!(bench.heard(), [(1, State::Gone)]);
+}
