@@ -1,0 +1,261 @@
+//! Queues that let nobody in, deactivation, gates and back-off.
+
+use super::*;
+
+#[test]
+fn leaves_alone() {
+    let cases = vec![
+        ("a new workload is left to the engine", workload("a"), open(), Rules::default()),
+        ("an admitted workload is left alone", workload("a").reserved("cq").admitted(), open(), Rules::default()),
+        (
+            "the engines reasons stay",
+            workload("a").condition(
+                "QuotaReserved",
+                false,
+                "WaitingForQuota",
+                "couldn't assign flavors to pod set main: x",
+            ),
+            open(),
+            Rules::default(),
+        ),
+    ];
+    insta::assert_snapshot!(table(cases), @r"
+    # a new workload is left to the engine
+    # an admitted workload is left alone
+    # the engines reasons stay
+    5s QuotaReserved=False WaitingForQuota: couldn't assign flavors to pod set main: x
+    100s Admitted=False NoReservation: The workload has no reservation
+    ");
+}
+
+#[test]
+fn queues() {
+    let cases = vec![
+        ("without a local queue", workload("a"), Facts::default(), Rules::default()),
+        ("the local queue is stopped", workload("a"), facts(StopPolicy::Hold, StopPolicy::None, &[]), Rules::default()),
+        ("the cluster queue is missing", workload("a"), Facts { cluster_queue: None, ..open() }, Rules::default()),
+        (
+            "the cluster queue is inactive",
+            workload("a"),
+            Facts { cluster_queue_active: false, ..open() },
+            Rules::default(),
+        ),
+        (
+            "the blocker is gone",
+            workload("a").condition("QuotaReserved", false, "Suspended", "LocalQueue lq is inactive"),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "hold takes a mere reservation",
+            workload("a").reserved("cq").check("ac", CheckState::Pending, ""),
+            facts(StopPolicy::None, StopPolicy::Hold, &["ac"]),
+            Rules::default(),
+        ),
+        (
+            "hold leaves what is admitted",
+            workload("a").reserved("cq").admitted(),
+            facts(StopPolicy::Hold, StopPolicy::Hold, &[]),
+            Rules::default(),
+        ),
+        (
+            "hold and drain of the cluster queue evicts",
+            workload("a").reserved("cq").admitted(),
+            facts(StopPolicy::None, StopPolicy::HoldAndDrain, &[]),
+            Rules::default(),
+        ),
+        (
+            "hold and drain of the local queue evicts",
+            workload("a").reserved("cq").admitted(),
+            facts(StopPolicy::HoldAndDrain, StopPolicy::None, &[]),
+            Rules::default(),
+        ),
+        (
+            "a restarted cluster queue takes it back",
+            workload("a").condition("Requeued", false, "ClusterQueueStopped", "The ClusterQueue is stopped"),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "a restarted local queue takes it back",
+            workload("a").condition("Requeued", false, "LocalQueueStopped", "The LocalQueue is stopped"),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "a missing local queue takes a mere reservation",
+            workload("a").reserved("cq").check("ac", CheckState::Pending, ""),
+            Facts { local_queue: None, ..facts(StopPolicy::None, StopPolicy::None, &["ac"]) },
+            Rules::default(),
+        ),
+    ];
+    insta::assert_snapshot!(table(cases), @r#"
+    # without a local queue
+    100s QuotaReserved=False Misconfigured: LocalQueue lq doesn't exist
+    100s Admitted=False NoReservation: The workload has no reservation
+    # the local queue is stopped
+    100s QuotaReserved=False Suspended: LocalQueue lq is inactive
+    100s Admitted=False NoReservation: The workload has no reservation
+    # the cluster queue is missing
+    100s QuotaReserved=False Misconfigured: ClusterQueue cq doesn't exist
+    100s Admitted=False NoReservation: The workload has no reservation
+    # the cluster queue is inactive
+    100s QuotaReserved=False Suspended: ClusterQueue cq is inactive
+    100s Admitted=False NoReservation: The workload has no reservation
+    # the blocker is gone
+    5s QuotaReserved=False PendingEvaluation: Workload is pending evaluation in the scheduling queue
+    100s Admitted=False NoReservation: The workload has no reservation
+    # hold takes a mere reservation
+    100s QuotaReserved=False Suspended: ClusterQueue cq is inactive
+    100s Admitted=False NoReservation: The workload has no reservation
+    check ac Pending "" retries None
+    # hold leaves what is admitted
+    # hold and drain of the cluster queue evicts
+    10s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
+    12s Admitted=True Admitted: The workload is admitted
+    100s Evicted=True ClusterQueueStopped: The ClusterQueue is stopped
+    evicted ClusterQueueStopped "" x1
+    keeps its admission
+    event EvictedDueToClusterQueueStopped from cq, first true
+    # hold and drain of the local queue evicts
+    10s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
+    12s Admitted=True Admitted: The workload is admitted
+    100s Evicted=True LocalQueueStopped: The LocalQueue is stopped
+    evicted LocalQueueStopped "" x1
+    keeps its admission
+    event EvictedDueToLocalQueueStopped from cq, first true
+    # a restarted cluster queue takes it back
+    100s Requeued=True ClusterQueueRestarted: The ClusterQueue was restarted after being stopped
+    # a restarted local queue takes it back
+    100s Requeued=True LocalQueueRestarted: The LocalQueue was restarted after being stopped
+    # a missing local queue takes a mere reservation
+    100s QuotaReserved=False Misconfigured: LocalQueue lq doesn't exist
+    100s Admitted=False NoReservation: The workload has no reservation
+    check ac Pending "" retries None
+    "#);
+}
+
+#[test]
+fn deactivation() {
+    let cases = vec![
+        ("deactivated while pending", workload("a").inactive(), open(), Rules::default()),
+        ("deactivated while running", workload("a").reserved("cq").admitted().inactive(), open(), Rules::default()),
+        (
+            "a deactivation target deactivates",
+            workload("a").reserved("cq").admitted().condition("DeactivationTarget", true, "AdmissionCheck", "no"),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "deactivated for a cause",
+            workload("a").reserved("cq").admitted().inactive().condition(
+                "DeactivationTarget",
+                true,
+                "MaximumExecutionTimeExceeded",
+                "exceeding the maximum execution time",
+            ),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "reactivated",
+            workload("a").condition("Evicted", true, "Deactivated", "The workload is deactivated").condition(
+                "Requeued",
+                false,
+                "Deactivated",
+                "The workload is deactivated",
+            ),
+            open(),
+            Rules::default(),
+        ),
+    ];
+    insta::assert_snapshot!(table(cases), @r#"
+    # deactivated while pending
+    100s Evicted=True Deactivated: The workload is deactivated
+    100s QuotaReserved=False Deactivated: The workload is deactivated
+    100s Admitted=False NoReservation: The workload has no reservation
+    evicted Deactivated "" x1
+    # deactivated while running
+    10s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
+    12s Admitted=True Admitted: The workload is admitted
+    100s Evicted=True Deactivated: The workload is deactivated
+    evicted Deactivated "" x1
+    keeps its admission
+    event EvictedDueToDeactivated from cq, first true
+    # a deactivation target deactivates
+    deactivate
+    # deactivated for a cause
+    10s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
+    12s Admitted=True Admitted: The workload is admitted
+    100s Evicted=True DeactivatedDueToMaximumExecutionTimeExceeded: The workload is deactivated due to exceeding the maximum execution time
+    evicted Deactivated "MaximumExecutionTimeExceeded" x1
+    keeps its admission
+    event EvictedDueToDeactivatedDueToMaximumExecutionTimeExceeded from cq, first true
+    # reactivated
+    5s Evicted=True Deactivated: The workload is deactivated
+    100s Requeued=True Reactivated: The workload was reactivated
+    "#);
+}
+
+#[test]
+fn gates() {
+    let cases = vec![
+        (
+            "gated",
+            workload("a").annotation("kueue.x-k8s.io/admission-gated-by", "example.com/wait"),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "the gate opens",
+            workload("a").condition(
+                "QuotaReserved",
+                false,
+                "AdmissionGated",
+                "Admission is gated by: example.com/wait",
+            ),
+            open(),
+            Rules::default(),
+        ),
+    ];
+    insta::assert_snapshot!(table(cases), @r"
+    # gated
+    100s QuotaReserved=False AdmissionGated: Admission is gated by: example.com/wait
+    100s Admitted=False NoReservation: The workload has no reservation
+    event Normal AdmissionGated: Workload admission is gated by: example.com/wait
+    # the gate opens
+    5s QuotaReserved=False PendingEvaluation: AdmissionGatedBy cleared, waiting for quota reservation
+    100s Admitted=False NoReservation: The workload has no reservation
+    event Normal AdmissionGateCleared: Admission gate cleared, workload is now admissible
+    ");
+}
+
+fn waiting(requeue_at: i64) -> Workload {
+    workload("a")
+        .condition("Evicted", true, "AdmissionCheck", "busy")
+        .condition("Requeued", false, "AdmissionCheck", "busy")
+        .condition("QuotaReserved", false, "PendingEvaluation", "busy")
+        .condition("Admitted", false, "NoReservation", "The workload has no reservation")
+        .status(|status| {
+            let at = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(requeue_at));
+            status.requeue_state = Some(RequeueState { count: Some(1), requeue_at: Some(at) });
+        })
+}
+
+#[test]
+fn back_off() {
+    let cases = vec![
+        ("the back off lasts", waiting(130), open(), Rules::default()),
+        ("the back off is over", waiting(90), open(), Rules::default()),
+    ];
+    insta::assert_snapshot!(table(cases), @r"
+    # the back off lasts
+    again in 30s
+    # the back off is over
+    5s Evicted=True AdmissionCheck: busy
+    100s Requeued=True BackoffFinished: The workload backoff was finished
+    5s QuotaReserved=False PendingEvaluation: busy
+    5s Admitted=False NoReservation: The workload has no reservation
+    requeue count Some(1) at None
+    ");
+}

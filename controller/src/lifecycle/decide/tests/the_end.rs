@@ -1,0 +1,67 @@
+//! Finished, deleted and orphaned workloads.
+
+use super::*;
+
+#[test]
+fn the_end() {
+    let cases = vec![
+        (
+            "finished workloads are kept for a while",
+            workload("a").condition_at(80, "Finished", true, "Succeeded", "done"),
+            open(),
+            patient(None),
+        ),
+        (
+            "finished workloads are deleted in the end",
+            workload("a").condition_at(30, "Finished", true, "Succeeded", "done"),
+            open(),
+            patient(None),
+        ),
+        (
+            "deleted without an owner",
+            workload("a").deleting().edit(|workload| workload.metadata.owner_references = None),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "deleted with an owner is the job reconcilers",
+            workload("a").reserved("cq").admitted().deleting(),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "deleted after its owner",
+            workload("a").reserved("cq").admitted().deleting(),
+            Facts { owner_gone: true, ..open() },
+            Rules::default(),
+        ),
+        (
+            "its owner let it go",
+            workload("a").reserved("cq").admitted().edit(|workload| {
+                workload.metadata.owner_references = None;
+                workload.metadata.labels = Some([("kueue.x-k8s.io/job-uid".to_owned(), "job-a".to_owned())].into());
+            }),
+            open(),
+            Rules::default(),
+        ),
+    ];
+    insta::assert_snapshot!(table(cases), @r"
+    # finished workloads are kept for a while
+    again in 40s
+    # finished workloads are deleted in the end
+    release
+    delete
+    event Normal Deleted: Deleted finished workload due to elapsed retention
+    # deleted without an owner
+    release
+    # deleted with an owner is the job reconcilers
+    # deleted after its owner
+    release
+    # its owner let it go
+    10s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
+    12s Admitted=True Admitted: The workload is admitted
+    100s Finished=True OwnerNotFound: The workload's owner no longer exists
+    keeps its admission
+    release
+    ");
+}
