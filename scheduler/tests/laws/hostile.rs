@@ -211,6 +211,7 @@ fn plain(number: usize) -> switchyard_scheduler::ResourceFlavor {
     }
 }
 
+#[allow(clippy::needless_update, reason = "settings that are added later keep their defaults")]
 fn engines() -> impl Strategy<Value = (Settings, Option<Preemption>, Vec<Input>)> {
     let settings =
         (any::<[bool; 6]>(), 0..2000_u64).prop_map(|([undeclared, hashing, partial, fair, preempts, both], window)| {

@@ -80,6 +80,37 @@ fn no_order_of_events_panics_and_no_admission_exceeds_what_the_tree_allows() {
 }
 
 #[test]
+fn nobody_is_admitted_without_being_entitled() {
+    law("who is admitted is entitled to what it gets", |script| {
+        let mut world = World::new(script.kind);
+        for step in &script.steps {
+            for key in world.step(step) {
+                let objection = world.objection(&key);
+                ensure!(objection.is_none(), "{key} was admitted although {objection:?}");
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn nobody_is_preempted_in_vain() {
+    let preemptors = Cell::new(0);
+    law("who is preempted for makes its way in", |script| {
+        let mut world = World::new(script.kind);
+        for step in &script.steps {
+            world.step(step);
+            for preemptor in &world.preemptors {
+                preemptors.set(preemptors.get() + 1);
+                ensure!(world.fits_alone(preemptor), "others went for {preemptor}, which still does not fit");
+            }
+        }
+        Ok(())
+    });
+    println!("{} preemptions", preemptors.get());
+}
+
+#[test]
 fn what_came_and_went_leaves_no_trace() {
     law("what came and went leaves no trace", |script| {
         let mut world = World::new(script.kind);

@@ -41,6 +41,7 @@ fn a_recording_that_begins_at_any_moment_replays_alike() {
     assert!(admissions.get() > 0, "nothing is decided, so the law says nothing");
 }
 
+#[expect(clippy::expect_used, reason = "the test is about such a world")]
 /// A recording of a world in which something is admitted.
 fn recording() -> String {
     let found: Cell<Option<String>> = Cell::new(None);

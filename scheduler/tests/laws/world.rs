@@ -19,6 +19,8 @@ pub(crate) struct World {
     pub(crate) engine: Engine,
     /// Every decision, in words.
     pub(crate) log: Vec<String>,
+    /// For whom others were told to go in the last step.
+    pub(crate) preemptors: Vec<WorkloadKey>,
     /// Recordings that are under way.
     pub(crate) recordings: Vec<String>,
     kind: Kind,
@@ -52,6 +54,7 @@ impl World {
                 Kind::Classical | Kind::Fair => Engine::preempting(settings, Preemption::default()),
             },
             log: Vec::new(),
+            preemptors: Vec::new(),
             recordings: Vec::new(),
             kind,
             now: Time::from_secs(1000),
@@ -72,10 +75,12 @@ impl World {
     }
 
     /// Begins one more recording.
+    #[expect(clippy::expect_used, reason = "everything can be recorded, or the law is broken")]
     pub(crate) fn begin_recording(&mut self) {
         self.recordings.push(record::header(&self.engine, self.now).expect("a state can be written"));
     }
 
+    #[expect(clippy::expect_used, reason = "everything can be recorded, or the law is broken")]
     fn record(&mut self, line: impl FnOnce(Time) -> serde_json::Result<String>) {
         if !self.recordings.is_empty() {
             let line = line(self.now).expect("what happens can be written");
@@ -91,6 +96,11 @@ impl World {
 
     /// Does a step; who was admitted by it.
     pub(crate) fn step(&mut self, step: &Step) -> Vec<WorkloadKey> {
+        self.preemptors.clear();
+        self.perform(step)
+    }
+
+    fn perform(&mut self, step: &Step) -> Vec<WorkloadKey> {
         match step {
             Step::Namespace { name, labelled } => {
                 self.namespaces.insert(name.clone(), *labelled);
@@ -219,9 +229,9 @@ impl World {
                     self.open.insert(key.clone(), admission);
                     admitted.push(key);
                 }
-                Decision::Preempt { key, .. } => {
-                    let step = Step::Evicted(key);
-                    self.step(&step);
+                Decision::Preempt { key, preemptor, .. } => {
+                    self.perform(&Step::Evicted(key));
+                    self.preemptors.push(preemptor);
                 }
                 Decision::Pending { .. } => {}
             }
@@ -365,5 +375,62 @@ impl World {
             !workload.finished && workload.reservation.is_none() && !self.open.contains_key(&workload.key)
         };
         self.workloads.values().filter(waits).map(|workload| workload.key.clone()).collect()
+    }
+
+    /// Whether a workload is admitted if nobody else waits.
+    pub(crate) fn fits_alone(&self, key: &WorkloadKey) -> bool {
+        let mut others = Self::new(self.kind);
+        others.now = self.now;
+        others.namespaces = self.namespaces.clone();
+        others.flavors = self.flavors.clone();
+        others.queues = self.queues.clone();
+        others.cohorts = self.cohorts.clone();
+        others.local_queues = self.local_queues.clone();
+        others.checks = self.checks.clone();
+        others.open = self.open.clone();
+        let stays = |known: &WorkloadKey, workload: &Workload| {
+            known == key || workload.reservation.is_some() || self.open.contains_key(known)
+        };
+        let all = self.workloads.iter().filter(|(known, workload)| stays(known, workload));
+        others.workloads = all.map(|(known, workload)| (known.clone(), workload.clone())).collect();
+        let mut alone = others.restarted(false);
+        (0..3).any(|_| {
+            alone.cycle();
+            alone.workloads.get(key).is_some_and(|workload| workload.reservation.is_some())
+        })
+    }
+
+    /// Why an admission should not have been, as far as the objects tell.
+    pub(crate) fn objection(&self, key: &WorkloadKey) -> Option<String> {
+        let admission = self.admission(key)?;
+        let workload = self.workloads.get(key)?;
+        if !workload.active || workload.finished || workload.held || workload.deleting {
+            return Some("it must not be queued".into());
+        }
+        let door = LocalQueueKey::new(key.namespace.clone(), workload.queue_name.as_str());
+        let queue = self.local_queues.get(&door).map(|door| &door.cluster_queue);
+        if queue != Some(&admission.cluster_queue) {
+            return Some(format!("its LocalQueue is of {queue:?}"));
+        }
+        let Some(queue) = self.queues.get(&admission.cluster_queue) else {
+            return Some("there is no such queue".into());
+        };
+        if queue.deleting || queue.stop_policy != switchyard_scheduler::StopPolicy::None {
+            return Some("the queue admits nobody".into());
+        }
+        let flavors = |resource: &Name, flavor: &Name| {
+            let groups = queue.resource_groups.iter().filter(|group| group.covered_resources.contains(resource));
+            groups.flat_map(|group| &group.flavors).any(|offered| offered.name == *flavor)
+        };
+        for (pod_set, assigned) in workload.pod_sets.iter().zip(&admission.pod_sets) {
+            for (resource, amount) in &pod_set.requests {
+                let flavor = assigned.flavors.get(resource);
+                let given = flavor.is_some_and(|flavor| flavors(resource, flavor) && self.flavors.contains_key(flavor));
+                if !given && *amount > Amount::ZERO && assigned.count > 0 {
+                    return Some(format!("{resource} has the flavor {flavor:?}"));
+                }
+            }
+        }
+        (workload.pod_sets.len() != admission.pod_sets.len()).then(|| "not all pod sets are admitted".into())
     }
 }
