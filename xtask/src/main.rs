@@ -5,6 +5,7 @@ mod figures;
 mod fuzz;
 mod lint;
 mod run;
+mod simulate;
 mod test;
 mod tools;
 
@@ -25,6 +26,8 @@ enum Command {
     Test(test::Args),
     /// Compare the engine's decisions with those of Kueue's own scheduler on random scenarios.
     FuzzDecisions(fuzz::Args),
+    /// Play hub, agents and clusters under seeded faults in virtual time.
+    Simulate(simulate::Args),
     /// Measure what a hub and one worker cost, built for release: latency, API writes per job, memory.
     Figures(figures::Args),
     /// Write the generated files: deploy/crds.
@@ -36,6 +39,7 @@ fn main() -> anyhow::Result<()> {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
         Command::FuzzDecisions(args) => fuzz::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Figures(args) => figures::run(&args),
         Command::Generate => run::step(
             "generate deploy/crds",

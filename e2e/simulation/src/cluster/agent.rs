@@ -1,0 +1,433 @@
+//! The agent's process: the production ledger and talk, and what their shell does around them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use switchyard_agent::AllowedNamespaces;
+use switchyard_agent::ledger::{Action, Kind, Ledger, Outcome, Rules, Seen, SessionError, Time};
+use switchyard_agent::talk::{Say, Talk};
+use switchyard_proto::v1::{self, AgentMessage, HubMessage, agent_message, hub_message};
+
+use super::NAMESPACE;
+use crate::event::Event;
+use crate::laws::Law;
+use crate::mutation::Mutation;
+use crate::network::{LinkId, Packet};
+use crate::plan::Ms;
+use crate::world::World;
+
+pub(crate) const HUB_ID: &str = "hub";
+
+/// One agent.
+pub(crate) struct Agent {
+    pub(crate) up: bool,
+    pub(crate) boot: u32,
+    /// What waits while it stands still.
+    pub(crate) frozen: Option<Vec<Event>>,
+    started: Ms,
+    ledger: Ledger,
+    talk: Talk,
+    link: Option<LinkId>,
+    /// Requests that have not been answered.
+    pub(crate) asked: BTreeMap<u64, Action>,
+    /// Kinds whose watch has begun, and when its last event comes.
+    pub(crate) listed: BTreeSet<Kind>,
+    pub(crate) watched: BTreeMap<Kind, Ms>,
+    tick: Option<Ms>,
+    /// The highest epoch that was heard since the process began.
+    epoch: u64,
+    failures: u32,
+}
+
+impl Agent {
+    /// What it knows, for a trace.
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+}
+
+impl Default for Agent {
+    fn default() -> Self {
+        Self {
+            up: false,
+            boot: 0,
+            frozen: None,
+            started: 0,
+            ledger: Ledger::new(rules()),
+            talk: Talk::default(),
+            link: None,
+            asked: BTreeMap::new(),
+            listed: BTreeSet::new(),
+            watched: BTreeMap::new(),
+            tick: None,
+            epoch: 0,
+            failures: 0,
+        }
+    }
+}
+
+fn rules() -> Rules {
+    Rules { hub_id: HUB_ID.to_owned(), namespaces: AllowedNamespaces::All }
+}
+
+impl World {
+    /// The agent's process begins.
+    pub(crate) fn agent_boot(&mut self, cluster: usize) {
+        let now = self.now;
+        let agent = &mut self.clusters[cluster].agent;
+        let boot = agent.boot + 1;
+        *agent = Agent { up: true, boot, started: now, ..Agent::default() };
+        self.note(|| format!("c{cluster}: agent begins"));
+        for kind in [Kind::Workload, Kind::Job] {
+            let delay = self.dice(1 + cluster).between(1, 200);
+            self.after(delay, Event::List { cluster, boot, kind });
+        }
+        let delay = self.dice(1 + cluster).between(1, 300);
+        self.after(delay, Event::Dial { cluster, boot });
+    }
+
+    /// The agent's process dies.
+    pub(crate) fn agent_dies(&mut self, cluster: usize, fin: bool) {
+        self.note(|| format!("c{cluster}: agent dies"));
+        self.drop_requests(cluster);
+        let agent = &mut self.clusters[cluster].agent;
+        agent.up = false;
+        agent.boot += 1;
+        agent.frozen = None;
+        if let Some(link) = agent.link.take() {
+            self.close_agent_end(link, fin);
+        }
+    }
+
+    fn alive(&self, cluster: usize, boot: u32) -> bool {
+        let agent = &self.clusters[cluster].agent;
+        agent.up && agent.boot == boot
+    }
+
+    /// The agent's own clock.
+    fn agent_now(&self, cluster: usize) -> Time {
+        let since = self.now - self.clusters[cluster].agent.started;
+        Duration::from_millis(since * self.plan.clusters[cluster].clock / 1000)
+    }
+
+    // === connections
+
+    pub(crate) fn dial(&mut self, cluster: usize, boot: u32) {
+        if !self.alive(cluster, boot) || self.clusters[cluster].agent.link.is_some() {
+            return;
+        }
+        let count = self.hubs.len();
+        let first = self.dice(1 + cluster).index(count);
+        let refused = self.network.is_cut(cluster, true)
+            || self.network.is_cut(cluster, false)
+            || self.clusters[cluster].expired > 0;
+        let takes = |hub: &usize| {
+            let it = &self.hubs[*hub];
+            it.up && it.frozen.is_none() && it.term.is_some()
+        };
+        let hub = (0..count).map(|step| (first + step) % count).find(takes).filter(|_| !refused);
+        let Some(hub) = hub else {
+            let agent = &mut self.clusters[cluster].agent;
+            agent.failures = (agent.failures + 1).min(4);
+            let longest = 500 << agent.failures;
+            let delay = self.dice(1 + cluster).between(50, longest);
+            return self.after(delay, Event::Dial { cluster, boot });
+        };
+        let link = self.network.connect(cluster, hub, boot, self.hubs[hub].boot);
+        self.note(|| format!("c{cluster}: connects to hub {hub}, link {link}"));
+        let now = self.agent_now(cluster);
+        let agent = &mut self.clusters[cluster].agent;
+        agent.failures = 0;
+        agent.link = Some(link);
+        agent.talk = Talk::open(&mut agent.ledger, now);
+        self.agent_turn(cluster);
+    }
+
+    pub(crate) fn hang_up(&mut self, cluster: usize) {
+        let agent = &mut self.clusters[cluster].agent;
+        agent.talk.close(&mut agent.ledger);
+        let Some(link) = agent.link.take() else { return };
+        let boot = agent.boot;
+        self.close_agent_end(link, true);
+        let delay = self.dice(1 + cluster).between(10, 2_000);
+        self.after(delay, Event::Dial { cluster, boot });
+    }
+
+    fn session_error(&mut self, cluster: usize, error: &SessionError) {
+        self.note(|| format!("c{cluster}: session ended: {error}"));
+        self.hang_up(cluster);
+    }
+
+    /// Something has come from the hub.
+    pub(crate) fn agent_hears(&mut self, link: LinkId, packet: Packet<HubMessage>) {
+        let Some(cluster) = self.network.links.get(&link).map(|link| link.cluster) else { return };
+        if self.clusters[cluster].agent.link != Some(link) {
+            return;
+        }
+        match packet {
+            Packet::Fin => self.hang_up(cluster),
+            Packet::Message(message) => self.agent_takes(cluster, message),
+        }
+    }
+
+    /// A message, of whatever session.
+    pub(crate) fn agent_takes(&mut self, cluster: usize, message: HubMessage) {
+        let now = self.agent_now(cluster);
+        let deposed = message.epoch < self.clusters[cluster].agent.epoch;
+        let message = self.mutate_down(cluster, message);
+        self.note(|| format!("c{cluster}: hears {}", brief_down(&message)));
+        let agent = &mut self.clusters[cluster].agent;
+        let was = agent.ledger.session_id();
+        let current = message.session_id == was.unwrap_or_default();
+        if current || was.is_none() {
+            agent.epoch = agent.epoch.max(message.epoch);
+        }
+        let before = agent.ledger.memory();
+        match agent.talk.heard(&mut agent.ledger, message, true, now) {
+            Ok(actions) => {
+                if deposed && (!actions.is_empty() || agent.ledger.memory() != before) {
+                    let what = format!("cluster {cluster} did what a deposed leader said: {actions:?}");
+                    self.broken(Law::Deposed, what);
+                }
+                self.start(cluster, actions);
+                self.agent_turn(cluster);
+            }
+            Err(error) => self.session_error(cluster, &error),
+        }
+    }
+
+    // === what the cluster tells
+
+    pub(crate) fn list(&mut self, cluster: usize, boot: u32, kind: Kind) {
+        if !self.alive(cluster, boot) {
+            return;
+        }
+        if self.clusters[cluster].outage > 0 || self.clusters[cluster].gap > 0 {
+            return self.after(1_000, Event::List { cluster, boot, kind });
+        }
+        let it = &mut self.clusters[cluster];
+        let all: Vec<Seen> = it
+            .objects
+            .iter()
+            .filter(|((of, _), stored)| *of == kind && !stored.foreign)
+            .map(|(_, stored)| Seen::Applied(Box::new(stored.object.clone())))
+            .collect();
+        let uids = it.uids(kind);
+        let gvk = if kind == Kind::Workload { super::WORKLOAD } else { super::JOB }.into();
+        let first = it.agent.listed.insert(kind);
+        // What the watch before had under way comes before the list, or not at all.
+        for seen in all {
+            self.agent_sees(cluster, boot, seen);
+        }
+        self.agent_sees(cluster, boot, Seen::Listed { kind, gvk, uids });
+        if first && self.clusters[cluster].agent.listed.len() == 2 {
+            self.agent_sees(cluster, boot, Seen::Synced);
+        }
+    }
+
+    pub(crate) fn agent_sees(&mut self, cluster: usize, boot: u32, seen: Seen) {
+        if !self.alive(cluster, boot) {
+            return;
+        }
+        let now = self.agent_now(cluster);
+        let agent = &mut self.clusters[cluster].agent;
+        let actions = agent.ledger.seen(seen, now);
+        self.start(cluster, actions);
+        self.agent_turn(cluster);
+    }
+
+    pub(crate) fn capacity_changed(&mut self, cluster: usize, boot: u32) {
+        if !self.alive(cluster, boot) {
+            return;
+        }
+        let now = self.agent_now(cluster);
+        let agent = &mut self.clusters[cluster].agent;
+        agent.talk.capacity_changed(&agent.ledger, now);
+        self.agent_turn(cluster);
+    }
+
+    pub(crate) fn agent_done(&mut self, cluster: usize, boot: u32, id: u64, outcome: Outcome) {
+        if !self.alive(cluster, boot) {
+            return;
+        }
+        let now = self.agent_now(cluster);
+        let agent = &mut self.clusters[cluster].agent;
+        let Some(action) = agent.asked.remove(&id) else { return };
+        let actions = agent.ledger.done(&action, outcome, now);
+        self.start(cluster, actions);
+        self.agent_turn(cluster);
+    }
+
+    fn start(&mut self, cluster: usize, actions: Vec<Action>) {
+        for action in actions {
+            self.request(cluster, action);
+        }
+    }
+
+    pub(crate) fn agent_tick(&mut self, cluster: usize, boot: u32) {
+        if self.alive(cluster, boot) {
+            self.clusters[cluster].agent.tick = None;
+            self.agent_turn(cluster);
+        }
+    }
+
+    /// One round of the agent's loop: timers, then whatever there is to say.
+    pub(crate) fn agent_turn(&mut self, cluster: usize) {
+        let agent = &self.clusters[cluster].agent;
+        if !agent.up || agent.frozen.is_some() {
+            return;
+        }
+        let now = self.agent_now(cluster);
+        let agent = &mut self.clusters[cluster].agent;
+        let actions = agent.ledger.tick(now);
+        self.start(cluster, actions);
+        let agent = &self.clusters[cluster].agent;
+        if let Err(error) = agent.talk.check(&agent.ledger, now) {
+            self.session_error(cluster, &error);
+        }
+        let mut full = false;
+        while let Some(link) = self.clusters[cluster].agent.link {
+            full = !self.network.links.get(&link).is_some_and(|link| link.up.has_room());
+            if full || self.wakeup(cluster, now).is_none_or(|at| at > now) {
+                break;
+            }
+            let agent = &mut self.clusters[cluster].agent;
+            let Some(say) = agent.talk.next(&mut agent.ledger, now) else { break };
+            self.say(cluster, link, say);
+        }
+        self.plan_tick(cluster, now, full);
+    }
+
+    fn say(&mut self, cluster: usize, link: LinkId, say: Say) {
+        let kind = match say {
+            Say::Hello => agent_message::Kind::Hello(self.hello(cluster)),
+            Say::Capacity => agent_message::Kind::Capacity(self.capacity(cluster)),
+            Say::Message(kind) => kind,
+        };
+        let session_id = self.clusters[cluster].agent.ledger.session_id().unwrap_or_default();
+        self.note(|| format!("c{cluster}: says {}", brief_up(&kind)));
+        self.send_up(link, Packet::Message(AgentMessage { session_id, kind: Some(kind) }));
+    }
+
+    fn hello(&self, cluster: usize) -> v1::Hello {
+        let memory = self.clusters[cluster].agent.ledger.memory();
+        v1::Hello {
+            boot_id: self.clusters[cluster].agent.boot.to_string(),
+            min_version: *switchyard_proto::VERSIONS.start(),
+            max_version: *switchyard_proto::VERSIONS.end(),
+            last_hub_id: memory.hub_id,
+            last_epoch: memory.epoch,
+            last_revision: memory.revision,
+            ..v1::Hello::default()
+        }
+    }
+
+    fn capacity(&self, cluster: usize) -> v1::Capacity {
+        let (used, nominal) = (self.used(cluster) as i64, self.clusters[cluster].capacity as i64);
+        let flavor = v1::FlavorCapacity {
+            flavor: "default".to_owned(),
+            resource: "cpu".to_owned(),
+            nominal,
+            used,
+            available: (nominal - used).max(0),
+            potential: nominal,
+            ..v1::FlavorCapacity::default()
+        };
+        let queue = v1::QueueCapacity {
+            namespace: NAMESPACE.to_owned(),
+            local_queue: "lq".to_owned(),
+            cluster_queue: "cq".to_owned(),
+            active: true,
+            flavors: vec![flavor],
+            ..v1::QueueCapacity::default()
+        };
+        v1::Capacity { queues: vec![queue] }
+    }
+
+    fn wakeup(&self, cluster: usize, now: Time) -> Option<Time> {
+        let agent = &self.clusters[cluster].agent;
+        [agent.talk.wakeup(&agent.ledger, now), agent.ledger.next_wakeup()].into_iter().flatten().min()
+    }
+
+    /// The next look, if nothing happens before. While a message waits for room, only deadlines count.
+    fn plan_tick(&mut self, cluster: usize, now: Time, full: bool) {
+        let agent = &self.clusters[cluster].agent;
+        let at = if full { Some(agent.talk.deadline()) } else { self.wakeup(cluster, now) };
+        let Some(at) = at else { return };
+        let left = u64::try_from(at.saturating_sub(now).as_millis()).unwrap_or(0);
+        let due = self.now + 1 + left * 1000 / self.plan.clusters[cluster].clock;
+        let agent = &mut self.clusters[cluster].agent;
+        if agent.tick.is_some_and(|tick| tick <= due && tick > self.now) {
+            return;
+        }
+        agent.tick = Some(due);
+        let boot = agent.boot;
+        self.at(due, Event::AgentTick { cluster, boot });
+    }
+
+    /// Messages as a broken agent would take them.
+    fn mutate_down(&self, cluster: usize, mut message: HubMessage) -> HubMessage {
+        let agent = &self.clusters[cluster].agent;
+        let Some(session) = agent.ledger.session_id().filter(|_| self.mutated(Mutation::IgnoreEpoch)) else {
+            return message;
+        };
+        message.epoch = message.epoch.max(agent.epoch);
+        if message.session_id == session {
+            return message;
+        }
+        // One that takes the messages of any session for its own cannot go by revisions either.
+        message.session_id = session;
+        if let Some(hub_message::Kind::Desired(desired)) = &mut message.kind {
+            let revision = agent.ledger.memory().revision;
+            (desired.snapshot, desired.more) = (false, false);
+            (desired.base_revision, desired.revision) = (revision, revision + 1);
+            desired.assignments.retain(|assignment| !assignment.payload_hash.is_empty());
+            desired.payloads = desired.assignments.iter().map(|it| payload(&it.workload_uid)).collect();
+        }
+        message
+    }
+}
+
+/// What the hub sends for a workload.
+fn payload(uid: &str) -> v1::Payload {
+    let (workload, job) = (uid.as_bytes().to_vec(), b"job".to_vec());
+    v1::Payload { hash: switchyard_proto::payload_hash(&workload, &job), workload, job }
+}
+
+fn brief_up(kind: &agent_message::Kind) -> String {
+    match kind {
+        agent_message::Kind::Observed(observed) => {
+            let each: Vec<String> = observed
+                .observations
+                .iter()
+                .map(|it| format!("{}/{} {:?}", it.workload_uid, it.attempt, it.state()))
+                .collect();
+            let inventory = if observed.inventory { " inventory" } else { "" };
+            format!("#{}{inventory} [{}]", observed.sequence, each.join(", "))
+        }
+        agent_message::Kind::Hello(hello) => {
+            format!("Hello epoch {} revision {}", hello.last_epoch, hello.last_revision)
+        }
+        agent_message::Kind::Capacity(_) => "Capacity".to_owned(),
+        agent_message::Kind::Digest(_) => "Digest".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn brief_down(message: &HubMessage) -> String {
+    use switchyard_proto::v1::hub_message::Kind;
+    let what = match &message.kind {
+        Some(Kind::Desired(desired)) => {
+            let each: Vec<String> = desired
+                .assignments
+                .iter()
+                .map(|it| format!("{}/{} {:?}", it.workload_uid, it.attempt, it.phase()))
+                .collect();
+            let snapshot = if desired.snapshot { " snapshot" } else { "" };
+            format!("desired{snapshot} [{}]", each.join(", "))
+        }
+        Some(Kind::Welcome(welcome)) => format!("Welcome to {} snapshot {}", welcome.session_id, welcome.snapshot),
+        other => format!("{other:?}"),
+    };
+    format!("epoch {} {what}", message.epoch)
+}

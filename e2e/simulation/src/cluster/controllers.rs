@@ -1,0 +1,224 @@
+//! What the worker does by itself: quota, starting and stopping jobs, pods, garbage collection.
+
+use switchyard_agent::ledger::{JobEnd, Kind, Object};
+
+use super::{no, yes};
+use crate::event::Event;
+use crate::laws::{number, uid};
+use crate::world::World;
+
+impl World {
+    /// All controllers look at everything once.
+    pub(crate) fn controllers(&mut self, cluster: usize) {
+        if self.clusters[cluster].outage > 0 {
+            // They look again when the API server is back.
+            self.clusters[cluster].looking = false;
+            return;
+        }
+        self.clusters[cluster].looking = false;
+        let before = self.used(cluster);
+        for index in 0..self.plan.workloads.len() {
+            self.reconcile_workload(cluster, index);
+            self.reconcile_job(cluster, index);
+        }
+        for index in 0..self.plan.workloads.len() {
+            self.admit(cluster, index);
+        }
+        if self.used(cluster) != before {
+            let boot = self.clusters[cluster].agent.boot;
+            let delay = self.dice(1 + cluster).between(1, 100);
+            self.after(delay, Event::CapacityChanged { cluster, boot });
+        }
+    }
+
+    /// Quota in use: what is reserved, and what still runs.
+    pub(crate) fn used(&self, cluster: usize) -> u64 {
+        let it = &self.clusters[cluster];
+        (0..self.plan.workloads.len())
+            .filter(|index| {
+                let reserved = match it.objects.get(&(Kind::Workload, *index)).map(|stored| &stored.object) {
+                    Some(Object::Workload(workload)) => workload.quota_reserved.as_ref().is_some_and(|it| it.is_true),
+                    _ => false,
+                };
+                reserved || it.running(*index).is_some()
+            })
+            .map(|index| self.plan.workloads[index].need)
+            .sum()
+    }
+
+    fn admit(&mut self, cluster: usize, index: usize) {
+        let (used, capacity) = (self.used(cluster), self.clusters[cluster].capacity);
+        let need = self.plan.workloads[index].need;
+        let running = self.clusters[cluster].running(index).is_some();
+        let Some(workload) = self.clusters[cluster].workload(index) else { return };
+        let waits = workload.quota_reserved.as_ref().is_none_or(|it| !it.is_true);
+        if !waits || !workload.active || workload.meta.deleting || workload.finished.is_some() || running {
+            return;
+        }
+        if used + need <= capacity {
+            (workload.quota_reserved, workload.admitted, workload.evicted) =
+                (yes("QuotaReserved"), yes("Admitted"), None);
+            return self.touch(cluster, Kind::Workload, index);
+        }
+        let pending = if need > capacity {
+            no("ExceedsMaxQuota", "more than the queue can ever give")
+        } else {
+            no("Pending", "insufficient unused quota")
+        };
+        if workload.quota_reserved != pending {
+            workload.quota_reserved = pending;
+            self.touch(cluster, Kind::Workload, index);
+        }
+    }
+
+    /// Evictions, ends, and what follows its owner.
+    fn reconcile_workload(&mut self, cluster: usize, index: usize) {
+        let job = self.clusters[cluster].job(index).map(|job| job.clone());
+        let Some(workload) = self.clusters[cluster].workload(index) else { return };
+        let quiet = job.as_ref().is_none_or(|job| !job.active);
+        let admitted = workload.admitted.as_ref().is_some_and(|it| it.is_true);
+        if let Some(end) = job.as_ref().and_then(|job| job.end.as_ref())
+            && workload.finished.is_none()
+        {
+            workload.finished = yes(if end.success { "Succeeded" } else { "Failed" });
+            (workload.quota_reserved, workload.admitted) = (None, None);
+            return self.touch(cluster, Kind::Workload, index);
+        }
+        if job.is_none() && !workload.meta.owners.is_empty() && !workload.meta.deleting {
+            workload.meta.deleting = true;
+            return self.touch(cluster, Kind::Workload, index);
+        }
+        let owner: Vec<String> = job.iter().map(|job| job.meta.target.uid.clone()).collect();
+        if !owner.is_empty() && workload.meta.owners != owner {
+            workload.meta.owners = owner;
+            return self.touch(cluster, Kind::Workload, index);
+        }
+        if admitted && !workload.active && workload.finished.is_none() {
+            (workload.admitted, workload.evicted) = (None, yes("Deactivated"));
+            return self.touch(cluster, Kind::Workload, index);
+        }
+        let evicted = workload.evicted.as_ref().is_some_and(|it| it.is_true);
+        let reserved = workload.quota_reserved.as_ref().is_some_and(|it| it.is_true);
+        let stopped = job.as_ref().is_none_or(|job| job.suspended);
+        if evicted && reserved && quiet && stopped {
+            workload.quota_reserved = None;
+            self.touch(cluster, Kind::Workload, index);
+        }
+    }
+
+    /// Jobs run when they are admitted, and only then.
+    fn reconcile_job(&mut self, cluster: usize, index: usize) {
+        let admitted = self.clusters[cluster].workload(index).is_some_and(|workload| {
+            workload.active && !workload.meta.deleting && workload.admitted.as_ref().is_some_and(|it| it.is_true)
+        });
+        let Some(job) = self.clusters[cluster].job(index) else { return };
+        if job.end.is_some() {
+            return;
+        }
+        let object = job.meta.target.uid.clone();
+        let (suspended, active, deleting) = (job.suspended, job.active, job.meta.deleting);
+        if admitted == suspended && !deleting {
+            job.suspended = !admitted;
+            self.touch(cluster, Kind::Job, index);
+        }
+        let runs = admitted && !deleting;
+        let slow = self.clusters[cluster].slow > 0;
+        let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) else { return };
+        if runs == active || std::mem::replace(&mut stored.turning, true) {
+            return;
+        }
+        let delay = self.dice(1 + cluster).between(20, if slow { 10_000 } else { 1_500 });
+        let workload = index;
+        self.after(
+            delay,
+            if runs {
+                Event::PodsStart { cluster, workload, object }
+            } else {
+                Event::PodsStop { cluster, workload, object }
+            },
+        );
+    }
+
+    fn same_job(&mut self, cluster: usize, index: usize, object: &str) -> bool {
+        let same = self.clusters[cluster].job(index).is_some_and(|job| job.meta.target.uid == object);
+        if same && let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) {
+            stored.turning = false;
+        }
+        same
+    }
+
+    pub(crate) fn pods_start(&mut self, cluster: usize, workload: usize, object: &str) {
+        if self.clusters[cluster].outage > 0 {
+            let object = object.to_owned();
+            return self.after(1_000, Event::PodsStart { cluster, workload, object });
+        }
+        if !self.same_job(cluster, workload, object) {
+            return;
+        }
+        let Some(job) = self.clusters[cluster].job(workload) else { return };
+        if job.suspended || job.meta.deleting || job.end.is_some() || job.active {
+            return self.look_soon(cluster);
+        }
+        job.active = true;
+        let attempt = job.meta.attempt;
+        let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, workload)) else { return };
+        stored.run += 1;
+        let run = stored.run;
+        self.check_start(cluster, workload, attempt);
+        self.touch(cluster, Kind::Job, workload);
+        let object = object.to_owned();
+        self.after(self.plan.workloads[workload].runs, Event::JobEnds { cluster, workload, object, run });
+    }
+
+    pub(crate) fn pods_stop(&mut self, cluster: usize, workload: usize, object: &str) {
+        if self.clusters[cluster].outage > 0 {
+            let object = object.to_owned();
+            return self.after(1_000, Event::PodsStop { cluster, workload, object });
+        }
+        if !self.same_job(cluster, workload, object) {
+            return;
+        }
+        let Some(job) = self.clusters[cluster].job(workload) else { return };
+        if !job.active || (!job.suspended && !job.meta.deleting) {
+            return self.look_soon(cluster);
+        }
+        job.active = false;
+        self.touch(cluster, Kind::Job, workload);
+    }
+
+    pub(crate) fn job_ends(&mut self, cluster: usize, workload: usize, object: &str, run: u64) {
+        if self.clusters[cluster].outage > 0 {
+            let object = object.to_owned();
+            return self.after(1_000, Event::JobEnds { cluster, workload, object, run });
+        }
+        let this = self.clusters[cluster].objects.get(&(Kind::Job, workload)).is_some_and(|stored| stored.run == run);
+        let success = self.plan.workloads[workload].success;
+        let Some(job) = self.clusters[cluster].job(workload) else { return };
+        if !this || job.meta.target.uid != object || !job.active || job.suspended || job.meta.deleting {
+            return;
+        }
+        job.active = false;
+        let reason = if success { "Succeeded" } else { "Failed" }.to_owned();
+        job.end = Some(JobEnd { success, reason, message: "done".to_owned() });
+        let attempt = job.meta.attempt;
+        if let Some(object) = self.api.objects.get_mut(&uid(number(&job.meta.workload_uid.clone()))) {
+            object.ended.push((cluster, attempt));
+        }
+        self.touch(cluster, Kind::Job, workload);
+        if let Some(ttl) = self.plan.workloads[workload].ttl {
+            let object = object.to_owned();
+            self.after(ttl, Event::JobExpires { cluster, workload, object });
+        }
+    }
+
+    /// An ended job has been kept for long enough.
+    pub(crate) fn job_expires(&mut self, cluster: usize, workload: usize, object: &str) {
+        if self.clusters[cluster].outage > 0 {
+            let object = object.to_owned();
+            return self.after(1_000, Event::JobExpires { cluster, workload, object });
+        }
+        if self.clusters[cluster].job(workload).is_some_and(|job| job.meta.target.uid == object) {
+            self.delete_job(cluster, workload);
+        }
+    }
+}

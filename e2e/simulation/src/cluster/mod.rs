@@ -1,0 +1,274 @@
+//! One worker cluster: its API server, its controllers, and its agent.
+
+mod agent;
+mod controllers;
+mod requests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use switchyard_agent::ledger::{Action, Condition, Kind, Meta, Object, RemoteJob, RemoteWorkload, Seen, Target};
+
+use crate::event::Event;
+use crate::laws::{short, uid};
+use crate::plan::{ClusterPlan, Ms};
+use crate::world::World;
+
+pub(crate) use agent::{Agent, HUB_ID};
+
+const WORKLOAD: &str = "kueue.x-k8s.io/v1beta2, Kind=Workload";
+const JOB: &str = "batch/v1, Kind=Job";
+pub(crate) const NAMESPACE: &str = "ns";
+
+/// An object in the cluster's store.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    pub(crate) object: Object,
+    /// Carries none of our marks.
+    pub(crate) foreign: bool,
+    /// Counts the starts of its pods.
+    pub(crate) run: u64,
+    /// Its pods are told to start, or to stop.
+    pub(crate) turning: bool,
+}
+
+/// One worker cluster.
+pub(crate) struct Cluster {
+    pub(crate) capacity: u64,
+    /// By the number of the hub's workload whose name it has.
+    pub(crate) objects: BTreeMap<(Kind, usize), Stored>,
+    version: u64,
+    uids: u64,
+    pub(crate) agent: Agent,
+    /// The agent's requests that have not reached the API server.
+    requests: BTreeMap<u64, Action>,
+    next_request: u64,
+    /// Faults under way.
+    pub(crate) slow: u32,
+    pub(crate) outage: u32,
+    pub(crate) gap: u32,
+    pub(crate) expired: u32,
+    /// The controllers are about to look.
+    looking: bool,
+}
+
+impl Cluster {
+    pub(crate) fn new(plan: &ClusterPlan) -> Self {
+        Self {
+            capacity: plan.capacity,
+            objects: BTreeMap::new(),
+            version: 0,
+            uids: 0,
+            agent: Agent::default(),
+            requests: BTreeMap::new(),
+            next_request: 0,
+            slow: 0,
+            outage: 0,
+            gap: 0,
+            expired: 0,
+            looking: false,
+        }
+    }
+
+    /// The attempt of a workload that has pods here, if one has.
+    pub(crate) fn running(&self, index: usize) -> Option<u64> {
+        match self.objects.get(&(Kind::Job, index)) {
+            Some(Stored { object: Object::Job(job), foreign: false, .. }) if job.active => Some(job.meta.attempt),
+            _ => None,
+        }
+    }
+
+    fn job(&mut self, index: usize) -> Option<&mut RemoteJob> {
+        match self.objects.get_mut(&(Kind::Job, index)) {
+            Some(Stored { object: Object::Job(job), foreign: false, .. }) => Some(job),
+            _ => None,
+        }
+    }
+
+    fn workload(&mut self, index: usize) -> Option<&mut RemoteWorkload> {
+        match self.objects.get_mut(&(Kind::Workload, index)) {
+            Some(Stored { object: Object::Workload(workload), foreign: false, .. }) => Some(workload),
+            _ => None,
+        }
+    }
+
+    fn uids(&self, kind: Kind) -> BTreeSet<String> {
+        let ours = self.objects.iter().filter(|((of, _), stored)| *of == kind && !stored.foreign);
+        ours.map(|(_, stored)| stored.object.meta().target.uid.clone()).collect()
+    }
+}
+
+pub(crate) fn meta_mut(object: &mut Object) -> &mut Meta {
+    match object {
+        Object::Workload(workload) => &mut workload.meta,
+        Object::Job(job) => &mut job.meta,
+    }
+}
+
+pub(crate) fn yes(reason: &str) -> Option<Condition> {
+    Some(Condition { is_true: true, reason: reason.to_owned(), message: String::new() })
+}
+
+fn no(reason: &str, message: &str) -> Option<Condition> {
+    Some(Condition { is_true: false, reason: reason.to_owned(), message: message.to_owned() })
+}
+
+impl World {
+    /// An object with a workload's name that is nobody's business.
+    pub(crate) fn stand_in_the_way(&mut self, cluster: usize) {
+        let Some(index) = self.plan.clusters[cluster].occupied else { return };
+        self.put_foreign(cluster, index);
+    }
+
+    /// Puts a new object into a cluster's store.
+    fn make(&mut self, cluster: usize, kind: Kind, index: usize, workload_uid: &str, attempt: u64, foreign: bool) {
+        let it = &mut self.clusters[cluster];
+        it.uids += 1;
+        let (gvk, letter) = if kind == Kind::Workload { (WORKLOAD, 'w') } else { (JOB, 'j') };
+        let meta = Meta {
+            target: Target {
+                gvk: gvk.into(),
+                namespace: NAMESPACE.to_owned(),
+                name: format!("job-{}", uid(index)),
+                uid: format!("{letter}{}", it.uids),
+            },
+            version: 0,
+            workload_uid: workload_uid.to_owned(),
+            attempt,
+            deleting: false,
+            held: (kind == Kind::Job && !foreign).then_some(0),
+            owners: Vec::new(),
+        };
+        let object = match kind {
+            Kind::Workload => Object::Workload(RemoteWorkload {
+                meta,
+                active: true,
+                suspended_by_us: false,
+                quota_reserved: None,
+                admitted: None,
+                evicted: None,
+                finished: None,
+                unready_checks: Vec::new(),
+                status: b"{}".to_vec(),
+            }),
+            Kind::Job => {
+                Object::Job(RemoteJob { meta, suspended: true, active: false, end: None, status: b"idle".to_vec() })
+            }
+        };
+        it.objects.insert((kind, index), Stored { object, foreign, run: 0, turning: false });
+        self.touch(cluster, kind, index);
+    }
+
+    /// An object has changed: it gets a new version, or goes if nothing holds it any more; watches tell, controllers look.
+    fn touch(&mut self, cluster: usize, kind: Kind, index: usize) {
+        self.moved = true;
+        let it = &mut self.clusters[cluster];
+        it.version += 1;
+        let version = it.version;
+        let Some(stored) = it.objects.get_mut(&(kind, index)) else { return };
+        meta_mut(&mut stored.object).version = version;
+        if let Object::Job(job) = &mut stored.object {
+            job.status = match (&job.end, job.active) {
+                (Some(_), _) => b"ended".to_vec(),
+                (None, true) => b"active".to_vec(),
+                (None, false) => b"idle".to_vec(),
+            };
+        }
+        let object = stored.object.clone();
+        let foreign = stored.foreign;
+        let running = matches!(&object, Object::Job(job) if job.active);
+        let goes = object.meta().deleting && object.meta().held.is_none() && !running;
+        if goes {
+            it.objects.remove(&(kind, index));
+        }
+        self.note(|| format!("c{cluster}: {}{}", if goes { "gone " } else { "" }, short(&object)));
+        if !foreign {
+            let meta = object.meta();
+            let seen = if goes {
+                let (workload_uid, target) = (meta.workload_uid.clone(), meta.target.clone());
+                Seen::Deleted { kind, workload_uid, target }
+            } else {
+                Seen::Applied(Box::new(object))
+            };
+            self.tell_watch(cluster, kind, seen);
+        }
+        self.look_soon(cluster);
+    }
+
+    fn tell_watch(&mut self, cluster: usize, kind: Kind, seen: Seen) {
+        let stale = self.plan.noise.stale;
+        let slow = self.clusters[cluster].slow > 0;
+        let delay = self.dice(1 + cluster).between(1, if slow { stale * 5 } else { stale });
+        let now = self.now;
+        let it = &mut self.clusters[cluster];
+        if !it.agent.up || it.gap > 0 || !it.agent.listed.contains(&kind) {
+            return;
+        }
+        let last = it.agent.watched.entry(kind).or_default();
+        let at = (*last).max(now + delay);
+        *last = at;
+        let boot = it.agent.boot;
+        self.at(at, Event::Watch { cluster, boot, seen: Box::new(seen) });
+    }
+
+    /// Somebody on the worker changes a Workload of ours.
+    pub(crate) fn change_workload(&mut self, cluster: usize, index: usize, change: impl FnOnce(&mut RemoteWorkload)) {
+        let Some(workload) = self.clusters[cluster].workload(index) else { return };
+        let before = workload.clone();
+        change(workload);
+        if *workload != before {
+            self.touch(cluster, Kind::Workload, index);
+        }
+    }
+
+    /// Somebody on the worker deletes a job of ours.
+    pub(crate) fn delete_job(&mut self, cluster: usize, index: usize) {
+        let Some(job) = self.clusters[cluster].job(index).filter(|job| !job.meta.deleting) else { return };
+        job.meta.deleting = true;
+        self.touch(cluster, Kind::Job, index);
+    }
+
+    /// Somebody takes a job of ours away by force, and makes another object of its name.
+    pub(crate) fn replace(&mut self, cluster: usize, index: usize) {
+        let ours = self.clusters[cluster].job(index).filter(|job| job.end.is_none()).cloned();
+        let Some(mut job) = ours else { return };
+        (job.meta.deleting, job.meta.held, job.active) = (true, None, false);
+        if let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) {
+            stored.object = Object::Job(job);
+        }
+        self.touch(cluster, Kind::Job, index);
+        self.put_foreign(cluster, index);
+    }
+
+    /// That object goes.
+    pub(crate) fn replaced_goes(&mut self, cluster: usize, index: usize) {
+        let always = self.plan.clusters[cluster].occupied == Some(index);
+        if !always && self.clusters[cluster].objects.get(&(Kind::Job, index)).is_some_and(|stored| stored.foreign) {
+            self.clusters[cluster].objects.remove(&(Kind::Job, index));
+            self.look_soon(cluster);
+        }
+    }
+
+    fn put_foreign(&mut self, cluster: usize, index: usize) {
+        self.make(cluster, Kind::Job, index, "somebody's", 0, true);
+    }
+
+    /// The watches begin anew: what they missed is found by whole lists.
+    pub(crate) fn relist(&mut self, cluster: usize) {
+        let boot = self.clusters[cluster].agent.boot;
+        for kind in [Kind::Workload, Kind::Job] {
+            let last = self.clusters[cluster].agent.watched.get(&kind).copied().unwrap_or_default();
+            let delay = self.dice(1 + cluster).between(1, 2_000);
+            self.at(last.max(self.now + delay), Event::List { cluster, boot, kind });
+        }
+    }
+
+    /// The controllers will look.
+    pub(crate) fn look_soon(&mut self, cluster: usize) {
+        if std::mem::replace(&mut self.clusters[cluster].looking, true) {
+            return;
+        }
+        let slow = self.clusters[cluster].slow > 0;
+        let delay: Ms = self.dice(1 + cluster).between(5, if slow { 10_000 } else { 300 });
+        self.after(delay, Event::Controllers { cluster });
+    }
+}

@@ -1,0 +1,148 @@
+//! The agent's requests at the worker's API server.
+
+use switchyard_agent::ledger::{Action, Kind, Object, Outcome, Target, Trouble, Verb};
+
+use super::{Stored, meta_mut};
+use crate::event::Event;
+use crate::laws::{Law, number};
+use crate::mutation::Mutation;
+use crate::world::World;
+
+impl World {
+    /// The agent sends a request.
+    pub(crate) fn request(&mut self, cluster: usize, action: Action) {
+        let slow = self.clusters[cluster].slow > 0;
+        let longest = self.plan.noise.delay;
+        let delay = self.dice(1 + cluster).between(1, if slow { longest * 20 } else { longest });
+        let it = &mut self.clusters[cluster];
+        it.next_request += 1;
+        let id = it.next_request;
+        it.agent.asked.insert(id, action.clone());
+        it.requests.insert(id, action);
+        self.after(delay, Event::Act { cluster, id });
+    }
+
+    /// A request arrives, unless its sender died and took it along.
+    pub(crate) fn act(&mut self, cluster: usize, id: u64) {
+        let noise = self.plan.noise.clone();
+        let lost = self.dice(1 + cluster).chance(noise.lost_requests);
+        let unanswered = self.dice(1 + cluster).chance(noise.lost_answers);
+        let outage = self.clusters[cluster].outage > 0;
+        let Some(action) = self.clusters[cluster].requests.remove(&id) else { return };
+        let boot = self.clusters[cluster].agent.boot;
+        if outage || lost {
+            let wait = self.dice(1 + cluster).between(1, 5_000);
+            let outcome = Outcome::Failed("no answer".to_owned());
+            return self.after(wait, Event::Done { cluster, boot, id, outcome });
+        }
+        let mut outcome = self.perform(cluster, &action);
+        if unanswered && !matches!(action.verb, Verb::Find { .. } | Verb::Reread { .. }) {
+            outcome = Outcome::Failed("the answer was lost".to_owned());
+        }
+        let delay = self.dice(1 + cluster).between(1, noise.delay);
+        self.after(delay, Event::Done { cluster, boot, id, outcome });
+    }
+
+    /// The agent's process is dead: what it had sent happens at once or never.
+    pub(crate) fn drop_requests(&mut self, cluster: usize) {
+        for (_, action) in std::mem::take(&mut self.clusters[cluster].requests) {
+            if self.clusters[cluster].outage == 0 && self.dice(1 + cluster).chance(500) {
+                self.perform(cluster, &action);
+            }
+        }
+    }
+
+    fn perform(&mut self, cluster: usize, action: &Action) -> Outcome {
+        let kind = action.kind;
+        self.note(|| format!("c{cluster}: agent asks: {} {kind:?} of {}", action.verb.name(), action.workload_uid));
+        match &action.verb {
+            Verb::Create { name, attempt, .. } => {
+                self.create(cluster, kind, number(name), &action.workload_uid, *attempt)
+            }
+            Verb::Find { name, .. } => match self.clusters[cluster].objects.get(&(kind, number(name))) {
+                Some(it) if !it.foreign && it.object.meta().workload_uid == action.workload_uid => {
+                    Outcome::Object(Box::new(it.object.clone()))
+                }
+                _ => Outcome::Gone,
+            },
+            // Whether what it owns goes first or not, a job stays until its pods have stopped.
+            Verb::Delete { target, .. } => self.delete(cluster, kind, target),
+            Verb::Release { target, .. } => self.edit(cluster, kind, target, |object| meta_mut(object).held = None),
+            Verb::SetActive { target, active } => self.edit(cluster, kind, target, |object| {
+                if let Object::Workload(workload) = object {
+                    (workload.active, workload.suspended_by_us) = (*active, !*active);
+                }
+            }),
+            Verb::Reread { target } => self.edit(cluster, kind, target, |_| ()),
+        }
+    }
+
+    fn create(&mut self, cluster: usize, kind: Kind, index: usize, workload_uid: &str, attempt: u64) -> Outcome {
+        if let Some(there) = self.clusters[cluster].objects.get(&(kind, index)) {
+            let meta = there.object.meta();
+            return match (there.foreign, meta.workload_uid == workload_uid) {
+                (true, _) => Outcome::Refused(Trouble::refused("ObjectInTheWay", "somebody else's object")),
+                (false, true) => Outcome::Object(Box::new(there.object.clone())),
+                (false, false) => Outcome::Occupied { by: meta.workload_uid.clone() },
+            };
+        }
+        if kind == Kind::Job {
+            self.check_made(cluster, index, attempt);
+        }
+        self.make(cluster, kind, index, workload_uid, attempt, false);
+        if kind == Kind::Job
+            && self.mutated(Mutation::NoFinalizer)
+            && let Some(job) = self.clusters[cluster].job(index)
+        {
+            job.meta.held = None;
+        }
+        self.now_there(cluster, kind, index)
+    }
+
+    fn now_there(&self, cluster: usize, kind: Kind, index: usize) -> Outcome {
+        match self.clusters[cluster].objects.get(&(kind, index)) {
+            Some(stored) => Outcome::Object(Box::new(stored.object.clone())),
+            None => Outcome::Gone,
+        }
+    }
+
+    /// Whether the store has this very object.
+    fn is(&self, cluster: usize, kind: Kind, target: &Target) -> bool {
+        let there = self.clusters[cluster].objects.get(&(kind, number(&target.name)));
+        there.is_some_and(|stored: &Stored| stored.object.meta().target.uid == target.uid)
+    }
+
+    fn delete(&mut self, cluster: usize, kind: Kind, target: &Target) -> Outcome {
+        if !self.is(cluster, kind, target) && !self.mutated(Mutation::DeleteByName) {
+            return Outcome::Gone;
+        }
+        let index = number(&target.name);
+        let Some(stored) = self.clusters[cluster].objects.get_mut(&(kind, index)) else { return Outcome::Gone };
+        if stored.foreign || stored.object.meta().target.uid != target.uid {
+            self.broken(Law::Foreign, format!("cluster {cluster}: an object that was not meant is deleted"));
+            return Outcome::Accepted;
+        }
+        meta_mut(&mut stored.object).deleting = true;
+        self.touch(cluster, kind, index);
+        Outcome::Accepted
+    }
+
+    fn edit(&mut self, cluster: usize, kind: Kind, target: &Target, edit: impl FnOnce(&mut Object)) -> Outcome {
+        if !self.is(cluster, kind, target) {
+            return Outcome::Gone;
+        }
+        let index = number(&target.name);
+        let Some(stored) = self.clusters[cluster].objects.get_mut(&(kind, index)) else { return Outcome::Gone };
+        let before = stored.object.clone();
+        edit(&mut stored.object);
+        let after = stored.object.clone();
+        if before != after {
+            self.touch(cluster, kind, index);
+        }
+        match self.now_there(cluster, kind, index) {
+            // Its finalizer was all that held it: the answer is its last state.
+            Outcome::Gone => Outcome::Object(Box::new(after)),
+            there => there,
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! What may happen next in a run.
+
+use switchyard_agent::ledger::{Kind, Outcome, Seen};
+use switchyard_controller::lease::step::Observed;
+use switchyard_hub::dispatch::Uid;
+
+use crate::hub::{Change, News, Show, WriteJob, WriteReply};
+use crate::network::LinkId;
+use crate::plan::Ms;
+
+/// A process that may crash or stand still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Process {
+    Hub(usize),
+    Agent(usize),
+}
+
+/// One thing that happens.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Fault(usize),
+    FaultEnds(usize),
+    Submit(usize),
+    Probe,
+
+    /// The agent looks for a hub.
+    Dial {
+        cluster: usize,
+        boot: u32,
+    },
+    AgentTick {
+        cluster: usize,
+        boot: u32,
+    },
+    /// The agent reads a whole list.
+    List {
+        cluster: usize,
+        boot: u32,
+        kind: Kind,
+    },
+    Watch {
+        cluster: usize,
+        boot: u32,
+        seen: Box<Seen>,
+    },
+    CapacityChanged {
+        cluster: usize,
+        boot: u32,
+    },
+    /// A request of the agent reaches its API server.
+    Act {
+        cluster: usize,
+        id: u64,
+    },
+    Done {
+        cluster: usize,
+        boot: u32,
+        id: u64,
+        outcome: Outcome,
+    },
+    /// The worker's controllers look at everything once.
+    Controllers {
+        cluster: usize,
+    },
+    PodsStart {
+        cluster: usize,
+        workload: usize,
+        object: String,
+    },
+    PodsStop {
+        cluster: usize,
+        workload: usize,
+        object: String,
+    },
+    JobEnds {
+        cluster: usize,
+        workload: usize,
+        object: String,
+        run: u64,
+    },
+    JobExpires {
+        cluster: usize,
+        workload: usize,
+        object: String,
+    },
+
+    /// The next packet of a link is due.
+    Packet {
+        link: LinkId,
+        up: bool,
+    },
+
+    Elect {
+        hub: usize,
+        boot: u32,
+    },
+    LeaseRead {
+        hub: usize,
+        boot: u32,
+        round: u64,
+    },
+    LeaseWrite {
+        hub: usize,
+        boot: u32,
+        round: u64,
+        next: Observed,
+        sent: Ms,
+    },
+    LeaseAnswer {
+        hub: usize,
+        boot: u32,
+        round: u64,
+        won: Option<Observed>,
+        sent: Ms,
+    },
+    /// The election's round has taken too long.
+    LeasePatience {
+        hub: usize,
+        boot: u32,
+        round: u64,
+    },
+    HubWatch {
+        hub: usize,
+        boot: u32,
+        change: Box<Change>,
+    },
+    HubTick {
+        hub: usize,
+        boot: u32,
+    },
+    SessionTick {
+        hub: usize,
+        boot: u32,
+        link: LinkId,
+    },
+    News {
+        hub: usize,
+        boot: u32,
+        epoch: u64,
+        news: Box<News>,
+    },
+    /// The hub's quota engine looks for whom it has quota.
+    Engine {
+        hub: usize,
+        boot: u32,
+    },
+    WriteArrives(Box<WriteJob>),
+    WriteAnswered(Box<WriteJob>, WriteReply),
+    WriteReads(Box<WriteJob>),
+    ShowDue {
+        hub: usize,
+        boot: u32,
+        epoch: u64,
+        uid: Uid,
+    },
+    ShowArrives {
+        hub: usize,
+        boot: u32,
+        epoch: u64,
+        uid: Uid,
+        show: Show,
+    },
+    ShowAnswered {
+        hub: usize,
+        boot: u32,
+        epoch: u64,
+        uid: Uid,
+        failed: Option<Show>,
+    },
+    /// The hub's controllers look at a workload.
+    Lifecycle {
+        uid: Uid,
+    },
+}
+
+impl Event {
+    /// The process that takes it in; none if it happens outside of any.
+    pub(crate) fn process(&self, network: &crate::network::Network) -> Option<Process> {
+        Some(match self {
+            Self::Dial { cluster, .. }
+            | Self::AgentTick { cluster, .. }
+            | Self::List { cluster, .. }
+            | Self::Watch { cluster, .. }
+            | Self::CapacityChanged { cluster, .. }
+            | Self::Done { cluster, .. } => Process::Agent(*cluster),
+            Self::Packet { link, up } => {
+                let link = network.links.get(link)?;
+                if *up { Process::Hub(link.hub) } else { Process::Agent(link.cluster) }
+            }
+            Self::Elect { hub, .. }
+            | Self::LeaseAnswer { hub, .. }
+            | Self::LeasePatience { hub, .. }
+            | Self::HubWatch { hub, .. }
+            | Self::HubTick { hub, .. }
+            | Self::SessionTick { hub, .. }
+            | Self::News { hub, .. }
+            | Self::Engine { hub, .. }
+            | Self::ShowDue { hub, .. }
+            | Self::ShowAnswered { hub, .. } => Process::Hub(*hub),
+            Self::WriteAnswered(job, _) => Process::Hub(job.hub),
+            Self::Fault(_)
+            | Self::FaultEnds(_)
+            | Self::Submit(_)
+            | Self::Probe
+            | Self::Act { .. }
+            | Self::Controllers { .. }
+            | Self::PodsStart { .. }
+            | Self::PodsStop { .. }
+            | Self::JobEnds { .. }
+            | Self::JobExpires { .. }
+            | Self::LeaseRead { .. }
+            | Self::LeaseWrite { .. }
+            | Self::WriteArrives(_)
+            | Self::WriteReads(_)
+            | Self::ShowArrives { .. }
+            | Self::Lifecycle { .. } => return None,
+        })
+    }
+}

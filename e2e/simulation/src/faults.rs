@@ -1,0 +1,156 @@
+//! Faults, as they begin and end.
+
+use crate::cluster::yes;
+use crate::event::Event;
+use crate::laws::uid;
+use crate::plan::FaultKind;
+use crate::world::World;
+
+impl World {
+    pub(crate) fn fault(&mut self, index: usize) {
+        let fault = self.plan.faults[index].clone();
+        self.note(|| format!("FAULT {:?} until {}.{:03}", fault.kind, fault.until / 1000, fault.until % 1000));
+        self.faults_open += 1;
+        self.at(fault.until, Event::FaultEnds(index));
+        match fault.kind {
+            FaultKind::AgentCrash { cluster, fin } => self.agent_dies(cluster, fin),
+            FaultKind::AgentFreeze(cluster) => self.freeze_agent(cluster),
+            FaultKind::HubCrash { hub, fin } => self.hub_dies(hub, fin),
+            FaultKind::HubFreeze(hub) => {
+                if self.hubs[hub].up {
+                    self.hubs[hub].frozen.get_or_insert_default();
+                }
+            }
+            FaultKind::HubCut(hub) => self.hubs[hub].cut += 1,
+            FaultKind::Mute(cluster) => self.cut(cluster, true, false, 1),
+            FaultKind::Deaf(cluster) => self.cut(cluster, false, true, 1),
+            FaultKind::Partition(cluster) => self.cut(cluster, true, true, 1),
+            FaultKind::Expired(cluster) => {
+                self.clusters[cluster].expired += 1;
+                self.hang_up(cluster);
+            }
+            FaultKind::HalfGone => {
+                for cluster in 0..self.clusters.len().div_ceil(2) {
+                    self.cut(cluster, true, true, 1);
+                }
+            }
+            FaultKind::ApiOutage(cluster) => self.clusters[cluster].outage += 1,
+            FaultKind::WatchGap(cluster) => self.clusters[cluster].gap += 1,
+            FaultKind::Slow(cluster) => self.clusters[cluster].slow += 1,
+            FaultKind::ClockJump { hub, seconds } => {
+                self.hub_dies(hub, true);
+                self.hubs[hub].skew += seconds * 1000;
+            }
+            FaultKind::Evict(workload) => self.evict(&uid(workload)),
+            FaultKind::Delete(workload) => self.delete_owner(&uid(workload)),
+            FaultKind::WorkerEvicts { cluster, workload } => self.worker_evicts(cluster, workload),
+            FaultKind::WorkerDeletes { cluster, workload } => self.worker_deletes(cluster, workload),
+            FaultKind::Replaced { cluster, workload } => self.replace(cluster, workload),
+            FaultKind::Replay(cluster) => self.replay(cluster),
+        }
+    }
+
+    pub(crate) fn fault_ends(&mut self, index: usize) {
+        let fault = self.plan.faults[index].clone();
+        self.note(|| format!("over: {:?}", fault.kind));
+        self.faults_open -= 1;
+        match fault.kind {
+            FaultKind::AgentCrash { cluster, .. } => {
+                if !self.clusters[cluster].agent.up {
+                    self.agent_boot(cluster);
+                }
+            }
+            FaultKind::AgentFreeze(cluster) => {
+                let waiting = self.clusters[cluster].agent.frozen.take().unwrap_or_default();
+                self.thaw(waiting);
+            }
+            FaultKind::HubCrash { hub, .. } | FaultKind::ClockJump { hub, .. } => {
+                if !self.hubs[hub].up {
+                    self.hub_boot(hub);
+                }
+            }
+            FaultKind::HubFreeze(hub) => {
+                let waiting = self.hubs[hub].frozen.take().unwrap_or_default();
+                self.thaw(waiting);
+            }
+            FaultKind::HubCut(hub) => {
+                self.hubs[hub].cut -= 1;
+                self.hub_lists(hub);
+            }
+            FaultKind::Mute(cluster) => self.cut(cluster, true, false, -1),
+            FaultKind::Deaf(cluster) => self.cut(cluster, false, true, -1),
+            FaultKind::Partition(cluster) => self.cut(cluster, true, true, -1),
+            FaultKind::Expired(cluster) => self.clusters[cluster].expired -= 1,
+            FaultKind::HalfGone => {
+                for cluster in 0..self.clusters.len().div_ceil(2) {
+                    self.cut(cluster, true, true, -1);
+                }
+            }
+            FaultKind::ApiOutage(cluster) => {
+                self.clusters[cluster].outage -= 1;
+                self.look_soon(cluster);
+            }
+            FaultKind::WatchGap(cluster) => {
+                self.clusters[cluster].gap -= 1;
+                self.relist(cluster);
+            }
+            FaultKind::Slow(cluster) => self.clusters[cluster].slow -= 1,
+            FaultKind::Replaced { cluster, workload } => self.replaced_goes(cluster, workload),
+            FaultKind::Replay(cluster) => self.replay(cluster),
+            FaultKind::Evict(_)
+            | FaultKind::Delete(_)
+            | FaultKind::WorkerEvicts { .. }
+            | FaultKind::WorkerDeletes { .. } => {}
+        }
+    }
+
+    fn freeze_agent(&mut self, cluster: usize) {
+        if self.clusters[cluster].agent.up {
+            self.clusters[cluster].agent.frozen.get_or_insert_default();
+        }
+    }
+
+    /// What came while a process stood still is taken in, in about that order.
+    fn thaw(&mut self, waiting: Vec<Event>) {
+        for event in waiting {
+            self.at(self.now, event);
+        }
+    }
+
+    /// Messages of earlier connections come once more, over the one that stands.
+    fn replay(&mut self, cluster: usize) {
+        let open =
+            self.network.links.iter().find(|(_, link)| {
+                link.cluster == cluster && link.hub_open && link.agent_open && link.session.is_some()
+            });
+        let Some((id, hub)) = open.map(|(id, link)| (*id, link.hub)) else { return };
+        let same = |link: &crate::network::Link| link.hub_boot == self.hubs[hub].boot && self.hubs[hub].up;
+        let heard = self.network.links.get(&id).is_some_and(same) && self.hubs[hub].frozen.is_none();
+        let up: Vec<_> = self.network.old_up.get(&cluster).into_iter().flatten().cloned().collect();
+        let down: Vec<_> = self.network.old_down.get(&cluster).into_iter().flatten().cloned().collect();
+        for message in up.into_iter().filter(|message| heard && message.session_id != 0) {
+            if self.dice(1 + cluster).chance(500) {
+                self.hub_takes(id, hub, cluster, message);
+            }
+        }
+        for message in down {
+            let agent = &self.clusters[cluster].agent;
+            if agent.up && agent.frozen.is_none() && self.dice(1 + cluster).chance(500) {
+                self.agent_takes(cluster, message);
+            }
+        }
+    }
+
+    fn worker_evicts(&mut self, cluster: usize, index: usize) {
+        self.change_workload(cluster, index, |workload| {
+            let admitted = workload.admitted.as_ref().is_some_and(|it| it.is_true);
+            if admitted && workload.finished.is_none() {
+                (workload.admitted, workload.evicted) = (None, yes("Preempted"));
+            }
+        });
+    }
+
+    fn worker_deletes(&mut self, cluster: usize, index: usize) {
+        self.delete_job(cluster, index);
+    }
+}

@@ -1,0 +1,110 @@
+//! Leadership: the production election against a Lease that answers late, or not at all.
+
+use switchyard_controller::lease::step::{Action, Observed, Timing};
+
+use crate::event::Event;
+use crate::plan::Ms;
+use crate::world::World;
+
+impl World {
+    fn identity(&self, hub: usize) -> String {
+        format!("hub-{hub}")
+    }
+
+    /// A round begins: read, decide, write.
+    pub(crate) fn elect(&mut self, hub: usize, boot: u32) {
+        if !self.hub_is(hub, boot) {
+            return;
+        }
+        let instant = self.hub_instant(hub);
+        let it = &mut self.hubs[hub];
+        it.round += 1;
+        let round = it.round;
+        let patience = it.election.patience(Timing::default(), instant);
+        let wait = patience.as_millis() as u64 * 1000 / self.plan.hubs[hub];
+        self.after(wait, Event::LeasePatience { hub, boot, round });
+        let delay = self.dice(0).between(1, 30);
+        self.after(delay, Event::LeaseRead { hub, boot, round });
+    }
+
+    fn in_round(&self, hub: usize, boot: u32, round: u64) -> bool {
+        self.hub_is(hub, boot) && self.hubs[hub].round == round
+    }
+
+    pub(crate) fn lease_read(&mut self, hub: usize, boot: u32, round: u64) {
+        if !self.in_round(hub, boot, round) || self.hubs[hub].cut > 0 || self.hubs[hub].frozen.is_some() {
+            return;
+        }
+        let (instant, identity) = (self.hub_instant(hub), self.identity(hub));
+        let observed = self.api.lease.clone();
+        let sent = self.now;
+        let action = self.hubs[hub].election.step(observed.clone(), &identity, Timing::default(), instant);
+        let transitions = observed.as_ref().map_or(0, |observed| observed.transitions);
+        let version = observed.map(|observed| observed.version).unwrap_or_default();
+        let transitions = match action {
+            Action::Wait => return self.round_over(hub, boot),
+            Action::Create => 0,
+            Action::Renew => transitions,
+            Action::TakeOver => transitions + 1,
+        };
+        // The version that is replaced; the server gives a new one.
+        let next = Observed { version, holder: identity, duration: Some(Timing::default().lease), transitions };
+        let delay = self.dice(0).between(1, 30);
+        self.after(delay, Event::LeaseWrite { hub, boot, round, next, sent });
+    }
+
+    /// The write arrives, even if its sender has stopped in the meantime.
+    pub(crate) fn lease_write(&mut self, hub: usize, boot: u32, round: u64, next: Observed, sent: Ms) {
+        if self.hubs[hub].cut > 0 {
+            return;
+        }
+        let there = self.api.lease.as_ref().map(|lease| lease.version.clone()).unwrap_or_default();
+        let won = (there == next.version).then(|| {
+            self.api.lease_version += 1;
+            let written = Observed { version: self.api.lease_version.to_string(), ..next };
+            self.api.lease = Some(written.clone());
+            written
+        });
+        let delay = self.dice(0).between(1, 30);
+        self.after(delay, Event::LeaseAnswer { hub, boot, round, won, sent });
+    }
+
+    pub(crate) fn lease_answer(&mut self, hub: usize, boot: u32, round: u64, won: Option<Observed>, sent: Ms) {
+        if !self.in_round(hub, boot, round) {
+            return;
+        }
+        let ago = (self.now - sent) * self.plan.hubs[hub] / 1000;
+        let sent = self.hub_instant(hub) - std::time::Duration::from_millis(ago);
+        let election = &mut self.hubs[hub].election;
+        match won {
+            Some(observed) => drop(election.won(observed, sent)),
+            None => drop(election.lost()),
+        }
+        self.round_over(hub, boot);
+    }
+
+    pub(crate) fn lease_patience(&mut self, hub: usize, boot: u32, round: u64) {
+        if self.in_round(hub, boot, round) {
+            self.round_over(hub, boot);
+        }
+    }
+
+    /// What the round led to is published, and the next one planned.
+    fn round_over(&mut self, hub: usize, boot: u32) {
+        let instant = self.hub_instant(hub);
+        let it = &mut self.hubs[hub];
+        it.round += 1;
+        it.election.expire(Timing::default(), instant);
+        let leadership = it.election.leadership();
+        let pause = it.election.pause(Timing::default(), instant);
+        let wait = 1 + pause.as_millis() as u64 * 1000 / self.plan.hubs[hub];
+        self.after(wait, Event::Elect { hub, boot });
+        let held = self.hubs[hub].term.as_ref().map(|term| term.epoch);
+        if held.is_some() && (!leadership.leading || held != Some(leadership.epoch)) {
+            self.term_ends(hub);
+        }
+        if leadership.leading && self.hubs[hub].term.is_none() {
+            self.term_begins(hub, leadership.epoch);
+        }
+    }
+}

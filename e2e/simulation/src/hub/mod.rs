@@ -1,0 +1,245 @@
+//! The hub: its API server, its replicas, and in the one that leads the production dispatcher and ports.
+
+mod election;
+mod sessions;
+mod show;
+mod term;
+mod users;
+mod writes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use switchyard_controller::lease::step::{Observed, State as Election};
+use switchyard_hub::cluster::Port;
+use switchyard_hub::dispatch::{Dispatcher, Facts, Uid};
+
+use crate::event::Event;
+use crate::plan::Ms;
+use crate::world::World;
+
+pub(crate) use sessions::News;
+pub(crate) use show::{Show, Status};
+pub(crate) use writes::{WriteJob, WriteReply};
+
+/// A Workload on the hub, with its job.
+#[derive(Debug, Clone)]
+pub(crate) struct Object {
+    pub(crate) facts: Facts,
+    /// It is not there any more.
+    pub(crate) deleted: bool,
+    /// Its owner has deleted the job.
+    pub(crate) owner_gone: bool,
+    /// Since when the job's status says that it has ended.
+    pub(crate) job_ended: Option<Ms>,
+    /// It is not queued again before.
+    pub(crate) not_before: Ms,
+    // === what only the laws know
+    /// When it was finished.
+    pub(crate) finished_at: Option<Ms>,
+    /// How often an end was written.
+    pub(crate) ends: u32,
+    /// Every cluster and attempt that was ever written.
+    pub(crate) committed: BTreeSet<(usize, u64)>,
+    /// Where and as which attempt its job really ended.
+    pub(crate) ended: Vec<(usize, u64)>,
+}
+
+/// The hub's API server.
+#[derive(Debug, Default)]
+pub(crate) struct Api {
+    pub(crate) objects: BTreeMap<Uid, Object>,
+    pub(crate) version: u64,
+    pub(crate) lease: Option<Observed>,
+    lease_version: u64,
+}
+
+/// What a watch of the hub tells.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    Is(Facts),
+    Gone(Uid),
+}
+
+/// One replica of the hub.
+#[derive(Default)]
+pub(crate) struct Hub {
+    pub(crate) up: bool,
+    pub(crate) boot: u32,
+    /// What waits while it stands still.
+    pub(crate) frozen: Option<Vec<Event>>,
+    /// Faults that cut it off its API server.
+    pub(crate) cut: u32,
+    /// By how much its wall clock is wrong.
+    pub(crate) skew: i64,
+    started: Ms,
+    election: Election,
+    round: u64,
+    /// Its cache of Workloads.
+    store: BTreeMap<Uid, Facts>,
+    watched: Ms,
+    last_session: u64,
+    /// What is desired of each cluster; emptied with each term.
+    ports: BTreeMap<usize, Port>,
+    pub(crate) term: Option<Term>,
+}
+
+/// One term of leadership: all that the hub remembers while it lasts.
+pub(crate) struct Term {
+    pub(crate) epoch: u64,
+    pub(crate) dispatcher: Dispatcher,
+    /// Connections that have said Hello, by cluster: the registry.
+    sessions: BTreeMap<usize, crate::network::LinkId>,
+    /// The session that counts, by cluster, for the dispatcher's task.
+    live: BTreeMap<usize, u64>,
+    /// Quota in the engine's memory, and the version of the Workload for which it was reserved.
+    pub(crate) memory: BTreeMap<Uid, u64>,
+    /// Not queued again before.
+    parked: BTreeMap<Uid, Ms>,
+    told: BTreeMap<(usize, Uid), (u64, Status)>,
+    slots: BTreeMap<Uid, show::Slot>,
+    tick: Option<Ms>,
+    news_at: Ms,
+    engine_due: bool,
+}
+
+/// When all wall clocks were right, in milliseconds since the epoch.
+const START: i64 = 1_700_000_000_000;
+
+impl World {
+    /// The hub's own clock: it runs at its own speed and began with the wall's time.
+    pub(crate) fn hub_now(&self, hub: usize) -> i64 {
+        let it = &self.hubs[hub];
+        let since = (self.now - it.started) * self.plan.hubs[hub] / 1000;
+        START + it.skew + (it.started + since) as i64
+    }
+
+    /// In how many milliseconds the hub's own clock shows `at`.
+    fn hub_until(&self, hub: usize, at: i64) -> Ms {
+        let left = u64::try_from(at - self.hub_now(hub)).unwrap_or(0);
+        1 + left * 1000 / self.plan.hubs[hub]
+    }
+
+    /// The hub's monotonic clock, as the election wants it.
+    fn hub_instant(&self, hub: usize) -> Instant {
+        let milliseconds = u64::try_from(self.hub_now(hub) - START + 10_000_000).unwrap_or(0);
+        epoch() + std::time::Duration::from_millis(milliseconds)
+    }
+
+    pub(crate) fn hub_is(&self, hub: usize, boot: u32) -> bool {
+        let it = &self.hubs[hub];
+        it.up && it.boot == boot
+    }
+
+    /// The term, if it is still this one.
+    fn term(&mut self, hub: usize, boot: u32, epoch: u64) -> Option<&mut Term> {
+        let it = &mut self.hubs[hub];
+        let same = it.up && it.boot == boot;
+        it.term.as_mut().filter(|term| same && term.epoch == epoch)
+    }
+
+    /// A replica's process begins.
+    pub(crate) fn hub_boot(&mut self, hub: usize) {
+        let now = self.now;
+        let it = &mut self.hubs[hub];
+        *it = Hub { up: true, boot: it.boot + 1, started: now, skew: it.skew, cut: it.cut, ..Hub::default() };
+        let boot = it.boot;
+        self.note(|| format!("hub {hub} begins"));
+        let delay = self.dice(0).between(1, 200);
+        self.after(delay, Event::Elect { hub, boot });
+        self.hub_lists(hub);
+    }
+
+    /// A replica's process dies. What it had sent happens at once, or never.
+    pub(crate) fn hub_dies(&mut self, hub: usize, fin: bool) {
+        self.note(|| format!("hub {hub} dies"));
+        let it = &mut self.hubs[hub];
+        it.up = false;
+        it.frozen = None;
+        it.term = None;
+        let links: Vec<u64> =
+            self.network.links.iter().filter(|(_, link)| link.hub == hub).map(|(id, _)| *id).collect();
+        for link in links {
+            self.close_hub_end(link, fin);
+        }
+        self.moved = true;
+    }
+
+    /// The hub reads all Workloads anew: at the start, and when the API server is back.
+    pub(crate) fn hub_lists(&mut self, hub: usize) {
+        if self.hubs[hub].cut > 0 {
+            return;
+        }
+        let known: Vec<Uid> = self.hubs[hub].store.keys().cloned().collect();
+        let all: Vec<Change> = self
+            .api
+            .objects
+            .iter()
+            .filter(|(_, object)| !object.deleted)
+            .map(|(_, object)| Change::Is(object.facts.clone()))
+            .chain(
+                known.into_iter().filter(|uid| self.api.objects.get(uid).is_none_or(|it| it.deleted)).map(Change::Gone),
+            )
+            .collect();
+        for change in all {
+            self.tell_hub(hub, change);
+        }
+    }
+
+    /// A change of a Workload goes to every replica's watch, and the controllers look at it.
+    pub(crate) fn api_changed(&mut self, uid: &Uid) {
+        self.moved = true;
+        self.api.version += 1;
+        let version = self.api.version;
+        let Some(object) = self.api.objects.get_mut(uid) else { return };
+        object.facts.version = version;
+        if object.facts.finished {
+            object.finished_at.get_or_insert(self.now);
+        }
+        let change = if object.deleted { Change::Gone(uid.clone()) } else { Change::Is(object.facts.clone()) };
+        self.note(|| format!("api: {}", describe(&change)));
+        for hub in 0..self.hubs.len() {
+            if self.hubs[hub].up && self.hubs[hub].cut == 0 {
+                self.tell_hub(hub, change.clone());
+            }
+        }
+        let delay = self.dice(0).between(1, 300);
+        self.after(delay, Event::Lifecycle { uid: uid.clone() });
+    }
+
+    fn tell_hub(&mut self, hub: usize, change: Change) {
+        let stale = self.plan.noise.stale;
+        let delay = self.dice(0).between(1, stale);
+        let now = self.now;
+        let it = &mut self.hubs[hub];
+        it.watched = it.watched.max(now + delay);
+        let (at, boot) = (it.watched, it.boot);
+        self.at(at, Event::HubWatch { hub, boot, change: Box::new(change) });
+    }
+}
+
+/// The same instant for the whole process: only differences count.
+fn epoch() -> Instant {
+    static EPOCH: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    *EPOCH.get_or_init(Instant::now)
+}
+
+/// A change in a line.
+pub(crate) fn describe(change: &Change) -> String {
+    match change {
+        Change::Gone(uid) => format!("{uid} is gone"),
+        Change::Is(facts) => {
+            let mut words = vec![format!("{} v{} attempt {}", facts.uid, facts.version, facts.attempt)];
+            let flags = [
+                (facts.reserved, "reserved"),
+                (facts.evicted, "evicted"),
+                (facts.finished, "finished"),
+                (facts.deleting, "deleting"),
+            ];
+            words.extend(flags.iter().filter(|(is, _)| *is).map(|(_, word)| (*word).to_owned()));
+            words.extend(facts.cluster.as_ref().map(|cluster| format!("on {cluster}")));
+            words.extend(facts.check.as_ref().map(|(_, check)| format!("check {check:?}")));
+            words.join(" ")
+        }
+    }
+}

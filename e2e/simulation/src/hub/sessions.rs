@@ -1,0 +1,251 @@
+//! Sessions at the hub's end: what a connection's task does around the production port, and what it tells the
+//! dispatcher's task.
+
+use switchyard_hub::cluster::Outgoing;
+use switchyard_hub::cluster::inbound::Accepted;
+use switchyard_hub::dispatch::{Event as Input, Uids, capacity};
+use switchyard_proto::v1::{
+    AgentMessage, Capacity, Goodbye, Hello, Lease, Observation, Ping, Pong, Resend, Welcome, agent_message, hub_message,
+};
+
+use crate::event::Event;
+use crate::laws::name;
+use crate::mutation::Mutation;
+use crate::network::{LinkId, Packet, Session};
+use crate::world::World;
+
+const PING_INTERVAL: i64 = 10_000;
+const PING_TIMEOUT: i64 = 5_000;
+const LEASE: i64 = 30_000;
+/// Until a session's event is taken in.
+const NEWS: u64 = 40;
+
+/// What sessions tell the dispatcher's task.
+#[derive(Debug)]
+pub(crate) enum News {
+    Up { cluster: usize, session: u64 },
+    Down { cluster: usize, session: u64 },
+    Observed { cluster: usize, session: u64, observations: Vec<Observation>, inventory: Option<Uids> },
+    Capacity { cluster: usize, session: u64, capacity: Capacity },
+}
+
+impl World {
+    /// Something has come from an agent.
+    pub(crate) fn hub_hears(&mut self, id: LinkId, packet: Packet<AgentMessage>) {
+        let Some(link) = self.network.links.get(&id) else { return };
+        let (hub, cluster) = (link.hub, link.cluster);
+        let message = match packet {
+            Packet::Fin => return self.session_ends(id, "the agent ended it", false),
+            Packet::Message(message) => message,
+        };
+        if self.network.links.get(&id).is_some_and(|link| link.session.is_none()) {
+            return match message.kind {
+                Some(agent_message::Kind::Hello(hello)) => self.greet(id, hub, cluster, &hello),
+                _ => self.close_hub_end(id, true),
+            };
+        }
+        self.hub_takes(id, hub, cluster, message);
+    }
+
+    /// A session begins: an older one of the cluster is over.
+    fn greet(&mut self, id: LinkId, hub: usize, cluster: usize, hello: &Hello) {
+        let now = self.hub_now(hub);
+        let Some(term) = &self.hubs[hub].term else { return self.close_hub_end(id, true) };
+        let epoch = term.epoch;
+        if let Some(old) = term.sessions.get(&cluster).copied() {
+            self.session_ends(old, "superseded by a new session", true);
+        }
+        let wall = u64::try_from(now).unwrap_or(0) * 1000;
+        let it = &mut self.hubs[hub];
+        it.last_session = wall.max(it.last_session + 1);
+        let session = it.last_session;
+        if let Some(link) = self.network.links.get_mut(&id) {
+            let next_ping = now + PING_INTERVAL;
+            link.session = Some(Session { id: session, epoch, nonce: 0, asked: None, next_ping });
+        }
+        if let Some(term) = &mut self.hubs[hub].term {
+            term.sessions.insert(cluster, id);
+        }
+        let ours = hello.last_hub_id == crate::cluster::HUB_ID && hello.last_epoch == epoch && hello.last_revision > 0;
+        let snapshot = self.port(hub, cluster).open(session, ours.then_some(hello.last_revision));
+        let seconds = |ms: i64| Some(prost_types::Duration { seconds: ms / 1000, nanos: 0 });
+        let lease = Lease {
+            duration: seconds(LEASE),
+            ping_interval: seconds(PING_INTERVAL),
+            ping_timeout: seconds(PING_TIMEOUT),
+        };
+        let welcome = Welcome {
+            version: *switchyard_proto::VERSIONS.end(),
+            hub_id: crate::cluster::HUB_ID.to_owned(),
+            session_id: session,
+            lease: Some(lease),
+            snapshot,
+        };
+        self.tell(id, hub_message::Kind::Welcome(welcome));
+        self.tell_task(hub, News::Up { cluster, session });
+        let boot = self.hubs[hub].boot;
+        let wait = self.hub_until(hub, now + PING_INTERVAL);
+        self.after(wait, Event::SessionTick { hub, boot, link: id });
+        self.pump(hub);
+    }
+
+    /// A message of an agent, of whatever session.
+    pub(crate) fn hub_takes(&mut self, id: LinkId, hub: usize, cluster: usize, message: AgentMessage) {
+        let Some(session) = self.network.links.get(&id).and_then(|link| link.session.as_ref()) else { return };
+        let session = session.id;
+        if self.hubs[hub].term.is_none() {
+            return;
+        }
+        if message.session_id != session {
+            return;
+        }
+        match message.kind {
+            Some(agent_message::Kind::Observed(observed)) => match self.port(hub, cluster).accept(session, &observed) {
+                Some(Accepted::Take { inventory }) => {
+                    let inventory = inventory.as_ref().map(switchyard_hub::cluster::port::uids);
+                    let observations = observed.observations;
+                    self.tell_task(hub, News::Observed { cluster, session, observations, inventory });
+                }
+                Some(Accepted::Repeated) => {}
+                Some(Accepted::Gap { .. }) => self.session_ends(id, "observations are missing", true),
+                None => self.session_ends(id, "superseded", true),
+            },
+            Some(agent_message::Kind::Capacity(capacity)) => {
+                self.tell_task(hub, News::Capacity { cluster, session, capacity });
+            }
+            Some(agent_message::Kind::DesiredAck(revision)) => self.port(hub, cluster).acked(session, revision),
+            Some(agent_message::Kind::Digest(digest)) => {
+                self.port(hub, cluster).digest(session, &digest);
+            }
+            Some(agent_message::Kind::Ping(ping)) => self.tell(id, hub_message::Kind::Pong(Pong { nonce: ping.nonce })),
+            Some(agent_message::Kind::Pong(pong)) => {
+                if let Some(session) = self.network.links.get_mut(&id).and_then(|link| link.session.as_mut())
+                    && session.nonce == pong.nonce
+                {
+                    session.asked = None;
+                }
+            }
+            Some(agent_message::Kind::Hello(_)) => self.session_ends(id, "a second Hello", true),
+            None => {}
+        }
+        self.pump(hub);
+    }
+
+    /// The hub asks whether the agent is there, or finds that it is not.
+    pub(crate) fn session_tick(&mut self, hub: usize, boot: u32, id: LinkId) {
+        if !self.hub_is(hub, boot) {
+            return;
+        }
+        let now = self.hub_now(hub);
+        let Some(link) = self.network.links.get_mut(&id).filter(|link| link.hub_open) else { return };
+        let Some(session) = &mut link.session else { return };
+        let due = session.asked.map_or(session.next_ping, |asked| asked + PING_TIMEOUT);
+        if now >= due {
+            if session.asked.is_some() {
+                return self.session_ends(id, "a ping was not answered", true);
+            }
+            session.nonce += 1;
+            session.asked = Some(now);
+            session.next_ping = now + PING_INTERVAL;
+            let nonce = session.nonce;
+            self.tell(id, hub_message::Kind::Ping(Ping { nonce }));
+        }
+        let Some(session) = self.network.links.get(&id).and_then(|link| link.session.as_ref()) else { return };
+        let due = session.asked.map_or(session.next_ping, |asked| asked + PING_TIMEOUT);
+        let wait = self.hub_until(hub, due);
+        self.after(wait, Event::SessionTick { hub, boot, link: id });
+    }
+
+    fn session_ends(&mut self, id: LinkId, why: &str, goodbye: bool) {
+        let Some(link) = self.network.links.get(&id).filter(|link| link.hub_open) else { return };
+        let (hub, cluster) = (link.hub, link.cluster);
+        let session = link.session.as_ref().map(|session| session.id);
+        self.note(|| format!("hub {hub}: session of c{cluster} ends: {why}"));
+        if let Some(session) = session
+            && self.hubs[hub].term.is_some()
+        {
+            self.port(hub, cluster).close(session);
+            if let Some(term) = &mut self.hubs[hub].term
+                && term.sessions.get(&cluster) == Some(&id)
+            {
+                term.sessions.remove(&cluster);
+            }
+            self.tell_task(hub, News::Down { cluster, session });
+        }
+        if goodbye {
+            self.goodbye(id, why);
+        } else {
+            self.close_hub_end(id, true);
+        }
+    }
+
+    /// Says goodbye and closes.
+    pub(super) fn goodbye(&mut self, id: LinkId, reason: &str) {
+        let goodbye = Goodbye { reason: reason.to_owned(), retry_after: None };
+        self.tell(id, hub_message::Kind::Goodbye(goodbye));
+        self.close_hub_end(id, true);
+    }
+
+    pub(super) fn send_outgoing(&mut self, id: LinkId, outgoing: Outgoing) {
+        let kind = match outgoing {
+            Outgoing::Desired(desired) => hub_message::Kind::Desired(desired),
+            Outgoing::Ack(through) => hub_message::Kind::ObservedAck(through),
+            Outgoing::Resend(buckets) => hub_message::Kind::Resend(Resend { buckets }),
+        };
+        self.tell(id, kind);
+    }
+
+    // === the dispatcher's task
+
+    fn tell_task(&mut self, hub: usize, news: News) {
+        let delay = self.dice(0).between(0, NEWS);
+        let now = self.now;
+        let boot = self.hubs[hub].boot;
+        let Some(term) = &mut self.hubs[hub].term else { return };
+        term.news_at = term.news_at.max(now + delay);
+        let (at, epoch) = (term.news_at, term.epoch);
+        self.at(at, Event::News { hub, boot, epoch, news: Box::new(news) });
+    }
+
+    /// Only the newest session of each cluster counts.
+    pub(crate) fn news(&mut self, hub: usize, boot: u32, epoch: u64, news: News) {
+        let Some(term) = self.term(hub, boot, epoch) else { return };
+        match news {
+            News::Up { cluster, session } => {
+                if term.live.get(&cluster).is_some_and(|live| *live >= session) {
+                    return;
+                }
+                if term.live.insert(cluster, session).is_some() {
+                    self.dispatch(hub, Input::ClusterDown { name: name(cluster).into() });
+                }
+                self.dispatch(hub, Input::ClusterUp { name: name(cluster).into() });
+                if self.mutated(Mutation::NoInventory) {
+                    self.dispatch(hub, Input::Inventory { cluster: name(cluster).into(), uids: Uids::new() });
+                }
+            }
+            News::Down { cluster, session } => {
+                if term.live.get(&cluster) == Some(&session) {
+                    term.live.remove(&cluster);
+                    self.dispatch(hub, Input::ClusterDown { name: name(cluster).into() });
+                }
+            }
+            News::Observed { cluster, session, observations, inventory } => {
+                if term.live.get(&cluster) != Some(&session) {
+                    return;
+                }
+                for observation in &observations {
+                    self.observed(hub, cluster, observation);
+                }
+                if let Some(uids) = inventory {
+                    self.dispatch(hub, Input::Inventory { cluster: name(cluster).into(), uids });
+                }
+            }
+            News::Capacity { cluster, session, capacity } => {
+                if term.live.get(&cluster) == Some(&session) {
+                    let queues = capacity::from_wire(capacity);
+                    self.dispatch(hub, Input::Capacity { cluster: name(cluster).into(), queues });
+                }
+            }
+        }
+    }
+}

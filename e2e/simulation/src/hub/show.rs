@@ -1,0 +1,145 @@
+//! What is shown on the hub's job: per workload one write at a time, the newest wins, an end after its status.
+
+use switchyard_hub::dispatch::{Action, Outcome, Uid, Written};
+
+use crate::event::Event;
+use crate::plan::Ms;
+use crate::world::World;
+
+/// How long a status that is not the last waits for the next one.
+const SETTLE: Ms = 800;
+const RETRY: Ms = 1_000;
+
+/// A job's status, as far as it matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    Idle,
+    Active,
+    Ended,
+}
+
+/// What to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Show {
+    Status(Status),
+    /// That nothing runs any more.
+    Nothing,
+}
+
+/// What is still to be shown of one job.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    show: Option<Show>,
+    finish: Option<Action>,
+    busy: bool,
+    finishing: bool,
+}
+
+impl World {
+    pub(super) fn show(&mut self, hub: usize, uid: &Uid, show: Show) {
+        self.slot(hub, uid, |slot| slot.show = Some(show), SETTLE);
+    }
+
+    /// Nothing runs any more: that is shown first, then the quota goes back.
+    pub(super) fn release(&mut self, hub: usize, action: Action) {
+        let Action::Release { uid } = &action else { return };
+        let uid = uid.clone();
+        let put = |slot: &mut Slot| {
+            slot.show = Some(Show::Nothing);
+            slot.finish = Some(action);
+        };
+        self.slot(hub, &uid, put, 1);
+    }
+
+    /// The end: its status first, then Finished on the Workload.
+    pub(super) fn finish(&mut self, hub: usize, action: Action) {
+        let Action::Finish { uid, .. } = &action else { return };
+        let uid = uid.clone();
+        let put = |slot: &mut Slot| {
+            slot.show = Some(Show::Status(Status::Ended));
+            slot.finish = Some(action);
+        };
+        self.slot(hub, &uid, put, 1);
+    }
+
+    fn slot(&mut self, hub: usize, uid: &Uid, put: impl FnOnce(&mut Slot), wait: Ms) {
+        let boot = self.hubs[hub].boot;
+        let Some(term) = &mut self.hubs[hub].term else { return };
+        let epoch = term.epoch;
+        put(term.slots.entry(uid.clone()).or_default());
+        self.after(wait, Event::ShowDue { hub, boot, epoch, uid: uid.clone() });
+    }
+
+    pub(crate) fn show_due(&mut self, hub: usize, boot: u32, epoch: u64, uid: &Uid) {
+        let Some(term) = self.term(hub, boot, epoch) else { return };
+        let Some(slot) = term.slots.get_mut(uid).filter(|slot| !slot.busy) else { return };
+        if let Some(show) = slot.show.take() {
+            slot.busy = true;
+            slot.finishing = slot.finish.is_some();
+            let longest = self.plan.noise.delay;
+            let delay = self.dice(0).between(1, longest);
+            self.after(delay, Event::ShowArrives { hub, boot, epoch, uid: uid.clone(), show });
+        } else if let Some(action) = slot.finish.take() {
+            slot.busy = true;
+            slot.finishing = false;
+            self.write(hub, action);
+        } else {
+            term.slots.remove(uid);
+        }
+    }
+
+    /// The job's status is written, whoever sent it.
+    pub(crate) fn show_arrives(&mut self, hub: usize, boot: u32, epoch: u64, uid: Uid, show: Show) {
+        let noise = self.plan.noise.clone();
+        let lost = self.dice(0).chance(noise.lost_requests) || self.hubs[hub].cut > 0;
+        let unanswered = self.dice(0).chance(noise.lost_answers);
+        let now = self.now;
+        if !lost && let Some(object) = self.api.objects.get_mut(&uid).filter(|object| !object.deleted) {
+            if show == Show::Status(Status::Ended) {
+                object.job_ended.get_or_insert(now);
+            }
+            self.note(|| format!("api: job of {uid} shows {show:?}"));
+            let delay = self.dice(0).between(1, 300);
+            self.after(delay, Event::Lifecycle { uid: uid.clone() });
+        }
+        let failed = (lost || unanswered).then_some(show);
+        let delay = self.dice(0).between(1, noise.delay);
+        self.after(delay, Event::ShowAnswered { hub, boot, epoch, uid, failed });
+    }
+
+    pub(crate) fn show_answered(&mut self, hub: usize, boot: u32, epoch: u64, uid: &Uid, failed: Option<Show>) {
+        let Some(term) = self.term(hub, boot, epoch) else { return };
+        let Some(slot) = term.slots.get_mut(uid) else { return };
+        slot.busy = false;
+        let finishing = std::mem::take(&mut slot.finishing);
+        match failed {
+            Some(_) if finishing => {
+                // The dispatcher asks for the end again.
+                slot.finish = None;
+                let written = Written { uid: uid.clone(), outcome: Outcome::Failed, facts: None };
+                self.written(hub, epoch, written);
+                self.after(1, Event::ShowDue { hub, boot, epoch, uid: uid.clone() });
+            }
+            Some(show) => {
+                slot.show.get_or_insert(show);
+                self.after(RETRY, Event::ShowDue { hub, boot, epoch, uid: uid.clone() });
+            }
+            None if finishing => {
+                let Some(action) = slot.finish.take() else { return };
+                slot.busy = true;
+                self.write(hub, action);
+            }
+            None => self.after(1, Event::ShowDue { hub, boot, epoch, uid: uid.clone() }),
+        }
+    }
+
+    /// A write has ended: if it was the end of a job, its slot is free again.
+    pub(super) fn slot_written(&mut self, hub: usize, epoch: u64, written: &Written) {
+        let boot = self.hubs[hub].boot;
+        let Some(term) = self.term(hub, boot, epoch) else { return };
+        if let Some(slot) = term.slots.get_mut(&written.uid) {
+            slot.busy = false;
+            self.after(1, Event::ShowDue { hub, boot, epoch, uid: written.uid.clone() });
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! One term: what comes in for the dispatcher, and what its actions become.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use switchyard_hub::cluster::{Content, Port};
+use switchyard_hub::dispatch::{
+    Action, Dispatcher, Event as Input, Facts, Name, Observation, Outcome, Phase, Reason, Settings, State, Uid,
+    Written, terminal,
+};
+use switchyard_proto::v1::{Assignment, OnDisconnect, on_disconnect};
+
+use super::{Change, Show, Status, Term};
+use crate::event::Event;
+use crate::laws::{name, number};
+use crate::mutation::Mutation;
+use crate::network::{Link, Packet};
+use crate::world::World;
+
+/// The check that dispatches.
+pub(super) const CHECK: &str = "mk";
+
+impl World {
+    fn settings(&self) -> Settings {
+        // Orphans go soon, so that a run ends soon.
+        Settings { mode: self.plan.mode, orphan_after: 60_000, ..Settings::default() }
+    }
+
+    /// A term begins: everything is read anew.
+    pub(super) fn term_begins(&mut self, hub: usize, epoch: u64) {
+        self.note(|| format!("hub {hub} leads, epoch {epoch}"));
+        let dispatcher = Dispatcher::new(self.settings(), self.hub_now(hub));
+        self.hubs[hub].ports.clear();
+        self.hubs[hub].term = Some(Term {
+            epoch,
+            dispatcher,
+            sessions: BTreeMap::new(),
+            live: BTreeMap::new(),
+            memory: BTreeMap::new(),
+            parked: BTreeMap::new(),
+            told: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            tick: None,
+            news_at: 0,
+            engine_due: false,
+        });
+        let clusters: Vec<Name> = (0..self.clusters.len()).map(|cluster| name(cluster).into()).collect();
+        for cluster in &clusters {
+            self.dispatch(hub, Input::Cluster { name: cluster.clone(), hold: true });
+        }
+        self.dispatch(hub, Input::Check { name: CHECK.into(), clusters });
+        let all: Vec<Facts> = self.hubs[hub].store.values().cloned().collect();
+        for facts in all {
+            self.take_workload(hub, facts);
+        }
+        self.engine_soon(hub);
+    }
+
+    /// It ends: sessions are cut, and quota that is in memory only goes back.
+    pub(super) fn term_ends(&mut self, hub: usize) {
+        self.note(|| format!("hub {hub} no longer leads"));
+        let links: Vec<u64> =
+            self.network.links.iter().filter(|(_, link)| link.hub == hub).map(|(id, _)| *id).collect();
+        for link in links {
+            self.goodbye(link, "the hub's term has ended");
+        }
+        self.hubs[hub].term = None;
+        self.moved = true;
+    }
+
+    // === what comes in
+
+    /// A watch tells.
+    pub(crate) fn hub_sees(&mut self, hub: usize, boot: u32, change: Change) {
+        if !self.hub_is(hub, boot) {
+            return;
+        }
+        match change {
+            Change::Is(facts) => {
+                self.watched(hub, &facts);
+                if self.hubs[hub].term.is_some() {
+                    // What the store has may be newer than what the watch tells.
+                    let facts = self.hubs[hub].store.get(&facts.uid).cloned().unwrap_or(facts);
+                    self.take_workload(hub, facts);
+                }
+            }
+            Change::Gone(uid) => {
+                self.hubs[hub].store.remove(&uid);
+                let Some(term) = &mut self.hubs[hub].term else { return };
+                term.memory.remove(&uid);
+                self.dispatch(hub, Input::WorkloadGone { uid });
+            }
+        }
+        self.engine_soon(hub);
+    }
+
+    /// The cache takes over what a write or read returned, unless it has a newer state, or knows that it is gone.
+    pub(super) fn observe(&mut self, hub: usize, facts: &Facts) {
+        if self.hubs[hub].store.contains_key(&facts.uid) {
+            self.watched(hub, facts);
+        }
+    }
+
+    fn watched(&mut self, hub: usize, facts: &Facts) {
+        let store = &mut self.hubs[hub].store;
+        if store.get(&facts.uid).is_none_or(|known| known.version <= facts.version) {
+            store.insert(facts.uid.clone(), facts.clone());
+        }
+    }
+
+    fn take_workload(&mut self, hub: usize, facts: Facts) {
+        let Some(term) = &self.hubs[hub].term else { return };
+        let concerns = facts.reserved || facts.cluster.is_some();
+        if !concerns && !term.dispatcher.knows(&facts.uid) {
+            return;
+        }
+        self.confirm(hub, &facts);
+        self.dispatch(hub, Input::Workload(facts));
+    }
+
+    /// Once the API shows the reservation, it is in memory no longer.
+    fn confirm(&mut self, hub: usize, facts: &Facts) {
+        let shown = facts.reserved || facts.finished || facts.cluster.is_some();
+        let Some(term) = &mut self.hubs[hub].term else { return };
+        // A late answer speaks of an earlier reservation.
+        if shown && term.memory.get(&facts.uid).is_some_and(|version| *version <= facts.version) {
+            term.memory.remove(&facts.uid);
+        }
+    }
+
+    /// A write has ended.
+    pub(super) fn written(&mut self, hub: usize, epoch: u64, written: Written) {
+        if self.hubs[hub].term.as_ref().is_none_or(|term| term.epoch != epoch) {
+            return;
+        }
+        if let Some(facts) = &written.facts {
+            self.confirm(hub, &facts.clone());
+        }
+        self.dispatch(hub, Input::Written(written));
+    }
+
+    pub(crate) fn hub_tick(&mut self, hub: usize, boot: u32) {
+        if !self.hub_is(hub, boot) {
+            return;
+        }
+        let Some(term) = &mut self.hubs[hub].term else { return };
+        term.tick = None;
+        self.dispatch(hub, Input::Tick);
+    }
+
+    // === what goes out
+
+    /// Feeds the dispatcher and does what it says.
+    pub(super) fn dispatch(&mut self, hub: usize, input: Input) {
+        let now = self.hub_now(hub);
+        let Some(term) = &mut self.hubs[hub].term else { return };
+        let actions = term.dispatcher.apply(input, now);
+        let mut refusals = Vec::new();
+        for action in actions {
+            self.note(|| format!("hub {hub}: {action:?}"));
+            self.do_it(hub, action, &mut refusals);
+        }
+        for (cluster, observation) in refusals {
+            self.dispatch(hub, Input::Observed { cluster, observation });
+        }
+        self.pump(hub);
+        self.plan_hub_tick(hub);
+    }
+
+    fn plan_hub_tick(&mut self, hub: usize) {
+        let Some(at) = self.hubs[hub].term.as_ref().and_then(|term| term.dispatcher.next_wakeup()) else { return };
+        let due = self.now + self.hub_until(hub, at);
+        let boot = self.hubs[hub].boot;
+        let Some(term) = &mut self.hubs[hub].term else { return };
+        if term.tick.is_some_and(|tick| tick <= due) {
+            return;
+        }
+        term.tick = Some(due);
+        self.at(due, Event::HubTick { hub, boot });
+    }
+
+    fn do_it(&mut self, hub: usize, action: Action, refusals: &mut Vec<(Name, Observation)>) {
+        match action {
+            Action::Desire { cluster, uid, namespace, name, attempt, phase } => {
+                let known = self.hubs[hub].store.contains_key(&uid);
+                if phase != Phase::Absent && !known {
+                    let reasons = vec![Reason::new("CannotSend", "the workload is gone")];
+                    let state = State::Refused;
+                    let observation = Observation { uid, namespace, name, attempt, state, reasons, job_status: false };
+                    return refusals.push((cluster, observation));
+                }
+                self.desire(hub, number(&cluster), &uid, attempt, phase);
+            }
+            Action::Forget { cluster, uid, attempt } => {
+                let cluster = number(&cluster);
+                self.port(hub, cluster).forget(&uid, attempt);
+                if let Some(term) = &mut self.hubs[hub].term {
+                    term.told.remove(&(cluster, uid));
+                }
+            }
+            Action::Ack { cluster, uid, attempt } => self.port(hub, number(&cluster)).persisted(&uid, attempt),
+            Action::Commit { ref uid, ref cluster, attempt } => {
+                if self.mutated(Mutation::RunBeforeWritten) {
+                    self.desire(hub, number(cluster), &uid.clone(), attempt, Phase::Run);
+                }
+                self.write(hub, action);
+            }
+            Action::Record { .. } | Action::Retry { .. } => self.write(hub, action),
+            Action::Finish { ref uid, ref cluster, .. } => {
+                if self.mutated(Mutation::AckBeforeWritten) {
+                    self.port(hub, number(cluster)).persisted(&uid.clone(), u64::MAX);
+                }
+                self.finish(hub, action);
+            }
+            Action::GiveBack { uid, retry_at, .. } => {
+                let at = self.now + self.hub_until(hub, retry_at);
+                if let Some(term) = &mut self.hubs[hub].term {
+                    term.memory.remove(&uid);
+                    term.parked.insert(uid, at);
+                }
+                let boot = self.hubs[hub].boot;
+                self.at(at, Event::Engine { hub, boot });
+                self.moved = true;
+            }
+            Action::Wake { uid } => {
+                if let Some(term) = &mut self.hubs[hub].term {
+                    term.parked.remove(&uid);
+                }
+                self.engine_soon(hub);
+            }
+            Action::Release { .. } => self.release(hub, action),
+            // The engine here never takes back what it has in memory.
+            Action::Recorded { .. } => {}
+            Action::Mirror { uid, cluster, attempt } => {
+                let told =
+                    self.hubs[hub].term.as_ref().and_then(|term| term.told.get(&(number(&cluster), uid.clone())));
+                if let Some((_, status)) = told.copied().filter(|(at, _)| *at == attempt) {
+                    self.show(hub, &uid, Show::Status(status));
+                }
+            }
+            Action::Orphan { .. } => {}
+        }
+    }
+
+    /// The port of a cluster, made when first asked for.
+    pub(super) fn port(&mut self, hub: usize, cluster: usize) -> &Port {
+        let start = u64::try_from(self.hub_now(hub)).unwrap_or(0) * 1000;
+        self.hubs[hub].ports.entry(cluster).or_insert_with(|| Port::new(start))
+    }
+
+    fn desire(&mut self, hub: usize, cluster: usize, uid: &Uid, attempt: u64, phase: Phase) {
+        if phase == Phase::Absent && self.mutated(Mutation::ForgetTombstones) {
+            return;
+        }
+        let fence = self.plan.clusters[cluster].fence.map(|after| OnDisconnect {
+            policy: on_disconnect::Policy::Fence.into(),
+            after: prost_types::Duration::try_from(std::time::Duration::from_millis(after)).ok(),
+        });
+        let assignment = Assignment {
+            workload_uid: uid.to_string(),
+            namespace: crate::cluster::NAMESPACE.to_owned(),
+            name: format!("job-{uid}"),
+            attempt,
+            phase: phase.into(),
+            on_disconnect: fence,
+            ..Assignment::default()
+        };
+        let port = self.port(hub, cluster);
+        let content = (phase != Phase::Absent).then(|| {
+            let known = port.content(uid);
+            known.unwrap_or_else(|| Arc::new(Content::new(uid.as_bytes().to_vec(), b"job".to_vec())))
+        });
+        port.set(assignment, content);
+    }
+
+    /// A cluster's observation, as the dispatcher's task takes it in.
+    pub(super) fn observed(&mut self, hub: usize, cluster: usize, told: &switchyard_proto::v1::Observation) {
+        let uid = Uid::from(told.workload_uid.as_str());
+        let stored = self.hubs[hub].store.get(&uid).cloned();
+        let Some(term) = &mut self.hubs[hub].term else { return };
+        if !term.dispatcher.knows(&uid)
+            && let Some(facts) = stored
+        {
+            term.dispatcher.learn(facts);
+        }
+        let news = term.dispatcher.knows(&uid) && remember(term, cluster, &uid, told);
+        let observation = Observation {
+            uid,
+            namespace: told.namespace.as_str().into(),
+            name: told.name.as_str().into(),
+            attempt: told.attempt,
+            state: told.state(),
+            reasons: told.reasons.iter().map(|it| Reason::new(it.code.clone(), it.message.clone())).collect(),
+            job_status: news,
+        };
+        if self.mutated(Mutation::AckBeforeWritten) && terminal(observation.state) {
+            self.port(hub, cluster).persisted(&observation.uid, observation.attempt);
+        }
+        self.dispatch(hub, Input::Observed { cluster: name(cluster).into(), observation });
+    }
+
+    /// Sends what sessions have to say.
+    pub(crate) fn pump(&mut self, hub: usize) {
+        if self.hubs[hub].frozen.is_some() {
+            return;
+        }
+        let Some(term) = &self.hubs[hub].term else { return };
+        let sessions: Vec<(usize, u64)> = term.sessions.iter().map(|(cluster, link)| (*cluster, *link)).collect();
+        let now = self.now;
+        let late = |link: &u64| self.network.links.get(link).is_some_and(|link| link.down.is_late(now));
+        if self.mutated(Mutation::WaitForAll) && sessions.iter().any(|(_, link)| late(link)) {
+            return;
+        }
+        for (cluster, link) in sessions {
+            while let Some(session) = self.network.links.get(&link).and_then(Link::ready) {
+                let Some(outgoing) = self.port(hub, cluster).next(session, Default::default()) else { break };
+                self.send_outgoing(link, outgoing);
+            }
+        }
+    }
+
+    /// The reservation was refused or not written.
+    pub(super) fn superseded(uid: Uid, facts: Option<Facts>) -> Written {
+        Written { uid, outcome: Outcome::Superseded, facts }
+    }
+
+    /// Sends one message of a session.
+    pub(super) fn tell(&mut self, link: u64, kind: switchyard_proto::v1::hub_message::Kind) {
+        let Some(session) = self.network.links.get(&link).and_then(|link| link.session.as_ref()) else { return };
+        let (session_id, epoch) = (session.id, session.epoch);
+        let message = switchyard_proto::v1::HubMessage { session_id, epoch, kind: Some(kind) };
+        self.send_down(link, Packet::Message(message));
+    }
+}
+
+/// Keeps what may have to be shown. Whether the job's status is news.
+fn remember(term: &mut Term, cluster: usize, uid: &Uid, told: &switchyard_proto::v1::Observation) -> bool {
+    let key = (cluster, uid.clone());
+    if told.state() == State::Gone {
+        term.told.remove(&key);
+        return false;
+    }
+    let status = match told.job_status.as_slice() {
+        b"active" => Status::Active,
+        b"ended" => Status::Ended,
+        b"idle" => Status::Idle,
+        _ => {
+            if term.told.get(&key).is_some_and(|(attempt, _)| *attempt != told.attempt) {
+                term.told.remove(&key);
+            }
+            return false;
+        }
+    };
+    term.told.insert(key, (told.attempt, status));
+    true
+}

@@ -1,0 +1,182 @@
+//! What users do on the hub, what its controllers make of it, and its quota.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use switchyard_hub::dispatch::{Check, Event as Input, Facts, Name, Reserved, Uid};
+use switchyard_scheduler::{Amount, PodSet};
+
+use super::Object;
+use super::term::CHECK;
+use crate::event::Event;
+use crate::laws::{number, uid};
+use crate::mutation::Mutation;
+use crate::plan::Ms;
+use crate::world::World;
+
+/// How long the hub's job controller leaves it to the mirror to finish the workload too.
+const MIRROR_GRACE: Ms = 10_000;
+
+impl World {
+    pub(crate) fn submit(&mut self, index: usize) {
+        let need = i64::try_from(self.plan.workloads[index].need).unwrap_or(0);
+        let requests = BTreeMap::from([(Name::from("cpu"), Amount::new(need))]);
+        let pod_sets: Arc<[PodSet]> = Arc::from(vec![PodSet { requests, ..PodSet::new("main", 1) }]);
+        let uid = uid(index);
+        let facts = Facts {
+            uid: uid.clone(),
+            namespace: crate::cluster::NAMESPACE.into(),
+            name: format!("job-{uid}").into(),
+            version: 0,
+            queue: "lq".into(),
+            priority: 0,
+            pod_sets,
+            check: Some((CHECK.into(), Check::Pending)),
+            others_ready: true,
+            reserved: false,
+            evicted: false,
+            finished: false,
+            deleting: false,
+            active: true,
+            cluster: None,
+            attempt: 0,
+            nominated: Vec::new(),
+        };
+        let object = Object {
+            facts,
+            deleted: false,
+            owner_gone: false,
+            job_ended: None,
+            not_before: 0,
+            finished_at: None,
+            ends: 0,
+            committed: BTreeSet::new(),
+            ended: Vec::new(),
+        };
+        self.api.objects.insert(uid.clone(), object);
+        self.api_changed(&uid);
+    }
+
+    /// The hub takes its quota away.
+    pub(crate) fn evict(&mut self, uid: &Uid) {
+        let release = self.mutated(Mutation::ReleaseAtEviction);
+        let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else { return };
+        let facts = &mut object.facts;
+        if !facts.reserved || facts.finished || facts.evicted {
+            return;
+        }
+        facts.evicted = true;
+        facts.cluster = None;
+        facts.nominated.clear();
+        facts.check = Some((CHECK.into(), Check::Pending));
+        if release {
+            facts.reserved = false;
+        }
+        self.api_changed(uid);
+    }
+
+    /// Its owner deletes the job.
+    pub(crate) fn delete_owner(&mut self, uid: &Uid) {
+        let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else { return };
+        object.owner_gone = true;
+        self.api_changed(uid);
+    }
+
+    fn led(&self) -> bool {
+        self.hubs.iter().any(|hub| hub.up && hub.cut == 0 && hub.frozen.is_none() && hub.term.is_some())
+    }
+
+    /// The hub's controllers look at a workload and do one thing.
+    pub(crate) fn lifecycle(&mut self, uid: &Uid) {
+        if !self.led() {
+            let uid = uid.clone();
+            return self.after(1_000, Event::Lifecycle { uid });
+        }
+        let now = self.now;
+        let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else { return };
+        let facts = &mut object.facts;
+        if object.owner_gone {
+            if facts.finished {
+                object.deleted = true;
+            } else {
+                facts.finished = true;
+            }
+            return self.api_changed(uid);
+        }
+        if facts.finished {
+            return;
+        }
+        if let Some(since) = object.job_ended {
+            if now < since + MIRROR_GRACE {
+                let uid = uid.clone();
+                return self.at(since + MIRROR_GRACE, Event::Lifecycle { uid });
+            }
+            facts.finished = true;
+            object.ends += 1;
+            return self.api_changed(uid);
+        }
+        if facts.check.as_ref().is_some_and(|(_, check)| *check == Check::Retry) && !facts.evicted {
+            return self.evict(&uid.clone());
+        }
+        // What was committed to a cluster keeps its quota until the dispatcher gives it back.
+        if facts.evicted && facts.reserved && facts.attempt == 0 {
+            facts.reserved = false;
+            self.api_changed(uid);
+        }
+    }
+
+    pub(crate) fn engine_soon(&mut self, hub: usize) {
+        let delay = self.dice(0).between(1, 100);
+        let boot = self.hubs[hub].boot;
+        let Some(term) = &mut self.hubs[hub].term else { return };
+        if !std::mem::replace(&mut term.engine_due, true) {
+            self.after(delay, Event::Engine { hub, boot });
+        }
+    }
+
+    /// Reserves quota for those who wait, by what the hub's cache says.
+    pub(crate) fn engine(&mut self, hub: usize, boot: u32) {
+        if !self.hub_is(hub, boot) {
+            return;
+        }
+        let now = self.now;
+        let total: u64 = self.clusters.iter().map(|cluster| cluster.capacity).sum();
+        let Some(term) = &mut self.hubs[hub].term else { return };
+        term.engine_due = false;
+        let store = &self.hubs[hub].store;
+        let need = |uid: &Uid| self.plan.workloads.get(number(uid)).map_or(0, |workload| workload.need);
+        let Some(term) = &self.hubs[hub].term else { return };
+        let charged = store.values().filter(|facts| facts.reserved && !facts.finished).map(|facts| &facts.uid);
+        let charged: BTreeSet<&Uid> = charged.chain(term.memory.keys()).collect();
+        let mut used: u64 = charged.iter().map(|uid| need(uid)).sum();
+        let mut taken = Vec::new();
+        let mut again: Option<Ms> = None;
+        for (uid, facts) in store {
+            let waits =
+                !facts.reserved && !facts.finished && !facts.deleting && facts.active && facts.cluster.is_none();
+            if !waits || term.memory.contains_key(uid) {
+                continue;
+            }
+            let back_off = self.api.objects.get(uid).map_or(0, |object| object.not_before);
+            let parked = term.parked.get(uid).copied().unwrap_or(0).max(back_off);
+            if parked > now {
+                again = Some(again.map_or(parked, |at| at.min(parked)));
+            } else if used + need(uid) <= total {
+                used += need(uid);
+                taken.push(facts.clone());
+            }
+        }
+        if let Some(at) = again {
+            self.at(at, Event::Engine { hub, boot });
+        }
+        for facts in taken {
+            if let Some(term) = &mut self.hubs[hub].term {
+                term.memory.insert(facts.uid.clone(), facts.version);
+                term.parked.remove(&facts.uid);
+            }
+            self.note(|| format!("hub {hub}: quota for {}", facts.uid));
+            let reserved = Reserved { check: CHECK.into(), other_checks: false };
+            self.dispatch(hub, Input::Reserved { facts, reserved });
+        }
+    }
+}

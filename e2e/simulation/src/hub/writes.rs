@@ -1,0 +1,261 @@
+//! Writes of Workloads, as the hub's shell performs them: from its cache, under a resourceVersion, until the fate of
+//! each is known.
+
+use switchyard_hub::dispatch::{Action, Check, Facts, Outcome, Uid, Written};
+
+use super::term::CHECK;
+use crate::event::Event;
+use crate::laws::number;
+use crate::mutation::Mutation;
+use crate::plan::Ms;
+use crate::world::World;
+
+/// Other writers that may come first before the dispatcher decides anew.
+const CONFLICTS: u32 = 4;
+/// One call, answer included.
+const CALL: Ms = 30_000;
+/// Between looks after a write whose fate is not known.
+const PAUSE: Ms = 50;
+
+/// One write on its way.
+#[derive(Debug, Clone)]
+pub(crate) struct WriteJob {
+    pub(crate) hub: usize,
+    boot: u32,
+    epoch: u64,
+    uid: Uid,
+    action: Action,
+    base: Facts,
+    /// The reservation was in memory when the write was asked for.
+    memory: bool,
+    conflicts: u32,
+    pause: Ms,
+}
+
+/// What is heard of it.
+#[derive(Debug, Clone)]
+pub(crate) enum WriteReply {
+    Done(Facts),
+    Conflict,
+    Gone,
+    /// No answer: it may have happened all the same.
+    Unknown,
+}
+
+enum Plan {
+    Write,
+    /// It says so already.
+    There,
+    /// It is not to be written any more.
+    Void,
+}
+
+fn subject(action: &Action) -> Option<&Uid> {
+    match action {
+        Action::Commit { uid, .. }
+        | Action::Record { uid, .. }
+        | Action::Retry { uid, .. }
+        | Action::Release { uid }
+        | Action::Finish { uid, .. } => Some(uid),
+        _ => None,
+    }
+}
+
+/// Whether a look at the object leads to a write: the rules of the hub's `shell::writes`.
+fn plan(action: &Action, facts: &Facts, memory: bool) -> Plan {
+    if facts.finished {
+        return if matches!(action, Action::Finish { .. }) { Plan::There } else { Plan::Void };
+    }
+    if let Action::Finish { cluster, attempt, .. } = action {
+        let here = facts.cluster.as_ref().is_none_or(|name| name == cluster);
+        return if here && facts.attempt == *attempt { Plan::Write } else { Plan::Void };
+    }
+    if matches!(action, Action::Release { .. }) {
+        return if facts.reserved && facts.evicted { Plan::Write } else { Plan::There };
+    }
+    if !facts.active || facts.deleting || (facts.reserved && facts.evicted) {
+        return Plan::Void;
+    }
+    let admission = if facts.reserved || memory { Plan::Write } else { Plan::Void };
+    match action {
+        Action::Commit { cluster, attempt, .. } => match &facts.cluster {
+            Some(name) if name == cluster && facts.attempt == *attempt => Plan::There,
+            Some(_) => Plan::Void,
+            None if facts.attempt >= *attempt => Plan::Void,
+            None => admission,
+        },
+        Action::Record { .. } if facts.cluster.is_some() => Plan::Void,
+        Action::Record { .. } => admission,
+        Action::Retry { .. } => match &facts.check {
+            None => Plan::Void,
+            Some((_, Check::Retry | Check::Rejected)) => Plan::There,
+            Some(_) => Plan::Write,
+        },
+        _ => Plan::Void,
+    }
+}
+
+/// What a write makes of the status.
+fn apply(action: &Action, facts: &mut Facts) {
+    match action {
+        Action::Commit { cluster, attempt, .. } => {
+            facts.reserved = true;
+            facts.evicted = false;
+            facts.cluster = Some(cluster.clone());
+            facts.attempt = *attempt;
+            facts.nominated.clear();
+            facts.check = Some((CHECK.into(), Check::Ready));
+        }
+        Action::Record { nominated, .. } => {
+            facts.reserved = true;
+            facts.evicted = false;
+            if let Some(nominated) = nominated {
+                facts.nominated.clone_from(nominated);
+            }
+        }
+        Action::Retry { .. } => facts.check = Some((CHECK.into(), Check::Retry)),
+        Action::Release { .. } => facts.reserved = false,
+        Action::Finish { .. } => facts.finished = true,
+        _ => {}
+    }
+}
+
+impl World {
+    /// The dispatcher wants something written.
+    pub(super) fn write(&mut self, hub: usize, action: Action) {
+        let Some(uid) = subject(&action).cloned() else { return };
+        let it = &self.hubs[hub];
+        let (boot, Some(term)) = (it.boot, it.term.as_ref()) else { return };
+        let (epoch, memory) = (term.epoch, term.memory.contains_key(&uid));
+        let Some(base) = it.store.get(&uid).cloned() else {
+            return self.answer(hub, boot, epoch, Self::superseded(uid, None));
+        };
+        let job = WriteJob { hub, boot, epoch, uid, action, base, memory, conflicts: 0, pause: PAUSE };
+        self.try_write(job);
+    }
+
+    fn try_write(&mut self, job: WriteJob) {
+        let (hub, boot, epoch) = (job.hub, job.boot, job.epoch);
+        let outcome = match plan(&job.action, &job.base, job.memory) {
+            Plan::There => Outcome::Done,
+            Plan::Void => Outcome::Superseded,
+            Plan::Write if !self.leads(hub, boot, epoch) => Outcome::Superseded,
+            Plan::Write => {
+                let longest = self.plan.noise.delay;
+                let delay = self.dice(0).between(1, longest);
+                return self.after(delay, Event::WriteArrives(Box::new(job)));
+            }
+        };
+        self.answer(hub, boot, epoch, Written { uid: job.uid, outcome, facts: Some(job.base) });
+    }
+
+    /// Whether the process believes that it leads, in that term.
+    fn leads(&self, hub: usize, boot: u32, epoch: u64) -> bool {
+        self.hub_is(hub, boot) && self.hubs[hub].term.as_ref().is_some_and(|term| term.epoch == epoch)
+    }
+
+    fn answer(&mut self, hub: usize, boot: u32, epoch: u64, written: Written) {
+        if !self.hub_is(hub, boot) {
+            return;
+        }
+        self.note(|| format!("hub {hub}: write of {} {:?}", written.uid, written.outcome));
+        self.slot_written(hub, epoch, &written);
+        self.written(hub, epoch, written);
+    }
+
+    /// A write reaches the API server, even if its sender is gone.
+    pub(crate) fn write_arrives(&mut self, job: WriteJob) {
+        let noise = self.plan.noise.clone();
+        let hub = job.hub;
+        let lost = self.dice(0).chance(noise.lost_requests);
+        let unanswered = self.dice(0).chance(noise.lost_answers);
+        let delay = self.dice(0).between(1, noise.delay);
+        let dead = !self.hub_is(hub, job.boot) && self.dice(0).chance(500);
+        if dead {
+            return;
+        }
+        if self.hubs[hub].cut > 0 || lost {
+            let wait = if lost { delay } else { CALL };
+            return self.after(wait, Event::WriteAnswered(Box::new(job), WriteReply::Unknown));
+        }
+        let reply = self.perform_write(&job);
+        let reply = if unanswered { WriteReply::Unknown } else { reply };
+        self.after(delay, Event::WriteAnswered(Box::new(job), reply));
+    }
+
+    fn perform_write(&mut self, job: &WriteJob) -> WriteReply {
+        let forget = self.mutated(Mutation::ForgetAttempt);
+        let Some(object) = self.api.objects.get_mut(&job.uid).filter(|object| !object.deleted) else {
+            return WriteReply::Gone;
+        };
+        if object.facts.version != job.base.version {
+            return WriteReply::Conflict;
+        }
+        let before = object.facts.attempt;
+        apply(&job.action, &mut object.facts);
+        match &job.action {
+            Action::Commit { cluster, attempt, .. } => {
+                object.committed.insert((number(cluster), *attempt));
+                if forget {
+                    object.facts.attempt = before;
+                }
+            }
+            Action::Finish { .. } => object.ends += 1,
+            Action::Retry { after_seconds, .. } => {
+                object.not_before = self.now + u64::try_from(after_seconds.unwrap_or(0)).unwrap_or(0) * 1000;
+            }
+            _ => {}
+        }
+        self.api_changed(&job.uid);
+        match self.api.objects.get(&job.uid) {
+            Some(object) => WriteReply::Done(object.facts.clone()),
+            None => WriteReply::Gone,
+        }
+    }
+
+    pub(crate) fn write_answered(&mut self, mut job: WriteJob, reply: WriteReply) {
+        let (hub, boot, epoch, uid) = (job.hub, job.boot, job.epoch, job.uid.clone());
+        if !self.hub_is(hub, boot) {
+            return;
+        }
+        match reply {
+            WriteReply::Done(facts) => {
+                self.observe(hub, &facts);
+                self.answer(hub, boot, epoch, Written { uid, outcome: Outcome::Done, facts: Some(facts) });
+            }
+            WriteReply::Gone => self.answer(hub, boot, epoch, Self::superseded(uid, None)),
+            WriteReply::Conflict if job.conflicts >= CONFLICTS => {
+                self.answer(hub, boot, epoch, Self::superseded(uid, Some(job.base)));
+            }
+            WriteReply::Conflict | WriteReply::Unknown => {
+                job.conflicts += u32::from(matches!(reply, WriteReply::Conflict));
+                let pause = job.pause;
+                self.after(pause, Event::WriteReads(Box::new(job)));
+            }
+        }
+    }
+
+    /// A fresh look at an object whose write did not go through, as far as is known.
+    pub(crate) fn write_reads(&mut self, mut job: WriteJob) {
+        let (hub, boot, epoch) = (job.hub, job.boot, job.epoch);
+        if !self.hub_is(hub, boot) {
+            return;
+        }
+        if !self.leads(hub, boot, epoch) {
+            return self.answer(hub, boot, epoch, Self::superseded(job.uid, Some(job.base)));
+        }
+        if self.hubs[hub].cut > 0 || self.hubs[hub].frozen.is_some() {
+            job.pause = (job.pause * 2).min(5_000);
+            let pause = job.pause;
+            return self.after(pause, Event::WriteReads(Box::new(job)));
+        }
+        match self.api.objects.get(&job.uid).filter(|object| !object.deleted).map(|object| object.facts.clone()) {
+            None => self.answer(hub, boot, epoch, Self::superseded(job.uid, None)),
+            Some(fresh) => {
+                self.observe(hub, &fresh);
+                job.base = fresh;
+                self.try_write(job);
+            }
+        }
+    }
+}

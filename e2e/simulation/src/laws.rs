@@ -1,0 +1,192 @@
+//! What must hold after every step, and once everything has healed.
+
+use std::fmt;
+
+use switchyard_agent::ledger::{Kind, Object};
+use switchyard_hub::dispatch::Uid;
+
+use crate::plan::Ms;
+use crate::world::World;
+
+/// How long the way of a job takes at most where nothing fails, beside the job itself: longer than a cluster that does
+/// not answer is waited for, and shorter than what finds out that it is gone.
+const USUAL: Ms = 12_000;
+
+/// What must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Law {
+    /// At most one attempt of a workload runs at any moment.
+    OneRuns,
+    /// Every workload ends finished, deleted by its owner, or goes on.
+    Liveness,
+    /// A job that has ended never runs again, and its end reaches the hub once.
+    EndedOnce,
+    /// Quota charged on the hub covers what runs.
+    Quota,
+    /// Nothing is left behind after the faults.
+    NoOrphans,
+    /// Only objects of our own are touched.
+    Foreign,
+    /// One cluster's fault delays no other's jobs.
+    Isolation,
+    /// A deposed leader starts and stops nothing.
+    Deposed,
+    /// What a cluster runs was written to the hub's Workload before.
+    WrittenFirst,
+    /// A program under test gave up.
+    Panic,
+}
+
+/// A law that did not hold.
+#[derive(Debug, Clone)]
+pub struct Violation {
+    /// Which.
+    pub law: Law,
+    /// What happened.
+    pub what: String,
+    /// When.
+    pub at: Ms,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {}.{:03} s: {}", self.law, self.at / 1000, self.at % 1000, self.what)
+    }
+}
+
+impl World {
+    /// After every step in which something started, stopped, or was charged.
+    pub(crate) fn check_laws(&mut self) {
+        for index in 0..self.plan.workloads.len() {
+            let uid = uid(index);
+            let running: Vec<(usize, u64)> = self
+                .clusters
+                .iter()
+                .enumerate()
+                .filter_map(|(cluster, it)| it.running(index).map(|attempt| (cluster, attempt)))
+                .collect();
+            if running.len() > 1 {
+                self.broken(Law::OneRuns, format!("{uid} runs on clusters, as attempts {running:?}"));
+            }
+            if !running.is_empty() {
+                self.check_quota(&uid, &running);
+            }
+        }
+    }
+
+    fn check_quota(&mut self, uid: &Uid, running: &[(usize, u64)]) {
+        let Some(object) = self.api.objects.get(uid) else { return };
+        // What its owner deletes gives its quota back at once: no claim is made for the moment until it has stopped.
+        if object.owner_gone || object.deleted {
+            return;
+        }
+        let in_memory = self.hubs.iter().filter_map(|hub| hub.term.as_ref()).any(|term| term.memory.contains_key(uid));
+        let in_api = object.facts.reserved && !object.facts.finished;
+        if !in_api && !in_memory {
+            self.broken(Law::Quota, format!("{uid} runs on {running:?} and is charged nowhere"));
+        }
+    }
+
+    /// Pods of a job have just started.
+    pub(crate) fn check_start(&mut self, cluster: usize, index: usize, attempt: u64) {
+        let uid = uid(index);
+        let Some(object) = self.api.objects.get(&uid) else { return };
+        if let Some((at, ended)) = object.ended.first().copied() {
+            self.broken(
+                Law::EndedOnce,
+                format!("{uid} starts on {cluster} as attempt {attempt}; attempt {ended} ended on {at}"),
+            );
+        }
+    }
+
+    /// A job object has just been made.
+    pub(crate) fn check_made(&mut self, cluster: usize, index: usize, attempt: u64) {
+        let uid = uid(index);
+        let written = self.api.objects.get(&uid).is_some_and(|object| object.committed.contains(&(cluster, attempt)));
+        if !written {
+            self.broken(
+                Law::WrittenFirst,
+                format!("cluster {cluster} makes the job of {uid} for attempt {attempt}, which was never written"),
+            );
+        }
+    }
+
+    /// Where only the first cluster failed, jobs of the others took no longer than usual.
+    pub(crate) fn check_isolation(&mut self) {
+        if !self.plan.is_isolated() {
+            return;
+        }
+        for (index, workload) in self.plan.workloads.clone().into_iter().enumerate() {
+            let Some(object) = self.api.objects.get(&uid(index)) else { continue };
+            let elsewhere = !object.committed.is_empty() && object.committed.iter().all(|(cluster, _)| *cluster != 0);
+            let took = object.finished_at.unwrap_or(self.now) - workload.at;
+            if elsewhere && took > workload.runs + USUAL {
+                let what = format!("w{index} took {took} ms for {} ms of work on a healthy cluster", workload.runs);
+                self.broken(Law::Isolation, what);
+            }
+        }
+    }
+
+    /// What is not as it should be in the end; none if all is well.
+    pub(crate) fn unsettled(&self) -> Option<String> {
+        for (uid, object) in &self.api.objects {
+            if !object.deleted && !object.facts.finished {
+                return Some(format!("{uid} has not ended: {:?}", object.facts));
+            }
+            if let (Some((cluster, attempt)), false, 0) = (object.ended.first(), object.owner_gone, object.ends) {
+                return Some(format!("the end of {uid}, attempt {attempt} on {cluster}, never reached the hub"));
+            }
+        }
+        for (cluster, it) in self.clusters.iter().enumerate() {
+            if let Some(stored) = it.objects.values().find(|stored| !stored.foreign) {
+                return Some(format!("left behind on {cluster}: {}", short(&stored.object)));
+            }
+        }
+        let term = self.hubs.iter().find_map(|hub| hub.term.as_ref())?;
+        if let Some((uid, _)) = term.memory.first_key_value() {
+            return Some(format!("{uid} is still charged in memory"));
+        }
+        (0..self.clusters.len()).find_map(|cluster| {
+            let view = term.dispatcher.cluster_view(&name(cluster));
+            let clean = view.workloads == 0 && view.orphans == 0;
+            (!clean).then(|| format!("the hub still thinks of cluster {cluster}: {view:?}"))
+        })
+    }
+}
+
+/// A workload's uid on the hub.
+pub(crate) fn uid(index: usize) -> Uid {
+    format!("w{index}").into()
+}
+
+/// A cluster's name.
+pub(crate) fn name(cluster: usize) -> String {
+    format!("c{cluster}")
+}
+
+/// The number at the end of a uid or name.
+pub(crate) fn number(text: &str) -> usize {
+    let digits = text.trim_start_matches(|c: char| !c.is_ascii_digit());
+    digits.parse().unwrap_or(usize::MAX)
+}
+
+/// An object of a worker in a line.
+pub(crate) fn short(object: &Object) -> String {
+    let meta = object.meta();
+    let facts = match object {
+        Object::Workload(it) => {
+            let is = |condition: &Option<switchyard_agent::ledger::Condition>| {
+                condition.as_ref().is_some_and(|condition| condition.is_true)
+            };
+            format!("active={} admitted={} evicted={}", it.active, is(&it.admitted), is(&it.evicted))
+        }
+        Object::Job(it) => format!("suspended={} active={} ended={}", it.suspended, it.active, it.end.is_some()),
+    };
+    let kind = match object.kind() {
+        Kind::Workload => "Workload",
+        Kind::Job => "Job",
+    };
+    let held = if meta.held.is_some() { " held" } else { "" };
+    let deleting = if meta.deleting { " deleting" } else { "" };
+    format!("{kind} {} of {} attempt {}{held}{deleting}: {facts}", meta.target.uid, meta.workload_uid, meta.attempt)
+}

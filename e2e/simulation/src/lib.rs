@@ -1,0 +1,41 @@
+//! The hub's dispatcher, its agents' ledgers, and the API servers of all of them under faults, in virtual time and driven
+//! by a seed.
+//!
+//! What decides is what runs in production: [`switchyard_hub::dispatch::Dispatcher`], [`switchyard_hub::cluster::Port`],
+//! [`switchyard_agent::ledger::Ledger`], [`switchyard_agent::talk::Talk`], [`switchyard_controller::lease::step`]. What is
+//! a model is what surrounds them: API servers with versions, conflicts, stale watches and lost answers; the controllers
+//! of hub and workers; connections; processes that crash and stand still.
+//!
+//! A [`plan::Plan`] is made of a seed and says everything about a run. [`run`] plays it and checks [`Law`]s after every
+//! step; [`shrink::shrink`] finds a smaller plan that breaks the same law; a [`Mutation`] breaks the code on purpose.
+
+mod cluster;
+mod dice;
+mod event;
+mod faults;
+mod hub;
+mod laws;
+mod mutation;
+mod network;
+pub mod plan;
+mod search;
+pub mod shrink;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+pub use laws::{Law, Violation};
+pub use mutation::Mutation;
+pub use plan::Plan;
+pub use search::{Found, explain, search};
+pub use world::{Report, run};
+
+/// As [`run`]; a panic of what is tested is a violation like others.
+pub fn guarded(plan: &Plan, mutation: Option<Mutation>, traced: bool) -> Report {
+    catch_unwind(AssertUnwindSafe(|| run(plan, mutation, traced))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        let what = text.unwrap_or_else(|| "a panic".to_owned());
+        Report { violation: Some(Violation { law: Law::Panic, what, at: 0 }), steps: 0, took: 0, trace: Vec::new() }
+    })
+}

@@ -1,0 +1,35 @@
+//! Ways to break the code on purpose. Each is a switch in what surrounds the production machines, and each must be found.
+
+use clap::ValueEnum;
+
+/// One way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Mutation {
+    /// A cluster is told to run before its attempt is written to the API.
+    RunBeforeWritten,
+    /// An end is acknowledged before it is written.
+    AckBeforeWritten,
+    /// Clusters are not told to remove anything.
+    ForgetTombstones,
+    /// Agents obey whatever epoch, and whatever session.
+    IgnoreEpoch,
+    /// A cluster that connects counts as known before it has told its inventory.
+    NoInventory,
+    /// Quota goes back at eviction, whatever runs.
+    ReleaseAtEviction,
+    /// The attempt is not written with the cluster.
+    ForgetAttempt,
+    /// The hub waits for the slowest cluster before it says anything to another.
+    WaitForAll,
+    /// Jobs are made without the finalizer that keeps their end.
+    NoFinalizer,
+    /// Deletions go by name, not by uid.
+    DeleteByName,
+}
+
+impl Mutation {
+    /// As the command line calls it.
+    pub fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}

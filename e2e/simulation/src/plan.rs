@@ -1,0 +1,437 @@
+//! What a seed stands for: the fleet, its workloads, and the faults that it meets. A plan and its seed are a whole run.
+
+use switchyard_hub::dispatch::Mode;
+
+use crate::dice::Dice;
+
+/// Milliseconds since the run began.
+pub type Ms = u64;
+
+/// One run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Drives all delays and losses.
+    pub seed: u64,
+    /// How the hub chooses clusters.
+    pub mode: Mode,
+    /// The worker clusters.
+    pub clusters: Vec<ClusterPlan>,
+    /// How fast each hub replica's clock runs, in thousandths.
+    pub hubs: Vec<u64>,
+    /// What users submit.
+    pub workloads: Vec<WorkloadPlan>,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// How rough it is without any fault.
+    pub noise: Noise,
+}
+
+/// One worker cluster.
+#[derive(Debug, Clone)]
+pub struct ClusterPlan {
+    /// Its quota.
+    pub capacity: u64,
+    /// How fast its agent's clock runs, in thousandths.
+    pub clock: u64,
+    /// `onDisconnect: Fence{after}`; none is Hold.
+    pub fence: Option<Ms>,
+    /// A workload whose name is taken by an object that is nobody's business.
+    pub occupied: Option<usize>,
+}
+
+/// One workload.
+#[derive(Debug, Clone)]
+pub struct WorkloadPlan {
+    /// When it is submitted.
+    pub at: Ms,
+    /// What it asks for.
+    pub need: u64,
+    /// How long its pods run.
+    pub runs: Ms,
+    /// Whether it ends well.
+    pub success: bool,
+    /// How long its job stays after its end, if nothing holds it (`ttlSecondsAfterFinished`).
+    pub ttl: Option<Ms>,
+}
+
+/// Something that goes wrong from `at` to `until`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// From when on.
+    pub at: Ms,
+    /// Until when.
+    pub until: Ms,
+    /// What.
+    pub kind: FaultKind,
+}
+
+/// What may go wrong. Numbers are those of clusters, hub replicas and workloads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The agent's process dies; `fin` says whether its machine lives to tell the other end.
+    AgentCrash {
+        /// Where.
+        cluster: usize,
+        /// Whether the connection is closed in form.
+        fin: bool,
+    },
+    /// The agent's process stands still.
+    AgentFreeze(usize),
+    /// A hub replica's process dies.
+    HubCrash {
+        /// Which.
+        hub: usize,
+        /// Whether connections are closed in form.
+        fin: bool,
+    },
+    /// A hub replica's process stands still, then goes on as if nothing had been.
+    HubFreeze(usize),
+    /// A hub replica cannot reach the hub's API server.
+    HubCut(usize),
+    /// What the agent says does not reach the hub.
+    Mute(usize),
+    /// What the hub says does not reach the agent.
+    Deaf(usize),
+    /// Neither reaches the other; new connections are refused.
+    Partition(usize),
+    /// The agent's certificate has expired: its session ends, and no other begins.
+    Expired(usize),
+    /// Half of the fleet is gone.
+    HalfGone,
+    /// The worker's API server is away.
+    ApiOutage(usize),
+    /// The worker's watches miss what happens.
+    WatchGap(usize),
+    /// All that the worker does takes long.
+    Slow(usize),
+    /// The wall clock of a hub replica jumps by so many seconds, and its process starts anew.
+    ClockJump {
+        /// Which.
+        hub: usize,
+        /// Forth or back.
+        seconds: i64,
+    },
+    /// The hub evicts a workload: preemption, or its administrator.
+    Evict(usize),
+    /// Its owner deletes the job.
+    Delete(usize),
+    /// A worker evicts what it has of a workload.
+    WorkerEvicts {
+        /// Where.
+        cluster: usize,
+        /// What.
+        workload: usize,
+    },
+    /// The worker's administrator deletes a job.
+    WorkerDeletes {
+        /// Where.
+        cluster: usize,
+        /// What.
+        workload: usize,
+    },
+    /// Somebody removes a job of ours by force and puts another object in its place, until the fault ends.
+    Replaced {
+        /// Where.
+        cluster: usize,
+        /// What.
+        workload: usize,
+    },
+    /// The last messages of earlier connections come once more, now and at the end of the fault.
+    Replay(usize),
+}
+
+/// Losses in a thousand, and delays.
+#[derive(Debug, Clone)]
+pub struct Noise {
+    /// Writes that happen and whose answer is lost.
+    pub lost_answers: u32,
+    /// Requests that do not get through at all.
+    pub lost_requests: u32,
+    /// Messages that come twice.
+    pub twice: u32,
+    /// The longest delay of a message or request.
+    pub delay: Ms,
+    /// The longest delay of a watch.
+    pub stale: Ms,
+}
+
+/// When a run without faults has nothing more to wait for.
+const LAST_SUBMIT: Ms = 30_000;
+/// When a hub that was not disturbed has long known its clusters.
+const ISOLATED_FROM: Ms = 30_000;
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(seed: u64) -> Self {
+        let mut dice = Dice::new(seed, 0);
+        let clusters = (0..dice.between(1, 3)).map(|_| ClusterPlan::roll(&mut dice)).collect::<Vec<_>>();
+        let hubs = (0..dice.between(1, 2)).map(|_| dice.between(950, 1050)).collect::<Vec<_>>();
+        let smallest = clusters.iter().map(|cluster| cluster.capacity).min().unwrap_or(1);
+        let workloads = (0..dice.between(1, 6)).map(|_| WorkloadPlan::roll(&mut dice, smallest)).collect::<Vec<_>>();
+        let mut plan = Self {
+            seed,
+            mode: match dice.between(0, 5) {
+                0 => Mode::AllAtOnce,
+                1 => Mode::Incremental { step: 1, round: 5_000 },
+                _ => Mode::BestFit,
+            },
+            clusters,
+            hubs,
+            workloads,
+            faults: Vec::new(),
+            noise: Noise::roll(&mut dice),
+        };
+        // A name that is taken everywhere would keep its workload from ever running.
+        if plan.clusters.len() > 1 && dice.chance(100) {
+            plan.clusters[0].occupied = Some(dice.index(plan.workloads.len()));
+        }
+        match dice.between(0, 9) {
+            0 => plan.isolate(&mut dice),
+            1 => plan.lose_sight(&mut dice),
+            2 => plan.replace(&mut dice),
+            3 => plan.lose_end(&mut dice),
+            _ => plan.roll_faults(&mut dice),
+        }
+        plan
+    }
+
+    /// Up to eight faults: all over the run, or all about one moment.
+    fn roll_faults(&mut self, dice: &mut Dice) {
+        let count = if dice.chance(100) { 0 } else { dice.between(1, 8) };
+        let moment = dice.chance(500).then(|| {
+            let workload = &self.workloads[dice.index(self.workloads.len())];
+            workload.at + dice.between(0, 4_000 + workload.runs)
+        });
+        for _ in 0..count {
+            let mut fault = self.roll_fault(dice);
+            if let Some(moment) = moment {
+                let lasts = fault.until - fault.at;
+                fault.at = moment.saturating_sub(2_000) + dice.between(0, 8_000);
+                fault.until = fault.at + lasts;
+            }
+            self.faults.push(fault);
+        }
+    }
+
+    /// While a cluster cannot be reached, a workload is evicted, and the hub begins anew.
+    fn lose_sight(&mut self, dice: &mut Dice) {
+        let workload = dice.index(self.workloads.len());
+        let at = self.workloads[workload].at + dice.between(3_000, 10_000);
+        let cluster = dice.index(self.clusters.len());
+        let evicted = at + dice.between(0, 3_000);
+        let crash = evicted + dice.between(0, 3_000);
+        let kind = match dice.between(0, 2) {
+            0 => FaultKind::Partition(cluster),
+            1 => FaultKind::AgentCrash { cluster, fin: dice.chance(500) },
+            _ => FaultKind::Deaf(cluster),
+        };
+        self.workloads[workload].runs += 60_000;
+        let hub = FaultKind::HubCrash { hub: 0, fin: true };
+        self.faults.push(Fault { at, until: at + dice.between(5_000, 60_000), kind });
+        self.faults.push(Fault { at: evicted, until: evicted + 1, kind: FaultKind::Evict(workload) });
+        self.faults.push(Fault { at: crash, until: crash + dice.between(100, 10_000), kind: hub });
+        self.hubs.truncate(1);
+    }
+
+    /// While a job ends that its cluster does not keep, the hub cannot write; then it and the agents begin anew.
+    fn lose_end(&mut self, dice: &mut Dice) {
+        let index = dice.index(self.workloads.len());
+        let workload = &mut self.workloads[index];
+        workload.ttl = Some(dice.between(0, 500));
+        let ends = workload.at + workload.runs + dice.between(0, 4_000);
+        let crash = ends + dice.between(2_000, 8_000);
+        let hub = FaultKind::HubCrash { hub: 0, fin: true };
+        self.faults.push(Fault { at: ends, until: crash, kind: FaultKind::HubCut(0) });
+        self.faults.push(Fault { at: crash, until: crash + dice.between(100, 10_000), kind: hub });
+        for cluster in 0..self.clusters.len() {
+            let kind = FaultKind::AgentCrash { cluster, fin: true };
+            self.faults.push(Fault { at: crash, until: crash + dice.between(100, 10_000), kind });
+        }
+        self.hubs.truncate(1);
+    }
+
+    /// While a workload is taken away from a cluster, somebody puts an object of his own into its place.
+    fn replace(&mut self, dice: &mut Dice) {
+        let workload = dice.index(self.workloads.len());
+        let at = self.workloads[workload].at + dice.between(2_000, 10_000);
+        let replaced = at + dice.between(0, 2_000);
+        self.workloads[workload].runs += 20_000;
+        self.noise.stale = self.noise.stale.max(1_000);
+        self.faults.push(Fault { at, until: at + 1, kind: FaultKind::Evict(workload) });
+        for cluster in 0..self.clusters.len() {
+            let kind = FaultKind::Replaced { cluster, workload };
+            self.faults.push(Fault { at: replaced, until: replaced + dice.between(1_000, 20_000), kind });
+        }
+    }
+
+    /// Only the first cluster fails; the others have room for all.
+    fn isolate(&mut self, dice: &mut Dice) {
+        while self.clusters.len() < 2 {
+            self.clusters.push(ClusterPlan::roll(dice));
+        }
+        self.mode = Mode::BestFit;
+        self.noise = Noise { lost_answers: 0, lost_requests: 0, twice: 0, delay: 40, stale: 100 };
+        let all: u64 = self.workloads.iter().map(|workload| workload.need).sum();
+        for cluster in &mut self.clusters {
+            cluster.capacity = cluster.capacity.max(all);
+        }
+        // Until then the hub waits for clusters that have not connected.
+        self.workloads.iter_mut().for_each(|workload| workload.at += ISOLATED_FROM);
+        for _ in 0..dice.between(1, 4) {
+            let kind = match dice.between(0, 6) {
+                0 => FaultKind::AgentCrash { cluster: 0, fin: dice.chance(500) },
+                1 => FaultKind::AgentFreeze(0),
+                2 => FaultKind::Mute(0),
+                3 => FaultKind::Deaf(0),
+                4 => FaultKind::Partition(0),
+                5 => FaultKind::ApiOutage(0),
+                _ => FaultKind::Slow(0),
+            };
+            let at = ISOLATED_FROM + dice.between(0, LAST_SUBMIT);
+            self.faults.push(Fault { at, until: at + dice.between(1_000, 60_000), kind });
+        }
+    }
+
+    /// Whether only the first cluster fails, and the others have room for all.
+    pub fn is_isolated(&self) -> bool {
+        let all: u64 = self.workloads.iter().map(|workload| workload.need).sum();
+        let calm = self.noise.lost_answers + self.noise.lost_requests + self.noise.twice == 0 && self.noise.delay <= 40;
+        let others = &self.clusters[1..];
+        self.mode == Mode::BestFit
+            && calm
+            && !others.is_empty()
+            && others.iter().all(|cluster| cluster.capacity >= all)
+            && self.workloads.iter().all(|workload| workload.at >= ISOLATED_FROM)
+            && self.faults.iter().all(|it| it.kind.cluster() == Some(0) && it.kind.workload().is_none())
+    }
+
+    /// From when on nothing goes wrong any more.
+    pub fn calm(&self) -> Ms {
+        let last = self.workloads.iter().map(|workload| workload.at).max().unwrap_or(0);
+        self.faults.iter().map(|fault| fault.until).max().unwrap_or(0).max(last)
+    }
+
+    fn roll_fault(&self, dice: &mut Dice) -> Fault {
+        let kind = self.roll_kind(dice);
+        // Most go wrong while something is under way.
+        let at = match self.workloads.get(dice.index(self.workloads.len())) {
+            Some(workload) if dice.chance(750) => workload.at + dice.between(0, 6_000),
+            _ => dice.between(0, LAST_SUBMIT + 30_000),
+        };
+        let lasts = match dice.between(0, 3) {
+            0 => dice.between(50, 2_000),
+            1 => dice.between(2_000, 20_000),
+            2 => dice.between(20_000, 60_000),
+            _ => dice.between(500, 120_000),
+        };
+        Fault { at, until: at + lasts, kind }
+    }
+
+    fn roll_kind(&self, dice: &mut Dice) -> FaultKind {
+        let cluster = dice.index(self.clusters.len());
+        let hub = dice.index(self.hubs.len());
+        let workload = dice.index(self.workloads.len());
+        match dice.between(0, 28) {
+            0..=2 => FaultKind::AgentCrash { cluster, fin: dice.chance(700) },
+            3 => FaultKind::AgentFreeze(cluster),
+            4..=6 => FaultKind::HubCrash { hub, fin: dice.chance(700) },
+            7 => FaultKind::HubFreeze(hub),
+            8 => FaultKind::HubCut(hub),
+            9 => FaultKind::Mute(cluster),
+            10 => FaultKind::Deaf(cluster),
+            11 | 12 => FaultKind::Partition(cluster),
+            13 => FaultKind::Expired(cluster),
+            14 => FaultKind::HalfGone,
+            15 => FaultKind::ApiOutage(cluster),
+            16 => FaultKind::WatchGap(cluster),
+            17 => FaultKind::Slow(cluster),
+            18 => FaultKind::ClockJump { hub, seconds: dice.between(0, 7_200) as i64 - 3_600 },
+            19..=21 => FaultKind::Evict(workload),
+            22 | 23 => FaultKind::Delete(workload),
+            24 => FaultKind::WorkerEvicts { cluster, workload },
+            25 => FaultKind::WorkerDeletes { cluster, workload },
+            26 => FaultKind::Replaced { cluster, workload },
+            _ => FaultKind::Replay(cluster),
+        }
+    }
+}
+
+impl ClusterPlan {
+    fn roll(dice: &mut Dice) -> Self {
+        Self {
+            capacity: dice.between(2, 6) * 1000,
+            clock: dice.between(950, 1050),
+            fence: dice.chance(300).then(|| dice.between(0, 30) * 1000),
+            occupied: None,
+        }
+    }
+}
+
+impl WorkloadPlan {
+    fn roll(dice: &mut Dice, largest: u64) -> Self {
+        Self {
+            at: dice.between(0, LAST_SUBMIT),
+            need: dice.between(1, (largest / 1000).max(1)) * 1000,
+            runs: dice.between(100, 20_000),
+            success: dice.chance(800),
+            ttl: dice.chance(300).then(|| dice.between(0, 3_000)),
+        }
+    }
+}
+
+impl Noise {
+    fn roll(dice: &mut Dice) -> Self {
+        let rough = dice.chance(500);
+        Self {
+            lost_answers: if rough { 50 } else { 0 },
+            lost_requests: if rough { 50 } else { 0 },
+            twice: if rough { 50 } else { 0 },
+            delay: if dice.chance(300) { 800 } else { 40 },
+            stale: if dice.chance(300) { 3_000 } else { 100 },
+        }
+    }
+}
+
+impl FaultKind {
+    /// The workload that it names.
+    pub fn workload(&self) -> Option<usize> {
+        match self {
+            Self::Evict(workload)
+            | Self::Delete(workload)
+            | Self::WorkerEvicts { workload, .. }
+            | Self::WorkerDeletes { workload, .. }
+            | Self::Replaced { workload, .. } => Some(*workload),
+            _ => None,
+        }
+    }
+
+    /// The cluster that it names.
+    pub fn cluster(&self) -> Option<usize> {
+        match self {
+            Self::AgentCrash { cluster, .. }
+            | Self::AgentFreeze(cluster)
+            | Self::Mute(cluster)
+            | Self::Deaf(cluster)
+            | Self::Partition(cluster)
+            | Self::Expired(cluster)
+            | Self::ApiOutage(cluster)
+            | Self::WatchGap(cluster)
+            | Self::Slow(cluster)
+            | Self::WorkerEvicts { cluster, .. }
+            | Self::WorkerDeletes { cluster, .. }
+            | Self::Replaced { cluster, .. }
+            | Self::Replay(cluster) => Some(*cluster),
+            _ => None,
+        }
+    }
+
+    /// The hub replica that it names.
+    pub fn hub(&self) -> Option<usize> {
+        match self {
+            Self::HubCrash { hub, .. } | Self::HubFreeze(hub) | Self::HubCut(hub) | Self::ClockJump { hub, .. } => {
+                Some(*hub)
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Many seeds, on as many threads as there are processors.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::laws::Violation;
+use crate::mutation::Mutation;
+use crate::plan::Plan;
+
+/// What a search found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Seeds that were run.
+    pub seeds: u64,
+    /// Events in all of them.
+    pub steps: u64,
+    /// Seeds that broke a law, in their order. Which come first may depend on the machine if the search stops at one.
+    pub failures: Vec<(u64, Violation)>,
+}
+
+/// Runs the seeds from `first` on, `count` of them; to the end, or (`stop`) until one breaks a law.
+pub fn search(first: u64, count: u64, mutation: Option<Mutation>, stop: bool) -> Found {
+    let (next, steps, seeds) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let (over, failures) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let work = || {
+        while !over.load(Ordering::Relaxed) {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                break;
+            }
+            let seed = first + index;
+            let report = crate::guarded(&Plan::of(seed), mutation, false);
+            steps.fetch_add(report.steps, Ordering::Relaxed);
+            seeds.fetch_add(1, Ordering::Relaxed);
+            if let Some(violation) = report.violation {
+                if let Ok(mut failures) = failures.lock() {
+                    failures.push((seed, violation));
+                }
+                over.fetch_or(stop, Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(work);
+        }
+    });
+    let mut failures = failures.into_inner().unwrap_or_default();
+    failures.sort_by_key(|(seed, _)| *seed);
+    Found { seeds: seeds.into_inner(), steps: steps.into_inner(), failures }
+}
+
+/// A failure with the shortest trace that can be found for it.
+pub fn explain(seed: u64, violation: &Violation, mutation: Option<Mutation>, whole: bool) -> String {
+    let plan = Plan::of(seed);
+    let plan = if whole { plan } else { crate::shrink::shrink(&plan, violation.law, mutation) };
+    let trace = crate::guarded(&plan, mutation, true).trace;
+    format!("seed {seed}: {violation}\n\n{plan:#?}\n\n{}\n", trace.join("\n"))
+}

@@ -1,0 +1,230 @@
+//! The whole of a run: virtual time, what is due, who takes it in.
+
+use std::collections::BTreeMap;
+
+use crate::cluster::Cluster;
+use crate::dice::Dice;
+use crate::event::{Event, Process};
+use crate::hub::{Api, Hub};
+use crate::laws::{Law, Violation};
+use crate::mutation::Mutation;
+use crate::network::Network;
+use crate::plan::{Ms, Plan};
+
+/// No run takes longer, in virtual time after the last fault: what is not settled by then never will be.
+const PATIENCE: Ms = 30 * 60_000;
+/// No run takes more steps.
+const MAX_STEPS: u64 = 400_000;
+
+/// One run.
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    pub(crate) mutation: Option<Mutation>,
+    pub(crate) now: Ms,
+    order: u64,
+    queue: BTreeMap<(Ms, u64), Event>,
+    dice: Vec<Dice>,
+    pub(crate) api: Api,
+    pub(crate) hubs: Vec<Hub>,
+    pub(crate) clusters: Vec<Cluster>,
+    pub(crate) network: Network,
+    pub(crate) violation: Option<Violation>,
+    /// Something changed that the laws are about.
+    pub(crate) moved: bool,
+    pub(crate) faults_open: usize,
+    settled: bool,
+    pub(crate) steps: u64,
+    trace: Option<Vec<String>>,
+}
+
+/// How a run went.
+#[derive(Debug)]
+pub struct Report {
+    /// What was broken, if something was.
+    pub violation: Option<Violation>,
+    /// How many events there were.
+    pub steps: u64,
+    /// How long it took, in virtual time.
+    pub took: Ms,
+    /// What happened, line by line, if asked for.
+    pub trace: Vec<String>,
+}
+
+/// Runs a plan to its end.
+pub fn run(plan: &Plan, mutation: Option<Mutation>, traced: bool) -> Report {
+    let mut world = World::new(plan.clone(), mutation, traced);
+    world.run();
+    Report { violation: world.violation, steps: world.steps, took: world.now, trace: world.trace.unwrap_or_default() }
+}
+
+impl World {
+    fn new(plan: Plan, mutation: Option<Mutation>, traced: bool) -> Self {
+        let streams = 2 + plan.clusters.len() as u64;
+        let dice = (0..streams).map(|stream| Dice::new(plan.seed, 100 + stream)).collect();
+        let hubs = plan.hubs.iter().map(|_| Hub::default()).collect();
+        let clusters = plan.clusters.iter().map(Cluster::new).collect();
+        let mut world = Self {
+            plan,
+            mutation,
+            now: 0,
+            order: 0,
+            queue: BTreeMap::new(),
+            dice,
+            api: Api::default(),
+            hubs,
+            clusters,
+            network: Network::default(),
+            violation: None,
+            moved: false,
+            faults_open: 0,
+            settled: false,
+            steps: 0,
+            trace: traced.then(Vec::new),
+        };
+        for hub in 0..world.hubs.len() {
+            world.hub_boot(hub);
+        }
+        for cluster in 0..world.clusters.len() {
+            world.stand_in_the_way(cluster);
+            world.agent_boot(cluster);
+        }
+        for index in 0..world.plan.workloads.len() {
+            world.at(world.plan.workloads[index].at, Event::Submit(index));
+        }
+        for index in 0..world.plan.faults.len() {
+            world.at(world.plan.faults[index].at, Event::Fault(index));
+        }
+        world.at(world.plan.calm() + 1_000, Event::Probe);
+        world
+    }
+
+    fn run(&mut self) {
+        let end = self.plan.calm() + PATIENCE;
+        while self.violation.is_none() && !self.settled {
+            let Some(((at, _), event)) = self.queue.pop_first() else { break };
+            if at > end || self.steps > MAX_STEPS {
+                break;
+            }
+            self.now = at;
+            self.steps += 1;
+            self.take(event);
+            if std::mem::take(&mut self.moved) {
+                self.check_laws();
+            }
+        }
+        if self.violation.is_none() && !self.settled {
+            for cluster in 0..self.clusters.len() {
+                let knows = format!("c{cluster}: in the end, {:?}", self.clusters[cluster].agent.ledger());
+                self.note(|| knows);
+            }
+            let what = self.unsettled().unwrap_or_else(|| "nothing is left to happen".to_owned());
+            self.broken(Law::Liveness, what);
+        }
+    }
+
+    // === for all rooms
+
+    /// Something is due then.
+    pub(crate) fn at(&mut self, at: Ms, event: Event) {
+        self.order += 1;
+        self.queue.insert((at.max(self.now), self.order), event);
+    }
+
+    /// Something is due after that long.
+    pub(crate) fn after(&mut self, delay: Ms, event: Event) {
+        self.at(self.now + delay, event);
+    }
+
+    /// A stream of randomness: 0 is the hub's, the clusters' follow.
+    pub(crate) fn dice(&mut self, stream: usize) -> &mut Dice {
+        &mut self.dice[stream]
+    }
+
+    /// A line for people; made only when somebody reads it.
+    pub(crate) fn note(&mut self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            let seconds = self.now / 1000;
+            trace.push(format!("{seconds:>5}.{:03} {}", self.now % 1000, line()));
+        }
+    }
+
+    /// A law does not hold. The first one ends the run.
+    pub(crate) fn broken(&mut self, law: Law, what: String) {
+        self.note(|| format!("BROKEN {law:?}: {what}"));
+        if self.violation.is_none() {
+            self.violation = Some(Violation { law, what, at: self.now });
+        }
+    }
+
+    /// Whether the code is broken in this way, on purpose.
+    pub(crate) fn mutated(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    fn take(&mut self, event: Event) {
+        if let Some(process) = event.process(&self.network) {
+            let frozen = match process {
+                Process::Hub(hub) => self.hubs[hub].frozen.as_mut(),
+                Process::Agent(cluster) => self.clusters[cluster].agent.frozen.as_mut(),
+            };
+            if let Some(waiting) = frozen {
+                waiting.push(event);
+                return;
+            }
+        }
+        self.happen(event);
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Fault(index) => self.fault(index),
+            Event::FaultEnds(index) => self.fault_ends(index),
+            Event::Submit(index) => self.submit(index),
+            Event::Probe => self.probe(),
+            Event::Dial { cluster, boot } => self.dial(cluster, boot),
+            Event::AgentTick { cluster, boot } => self.agent_tick(cluster, boot),
+            Event::List { cluster, boot, kind } => self.list(cluster, boot, kind),
+            Event::Watch { cluster, boot, seen } => self.agent_sees(cluster, boot, *seen),
+            Event::CapacityChanged { cluster, boot } => self.capacity_changed(cluster, boot),
+            Event::Act { cluster, id } => self.act(cluster, id),
+            Event::Done { cluster, boot, id, outcome } => self.agent_done(cluster, boot, id, outcome),
+            Event::Controllers { cluster } => self.controllers(cluster),
+            Event::PodsStart { cluster, workload, object } => self.pods_start(cluster, workload, &object),
+            Event::PodsStop { cluster, workload, object } => self.pods_stop(cluster, workload, &object),
+            Event::JobEnds { cluster, workload, object, run } => self.job_ends(cluster, workload, &object, run),
+            Event::JobExpires { cluster, workload, object } => self.job_expires(cluster, workload, &object),
+            Event::Packet { link, up } => self.packet(link, up),
+            Event::Elect { hub, boot } => self.elect(hub, boot),
+            Event::LeaseRead { hub, boot, round } => self.lease_read(hub, boot, round),
+            Event::LeaseWrite { hub, boot, round, next, sent } => self.lease_write(hub, boot, round, next, sent),
+            Event::LeaseAnswer { hub, boot, round, won, sent } => self.lease_answer(hub, boot, round, won, sent),
+            Event::LeasePatience { hub, boot, round } => self.lease_patience(hub, boot, round),
+            Event::HubWatch { hub, boot, change } => self.hub_sees(hub, boot, *change),
+            Event::HubTick { hub, boot } => self.hub_tick(hub, boot),
+            Event::SessionTick { hub, boot, link } => self.session_tick(hub, boot, link),
+            Event::News { hub, boot, epoch, news } => self.news(hub, boot, epoch, *news),
+            Event::Engine { hub, boot } => self.engine(hub, boot),
+            Event::WriteArrives(job) => self.write_arrives(*job),
+            Event::WriteAnswered(job, reply) => self.write_answered(*job, reply),
+            Event::WriteReads(job) => self.write_reads(*job),
+            Event::ShowDue { hub, boot, epoch, uid } => self.show_due(hub, boot, epoch, &uid),
+            Event::ShowArrives { hub, boot, epoch, uid, show } => self.show_arrives(hub, boot, epoch, uid, show),
+            Event::ShowAnswered { hub, boot, epoch, uid, failed } => self.show_answered(hub, boot, epoch, &uid, failed),
+            Event::Lifecycle { uid } => self.lifecycle(&uid),
+        }
+    }
+
+    /// Whether everything has come to its end.
+    fn probe(&mut self) {
+        if self.faults_open > 0 {
+            return self.after(1_000, Event::Probe);
+        }
+        match self.unsettled() {
+            None => {
+                self.settled = true;
+                self.check_isolation();
+            }
+            Some(_) => self.after(1_000, Event::Probe),
+        }
+    }
+}

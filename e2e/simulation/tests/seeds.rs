@@ -1,0 +1,43 @@
+//! No law breaks, whatever goes wrong; and each law can break: every way to break the code on purpose is found.
+
+use rstest::rstest;
+use switchyard_simulation::{Mutation, explain, search};
+
+/// In every run of the tests. `cargo xtask simulate --seeds N` runs as many as there is time for.
+const SEEDS: u64 = 1_000;
+
+#[test]
+fn no_law_breaks_in_a_thousand_seeds() {
+    let found = search(0, SEEDS, None, true);
+    if let Some((seed, violation)) = found.failures.first() {
+        panic!("{}", explain(*seed, violation, None, false));
+    }
+    println!("{} seeds, {} steps", found.seeds, found.steps);
+}
+
+#[test]
+fn a_seed_plays_the_same_again() {
+    let plan = switchyard_simulation::Plan::of(7);
+    let first = switchyard_simulation::guarded(&plan, None, true).trace;
+    assert!(!first.is_empty());
+    assert_eq!(first, switchyard_simulation::guarded(&plan, None, true).trace);
+}
+
+#[rstest]
+#[case::run_before_written(Mutation::RunBeforeWritten)]
+#[case::ack_before_written(Mutation::AckBeforeWritten)]
+#[case::forget_tombstones(Mutation::ForgetTombstones)]
+#[case::ignore_epoch(Mutation::IgnoreEpoch)]
+#[case::no_inventory(Mutation::NoInventory)]
+#[case::release_at_eviction(Mutation::ReleaseAtEviction)]
+#[case::forget_attempt(Mutation::ForgetAttempt)]
+#[case::wait_for_all(Mutation::WaitForAll)]
+#[case::no_finalizer(Mutation::NoFinalizer)]
+#[case::delete_by_name(Mutation::DeleteByName)]
+fn is_found(#[case] mutation: Mutation) {
+    let found = search(0, SEEDS, Some(mutation), true);
+    let Some((seed, violation)) = found.failures.first() else {
+        panic!("{} broke no law in {SEEDS} seeds", mutation.name());
+    };
+    println!("{}: {} of {} seeds, seed {seed}: {violation}", mutation.name(), found.failures.len(), found.seeds);
+}
