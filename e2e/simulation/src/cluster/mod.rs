@@ -1,6 +1,7 @@
 //! One worker cluster: its API server, its controllers, and its agent.
 
 mod agent;
+mod brief;
 mod controllers;
 mod requests;
 

@@ -1,0 +1,87 @@
+//! Faults that belong together: runs that chance alone would seldom make.
+
+use switchyard_hub::dispatch::Mode;
+
+use super::{ClusterPlan, Fault, FaultKind, ISOLATED_FROM, LAST_SUBMIT, Noise, Plan};
+use crate::dice::Dice;
+
+impl Plan {
+    /// While a cluster cannot be reached, a workload is evicted, and the hub begins anew.
+    pub(super) fn lose_sight(&mut self, dice: &mut Dice) {
+        let workload = dice.index(self.workloads.len());
+        let at = self.workloads[workload].at + dice.between(3_000, 10_000);
+        let cluster = dice.index(self.clusters.len());
+        let evicted = at + dice.between(0, 3_000);
+        let crash = evicted + dice.between(0, 3_000);
+        let kind = match dice.between(0, 2) {
+            0 => FaultKind::Partition(cluster),
+            1 => FaultKind::AgentCrash { cluster, fin: dice.chance(500) },
+            _ => FaultKind::Deaf(cluster),
+        };
+        self.workloads[workload].runs += 60_000;
+        let hub = FaultKind::HubCrash { hub: 0, fin: true };
+        self.faults.push(Fault { at, until: at + dice.between(5_000, 60_000), kind });
+        self.faults.push(Fault { at: evicted, until: evicted + 1, kind: FaultKind::Evict(workload) });
+        self.faults.push(Fault { at: crash, until: crash + dice.between(100, 10_000), kind: hub });
+        self.hubs.truncate(1);
+    }
+
+    /// While a job ends that its cluster does not keep, the hub cannot write; then it and the agents begin anew.
+    pub(super) fn lose_end(&mut self, dice: &mut Dice) {
+        let index = dice.index(self.workloads.len());
+        let workload = &mut self.workloads[index];
+        workload.ttl = Some(dice.between(0, 500));
+        let ends = workload.at + workload.runs + dice.between(0, 4_000);
+        let crash = ends + dice.between(2_000, 8_000);
+        let hub = FaultKind::HubCrash { hub: 0, fin: true };
+        self.faults.push(Fault { at: ends, until: crash, kind: FaultKind::HubCut(0) });
+        self.faults.push(Fault { at: crash, until: crash + dice.between(100, 10_000), kind: hub });
+        for cluster in 0..self.clusters.len() {
+            let kind = FaultKind::AgentCrash { cluster, fin: true };
+            self.faults.push(Fault { at: crash, until: crash + dice.between(100, 10_000), kind });
+        }
+        self.hubs.truncate(1);
+    }
+
+    /// While a workload is taken away from a cluster, somebody puts an object of his own into its place.
+    pub(super) fn replace(&mut self, dice: &mut Dice) {
+        let workload = dice.index(self.workloads.len());
+        let at = self.workloads[workload].at + dice.between(2_000, 10_000);
+        let replaced = at + dice.between(0, 2_000);
+        self.workloads[workload].runs += 20_000;
+        self.noise.stale = self.noise.stale.max(1_000);
+        self.faults.push(Fault { at, until: at + 1, kind: FaultKind::Evict(workload) });
+        for cluster in 0..self.clusters.len() {
+            let kind = FaultKind::Replaced { cluster, workload };
+            self.faults.push(Fault { at: replaced, until: replaced + dice.between(1_000, 20_000), kind });
+        }
+    }
+
+    /// Only the first cluster fails; the others have room for all.
+    pub(super) fn isolate(&mut self, dice: &mut Dice) {
+        while self.clusters.len() < 2 {
+            self.clusters.push(ClusterPlan::roll(dice));
+        }
+        self.mode = Mode::BestFit;
+        self.noise = Noise { lost_answers: 0, lost_requests: 0, twice: 0, delay: 40, stale: 100 };
+        let all: u64 = self.workloads.iter().map(|workload| workload.need).sum();
+        for cluster in &mut self.clusters {
+            cluster.capacity = cluster.capacity.max(all);
+        }
+        // Until then the hub waits for clusters that have not connected.
+        self.workloads.iter_mut().for_each(|workload| workload.at += ISOLATED_FROM);
+        for _ in 0..dice.between(1, 4) {
+            let kind = match dice.between(0, 6) {
+                0 => FaultKind::AgentCrash { cluster: 0, fin: dice.chance(500) },
+                1 => FaultKind::AgentFreeze(0),
+                2 => FaultKind::Mute(0),
+                3 => FaultKind::Deaf(0),
+                4 => FaultKind::Partition(0),
+                5 => FaultKind::ApiOutage(0),
+                _ => FaultKind::Slow(0),
+            };
+            let at = ISOLATED_FROM + dice.between(0, LAST_SUBMIT);
+            self.faults.push(Fault { at, until: at + dice.between(1_000, 60_000), kind });
+        }
+    }
+}
