@@ -5,13 +5,17 @@
 //! After every step: at most one attempt may run, and only one that the API names and for which it holds quota; at the
 //! end: every workload that was not deleted is finished, none ended twice, and nothing is left on any cluster.
 
+mod cluster;
+mod steps;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::tests::{START, facts, queues};
+use super::tests::{START, facts};
 use super::*;
+use cluster::Cluster;
 
 const CLUSTERS: [&str; 3] = ["a", "b", "c"];
 const CAPACITY: i64 = 3000;
@@ -23,27 +27,6 @@ struct Object {
     facts: Facts,
     ends: u32,
     deleted: bool,
-}
-
-/// What is on a cluster for one workload.
-#[derive(Debug, Clone, PartialEq)]
-struct Remote {
-    attempt: u64,
-    phase: Phase,
-    state: State,
-    acked: bool,
-}
-
-#[derive(Debug, Default)]
-struct Cluster {
-    connected: bool,
-    remotes: BTreeMap<Uid, Remote>,
-    /// Attempts that ever ran here.
-    ran: BTreeSet<(Uid, u64)>,
-    up: VecDeque<Observation>,
-    down: VecDeque<(Uid, u64, Phase)>,
-    /// The outbox: what is desired, kept over sessions but not over restarts of the hub.
-    outbox: BTreeMap<Uid, (u64, Phase)>,
 }
 
 struct World {
@@ -267,212 +250,6 @@ impl World {
         (Outcome::Done, Some(facts.clone()))
     }
 
-    // === what may happen in a step
-
-    fn step(&mut self) {
-        let name = CLUSTERS[self.random.random_range(0..CLUSTERS.len())];
-        let uid: Uid = format!("w{}", self.random.random_range(0..WORKLOADS)).into();
-        match self.random.random_range(0..100) {
-            0..=14 => self.reserve(&uid),
-            15..=34 => self.deliver_down(name),
-            35..=54 => self.deliver_up(name),
-            55..=66 => self.perform(),
-            67..=76 => self.answer(),
-            77..=84 => self.admit(name, &uid),
-            85..=88 => self.progress(name, &uid),
-            89..=91 => self.tick(),
-            92 => self.lifecycle(&uid),
-            93 => self.connect(name),
-            _ if !self.faults => self.connect(name),
-            94 => self.disconnect(name),
-            95 => self.evict_on_worker(name, &uid),
-            96 => self.evict_on_hub(&uid),
-            97 => self.repeat(name),
-            98 => self.delete(&uid),
-            99 if self.random.random_bool(0.5) => self.withdraw(&uid),
-            _ if self.random.random_bool(0.3) => self.restart(),
-            _ => self.report(name),
-        }
-        self.check();
-    }
-
-    fn reserve(&mut self, uid: &Uid) {
-        let Some(object) = self.api.get(uid).filter(|object| !object.deleted) else { return };
-        let facts = object.facts.clone();
-        let may = facts.active && !facts.finished && !facts.deleting && !facts.reserved && facts.cluster.is_none();
-        if may && self.engine.insert(uid.clone()) {
-            let reserved = Reserved { check: "mk".into(), other_checks: false };
-            self.apply(Event::Reserved { facts, reserved });
-        }
-    }
-
-    /// The engine gives quota in its memory to another workload.
-    fn withdraw(&mut self, uid: &Uid) {
-        if self.engine.contains(uid) {
-            self.apply(Event::Withdraw { uid: uid.clone() });
-        }
-    }
-
-    fn deliver_down(&mut self, name: &'static str) {
-        let Some(cluster) = self.clusters.get_mut(name) else { return };
-        let Some((uid, attempt, phase)) = cluster.down.pop_front() else { return };
-        cluster.take(&uid, attempt, phase);
-    }
-
-    fn deliver_up(&mut self, name: &'static str) {
-        let Some(cluster) = self.clusters.get_mut(name) else { return };
-        let Some(observation) = cluster.up.pop_front() else { return };
-        self.observed(name, observation);
-    }
-
-    fn observed(&mut self, name: &'static str, observation: Observation) {
-        if !self.dispatcher.knows(&observation.uid)
-            && let Some(object) = self.api.get(&observation.uid).filter(|object| !object.deleted)
-        {
-            self.dispatcher.learn(object.facts.clone());
-        }
-        self.apply(Event::Observed { cluster: name.into(), observation });
-    }
-
-    fn perform(&mut self) {
-        let Some(action) = self.writes.pop_front() else { return };
-        let (outcome, facts) = self.write(&action);
-        let uid = subject(&action).clone();
-        self.answers.push_back(Written { uid, outcome, facts });
-    }
-
-    fn answer(&mut self) {
-        if let Some(written) = self.answers.pop_front() {
-            self.apply(Event::Written(written));
-        }
-    }
-
-    fn admit(&mut self, name: &'static str, uid: &Uid) {
-        let refuse = self.random.random_bool(0.1);
-        let Some(cluster) = self.clusters.get_mut(name) else { return };
-        let used =
-            cluster.remotes.values().filter(|remote| matches!(remote.state, State::Reserved | State::Running)).count();
-        let Some(remote) = cluster.remotes.get_mut(uid).filter(|remote| remote.state == State::Waiting) else { return };
-        if refuse && remote.phase == Phase::Reserve {
-            remote.state = State::Unfit;
-        } else if (used as i64 + 1) * 1000 <= CAPACITY {
-            remote.state = if remote.phase == Phase::Run { State::Running } else { State::Reserved };
-        }
-        if remote.state == State::Running {
-            cluster.ran.insert((uid.clone(), remote.attempt));
-        }
-        cluster.say(uid);
-    }
-
-    fn progress(&mut self, name: &'static str, uid: &Uid) {
-        let Some(cluster) = self.clusters.get_mut(name) else { return };
-        if let Some(remote) = cluster.remotes.get_mut(uid).filter(|remote| remote.state == State::Running) {
-            remote.state = State::Succeeded;
-            cluster.say(uid);
-        }
-        self.report(name);
-    }
-
-    fn report(&mut self, name: &'static str) {
-        let cluster = &self.clusters[name];
-        if cluster.connected {
-            let used = cluster
-                .remotes
-                .values()
-                .filter(|remote| matches!(remote.state, State::Reserved | State::Running))
-                .count();
-            let free = CAPACITY - used as i64 * 1000;
-            self.apply(Event::Capacity { cluster: name.into(), queues: queues(free, CAPACITY) });
-        }
-    }
-
-    fn tick(&mut self) {
-        self.now += self.random.random_range(1..4_000);
-        self.apply(Event::Tick);
-        let keys: Vec<Uid> = self.api.keys().cloned().collect();
-        let uid = keys[self.random.random_range(0..keys.len())].clone();
-        self.tell(&uid);
-    }
-
-    /// The watch tells what the API holds.
-    fn tell(&mut self, uid: &Uid) {
-        match self.api.get(uid).cloned() {
-            Some(object) if object.deleted => self.apply(Event::WorkloadGone { uid: uid.clone() }),
-            Some(object) => self.apply(Event::Workload(object.facts)),
-            None => {}
-        }
-    }
-
-    fn connect(&mut self, name: &'static str) {
-        let Some(cluster) = self.clusters.get_mut(name).filter(|cluster| !cluster.connected) else { return };
-        cluster.connected = true;
-        cluster.up.clear();
-        cluster.down = cluster.outbox.iter().map(|(uid, (attempt, phase))| (uid.clone(), *attempt, *phase)).collect();
-        let inventory: Vec<Observation> =
-            cluster.remotes.iter().map(|(uid, remote)| observation(uid, remote)).collect();
-        let uids = cluster.remotes.keys().cloned().collect();
-        self.apply(Event::ClusterUp { name: name.into() });
-        for observation in inventory {
-            self.observed(name, observation);
-        }
-        self.apply(Event::Inventory { cluster: name.into(), uids });
-        self.report(name);
-    }
-
-    fn disconnect(&mut self, name: &'static str) {
-        let Some(cluster) = self.clusters.get_mut(name).filter(|cluster| cluster.connected) else { return };
-        cluster.connected = false;
-        cluster.up.clear();
-        cluster.down.clear();
-        self.apply(Event::ClusterDown { name: name.into() });
-    }
-
-    fn evict_on_worker(&mut self, name: &'static str, uid: &Uid) {
-        let Some(cluster) = self.clusters.get_mut(name) else { return };
-        if let Some(remote) =
-            cluster.remotes.get_mut(uid).filter(|r| matches!(r.state, State::Running | State::Reserved))
-        {
-            remote.state = State::Evicted;
-            cluster.say(uid);
-        }
-    }
-
-    fn evict_on_hub(&mut self, uid: &Uid) {
-        let Some(object) = self.api.get_mut(uid) else { return };
-        if object.facts.reserved && !object.facts.finished && !object.deleted {
-            self.version += 1;
-            object.facts.version = self.version;
-            object.facts.evicted = true;
-            object.facts.cluster = None;
-            object.facts.nominated = Vec::new();
-            object.facts.check = Some(("mk".into(), Check::Pending));
-            self.tell(uid);
-        }
-    }
-
-    fn repeat(&mut self, name: &'static str) {
-        let Some(cluster) = self.clusters.get_mut(name) else { return };
-        if let Some(first) = cluster.up.front().cloned() {
-            cluster.up.push_front(first);
-        }
-    }
-
-    fn delete(&mut self, uid: &Uid) {
-        if !self.random.random_bool(0.2) {
-            return;
-        }
-        let Some(object) = self.api.get_mut(uid).filter(|object| !object.deleted) else { return };
-        self.version += 1;
-        object.facts.version = self.version;
-        object.facts.deleting = true;
-        // What holds nothing goes at once; the rest when it is released.
-        if !object.facts.reserved && object.facts.cluster.is_none() || object.facts.finished {
-            object.deleted = true;
-            self.engine.remove(uid);
-        }
-        self.tell(uid);
-    }
-
     // === what must hold
 
     fn check(&self) {
@@ -513,55 +290,6 @@ impl World {
     }
 }
 
-impl Cluster {
-    /// The agent's rules: never a lower attempt; within one attempt only from Reserve over Run to Absent.
-    fn take(&mut self, uid: &Uid, attempt: u64, phase: Phase) {
-        let there = self.remotes.get(uid);
-        let step = |phase| match phase {
-            Phase::Reserve => 1,
-            Phase::Run => 2,
-            _ => 3,
-        };
-        if there.is_some_and(|r| r.attempt > attempt || (r.attempt == attempt && step(r.phase) > step(phase))) {
-            return;
-        }
-        if phase == Phase::Absent {
-            let held = there.is_some_and(|r| terminal(r.state) && !r.acked && r.attempt == attempt);
-            if held {
-                // The end goes before everything: it is said again until it is acknowledged.
-                self.say(uid);
-                self.down.push_back((uid.clone(), attempt, phase));
-                return;
-            }
-            self.remotes.remove(uid);
-            let gone = Remote { attempt, phase, state: State::Gone, acked: false };
-            self.up.push_back(observation(uid, &gone));
-            return;
-        }
-        match self.remotes.get_mut(uid) {
-            Some(remote) if remote.attempt == attempt => {
-                remote.phase = phase;
-                if phase == Phase::Run && remote.state == State::Reserved {
-                    remote.state = State::Running;
-                    self.ran.insert((uid.clone(), attempt));
-                }
-            }
-            _ => {
-                self.remotes.insert(uid.clone(), Remote { attempt, phase, state: State::Waiting, acked: false });
-            }
-        }
-        self.say(uid);
-    }
-
-    fn say(&mut self, uid: &Uid) {
-        if self.connected
-            && let Some(remote) = self.remotes.get(uid)
-        {
-            self.up.push_back(observation(uid, remote));
-        }
-    }
-}
-
 fn brief(event: &Event) -> String {
     let facts = |facts: &Facts| {
         format!(
@@ -596,18 +324,6 @@ fn subject(write: &Action) -> &Uid {
         | Action::Release { uid }
         | Action::Finish { uid, .. } => uid,
         other => panic!("{other:?} is no write"),
-    }
-}
-
-fn observation(uid: &Uid, remote: &Remote) -> Observation {
-    Observation {
-        uid: uid.clone(),
-        namespace: "ns".into(),
-        name: format!("job-{uid}").into(),
-        attempt: remote.attempt,
-        state: remote.state,
-        reasons: Vec::new(),
-        job_status: false,
     }
 }
 

@@ -10,6 +10,9 @@ pub enum BadKubeconfig {
     /// It cannot be read or is none.
     #[error("{0}")]
     Unreadable(String),
+    /// The hub's own API server did not give it: what was last known may still be right.
+    #[error("{0}")]
+    Unavailable(String),
     /// It would have the hub do what a kubeconfig of somebody else must not.
     #[error("{0}")]
     Insecure(String),
@@ -19,7 +22,7 @@ impl BadKubeconfig {
     /// The condition's reason.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Unreadable(_) => reasons::BAD_KUBE_CONFIG,
+            Self::Unreadable(_) | Self::Unavailable(_) => reasons::BAD_KUBE_CONFIG,
             Self::Insecure(_) => reasons::INSECURE_KUBE_CONFIG,
         }
     }

@@ -72,38 +72,58 @@ struct Running {
     task: JoinHandle<()>,
 }
 
+/// The agents that run, and those that were told to end. Of one cluster, the next waits for the one before; no cluster
+/// waits for another's.
+#[derive(Default)]
+struct Agents {
+    running: BTreeMap<String, Running>,
+    ending: BTreeMap<String, JoinHandle<()>>,
+}
+
+impl Agents {
+    fn end(&mut self, name: &str) {
+        if let Some(one) = self.running.remove(name) {
+            one.stop.cancel();
+            self.ending.insert(name.to_owned(), one.task);
+        }
+        self.ending.retain(|_, task| !task.is_finished());
+    }
+
+    /// Ends all, and waits until they have.
+    async fn end_all(mut self) {
+        for name in self.running.keys().cloned().collect::<Vec<_>>() {
+            self.end(&name);
+        }
+        futures::future::join_all(self.ending.into_values().map(ended)).await;
+    }
+}
+
 /// Runs an agent for each kubeconfig worker until shutdown.
 pub async fn run(hosting: Hosting, shutdown: CancellationToken) {
     let bell = Arc::new(Notify::new());
     let ring = bell.clone();
     hosting.clusters.subscribe(move |_| ring.notify_one());
     let mut term = hosting.term.clone();
-    let mut running: BTreeMap<String, Running> = BTreeMap::new();
+    let mut agents = Agents::default();
     loop {
         let now = *term.borrow_and_update();
-        reconcile(&hosting, now, &mut running, &shutdown).await;
+        reconcile(&hosting, now, &mut agents, &shutdown);
         tokio::select! {
             () = shutdown.cancelled() => break,
             () = bell.notified() => {}
             changed = term.changed() => if changed.is_err() { break },
         }
     }
-    for (_, one) in running {
-        stop(one).await;
-    }
+    agents.end_all().await;
 }
 
-async fn reconcile(
-    hosting: &Hosting,
-    term: Option<u64>,
-    running: &mut BTreeMap<String, Running>,
-    shutdown: &CancellationToken,
-) {
+fn reconcile(hosting: &Hosting, term: Option<u64>, agents: &mut Agents, shutdown: &CancellationToken) {
     let wanted: BTreeMap<String, (String, KubeConfig)> = match term {
         None => BTreeMap::new(),
         Some(_) => hosting.clusters.all().iter().filter_map(|cluster| wanted(cluster)).collect(),
     };
-    let over: Vec<String> = running
+    let over: Vec<String> = agents
+        .running
         .iter()
         .filter(|(name, one)| {
             let same = wanted.get(*name).is_some_and(|(uid, reference)| *uid == one.uid && *reference == one.reference);
@@ -112,16 +132,15 @@ async fn reconcile(
         .map(|(name, _)| name.clone())
         .collect();
     for name in over {
-        if let Some(one) = running.remove(&name) {
-            stop(one).await;
-        }
+        agents.end(&name);
         hosting.states.forget(&name);
     }
     let Some(term) = term else { return };
     for (name, (uid, reference)) in wanted {
-        if running.contains_key(&name) {
+        if agents.running.contains_key(&name) {
             continue;
         }
+        let before = agents.ending.remove(&name);
         let worker = Worker {
             cluster: name.clone(),
             reference: reference.clone(),
@@ -132,8 +151,15 @@ async fn reconcile(
             origin: hosting.origin.clone(),
         };
         let stop = shutdown.child_token();
-        let task = tokio::spawn(worker.run(stop.clone()));
-        running.insert(name, Running { uid, reference, term, stop, task });
+        let told = stop.clone();
+        let task = tokio::spawn(async move {
+            // Two must never drive one cluster.
+            if let Some(before) = before {
+                ended(before).await;
+            }
+            worker.run(told).await;
+        });
+        agents.running.insert(name, Running { uid, reference, term, stop, task });
     }
 }
 
@@ -143,10 +169,8 @@ fn wanted(cluster: &MultiKueueCluster) -> Option<(String, (String, KubeConfig))>
     living.then(|| (cluster.name_any(), (cluster.uid().unwrap_or_default(), reference)))
 }
 
-/// Ends an agent, and waits for it: two must never drive one cluster.
-async fn stop(one: Running) {
-    one.stop.cancel();
-    if one.task.await.is_err() {
+async fn ended(task: JoinHandle<()>) {
+    if task.await.is_err() {
         tracing::error!("a hosted agent panicked");
     }
 }

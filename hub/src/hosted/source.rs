@@ -1,6 +1,7 @@
 //! Where a worker's kubeconfig lies: a Secret in our namespace, or a file below one allowed directory.
 
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -11,6 +12,8 @@ use super::kubeconfig::BadKubeconfig;
 
 /// Where kubeconfigs by path may lie.
 pub const PATH_PREFIX: &str = "/etc/multikueue/kubeconfigs";
+/// One call, answer included.
+const CALL: Duration = Duration::from_secs(15);
 /// A kubeconfig takes a few KiB.
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -30,7 +33,7 @@ impl Source {
     /// The kubeconfig as it is now.
     ///
     /// # Errors
-    /// [`BadKubeconfig::Unreadable`] says why there is none.
+    /// [`BadKubeconfig::Unreadable`] says why there is none, [`BadKubeconfig::Unavailable`] why that is not known.
     pub async fn load(&self, reference: &KubeConfig) -> Result<Vec<u8>, BadKubeconfig> {
         match reference.location_type {
             LocationType::Secret => self.secret(&reference.location).await,
@@ -42,8 +45,9 @@ impl Source {
     }
 
     async fn secret(&self, name: &str) -> Result<Vec<u8>, BadKubeconfig> {
-        let found = self.secrets.get_opt(name).await;
-        let found = found.map_err(|error| BadKubeconfig::Unreadable(error.to_string()))?;
+        let found = tokio::time::timeout(CALL, self.secrets.get_opt(name)).await;
+        let found = found.map_err(|_| BadKubeconfig::Unavailable(format!("no answer within {CALL:?}")))?;
+        let found = found.map_err(|error| BadKubeconfig::Unavailable(error.to_string()))?;
         let secret = found.ok_or_else(|| BadKubeconfig::Unreadable(format!("Secret \"{name}\" not found")))?;
         let mut data = secret.data.unwrap_or_default();
         let missing = || format!("key \"{KUBECONFIG_SECRET_KEY}\" not found in secret \"{name}\"");

@@ -15,6 +15,7 @@ use switchyard_api::v1beta2::KubeConfig;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
+use super::kubeconfig::BadKubeconfig;
 use super::source::Source;
 use super::{HostedStates, kubeconfig};
 use crate::clusters::conditions::Reach;
@@ -112,12 +113,14 @@ impl Worker {
         }
     }
 
-    /// Returns when the kubeconfig is another.
+    /// Returns when the kubeconfig is another. That the hub's API server is away says nothing of it.
     async fn changed(&self, bytes: &[u8]) {
         loop {
             tokio::time::sleep(LOOK).await;
-            if !matches!(self.source.load(&self.reference).await, Ok(now) if now == bytes) {
-                return;
+            match self.source.load(&self.reference).await {
+                Ok(now) if now == bytes => {}
+                Err(BadKubeconfig::Unavailable(_)) => {}
+                Ok(_) | Err(_) => return,
             }
         }
     }

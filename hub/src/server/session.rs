@@ -210,7 +210,8 @@ impl Sessions {
         }
     }
 
-    /// Reads until the session ends. Waits for the dispatcher's task, never for the agent's connection.
+    /// Reads until the session ends. Waits for the dispatcher's task, and, to answer a ping, for the writing half, which
+    /// has a deadline.
     async fn read(
         &self,
         cluster: &str,

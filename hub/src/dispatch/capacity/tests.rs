@@ -1,0 +1,178 @@
+//! Verdicts, and what is deducted between reports.
+
+use super::*;
+use switchyard_proto::v1 as proto;
+use switchyard_scheduler::{Operator, Toleration, TolerationOperator};
+
+fn row(flavor: &str, resource: &str, nominal: i64, available: i64) -> proto::FlavorCapacity {
+    proto::FlavorCapacity {
+        flavor: flavor.into(),
+        resource: resource.into(),
+        nominal,
+        used: nominal - available,
+        available,
+        potential: nominal,
+        ..proto::FlavorCapacity::default()
+    }
+}
+
+fn labelled(mut row: proto::FlavorCapacity, key: &str, value: &str) -> proto::FlavorCapacity {
+    row.node_labels.insert(key.into(), value.into());
+    row
+}
+
+fn tainted(mut row: proto::FlavorCapacity, key: &str) -> proto::FlavorCapacity {
+    row.taints.push(proto::Taint { key: key.into(), value: String::new(), effect: "NoSchedule".into() });
+    row
+}
+
+fn capacity(flavors: Vec<proto::FlavorCapacity>) -> Capacity {
+    let queue = proto::QueueCapacity {
+        namespace: "ns".into(),
+        local_queue: "lq".into(),
+        cluster_queue: "cq".into(),
+        active: true,
+        flavors,
+        ..proto::QueueCapacity::default()
+    };
+    let mut capacity = Capacity::default();
+    capacity.report(from_wire(proto::Capacity { queues: vec![queue] }));
+    capacity
+}
+
+fn pods(count: i32, requests: &[(&str, i64)]) -> PodSet {
+    let requests = requests.iter().map(|(name, amount)| (Name::from(*name), Amount::new(*amount))).collect();
+    PodSet { requests, ..PodSet::new("main", count) }
+}
+
+fn judge(capacity: &Capacity, pod_sets: &[PodSet]) -> Verdict {
+    capacity.judge(&"ns".into(), &"lq".into(), pod_sets)
+}
+
+fn first_reason(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Fits(_) => "fits".into(),
+        Verdict::Waits { reasons, .. } => format!("waits: {}", reasons[0].message),
+        Verdict::Never(reasons) => format!("never: {}", reasons[0].message),
+    }
+}
+
+#[test]
+fn verdicts_and_their_reasons() {
+    let cpu = |available| capacity(vec![row("default", "cpu", 8000, available)]);
+    let toleration = Toleration { key: "spot".into(), operator: TolerationOperator::Exists, ..Toleration::default() };
+    let spot = || capacity(vec![tainted(row("spot", "cpu", 8000, 8000), "spot")]);
+    let zones = || {
+        capacity(vec![
+            labelled(row("a", "cpu", 1000, 1000), "zone", "a"),
+            labelled(row("b", "cpu", 8000, 8000), "zone", "b"),
+        ])
+    };
+    let selecting = |key: &str, value: &str| {
+        let mut pods = pods(1, &[("cpu", 1000)]);
+        pods.node_selector.insert(key.into(), value.into());
+        pods
+    };
+    let requiring = |operator, value: &str| {
+        let mut pods = pods(2, &[("cpu", 1000)]);
+        let requirement = Requirement { key: "zone".into(), operator, values: vec![value.into()] };
+        pods.affinity = vec![NodeSelectorTerm { match_expressions: vec![requirement], match_fields: Vec::new() }];
+        pods
+    };
+    let p = "couldn't assign flavors to pod set main:";
+    let cases: Vec<(&str, Capacity, Vec<PodSet>, String)> = vec![
+        ("as much as is free", cpu(3000), vec![pods(3, &[("cpu", 1000)])], "fits".into()),
+        (
+            "more than is free",
+            cpu(2500),
+            vec![pods(3, &[("cpu", 1000)])],
+            format!("waits: {p} insufficient unused quota for cpu in flavor default, 500m more needed"),
+        ),
+        (
+            "more than there ever is",
+            cpu(8000),
+            vec![pods(9, &[("cpu", 1000)])],
+            format!("never: {p} insufficient quota for cpu in flavor default, 1 more needed"),
+        ),
+        (
+            "two pod sets together",
+            cpu(3000),
+            vec![pods(2, &[("cpu", 1000)]), pods(2, &[("cpu", 1000)])],
+            format!("waits: {p} insufficient unused quota for cpu in flavor default, 1 more needed"),
+        ),
+        (
+            "a resource nobody offers",
+            cpu(8000),
+            vec![pods(1, &[("nvidia.com/gpu", 1)])],
+            format!("never: {p} resource nvidia.com/gpu unavailable in ClusterQueue cq"),
+        ),
+        ("nothing of a resource nobody offers", cpu(0), vec![pods(1, &[("x", 0)])], "fits".into()),
+        ("a taint", spot(), vec![pods(1, &[("cpu", 1)])], format!("never: {p} untolerated taint spot in flavor spot")),
+        (
+            "a tolerated taint",
+            spot(),
+            vec![PodSet { tolerations: vec![toleration], ..pods(1, &[("cpu", 1)]) }],
+            "fits".into(),
+        ),
+        ("the second flavor", zones(), vec![pods(2, &[("cpu", 1000)])], "fits".into()),
+        ("a selector", zones(), vec![selecting("zone", "b")], "fits".into()),
+        (
+            "a selector nobody matches",
+            zones(),
+            vec![selecting("zone", "c")],
+            format!("never: {p} flavor a doesn't match node affinity"),
+        ),
+        ("a selector on labels that no flavor has", zones(), vec![selecting("disk", "ssd")], "fits".into()),
+        ("an affinity", zones(), vec![requiring(Operator::In, "b")], "fits".into()),
+        (
+            "an affinity to the small one",
+            zones(),
+            vec![requiring(Operator::NotIn, "b")],
+            format!("never: {p} insufficient quota for cpu in flavor a, 1 more needed"),
+        ),
+        ("no pods", cpu(0), vec![pods(0, &[("cpu", 1000)])], "fits".into()),
+    ];
+    for (case, capacity, pod_sets, expected) in cases {
+        assert_eq!(first_reason(&judge(&capacity, &pod_sets)), expected, "{case}");
+    }
+    assert_eq!(
+        first_reason(&cpu(1).judge(&"other".into(), &"lq".into(), &[])),
+        "never: the cluster has no LocalQueue other/lq"
+    );
+}
+
+#[test]
+fn what_was_sent_is_deducted_until_a_report_counts_it() {
+    let mut capacity = capacity(vec![row("default", "cpu", 4000, 4000)]);
+    let ask = [pods(3, &[("cpu", 1000)])];
+    let one = Uid::from("one");
+    capacity.assume(&one, &"ns".into(), &"lq".into(), &ask);
+    assert!(first_reason(&judge(&capacity, &ask)).starts_with("waits"));
+    let report = capacity.queues().clone();
+    capacity.report(report.clone());
+    assert!(first_reason(&judge(&capacity, &ask)).starts_with("waits"), "a report that may not have it yet");
+    capacity.counted(&one);
+    capacity.report(report);
+    assert_eq!(first_reason(&judge(&capacity, &ask)), "fits", "a report that has it");
+    capacity.assume(&one, &"ns".into(), &"lq".into(), &ask);
+    capacity.unassume(&one);
+    assert_eq!(first_reason(&judge(&capacity, &ask)), "fits");
+    assert!(capacity.sums.is_empty());
+}
+
+#[test]
+fn the_tightest_is_the_best() {
+    let score = |flavors: Vec<proto::FlavorCapacity>| match judge(&capacity(flavors), &[pods(1, &[("cpu", 1000)])]) {
+        Verdict::Fits(score) => score,
+        other => panic!("{other:?}"),
+    };
+    let roomy = score(vec![row("f", "cpu", 8000, 8000)]);
+    let tight = score(vec![row("f", "cpu", 8000, 1500)]);
+    let gpus = score(vec![row("f", "cpu", 8000, 1500), row("f", "nvidia.com/gpu", 8, 8)]);
+    let mut borrowed = row("f", "cpu", 8000, 1500);
+    borrowed.nominal = 6000;
+    let borrowing = score(vec![borrowed]);
+    let mut order = [borrowing, gpus, roomy, tight];
+    order.sort();
+    assert_eq!(order, [tight, roomy, gpus, borrowing]);
+}

@@ -1,0 +1,48 @@
+//! A cluster's report, read off the wire.
+
+use std::collections::BTreeMap;
+
+use switchyard_proto::v1 as proto;
+use switchyard_scheduler::{Taint, TaintEffect};
+
+use super::{Flavor, Queue, Quota};
+use crate::dispatch::Name;
+
+/// Reads a report off the wire.
+pub fn from_wire(capacity: proto::Capacity) -> BTreeMap<(Name, Name), Queue> {
+    let queue = |queue: proto::QueueCapacity| {
+        let mut flavors: Vec<Flavor> = Vec::new();
+        for row in queue.flavors {
+            let quota =
+                Quota { nominal: row.nominal, used: row.used, available: row.available, potential: row.potential };
+            let index = match flavors.iter().position(|flavor| *flavor.name == *row.flavor) {
+                Some(index) => index,
+                None => {
+                    flavors.push(Flavor { name: row.flavor.as_str().into(), ..Flavor::default() });
+                    flavors.len() - 1
+                }
+            };
+            let flavor = &mut flavors[index];
+            flavor.labels.extend(row.node_labels);
+            for taint in row.taints.into_iter().map(taint) {
+                if !flavor.taints.contains(&taint) {
+                    flavor.taints.push(taint);
+                }
+            }
+            flavor.resources.insert(row.resource.as_str().into(), quota);
+        }
+        let inactive = (!queue.active).then_some(queue.inactive_reason);
+        let key = (Name::from(queue.namespace.as_str()), Name::from(queue.local_queue.as_str()));
+        (key, Queue { cluster_queue: queue.cluster_queue.as_str().into(), inactive, pending: queue.pending, flavors })
+    };
+    capacity.queues.into_iter().map(queue).collect()
+}
+
+fn taint(taint: proto::Taint) -> Taint {
+    let effect = match taint.effect.as_str() {
+        "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
+        "NoExecute" => TaintEffect::NoExecute,
+        _ => TaintEffect::NoSchedule,
+    };
+    Taint { key: taint.key, value: taint.value, effect }
+}

@@ -1,0 +1,87 @@
+//! A model cluster: what is on it, and the agent's rules.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::dispatch::{Observation, Phase, State, Uid, terminal};
+
+/// What is on a cluster for one workload.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Remote {
+    pub(super) attempt: u64,
+    pub(super) phase: Phase,
+    pub(super) state: State,
+    pub(super) acked: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Cluster {
+    pub(super) connected: bool,
+    pub(super) remotes: BTreeMap<Uid, Remote>,
+    /// Attempts that ever ran here.
+    pub(super) ran: BTreeSet<(Uid, u64)>,
+    pub(super) up: VecDeque<Observation>,
+    pub(super) down: VecDeque<(Uid, u64, Phase)>,
+    /// The outbox: what is desired, kept over sessions but not over restarts of the hub.
+    pub(super) outbox: BTreeMap<Uid, (u64, Phase)>,
+}
+
+impl Cluster {
+    /// The agent's rules: never a lower attempt; within one attempt only from Reserve over Run to Absent.
+    pub(super) fn take(&mut self, uid: &Uid, attempt: u64, phase: Phase) {
+        let there = self.remotes.get(uid);
+        let step = |phase| match phase {
+            Phase::Reserve => 1,
+            Phase::Run => 2,
+            _ => 3,
+        };
+        if there.is_some_and(|r| r.attempt > attempt || (r.attempt == attempt && step(r.phase) > step(phase))) {
+            return;
+        }
+        if phase == Phase::Absent {
+            let held = there.is_some_and(|r| terminal(r.state) && !r.acked && r.attempt == attempt);
+            if held {
+                // The end goes before everything: it is said again until it is acknowledged.
+                self.say(uid);
+                self.down.push_back((uid.clone(), attempt, phase));
+                return;
+            }
+            self.remotes.remove(uid);
+            let gone = Remote { attempt, phase, state: State::Gone, acked: false };
+            self.up.push_back(observation(uid, &gone));
+            return;
+        }
+        match self.remotes.get_mut(uid) {
+            Some(remote) if remote.attempt == attempt => {
+                remote.phase = phase;
+                if phase == Phase::Run && remote.state == State::Reserved {
+                    remote.state = State::Running;
+                    self.ran.insert((uid.clone(), attempt));
+                }
+            }
+            _ => {
+                self.remotes.insert(uid.clone(), Remote { attempt, phase, state: State::Waiting, acked: false });
+            }
+        }
+        self.say(uid);
+    }
+
+    pub(super) fn say(&mut self, uid: &Uid) {
+        if self.connected
+            && let Some(remote) = self.remotes.get(uid)
+        {
+            self.up.push_back(observation(uid, remote));
+        }
+    }
+}
+
+pub(super) fn observation(uid: &Uid, remote: &Remote) -> Observation {
+    Observation {
+        uid: uid.clone(),
+        namespace: "ns".into(),
+        name: format!("job-{uid}").into(),
+        attempt: remote.attempt,
+        state: remote.state,
+        reasons: Vec::new(),
+        job_status: false,
+    }
+}

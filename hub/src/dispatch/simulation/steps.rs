@@ -1,0 +1,214 @@
+//! What may happen in a step.
+
+use rand::Rng;
+
+use super::cluster::observation;
+use super::{CAPACITY, CLUSTERS, WORKLOADS, World, subject};
+use crate::dispatch::tests::queues;
+use crate::dispatch::{Check, Event, Name, Observation, Phase, Reserved, State, Uid, Written};
+
+impl World {
+    pub(super) fn step(&mut self) {
+        let name = CLUSTERS[self.random.random_range(0..CLUSTERS.len())];
+        let uid: Uid = format!("w{}", self.random.random_range(0..WORKLOADS)).into();
+        match self.random.random_range(0..100) {
+            0..=14 => self.reserve(&uid),
+            15..=34 => self.deliver_down(name),
+            35..=54 => self.deliver_up(name),
+            55..=66 => self.perform(),
+            67..=76 => self.answer(),
+            77..=84 => self.admit(name, &uid),
+            85..=88 => self.progress(name, &uid),
+            89..=91 => self.tick(),
+            92 => self.lifecycle(&uid),
+            93 => self.connect(name),
+            _ if !self.faults => self.connect(name),
+            94 => self.disconnect(name),
+            95 => self.evict_on_worker(name, &uid),
+            96 => self.evict_on_hub(&uid),
+            97 => self.repeat(name),
+            98 => self.delete(&uid),
+            99 if self.random.random_bool(0.5) => self.withdraw(&uid),
+            _ if self.random.random_bool(0.3) => self.restart(),
+            _ => self.report(name),
+        }
+        self.check();
+    }
+
+    pub(super) fn reserve(&mut self, uid: &Uid) {
+        let Some(object) = self.api.get(uid).filter(|object| !object.deleted) else { return };
+        let facts = object.facts.clone();
+        let may = facts.active && !facts.finished && !facts.deleting && !facts.reserved && facts.cluster.is_none();
+        if may && self.engine.insert(uid.clone()) {
+            let reserved = Reserved { check: "mk".into(), other_checks: false };
+            self.apply(Event::Reserved { facts, reserved });
+        }
+    }
+
+    /// The engine gives quota in its memory to another workload.
+    pub(super) fn withdraw(&mut self, uid: &Uid) {
+        if self.engine.contains(uid) {
+            self.apply(Event::Withdraw { uid: uid.clone() });
+        }
+    }
+
+    pub(super) fn deliver_down(&mut self, name: &'static str) {
+        let Some(cluster) = self.clusters.get_mut(name) else { return };
+        let Some((uid, attempt, phase)) = cluster.down.pop_front() else { return };
+        cluster.take(&uid, attempt, phase);
+    }
+
+    pub(super) fn deliver_up(&mut self, name: &'static str) {
+        let Some(cluster) = self.clusters.get_mut(name) else { return };
+        let Some(observation) = cluster.up.pop_front() else { return };
+        self.observed(name, observation);
+    }
+
+    pub(super) fn observed(&mut self, name: &'static str, observation: Observation) {
+        if !self.dispatcher.knows(&observation.uid)
+            && let Some(object) = self.api.get(&observation.uid).filter(|object| !object.deleted)
+        {
+            self.dispatcher.learn(object.facts.clone());
+        }
+        self.apply(Event::Observed { cluster: name.into(), observation });
+    }
+
+    pub(super) fn perform(&mut self) {
+        let Some(action) = self.writes.pop_front() else { return };
+        let (outcome, facts) = self.write(&action);
+        let uid = subject(&action).clone();
+        self.answers.push_back(Written { uid, outcome, facts });
+    }
+
+    pub(super) fn answer(&mut self) {
+        if let Some(written) = self.answers.pop_front() {
+            self.apply(Event::Written(written));
+        }
+    }
+
+    pub(super) fn admit(&mut self, name: &'static str, uid: &Uid) {
+        let refuse = self.random.random_bool(0.1);
+        let Some(cluster) = self.clusters.get_mut(name) else { return };
+        let used =
+            cluster.remotes.values().filter(|remote| matches!(remote.state, State::Reserved | State::Running)).count();
+        let Some(remote) = cluster.remotes.get_mut(uid).filter(|remote| remote.state == State::Waiting) else { return };
+        if refuse && remote.phase == Phase::Reserve {
+            remote.state = State::Unfit;
+        } else if (used as i64 + 1) * 1000 <= CAPACITY {
+            remote.state = if remote.phase == Phase::Run { State::Running } else { State::Reserved };
+        }
+        if remote.state == State::Running {
+            cluster.ran.insert((uid.clone(), remote.attempt));
+        }
+        cluster.say(uid);
+    }
+
+    pub(super) fn progress(&mut self, name: &'static str, uid: &Uid) {
+        let Some(cluster) = self.clusters.get_mut(name) else { return };
+        if let Some(remote) = cluster.remotes.get_mut(uid).filter(|remote| remote.state == State::Running) {
+            remote.state = State::Succeeded;
+            cluster.say(uid);
+        }
+        self.report(name);
+    }
+
+    pub(super) fn report(&mut self, name: &'static str) {
+        let cluster = &self.clusters[name];
+        if cluster.connected {
+            let used = cluster
+                .remotes
+                .values()
+                .filter(|remote| matches!(remote.state, State::Reserved | State::Running))
+                .count();
+            let free = CAPACITY - used as i64 * 1000;
+            self.apply(Event::Capacity { cluster: name.into(), queues: queues(free, CAPACITY) });
+        }
+    }
+
+    pub(super) fn tick(&mut self) {
+        self.now += self.random.random_range(1..4_000);
+        self.apply(Event::Tick);
+        let keys: Vec<Uid> = self.api.keys().cloned().collect();
+        let uid = keys[self.random.random_range(0..keys.len())].clone();
+        self.tell(&uid);
+    }
+
+    /// The watch tells what the API holds.
+    pub(super) fn tell(&mut self, uid: &Uid) {
+        match self.api.get(uid).cloned() {
+            Some(object) if object.deleted => self.apply(Event::WorkloadGone { uid: uid.clone() }),
+            Some(object) => self.apply(Event::Workload(object.facts)),
+            None => {}
+        }
+    }
+
+    pub(super) fn connect(&mut self, name: &'static str) {
+        let Some(cluster) = self.clusters.get_mut(name).filter(|cluster| !cluster.connected) else { return };
+        cluster.connected = true;
+        cluster.up.clear();
+        cluster.down = cluster.outbox.iter().map(|(uid, (attempt, phase))| (uid.clone(), *attempt, *phase)).collect();
+        let inventory: Vec<Observation> =
+            cluster.remotes.iter().map(|(uid, remote)| observation(uid, remote)).collect();
+        let uids = cluster.remotes.keys().cloned().collect();
+        self.apply(Event::ClusterUp { name: name.into() });
+        for observation in inventory {
+            self.observed(name, observation);
+        }
+        self.apply(Event::Inventory { cluster: name.into(), uids });
+        self.report(name);
+    }
+
+    pub(super) fn disconnect(&mut self, name: &'static str) {
+        let Some(cluster) = self.clusters.get_mut(name).filter(|cluster| cluster.connected) else { return };
+        cluster.connected = false;
+        cluster.up.clear();
+        cluster.down.clear();
+        self.apply(Event::ClusterDown { name: name.into() });
+    }
+
+    pub(super) fn evict_on_worker(&mut self, name: &'static str, uid: &Uid) {
+        let Some(cluster) = self.clusters.get_mut(name) else { return };
+        if let Some(remote) =
+            cluster.remotes.get_mut(uid).filter(|r| matches!(r.state, State::Running | State::Reserved))
+        {
+            remote.state = State::Evicted;
+            cluster.say(uid);
+        }
+    }
+
+    pub(super) fn evict_on_hub(&mut self, uid: &Uid) {
+        let Some(object) = self.api.get_mut(uid) else { return };
+        if object.facts.reserved && !object.facts.finished && !object.deleted {
+            self.version += 1;
+            object.facts.version = self.version;
+            object.facts.evicted = true;
+            object.facts.cluster = None;
+            object.facts.nominated = Vec::new();
+            object.facts.check = Some(("mk".into(), Check::Pending));
+            self.tell(uid);
+        }
+    }
+
+    pub(super) fn repeat(&mut self, name: &'static str) {
+        let Some(cluster) = self.clusters.get_mut(name) else { return };
+        if let Some(first) = cluster.up.front().cloned() {
+            cluster.up.push_front(first);
+        }
+    }
+
+    pub(super) fn delete(&mut self, uid: &Uid) {
+        if !self.random.random_bool(0.2) {
+            return;
+        }
+        let Some(object) = self.api.get_mut(uid).filter(|object| !object.deleted) else { return };
+        self.version += 1;
+        object.facts.version = self.version;
+        object.facts.deleting = true;
+        // What holds nothing goes at once; the rest when it is released.
+        if !object.facts.reserved && object.facts.cluster.is_none() || object.facts.finished {
+            object.deleted = true;
+            self.engine.remove(uid);
+        }
+        self.tell(uid);
+    }
+}
