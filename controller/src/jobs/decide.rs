@@ -133,7 +133,7 @@ impl Case<'_> {
         if is_evicted(workload) {
             return self.evicted(workload);
         }
-        let later = match edit::pods_ready(workload, self.kind.pods_ready(self.job), self.facts.pods_ready, self.now) {
+        let later = match edit::pods_ready(workload, self.kind.pods_ready(self.job), &self.facts.pods_ready, self.now) {
             edit::PodsReady::Say(action) => return Decision::act([action]),
             edit::PodsReady::Later(after) => Some(after),
             edit::PodsReady::Said => None,

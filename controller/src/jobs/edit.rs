@@ -12,7 +12,7 @@ use switchyard_api::{
     v1beta2::{AdmissionCheckState, CheckState, ReclaimablePod, Workload},
 };
 
-use super::action::Action;
+use super::{action::Action, facts::PodsReadyDelay};
 use crate::{
     clock::{since, whole_seconds},
     workload::{Edit, NOT_READY, condition, has_reservation, is_admitted},
@@ -120,8 +120,8 @@ pub(super) enum PodsReady {
 }
 
 /// Brings the PodsReady condition up to date. "Not yet" is only said of a workload that had the condition before: its
-/// absence says the same without a write. "Ready" is first said `delay` after admission.
-pub(super) fn pods_ready(workload: &Arc<Workload>, ready: bool, delay: Duration, now: Timestamp) -> PodsReady {
+/// absence says the same without a write. "Ready" is first said after the `delay`.
+pub(super) fn pods_ready(workload: &Arc<Workload>, ready: bool, delay: &PodsReadyDelay, now: Timestamp) -> PodsReady {
     let found = condition(workload, conditions::PODS_READY);
     let was = found.map(|condition| condition.reason.as_str());
     let was_ready = found.is_some_and(|condition| condition.status == conditions::TRUE);
@@ -140,7 +140,7 @@ pub(super) fn pods_ready(workload: &Arc<Workload>, ready: bool, delay: Duration,
         return PodsReady::Said;
     }
     let admitted = condition(workload, conditions::ADMITTED).map_or(now, |condition| condition.last_transition_time.0);
-    let wait = delay.saturating_sub(since(now, admitted));
+    let wait = delay.wait(since(now, admitted));
     if holds && was.is_none() && !wait.is_zero() {
         return PodsReady::Later(wait);
     }

@@ -57,6 +57,25 @@ pub struct Facts<'a> {
     pub priorities: &'a dyn PriorityLookup,
     /// `integrations.labelKeysToCopy`.
     pub label_keys_to_copy: &'a [String],
-    /// How long after admission the PodsReady condition is first reported.
-    pub pods_ready: Duration,
+    /// When to report the PodsReady condition first.
+    pub pods_ready: PodsReadyDelay,
+}
+
+/// When PodsReady is first reported of a workload: a job that ends sooner is spared the write.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PodsReadyDelay {
+    /// For how long all pods of the job have been seen ready.
+    pub ready_for: Duration,
+    /// For how long they have to be,
+    pub after_ready: Duration,
+    /// unless this long has passed since admission: well before the time-out.
+    pub after_admission: Duration,
+}
+
+impl PodsReadyDelay {
+    /// How long to wait still, so long after admission.
+    pub(super) fn wait(&self, since_admission: Duration) -> Duration {
+        let ready = self.after_ready.saturating_sub(self.ready_for);
+        ready.min(self.after_admission.saturating_sub(since_admission))
+    }
 }

@@ -18,12 +18,16 @@ mod perform;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 pub use action::{Action, Decision, Next};
 use ancestor::Top;
 pub use decide::decide;
-pub use facts::{Ancestor, Facts, Prebuilt};
+pub use facts::{Ancestor, Facts, PodsReadyDelay, Prebuilt};
 use index::{Index, JobKey};
 use kube::{Resource as _, core::Selector};
 use perform::{PerformError, Target, is_gone, perform, publish};
@@ -61,6 +65,7 @@ const PODS_READY_DELAY: Duration = Duration::from_secs(30);
 pub async fn run(ctx: Arc<Context>, shutdown: CancellationToken) -> anyhow::Result<()> {
     let reconciler = Arc::new(Reconciler {
         pods_ready: pods_ready_delay(&ctx.config),
+        ready: Mutex::default(),
         managed_namespaces: lookup::managed_namespaces(&ctx.config, &ctx.namespace)?,
         index: Index::default(),
         queue: Queue::default(),
@@ -72,17 +77,22 @@ pub async fn run(ctx: Arc<Context>, shutdown: CancellationToken) -> anyhow::Resu
     Ok(())
 }
 
-/// How long after admission PodsReady is first reported: well before the time-out, and at once where the next admission
-/// waits for it.
-fn pods_ready_delay(config: &Configuration) -> Duration {
+/// When PodsReady is first reported: well before the time-out, and at once where the next admission waits for it.
+fn pods_ready_delay(config: &Configuration) -> PodsReadyDelay {
     let rules = &config.wait_for_pods_ready;
-    if rules.block_admission { Duration::ZERO } else { PODS_READY_DELAY.min(rules.timeout.std() / 4) }
+    if rules.block_admission {
+        return PodsReadyDelay::default();
+    }
+    let timeout = rules.timeout.std();
+    let after_ready = PODS_READY_DELAY.min(timeout / 4);
+    PodsReadyDelay { ready_for: Duration::ZERO, after_ready, after_admission: timeout / 2 }
 }
 
 struct Reconciler {
     ctx: Arc<Context>,
-    // How long after admission PodsReady is first reported.
-    pods_ready: Duration,
+    pods_ready: PodsReadyDelay,
+    // Since when all pods of a job have been ready, by our own clock.
+    ready: Mutex<BTreeMap<JobKey, Instant>>,
     managed_namespaces: Selector,
     index: Index,
     queue: Queue<JobKey>,
@@ -116,7 +126,22 @@ impl Reconciler {
             Some(JobKey::new(kind, Key::new(&key.key.namespace, &owner.name)))
         };
         self.index.parent(&key, parent(&change.old), parent(&change.new));
+        self.note_ready(kind, &key, change.new.as_deref());
         self.queue.add(key);
+    }
+
+    fn note_ready(&self, kind: &dyn JobKind, key: &JobKey, job: Option<&Object>) {
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        if job.is_some_and(|job| kind.pods_ready(&job.value)) {
+            ready.entry(key.clone()).or_insert_with(|| self.ctx.clock.monotonic());
+        } else {
+            ready.remove(key);
+        }
+    }
+
+    fn ready_for(&self, key: &JobKey) -> Duration {
+        let ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        ready.get(key).map_or(Duration::ZERO, |since| self.ctx.clock.monotonic().saturating_duration_since(*since))
     }
 
     /// Looks at everything anew when we come to lead: what changed before was not acted upon.
@@ -173,7 +198,7 @@ impl Reconciler {
         {
             return Outcome::Again(wait);
         }
-        let decision = self.decide(kind, job.as_deref(), workloads);
+        let decision = self.decide(kind, &key, job.as_deref(), workloads);
         self.act(&target, decision).await
     }
 
@@ -204,7 +229,13 @@ impl Reconciler {
         }
     }
 
-    fn decide(&self, kind: &'static dyn JobKind, job: Option<&Object>, workloads: Vec<Arc<Workload>>) -> Decision {
+    fn decide(
+        &self,
+        kind: &'static dyn JobKind,
+        key: &JobKey,
+        job: Option<&Object>,
+        workloads: Vec<Arc<Workload>>,
+    ) -> Decision {
         let ctx = &self.ctx;
         let none = Value::Null;
         let value = job.map_or(&none, |job| &job.value);
@@ -226,7 +257,7 @@ impl Reconciler {
             flavor: &|name| ctx.stores.resource_flavors.get("", name),
             priorities: &*ctx.stores,
             label_keys_to_copy: &ctx.config.integrations.label_keys_to_copy,
-            pods_ready: self.pods_ready,
+            pods_ready: PodsReadyDelay { ready_for: self.ready_for(key), ..self.pods_ready },
         };
         decide(kind, job.map(|job| &job.value), &facts, ctx.clock.now())
     }

@@ -103,14 +103,20 @@ fn slots_that_are_not_needed_are_given_back() {
 #[test]
 fn readiness_is_said_when_the_job_has_run_for_a_while() {
     let running = || job().started(&admitted().0).running();
-    // Admitted a minute ago.
+    // Admitted, and seen ready, a minute ago.
     insta::assert_snapshot!(world(running()).workload(admitted()).told(), @r#"workload status {"conditions":["PodsReady=True/Started: All pods reached readiness and the workload is running"]}"#);
-    let just = admitted().edit(|workload| {
-        for condition in &mut workload.status.as_mut().unwrap().conditions {
-            condition.last_transition_time = Time(now());
-        }
-    });
-    assert_eq!(world(running()).workload(just).told(), "again after 30s");
+    let since = |admitted_for: i64, ready_for: u64| {
+        let workload = admitted().edit(|workload| {
+            for condition in &mut workload.status.as_mut().unwrap().conditions {
+                condition.last_transition_time = Time(now() - jiff::SignedDuration::from_secs(admitted_for));
+            }
+        });
+        World { ready_for: Duration::from_secs(ready_for), ..world(running()) }.workload(workload).told()
+    };
+    assert_eq!(since(0, 0), "again after 30s");
+    assert_eq!(since(90, 10), "again after 20s");
+    assert_eq!(since(140, 10), "again after 10s", "well before the time-out");
+    assert!(since(150, 10).contains("PodsReady=True"));
     let lost = running().with(json!({"status": {"ready": 2}}));
     let ready = admitted().status(|edit| {
         edit.set(conditions::PODS_READY, true, "Started", "");

@@ -20,7 +20,7 @@ use switchyard_api::{
     v1beta2::{ResourceFlavor, Workload},
 };
 
-use super::{Action, Ancestor, Decision, Facts, Next, Prebuilt, decide};
+use super::{Action, Ancestor, Decision, Facts, Next, PodsReadyDelay, Prebuilt, decide};
 use crate::{context::Role, workload::Edit};
 
 pub(super) fn now() -> Timestamp {
@@ -176,6 +176,7 @@ pub(super) struct World {
     pub(super) role: Role,
     pub(super) check: Option<&'static str>,
     pub(super) flavors: bool,
+    pub(super) ready_for: Duration,
 }
 
 pub(super) fn world(job: TestJob) -> World {
@@ -188,6 +189,7 @@ pub(super) fn world(job: TestJob) -> World {
         role: Role::Single,
         check: None,
         flavors: true,
+        ready_for: Duration::from_secs(60),
     }
 }
 
@@ -209,7 +211,11 @@ impl World {
             flavor: &flavor,
             priorities: &Classes,
             label_keys_to_copy: &[],
-            pods_ready: Duration::from_secs(30),
+            pods_ready: PodsReadyDelay {
+                ready_for: self.ready_for,
+                after_ready: Duration::from_secs(30),
+                after_admission: Duration::from_secs(150),
+            },
         };
         decide(&BatchJob, self.job.as_ref().map(|job| &job.0), &facts, now())
     }
