@@ -89,14 +89,3 @@ pub fn listen_unless_none(flag: &str, address: &str) -> anyhow::Result<Option<Tc
         address => listen(flag, address).map(Some),
     }
 }
-
-/// A name for this replica that no other has: the host's, and a random part.
-#[must_use]
-pub fn replica_name(otherwise: &str, random: u64) -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = match host.trim() {
-        "" => otherwise,
-        host => host,
-    };
-    format!("{host}_{random:016x}")
-}

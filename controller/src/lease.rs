@@ -3,7 +3,8 @@
 //! # Guarantees
 //! - At most one process leads, as long as clocks run at about the same speed: a leader stops by itself `RENEW_DEADLINE`
 //!   after the renewal that last succeeded was sent; another takes over only `lease duration` after it last saw the record
-//!   change, both judged by the own monotonic clock and never by the times in the record.
+//!   change, both judged by the own monotonic clock and never by the times in the record. Nobody waits for a holder that
+//!   has given the Lease up, or that the kernel of this machine says has ended ([`replica`]).
 //! - The epoch grows with every change of leader. Whoever acts on our word can refuse a lower epoch.
 //!
 //! # Caveats
@@ -31,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 pub use step::Timing;
 use step::{Action, Observed, State};
 
-use crate::clock::Clock;
+use crate::{clock::Clock, replica};
 
 /// The name of Kueue's Lease: two programs that share it never lead at once.
 pub const LEASE_NAME: &str = "c1f6bfd2.kueue.x-k8s.io";
@@ -114,7 +115,11 @@ impl Elector {
 
     async fn attempt(&self, state: &mut State) -> kube::Result<()> {
         let lease = self.api.get_opt(&self.name).await?;
-        let observed = lease.as_ref().map(observed);
+        let mut observed = lease.as_ref().map(observed);
+        if let Some(observed) = observed.as_mut().filter(|observed| replica::has_ended(&observed.holder)) {
+            // Nobody is left who could believe to lead.
+            observed.holder.clear();
+        }
         // The term counts from before the write is sent: the server may take it later, never earlier.
         let sent = self.clock.monotonic();
         match state.step(observed, &self.identity, self.timing, sent) {

@@ -24,6 +24,7 @@ pub mod object;
 pub mod options;
 pub mod placement;
 mod priority;
+pub mod replica;
 pub mod signals;
 mod status;
 pub mod store;

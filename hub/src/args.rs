@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
-use switchyard_controller::flags::{WebhookFlags, listen, listen_unless_none, read_config, replica_name};
+use switchyard_controller::flags::{WebhookFlags, listen, listen_unless_none, read_config};
+use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
 
@@ -38,7 +39,7 @@ pub struct Args {
     /// Our own namespace: Leases, certificates, tokens, and the Secrets with kubeconfigs of workers.
     #[arg(long, env = "POD_NAMESPACE", default_value = "switchyard-system")]
     pub namespace: String,
-    /// Names this replica among the hub's replicas. Default: the host's name and a random part.
+    /// Names this replica among the hub's replicas. Default: the host's name and which process it is there.
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub replica: Option<String>,
     /// Kueue's configuration file.
@@ -93,7 +94,7 @@ impl Args {
         let client = kube::Client::try_default()
             .await
             .context("no cluster: set KUBECONFIG to a kubeconfig file, or run the hub in the cluster")?;
-        let identity = self.replica.clone().unwrap_or_else(|| replica_name("hub", rand::random()));
+        let identity = self.replica.clone().unwrap_or_else(|| replica::name("hub", rand::random()));
         let mut controller =
             switchyard_controller::Options::new(client, config.clone(), identity, self.namespace.clone());
         controller.leader = if config.leader_election.leader_elect { LeaderMode::Elect } else { LeaderMode::Always };

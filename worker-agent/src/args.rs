@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Parser;
-use switchyard_controller::flags::{WebhookFlags, listen_unless_none, read_config, replica_name};
+use switchyard_controller::flags::{WebhookFlags, listen_unless_none, read_config};
+use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
 
@@ -39,7 +40,7 @@ pub struct Args {
     /// The agent's own namespace: its identity, its Lease, its webhooks' certificate.
     #[arg(long, env = "POD_NAMESPACE", default_value = "switchyard-system")]
     pub namespace: String,
-    /// Names this replica among the agent's replicas. Default: the host's name and a random part.
+    /// Names this replica among the agent's replicas. Default: the host's name and which process it is there.
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub replica: Option<String>,
     /// Namespaces that the hub may use, separated by commas. Default: all.
@@ -82,7 +83,7 @@ impl Args {
         let client = kube::Client::try_default()
             .await
             .context("no cluster: set KUBECONFIG to a kubeconfig file, or run the agent in the cluster")?;
-        let identity = self.replica.clone().unwrap_or_else(|| replica_name("agent", rand::random()));
+        let identity = self.replica.clone().unwrap_or_else(|| replica::name("agent", rand::random()));
         let mut controller =
             switchyard_controller::Options::new(client, config.clone(), identity, self.namespace.clone());
         controller.leader = if config.leader_election.leader_elect { LeaderMode::Elect } else { LeaderMode::Always };
