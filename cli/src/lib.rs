@@ -3,6 +3,7 @@
 
 pub mod clusters;
 pub mod explain;
+pub mod hand_back;
 pub mod join_token;
 pub mod output;
 pub mod status;
@@ -48,6 +49,8 @@ pub enum Command {
     Status(status::Args),
     /// Why a job waits: what it asks for, what is free, who is before it, and why nobody gives way; or where it is.
     Explain(explain::Args),
+    /// Make a cluster's Workloads ready for stock Kueue, after Switchyard was stopped there; see docs/migrate.md.
+    HandBack(hand_back::Args),
     /// Manage worker clusters.
     #[command(subcommand)]
     Cluster(ClusterCommand),
@@ -70,6 +73,7 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> {
         Command::Clusters(args) => clusters::run(client, &args).await?,
         Command::Status(args) => status::run(client, &namespace, &args).await?,
         Command::Explain(args) => explain::run(client, &namespace, &args).await?,
+        Command::HandBack(args) => hand_back::run(client, &args).await?,
         Command::Cluster(ClusterCommand::JoinToken(args)) => join_token::run(client, &args).await?,
     };
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,0 +1,230 @@
+//! `switchyard hand-back`: what a cluster's Workloads need before stock Kueue takes them over.
+//!
+//! Kueue writes a Workload's status by server-side apply and takes a field away by leaving it out, which works only for
+//! fields that nobody else owns. We write the difference instead, which is cheaper, but makes us a second owner: a
+//! Workload that we admitted and Kueue then evicts would keep its `status.admission`, and could not be admitted to
+//! another flavor. So what Kueue leaves out is given into its hands. Nothing but `metadata.managedFields` changes.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, bail};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
+use kube::api::{ListParams, ObjectMeta, Patch, PatchParams};
+use kube::core::PartialObjectMeta;
+use kube::{Api, ResourceExt as _};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use switchyard_api::names::ADMISSION_MANAGER;
+use switchyard_api::v1beta2::Workload;
+
+use crate::Output;
+
+/// The fields of `status` that Kueue takes away by leaving them out. Conditions are not among them, and must not be: it
+/// never leaves its own out, and would take away those it does not know of.
+const FIELDS: [&str; 7] = [
+    "f:admission",
+    "f:clusterName",
+    "f:nominatedClusterNames",
+    "f:preemptionGates",
+    "f:requeueState",
+    "f:resourceRequests",
+    "f:unhealthyNodes",
+];
+/// How many Workloads are read at once.
+const PAGE: u32 = 500;
+/// A Workload that somebody else writes at the same time is read again so often.
+const TRIES: usize = 4;
+
+/// Arguments of `switchyard hand-back`.
+#[derive(clap::Args, Debug, Default)]
+pub struct Args {
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HandedBack {
+    /// How many Workloads there are.
+    pub workloads: usize,
+    /// How many of them had fields to be given into Kueue's hands.
+    pub changed: usize,
+}
+
+/// Does it and says how many there were.
+///
+/// # Errors
+/// As [`hand_back`].
+pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
+    args.output.render(&hand_back(client).await?, |done| {
+        format!("{} of {} Workloads handed back to stock Kueue.\n", done.changed, done.workloads)
+    })
+}
+
+/// Goes through all Workloads. Done again it finds nothing to do.
+///
+/// # Errors
+/// When the caller may not patch Workloads, or somebody keeps writing one: Switchyard is not stopped then.
+pub async fn hand_back(client: kube::Client) -> anyhow::Result<HandedBack> {
+    let all: Api<Workload> = Api::all(client.clone());
+    let mut done = HandedBack { workloads: 0, changed: 0 };
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let list = all.list_metadata(&page).await.map_err(|error| crate::explain(&error, "reading Workloads"))?;
+        for workload in list.items {
+            done.workloads += 1;
+            let api: Api<Workload> = Api::namespaced(client.clone(), &workload.namespace().unwrap_or_default());
+            done.changed += usize::from(hand_back_one(&api, workload).await?);
+        }
+        match list.metadata.continue_ {
+            Some(token) if !token.is_empty() => page = page.continue_token(&token),
+            _ => return Ok(done),
+        }
+    }
+}
+
+async fn hand_back_one(api: &Api<Workload>, mut workload: PartialObjectMeta<Workload>) -> anyhow::Result<bool> {
+    let name = workload.name_any();
+    for _ in 0..TRIES {
+        let Some(entries) = handed_back(workload.managed_fields()) else { return Ok(false) };
+        let ObjectMeta { uid, resource_version, .. } = &workload.metadata;
+        let metadata = json!({"uid": uid, "resourceVersion": resource_version, "managedFields": entries});
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        match api.patch_metadata(&name, &PatchParams::default(), &patch).await {
+            Ok(_) => return Ok(true),
+            Err(kube::Error::Api(status)) if status.is_conflict() => {}
+            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(false),
+            Err(error) => return Err(error).with_context(|| format!("handing back Workload {name}")),
+        }
+        let Some(current) = api.get_metadata_opt(&name).await? else { return Ok(false) };
+        workload = current;
+    }
+    bail!("Workload {name} keeps changing: stop Switchyard before its Workloads are handed back")
+}
+
+/// The entries as they are after Kueue's own writes, or none when they are so already.
+#[must_use]
+pub fn handed_back(entries: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
+    let mut moved = Map::new();
+    let mut kept = Vec::new();
+    let mut from = None;
+    for entry in entries {
+        let mut entry = entry.clone();
+        if is_ours(&entry, "Update") {
+            from = Some(entry.clone());
+            take(&mut entry, &mut moved);
+        }
+        if !owns_nothing(&entry) {
+            kept.push(entry);
+        }
+    }
+    let from = from.filter(|_| !moved.is_empty())?;
+    let moved = json!({"f:status": moved});
+    match kept.iter_mut().find(|entry| is_ours(entry, "Apply") && entry.api_version == from.api_version) {
+        Some(ManagedFieldsEntry { fields_v1: Some(FieldsV1(known)), .. }) => unite(known, &moved),
+        _ => {
+            let entry =
+                ManagedFieldsEntry { operation: Some("Apply".into()), fields_v1: Some(FieldsV1(moved)), ..from };
+            kept.push(entry);
+        }
+    }
+    Some(kept)
+}
+
+fn is_ours(entry: &ManagedFieldsEntry, operation: &str) -> bool {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    (text(&entry.manager), text(&entry.operation), text(&entry.subresource))
+        == (ADMISSION_MANAGER.to_owned(), operation.to_owned(), "status".to_owned())
+}
+
+fn take(entry: &mut ManagedFieldsEntry, moved: &mut Map<String, Value>) {
+    let Some(FieldsV1(fields)) = &mut entry.fields_v1 else { return };
+    let Some(status) = fields.get_mut("f:status").and_then(Value::as_object_mut) else { return };
+    let wanted: BTreeSet<&str> = FIELDS.into();
+    let names: Vec<String> = status.keys().filter(|name| wanted.contains(name.as_str())).cloned().collect();
+    for name in names {
+        if let Some(field) = status.remove(&name) {
+            moved.insert(name, field);
+        }
+    }
+    // The object itself, without a field of it.
+    if status.keys().all(|name| name == ".") {
+        entry.fields_v1 = None;
+    }
+}
+
+fn owns_nothing(entry: &ManagedFieldsEntry) -> bool {
+    entry.fields_v1.is_none()
+}
+
+fn unite(into: &mut Value, more: &Value) {
+    match (into, more) {
+        (Value::Object(into), Value::Object(more)) => {
+            for (name, field) in more {
+                unite(into.entry(name.clone()).or_insert_with(|| json!({})), field);
+            }
+        }
+        (into, more) => *into = more.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn entry(manager: &str, operation: &str, subresource: Option<&str>, fields: Value) -> ManagedFieldsEntry {
+        ManagedFieldsEntry {
+            api_version: Some("kueue.x-k8s.io/v1beta2".into()),
+            fields_type: Some("FieldsV1".into()),
+            fields_v1: Some(FieldsV1(fields)),
+            manager: Some(manager.into()),
+            operation: Some(operation.into()),
+            subresource: subresource.map(str::to_owned),
+            time: None,
+        }
+    }
+
+    fn ours(operation: &str, fields: Value) -> ManagedFieldsEntry {
+        entry("kueue-admission", operation, Some("status"), json!({"f:status": fields}))
+    }
+
+    #[rstest]
+    #[case::an_admission_is_moved_and_conditions_stay(
+        vec![ours("Update", json!({"f:admission": {".": {}, "f:clusterQueue": {}}, "f:conditions": {".": {}}}))],
+        Some(vec![
+            ours("Update", json!({"f:conditions": {".": {}}})),
+            ours("Apply", json!({"f:admission": {".": {}, "f:clusterQueue": {}}})),
+        ])
+    )]
+    #[case::what_kueue_applied_before_is_joined_with_it(
+        vec![
+            ours("Apply", json!({"f:conditions": {"k:{}": {}}, "f:requeueState": {"f:count": {}}})),
+            ours("Update", json!({".": {}, "f:admission": {}, "f:requeueState": {"f:requeueAt": {}}})),
+        ],
+        Some(vec![ours("Apply", json!({
+            "f:admission": {},
+            "f:conditions": {"k:{}": {}},
+            "f:requeueState": {"f:count": {}, "f:requeueAt": {}},
+        }))])
+    )]
+    #[case::others_are_left_alone(
+        vec![
+            entry("kubectl", "Update", Some("status"), json!({"f:status": {"f:admission": {}}})),
+            entry("kueue-admission", "Update", None, json!({"f:spec": {"f:active": {}}})),
+            ours("Apply", json!({"f:admission": {}})),
+        ],
+        None
+    )]
+    #[case::without_such_fields_nothing_is_to_be_done(vec![ours("Update", json!({"f:conditions": {}}))], None)]
+    fn what_kueue_leaves_out_becomes_its_own(
+        #[case] before: Vec<ManagedFieldsEntry>,
+        #[case] after: Option<Vec<ManagedFieldsEntry>>,
+    ) {
+        assert_eq!(handed_back(&before), after);
+        assert_eq!(after.and_then(|after| handed_back(&after)), None);
+    }
+}
