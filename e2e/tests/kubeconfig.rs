@@ -1,6 +1,7 @@
 //! Workers without an agent: the hub drives them with a kubeconfig.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -16,14 +17,19 @@ use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A hub and two clusters: one runs ours in single mode, one runs stock Kueue.
+/// A hub and its workers: one runs ours in single mode, one runs stock Kueue, and one only lets the hub in. No two names
+/// stand for one cluster that runs jobs.
 static FLEET: Shared<Fleet> = Shared::new(|| {
     Box::pin(async {
         let node = || NodeSpec::new("n1").cpu(64).gpu(8);
         let fleet = Fleet::builder("kubeconfig")
             .bare(ClusterSpec::new("single").node(node()))
-            .bare(ClusterSpec::new("stock").node(node()));
-        fleet.start().await
+            .bare(ClusterSpec::new("stock").node(node()))
+            .bare(ClusterSpec::new("idle"));
+        let fleet = fleet.start().await?;
+        fleet.start_single("single").await?;
+        fleet.worker("idle").install().await?;
+        Ok(fleet)
     })
 });
 
@@ -55,7 +61,6 @@ async fn says(fleet: &Fleet, cluster: &str, reason: &str, message: &str) {
 fn a_job_runs_on_a_worker_in_single_mode() {
     fixture::run(async {
         let fleet = fleet().await;
-        fleet.start_single("single").await.unwrap();
         let (_, kubeconfig) = fleet.worker("single").service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
         register(&fleet, "single", &kubeconfig).await;
         fleet.connected("single").await.unwrap();
@@ -95,7 +100,7 @@ async fn runs_and_fails_and_is_collected(fleet: &Fleet, worker: &str) {
 fn a_kubeconfig_that_cannot_be_used_says_why() {
     fixture::run(async {
         let fleet = fleet().await;
-        let (_, good) = fleet.worker("single").service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+        let (_, good) = fleet.worker("idle").service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
         let edit = |change: fn(&mut Value)| {
             let mut kubeconfig: Value = serde_saphyr::from_str(&good).unwrap();
             change(&mut kubeconfig);
@@ -154,6 +159,46 @@ fn a_missing_secret_and_a_missing_key_are_told_apart() {
     });
 }
 
+/// Puts a file in the place of another at once, as a mounted Secret changes.
+fn replace(path: &Path, text: &str) {
+    let next = path.with_extension("next");
+    std::fs::write(&next, text).unwrap();
+    std::fs::rename(&next, path).unwrap();
+}
+
+#[test]
+fn a_file_is_taken_up_when_it_changes() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let name = fixture::unique("file");
+        let path = fleet.hub().state_dir().join("kubeconfigs").join(&name);
+        let source = json!({"kubeConfig": {"location": path.display().to_string(), "locationType": "Path"}});
+        let mut cluster = queues::kubeconfig_cluster(&name, &name);
+        cluster["spec"]["clusterSource"] = source;
+        fleet.hub().apply([cluster]).await.unwrap();
+        says(&fleet, &name, "BadKubeConfig", "cannot resolve kubeconfig path symlinks").await;
+
+        let worker = fleet.worker("idle");
+        let account = async || worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap().1;
+        let (first, second) = (account().await, account().await);
+        assert_ne!(first, second, "each has a token of its own");
+        replace(&path, &first);
+        fleet.connected(&name).await.unwrap();
+
+        // A token that the worker does not know, then none, then a good one again.
+        let mut wrong: Value = serde_saphyr::from_str(&second).unwrap();
+        wrong["users"][0]["user"]["token"] = "wrong".into();
+        replace(&path, &serde_json::to_string(&wrong).unwrap());
+        says(&fleet, &name, "ClientConnectionFailed", "Unauthorized").await;
+        replace(&path, &second);
+        fleet.connected(&name).await.unwrap();
+        std::fs::remove_file(&path).unwrap();
+        says(&fleet, &name, "BadKubeConfig", "cannot resolve kubeconfig path symlinks").await;
+        replace(&path, &first);
+        fleet.connected(&name).await.unwrap();
+    });
+}
+
 #[test]
 fn a_rotated_secret_is_taken_up() {
     fixture::run(async {
@@ -161,7 +206,7 @@ fn a_rotated_secret_is_taken_up() {
         let name = fixture::unique("rotated");
         register(&fleet, &name, "{{{").await;
         says(&fleet, &name, "InsecureKubeConfig", "").await;
-        let worker = fleet.worker("single");
+        let worker = fleet.worker("idle");
         let (_, kubeconfig) = worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
         fleet.hub().apply([queues::kubeconfig_secret(NAMESPACE, &name, &kubeconfig)]).await.unwrap();
         fleet.connected(&name).await.unwrap();

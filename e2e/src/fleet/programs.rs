@@ -20,6 +20,9 @@ pub(super) struct OurProgram {
 pub(super) async fn hub_program(cluster: &Cluster, address: &str, config: Option<&str>) -> anyhow::Result<OurProgram> {
     let OurProgram { mut program, health } = controller(cluster, "switchyard-hub").await?;
     program = program.args(["--mode", "hub", "--agent-listen", address, "--advertise", &format!("https://{address}")]);
+    let kubeconfigs = cluster.state_dir().join("kubeconfigs");
+    std::fs::create_dir_all(&kubeconfigs).with_context(|| format!("cannot create {}", kubeconfigs.display()))?;
+    program = program.arg("--kubeconfig-dir").arg(kubeconfigs);
     if let Some(config) = config {
         let path = cluster.state_dir().join("switchyard-hub.yaml");
         std::fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
