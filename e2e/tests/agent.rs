@@ -272,6 +272,7 @@ fn agent(
         software: "test".to_owned(),
         namespaces: AllowedNamespaces::All,
         concurrency: 8,
+        memory: None,
     };
     let shutdown = CancellationToken::new();
     let source = CapacitySource::Embedded(capacity);

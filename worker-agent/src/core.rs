@@ -3,19 +3,22 @@
 //! The agent's binary runs it over gRPC sessions; the hub runs the same against a kubeconfig worker.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
+use jiff::{SignedDuration, Timestamp};
 use switchyard_api::jobs::kinds;
 use switchyard_proto::v1::{self, AgentMessage, Capacity, HubMessage, agent_message};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::admissions::Admissions;
+use crate::clock::Clock;
 use crate::executor::{self, Executor};
 use crate::ledger::{Action, Ledger, Outcome, Rules, Seen, SessionError, Time};
 use crate::link::{Link, Links};
+use crate::memory::{Memory, Remembered};
 use crate::talk::{Say, Talk};
 
 /// The newest capacity; none until it is known.
@@ -69,6 +72,9 @@ pub struct Settings {
     pub namespaces: AllowedNamespaces,
     /// Writes to the cluster's API server in flight.
     pub concurrency: usize,
+    /// The namespace in which to remember what must outlive this process; none: nothing is, and jobs with a fence are
+    /// stopped by an agent that begins anew and has not heard of its hub.
+    pub memory: Option<String>,
 }
 
 /// Runs until `shutdown`, or until the last link has closed and no further can come.
@@ -108,7 +114,10 @@ struct Core {
     settings: Settings,
     ledger: Ledger,
     executor: Executor,
-    started: Instant,
+    clock: Clock,
+    memory: Option<Memory>,
+    /// What is to be remembered.
+    remember: watch::Sender<Remembered>,
     seen: mpsc::Receiver<Seen>,
     /// They end with this.
     watches: JoinSet<()>,
@@ -127,6 +136,8 @@ impl Core {
         settings: Settings,
         admissions: Option<Arc<dyn Admissions>>,
     ) -> Self {
+        let clock = Clock::new();
+        let memory = settings.memory.as_ref().map(|namespace| Memory::new(client.clone(), namespace, &settings.hub_id));
         let rules = Rules { hub_id: settings.hub_id.clone(), namespaces: settings.namespaces.clone() };
         let (seen, watches) = executor::watch(&client, &settings.hub_id);
         let (capacity, capacity_watch) = match source {
@@ -139,8 +150,10 @@ impl Core {
         };
         Self {
             ledger: Ledger::new(rules),
-            executor: Executor::new(client, &settings, admissions),
-            started: Instant::now(),
+            executor: Executor::new(client, &settings, admissions, clock),
+            clock,
+            memory,
+            remember: watch::channel(Remembered::default()).0,
             seen,
             watches,
             actions: JoinSet::new(),
@@ -154,6 +167,10 @@ impl Core {
     }
 
     async fn run(&mut self, mut links: Links, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let _keeper = tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            keeper = self.recall() => keeper,
+        };
         let mut more_links = true;
         while more_links || self.to_agent.is_some() {
             let now = self.now();
@@ -184,14 +201,49 @@ impl Core {
                 permit = reserve(self.to_hub.clone()), if speak => self.speak(permit),
                 fresh = changed(&mut self.capacity) => self.on_capacity(fresh),
                 // While a message waits for room, only deadlines count.
-                () = until(self.started, if speak { Some(self.talk.deadline()) } else { wake }) => {}
+                () = self.clock.until(if speak { Some(self.talk.deadline()) } else { wake }) => {}
             }
         }
         Ok(())
     }
 
     fn now(&self) -> Time {
-        self.started.elapsed()
+        self.clock.now()
+    }
+
+    /// Takes over what an earlier process knew. The returned task writes down what is new from now on.
+    async fn recall(&mut self) -> JoinSet<()> {
+        let mut keeper = JoinSet::new();
+        let Some(memory) = self.memory.take() else { return keeper };
+        let remembered = memory.recall().await;
+        if remembered != Remembered::default() {
+            let left = remembered.until.map(|until| until.duration_since(Timestamp::now()));
+            tracing::info!(epoch = remembered.epoch, ?left, "what an earlier process knew of the hub");
+            let lease = left.map(|left| match Duration::try_from(left) {
+                Ok(left) => self.now() + left,
+                Err(_) => self.now().saturating_sub(left.unsigned_abs()),
+            });
+            self.ledger.recall(remembered.epoch, lease.unwrap_or_default());
+        }
+        self.remember.send_replace(remembered);
+        keeper.spawn(memory.keep(self.remember.subscribe()));
+        keeper
+    }
+
+    /// Notes what a process after this one has to know.
+    fn note(&self) {
+        // The ledger's time and the wall clock drift a little: no reason to write.
+        const SAME: SignedDuration = SignedDuration::from_millis(50);
+        let now = self.now();
+        let left = self.ledger.lease().map(|lease| lease.saturating_sub(now)).filter(|left| !left.is_zero());
+        let until = left.and_then(|left| Timestamp::now().checked_add(left).ok());
+        let epoch = self.ledger.memory().epoch;
+        self.remember.send_if_modified(|known| {
+            let later = until.filter(|until| known.until.is_none_or(|known| until.duration_since(known) > SAME));
+            let news = later.is_some() || known.epoch != epoch;
+            *known = Remembered { epoch, until: later.or(known.until) };
+            news
+        });
     }
 
     fn open_session(&mut self, link: Link) {
@@ -223,7 +275,10 @@ impl Core {
         let now = self.now();
         let capacity = self.capacity.as_ref().is_some_and(|it| it.borrow().is_some());
         match self.talk.heard(&mut self.ledger, message, capacity, now) {
-            Ok(actions) => self.start(actions),
+            Ok(actions) => {
+                self.start(actions);
+                self.note();
+            }
             Err(error) => self.end_session(&error),
         }
     }
@@ -327,13 +382,6 @@ async fn reserve(sender: Option<mpsc::Sender<AgentMessage>>) -> Option<mpsc::Own
 async fn changed(capacity: &mut Option<CapacityReceiver>) -> bool {
     match capacity {
         Some(capacity) => capacity.changed().await.is_ok(),
-        None => std::future::pending().await,
-    }
-}
-
-async fn until(started: Instant, wake: Option<Time>) {
-    match wake {
-        Some(at) => tokio::time::sleep_until(started + at).await,
         None => std::future::pending().await,
     }
 }

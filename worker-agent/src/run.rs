@@ -49,6 +49,8 @@ struct Agent {
     hub: HubAddress,
     join: Option<Join>,
     namespaces: AllowedNamespaces,
+    /// The agent's own.
+    namespace: String,
     origin: String,
     concurrency: usize,
     boot_id: String,
@@ -64,6 +66,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     let client = options.controller.client.clone();
     let store = Store::new(client.clone(), &options.controller.namespace);
     let origin = options.controller.config.multi_kueue.origin.clone();
+    let namespace = options.controller.namespace.clone();
     let handle = switchyard_controller::start(options.controller)?;
     let (state, watched) = watch::channel(SessionState::initial());
     let agent = Agent {
@@ -75,6 +78,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         hub: options.hub,
         join: options.join,
         namespaces: options.namespaces,
+        namespace,
         origin,
         concurrency: options.concurrency,
         boot_id: format!("{:032x}", rand::random::<u128>()),
@@ -153,6 +157,7 @@ impl Agent {
             software: SOFTWARE.to_owned(),
             namespaces: self.namespaces.clone(),
             concurrency: self.concurrency,
+            memory: Some(self.namespace.clone()),
         };
         let identity = Arc::new(ArcSwap::from_pointee(identity));
         let (links, incoming) = mpsc::channel(1);

@@ -175,6 +175,8 @@ impl Worker {
             software: concat!("switchyard-hub/", env!("CARGO_PKG_VERSION"), " (hosted)").to_owned(),
             namespaces: switchyard_agent::AllowedNamespaces::All,
             concurrency: 32,
+            // Fence is not to be had for a worker without an agent of its own.
+            memory: None,
         }
     }
 }

@@ -12,9 +12,9 @@ use switchyard_api::jobs::{JobKind, kinds};
 use switchyard_api::names;
 
 use super::read::{kind_name, read_job, read_workload};
-use super::stamp::{BadPayload, Stamp, job_to_create, workload_to_create};
+use super::stamp::{BadPayload, Stamp, fence_text, job_to_create, workload_to_create};
 use super::watch::{workload_gvk, workload_resource};
-use super::{Executor, SUSPENDED};
+use super::{Executor, FENCE_AFTER, SUSPENDED};
 use crate::ledger::{Action, Kind, Object, Outcome, Payload, Target, Trouble, Verb};
 
 /// How an object of one kind is reached and read.
@@ -56,8 +56,9 @@ impl Access {
 impl Executor {
     pub(super) async fn act(&self, action: &Action) -> Outcome {
         match &action.verb {
-            Verb::Create { namespace, name, attempt, payload } => {
+            Verb::Create { namespace, name, attempt, payload, fence_after } => {
                 let stamp = self.stamp(&action.workload_uid, *attempt, namespace, name);
+                let stamp = Stamp { fence_after: *fence_after, ..stamp };
                 match make(action.kind, payload, stamp) {
                     Ok((object, access)) => self.create(&self.started(object, &access, stamp), &access, stamp).await,
                     Err(bad) => Outcome::Refused(bad_payload(&bad)),
@@ -79,7 +80,15 @@ impl Executor {
                 Some(access) => self.release(&access, target, *index).await,
                 None => unknown_kind(target),
             },
-            Verb::SetActive { target, active } => self.set_active(target, *active).await,
+            Verb::SetActive { target, active } => {
+                let mark = if *active { Value::Null } else { json!("true") };
+                let patch = json!({"metadata": {"annotations": {SUSPENDED: mark}}, "spec": {"active": active}});
+                self.patch_workload(target, patch).await
+            }
+            Verb::SetFence { target, after } => {
+                let patch = json!({"metadata": {"annotations": {FENCE_AFTER: after.map(fence_text)}}});
+                self.patch_workload(target, patch).await
+            }
             Verb::Reread { target } => match Access::of(target) {
                 Some(access) => self.reread(&access, target).await,
                 None => unknown_kind(target),
@@ -88,7 +97,8 @@ impl Executor {
     }
 
     fn stamp<'a>(&'a self, workload_uid: &'a str, attempt: u64, namespace: &'a str, name: &'a str) -> Stamp<'a> {
-        Stamp { hub_id: &self.hub_id, origin: &self.origin, workload_uid, attempt, namespace, name }
+        let (hub_id, origin) = (&*self.hub_id, &*self.origin);
+        Stamp { hub_id, origin, workload_uid, attempt, namespace, name, fence_after: None }
     }
 
     /// The job as admission would start it, where that is known: it saves stopping and starting it by two writes of
@@ -205,13 +215,9 @@ impl Executor {
         self.client.request(request).await
     }
 
-    async fn set_active(&self, target: &Target, active: bool) -> Outcome {
+    async fn patch_workload(&self, target: &Target, mut patch: Value) -> Outcome {
         let access = Access::workload();
-        let mark = if active { Value::Null } else { json!("true") };
-        let patch = json!({
-            "metadata": {"uid": target.uid, "annotations": {SUSPENDED: mark}},
-            "spec": {"active": active},
-        });
+        patch["metadata"]["uid"] = target.uid.as_str().into();
         match self.api(&access, &target.namespace).patch(&target.name, &params(), &Patch::Merge(patch)).await {
             Ok(object) => self.object(&access, &object),
             Err(kube::Error::Api(status)) if status.is_not_found() => Outcome::Gone,

@@ -18,6 +18,7 @@ pub(crate) use read::kind_name;
 pub(crate) use watch::watch;
 
 use crate::admissions::Admissions;
+use crate::clock::Clock;
 use crate::core::Settings;
 use crate::ledger::{Action, Outcome};
 
@@ -27,6 +28,9 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Annotation on a Workload that the agent made inactive: it, and nobody else, may make it active again.
 pub(crate) const SUSPENDED: &str = "switchyard.dev/suspended";
 
+/// Annotation on a Workload whose job the agent stops when its lease has lapsed for that long, such as `300000ms`.
+pub(crate) const FENCE_AFTER: &str = "switchyard.dev/fence-after";
+
 /// Performs actions, a bounded number at once.
 #[derive(Clone)]
 pub(crate) struct Executor {
@@ -35,13 +39,19 @@ pub(crate) struct Executor {
     origin: Arc<str>,
     permits: Arc<Semaphore>,
     admissions: Option<Arc<dyn Admissions>>,
+    clock: Clock,
 }
 
 impl Executor {
-    pub(crate) fn new(client: Client, settings: &Settings, admissions: Option<Arc<dyn Admissions>>) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        settings: &Settings,
+        admissions: Option<Arc<dyn Admissions>>,
+        clock: Clock,
+    ) -> Self {
         let permits = Arc::new(Semaphore::new(settings.concurrency.max(1)));
         let (hub_id, origin) = (settings.hub_id.as_str().into(), settings.origin.as_str().into());
-        Self { client, hub_id, origin, permits, admissions }
+        Self { client, hub_id, origin, permits, admissions, clock }
     }
 
     /// Performs one action, when its turn comes. Always says how it went.
@@ -49,6 +59,10 @@ impl Executor {
         let Ok(_permit) = self.permits.acquire().await else {
             return (action, Outcome::Failed("the executor has stopped".to_owned()));
         };
+        // It may have waited long, and so may the whole process have.
+        if action.until.is_some_and(|until| until <= self.clock.now()) {
+            return (action, Outcome::Failed("the hub's lease has lapsed: nothing is started".to_owned()));
+        }
         // A panic must not take the workload's slot with it: it would be busy for ever.
         let acting = AssertUnwindSafe(self.act(&action)).catch_unwind();
         let outcome = match tokio::time::timeout(DEADLINE, acting).await {

@@ -1,14 +1,16 @@
 //! The cluster's objects, reduced to what the ledger has to know. Pure.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use switchyard_api::config::GoDuration;
 use switchyard_api::jobs::{JobKind, KindId};
 use switchyard_api::names;
 
-use super::SUSPENDED;
-use crate::ledger::{Condition, JobEnd, Meta, RemoteJob, RemoteWorkload, Target, UnreadyCheck};
+use super::{FENCE_AFTER, SUSPENDED};
+use crate::ledger::{Condition, JobEnd, Meta, RemoteJob, RemoteWorkload, Target, UnreadyCheck, whole_fence};
 
 /// Group, version and kind, as `Hello.kinds` writes them: `batch/v1, Kind=Job`.
 pub(crate) fn kind_name(id: KindId) -> String {
@@ -22,6 +24,7 @@ pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Opt
     Some(RemoteWorkload {
         active: object.pointer("/spec/active").and_then(Value::as_bool).unwrap_or(true),
         suspended_by_us: annotation(object, SUSPENDED) == Some("true"),
+        fence_after: annotation(object, FENCE_AFTER).map(read_fence),
         quota_reserved: condition("QuotaReserved"),
         admitted: condition("Admitted"),
         evicted: condition("Evicted"),
@@ -86,6 +89,11 @@ fn read_meta(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Option<Meta> {
         held: list("/metadata/finalizers").iter().position(|name| name.as_str() == Some(names::TERMINAL_STATE)),
         owners: list("/metadata/ownerReferences").iter().filter_map(owner).collect(),
     })
+}
+
+/// What cannot be read lets nothing run on.
+fn read_fence(text: &str) -> Duration {
+    whole_fence(text.parse::<GoDuration>().map(|after| after.std()).unwrap_or_default())
 }
 
 fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {

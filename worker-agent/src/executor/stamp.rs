@@ -1,9 +1,13 @@
 //! What is created on the cluster: the payload's objects with our marks on them. Pure.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 use switchyard_api::jobs::{JobKind, kind_of_owner};
 use switchyard_api::names;
 use thiserror::Error;
+
+use super::FENCE_AFTER;
 
 /// What is stamped on an object.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +24,13 @@ pub(super) struct Stamp<'a> {
     pub(super) namespace: &'a str,
     /// The Workload's name.
     pub(super) name: &'a str,
+    /// For a Workload: for how long after the lease lapsed its job may run on.
+    pub(super) fence_after: Option<Duration>,
+}
+
+/// As it is recorded on a Workload.
+pub(super) fn fence_text(after: Duration) -> String {
+    format!("{}ms", after.as_millis())
 }
 
 /// Why a payload cannot be created.
@@ -57,6 +68,9 @@ pub(super) fn workload_to_create(payload: &[u8], stamp: Stamp<'_>) -> Result<Val
     require(&object, "namespace", stamp.namespace)?;
     require(&object, "name", stamp.name)?;
     restamp(&mut object, stamp, stamp.name.to_owned());
+    if let Some(after) = stamp.fence_after {
+        set(&mut object, "annotations", FENCE_AFTER, &fence_text(after));
+    }
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         spec.remove("active");
     }
@@ -139,8 +153,15 @@ fn set(object: &mut Value, map: &str, key: &str, value: &str) {
 mod tests {
     use super::*;
 
-    const STAMP: Stamp<'_> =
-        Stamp { hub_id: "hub", origin: "multikueue", workload_uid: "u", attempt: 7, namespace: "ns", name: "job-a" };
+    const STAMP: Stamp<'_> = Stamp {
+        hub_id: "hub",
+        origin: "multikueue",
+        workload_uid: "u",
+        attempt: 7,
+        namespace: "ns",
+        name: "job-a",
+        fence_after: None,
+    };
 
     #[test]
     fn a_workload_keeps_spec_labels_and_annotations_and_loses_the_rest() {
@@ -165,6 +186,9 @@ mod tests {
             "spec": {"queueName": "q"},
         });
         assert_eq!(made, expected);
+        let fence_after = Some(Duration::from_secs(90));
+        let made = workload_to_create(payload.to_string().as_bytes(), Stamp { fence_after, ..STAMP }).unwrap();
+        assert_eq!(made.pointer("/metadata/annotations/switchyard.dev~1fence-after"), Some(&json!("90000ms")));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use switchyard_proto::v1::{Observation, State};
 
 use super::model::{Action, Kind, Object, Outcome, RemoteJob, RemoteWorkload, Target, Time, Trouble, Verb};
+use super::want::Want;
 
 /// First wait after an action failed; doubles up to [`MAX_RETRY`].
 const FIRST_RETRY: Time = Time::from_millis(250);
@@ -69,10 +70,14 @@ impl Slot {
         self.busy = true;
         match verb.clone() {
             Verb::Delete { target, .. } => self.deleted = Some((target.uid, now)),
-            Verb::Create { namespace, name, attempt, payload } => {
+            Verb::Create { namespace, name, attempt, payload, .. } => {
                 self.creation = Some(Verb::Find { namespace, name, attempt, payload });
             }
-            Verb::Find { .. } | Verb::Release { .. } | Verb::SetActive { .. } | Verb::Reread { .. } => {}
+            Verb::Find { .. }
+            | Verb::Release { .. }
+            | Verb::SetActive { .. }
+            | Verb::SetFence { .. }
+            | Verb::Reread { .. } => {}
         }
     }
 
@@ -170,6 +175,15 @@ impl Entry {
         let workload = self.workload.as_ref().map(|workload| workload.meta.attempt);
         let job = self.job.as_ref().map(|job| job.meta.attempt);
         workload.max(job)
+    }
+
+    /// For how long after the lease lapsed the job may run on: by the assignment, or, where there is none for what is
+    /// there, by what an earlier one left on it.
+    pub(super) fn fence_after(&self, want: Option<&Want>) -> Option<Time> {
+        match want.filter(|want| self.attempt_there().is_none_or(|attempt| attempt <= want.attempt)) {
+            Some(want) => want.fence_after,
+            None => self.workload.as_ref().and_then(|workload| workload.fence_after),
+        }
     }
 
     /// The final state that the hub has not persisted yet. It goes before everything else.
@@ -309,6 +323,7 @@ impl Verb {
             Self::Release { .. } => "release",
             Self::SetActive { active: true, .. } => "activate",
             Self::SetActive { active: false, .. } => "deactivate",
+            Self::SetFence { .. } => "record the fence of",
             Self::Reread { .. } => "reread",
         }
     }
@@ -320,6 +335,7 @@ impl Verb {
             Self::Delete { target, .. }
             | Self::Release { target, .. }
             | Self::SetActive { target, .. }
+            | Self::SetFence { target, .. }
             | Self::Reread { target } => Some(target),
         }
     }

@@ -10,6 +10,8 @@
 //! - Only objects that carry the hub's id and the workload's uid are deleted, and only for a tombstone or a higher
 //!   attempt.
 //! - A final state is reported in every session until the hub has persisted it, and until then its job is kept.
+//! - A job with a fence is stopped when the lease has lapsed for that long, before anything else is done or believed, with
+//!   a hub or without, and also by an agent that began anew. The lease counts from when the renewal was sent.
 
 mod entry;
 mod model;
@@ -35,6 +37,7 @@ use crate::core::AllowedNamespaces;
 pub use self::model::*;
 pub use self::state::DELETED_ON_WORKER;
 pub use self::want::SessionError;
+pub(crate) use self::want::whole_fence;
 
 /// What the ledger has to know from the start.
 #[derive(Clone, Debug)]
@@ -71,10 +74,14 @@ pub struct Ledger {
     due: BTreeSet<(Time, String)>,
     /// Workloads to be planned again although nothing will have happened.
     wakes: BTreeSet<(Time, String)>,
-    /// Until when the hub's lease lasts; none before the first.
-    lease: Option<Time>,
-    /// Workloads whose job was stopped since the lease lapsed.
+    /// Until when the hub's lease lasts; zero before the first.
+    lease: Time,
+    /// Until when it was renewed before all that may have to be stopped was known.
+    renewed: Time,
+    /// Workloads whose fence has come since the lease lapsed.
     fenced: BTreeSet<String>,
+    /// Actions decided upon beside an error.
+    left: Vec<Action>,
 }
 
 impl Ledger {
@@ -90,9 +97,23 @@ impl Ledger {
             session: None,
             due: BTreeSet::new(),
             wakes: BTreeSet::new(),
-            lease: None,
+            lease: Time::ZERO,
+            renewed: Time::ZERO,
             fenced: BTreeSet::new(),
+            left: Vec::new(),
         }
+    }
+
+    /// What an earlier process of this agent knew: the highest epoch, and until when the lease lasts.
+    pub fn recall(&mut self, epoch: u64, lease: Time) {
+        self.epoch = self.epoch.max(epoch);
+        self.met = true;
+        self.lease = self.lease.max(lease);
+    }
+
+    /// Until when the lease lasts; none while nothing depends on it.
+    pub fn lease(&self) -> Option<Time> {
+        self.wants.fence().then_some(self.lease)
     }
 
     /// For the next `Hello`.
@@ -122,6 +143,17 @@ impl Ledger {
     ///
     /// The session must end. What was taken over before stays, and so does everything on the cluster.
     pub fn hub(&mut self, message: HubMessage, now: Time) -> Result<Vec<Action>, SessionError> {
+        let fences = self.tick(now);
+        match self.obey(message, now) {
+            Ok(actions) => Ok(fences.into_iter().chain(actions).collect()),
+            Err(error) => {
+                self.left = fences;
+                Err(error)
+            }
+        }
+    }
+
+    fn obey(&mut self, message: HubMessage, now: Time) -> Result<Vec<Action>, SessionError> {
         let HubMessage { session_id, epoch, kind } = message;
         if epoch < self.epoch {
             return Err(SessionError::Deposed { got: epoch, seen: self.epoch });
@@ -178,6 +210,12 @@ impl Ledger {
 
     /// What a watch tells of the cluster.
     pub fn seen(&mut self, seen: Seen, now: Time) -> Vec<Action> {
+        let mut actions = self.tick(now);
+        actions.extend(self.take(seen, now));
+        actions
+    }
+
+    fn take(&mut self, seen: Seen, now: Time) -> Vec<Action> {
         match seen {
             Seen::Applied(object) => {
                 let uid = object.meta().workload_uid.clone();
@@ -192,7 +230,7 @@ impl Ledger {
                 let owner =
                     self.entries.values().find(|entry| entry.target(kind).is_some_and(|it| it.uid == target.uid));
                 let Some(workload_uid) = owner.map(|entry| entry.uid.clone()) else { return Vec::new() };
-                self.seen(Seen::Deleted { kind, workload_uid, target }, now)
+                self.take(Seen::Deleted { kind, workload_uid, target }, now)
             }
             Seen::Listed { kind, gvk, uids } => self.listed(kind, &gvk, &uids, now),
             Seen::Synced => {
@@ -202,7 +240,10 @@ impl Ledger {
                     session.inventory = Some(self.entries.keys().cloned().collect());
                 }
                 let uids: Vec<String> = self.entries.keys().cloned().collect();
-                uids.iter().flat_map(|uid| self.refresh(uid, now)).collect()
+                // First what the lease as it was says of them.
+                let mut actions: Vec<Action> = uids.iter().flat_map(|uid| self.refresh(uid, now)).collect();
+                actions.extend(self.lease_renewed(self.renewed, now));
+                actions
             }
         }
     }
@@ -216,7 +257,7 @@ impl Ledger {
             if &*target.gvk == gvk && !uids.contains(&target.uid) && slot.idle() {
                 let verb = Verb::Reread { target };
                 slot.begin(&verb, now);
-                actions.push(Action { workload_uid: entry.uid.clone(), kind, verb });
+                actions.push(Action { workload_uid: entry.uid.clone(), kind, verb, until: None });
             }
         }
         actions
@@ -224,6 +265,7 @@ impl Ledger {
 
     /// How an action went.
     pub fn done(&mut self, action: &Action, outcome: Outcome, now: Time) -> Vec<Action> {
+        let mut actions = self.tick(now);
         let uid = &action.workload_uid;
         let attempt = match &action.verb {
             Verb::Create { attempt, .. } => *attempt,
@@ -232,12 +274,13 @@ impl Ledger {
         if let Some(entry) = self.entries.get_mut(uid) {
             entry.done(action, outcome, attempt, now);
         }
-        self.refresh(uid, now)
+        actions.extend(self.refresh(uid, now));
+        actions
     }
 
     /// Time has passed.
     pub fn tick(&mut self, now: Time) -> Vec<Action> {
-        let mut actions = Vec::new();
+        let mut actions = std::mem::take(&mut self.left);
         while let Some((at, uid)) = self.wakes.first().cloned().filter(|(at, _)| *at <= now) {
             self.wakes.remove(&(at, uid.clone()));
             if let Some(entry) = self.entries.get_mut(&uid) {
@@ -250,13 +293,21 @@ impl Ledger {
 
     /// The hub's lease lasts until then: it answered a ping sent that much earlier.
     pub fn lease_renewed(&mut self, until: Time, now: Time) -> Vec<Action> {
-        self.lease = self.lease.max(Some(until));
+        if !self.synced {
+            // An agent that begins anew first stops what the old lease does not cover any more.
+            self.renewed = self.renewed.max(until);
+            return Vec::new();
+        }
+        self.lease = self.lease.max(until);
         let fenced = std::mem::take(&mut self.fenced);
         fenced.iter().flat_map(|uid| self.refresh(uid, now)).collect()
     }
 
     /// When [`Self::tick`] or [`Self::outgoing`] has something to do, if nothing happens before.
     pub fn next_wakeup(&self) -> Option<Time> {
+        if !self.left.is_empty() {
+            return Some(Time::ZERO);
+        }
         let wake = self.wakes.first().map(|(at, _)| *at);
         let report = self
             .session
@@ -268,16 +319,20 @@ impl Ledger {
     /// Plans and reports one workload anew.
     fn refresh(&mut self, uid: &str, now: Time) -> Vec<Action> {
         let want = self.wants.get(uid);
-        let fence = want.and_then(|want| want.fence_after).zip(self.lease).map(|(after, lease)| lease + after);
-        let fenced = fence.is_some_and(|at| at <= now);
         let Some(entry) = self.entries.get_mut(uid) else { return Vec::new() };
+        let fence = entry.fence_after(want).map(|after| self.lease + after);
+        let fenced = fence.is_some_and(|at| at <= now);
+        if fenced && !self.fenced.contains(uid) {
+            // What failed before does not delay this.
+            entry.workload_slot.reset();
+        }
         let mut actions = Vec::new();
         if self.synced {
             let before = entry.observe(want);
             let context = plan::Context {
                 want,
                 payload: want.and_then(|want| self.wants.payload(want)),
-                fenced,
+                fence,
                 namespace_allowed: want.is_none_or(|want| self.rules.namespaces.allow(&want.namespace)),
                 now,
             };

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use switchyard_proto::v1;
 
-/// Time since the process started, on a clock that never goes back.
+/// Time on a clock that never goes back. Where it begins does not matter, as long as what an earlier process knew can be
+/// told in it, too: later than zero.
 pub type Time = Duration;
 
 /// Which of a workload's two objects.
@@ -80,6 +81,8 @@ pub struct RemoteWorkload {
     pub active: bool,
     /// Whether it was us who made it inactive.
     pub suspended_by_us: bool,
+    /// For how long after the lease lapsed its job may run on, as recorded on it; none: as long as it likes.
+    pub fence_after: Option<Duration>,
     /// Condition `QuotaReserved`.
     pub quota_reserved: Option<Condition>,
     /// Condition `Admitted`.
@@ -199,6 +202,8 @@ pub struct Action {
     pub kind: Kind,
     /// What to do.
     pub verb: Verb,
+    /// Not to be begun at or after this: it makes a job run that has to be stopped then.
+    pub until: Option<Time>,
 }
 
 /// What to do with an object.
@@ -214,6 +219,8 @@ pub enum Verb {
         attempt: u64,
         /// What to create.
         payload: Arc<Payload>,
+        /// For a Workload: what to record as [`RemoteWorkload::fence_after`].
+        fence_after: Option<Duration>,
     },
     /// Look whether an unanswered creation of it happened. The fields are the creation's.
     Find {
@@ -246,6 +253,13 @@ pub enum Verb {
         target: Target,
         /// What to set.
         active: bool,
+    },
+    /// Record on the Workload for how long after the lease lapsed its job may run on.
+    SetFence {
+        /// The object.
+        target: Target,
+        /// What to record.
+        after: Option<Duration>,
     },
     /// Read it again: a list did not have it.
     Reread {

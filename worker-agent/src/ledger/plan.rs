@@ -5,6 +5,10 @@
 //! 2. Attempts lower than the desired one, and up to a tombstone's, are deleted.
 //! 3. Of higher attempts than desired, and of what is not desired at all, nothing is ever touched.
 //! 4. Only then is made what is missing: first the Workload, then, once the worker's admission has said yes, the job.
+//!
+//! A job whose fence has come is stopped whatever the hub wanted, and nothing is started that would have to be stopped at
+//! once. The fence is recorded on the Workload before its job is made, for an agent that begins anew and finds no hub.
+//!
 
 use std::sync::Arc;
 
@@ -22,10 +26,16 @@ const OWNER_GRACE: Time = Time::from_secs(5);
 pub(super) struct Context<'a> {
     pub(super) want: Option<&'a Want>,
     pub(super) payload: Option<Arc<Payload>>,
-    /// The lease has lapsed for longer than the assignment allows its job to run on.
-    pub(super) fenced: bool,
+    /// When the job has to be stopped, if the lease is not renewed before.
+    pub(super) fence: Option<Time>,
     pub(super) namespace_allowed: bool,
     pub(super) now: Time,
+}
+
+impl Context<'_> {
+    fn fenced(&self) -> bool {
+        self.fence.is_some_and(|at| at <= self.now)
+    }
 }
 
 impl Entry {
@@ -33,6 +43,7 @@ impl Entry {
     pub(super) fn plan(&mut self, context: &Context<'_>) -> Vec<Action> {
         let mut actions = Vec::new();
         self.plan_release(context, &mut actions);
+        self.plan_fence(context, &mut actions);
         if self.unsettled().is_none()
             && let Some(want) = context.want
         {
@@ -61,6 +72,16 @@ impl Entry {
         if release && self.job_slot.free(context.now) {
             let verb = Verb::Release { target: job.meta.target.clone(), index };
             self.start(Kind::Job, verb, context.now, actions);
+        }
+    }
+
+    /// Stops what may run beyond its fence, and what a creation without an answer may have made.
+    fn plan_fence(&mut self, context: &Context<'_>, actions: &mut Vec<Action>) {
+        let may_run = self.job.as_ref().map_or(!self.job_slot.certain(), |job| job.end.is_none());
+        let Some(workload) = self.workload.as_ref().filter(|it| it.active && !it.meta.deleting) else { return };
+        if context.fenced() && may_run && self.workload_slot.free(context.now) {
+            let verb = Verb::SetActive { target: workload.meta.target.clone(), active: false };
+            self.start(Kind::Workload, verb, context.now, actions);
         }
     }
 
@@ -109,7 +130,6 @@ impl Entry {
             self.trouble = Some((want.attempt, Kind::Workload, trouble));
             return;
         }
-        let phase = if context.fenced && want.phase == Phase::Run { Phase::Suspend } else { want.phase };
         let Some(workload) = &self.workload else {
             // A job without its Workload: somebody deleted that, and the observation says so.
             if self.job.is_none() {
@@ -120,18 +140,24 @@ impl Entry {
         if workload.meta.deleting {
             return;
         }
-        let active = match phase {
+        let target = || workload.meta.target.clone();
+        let active = match want.phase {
             Phase::Suspend => workload.active.then_some(false),
-            Phase::Run => (!workload.active && workload.suspended_by_us).then_some(true),
+            Phase::Run => (!workload.active && workload.suspended_by_us && !context.fenced()).then_some(true),
             Phase::Unspecified | Phase::Reserve | Phase::Absent => None,
         };
-        if let Some(active) = active {
+        let verb = if workload.fence_after != want.fence_after {
+            Some(Verb::SetFence { target: target(), after: want.fence_after })
+        } else {
+            active.map(|active| Verb::SetActive { target: target(), active })
+        };
+        let runs = want.phase == Phase::Run && workload.active && !context.fenced();
+        if let Some(verb) = verb {
             if self.workload_slot.free(context.now) {
-                let verb = Verb::SetActive { target: workload.meta.target.clone(), active };
-                self.start(Kind::Workload, verb, context.now, actions);
+                let until = context.fence.filter(|_| matches!(verb, Verb::SetActive { active: true, .. }));
+                self.start_until(Kind::Workload, verb, until, context.now, actions);
             }
-        } else if phase == Phase::Run && workload.active && self.job.is_none() && verdict(workload).0 == State::Reserved
-        {
+        } else if runs && self.job.is_none() && verdict(workload).0 == State::Reserved {
             self.plan_create(Kind::Job, want, context, actions);
         }
     }
@@ -142,16 +168,23 @@ impl Entry {
             Kind::Job => &self.job_slot,
         };
         let Some(payload) = context.payload.clone().filter(|_| slot.free(context.now)) else { return };
-        let (namespace, name) = (want.namespace.clone(), want.name.clone());
-        self.start(kind, Verb::Create { namespace, name, attempt: want.attempt, payload }, context.now, actions);
+        let (namespace, name, attempt) = (want.namespace.clone(), want.name.clone(), want.attempt);
+        let fence_after = want.fence_after;
+        let verb = Verb::Create { namespace, name, attempt, payload, fence_after };
+        let until = context.fence.filter(|_| kind == Kind::Job);
+        self.start_until(kind, verb, until, context.now, actions);
     }
 
     fn start(&mut self, kind: Kind, verb: Verb, now: Time, actions: &mut Vec<Action>) {
+        self.start_until(kind, verb, None, now, actions);
+    }
+
+    fn start_until(&mut self, kind: Kind, verb: Verb, until: Option<Time>, now: Time, actions: &mut Vec<Action>) {
         match kind {
             Kind::Workload => self.workload_slot.begin(&verb, now),
             Kind::Job => self.job_slot.begin(&verb, now),
         }
-        actions.push(Action { workload_uid: self.uid.clone(), kind, verb });
+        actions.push(Action { workload_uid: self.uid.clone(), kind, verb, until });
     }
 }
 

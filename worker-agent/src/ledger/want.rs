@@ -10,6 +10,15 @@ use thiserror::Error;
 
 use super::model::Payload;
 
+/// The longest that a job is let run on after the lease lapsed: ten years.
+const MAX_FENCE: Duration = Duration::from_secs(3650 * 24 * 3600);
+
+/// A fence as it can be recorded on the Workload: whole milliseconds, within reason.
+pub(crate) fn whole_fence(after: Duration) -> Duration {
+    let after = after.min(MAX_FENCE);
+    after - Duration::from_nanos(u64::from(after.subsec_nanos() % 1_000_000))
+}
+
 /// Bytes of payloads kept although no assignment names them just now: a withdrawn one often comes back.
 const SPARE_PAYLOADS: usize = 8 * 1024 * 1024;
 
@@ -98,7 +107,8 @@ impl Want {
         let phase = assignment.phase();
         let fence = assignment.on_disconnect.filter(|rule| rule.policy() == v1::on_disconnect::Policy::Fence);
         Self {
-            fence_after: fence.map(|rule| rule.after.and_then(|after| after.try_into().ok()).unwrap_or_default()),
+            fence_after: fence
+                .map(|rule| whole_fence(rule.after.and_then(|after| after.try_into().ok()).unwrap_or_default())),
             namespace: assignment.namespace,
             name: assignment.name,
             attempt: assignment.attempt,
@@ -130,6 +140,8 @@ pub(super) struct Wants {
     floor: u64,
     /// The workloads named by the parts of a snapshot that is not complete yet.
     partial: Option<BTreeSet<String>>,
+    /// How many of `wants` have a fence.
+    fenced: usize,
 }
 
 impl Wants {
@@ -150,7 +162,13 @@ impl Wants {
 
     /// A tombstone has done its work.
     pub(super) fn forget(&mut self, uid: &str) {
-        self.wants.remove(uid);
+        let old = self.wants.remove(uid);
+        self.fenced -= usize::from(old.is_some_and(|want| want.fence_after.is_some()));
+    }
+
+    /// Whether any job is to be stopped when the lease lapses.
+    pub(super) fn fence(&self) -> bool {
+        self.fenced > 0
     }
 
     /// A session begins. Revisions of another hub process may be lower; half a snapshot is worth nothing.
@@ -196,7 +214,7 @@ impl Wants {
             let named = self.partial.take().unwrap_or_default();
             let dropped: Vec<String> = self.wants.keys().filter(|uid| !named.contains(*uid)).cloned().collect();
             for uid in dropped {
-                self.wants.remove(&uid);
+                self.forget(&uid);
                 touched.insert(uid);
             }
         }
@@ -230,6 +248,8 @@ impl Wants {
             _ if want.phase == Phase::Unspecified => Ok(false),
             Some(have) if *have == want || !have.yields_to(&want) => Ok(false),
             _ => {
+                self.forget(uid);
+                self.fenced += usize::from(want.fence_after.is_some());
                 self.wants.insert(uid.to_owned(), want);
                 Ok(true)
             }

@@ -33,6 +33,7 @@ impl Agent {
             software: "test".to_owned(),
             namespaces: AllowedNamespaces::All,
             concurrency: 4,
+            memory: None,
         };
         let identity = Arc::new(ArcSwap::from_pointee(identity));
         let (links, incoming) = mpsc::channel(1);

@@ -144,6 +144,7 @@ impl World {
                 meta,
                 active: true,
                 suspended_by_us: false,
+                fence_after: None,
                 quota_reserved: None,
                 admitted: None,
                 evicted: None,

@@ -73,6 +73,11 @@ impl World {
                     (workload.active, workload.suspended_by_us) = (*active, !*active);
                 }
             }),
+            Verb::SetFence { target, after } => self.edit(cluster, kind, target, |object| {
+                if let Object::Workload(workload) = object {
+                    workload.fence_after = *after;
+                }
+            }),
             Verb::Reread { target } => self.edit(cluster, kind, target, |_| ()),
         }
     }

@@ -27,6 +27,13 @@ pub(super) fn assignment(uid: &str, attempt: u64, phase: Phase) -> v1::Assignmen
     }
 }
 
+/// An assignment to run whose job is stopped so long after the lease lapsed.
+pub(super) fn fenced(uid: &str, attempt: u64, after: Time) -> v1::Assignment {
+    let policy = v1::on_disconnect::Policy::Fence.into();
+    let rule = v1::OnDisconnect { policy, after: after.try_into().ok() };
+    v1::Assignment { on_disconnect: Some(rule), ..assignment(uid, attempt, Phase::Run) }
+}
+
 pub(super) fn target(kind: Kind, uid: &str, attempt: u64) -> Target {
     let (gvk, prefix) = match kind {
         Kind::Workload => (WORKLOAD_GVK, "w"),
@@ -66,6 +73,7 @@ pub(super) fn workload(attempt: u64) -> RemoteWorkload {
         meta: meta(Kind::Workload, attempt),
         active: true,
         suspended_by_us: false,
+        fence_after: None,
         quota_reserved: None,
         admitted: None,
         evicted: None,
@@ -84,6 +92,11 @@ impl RemoteWorkload {
 
     pub(super) fn owned(mut self) -> Self {
         self.meta.owners = vec![target(Kind::Job, UID, self.meta.attempt).uid];
+        self
+    }
+
+    pub(super) fn fenced(mut self, after: Time) -> Self {
+        self.fence_after = Some(after);
         self
     }
 

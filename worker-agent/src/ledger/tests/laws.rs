@@ -18,6 +18,9 @@ use super::build::{assignment, payload};
 const WORKLOADS: usize = 3;
 /// The workload in whose way a foreign object lies.
 const BLOCKED: usize = 2;
+/// The workload whose job is stopped so long after the lease lapsed.
+const FENCED: usize = 1;
+const AFTER: Time = Time::from_secs(1);
 
 fn uid(index: usize) -> String {
     format!("u{index}")
@@ -36,6 +39,8 @@ struct World {
     cluster: Cluster,
     ledger: Ledger,
     now: Time,
+    /// Until when the lease lasts, as the agent wrote it down.
+    lease: Time,
     hub: Vec<HubWorkload>,
     revision: u64,
     open: bool,
@@ -59,7 +64,8 @@ impl World {
         let mut world = Self {
             cluster,
             ledger: fresh_ledger(),
-            now: Time::from_secs(1),
+            now: Time::from_secs(1000),
+            lease: Time::ZERO,
             hub: vec![HubWorkload::default(); WORKLOADS],
             revision: 0,
             open: false,
@@ -74,6 +80,7 @@ impl World {
     /// The agent's process dies and begins anew; what it had under way is lost, or has happened all the same.
     fn restart(&mut self) {
         self.ledger = fresh_ledger();
+        self.ledger.recall(1, self.lease);
         self.disconnect();
         self.actions.clear();
         self.cluster.events.clear();
@@ -115,7 +122,21 @@ impl World {
 
     fn assignment(&self, index: usize) -> Option<v1::Assignment> {
         let (attempt, phase) = self.hub.get(index)?.assignment?;
-        Some(assignment(&uid(index), attempt, phase))
+        let mut assignment = assignment(&uid(index), attempt, phase);
+        if index == FENCED {
+            assignment.on_disconnect = super::build::fenced("", 0, AFTER).on_disconnect;
+        }
+        Some(assignment)
+    }
+
+    /// The hub answers a ping.
+    fn renew(&mut self, lease: Time) {
+        if self.open {
+            self.trace.push("lease renewed".to_owned());
+            self.lease = self.now + lease;
+            let actions = self.ledger.lease_renewed(self.lease, self.now);
+            self.actions.extend(actions);
+        }
     }
 
     fn send_all(&mut self) {
@@ -276,6 +297,7 @@ impl World {
                 self.trace.push("disconnected".to_owned());
                 self.disconnect();
             }
+            24 if choice > 9 => self.renew(Time::from_secs(3)),
             24 if choice < 2 => self.cluster.delete(Kind::Job, &format!("job-{}", uid(index))),
             _ => self.pass(Time::from_millis(300)),
         }
@@ -296,10 +318,27 @@ impl World {
         }
     }
 
+    /// Everything that can happen does, without a hub, until long after the lease has lapsed.
+    fn apart(&mut self) {
+        self.trace.push("apart".to_owned());
+        self.disconnect();
+        self.turns(12);
+        let name = format!("job-{}", uid(FENCED));
+        if let Some(Stored { object: Object::Job(job), foreign: false }) = self.cluster.objects.get(&(Kind::Job, name))
+        {
+            assert!(!job.active, "runs beyond its fence: {job:?}\n{}", self.trace.join("\n"));
+        }
+    }
+
     /// Faults stop: everything that can happen does, until nothing changes.
     fn settle(&mut self) {
         self.connect();
-        for _ in 0..60 {
+        self.turns(60);
+    }
+
+    fn turns(&mut self, turns: usize) {
+        for _ in 0..turns {
+            self.renew(Time::from_secs(100));
             self.listen();
             for _ in 0..20 {
                 self.hub_reads();
@@ -368,12 +407,16 @@ proptest! {
 
     #[test]
     fn whatever_happens_the_laws_hold_and_all_settles(
-        steps in proptest::collection::vec((0_u8..26, 0_usize..WORKLOADS, 0_u8..20), 1..250)
+        steps in proptest::collection::vec((0_u8..26, 0_usize..WORKLOADS, 0_u8..20), 1..250),
+        apart in any::<bool>(),
     ) {
         let mut world = World::new();
         world.connect();
         for step in steps {
             world.step(step);
+        }
+        if apart {
+            world.apart();
         }
         world.settle();
         world.check_settled();

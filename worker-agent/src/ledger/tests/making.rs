@@ -114,25 +114,3 @@ fn what_the_workers_admin_deactivated_is_not_activated() {
     assert!(bench.asked().is_empty());
     assert_eq!(bench.heard(), [(1, State::Evicted)]);
 }
-
-#[test]
-fn a_fenced_job_is_stopped_when_the_lease_has_lapsed_for_long_enough_and_goes_on_after() {
-    let mut bench = Bench::running();
-    let mut fenced = assignment(UID, 1, Phase::Run);
-    fenced.on_disconnect = Some(switchyard_proto::v1::OnDisconnect {
-        policy: switchyard_proto::v1::on_disconnect::Policy::Fence.into(),
-        after: Some(prost_types::Duration { seconds: 20, nanos: 0 }),
-    });
-    let now = bench.now;
-    bench.ledger.lease_renewed(now + Time::from_secs(10), now);
-    bench.desire(vec![fenced], false).unwrap();
-    bench.ledger.session_closed();
-    assert!(bench.pass(Time::from_secs(29)).asked().is_empty());
-    assert_eq!(bench.pass(Time::from_secs(1)).asked(), ["deactivate Workload"]);
-    let mut stopped = workload(1).admitted().owned();
-    (stopped.active, stopped.suspended_by_us) = (false, true);
-    bench.answer(Outcome::Object(Box::new(Object::Workload(stopped))));
-    let now = bench.now;
-    bench.actions = bench.ledger.lease_renewed(now + Time::from_secs(10), now);
-    assert_eq!(bench.asked(), ["activate Workload"]);
-}

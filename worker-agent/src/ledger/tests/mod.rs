@@ -1,4 +1,5 @@
 mod build;
+mod fencing;
 mod laws;
 mod making;
 mod reporting;

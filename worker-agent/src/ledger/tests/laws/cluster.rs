@@ -55,17 +55,19 @@ impl Cluster {
             Seen::Applied(Box::new(object.clone()))
         };
         self.events.entry(kind).or_default().push_back(seen);
-        if removed && kind == Kind::Job {
+        if removed {
             self.collect(name, &object.meta().target.uid);
         }
     }
 
-    /// The garbage collector: a Workload goes with the job that owns it.
+    /// The garbage collector: what somebody owns goes with its owner.
     pub(super) fn collect(&mut self, name: &str, owner: &str) {
-        let key = (Kind::Workload, name.to_owned());
-        let owned = self.objects.get(&key).is_some_and(|it| it.object.meta().owners.iter().any(|it| it == owner));
-        if owned {
-            self.delete(Kind::Workload, name);
+        for kind in [Kind::Workload, Kind::Job] {
+            let key = (kind, name.to_owned());
+            let owned = self.objects.get(&key).is_some_and(|it| it.object.meta().owners.iter().any(|it| it == owner));
+            if owned {
+                self.delete(kind, name);
+            }
         }
     }
 
@@ -139,7 +141,16 @@ impl Cluster {
             return Outcome::Gone;
         }
         match &action.verb {
-            Verb::Create { name, attempt, .. } => self.create(kind, name, &action.workload_uid, *attempt),
+            Verb::Create { name, attempt, fence_after, .. } => {
+                let fresh = !self.objects.contains_key(&(kind, name.clone()));
+                let made = self.create(kind, name, &action.workload_uid, *attempt);
+                if let Some(Stored { object: Object::Workload(workload), foreign: false }) =
+                    self.objects.get_mut(&(kind, name.clone())).filter(|_| fresh)
+                {
+                    workload.fence_after = *fence_after;
+                }
+                if matches!(made, Outcome::Object(_)) { self.object(kind, name) } else { made }
+            }
             Verb::Find { name, .. } => match self.objects.get(&(kind, name.clone())) {
                 Some(it) if !it.foreign && it.object.meta().workload_uid == action.workload_uid => {
                     self.object(kind, name)
@@ -169,6 +180,16 @@ impl Cluster {
                     self.objects.get_mut(&(kind, name.clone()))
                 {
                     (workload.active, workload.suspended_by_us) = (*active, !*active);
+                }
+                self.touch(kind, &name);
+                self.object(kind, &name)
+            }
+            Verb::SetFence { target, after } => {
+                let name = target.name.clone();
+                if let Some(Stored { object: Object::Workload(workload), .. }) =
+                    self.objects.get_mut(&(kind, name.clone()))
+                {
+                    workload.fence_after = *after;
                 }
                 self.touch(kind, &name);
                 self.object(kind, &name)

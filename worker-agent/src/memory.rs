@@ -1,0 +1,152 @@
+//! What an agent must remember beyond its own end: the highest epoch it obeyed, and until when the hub's lease lasts.
+//!
+//! It is kept in a Lease of the agent's namespace, so that an agent that begins anew and finds no hub still stops the jobs
+//! that have a fence, and obeys no deposed leader. `holderIdentity` is the hub, `leaseTransitions` the epoch, and the lease
+//! ends `leaseDurationSeconds` after `renewTime`. What is remembered may be older than what was known, never newer: then
+//! jobs are stopped sooner than they had to be.
+//!
+//! # Caveats
+//!
+//! - Between two processes only the wall clock counts: set forward in between, it stops jobs too soon; set back, it lets
+//!   them run for one lease more at most.
+//! - An epoch is written down just after the first message that bore it was obeyed. An agent that ends in between forgets
+//!   that one.
+
+use std::time::Duration;
+
+use backon::{ExponentialBuilder, Retryable};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use switchyard_api::names;
+use tokio::sync::watch;
+
+/// The Lease, in the agent's own namespace.
+pub const LEASE: &str = "switchyard-agent-hub";
+
+/// A request that is not answered after this long is given up, and made again.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+
+/// What is remembered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Remembered {
+    /// The highest epoch.
+    pub(crate) epoch: u64,
+    /// When the lease ends, if anything depended on it.
+    pub(crate) until: Option<Timestamp>,
+}
+
+/// Where it is kept.
+pub(crate) struct Memory {
+    api: Api<Lease>,
+    hub_id: String,
+}
+
+impl Memory {
+    pub(crate) fn new(client: kube::Client, namespace: &str, hub_id: &str) -> Self {
+        Self { api: Api::namespaced(client, namespace), hub_id: hub_id.to_owned() }
+    }
+
+    /// What was remembered; waits for an API server that is away.
+    pub(crate) async fn recall(&self) -> Remembered {
+        let read = || async { answered(self.api.get_opt(LEASE)).await };
+        let notify = |error: &kube::Error, wait: Duration| {
+            tracing::warn!(%error, ?wait, lease = LEASE, "cannot be read, will try again");
+        };
+        let lease = read.retry(retries()).notify(notify).await;
+        lease.ok().flatten().map(|lease| read_lease(&lease, &self.hub_id, Timestamp::now())).unwrap_or_default()
+    }
+
+    /// Writes down whatever is new, as long as the other end lives. Meanwhile newer replaces older.
+    pub(crate) async fn keep(self, mut news: watch::Receiver<Remembered>) {
+        while news.changed().await.is_ok() {
+            let mut failures = 0;
+            loop {
+                let newest = *news.borrow_and_update();
+                let Err(error) = self.write(newest).await else { break };
+                failures += 1;
+                tracing::warn!(%error, lease = LEASE, failures, "cannot be written, will try again");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+
+    async fn write(&self, remembered: Remembered) -> kube::Result<()> {
+        let lease = to_lease(remembered, &self.hub_id, Timestamp::now());
+        let params = PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        match answered(self.api.patch(LEASE, &params, &Patch::Merge(&lease))).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => {
+                answered(self.api.create(&PostParams::default(), &lease)).await.map(drop)
+            }
+            other => other.map(drop),
+        }
+    }
+}
+
+/// Between two tries to write.
+const RETRY: Duration = Duration::from_secs(1);
+
+fn retries() -> ExponentialBuilder {
+    let backoff = ExponentialBuilder::default().with_jitter().without_max_times();
+    backoff.with_min_delay(Duration::from_millis(200)).with_max_delay(Duration::from_secs(5))
+}
+
+async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    let late = |_| kube::Error::Service(format!("no answer within {ANSWER_DEADLINE:?}").into());
+    tokio::time::timeout(ANSWER_DEADLINE, request).await.map_err(late)?
+}
+
+fn to_lease(remembered: Remembered, hub_id: &str, now: Timestamp) -> Lease {
+    // Whole seconds, and at least one; the time makes up for it.
+    let left = |until: Timestamp| until.duration_since(now).as_secs().clamp(1, i64::from(i32::MAX));
+    let spec = LeaseSpec {
+        holder_identity: Some(hub_id.to_owned()),
+        lease_transitions: i32::try_from(remembered.epoch).ok(),
+        lease_duration_seconds: remembered.until.and_then(|until| i32::try_from(left(until)).ok()),
+        renew_time: remembered.until.and_then(|until| Some(MicroTime(until.checked_sub(seconds(left(until))).ok()?))),
+        ..LeaseSpec::default()
+    };
+    Lease { metadata: ObjectMeta { name: Some(LEASE.to_owned()), ..ObjectMeta::default() }, spec: Some(spec) }
+}
+
+fn read_lease(lease: &Lease, hub_id: &str, now: Timestamp) -> Remembered {
+    let Some(spec) = lease.spec.as_ref().filter(|spec| spec.holder_identity.as_deref() == Some(hub_id)) else {
+        return Remembered::default();
+    };
+    let until = spec.renew_time.as_ref().zip(spec.lease_duration_seconds).and_then(|(renewed, duration)| {
+        // It was not renewed in the future: a clock was set back.
+        renewed.0.min(now).checked_add(seconds(duration.into())).ok()
+    });
+    Remembered { epoch: spec.lease_transitions.and_then(|epoch| u64::try_from(epoch).ok()).unwrap_or(0), until }
+}
+
+fn seconds(seconds: i64) -> SignedDuration {
+    SignedDuration::from_secs(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: &str) -> Timestamp {
+        format!("2026-11-21T10:00:{second}Z").parse().unwrap()
+    }
+
+    #[rstest::rstest]
+    #[case::an_epoch_alone(None)]
+    #[case::a_lease(Some("29.75"))]
+    #[case::one_that_has_lapsed(Some("03.5"))]
+    fn what_is_written_down_is_read_again(#[case] until: Option<&str>) {
+        let remembered = Remembered { epoch: 7, until: until.map(at) };
+        let lease = to_lease(remembered, "hub", at("05"));
+        assert_eq!(read_lease(&lease, "hub", at("20")), remembered);
+        assert_eq!(read_lease(&lease, "another", at("20")), Remembered::default());
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_gives_one_lease_at_most() {
+        let lease = to_lease(Remembered { epoch: 1, until: Some(at("50")) }, "hub", at("40"));
+        assert_eq!(read_lease(&lease, "hub", at("00")).until, Some(at("10")));
+    }
+}
