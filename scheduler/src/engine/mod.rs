@@ -35,6 +35,21 @@ use crate::{Changed, Event, Name, Preemption, Settings, Time};
 /// - [`apply`](Self::apply) and [`cycle`](Self::cycle) take any input without panicking, and a bad object affects
 ///   only what refers to it.
 /// - A reservation that was decided stays charged until it is confirmed, refused, or the workload is gone.
+///
+/// # Cost
+///
+/// There is no snapshot: a cycle simulates on the live tree and takes back what it tried. It costs
+///
+/// - for each ClusterQueue a look at its head, whether it has one or not;
+/// - for each head a search over its flavors: by resource, as many steps as the tree is deep. How many workloads wait
+///   behind it does not matter but for the logarithm;
+/// - for each head that lacks quota and may preempt a search among the workloads that hold it: a look at each queue of
+///   its tree, and for those that borrow a sort of their workloads and a step for each until it fits;
+/// - for each entry a look at what this cycle's victims in its tree leave free: as many steps as queues lose some;
+/// - with fair sharing, for each entry the shares of the nodes on its way up, compared to those beside them.
+///
+/// When a trigger is due, parked workloads come back by class and LocalQueue, not one by one. An event about a workload
+/// costs the logarithm of their number; one about a ClusterQueue or a Cohort as much as there are nodes in its tree.
 #[derive(Debug)]
 #[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
 pub struct Engine {

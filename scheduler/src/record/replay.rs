@@ -13,7 +13,7 @@ use crate::{Engine, Time};
 pub struct Summary {
     /// Events.
     pub events: u64,
-    /// Cycles that had heads.
+    /// Cycles.
     pub cycles: u64,
     /// Reservations that were decided.
     pub admissions: u64,
