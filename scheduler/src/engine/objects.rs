@@ -1,8 +1,9 @@
 //! Namespaces, ResourceFlavors, AdmissionChecks and Topologies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
+use crate::cluster_queue::Cq;
 use crate::tree::NodeId;
 use crate::{AdmissionCheck, ClusterQueue, Name, ResourceFlavor, Time};
 
@@ -34,18 +35,29 @@ impl Engine {
             Some(flavor) => self.world.flavors.insert(name.clone(), flavor),
             None => self.world.flavors.remove(name),
         };
-        self.reconsider(now, |queue| queue.resource_groups.iter().flat_map(|g| &g.flavors).any(|f| f.name == *name));
+        let concerns =
+            |queue: &ClusterQueue| queue.resource_groups.iter().flat_map(|g| &g.flavors).any(|f| f.name == *name);
+        for id in self.reconsider(concerns) {
+            self.trigger(id, now);
+        }
     }
 
     pub(super) fn put_check(&mut self, name: &Name, check: Option<AdmissionCheck>, now: Time) {
         if self.world.checks.get(name) == check.as_ref() {
             return;
         }
+        let was_active: BTreeSet<_> = self.cqs.values().filter(|cq| cq.is_active()).map(|cq| cq.node).collect();
         match check {
             Some(check) => self.world.checks.insert(name.clone(), check),
             None => self.world.checks.remove(name),
         };
-        self.reconsider(now, |queue| queue.admission_checks.iter().any(|rule| rule.name == *name));
+        let concerned = self.reconsider(|queue| queue.admission_checks.iter().any(|rule| rule.name == *name));
+        // A check lets nobody in who was tried already, unless its queue admitted nobody so far.
+        for id in concerned.into_iter().filter(|id| !was_active.contains(id)) {
+            if self.cqs.get(&id).is_some_and(Cq::is_active) {
+                self.trigger(id, now);
+            }
+        }
     }
 
     pub(super) fn put_topology(&mut self, name: &Name, exists: bool, now: Time) {
@@ -58,17 +70,20 @@ impl Engine {
             .filter(|flavor| flavor.topology_name.as_ref() == Some(name))
             .map(|flavor| flavor.name.clone())
             .collect();
-        self.reconsider(now, |queue| {
+        let concerns = |queue: &ClusterQueue| {
             queue.resource_groups.iter().flat_map(|g| &g.flavors).any(|f| flavors.contains(&f.name))
-        });
-    }
-
-    /// Something that these ClusterQueues refer to changed.
-    fn reconsider(&mut self, now: Time, concerns: impl Fn(&ClusterQueue) -> bool) {
-        let ids: Vec<_> = self.cqs.values().filter(|cq| concerns(&cq.object)).map(|cq| cq.node).collect();
-        for id in ids {
-            self.update_activity(id);
+        };
+        for id in self.reconsider(concerns) {
             self.trigger(id, now);
         }
+    }
+
+    /// Something changed that these ClusterQueues refer to: works out anew whether they may admit, and tells which.
+    fn reconsider(&mut self, concerns: impl Fn(&ClusterQueue) -> bool) -> Vec<NodeId> {
+        let ids: Vec<_> = self.cqs.values().filter(|cq| concerns(&cq.object)).map(|cq| cq.node).collect();
+        for id in &ids {
+            self.update_activity(*id);
+        }
+        ids
     }
 }

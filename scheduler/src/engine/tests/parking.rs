@@ -309,3 +309,22 @@ fn a_workload_moves_with_its_local_queue() {
     assert_eq!((stage.order("main"), stage.order("other")), ("a".to_owned(), String::new()));
     assert_eq!(stage.engine.local_queue(&crate::LocalQueueKey::new("ns", "main")).unwrap().pending, 0);
 }
+
+#[test]
+fn a_check_brings_parked_workloads_back_only_when_it_makes_their_queue_active() {
+    let mut stage = Stage::new();
+    stage.check("one", "example.com/check", true);
+    stage.queue(cq("main").quota("default", "cpu", 10).check("one", &[]));
+    stage.submit(wl("running").request("cpu", 8));
+    stage.submit(wl("big").request("cpu", 5).at(1));
+    assert_eq!(stage.admit_all(), ["running"]);
+    // What the admission itself may have freed is over.
+    stage.wait(1);
+    assert_eq!(stage.admit_all(), [""; 0]);
+    for (active, order) in [(false, "[big]"), (true, "big")] {
+        stage.check("one", "example.com/check", active);
+        stage.wait(1);
+        stage.engine.flush_inadmissible(stage.now);
+        assert_eq!(stage.order("main"), order, "active: {active}");
+    }
+}
