@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use serde_json::Value;
-use switchyard_scheduler::{Admission, Time};
+use switchyard_scheduler::{Admission, Name, Time};
 
 use crate::{objects, quantity};
 
@@ -36,12 +36,12 @@ impl Debug for Admitted {
 }
 
 impl Admitted {
-    pub(crate) fn of(admission: &Admission) -> Self {
+    pub(crate) fn of(admission: &Admission, checks: &[Name]) -> Self {
         let pod_sets = admission.pod_sets.iter().map(|pod_set| {
             let flavors = pod_set.flavors.iter().map(|(resource, flavor)| (resource.to_string(), flavor.to_string()));
             (pod_set.name.to_string(), i64::from(pod_set.count), flavors.collect())
         });
-        Self::text(&admission.cluster_queue, pod_sets)
+        Self::text(&admission.cluster_queue, pod_sets, &checks.iter().map(ToString::to_string).collect())
     }
 
     fn read(value: &Value) -> Result<Self, String> {
@@ -50,10 +50,15 @@ impl Admitted {
             Ok((name, pod_set["count"].as_i64().unwrap_or(0), objects::labels(&pod_set["flavors"])?))
         });
         let pod_sets = pod_sets.collect::<Result<Vec<_>, String>>()?;
-        Ok(Self::text(value["clusterQueue"].as_str().unwrap_or_default(), pod_sets.into_iter()))
+        let checks = objects::list(&value["checks"]).iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        Ok(Self::text(value["clusterQueue"].as_str().unwrap_or_default(), pod_sets.into_iter(), &checks))
     }
 
-    fn text(queue: &str, pod_sets: impl Iterator<Item = (String, i64, BTreeMap<String, String>)>) -> Self {
+    fn text(
+        queue: &str,
+        pod_sets: impl Iterator<Item = (String, i64, BTreeMap<String, String>)>,
+        checks: &BTreeSet<String>,
+    ) -> Self {
         let pod_sets: Vec<_> = pod_sets
             .map(|(name, count, flavors)| {
                 let flavors: Vec<_> =
@@ -61,7 +66,8 @@ impl Admitted {
                 format!("{name} x {count} ({})", flavors.join(", "))
             })
             .collect();
-        Self(format!("admitted by {queue}: {}", pod_sets.join("; ")))
+        let awaits = if checks.is_empty() { String::new() } else { format!(", checks {checks:?}") };
+        Self(format!("admitted by {queue}: {}{awaits}", pod_sets.join("; ")))
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod check;
 mod compare;
+mod edits;
 mod objects;
 mod play;
 mod quantity;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use switchyard_scheduler::{
-    Amount, BorrowWithinCohort, ClusterQueue, Cohort, FlavorFungibility, FlavorQuotas, FungibilityPolicy,
-    FungibilityPreference, LabelSelector, LocalQueue, LocalQueueKey, Name, PodSet, PreemptionPolicy, PreemptionRules,
-    QueueingStrategy, Quota, ResourceFlavor, ResourceGroup, StopPolicy, Taint, TaintEffect, Time, Toleration,
-    TolerationOperator, Workload, WorkloadKey,
+    AdmissionCheck, AdmissionCheckRule, Amount, BorrowWithinCohort, ClusterQueue, Cohort, FlavorFungibility,
+    FlavorQuotas, FungibilityPolicy, FungibilityPreference, LabelSelector, LocalQueue, LocalQueueKey, Name, PodSet,
+    PreemptionPolicy, PreemptionRules, QueueingStrategy, Quota, ResourceFlavor, ResourceGroup, StopPolicy, Taint,
+    TaintEffect, Time, Toleration, TolerationOperator, Workload, WorkloadKey,
 };
 
 use crate::quantity;
@@ -144,6 +144,10 @@ pub(crate) fn cluster_queue(object: &Value) -> Read<ClusterQueue> {
             _ => StopPolicy::None,
         },
         fair_weight_milli: weight(spec)?,
+        admission_checks: list(&spec["admissionChecksStrategy"]["admissionChecks"])
+            .iter()
+            .map(check_rule)
+            .collect::<Read<_>>()?,
         ..ClusterQueue::new(name(object)?)
     })
 }
@@ -193,6 +197,20 @@ fn preemption(value: &Value) -> Read<PreemptionRules> {
             policy: policy(&borrow["policy"])?,
             max_priority_threshold: if threshold.is_null() { None } else { Some(int32(threshold)?) },
         },
+    })
+}
+
+fn check_rule(rule: &Value) -> Read<AdmissionCheckRule> {
+    let on_flavors = list(&rule["onFlavors"]).iter().map(|flavor| text(flavor).map(Name::from));
+    Ok(AdmissionCheckRule { name: text(&rule["name"])?.into(), on_flavors: on_flavors.collect::<Read<_>>()? })
+}
+
+pub(crate) fn admission_check(object: &Value) -> Read<AdmissionCheck> {
+    let is_active = |condition: &Value| condition["type"] == "Active" && condition["status"] == "True";
+    Ok(AdmissionCheck {
+        name: name(object)?,
+        controller: text(&object["spec"]["controllerName"])?.to_owned(),
+        active: list(&object["status"]["conditions"]).iter().any(is_active),
     })
 }
 

@@ -5,21 +5,25 @@ use std::time::Duration;
 
 use serde_json::Value;
 use switchyard_scheduler::{
-    Decision, Engine, Event, LocalQueueKey, Name, Preemption, RefusedReason, Settings, Time, Workload,
+    Admission, CheckPhase, CheckState, Decision, Engine, Event, LocalQueueKey, Name, Preemption, RefusedReason,
+    Settings, StopPolicy, Time, Workload,
 };
 
 use crate::compare::{Admitted, CycleOutcome, Outcome};
+use crate::edits::{self, Away};
 use crate::{objects, quantity};
 
 /// A cluster with only the engine in it.
-struct Player {
-    engine: Engine,
-    workloads: BTreeMap<String, Workload>,
+pub(crate) struct Player {
+    pub(crate) engine: Engine,
+    pub(crate) workloads: BTreeMap<String, Workload>,
     /// Those with quota. As in Kueue's unit tests, no watch event tells the engine that its decisions were written.
-    admitted: BTreeSet<String>,
-    cluster_queues: BTreeSet<String>,
-    local_queues: BTreeMap<LocalQueueKey, Name>,
-    now: Time,
+    pub(crate) reserved: BTreeMap<String, Admission>,
+    /// Those that must not be queued.
+    pub(crate) away: BTreeMap<String, Away>,
+    pub(crate) cluster_queues: BTreeMap<String, StopPolicy>,
+    pub(crate) local_queues: BTreeMap<LocalQueueKey, Name>,
+    pub(crate) now: Time,
 }
 
 /// What the engine decides in each step.
@@ -34,8 +38,9 @@ pub(crate) fn play(scenario: &Value) -> Result<Vec<Outcome>, String> {
     let mut player = Player {
         engine: Engine::preempting(settings, preemption),
         workloads: BTreeMap::new(),
-        admitted: BTreeSet::new(),
-        cluster_queues: BTreeSet::new(),
+        reserved: BTreeMap::new(),
+        away: BTreeMap::new(),
+        cluster_queues: BTreeMap::new(),
         local_queues: BTreeMap::new(),
         now: start,
     };
@@ -57,7 +62,7 @@ fn recomputes_overlaps(scenario: &Value) -> bool {
 }
 
 impl Player {
-    fn apply(&mut self, event: Event) {
+    pub(crate) fn apply(&mut self, event: Event) {
         self.engine.apply(event, self.now);
     }
 
@@ -69,12 +74,16 @@ impl Player {
         for object in objects::list(&scenario["resourceFlavors"]) {
             self.apply(Event::ResourceFlavor(objects::resource_flavor(object)?));
         }
+        for object in objects::list(&scenario["admissionChecks"]) {
+            self.apply(Event::AdmissionCheck(objects::admission_check(object)?));
+        }
         for object in objects::list(&scenario["cohorts"]) {
             self.apply(Event::Cohort(objects::cohort(object)?));
         }
         for object in objects::list(&scenario["clusterQueues"]) {
-            self.cluster_queues.insert(objects::name(object)?.to_string());
-            self.apply(Event::ClusterQueue(objects::cluster_queue(object)?));
+            let queue = objects::cluster_queue(object)?;
+            self.cluster_queues.insert(queue.name.to_string(), queue.stop_policy);
+            self.apply(Event::ClusterQueue(queue));
         }
         for object in objects::list(&scenario["localQueues"]) {
             let queue = objects::local_queue(object)?;
@@ -82,76 +91,6 @@ impl Player {
             self.apply(Event::LocalQueue(queue));
         }
         Ok(())
-    }
-
-    /// Steps 2 to 5 of the scenarios' rules.
-    fn edit(&mut self, step: &Value) -> Result<(), String> {
-        for name in objects::list(&step["finish"]).iter().filter_map(Value::as_str) {
-            if self.admitted.contains(name) {
-                self.delete(name);
-            }
-        }
-        for name in objects::list(&step["delete"]).iter().filter_map(Value::as_str) {
-            self.delete(name);
-        }
-        for (name, pods) in step["reclaim"].as_object().into_iter().flatten() {
-            let reclaimable = objects::reclaimable(pods)?;
-            if self.admitted.contains(name) {
-                self.change(name, |workload| workload.reclaimable = reclaimable);
-                self.retry_beside(name);
-            }
-        }
-        for (name, priority) in step["priority"].as_object().into_iter().flatten() {
-            let priority = priority.as_i64().and_then(|p| i32::try_from(p).ok()).ok_or("a priority is a number")?;
-            self.change(name, |workload| workload.priority = priority);
-            if self.admitted.contains(name) {
-                self.retry_beside(name);
-            }
-        }
-        for object in objects::list(&step["apply"]) {
-            match object["kind"].as_str() {
-                Some("Cohort") => self.apply(Event::Cohort(objects::cohort(object)?)),
-                Some("ClusterQueue") => {
-                    let queue = objects::cluster_queue(object)?;
-                    let cluster_queue = queue.name.clone();
-                    self.apply(Event::ClusterQueue(queue));
-                    // Applying what is there already is an event for Kueue's queues, though not for ours.
-                    self.apply(Event::RetryAll { cluster_queue });
-                }
-                kind => return Err(format!("cannot apply a {kind:?}")),
-            }
-        }
-        for object in objects::list(&step["submit"]) {
-            let workload = objects::workload(object)?;
-            self.workloads.insert(workload.key.to_string(), workload.clone());
-            self.apply(Event::Workload(Box::new(workload)));
-        }
-        self.engine.flush_inadmissible(self.now);
-        Ok(())
-    }
-
-    fn delete(&mut self, name: &str) {
-        self.admitted.remove(name);
-        if let Some(workload) = self.workloads.remove(name) {
-            self.apply(Event::WorkloadDeleted { key: workload.key });
-        }
-    }
-
-    fn change(&mut self, name: &str, change: impl FnOnce(&mut Workload)) {
-        let Some(workload) = self.workloads.get_mut(name) else { return };
-        change(workload);
-        let event = Event::Workload(Box::new(workload.clone()));
-        self.apply(event);
-    }
-
-    /// The scenarios' rules take any edit of a workload with quota for one that may let others in, even one that says
-    /// what is there already. The engine does not: no controller would see such an edit.
-    fn retry_beside(&mut self, name: &str) {
-        let Some(workload) = self.workloads.get(name) else { return };
-        let queue = LocalQueueKey::new(workload.key.namespace.clone(), workload.queue_name.as_str());
-        if let Some(cluster_queue) = self.local_queues.get(&queue).cloned() {
-            self.apply(Event::RetryAll { cluster_queue });
-        }
     }
 
     /// Step 6: cycles until nothing moves.
@@ -182,11 +121,10 @@ impl Player {
         let mut victims = BTreeMap::new();
         for decision in decisions {
             match decision {
-                Decision::Reserve { key, admission, .. } => {
-                    outcome.admitted.insert(key.to_string(), Admitted::of(&admission));
-                    // The write of the admission ends an earlier eviction.
-                    self.workloads.entry(key.to_string()).and_modify(|workload| workload.evicted = false);
-                    self.admitted.insert(key.to_string());
+                Decision::Reserve { key, admission, checks, .. } => {
+                    outcome.admitted.insert(key.to_string(), Admitted::of(&admission, &checks));
+                    self.workloads.entry(key.to_string()).and_modify(|workload| written(workload, &checks));
+                    self.reserved.insert(key.to_string(), admission);
                 }
                 Decision::Preempt { key, reason, .. } => {
                     victims.insert(key.to_string(), reason.to_owned());
@@ -204,12 +142,13 @@ impl Player {
 
     /// Takes the quota back and queues the workload again.
     fn evict(&mut self, name: &str) {
-        self.admitted.remove(name);
+        self.reserved.remove(name);
         let Some(workload) = self.workloads.get(name) else { return };
         let (key, uid) = (workload.key.clone(), workload.uid.clone());
         let reason = RefusedReason::WriteFailed { message: "preempted".to_owned() };
         self.apply(Event::AdmissionRefused { key, uid, reason });
         self.change(name, |workload| {
+            edits::reset(workload);
             workload.evicted = true;
             workload.requeued = Some(true);
         });
@@ -221,7 +160,18 @@ impl Player {
             let pending = self.engine.pending(queue).into_iter();
             pending.filter(|entry| entry.inadmissible == inadmissible).map(|entry| entry.key.to_string()).collect()
         };
-        let all = self.cluster_queues.iter().map(|queue| (queue.clone(), of(queue)));
+        let all = self.cluster_queues.keys().map(|queue| (queue.clone(), of(queue)));
         all.filter(|(_, workloads)| !workloads.is_empty()).collect()
     }
+}
+
+/// What the write of a reservation changes: it ends an earlier eviction, and the checks that apply are listed.
+fn written(workload: &mut Workload, checks: &[Name]) {
+    let state = |name: &Name| {
+        let listed = workload.checks.iter().find(|check| check.name == *name);
+        CheckState { name: name.clone(), state: listed.map_or(CheckPhase::Pending, |check| check.state) }
+    };
+    workload.checks = checks.iter().map(state).collect();
+    workload.admitted = edits::all_ready(&workload.checks);
+    workload.evicted = false;
 }

@@ -7,6 +7,8 @@
 mod check;
 #[path = "../../examples/conformance/compare.rs"]
 mod compare;
+#[path = "../../examples/conformance/edits.rs"]
+mod edits;
 #[path = "../../examples/conformance/objects.rs"]
 mod objects;
 #[path = "../../examples/conformance/play.rs"]

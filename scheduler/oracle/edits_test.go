@@ -1,0 +1,244 @@
+package oracle
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
+	qcache "sigs.k8s.io/kueue/pkg/cache/queue"
+	"sigs.k8s.io/kueue/pkg/workload"
+)
+
+// edit makes a step's edits and tells cache and queues of them as Kueue's controllers would.
+func (w *world) edit(step *step) {
+	for _, name := range step.Finish {
+		if wl := w.workload(name); wl != nil && workload.HasQuotaReservation(wl) {
+			w.delete(wl)
+		}
+	}
+	for _, name := range step.Delete {
+		if wl := w.workload(name); wl != nil {
+			w.delete(wl)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(step.Reclaim)) {
+		if wl := w.workload(name); wl != nil && workload.HasQuotaReservation(wl) {
+			wl.Status.ReclaimablePods = step.Reclaim[name]
+			w.must(w.client.Status().Update(w.ctx, wl))
+			w.recharge(wl)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(step.Priority)) {
+		if wl := w.workload(name); wl != nil {
+			wl.Spec.Priority = ptr.To(step.Priority[name])
+			w.must(w.client.Update(w.ctx, wl))
+			if workload.HasQuotaReservation(wl) {
+				w.recharge(wl)
+			} else if workload.IsActive(wl) {
+				w.enqueue(wl)
+			}
+		}
+	}
+	for _, raw := range step.Apply {
+		w.apply(raw)
+	}
+	for _, name := range step.Remove {
+		w.cache.DeleteCohort(kueue.CohortReference(name))
+		w.queues.DeleteCohort(kueue.CohortReference(name))
+	}
+	for _, name := range slices.Sorted(maps.Keys(step.Checks)) {
+		if wl := w.workload(name); wl != nil && workload.HasQuotaReservation(wl) {
+			w.answer(wl, step.Checks[name])
+		}
+	}
+	for _, name := range step.Requeue {
+		wl := w.workload(name)
+		if wl != nil && apimeta.IsStatusConditionFalse(wl.Status.Conditions, kueue.WorkloadRequeued) && workload.IsActive(wl) {
+			workload.SetRequeuedCondition(wl, "Requeued", "the back-off is over", true)
+			w.must(w.client.Status().Update(w.ctx, wl))
+			w.enqueue(wl)
+		}
+	}
+	for i := range step.Submit {
+		wl := step.Submit[i].DeepCopy()
+		wl.UID = types.UID(wl.Name)
+		w.must(w.client.Create(w.ctx, wl))
+		w.enqueue(wl)
+	}
+	w.requeues.ProcessRequeues(w.ctx)
+}
+
+// confirm tells the queues of a reservation, as its watch event would: they take it for still in flight else.
+func (w *world) confirm(wl *kueue.Workload) {
+	w.queues.DeleteWorkload(w.log, workload.Key(wl))
+}
+
+func (w *world) delete(wl *kueue.Workload) {
+	w.released(wl)
+	w.queues.DeleteAndForgetWorkload(w.log, workload.Key(wl))
+	w.must(client.IgnoreNotFound(w.client.Delete(w.ctx, wl)))
+}
+
+// recharge tells of a workload that goes on using quota, but another amount or at another priority.
+func (w *world) recharge(wl *kueue.Workload) {
+	w.queues.QueueAssociatedInadmissibleWorkloadsAfter(w.ctx, workload.Key(wl), func() { w.cache.AddOrUpdateWorkload(w.log, wl) })
+}
+
+func decode[T any](w *world, raw json.RawMessage) *T {
+	var object T
+	w.must(json.Unmarshal(raw, &object))
+	return &object
+}
+
+func (w *world) apply(raw json.RawMessage) {
+	switch kind := decode[metav1.TypeMeta](w, raw).Kind; kind {
+	case "ClusterQueue":
+		w.putClusterQueue(decode[kueue.ClusterQueue](w, raw))
+	case "Cohort":
+		w.putCohort(decode[kueue.Cohort](w, raw))
+	case "ResourceFlavor":
+		w.retry(w.cache.AddOrUpdateResourceFlavor(w.log, decode[kueue.ResourceFlavor](w, raw)))
+	case "AdmissionCheck":
+		w.retry(w.cache.AddOrUpdateAdmissionCheck(w.log, decode[kueue.AdmissionCheck](w, raw)))
+	case "Namespace":
+		w.putNamespace(decode[corev1.Namespace](w, raw))
+	default:
+		w.t.Fatalf("cannot apply a %q", kind)
+	}
+}
+
+// retry queues what is parked in ClusterQueues that have become active.
+func (w *world) retry(names sets.Set[kueue.ClusterQueueReference]) {
+	if len(names) > 0 {
+		qcache.NotifyRetryInadmissible(w.queues, names)
+	}
+}
+
+func (w *world) putCohort(cohort *kueue.Cohort) {
+	w.must(w.cache.AddOrUpdateCohort(cohort))
+	w.queues.AddOrUpdateCohort(w.ctx, cohort)
+}
+
+func (w *world) putNamespace(namespace *corev1.Namespace) {
+	var old corev1.Namespace
+	w.must(w.client.Get(w.ctx, types.NamespacedName{Name: namespace.Name}, &old))
+	before := w.cache.MatchingClusterQueues(old.Labels)
+	old.Labels = namespace.Labels
+	w.must(w.client.Update(w.ctx, &old))
+	w.retry(w.cache.MatchingClusterQueues(namespace.Labels).Difference(before))
+}
+
+func (w *world) putClusterQueue(queue *kueue.ClusterQueue) {
+	name := kueue.ClusterQueueReference(queue.Name)
+	before, known := w.stopped[name]
+	policy := ptr.Deref(queue.Spec.StopPolicy, kueue.None)
+	w.stopped[name] = policy
+	if !known {
+		w.must(w.client.Create(w.ctx, queue.DeepCopy()))
+		w.must(w.cache.AddClusterQueue(w.ctx, queue))
+		w.must(w.queues.AddClusterQueue(w.ctx, queue))
+		return
+	}
+	stored := queue.DeepCopy()
+	var old kueue.ClusterQueue
+	w.must(w.client.Get(w.ctx, types.NamespacedName{Name: queue.Name}, &old))
+	stored.ResourceVersion = old.ResourceVersion
+	w.must(w.client.Update(w.ctx, stored))
+	w.must(w.cache.UpdateClusterQueue(w.log, queue))
+	w.must(w.queues.UpdateClusterQueue(w.ctx, queue, true))
+	if policy != kueue.None && policy != before {
+		w.stop(name, policy)
+	}
+	if policy == kueue.None && before != kueue.None {
+		w.restart(name)
+	}
+}
+
+// stop is what a stopped queue does to its workloads: it takes quota back that is only reserved, and drains the others.
+func (w *world) stop(name kueue.ClusterQueueReference, policy kueue.StopPolicy) {
+	for _, wl := range w.workloads() {
+		if !workload.HasQuotaReservation(&wl) || wl.Status.Admission.ClusterQueue != name {
+			continue
+		}
+		w.confirm(&wl)
+		switch {
+		case !workload.IsAdmitted(&wl):
+			workload.UnsetQuotaReservationWithCondition(&wl, "Suspended", "the queue is stopped", w.clock.Now())
+			w.must(w.client.Status().Update(w.ctx, &wl))
+			w.released(&wl)
+			w.enqueue(&wl)
+		case policy == kueue.HoldAndDrain:
+			w.setEvicted(&wl, kueue.WorkloadEvictedByClusterQueueStopped)
+			w.evict(&wl, kueue.WorkloadEvictedByClusterQueueStopped, false)
+		}
+	}
+}
+
+// restart lets those be queued again that the stop sent away.
+func (w *world) restart(name kueue.ClusterQueueReference) {
+	for _, wl := range w.workloads() {
+		requeued := apimeta.FindStatusCondition(wl.Status.Conditions, kueue.WorkloadRequeued)
+		at, known := w.queues.ClusterQueueForWorkload(&wl)
+		if requeued == nil || requeued.Status != metav1.ConditionFalse || !known || at != name ||
+			requeued.Reason != kueue.WorkloadEvictedByClusterQueueStopped {
+			continue
+		}
+		workload.SetRequeuedCondition(&wl, kueue.WorkloadClusterQueueRestarted, "the queue goes on", true)
+		w.must(w.client.Status().Update(w.ctx, &wl))
+		w.enqueue(&wl)
+	}
+}
+
+func (w *world) setEvicted(wl *kueue.Workload, reason string) {
+	apimeta.SetStatusCondition(&wl.Status.Conditions, metav1.Condition{
+		Type: kueue.WorkloadEvicted, Status: metav1.ConditionTrue, Reason: reason, Message: reason,
+		LastTransitionTime: metav1.NewTime(w.clock.Now()),
+	})
+}
+
+// answer sets states of admission checks and does what follows: Ready of all admits, Retry evicts, Rejected deactivates.
+func (w *world) answer(wl *kueue.Workload, answers map[string]kueue.CheckState) {
+	w.confirm(wl)
+	for i := range wl.Status.AdmissionChecks {
+		check := &wl.Status.AdmissionChecks[i]
+		if state, ok := answers[string(check.Name)]; ok {
+			check.State = state
+		}
+	}
+	has := func(state kueue.CheckState) bool {
+		return slices.ContainsFunc(wl.Status.AdmissionChecks, func(check kueue.AdmissionCheckState) bool { return check.State == state })
+	}
+	switch {
+	case has(kueue.CheckStateRejected):
+		wl.Spec.Active = ptr.To(false)
+		status := wl.Status.DeepCopy()
+		w.must(w.client.Update(w.ctx, wl))
+		wl.Status = *status
+		w.reset(wl)
+		w.setEvicted(wl, kueue.WorkloadDeactivated)
+		w.evict(wl, kueue.WorkloadDeactivated, false)
+	case has(kueue.CheckStateRetry):
+		w.reset(wl)
+		w.setEvicted(wl, kueue.WorkloadEvictedByAdmissionCheck)
+		w.evict(wl, kueue.WorkloadEvictedByAdmissionCheck, false)
+	default:
+		workload.SyncAdmittedCondition(wl, w.clock.Now())
+		w.must(w.client.Status().Update(w.ctx, wl))
+		w.cache.AddOrUpdateWorkload(w.log, wl)
+	}
+}
+
+// reset sets all checks back to Pending, as an eviction does.
+func (w *world) reset(wl *kueue.Workload) {
+	for i := range wl.Status.AdmissionChecks {
+		wl.Status.AdmissionChecks[i].State = kueue.CheckStatePending
+	}
+}
