@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
+use super::own;
 use crate::run;
 
 /// A kind of scenario.
@@ -14,8 +15,15 @@ pub(crate) struct Mode {
     pub(crate) name: &'static str,
 }
 
-/// All kinds. Those that begin with `dyn-` also edit objects between the steps.
-pub(crate) const MODES: [Mode; 12] = [
+impl Mode {
+    /// Made here and played by our own oracle, not by the one that scenario-gen.py is beside.
+    pub(crate) fn is_own(&self) -> bool {
+        self.name.starts_with("own-")
+    }
+}
+
+/// All kinds. Those that begin with `dyn-` also edit objects between the steps; those that begin with `own-` are ours.
+pub(crate) const MODES: [Mode; 16] = [
     Mode { name: "single" },
     Mode { name: "flat" },
     Mode { name: "tree" },
@@ -28,6 +36,10 @@ pub(crate) const MODES: [Mode; 12] = [
     Mode { name: "dyn-borrow" },
     Mode { name: "dyn-fair" },
     Mode { name: "dyn-fairtree" },
+    Mode { name: "own-checks" },
+    Mode { name: "own-stops" },
+    Mode { name: "own-moves" },
+    Mode { name: "own-shapes" },
 ];
 
 /// The gate that Kueue 0.19 has off and 0.20 on.
@@ -35,14 +47,21 @@ pub(crate) const OVERLAP: &str = "RecomputeAssignmentUponPreemptionTargetsOverla
 
 /// The scenarios of a mode with `count` seeds from `first`, the gate on for odd seeds.
 pub(crate) fn make(mode: &Mode, oracle: &Path, first: u64, count: usize) -> anyhow::Result<Vec<Value>> {
+    let gated = |(seed, mut scenario): (u64, Value)| {
+        scenario["gates"] = json!({ OVERLAP: seed % 2 == 1 });
+        scenario
+    };
+    if mode.is_own() {
+        let made = (first..).take(count).map(|seed| Ok(gated((seed, own::scenario(mode.name, seed)?))));
+        return made.collect();
+    }
     let last = first + (count as u64).saturating_sub(1);
     let mut command = Command::new("python3");
     command.arg(oracle.join("scenario-gen.py")).args([mode.name, &first.to_string(), &last.to_string()]);
     let text = run::output(command).context("scenario-gen.py needs python3: install it")?;
     let scenarios = (first..).zip(text.lines()).map(|(seed, line)| {
-        let mut scenario: Value = serde_json::from_str(line).context("scenario-gen.py printed something else")?;
-        scenario["gates"] = json!({ OVERLAP: seed % 2 == 1 });
-        Ok(scenario)
+        let scenario: Value = serde_json::from_str(line).context("scenario-gen.py printed something else")?;
+        Ok(gated((seed, scenario)))
     });
     let scenarios = scenarios.collect::<anyhow::Result<Vec<_>>>()?;
     ensure!(scenarios.len() == count, "scenario-gen.py made {} scenarios instead of {count}", scenarios.len());

@@ -11,7 +11,10 @@ use super::oracle::Oracle;
 
 /// Asks both.
 pub(crate) struct Judge {
-    pub(crate) oracle: Oracle,
+    /// Our own oracle, which plays every scenario.
+    pub(crate) ours: Oracle,
+    /// The one that scenario-gen.py is beside, which plays the scenarios made by it.
+    pub(crate) theirs: Option<Oracle>,
     pub(crate) engine: Engine,
     /// A directory for the files that they are asked by.
     pub(crate) scratch: PathBuf,
@@ -24,13 +27,17 @@ pub(crate) enum Judgement {
     Same { decisions: usize },
     /// The first difference, in words, and what Kueue decides.
     Differs { expect: Value, difference: String },
+    /// Kueue does not decide it the same way each time, and once as the engine does.
+    Wavers,
     /// Kueue cannot play it: it is no valid scenario.
     Invalid,
 }
 
 impl Judge {
     pub(crate) fn all(&self, scenarios: &[Value]) -> anyhow::Result<Vec<Judgement>> {
-        let answers = self.oracle.ask(scenarios, &self.scratch)?;
+        let own = |scenario: &Value| scenario["name"].as_str().is_some_and(|name| name.starts_with("own-"));
+        let oracle = self.theirs.as_ref().filter(|_| !scenarios.iter().any(own)).unwrap_or(&self.ours);
+        let answers = oracle.ask(scenarios, &self.scratch)?;
         let played: Vec<Value> = scenarios
             .iter()
             .zip(&answers)

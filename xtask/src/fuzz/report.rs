@@ -13,6 +13,7 @@ pub(crate) struct Counts(BTreeMap<&'static str, Count>);
 struct Count {
     same: usize,
     differing: usize,
+    wavering: usize,
     invalid: usize,
     decisions: usize,
 }
@@ -26,6 +27,7 @@ impl Counts {
                 count.decisions += decisions;
             }
             Judgement::Differs { .. } => count.differing += 1,
+            Judgement::Wavers => count.wavering += 1,
             Judgement::Invalid => count.invalid += 1,
         }
     }
@@ -43,6 +45,9 @@ impl Counts {
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} same ({} decisions), {} different", self.same, self.decisions, self.differing)?;
+        if self.wavering > 0 {
+            write!(f, ", {} that Kueue decides now so, now so", self.wavering)?;
+        }
         if self.invalid > 0 {
             write!(f, ", {} that Kueue cannot play", self.invalid)?;
         }
@@ -57,6 +62,7 @@ impl fmt::Display for Counts {
             writeln!(f, "{mode:<14} {count}")?;
             all.same += count.same;
             all.differing += count.differing;
+            all.wavering += count.wavering;
             all.invalid += count.invalid;
             all.decisions += count.decisions;
         }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::changed;
 
 /// Fields that may simply be missing.
-const OPTIONAL: [&str; 13] = [
+const OPTIONAL: [&str; 15] = [
     "minCount",
     "nodeSelector",
     "tolerations",
@@ -19,6 +19,8 @@ const OPTIONAL: [&str; 13] = [
     "parentName",
     "preference",
     "labels",
+    "admissionChecksStrategy",
+    "onFlavors",
 ];
 
 /// The simplest value of fields that must be there.

@@ -50,7 +50,7 @@ pub(super) fn forget(scenario: &mut Value, gone: &dyn Fn(&str) -> bool) {
 }
 
 /// The edits of a step that name workloads.
-const NAMING: [&str; 4] = ["finish", "delete", "reclaim", "priority"];
+const NAMING: [&str; 6] = ["finish", "delete", "reclaim", "priority", "checks", "requeue"];
 
 /// Without each whole edit of a step, and without each part of it.
 pub(super) fn without_edits(scenario: &Value) -> Vec<Value> {

@@ -1,0 +1,117 @@
+//! Our own scenarios, for what scenario-gen.py leaves out.
+
+mod edits;
+mod objects;
+
+use anyhow::bail;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+
+/// What a scenario is about, besides the usual.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum About {
+    /// Admission checks, answered in mid-run, on all or some flavors; inactive and missing ones.
+    Checks,
+    /// Queues that are held, drained and go on, some of them with checks.
+    Stops,
+    /// Queues moved between cohorts, cohorts re-parented and removed, namespaces and flavors that come later.
+    Moves,
+    /// Several resource groups, pod sets and minimal counts, fungibility preference, fractional quantities and weights.
+    Shapes,
+}
+
+/// A scenario in the making.
+struct Draft {
+    rng: StdRng,
+    about: About,
+    fair: bool,
+    flavors: Vec<Value>,
+    cohorts: Vec<Value>,
+    queues: Vec<Value>,
+    checks: Vec<String>,
+    /// The workloads submitted so far.
+    workloads: Vec<Value>,
+}
+
+/// The scenario of a mode and a seed; the same for the same.
+pub(crate) fn scenario(mode: &str, seed: u64) -> anyhow::Result<Value> {
+    let about = match mode {
+        "own-checks" => About::Checks,
+        "own-stops" => About::Stops,
+        "own-moves" => About::Moves,
+        "own-shapes" => About::Shapes,
+        other => bail!("there is no mode {other}"),
+    };
+    // Modes differ with the same seed, and a third of the scenarios shares fairly.
+    let rng = StdRng::seed_from_u64(seed.wrapping_mul(31).wrapping_add(about as u64));
+    let nothing = || (Vec::new(), Vec::new());
+    let ((flavors, cohorts), (queues, workloads)) = (nothing(), nothing());
+    let mut draft =
+        Draft { rng, about, fair: seed.is_multiple_of(3), flavors, cohorts, queues, checks: Vec::new(), workloads };
+    Ok(draft.make(&format!("{mode}-{seed:04}")))
+}
+
+impl Draft {
+    fn make(&mut self, name: &str) -> Value {
+        self.make_flavors();
+        self.make_cohorts();
+        self.make_queues();
+        let (missing, present): (Vec<_>, Vec<_>) = self.flavors.clone().into_iter().partition(|_| self.late_flavor());
+        let checks = self.checks.clone();
+        let admission_checks: Vec<_> = checks.iter().filter_map(|check| self.first_check(check)).collect();
+        let namespaces: Vec<_> = (0..self.queues.len()).map(|at| objects::namespace(at, true)).collect();
+        let local_queues: Vec<_> = (0..self.queues.len()).map(objects::local_queue).collect();
+        let (cohorts, queues) = (self.cohorts.clone(), self.queues.clone());
+        let count = self.rng.random_range(3..=6);
+        let mut steps: Vec<Value> = (0..count).map(|number| self.make_step(number)).collect();
+        for flavor in missing {
+            let at = self.rng.random_range(1..count);
+            edits::push(&mut steps[at], "apply", flavor);
+        }
+        json!({
+            "name": name, "fairSharing": self.fair, "start": "2026-01-01T00:00:00Z", "namespaces": namespaces,
+            "resourceFlavors": present, "admissionChecks": admission_checks, "cohorts": cohorts,
+            "clusterQueues": queues, "localQueues": local_queues, "steps": steps,
+        })
+    }
+
+    fn late_flavor(&mut self) -> bool {
+        self.about == About::Moves && self.chance(0.1)
+    }
+
+    fn chance(&mut self, of: f64) -> bool {
+        self.rng.random_bool(of)
+    }
+
+    fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
+        from.choose(&mut self.rng).cloned()
+    }
+
+    /// One of some words.
+    fn word(&mut self, of: &[&'static str]) -> &'static str {
+        of.choose(&mut self.rng).copied().unwrap_or_default()
+    }
+
+    /// Some of the names of the workloads submitted so far.
+    fn some_workloads(&mut self, at_most: usize) -> Vec<String> {
+        let count = self.rng.random_range(1..=at_most);
+        let chosen: Vec<_> = self.workloads.choose_multiple(&mut self.rng, count).map(objects::key).collect();
+        chosen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scenario;
+
+    #[test]
+    fn a_seed_makes_the_same_scenario_each_time_and_another_makes_another() {
+        for mode in ["own-checks", "own-stops", "own-moves", "own-shapes"] {
+            let one = scenario(mode, 7).unwrap();
+            assert_eq!(one, scenario(mode, 7).unwrap());
+            assert_ne!(one["steps"], scenario(mode, 8).unwrap()["steps"]);
+        }
+    }
+}
