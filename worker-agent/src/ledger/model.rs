@@ -125,6 +125,7 @@ pub struct RemoteJob {
 
 /// An object of either kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "it travels in a box")]
 pub enum Object {
     /// A Workload.
     Workload(RemoteWorkload),
