@@ -14,7 +14,7 @@ use serde_json::json;
 use switchyard::status::State;
 use switchyard_api::v1beta2::ClusterQueue;
 use switchyard_e2e::wait::{always, eventually};
-use switchyard_e2e::{fixture, job};
+use switchyard_e2e::{JobBuilder, fixture, job, queues};
 
 const SOON: Duration = Duration::from_secs(30);
 const WHILE: Duration = Duration::from_secs(2);
@@ -36,6 +36,27 @@ fn a_job_goes_to_the_only_worker_where_it_fits_and_completes_on_the_hub() {
         tenant.await_empty("west", SOON).await.unwrap();
         let pods = fleet.pods("hub", tenant.name()).await.unwrap();
         assert_eq!(pods, 0, "the hub runs nothing itself");
+    });
+}
+
+#[test]
+fn a_job_that_comes_with_its_queue_is_sent_like_any_other() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let hub = fleet.hub();
+        for _ in 0..5 {
+            let name = fixture::unique("early");
+            // Nobody waits for the hub to see any of it.
+            hub.apply([json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})]).await.unwrap();
+            hub.apply(queues::multikueue(&name, &["west"])).await.unwrap();
+            let queue = queues::ClusterQueue::new(&name).group(&name, &[("cpu", "4")]).admission_check(&name).build();
+            let flavor = queues::ResourceFlavor::new(&name).build();
+            hub.apply([flavor, queue, queues::local_queue(&name, "main", &name)]).await.unwrap();
+            let job = JobBuilder::new(&name, "early").queue("main").create(&hub.admin).await.unwrap();
+            let spec = job.spec.unwrap();
+            assert_eq!(spec.managed_by.as_deref(), Some("kueue.x-k8s.io/multikueue"));
+            assert_eq!(spec.suspend, Some(true));
+        }
     });
 }
 

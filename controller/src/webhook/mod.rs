@@ -6,6 +6,7 @@
 mod configuration;
 mod job;
 mod json_patch;
+mod live;
 mod objects;
 mod registrar;
 mod review;
@@ -26,9 +27,10 @@ use kube::core::Selector;
 use registrar::{Registrar, service_account};
 use review::{Answer, Question, Rule};
 use secret::SecretStore;
+use serde_json::Value;
 use server::Certificate;
 use switchyard_api::{
-    jobs::{JobKind, KindId, kinds},
+    jobs::{JobKind, KindId, kinds, meta},
     names,
 };
 use tokio::sync::Notify;
@@ -174,12 +176,37 @@ impl Jobs {
 
     fn default(&self, question: &Question<'_>) -> Answer {
         let mut wanted = question.object.clone();
+        let (facts, stores) = (self.facts(question), &self.ctx.stores);
         let dispatches = |queue: &str| {
-            self.ctx.role == Role::Hub
-                && lookup::multi_kueue_check(&self.ctx.stores, question.namespace, queue).is_some()
+            self.ctx.role == Role::Hub && lookup::multi_kueue_check(stores, question.namespace, queue).is_some()
         };
-        job::default(self.kind, &mut wanted, &self.facts(question), dispatches);
-        Answer::Change(Box::new(wanted))
+        job::default(self.kind, &mut wanted, &facts, dispatches);
+        let queue = meta::queue_name(&wanted);
+        let late = self.ctx.role == Role::Hub
+            && question.old.is_none()
+            && !queue.is_empty()
+            && !facts.owned
+            && !live::is_cached(stores, question.namespace, queue);
+        if late {
+            self.default_late(question, facts, queue.to_owned(), wanted)
+        } else {
+            Answer::Change(Box::new(wanted))
+        }
+    }
+
+    /// For a job whose queue the caches do not know. If the API server cannot tell either, the job is as the caches have
+    /// it: the reconciler says what is wrong.
+    fn default_late(&self, question: &Question<'_>, mut facts: job::Facts, queue: String, wanted: Value) -> Answer {
+        let (ctx, managed, kind) = (self.ctx.clone(), self.managed.clone(), self.kind);
+        let (namespace, mut object) = (question.namespace.to_owned(), question.object.clone());
+        Answer::Later(Box::pin(async move {
+            let Some(found) = live::look(&ctx, &managed, &namespace, &queue).await else {
+                return Answer::Change(Box::new(wanted));
+            };
+            facts.managed_namespace |= found.managed_namespace;
+            job::default(kind, &mut object, &facts, |_| found.dispatches);
+            Answer::Change(Box::new(object))
+        }))
     }
 
     fn validate(&self, question: &Question<'_>) -> Answer {

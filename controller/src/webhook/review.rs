@@ -11,6 +11,7 @@ use axum::{
     routing::post,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use futures::future::BoxFuture;
 use kube::core::{
     DynamicObject,
     admission::{AdmissionRequest, AdmissionResponse, AdmissionReview},
@@ -44,6 +45,8 @@ pub(super) enum Answer {
     Change(Box<Value>),
     /// Refuse it, for these reasons.
     Refuse(Vec<String>),
+    /// It takes a question to the API server.
+    Later(BoxFuture<'static, Self>),
 }
 
 /// Rules for one path.
@@ -61,7 +64,7 @@ pub(super) fn router(rules: Vec<(String, Rule)>) -> Router {
 }
 
 async fn handle(State(rule): State<Rule>, body: Bytes) -> Response {
-    match review(&rule, &body) {
+    match review(&rule, &body).await {
         Ok(review) => Json(review).into_response(),
         Err(problem) => {
             tracing::warn!(problem, "admission review not understood");
@@ -71,8 +74,8 @@ async fn handle(State(rule): State<Rule>, body: Bytes) -> Response {
 }
 
 /// Answers one review, with the patch in base64 as Go writes bytes.
-fn review(rule: &Rule, body: &[u8]) -> Result<Value, String> {
-    let answered = answered(rule, body)?;
+async fn review(rule: &Rule, body: &[u8]) -> Result<Value, String> {
+    let answered = answered(rule, body).await?;
     let patch =
         answered.response.as_ref().and_then(|response| response.patch.as_ref()).map(|patch| STANDARD.encode(patch));
     let mut review = serde_json::to_value(answered).map_err(|error| error.to_string())?;
@@ -82,7 +85,7 @@ fn review(rule: &Rule, body: &[u8]) -> Result<Value, String> {
     Ok(review)
 }
 
-fn answered(rule: &Rule, body: &[u8]) -> Result<AdmissionReview<DynamicObject>, String> {
+async fn answered(rule: &Rule, body: &[u8]) -> Result<AdmissionReview<DynamicObject>, String> {
     let review: AdmissionReview<Object> = serde_json::from_slice(body)
         .map_err(|error| format!("not an AdmissionReview of admission.k8s.io/v1: {error}"))?;
     let request: AdmissionRequest<Object> =
@@ -94,8 +97,12 @@ fn answered(rule: &Rule, body: &[u8]) -> Result<AdmissionReview<DynamicObject>, 
         object: &object.value,
         old: request.old_object.as_ref().map(|old| &old.value),
     };
-    let response = match rule(&question) {
-        Answer::Allow => response,
+    let mut answer = rule(&question);
+    while let Answer::Later(later) = answer {
+        answer = later.await;
+    }
+    let response = match answer {
+        Answer::Allow | Answer::Later(_) => response,
         Answer::Refuse(reasons) => refuse(response, &reasons),
         Answer::Change(wanted) => change(response, &object.value, &wanted)?,
     };
@@ -131,10 +138,14 @@ mod tests {
 
     use super::*;
 
+    fn now<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
     fn ask(rule: impl Fn(&Question<'_>) -> Answer + Send + Sync + 'static, request: Value) -> Value {
         let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
         let rule: Rule = Arc::new(rule);
-        review(&rule, body.to_string().as_bytes()).unwrap()
+        now(review(&rule, body.to_string().as_bytes())).unwrap()
     }
 
     fn create() -> Value {
@@ -168,6 +179,12 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_may_take_a_question_first() {
+        let got = ask(|_| Answer::Later(Box::pin(async { Answer::Refuse(vec!["a: bad".into()]) })), create());
+        assert_eq!(got["response"]["allowed"], false);
+    }
+
+    #[test]
     fn a_refusal_carries_all_reasons() {
         let got = ask(|_| Answer::Refuse(vec!["a: bad".into(), "b: worse".into()]), create());
         assert_eq!(got["response"]["allowed"], false);
@@ -178,8 +195,8 @@ mod tests {
     #[test]
     fn what_is_no_review_is_refused_with_the_reason() {
         let rule: Rule = Arc::new(|_| Answer::Allow);
-        assert!(review(&rule, b"{}").unwrap_err().starts_with("not an AdmissionReview"));
+        assert!(now(review(&rule, b"{}")).unwrap_err().starts_with("not an AdmissionReview"));
         let empty = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}).to_string();
-        assert_eq!(review(&rule, empty.as_bytes()).unwrap_err(), "the AdmissionReview has no request");
+        assert_eq!(now(review(&rule, empty.as_bytes())).unwrap_err(), "the AdmissionReview has no request");
     }
 }

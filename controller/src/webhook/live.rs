@@ -1,0 +1,83 @@
+//! What the API server has and our caches do not yet: a Job may come in the moment after its queue was made, and what the
+//! webhook leaves out then (`managedBy`) can never be set.
+
+use std::{fmt::Debug, time::Duration};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Resource,
+    core::{Selector, SelectorExt},
+};
+use serde::de::DeserializeOwned;
+use switchyard_api::{names, v1beta2::AdmissionCheck};
+
+use crate::{context::Context, store::Store, stores::Stores};
+
+/// All questions about one job together. The API server waits for us meanwhile, and so does the user.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// Whether the caches know the namespace, and every object on the way from the queue to its checks.
+pub(super) fn is_cached(stores: &Stores, namespace: &str, queue: &str) -> bool {
+    let Some(local) = stores.local_queues.get(namespace, queue) else { return false };
+    let Some(name) = local.spec.cluster_queue.as_deref() else { return true };
+    let Some(cluster_queue) = stores.cluster_queues.get("", name) else { return false };
+    let strategy = cluster_queue.spec.admission_checks_strategy.as_ref();
+    let checks = strategy.map(|strategy| strategy.admission_checks.as_slice()).unwrap_or_default();
+    stores.namespaces.get("", namespace).is_some()
+        && checks.iter().all(|rule| stores.admission_checks.get("", &rule.name).is_some())
+}
+
+/// What was found out about a job.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    /// Jobs of its namespace are managed.
+    pub(super) managed_namespace: bool,
+    /// Its queue sends jobs to other clusters.
+    pub(super) dispatches: bool,
+}
+
+/// Asks the API server for what the caches lack. `None` when it did not answer in time.
+pub(super) async fn look(ctx: &Context, managed: &Selector, namespace: &str, queue: &str) -> Option<Found> {
+    let found = tokio::time::timeout(DEADLINE, find(ctx, managed, namespace, queue)).await;
+    let problem = match found {
+        Ok(Ok(found)) => return Some(found),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no answer within {DEADLINE:?}"),
+    };
+    tracing::warn!(namespace, queue, problem, "a job came before its queue was known, and the queue cannot be read");
+    None
+}
+
+async fn find(ctx: &Context, managed: &Selector, namespace: &str, queue: &str) -> kube::Result<Found> {
+    let (stores, client) = (&ctx.stores, &ctx.client);
+    let all = |name| (Api::<Namespace>::all(client.clone()), "", name);
+    let Some(labels) = get(&stores.namespaces, all(namespace)).await?.map(|it| it.metadata.labels.clone()) else {
+        return Ok(Found::default());
+    };
+    let managed_namespace = managed.matches(&labels.unwrap_or_default());
+    let mut found = Found { managed_namespace, dispatches: false };
+    let local = get(&stores.local_queues, (Api::namespaced(client.clone(), namespace), namespace, queue)).await?;
+    let Some(name) = local.and_then(|local| local.spec.cluster_queue.clone()) else { return Ok(found) };
+    let cluster_queue = get(&stores.cluster_queues, (Api::all(client.clone()), "", &name)).await?;
+    let strategy = cluster_queue.and_then(|queue| queue.spec.admission_checks_strategy.clone()).unwrap_or_default();
+    for rule in &strategy.admission_checks {
+        let check = get(&stores.admission_checks, (Api::all(client.clone()), "", &rule.name)).await?;
+        let dispatches = |check: &AdmissionCheck| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER;
+        found.dispatches |= check.is_some_and(|check| dispatches(&check));
+    }
+    Ok(found)
+}
+
+/// The cached object, or else the API server's.
+async fn get<K>(
+    store: &Store<K>,
+    (api, namespace, name): (Api<K>, &str, &str),
+) -> kube::Result<Option<std::sync::Arc<K>>>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    match store.get(namespace, name) {
+        Some(known) => Ok(Some(known)),
+        None => Ok(api.get_opt(name).await?.map(std::sync::Arc::new)),
+    }
+}
