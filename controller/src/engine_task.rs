@@ -17,7 +17,9 @@ use std::{
 use anyhow::Context as _;
 use inbox::Batch;
 pub(crate) use inbox::{Inbox, Kind};
-use switchyard_scheduler::{Changed, Cycle, Engine, Event, Explanation, Name, Reason, RefusedReason, Settings, Time, WorkloadKey};
+use switchyard_scheduler::{
+    Changed, Cycle, Engine, Event, Explanation, Name, Reason, RefusedReason, Settings, Time, WorkloadKey,
+};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 pub use views::{ClusterQueueFigures, LocalQueueFigures, Views};
