@@ -188,6 +188,7 @@ mod tests {
         }
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "the table below reads better without references")]
     fn ours(operation: &str, fields: Value) -> ManagedFieldsEntry {
         entry("kueue-admission", operation, Some("status"), json!({"f:status": fields}))
     }

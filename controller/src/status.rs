@@ -58,7 +58,8 @@ pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: Cancella
     };
     let local_queues = async {
         let (queue, shutdown) = run(&local_queues);
-        work::run(queue, WORKERS, shutdown, async |key| local_queue::look(ctx, views, &memory.local_queues, key).await).await;
+        work::run(queue, WORKERS, shutdown, async |key| local_queue::look(ctx, views, &memory.local_queues, key).await)
+            .await;
     };
     let cohorts = async {
         let (queue, shutdown) = run(&cohorts);

@@ -181,7 +181,8 @@ fn limit(object: &mut Value, resource: &str, borrowing: Option<&str>, lending: O
     let groups = &mut object["spec"]["resourceGroups"];
     let Some(mut group) = last(groups) else { return };
     if let Some(mut flavor) = last(&mut group["flavors"]) {
-        for quota in flavor["resources"].as_array_mut().into_iter().flatten().filter(|quota| quota["name"] == resource) {
+        for quota in flavor["resources"].as_array_mut().into_iter().flatten().filter(|quota| quota["name"] == resource)
+        {
             for (field, amount) in [("borrowingLimit", borrowing), ("lendingLimit", lending)] {
                 if let Some(amount) = amount {
                     quota[field] = amount.into();

@@ -57,7 +57,8 @@ pub(super) async fn flavor(ctx: &Context, deletions: &Waits, key: Key) -> Outcom
         return Outcome::Done;
     }
     let deleting = flavor.metadata.deletion_timestamp.is_some();
-    let users = if deleting { users(ctx, |queue| flavor_names(queue).any(|name| name == &*key.name)) } else { Vec::new() };
+    let users =
+        if deleting { users(ctx, |queue| flavor_names(queue).any(|name| name == &*key.name)) } else { Vec::new() };
     // A deleted object takes no new finalizer.
     if !users.is_empty() {
         return Outcome::Done.at_latest(deletions.tell(ctx, &*flavor, IN_USE, "ClusterQueue", &users));
@@ -82,7 +83,8 @@ pub(super) async fn check(ctx: &Context, deletions: &Waits, key: Key) -> Outcome
         return Outcome::Done;
     }
     let deleting = check.metadata.deletion_timestamp.is_some();
-    let users = if deleting { users(ctx, |queue| check_names(queue).any(|name| name == &*key.name)) } else { Vec::new() };
+    let users =
+        if deleting { users(ctx, |queue| check_names(queue).any(|name| name == &*key.name)) } else { Vec::new() };
     if !users.is_empty() {
         return Outcome::Done.at_latest(deletions.tell(ctx, &*check, IN_USE, "ClusterQueue", &users));
     }

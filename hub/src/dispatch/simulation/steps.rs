@@ -5,7 +5,7 @@ use rand::Rng;
 use super::cluster::observation;
 use super::{CAPACITY, CLUSTERS, WORKLOADS, World, subject};
 use crate::dispatch::tests::queues;
-use crate::dispatch::{Check, Event, Name, Observation, Phase, Reserved, State, Uid, Written};
+use crate::dispatch::{Check, Event, Observation, Phase, Reserved, State, Uid, Written};
 
 impl World {
     pub(super) fn step(&mut self) {
