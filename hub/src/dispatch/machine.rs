@@ -429,7 +429,8 @@ impl Dispatcher {
         }
         let full = !self.orphans.contains_key(&key) && self.orphans.len() >= MAX_ORPHANS;
         // Acknowledgements are in order: one that is not given holds up all behind it.
-        if terminal(observation.state) && (full || self.orphans.get(&key).is_some_and(|orphan| orphan.acked)) {
+        let let_go = self.orphans.get(&key).is_some_and(|orphan| orphan.acked || orphan.removing);
+        if terminal(observation.state) && (full || let_go) {
             let (uid, attempt) = (observation.uid.clone(), observation.attempt);
             out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
         }

@@ -637,6 +637,16 @@ fn the_end_of_an_unknown_workload_waits_a_moment_for_it_to_become_known() {
 }
 
 #[test]
+fn an_orphan_that_ends_while_it_is_removed_is_acknowledged() {
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    bench.observe("a", "x", 1, State::Running);
+    bench.later(900_000);
+    assert_eq!(bench.take(), ["orphan x/1 on a", "Absent x/1 on a"]);
+    bench.observe("a", "x", 1, State::Succeeded);
+    assert_eq!(bench.take(), ["ack x/1 to a"]);
+}
+
+#[test]
 fn an_orphan_that_is_gone_when_its_workload_becomes_known_leaves_nothing() {
     let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
     bench.observe("a", "w", 1, State::Succeeded);
