@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::{
     Api, Client,
@@ -317,6 +318,10 @@ fn an_end_outlives_the_agent_until_the_hub_knows_of_it() {
         hub.acknowledge = false;
         hub.want("u1", 1, Phase::Run).await;
         hub.until("u1", State::Failed).await;
+        // Times are whole seconds: a failure in the second of the deletion would count as the deletion's work.
+        let ended = Timestamp::now().as_second();
+        let later = async || Ok(anyhow::ensure!(Timestamp::now().as_second() > ended, "the same second"));
+        wait::eventually(WAIT, "the next second", later).await.unwrap();
         // Somebody on the worker deletes it: it stays.
         hub.jobs().delete("a", &DeleteParams::background()).await.unwrap();
         hub.restart_agent().await;
