@@ -158,10 +158,11 @@ fn the_hubs_job_carries_what_a_user_would_look_for() {
     fixture::run(async {
         let fleet = fleet().await;
         let tenant = fleet.tenant("looks").hub(&[("cpu", "2")]).worker("east", &[("cpu", "8")]).make().await.unwrap();
-        let made = tenant.submit(tenant.job("plain").run_for(Duration::from_secs(3))).await.unwrap();
+        let made = tenant.submit(tenant.job("plain").run_forever()).await.unwrap();
         let spec = made.spec.unwrap();
         assert_eq!(spec.suspend, Some(true), "the webhook suspends it");
         assert_eq!(spec.managed_by.as_deref(), Some("kueue.x-k8s.io/multikueue"));
+        // What changes while it runs is shown every few seconds.
         eventually(SOON, "the pod to show on the hub", async || {
             let status = tenant.hub_jobs().get("plain").await?.status.unwrap_or_default();
             ensure!(status.active == Some(1) && status.ready == Some(1), "{status:?}");
