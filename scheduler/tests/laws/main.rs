@@ -3,6 +3,7 @@
 //! Each law prints the seed of its run; `LAWS_SEED=<seed>` repeats it, `PROPTEST_CASES=<n>` runs more cases.
 
 mod hostile;
+mod oracle;
 mod replay;
 mod script;
 mod world;
@@ -49,7 +50,7 @@ macro_rules! ensure {
 
 #[test]
 fn no_order_of_events_panics_and_no_admission_exceeds_what_the_tree_allows() {
-    let (admissions, preemptions, cases) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let (admissions, preemptions, cases, checked) = (Cell::new(0), Cell::new(0), Cell::new(0), Cell::new(0));
     law("no admission exceeds what the tree allows", |script| {
         let mut world = World::new(script.kind);
         cases.set(cases.get() + 1);
@@ -60,14 +61,20 @@ fn no_order_of_events_panics_and_no_admission_exceeds_what_the_tree_allows() {
                 continue;
             }
             admissions.set(admissions.get() + admitted.len());
-            for (queue, pair, debt) in world.debts() {
+            // Sums at the ends of the range of amounts are not exact; hostile events see to those.
+            let debts_now = world.debts().into_iter().filter(|(queue, pair, _)| world.left(queue, pair).is_some());
+            for (queue, pair, debt) in debts_now {
                 let before =
                     debts.iter().find(|(q, p, _)| (q, p) == (&queue, &pair)).map_or(Amount::ZERO, |(.., d)| *d);
                 ensure!(debt >= before, "{queue} {pair:?} went from {before} to {debt} by admitting {admitted:?}");
             }
             for (queue, pair) in world.used_by(&admitted) {
+                let Some(left) = world.left(&queue, &pair) else { continue };
+                checked.set(checked.get() + 1);
+                ensure!(left >= 0, "{queue} is {left} over in {pair:?} after admitting {admitted:?}");
                 let available = world.available(&queue, &pair);
-                ensure!(available >= Amount::ZERO, "{queue} has {available} of {pair:?} after admitting {admitted:?}");
+                let same = i128::from(available.get()) == left;
+                ensure!(same, "{queue} says {available} is left of {pair:?}, and it should be {left}");
             }
         }
         preemptions.set(preemptions.get() + world.log.iter().filter(|line| line.starts_with("Preempt")).count());
@@ -75,6 +82,7 @@ fn no_order_of_events_panics_and_no_admission_exceeds_what_the_tree_allows() {
     });
     let (admissions, preemptions, cases) = (admissions.get(), preemptions.get(), cases.get());
     println!("{admissions} admissions and {preemptions} preemptions in {cases} worlds");
+    assert!(checked.get() > 0, "what is left was never worked out");
     let busy = admissions >= cases && (preemptions > 0 || cases < 200);
     assert!(busy, "hardly anything happens, so the laws say nothing");
 }
@@ -100,7 +108,10 @@ fn nobody_is_preempted_in_vain() {
         let mut world = World::new(script.kind);
         for step in &script.steps {
             world.step(step);
-            for preemptor in &world.preemptors {
+            // Flavors of several pod sets are chosen one after the other: with more room the first may choose
+            // otherwise, and leave too little to the next.
+            let single = |preemptor: &&_| world.everything_is_written() && world.has_one_pod_set(preemptor);
+            for preemptor in world.preemptors.iter().filter(single) {
                 preemptors.set(preemptors.get() + 1);
                 ensure!(world.fits_alone(preemptor), "others went for {preemptor}, which still does not fit");
             }

@@ -9,6 +9,7 @@ use switchyard_scheduler::{
     Workload, WorkloadKey, record,
 };
 
+use crate::oracle::Oracle;
 use crate::script::{Answer, Kind, Step};
 
 /// A flavor and a resource.
@@ -21,6 +22,8 @@ pub(crate) struct World {
     pub(crate) log: Vec<String>,
     /// For whom others were told to go in the last step.
     pub(crate) preemptors: Vec<WorkloadKey>,
+    /// Who was told to go in the last step.
+    victims: Vec<WorkloadKey>,
     /// Recordings that are under way.
     pub(crate) recordings: Vec<String>,
     kind: Kind,
@@ -55,6 +58,7 @@ impl World {
             },
             log: Vec::new(),
             preemptors: Vec::new(),
+            victims: Vec::new(),
             recordings: Vec::new(),
             kind,
             now: Time::from_secs(1000),
@@ -97,6 +101,7 @@ impl World {
     /// Does a step; who was admitted by it.
     pub(crate) fn step(&mut self, step: &Step) -> Vec<WorkloadKey> {
         self.preemptors.clear();
+        self.victims.clear();
         self.perform(step)
     }
 
@@ -230,7 +235,8 @@ impl World {
                     admitted.push(key);
                 }
                 Decision::Preempt { key, preemptor, .. } => {
-                    self.perform(&Step::Evicted(key));
+                    self.perform(&Step::Evicted(key.clone()));
+                    self.victims.push(key);
                     self.preemptors.push(preemptor);
                 }
                 Decision::Pending { .. } => {}
@@ -377,9 +383,37 @@ impl World {
         self.workloads.values().filter(waits).map(|workload| workload.key.clone()).collect()
     }
 
-    /// Whether a workload is admitted if nobody else waits.
+    /// What a queue may still use of a pair, worked out from the objects; `None` where that is not to be said.
+    pub(crate) fn left(&self, queue: &Name, pair: &Pair) -> Option<i128> {
+        let mut used: BTreeMap<Name, i128> = BTreeMap::new();
+        for (key, workload) in self.workloads.iter().filter(|(_, workload)| workload.active && !workload.finished) {
+            let Some(admission) = self.admission(key) else { continue };
+            for assigned in admission.pod_sets.iter().filter(|assigned| assigned.flavors.get(&pair.1) == Some(&pair.0))
+            {
+                let total = assigned.usage.get(&pair.1).map_or(0, |amount| amount.get());
+                let set = workload.pod_sets.iter().find(|set| set.name == assigned.name);
+                let gone = workload.reclaimable.get(&assigned.name).copied().unwrap_or(0);
+                let left = set.map_or(assigned.count, |set| (set.count - gone).max(0)).min(assigned.count);
+                let pods = i64::from(assigned.count).max(1);
+                let held = if left < assigned.count { total / pods * i64::from(left) } else { total };
+                *used.entry(admission.cluster_queue.clone()).or_default() += i128::from(held);
+            }
+        }
+        Oracle { queues: &self.queues, cohorts: &self.cohorts, pair, used }.left(self.queues.get_key_value(queue)?.0)
+    }
+
+    /// Whether the objects show all that the engine reserved, so that they alone tell what is free.
+    pub(crate) fn everything_is_written(&self) -> bool {
+        self.open.keys().all(|key| self.victims.contains(key))
+    }
+
+    pub(crate) fn has_one_pod_set(&self, key: &WorkloadKey) -> bool {
+        self.workloads.get(key).is_some_and(|workload| workload.pod_sets.len() == 1)
+    }
+
+    /// Whether a workload is admitted if nobody else waits, and nobody else goes.
     pub(crate) fn fits_alone(&self, key: &WorkloadKey) -> bool {
-        let mut others = Self::new(self.kind);
+        let mut others = Self::new(Kind::Plain);
         others.now = self.now;
         others.namespaces = self.namespaces.clone();
         others.flavors = self.flavors.clone();
@@ -389,10 +423,16 @@ impl World {
         others.checks = self.checks.clone();
         others.open = self.open.clone();
         let stays = |known: &WorkloadKey, workload: &Workload| {
-            known == key || workload.reservation.is_some() || self.open.contains_key(known)
+            // A victim whose reservation was not written yet still goes.
+            let holds = workload.reservation.is_some() || self.open.contains_key(known);
+            known == key || (holds && !self.victims.contains(known))
         };
         let all = self.workloads.iter().filter(|(known, workload)| stays(known, workload));
         others.workloads = all.map(|(known, workload)| (known.clone(), workload.clone())).collect();
+        if let Some(workload) = others.workloads.get_mut(key) {
+            // It was tried, whatever its status has said since it was queued.
+            (workload.requeued, workload.requeue_at) = (None, None);
+        }
         let mut alone = others.restarted(false);
         (0..3).any(|_| {
             alone.cycle();
