@@ -320,7 +320,10 @@ fn an_end_outlives_the_agent_until_the_hub_knows_of_it() {
         hub.until("u1", State::Failed).await;
         // Times are whole seconds: a failure in the second of the deletion would count as the deletion's work.
         let ended = Timestamp::now().as_second();
-        let later = async || Ok(anyhow::ensure!(Timestamp::now().as_second() > ended, "the same second"));
+        let later = async || {
+            anyhow::ensure!(Timestamp::now().as_second() > ended, "the same second");
+            Ok(())
+        };
         wait::eventually(WAIT, "the next second", later).await.unwrap();
         // Somebody on the worker deletes it: it stays.
         hub.jobs().delete("a", &DeleteParams::background()).await.unwrap();
