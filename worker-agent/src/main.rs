@@ -4,36 +4,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use switchyard_agent::{Args, run};
-use switchyard_controller::{signals, telemetry};
-use tokio_util::sync::CancellationToken;
+use switchyard_controller::program;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // One provider for everything that speaks TLS in this process, before anything does.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    match start(Args::parse()).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-async fn start(args: Args) -> anyhow::Result<()> {
-    let telemetry = telemetry::init("switchyard-agent", &args.log, args.log_format)?;
-    let shutdown = CancellationToken::new();
-    tokio::spawn(stop_on_signal(shutdown.clone()));
-    let result = match args.options().await {
-        Ok(options) => run(options, shutdown).await,
-        Err(error) => Err(error),
-    };
-    telemetry.shutdown();
-    result
-}
-
-/// The first signal ends in order, the second at once.
-async fn stop_on_signal(shutdown: CancellationToken) {
-    signals::stop(shutdown).await;
-    std::process::exit(130);
+    let args = Args::parse();
+    let (log, format) = (args.log.clone(), args.log_format);
+    program::run("switchyard-agent", &log, format, async |shutdown| run(args.options().await?, shutdown).await).await
 }
