@@ -1,0 +1,139 @@
+//! What takes quota away from a job, or gives it only under a condition.
+
+use std::time::Duration;
+
+use serde_json::json;
+use switchyard_e2e::{fixture, job, queues};
+
+use crate::bed::{Bed, WAIT};
+
+#[test]
+fn stop_policies_of_both_queues() {
+    fixture::run(async {
+        let bed = Bed::new("stop").await;
+        bed.simple(&[("cpu", "4")]).await;
+        bed.job("runs").cpu("1").run_forever().create(bed.admin()).await.unwrap();
+        bed.running("runs").await;
+
+        // Hold: what runs goes on, what comes waits.
+        bed.stop_cluster_queue("Hold").await;
+        bed.cluster_queue_condition("False", "Stopped", "Can't admit new workloads: is stopped.").await;
+        bed.job("waits").cpu("1").run_forever().create(bed.admin()).await.unwrap();
+        bed.expect("waits", "QuotaReserved", "False", "Suspended", &format!("ClusterQueue {} is inactive", bed.name))
+            .await;
+        bed.suspended("runs", false).await;
+
+        // HoldAndDrain: what runs is evicted.
+        bed.stop_cluster_queue("HoldAndDrain").await;
+        bed.expect("runs", "Evicted", "True", "ClusterQueueStopped", "The ClusterQueue is stopped").await;
+        bed.suspended("runs", true).await;
+        bed.expect("runs", "Requeued", "False", "ClusterQueueStopped", "The ClusterQueue is stopped").await;
+        bed.queue_status(2, 0, 0).await;
+
+        // And taken back.
+        bed.stop_cluster_queue("None").await;
+        let message = "The ClusterQueue was restarted after being stopped";
+        bed.expect("runs", "Requeued", "True", "ClusterQueueRestarted", message).await;
+        for name in ["runs", "waits"] {
+            bed.running(name).await;
+        }
+        bed.expect("runs", "Evicted", "False", "QuotaReserved", "Previously: The ClusterQueue is stopped").await;
+
+        bed.stop_local_queue("HoldAndDrain").await;
+        bed.local_queue_condition("queue", "False", "Stopped", "LocalQueue is stopped").await;
+        for name in ["runs", "waits"] {
+            bed.expect(name, "Evicted", "True", "LocalQueueStopped", "The LocalQueue is stopped").await;
+            bed.suspended(name, true).await;
+            bed.expect(name, "QuotaReserved", "False", "Suspended", "LocalQueue queue is inactive").await;
+        }
+        bed.stop_local_queue("None").await;
+        for name in ["runs", "waits"] {
+            bed.running(name).await;
+        }
+    });
+}
+
+#[test]
+fn a_workload_is_deactivated_and_reactivated() {
+    fixture::run(async {
+        let bed = Bed::new("active").await;
+        bed.simple(&[("cpu", "1")]).await;
+        bed.job("a").cpu("1").run_forever().create(bed.admin()).await.unwrap();
+        bed.running("a").await;
+        bed.job("b").cpu("1").run_for(Duration::from_millis(200)).create(bed.admin()).await.unwrap();
+        bed.set_active("a", false).await;
+        bed.expect("a", "Evicted", "True", "Deactivated", "The workload is deactivated").await;
+        bed.suspended("a", true).await;
+        job::complete(bed.admin(), &bed.namespace, "b", WAIT).await.unwrap();
+        bed.expect("a", "QuotaReserved", "False", "Deactivated", "The workload is deactivated").await;
+        bed.set_active("a", true).await;
+        bed.running("a").await;
+    });
+}
+
+#[test]
+fn the_maximum_execution_time_ends_a_job() {
+    fixture::run(async {
+        let bed = Bed::new("time").await;
+        bed.simple(&[("cpu", "1")]).await;
+        bed.job("a")
+            .cpu("1")
+            .label("kueue.x-k8s.io/max-exec-time-seconds", "2")
+            .run_forever()
+            .create(bed.admin())
+            .await
+            .unwrap();
+        bed.running("a").await;
+        let message = "The workload is deactivated due to exceeding the maximum execution time";
+        bed.expect("a", "Evicted", "True", "DeactivatedDueToMaximumExecutionTimeExceeded", message).await;
+        bed.suspended("a", true).await;
+        assert_eq!(bed.workload_of("a").await.spec.active, Some(false));
+    });
+}
+
+#[test]
+fn an_admission_check_decides_after_the_quota() {
+    fixture::run(async {
+        let bed = Bed::new("check").await;
+        let check = json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": bed.name},
+            "spec": {"controllerName": "example.com/check"}
+        });
+        bed.cluster().apply([check]).await.unwrap();
+        bed.apply(
+            queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "2")]).admission_check(&bed.name).build(),
+        )
+        .await;
+        bed.cluster_queue_condition(
+            "False",
+            "AdmissionCheckInactive",
+            &format!("Can't admit new workloads: references inactive AdmissionCheck(s): {}.", bed.name),
+        )
+        .await;
+        bed.activate_check().await;
+        for name in ["ready", "retry", "reject"] {
+            bed.job(name).cpu("1").run_for(Duration::from_millis(200)).create(bed.admin()).await.unwrap();
+        }
+        for (name, state) in [("ready", "Ready"), ("retry", "Retry"), ("reject", "Rejected")] {
+            if name != "ready" {
+                bed.expect_true(name, "QuotaReserved").await;
+            }
+            bed.expect("ready", "QuotaReserved", "True", "QuotaReserved", "").await;
+            bed.answer_check(name, state).await;
+            match name {
+                "ready" => drop(job::complete(bed.admin(), &bed.namespace, name, WAIT).await.unwrap()),
+                "retry" => {
+                    let message =
+                        format!("Evicted due to AdmissionCheck in Retry state: \"{}\" (said Retry)", bed.name);
+                    bed.expect(name, "Requeued", "True", "BackoffFinished", "The workload backoff was finished").await;
+                    bed.expect(name, "Evicted", "False", "QuotaReserved", &format!("Previously: {message}")).await;
+                }
+                _ => {
+                    let message = format!("AdmissionCheck in Rejected state: \"{}\" (said Rejected)", bed.name);
+                    let message = format!("The workload is deactivated due to {message}");
+                    bed.expect(name, "Evicted", "True", "DeactivatedDueToAdmissionCheck", &message).await;
+                }
+            }
+        }
+    });
+}
