@@ -36,8 +36,8 @@ struct Counts {
 }
 
 /// What seeds the property tests. Here they try the same cases in every run, so that a new failure comes from what was
-/// changed; `cargo test` alone takes new seeds, and either variable a chosen one.
-const SEEDS: [&str; 2] = ["LAWS_SEED", "PROPTEST_RNG_SEED"];
+/// changed; `cargo test` alone takes new seeds, and each variable a chosen one.
+const SEEDS: [&str; 3] = ["LAWS_SEED", "PROPTEST_RNG_SEED", "USAGE_SEED"];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let start = Instant::now();
