@@ -5,8 +5,9 @@ mod common;
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use common::fleet;
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -108,6 +109,69 @@ fn drained_on_the_hub_it_stops_and_comes_back() {
         let finished =
             await_workload(&tenant, "finished", |status| conditions::is_true(&status.conditions, "Finished")).await;
         assert_eq!(finished.status.unwrap().dispatch.unwrap().attempt, 2);
+    });
+}
+
+/// The Workload of a job on the hub.
+async fn workload_of(tenant: &Tenant<'_>, job: &str) -> anyhow::Result<Workload> {
+    let all = tenant.hub_workloads().list(&ListParams::default()).await?.items;
+    let owned = |it: &Workload| it.metadata.owner_references.iter().flatten().any(|owner| owner.name == job);
+    all.into_iter().find(owned).with_context(|| format!("{job} has no Workload"))
+}
+
+fn has_quota(workload: &Workload) -> bool {
+    let conditions = workload.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    conditions::is_true(conditions, "QuotaReserved")
+}
+
+#[test]
+fn preempted_on_the_hub_it_gives_its_quota_away_only_when_nothing_of_it_runs() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        // The worker has room for both: only the hub's quota stands between them.
+        let (quota, room) = ([("cpu", "8"), ("nvidia.com/gpu", "2")], [("cpu", "8"), ("nvidia.com/gpu", "8")]);
+        let tenant = fleet.tenant("preempted").hub(&quota).worker("west", &room).make().await.unwrap();
+        let queues: Api<ClusterQueue> = Api::all(fleet.hub().admin.clone());
+        let patch = json!({"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}});
+        queues.patch(tenant.name(), &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        let class = format!("{}-high", tenant.name());
+        let high = json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass",
+            "metadata": {"name": class}, "value": 1000,
+        });
+        fleet.hub().apply([high]).await.unwrap();
+        await_queue(&fleet, tenant.name()).await;
+
+        let low = tenant.job("low").gpu(2).run_forever().pod_annotation("e2e.switchyard.dev/stop-after", "3s");
+        tenant.submit(low).await.unwrap();
+        fleet.await_pods("west", tenant.name(), 1).await.unwrap();
+        tenant.submit(tenant.job("high").gpu(2).run_forever().priority_class(&class)).await.unwrap();
+        eventually(SOON, "high to get quota", async || {
+            let high = workload_of(&tenant, "high").await?;
+            ensure!(has_quota(&high), "high: {}", Tenant::told(&high));
+            Ok(())
+        })
+        .await
+        .unwrap();
+        // What is gone before quota is given away is gone when that is seen.
+        let jobs = tenant.worker_jobs("west").list(&ListParams::default()).await.unwrap().items;
+        assert!(jobs.iter().all(|job| job.metadata.name.as_deref() != Some("low")), "low is still there: {jobs:#?}");
+        let pods: Api<Pod> = Api::namespaced(fleet.worker("west").admin.clone(), tenant.name());
+        let of_low = ListParams::default().labels("batch.kubernetes.io/job-name=low");
+        assert!(pods.list_metadata(&of_low).await.unwrap().items.is_empty(), "pods of low are still there");
+
+        fleet.await_pods("west", tenant.name(), 1).await.unwrap();
+        let waiting = workload_of(&tenant, "low").await.unwrap();
+        assert!(!has_quota(&waiting), "{}", Tenant::told(&waiting));
+        tenant.hub_jobs().delete("high", &kube::api::DeleteParams::background()).await.unwrap();
+        eventually(SOON, "low to run again", async || {
+            let low = workload_of(&tenant, "low").await?;
+            let status = low.status.clone().unwrap_or_default();
+            ensure!(status.dispatch.is_some_and(|it| it.attempt >= 2), "low: {}", Tenant::told(&low));
+            Ok(())
+        })
+        .await
+        .unwrap();
     });
 }
 
