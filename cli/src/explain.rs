@@ -8,6 +8,7 @@ mod placed;
 mod quota;
 mod settings;
 mod text;
+mod unknown;
 mod view;
 
 use std::path::PathBuf;

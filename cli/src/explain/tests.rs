@@ -1,7 +1,7 @@
 //! What is said of each cause, to people and to programs, in files beside this one: a snapshot holds both.
 
 use serde_json::{Value, json};
-use switchyard_api::v1beta2::{AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Workload};
+use switchyard_api::v1beta2::{AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, Workload};
 
 use super::*;
 
@@ -85,6 +85,12 @@ impl World {
 
     fn local_queue(self, name: &str, spec: Value) -> Self {
         self.stores.local_queues.insert(made::<LocalQueue>("LocalQueue", name, Some("team"), spec));
+        self
+    }
+
+    fn topology(self, name: &str) -> Self {
+        let levels = json!({"levels": [{"nodeLabel": "kubernetes.io/hostname"}]});
+        self.stores.topologies.insert(made::<Topology>("Topology", name, None, levels));
         self
     }
 
@@ -310,6 +316,10 @@ fn cases() -> Vec<(&'static str, World)> {
         (
             "the second flavor fits",
             World::new().flavor("spot", json!({})).queue("cq", &[("default", "1"), ("spot", "5")], json!({})).waits("2"),
+        ),
+        (
+            "nodes of a topology",
+            plain().topology("racks").flavor("default", json!({"topologyName": "racks", "nodeLabels": {"pool": "a"}})).waits("2"),
         ),
         (
             "cohorts in a cycle",

@@ -47,6 +47,10 @@ pub(super) fn text(view: &View, now: Timestamp) -> String {
         out.push_str("\nWould be preempted for it:\n");
         out.push_str(&victims(&view.victims, "  "));
     }
+    if !view.unknown.is_empty() {
+        out.push_str("\nWorked out from the cluster's objects. What cannot be seen in them:\n");
+        view.unknown.iter().for_each(|unknown| out.push_str(&format!("  - {unknown}\n")));
+    }
     out
 }
 

@@ -11,6 +11,7 @@ use switchyard_scheduler::{Explanation, Place, Reason};
 use super::placed::{AdmissionView, CheckView, DispatchView};
 use super::quota::{PodSetView, VictimView};
 use super::settings::{Settings, Source};
+use super::unknown;
 use crate::status::{Row, State, row};
 
 /// Why a workload waits, or where it is.
@@ -71,6 +72,9 @@ pub struct View {
     pub dispatch: Option<DispatchView>,
     /// How the controller is taken to decide.
     pub settings: SettingsView,
+    /// What could make it otherwise and cannot be seen from here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<String>,
 }
 
 /// A job.
@@ -199,6 +203,7 @@ impl View {
                 fair_sharing: settings.config.fair_sharing.is_some(),
                 admission_fair_sharing: settings.config.admission_fair_sharing.is_some(),
             },
+            unknown: unknown::of(explanation, stores, settings),
         }
     }
 }
