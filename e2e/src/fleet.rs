@@ -1,7 +1,7 @@
 //! The system under test as its users run it: our own programs as processes, on real clusters, each with the rights
 //! that `deploy/rbac` gives it and no others.
 
-mod programs;
+pub(crate) mod programs;
 mod tenant;
 
 use std::collections::BTreeMap;

@@ -34,6 +34,7 @@ pub mod paths;
 pub mod ports;
 mod process;
 pub mod queues;
+pub mod single;
 mod spec;
 pub mod stock;
 pub mod wait;

@@ -1,5 +1,7 @@
 //! Stock Kueue, run against a cluster as the peer that we interoperate with and are measured against.
 
+mod webhooks;
+
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -16,6 +18,8 @@ use crate::{fixture, http, ports};
 
 /// How long it may take to be ready.
 const READY_TIME: Duration = Duration::from_secs(60);
+/// How long it may take to end.
+const STOP_TIME: Duration = Duration::from_secs(30);
 /// Kueue reads the certificate of its metrics from here and nowhere else, unless it manages certificates itself, which
 /// needs webhooks that reach it by a Service.
 const METRICS_CERTS: &str = "/etc/kueue/metrics/certs";
@@ -33,16 +37,20 @@ pub struct Options {
     pub config: Value,
     /// Feature gates, such as `("MultiKueueIncrementalDispatcherConfig", false)`.
     pub gates: Vec<(String, bool)>,
+    /// Registers its webhooks and the conversion of its CRDs as its manifests do. They stay when it ends, as they do in
+    /// a cluster: see [`Kueue::unregister`].
+    pub webhooks: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { qps: 300, burst: 500, config: Value::Null, gates: Vec::new() }
+        Self { qps: 300, burst: 500, config: Value::Null, gates: Vec::new(), webhooks: false }
     }
 }
 
-/// Stock Kueue, running with every right on one cluster. Its webhooks are not registered: Jobs have to be created
-/// suspended, and with `managedBy` where they are to be dispatched. Dropping it ends it.
+/// Stock Kueue, running with every right on one cluster. Unless [`Options::webhooks`] says so its webhooks are not
+/// registered: Jobs have to be created suspended, and with `managedBy` where they are to be dispatched. Dropping it
+/// ends it.
 #[derive(Debug)]
 pub struct Kueue {
     process: Process,
@@ -61,7 +69,7 @@ impl Kueue {
         })
         .await??;
         let dir = cluster.state_dir().join("kueue");
-        write_certificates(&dir)?;
+        let authority = write_certificates(&dir)?;
         cluster.apply([json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})]).await?;
         cluster.apply_dir(source.join("config/components/crd/bases")).await?;
         let mut gates = String::from("VisibilityOnDemand=false");
@@ -69,9 +77,9 @@ impl Kueue {
             gates.push_str(&format!(",{gate}={on}"));
         }
         for _ in 0..process::PORT_TRIES {
-            let health = ports::free()?;
+            let (health, webhook) = (ports::free()?, ports::free()?);
             let config = dir.join("config.yaml");
-            fs::write(&config, serde_saphyr::to_string(&configuration(&dir, health, options)?)?)?;
+            fs::write(&config, serde_saphyr::to_string(&configuration(&dir, health, webhook, options)?)?)?;
             let process =
                 Program::new("kueue", &binary, cluster.dir().join(format!("{}.log", fixture::unique("kueue"))))
                     .arg(format!("--config={}", config.display()))
@@ -80,6 +88,10 @@ impl Kueue {
                     .env("KUBECONFIG", cluster.kubeconfig())
                     .start()?;
             match await_ready(&process, health).await {
+                Ok(()) if options.webhooks => {
+                    webhooks::register(cluster, &source.join("config"), webhook, &authority).await?;
+                    return Ok(Self { process });
+                }
                 Ok(()) => return Ok(Self { process }),
                 Err(_) if process::lost_port(&process) => tracing::debug!("a port of kueue was taken, again"),
                 Err(error) => return Err(error.context(process.log_tail(20))),
@@ -92,10 +104,23 @@ impl Kueue {
     pub fn process(&self) -> &Process {
         &self.process
     }
+
+    /// Ends it as the deletion of its pod does. What it registered stays.
+    pub async fn stop(self) {
+        self.process.terminate(STOP_TIME).await;
+    }
+
+    /// Deletes its webhook configurations.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn unregister(cluster: &Cluster) -> anyhow::Result<()> {
+        webhooks::unregister(cluster).await
+    }
 }
 
-/// For its webhook and metrics servers; nobody in a test connects to either.
-fn write_certificates(dir: &Path) -> anyhow::Result<()> {
+/// For its webhook and metrics servers. Gives the authority that signed, PEM.
+fn write_certificates(dir: &Path) -> anyhow::Result<String> {
     let authority = Authority::new("kueue")?;
     let pair = authority.server(&["127.0.0.1", "localhost"])?;
     let write = |dir: &Path| -> std::io::Result<()> {
@@ -107,7 +132,7 @@ fn write_certificates(dir: &Path) -> anyhow::Result<()> {
     write(&dir.join("certs"))?;
     let metrics = Path::new(METRICS_CERTS);
     if metrics.exists() {
-        return Ok(());
+        return Ok(authority.pem());
     }
     // All at once: a certificate of one process beside the key of another would not do.
     let unfinished = metrics.with_file_name(fixture::unique("certs"));
@@ -116,21 +141,21 @@ fn write_certificates(dir: &Path) -> anyhow::Result<()> {
         let _ = fs::remove_dir_all(&unfinished);
     }
     match written {
-        Err(_) if metrics.exists() => Ok(()),
-        other => other.with_context(|| {
+        Err(_) if metrics.exists() => Ok(authority.pem()),
+        other => other.map(|()| authority.pem()).with_context(|| {
             format!("cannot write {METRICS_CERTS}, where stock Kueue looks for a certificate; run as root, once")
         }),
     }
 }
 
-fn configuration(dir: &Path, health: u16, options: &Options) -> anyhow::Result<Value> {
+fn configuration(dir: &Path, health: u16, webhook: u16, options: &Options) -> anyhow::Result<Value> {
     let mut config = json!({
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
         "namespace": NAMESPACE,
         "health": {"healthProbeBindAddress": format!("127.0.0.1:{health}")},
         "metrics": {"bindAddress": format!("127.0.0.1:{}", ports::free()?)},
-        "webhook": {"port": ports::free()?, "host": "127.0.0.1", "certDir": dir.join("certs")},
+        "webhook": {"port": webhook, "host": "127.0.0.1", "certDir": dir.join("certs")},
         "internalCertManagement": {"enable": false},
         "leaderElection": {"leaderElect": false},
         "clientConnection": {"qps": options.qps, "burst": options.burst},

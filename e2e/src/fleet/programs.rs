@@ -11,13 +11,13 @@ use crate::{Cluster, paths, ports};
 
 /// One of our programs, and the port on which it says that it is ready.
 #[derive(Clone, Debug)]
-pub(super) struct OurProgram {
-    pub(super) program: Program,
-    pub(super) health: u16,
+pub(crate) struct OurProgram {
+    pub(crate) program: Program,
+    pub(crate) health: u16,
 }
 
 /// `switchyard-hub` on a cluster, its sessions at `address`.
-pub(super) async fn hub_program(cluster: &Cluster, address: &str, config: Option<&str>) -> anyhow::Result<OurProgram> {
+pub(crate) async fn hub_program(cluster: &Cluster, address: &str, config: Option<&str>) -> anyhow::Result<OurProgram> {
     let OurProgram { mut program, health } = controller(cluster, "switchyard-hub").await?;
     program = program.args(["--mode", "hub", "--agent-listen", address, "--advertise", &format!("https://{address}")]);
     let kubeconfigs = cluster.state_dir().join("kubeconfigs");
@@ -32,7 +32,7 @@ pub(super) async fn hub_program(cluster: &Cluster, address: &str, config: Option
 }
 
 /// `switchyard-hub --mode single` on a cluster.
-pub(super) async fn single_program(cluster: &Cluster) -> anyhow::Result<OurProgram> {
+pub(crate) async fn single_program(cluster: &Cluster) -> anyhow::Result<OurProgram> {
     let OurProgram { program, health } = controller(cluster, "switchyard").await?;
     Ok(OurProgram { program: program.args(["--mode", "single"]), health })
 }
@@ -51,7 +51,7 @@ async fn controller(cluster: &Cluster, account_name: &str) -> anyhow::Result<Our
 }
 
 /// `switchyard-agent` on a cluster, enrolling with a token.
-pub(super) async fn agent_program(cluster: &Cluster, token: &JoinToken) -> anyhow::Result<OurProgram> {
+pub(crate) async fn agent_program(cluster: &Cluster, token: &JoinToken) -> anyhow::Result<OurProgram> {
     let health = ports::free()?;
     let binary = paths::binary("switchyard-agent")?;
     let program = Program::new("agent", binary, cluster.dir().join("switchyard-agent.log"))

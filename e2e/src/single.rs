@@ -1,0 +1,63 @@
+//! `switchyard-hub --mode single` on a cluster, as its users run it.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use kube::Api;
+use kube::api::DeleteParams;
+
+use crate::Cluster;
+use crate::fleet::programs;
+use crate::process::Process;
+use crate::wait::{eventually, never};
+
+/// How long it may take to be ready, and to end.
+const TIME: Duration = Duration::from_secs(60);
+/// The name of its webhook configurations.
+const WEBHOOKS: &str = "switchyard";
+
+/// A program of ours that runs one cluster. Dropping it kills it.
+#[derive(Debug)]
+pub struct Single {
+    process: Process,
+}
+
+impl Single {
+    /// Starts it on a cluster that has what `deploy/` ships ([`Cluster::install`]), and waits until it is ready.
+    ///
+    /// # Errors
+    /// What its log ends with.
+    pub async fn start(cluster: &Cluster) -> anyhow::Result<Self> {
+        let program = programs::single_program(cluster).await?;
+        let process = program.program.start()?;
+        let ready = eventually(TIME, format!("Switchyard on {} to be ready", cluster.name()), async || {
+            process.check().map_err(never)?;
+            crate::http::get(program.health, "/readyz").await.map(drop)
+        });
+        ready.await.with_context(|| process.log_tail(20))?;
+        Ok(Self { process })
+    }
+
+    /// Its process, for its memory, CPU time and log.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Ends it as the deletion of its pod does, and gives its exit code. What it registered stays.
+    pub async fn stop(self) -> Option<i32> {
+        self.process.terminate(TIME).await
+    }
+
+    /// Deletes its webhook configurations.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn unregister(cluster: &Cluster) -> anyhow::Result<()> {
+        let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.admin.clone());
+        let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.admin.clone());
+        mutating.delete(WEBHOOKS, &DeleteParams::default()).await?;
+        validating.delete(WEBHOOKS, &DeleteParams::default()).await?;
+        Ok(())
+    }
+}
