@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,6 +75,7 @@ func (w *world) edit(step *step) {
 		w.enqueue(wl)
 	}
 	w.requeues.ProcessRequeues(w.ctx)
+	w.sample()
 }
 
 // confirm tells the queues of a reservation, as its watch event would: they take it for still in flight else.
@@ -82,6 +84,7 @@ func (w *world) confirm(wl *kueue.Workload) {
 }
 
 func (w *world) delete(wl *kueue.Workload) {
+	w.absolve(wl)
 	w.released(wl)
 	w.queues.DeleteAndForgetWorkload(w.log, workload.Key(wl))
 	w.must(client.IgnoreNotFound(w.client.Delete(w.ctx, wl)))
@@ -90,6 +93,7 @@ func (w *world) delete(wl *kueue.Workload) {
 // recharge tells of a workload that goes on using quota, but another amount or at another priority.
 func (w *world) recharge(wl *kueue.Workload) {
 	w.queues.QueueAssociatedInadmissibleWorkloadsAfter(w.ctx, workload.Key(wl), func() { w.cache.AddOrUpdateWorkload(w.log, wl) })
+	w.retryBehind(wl)
 }
 
 func decode[T any](w *world, raw json.RawMessage) *T {
@@ -104,8 +108,10 @@ func (w *world) apply(raw json.RawMessage) {
 		w.putClusterQueue(decode[kueue.ClusterQueue](w, raw))
 	case "Cohort":
 		w.putCohort(decode[kueue.Cohort](w, raw))
+	case "LocalQueue":
+		w.putLocalQueue(decode[kueue.LocalQueue](w, raw))
 	case "ResourceFlavor":
-		w.retry(w.cache.AddOrUpdateResourceFlavor(w.log, decode[kueue.ResourceFlavor](w, raw)))
+		w.putFlavor(decode[kueue.ResourceFlavor](w, raw))
 	case "AdmissionCheck":
 		w.retry(w.cache.AddOrUpdateAdmissionCheck(w.log, decode[kueue.AdmissionCheck](w, raw)))
 	case "Namespace":
@@ -120,6 +126,20 @@ func (w *world) retry(names sets.Set[kueue.ClusterQueueReference]) {
 	if len(names) > 0 {
 		qcache.NotifyRetryInadmissible(w.queues, names)
 	}
+}
+
+// putFlavor retries in all queues of a flavor that takes other pods than before, else in those that it makes active.
+func (w *world) putFlavor(flavor *kueue.ResourceFlavor) {
+	old, known := w.flavors[flavor.Name]
+	w.flavors[flavor.Name] = flavor.Spec
+	names := w.cache.AddOrUpdateResourceFlavor(w.log, flavor)
+	same := equality.Semantic.DeepEqual(old.NodeTaints, flavor.Spec.NodeTaints) &&
+		equality.Semantic.DeepEqual(old.Tolerations, flavor.Spec.Tolerations) &&
+		equality.Semantic.DeepEqual(old.NodeLabels, flavor.Spec.NodeLabels)
+	if known && !same {
+		names.Insert(w.cache.ClusterQueuesUsingFlavor(kueue.ResourceFlavorReference(flavor.Name))...)
+	}
+	w.retry(names)
 }
 
 func (w *world) putCohort(cohort *kueue.Cohort) {
@@ -165,35 +185,84 @@ func (w *world) putClusterQueue(queue *kueue.ClusterQueue) {
 // stop is what a stopped queue does to its workloads: it takes quota back that is only reserved, and drains the others.
 func (w *world) stop(name kueue.ClusterQueueReference, policy kueue.StopPolicy) {
 	for _, wl := range w.workloads() {
-		if !workload.HasQuotaReservation(&wl) || wl.Status.Admission.ClusterQueue != name {
-			continue
+		if workload.HasQuotaReservation(&wl) && wl.Status.Admission.ClusterQueue == name {
+			w.sendAway(&wl, policy, kueue.WorkloadEvictedByClusterQueueStopped)
 		}
-		w.confirm(&wl)
-		switch {
-		case !workload.IsAdmitted(&wl):
-			workload.UnsetQuotaReservationWithCondition(&wl, "Suspended", "the queue is stopped", w.clock.Now())
-			w.must(w.client.Status().Update(w.ctx, &wl))
-			w.released(&wl)
-			w.enqueue(&wl)
-		case policy == kueue.HoldAndDrain:
-			w.setEvicted(&wl, kueue.WorkloadEvictedByClusterQueueStopped)
-			w.evict(&wl, kueue.WorkloadEvictedByClusterQueueStopped, false)
-		}
+	}
+}
+
+func (w *world) sendAway(wl *kueue.Workload, policy kueue.StopPolicy, reason string) {
+	w.confirm(wl)
+	switch {
+	case !workload.IsAdmitted(wl):
+		workload.UnsetQuotaReservationWithCondition(wl, "Suspended", "the queue is stopped", w.clock.Now())
+		w.must(w.client.Status().Update(w.ctx, wl))
+		w.released(wl)
+		w.enqueue(wl)
+	case policy == kueue.HoldAndDrain:
+		w.setEvicted(wl, reason)
+		w.evict(wl, reason, false)
 	}
 }
 
 // restart lets those be queued again that the stop sent away.
 func (w *world) restart(name kueue.ClusterQueueReference) {
 	for _, wl := range w.workloads() {
-		requeued := apimeta.FindStatusCondition(wl.Status.Conditions, kueue.WorkloadRequeued)
-		at, known := w.queues.ClusterQueueForWorkload(&wl)
-		if requeued == nil || requeued.Status != metav1.ConditionFalse || !known || at != name ||
-			requeued.Reason != kueue.WorkloadEvictedByClusterQueueStopped {
-			continue
+		if at, known := w.queues.ClusterQueueForWorkload(&wl); known && at == name {
+			w.callBack(&wl, kueue.WorkloadEvictedByClusterQueueStopped, kueue.WorkloadClusterQueueRestarted)
 		}
-		workload.SetRequeuedCondition(&wl, kueue.WorkloadClusterQueueRestarted, "the queue goes on", true)
-		w.must(w.client.Status().Update(w.ctx, &wl))
-		w.enqueue(&wl)
+	}
+}
+
+func (w *world) callBack(wl *kueue.Workload, gone, back string) {
+	requeued := apimeta.FindStatusCondition(wl.Status.Conditions, kueue.WorkloadRequeued)
+	if requeued == nil || requeued.Status != metav1.ConditionFalse || requeued.Reason != gone {
+		return
+	}
+	workload.SetRequeuedCondition(wl, back, "the queue goes on", true)
+	w.must(w.client.Status().Update(w.ctx, wl))
+	w.enqueue(wl)
+}
+
+// putLocalQueue is what the controller of LocalQueues does about them, and that of workloads about those in them: a
+// stopped one has no place in the queues, as a ClusterQueue has.
+func (w *world) putLocalQueue(queue *kueue.LocalQueue) {
+	key := client.ObjectKeyFromObject(queue)
+	policy := ptr.Deref(queue.Spec.StopPolicy, kueue.None)
+	before, known := w.doors[key]
+	w.doors[key] = policy
+	if !known {
+		w.must(w.client.Create(w.ctx, queue.DeepCopy()))
+		w.must(w.cache.AddLocalQueue(queue))
+		if policy == kueue.None {
+			w.must(w.queues.AddLocalQueue(w.ctx, queue))
+		}
+		return
+	}
+	var old kueue.LocalQueue
+	w.must(w.client.Get(w.ctx, key, &old))
+	stored := queue.DeepCopy()
+	stored.ResourceVersion = old.ResourceVersion
+	w.must(w.client.Update(w.ctx, stored))
+	switch {
+	case policy == before && policy == kueue.None:
+		w.must(w.queues.UpdateLocalQueue(w.log, queue))
+		w.must(w.cache.UpdateLocalQueue(&old, queue))
+	case policy == before:
+		w.must(w.cache.UpdateLocalQueue(&old, queue))
+	case policy == kueue.None:
+		w.must(w.queues.AddLocalQueue(w.ctx, queue))
+	default:
+		w.queues.DeleteLocalQueue(w.log, &old)
+	}
+	for _, wl := range w.workloads() {
+		switch {
+		case wl.Namespace != queue.Namespace || string(wl.Spec.QueueName) != queue.Name:
+		case policy == kueue.None:
+			w.callBack(&wl, kueue.WorkloadEvictedByLocalQueueStopped, kueue.WorkloadLocalQueueRestarted)
+		case policy != before && workload.HasQuotaReservation(&wl):
+			w.sendAway(&wl, policy, kueue.WorkloadEvictedByLocalQueueStopped)
+		}
 	}
 }
 
@@ -225,14 +294,19 @@ func (w *world) answer(wl *kueue.Workload, answers map[string]kueue.CheckState) 
 		w.reset(wl)
 		w.setEvicted(wl, kueue.WorkloadDeactivated)
 		w.evict(wl, kueue.WorkloadDeactivated, false)
+		w.absolve(wl)
 	case has(kueue.CheckStateRetry):
 		w.reset(wl)
 		w.setEvicted(wl, kueue.WorkloadEvictedByAdmissionCheck)
 		w.evict(wl, kueue.WorkloadEvictedByAdmissionCheck, false)
 	default:
+		before := workload.IsAdmitted(wl)
 		workload.SyncAdmittedCondition(wl, w.clock.Now())
 		w.must(w.client.Status().Update(w.ctx, wl))
 		w.cache.AddOrUpdateWorkload(w.log, wl)
+		if workload.IsAdmitted(wl) && !before {
+			w.admittedBy(wl)
+		}
 	}
 }
 

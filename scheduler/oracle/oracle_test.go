@@ -118,13 +118,16 @@ func (w *world) cycle() cycle {
 	}
 	scheduleOnce(w.scheduler, w.ctx)
 	w.writes.Wait()
+	var fresh []*kueue.Workload
 	result := cycle{Time: metav1.NewTime(w.clock.Now().UTC()), Admitted: map[string]admitted{}, Preempted: map[string]string{}}
 	for _, wl := range w.workloads() {
 		key := string(workload.Key(&wl))
 		if workload.HasQuotaReservation(&wl) && !reserved[key] {
 			result.Admitted[key] = w.admitted(&wl)
+			fresh = append(fresh, w.workload(key))
 		}
 	}
+	w.reserved(fresh)
 	for _, wl := range w.workloads() {
 		if evicted(&wl) && workload.HasQuotaReservation(&wl) {
 			condition := apimeta.FindStatusCondition(wl.Status.Conditions, kueue.WorkloadPreempted)
@@ -134,7 +137,23 @@ func (w *world) cycle() cycle {
 		}
 	}
 	w.requeues.ProcessRequeues(w.ctx)
+	w.sample()
 	return result
+}
+
+// reserved is what the watch events of new reservations mean for past use.
+func (w *world) reserved(fresh []*kueue.Workload) {
+	if w.sharing == nil {
+		return
+	}
+	for _, wl := range fresh {
+		w.confirm(wl)
+		if workload.IsAdmitted(wl) {
+			w.admittedBy(wl)
+		} else if w.cache.ClusterQueueUsesAdmissionFairSharing(wl.Status.Admission.ClusterQueue) {
+			w.sample(wl)
+		}
+	}
 }
 
 // admitted describes a new reservation, and gives it the checks that it has to pass.

@@ -5,21 +5,24 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	config "sigs.k8s.io/kueue/apis/config/v1beta2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 )
 
 // scenario is one line of a file, without the answer.
 type scenario struct {
-	Name            string                 `json:"name"`
-	FairSharing     bool                   `json:"fairSharing"`
-	Start           metav1.Time            `json:"start"`
-	Namespaces      []corev1.Namespace     `json:"namespaces"`
-	ResourceFlavors []kueue.ResourceFlavor `json:"resourceFlavors"`
-	AdmissionChecks []kueue.AdmissionCheck `json:"admissionChecks"`
-	Cohorts         []kueue.Cohort         `json:"cohorts"`
-	ClusterQueues   []kueue.ClusterQueue   `json:"clusterQueues"`
-	LocalQueues     []kueue.LocalQueue     `json:"localQueues"`
-	Steps           []step                 `json:"steps"`
+	Name        string `json:"name"`
+	FairSharing bool   `json:"fairSharing"`
+	// AdmissionFairSharing is that section of the configuration. The status of LocalQueues says what they used.
+	AdmissionFairSharing *config.AdmissionFairSharing `json:"admissionFairSharing"`
+	Start                metav1.Time                  `json:"start"`
+	Namespaces           []corev1.Namespace           `json:"namespaces"`
+	ResourceFlavors      []kueue.ResourceFlavor       `json:"resourceFlavors"`
+	AdmissionChecks      []kueue.AdmissionCheck       `json:"admissionChecks"`
+	Cohorts              []kueue.Cohort               `json:"cohorts"`
+	ClusterQueues        []kueue.ClusterQueue         `json:"clusterQueues"`
+	LocalQueues          []kueue.LocalQueue           `json:"localQueues"`
+	Steps                []step                       `json:"steps"`
 }
 
 // step holds edits, made in the order of the fields, each kind in the order of its names.

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -54,27 +55,34 @@ type world struct {
 	expected  *expectations.Store
 	scheduler *scheduler.Scheduler
 	writes    sync.WaitGroup
+	sharing   *config.AdmissionFairSharing
 	stopped   map[kueue.ClusterQueueReference]kueue.StopPolicy
+	flavors   map[string]kueue.ResourceFlavorSpec
+	doors     map[types.NamespacedName]kueue.StopPolicy
 }
 
 func newWorld(t *testing.T, ctx context.Context, sc *scenario) *world {
 	w := &world{t: t, ctx: ctx, log: ctrl.LoggerFrom(ctx), clock: clocktesting.NewFakeClock(sc.Start.Time)}
 	w.stopped = map[kueue.ClusterQueueReference]kueue.StopPolicy{}
+	w.flavors = map[string]kueue.ResourceFlavorSpec{}
+	w.doors = map[types.NamespacedName]kueue.StopPolicy{}
 	w.client = utiltesting.NewClientBuilder().
 		WithStatusSubresource(&kueue.Workload{}).
 		WithIndex(&corev1.LimitRange{}, indexer.LimitRangeHasContainerOrPodType, indexer.IndexLimitRangeHasContainerOrPodType).
 		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: utiltesting.TreatSSAAsStrategicMerge}).
 		Build()
-	w.cache = schdcache.New(w.client, schdcache.WithFairSharing(sc.FairSharing))
+	w.sharing = sc.AdmissionFairSharing
+	w.cache = schdcache.New(w.client, schdcache.WithFairSharing(sc.FairSharing), schdcache.WithAdmissionFairSharing(w.sharing))
 	w.expected = preemptexpectations.New()
 	w.queues, w.requeues = qcache.NewManagerForUnitTestsWithRequeuer(w.client, w.cache,
-		qcache.WithClock(w.clock), qcache.WithPreemptionExpectations(w.expected))
+		qcache.WithClock(w.clock), qcache.WithPreemptionExpectations(w.expected), qcache.WithAdmissionFairSharing(w.sharing))
 	var sharing *config.FairSharing
 	if sc.FairSharing {
 		sharing = &config.FairSharing{}
 	}
 	w.scheduler = scheduler.New(w.queues, w.cache, w.client, &utiltesting.EventRecorder{},
-		scheduler.WithClock(t, w.clock), scheduler.WithFairSharing(sharing), scheduler.WithPreemptionExpectations(w.expected))
+		scheduler.WithClock(t, w.clock), scheduler.WithFairSharing(sharing), scheduler.WithPreemptionExpectations(w.expected),
+		scheduler.WithAdmissionFairSharing(w.sharing))
 	// Its writes are done when a cycle ends.
 	wrapAdmission(w.scheduler, routine.NewWrapper(func() { w.writes.Add(1) }, w.writes.Done))
 	go w.queues.CleanUpOnContext(ctx)
@@ -87,7 +95,7 @@ func (w *world) setUp(sc *scenario) {
 		w.must(w.client.Create(w.ctx, &sc.Namespaces[i]))
 	}
 	for i := range sc.ResourceFlavors {
-		w.cache.AddOrUpdateResourceFlavor(w.log, &sc.ResourceFlavors[i])
+		w.putFlavor(&sc.ResourceFlavors[i])
 	}
 	for i := range sc.AdmissionChecks {
 		w.cache.AddOrUpdateAdmissionCheck(w.log, &sc.AdmissionChecks[i])
@@ -99,10 +107,7 @@ func (w *world) setUp(sc *scenario) {
 		w.putClusterQueue(&sc.ClusterQueues[i])
 	}
 	for i := range sc.LocalQueues {
-		queue := &sc.LocalQueues[i]
-		w.must(w.client.Create(w.ctx, queue))
-		w.must(w.cache.AddLocalQueue(queue))
-		w.must(w.queues.AddLocalQueue(w.ctx, queue))
+		w.putLocalQueue(&sc.LocalQueues[i])
 	}
 }
 
@@ -138,6 +143,17 @@ func (w *world) released(wl *kueue.Workload) {
 	key := workload.Key(wl)
 	w.expected.ObservedUID(w.log, client.ObjectKeyFromObject(wl), wl.UID)
 	w.queues.QueueAssociatedInadmissibleWorkloadsAfter(w.ctx, key, func() { _ = w.cache.DeleteWorkload(w.log, key) })
+	w.retryBehind(wl)
+}
+
+// retryBehind retries for a workload of a stopped LocalQueue. Kueue itself does not, as it does not find the way from that
+// to the ClusterQueue, and so leaves quota idle that such a workload gave up, until something else happens.
+func (w *world) retryBehind(wl *kueue.Workload) {
+	key := types.NamespacedName{Namespace: wl.Namespace, Name: string(wl.Spec.QueueName)}
+	var queue kueue.LocalQueue
+	if w.doors[key] != kueue.None && w.client.Get(w.ctx, key, &queue) == nil {
+		w.retry(sets.New(queue.Spec.ClusterQueue))
+	}
 }
 
 // evict takes the reservation of a workload and queues it again, at once or when it is allowed to.

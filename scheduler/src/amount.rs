@@ -44,9 +44,13 @@ impl Amount {
         Self(i64::try_from(exact).unwrap_or(if exact < 0 { i64::MIN } else { i64::MAX }))
     }
 
-    /// What is left after exactly `used` was taken.
+    /// What is left after exactly `used` was taken. Unlimited stays so until as much is used as can be counted: then
+    /// nothing is left of it, as in Kueue.
     pub(crate) fn less(self, used: i128) -> Self {
-        if self.is_unlimited() { self } else { Self::clamped(i128::from(self.0) - used) }
+        if self.is_unlimited() {
+            return if used < i128::from(i64::MAX) { self } else { Self::ZERO };
+        }
+        Self::clamped(i128::from(self.0) - used)
     }
 
     /// Writes it as Kubernetes writes the quantity of `resource`: `1500m`, `2`, `1Gi`, `8`; `<unlimited>` as Kueue.
@@ -165,6 +169,8 @@ mod tests {
         assert_eq!(bounded - Amount::UNLIMITED, Amount::new(i64::MIN));
         assert_eq!(Amount::new(i64::MAX - 1) + bounded, Amount::UNLIMITED);
         assert_eq!(Amount::UNLIMITED.less(7), Amount::UNLIMITED);
+        assert_eq!(Amount::UNLIMITED.less(i128::from(i64::MAX)), Amount::ZERO);
+        assert_eq!(Amount::UNLIMITED.less(i128::MAX), Amount::ZERO);
         assert_eq!(Amount::new(i64::MIN).less(7), Amount::new(i64::MIN));
     }
 }

@@ -36,6 +36,7 @@ pub(crate) struct Wl {
     /// Priority, counts and pod sets.
     #[cfg_attr(feature = "record", serde(with = "crate::record::class"))]
     pub(crate) class: Arc<Class>,
+    pub(crate) created: Time,
     pub(crate) queue_time: Time,
     pub(crate) requeue_at: Option<Time>,
     pub(crate) requeued: Option<bool>,
@@ -102,6 +103,13 @@ impl Wl {
     /// When its back-off ends by itself.
     pub(crate) fn wakes_at(&self) -> Option<Time> {
         self.requeue_at.max(self.not_before)
+    }
+
+    /// How old it is as a victim. A decided reservation ends the eviction that sent it to the back of the queue, even
+    /// before the API shows so.
+    pub(crate) fn age(&self) -> Time {
+        let decided = self.hold.as_ref().is_some_and(|hold| !hold.confirmed);
+        if decided { self.created } else { self.queue_time }
     }
 
     pub(crate) fn bucket(&self) -> Bucket {

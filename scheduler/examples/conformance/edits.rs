@@ -1,7 +1,7 @@
 //! The edits of a step, and what controllers do about them.
 
 use serde_json::Value;
-use switchyard_scheduler::{CheckPhase, CheckState, Event, LocalQueueKey, StopPolicy, Time, Workload};
+use switchyard_scheduler::{CheckPhase, CheckState, Event, LocalQueue, LocalQueueKey, StopPolicy, Time, Workload};
 
 use crate::objects;
 use crate::play::Player;
@@ -11,6 +11,8 @@ use crate::play::Player;
 pub(crate) enum Away {
     /// Its ClusterQueue was stopped; the queue's restart ends it.
     Stopped,
+    /// Its LocalQueue was stopped, likewise.
+    DoorStopped,
     /// An admission check sent it away.
     Check,
 }
@@ -75,6 +77,7 @@ impl Player {
                 let labels = objects::labels(&object["metadata"]["labels"])?;
                 self.apply(Event::Namespace { name: objects::name(object)?, labels });
             }
+            Some("LocalQueue") => self.put_local_queue(objects::local_queue(object)?),
             Some("ClusterQueue") => {
                 let queue = objects::cluster_queue(object)?;
                 let (cluster_queue, policy) = (queue.name.clone(), queue.stop_policy);
@@ -113,31 +116,66 @@ impl Player {
     }
 
     fn queue_of(&self, name: &str) -> Option<switchyard_scheduler::Name> {
+        self.door_of(name).map(|door| door.cluster_queue.clone())
+    }
+
+    fn door_of(&self, name: &str) -> Option<&LocalQueue> {
         let workload = self.workloads.get(name)?;
         let queue = LocalQueueKey::new(workload.key.namespace.clone(), workload.queue_name.as_str());
-        self.local_queues.get(&queue).cloned()
+        self.local_queues.get(&queue)
     }
 
     /// What a stopped queue does to its workloads: quota that is only reserved goes, admitted ones are drained. A
     /// queue that goes on takes those back that its stop sent away.
     fn stop_or_restart(&mut self, queue: &str, before: StopPolicy, now: StopPolicy) {
         if now == StopPolicy::None {
-            let gone = self.away.iter().filter(|(_, why)| **why == Away::Stopped).map(|(name, _)| name.clone());
-            let back: Vec<_> = gone.filter(|name| self.queue_of(name).is_some_and(|of| &*of == queue)).collect();
-            for name in back.iter().filter(|_| before != StopPolicy::None) {
-                self.away.remove(name);
-                self.change(name, |workload| workload.requeued = Some(true));
+            if before != StopPolicy::None {
+                // Those behind a closed door are not found, and come back only with the next restart.
+                let open = |player: &Self, name: &str| {
+                    let door = player.door_of(name).filter(|door| door.stop_policy == StopPolicy::None);
+                    door.is_some_and(|door| &*door.cluster_queue == queue)
+                };
+                self.call_back(Away::Stopped, open);
             }
         } else if now != before {
             let held = self.reserved.iter().filter(|(_, admission)| &*admission.cluster_queue == queue);
-            for name in held.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-                let admitted = self.workloads.get(&name).is_some_and(|workload| workload.admitted);
-                if !admitted {
-                    self.take_back(&name, |_| {});
-                } else if now == StopPolicy::HoldAndDrain {
-                    self.send_away(&name, Away::Stopped, |_| {});
-                }
+            let held = held.map(|(name, _)| name.clone()).collect();
+            self.stop(held, now, Away::Stopped);
+        }
+    }
+
+    fn put_local_queue(&mut self, queue: LocalQueue) {
+        let (key, now) = (queue.key.clone(), queue.stop_policy);
+        let known = self.local_queues.insert(key.clone(), queue.clone());
+        let before = known.map_or(StopPolicy::None, |known| known.stop_policy);
+        self.apply(Event::LocalQueue(queue));
+        let inside =
+            |workload: &Workload| workload.key.namespace == key.namespace && workload.queue_name.as_str() == &*key.name;
+        if now == StopPolicy::None {
+            self.call_back(Away::DoorStopped, |player, name| player.workloads.get(name).is_some_and(inside));
+        } else if now != before {
+            let held = self.reserved.keys().filter(|name| self.workloads.get(*name).is_some_and(inside));
+            let held = held.cloned().collect();
+            self.stop(held, now, Away::DoorStopped);
+        }
+    }
+
+    fn stop(&mut self, held: Vec<String>, policy: StopPolicy, why: Away) {
+        for name in held {
+            let admitted = self.workloads.get(&name).is_some_and(|workload| workload.admitted);
+            if !admitted {
+                self.take_back(&name, |_| {});
+            } else if policy == StopPolicy::HoldAndDrain {
+                self.send_away(&name, why, |_| {});
             }
+        }
+    }
+
+    fn call_back(&mut self, from: Away, of: impl Fn(&Self, &str) -> bool) {
+        let gone = self.away.iter().filter(|(name, why)| **why == from && of(self, name));
+        for name in gone.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.away.remove(&name);
+            self.change(&name, |workload| workload.requeued = Some(true));
         }
     }
 

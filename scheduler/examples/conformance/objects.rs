@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use switchyard_scheduler::{
-    AdmissionCheck, AdmissionCheckRule, Amount, BorrowWithinCohort, ClusterQueue, Cohort, FlavorFungibility,
-    FlavorQuotas, FungibilityPolicy, FungibilityPreference, LabelSelector, LocalQueue, LocalQueueKey, Name, PodSet,
-    PreemptionPolicy, PreemptionRules, QueueingStrategy, Quota, ResourceFlavor, ResourceGroup, StopPolicy, Taint,
-    TaintEffect, Time, Toleration, TolerationOperator, Workload, WorkloadKey,
+    AdmissionCheck, AdmissionCheckRule, AdmissionFairSharing, AdmissionScope, Amount, BorrowWithinCohort, ClusterQueue,
+    Cohort, FlavorFungibility, FlavorQuotas, FungibilityPolicy, FungibilityPreference, LabelSelector, LocalQueue,
+    LocalQueueKey, Name, PodSet, PreemptionPolicy, PreemptionRules, QueueingStrategy, Quota, ResourceFlavor,
+    ResourceGroup, StopPolicy, Taint, TaintEffect, Time, Toleration, TolerationOperator, Workload, WorkloadKey,
 };
 
 use crate::quantity;
@@ -138,12 +138,12 @@ pub(crate) fn cluster_queue(object: &Value) -> Read<ClusterQueue> {
         resource_groups: resource_groups(&spec["resourceGroups"])?,
         fungibility: fungibility(&spec["flavorFungibility"]),
         preemption: preemption(&spec["preemption"])?,
-        stop_policy: match spec["stopPolicy"].as_str() {
-            Some("Hold") => StopPolicy::Hold,
-            Some("HoldAndDrain") => StopPolicy::HoldAndDrain,
-            _ => StopPolicy::None,
-        },
+        stop_policy: stop_policy(spec),
         fair_weight_milli: weight(spec)?,
+        admission_scope: match spec["admissionScope"]["admissionMode"].as_str() {
+            Some("UsageBasedAdmissionFairSharing") => AdmissionScope::UsageBasedAdmissionFairSharing,
+            _ => AdmissionScope::default(),
+        },
         admission_checks: list(&spec["admissionChecksStrategy"]["admissionChecks"])
             .iter()
             .map(check_rule)
@@ -216,7 +216,40 @@ pub(crate) fn admission_check(object: &Value) -> Read<AdmissionCheck> {
 
 pub(crate) fn local_queue(object: &Value) -> Read<LocalQueue> {
     let key = LocalQueueKey::new(text(&object["metadata"]["namespace"])?, name(object)?);
-    Ok(LocalQueue::new(key, text(&object["spec"]["clusterQueue"])?))
+    let spec = &object["spec"];
+    let queue = LocalQueue::new(key, text(&spec["clusterQueue"])?);
+    Ok(LocalQueue { stop_policy: stop_policy(spec), fair_weight_milli: weight(spec)?, ..queue })
+}
+
+/// What the status of a LocalQueue says of its past use.
+pub(crate) fn past_use(object: &Value) -> Read<Option<BTreeMap<Name, i128>>> {
+    let status = &object["status"]["fairSharing"]["admissionFairSharingStatus"]["consumedResources"];
+    let Some(consumed) = status.as_object() else { return Ok(None) };
+    let each = consumed.iter().map(|(name, amount)| Ok((Name::from(name.as_str()), quantity::nanos(text(amount)?)?)));
+    each.collect::<Read<_>>().map(Some)
+}
+
+/// That section of the configuration.
+pub(crate) fn admission_fair_sharing(section: &Value) -> Read<Option<AdmissionFairSharing>> {
+    if section.is_null() {
+        return Ok(None);
+    }
+    let weights = section["resourceWeights"].as_object().into_iter().flatten();
+    Ok(Some(AdmissionFairSharing {
+        half_life: quantity::seconds(text(&section["usageHalfLifeTime"])?)?,
+        sampling_interval: quantity::seconds(text(&section["usageSamplingInterval"])?)?,
+        resource_weights: weights
+            .map(|(name, weight)| Ok((Name::from(name.as_str()), weight.as_f64().ok_or("a weight is a number")?)))
+            .collect::<Read<_>>()?,
+    }))
+}
+
+fn stop_policy(spec: &Value) -> StopPolicy {
+    match spec["stopPolicy"].as_str() {
+        Some("Hold") => StopPolicy::Hold,
+        Some("HoldAndDrain") => StopPolicy::HoldAndDrain,
+        _ => StopPolicy::None,
+    }
 }
 
 /// A workload; its uid is its name.

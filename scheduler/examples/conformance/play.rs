@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use switchyard_scheduler::{
-    Admission, CheckPhase, CheckState, Decision, Engine, Event, LocalQueueKey, Name, Preemption, RefusedReason,
-    Settings, StopPolicy, Time, Workload,
+    Admission, CheckPhase, CheckState, Decision, Engine, Event, LocalQueue, LocalQueueKey, Name, Preemption,
+    RefusedReason, Settings, StopPolicy, Time, Workload,
 };
 
 use crate::compare::{Admitted, CycleOutcome, Outcome};
@@ -22,8 +22,10 @@ pub(crate) struct Player {
     /// Those that must not be queued.
     pub(crate) away: BTreeMap<String, Away>,
     pub(crate) cluster_queues: BTreeMap<String, StopPolicy>,
-    pub(crate) local_queues: BTreeMap<LocalQueueKey, Name>,
+    pub(crate) local_queues: BTreeMap<LocalQueueKey, LocalQueue>,
     pub(crate) now: Time,
+    /// Past use counts: watch events tell the engine of its reservations, as only admitted workloads use anything.
+    sharing: bool,
 }
 
 /// What the engine decides in each step.
@@ -35,8 +37,14 @@ pub(crate) fn play(scenario: &Value) -> Result<Vec<Outcome>, String> {
         ..Settings::default()
     };
     let preemption = Preemption { recompute_overlaps: recomputes_overlaps(scenario), ..Preemption::default() };
+    let engine = Engine::preempting(settings, preemption);
+    let sharing = objects::admission_fair_sharing(&scenario["admissionFairSharing"])?;
     let mut player = Player {
-        engine: Engine::preempting(settings, preemption),
+        sharing: sharing.is_some(),
+        engine: match sharing {
+            Some(sharing) => engine.sharing_admission(sharing),
+            None => engine,
+        },
         workloads: BTreeMap::new(),
         reserved: BTreeMap::new(),
         away: BTreeMap::new(),
@@ -87,9 +95,14 @@ impl Player {
         }
         for object in objects::list(&scenario["localQueues"]) {
             let queue = objects::local_queue(object)?;
-            self.local_queues.insert(queue.key.clone(), queue.cluster_queue.clone());
+            let key = queue.key.clone();
+            self.local_queues.insert(key.clone(), queue.clone());
             self.apply(Event::LocalQueue(queue));
+            if let Some(consumed) = objects::past_use(object)? {
+                self.apply(Event::PastUse { queue: key, consumed });
+            }
         }
+        self.engine.flush_inadmissible(self.now);
         Ok(())
     }
 
@@ -118,19 +131,29 @@ impl Player {
     fn cycle(&mut self) -> CycleOutcome {
         let mut outcome = CycleOutcome { time: self.now, ..CycleOutcome::default() };
         let decisions = self.engine.cycle(self.now).decisions;
-        let mut victims = BTreeMap::new();
+        let (mut victims, mut fresh) = (BTreeMap::new(), Vec::new());
         for decision in decisions {
             match decision {
                 Decision::Reserve { key, admission, checks, .. } => {
                     outcome.admitted.insert(key.to_string(), Admitted::of(&admission, &checks));
                     self.workloads.entry(key.to_string()).and_modify(|workload| written(workload, &checks));
-                    self.reserved.insert(key.to_string(), admission);
+                    self.reserved.insert(key.to_string(), admission.clone());
+                    fresh.push((key.to_string(), admission));
                 }
                 Decision::Preempt { key, reason, .. } => {
                     victims.insert(key.to_string(), reason.to_owned());
                 }
                 Decision::Pending { .. } => {}
             }
+        }
+        if !self.sharing {
+            fresh.clear();
+        }
+        for (name, admission) in fresh {
+            let now = self.now;
+            self.change(&name, |workload| {
+                (workload.reservation, workload.reserved_at) = (Some(admission), Some(now));
+            });
         }
         for name in victims.keys() {
             self.evict(name);
@@ -149,6 +172,7 @@ impl Player {
         self.apply(Event::AdmissionRefused { key, uid, reason });
         self.change(name, |workload| {
             edits::reset(workload);
+            workload.reservation = None;
             workload.evicted = true;
             workload.requeued = Some(true);
         });
@@ -174,4 +198,5 @@ fn written(workload: &mut Workload, checks: &[Name]) {
     workload.checks = checks.iter().map(state).collect();
     workload.admitted = edits::all_ready(&workload.checks);
     workload.evicted = false;
+    workload.queue_time = workload.created;
 }

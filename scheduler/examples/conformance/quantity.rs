@@ -1,5 +1,7 @@
 //! Kubernetes quantities and times, as far as scenarios use them.
 
+use std::time::Duration;
+
 use switchyard_scheduler::{Amount, Time};
 
 /// The amount of a quantity: milli-units of cpu, units of everything else, rounded up; unlimited if it does not fit.
@@ -13,6 +15,17 @@ pub(crate) fn amount(resource: &str, text: &str) -> Result<Amount, String> {
 /// Thousandths, for weights.
 pub(crate) fn milli(text: &str) -> Result<i64, String> {
     amount("cpu", text).map(Amount::get)
+}
+
+/// Billionths, for past use.
+pub(crate) fn nanos(text: &str) -> Result<i128, String> {
+    nano(text).ok_or_else(|| format!("{text:?} is no quantity"))
+}
+
+/// A duration such as `600s`.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text.strip_suffix('s').and_then(|number| number.parse().ok());
+    number.map(Duration::from_secs).ok_or_else(|| format!("{text:?} is no duration in seconds"))
 }
 
 fn nano(text: &str) -> Option<i128> {

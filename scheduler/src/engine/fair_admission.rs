@@ -104,10 +104,14 @@ impl Engine {
         if let Some(ledger) = &mut self.afs {
             ledger.penalise(queue, id, &requests, now);
         }
-        self.sample(queue, now);
+        if let Some(lq) = self.lqs.get(queue) {
+            self.changed.local_queues.insert(lq.key.clone());
+        }
+        self.reorder(queue);
     }
 
-    /// A workload changed: an admission settles its penalty, and what can never be settled is forgotten.
+    /// A workload changed: an admission settles its penalty, a mere reservation has its queue's use reckoned, and what
+    /// can never be settled is forgotten.
     pub(super) fn settle_entry(&mut self, id: WlId, old: &Wl, now: Time) {
         if self.afs.is_none() {
             return;
@@ -118,6 +122,8 @@ impl Engine {
         let weighed =
             wl.hold.as_ref().and_then(|hold| self.cqs.get(&hold.charged?)).is_some_and(Cq::weighs_local_queues);
         let settles = admitted(wl) && !admitted(old) && weighed;
+        let confirmed = |wl: &Wl| wl.hold.as_ref().is_some_and(|hold| hold.confirmed);
+        let reserved = confirmed(wl) && !confirmed(old) && weighed;
         let hopeless = wl.hold.is_none() && !wl.may_hold();
         if old.queue != queue {
             self.absolve_entry(id, old.queue);
@@ -131,6 +137,8 @@ impl Engine {
                 self.changed.local_queues.insert(lq.key.clone());
             }
             self.reorder(queue);
+        } else if reserved {
+            self.sample(queue, now);
         } else if hopeless {
             self.absolve_entry(id, queue);
         }

@@ -28,9 +28,18 @@ impl Engine {
     }
 
     pub(super) fn put_flavor(&mut self, name: &Name, flavor: Option<ResourceFlavor>, now: Time) {
-        if self.world.flavors.get(name) == flavor.as_ref() {
+        let known = self.world.flavors.get(name);
+        if known == flavor.as_ref() {
             return;
         }
+        // Whom it takes. Its coming or going lets nobody in who was tried already, unless its queue admitted nobody so
+        // far.
+        let takes = |flavor: &ResourceFlavor| {
+            let ResourceFlavor { node_labels, node_taints, tolerations, .. } = flavor.clone();
+            (node_labels, node_taints, tolerations)
+        };
+        let changed = known.zip(flavor.as_ref()).is_some_and(|(old, new)| takes(old) != takes(new));
+        let was_active = self.active();
         match flavor {
             Some(flavor) => self.world.flavors.insert(name.clone(), flavor),
             None => self.world.flavors.remove(name),
@@ -38,7 +47,9 @@ impl Engine {
         let concerns =
             |queue: &ClusterQueue| queue.resource_groups.iter().flat_map(|g| &g.flavors).any(|f| f.name == *name);
         for id in self.reconsider(concerns) {
-            self.trigger(id, now);
+            if changed || self.became_active(id, &was_active) {
+                self.trigger(id, now);
+            }
         }
     }
 
@@ -46,15 +57,15 @@ impl Engine {
         if self.world.checks.get(name) == check.as_ref() {
             return;
         }
-        let was_active: BTreeSet<_> = self.cqs.values().filter(|cq| cq.is_active()).map(|cq| cq.node).collect();
+        let was_active = self.active();
         match check {
             Some(check) => self.world.checks.insert(name.clone(), check),
             None => self.world.checks.remove(name),
         };
         let concerned = self.reconsider(|queue| queue.admission_checks.iter().any(|rule| rule.name == *name));
         // A check lets nobody in who was tried already, unless its queue admitted nobody so far.
-        for id in concerned.into_iter().filter(|id| !was_active.contains(id)) {
-            if self.cqs.get(&id).is_some_and(Cq::is_active) {
+        for id in concerned {
+            if self.became_active(id, &was_active) {
                 self.trigger(id, now);
             }
         }
@@ -76,6 +87,15 @@ impl Engine {
         for id in self.reconsider(concerns) {
             self.trigger(id, now);
         }
+    }
+
+    /// The ClusterQueues that may admit.
+    fn active(&self) -> BTreeSet<NodeId> {
+        self.cqs.values().filter(|cq| cq.is_active()).map(|cq| cq.node).collect()
+    }
+
+    fn became_active(&self, id: NodeId, before: &BTreeSet<NodeId>) -> bool {
+        !before.contains(&id) && self.cqs.get(&id).is_some_and(Cq::is_active)
     }
 
     /// Something changed that these ClusterQueues refer to: works out anew whether they may admit, and tells which.

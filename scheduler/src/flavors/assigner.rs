@@ -80,9 +80,20 @@ impl Assigner<'_> {
                 break;
             }
         }
+        self.refuse_without_flavors(&mut result);
         result.fitness = result.pod_sets.iter().map(PodSetFlavors::fitness).min().unwrap_or(Fitness::NoFit);
         result.scan = self.progress(&result);
         result
+    }
+
+    /// A queue without flavors admits no pods that ask for nothing at all, not even for zero of something.
+    fn refuse_without_flavors(&self, result: &mut Assignment) {
+        if self.cq.groups.is_empty() && result.pod_sets.iter().all(|pod_set| pod_set.requests.is_empty()) {
+            let some = result.pod_sets.iter_mut().filter(|pod_set| pod_set.count > 0);
+            for pod_set in some {
+                (pod_set.failed, pod_set.causes) = (true, vec![Cause::NoFlavors]);
+            }
+        }
     }
 
     fn progress(&self, result: &Assignment) -> Option<Scan> {
@@ -132,6 +143,9 @@ impl Assigner<'_> {
             result.attempts.extend(found.attempts);
             if found.flavors.is_empty() {
                 result.causes = found.causes;
+                if result.causes.is_empty() {
+                    result.causes = vec![Cause::ResourceUnavailable { resource: resource.clone() }];
+                }
                 result.failed = true;
                 break;
             }

@@ -79,9 +79,7 @@ impl<'a> Preemptor<'a> {
         match policy {
             PreemptionPolicy::Never => false,
             PreemptionPolicy::LowerPriority => own > other,
-            PreemptionPolicy::LowerOrNewerEqualPriority => {
-                own > other || (own == other && self.queue_time < wl.queue_time)
-            }
+            PreemptionPolicy::LowerOrNewerEqualPriority => own > other || (own == other && self.queue_time < wl.age()),
             PreemptionPolicy::Any => true,
         }
     }

@@ -27,6 +27,7 @@ impl Ids {
                 uid: "uid".into(),
                 queue: queues[0],
                 class: classes[0].clone(),
+                created: Time(0),
                 queue_time: Time(0),
                 requeue_at: None,
                 requeued: None,

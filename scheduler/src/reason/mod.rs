@@ -188,6 +188,8 @@ pub enum Cause {
         /// The resource.
         resource: Name,
     },
+    /// The queue has no flavors at all. Kueue takes such a queue for one of topologies only, of which it knows none.
+    NoFlavors,
     /// A nominated flavor is kept when an assignment is made anew within a cycle; this is another.
     NotNominated {
         /// The flavor.

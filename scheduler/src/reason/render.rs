@@ -79,6 +79,13 @@ impl NoFitKind {
 }
 
 fn couldnt_assign(pod_sets: &[PodSetReason]) -> String {
+    if pod_sets.is_empty() {
+        // The API refuses such workloads; Kueue has no words for them.
+        return "the workload has no pod sets".to_owned();
+    }
+    if let Some(pod_set) = pod_sets.iter().find(|pod_set| pod_set.causes.contains(&Cause::NoFlavors)) {
+        return format!("failed to assign flavors to pod set {}: {}", pod_set.name, Cause::NoFlavors.message());
+    }
     let parts: Vec<_> = pod_sets
         .iter()
         .map(|pod_set| {
@@ -113,6 +120,7 @@ impl Cause {
             Self::AffinityMismatch { flavor } => format!("flavor {flavor} doesn't match node affinity"),
             Self::FlavorMissing { flavor } => format!("flavor {flavor} not found"),
             Self::ResourceUnavailable { resource } => format!("resource {resource} unavailable in ClusterQueue"),
+            Self::NoFlavors => "workload requires Topology, but there is no TAS cache information".to_owned(),
             Self::NotNominated { flavor, resource } => {
                 format!("skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}")
             }
@@ -128,7 +136,7 @@ impl Cause {
             | Self::AffinityMismatch { flavor }
             | Self::FlavorMissing { flavor }
             | Self::NotNominated { flavor, .. } => Some(flavor),
-            Self::ResourceUnavailable { .. } => None,
+            Self::ResourceUnavailable { .. } | Self::NoFlavors => None,
         }
     }
 }

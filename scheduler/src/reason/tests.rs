@@ -43,7 +43,7 @@ fn causes_by_flavor_and_resource() {
     insta::assert_snapshot!(no_fit(NoMatchingFlavor, Cause::FlavorMissing { flavor: "gone".into() }), @"NoMatchingFlavor: couldn't assign flavors to pod set main: flavor gone not found");
     insta::assert_snapshot!(no_fit(NoMatchingFlavor, Cause::ResourceUnavailable { resource: "example.com/x".into() }), @"NoMatchingFlavor: couldn't assign flavors to pod set main: resource example.com/x unavailable in ClusterQueue");
     insta::assert_snapshot!(no_fit(NoMatchingFlavor, Cause::NotNominated { flavor: "spot".into(), resource: "cpu".into() }), @"NoMatchingFlavor: couldn't assign flavors to pod set main: skipping flavor spot as it is not found in the nomination mapping for resource cpu");
-    insta::assert_snapshot!(said(&Reason::NoFit { kind: NoFitKind::TopologyPlacementFailed, pod_sets: Vec::new() }), @"TopologyPlacementFailed:");
+    insta::assert_snapshot!(said(&Reason::NoFit { kind: NoFitKind::TopologyPlacementFailed, pod_sets: Vec::new() }), @"TopologyPlacementFailed: the workload has no pod sets");
 }
 
 #[test]

@@ -111,9 +111,14 @@ fn unlimited_quota_stays_unlimited_on_the_way_up() {
     ));
     assert_eq!(tree.available(ids[1], fr()), Amount::UNLIMITED);
     assert_eq!(tree.potential(ids[0], fr()), Amount::UNLIMITED);
+    tree.shift(ids[0], fr(), i128::from(i64::MAX) - 6);
+    assert_eq!(tree.available(ids[1], fr()), Amount::UNLIMITED);
+    // No more than can be counted.
     for _ in 0..3 {
         tree.shift(ids[0], fr(), i128::from(i64::MAX));
+        assert_eq!(tree.available(ids[1], fr()), Amount::ZERO);
     }
+    tree.shift(ids[0], fr(), i128::from(i64::MAX) * -3);
     assert_eq!(tree.available(ids[1], fr()), Amount::UNLIMITED);
 }
 

@@ -23,7 +23,7 @@ impl Mode {
 }
 
 /// All kinds. Those that begin with `dyn-` also edit objects between the steps; those that begin with `own-` are ours.
-pub(crate) const MODES: [Mode; 16] = [
+pub(crate) const MODES: [Mode; 18] = [
     Mode { name: "single" },
     Mode { name: "flat" },
     Mode { name: "tree" },
@@ -38,8 +38,10 @@ pub(crate) const MODES: [Mode; 16] = [
     Mode { name: "dyn-fairtree" },
     Mode { name: "own-checks" },
     Mode { name: "own-stops" },
+    Mode { name: "own-doors" },
     Mode { name: "own-moves" },
     Mode { name: "own-shapes" },
+    Mode { name: "own-use" },
 ];
 
 /// The gate that Kueue 0.19 has off and 0.20 on.

@@ -118,7 +118,8 @@ const ONE_MORE: &str = "WaitingForQuota: couldn't assign flavors to pod set main
 #[case::a_group_without_flavors(|stage: &mut Stage| {
     let group = ResourceGroup { covered_resources: vec!["cpu".into()], flavors: Vec::new() };
     stage.queue(ClusterQueue { resource_groups: vec![group], ..ClusterQueue::new("main") });
-}, 1, "NoMatchingFlavor: ")]
+}, 1, "NoMatchingFlavor: couldn't assign flavors to pod set main: resource cpu unavailable in ClusterQueue")]
+#[case::a_queue_without_groups_and_zero_asked(|stage: &mut Stage| stage.queue(ClusterQueue::new("main")), 0, ADMITTED)]
 #[case::a_queue_that_was_cut_below_what_it_uses(|stage: &mut Stage| {
     stage.queue(cq("main").quota("default", "cpu", 5));
     stage.submit(wl("before").request("cpu", 5));

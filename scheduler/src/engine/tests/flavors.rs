@@ -260,3 +260,17 @@ fn partial_admission_shares_the_reduction_out() {
     stage.submit(workload);
     assert_eq!(stage.cycle(), ["admit a: one x 4 cpu 4 on default; two x 5 cpu 5 on default"]);
 }
+
+#[test]
+fn a_queue_without_flavors_takes_no_pods_that_ask_for_nothing() {
+    let mut stage = Stage::new();
+    stage.queue(ClusterQueue::new("main"));
+    stage.submit(wl("a").pods("driver", 1).pods("workers", 3));
+    stage.submit(wl("b").pods("none", 0).at(1));
+    assert_eq!(
+        stage.cycle(),
+        ["pending a: NoMatchingFlavor: failed to assign flavors to pod set driver: workload requires Topology, but \
+          there is no TAS cache information"]
+    );
+    assert_eq!(stage.admit(), ["b"]);
+}

@@ -116,7 +116,12 @@ fn what_may_let_a_parked_workload_in_brings_it_back() {
 
 #[test]
 fn what_cannot_help_leaves_a_workload_parked() {
-    let cases: [Case; 5] = [
+    let cases: [Case; 6] = [
+        ("a flavor of the queue gets another topology", |stage| {
+            stage.apply(Event::Topology { name: "racks".into() });
+            let topology_name = Some("racks".into());
+            stage.apply(Event::ResourceFlavor(crate::ResourceFlavor { topology_name, ..flavor("default") }));
+        }),
         ("its own condition is written", |stage| stage.change("big", |workload| workload.admitted = false)),
         ("a reservation is confirmed", |stage| {
             stage.submit(wl("small").request("cpu", 1));

@@ -46,6 +46,24 @@ fn within_a_queue_the_policy_decides_who_goes() {
 }
 
 #[test]
+fn a_victim_that_was_sent_to_the_back_is_as_old_as_ever_once_it_has_quota_again() {
+    for confirmed in [false, true] {
+        let mut stage = alone(LowerOrNewerEqualPriority);
+        stage.submit(crate::Workload { queue_time: crate::Time::from_secs(100), ..wl("running").request("cpu", 8) });
+        if confirmed {
+            stage.admit();
+            // With the reservation the API shows the end of the eviction.
+            stage.change("running", |workload| workload.queue_time = workload.created);
+        } else {
+            stage.engine.cycle(stage.now);
+        }
+        stage.submit(wl("new").request("cpu", 8).at(50));
+        let decided = stage.cycle();
+        assert!(!decided.iter().any(|text| text.starts_with("preempt")), "confirmed: {confirmed}: {decided:?}");
+    }
+}
+
+#[test]
 fn the_fewest_go_of_the_lowest_priority_and_the_newest() {
     let mut stage = alone(LowerPriority);
     for (name, cpu, priority) in [("big", 5, 2), ("low", 1, 0), ("older", 2, 1), ("newer", 2, 1)] {

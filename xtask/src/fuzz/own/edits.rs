@@ -24,6 +24,11 @@ impl Draft {
                     self.stop(&mut step);
                     self.answer_checks(&mut step);
                 }
+                About::Doors => {
+                    self.close(&mut step);
+                    self.answer_checks(&mut step);
+                }
+                About::Use => {}
                 About::Moves => self.rearrange(&mut step),
                 About::Shapes => self.change_quota(&mut step),
             }
@@ -86,10 +91,20 @@ impl Draft {
         }
     }
 
-    /// Queues and cohorts move, cohorts go, namespaces change their labels.
+    /// A LocalQueue is held, drained, or goes on.
+    fn close(&mut self, step: &mut Value) {
+        for _ in 0..self.rng.random_range(0..=2) {
+            let at = self.rng.random_range(0..self.doors.len());
+            let policy = self.word(&["Hold", "HoldAndDrain", "HoldAndDrain", "None", "None"]);
+            self.doors[at]["spec"]["stopPolicy"] = json!(policy);
+            push(step, "apply", self.doors[at].clone());
+        }
+    }
+
+    /// Queues and cohorts move, cohorts go, namespaces and flavors change their labels.
     fn rearrange(&mut self, step: &mut Value) {
         for _ in 0..self.rng.random_range(1..=3) {
-            match self.rng.random_range(0..6) {
+            match self.rng.random_range(0..7) {
                 0 | 1 => self.edit_queue(step, |draft, spec| {
                     let fields = spec.as_object_mut();
                     if draft.chance(0.15) {
@@ -102,6 +117,13 @@ impl Draft {
                 4 => {
                     let name = self.any_cohort();
                     push(step, "remove", json!(name));
+                }
+                5 => {
+                    let flavor = self.pick(&self.flavors.clone());
+                    if let Some(name) = flavor.as_ref().and_then(|flavor| flavor["metadata"]["name"].as_str()) {
+                        let changed = self.flavor(name);
+                        push(step, "apply", changed);
+                    }
                 }
                 _ => {
                     let (at, mine) = (self.rng.random_range(0..self.queues.len()), self.chance(0.6));

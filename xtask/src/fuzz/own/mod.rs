@@ -16,10 +16,14 @@ enum About {
     Checks,
     /// Queues that are held, drained and go on, some of them with checks.
     Stops,
-    /// Queues moved between cohorts, cohorts re-parented and removed, namespaces and flavors that come later.
+    /// Queues moved between cohorts, cohorts re-parented and removed, namespaces and flavors that come later or change.
     Moves,
     /// Several resource groups, pod sets and minimal counts, fungibility preference, fractional quantities and weights.
     Shapes,
+    /// Two LocalQueues to a namespace, held, drained and going on, some of them with checks.
+    Doors,
+    /// Admission fair sharing: two LocalQueues to a namespace with past use and weights.
+    Use,
 }
 
 /// A scenario in the making.
@@ -31,6 +35,8 @@ struct Draft {
     cohorts: Vec<Value>,
     queues: Vec<Value>,
     checks: Vec<String>,
+    /// LocalQueues.
+    doors: Vec<Value>,
     /// The workloads submitted so far.
     workloads: Vec<Value>,
 }
@@ -42,14 +48,16 @@ pub(crate) fn scenario(mode: &str, seed: u64) -> anyhow::Result<Value> {
         "own-stops" => About::Stops,
         "own-moves" => About::Moves,
         "own-shapes" => About::Shapes,
+        "own-doors" => About::Doors,
+        "own-use" => About::Use,
         other => bail!("there is no mode {other}"),
     };
     // Modes differ with the same seed, and a third of the scenarios shares fairly.
     let rng = StdRng::seed_from_u64(seed.wrapping_mul(31).wrapping_add(about as u64));
     let nothing = || (Vec::new(), Vec::new());
     let ((flavors, cohorts), (queues, workloads)) = (nothing(), nothing());
-    let mut draft =
-        Draft { rng, about, fair: seed.is_multiple_of(3), flavors, cohorts, queues, checks: Vec::new(), workloads };
+    let (checks, doors, fair) = (Vec::new(), Vec::new(), seed.is_multiple_of(3));
+    let mut draft = Draft { rng, about, fair, flavors, cohorts, queues, checks, doors, workloads };
     Ok(draft.make(&format!("{mode}-{seed:04}")))
 }
 
@@ -62,7 +70,8 @@ impl Draft {
         let checks = self.checks.clone();
         let admission_checks: Vec<_> = checks.iter().filter_map(|check| self.first_check(check)).collect();
         let namespaces: Vec<_> = (0..self.queues.len()).map(|at| objects::namespace(at, true)).collect();
-        let local_queues: Vec<_> = (0..self.queues.len()).map(objects::local_queue).collect();
+        self.make_doors();
+        let local_queues = self.doors.clone();
         let (cohorts, queues) = (self.cohorts.clone(), self.queues.clone());
         let count = self.rng.random_range(3..=6);
         let mut steps: Vec<Value> = (0..count).map(|number| self.make_step(number)).collect();
@@ -70,11 +79,15 @@ impl Draft {
             let at = self.rng.random_range(1..count);
             edits::push(&mut steps[at], "apply", flavor);
         }
-        json!({
+        let mut scenario = json!({
             "name": name, "fairSharing": self.fair, "start": "2026-01-01T00:00:00Z", "namespaces": namespaces,
             "resourceFlavors": present, "admissionChecks": admission_checks, "cohorts": cohorts,
             "clusterQueues": queues, "localQueues": local_queues, "steps": steps,
-        })
+        });
+        if self.about == About::Use {
+            scenario["admissionFairSharing"] = self.sharing();
+        }
+        scenario
     }
 
     fn late_flavor(&mut self) -> bool {
@@ -108,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_seed_makes_the_same_scenario_each_time_and_another_makes_another() {
-        for mode in ["own-checks", "own-stops", "own-moves", "own-shapes"] {
+        for mode in ["own-checks", "own-stops", "own-doors", "own-moves", "own-shapes", "own-use"] {
             let one = scenario(mode, 7).unwrap();
             assert_eq!(one, scenario(mode, 7).unwrap());
             assert_ne!(one["steps"], scenario(mode, 8).unwrap()["steps"]);

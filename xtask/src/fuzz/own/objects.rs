@@ -24,11 +24,11 @@ pub(super) fn namespace(at: usize, mine: bool) -> Value {
     })
 }
 
-/// The only door to a queue.
-pub(super) fn local_queue(at: usize) -> Value {
+/// A door to a queue.
+fn local_queue(name: &str, namespace: usize, queue: usize) -> Value {
     json!({
-        "apiVersion": API, "kind": "LocalQueue", "metadata": { "name": "main", "namespace": format!("ns{at}") },
-        "spec": { "clusterQueue": format!("cq{at}") },
+        "apiVersion": API, "kind": "LocalQueue", "metadata": { "name": name, "namespace": format!("ns{namespace}") },
+        "spec": { "clusterQueue": format!("cq{queue}") },
     })
 }
 
@@ -51,18 +51,20 @@ pub(super) fn check(name: &str, active: bool) -> Value {
 impl Draft {
     pub(super) fn make_flavors(&mut self) {
         for at in 0..self.rng.random_range(1..=3) {
-            let mut spec = json!({});
-            if self.chance(0.3) {
-                spec["nodeLabels"] = json!({ "pool": self.word(&["a", "b"]) });
-            }
-            if self.chance(0.15) {
-                spec["nodeTaints"] = json!([{ "key": "spot", "value": "true", "effect": "NoSchedule" }]);
-            }
-            let name = format!("f{at}");
-            let object =
-                json!({ "apiVersion": API, "kind": "ResourceFlavor", "metadata": { "name": name }, "spec": spec });
+            let object = self.flavor(&format!("f{at}"));
             self.flavors.push(object);
         }
+    }
+
+    pub(super) fn flavor(&mut self, name: &str) -> Value {
+        let mut spec = json!({});
+        if self.chance(0.3) {
+            spec["nodeLabels"] = json!({ "pool": self.word(&["a", "b"]) });
+        }
+        if self.chance(0.15) {
+            spec["nodeTaints"] = json!([{ "key": "spot", "value": "true", "effect": "NoSchedule" }]);
+        }
+        json!({ "apiVersion": API, "kind": "ResourceFlavor", "metadata": { "name": name }, "spec": spec })
     }
 
     pub(super) fn make_cohorts(&mut self) {
@@ -87,7 +89,7 @@ impl Draft {
     }
 
     pub(super) fn make_queues(&mut self) {
-        if matches!(self.about, About::Checks | About::Stops) {
+        if matches!(self.about, About::Checks | About::Stops | About::Doors) {
             self.checks = (0..self.rng.random_range(1..=3)).map(|at| format!("check{at}")).collect();
         }
         for at in 0..self.rng.random_range(2..=4) {
@@ -108,6 +110,9 @@ impl Draft {
             if self.fair {
                 spec["fairSharing"] = json!({ "weight": self.word(&["1", "1", "2", "500m", "1500m", "0"]) });
             }
+            if self.about == About::Use && self.chance(0.8) {
+                spec["admissionScope"] = json!({ "admissionMode": "UsageBasedAdmissionFairSharing" });
+            }
             if let Some(rules) = self.check_rules(&spec) {
                 spec["admissionChecksStrategy"] = json!({ "admissionChecks": rules });
             }
@@ -116,6 +121,46 @@ impl Draft {
                 json!({ "apiVersion": API, "kind": "ClusterQueue", "metadata": { "name": name }, "spec": spec });
             self.queues.push(object);
         }
+    }
+
+    /// A door to each queue; where they are what it is about, a second one in each namespace, mostly to the same queue.
+    pub(super) fn make_doors(&mut self) {
+        self.doors = (0..self.queues.len()).map(|at| local_queue("main", at, at)).collect();
+        if matches!(self.about, About::Doors | About::Use) {
+            for at in 0..self.queues.len() {
+                let queue = if self.chance(0.8) { at } else { self.rng.random_range(0..self.queues.len()) };
+                self.doors.push(local_queue("side", at, queue));
+            }
+        }
+        if self.about == About::Use {
+            for at in 0..self.doors.len() {
+                if self.chance(0.5) {
+                    let weight = self.word(&["1", "2", "500m", "1500m", "0"]);
+                    self.doors[at]["spec"]["fairSharing"] = json!({ "weight": weight });
+                }
+                if self.chance(0.6) {
+                    let cores = format!("{}m", self.rng.random_range(0..40_000));
+                    self.doors[at]["status"]["fairSharing"] = json!({
+                        "weightedShare": 0,
+                        "admissionFairSharingStatus": {
+                            "consumedResources": { "cpu": cores }, "lastUpdate": "2026-01-01T00:00:00Z",
+                        },
+                    });
+                }
+            }
+        }
+    }
+
+    /// The section of the configuration.
+    pub(super) fn sharing(&mut self) -> Value {
+        let mut section = json!({
+            "usageHalfLifeTime": self.word(&["600s", "3600s", "60s"]),
+            "usageSamplingInterval": self.word(&["300s", "60s"]),
+        });
+        if self.chance(0.4) {
+            section["resourceWeights"] = json!({ "cpu": 2.0, GPU: 0.5 });
+        }
+        section
     }
 
     /// Which checks a queue has, each for all flavors or for some.
@@ -221,13 +266,14 @@ impl Draft {
         let sets: Vec<_> = (0..self.rng.random_range(1..=most)).map(|set| self.pod_set(set, at)).collect();
         let created = format!("2026-01-01T00:{:02}:{:02}Z", number / 60, number % 60);
         let priority = self.rng.random_range(0..=4) * 50;
+        let door = if matches!(self.about, About::Doors | About::Use) { self.word(&["main", "side"]) } else { "main" };
         let workload = json!({
             "apiVersion": API, "kind": "Workload",
             "metadata": {
                 "name": format!("w{number:02}"), "namespace": format!("ns{at}"), "creationTimestamp": created,
                 "generation": 1,
             },
-            "spec": { "queueName": "main", "priority": priority, "active": true, "podSets": sets },
+            "spec": { "queueName": door, "priority": priority, "active": true, "podSets": sets },
         });
         self.workloads.push(workload.clone());
         workload
