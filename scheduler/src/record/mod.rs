@@ -13,8 +13,8 @@ mod replay;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use form::{bits, class, pairs};
-pub use replay::{Difference, ReplayError, Summary, replay};
+pub(crate) use form::{bits, bits_by_name, class, pairs};
+pub use replay::{Difference, ReplayError, Summary, replay, restore};
 
 use crate::{Cycle, Decision, Engine, Event, Time};
 

@@ -48,6 +48,8 @@ pub struct Difference {
 pub enum ReplayError {
     /// It cannot be read.
     Read(std::io::Error),
+    /// There is nothing in it, not even a header.
+    Empty,
     /// A line is none of ours.
     Line {
         /// Which, from 1.
@@ -65,6 +67,7 @@ impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(error) => write!(f, "cannot be read: {error}"),
+            Self::Empty => f.write_str("is empty; name a file that --record wrote"),
             Self::Line { line: 1, error } => write!(f, "line 1 is not the header of a recording: {error}"),
             Self::Line { line, error } => write!(f, "line {line} is not a recorded step: {error}"),
             Self::Version(version) => {
@@ -96,9 +99,19 @@ impl fmt::Display for Difference {
 ///
 /// # Errors
 /// [`ReplayError`]; the first difference ends the replay.
-pub fn replay(mut recording: impl BufRead) -> Result<Summary, ReplayError> {
+pub fn replay(recording: impl BufRead) -> Result<Summary, ReplayError> {
+    restore(recording).map(|(_, summary)| summary)
+}
+
+/// As [`replay`], and gives the engine as it is at the recording's end.
+///
+/// # Errors
+/// As [`replay`].
+pub fn restore(mut recording: impl BufRead) -> Result<(Engine, Summary), ReplayError> {
     let mut text = Vec::new();
-    recording.read_until(b'\n', &mut text).map_err(ReplayError::Read)?;
+    if recording.read_until(b'\n', &mut text).map_err(ReplayError::Read)? == 0 {
+        return Err(ReplayError::Empty);
+    }
     let (mut engine, mut summary) = begin(&text)?;
     for number in 2.. {
         text.clear();
@@ -115,7 +128,7 @@ pub fn replay(mut recording: impl BufRead) -> Result<Summary, ReplayError> {
         };
         step(&mut engine, line, number, &mut summary)?;
     }
-    Ok(summary)
+    Ok((engine, summary))
 }
 
 fn begin(text: &[u8]) -> Result<(Engine, Summary), ReplayError> {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use switchyard_scheduler::{
-    Amount, BorrowWithinCohort, ClusterQueue, Cohort, FlavorFungibility, FlavorQuotas, FungibilityPolicy,
-    FungibilityPreference, LabelSelector, LocalQueue, LocalQueueKey, Name, PodSet, PreemptionPolicy, PreemptionRules,
-    QueueingStrategy, Quota, ResourceFlavor, ResourceGroup, StopPolicy, Taint, TaintEffect, Time, Toleration,
-    TolerationOperator, Workload, WorkloadKey,
+    AdmissionScope, Amount, BorrowWithinCohort, ClusterQueue, Cohort, FlavorFungibility, FlavorQuotas,
+    FungibilityPolicy, FungibilityPreference, LabelSelector, LocalQueue, LocalQueueKey, Name, PodSet, PreemptionPolicy,
+    PreemptionRules, QueueingStrategy, Quota, ResourceFlavor, ResourceGroup, StopPolicy, Taint, TaintEffect, Time,
+    Toleration, TolerationOperator, Workload, WorkloadKey,
 };
 
 /// What happens, in order.
@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     Classical,
     /// By fair shares.
     Fair,
+    /// As [`Kind::Classical`], and past use of LocalQueues orders workloads.
+    Sharing,
 }
 
 /// One thing that happens.
@@ -43,6 +45,8 @@ pub(crate) enum Step {
     CohortDeleted(Name),
     LocalQueue(LocalQueue),
     LocalQueueDeleted(LocalQueueKey),
+    /// What the status of a LocalQueue says of its past use, in cores.
+    PastUse(LocalQueueKey, u32),
     Check {
         name: Name,
         active: bool,
@@ -129,9 +133,14 @@ pub(crate) fn queue() -> impl Strategy<Value = ClusterQueue> {
     ];
     let cohort = proptest::option::weighted(0.7, name("c", 2));
     let shape = (name("q", 4), cohort, any::<bool>(), groups(), 0..3_i64);
-    (shape, fungibility, preemption, 0..40_u8).prop_map(
-        |((name, cohort, strict, resource_groups, weight), fungibility, preemption, rare)| ClusterQueue {
+    (shape, fungibility, preemption, 0..40_u8, any::<bool>()).prop_map(
+        |((name, cohort, strict, resource_groups, weight), fungibility, preemption, rare, by_use)| ClusterQueue {
             cohort,
+            admission_scope: if by_use {
+                AdmissionScope::UsageBasedAdmissionFairSharing
+            } else {
+                AdmissionScope::default()
+            },
             fair_weight_milli: weight * 500,
             strategy: if strict { QueueingStrategy::StrictFIFO } else { QueueingStrategy::BestEffortFIFO },
             resource_groups,
@@ -164,7 +173,8 @@ pub(crate) fn local_queue_key() -> impl Strategy<Value = LocalQueueKey> {
 }
 
 pub(crate) fn local_queue() -> impl Strategy<Value = LocalQueue> {
-    (local_queue_key(), name("q", 4), 0..8_u8).prop_map(|(key, queue, rare)| LocalQueue {
+    (local_queue_key(), name("q", 4), 0..8_u8, 0..4_i64).prop_map(|(key, queue, rare, weight)| LocalQueue {
+        fair_weight_milli: weight * 700,
         stop_policy: if rare == 0 { StopPolicy::HoldAndDrain } else { StopPolicy::None },
         ..LocalQueue::new(key, queue)
     })
@@ -247,6 +257,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => name("c", 3).prop_map(Step::CohortDeleted),
         3 => local_queue().prop_map(Step::LocalQueue),
         1 => local_queue_key().prop_map(Step::LocalQueueDeleted),
+        1 => (local_queue_key(), 0..20_u32).prop_map(|(key, cores)| Step::PastUse(key, cores)),
         1 => (name("a", 2), any::<bool>()).prop_map(|(name, active)| Step::Check { name, active }),
         20 => workload().prop_map(|workload| Step::Submit(Box::new(workload))),
         2 => key().prop_map(Step::Deleted),
@@ -280,7 +291,7 @@ pub(crate) fn any_script() -> impl Strategy<Value = Script> {
     });
     let fixed: Vec<Step> = flavors.chain(namespaces).chain(local_queues).collect();
     let queues = prop::collection::vec(queue().prop_map(Step::Queue), 2..6);
-    let kind = prop_oneof![Just(Kind::Plain), Just(Kind::Classical), Just(Kind::Fair)];
+    let kind = prop_oneof![Just(Kind::Plain), Just(Kind::Classical), Just(Kind::Fair), Just(Kind::Sharing)];
     // Queues fill up before anything else happens, so that there is something to wait for and to preempt.
     let fill = prop::collection::vec(workload(), 0..16).prop_map(|workloads| {
         let submit = |workload| [Step::Submit(Box::new(workload)), Step::Cycle(vec![Answer::Confirm])];

@@ -1,12 +1,12 @@
 //! A world around an engine: the objects as an API would hold them, and what controllers do about decisions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use switchyard_scheduler::{
-    Admission, AdmissionCheck, Amount, ClusterQueue, ClusterQueueView, Cohort, Decision, Engine, Event, LocalQueue,
-    LocalQueueKey, LocalQueueView, Name, Preemption, QueueingStrategy, RefusedReason, ResourceFlavor, Settings, Time,
-    Workload, WorkloadKey, record,
+    Admission, AdmissionCheck, AdmissionFairSharing, Amount, ClusterQueue, ClusterQueueView, Cohort, Decision, Engine,
+    Event, LocalQueue, LocalQueueKey, LocalQueueView, Name, Preemption, QueueingStrategy, RefusedReason,
+    ResourceFlavor, Settings, Time, Workload, WorkloadKey, record,
 };
 
 use crate::oracle::Oracle;
@@ -23,20 +23,44 @@ pub(crate) struct World {
     /// For whom others were told to go in the last step.
     pub(crate) preemptors: Vec<WorkloadKey>,
     /// Who was told to go in the last step.
-    victims: Vec<WorkloadKey>,
+    pub(crate) victims: Vec<Victim>,
     /// Recordings that are under way.
     pub(crate) recordings: Vec<String>,
-    kind: Kind,
-    now: Time,
-    namespaces: BTreeMap<Name, bool>,
-    flavors: BTreeMap<Name, ResourceFlavor>,
-    queues: BTreeMap<Name, ClusterQueue>,
-    cohorts: BTreeMap<Name, Cohort>,
-    local_queues: BTreeMap<LocalQueueKey, LocalQueue>,
-    checks: BTreeMap<Name, bool>,
-    workloads: BTreeMap<WorkloadKey, Workload>,
+    /// Whoever is told to go goes at once.
+    pub(crate) prompt: bool,
+    pub(crate) kind: Kind,
+    pub(crate) now: Time,
+    pub(crate) namespaces: BTreeMap<Name, bool>,
+    pub(crate) flavors: BTreeMap<Name, ResourceFlavor>,
+    pub(crate) queues: BTreeMap<Name, ClusterQueue>,
+    pub(crate) cohorts: BTreeMap<Name, Cohort>,
+    pub(crate) local_queues: BTreeMap<LocalQueueKey, LocalQueue>,
+    pub(crate) checks: BTreeMap<Name, bool>,
+    pub(crate) workloads: BTreeMap<WorkloadKey, Workload>,
     /// Decided and neither confirmed nor refused yet.
-    open: BTreeMap<WorkloadKey, Admission>,
+    pub(crate) open: BTreeMap<WorkloadKey, Admission>,
+    /// Told to go, and still there.
+    pub(crate) told: BTreeSet<WorkloadKey>,
+    /// No worker cluster took these, and until when they are not offered again.
+    pub(crate) given_back: BTreeMap<WorkloadKey, Time>,
+    /// The queues that were no strict ones at some time.
+    pub(crate) lenient: BTreeSet<Name>,
+}
+
+/// Who was told to go, and for whom.
+pub(crate) struct Victim {
+    pub(crate) key: WorkloadKey,
+    /// The queue that had admitted it.
+    pub(crate) queue: Name,
+    pub(crate) preemptor: WorkloadKey,
+}
+
+fn sharing() -> AdmissionFairSharing {
+    AdmissionFairSharing {
+        half_life: Duration::from_secs(5),
+        sampling_interval: Duration::from_secs(2),
+        resource_weights: [("memory".into(), 0.1), ("gpu".into(), f64::INFINITY)].into(),
+    }
 }
 
 fn namespace(name: &Name, labelled: bool) -> Event {
@@ -55,11 +79,13 @@ impl World {
             engine: match kind {
                 Kind::Plain => Engine::new(settings),
                 Kind::Classical | Kind::Fair => Engine::preempting(settings, Preemption::default()),
+                Kind::Sharing => Engine::preempting(settings, Preemption::default()).sharing_admission(sharing()),
             },
             log: Vec::new(),
             preemptors: Vec::new(),
             victims: Vec::new(),
             recordings: Vec::new(),
+            prompt: false,
             kind,
             now: Time::from_secs(1000),
             namespaces: BTreeMap::new(),
@@ -70,6 +96,9 @@ impl World {
             checks: BTreeMap::new(),
             workloads: BTreeMap::new(),
             open: BTreeMap::new(),
+            told: BTreeSet::new(),
+            given_back: BTreeMap::new(),
+            lenient: BTreeSet::new(),
         }
     }
 
@@ -117,10 +146,14 @@ impl World {
                 self.flavors.remove(name);
             }
             Step::Queue(queue) => {
+                if queue.strategy != QueueingStrategy::StrictFIFO {
+                    self.lenient.insert(queue.name.clone());
+                }
                 self.queues.insert(queue.name.clone(), queue.clone());
             }
             Step::QueueDeleted(name) => {
                 self.queues.remove(name);
+                self.lenient.remove(name);
             }
             Step::Cohort(cohort) => {
                 self.cohorts.insert(cohort.name.clone(), cohort.clone());
@@ -141,18 +174,23 @@ impl World {
             Step::Deleted(key) => {
                 self.workloads.remove(key);
                 self.open.remove(key);
+                self.told.remove(key);
+                self.given_back.remove(key);
             }
             Step::Finished(key) => self.edit(key, |workload| workload.finished = workload.reservation.is_some()),
-            Step::Evicted(key) => self.edit(key, |workload| {
-                workload.evicted |= workload.reservation.is_some();
-                workload.reservation = None;
-                workload.admitted = false;
-            }),
+            Step::Evicted(key) => {
+                self.told.remove(key);
+                self.edit(key, |workload| {
+                    workload.evicted |= workload.reservation.is_some();
+                    workload.reservation = None;
+                    workload.admitted = false;
+                });
+            }
             Step::Reprioritised(key, priority) => self.edit(key, |workload| workload.priority = *priority),
             Step::Reclaimed(key, pods) => self.edit(key, |workload| {
                 workload.reclaimable = workload.pod_sets.iter().map(|set| (set.name.clone(), *pods)).collect();
             }),
-            Step::Retried(_) => {}
+            Step::Retried(_) | Step::PastUse(..) => {}
             Step::Cycle(answers) => return self.cycle_with(answers),
             Step::Wait(millis) => self.now = self.now.plus(Duration::from_millis(*millis)),
         }
@@ -194,6 +232,10 @@ impl World {
             Step::Check { name, active } => check(name, *active),
             Step::Deleted(key) => Event::WorkloadDeleted { key: key.clone() },
             Step::Retried(key) => Event::Retry { key: key.clone() },
+            Step::PastUse(queue, cores) => Event::PastUse {
+                queue: queue.clone(),
+                consumed: [("cpu".into(), i128::from(*cores) * 1_000_000_000)].into(),
+            },
             Step::Submit(workload) => return self.say_workload(&workload.key),
             Step::Finished(key) | Step::Evicted(key) | Step::Reprioritised(key, _) | Step::Reclaimed(key, _) => {
                 return self.say_workload(key);
@@ -227,25 +269,49 @@ impl World {
         let cycle = self.engine.cycle(self.now);
         self.record(|now| record::cycle(&cycle, now));
         self.log.extend(cycle.decisions.iter().map(|decision| format!("{decision:?}")));
+        let earlier: Vec<_> = self.told.iter().cloned().collect();
         let mut admitted = Vec::new();
         for decision in cycle.decisions {
             match decision {
                 Decision::Reserve { key, admission, .. } => {
+                    self.given_back.remove(&key);
                     self.open.insert(key.clone(), admission);
                     admitted.push(key);
                 }
-                Decision::Preempt { key, preemptor, .. } => {
-                    self.perform(&Step::Evicted(key.clone()));
-                    self.victims.push(key);
-                    self.preemptors.push(preemptor);
-                }
+                Decision::Preempt { key, preemptor, .. } => self.tell_to_go(key, preemptor),
                 Decision::Pending { .. } => {}
             }
         }
         for (key, answer) in admitted.iter().zip(answers.iter().cycle()) {
             self.answer(key, *answer);
         }
+        // Whoever was told in this cycle is still there in the next one, unless all are prompt.
+        let waiting = if self.prompt { self.told.iter().cloned().collect() } else { earlier };
+        for (key, answer) in waiting.into_iter().zip(answers.iter().cycle()) {
+            self.leave(&key, if self.prompt { Answer::Confirm } else { *answer });
+        }
         admitted
+    }
+
+    fn tell_to_go(&mut self, key: WorkloadKey, preemptor: WorkloadKey) {
+        let queue = self.admission(&key).map(|admission| admission.cluster_queue.clone()).unwrap_or_default();
+        self.told.insert(key.clone());
+        self.preemptors.push(preemptor.clone());
+        self.victims.push(Victim { key, queue, preemptor });
+    }
+
+    /// What becomes of one that was told to go.
+    fn leave(&mut self, key: &WorkloadKey, answer: Answer) {
+        match answer {
+            Answer::Leave => {}
+            Answer::Confirm => {
+                self.perform(&Step::Evicted(key.clone()));
+            }
+            Answer::Refuse | Answer::GiveBack => {
+                self.told.remove(key);
+                self.apply(Event::PreemptionFailed { key: key.clone() });
+            }
+        }
     }
 
     fn answer(&mut self, key: &WorkloadKey, answer: Answer) {
@@ -265,8 +331,9 @@ impl World {
             }
             Answer::Refuse => RefusedReason::WriteFailed { message: "conflict".into() },
             Answer::GiveBack => {
-                let retry_at = Some(self.now.plus(Duration::from_secs(3)));
-                RefusedReason::GivenBack { message: "no cluster took it".into(), retry_at }
+                let retry_at = self.now.plus(Duration::from_secs(3));
+                self.given_back.insert(key.clone(), retry_at);
+                RefusedReason::GivenBack { message: "no cluster took it".into(), retry_at: Some(retry_at) }
             }
         };
         let event = Event::AdmissionRefused { key: key.clone(), uid: workload.uid.clone(), reason };
@@ -353,7 +420,7 @@ impl World {
         used
     }
 
-    fn admission(&self, key: &WorkloadKey) -> Option<&Admission> {
+    pub(crate) fn admission(&self, key: &WorkloadKey) -> Option<&Admission> {
         self.workloads.get(key).and_then(|workload| workload.reservation.as_ref()).or_else(|| self.open.get(key))
     }
 
@@ -361,18 +428,6 @@ impl World {
     pub(crate) fn admissions_of(&self, admitted: &[WorkloadKey]) -> Vec<(Name, WorkloadKey)> {
         let of = |key: &WorkloadKey| Some((self.admission(key)?.cluster_queue.clone(), key.clone()));
         admitted.iter().filter_map(of).collect()
-    }
-
-    /// The first workload of each strict queue that is neither parked nor about to come back.
-    pub(crate) fn strict_heads(&mut self) -> BTreeMap<Name, WorkloadKey> {
-        self.flush();
-        let strict = self.queues.values().filter(|queue| queue.strategy == QueueingStrategy::StrictFIFO);
-        let head = |queue: &ClusterQueue| {
-            let pending = self.engine.pending(&queue.name);
-            let head = pending.into_iter().find(|entry| !entry.inadmissible)?;
-            Some((queue.name.clone(), head.key.clone()))
-        };
-        strict.filter_map(head).collect()
     }
 
     /// The workloads that neither finished nor have quota.
@@ -400,77 +455,5 @@ impl World {
             }
         }
         Oracle { queues: &self.queues, cohorts: &self.cohorts, pair, used }.left(self.queues.get_key_value(queue)?.0)
-    }
-
-    /// Whether the objects show all that the engine reserved, so that they alone tell what is free.
-    pub(crate) fn everything_is_written(&self) -> bool {
-        self.open.keys().all(|key| self.victims.contains(key))
-    }
-
-    pub(crate) fn has_one_pod_set(&self, key: &WorkloadKey) -> bool {
-        self.workloads.get(key).is_some_and(|workload| workload.pod_sets.len() == 1)
-    }
-
-    /// Whether a workload is admitted if nobody else waits, and nobody else goes.
-    pub(crate) fn fits_alone(&self, key: &WorkloadKey) -> bool {
-        let mut others = Self::new(Kind::Plain);
-        others.now = self.now;
-        others.namespaces = self.namespaces.clone();
-        others.flavors = self.flavors.clone();
-        others.queues = self.queues.clone();
-        others.cohorts = self.cohorts.clone();
-        others.local_queues = self.local_queues.clone();
-        others.checks = self.checks.clone();
-        others.open = self.open.clone();
-        let stays = |known: &WorkloadKey, workload: &Workload| {
-            // A victim whose reservation was not written yet still goes.
-            let holds = workload.reservation.is_some() || self.open.contains_key(known);
-            known == key || (holds && !self.victims.contains(known))
-        };
-        let all = self.workloads.iter().filter(|(known, workload)| stays(known, workload));
-        others.workloads = all.map(|(known, workload)| (known.clone(), workload.clone())).collect();
-        if let Some(workload) = others.workloads.get_mut(key) {
-            // It was tried, whatever its status has said since it was queued.
-            (workload.requeued, workload.requeue_at) = (None, None);
-        }
-        let mut alone = others.restarted(false);
-        (0..3).any(|_| {
-            alone.cycle();
-            alone.workloads.get(key).is_some_and(|workload| workload.reservation.is_some())
-        })
-    }
-
-    /// Why an admission should not have been, as far as the objects tell.
-    pub(crate) fn objection(&self, key: &WorkloadKey) -> Option<String> {
-        let admission = self.admission(key)?;
-        let workload = self.workloads.get(key)?;
-        if !workload.active || workload.finished || workload.held || workload.deleting {
-            return Some("it must not be queued".into());
-        }
-        let door = LocalQueueKey::new(key.namespace.clone(), workload.queue_name.as_str());
-        let queue = self.local_queues.get(&door).map(|door| &door.cluster_queue);
-        if queue != Some(&admission.cluster_queue) {
-            return Some(format!("its LocalQueue is of {queue:?}"));
-        }
-        let Some(queue) = self.queues.get(&admission.cluster_queue) else {
-            return Some("there is no such queue".into());
-        };
-        if queue.deleting || queue.stop_policy != switchyard_scheduler::StopPolicy::None {
-            return Some("the queue admits nobody".into());
-        }
-        let flavors = |resource: &Name, flavor: &Name| {
-            let groups = queue.resource_groups.iter().filter(|group| group.covered_resources.contains(resource));
-            groups.flat_map(|group| &group.flavors).any(|offered| offered.name == *flavor)
-        };
-        for (pod_set, assigned) in workload.pod_sets.iter().zip(&admission.pod_sets) {
-            for (resource, amount) in &pod_set.requests {
-                let flavor = assigned.flavors.get(resource);
-                let given = flavor.is_some_and(|flavor| flavors(resource, flavor) && self.flavors.contains_key(flavor));
-                if !given && *amount > Amount::ZERO && assigned.count > 0 {
-                    return Some(format!("{resource} has the flavor {flavor:?}"));
-                }
-            }
-        }
-        (workload.pod_sets.len() != admission.pod_sets.len()).then(|| "not all pod sets are admitted".into())
     }
 }
