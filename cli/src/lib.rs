@@ -6,6 +6,7 @@ pub mod explain;
 pub mod hand_back;
 pub mod join_token;
 pub mod output;
+pub mod replay;
 pub mod status;
 pub mod table;
 
@@ -51,6 +52,8 @@ pub enum Command {
     Explain(explain::Args),
     /// Make a cluster's Workloads ready for stock Kueue, after Switchyard was stopped there; see docs/migrate.md.
     HandBack(hand_back::Args),
+    /// Decide again what a recording says was decided, and tell the first difference. Needs no cluster.
+    Replay(replay::Args),
     /// Manage worker clusters.
     #[command(subcommand)]
     Cluster(ClusterCommand),
@@ -68,14 +71,22 @@ pub enum ClusterCommand {
 /// # Errors
 /// A message for a person: what failed, and what to do.
 pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> {
+    if let Command::Replay(args) = &args.command {
+        return print(&replay::run(args)?, out);
+    }
     let (client, namespace) = connect(args.kubeconfig.as_deref(), args.context.as_deref()).await?;
     let text = match args.command {
         Command::Clusters(args) => clusters::run(client, &args).await?,
         Command::Status(args) => status::run(client, &namespace, &args).await?,
         Command::Explain(args) => explain::run(client, &namespace, &args).await?,
         Command::HandBack(args) => hand_back::run(client, &args).await?,
+        Command::Replay(args) => replay::run(&args)?,
         Command::Cluster(ClusterCommand::JoinToken(args)) => join_token::run(client, &args).await?,
     };
+    print(&text, out)
+}
+
+fn print(text: &str, out: &mut impl Write) -> anyhow::Result<()> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // `switchyard status | head` is no failure.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),

@@ -18,13 +18,15 @@ use anyhow::Context as _;
 use inbox::Batch;
 pub(crate) use inbox::{Inbox, Kind};
 use switchyard_scheduler::{
-    Changed, Cycle, Engine, Event, Explanation, Name, Reason, RefusedReason, Settings, Time, WorkloadKey,
+    Changed, Cycle, Engine, Event, Explanation, Name, Reason, RefusedReason, Time, WorkloadKey,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 pub use views::{ClusterQueueFigures, LocalQueueFigures, Views};
 
-use crate::{admit::Admitter, capacity::Capacity, clock::engine_time, context::Context, store::Key, world};
+use crate::{
+    admit::Admitter, capacity::Capacity, clock::engine_time, context::Context, recording::Recorded, store::Key, world,
+};
 
 /// Kueue's pause after a cycle that admitted nothing: doubling between these.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -154,7 +156,7 @@ impl EngineHandle {
 /// The task's state.
 pub(crate) struct EngineTask {
     ctx: Arc<Context>,
-    engine: Engine,
+    engine: Recorded,
     inbox: Arc<Inbox>,
     questions: mpsc::Receiver<Question>,
     admitter: Arc<Admitter>,
@@ -187,7 +189,7 @@ impl EngineTask {
     /// The task and the handles to it. It sees nothing until `inbox` is connected to the stores.
     pub(crate) fn new(
         ctx: Arc<Context>,
-        settings: Settings,
+        engine: Recorded,
         inbox: Arc<Inbox>,
         admitter: Arc<Admitter>,
         views: Arc<Views>,
@@ -195,7 +197,6 @@ impl EngineTask {
         let (question, questions) = mpsc::channel(QUESTIONS);
         let (capacity, published) = watch::channel(Arc::new(Capacity::default()));
         let handle = EngineHandle { inbox: inbox.clone(), questions: question, views: views.clone() };
-        let engine = crate::options::engine(&ctx.config, settings);
         let (known, pace, publish) = Default::default();
         (Self { ctx, engine, inbox, questions, admitter, views, capacity, known, pace, publish }, handle, published)
     }

@@ -1,11 +1,12 @@
 //! Flags that every program with a controller in it has.
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use switchyard_api::config::{self, Configuration};
 
+use crate::recording::RecordingOptions;
 use crate::webhook::{Advertise, WebhookOptions};
 
 /// Where the webhooks are served, and how the API server reaches them.
@@ -55,6 +56,27 @@ fn service_of(text: &str, namespace: &str) -> anyhow::Result<Advertise> {
         None => (text, 443),
     };
     Ok(Advertise::Service { namespace: namespace.to_owned(), name: name.to_owned(), port })
+}
+
+/// Whether decisions are recorded, so that `switchyard replay` can make them again.
+#[derive(clap::Args, Debug, Clone, Default)]
+pub struct RecordingFlags {
+    /// Records what the engine is told and decides in this file; the part before it is kept as FILE.1. Default: nothing
+    /// is recorded.
+    #[arg(long, env = "SWITCHYARD_RECORD", value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// How much both files may take, in MiB. More than twice the engine's state, about 2 MiB for 1,000 workloads.
+    #[arg(long, env = "SWITCHYARD_RECORD_MAX_MIB", default_value_t = 256, value_name = "MIB")]
+    pub record_max_mib: u64,
+}
+
+impl RecordingFlags {
+    /// What to record, if anything.
+    #[must_use]
+    pub fn options(&self) -> Option<RecordingOptions> {
+        let file = self.record.clone()?;
+        Some(RecordingOptions { file, max_bytes: self.record_max_mib.saturating_mul(1024 * 1024) })
+    }
 }
 
 /// Kueue's configuration file, or its defaults; fields without effect are warned of.

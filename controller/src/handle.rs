@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     admit::Admitter,
     capacity::Capacity,
-    clock::Clock,
+    clock::{Clock, engine_time},
     components::Components,
     context::Context,
     engine_task::{EngineHandle, EngineTask, Inbox, Views},
@@ -22,7 +22,9 @@ use crate::{
     lifecycle,
     metrics::{Gauges, Metrics, ReplicaRole},
     options::{self, LeaderMode, Options},
-    priority, status,
+    priority,
+    recording::Recorded,
+    status,
     stores::Stores,
     webhook::{self, WebhookOptions},
 };
@@ -131,12 +133,14 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
 /// # Errors
 /// When the configuration cannot be acted upon.
 pub fn start(options: Options) -> anyhow::Result<Handle> {
+    let recording = options.recording.clone();
     let mut parts = Parts::new(options);
     let (inbox, views) = (Arc::new(Inbox::default()), Arc::new(Views::default()));
     let admitter = Admitter::new(parts.context.clone(), inbox.clone(), parts.placement.clone());
-    let settings = options::engine_settings(&parts.context.config);
+    let engine = options::engine(&parts.context.config);
+    let engine = Recorded::new(engine, recording.as_ref(), engine_time(parts.context.clock.now()));
     let (engine, handle, capacity) =
-        EngineTask::new(parts.context.clone(), settings, inbox.clone(), admitter.clone(), views.clone());
+        EngineTask::new(parts.context.clone(), engine, inbox.clone(), admitter.clone(), views.clone());
     let context = parts.context.clone();
     let gauges = Gauges {
         views: views.clone(),

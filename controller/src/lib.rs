@@ -25,6 +25,7 @@ pub mod options;
 pub mod placement;
 mod priority;
 pub mod program;
+pub mod recording;
 pub mod replica;
 mod status;
 pub mod store;

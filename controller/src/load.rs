@@ -85,7 +85,7 @@ where
 /// The engine of a controller with this configuration that has just read `stores` and decided nothing yet. Pure.
 #[must_use]
 pub fn engine(stores: &Stores, config: &Configuration, now: Timestamp) -> Engine {
-    let mut engine = options::engine(config, options::engine_settings(config));
+    let mut engine = options::engine(config);
     let now = engine_time(now);
     let mut apply = |event: Event| engine.apply(event, now);
     // What is referred to comes first, so that nothing is worked out twice.

@@ -44,6 +44,8 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// How this process takes part.
     pub role: Role,
+    /// Records what the engine is told and decides; none: nothing is recorded.
+    pub recording: Option<crate::recording::RecordingOptions>,
     /// Where dispatched workloads go; only on a hub.
     pub placement: Option<Arc<dyn Placement>>,
 }
@@ -67,6 +69,7 @@ impl Options {
             webhook: None,
             clock: Arc::new(SystemClock),
             role: Role::Single,
+            recording: None,
             placement: None,
         }
     }
@@ -103,8 +106,8 @@ pub(crate) fn preemption(config: &Configuration) -> Preemption {
 }
 
 /// The engine of a controller with this configuration, knowing nothing yet.
-pub(crate) fn engine(config: &Configuration, settings: Settings) -> Engine {
-    let engine = Engine::preempting(settings, preemption(config));
+pub(crate) fn engine(config: &Configuration) -> Engine {
+    let engine = Engine::preempting(engine_settings(config), preemption(config));
     let sharing = config.admission_fair_sharing.as_ref().filter(|_| config.enabled("AdmissionFairSharing"));
     let Some(sharing) = sharing else { return engine };
     engine.sharing_admission(AdmissionFairSharing {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
-use switchyard_controller::flags::{WebhookFlags, listen, listen_unless_none, read_config};
+use switchyard_controller::flags::{RecordingFlags, WebhookFlags, listen, listen_unless_none, read_config};
 use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
@@ -60,6 +60,9 @@ pub struct Args {
     /// The admission webhooks.
     #[command(flatten)]
     pub webhook: WebhookFlags,
+    /// The recording.
+    #[command(flatten)]
+    pub recording: RecordingFlags,
     /// What to log, such as "info,switchyard_hub=debug".
     #[arg(long, env = "SWITCHYARD_LOG", default_value = "info", value_name = "FILTER")]
     pub log: String,
@@ -99,6 +102,7 @@ impl Args {
             switchyard_controller::Options::new(client, config.clone(), identity, self.namespace.clone());
         controller.leader = if config.leader_election.leader_elect { LeaderMode::Elect } else { LeaderMode::Always };
         controller.role = if hub.is_some() { Role::Hub } else { Role::Single };
+        controller.recording = self.recording.options();
         controller.webhook = webhook;
         controller.health = health;
         Ok(Options { controller, hub })

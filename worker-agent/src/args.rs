@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Parser;
-use switchyard_controller::flags::{WebhookFlags, listen_unless_none, read_config};
+use switchyard_controller::flags::{RecordingFlags, WebhookFlags, listen_unless_none, read_config};
 use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
@@ -55,6 +55,9 @@ pub struct Args {
     /// The admission webhooks.
     #[command(flatten)]
     pub webhook: WebhookFlags,
+    /// The recording.
+    #[command(flatten)]
+    pub recording: RecordingFlags,
     /// Writes to the cluster's API server in flight for the hub's workloads.
     #[arg(long, env = "SWITCHYARD_WRITES_IN_FLIGHT", default_value_t = 32, value_name = "N")]
     pub writes_in_flight: usize,
@@ -88,6 +91,7 @@ impl Args {
             switchyard_controller::Options::new(client, config.clone(), identity, self.namespace.clone());
         controller.leader = if config.leader_election.leader_elect { LeaderMode::Elect } else { LeaderMode::Always };
         controller.role = Role::Worker;
+        controller.recording = self.recording.options();
         controller.webhook = webhook;
         Ok(Options {
             controller,
