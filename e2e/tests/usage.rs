@@ -21,6 +21,8 @@ use switchyard_controller::workload;
 use switchyard_e2e::{JobBuilder, fixture, job, queues, wait};
 use tree::{Node, Tree};
 
+/// How often all objects are read while things settle.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 const ROUNDS: usize = 5;
 const JOBS: usize = 40;
 /// Of each round, so many run until the round is over.
@@ -171,6 +173,8 @@ fn jobs(bed: &Bed, random: &mut Random, doors: &[String], round: usize) -> (Vec<
 async fn settled(bed: &Bed, doors: &[String], holders: &[String]) {
     let api: Api<ClusterQueue> = Api::all(bed.admin().clone());
     let check = async || {
+        // To read all workloads is dear: not as often as one object.
+        tokio::time::sleep(LOOK_EVERY).await;
         let before = api.list(&Default::default()).await?;
         let workloads = bed.workloads().await;
         let after = api.list(&Default::default()).await?;
