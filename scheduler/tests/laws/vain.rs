@@ -15,9 +15,9 @@ impl World {
         self.workloads.get(key).is_some_and(|workload| workload.pod_sets.len() == 1)
     }
 
-    /// It was told to go, in this step or before.
+    /// It had been told to go by then, in this step or before.
     fn goes(&self, key: &WorkloadKey) -> bool {
-        self.told.contains(key) || self.victims.iter().any(|victim| victim.key == *key)
+        self.going.contains(key)
     }
 
     /// Whether a victim could as well have stayed. That is only to be said where there is one way for the preemptor to

@@ -41,6 +41,8 @@ pub(crate) struct World {
     pub(crate) open: BTreeMap<WorkloadKey, Admission>,
     /// Told to go, and still there.
     pub(crate) told: BTreeSet<WorkloadKey>,
+    /// Those of [`Self::told`] when the last step's decisions were made.
+    pub(crate) going: BTreeSet<WorkloadKey>,
     /// No worker cluster took these, and until when they are not offered again.
     pub(crate) given_back: BTreeMap<WorkloadKey, Time>,
     /// The queues that were no strict ones at some time.
@@ -97,6 +99,7 @@ impl World {
             workloads: BTreeMap::new(),
             open: BTreeMap::new(),
             told: BTreeSet::new(),
+            going: BTreeSet::new(),
             given_back: BTreeMap::new(),
             lenient: BTreeSet::new(),
         }
@@ -282,6 +285,7 @@ impl World {
                 Decision::Pending { .. } => {}
             }
         }
+        self.going.clone_from(&self.told);
         for (key, answer) in admitted.iter().zip(answers.iter().cycle()) {
             self.answer(key, *answer);
         }
