@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::mirror::{QUIET, SETTLE, Show};
+use super::mirror::{FURTHER, QUIET, SETTLE, Show};
 use super::writes::Write;
 use crate::dispatch::Uid;
 
@@ -32,6 +32,33 @@ struct Slot {
     busy: bool,
     /// Before this the next status on the way is not shown: the one before was shown a moment ago.
     quiet: Option<Instant>,
+    /// How far the job had come in what was shown last.
+    step: Step,
+    /// When to show that it has come further, whether it is quiet or not.
+    further: Option<Instant>,
+}
+
+/// How far a job has come: what its user looks for after having sent it.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    #[default]
+    Nothing,
+    /// It has pods.
+    Active,
+    /// A pod is ready.
+    Ready,
+}
+
+impl Step {
+    fn of(show: &Show) -> Self {
+        let Show::Status(status) = show else { return Self::Nothing };
+        let some = |field: &str| status.get(field).and_then(Value::as_i64).is_some_and(|count| count > 0);
+        match (some("ready"), some("active")) {
+            (true, _) => Self::Ready,
+            (false, true) => Self::Active,
+            (false, false) => Self::Nothing,
+        }
+    }
 }
 
 /// All of them.
@@ -45,8 +72,13 @@ impl Slots {
     /// A status to show, soon.
     pub(super) fn status(&mut self, uid: &Uid, status: Arc<Value>, now: Instant) {
         let slot = self.slots.entry(uid.clone()).or_default();
-        slot.show = Some(Show::Status(status));
+        let show = Show::Status(status);
+        if Step::of(&show) > slot.step {
+            slot.further.get_or_insert(now + FURTHER);
+        }
+        slot.show = Some(show);
         let at = slot.due.unwrap_or(now + SETTLE);
+        let at = slot.further.map_or(at, |further| further.min(at));
         self.plan(uid, at);
     }
 
@@ -90,6 +122,8 @@ impl Slots {
                 continue;
             }
             slot.busy = true;
+            slot.further = None;
+            slot.step = slot.show.as_ref().map_or(slot.step, Step::of);
             slot.quiet = slot.finish.is_none().then(|| now + QUIET);
             work.push(Work { uid, show: slot.show.take(), finish: slot.finish.take() });
         }
@@ -108,7 +142,10 @@ impl Slots {
             _ if failed => self.plan(uid, now + RETRY),
             _ if slot.finish.is_some() => self.plan(uid, now),
             // Remembered until then, even if there is nothing to show yet.
-            Some(quiet) => self.plan(uid, quiet.max(now)),
+            Some(quiet) => {
+                let at = slot.further.map_or(quiet, |further| further.min(quiet));
+                self.plan(uid, at.max(now));
+            }
             None if slot.show.is_some() => self.plan(uid, now),
             None => {
                 self.slots.remove(uid);
@@ -167,6 +204,45 @@ mod tests {
         slots.done(&uid, None, quiet);
         assert!(slots.take(quiet + QUIET).is_empty());
         assert!(slots.slots.is_empty() && slots.next_due().is_none());
+    }
+
+    #[test]
+    fn that_a_job_has_come_further_waits_for_no_quiet_time() {
+        let (mut slots, now, uid) = (Slots::default(), Instant::now(), Uid::from("u"));
+        let status = |active: i32, ready: i32| Arc::new(json!({"active": active, "ready": ready}));
+        let second = std::time::Duration::from_secs(1);
+        slots.status(&uid, status(3, 0), now);
+        assert_eq!(slots.take(now + SETTLE).len(), 1);
+        // Its first pod is ready while that is being written, the second soon after.
+        let ready = now + SETTLE + second / 10;
+        slots.status(&uid, status(3, 1), ready);
+        slots.done(&uid, None, ready + second / 10);
+        slots.status(&uid, status(3, 2), ready + second / 5);
+        let shown_at = ready + FURTHER;
+        assert_eq!(slots.next_due(), Some(shown_at));
+        assert_eq!(shown(&slots.take(shown_at)[0]), status(3, 2).to_string());
+        slots.done(&uid, None, shown_at);
+        slots.status(&uid, status(3, 3), shown_at + second);
+        assert_eq!(slots.next_due(), Some(shown_at + QUIET), "what follows is shown now and then");
+        slots.finish(write("u"), Some(status(0, 0)), shown_at + second);
+        assert_eq!(slots.take(shown_at + second).len(), 1);
+    }
+
+    #[test]
+    fn a_job_that_ends_within_the_moment_costs_no_write_on_the_way() {
+        let (mut slots, now, uid) = (Slots::default(), Instant::now(), Uid::from("u"));
+        let second = std::time::Duration::from_secs(1);
+        slots.status(&uid, Arc::new(json!({"active": 1, "ready": 0})), now);
+        assert_eq!(slots.take(now + SETTLE).len(), 1);
+        slots.done(&uid, None, now + SETTLE);
+        slots.status(&uid, Arc::new(json!({"active": 1, "ready": 1})), now + SETTLE);
+        let end = now + SETTLE + second + second / 10;
+        assert!(slots.take(end).is_empty());
+        slots.finish(write("u"), Some(Arc::new(json!({"succeeded": 1}))), end);
+        let work = slots.take(end);
+        assert_eq!(shown(&work[0]), r#"{"succeeded":1}"#);
+        slots.done(&uid, None, end);
+        assert!(slots.slots.is_empty());
     }
 
     #[test]

@@ -122,6 +122,8 @@ pub(super) struct Report {
     pub(super) queued_at: Time,
     /// What the hub was last told in this session.
     pub(super) sent: Option<(u64, State)>,
+    /// Whether it was told that more than once.
+    pub(super) repeated: bool,
     /// Hashes of the statuses last sent in this session: job, Workload.
     pub(super) sent_status: (u64, u64),
     /// When that was.

@@ -11,7 +11,7 @@ use super::model::Time;
 use super::session::Told;
 use super::verdict::UNSEEN;
 
-/// The least time between two reports of a workload whose state is the same.
+/// The least time between two reports of a workload whose state is the same, but for the second of a running one.
 const STATUS_INTERVAL: Time = Time::from_secs(1);
 /// How long `RUNNING` waits for the job's first status, and `WAITING` for admission's first word, which follow at once:
 /// each report costs the hub a write.
@@ -52,7 +52,12 @@ impl Report {
         let first = self.queue.front()?;
         Some(match first.state() {
             _ if self.queue.len() > 1 => Time::ZERO,
-            state if self.sent == Some((first.attempt, state)) => self.sent_at + STATUS_INTERVAL,
+            state if self.sent == Some((first.attempt, state)) => {
+                let again = self.sent_at + STATUS_INTERVAL;
+                // A first pod is mostly ready right after the job was seen to have pods.
+                let quick = state == State::Running && !self.repeated;
+                if quick { again.min(self.queued_at + FIRST_STATUS) } else { again }
+            }
             State::Running => self.queued_at + FIRST_STATUS,
             // Admission has not looked yet, and is about to.
             State::Waiting if first.reasons.iter().all(|reason| reason.code == UNSEEN) => self.queued_at + FIRST_STATUS,
@@ -65,6 +70,7 @@ impl Report {
         self.queue.clear();
         self.latest = None;
         self.sent = None;
+        self.repeated = false;
         self.sent_status = (0, 0);
     }
 
@@ -157,6 +163,7 @@ impl Ledger {
                 session.unacknowledged.entry(session.sequence + 1).or_default().push(told);
             }
         }
+        entry.report.repeated = entry.report.sent == Some(state);
         entry.report.sent = Some(state);
         entry.report.trim(observation, now)
     }

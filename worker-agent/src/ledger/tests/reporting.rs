@@ -18,11 +18,17 @@ fn states_are_told_in_order_though_the_hub_was_slow() {
 #[test]
 fn mere_status_is_told_now_and_then_and_only_the_newest() {
     let mut bench = Bench::running();
-    for round in 0..5 {
-        let mut changed = job(1).running();
-        changed.status = vec![round];
-        bench.see(changed.seen());
-    }
+    let see = |bench: &mut Bench, rounds: std::ops::Range<u8>| {
+        for round in rounds {
+            let mut changed = job(1).running();
+            changed.status = vec![round];
+            bench.see(changed.seen());
+        }
+    };
+    see(&mut bench, 0..3);
+    let told = bench.told();
+    assert_eq!((told.len(), told[0].job_status.as_slice()), (1, &[2][..]), "the first change follows soon");
+    see(&mut bench, 3..5);
     assert!(bench.told().is_empty(), "the last was just told");
     bench.now += Time::from_millis(750);
     let told = bench.told();
