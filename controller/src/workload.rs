@@ -49,6 +49,16 @@ pub fn holds(workload: &Workload, condition: &str) -> bool {
     status(workload).is_some_and(|status| conditions::is_true(&status.conditions, condition))
 }
 
+/// Whether its job may run: admitted, and nobody stops it.
+#[must_use]
+pub fn runs(workload: &Workload) -> bool {
+    workload.metadata.deletion_timestamp.is_none()
+        && workload.spec.is_active()
+        && is_admitted(workload)
+        && !is_evicted(workload)
+        && !is_finished(workload)
+}
+
 /// The condition, if there is one.
 #[must_use]
 pub fn condition<'a>(

@@ -7,7 +7,7 @@ use switchyard_api::jobs::{PodSetInfo, pod_set_infos};
 use switchyard_api::names;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
-use switchyard_controller::workload::{is_admitted, is_evicted, is_finished};
+use switchyard_controller::workload::runs;
 
 /// Knows what admission gave to a Workload.
 pub trait Admissions: Send + Sync {
@@ -41,12 +41,4 @@ fn is_attempt(workload: &Workload, workload_uid: &str, attempt: u64) -> bool {
     let annotations = workload.metadata.annotations.as_ref();
     let is = |key: &str, value: &str| annotations.and_then(|all| all.get(key)).is_some_and(|it| it == value);
     is(names::WORKLOAD_UID, workload_uid) && is(names::ATTEMPT, &attempt.to_string())
-}
-
-fn runs(workload: &Workload) -> bool {
-    workload.metadata.deletion_timestamp.is_none()
-        && workload.spec.active != Some(false)
-        && is_admitted(workload)
-        && !is_evicted(workload)
-        && !is_finished(workload)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use jiff::{SignedDuration, Timestamp};
-use switchyard_api::jobs::kinds;
+use switchyard_api::jobs::{kinds, owner_gvk};
 use switchyard_proto::v1::{self, AgentMessage, Capacity, HubMessage, agent_message};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -348,7 +348,7 @@ impl Core {
             min_version: *switchyard_proto::VERSIONS.start(),
             max_version: *switchyard_proto::VERSIONS.end(),
             software: self.settings.software.clone(),
-            kinds: kinds().iter().map(|kind| executor::kind_name(kind.id())).collect(),
+            kinds: kinds().iter().map(|kind| owner_gvk(kind.id())).collect(),
             last_hub_id: memory.hub_id,
             last_epoch: memory.epoch,
             last_revision: memory.revision,

@@ -14,9 +14,10 @@ pub fn owned_by(workload: &Workload, job_uid: &str) -> bool {
     owners.into_iter().any(|o| o.controller == Some(true) && o.uid == job_uid)
 }
 
-/// True when the workload describes the job: the same controller, the same
-/// maximum execution time, and the same pod sets, either as the user wrote them
-/// or, once quota is reserved, as they look while running.
+/// True when the workload describes the job: the same maximum execution time, and
+/// the same pod sets, either as the user wrote them or, once quota is reserved, as
+/// they look while running. Whether it is the job's own is another question:
+/// [`owned_by`], [`super::same_copy`].
 ///
 /// `job_pod_sets` come from [`super::job_pod_sets`]; `infos` are those of the
 /// workload's admission, `None` when there is none or they cannot be had now.
@@ -32,9 +33,6 @@ pub fn is_equivalent(
     workload: &Workload,
     infos: Option<&[PodSetInfo]>,
 ) -> bool {
-    if !owned_by(workload, meta::uid(job)) {
-        return false;
-    }
     if workload.spec.maximum_execution_time_seconds != meta::max_exec_time_seconds(job) {
         return false;
     }

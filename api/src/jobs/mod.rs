@@ -33,6 +33,7 @@
 
 pub mod batch_job;
 mod build;
+mod copy;
 mod equivalence;
 mod index_set;
 pub mod limit_range;
@@ -49,6 +50,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 pub use build::{BuildOptions, build_workload, job_pod_sets};
+pub use copy::{copy_of_another, named_job, owner_gvk, same_copy};
 pub use equivalence::{is_equivalent, owned_by};
 pub use merge::{apply_merge, merge_diff};
 pub use mirror::{merged_status, reset_status};

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::Serialize;
 use switchyard_api::conditions::{self, find, is_true};
+use switchyard_api::jobs::named_job;
 use switchyard_api::v1beta2::{CheckState, Workload, WorkloadStatus};
 
 /// What a job does.
@@ -75,12 +76,15 @@ pub struct Row {
 #[must_use]
 pub fn row(workload: &Workload) -> Row {
     let owner = workload.owner_references().iter().find(|owner| owner.controller == Some(true));
+    let owner = owner.map(|owner| (owner.kind.as_str(), owner.name.as_str()));
+    // On a worker nobody owns what the hub's agent made; it says which job it stands for.
+    let named = named_job(workload).map(|(gvk, name)| (gvk.rsplit_once("Kind=").map_or(gvk, |(_, kind)| kind), name));
     let status = workload.status.clone().unwrap_or_default();
     let state = state(workload, &status);
     Row {
         namespace: workload.namespace().unwrap_or_default(),
-        job: owner.map_or_else(|| workload.name_any(), |owner| owner.name.clone()),
-        kind: owner.map_or_else(|| "Workload".to_owned(), |owner| owner.kind.clone()),
+        job: owner.or(named).map_or_else(|| workload.name_any(), |(_, name)| name.to_owned()),
+        kind: owner.or(named).map_or_else(|| "Workload".to_owned(), |(kind, _)| kind.to_owned()),
         workload: workload.name_any(),
         queue: workload.spec.queue_name.clone().unwrap_or_default(),
         priority: workload.spec.priority.unwrap_or_default(),

@@ -9,7 +9,7 @@ use switchyard_api::{
         self,
         reasons::{events, finished},
     },
-    jobs::{JobError, JobKind, PodSetInfo, Stop, job_pod_sets, meta, pod_set_infos},
+    jobs::{JobError, JobKind, PodSetInfo, Stop, job_pod_sets, meta, pod_set_infos, same_copy},
     names,
     v1beta2::{PodSet, ResourceFlavor, Workload},
 };
@@ -28,6 +28,9 @@ use crate::{
 
 /// How long the hub leaves it to the mirror of the job's status to finish the workload too.
 const MIRROR_GRACE: Duration = Duration::from_secs(10);
+/// How long a worker leaves it to the hub to collect its copies of a job that has ended, which gives the quota back, too.
+/// Times on jobs are whole seconds, so it is two seconds at least.
+const COPY_GRACE: Duration = Duration::from_secs(3);
 
 /// One job with all that is known about it.
 pub(super) struct Case<'a> {
@@ -168,7 +171,7 @@ impl Case<'_> {
     }
 
     fn job_finished(&self, workload: &Arc<Workload>, success: bool, message: &str) -> Decision {
-        if let Some(wait) = self.mirror_finishes(workload) {
+        if let Some(wait) = self.mirror_finishes(workload).or_else(|| self.hub_collects(workload)) {
             return Decision { actions: Vec::new(), next: Next::After(wait) };
         }
         let reason = if success { finished::SUCCEEDED } else { finished::FAILED };
@@ -184,10 +187,20 @@ impl Case<'_> {
         if self.facts.role != Role::Hub || workload.status.as_ref()?.cluster_name.is_none() {
             return None;
         }
+        self.left_since_end(MIRROR_GRACE)
+    }
+
+    /// In a worker, a hub's copies go once the hub knows of the end. While it is away, the quota must not wait for it.
+    fn hub_collects(&self, workload: &Workload) -> Option<Duration> {
+        same_copy(self.kind.id(), self.job, workload).then(|| self.left_since_end(COPY_GRACE)).flatten()
+    }
+
+    /// What is left of a time that began with the end of the job.
+    fn left_since_end(&self, grace: Duration) -> Option<Duration> {
         let ended = self.job.pointer("/status/conditions")?.as_array()?;
         let ended =
             ended.iter().filter_map(|c| meta::str_at(c, "/lastTransitionTime").parse::<Timestamp>().ok()).max()?;
-        MIRROR_GRACE.checked_sub(since(self.now, ended)).filter(|left| !left.is_zero())
+        grace.checked_sub(since(self.now, ended)).filter(|left| !left.is_zero())
     }
 
     fn no_workload(&self) -> Decision {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use switchyard_api::{
     conditions::reasons::{events, finished},
-    jobs::{is_equivalent, meta, owned_by},
+    jobs::{copy_of_another, is_equivalent, meta, owned_by, same_copy},
     v1beta2::{PodSet, Workload},
 };
 
@@ -45,7 +45,11 @@ fn ensure_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Ensured {
         );
         return Ensured::Workload(None);
     }
-    if !owned_by(workload, meta::uid(case.job)) {
+    if copy_of_another(case.kind.id(), case.job, workload) {
+        tracing::warn!(workload = key(workload), job = meta::name(case.job), "the prebuilt workload names another job");
+        return Ensured::Workload(None);
+    }
+    if !owned_by(workload, meta::uid(case.job)) && !same_copy(case.kind.id(), case.job, workload) {
         return Ensured::Act(Decision::act([edit::adopt(case.kind, case.job, workload)]));
     }
     if workload.metadata.deletion_timestamp.is_some() {
@@ -76,7 +80,8 @@ fn ensure_one(case: &Case<'_>) -> Ensured {
         Err(decision) => return Ensured::Act(decision),
     };
     let workloads = &case.facts.workloads;
-    let found = workloads.iter().position(|workload| matches(case, &pod_sets, workload));
+    let owned = |workload: &Arc<Workload>| owned_by(workload, meta::uid(case.job));
+    let found = workloads.iter().position(|workload| owned(workload) && matches(case, &pod_sets, workload));
     let mut others: Vec<&Arc<Workload>> =
         workloads.iter().enumerate().filter(|(at, _)| Some(*at) != found).map(|(_, workload)| workload).collect();
     let found = found.and_then(|at| workloads.get(at));

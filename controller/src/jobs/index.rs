@@ -79,10 +79,10 @@ impl Index {
             maps.created.remove(&owner);
             affected.insert(owner);
         }
+        affected.extend(maps.named.get(key).into_iter().flatten().cloned());
         let children: Vec<JobKey> =
             affected.iter().filter_map(|job| maps.children.get(job)).flatten().cloned().collect();
         affected.extend(children);
-        affected.extend(maps.named.get(key).into_iter().flatten().cloned());
         affected
     }
 

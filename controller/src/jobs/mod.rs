@@ -35,7 +35,7 @@ use serde_json::Value;
 use switchyard_api::{
     conditions::reasons::events,
     config::Configuration,
-    jobs::{JobKind, kind_for, kind_of_owner, meta},
+    jobs::{JobKind, kind_for, kind_of_owner, meta, same_copy},
     v1beta2::Workload,
 };
 use tokio_util::sync::CancellationToken;
@@ -290,7 +290,10 @@ impl Reconciler {
             Top::Cyclic => return Ancestor::Cyclic,
             Top::Job(kind, parent) => (kind, parent),
         };
-        let admitted = self.owned(&JobKey::new(kind, Key::of(&*parent))).iter().any(|workload| is_admitted(workload));
+        let owned = self.owned(&JobKey::new(kind, Key::of(&*parent)));
+        let named = self.ctx.stores.workloads.get(namespace, meta::prebuilt_workload_name(&parent.value));
+        let copy = named.filter(|workload| same_copy(kind.id(), &parent.value, workload));
+        let admitted = owned.iter().chain(&copy).any(|workload| is_admitted(workload));
         if admitted { Ancestor::Admitted } else { Ancestor::NotAdmitted }
     }
 

@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use serde_json::Value;
 use switchyard_api::{
     conditions::{self, reasons},
+    jobs::{JobKind, kind_for, meta, named_job, same_copy},
+    names,
     v1beta2::{ClusterQueue, LocalQueue, Workload},
 };
 use tokio_util::sync::CancellationToken;
@@ -26,8 +29,12 @@ pub(super) fn connect(ctx: &Arc<Context>, queue: &Queue<Key>) {
     cluster_queues(ctx, queue);
     for jobs in &ctx.stores.jobs {
         // A job that is gone may leave a workload behind that waits for us to let it go.
-        let (queue, workloads) = (queue.clone(), ctx.stores.workloads.clone());
+        let (queue, workloads, counted) = (queue.clone(), ctx.stores.workloads.clone(), ctx.clone());
+        let kind = kind_for(&jobs.resource.group, &jobs.resource.kind);
         jobs.store.subscribe(move |change| {
+            if let (Some(kind), Some(old), Some(new)) = (kind, &change.old, &change.new) {
+                count_copy(&counted, kind, &old.value, &new.value);
+            }
             let (Some(old), None) = (&change.old, &change.new) else { return };
             let uid = old.metadata.uid.as_deref().unwrap_or_default();
             let owned = |workload: &Workload| {
@@ -60,7 +67,9 @@ fn count(ctx: &Context, old: &Workload, new: &Workload) {
     }
     let (before, after) = (workload::phase(old), workload::phase(new));
     let at = |type_: &str| workload::condition(new, type_).map(|condition| condition.last_transition_time.0);
-    if after == Phase::Finished && before != Phase::Finished {
+    let by_job = workload::condition(new, conditions::FINISHED)
+        .is_some_and(|it| matches!(it.reason.as_str(), reasons::finished::SUCCEEDED | reasons::finished::FAILED));
+    if after == Phase::Finished && before != Phase::Finished && !(by_job && is_copy(new)) {
         let ran = at(conditions::FINISHED).zip(at(conditions::ADMITTED)).map(|(end, start)| since(end, start));
         ctx.metrics.finished(
             new,
@@ -88,6 +97,27 @@ fn count(ctx: &Context, old: &Workload, new: &Workload) {
             ctx.metrics.eviction_completed(cluster_queue, &evicted.reason, after);
         }
     }
+}
+
+/// A hub collects its copies when it knows of their end, mostly before the workload is declared finished: there the end of
+/// the job is what counts.
+fn count_copy(ctx: &Context, kind: &dyn JobKind, old: &Value, new: &Value) {
+    if !ctx.leading() || kind.finished(old).is_some() || kind.finished(new).is_none() {
+        return;
+    }
+    let named = ctx.stores.workloads.get(meta::namespace(new), meta::prebuilt_workload_name(new));
+    let Some(copy) = named.filter(|it| same_copy(kind.id(), new, it) && workload::phase(it) == Phase::Admitted) else {
+        return;
+    };
+    let admitted = workload::condition(&copy, conditions::ADMITTED).map(|condition| condition.last_transition_time.0);
+    let ran = admitted.map(|admitted| since(ctx.clock.now(), admitted));
+    ctx.metrics.finished(&copy, workload::admitted_by(&copy).unwrap_or_default(), ran);
+}
+
+/// Whether no job owns the workload because a hub's agent made the two together.
+fn is_copy(workload: &Workload) -> bool {
+    let of_a_hub = workload.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(names::HUB_ID));
+    of_a_hub && workload.owner_references().is_empty() && named_job(workload).is_some()
 }
 
 fn local_queues(ctx: &Arc<Context>, queue: &Queue<Key>) {

@@ -19,6 +19,8 @@ pub(super) struct Facts {
     pub(super) default_priority_class: bool,
     /// Whether a job of ours owns this one: its owner is queued, not this.
     pub(super) owned: bool,
+    /// Whether it is a hub's copy whose workload, made with it, is admitted: it comes as admission would start it.
+    pub(super) admitted_copy: bool,
 }
 
 /// Fills in the default queue and priority class, suspends what must wait for admission, and hands jobs of dispatching
@@ -36,7 +38,7 @@ pub(super) fn default(kind: &dyn JobKind, job: &mut Value, facts: &Facts, dispat
     if meta::workload_priority_class(job).is_empty() && facts.default_priority_class {
         meta::set_label(job, names::PRIORITY_CLASS, names::DEFAULT);
     }
-    if !kind.is_suspended(job) {
+    if !kind.is_suspended(job) && !facts.admitted_copy {
         kind.suspend(job);
     }
     if kind.can_default_managed_by(job) && dispatches(meta::queue_name(job)) {
@@ -99,6 +101,7 @@ mod tests {
     #[case::a_job_that_a_job_owns_is_let_be(job(json!({})), Facts { owned: true, ..facts() }, json!(["lq", null, null, null]))]
     #[case::the_default_class_where_none_is_named(job(json!({})), Facts { default_priority_class: true, ..facts() }, json!(["lq", "default", true, null]))]
     #[case::a_named_class_stays(job(json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}})), Facts { default_priority_class: true, ..facts() }, json!(["lq", "high", true, null]))]
+    #[case::a_hubs_copy_that_is_admitted_runs(job(json!({})), Facts { admitted_copy: true, ..facts() }, json!(["lq", null, null, null]))]
     #[case::a_dispatching_queue_gets_the_job(job(in_queue("dispatching")), facts(), json!(["dispatching", null, true, "kueue.x-k8s.io/multikueue"]))]
     #[case::but_not_one_that_somebody_else_runs(job(in_queue("dispatching")).tap(json!({"spec": {"managedBy": "example.com/x"}})), facts(), json!(["dispatching", null, true, "example.com/x"]))]
     fn defaults(#[case] mut job: Value, #[case] facts: Facts, #[case] want: Value) {

@@ -30,7 +30,7 @@ use secret::SecretStore;
 use serde_json::Value;
 use server::Certificate;
 use switchyard_api::{
-    jobs::{JobKind, KindId, kinds, meta},
+    jobs::{JobKind, KindId, kinds, meta, same_copy},
     names,
 };
 use tokio::sync::Notify;
@@ -40,6 +40,7 @@ use crate::{
     cert::Bundle,
     context::{Context, Role},
     jobs::lookup,
+    workload,
 };
 
 /// Our name among the parts that must run.
@@ -171,7 +172,15 @@ impl Jobs {
             default_queue: lookup::has_default_queue(stores, question.namespace),
             default_priority_class: stores.workload_priority_classes.get("", names::DEFAULT).is_some(),
             owned: lookup::owned_by_job(question.object),
+            admitted_copy: question.old.is_none() && self.is_admitted_copy(question),
         }
+    }
+
+    /// What an agent creates started would otherwise be suspended, and started again at once.
+    fn is_admitted_copy(&self, question: &Question<'_>) -> bool {
+        let name = meta::prebuilt_workload_name(question.object);
+        let workload = self.ctx.stores.workloads.get(question.namespace, name);
+        workload.is_some_and(|it| workload::runs(&it) && same_copy(self.kind.id(), question.object, &it))
     }
 
     fn default(&self, question: &Question<'_>) -> Answer {

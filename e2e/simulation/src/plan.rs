@@ -39,6 +39,8 @@ pub struct ClusterPlan {
     pub fence: Option<Ms>,
     /// A workload whose name is taken by an object that is nobody's business.
     pub occupied: Option<usize>,
+    /// Its controller is another than ours: jobs own their Workloads, which are finished as soon as they end.
+    pub adopts: bool,
 }
 
 /// One workload.
@@ -286,6 +288,7 @@ impl ClusterPlan {
             clock: dice.between(950, 1050),
             fence: dice.chance(300).then(|| dice.between(0, 30) * 1000),
             occupied: None,
+            adopts: dice.chance(300),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One action on the API server, and what came of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Resource;
 use kube::api::{
@@ -8,14 +9,18 @@ use kube::api::{
 };
 use kube::core::Status;
 use serde_json::{Value, json};
-use switchyard_api::jobs::{JobKind, kinds};
+use switchyard_api::jobs::{JobKind, PodSetInfo, kinds, owner_gvk};
 use switchyard_api::names;
 
-use super::read::{kind_name, read_job, read_workload};
+use super::read::{read_job, read_workload};
 use super::stamp::{BadPayload, Stamp, fence_text, job_to_create, workload_to_create};
 use super::watch::{workload_gvk, workload_resource};
 use super::{Executor, FENCE_AFTER, SUSPENDED};
 use crate::ledger::{Action, Kind, Object, Outcome, Payload, Target, Trouble, Verb};
+
+/// How often, and how far apart, the controller's view of an admission is looked at before its job is made without.
+const ADMISSION_LOOKS: u32 = 20;
+const ADMISSION_LOOK: Duration = Duration::from_millis(10);
 
 /// How an object of one kind is reached and read.
 #[derive(Clone)]
@@ -32,7 +37,7 @@ impl Access {
     }
 
     pub(super) fn job(kind: &'static dyn JobKind) -> Self {
-        Self { resource: kind.id().api_resource(), gvk: kind_name(kind.id()).into(), job_kind: Some(kind) }
+        Self { resource: kind.id().api_resource(), gvk: owner_gvk(kind.id()).into(), job_kind: Some(kind) }
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -60,7 +65,9 @@ impl Executor {
                 let stamp = self.stamp(&action.workload_uid, *attempt, namespace, name);
                 let stamp = Stamp { fence_after: *fence_after, ..stamp };
                 match make(action.kind, payload, stamp) {
-                    Ok((object, access)) => self.create(&self.started(object, &access, stamp), &access, stamp).await,
+                    Ok((object, access)) => {
+                        self.create(&self.started(object, &access, stamp).await, &access, stamp).await
+                    }
                     Err(bad) => Outcome::Refused(bad_payload(&bad)),
                 }
             }
@@ -103,18 +110,27 @@ impl Executor {
 
     /// The job as admission would start it, where that is known: it saves stopping and starting it by two writes of
     /// ours and two of its controller. A webhook that suspends it all the same does no harm, it is started as usual.
-    fn started(&self, object: DynamicObject, access: &Access, stamp: Stamp<'_>) -> DynamicObject {
-        let admission = self
-            .admissions
-            .as_ref()
-            .and_then(|admissions| admissions.of(stamp.namespace, stamp.name, stamp.workload_uid, stamp.attempt));
-        let (Some(kind), Some(infos)) = (access.job_kind, admission) else { return object };
+    async fn started(&self, object: DynamicObject, access: &Access, stamp: Stamp<'_>) -> DynamicObject {
+        let (Some(kind), Some(infos)) = (access.job_kind, self.admission(access, stamp).await) else { return object };
         let mut started = value(&object);
         match kind.run(&mut started, &infos) {
             Ok(()) => serde_json::from_value(started).unwrap_or(object),
             // The controller will say so on the Workload.
             Err(_) => object,
         }
+    }
+
+    /// What admission gave to the job. Our own watch may be a moment ahead of the controller's.
+    async fn admission(&self, access: &Access, stamp: Stamp<'_>) -> Option<Vec<PodSetInfo>> {
+        let admissions = self.admissions.as_ref().filter(|_| access.job_kind.is_some())?;
+        for _ in 0..ADMISSION_LOOKS {
+            let found = admissions.of(stamp.namespace, stamp.name, stamp.workload_uid, stamp.attempt);
+            if found.is_some() {
+                return found;
+            }
+            tokio::time::sleep(ADMISSION_LOOK).await;
+        }
+        None
     }
 
     fn api(&self, access: &Access, namespace: &str) -> Api<DynamicObject> {
@@ -246,7 +262,7 @@ impl Executor {
 /// The object of this kind that the payload holds, and how it is reached.
 fn make(kind: Kind, payload: &Payload, stamp: Stamp<'_>) -> Result<(DynamicObject, Access), BadPayload> {
     let (object, access) = match kind {
-        Kind::Workload => (workload_to_create(&payload.workload, stamp)?, Access::workload()),
+        Kind::Workload => (workload_to_create(payload, stamp)?, Access::workload()),
         Kind::Job => {
             let (object, kind) = job_to_create(&payload.job, stamp)?;
             (object, Access::job(kind))

@@ -14,7 +14,6 @@ use futures::FutureExt as _;
 use kube::Client;
 use tokio::sync::Semaphore;
 
-pub(crate) use read::kind_name;
 pub(crate) use watch::watch;
 
 use crate::admissions::Admissions;

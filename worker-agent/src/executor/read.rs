@@ -6,16 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use switchyard_api::config::GoDuration;
-use switchyard_api::jobs::{JobKind, KindId};
+use switchyard_api::jobs::JobKind;
 use switchyard_api::names;
 
 use super::{FENCE_AFTER, SUSPENDED};
 use crate::ledger::{Condition, JobEnd, Meta, RemoteJob, RemoteWorkload, Target, UnreadyCheck, whole_fence};
-
-/// Group, version and kind, as `Hello.kinds` writes them: `batch/v1, Kind=Job`.
-pub(crate) fn kind_name(id: KindId) -> String {
-    format!("{}, Kind={}", id.api_version(), id.kind)
-}
 
 /// A Workload that carries this hub's id; none if it does not, or does not say for which workload and attempt.
 pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Option<RemoteWorkload> {

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use switchyard_api::jobs::{JobKind, kind_of_owner};
+use switchyard_api::jobs::{JobKind, kind_of_owner, owner_gvk};
 use switchyard_api::names;
 use thiserror::Error;
 
 use super::FENCE_AFTER;
+use crate::ledger::Payload;
 
 /// What is stamped on an object.
 #[derive(Clone, Copy, Debug)]
@@ -54,13 +56,14 @@ pub(super) enum BadPayload {
     },
 }
 
-/// The Workload to create. Of the payload's metadata only labels and annotations are kept.
+/// The Workload to create, with the name of the job that goes with it. Of the payload's metadata only labels and
+/// annotations are kept.
 ///
 /// # Errors
 ///
 /// The payload is not a Workload of the assignment's namespace and name.
-pub(super) fn workload_to_create(payload: &[u8], stamp: Stamp<'_>) -> Result<Value, BadPayload> {
-    let mut object: Value = serde_json::from_slice(payload)?;
+pub(super) fn workload_to_create(payload: &Payload, stamp: Stamp<'_>) -> Result<Value, BadPayload> {
+    let mut object: Value = serde_json::from_slice(&payload.workload)?;
     let (version, kind) = type_of(&object);
     if kind != "Workload" || !version.starts_with("kueue.x-k8s.io/") {
         return Err(BadPayload::Kind(format!("{version} {kind}")));
@@ -70,6 +73,13 @@ pub(super) fn workload_to_create(payload: &[u8], stamp: Stamp<'_>) -> Result<Val
     restamp(&mut object, stamp, stamp.name.to_owned());
     if let Some(after) = stamp.fence_after {
         set(&mut object, "annotations", FENCE_AFTER, &fence_text(after));
+    }
+    // A job that cannot be read is refused when it is to be created.
+    if let Ok(job) = serde_json::from_slice::<Named>(&payload.job)
+        && let Some(kind) = kind_of_owner(&job.api_version, &job.kind)
+    {
+        set(&mut object, "annotations", names::JOB_OWNER_GVK, &owner_gvk(kind.id()));
+        set(&mut object, "annotations", names::JOB_OWNER_NAME, &job.metadata.name);
     }
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         spec.remove("active");
@@ -101,6 +111,20 @@ pub(super) fn job_to_create(payload: &[u8], stamp: Stamp<'_>) -> Result<(Value, 
     }
     switchyard_api::jobs::meta::set_prebuilt_workload_name(&mut object, stamp.name);
     Ok((object, job_kind))
+}
+
+/// What a payload's job is called, without reading the rest of it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Named {
+    api_version: String,
+    kind: String,
+    metadata: NamedMeta,
+}
+
+#[derive(Deserialize)]
+struct NamedMeta {
+    name: String,
 }
 
 fn type_of(object: &Value) -> (String, String) {
@@ -173,7 +197,9 @@ mod tests {
             },
             "spec": {"queueName": "q", "active": true}, "status": {"conditions": []},
         });
-        let made = workload_to_create(payload.to_string().as_bytes(), STAMP).unwrap();
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a", "namespace": "ns"}});
+        let payload = Payload { workload: payload.to_string().into_bytes(), job: job.to_string().into_bytes() };
+        let made = workload_to_create(&payload, STAMP).unwrap();
         let expected = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
             "metadata": {
@@ -181,13 +207,16 @@ mod tests {
                 "labels": {
                     "team": "x", "switchyard.dev/hub-id": "hub", "kueue.x-k8s.io/multikueue-origin": "multikueue",
                 },
-                "annotations": {"switchyard.dev/workload-uid": "u", "switchyard.dev/attempt": "7"},
+                "annotations": {
+                    "switchyard.dev/workload-uid": "u", "switchyard.dev/attempt": "7",
+                    "kueue.x-k8s.io/job-owner-gvk": "batch/v1, Kind=Job", "kueue.x-k8s.io/job-owner-name": "a",
+                },
             },
             "spec": {"queueName": "q"},
         });
         assert_eq!(made, expected);
         let fence_after = Some(Duration::from_secs(90));
-        let made = workload_to_create(payload.to_string().as_bytes(), Stamp { fence_after, ..STAMP }).unwrap();
+        let made = workload_to_create(&payload, Stamp { fence_after, ..STAMP }).unwrap();
         assert_eq!(made.pointer("/metadata/annotations/switchyard.dev~1fence-after"), Some(&json!("90000ms")));
     }
 
@@ -209,7 +238,10 @@ mod tests {
             let metadata = json!({"name": name, "namespace": namespace});
             json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata}).to_string()
         };
-        let error = |payload: String| workload_to_create(payload.as_bytes(), STAMP).unwrap_err().to_string();
+        let error = |workload: String| {
+            let payload = Payload { workload: workload.into_bytes(), job: Vec::new() };
+            workload_to_create(&payload, STAMP).unwrap_err().to_string()
+        };
         let cases = [
             (error(workload("ClusterQueue", "ns", "job-a")), "holds kueue.x-k8s.io/v1beta2 ClusterQueue"),
             (error(workload("Workload", "kube-system", "job-a")), "metadata.namespace is \"kube-system\""),

@@ -109,7 +109,11 @@ impl Entry {
             return;
         };
         let follows = match &self.job {
-            Some(job) => workload.meta.owners.contains(&job.meta.target.uid),
+            // It goes by itself with the job that owns it; and the quota of one that may run is kept until it is gone.
+            Some(job) => {
+                let runs = job.end.is_none() && job.meta.attempt <= limit;
+                runs || workload.meta.owners.contains(&job.meta.target.uid)
+            }
             None => !workload.meta.owners.is_empty() && self.job_gone.is_some_and(|gone| now < gone + OWNER_GRACE),
         };
         let sent = self.workload_slot.deletion_sent(&workload.meta.target.uid, now);

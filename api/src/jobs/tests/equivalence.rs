@@ -29,7 +29,6 @@ fn container(patch: Value) -> Value {
 #[case::an_init_container(json!({"spec": {"template": {"spec": {"initContainers": [{"name": "i"}]}}}}), false)]
 #[case::the_minimum_of_pods(json!({"metadata": {"annotations": {"kueue.x-k8s.io/job-min-parallelism": "1"}}}), false)]
 #[case::the_maximum_execution_time(json!({"metadata": {"labels": {"kueue.x-k8s.io/max-exec-time-seconds": "5"}}}), false)]
-#[case::another_job_of_the_same_name(json!({"metadata": {"uid": "other"}}), false)]
 fn a_queued_job_and_its_workload(#[case] change: Value, #[case] want: bool) {
     let workload = job().workload();
     assert_eq!(equivalent(&job().with(change).build(), &workload), want);

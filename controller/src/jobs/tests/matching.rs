@@ -156,6 +156,63 @@ fn a_prebuilt_workload_is_adopted() {
     insta::assert_snapshot!(prebuilt(unowned(job().workload().admitted()), job()).told(), @r#"workload {"metadata":{"labels":{"kueue.x-k8s.io/job-uid":"job-uid"},"ownerReferences":[{"apiVersion":"batch/v1","blockOwnerDeletion":true,"controller":true,"kind":"Job","name":"train","uid":"job-uid"}]}}"#);
 }
 
+/// What an agent made together.
+fn copies(workload: TestWorkload, job: TestJob) -> World {
+    let marks = json!({"switchyard.dev/workload-uid": "u", "switchyard.dev/attempt": "1"});
+    let job = job.with(json!({"metadata": {"labels": {"switchyard.dev/hub-id": "hub"}, "annotations": marks}}));
+    let workload = workload.edit(|workload| {
+        workload.metadata.owner_references = None;
+        workload.metadata.finalizers = None;
+        let labels = [("switchyard.dev/hub-id", "hub")];
+        workload.metadata.labels = Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        let annotations = [
+            ("switchyard.dev/workload-uid", "u"),
+            ("switchyard.dev/attempt", "1"),
+            ("kueue.x-k8s.io/job-owner-gvk", "batch/v1, Kind=Job"),
+            ("kueue.x-k8s.io/job-owner-name", "train"),
+        ];
+        workload.metadata.annotations = Some(annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+    });
+    prebuilt(Prebuilt::Found(Arc::new(workload.0)), job)
+}
+
+#[test]
+fn what_an_agent_made_together_needs_no_write_until_it_is_collected() {
+    let admitted = || job().workload().admitted();
+    let started = || job().started(&admitted().0);
+    assert_eq!(copies(admitted(), started()).told(), "", "as it was created");
+    let running = World { ready_for: Duration::from_secs(1), ..copies(admitted(), started().running()) };
+    assert_eq!(running.told(), "again after 29s", "then its pods have been ready for a while");
+    let ended = |at: &str| {
+        started().running().with(json!({"status": {"active": 0, "ready": 0, "conditions": [
+            {"type": "Complete", "status": "True", "message": "done", "lastTransitionTime": at},
+        ]}}))
+    };
+    assert_eq!(copies(admitted(), ended("2026-11-21T09:59:59Z")).told(), "again after 2s");
+    insta::assert_snapshot!(copies(admitted(), ended("2026-11-21T09:59:57Z")).told(), @r#"
+    workload status {"conditions":["Finished=True/Succeeded: done"]}
+    Normal FinishedWorkload: Workload 'ns/job-train-1b29a' is declared finished
+    "#);
+}
+
+#[test]
+fn an_agents_job_that_was_suspended_all_the_same_is_started() {
+    insta::assert_snapshot!(copies(job().workload().admitted(), job()).told(), @r#"
+    job {"spec":{"suspend":false,"template":{"metadata":{"annotations":{"kueue.x-k8s.io/workload":"job-train-1b29a"},"labels":{"kueue.x-k8s.io/cluster-queue-name":"cq","kueue.x-k8s.io/local-queue-name":"lq","kueue.x-k8s.io/podset":"main"}},"spec":{"nodeSelector":{"accelerator":"a100"}}}}}
+    Normal Started: Admitted by clusterQueue cq
+    "#);
+}
+
+#[test]
+fn a_copy_of_an_agents_copy_does_not_run_on_its_admission() {
+    let admitted = job().workload().admitted();
+    let second = job().started(&admitted.0).with(json!({"metadata": {"name": "second", "uid": "second"}}));
+    insta::assert_snapshot!(copies(admitted, second).told(), @r#"
+    job {"spec":{"suspend":true}}
+    Normal Stopped: missing workload
+    "#);
+}
+
 #[test]
 fn a_prebuilt_workload_of_another_job_is_left_alone() {
     let other = job().with(json!({"metadata": {"uid": "other"}})).workload();

@@ -5,7 +5,11 @@ use switchyard_agent::ledger::{JobEnd, Kind, Object};
 use super::{no, yes};
 use crate::event::Event;
 use crate::laws::{number, uid};
+use crate::plan::Ms;
 use crate::world::World;
+
+/// How long our controller leaves a hub's copies to be collected before it gives their quota back.
+const COPY_GRACE: Ms = 3_000;
 
 impl World {
     /// All controllers look at everything once.
@@ -74,11 +78,15 @@ impl World {
     /// Evictions, ends, and what follows its owner.
     fn reconcile_workload(&mut self, cluster: usize, index: usize) {
         let job = self.clusters[cluster].job(index).map(|job| job.clone());
+        let adopts = self.plan.clusters[cluster].adopts;
+        let ended = self.clusters[cluster].objects.get(&(Kind::Job, index)).and_then(|stored| stored.ended);
+        let collected_soon = !adopts && ended.is_some_and(|at| self.now < at + COPY_GRACE);
         let Some(workload) = self.clusters[cluster].workload(index) else { return };
         let quiet = job.as_ref().is_none_or(|job| !job.active);
         let admitted = workload.admitted.as_ref().is_some_and(|it| it.is_true);
         if let Some(end) = job.as_ref().and_then(|job| job.end.as_ref())
             && workload.finished.is_none()
+            && !collected_soon
         {
             workload.finished = yes(if end.success { "Succeeded" } else { "Failed" });
             (workload.quota_reserved, workload.admitted) = (None, None);
@@ -89,7 +97,7 @@ impl World {
             return self.touch(cluster, Kind::Workload, index);
         }
         let owner: Vec<String> = job.iter().map(|job| job.meta.target.uid.clone()).collect();
-        if !owner.is_empty() && workload.meta.owners != owner {
+        if adopts && !owner.is_empty() && workload.meta.owners != owner {
             workload.meta.owners = owner;
             return self.touch(cluster, Kind::Workload, index);
         }
@@ -204,7 +212,11 @@ impl World {
         if let Some(object) = self.api.objects.get_mut(&uid(number(&job.meta.workload_uid.clone()))) {
             object.ended.push((cluster, attempt));
         }
+        if let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, workload)) {
+            stored.ended = Some(self.now);
+        }
         self.touch(cluster, Kind::Job, workload);
+        self.after(COPY_GRACE, Event::Controllers { cluster });
         if let Some(ttl) = self.plan.workloads[workload].ttl {
             let object = object.to_owned();
             self.after(ttl, Event::JobExpires { cluster, workload, object });

@@ -30,6 +30,8 @@ pub(crate) struct Stored {
     pub(crate) run: u64,
     /// Its pods are told to start, or to stop.
     pub(crate) turning: bool,
+    /// When it ended.
+    pub(crate) ended: Option<Ms>,
 }
 
 /// One worker cluster.
@@ -156,7 +158,7 @@ impl World {
                 Object::Job(RemoteJob { meta, suspended: true, active: false, end: None, status: b"idle".to_vec() })
             }
         };
-        it.objects.insert((kind, index), Stored { object, foreign, run: 0, turning: false });
+        it.objects.insert((kind, index), Stored { object, foreign, run: 0, turning: false, ended: None });
         self.touch(cluster, kind, index);
     }
 

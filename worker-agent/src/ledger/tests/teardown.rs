@@ -30,6 +30,47 @@ fn a_workload_that_does_not_follow_its_job_into_the_grave_is_sent_after_it() {
     assert_eq!(bench.pass(Time::from_secs(5)).asked(), ["delete Workload"]);
 }
 
+/// Up to a job that runs under attempt 1, and that its Workload does not follow by itself.
+fn running_apart() -> Bench {
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+    bench.see(workload(1).admitted().seen()).answer(Outcome::Object(Box::new(Object::Job(job(1)))));
+    bench.see(job(1).running().seen());
+    assert_eq!(bench.heard().last(), Some(&(1, State::Running)));
+    bench
+}
+
+#[test]
+fn a_workload_that_nobody_owns_keeps_its_quota_until_its_job_is_gone_and_then_goes_at_once() {
+    let mut bench = running_apart();
+    assert_eq!(bench.want(1, Phase::Absent).asked(), ["delete Job"]);
+    bench.answer(Outcome::Accepted).see(job(1).running().deleting().seen());
+    bench.answer(Outcome::Object(Box::new(Object::Job(job(1).running().deleting().released()))));
+    assert!(bench.asked().is_empty(), "its pods may still run");
+    assert_eq!(bench.see(gone(Kind::Job, 1)).asked(), ["delete Workload"]);
+}
+
+#[test]
+fn a_workload_that_nobody_owns_goes_when_the_end_of_its_job_is_known() {
+    let mut bench = running_apart();
+    bench.see(job(1).ended(true).seen());
+    assert_eq!(bench.heard(), [(1, State::Succeeded)]);
+    bench.persist().want(1, Phase::Absent);
+    assert_eq!(bench.asked(), ["release Job", "delete Workload"]);
+}
+
+#[test]
+fn an_agent_that_begins_anew_collects_what_is_left_of_either() {
+    for left in [job(1).ended(true).released().seen(), workload(1).admitted().seen()] {
+        let mut bench = Bench::new();
+        bench.see(left).connect();
+        bench.heard();
+        bench.persist().want(1, Phase::Absent);
+        assert_eq!(bench.asked().len(), 1, "{:?}", bench.asked());
+        assert!(bench.asked()[0].starts_with("delete"), "{:?}", bench.asked());
+    }
+}
+
 #[test]
 fn a_reservation_withdrawn_is_deleted_at_once() {
     let mut bench = Bench::open();
