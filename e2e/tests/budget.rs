@@ -9,9 +9,10 @@ const JOBS: u64 = 20;
 /// longer, that the first of them is ready is shown on its own.
 const HUB: u64 = 5 + 1;
 /// Writes per job of the agent on its cluster: create the Workload and admit it; create the Job, already started; let go
-/// of the Job, delete it and the Workload. One more is allowed for: where the hub takes some seconds to note the end, the
-/// Workload is declared finished here, so that its quota does not wait.
-const WORKER: u64 = 6 + 1;
+/// of the Job, delete it and the Workload. Two more are allowed for: where the hub takes some seconds to note the end, the
+/// Workload is declared finished here, so that its quota does not wait; and what was looked at is sometimes gone when it
+/// is written.
+const WORKER: u64 = 6 + 2;
 /// What queues and clusters show of themselves is written once a second at most, however many jobs there are.
 const STATUS: u64 = 60;
 

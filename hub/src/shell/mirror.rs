@@ -22,7 +22,7 @@ pub(super) const SETTLE: Duration = Duration::from_millis(800);
 /// How long it waits that a job has come further (its first pods, a first one ready) than was shown a moment ago. The Job
 /// controller tells of ready pods, and of ended ones, up to a second late: a job that ends within that moment is spared
 /// the write.
-pub(super) const FURTHER: Duration = Duration::from_millis(1200);
+pub(super) const FURTHER: Duration = Duration::from_millis(1500);
 /// How long a job's status rests after it was shown, unless the job ends, or has its first pods, or a first one ready:
 /// what else happens on the way is worth one write now and then.
 pub(super) const QUIET: Duration = Duration::from_secs(5);
