@@ -18,6 +18,7 @@
 //! # Ok(()) }
 //! ```
 
+pub mod bench;
 mod certs;
 mod cluster;
 pub mod demo;
@@ -45,6 +46,6 @@ pub use cluster::{Cluster, Request, Requests};
 pub use environment::{Environment, EnvironmentBuilder};
 pub use go::{Go, GoError};
 pub use job::JobBuilder;
-pub use parts::{Part, Parts, PartsError};
+pub use parts::{Part, Parts, PartsError, SourceEdit};
 pub use process::{Process, Program};
 pub use spec::{ClusterSpec, NodeSpec};

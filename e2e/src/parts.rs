@@ -4,6 +4,8 @@
 //! the module's `go.mod` and `go.sum`, the package, the flags and the Go version. A file lock per part keeps two
 //! processes from building it twice; a part appears by a rename and so is never seen half written.
 
+mod edited;
+
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
+pub use self::edited::SourceEdit;
 use crate::go::{Go, GoError};
 use crate::paths;
 

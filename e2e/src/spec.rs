@@ -143,6 +143,13 @@ impl ClusterSpec {
         self
     }
 
+    /// Without a controller of kube-controller-manager that it would have, such as `job-controller`.
+    #[must_use]
+    pub fn without_controller(mut self, name: &str) -> Self {
+        self.controllers.retain(|controller| controller != name);
+        self
+    }
+
     /// Keeps an audit log, from which [`crate::Cluster::requests_by`] counts who asked for what. Costs the API server
     /// some CPU.
     #[must_use]

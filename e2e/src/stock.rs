@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::certs::Authority;
 use crate::cluster::Cluster;
-use crate::parts::{Part, Parts};
+use crate::parts::{Part, Parts, SourceEdit};
 use crate::process::{self, Process, Program};
 use crate::wait::{eventually, never};
 use crate::{fixture, http, ports};
@@ -40,11 +40,13 @@ pub struct Options {
     /// Registers its webhooks and the conversion of its CRDs as its manifests do. They stay when it ends, as they do in
     /// a cluster: see [`Kueue::unregister`].
     pub webhooks: bool,
+    /// Changes to its source, for what no setting changes. See [`Parts::edited`].
+    pub edits: &'static [SourceEdit],
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { qps: 300, burst: 500, config: Value::Null, gates: Vec::new(), webhooks: false }
+        Self { qps: 300, burst: 500, config: Value::Null, gates: Vec::new(), webhooks: false, edits: &[] }
     }
 }
 
@@ -63,9 +65,10 @@ impl Kueue {
     }
 
     async fn start_all(cluster: &Cluster, options: &Options) -> anyhow::Result<Self> {
-        let (binary, source) = tokio::task::spawn_blocking(|| -> anyhow::Result<_> {
+        let edits = options.edits;
+        let (binary, source) = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
             let parts = Parts::new()?;
-            Ok((parts.binary(Part::Kueue)?, parts.own_source_dir(Part::Kueue)?))
+            Ok((parts.edited(Part::Kueue, edits)?, parts.own_source_dir(Part::Kueue)?))
         })
         .await??;
         let dir = cluster.state_dir().join("kueue");

@@ -23,7 +23,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     run::step("figures", figures)
 }
 
-fn release(name: &str) -> PathBuf {
+/// A program built for release.
+pub(crate) fn release(name: &str) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| run::root().join("target"), PathBuf::from);
     target.join("release").join(name)
 }

@@ -1,5 +1,6 @@
 //! The project's own commands. `cargo xtask --help` lists them.
 
+mod bench;
 mod demo;
 mod figures;
 mod fuzz;
@@ -30,6 +31,8 @@ enum Command {
     Simulate(simulate::Args),
     /// Measure what a hub and one worker cost, built for release: latency, API writes per job, memory.
     Figures(figures::Args),
+    /// Measure ours beside stock MultiKueue and beside no dispatcher at all, built for release.
+    Bench(bench::Args),
     /// Write the generated files: deploy/crds.
     Generate,
 }
@@ -41,6 +44,7 @@ fn main() -> anyhow::Result<()> {
         Command::FuzzDecisions(args) => fuzz::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Figures(args) => figures::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Generate => run::step(
             "generate deploy/crds",
             run::cargo(&["run", "-q", "-p", "switchyard-api", "--example", "crdgen", "--", "deploy/crds"]),

@@ -1,0 +1,157 @@
+//! So many Jobs created at once on a hub with three workers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::ValueEnum;
+use clap::builder::RangedU64ValueParser;
+use futures::StreamExt;
+
+use super::measure::{Gauge, Usage};
+use super::report::Report;
+use super::system::{Kind, System};
+use super::timeline::{Timeline, Watches};
+
+/// Creations under way at once.
+const CREATORS: usize = 16;
+/// How often progress is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often it is told.
+const TELL: Duration = Duration::from_secs(10);
+/// What a system still does once all is there, such as writing events, is counted for so long.
+const TAIL: Duration = Duration::from_secs(2);
+
+/// What is to be done with each Job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// The clock stops when each Job exists on a worker, unsuspended. Workers have no Job controller and no nodes.
+    Dispatch,
+    /// Pods of one second (kwok); the clock stops when each Job is Complete where it was created.
+    Finish,
+}
+
+impl Form {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Dispatch => "dispatch",
+            Self::Finish => "finish",
+        }
+    }
+}
+
+/// What to measure.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// How many Jobs.
+    #[arg(long, default_value_t = 1000, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub jobs: usize,
+    /// In which forms.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Form::Dispatch, Form::Finish])]
+    pub forms: Vec<Form>,
+    /// Which systems, in this order.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Floor, Kind::Ours, Kind::StockRaised, Kind::Stock])]
+    pub systems: Vec<Kind>,
+    /// Seconds after which a system is cut, and reported as cut.
+    #[arg(long, default_value_t = 600)]
+    pub limit: u64,
+    /// Where to write what the tables say, and the requests in full, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// How one system did.
+pub(super) struct Outcome {
+    pub(super) kind: Kind,
+    pub(super) timeline: Timeline,
+    /// Until the last Job was there, or the system was cut.
+    pub(super) took: Duration,
+    pub(super) cut: bool,
+    pub(super) usage: Usage,
+}
+
+/// Runs everything, and prints a table for each form.
+///
+/// # Errors
+/// When a system does not come up, or a Job fails.
+pub async fn run(args: &Args) -> anyhow::Result<()> {
+    let mut reports = Vec::new();
+    for form in &args.forms {
+        let mut outcomes = Vec::new();
+        for kind in &args.systems {
+            let outcome = one(*kind, *form, args).await;
+            outcomes.push(outcome.with_context(|| format!("{}, {}", kind.name(), form.name()))?);
+        }
+        let report = Report::new(*form, args.jobs, &outcomes);
+        println!("\n{report}");
+        reports.push(report.json());
+    }
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&super::report::document(&reports))?;
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        println!("written to {}", path.display());
+    }
+    Ok(())
+}
+
+async fn one(kind: Kind, form: Form, args: &Args) -> anyhow::Result<Outcome> {
+    let title = format!("{}, {}", form.name(), kind.name());
+    eprintln!("==> {title}: control planes");
+    let system = System::start(kind, form).await?;
+    let timeline = Arc::new(std::sync::Mutex::new(Timeline::new(args.jobs)));
+    let watches = Watches::start(&system, form, &timeline).await?;
+    let gauge = Gauge::start(&system).await?;
+    eprintln!("==> {title}: {} jobs", args.jobs);
+    let start = timeline.lock().unwrap_or_else(std::sync::PoisonError::into_inner).begin();
+    let limit = Duration::from_secs(args.limit);
+    let creating = create(&system, args.jobs, &timeline);
+    tokio::pin!(creating);
+    let (mut created, mut told) = (false, Duration::ZERO);
+    let (took, cut) = loop {
+        tokio::select! {
+            result = &mut creating, if !created => {
+                result?;
+                created = true;
+            }
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        watches.check()?;
+        let progress = timeline.lock().unwrap_or_else(std::sync::PoisonError::into_inner).progress()?;
+        let took = start.elapsed();
+        if progress.is_done(form, args.jobs) {
+            break (took, false);
+        }
+        if took >= limit {
+            break (took, true);
+        }
+        if took >= told + TELL {
+            told = took;
+            eprintln!("    {:>4} s: {progress}", took.as_secs());
+        }
+    };
+    if !cut {
+        tokio::time::sleep(TAIL).await;
+    }
+    let usage = gauge.stop(&system).await?;
+    drop(watches);
+    let timeline = timeline.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    let what = if cut { "cut" } else { "done" };
+    eprintln!("    {what} after {:.1} s: {}", took.as_secs_f64(), timeline.progress()?);
+    Ok(Outcome { kind, timeline, took, cut, usage })
+}
+
+/// Creates all Jobs, some at a time.
+async fn create(system: &System, jobs: usize, timeline: &Arc<std::sync::Mutex<Timeline>>) -> anyhow::Result<()> {
+    let mut creations = futures::stream::iter(0..jobs)
+        .map(async |index| {
+            let start = Instant::now();
+            timeline.lock().unwrap_or_else(std::sync::PoisonError::into_inner).created(index, start);
+            system.submit(index).await.with_context(|| format!("job {index}"))
+        })
+        .buffer_unordered(CREATORS);
+    while let Some(created) = creations.next().await {
+        created?;
+    }
+    Ok(())
+}

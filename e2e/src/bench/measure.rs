@@ -1,0 +1,80 @@
+//! What a system uses while it works: CPU time, memory, API requests.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::system::System;
+use crate::{Cluster, Part, Process, Requests};
+
+/// Of the control planes: what is not the API server and not etcd.
+const CONTROLLERS: [Part; 3] = [Part::ControllerManager, Part::Scheduler, Part::Kwok];
+
+/// Used between two moments.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Usage {
+    /// CPU of the controllers under measurement, by cluster.
+    pub(super) controllers: BTreeMap<String, Duration>,
+    /// Their peak memory in bytes, since they were started.
+    pub(super) memory: BTreeMap<String, u64>,
+    /// CPU of the API servers and etcd.
+    pub(super) api_servers: Duration,
+    /// CPU of kube-controller-managers, kube-schedulers and kwoks.
+    pub(super) kubernetes: Duration,
+    /// Requests to each cluster, by whomever.
+    pub(super) requests: BTreeMap<String, Requests>,
+}
+
+/// The counters as they stood at the beginning.
+pub(super) struct Gauge {
+    before: Usage,
+}
+
+impl Gauge {
+    /// Begins to measure.
+    ///
+    /// # Errors
+    /// When a process has ended or an API server does not answer.
+    pub(super) async fn start(system: &System) -> anyhow::Result<Self> {
+        Ok(Self { before: read(system).await? })
+    }
+
+    /// What was used since.
+    ///
+    /// # Errors
+    /// As [`Gauge::start`].
+    pub(super) async fn stop(self, system: &System) -> anyhow::Result<Usage> {
+        let (before, after) = (self.before, read(system).await?);
+        let since = |name: &String, time: &Duration| {
+            time.saturating_sub(before.controllers.get(name).copied().unwrap_or_default())
+        };
+        let requests = after.requests.iter().map(|(name, requests)| {
+            let earlier = before.requests.get(name).cloned().unwrap_or_default();
+            (name.clone(), requests.since(&earlier))
+        });
+        Ok(Usage {
+            controllers: after.controllers.iter().map(|(name, time)| (name.clone(), since(name, time))).collect(),
+            memory: after.memory.clone(),
+            api_servers: after.api_servers.saturating_sub(before.api_servers),
+            kubernetes: after.kubernetes.saturating_sub(before.kubernetes),
+            requests: requests.collect(),
+        })
+    }
+}
+
+async fn read(system: &System) -> anyhow::Result<Usage> {
+    let mut usage = Usage { api_servers: system.environment().etcd().cpu_time()?, ..Usage::default() };
+    usage.controllers = system.controllers(Process::cpu_time)?.into_iter().collect();
+    usage.memory = system.controllers(Process::peak_rss)?.into_iter().collect();
+    for cluster in system.environment().clusters() {
+        usage.api_servers += cluster.cpu_time(Part::ApiServer)?;
+        usage.kubernetes += CONTROLLERS.iter().filter_map(|part| cluster.cpu_time(*part).ok()).sum::<Duration>();
+        usage.requests.insert(cluster.name().to_owned(), requests(cluster).await?);
+    }
+    Ok(usage)
+}
+
+/// All but what passes whether anything is done or not: leases, and the requests of the measurement itself.
+async fn requests(cluster: &Cluster) -> anyhow::Result<Requests> {
+    let requests = cluster.requests().await?;
+    Ok(requests.only(|request| request.resource != "leases" && !request.resource.is_empty()))
+}

@@ -1,0 +1,93 @@
+//! Stock MultiKueue: its release on the hub and on every worker, as shipped or with every client limit raised.
+
+use futures::future::try_join_all;
+use serde_json::json;
+
+use super::burst::Form;
+use super::ready;
+use super::system::{CPUS, HUB, QUEUE, WORKERS, worker};
+use crate::stock::{self, Kueue, Options};
+use crate::{ClusterSpec, Environment, Process, SourceEdit, queues};
+
+/// Where the Jobs are.
+pub(super) const NAMESPACE: &str = "burst";
+/// Names flavor, ClusterQueue, AdmissionCheck and MultiKueueConfig.
+const ALL: &str = "all";
+
+/// Its clients to worker clusters keep the library's limits, which no setting changes.
+const RAISED: &[SourceEdit] = &[SourceEdit {
+    file: "pkg/controller/admissionchecks/multikueue/multikueuecluster.go",
+    from: "\tdirectClient, err := client.NewWithWatch(restConfig, options)\n",
+    to: "\trestConfig.QPS, restConfig.Burst = 1000, 2000\n\tdirectClient, err := client.NewWithWatch(restConfig, options)\n",
+}];
+
+/// Four Kueues on their clusters.
+pub(super) struct Stock {
+    // Before the clusters that they run on.
+    kueues: Vec<(String, Kueue)>,
+    environment: Environment,
+}
+
+impl Stock {
+    pub(super) async fn start(form: Form, raised: bool) -> anyhow::Result<Self> {
+        let builder = Environment::builder("bench-stock").cluster(ClusterSpec::new(HUB));
+        let environment = WORKERS.iter().fold(builder, |builder, name| builder.cluster(worker(name, form)));
+        let environment = environment.start().await?;
+        let options = options(raised);
+        let start = environment.clusters().iter().map(async |cluster| {
+            let kueue = Kueue::start(cluster, &options).await?;
+            anyhow::Ok((cluster.name().to_owned(), kueue))
+        });
+        let kueues = try_join_all(start).await?;
+        let stock = Self { kueues, environment };
+        stock.queues().await?;
+        Ok(stock)
+    }
+
+    async fn queues(&self) -> anyhow::Result<()> {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+        let local = queues::local_queue(NAMESPACE, QUEUE, ALL);
+        let flavor = queues::ResourceFlavor::new(ALL).build();
+        let queue = || queues::ClusterQueue::new(ALL).group(ALL, &[("cpu", CPUS)]);
+        let hub = self.environment.cluster(HUB);
+        let mut objects = vec![namespace.clone(), flavor.clone(), queue().admission_check(ALL).build(), local.clone()];
+        for name in WORKERS {
+            let worker = self.environment.cluster(name);
+            worker.apply([namespace.clone(), flavor.clone(), queue().build(), local.clone()]).await?;
+            let kubeconfig = std::fs::read_to_string(worker.kubeconfig())?;
+            objects.push(queues::kubeconfig_secret(stock::NAMESPACE, name, &kubeconfig));
+            objects.push(queues::kubeconfig_cluster(name, name));
+        }
+        objects.extend(queues::multikueue(ALL, &WORKERS));
+        hub.apply(objects).await?;
+        for name in WORKERS {
+            ready::connected(hub, name).await?;
+        }
+        for cluster in self.environment.clusters() {
+            ready::queue(cluster, NAMESPACE, QUEUE).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    pub(super) fn controllers<T>(
+        &self,
+        act: &mut impl FnMut(&Process) -> anyhow::Result<T>,
+    ) -> anyhow::Result<Vec<(String, T)>> {
+        self.kueues.iter().map(|(name, kueue)| Ok((name.clone(), act(kueue.process())?))).collect()
+    }
+}
+
+/// What its release ships, but for what cannot be here; and, raised, no limit of its clients that would be felt.
+fn options(raised: bool) -> Options {
+    let concurrency = json!({
+        "Job.batch": 5, "Pod": 5, "Workload.kueue.x-k8s.io": 10, "LocalQueue.kueue.x-k8s.io": 5,
+        "Cohort.kueue.x-k8s.io": 1, "ClusterQueue.kueue.x-k8s.io": 5, "ResourceFlavor.kueue.x-k8s.io": 1,
+    });
+    let config = json!({"controller": {"groupKindConcurrency": concurrency}});
+    let shipped = Options { config, ..Options::default() };
+    if raised { Options { qps: 1000, burst: 2000, edits: RAISED, ..shipped } } else { shipped }
+}

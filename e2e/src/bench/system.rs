@@ -1,0 +1,156 @@
+//! The systems that are measured, each up and ready for Jobs.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde_json::json;
+
+use super::burst::Form;
+use super::floor::Floor;
+use super::ours::Ours;
+use super::stock::Stock;
+use crate::{Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, Process};
+
+/// The hub's cluster, in every system.
+pub(super) const HUB: &str = "hub";
+/// The worker clusters, in every system.
+pub(super) const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
+/// The LocalQueue that all Jobs go to.
+pub(super) const QUEUE: &str = "main";
+/// CPUs of each worker, and of the hub's quota: room for all at once, so that nobody waits for quota.
+pub(super) const CPUS: &str = "100000";
+
+/// Which system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// No dispatcher: what nobody can avoid, by a plain client.
+    Floor,
+    /// Hub and agents.
+    Ours,
+    /// Stock MultiKueue, all client limits raised.
+    StockRaised,
+    /// Stock MultiKueue as shipped.
+    Stock,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Floor => "floor",
+            Self::Ours => "ours",
+            Self::StockRaised => "stock raised",
+            Self::Stock => "stock as shipped",
+        }
+    }
+}
+
+/// One of them, running. Dropping it ends everything.
+pub(super) enum System {
+    Floor(Floor),
+    Ours(Box<Ours>),
+    Stock(Stock),
+}
+
+impl System {
+    pub(super) async fn start(kind: Kind, form: Form) -> anyhow::Result<Self> {
+        Ok(match kind {
+            Kind::Floor => Self::Floor(Floor::start(form).await?),
+            Kind::Ours => Self::Ours(Box::new(Ours::start(form).await?)),
+            Kind::StockRaised => Self::Stock(Stock::start(form, true).await?),
+            Kind::Stock => Self::Stock(Stock::start(form, false).await?),
+        })
+    }
+
+    pub(super) fn environment(&self) -> &Environment {
+        match self {
+            Self::Floor(floor) => floor.environment(),
+            Self::Ours(ours) => ours.environment(),
+            Self::Stock(stock) => stock.environment(),
+        }
+    }
+
+    /// The namespace of the Jobs, in all clusters.
+    pub(super) fn namespace(&self) -> &str {
+        match self {
+            Self::Floor(_) => super::floor::NAMESPACE,
+            Self::Ours(ours) => ours.namespace(),
+            Self::Stock(_) => super::stock::NAMESPACE,
+        }
+    }
+
+    pub(super) fn hub(&self) -> &Cluster {
+        self.environment().cluster(HUB)
+    }
+
+    pub(super) fn workers(&self) -> impl Iterator<Item = &Cluster> {
+        WORKERS.iter().map(|name| self.environment().cluster(name))
+    }
+
+    /// Where Jobs end that users look at: on the hub, or, where there is none, on the workers.
+    pub(super) fn ends_on_workers(&self) -> bool {
+        matches!(self, Self::Floor(_))
+    }
+
+    /// Does something with each controller under measurement, by the cluster it belongs to.
+    pub(super) fn controllers<T>(
+        &self,
+        mut act: impl FnMut(&Process) -> anyhow::Result<T>,
+    ) -> anyhow::Result<Vec<(String, T)>> {
+        match self {
+            Self::Floor(_) => Ok(Vec::new()),
+            Self::Ours(ours) => ours.controllers(&mut act),
+            Self::Stock(stock) => stock.controllers(&mut act),
+        }
+    }
+
+    /// Creates one Job, as a user does; without a dispatcher, all that one could not avoid.
+    pub(super) async fn submit(&self, index: usize) -> anyhow::Result<()> {
+        match self {
+            Self::Floor(floor) => floor.submit(index).await,
+            Self::Ours(_) | Self::Stock(_) => {
+                // Both get the same object: stock Kueue's webhooks, which would fill this in, are not registered.
+                let job = job(self.namespace(), index).suspended();
+                let job = job.field("managedBy", json!("kueue.x-k8s.io/multikueue"));
+                job.create(&self.hub().admin).await.map(drop)
+            }
+        }
+    }
+}
+
+/// The Job of a number, as it runs on a worker.
+pub(super) fn job(namespace: &str, index: usize) -> JobBuilder {
+    JobBuilder::new(namespace, &name(index)).queue(QUEUE).cpu("1").run_for(Duration::from_secs(1))
+}
+
+/// The name of a number's Job.
+pub(super) fn name(index: usize) -> String {
+    format!("job-{index:05}")
+}
+
+/// The number of a Job's name.
+pub(super) fn number(name: &str) -> Option<usize> {
+    name.strip_prefix("job-")?.parse().ok()
+}
+
+/// A worker cluster for a form.
+pub(super) fn worker(name: &str, form: Form) -> ClusterSpec {
+    let spec = ClusterSpec::new(name);
+    match form {
+        Form::Dispatch => spec.without_controller("job-controller"),
+        Form::Finish => {
+            let node = |name: &str| NodeSpec::new(name).resource("cpu", CPUS).resource("pods", "100000");
+            spec.nodes([node("n1"), node("n2")])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jobs_name_says_its_number() {
+        assert_eq!(number(&name(42)), Some(42));
+        assert_eq!(number("job-x"), None);
+    }
+}
