@@ -109,6 +109,8 @@ func (w *world) setUp(sc *scenario) {
 	for i := range sc.LocalQueues {
 		w.putLocalQueue(&sc.LocalQueues[i])
 	}
+	// What they used counts from their first moment on.
+	w.sample()
 }
 
 func (w *world) must(err error) {
