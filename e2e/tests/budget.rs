@@ -5,9 +5,9 @@ use switchyard_e2e::{figures, fixture};
 /// Jobs sent at once.
 const JOBS: u64 = 20;
 /// Writes per job of the hub on its own cluster: create the Workload; one status write with quota, cluster, attempt and
-/// admission; the job's status twice (running, finished); the Workload finished. One more is allowed for: where pods take
-/// longer, that the first of them is ready is shown on its own.
-const HUB: u64 = 5 + 1;
+/// admission; the job's status twice (running, finished); the Workload finished. Two more are allowed for: where pods take
+/// longer, that the first of them is ready is shown on its own; where all takes long, so is what changes later.
+const HUB: u64 = 5 + 2;
 /// Writes per job of the agent on its cluster: create the Workload and admit it; create the Job, already started; let go
 /// of the Job, delete it and the Workload. Two more are allowed for: where the hub takes some seconds to note the end, the
 /// Workload is declared finished here, so that its quota does not wait; and what was looked at is sometimes gone when it
