@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{BATCH_JOB, gates};
+use super::{BATCH_JOB, GoDuration, gates};
 use crate::field::Path;
 
 /// Sections whose presence alone switches something.
@@ -22,6 +22,7 @@ const EFFECTIVE: &[&str] = &[
     "metrics.enableClusterQueueResources",
     "manageJobsWithoutQueueName",
     "managedJobsNamespaceSelector",
+    "waitForPodsReady.blockAdmission",
     "waitForPodsReady.timeout",
     "waitForPodsReady.recoveryTimeout",
     "waitForPodsReady.requeuingStrategy",
@@ -32,6 +33,7 @@ const EFFECTIVE: &[&str] = &[
     "multiKueue.dispatcherName",
     "multiKueue.incrementalDispatcherConfig",
     "fairSharing.preemptionStrategies",
+    "admissionFairSharing",
     "resources.quotaCheckStrategy",
     "resources.excludeResourcePrefixes",
     "resources.transformations",
@@ -50,6 +52,8 @@ fn visit(value: &Value, path: &Path, ignored: &mut Vec<String>) {
     match path.as_str() {
         "featureGates" => return gates::visit_ignored(value, path, ignored),
         "integrations.frameworks" => return frameworks(value, path, ignored),
+        // Zero switches the collection off; there are no rounds of it whose length could be set.
+        "multiKueue.gcInterval" if is_zero(value) => return,
         covered if EFFECTIVE.contains(&covered) => return,
         _ => {}
     }
@@ -61,6 +65,10 @@ fn visit(value: &Value, path: &Path, ignored: &mut Vec<String>) {
         }
         _ => ignored.push(path.to_string()),
     }
+}
+
+fn is_zero(value: &Value) -> bool {
+    value.as_str().and_then(|text| text.parse().ok()).is_some_and(|duration: GoDuration| duration == GoDuration::ZERO)
 }
 
 /// Whether this path, or something below it, has an effect, so that its fields are told apart.

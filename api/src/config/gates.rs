@@ -32,7 +32,7 @@ const fn works(gate: Gate) -> Gate {
 }
 
 const GATES: &[Gate] = &[
-    on("AdmissionFairSharing"),
+    works(on("AdmissionFairSharing")),
     on("AdmissionGatedBy"),
     on("AssignQueueLabelsForPods"),
     on("CleanupProvisioningRequestsOnEviction"),
@@ -76,7 +76,7 @@ const GATES: &[Gate] = &[
     works(on("PartialAdmission")),
     on("PodIntegrationValidateGroupOwner"),
     off("PrioritizePreemptorWorkloads"),
-    off("PriorityBoost"),
+    works(off("PriorityBoost")),
     on("PrioritySortingWithinCohort"),
     locked(on("PropagateBatchJobLabelsToWorkload")),
     on("QuotaCheckStrategy"),

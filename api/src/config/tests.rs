@@ -55,7 +55,6 @@ fairSharing: {preemptionStrategies: [LessThanInitialShare]}
     integrations.frameworks[1] (ray.io/rayjob)
     integrations.frameworks[2] (pod)
     metrics.bindAddress
-    waitForPodsReady.blockAdmission
     webhook
     ");
 }
@@ -243,6 +242,17 @@ fn gates_are_as_the_file_says_or_as_they_are() {
     assert!(config.enabled("ReclaimablePods") && !config.enabled("NoSuchGate"));
     // The first switches something, the last is as it would be anyway.
     assert_eq!(config.ignored(), ["featureGates.ConcurrentAdmission"]);
+}
+
+/// Each of these is read by the controller or the hub; to say that it has no effect would be untrue.
+#[rstest]
+#[case::past_use("admissionFairSharing: {usageHalfLifeTime: 1h, resourceWeights: {cpu: 2}}", &[])]
+#[case::the_gate_of_past_use("featureGates: {AdmissionFairSharing: false, PriorityBoost: true}", &[])]
+#[case::one_at_a_time("waitForPodsReady: {blockAdmission: true}", &[])]
+#[case::no_collection("multiKueue: {gcInterval: 0s}", &[])]
+#[case::rounds_of_collection("multiKueue: {gcInterval: 2m}", &["multiKueue.gcInterval"])]
+fn only_what_has_no_effect_is_ignored(#[case] body: &str, #[case] ignored: &[&str]) {
+    assert_eq!(with(&format!("{body}\n")).unwrap().ignored(), ignored);
 }
 
 #[test]
