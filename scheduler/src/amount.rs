@@ -54,10 +54,14 @@ impl Amount {
     }
 
     /// Writes it as Kubernetes writes the quantity of `resource`: `1500m`, `2`, `1Gi`, `8`; `<unlimited>` as Kueue.
+    /// For people: what is to be read as a quantity again is [`Amount::quantity`].
     pub fn format(self, resource: &str) -> String {
-        if self.is_unlimited() {
-            return self.to_string();
-        }
+        if self.is_unlimited() { self.to_string() } else { self.quantity(resource) }
+    }
+
+    /// As [`Amount::format`], but always a quantity: unlimited is the largest that fits, which reads back as unlimited.
+    /// So Kueue writes what a workload asks for.
+    pub fn quantity(self, resource: &str) -> String {
         match resource {
             "cpu" => decimal(self.0, 0),
             _ if is_bytes(resource) => binary(self.0),
@@ -158,6 +162,13 @@ mod tests {
     #[case::unlimited("cpu", i64::MAX, "<unlimited>")]
     fn written_as_kubernetes_writes_it(#[case] resource: &str, #[case] amount: i64, #[case] text: &str) {
         assert_eq!(Amount::new(amount).format(resource), text);
+    }
+
+    #[test]
+    fn a_quantity_is_one_even_where_nothing_limits_it() {
+        assert_eq!(Amount::UNLIMITED.quantity("cpu"), "9223372036854775807m");
+        assert_eq!(Amount::UNLIMITED.quantity("memory"), "9223372036854775807");
+        assert_eq!(Amount::new(1500).quantity("cpu"), "1500m");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub fn admission(admission: &engine::Admission) -> v1beta2::Admission {
 }
 
 fn quantities(amounts: &BTreeMap<Name, Amount>) -> BTreeMap<String, Quantity> {
-    amounts.iter().map(|(resource, amount)| (resource.to_string(), Quantity(amount.format(resource)))).collect()
+    amounts.iter().map(|(resource, amount)| (resource.to_string(), Quantity(amount.quantity(resource)))).collect()
 }
 
 /// Quota reserved and, where no check is to be waited for, admitted: one write.
@@ -293,6 +293,14 @@ mod tests {
           ]
         }
         "#);
+        let absurd = [("cpu", Amount::UNLIMITED), ("memory", Amount::UNLIMITED)];
+        let absurd = absurd.map(|(resource, amount)| (Name::from(resource), amount)).into();
+        let absurd =
+            pending_status(&fixtures::workload("a"), &Reason::Overtaken, &[("main".into(), absurd)], fixtures::at(30));
+        let written = &absurd.status.resource_requests[0].resources;
+        for quantity in written.values() {
+            switchyard_api::quantity::parse(&quantity.0).expect("the API server takes quantities only");
+        }
         let mut again = fixtures::workload("a");
         again.status = Some(edit.status.clone());
         let second = pending_status(&again, &Reason::Overtaken, &requests, fixtures::at(99));

@@ -18,8 +18,8 @@ fn by_flavor<T>(usage: &[engine::ResourceUsage], entry: impl Fn(&engine::Resourc
 pub(super) fn of_cluster_queue(usage: &[engine::ResourceUsage]) -> Vec<FlavorUsage> {
     let entry = |used: &engine::ResourceUsage| ResourceUsage {
         name: used.resource.to_string(),
-        total: Quantity(used.total.format(&used.resource)),
-        borrowed: Quantity(used.borrowed.format(&used.resource)),
+        total: Quantity(used.total.quantity(&used.resource)),
+        borrowed: Quantity(used.borrowed.quantity(&used.resource)),
     };
     by_flavor(usage, entry).into_iter().map(|(name, resources)| FlavorUsage { name, resources }).collect()
 }
@@ -27,7 +27,7 @@ pub(super) fn of_cluster_queue(usage: &[engine::ResourceUsage]) -> Vec<FlavorUsa
 pub(super) fn of_local_queue(usage: &[engine::ResourceUsage]) -> Vec<LocalQueueFlavorUsage> {
     let entry = |used: &engine::ResourceUsage| LocalQueueResourceUsage {
         name: used.resource.to_string(),
-        total: Quantity(used.total.format(&used.resource)),
+        total: Quantity(used.total.quantity(&used.resource)),
     };
     by_flavor(usage, entry).into_iter().map(|(name, resources)| LocalQueueFlavorUsage { name, resources }).collect()
 }

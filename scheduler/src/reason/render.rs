@@ -109,7 +109,7 @@ impl Cause {
                 "insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests ({}) + \
                  current podset request ({}) > maximum capacity ({})",
                 earlier.format(resource),
-                asked.format(resource),
+                asked.quantity(resource),
                 most.format(resource),
             ),
             Self::Untolerated { flavor, taint } => {

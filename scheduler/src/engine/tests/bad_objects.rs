@@ -99,7 +99,7 @@ const ONE_MORE: &str = "WaitingForQuota: couldn't assign flavors to pod set main
     5, ADMITTED)]
 #[case::a_request_that_overflows(|stage: &mut Stage| stage.queue(cq("main").quota("default", "cpu", 5)), i64::MAX,
     "ExceedsMaxQuota: couldn't assign flavors to pod set main: insufficient quota for cpu in flavor default, previously \
-    considered podsets requests (0) + current podset request (<unlimited>) > maximum capacity (5)")]
+    considered podsets requests (0) + current podset request (9223372036854775807m) > maximum capacity (5)")]
 #[case::a_quota_that_overflows(|stage: &mut Stage| stage.queue(cq("main").quota("default", "cpu", i64::MAX)), i64::MAX, ADMITTED)]
 #[case::a_flavor_that_does_not_exist(|stage: &mut Stage| stage.queue(cq("main").quota("absent", "cpu", 5)), 1, INACTIVE)]
 #[case::more_flavors_than_allowed(|stage: &mut Stage| {
