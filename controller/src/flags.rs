@@ -3,9 +3,13 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
+use axum::http::Uri;
+use kube::Client;
 use switchyard_api::config::{self, Configuration};
+use switchyard_api::validate::is_subdomain;
 
+use crate::cause::with_root;
 use crate::recording::RecordingOptions;
 use crate::webhook::{Advertise, WebhookOptions};
 
@@ -16,11 +20,46 @@ pub struct WebhookFlags {
     #[arg(long, env = "SWITCHYARD_WEBHOOK_LISTEN", value_name = "ADDRESS")]
     pub webhook_listen: Option<SocketAddr>,
     /// How the API server reaches the webhooks from outside: https://HOST:PORT.
-    #[arg(long, env = "SWITCHYARD_WEBHOOK_URL", value_name = "URL", conflicts_with = "webhook_service")]
+    #[arg(long, env = "SWITCHYARD_WEBHOOK_URL", value_name = "URL", value_parser = webhook_url, conflicts_with = "webhook_service")]
     pub webhook_url: Option<String>,
     /// How the API server reaches the webhooks in the cluster: a Service of our namespace, NAME[:PORT].
     #[arg(long, env = "SWITCHYARD_WEBHOOK_SERVICE", value_name = "SERVICE")]
     pub webhook_service: Option<String>,
+}
+
+/// A namespace, as a flag names it.
+///
+/// # Errors
+/// What a namespace's name is made of.
+pub fn namespace(text: &str) -> Result<String, String> {
+    let label = !text.contains('.') && text.len() <= 63 && is_subdomain(text);
+    label.then(|| text.to_owned()).ok_or_else(|| {
+        "a namespace's name has at most 63 lower case letters, digits and '-', and begins and ends with one of the former"
+            .to_owned()
+    })
+}
+
+fn webhook_url(text: &str) -> Result<String, String> {
+    // What the API server takes: no query, nobody's name.
+    let taken = text.parse::<Uri>().ok().filter(|uri| {
+        uri.scheme_str() == Some("https")
+            && uri.query().is_none()
+            && uri
+                .authority()
+                .is_some_and(|authority| !authority.host().is_empty() && !authority.as_str().contains('@'))
+    });
+    taken.map(|_| text.to_owned()).ok_or_else(|| "write it as https://HOST:PORT".to_owned())
+}
+
+/// A client for the cluster that the environment names.
+///
+/// # Errors
+/// Why there is none, and the mend.
+pub async fn client() -> anyhow::Result<Client> {
+    let client = Client::try_default().await;
+    client.map_err(|error| {
+        anyhow!("no cluster: {}; set KUBECONFIG to a kubeconfig file, or run in the cluster", with_root(&error))
+    })
 }
 
 impl WebhookFlags {
@@ -109,5 +148,28 @@ pub fn listen_unless_none(flag: &str, address: &str) -> anyhow::Result<Option<Tc
     match address {
         "none" | "" => Ok(None),
         address => listen(flag, address).map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_api_server_calls_https_only() {
+        for url in ["https://10.0.0.1:9443", "https://hub.example", "https://[::1]:9443/"] {
+            assert_eq!(webhook_url(url).as_deref(), Ok(url));
+        }
+        for url in ["http://hub:9443", "hub:9443", "https://", "https://a@hub", "https://hub?x=1", "", "größe"] {
+            assert_eq!(webhook_url(url).unwrap_err(), "write it as https://HOST:PORT", "{url}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_one_label() {
+        assert_eq!(namespace("switchyard-system").as_deref(), Ok("switchyard-system"));
+        for name in ["", "Not Valid", "a.b", "-a", "größe", &"a".repeat(64)] {
+            assert!(namespace(name).unwrap_err().contains("at most 63"), "{name}");
+        }
     }
 }

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 pub use step::Timing;
 use step::{Action, Observed, State};
 
-use crate::{clock::Clock, replica};
+use crate::{cause::with_root, clock::Clock, replica};
 
 /// The name of Kueue's Lease: two programs that share it never lead at once.
 pub const LEASE_NAME: &str = "c1f6bfd2.kueue.x-k8s.io";
@@ -83,8 +83,9 @@ impl Elector {
     /// Runs until `shutdown`, then gives the Lease up so that another can lead at once.
     pub async fn run(self, shutdown: CancellationToken) {
         let mut state = State::default();
+        let mut standby = String::new();
         loop {
-            let round = self.round(&mut state);
+            let round = self.round(&mut state, &mut standby);
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
@@ -97,13 +98,15 @@ impl Elector {
         }
     }
 
-    async fn round(&self, state: &mut State) {
+    async fn round(&self, state: &mut State, standby: &mut String) {
         // A leader that cannot reach the API server must stop in time even while a request hangs.
         let patience = state.patience(self.timing, self.clock.monotonic());
         let tried = tokio::time::timeout(patience, self.attempt(state)).await;
         match tried {
-            Ok(Ok(())) => (),
-            Ok(Err(error)) => tracing::warn!(%error, lease = self.name, "lease not read or written"),
+            Ok(Ok(holder)) => self.tell_standby(state, holder, standby),
+            Ok(Err(error)) => {
+                tracing::warn!(error = with_root(&error), lease = self.name, "lease not read or written");
+            }
             Err(_) => tracing::warn!(lease = self.name, ?patience, "no answer about the lease in time"),
         }
         if state.expire(self.timing, self.clock.monotonic()) {
@@ -113,7 +116,17 @@ impl Elector {
         tokio::time::sleep(state.pause(self.timing, self.clock.monotonic())).await;
     }
 
-    async fn attempt(&self, state: &mut State) -> kube::Result<()> {
+    /// Says once whom this replica waits for.
+    fn tell_standby(&self, state: &State, holder: String, standby: &mut String) {
+        let holder = if state.leading() { String::new() } else { holder };
+        if holder != *standby && !holder.is_empty() {
+            tracing::info!(lease = self.name, holder, "another replica leads, standing by");
+        }
+        *standby = holder;
+    }
+
+    /// One try, and who held the Lease before it.
+    async fn attempt(&self, state: &mut State) -> kube::Result<String> {
         let lease = self.api.get_opt(&self.name).await?;
         let mut observed = lease.as_ref().map(observed);
         if let Some(observed) = observed.as_mut().filter(|observed| replica::has_ended(&observed.holder)) {
@@ -122,7 +135,8 @@ impl Elector {
         }
         // The term counts from before the write is sent: the server may take it later, never earlier.
         let sent = self.clock.monotonic();
-        match state.step(observed, &self.identity, self.timing, sent) {
+        let holder = observed.as_ref().map(|observed| observed.holder.clone()).unwrap_or_default();
+        let tried = match state.step(observed, &self.identity, self.timing, sent) {
             Action::Wait => Ok(()),
             Action::Create => {
                 let written = self.api.create(&PostParams::default(), &self.record(None, 0, true)).await;
@@ -138,7 +152,8 @@ impl Elector {
                 let written = self.replace(lease, transitions, true).await;
                 self.conclude(state, written, sent)
             }
-        }
+        };
+        tried.map(|()| holder)
     }
 
     fn conclude(&self, state: &mut State, written: kube::Result<Lease>, sent: Instant) -> kube::Result<()> {

@@ -4,6 +4,7 @@
 
 pub mod admit;
 pub mod capacity;
+pub mod cause;
 pub mod cert;
 pub mod clock;
 pub mod components;

@@ -168,7 +168,7 @@ impl<K: Resource + 'static> Store<K> {
         *self.0.ready.borrow()
     }
 
-    /// Whether the watch runs. False from an error until the next event.
+    /// Whether the watch runs. False from an error until the next object or list.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.is_ready() && !self.0.broken.load(Ordering::Relaxed)
@@ -241,12 +241,14 @@ impl<K: Resource + 'static> Feed<K> {
         Self { store, listing: None }
     }
 
-    pub(crate) fn failed(&self) {
-        self.store.0.broken.store(true, Ordering::Relaxed);
+    /// Notes that the watch does not run. Whether that is news.
+    pub(crate) fn failed(&self) -> bool {
+        !self.store.0.broken.swap(true, Ordering::Relaxed)
     }
 
-    pub(crate) fn apply(&mut self, event: Event<K>) {
-        self.store.0.broken.store(false, Ordering::Relaxed);
+    /// Takes an event in. Whether it ends an outage: a list that is only begun may fail like the last one.
+    pub(crate) fn apply(&mut self, event: Event<K>) -> bool {
+        let recovered = !matches!(event, Event::Init) && self.store.0.broken.swap(false, Ordering::Relaxed);
         match event {
             Event::Apply(object) => self.apply_one(object),
             Event::Delete(object) => self.delete(&object),
@@ -256,6 +258,7 @@ impl<K: Resource + 'static> Feed<K> {
             }
             Event::InitDone => self.replace(),
         }
+        recovered
     }
 
     fn apply_one(&self, object: K) {

@@ -26,6 +26,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    cause::with_root,
     context::Role,
     object::Object,
     store::{Feed, Store},
@@ -252,10 +253,19 @@ where
         let event =
             tokio::select! { biased; () = shutdown.cancelled() => return Ok(()), event = events.next() => event };
         match event {
-            Some(Ok(event)) => feed.apply(event),
+            Some(Ok(event)) => {
+                if feed.apply(event) {
+                    tracing::info!(%kind, "watch goes on");
+                }
+            }
             Some(Err(error)) => {
-                feed.failed();
-                tracing::warn!(%kind, %error, "watch failed, retrying");
+                let error = with_root(&error);
+                // Every kind tries again every few seconds: it is said when it begins and when it is over.
+                if feed.failed() {
+                    tracing::warn!(%kind, %error, "watch failed, retrying");
+                } else {
+                    tracing::debug!(%kind, %error, "watch failed again");
+                }
             }
             None => anyhow::bail!("the watch of {kind} ended"),
         }

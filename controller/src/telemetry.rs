@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::WithExportConfig as _;
 use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
@@ -39,8 +39,9 @@ pub fn traces_configured() -> bool {
 /// # Errors
 /// A filter that does not parse, an exporter that cannot be made, or a second call.
 pub fn init(service: &'static str, filter: &str, format: LogFormat) -> anyhow::Result<Telemetry> {
-    let filter = EnvFilter::from_str(filter).with_context(|| {
-        format!("log filter {filter:?} is not valid; write levels such as \"info,switchyard=debug\"")
+    // The client tells each failed request once more, and less of it than whoever made the request.
+    let filter = EnvFilter::from_str(&format!("kube_client::client::builder=off,{filter}")).map_err(|error| {
+        anyhow!("log filter {filter:?} is not valid: {error}; write levels such as \"info,switchyard_hub=debug\"")
     })?;
     let logs = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let logs = match format {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
-use switchyard_controller::flags::{RecordingFlags, WebhookFlags, listen, listen_unless_none, read_config};
+use switchyard_controller::flags::{
+    self, RecordingFlags, WebhookFlags, listen, listen_unless_none, read_config,
+};
 use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
@@ -37,7 +39,7 @@ pub struct Args {
     #[arg(long, env = "SWITCHYARD_MODE", value_enum, default_value_t)]
     pub mode: Mode,
     /// Our own namespace: Leases, certificates, tokens, and the Secrets with kubeconfigs of workers.
-    #[arg(long, env = "POD_NAMESPACE", default_value = "switchyard-system")]
+    #[arg(long, env = "POD_NAMESPACE", default_value = "switchyard-system", value_parser = flags::namespace)]
     pub namespace: String,
     /// Names this replica among the hub's replicas. Default: the host's name and which process it is there.
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
@@ -94,9 +96,7 @@ impl Args {
                 Some(hub)
             }
         };
-        let client = kube::Client::try_default()
-            .await
-            .context("no cluster: set KUBECONFIG to a kubeconfig file, or run the hub in the cluster")?;
+        let client = flags::client().await?;
         let identity = self.replica.clone().unwrap_or_else(|| replica::name("hub", rand::random()));
         let mut controller =
             switchyard_controller::Options::new(client, config.clone(), identity, self.namespace.clone());

@@ -4,15 +4,14 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use clap::Parser;
-use switchyard_controller::flags::{RecordingFlags, WebhookFlags, listen_unless_none, read_config};
+use switchyard_controller::flags::{self, RecordingFlags, WebhookFlags, listen_unless_none, read_config};
 use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
 
 use crate::core::AllowedNamespaces;
-use crate::enrol::Join;
+use crate::enrol::{EnrolError, Join};
 use crate::tls::{HubAddress, Pin};
 use crate::{Options, SOFTWARE};
 
@@ -38,7 +37,7 @@ pub struct Args {
     #[arg(long, env = "SWITCHYARD_HUB_CA_SHA256", value_name = "HEX")]
     pub hub_ca_sha256: Option<Pin>,
     /// The agent's own namespace: its identity, its Lease, its webhooks' certificate.
-    #[arg(long, env = "POD_NAMESPACE", default_value = "switchyard-system")]
+    #[arg(long, env = "POD_NAMESPACE", default_value = "switchyard-system", value_parser = flags::namespace)]
     pub namespace: String,
     /// Names this replica among the agent's replicas. Default: the host's name and which process it is there.
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
@@ -78,14 +77,16 @@ impl Args {
     pub async fn options(self) -> anyhow::Result<Options> {
         let config = Arc::new(read_config(self.config.as_deref())?);
         let join = match (self.join.as_ref().filter(|token| !token.trim().is_empty()), self.hub_ca_sha256.clone()) {
-            (Some(token), Some(pin)) => Some(Join::new(token, pin)),
+            (Some(token), Some(pin)) => {
+                let join = Join::new(token, pin);
+                join.cluster().ok_or(EnrolError::BadToken)?;
+                Some(join)
+            }
             _ => None,
         };
         let webhook = self.webhook.options(&self.namespace)?;
         let health = listen_unless_none("--health-listen", &self.health_listen)?;
-        let client = kube::Client::try_default()
-            .await
-            .context("no cluster: set KUBECONFIG to a kubeconfig file, or run the agent in the cluster")?;
+        let client = flags::client().await?;
         let identity = self.replica.clone().unwrap_or_else(|| replica::name("agent", rand::random()));
         let mut controller =
             switchyard_controller::Options::new(client, config.clone(), identity, self.namespace.clone());
@@ -140,6 +141,14 @@ mod tests {
             let error = parse(flags).unwrap_err().to_string();
             assert!(error.contains(part), "{flags:?}: {error}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_token_is_said_before_anything_starts() {
+        let pin = "ab".repeat(32);
+        let args = parse(&["--hub", "https://hub", "--hub-ca-sha256", &pin, "--join", "garbage"]).unwrap();
+        let error = args.options().await.err().unwrap().to_string();
+        assert!(error.starts_with("--join is not a join token"), "{error}");
     }
 
     #[test]

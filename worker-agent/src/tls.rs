@@ -30,7 +30,7 @@ pub struct HubAddress {
 
 /// A text that is no address of a hub.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("--hub {0:?} is not https://HOST[:PORT]")]
+#[error("{0:?} is not https://HOST[:PORT]")]
 pub struct BadAddress(String);
 
 impl std::str::FromStr for HubAddress {
@@ -63,7 +63,7 @@ pub struct Pin([u8; 32]);
 
 /// A text that is no pin.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("--hub-ca-sha256 takes 64 hexadecimal digits, as the join command prints them")]
+#[error("it takes 64 hexadecimal digits, as the join command prints them")]
 pub struct BadPin;
 
 impl std::str::FromStr for Pin {

@@ -204,6 +204,7 @@ impl Reconciler {
 
     async fn act(&self, target: &Target<'_>, decision: Decision) -> Outcome {
         let key = target.key;
+        let told = decision.actions.iter().any(|action| matches!(action, Action::Event { .. }));
         if let Err(error) = perform(&self.ctx, &self.index, target, decision.actions).await {
             match &error {
                 PerformError::Stale(_) | PerformError::Exists => {
@@ -223,7 +224,12 @@ impl Reconciler {
             Next::OnChange => Outcome::Done,
             Next::After(delay) => Outcome::Again(delay),
             Next::Retry(reason) => {
-                tracing::info!(job = ?key, reason, "job waits for something that is missing");
+                // Again and again as long as it lasts, so the log has it only where no event of the job does.
+                if told {
+                    tracing::debug!(job = ?key, reason, "job waits for something that is missing");
+                } else {
+                    tracing::info!(job = ?key, reason, "job waits for something that is missing");
+                }
                 Outcome::Failed
             }
         }
