@@ -3,7 +3,6 @@
 //! The command lists the objects that decisions depend on and asks the same engine that decides, in this process. So it
 //! needs to list and nothing else, and works on any cluster with Kueue's API, whoever decides there.
 
-mod find;
 mod placed;
 mod quota;
 mod settings;
@@ -22,6 +21,7 @@ use switchyard_controller::stores::Stores;
 use switchyard_scheduler::{Name, WorkloadKey};
 
 use crate::Output;
+use crate::find::find;
 
 pub use settings::Settings;
 pub use view::View;
@@ -53,9 +53,10 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
     let stores = Stores::default();
     load::lists(&client, &stores).await.map_err(|error| refused(&error))?;
     let now = Timestamp::now();
-    let workload = find::find(&stores.workloads.in_namespace(namespace), namespace, &args.workload)?;
+    let in_namespace = stores.workloads.in_namespace(namespace);
+    let workload = find(&in_namespace, namespace, &args.workload)?;
     let settings = Settings::of(given, &stores);
-    let view = view(&stores, &settings, &workload, now)?;
+    let view = view(&stores, &settings, workload, now)?;
     args.output.render(&view, |view| text::text(view, now))
 }
 

@@ -1,13 +1,16 @@
 //! `switchyard cluster join-token NAME`.
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use serde::Serialize;
+use switchyard_agent::tls::HubAddress;
 use switchyard_api::v1beta2::MultiKueueCluster;
+use switchyard_api::validate::{SUBDOMAIN_MESSAGE, is_subdomain};
 use switchyard_hub::pki::store::{ADDRESS_KEY, CA_SECRET};
-use switchyard_hub::pki::{ca, store, token::Token};
+use switchyard_hub::pki::token::{MAX_TTL_SECONDS, Token};
+use switchyard_hub::pki::{ca, store};
 
 use crate::Output;
 
@@ -15,13 +18,14 @@ use crate::Output;
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Name of the MultiKueueCluster that the agent will speak for.
+    #[arg(value_parser = cluster_name)]
     pub name: String,
-    /// How long the token can be used, such as 30m or 1h.
+    /// How long the token can be used, such as 30m or 1h; a week at most.
     #[arg(long, default_value = "1h", value_parser = ttl)]
     pub ttl: SignedDuration,
     /// Where the agent will dial the hub, as https://HOST:PORT. Default: what the hub was told to advertise.
     #[arg(long)]
-    pub hub_address: Option<String>,
+    pub hub_address: Option<HubAddress>,
     /// The namespace the hub runs in.
     #[arg(long, default_value = crate::DEFAULT_HUB_NAMESPACE)]
     pub hub_namespace: String,
@@ -45,7 +49,15 @@ impl Args {
 }
 
 fn ttl(text: &str) -> Result<SignedDuration, String> {
-    text.parse().map_err(|_| format!("\"{text}\" is no duration; write it as 30m or 1h"))
+    let ttl: SignedDuration = text.parse().map_err(|_| format!("\"{text}\" is no duration; write it as 30m or 1h"))?;
+    if (1..=MAX_TTL_SECONDS).contains(&ttl.as_secs()) {
+        return Ok(ttl);
+    }
+    Err(format!("must be from 1s to {}h", MAX_TTL_SECONDS / 3600))
+}
+
+fn cluster_name(text: &str) -> Result<String, String> {
+    if is_subdomain(text) { Ok(text.to_owned()) } else { Err(SUBDOMAIN_MESSAGE.to_owned()) }
 }
 
 /// What is printed.
@@ -81,7 +93,7 @@ pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
 pub async fn make(client: kube::Client, args: &Args) -> anyhow::Result<JoinToken> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &args.hub_namespace);
     let (hub_ca_sha256, advertised) = hub(&secrets, &args.hub_namespace).await?;
-    let Some(hub_address) = args.hub_address.clone().or(advertised) else {
+    let Some(hub_address) = args.hub_address.as_ref().map(ToString::to_string).or(advertised) else {
         bail!("where will the agent reach the hub? Pass --hub-address https://HOST:PORT");
     };
     let clusters: Api<MultiKueueCluster> = Api::all(client);
@@ -104,8 +116,10 @@ pub async fn make(client: kube::Client, args: &Args) -> anyhow::Result<JoinToken
 
 /// The pin of the hub's CA and its advertised address.
 async fn hub(secrets: &Api<Secret>, namespace: &str) -> anyhow::Result<(String, Option<String>)> {
-    let secret =
-        secrets.get_opt(CA_SECRET).await.context("reading the hub's CA, as an administrator of the hub may")?;
+    let secret = secrets.get_opt(CA_SECRET).await;
+    let secret = secret.map_err(|error| {
+        anyhow!("reading the hub's CA, as an administrator of the hub may: {}", crate::cause(&error))
+    })?;
     let secret = secret.with_context(|| {
         format!("no Secret {CA_SECRET} in namespace {namespace}: start the hub once, or pass --hub-namespace")
     })?;
@@ -181,5 +195,16 @@ mod tests {
     fn a_bad_duration_is_explained() {
         assert_eq!(ttl("soon").unwrap_err(), "\"soon\" is no duration; write it as 30m or 1h");
         assert_eq!(ttl("1h30m").unwrap().as_secs(), 5400);
+        for out_of_bounds in ["0s", "-5m", "200h", "9999999999h"] {
+            assert_eq!(ttl(out_of_bounds).unwrap_err(), "must be from 1s to 168h", "{out_of_bounds}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_no_cluster_gets_no_token() {
+        assert_eq!(cluster_name("east.example").as_deref(), Ok("east.example"));
+        for name in ["East", "a_b", "", "größe"] {
+            assert!(cluster_name(name).unwrap_err().contains("RFC 1123"), "{name}");
+        }
     }
 }

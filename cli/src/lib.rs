@@ -3,6 +3,7 @@
 
 pub mod clusters;
 pub mod explain;
+mod find;
 pub mod hand_back;
 pub mod join_token;
 pub mod output;
@@ -14,7 +15,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use clap::{Parser, Subcommand};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
@@ -100,11 +101,15 @@ async fn connect(path: Option<&Path>, context: Option<&str>) -> anyhow::Result<(
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let mut config = match path {
         Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("--kubeconfig {}", path.display()))?;
-            kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.context("the kubeconfig cannot be used")?
+            let flag = format!("--kubeconfig {}", path.display());
+            let kubeconfig = Kubeconfig::read_from(path).map_err(|error| anyhow!("{flag}: {error}"))?;
+            let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
+            config.map_err(|error| anyhow!("{flag}: {error}"))?
         }
-        None if context.is_some() => kube::Config::from_kubeconfig(&options).await.context(MEND)?,
-        None => kube::Config::infer().await.context(MEND)?,
+        None if context.is_some() => {
+            kube::Config::from_kubeconfig(&options).await.map_err(|error| anyhow!("{error}; {MEND}"))?
+        }
+        None => kube::Config::infer().await.map_err(|error| anyhow!("{error}; {MEND}"))?,
     };
     config.read_timeout = Some(READ_TIME);
     let namespace = config.default_namespace.clone();
@@ -121,5 +126,50 @@ fn explain(error: &kube::Error, doing: &str) -> anyhow::Error {
         kube::Error::Api(_) => "",
         _ => "; can the cluster be reached with kubectl?",
     };
-    anyhow::anyhow!("{doing}: {error}{hint}")
+    anyhow!("{doing}: {}{hint}", cause(error))
+}
+
+/// What the API server answered; else the cause at the end of the chain, such as "Connection refused", since what lies
+/// around it says only that there was one.
+fn cause(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        return status.message.clone();
+    }
+    let mut last: &dyn std::error::Error = error;
+    while let Some(cause) = last.source() {
+        last = cause;
+    }
+    last.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_is_not_there_is_named_once() {
+        let error = connect(Some(Path::new("/nonexistent")), None).await.err().unwrap();
+        assert_eq!(
+            format!("{error:#}"),
+            "--kubeconfig /nonexistent: failed to read kubeconfig from '\"/nonexistent\"': No such file or directory (os \
+             error 2)"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_cluster_that_nobody_serves_is_told_from_one_that_refuses() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        // A port that was free a moment ago.
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let address = format!("http://127.0.0.1:{port}").parse().unwrap();
+        let client = kube::Client::try_from(kube::Config::new(address)).unwrap();
+        let error =
+            clusters::run(client, &clusters::Args { capacity: false, output: Output::Table }).await.unwrap_err();
+        assert_eq!(
+            format!("{error:#}"),
+            "listing clusters: Connection refused (os error 111); can the cluster be reached with kubectl?"
+        );
+    }
 }

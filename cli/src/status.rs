@@ -3,12 +3,12 @@
 mod detail;
 mod row;
 
-use anyhow::bail;
 use jiff::Timestamp;
+use kube::Api;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt as _};
 use switchyard_api::v1beta2::Workload;
 
+use crate::find::find;
 use crate::{Output, table};
 
 pub use detail::{Detail, detail};
@@ -17,7 +17,7 @@ pub use row::{Row, State, row};
 /// Arguments of `switchyard status`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// A job, or a Workload: everything known of it. Default: a line for each.
+    /// A job (`NAME`, `job/NAME`), or a Workload: everything known of it. Default: a line for each.
     pub job: Option<String>,
     /// The namespace. Default: the kubeconfig's.
     #[arg(short, long)]
@@ -49,10 +49,7 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
             args.output.render(&rows, |rows| text(rows, args.all_namespaces, now))
         }
         Some(job) => {
-            let named = |workload: &&Workload| row(workload).job == *job || workload.name_any() == *job;
-            let Some(workload) = found.iter().find(named) else {
-                bail!("{}", unknown(job, namespace, &found));
-            };
+            let workload = find(&found, namespace, job)?;
             args.output.render(&detail(workload), |detail| detail::text(detail, now))
         }
     }
@@ -69,18 +66,6 @@ async fn list(workloads: &Api<Workload>) -> Result<Vec<Workload>, kube::Error> {
             _ => return Ok(found),
         }
     }
-}
-
-/// A job that is not there, with those whose names hold the text or begin alike.
-fn unknown(job: &str, namespace: &str, found: &[Workload]) -> String {
-    let begins = job.get(..job.len().min(4)).unwrap_or(job);
-    let near: Vec<String> =
-        found.iter().map(|workload| row(workload).job).filter(|name| name.starts_with(begins)).take(5).collect();
-    let near = match near.as_slice() {
-        [] => "is it in another namespace (-n), or without the label kueue.x-k8s.io/queue-name?".to_owned(),
-        near => format!("did you mean {}?", near.join(", ")),
-    };
-    format!("no queued job \"{job}\" in namespace {namespace}; {near}")
 }
 
 /// The rows as a table, oldest first.

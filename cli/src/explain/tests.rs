@@ -405,15 +405,3 @@ fn fair_sharing_is_seen_in_the_status_of_queues() {
     let settings = Settings::of(None, &world.stores);
     assert_eq!(settings.config.fair_sharing.map(|sharing| sharing.preemption_strategies.len()), Some(2));
 }
-
-#[test]
-fn a_workload_is_found_by_its_name_and_by_its_jobs() {
-    let world = World::new().waits("1");
-    let all = world.stores.workloads.all();
-    for wanted in ["a", "job-a", "job/job-a", "jobs/job-a", "Job.batch/job-a", "workload/a"] {
-        assert!(find::find(&all, "team", wanted).is_ok(), "{wanted}");
-    }
-    let refused = |wanted| find::find(&all, "team", wanted).unwrap_err().to_string();
-    assert!(refused("jobset/job-a").contains("did you mean job-a?"));
-    assert!(refused("zzz").contains("another namespace"));
-}

@@ -16,7 +16,7 @@ pub enum State {
     Pending,
     /// Holds quota; its checks, such as finding a cluster, are not done.
     QuotaReserved,
-    /// May run; its pods are not ready yet.
+    /// May run. Its pods are not ready yet, or that they are has not been written down.
     Admitted,
     /// Runs.
     Running,

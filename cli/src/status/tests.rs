@@ -131,9 +131,3 @@ fn json_has_the_same_facts() {
     }
     "#);
 }
-
-#[test]
-fn a_job_that_is_not_there_is_answered_with_close_names() {
-    assert_eq!(unknown("wait", "team", &samples()), "no queued job \"wait\" in namespace team; did you mean waits?");
-    assert!(unknown("xyz", "team", &samples()).contains("another namespace"));
-}

@@ -1,0 +1,111 @@
+//! Which workload is meant.
+
+use std::borrow::Borrow;
+
+use anyhow::bail;
+use kube::ResourceExt as _;
+use switchyard_api::v1beta2::Workload;
+
+use crate::status::row;
+
+/// The workload of this name, or of the job of this name; `KIND/NAME` is a job of that kind. Of several workloads of one
+/// job the newest.
+///
+/// # Errors
+/// When there is none: with close names.
+pub(crate) fn find<'a, W: Borrow<Workload>>(
+    workloads: &'a [W],
+    namespace: &str,
+    wanted: &str,
+) -> anyhow::Result<&'a W> {
+    let (kind, name) = match wanted.split_once('/') {
+        None => (None, wanted),
+        Some((kind, name)) if kind.eq_ignore_ascii_case("workload") || kind.eq_ignore_ascii_case("wl") => {
+            (Some(""), name)
+        }
+        Some((kind, name)) => (Some(kind), name),
+    };
+    let of_job = |workload: &&W| {
+        let row = row((*workload).borrow());
+        row.job == name && kind.is_none_or(|kind| is_kind(kind, &row.kind))
+    };
+    let itself = |workload: &&W| {
+        let workload: &Workload = (*workload).borrow();
+        workload.name_any() == name && kind.is_none_or(str::is_empty)
+    };
+    let age = |workload: &&W| {
+        let workload: &Workload = (*workload).borrow();
+        workload.creation_timestamp()
+    };
+    let newest = workloads.iter().filter(of_job).max_by_key(age);
+    if let Some(workload) = workloads.iter().find(itself).or(newest) {
+        return Ok(workload);
+    }
+    let begins = name.get(..name.len().min(3)).unwrap_or(name);
+    let jobs = workloads.iter().map(|workload| row(workload.borrow()).job);
+    let near: Vec<String> = jobs.filter(|job| job.starts_with(begins)).take(5).collect();
+    match near.as_slice() {
+        [] => bail!(
+            "no workload or queued job \"{wanted}\" in namespace {namespace}; is it in another namespace (-n), or without \
+             the label kueue.x-k8s.io/queue-name? Of a job that has the label, `kubectl describe` shows events that say \
+             what it lacks."
+        ),
+        near => {
+            bail!("no workload or queued job \"{wanted}\" in namespace {namespace}; did you mean {}?", near.join(", "))
+        }
+    }
+}
+
+/// `job`, `jobs`, `Job` and `job.batch` are all the kind Job.
+fn is_kind(given: &str, kind: &str) -> bool {
+    let given = given.split('.').next().unwrap_or(given);
+    given.eq_ignore_ascii_case(kind) || given.strip_suffix('s').is_some_and(|one| one.eq_ignore_ascii_case(kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn workload(name: &str, job: &str, created: &str) -> Workload {
+        let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": "u", "controller": true});
+        let object = json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "metadata": {"name": name, "namespace": "team", "creationTimestamp": created, "ownerReferences": [owner]},
+            "spec": {"podSets": []},
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn a_workload_is_found_by_its_name_and_by_its_jobs() {
+        let all = [workload("job-train-1a2b3", "train", "2026-11-21T10:00:00Z")];
+        for wanted in
+            ["train", "job-train-1a2b3", "job/train", "jobs/train", "Job.batch/train", "workload/job-train-1a2b3"]
+        {
+            assert!(find(&all, "team", wanted).is_ok(), "{wanted}");
+        }
+    }
+
+    #[test]
+    fn of_several_workloads_of_a_job_the_newest_counts() {
+        let all = [("a", "2026-11-21T10:00:00Z"), ("b", "2026-11-21T12:00:00Z"), ("c", "2026-11-21T11:00:00Z")]
+            .map(|(name, created)| workload(name, "train", created));
+        assert_eq!(find(&all, "team", "train").unwrap().name_any(), "b");
+        assert_eq!(find(&all, "team", "a").unwrap().name_any(), "a");
+    }
+
+    #[test]
+    fn what_is_not_there_is_answered_with_close_names_or_with_what_may_be_wrong() {
+        let all = [workload("job-train-1a2b3", "train", "2026-11-21T10:00:00Z")];
+        let refused = |wanted| find(&all, "team", wanted).unwrap_err().to_string();
+        assert_eq!(refused("trail"), "no workload or queued job \"trail\" in namespace team; did you mean train?");
+        assert!(refused("jobset/train").contains("did you mean train?"));
+        assert_eq!(
+            refused("zzz"),
+            "no workload or queued job \"zzz\" in namespace team; is it in another namespace (-n), or without the label \
+             kueue.x-k8s.io/queue-name? Of a job that has the label, `kubectl describe` shows events that say what it lacks."
+        );
+    }
+}
