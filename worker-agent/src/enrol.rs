@@ -68,7 +68,7 @@ pub enum EnrolError {
     /// The hub said no.
     #[error(
         "the hub refused to enrol this cluster as {cluster:?}; why is in the hub's log.\n\
-         A join token works once, for one hour, and only while a MultiKueueCluster {cluster:?} with an agent source exists.\n\
+         A join token works once, until the time that was printed with it, and only while a MultiKueueCluster {cluster:?} with an agent source exists.\n\
          Make a new one on the hub with `switchyard cluster join-token {cluster}` and start the agent with it."
     )]
     Refused {
@@ -136,7 +136,11 @@ pub async fn obtain(store: &Store, hub: &HubAddress, join: Option<&Join>) -> Res
         .with_min_delay(Duration::from_millis(500))
         .with_max_delay(Duration::from_secs(30))
         .without_max_times();
-    let notify = |error: &EnrolError, wait: Duration| tracing::warn!(%error, ?wait, "no identity yet, will try again");
+    let notify = |error: &EnrolError, wait: Duration| {
+        // Of what is written for a person's eyes, a log has one line.
+        let error = error.to_string().replace('\n', " ");
+        tracing::warn!(error, ?wait, "no identity yet, will try again");
+    };
     // The MultiKueueCluster may have been made a moment ago, and the hub not have heard of it.
     let mut refusals = 0;
     let again = |error: &EnrolError| {
@@ -313,7 +317,7 @@ mod tests {
         assert!(!error.transient());
         insta::assert_snapshot!(error, @r#"
         the hub refused to enrol this cluster as "east"; why is in the hub's log.
-        A join token works once, for one hour, and only while a MultiKueueCluster "east" with an agent source exists.
+        A join token works once, until the time that was printed with it, and only while a MultiKueueCluster "east" with an agent source exists.
         Make a new one on the hub with `switchyard cluster join-token east` and start the agent with it.
         "#);
         assert!(refused(&tonic::Status::unavailable("later"), "east").transient());

@@ -90,6 +90,11 @@ fn refused() -> Status {
     Status::permission_denied("refused")
 }
 
+/// The cluster that a caller says it is. For the log: nothing shows that it is.
+fn claimed(request: &Request<EnrolRequest>) -> String {
+    request.get_ref().token.parse().map_or_else(|_| String::new(), |token: Token| token.cluster)
+}
+
 fn address<T>(request: &Request<T>) -> String {
     request.extensions().get::<Peer>().map_or_else(|| "unknown".to_owned(), |peer| peer.address.to_string())
 }
@@ -109,10 +114,13 @@ impl Enrolment for EnrolmentService {
                 Err(Status::unavailable("try again"))
             }
             Ok(Err(reason)) => {
-                tracing::warn!(%peer, %reason, "enrolment refused");
+                tracing::warn!(%peer, cluster = claimed(&request), %reason, "enrolment refused");
                 Err(refused())
             }
-            Err(_) => Err(Status::deadline_exceeded("try again")),
+            Err(_) => {
+                tracing::error!(%peer, within = ?DEADLINE, "enrolment not finished in time");
+                Err(Status::deadline_exceeded("try again"))
+            }
         }
     }
 
