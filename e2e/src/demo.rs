@@ -35,6 +35,7 @@ pub async fn run(stay: bool) -> anyhow::Result<()> {
         builder = builder.agent(worker.cluster());
     }
     let fleet = builder.start().await?;
+    println!("Control planes and hub are up after {:.1} s. Enrolling the agents.", start.elapsed().as_secs_f64());
     prepare(&fleet).await?;
     println!("The fleet is up after {:.1} s. Submitting the sample jobs to the hub.\n", start.elapsed().as_secs_f64());
 

@@ -8,6 +8,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams};
 
 use crate::fleet::{Fleet, HUB, NAMESPACE, Tenant};
+use crate::progress::Progress;
 use crate::wait::eventually;
 use crate::{ClusterSpec, NodeSpec, Requests, job, queues};
 
@@ -61,7 +62,9 @@ pub async fn tenant<'a>(fleet: &'a Fleet, stem: &str) -> anyhow::Result<Tenant<'
 pub async fn latencies(fleet: &Fleet, tenant: &Tenant<'_>, count: usize) -> anyhow::Result<Vec<Duration>> {
     let pods: Api<Pod> = Api::namespaced(fleet.worker(WORKER).admin.clone(), tenant.name());
     let mut times = Vec::with_capacity(count);
+    let mut progress = Progress::new("jobs, one at a time", count);
     for i in 0..count {
+        progress.at(i);
         let name = format!("latency-{i}");
         let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
         let start = Instant::now();
@@ -83,13 +86,17 @@ pub async fn latencies(fleet: &Fleet, tenant: &Tenant<'_>, count: usize) -> anyh
 /// When a job does not complete.
 pub async fn writes(fleet: &Fleet, tenant: &Tenant<'_>, count: usize) -> anyhow::Result<Writes> {
     let before = written(fleet)?;
+    let mut progress = Progress::new("jobs created", count);
     for i in 0..count {
+        progress.at(i);
         tenant.submit(tenant.job(&format!("counted-{i}")).cpu("1").run_for(Duration::from_secs(1))).await?;
     }
     let within = SOON + Duration::from_millis(200) * u32::try_from(count).unwrap_or(u32::MAX);
+    let mut progress = Progress::new("jobs complete", count);
     eventually(within, "all jobs to complete", async || {
         let jobs = tenant.hub_jobs().list(&ListParams::default()).await?.items;
         let done = jobs.iter().filter(|found| job::has_condition(found, "Complete")).count();
+        progress.at(done);
         ensure!(done == jobs.len() && done >= count, "{done} of {}", jobs.len());
         Ok(())
     })

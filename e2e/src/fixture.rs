@@ -1,6 +1,7 @@
 //! What tests share and what keeps them apart.
 
 use std::future::Future;
+use std::io::IsTerminal;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Once, OnceLock};
@@ -36,13 +37,19 @@ pub fn run<F: Future>(test: F) -> F::Output {
 
 /// Sends logs to the test's output. Does nothing when something has done so already.
 pub fn init_logs() {
+    init_logs_of(
+        "info,switchyard_e2e=debug,kube_client::client::builder=off,kube=warn,tower=warn,hyper=warn,rustls=warn",
+    );
+}
+
+/// [`init_logs`] with another filter where `RUST_LOG` is not set. In colour on a terminal only.
+pub fn init_logs_of(filter: &str) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let quiet =
-            "info,switchyard_e2e=debug,kube_client::client::builder=off,kube=warn,tower=warn,hyper=warn,rustls=warn";
         let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-            .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(quiet));
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+            .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(filter));
+        let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stdout().is_terminal());
+        let _ = log.with_test_writer().try_init();
     });
 }
 

@@ -34,6 +34,7 @@ mod parts;
 pub mod paths;
 pub mod ports;
 mod process;
+mod progress;
 pub mod queues;
 pub mod single;
 mod spec;

@@ -16,7 +16,8 @@ struct Args {
 async fn main() -> ExitCode {
     let args = Args::parse();
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    switchyard_e2e::fixture::init_logs();
+    // What goes on is told by the demo itself.
+    switchyard_e2e::fixture::init_logs_of("warn,kube_client::client::builder=off");
     tokio::select! {
         // With `--stay`, Ctrl-C ends both; then the demo's own end counts.
         biased;
