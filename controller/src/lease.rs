@@ -1,4 +1,5 @@
-//! Leadership among replicas: Kueue's Lease, with `leaseTransitions` as an epoch that agents can check.
+//! Leadership among replicas: the Lease that the configuration names, Kueue's unless it says otherwise, so that the two
+//! never lead at once; with `leaseTransitions` as an epoch that agents can check.
 //!
 //! # Guarantees
 //! - At most one process leads, as long as clocks run at about the same speed: a leader stops by itself `RENEW_DEADLINE`
@@ -33,9 +34,6 @@ pub use step::Timing;
 use step::{Action, Observed, State};
 
 use crate::{cause::with_root, clock::Clock, replica};
-
-/// The name of Kueue's Lease: two programs that share it never lead at once.
-pub const LEASE_NAME: &str = "c1f6bfd2.kueue.x-k8s.io";
 
 /// Whether this process may write, and in which term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -10,8 +10,6 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// How long a token is good unless told otherwise, in seconds.
-pub const DEFAULT_TTL_SECONDS: i64 = 3600;
 /// The longest life that may be asked for, in seconds: a week.
 pub const MAX_TTL_SECONDS: i64 = 7 * 24 * 3600;
 /// How many tokens are kept at once; a Secret holds 1 MiB, an entry is about 200 bytes.
