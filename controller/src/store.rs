@@ -168,7 +168,7 @@ impl<K: Resource + 'static> Store<K> {
         *self.0.ready.borrow()
     }
 
-    /// Whether the watch runs. False from an error until the next object or list.
+    /// Whether the watch runs. False from an error until the next object or list, or until no error came for a while.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.is_ready() && !self.0.broken.load(Ordering::Relaxed)
@@ -246,9 +246,14 @@ impl<K: Resource + 'static> Feed<K> {
         !self.store.0.broken.swap(true, Ordering::Relaxed)
     }
 
+    /// Notes that the watch runs. Whether that is news.
+    pub(crate) fn recovered(&self) -> bool {
+        self.store.0.broken.swap(false, Ordering::Relaxed)
+    }
+
     /// Takes an event in. Whether it ends an outage: a list that is only begun may fail like the last one.
     pub(crate) fn apply(&mut self, event: Event<K>) -> bool {
-        let recovered = !matches!(event, Event::Init) && self.store.0.broken.swap(false, Ordering::Relaxed);
+        let recovered = !matches!(event, Event::Init) && self.recovered();
         match event {
             Event::Apply(object) => self.apply_one(object),
             Event::Delete(object) => self.delete(&object),
@@ -447,9 +452,12 @@ mod tests {
         feed.apply(Event::Init);
         feed.apply(Event::InitDone);
         assert!(store.is_healthy());
-        feed.failed();
+        assert!(feed.failed(), "news");
         assert!(!store.is_healthy() && store.is_ready());
-        feed.apply(Event::Init);
-        assert!(store.is_healthy());
+        assert!(!feed.apply(Event::Init) && !store.is_healthy(), "a list that is begun may fail again");
+        assert!(!feed.failed(), "known");
+        assert!(feed.apply(Event::InitDone) && store.is_healthy());
+        feed.failed();
+        assert!(feed.recovered() && store.is_healthy());
     }
 }

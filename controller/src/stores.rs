@@ -2,7 +2,7 @@
 
 use std::{fmt::Debug, time::Duration};
 
-use futures::{StreamExt, TryStreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::{
     core::v1::{LimitRange, Namespace},
     node::v1::RuntimeClass,
@@ -13,7 +13,7 @@ use kube::{
     api::ApiResource,
     runtime::{
         WatchStreamExt,
-        watcher::{self, watcher},
+        watcher::{self, Event, watcher},
     },
 };
 use serde::de::DeserializeOwned;
@@ -241,33 +241,77 @@ async fn feed<K>(
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
-    let mut feed = Feed::new(store);
     let events = watcher(api, watcher::Config::default()).default_backoff().map_ok(|event| {
         event.modify(|object| {
             object.managed_fields_mut().clear();
             modify(object);
         })
     });
+    tokio::select! {
+        biased;
+        () = shutdown.cancelled() => Ok(()),
+        result = follow(events, &kind, Feed::new(store)) => result,
+    }
+}
+
+/// A watch that was broken goes on without a word where nothing happens. One that fails says so within this time: the
+/// longest pause between two tries (30 s, and as much again at random) and the time that a connection may take.
+const QUIET: Duration = Duration::from_secs(95);
+
+async fn follow<K, E>(
+    events: impl Stream<Item = Result<Event<K>, E>>,
+    kind: &str,
+    mut feed: Feed<K>,
+) -> anyhow::Result<()>
+where
+    K: Resource + 'static,
+    E: std::error::Error + 'static,
+{
     let mut events = std::pin::pin!(events);
+    let mut broken = false;
     loop {
-        let event =
-            tokio::select! { biased; () = shutdown.cancelled() => return Ok(()), event = events.next() => event };
-        match event {
-            Some(Ok(event)) => {
-                if feed.apply(event) {
-                    tracing::info!(%kind, "watch goes on");
-                }
-            }
-            Some(Err(error)) => {
+        let next = if broken { tokio::time::timeout(QUIET, events.next()).await } else { Ok(events.next().await) };
+        let recovered = match next {
+            Ok(Some(Ok(event))) => feed.apply(event),
+            Ok(Some(Err(error))) => {
                 let error = with_root(&error);
+                broken = true;
                 // Every kind tries again every few seconds: it is said when it begins and when it is over.
                 if feed.failed() {
-                    tracing::warn!(%kind, %error, "watch failed, retrying");
+                    tracing::warn!(kind, error, "watch failed, retrying");
                 } else {
-                    tracing::debug!(%kind, %error, "watch failed again");
+                    tracing::debug!(kind, error, "watch failed again");
                 }
+                false
             }
-            None => anyhow::bail!("the watch of {kind} ended"),
+            Ok(None) => anyhow::bail!("the watch of {kind} ended"),
+            Err(_) => feed.recovered(),
+        };
+        if recovered {
+            broken = false;
+            tracing::info!(kind, "watch goes on");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    /// After a fault of the network the watch is resumed where it was, and a kind that nobody changes sends nothing.
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_watch_that_was_broken_is_healthy_again_when_no_error_comes() {
+        let store: Store<ConfigMap> = Store::default();
+        let error = || Err(std::io::Error::other("connection refused"));
+        let said = stream::iter([Ok(Event::Init), Ok(Event::InitDone), error(), error()]).chain(stream::pending());
+        let watch = follow(said, "configmaps", Feed::new(store.clone()));
+        let mut watch = std::pin::pin!(watch);
+        assert!(tokio::time::timeout(QUIET / 2, watch.as_mut()).await.is_err());
+        assert!(store.is_ready() && !store.is_healthy());
+        assert!(tokio::time::timeout(QUIET, watch).await.is_err());
+        assert!(store.is_healthy());
     }
 }
