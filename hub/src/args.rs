@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
-use switchyard_controller::flags::{
-    self, RecordingFlags, WebhookFlags, listen, listen_unless_none, read_config,
-};
+use switchyard_controller::flags::{self, RecordingFlags, WebhookFlags, listen, listen_unless_none, read_config};
 use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
