@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::holders::Holders;
 use crate::intern::{Fr, Pairs};
 use crate::queue::Queue;
 use crate::tree::NodeId;
@@ -19,12 +20,18 @@ pub(crate) struct Cq {
     /// Why it admits nothing; empty if it does.
     #[cfg_attr(feature = "record", serde(skip))]
     pub(crate) inactive: Vec<Inactive>,
+    /// It is active and has a head, so the next cycle looks at it.
+    #[cfg_attr(feature = "record", serde(skip))]
+    pub(crate) ready: bool,
     /// Grows when quota becomes free or changes, so that the progress of flavor searches can be outdated.
     pub(crate) generation: u64,
     /// The LocalQueues that name it.
     pub(crate) local_queues: BTreeSet<LqId>,
     /// The workloads that hold its quota.
     pub(crate) workloads: BTreeSet<WlId>,
+    /// The same in the order in which they would be preempted; without those that were told to go in this cycle.
+    #[cfg_attr(feature = "record", serde(skip))]
+    pub(crate) holders: Holders,
     pub(crate) admitted: usize,
     #[cfg_attr(feature = "record", serde(with = "crate::record::pairs"))]
     pub(crate) admitted_usage: BTreeMap<Fr, i128>,
@@ -54,9 +61,11 @@ impl Cq {
             groups: Vec::new(),
             queue: Queue::default(),
             inactive: Vec::new(),
+            ready: false,
             generation: 0,
             local_queues: BTreeSet::new(),
             workloads: BTreeSet::new(),
+            holders: Holders::default(),
             admitted: 0,
             admitted_usage: BTreeMap::new(),
         }

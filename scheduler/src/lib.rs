@@ -14,6 +14,7 @@ mod explain;
 #[cfg(test)]
 mod fixtures;
 mod flavors;
+mod holders;
 mod intern;
 mod names;
 mod objects;

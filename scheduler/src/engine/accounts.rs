@@ -43,8 +43,10 @@ impl Engine {
         let Some(cq) = hold.charged.and_then(|cq| self.cqs.get_mut(&cq)) else { return };
         if sign > 0 {
             cq.workloads.insert(id);
+            cq.holders.insert(id, wl);
         } else {
             cq.workloads.remove(&id);
+            cq.holders.remove(id, wl);
         }
         if wl.flags.admitted {
             step(&mut cq.admitted);

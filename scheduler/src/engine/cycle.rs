@@ -90,6 +90,9 @@ impl Engine {
         for (node, fr, amount) in progress.claims.drain(..) {
             self.tree.shift(node, fr, -i128::from(amount.get()));
         }
+        for id in std::mem::take(&mut progress.preempted) {
+            self.file_holder(id, true);
+        }
         // 6. The others go back to their queues.
         for (id, cq, why) in skipped.into_iter().chain(postponed) {
             progress.decisions.extend(self.postpone(id, cq, why, now));
@@ -99,11 +102,10 @@ impl Engine {
 
     fn take_heads(&mut self) -> Vec<(WlId, NodeId)> {
         let mut heads = Vec::new();
-        for id in self.cq_ids.values() {
-            let Some(cq) = self.cqs.get_mut(id).filter(|cq| cq.is_active()) else { continue };
-            if let Some(head) = cq.queue.pop() {
-                heads.push((head, *id));
-            }
+        for id in self.ready.queues() {
+            let Some(cq) = self.cqs.get_mut(&id) else { continue };
+            heads.extend(cq.queue.pop().map(|head| (head, id)));
+            self.ready.note(cq);
         }
         heads
     }
@@ -160,7 +162,7 @@ impl Engine {
         let going = progress.going.get(&self.root_of(entry.cq));
         self.shift_all(going, -1);
         self.shift_all(Some(&own), -1);
-        let free = |(fr, amount): (&Fr, &Amount)| self.tree.available(entry.cq, *fr).max(Amount::ZERO) >= *amount;
+        let free = |(fr, amount): &(Fr, Amount)| self.tree.available(entry.cq, *fr).max(Amount::ZERO) >= *amount;
         let fits = entry.assignment.usage.iter().all(free);
         self.shift_all(Some(&own), 1);
         self.shift_all(going, 1);
@@ -189,11 +191,27 @@ impl Engine {
         }
     }
 
-    /// Remembers who was told to go.
-    fn note_targets(&self, entry: &Entry, progress: &mut Progress) {
+    /// Remembers who was told to go, and that nobody else of this cycle can tell them.
+    fn note_targets(&mut self, entry: &Entry, progress: &mut Progress) {
         let new = entry.targets.iter().map(|target| target.id).filter(|id| progress.preempted.insert(*id));
-        for ((cq, fr), amount) in self.usage_of(new) {
+        let new: Vec<_> = new.collect();
+        for ((cq, fr), amount) in self.usage_of(new.iter().copied()) {
             *progress.going.entry(self.root_of(cq)).or_default().entry((cq, fr)).or_default() += amount;
+        }
+        for id in new {
+            self.file_holder(id, false);
+        }
+    }
+
+    /// Puts a workload among those that may be preempted, or takes it out.
+    fn file_holder(&mut self, id: WlId, in_cycle: bool) {
+        let Some(wl) = self.workloads.get(id) else { return };
+        let charged = wl.hold.as_ref().and_then(|hold| hold.charged);
+        let Some(cq) = charged.and_then(|cq| self.cqs.get_mut(&cq)) else { return };
+        if in_cycle {
+            cq.holders.insert(id, wl);
+        } else {
+            cq.holders.remove(id, wl);
         }
     }
 
@@ -201,7 +219,7 @@ impl Engine {
     fn search_again(&mut self, entry: &mut Entry, progress: &Progress) {
         let going = progress.going.get(&self.root_of(entry.cq));
         self.shift_all(going, -1);
-        let found = self.renominate(entry, &progress.preempted);
+        let found = self.renominate(entry);
         self.shift_all(going, 1);
         let Some((assignment, targets)) = found else { return };
         if let Some(wl) = self.workloads.get_mut(entry.id) {
@@ -326,6 +344,7 @@ impl Engine {
             reason: self.settings.equivalence_hashing.then_some(&reason),
         };
         cq.queue.requeue(wl.bucket(), wl.item(id), &requeued);
+        self.ready.note(cq);
         self.changed.cluster_queues.insert(cq.object.name.clone());
         self.schedule_wakeup(id, now);
         self.pending_decision(id)

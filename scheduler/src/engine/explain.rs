@@ -1,6 +1,6 @@
 //! Why one workload waits, worked out on demand on a copy of the tree: nothing is kept, and nothing changes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::Engine;
 use crate::cluster_queue::{Cq, Group, GroupFlavor};
@@ -51,7 +51,7 @@ impl Engine {
         let alone = tried.map(|cq| self.alone(id, cq.node));
         let place = tried.and_then(|cq| self.place_of(id, wl, cq, now));
         let assignment = alone.as_ref().and_then(|alone| alone.assignment.as_ref());
-        let pod_sets = tried.map(|cq| self.desk(cq, wl, &BTreeSet::new()).pod_sets(wl, assignment)).unwrap_or_default();
+        let pod_sets = tried.map(|cq| self.desk(cq, wl).pod_sets(wl, assignment)).unwrap_or_default();
         let not_tried = self.not_queued(wl).is_some() || place.as_ref().is_none_or(|place| !place.may_be_tried(now));
         let (alone, victims) = match alone {
             Some(alone) if !not_tried => (alone.reason, alone.victims),
@@ -105,17 +105,17 @@ impl Engine {
             Fitness::Preempt => Some(Reason::Preempting { pod_sets: pod_sets(), victims: targets.len() }),
             Fitness::DeferredFit | Fitness::Fit => None,
         };
-        let victims = refusal::victims(&self.preemptor(queue, wl, &BTreeSet::new()), &tree, &targets);
+        let victims = refusal::victims(&self.preemptor(queue, wl), &tree, &targets);
         Alone { reason, victims, assignment: Some(assignment) }
     }
 
-    fn preemptor<'a>(&'a self, cq: &'a Cq, wl: &'a Wl, gone: &'a BTreeSet<WlId>) -> Preemptor<'a> {
+    fn preemptor<'a>(&'a self, cq: &'a Cq, wl: &'a Wl) -> Preemptor<'a> {
         let (cqs, workloads) = (&self.cqs, &self.workloads);
-        Preemptor { cqs, workloads, cq, class: &wl.class, queue_time: wl.queue_time, gone }
+        Preemptor { cqs, workloads, cq, class: &wl.class, queue_time: wl.queue_time }
     }
 
-    fn desk<'a>(&'a self, cq: &'a Cq, wl: &'a Wl, nobody: &'a BTreeSet<WlId>) -> Desk<'a> {
-        let preemptor = self.preemptor(cq, wl, nobody);
+    fn desk<'a>(&'a self, cq: &'a Cq, wl: &'a Wl) -> Desk<'a> {
+        let preemptor = self.preemptor(cq, wl);
         let chooser = self.preemption.as_ref().map(|preemption| match self.settings.fair_sharing {
             true => Chooser::Fair(Fair { preemptor, strategies: &preemption.fair_strategies }),
             false => Chooser::Classical(Classical { preemptor }),

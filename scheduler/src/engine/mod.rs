@@ -10,6 +10,7 @@ mod objects;
 mod placement;
 mod queries;
 mod queues;
+mod ready;
 #[cfg(test)]
 mod tests;
 mod tournament;
@@ -17,6 +18,7 @@ mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use self::ready::Ready;
 use crate::afs::Ledger;
 use crate::cluster_queue::Cq;
 use crate::intern::Pairs;
@@ -63,6 +65,8 @@ pub struct Engine {
     tree: Tree,
     cqs: BTreeMap<NodeId, Cq>,
     cq_ids: BTreeMap<Name, NodeId>,
+    #[cfg_attr(feature = "record", serde(skip))]
+    ready: Ready,
     lqs: LocalQueues,
     workloads: Workloads,
     classes: Classes,
@@ -89,6 +93,7 @@ impl Engine {
             tree: Tree::default(),
             cqs: BTreeMap::new(),
             cq_ids: BTreeMap::new(),
+            ready: Ready::default(),
             lqs: LocalQueues::default(),
             workloads: Workloads::default(),
             classes: Classes::default(),
@@ -141,8 +146,7 @@ impl Engine {
 
     /// Whether a cycle would have a workload to look at.
     pub fn has_heads(&self, now: Time) -> bool {
-        self.next_wakeup(now).is_some_and(|at| at <= now)
-            || self.cqs.values().any(|cq| cq.is_active() && cq.queue.head().is_some())
+        !self.ready.is_empty() || self.next_wakeup(now).is_some_and(|at| at <= now)
     }
 
     /// When something becomes due without an event: gathered triggers, or the end of a back-off. May be past.
@@ -187,8 +191,13 @@ impl Engine {
     pub(crate) fn complete(&mut self) {
         self.workloads.complete(&self.classes.whole());
         self.lqs.complete();
+        self.tree.complete();
         for cq in self.cqs.values_mut() {
             cq.inactive = self.world.inactive(&cq.object, self.tree.is_cyclic(cq.node));
+            for (id, wl) in cq.workloads.iter().filter_map(|id| Some((*id, self.workloads.get(*id)?))) {
+                cq.holders.insert(id, wl);
+            }
+            self.ready.note(cq);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The first half of a cycle: what could be done for each head, if the others were not there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Engine;
@@ -47,8 +47,7 @@ impl Engine {
         let outdated = |scan: &crate::flavors::Scan| scan.is_outdated(wl.class.id, queue.generation, self.cycles);
         let scan = wl.scan.as_deref().filter(|scan| !outdated(scan)).cloned();
         let (class, uid, queue_time) = (wl.class.clone(), wl.uid.clone(), wl.queue_time);
-        let nobody = BTreeSet::new();
-        let Some(mut bench) = self.bench(cq, &class, queue_time, &nobody) else { return Err(unknown) };
+        let Some(mut bench) = self.bench(cq, &class, queue_time) else { return Err(unknown) };
         let (assignment, targets) = bench.best(scan.as_ref(), None);
         if let Some(wl) = self.workloads.get_mut(id) {
             wl.scan = assignment.scan.clone().map(Box::new);
@@ -56,10 +55,9 @@ impl Engine {
         Ok(Entry { id, cq, class, uid, queue_time, assignment, targets })
     }
 
-    /// Searches again within the cycle, among the flavors that were chosen before, as if some workloads were `gone`:
-    /// the caller took their usage out of the tree.
-    pub(super) fn renominate(&mut self, entry: &Entry, gone: &BTreeSet<WlId>) -> Option<(Assignment, Vec<Target>)> {
-        let mut bench = self.bench(entry.cq, &entry.class, entry.queue_time, gone)?;
+    /// Searches again within the cycle, among the flavors that were chosen before, with things as they are now.
+    pub(super) fn renominate(&mut self, entry: &Entry) -> Option<(Assignment, Vec<Target>)> {
+        let mut bench = self.bench(entry.cq, &entry.class, entry.queue_time)?;
         Some(bench.best(None, Some(&entry.assignment.nomination())))
     }
 
@@ -67,26 +65,19 @@ impl Engine {
     pub(super) fn dry_run(&self, tree: &mut Tree, id: WlId, cq: NodeId) -> Result<(Assignment, Vec<Target>), Reason> {
         let Some((wl, queue)) = self.workloads.get(id).zip(self.cqs.get(&cq)) else { return Err(Reason::Held) };
         inadmissible(wl, &queue.object, &self.world).map_err(|(_, reason)| reason)?;
-        let (cqs, workloads, nobody) = (&self.cqs, &self.workloads, BTreeSet::new());
-        let preemptor =
-            Preemptor { cqs, workloads, cq: queue, class: &wl.class, queue_time: wl.queue_time, gone: &nobody };
+        let (cqs, workloads) = (&self.cqs, &self.workloads);
+        let preemptor = Preemptor { cqs, workloads, cq: queue, class: &wl.class, queue_time: wl.queue_time };
         let (settings, world, preemption) = (&self.settings, &self.world, self.preemption.as_ref());
         Ok(Bench { settings, world, preemption, preemptor, cycle: self.cycles, tree }.best(None, None))
     }
 
-    fn bench<'a>(
-        &'a mut self,
-        cq: NodeId,
-        class: &'a Class,
-        queue_time: Time,
-        gone: &'a BTreeSet<WlId>,
-    ) -> Option<Bench<'a>> {
+    fn bench<'a>(&'a mut self, cq: NodeId, class: &'a Class, queue_time: Time) -> Option<Bench<'a>> {
         let (cqs, workloads) = (&self.cqs, &self.workloads);
         Some(Bench {
             settings: &self.settings,
             world: &self.world,
             preemption: self.preemption.as_ref(),
-            preemptor: Preemptor { cqs, workloads, cq: cqs.get(&cq)?, class, queue_time, gone },
+            preemptor: Preemptor { cqs, workloads, cq: cqs.get(&cq)?, class, queue_time },
             cycle: self.cycles,
             tree: &mut self.tree,
         })

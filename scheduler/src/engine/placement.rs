@@ -31,6 +31,7 @@ impl Engine {
         let Some(cq) = wanted.and_then(|cq| self.cqs.get_mut(&cq)) else { return };
         let spot = cq.queue.remove(bucket, &item);
         cq.queue.push(bucket, item, backing_off, was_in_heap || spot == Some(Spot::Heap));
+        self.ready.note(cq);
         self.changed.cluster_queues.insert(cq.object.name.clone());
         self.schedule_wakeup(id, now);
     }
@@ -39,7 +40,9 @@ impl Engine {
     pub(super) fn take_out(&mut self, id: WlId) -> Option<Spot> {
         let wl = self.workloads.get_mut(id)?;
         let cq = self.cqs.get_mut(&wl.queued_in?)?;
-        cq.queue.remove(wl.bucket(), &wl.item(id))
+        let spot = cq.queue.remove(wl.bucket(), &wl.item(id));
+        self.ready.note(cq);
+        spot
     }
 
     /// Takes a workload out of its queue for good.
@@ -81,6 +84,7 @@ impl Engine {
         let Some(wl) = self.workloads.get(id) else { return };
         let Some(cq) = wl.queued_in.and_then(|cq| self.cqs.get_mut(&cq)) else { return };
         cq.queue.retry(wl.bucket(), wl.item(id));
+        self.ready.note(cq);
     }
 
     /// Moves parked workloads of the trees with a due trigger to their heaps, as far as their namespace may use the
@@ -95,6 +99,7 @@ impl Engine {
                     lqs.get(lq).is_some_and(|lq| world.namespace_matches(object, &lq.key.namespace) == Some(true))
                 };
                 if cq.queue.unpark(eligible) {
+                    self.ready.note(cq);
                     self.changed.cluster_queues.insert(cq.object.name.clone());
                 }
             }

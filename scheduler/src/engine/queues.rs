@@ -88,6 +88,7 @@ impl Engine {
             self.place_all(lq, now);
         }
         self.cqs.remove(&id);
+        self.ready.forget(name);
         self.reshape(id, |tree| tree.remove_queue(id));
     }
 
@@ -159,6 +160,7 @@ impl Engine {
         let inactive = self.world.inactive(&cq.object, cyclic);
         let changed = cq.inactive != inactive;
         cq.inactive = inactive;
+        self.ready.note(cq);
         if self.tree.set_active(id, cq.is_active()) || changed {
             self.mark_with_local_queues(id);
         }

@@ -18,10 +18,20 @@ pub(super) struct Tournament {
     at_queue: BTreeMap<NodeId, usize>,
     /// The roots whose contenders are known.
     known: BTreeMap<NodeId, Option<usize>>,
-    /// By node: who is ahead below it, and what the node's share would be with that entry admitted.
-    contenders: BTreeMap<NodeId, (usize, Share)>,
+    /// By node: who is ahead below it.
+    contenders: BTreeMap<NodeId, Contender>,
     /// The queue of the last entry, whose usage may have changed.
     last: Option<NodeId>,
+}
+
+/// An entry at one node on its way up.
+#[derive(Clone, Copy)]
+struct Contender {
+    number: usize,
+    /// With the entry admitted, the node borrows some of what is asked for.
+    borrows: bool,
+    /// The node's share with the entry admitted.
+    share: Share,
 }
 
 impl Tournament {
@@ -84,45 +94,44 @@ impl Tournament {
             *winner = best;
             return;
         }
-        match best.and_then(|best| Some((best, self.share_with(tree, node, best)?))) {
+        match best.and_then(|best| self.contender(tree, node, best)) {
             Some(contender) => self.contenders.insert(node, contender),
             None => self.contenders.remove(&node),
         };
     }
 
     fn best_below(&self, tree: &Tree, cohort: NodeId) -> Option<usize> {
-        let mut best: Option<(&Share, &Entry, usize)> = None;
+        let mut best: Option<(Contender, &Entry)> = None;
         for child in tree.children(cohort) {
-            let Some((number, share)) = self.contenders.get(child) else { continue };
-            let Some(entry) = self.entries.get(*number).and_then(Option::as_ref) else { continue };
-            if best.is_none_or(|(lowest, first, _)| goes_before((share, entry), (lowest, first))) {
-                best = Some((share, entry, *number));
+            let Some(contender) = self.contenders.get(child) else { continue };
+            let Some(entry) = self.entries.get(contender.number).and_then(Option::as_ref) else { continue };
+            if best.is_none_or(|best| goes_before((*contender, entry), best)) {
+                best = Some((*contender, entry));
             }
         }
-        best.map(|(.., number)| number)
+        best.map(|(contender, _)| contender.number)
     }
 
-    /// The share of a node as if the entry were admitted.
-    fn share_with(&self, tree: &mut Tree, node: NodeId, number: usize) -> Option<Share> {
+    /// An entry at a node, as if it were admitted.
+    fn contender(&self, tree: &mut Tree, node: NodeId, number: usize) -> Option<Contender> {
         let entry = self.entries.get(number)?.as_ref()?;
         for (fr, amount) in &entry.assignment.usage {
             tree.shift(entry.cq, *fr, i128::from(amount.get()));
         }
-        let share = tree.share(node);
+        let (borrows, share) = (tree.borrows_of(node, &entry.assignment.usage), tree.share(node));
         for (fr, amount) in &entry.assignment.usage {
             tree.shift(entry.cq, *fr, -i128::from(amount.get()));
         }
-        Some(share)
+        Some(Contender { number, borrows, share })
     }
 }
 
 /// Whether one contender goes before another at the same Cohort: who does not borrow what it asks for, then the lower
 /// share, then priority, then age.
-fn goes_before((a, entry): (&Share, &Entry), (b, best): (&Share, &Entry)) -> bool {
+fn goes_before((a, entry): (Contender, &Entry), (b, best): (Contender, &Entry)) -> bool {
     let rank = |entry: &Entry| (Reverse(entry.class.priority), entry.queue_time);
-    (a.is_borrowing_of(&entry.assignment.usage))
-        .cmp(&b.is_borrowing_of(&best.assignment.usage))
-        .then_with(|| a.compare(b))
+    (a.borrows.cmp(&b.borrows))
+        .then_with(|| a.share.compare(&b.share))
         .then_with(|| rank(entry).cmp(&rank(best)))
         .is_lt()
 }

@@ -188,6 +188,7 @@ impl Engine {
         let Some((wl, spot)) = self.workloads.get(id).zip(spot) else { return };
         if let Some(cq) = wl.queued_in.and_then(|cq| self.cqs.get_mut(&cq)) {
             cq.queue.put_back(wl.bucket(), wl.item(id), spot);
+            self.ready.note(cq);
         }
     }
 

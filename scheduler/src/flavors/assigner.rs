@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::assignment::{Assignment, Attempt, Fitness, Picked, PodSetFlavors, Scan};
+use super::assignment::{Assignment, Attempt, Fitness, Picked, PodSetFlavors, Scan, amount_of};
 use super::filters;
 use super::fungibility::{Grade, Mode};
 use crate::cluster_queue::{Cq, Group, GroupFlavor};
@@ -64,15 +64,14 @@ impl Assigner<'_> {
             pod_sets: Vec::with_capacity(self.class.pod_sets.len()),
             fitness: Fitness::Fit,
             borrow: 0,
-            usage: BTreeMap::new(),
+            usage: Vec::new(),
             scan: None,
         };
         for (at, (pod_set, count)) in self.class.pod_sets.iter().zip(counts).enumerate() {
             let assigned = self.pod_set(tree, oracle, at, pod_set, *count, &result.usage);
             for (resource, picked) in &assigned.flavors {
                 result.borrow = result.borrow.max(picked.borrow);
-                let used = result.usage.entry(picked.fr).or_default();
-                *used = *used + assigned.requests.get(resource).copied().unwrap_or_default();
+                result.charge(picked.fr, assigned.requests.get(resource).copied().unwrap_or_default());
             }
             let failed = assigned.failed;
             result.pod_sets.push(assigned);
@@ -116,7 +115,7 @@ impl Assigner<'_> {
         at: usize,
         pod_set: &PodSet,
         count: i32,
-        earlier: &BTreeMap<Fr, Amount>,
+        earlier: &[(Fr, Amount)],
     ) -> PodSetFlavors {
         let mut result = PodSetFlavors {
             name: pod_set.name.clone(),
@@ -166,7 +165,7 @@ impl Assigner<'_> {
         (at, pod_set, resource): (usize, &PodSet, &Name),
         index: usize,
         requests: &BTreeMap<Name, Amount>,
-        earlier: &BTreeMap<Fr, Amount>,
+        earlier: &[(Fr, Amount)],
     ) -> Found {
         let mut found = Found { flavors: BTreeMap::new(), causes: Vec::new(), attempts: Vec::new() };
         let Some(group) = self.cq.groups.get(index) else { return found };
@@ -228,13 +227,13 @@ impl Assigner<'_> {
         group: &Group,
         flavor: &GroupFlavor,
         requests: &BTreeMap<Name, Amount>,
-        earlier: &BTreeMap<Fr, Amount>,
+        earlier: &[(Fr, Amount)],
     ) -> Tried {
         let mut tried =
             Tried { grade: Grade::BEST, flavors: BTreeMap::new(), causes: Vec::new(), kind: None, borrow: 0 };
         for (resource, fr) in group.resources.iter().zip(&flavor.frs) {
             let Some(amount) = requests.get(resource).copied() else { continue };
-            let earlier = earlier.get(fr).copied().unwrap_or_default();
+            let earlier = amount_of(earlier, *fr);
             let fits = self.fits(tree, oracle, &Ask { fr: *fr, flavor: &flavor.name, resource, earlier, amount });
             if let Some((cause, kind)) = fits.cause {
                 tried.causes.push(cause);

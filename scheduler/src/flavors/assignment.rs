@@ -38,10 +38,15 @@ pub(crate) struct Assignment {
     pub(crate) fitness: Fitness,
     /// How far the furthest quota is borrowed from; 0 is not at all.
     pub(crate) borrow: usize,
-    /// What it would use.
-    pub(crate) usage: BTreeMap<Fr, Amount>,
+    /// What it would use, in the order of pairs.
+    pub(crate) usage: Vec<(Fr, Amount)>,
     /// Where to go on next time, unless all flavors were tried.
     pub(crate) scan: Option<Scan>,
+}
+
+/// How much of a pair there is in a list in the order of pairs.
+pub(super) fn amount_of(usage: &[(Fr, Amount)], fr: Fr) -> Amount {
+    usage.binary_search_by_key(&fr, |(fr, _)| *fr).map_or(Amount::ZERO, |at| usage[at].1)
 }
 
 /// Flavors for one pod set.
@@ -130,6 +135,14 @@ impl PodSetFlavors {
 }
 
 impl Assignment {
+    /// Adds to what it would use.
+    pub(super) fn charge(&mut self, fr: Fr, amount: Amount) {
+        match self.usage.binary_search_by_key(&fr, |(fr, _)| *fr) {
+            Ok(at) => self.usage[at].1 = self.usage[at].1 + amount,
+            Err(at) => self.usage.insert(at, (fr, amount)),
+        }
+    }
+
     /// Why not, if it fits nowhere.
     pub(crate) fn no_fit_kind(&self) -> NoFitKind {
         let failing = self.pod_sets.iter().filter(|pod_set| pod_set.fitness() == Fitness::NoFit);

@@ -1,15 +1,17 @@
 //! Who may be preempted by policy, and in which order candidates are taken.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BinaryHeap};
 
+use crate::PreemptionPolicy;
+use crate::Time;
 use crate::afs::Usage;
 use crate::cluster_queue::Cq;
+use crate::holders::Holder;
 use crate::intern::Fr;
 use crate::queue::hash::Class;
 use crate::tree::{NodeId, Tree};
-use crate::workloads::{Wl, WlId, Workloads};
-use crate::{PreemptionPolicy, Time};
+use crate::workloads::{Hold, Wl, WlId, Workloads};
 
 /// The workload that others may have to go for, and all that it is weighed against.
 #[derive(Clone, Copy)]
@@ -19,30 +21,27 @@ pub(crate) struct Preemptor<'a> {
     pub(crate) cq: &'a Cq,
     pub(crate) class: &'a Class,
     pub(crate) queue_time: Time,
-    /// Workloads that count as gone already.
-    pub(crate) gone: &'a BTreeSet<WlId>,
 }
 
 /// A workload that may be preempted, with what orders it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate<'a> {
     pub(crate) id: WlId,
     pub(crate) cq: NodeId,
-    pub(crate) evicted: bool,
+    pub(crate) hold: &'a Hold,
+    pub(super) evicted: bool,
     priority: i32,
-    since: Time,
-    uid: &'a str,
-    /// Weighted past use of its LocalQueue.
-    usage: Usage,
+    holder: &'a Holder,
 }
 
+/// The candidates of one queue, found as they are asked for.
+pub(crate) type Line<'a> = Box<dyn Iterator<Item = Candidate<'a>> + 'a>;
+
 impl<'a> Candidate<'a> {
-    /// Those already evicted first, then those of other queues than `own`, then those of `own` whose LocalQueue used
-    /// the most, then low priority, then the newest. Kueue looks at past use in other queues as well, but only between
-    /// two workloads of one queue, which is no order.
-    pub(crate) fn order(&self, own: NodeId) -> impl Ord + use<'a> {
-        let heaviest = Reverse(if self.cq == own { self.usage } else { Usage::default() });
-        (!self.evicted, self.cq == own, heaviest, self.priority, Reverse(self.since), self.uid, self.id)
+    /// Those already evicted first, then those of other queues than the preemptor's own, then low priority, then the
+    /// newest.
+    pub(super) fn order(&self, is_own: bool) -> impl Ord + use<'a> {
+        (!self.evicted, is_own, self.priority, self.holder)
     }
 
     pub(crate) fn priority(&self) -> i32 {
@@ -51,26 +50,61 @@ impl<'a> Candidate<'a> {
 }
 
 impl<'a> Preemptor<'a> {
-    /// The workloads of a queue that use a contested pair and that the policy allows to preempt.
-    pub(crate) fn candidates_in(&self, cq: &Cq, policy: PreemptionPolicy, contested: &[Fr]) -> Vec<Candidate<'a>> {
-        if policy == PreemptionPolicy::Never {
-            return Vec::new();
+    /// The workloads of a queue that use a contested pair and that the policy allows to preempt, in order. Within the
+    /// preemptor's own queue the weighted past use of LocalQueues goes before priority; Kueue looks at it in other
+    /// queues as well, but only between two workloads of one queue, which is no order.
+    pub(crate) fn candidates_in<'n>(&self, cq: &'n Cq, policy: PreemptionPolicy, contested: &'n [Fr]) -> Line<'n>
+    where
+        'a: 'n,
+    {
+        let of = |running| self.candidates_of(cq, policy, contested, running);
+        let all = of(false).chain(of(true));
+        if cq.node != self.cq.node || !cq.queue.weighs_use() {
+            return Box::new(all);
         }
-        let candidate = |id: &WlId| {
-            let wl = self.workloads.get(*id).filter(|_| !self.gone.contains(id))?;
-            let hold = wl.hold.as_ref()?;
+        let usage = |candidate: &Candidate<'_>| {
+            let queue = self.workloads.get(candidate.id).map(|wl| wl.queue);
+            queue.map_or_else(Usage::default, |queue| cq.queue.usage_of(queue))
+        };
+        // Stable: those of one LocalQueue stay in their order.
+        let mut all: Vec<_> = all.collect();
+        all.sort_by_cached_key(|candidate| (!candidate.evicted, Reverse(usage(candidate))));
+        Box::new(all.into_iter())
+    }
+
+    /// The part of them that runs, or that is being evicted.
+    pub(super) fn candidates_of<'n>(
+        &self,
+        cq: &'n Cq,
+        policy: PreemptionPolicy,
+        contested: &'n [Fr],
+        running: bool,
+    ) -> impl Iterator<Item = Candidate<'n>> + use<'a, 'n>
+    where
+        'a: 'n,
+    {
+        let preemptor = *self;
+        let own = self.class.priority;
+        let most = match policy {
+            PreemptionPolicy::Never => None,
+            PreemptionPolicy::LowerPriority => own.checked_sub(1),
+            PreemptionPolicy::LowerOrNewerEqualPriority => Some(own),
+            PreemptionPolicy::Any => Some(i32::MAX),
+        };
+        let candidate = move |(priority, holder): (i32, &'n Holder)| {
+            let wl = preemptor.workloads.get(holder.id)?;
+            let hold = wl.hold.as_deref()?;
             let uses = hold.charge.iter().any(|(fr, _)| contested.contains(fr));
-            (uses && self.allows(policy, wl)).then(|| Candidate {
-                id: *id,
+            (uses && preemptor.allows(policy, wl)).then_some(Candidate {
+                id: holder.id,
                 cq: cq.node,
-                evicted: wl.flags.evicted,
-                priority: wl.class.priority,
-                since: hold.since,
-                uid: &wl.uid,
-                usage: cq.queue.usage_of(wl.queue),
+                hold,
+                evicted: !running,
+                priority,
+                holder,
             })
         };
-        cq.workloads.iter().filter_map(candidate).collect()
+        most.into_iter().flat_map(move |most| cq.holders.up_to(most, running)).filter_map(candidate)
     }
 
     /// Whether the policy allows to preempt a workload.
@@ -86,15 +120,77 @@ impl<'a> Preemptor<'a> {
 
     /// Takes a workload's usage out of the tree (-1) or puts it back (1).
     pub(crate) fn shift(&self, tree: &mut Tree, id: WlId, sign: i128) {
-        let Some(hold) = self.workloads.get(id).and_then(|wl| wl.hold.as_ref()) else { return };
-        let Some(cq) = hold.charged else { return };
-        for (fr, amount) in &hold.charge {
-            tree.shift(cq, *fr, i128::from(*amount) * sign);
+        if let Some(hold) = self.workloads.get(id).and_then(|wl| wl.hold.as_ref()) {
+            shift(tree, hold, sign);
         }
+    }
+}
+
+/// Takes the usage of a reservation out of the tree (-1) or puts it back (1).
+pub(crate) fn shift(tree: &mut Tree, hold: &Hold, sign: i128) {
+    let Some(cq) = hold.charged else { return };
+    for (fr, amount) in &hold.charge {
+        tree.shift(cq, *fr, i128::from(*amount) * sign);
     }
 }
 
 /// Whether a node uses no more than it has, of all these pairs.
 pub(crate) fn within_nominal(tree: &Tree, node: NodeId, frs: &[Fr]) -> bool {
     !frs.iter().any(|fr| tree.exceeds(node, *fr, crate::Amount::ZERO))
+}
+
+/// The lines of several queues as one. None may be of the preemptor's own queue.
+pub(super) struct Merged<'n, T> {
+    fronts: BinaryHeap<Reverse<Front<'n, T>>>,
+}
+
+/// The first of a line, and the rest of it.
+struct Front<'n, T> {
+    candidate: Candidate<'n>,
+    rest: Line<'n>,
+    of: T,
+}
+
+impl<'n, T: Copy> Merged<'n, T> {
+    /// Merges lines; each candidate comes with what is said of its line.
+    pub(super) fn new(lines: impl IntoIterator<Item = (Line<'n>, T)>) -> Self {
+        let front = |(mut rest, of): (Line<'n>, T)| Some(Reverse(Front { candidate: rest.next()?, rest, of }));
+        Self { fronts: lines.into_iter().filter_map(front).collect() }
+    }
+
+    /// The next candidate.
+    pub(super) fn first(&self) -> Option<(Candidate<'n>, T)> {
+        self.fronts.peek().map(|Reverse(front)| (front.candidate, front.of))
+    }
+
+    /// Takes the next candidate out.
+    pub(super) fn pop(&mut self) {
+        let Some(mut front) = self.fronts.peek_mut() else { return };
+        match front.0.rest.next() {
+            Some(candidate) => front.0.candidate = candidate,
+            None => drop(std::collections::binary_heap::PeekMut::pop(front)),
+        }
+    }
+
+    /// Takes out all that is left of the next candidate's queue.
+    pub(super) fn drop_line(&mut self) {
+        self.fronts.pop();
+    }
+}
+
+impl<T> PartialEq for Front<'_, T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl<T> Eq for Front<'_, T> {}
+impl<T> PartialOrd for Front<'_, T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl<T> Ord for Front<'_, T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.candidate.order(false).cmp(&other.candidate.order(false))
+    }
 }

@@ -1,10 +1,11 @@
 //! Preemption by priority and by what queues borrow. Kueue's `preemption/classical` is the rule.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::Target;
-use super::candidates::{Candidate, Preemptor, within_nominal};
+use super::candidates::{Candidate, Line, Merged, Preemptor, shift, within_nominal};
 use super::room::{Choice, Need};
+use crate::cluster_queue::Cq;
 use crate::intern::Fr;
 use crate::tree::{NodeId, Tree};
 use crate::workloads::WlId;
@@ -38,18 +39,21 @@ impl Ground {
     }
 }
 
-/// A candidate with its ground, and the Cohort where its path and the preemptor's meet.
-struct Grounded<'a> {
-    candidate: Candidate<'a>,
-    ground: Ground,
-    meeting: Option<NodeId>,
+/// A queue with candidates, seen from the preemptor.
+#[derive(Clone, Copy)]
+struct Source<'n> {
+    cq: &'n Cq,
+    /// The preemptor's claim is nearer.
+    nearer: bool,
+    /// The Cohort where the queue's path and the preemptor's meet.
+    meeting: NodeId,
 }
 
-/// All candidates in the order they are tried.
-struct Candidates<'a> {
-    all: Vec<Grounded<'a>>,
-    none_elsewhere: bool,
-    none_by_hierarchy: bool,
+/// The queues in which candidates may be, by the preemptor's claim against them.
+#[derive(Default)]
+struct Sources<'n> {
+    hierarchy: Vec<Source<'n>>,
+    priority: Vec<Source<'n>>,
 }
 
 impl Choice for Classical<'_> {
@@ -60,13 +64,12 @@ impl Choice for Classical<'_> {
     fn victims(&self, tree: &mut Tree, need: &Need<'_>) -> Vec<Target> {
         let forbidden = !self.may_borrow();
         let full = forbidden && !self.under_nominal(tree, need);
-        let candidates = self.candidates(tree, need, full);
-        if candidates.all.is_empty() {
-            return Vec::new();
-        }
-        let attempts: &[bool] = if candidates.none_elsewhere || full {
+        let sources = self.sources(tree, need, full);
+        let by_hierarchy = self.any(need, &sources.hierarchy);
+        let elsewhere = by_hierarchy || self.any(need, &sources.priority);
+        let attempts: &[bool] = if !elsewhere || full {
             &[true]
-        } else if forbidden && candidates.none_by_hierarchy {
+        } else if forbidden && !by_hierarchy {
             &[false, true]
         } else {
             &[true, false]
@@ -74,28 +77,25 @@ impl Choice for Classical<'_> {
         let attempts = attempts.iter();
         attempts
             .into_iter()
-            .find_map(|borrowing| self.attempt(tree, need, &candidates.all, *borrowing))
+            .find_map(|borrowing| self.attempt(tree, need, &sources, *borrowing))
             .unwrap_or_default()
     }
 }
 
 impl<'a> Classical<'a> {
     /// Takes candidates out in order until the preemptor fits, then puts back whom it fits without.
-    fn attempt(&self, tree: &mut Tree, need: &Need<'_>, all: &[Grounded<'_>], borrowing: bool) -> Option<Vec<Target>> {
-        let mut targets: Vec<Target> = Vec::new();
-        let mut found = false;
-        let all = if borrowing || self.may_stop_borrowing(tree, need, all) { all } else { &[] };
-        for grounded in all {
-            if !self.is_valid(tree, need, grounded, borrowing) {
-                continue;
-            }
-            self.preemptor.shift(tree, grounded.candidate.id, -1);
-            targets.push(Target { id: grounded.candidate.id, reason: grounded.ground.reason() });
-            if self.preemptor.fits(tree, need, borrowing) {
-                found = true;
-                break;
-            }
+    fn attempt(
+        &self,
+        tree: &mut Tree,
+        need: &Need<'_>,
+        sources: &Sources<'_>,
+        borrowing: bool,
+    ) -> Option<Vec<Target>> {
+        if !borrowing && !self.may_stop_borrowing(tree, need) {
+            return None;
         }
+        let mut targets = Vec::new();
+        let found = self.take_until_fits(tree, need, sources, borrowing, &mut targets);
         if found {
             self.preemptor.fill_back(tree, need, &mut targets, borrowing);
         }
@@ -103,47 +103,118 @@ impl<'a> Classical<'a> {
         found.then_some(targets)
     }
 
+    /// Those that are being evicted go first; of each, those that the preemptor has a nearer claim against, then those
+    /// of other queues, then those of its own.
+    fn take_until_fits(
+        &self,
+        tree: &mut Tree,
+        need: &Need<'_>,
+        sources: &Sources<'_>,
+        borrowing: bool,
+        targets: &mut Vec<Target>,
+    ) -> bool {
+        for running in [false, true] {
+            for list in [&sources.hierarchy, &sources.priority] {
+                let mut merged = Merged::new(list.iter().map(|source| (self.line(need, source.cq, running), *source)));
+                while let Some((candidate, source)) = merged.first() {
+                    let ground = self.ground(&candidate, source.nearer);
+                    // Usage only goes down and priorities up: the rest of this queue will not do either.
+                    if !self.is_valid(tree, need, source, ground, borrowing) {
+                        merged.drop_line();
+                        continue;
+                    }
+                    merged.pop();
+                    if self.take(tree, need, &candidate, ground, borrowing, targets) {
+                        return true;
+                    }
+                }
+            }
+            for candidate in self.own_line(need).filter(|candidate| candidate.evicted != running) {
+                if self.take(tree, need, &candidate, Ground::SameQueue, borrowing, targets) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Takes a candidate out of the tree. Whether that is enough.
+    fn take(
+        &self,
+        tree: &mut Tree,
+        need: &Need<'_>,
+        candidate: &Candidate<'_>,
+        ground: Ground,
+        borrowing: bool,
+        targets: &mut Vec<Target>,
+    ) -> bool {
+        shift(tree, candidate.hold, -1);
+        targets.push(Target { id: candidate.id, reason: ground.reason() });
+        self.preemptor.fits(tree, need, borrowing)
+    }
+
     /// Whether the preemptor would be within its own quota if all candidates of its queue went. Those of other queues
     /// do not matter for that, so a search among them that must fail is not even begun.
-    fn may_stop_borrowing(&self, tree: &mut Tree, need: &Need<'_>, all: &[Grounded<'_>]) -> bool {
-        let own = all.iter().filter(|grounded| grounded.ground == Ground::SameQueue);
-        let ids: Vec<_> = own.map(|grounded| grounded.candidate.id).collect();
+    fn may_stop_borrowing(&self, tree: &mut Tree, need: &Need<'_>) -> bool {
         let exceeds =
             |tree: &Tree| need.usage.iter().any(|(fr, amount)| tree.exceeds(self.preemptor.cq.node, *fr, *amount));
-        if !exceeds(tree) || ids.is_empty() {
-            return !exceeds(tree);
-        }
-        for id in &ids {
-            self.preemptor.shift(tree, *id, -1);
+        let mut out = Vec::new();
+        let mut own = self.own_line(need);
+        while exceeds(tree)
+            && let Some(candidate) = own.next()
+        {
+            shift(tree, candidate.hold, -1);
+            out.push(candidate.hold);
         }
         let stops = !exceeds(tree);
-        for id in &ids {
-            self.preemptor.shift(tree, *id, 1);
+        for hold in out {
+            shift(tree, hold, 1);
         }
         stops
     }
 
-    /// Whether a candidate is still one after those before it were taken out: its queue, and the Cohorts up to where
+    /// Whether candidates of a queue still are some after others were taken out: the queue, and the Cohorts up to where
     /// its path meets the preemptor's, still use more than they have.
-    fn is_valid(&self, tree: &Tree, need: &Need<'_>, grounded: &Grounded<'_>, borrowing: bool) -> bool {
-        if grounded.ground == Ground::SameQueue {
-            return true;
-        }
-        if borrowing && grounded.ground == Ground::ReclaimWithoutBorrowing {
+    fn is_valid(&self, tree: &Tree, need: &Need<'_>, source: Source<'_>, ground: Ground, borrowing: bool) -> bool {
+        if borrowing && ground == Ground::ReclaimWithoutBorrowing {
             return false;
         }
         // The preemptor's tree has no cycle, or there would be no candidates but its own.
-        let up = std::iter::successors(Some(grounded.candidate.cq), |node| tree.parent(*node));
-        let mut below_meeting = up.take_while(|node| Some(*node) != grounded.meeting);
+        let up = std::iter::successors(Some(source.cq.node), |node| tree.parent(*node));
+        let mut below_meeting = up.take_while(|node| *node != source.meeting);
         below_meeting.all(|node| !within_nominal(tree, node, need.contested))
+    }
+
+    /// The candidates of the preemptor's own queue.
+    fn own_line<'n>(&self, need: &Need<'n>) -> Line<'n>
+    where
+        'a: 'n,
+    {
+        let cq = self.preemptor.cq;
+        self.preemptor.candidates_in(cq, cq.object.preemption.within_cluster_queue, need.contested)
+    }
+
+    /// The candidates of another queue.
+    fn line<'n>(&self, need: &Need<'n>, cq: &'n Cq, running: bool) -> Line<'n>
+    where
+        'a: 'n,
+    {
+        let policy = self.preemptor.cq.object.preemption.reclaim_within_cohort;
+        Box::new(self.preemptor.candidates_of(cq, policy, need.contested, running))
+    }
+
+    fn any(&self, need: &Need<'_>, list: &[Source<'_>]) -> bool {
+        list.iter().any(|source| [false, true].into_iter().any(|r| self.line(need, source.cq, r).next().is_some()))
     }
 
     /// The candidates that may only be preempted by one who does not borrow.
     pub(super) fn only_without_borrowing(&self, tree: &Tree, need: &Need<'_>) -> BTreeSet<WlId> {
-        let all = self.candidates(tree, need, false).all.into_iter();
-        all.filter(|grounded| grounded.ground == Ground::ReclaimWithoutBorrowing)
-            .map(|grounded| grounded.candidate.id)
-            .collect()
+        let sources = self.sources(tree, need, false);
+        let all = sources.priority.iter().flat_map(|source| {
+            let lines = [false, true].into_iter().flat_map(|running| self.line(need, source.cq, running));
+            lines.map(|candidate| (candidate.id, self.ground(&candidate, source.nearer)))
+        });
+        all.filter(|(_, ground)| *ground == Ground::ReclaimWithoutBorrowing).map(|(id, _)| id).collect()
     }
 
     fn may_borrow(&self) -> bool {
@@ -156,49 +227,31 @@ impl<'a> Classical<'a> {
         need.contested.iter().all(|fr| tree.quota(node, *fr).nominal > tree.usage(node, *fr))
     }
 
-    /// The candidates; `only_nearer` leaves out those whom only a preemptor that does not borrow could preempt.
-    fn candidates(&self, tree: &Tree, need: &Need<'_>, only_nearer: bool) -> Candidates<'a> {
-        let cq = self.preemptor.cq;
-        let own = self.preemptor.candidates_in(cq, cq.object.preemption.within_cluster_queue, need.contested);
-        let same = own.into_iter().map(|candidate| Grounded { candidate, ground: Ground::SameQueue, meeting: None });
-        let (hierarchy, priority) = self.elsewhere(tree, need, only_nearer);
-        let (none_elsewhere, none_by_hierarchy) = (hierarchy.is_empty() && priority.is_empty(), hierarchy.is_empty());
-        let mut evicted = Vec::new();
-        let mut running = Vec::new();
-        for mut list in [hierarchy, priority, same.collect()] {
-            list.sort_unstable_by(|a, b| a.candidate.order(cq.node).cmp(&b.candidate.order(cq.node)));
-            let (gone, stays): (Vec<_>, Vec<_>) = list.into_iter().partition(|grounded| grounded.candidate.evicted);
-            evicted.extend(gone);
-            running.extend(stays);
-        }
-        evicted.extend(running);
-        Candidates { all: evicted, none_elsewhere, none_by_hierarchy }
-    }
-
-    /// The candidates in other queues: those that the preemptor has a nearer claim against, and the others.
-    fn elsewhere(&self, tree: &Tree, need: &Need<'_>, only_nearer: bool) -> (Vec<Grounded<'a>>, Vec<Grounded<'a>>) {
-        let (mut hierarchy, mut priority) = (Vec::new(), Vec::new());
+    /// The queues in which candidates may be; `only_nearer` leaves out those where only a preemptor that does not borrow
+    /// would find some.
+    fn sources(&self, tree: &Tree, need: &Need<'_>, only_nearer: bool) -> Sources<'a> {
+        let mut sources = Sources::default();
         let cq = self.preemptor.cq;
         if cq.object.preemption.reclaim_within_cohort == PreemptionPolicy::Never {
-            return (hierarchy, priority);
+            return sources;
         }
         let mut below = cq.node;
-        let mut rest = need.usage.clone();
+        let mut rest = need.usage.to_vec();
         // The preemptor's claim is nearer from the first subtree on whose own quota covers what it needs.
         let mut nearer = covers(tree, below, &mut rest);
         for cohort in tree.path(cq.node).into_iter().skip(1) {
-            let list = if nearer { &mut hierarchy } else { &mut priority };
+            let list = if nearer { &mut sources.hierarchy } else { &mut sources.priority };
             if nearer || !only_nearer {
                 self.in_subtree(tree, need, cohort, below, nearer, list);
             }
             nearer |= covers(tree, cohort, &mut rest);
             below = cohort;
         }
-        (hierarchy, priority)
+        sources
     }
 
-    /// The candidates below `top`, leaving out the subtree that was looked through already, and those whose Cohorts
-    /// and queues use no more than they have.
+    /// The active queues below `top`, leaving out the subtree that was looked through already, and those whose Cohorts
+    /// or that themselves use no more than they have.
     fn in_subtree(
         &self,
         tree: &Tree,
@@ -206,9 +259,8 @@ impl<'a> Classical<'a> {
         top: NodeId,
         skip: NodeId,
         nearer: bool,
-        list: &mut Vec<Grounded<'a>>,
+        list: &mut Vec<Source<'a>>,
     ) {
-        let policy = self.preemptor.cq.object.preemption.reclaim_within_cohort;
         let mut cohorts = vec![top];
         while let Some(cohort) = cohorts.pop() {
             for child in tree.children(cohort) {
@@ -220,11 +272,7 @@ impl<'a> Classical<'a> {
                     continue;
                 };
                 if cq.is_active() && cq.node != self.preemptor.cq.node {
-                    let found = self.preemptor.candidates_in(cq, policy, need.contested).into_iter();
-                    list.extend(found.map(|candidate| {
-                        let ground = self.ground(&candidate, nearer);
-                        Grounded { candidate, ground, meeting: Some(top) }
-                    }));
+                    list.push(Source { cq, nearer, meeting: top });
                 }
             }
         }
@@ -243,7 +291,7 @@ impl<'a> Classical<'a> {
 }
 
 /// Whether a subtree's own quota covers a need; takes off what it keeps for itself of it.
-fn covers(tree: &Tree, node: NodeId, rest: &mut BTreeMap<Fr, Amount>) -> bool {
+fn covers(tree: &Tree, node: NodeId, rest: &mut [(Fr, Amount)]) -> bool {
     let covers = !rest.iter().any(|(fr, amount)| tree.exceeds(node, *fr, *amount));
     for (fr, amount) in rest {
         *amount = (*amount - tree.local_available(node, *fr)).max(Amount::ZERO);

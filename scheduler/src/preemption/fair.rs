@@ -2,17 +2,15 @@
 
 mod walk;
 
-use std::collections::BTreeMap;
-
-use walk::Walk;
+use walk::{Supply, Walk};
 
 use super::Target;
-use super::candidates::{Candidate, Preemptor};
+use super::candidates::{Candidate, Preemptor, shift};
 use super::room::{Choice, Need};
 use crate::intern::Fr;
 use crate::tree::{NodeId, Share, Tree};
-use crate::workloads::WlId;
-use crate::{Amount, FairStrategy, Obstacle, PreemptionPolicy};
+use crate::workloads::{Hold, WlId};
+use crate::{Amount, FairStrategy, Obstacle};
 
 /// Finds victims for one workload.
 pub(crate) struct Fair<'a> {
@@ -41,12 +39,11 @@ impl Choice for Fair<'_> {
     }
 
     fn victims(&self, tree: &mut Tree, need: &Need<'_>) -> Vec<Target> {
-        let candidates = self.candidates(tree, need);
-        let Some(first) = self.strategies.first().filter(|_| !candidates.is_empty()) else { return Vec::new() };
+        let Some(first) = self.strategies.first() else { return Vec::new() };
         // Shares count the preemptor as if it were in.
         self.shift_own(tree, need, 1);
         let mut chosen = Chosen::default();
-        let mut found = self.by_strategy(tree, need, candidates, *first, &mut chosen);
+        let mut found = self.by_strategy(tree, need, *first, &mut chosen);
         if !found && self.strategies.len() > 1 {
             found = self.by_initial_share(tree, need, &mut chosen);
         }
@@ -69,14 +66,13 @@ impl<'a> Fair<'a> {
         queue: NodeId,
         id: WlId,
     ) -> Option<Obstacle> {
-        let usage = BTreeMap::from([(fr, amount)]);
-        let need = Need { contested: &[fr], usage: &usage };
+        let need = Need { contested: &[fr], usage: &[(fr, amount)] };
         self.shift_own(tree, &need, 1);
         let nominal = tree.quota(self.own(), fr).nominal >= tree.usage(self.own(), fr);
-        let shares = Walk::new(tree, &self.preemptor, Vec::new()).shares(tree, queue);
-        let hopeless = shares.preemptor.is_infinite() && !shares.target.is_infinite();
+        let shares = Walk::new(tree, &self.preemptor, Supply::listed(Vec::new())).shares(tree, queue);
+        let hold = self.preemptor.workloads.get(id).and_then(|wl| wl.hold.as_deref());
         let passes =
-            nominal || !hopeless && self.strategies.iter().any(|strategy| self.passes(tree, &shares, id, *strategy));
+            nominal || hold.is_some_and(|hold| self.strategies.iter().any(|rule| passes(tree, &shares, hold, *rule)));
         self.shift_own(tree, &need, -1);
         (!passes).then(|| Obstacle::FairShare { own: shares.preemptor.rounded(), theirs: shares.target.rounded() })
     }
@@ -98,33 +94,20 @@ impl<'a> Fair<'a> {
         fits
     }
 
-    /// Those of the own queue, and those of all borrowing queues of the tree, by policy.
-    fn candidates(&self, tree: &Tree, need: &Need<'_>) -> Vec<Candidate<'a>> {
-        let (cq, rules) = (self.preemptor.cq, self.preemptor.cq.object.preemption);
-        let mut all = self.preemptor.candidates_in(cq, rules.within_cluster_queue, need.contested);
-        if tree.parent(self.own()).is_some() && rules.reclaim_within_cohort != PreemptionPolicy::Never {
-            for id in tree.queues_of_tree(self.own()).into_iter().filter(|id| *id != self.own()) {
-                let borrows = need.contested.iter().any(|fr| tree.usage(id, *fr) > tree.quota(id, *fr).nominal);
-                let Some(cq) = self.preemptor.cqs.get(&id).filter(|cq| borrows && cq.is_active()) else { continue };
-                all.extend(self.preemptor.candidates_in(cq, rules.reclaim_within_cohort, need.contested));
-            }
-        }
-        all.sort_unstable_by(|a, b| a.order(self.own()).cmp(&b.order(self.own())));
-        all
-    }
-
     /// Takes one workload after the other from the queue with the highest share, as far as the strategy allows.
-    fn by_strategy(
+    fn by_strategy<'n>(
         &self,
         tree: &mut Tree,
-        need: &Need<'_>,
-        candidates: Vec<Candidate<'a>>,
+        need: &Need<'n>,
         strategy: FairStrategy,
-        chosen: &mut Chosen<'a>,
-    ) -> bool {
+        chosen: &mut Chosen<'n>,
+    ) -> bool
+    where
+        'a: 'n,
+    {
         let nominal = |fr| tree.quota(self.own(), fr).nominal >= tree.usage(self.own(), fr);
         let within_nominal = need.contested.iter().all(|fr| nominal(*fr));
-        let mut walk = Walk::new(tree, &self.preemptor, candidates);
+        let mut walk = Walk::new(tree, &self.preemptor, Supply::Fresh { contested: need.contested });
         while let Some(queue) = walk.next(tree) {
             let reason = match queue == self.own() {
                 true => Some("InClusterQueue"),
@@ -132,7 +115,7 @@ impl<'a> Fair<'a> {
                 false => within_nominal.then_some("InCohortReclamation"),
             };
             let taken = match reason {
-                Some(reason) => walk.pop(queue).map(|candidate| (candidate, reason)),
+                Some(reason) => walk.pop().map(|candidate| (candidate, reason)),
                 None => {
                     let candidate = self.by_shares(tree, &mut walk, queue, strategy, &mut chosen.spared);
                     candidate.map(|candidate| (candidate, "InCohortFairSharing"))
@@ -147,45 +130,47 @@ impl<'a> Fair<'a> {
         false
     }
 
-    /// The first workload of a queue that the strategy lets go; those before it are spared.
-    fn by_shares(
+    /// The first workload of a queue that the strategy lets go. The first that it spares is remembered; of one queue the
+    /// second strategy takes no more.
+    fn by_shares<'n>(
         &self,
         tree: &mut Tree,
-        walk: &mut Walk<'a>,
+        walk: &mut Walk<'n>,
         queue: NodeId,
         strategy: FairStrategy,
-        spared: &mut Vec<Candidate<'a>>,
-    ) -> Option<Candidate<'a>> {
+        spared: &mut Vec<Candidate<'n>>,
+    ) -> Option<Candidate<'n>> {
         let shares = walk.shares(tree, queue);
-        let hopeless = shares.preemptor.is_infinite() && !shares.target.is_infinite();
-        while let Some(candidate) = walk.pop(queue) {
-            if !hopeless && self.passes(tree, &shares, candidate.id, strategy) {
-                return Some(candidate);
+        if !shares.may_pass(strategy) {
+            spared.extend(walk.pop());
+            walk.drop_queue();
+            return None;
+        }
+        // Many workloads are of one size, and nobody is taken meanwhile: one answer for all of them.
+        let mut refused: Vec<&[(Fr, i64)]> = Vec::new();
+        while let Some(candidate) = walk.pop() {
+            let size = &candidate.hold.charge[..];
+            if !refused.contains(&size) {
+                if passes(tree, &shares, candidate.hold, strategy) {
+                    return Some(candidate);
+                }
+                refused.push(size);
+                spared.push(candidate);
             }
-            spared.push(candidate);
         }
         None
     }
 
-    fn passes(&self, tree: &mut Tree, shares: &Shares, candidate: WlId, strategy: FairStrategy) -> bool {
-        match strategy {
-            FairStrategy::LessThanOrEqualToFinalShare => {
-                self.preemptor.shift(tree, candidate, -1);
-                let after = tree.share(shares.node);
-                self.preemptor.shift(tree, candidate, 1);
-                shares.preemptor.compare(&after).is_le()
-            }
-            FairStrategy::LessThanInitialShare => shares.preemptor.compare(&shares.target).is_lt(),
-        }
-    }
-
     /// The second strategy, over those whom the first one spared: one workload of each queue at most.
-    fn by_initial_share(&self, tree: &mut Tree, need: &Need<'_>, chosen: &mut Chosen<'a>) -> bool {
-        let mut walk = Walk::new(tree, &self.preemptor, std::mem::take(&mut chosen.spared));
+    fn by_initial_share<'n>(&self, tree: &mut Tree, need: &Need<'n>, chosen: &mut Chosen<'n>) -> bool
+    where
+        'a: 'n,
+    {
+        let mut walk = Walk::new(tree, &self.preemptor, Supply::listed(std::mem::take(&mut chosen.spared)));
         while let Some(queue) = walk.next(tree) {
             let shares = walk.shares(tree, queue);
-            let candidate = walk.pop(queue);
-            walk.drop_queue(queue);
+            let candidate = walk.pop();
+            walk.drop_queue();
             let Some(candidate) = candidate.filter(|_| shares.preemptor.compare(&shares.target).is_lt()) else {
                 continue;
             };
@@ -204,15 +189,36 @@ impl<'a> Fair<'a> {
         need: &Need<'_>,
         candidate: &Candidate<'_>,
         reason: &'static str,
-        chosen: &mut Chosen<'a>,
+        chosen: &mut Chosen<'_>,
     ) -> bool {
-        self.preemptor.shift(tree, candidate.id, -1);
+        shift(tree, candidate.hold, -1);
         chosen.targets.push(Target { id: candidate.id, reason });
         self.fits(tree, need)
     }
 }
 
+/// Whether the strategy lets a workload go.
+fn passes(tree: &mut Tree, shares: &Shares, candidate: &Hold, strategy: FairStrategy) -> bool {
+    match strategy {
+        _ if !shares.may_pass(strategy) => false,
+        FairStrategy::LessThanOrEqualToFinalShare => {
+            shift(tree, candidate, -1);
+            let after = tree.share(shares.node);
+            shift(tree, candidate, 1);
+            shares.preemptor.compare(&after).is_le()
+        }
+        FairStrategy::LessThanInitialShare => true,
+    }
+}
+
 impl Shares {
+    /// Whether the strategy could let anybody go: without a workload a share is not higher than with it.
+    fn may_pass(&self, strategy: FairStrategy) -> bool {
+        let order = self.preemptor.compare(&self.target);
+        let hopeless = self.preemptor.is_infinite() && !self.target.is_infinite();
+        !hopeless && if strategy == FairStrategy::LessThanInitialShare { order.is_lt() } else { order.is_le() }
+    }
+
     fn of(tree: &Tree, preemptor: NodeId, target: NodeId) -> Self {
         Self { preemptor: tree.share(preemptor), target: tree.share(target), node: target }
     }

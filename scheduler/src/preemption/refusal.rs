@@ -46,8 +46,7 @@ impl Chooser<'_> {
 
     /// What preemption could do about it.
     pub(crate) fn outlook(&self, tree: &mut Tree, wanted: Wanted) -> PreemptionOutlook {
-        let usage = BTreeMap::from([(wanted.fr, wanted.amount)]);
-        let need = Need { contested: &[wanted.fr], usage: &usage };
+        let need = Need { contested: &[wanted.fr], usage: &[(wanted.fr, wanted.amount)] };
         let targets = if wanted.may_preempt { self.victims(tree, &need) } else { Vec::new() };
         // Once enough of them go, the others stay because nobody needs them.
         let refused = if targets.is_empty() { self.refusals(tree, wanted, &need) } else { Vec::new() };

@@ -1,7 +1,5 @@
 //! Making room: what every kind of preemption has in common.
 
-use std::collections::BTreeMap;
-
 use super::candidates::Preemptor;
 use super::{Oracle, Possibility, Target};
 use crate::Amount;
@@ -14,7 +12,7 @@ pub(super) struct Need<'a> {
     /// The pairs of which there is too little.
     pub(super) contested: &'a [Fr],
     /// All that it would use.
-    pub(super) usage: &'a BTreeMap<Fr, Amount>,
+    pub(super) usage: &'a [(Fr, Amount)],
 }
 
 /// A way to choose victims.
@@ -27,8 +25,7 @@ pub(super) trait Choice {
 
 impl<T: Choice> Oracle for T {
     fn simulate(&mut self, tree: &mut Tree, fr: Fr, amount: Amount) -> (Possibility, usize) {
-        let usage = BTreeMap::from([(fr, amount)]);
-        let targets = self.victims(tree, &Need { contested: &[fr], usage: &usage });
+        let targets = self.victims(tree, &Need { contested: &[fr], usage: &[(fr, amount)] });
         let preemptor = self.preemptor();
         preemptor.shift_all(tree, &targets, -1);
         let (borrow, _) = tree.borrow_height(preemptor.cq.node, fr, amount);

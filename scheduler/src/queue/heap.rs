@@ -167,6 +167,11 @@ impl Heap {
         self.usages.get(&queue).copied().unwrap_or_default()
     }
 
+    /// Whether any LocalQueue has such a use.
+    pub(crate) fn weighs_use(&self) -> bool {
+        !self.usages.is_empty()
+    }
+
     /// Sets it; answers whether that is news.
     pub(crate) fn set_usage(&mut self, queue: LqId, usage: Usage) -> bool {
         let before = self.usage_of(queue);

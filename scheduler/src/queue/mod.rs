@@ -164,6 +164,11 @@ impl Queue {
         self.heap.usage_of(queue)
     }
 
+    /// Whether past use orders any of its LocalQueues.
+    pub(crate) fn weighs_use(&self) -> bool {
+        self.heap.weighs_use()
+    }
+
     /// Sets it; answers whether that is news.
     pub(crate) fn set_usage(&mut self, queue: LqId, usage: Usage) -> bool {
         self.heap.set_usage(queue, usage)

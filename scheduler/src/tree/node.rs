@@ -1,6 +1,6 @@
 //! One node of the quota tree.
 
-use crate::intern::Fr;
+use crate::intern::{Fr, ResourceId};
 use crate::{Amount, Name, Quota};
 
 /// A node's place in the tree's memory. Reused after the node is gone.
@@ -27,6 +27,9 @@ pub(crate) struct Node {
     slots: Vec<Slot>,
     /// The pairs that the node itself states a quota for, in order.
     own: Vec<Fr>,
+    /// Of a Cohort: what it could lend if nobody used anything, by resource. Follows from the quotas.
+    #[cfg_attr(feature = "record", serde(skip))]
+    pub(super) lendable: Vec<(ResourceId, Amount)>,
 }
 
 /// What a node is.
@@ -91,6 +94,7 @@ impl Node {
             weight: 1.0,
             slots: Vec::new(),
             own: Vec::new(),
+            lendable: Vec::new(),
         }
     }
 
@@ -146,6 +150,11 @@ impl Node {
         for slot in &mut self.slots {
             slot.usage = 0;
         }
+    }
+
+    /// What the node could lend of a resource if nobody used anything.
+    pub(super) fn lendable(&self, resource: ResourceId) -> Amount {
+        self.lendable.iter().find(|(known, _)| *known == resource).map_or(Amount::ZERO, |(_, amount)| *amount)
     }
 
     pub(super) fn is_queue(&self) -> bool {

@@ -1,31 +1,25 @@
 //! Dominant resource share: how much more than its own a node uses, of what could be lent to it, by its weight.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 
-use super::node::NodeId;
+use super::node::{Node, NodeId, Slot};
 use super::structure::Tree;
 use crate::Amount;
 use crate::intern::{Fr, ResourceId};
 
 /// A node's share of what its parent could lend.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Share {
     weight: f64,
     /// The largest ratio of borrowed to lendable over the resources, in thousandths.
     ratio: f64,
-    borrowed: Vec<Fr>,
+    borrows: bool,
 }
 
 impl Share {
     /// Whether the node uses more than it has of anything.
     pub(crate) fn is_borrowing(&self) -> bool {
-        !self.borrowed.is_empty()
-    }
-
-    /// Whether the node uses more than it has of anything that is asked for.
-    pub(crate) fn is_borrowing_of(&self, asked: &BTreeMap<Fr, Amount>) -> bool {
-        self.borrowed.iter().any(|fr| asked.get(fr).is_some_and(|amount| *amount > Amount::ZERO))
+        self.borrows
     }
 
     /// Beyond every share: it borrows although it weighs nothing.
@@ -60,37 +54,66 @@ impl Share {
     }
 }
 
+impl Slot {
+    /// How much more than it has the node uses, of a pair that counts.
+    fn excess(&self) -> Option<Amount> {
+        let excess = Amount::clamped(self.usage) - self.subtree;
+        (self.declared && excess > Amount::ZERO).then_some(excess)
+    }
+}
+
 impl Tree {
     /// The share of a node with its usage as it is. A node without a parent has none.
     pub(crate) fn share(&self, id: NodeId) -> Share {
-        let mut share = Share { weight: 1.0, ratio: 0.0, borrowed: Vec::new() };
+        let mut share = Share { weight: 1.0, ratio: 0.0, borrows: false };
         let Some(node) = self.node(id) else { return share };
         share.weight = node.weight;
-        let Some(parent) = node.parent.filter(|_| !node.cyclic) else { return share };
-        let mut borrowed: BTreeMap<ResourceId, Amount> = BTreeMap::new();
-        for slot in node.slots().iter().filter(|slot| slot.declared) {
-            let excess = Amount::clamped(slot.usage) - slot.subtree;
-            if excess > Amount::ZERO {
-                let sum = borrowed.entry(slot.fr.resource()).or_default();
-                *sum = *sum + excess;
-                share.borrowed.push(slot.fr);
+        let Some(parent) = self.lender(node) else { return share };
+        let slots = node.slots();
+        for (at, slot) in slots.iter().enumerate() {
+            let Some(mut borrowed) = slot.excess() else { continue };
+            share.borrows = true;
+            let resource = slot.fr.resource();
+            let alike = |other: &&Slot| other.fr.resource() == resource;
+            // Each resource once, over all of its flavors.
+            if slots[..at].iter().filter(alike).any(|other| other.excess().is_some()) {
+                continue;
             }
-        }
-        for (resource, amount) in borrowed {
-            let lendable = self.lendable(parent, resource);
+            for excess in slots[at + 1..].iter().filter(alike).filter_map(Slot::excess) {
+                borrowed = borrowed + excess;
+            }
+            let lendable = parent.lendable(resource);
             if lendable > Amount::ZERO {
-                share.ratio = share.ratio.max(float(amount) * 1000.0 / float(lendable));
+                share.ratio = share.ratio.max(float(borrowed) * 1000.0 / float(lendable));
             }
         }
         share
     }
 
-    /// What could be lent of a resource at a node if nobody used anything, over all flavors of the tree.
-    fn lendable(&self, id: NodeId, resource: ResourceId) -> Amount {
+    /// Whether a node uses more than it has of anything that is asked for.
+    pub(crate) fn borrows_of(&self, id: NodeId, asked: &[(Fr, Amount)]) -> bool {
+        let node = self.node(id).filter(|node| self.lender(node).is_some());
+        let asked = asked.iter().filter(|(_, amount)| *amount > Amount::ZERO);
+        node.is_some_and(|node| asked.into_iter().any(|(fr, _)| node.slot(*fr).excess().is_some()))
+    }
+
+    /// The Cohort above, which the node may borrow from.
+    fn lender(&self, node: &Node) -> Option<&Node> {
+        self.node(node.parent.filter(|_| !node.cyclic)?)
+    }
+
+    /// What could be lent at a node if nobody used anything, by resource over all flavors of the tree.
+    pub(super) fn lendable(&self, id: NodeId) -> Vec<(ResourceId, Amount)> {
         let root = self.root(id).and_then(|root| self.node(root));
-        let slots = root.into_iter().flat_map(|root| root.slots());
-        let of_resource = slots.filter(|slot| slot.declared && slot.fr.resource() == resource);
-        of_resource.fold(Amount::ZERO, |sum, slot| sum + self.potential(id, slot.fr))
+        let mut sums: Vec<(ResourceId, Amount)> = Vec::new();
+        for slot in root.into_iter().flat_map(Node::slots).filter(|slot| slot.declared) {
+            let (resource, amount) = (slot.fr.resource(), self.potential(id, slot.fr));
+            match sums.iter_mut().find(|(known, _)| *known == resource) {
+                Some((_, sum)) => *sum = *sum + amount,
+                None => sums.push((resource, amount)),
+            }
+        }
+        sums
     }
 }
 

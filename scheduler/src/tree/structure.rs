@@ -253,6 +253,26 @@ impl Tree {
         for id in order.iter().rev() {
             self.add_to_parent(*id);
         }
+        for id in order {
+            self.sum_lendable(id);
+        }
+    }
+
+    /// Sums what a Cohort could lend.
+    fn sum_lendable(&mut self, id: NodeId) {
+        if self.node(id).is_some_and(|node| !node.is_queue()) {
+            let lendable = self.lendable(id);
+            if let Some(node) = self.node_mut(id) {
+                node.lendable = lendable;
+            }
+        }
+    }
+
+    /// Completes what was read from a recording: what follows from the rest is not in it.
+    #[cfg(feature = "record")]
+    pub(crate) fn complete(&mut self) {
+        let cohorts: Vec<_> = self.cohorts.values().copied().collect();
+        cohorts.into_iter().for_each(|id| self.sum_lendable(id));
     }
 
     /// A node of the cycle that the way up from `id` runs into, so that the walk down finds all below it.
