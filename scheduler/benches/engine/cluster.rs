@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use switchyard_scheduler::{Admission, Decision, Engine, Event, Preemption, Settings, Time, Workload};
+use switchyard_scheduler::{Admission, Cycle, Decision, Engine, Event, Preemption, Settings, Time, Workload};
 
 use crate::random::Random;
 use crate::samples::{Clock, Samples};
@@ -19,10 +19,18 @@ pub(crate) struct Cluster<'a> {
     /// Cycles that had heads.
     pub(crate) cycles: Samples,
     pub(crate) events: Samples,
+    /// Cycles are done where a program that counts instructions looks for them.
+    pub(crate) counted: bool,
     make: Maker<'a>,
     /// With quota, and in which order they got it.
     running: BTreeMap<usize, (usize, Admission)>,
     order: Vec<usize>,
+}
+
+/// A cycle, in a function that is found by its name.
+#[inline(never)]
+fn counted_cycle(engine: &mut Engine, now: Time) -> Cycle {
+    engine.cycle(now)
 }
 
 /// What a cycle did, by the numbers of workloads.
@@ -41,6 +49,7 @@ impl<'a> Cluster<'a> {
             now: START.plus(Duration::from_secs(3600)),
             cycles: Samples::default(),
             events: Samples::default(),
+            counted: false,
             make,
             running: BTreeMap::new(),
             order: Vec::new(),
@@ -90,7 +99,10 @@ impl<'a> Cluster<'a> {
     /// A cycle whose decisions are performed at once. Only the engine's part is timed.
     pub(crate) fn cycle(&mut self) -> Done {
         let start = Clock::start();
-        let cycle = self.engine.cycle(self.now);
+        let cycle = match self.counted {
+            true => counted_cycle(&mut self.engine, self.now),
+            false => self.engine.cycle(self.now),
+        };
         let took = start.elapsed();
         let mut done = Done::default();
         if !cycle.decisions.is_empty() {

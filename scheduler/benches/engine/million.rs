@@ -51,38 +51,54 @@ pub(crate) fn run(sizes: &[Size], limit: Duration, wants: &dyn Fn(&str) -> bool)
 }
 
 fn measure(size: Size, fair: bool, limit: Duration) -> Vec<String> {
-    let site = Site { queues: size.queues, seed: 42 };
+    let site = size.site();
     let make = |number| site.workload(number);
     let mut cluster = Cluster::new(fair, site.objects(), &make);
-    let mut started = Duration::ZERO;
-    // Made apart, so that making them is not counted, and in parts, so that they need not all be in memory twice.
-    for first in (0..size.pending).step_by(10_000) {
-        let list: Vec<_> = (first..(first + 10_000).min(size.pending)).map(make).collect();
-        let start = Clock::start();
-        for workload in list {
-            cluster.engine.apply(switchyard_scheduler::Event::Workload(Box::new(workload)), cluster.now);
-        }
-        started += start.elapsed();
-    }
+    let started = list(&mut cluster, size);
     let mut row = vec![
         if fair { "fair" } else { "classical" }.to_owned(),
         size.queues.to_string(),
         size.pending.to_string(),
         format!("{:.2}", started.as_secs_f64()),
     ];
-    // Until a cycle has nobody left to look at.
-    let end = Instant::now() + limit;
-    while cluster.engine.has_heads(cluster.now) && Instant::now() < end && cluster.cycles.len() < size.cycles {
-        cluster.cycle();
-    }
+    fill(&mut cluster, size, Instant::now() + limit);
     row.extend(cluster.cycles.columns());
     row.extend(live(&mut cluster, size, Instant::now() + limit));
     row
 }
 
+impl Size {
+    pub(crate) fn site(self) -> Site {
+        Site { queues: self.queues, seed: 42 }
+    }
+}
+
+/// Tells the engine of all workloads. How long it took.
+pub(crate) fn list(cluster: &mut Cluster<'_>, size: Size) -> Duration {
+    let mut took = Duration::ZERO;
+    // Made apart, so that making them is not counted, and in parts, so that they need not all be in memory twice.
+    for first in (0..size.pending).step_by(10_000) {
+        let list: Vec<_> =
+            (first..(first + 10_000).min(size.pending)).map(|number| size.site().workload(number)).collect();
+        let start = Clock::start();
+        for workload in list {
+            cluster.engine.apply(switchyard_scheduler::Event::Workload(Box::new(workload)), cluster.now);
+        }
+        took += start.elapsed();
+    }
+    took
+}
+
+/// Cycles until one has nobody left to look at.
+pub(crate) fn fill(cluster: &mut Cluster<'_>, size: Size, end: Instant) {
+    while cluster.engine.has_heads(cluster.now) && Instant::now() < end && cluster.cycles.len() < size.cycles {
+        cluster.cycle();
+    }
+}
+
 /// Every tick some jobs end, about as many come, and more change; then the engine cycles as long as it has heads, as
 /// the controller has it do.
-fn live(cluster: &mut Cluster<'_>, size: Size, end: Instant) -> Vec<String> {
+pub(crate) fn live(cluster: &mut Cluster<'_>, size: Size, end: Instant) -> Vec<String> {
     let (mut random, mut next) = (Random::new(7), size.pending);
     let (mut admitted, mut preempted) = (0, 0);
     cluster.cycles.clear();

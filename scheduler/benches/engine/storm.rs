@@ -21,7 +21,7 @@ pub(crate) struct Size {
 
 /// How many want their quota back at once.
 #[derive(Clone, Copy, Debug)]
-enum Heads {
+pub(crate) enum Heads {
     One,
     All,
 }
@@ -79,8 +79,17 @@ impl Size {
         events
     }
 
+    /// A cluster whose victims are all there.
+    pub(crate) fn lent<'a>(self, fair: bool, make: &'a dyn Fn(usize) -> Workload) -> Cluster<'a> {
+        let mut cluster = Cluster::new(fair, self.objects(), make);
+        for number in 0..self.victims {
+            cluster.submit(number);
+        }
+        cluster
+    }
+
     /// The first `victims` numbers borrow one core each; the others want what one owner has.
-    fn workload(self, number: usize) -> Workload {
+    pub(crate) fn workload(self, number: usize) -> Workload {
         let owners = self.queues / 2;
         let (queue, size, priority) = match number.checked_sub(self.victims) {
             None => (owners + number % owners, 1, 0),
@@ -99,19 +108,23 @@ impl Size {
 
 fn measure(size: Size, heads: Heads, fair: bool, limit: Duration) -> (Vec<String>, Duration) {
     let make = |number| size.workload(number);
-    let mut cluster = Cluster::new(fair, size.objects(), &make);
-    for number in 0..size.victims {
-        cluster.submit(number);
-    }
+    let mut cluster = size.lent(fair, &make);
+    let (samples, preempted) = rounds(&mut cluster, size, heads, Instant::now() + limit);
+    let sharing = if fair { "fair" } else { "classical" }.to_owned();
+    let wanted = heads.count(size);
+    let mut row = vec![sharing, size.queues.to_string(), size.victims.to_string(), wanted.to_string()];
+    row.extend(samples.columns());
+    row.push(preempted.to_string());
+    (row, samples.permille(1000))
+}
+
+/// Again and again owners want their quota back. How long the cycles took, and how many had to go.
+pub(crate) fn rounds(cluster: &mut Cluster<'_>, size: Size, heads: Heads, end: Instant) -> (Samples, usize) {
     let mut samples = Samples::default();
-    let (mut next, mut preempted, end) = (size.victims, 0, Instant::now() + limit);
+    let (mut next, mut preempted) = (size.victims, 0);
     for _ in 0..size.rounds {
-        settle(&mut cluster);
-        let wanted = match heads {
-            Heads::One => 1,
-            Heads::All => size.queues / 2,
-        };
-        let owners = next..next + wanted;
+        settle(cluster);
+        let owners = next..next + heads.count(size);
         // Numbers of one owner are a multiple of the owners apart.
         next += size.queues / 2;
         for number in owners.clone() {
@@ -134,19 +147,20 @@ fn measure(size: Size, heads: Heads, fair: bool, limit: Duration) -> (Vec<String
             break;
         }
     }
-    let heads = match heads {
-        Heads::One => 1,
-        Heads::All => size.queues / 2,
-    };
-    let sharing = if fair { "fair" } else { "classical" }.to_owned();
-    let mut row = vec![sharing, size.queues.to_string(), size.victims.to_string(), heads.to_string()];
-    row.extend(samples.columns());
-    row.push(preempted.to_string());
-    (row, samples.permille(1000))
+    (samples, preempted)
+}
+
+impl Heads {
+    fn count(self, size: Size) -> usize {
+        match self {
+            Self::One => 1,
+            Self::All => size.queues / 2,
+        }
+    }
 }
 
 /// Until everybody who can run does.
-fn settle(cluster: &mut Cluster<'_>) {
+pub(crate) fn settle(cluster: &mut Cluster<'_>) {
     cluster.wait(2000);
     while cluster.engine.has_heads(cluster.now) {
         let done = cluster.cycle();

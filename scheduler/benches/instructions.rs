@@ -1,0 +1,86 @@
+//! The engine's cycles on fixed inputs, for a program that counts instructions: `cargo xtask instructions`.
+//!
+//! Runs one scenario, named by the first argument, and does its cycles in a function that callgrind can find by its name.
+//! Without a name, as `cargo test` starts it, all of them run, small: it then only shows that they work.
+
+#![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "it shares the clocks of the other bench")]
+
+#[expect(dead_code, reason = "the other bench uses all of it")]
+#[path = "engine/cluster.rs"]
+mod cluster;
+#[expect(dead_code, reason = "the other bench uses all of it")]
+#[path = "engine/million.rs"]
+mod million;
+#[path = "engine/random.rs"]
+mod random;
+#[path = "engine/samples.rs"]
+mod samples;
+#[path = "engine/site.rs"]
+mod site;
+#[expect(dead_code, reason = "the other bench uses all of it")]
+#[path = "engine/storm.rs"]
+mod storm;
+
+use std::time::{Duration, Instant};
+
+use crate::cluster::Cluster;
+use crate::storm::Heads;
+
+/// The scenarios, each classical and fair: filling an empty site, living on a full one, living on one with few that
+/// wait, where much is preempted, and preemption storms.
+const SCENARIOS: [&str; 5] = ["fill", "live", "churn", "storm-one", "storm-all"];
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let named: Vec<_> = args.iter().filter(|arg| !arg.starts_with("--")).collect();
+    for scenario in SCENARIOS {
+        for fair in [false, true] {
+            let name = format!("{scenario}/{}", if fair { "fair" } else { "classical" });
+            if args.iter().any(|arg| arg == "--list") {
+                println!("{name}: benchmark");
+            } else if named.is_empty() || named.contains(&&name) {
+                run(scenario, fair, named.is_empty());
+            }
+        }
+    }
+}
+
+fn run(scenario: &str, fair: bool, small: bool) {
+    let factor = if small { 10 } else { 1 };
+    let queues = 200 / factor;
+    let size = |each, cycles| million::Size { queues, pending: queues * each, cycles: cycles / factor };
+    let storm = storm::Size { queues: 100 / factor, victims: 1000 / factor, rounds: 2 };
+    match scenario {
+        "storm-one" => storms(storm, Heads::One, fair),
+        "storm-all" => storms(storm, Heads::All, fair),
+        "fill" => many(size(200, 100), fair, true),
+        "live" => many(size(1000, 100), fair, false),
+        _ => many(size(100, 50), fair, false),
+    }
+}
+
+fn many(size: million::Size, fair: bool, fill: bool) {
+    let site = size.site();
+    let make = |number| site.workload(number);
+    let mut cluster = Cluster::new(fair, site.objects(), &make);
+    million::list(&mut cluster, size);
+    cluster.counted = fill;
+    million::fill(&mut cluster, size, far());
+    if !fill {
+        cluster.counted = true;
+        million::live(&mut cluster, size, far());
+    }
+}
+
+fn storms(size: storm::Size, heads: Heads, fair: bool) {
+    let make = |number| size.workload(number);
+    let mut cluster = size.lent(fair, &make);
+    storm::settle(&mut cluster);
+    cluster.counted = true;
+    storm::rounds(&mut cluster, size, heads, far());
+}
+
+/// Later than anything: what is counted must not depend on time.
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(1 << 30)
+}
