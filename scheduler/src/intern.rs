@@ -20,6 +20,9 @@ pub(crate) struct Fr {
 pub(crate) struct ResourceId(u32);
 
 impl Fr {
+    /// Not one of any [`Pairs`].
+    pub(crate) const NONE: Self = Self { pair: u32::MAX, resource: ResourceId(u32::MAX) };
+
     /// Its resource, whatever the flavor.
     pub(crate) fn resource(self) -> ResourceId {
         self.resource

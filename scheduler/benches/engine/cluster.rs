@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use switchyard_scheduler::{Admission, Cycle, Decision, Engine, Event, Preemption, Settings, Time, Workload};
 
+use crate::clock::Clock;
 use crate::random::Random;
-use crate::samples::{Clock, Samples};
+use crate::samples::Samples;
 use crate::site::{START, number};
 
 /// Makes the workload of a number.

@@ -7,6 +7,7 @@
 #![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "a bench measures time; the engine does not")]
 
 mod baseline;
+mod clock;
 mod cluster;
 mod million;
 mod random;

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::random::Random;
-use crate::samples::{Clock, millis, table};
+use crate::samples::{millis, table};
 use crate::site::Site;
 
 /// One size.

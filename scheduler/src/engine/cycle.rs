@@ -1,10 +1,11 @@
 //! One scheduling cycle, step by step. Kueue's `scheduler.go` is the rule.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Engine;
+use super::going::{Going, Usage, shift_all};
 use super::nominate::Entry;
 use super::tournament::Tournament;
 use crate::flavors::{Fitness, total_requests};
@@ -21,17 +22,13 @@ struct Progress {
     decisions: Vec<Decision>,
     /// Workloads that were told to go.
     preempted: BTreeSet<WlId>,
-    /// What they use, by the root of their tree: so an entry's look at what would be without them costs as much as
-    /// there are queues that lose some, in its own tree, however many go.
-    going: BTreeMap<NodeId, Usage>,
+    /// What would be without them.
+    going: Going,
     /// Usage that only this cycle sees: what preemptors will use, and what is held against lesser workloads.
     claims: Vec<(NodeId, Fr, Amount)>,
     /// Something was admitted or preempted.
     busy: bool,
 }
-
-/// Usage of ClusterQueues.
-type Usage = BTreeMap<(NodeId, Fr), i128>;
 
 /// What became of an entry that was not admitted.
 type Postponed = (Requeue, Reason);
@@ -151,21 +148,24 @@ impl Engine {
         if self.settings.block_admission && self.unready > 0 {
             return Err((Requeue::FailedAfterNomination, Reason::WaitingForPodsReady));
         }
-        progress.decisions.extend(self.assume(entry, now));
+        let decision = self.assume(entry, progress, now);
+        progress.decisions.extend(decision);
         progress.busy = true;
         Ok(())
     }
 
     /// Whether the assignment still fits when everybody who was told to go has gone.
-    fn fits(&mut self, entry: &Entry, progress: &Progress) -> bool {
+    fn fits(&mut self, entry: &Entry, progress: &mut Progress) -> bool {
         let own = self.usage_of(entry.targets.iter().map(|target| target.id));
-        let going = progress.going.get(&self.root_of(entry.cq));
-        self.shift_all(going, -1);
-        self.shift_all(Some(&own), -1);
-        let free = |(fr, amount): &(Fr, Amount)| self.tree.available(entry.cq, *fr).max(Amount::ZERO) >= *amount;
+        let root = self.root_of(entry.cq);
+        let tree = match progress.going.without(&self.tree, root) {
+            Some(without) => without,
+            None => &mut self.tree,
+        };
+        shift_all(tree, &own, -1);
+        let free = |(fr, amount): &(Fr, Amount)| tree.available(entry.cq, *fr).max(Amount::ZERO) >= *amount;
         let fits = entry.assignment.usage.iter().all(free);
-        self.shift_all(Some(&own), 1);
-        self.shift_all(going, 1);
+        shift_all(tree, &own, 1);
         fits
     }
 
@@ -184,20 +184,15 @@ impl Engine {
         usage
     }
 
-    /// Takes usage out of the tree (-1) or puts it back (1), to see what would be.
-    fn shift_all(&mut self, usage: Option<&Usage>, sign: i128) {
-        for ((cq, fr), amount) in usage.into_iter().flatten() {
-            self.tree.shift(*cq, *fr, *amount * sign);
-        }
-    }
-
     /// Remembers who was told to go, and that nobody else of this cycle can tell them.
     fn note_targets(&mut self, entry: &Entry, progress: &mut Progress) {
         let new = entry.targets.iter().map(|target| target.id).filter(|id| progress.preempted.insert(*id));
         let new: Vec<_> = new.collect();
-        for ((cq, fr), amount) in self.usage_of(new.iter().copied()) {
-            *progress.going.entry(self.root_of(cq)).or_default().entry((cq, fr)).or_default() += amount;
+        if new.is_empty() {
+            return;
         }
+        // Nobody gives way to a workload of another tree.
+        progress.going.add(self.root_of(entry.cq), &self.usage_of(new.iter().copied()));
         for id in new {
             self.file_holder(id, false);
         }
@@ -216,12 +211,10 @@ impl Engine {
     }
 
     /// Searches again as if all victims of this cycle were gone already, because an earlier entry took some of ours.
-    fn search_again(&mut self, entry: &mut Entry, progress: &Progress) {
-        let going = progress.going.get(&self.root_of(entry.cq));
-        self.shift_all(going, -1);
-        let found = self.renominate(entry);
-        self.shift_all(going, 1);
-        let Some((assignment, targets)) = found else { return };
+    fn search_again(&mut self, entry: &mut Entry, progress: &mut Progress) {
+        let root = self.root_of(entry.cq);
+        let Some(without) = progress.going.without(&self.tree, root) else { return };
+        let Some((assignment, targets)) = self.renominate(without, entry) else { return };
         if let Some(wl) = self.workloads.get_mut(entry.id) {
             wl.scan = assignment.scan.clone().map(Box::new);
         }
@@ -241,6 +234,7 @@ impl Engine {
 
     fn claim_amount(&mut self, node: NodeId, fr: Fr, amount: Amount, progress: &mut Progress) {
         self.tree.shift(node, fr, i128::from(amount.get()));
+        progress.going.shift(self.root_of(node), node, fr, i128::from(amount.get()));
         progress.claims.push((node, fr, amount));
     }
 
@@ -265,7 +259,7 @@ impl Engine {
     }
 
     /// Charges the quota and decides the reservation.
-    fn assume(&mut self, entry: &Entry, now: Time) -> Option<Decision> {
+    fn assume(&mut self, entry: &Entry, progress: &mut Progress, now: Time) -> Option<Decision> {
         let cq = self.cqs.get(&entry.cq)?;
         let admission = entry.assignment.admission(&cq.object.name);
         let checks = cq.checks_for(&admission);
@@ -273,6 +267,10 @@ impl Engine {
             Hold { admission: admission.clone(), charged: None, charge: Vec::new(), confirmed: false, since: now };
         let wl = self.workloads.get(entry.id)?.clone();
         self.charge(&wl, &mut hold);
+        let root = self.root_of(entry.cq);
+        for (fr, amount) in &hold.charge {
+            progress.going.shift(root, entry.cq, *fr, i128::from(*amount));
+        }
         self.edit(entry.id, |wl| {
             // Already out of the queue, which goes on treating it as its preemptor until the API shows the quota.
             wl.queued_in = None;

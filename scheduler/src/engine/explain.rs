@@ -117,8 +117,8 @@ impl Engine {
     fn desk<'a>(&'a self, cq: &'a Cq, wl: &'a Wl) -> Desk<'a> {
         let preemptor = self.preemptor(cq, wl);
         let chooser = self.preemption.as_ref().map(|preemption| match self.settings.fair_sharing {
-            true => Chooser::Fair(Fair { preemptor, strategies: &preemption.fair_strategies }),
-            false => Chooser::Classical(Classical { preemptor }),
+            true => Chooser::Fair(Fair::new(preemptor, &preemption.fair_strategies)),
+            false => Chooser::Classical(Classical::new(preemptor)),
         });
         Desk { engine: self, cq, chooser, tree: self.tree.clone() }
     }
@@ -173,7 +173,7 @@ impl Desk<'_> {
             let assigned = assignment.and_then(|assignment| assignment.pod_sets.get(at));
             let chosen = |resource: &Name| Some(&assigned?.flavors.get(resource)?.flavor);
             outlooks.push(self.pod_set(pod_set, *count, &earlier, chosen));
-            for (resource, picked) in assigned.into_iter().flat_map(|assigned| &assigned.flavors) {
+            for (resource, picked) in assigned.into_iter().flat_map(|assigned| assigned.flavors.iter()) {
                 let used = assigned.and_then(|assigned| assigned.requests.get(resource)).copied().unwrap_or_default();
                 let sum = earlier.entry(picked.fr).or_default();
                 *sum = *sum + used;

@@ -5,6 +5,7 @@ mod cohorts;
 mod cycle;
 mod explain;
 mod fair_admission;
+mod going;
 mod nominate;
 mod objects;
 mod placement;

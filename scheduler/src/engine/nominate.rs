@@ -55,9 +55,12 @@ impl Engine {
         Ok(Entry { id, cq, class, uid, queue_time, assignment, targets })
     }
 
-    /// Searches again within the cycle, among the flavors that were chosen before, with things as they are now.
-    pub(super) fn renominate(&mut self, entry: &Entry) -> Option<(Assignment, Vec<Target>)> {
-        let mut bench = self.bench(entry.cq, &entry.class, entry.queue_time)?;
+    /// Searches again within the cycle, among the flavors that were chosen before, with usage as `tree` has it.
+    pub(super) fn renominate(&self, tree: &mut Tree, entry: &Entry) -> Option<(Assignment, Vec<Target>)> {
+        let (cqs, workloads, cq) = (&self.cqs, &self.workloads, self.cqs.get(&entry.cq)?);
+        let preemptor = Preemptor { cqs, workloads, cq, class: &entry.class, queue_time: entry.queue_time };
+        let (settings, world, preemption) = (&self.settings, &self.world, self.preemption.as_ref());
+        let mut bench = Bench { settings, world, preemption, preemptor, cycle: self.cycles, tree };
         Some(bench.best(None, Some(&entry.assignment.nomination())))
     }
 
@@ -111,9 +114,9 @@ impl Bench<'_> {
         let Self { settings, world, preemption, preemptor, cycle, tree } = self;
         let Preemptor { cq, class, .. } = *preemptor;
         let assigner = Assigner { settings, world, cq, class, scan, nominated, cycle: *cycle };
-        let (mut nobody, mut classical) = (NoPreemption { node: cq.node }, Classical { preemptor: *preemptor });
+        let (mut nobody, mut classical) = (NoPreemption { node: cq.node }, Classical::new(*preemptor));
         let strategies = preemption.map_or(&[][..], |preemption| &preemption.fair_strategies);
-        let mut fair = Fair { preemptor: *preemptor, strategies };
+        let mut fair = Fair::new(*preemptor, strategies);
         let oracle: &mut dyn Oracle = match preemption {
             None => &mut nobody,
             Some(_) if settings.fair_sharing => &mut fair,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::assignment::{Assignment, Attempt, Fitness, Picked, PodSetFlavors, Scan, amount_of};
+use super::by_name::ByName;
 use super::filters;
 use super::fungibility::{Grade, Mode};
 use crate::cluster_queue::{Cq, Group, GroupFlavor};
@@ -28,7 +29,7 @@ pub(crate) struct Assigner<'a> {
 
 /// What looking through a resource group found.
 struct Found {
-    flavors: BTreeMap<Name, Picked>,
+    flavors: ByName<Picked>,
     causes: Vec<Cause>,
     attempts: Vec<Attempt>,
 }
@@ -36,7 +37,7 @@ struct Found {
 /// What looking at one flavor found.
 struct Tried {
     grade: Grade,
-    flavors: BTreeMap<Name, Picked>,
+    flavors: ByName<Picked>,
     causes: Vec<Cause>,
     kind: Option<NoFitKind>,
     borrow: usize,
@@ -69,7 +70,7 @@ impl Assigner<'_> {
         };
         for (at, (pod_set, count)) in self.class.pod_sets.iter().zip(counts).enumerate() {
             let assigned = self.pod_set(tree, oracle, at, pod_set, *count, &result.usage);
-            for (resource, picked) in &assigned.flavors {
+            for (resource, picked) in assigned.flavors.iter() {
                 result.borrow = result.borrow.max(picked.borrow);
                 result.charge(picked.fr, assigned.requests.get(resource).copied().unwrap_or_default());
             }
@@ -121,7 +122,7 @@ impl Assigner<'_> {
             name: pod_set.name.clone(),
             count,
             requests: total_requests(pod_set, count, self.cq.group_of("pods").is_some()),
-            flavors: BTreeMap::new(),
+            flavors: ByName::default(),
             causes: Vec::new(),
             attempts: Vec::new(),
             failed: false,
@@ -135,7 +136,7 @@ impl Assigner<'_> {
                 result.failed = true;
                 break;
             };
-            if result.flavors.contains_key(resource) {
+            if result.flavors.contains(resource) {
                 continue;
             }
             let found = self.group(tree, oracle, (at, pod_set, resource), group, &result.requests, earlier);
@@ -152,7 +153,7 @@ impl Assigner<'_> {
             result.causes.extend(found.causes);
         }
         if result.failed {
-            result.flavors.clear();
+            result.flavors = ByName::default();
         }
         result
     }
@@ -167,7 +168,7 @@ impl Assigner<'_> {
         requests: &BTreeMap<Name, Amount>,
         earlier: &[(Fr, Amount)],
     ) -> Found {
-        let mut found = Found { flavors: BTreeMap::new(), causes: Vec::new(), attempts: Vec::new() };
+        let mut found = Found { flavors: ByName::default(), causes: Vec::new(), attempts: Vec::new() };
         let Some(group) = self.cq.groups.get(index) else { return found };
         let fungibility = self.cq.object.fungibility;
         let mut best = Grade::WORST;
@@ -230,7 +231,7 @@ impl Assigner<'_> {
         earlier: &[(Fr, Amount)],
     ) -> Tried {
         let mut tried =
-            Tried { grade: Grade::BEST, flavors: BTreeMap::new(), causes: Vec::new(), kind: None, borrow: 0 };
+            Tried { grade: Grade::BEST, flavors: ByName::default(), causes: Vec::new(), kind: None, borrow: 0 };
         for (resource, fr) in group.resources.iter().zip(&flavor.frs) {
             let Some(amount) = requests.get(resource).copied() else { continue };
             let earlier = amount_of(earlier, *fr);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::by_name::ByName;
 use super::fungibility::Mode;
 use crate::intern::Fr;
 use crate::preemption::Possibility;
@@ -55,7 +56,7 @@ pub(crate) struct PodSetFlavors {
     pub(crate) name: Name,
     pub(crate) count: i32,
     pub(crate) requests: BTreeMap<Name, Amount>,
-    pub(crate) flavors: BTreeMap<Name, Picked>,
+    pub(crate) flavors: ByName<Picked>,
     pub(crate) causes: Vec<Cause>,
     pub(crate) attempts: Vec<Attempt>,
     /// Some resource got no flavor.
@@ -164,7 +165,7 @@ impl Assignment {
                 name: pod_set.name.clone(),
                 flavors: (pod_set.flavors.iter()).map(|(name, picked)| (name.clone(), picked.flavor.clone())).collect(),
                 usage: (pod_set.requests.iter())
-                    .filter(|(name, _)| pod_set.flavors.contains_key(*name))
+                    .filter(|(name, _)| pod_set.flavors.contains(name))
                     .map(|(name, amount)| (name.clone(), *amount))
                     .collect(),
                 count: pod_set.count,

@@ -2,6 +2,7 @@
 
 mod assigner;
 mod assignment;
+mod by_name;
 mod filters;
 mod fungibility;
 mod reduce;

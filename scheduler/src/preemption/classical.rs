@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Target;
 use super::candidates::{Candidate, Line, Merged, Preemptor, shift, within_nominal};
-use super::room::{Choice, Need};
+use super::room::{Choice, Need, Remembered};
 use crate::cluster_queue::Cq;
 use crate::intern::Fr;
 use crate::tree::{NodeId, Tree};
@@ -14,6 +14,7 @@ use crate::{Amount, PreemptionPolicy};
 /// Finds victims for one workload.
 pub(crate) struct Classical<'a> {
     pub(crate) preemptor: Preemptor<'a>,
+    remembered: Remembered,
 }
 
 /// On what ground a candidate may be preempted.
@@ -61,6 +62,10 @@ impl Choice for Classical<'_> {
         &self.preemptor
     }
 
+    fn remembered(&mut self) -> &mut Remembered {
+        &mut self.remembered
+    }
+
     fn victims(&self, tree: &mut Tree, need: &Need<'_>) -> Vec<Target> {
         let forbidden = !self.may_borrow();
         let full = forbidden && !self.under_nominal(tree, need);
@@ -83,6 +88,10 @@ impl Choice for Classical<'_> {
 }
 
 impl<'a> Classical<'a> {
+    pub(crate) fn new(preemptor: Preemptor<'a>) -> Self {
+        Self { preemptor, remembered: Remembered::default() }
+    }
+
     /// Takes candidates out in order until the preemptor fits, then puts back whom it fits without.
     fn attempt(
         &self,

@@ -6,7 +6,7 @@ use walk::{Supply, Walk};
 
 use super::Target;
 use super::candidates::{Candidate, Preemptor, shift};
-use super::room::{Choice, Need};
+use super::room::{Choice, Need, Remembered};
 use crate::intern::Fr;
 use crate::tree::{NodeId, Share, Tree};
 use crate::workloads::{Hold, WlId};
@@ -15,7 +15,8 @@ use crate::{Amount, FairStrategy, Obstacle};
 /// Finds victims for one workload.
 pub(crate) struct Fair<'a> {
     pub(crate) preemptor: Preemptor<'a>,
-    pub(crate) strategies: &'a [FairStrategy],
+    strategies: &'a [FairStrategy],
+    remembered: Remembered,
 }
 
 /// Victims so far, and those whom the first strategy spared.
@@ -38,6 +39,10 @@ impl Choice for Fair<'_> {
         &self.preemptor
     }
 
+    fn remembered(&mut self) -> &mut Remembered {
+        &mut self.remembered
+    }
+
     fn victims(&self, tree: &mut Tree, need: &Need<'_>) -> Vec<Target> {
         let Some(first) = self.strategies.first() else { return Vec::new() };
         // Shares count the preemptor as if it were in.
@@ -58,6 +63,10 @@ impl Choice for Fair<'_> {
 }
 
 impl<'a> Fair<'a> {
+    pub(crate) fn new(preemptor: Preemptor<'a>, strategies: &'a [FairStrategy]) -> Self {
+        Self { preemptor, strategies, remembered: Remembered::default() }
+    }
+
     /// The shares, if they forbid that this workload of `queue` goes for `amount` of a pair.
     pub(super) fn spares(
         &self,

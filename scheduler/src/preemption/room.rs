@@ -15,9 +15,16 @@ pub(super) struct Need<'a> {
     pub(super) usage: &'a [(Fr, Amount)],
 }
 
+/// Who would have to go for an amount of one pair, as it was found out last. While flavors are searched that is asked
+/// before, and for a workload of one resource again at the end.
+#[derive(Debug, Default)]
+pub(crate) struct Remembered(Option<(Fr, Amount, Vec<Target>)>);
+
 /// A way to choose victims.
 pub(super) trait Choice {
     fn preemptor(&self) -> &Preemptor<'_>;
+
+    fn remembered(&mut self) -> &mut Remembered;
 
     /// A small set of workloads whose leaving makes room; empty if there is none. Leaves the tree as it found it.
     fn victims(&self, tree: &mut Tree, need: &Need<'_>) -> Vec<Target>;
@@ -36,10 +43,18 @@ impl<T: Choice> Oracle for T {
             some if some.iter().any(own) => Possibility::Preempt,
             _ => Possibility::Reclaim,
         };
+        *self.remembered() = Remembered(Some((fr, amount, targets)));
         (possibility, borrow)
     }
 
     fn targets(&mut self, tree: &mut Tree, assignment: &Assignment) -> Vec<Target> {
+        // Nothing was charged in between.
+        if let Remembered(Some((fr, amount, targets))) = self.remembered()
+            && assignment.usage == [(*fr, *amount)]
+            && assignment.contested() == [*fr]
+        {
+            return targets.clone();
+        }
         self.victims(tree, &Need { contested: &assignment.contested(), usage: &assignment.usage })
     }
 }

@@ -30,6 +30,9 @@ pub(crate) struct Node {
     /// Of a Cohort: what it could lend if nobody used anything, by resource. Follows from the quotas.
     #[cfg_attr(feature = "record", serde(skip))]
     pub(super) lendable: Vec<(ResourceId, Amount)>,
+    /// Of how many pairs it uses more than it has.
+    #[cfg_attr(feature = "record", serde(skip))]
+    pub(super) exceeded: usize,
 }
 
 /// What a node is.
@@ -55,11 +58,28 @@ pub(super) struct Slot {
     /// A ClusterQueue's own usage; for a Cohort what its children use beyond what they keep to themselves.
     /// Wider than any amount, so that sums are exact.
     pub(super) usage: i128,
+    /// What could be used here if nobody used anything, if it was worked out since quotas changed.
+    #[cfg_attr(feature = "record", serde(skip))]
+    pub(super) potential: Option<Amount>,
 }
 
+static EMPTY: Slot = Slot::empty(Fr::NONE);
+
 impl Slot {
-    pub(super) fn empty(fr: Fr) -> Self {
-        Self { fr, quota: Quota::default(), declared: false, subtree: Amount::ZERO, usage: 0 }
+    const fn empty(fr: Fr) -> Self {
+        let quota = Quota { nominal: Amount::ZERO, borrowing_limit: None, lending_limit: None };
+        Self { fr, quota, declared: false, subtree: Amount::ZERO, usage: 0, potential: None }
+    }
+
+    /// What there is of a pair that nothing is known of.
+    pub(super) fn none() -> &'static Self {
+        &EMPTY
+    }
+
+    /// How much more than it has the node uses, of a pair that counts.
+    pub(super) fn excess(&self) -> Option<Amount> {
+        let excess = Amount::clamped(self.usage) - self.subtree;
+        (self.declared && excess > Amount::ZERO).then_some(excess)
     }
 
     /// What the parent never sees because of the lending limit.
@@ -95,13 +115,34 @@ impl Node {
             slots: Vec::new(),
             own: Vec::new(),
             lendable: Vec::new(),
+            exceeded: 0,
         }
     }
 
-    pub(super) fn slot(&self, fr: Fr) -> Slot {
-        match self.slots.binary_search_by_key(&fr, |slot| slot.fr) {
-            Ok(at) => self.slots[at],
-            Err(_) => Slot::empty(fr),
+    pub(super) fn slot(&self, fr: Fr) -> &Slot {
+        self.slots.binary_search_by_key(&fr, |slot| slot.fr).map_or(Slot::none(), |at| &self.slots[at])
+    }
+
+    /// Changes the usage of a pair. How much of the change the parent has to carry.
+    pub(super) fn shift(&mut self, fr: Fr, change: i128) -> i128 {
+        let slot = self.slot_mut(fr);
+        let (carried, exceeded) = (slot.used_in_parent(), slot.excess().is_some());
+        slot.usage += change;
+        let change = slot.used_in_parent() - carried;
+        match (exceeded, slot.excess().is_some()) {
+            (false, true) => self.exceeded += 1,
+            (true, false) => self.exceeded = self.exceeded.saturating_sub(1),
+            _ => {}
+        }
+        change
+    }
+
+    /// Takes over what follows from the quotas of the tree and the usage.
+    pub(super) fn settle(&mut self, lendable: Vec<(ResourceId, Amount)>, potentials: &[Amount]) {
+        self.lendable = lendable;
+        self.exceeded = self.slots.iter().filter(|slot| slot.excess().is_some()).count();
+        for (slot, potential) in self.slots.iter_mut().zip(potentials) {
+            slot.potential = Some(*potential);
         }
     }
 
@@ -141,6 +182,7 @@ impl Node {
     pub(super) fn reset_subtree(&mut self) {
         for slot in &mut self.slots {
             slot.subtree = slot.quota.nominal;
+            slot.potential = None;
             slot.declared = self.own.binary_search(&slot.fr).is_ok();
         }
     }

@@ -25,8 +25,8 @@ impl Sum {
 }
 
 impl Tree {
-    fn slot(&self, id: NodeId, fr: Fr) -> Slot {
-        self.node(id).map_or_else(|| Slot::empty(fr), |node| node.slot(fr))
+    fn slot(&self, id: NodeId, fr: Fr) -> &Slot {
+        self.node(id).map_or(Slot::none(), |node| node.slot(fr))
     }
 
     /// The node itself and those above it. A node on or below a cycle stands alone.
@@ -81,6 +81,11 @@ impl Tree {
 
     /// What could be used here if nobody used anything.
     pub(crate) fn potential(&self, id: NodeId, fr: Fr) -> Amount {
+        self.slot(id, fr).potential.unwrap_or_else(|| self.sum_potential(id, fr))
+    }
+
+    /// [`Tree::potential`], worked out from the quotas on the way up.
+    pub(super) fn sum_potential(&self, id: NodeId, fr: Fr) -> Amount {
         let mut sum = Sum::ZERO;
         let mut least = Amount::UNLIMITED;
         let lone = self.is_cyclic(id);
@@ -104,10 +109,7 @@ impl Tree {
         while let Some(node) = at.and_then(|id| self.node_mut(id))
             && change != 0
         {
-            let slot = node.slot_mut(fr);
-            let before = slot.used_in_parent();
-            slot.usage += change;
-            change = slot.used_in_parent() - before;
+            change = node.shift(fr, change);
             at = if lone { None } else { node.parent };
         }
     }
@@ -122,7 +124,7 @@ impl Tree {
             let slot = node.slot(fr);
             height = node.height;
             let has_parent = !lone && node.parent.is_some();
-            if !exceeds(&slot, rest) || (node.is_queue() && !has_parent) {
+            if !exceeds(slot, rest) || (node.is_queue() && !has_parent) {
                 return (height, has_parent);
             }
             rest = rest - slot.local_available();
@@ -132,7 +134,7 @@ impl Tree {
 
     /// Whether `amount` more would be above what the node and those below it have.
     pub(crate) fn exceeds(&self, id: NodeId, fr: Fr, amount: Amount) -> bool {
-        exceeds(&self.slot(id, fr), amount)
+        exceeds(self.slot(id, fr), amount)
     }
 }
 

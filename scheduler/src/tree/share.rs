@@ -54,21 +54,13 @@ impl Share {
     }
 }
 
-impl Slot {
-    /// How much more than it has the node uses, of a pair that counts.
-    fn excess(&self) -> Option<Amount> {
-        let excess = Amount::clamped(self.usage) - self.subtree;
-        (self.declared && excess > Amount::ZERO).then_some(excess)
-    }
-}
-
 impl Tree {
     /// The share of a node with its usage as it is. A node without a parent has none.
     pub(crate) fn share(&self, id: NodeId) -> Share {
         let mut share = Share { weight: 1.0, ratio: 0.0, borrows: false };
         let Some(node) = self.node(id) else { return share };
         share.weight = node.weight;
-        let Some(parent) = self.lender(node) else { return share };
+        let Some(parent) = self.lender(node).filter(|_| node.exceeded > 0) else { return share };
         let slots = node.slots();
         for (at, slot) in slots.iter().enumerate() {
             let Some(mut borrowed) = slot.excess() else { continue };
@@ -90,9 +82,14 @@ impl Tree {
         share
     }
 
+    /// Whether a node uses more than it has of anything.
+    pub(crate) fn borrows(&self, id: NodeId) -> bool {
+        self.node(id).is_some_and(|node| node.exceeded > 0 && self.lender(node).is_some())
+    }
+
     /// Whether a node uses more than it has of anything that is asked for.
     pub(crate) fn borrows_of(&self, id: NodeId, asked: &[(Fr, Amount)]) -> bool {
-        let node = self.node(id).filter(|node| self.lender(node).is_some());
+        let node = self.node(id).filter(|_| self.borrows(id));
         let asked = asked.iter().filter(|(_, amount)| *amount > Amount::ZERO);
         node.is_some_and(|node| asked.into_iter().any(|(fr, _)| node.slot(*fr).excess().is_some()))
     }

@@ -101,6 +101,10 @@ impl Tree {
         self.node(id)?.parent
     }
 
+    pub(crate) fn is_queue(&self, id: NodeId) -> bool {
+        self.node(id).is_some_and(Node::is_queue)
+    }
+
     /// What is directly below.
     pub(crate) fn children(&self, id: NodeId) -> &[NodeId] {
         self.node(id).map_or(&[], |node| &node.children)
@@ -150,6 +154,17 @@ impl Tree {
             order.extend(node.children.iter().filter(|child| !may_cycle || seen.insert(**child)));
         }
         order
+    }
+
+    /// A copy of what is at and below `top`, for usage to be changed in.
+    pub(crate) fn part(&self, top: NodeId) -> Self {
+        let mut nodes = vec![None; self.nodes.len()];
+        for id in self.subtree(top) {
+            if let Some(place) = nodes.get_mut(id.0 as usize) {
+                *place = self.node(id).cloned();
+            }
+        }
+        Self { nodes, free: Vec::new(), cohorts: BTreeMap::new() }
     }
 
     /// Sets the parent and refreshes the tree that was left and the one that was joined.
@@ -246,33 +261,33 @@ impl Tree {
                 node.reset_usage();
             }
         }
-        if root.is_none() {
-            return;
-        }
-        // Children before parents.
-        for id in order.iter().rev() {
-            self.add_to_parent(*id);
+        if root.is_some() {
+            // Children before parents.
+            for id in order.iter().rev() {
+                self.add_to_parent(*id);
+            }
         }
         for id in order {
-            self.sum_lendable(id);
+            self.settle(id);
         }
     }
 
-    /// Sums what a Cohort could lend.
-    fn sum_lendable(&mut self, id: NodeId) {
-        if self.node(id).is_some_and(|node| !node.is_queue()) {
-            let lendable = self.lendable(id);
-            if let Some(node) = self.node_mut(id) {
-                node.lendable = lendable;
-            }
+    /// Works out what follows from the quotas of a tree whose sums are up to date.
+    fn settle(&mut self, id: NodeId) {
+        let Some(node) = self.node(id) else { return };
+        let lendable = if node.is_queue() || node.cyclic { Vec::new() } else { self.lendable(id) };
+        let potentials: Vec<_> = node.slots().iter().map(|slot| self.sum_potential(id, slot.fr)).collect();
+        if let Some(node) = self.node_mut(id) {
+            node.settle(lendable, &potentials);
         }
     }
 
     /// Completes what was read from a recording: what follows from the rest is not in it.
     #[cfg(feature = "record")]
     pub(crate) fn complete(&mut self) {
-        let cohorts: Vec<_> = self.cohorts.values().copied().collect();
-        cohorts.into_iter().for_each(|id| self.sum_lendable(id));
+        for number in 0..self.nodes.len() {
+            self.settle(NodeId(u32::try_from(number).unwrap_or(u32::MAX)));
+        }
     }
 
     /// A node of the cycle that the way up from `id` runs into, so that the walk down finds all below it.

@@ -174,22 +174,24 @@ impl<'n> Walk<'n> {
         let below = if cohort == self.own() { &alone[..] } else { tree.children(cohort) };
         let mut open = Open::default();
         for id in below {
-            match self.preemptor.cqs.get(id) {
-                None => open.cohorts.push(Child { id: *id, share: None }),
-                Some(cq) if cq.is_active() || *id == cohort => open.queues.extend(self.offer(tree, *id)),
-                Some(_) => {}
+            if tree.is_queue(*id) {
+                open.queues.extend(self.offer(tree, *id, *id == cohort));
+            } else {
+                open.cohorts.push(Child { id: *id, share: None });
             }
         }
         open
     }
 
-    fn offer(&mut self, tree: &Tree, queue: NodeId) -> Option<Offer<'n>> {
-        let (is_own, share) = (queue == self.own(), tree.share(queue));
-        if !is_own && !share.is_borrowing() {
+    /// A queue, if it has something to give.
+    fn offer(&mut self, tree: &Tree, queue: NodeId, alone: bool) -> Option<Offer<'n>> {
+        let is_own = queue == self.own();
+        if !is_own && !tree.borrows(queue) {
             return None;
         }
+        self.preemptor.cqs.get(&queue).filter(|cq| alone || cq.is_active())?;
         let mut rest = self.line(tree, queue)?;
-        Some(Offer { queue, is_own, share, first: rest.next(), rest }).filter(Offer::is_good)
+        Some(Offer { queue, is_own, share: tree.share(queue), first: rest.next(), rest }).filter(Offer::is_good)
     }
 
     fn line(&mut self, tree: &Tree, queue: NodeId) -> Option<Line<'n>> {
@@ -212,11 +214,11 @@ impl<'n> Walk<'n> {
 fn highest_cohort(tree: &Tree, path: &[NodeId], children: &mut Vec<Child>) -> Option<(NodeId, Share)> {
     let mut highest: Option<(NodeId, Share)> = None;
     children.retain_mut(|child| {
-        let share = *child.share.get_or_insert_with(|| tree.share(child.id));
         // Within a Cohort of the preemptor's, others may borrow from each other although it does not borrow.
-        if !share.is_borrowing() && !path.contains(&child.id) {
+        if !tree.borrows(child.id) && !path.contains(&child.id) {
             return false;
         }
+        let share = *child.share.get_or_insert_with(|| tree.share(child.id));
         if highest.as_ref().is_none_or(|(_, most)| share.compare(most).is_ge()) {
             highest = Some((child.id, share));
         }
