@@ -43,12 +43,13 @@ use crate::{Changed, Event, Name, Preemption, Settings, Time};
 ///
 /// There is no snapshot: a cycle simulates on the live tree and takes back what it tried. It costs
 ///
-/// - for each ClusterQueue a look at its head, whether it has one or not;
 /// - for each head a search over its flavors: by resource, as many steps as the tree is deep. How many workloads wait
-///   behind it does not matter but for the logarithm;
-/// - for each head that lacks quota and may preempt a search among the workloads that hold it: a look at each queue of
-///   its tree, and for those that borrow a sort of their workloads and a step for each until it fits;
-/// - for each entry a look at what this cycle's victims in its tree leave free: as many steps as queues lose some;
+///   behind it does not matter but for the logarithm; ClusterQueues without a head cost nothing;
+/// - for each resource of a head that lacks quota and may preempt a look at the nodes of its tree that may be borrowing,
+///   and for each victim the logarithm of their number and as many steps as the tree is deep. Workloads that are not
+///   needed are not looked at, unless they do not use what is wanted or are of a size that the shares forbid to take;
+/// - for each victim one decision;
+/// - in a tree in which somebody is preempted one copy of the tree, if other entries of it follow;
 /// - with fair sharing, for each entry the shares of the nodes on its way up, compared to those beside them.
 ///
 /// When a trigger is due, parked workloads come back by class and LocalQueue, not one by one. An event about a workload
