@@ -80,10 +80,7 @@ impl Choice for Classical<'_> {
             &[true, false]
         };
         let attempts = attempts.iter();
-        attempts
-            .into_iter()
-            .find_map(|borrowing| self.attempt(tree, need, &sources, *borrowing))
-            .unwrap_or_default()
+        attempts.into_iter().find_map(|borrowing| self.attempt(tree, need, &sources, *borrowing)).unwrap_or_default()
     }
 }
 
@@ -93,13 +90,7 @@ impl<'a> Classical<'a> {
     }
 
     /// Takes candidates out in order until the preemptor fits, then puts back whom it fits without.
-    fn attempt(
-        &self,
-        tree: &mut Tree,
-        need: &Need<'_>,
-        sources: &Sources<'_>,
-        borrowing: bool,
-    ) -> Option<Vec<Target>> {
+    fn attempt(&self, tree: &mut Tree, need: &Need<'_>, sources: &Sources<'_>, borrowing: bool) -> Option<Vec<Target>> {
         if !borrowing && !self.may_stop_borrowing(tree, need) {
             return None;
         }

@@ -104,13 +104,7 @@ impl<'a> Fair<'a> {
     }
 
     /// Takes one workload after the other from the queue with the highest share, as far as the strategy allows.
-    fn by_strategy<'n>(
-        &self,
-        tree: &mut Tree,
-        need: &Need<'n>,
-        strategy: FairStrategy,
-        chosen: &mut Chosen<'n>,
-    ) -> bool
+    fn by_strategy<'n>(&self, tree: &mut Tree, need: &Need<'n>, strategy: FairStrategy, chosen: &mut Chosen<'n>) -> bool
     where
         'a: 'n,
     {
