@@ -62,6 +62,8 @@ struct Sending {
     /// Up to here everything has been sent.
     sent: u64,
     snapshot: bool,
+    /// Nothing has been said yet: the first message tells that all was told, even if there is nothing to tell.
+    silent: bool,
     payloads: BTreeSet<Vec<u8>>,
 }
 
@@ -163,11 +165,12 @@ impl Outbox {
     }
 
     /// Begins a session. `known` is the revision that the agent remembers from this very hub process's term, if any.
-    /// Returns whether a snapshot follows; if not, deltas from `known`.
+    /// Returns whether a snapshot follows; if not, deltas from `known`. Either is sent even if it is empty: it tells the
+    /// agent that it is up to date.
     pub fn open(&mut self, known: Option<u64>) -> bool {
         let known = known.filter(|revision| (self.first..=self.revision).contains(revision));
         let snapshot = known.is_none();
-        self.sending = Some(Sending { sent: known.unwrap_or(0), snapshot, ..Sending::default() });
+        self.sending = Some(Sending { sent: known.unwrap_or(0), snapshot, silent: true, ..Sending::default() });
         snapshot
     }
 
@@ -190,7 +193,7 @@ impl Outbox {
                 sending.snapshot = false;
                 Batch { revision: self.revision, base: 0, snapshot: true, left: self.items.keys().cloned().collect() }
             }
-            None if sending.sent < self.revision && self.changes.range(sending.sent + 1..).next().is_some() => Batch {
+            None if sending.silent || self.changes.range(sending.sent + 1..).next().is_some() => Batch {
                 revision: self.revision,
                 base: sending.sent,
                 snapshot: false,
@@ -198,6 +201,7 @@ impl Outbox {
             },
             None => return None,
         };
+        sending.silent = false;
 
         let mut message = Desired {
             revision: batch.revision,
@@ -343,6 +347,9 @@ mod tests {
             let expected: &[&str] = if snapshot { &["a", "b"] } else { &["b"] };
             assert_eq!(uids(&messages[0]), expected, "{case}");
         }
+        outbox.open(Some(outbox.revision()));
+        let messages = drain(&mut outbox, Limits::default());
+        assert_eq!((messages.len(), messages[0].assignments.len(), messages[0].more), (1, 0, false), "up to date");
     }
 
     #[test]

@@ -23,9 +23,21 @@ pub(super) struct Slot {
     deleted: Option<(String, Time)>,
     /// A creation under way, or one that failed although it may have happened: how to look for what it made.
     creation: Option<Verb>,
+    /// The object, by uid, that a list lacked: it is read again until an answer says whether it is there.
+    missed: Option<String>,
 }
 
 impl Slot {
+    /// A list lacked this object.
+    pub(super) fn miss(&mut self, uid: &str) {
+        self.missed = Some(uid.to_owned());
+    }
+
+    /// Whether this object is to be read again now.
+    pub(super) fn is_missed(&self, uid: &str, now: Time) -> bool {
+        self.free(now) && self.missed.as_deref() == Some(uid)
+    }
+
     /// Whether an action may be started now.
     pub(super) fn free(&self, now: Time) -> bool {
         !self.busy && now >= self.not_before
@@ -252,6 +264,12 @@ impl Entry {
 
     /// How an action went.
     pub(super) fn done(&mut self, action: &Action, outcome: Outcome, attempt: u64, now: Time) {
+        let answered = !matches!(outcome, Outcome::Failed(_) | Outcome::Refused(_));
+        if let Verb::Reread { target } = &action.verb
+            && answered
+        {
+            self.slot(action.kind).missed.take_if(|uid| *uid == target.uid);
+        }
         match outcome {
             Outcome::Object(object) => {
                 self.slot(action.kind).succeeded();

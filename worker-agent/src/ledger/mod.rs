@@ -78,6 +78,9 @@ pub struct Ledger {
     lease: Time,
     /// Until when it was renewed before all that may have to be stopped was known.
     renewed: Time,
+    /// What the hub wants has not been told to its end since it said `Welcome`: a job that was stopped, or not begun,
+    /// because of its fence may be somebody else's by now.
+    behind: bool,
     /// Workloads whose fence has come since the lease lapsed.
     fenced: BTreeSet<String>,
     /// Actions decided upon beside an error.
@@ -99,6 +102,7 @@ impl Ledger {
             wakes: BTreeSet::new(),
             lease: Time::ZERO,
             renewed: Time::ZERO,
+            behind: false,
             fenced: BTreeSet::new(),
             left: Vec::new(),
         }
@@ -205,6 +209,9 @@ impl Ledger {
             entry.job_slot.reset();
             actions.extend(self.refresh(&uid, now));
         }
+        if complete && std::mem::take(&mut self.behind) {
+            actions.extend(self.resume(now));
+        }
         Ok(actions)
     }
 
@@ -248,19 +255,18 @@ impl Ledger {
         }
     }
 
-    /// What a list lacked may have been deleted while nobody watched, or made since: it is read again.
+    /// What a list lacked may have been deleted while nobody watched, or made since: it is read again, as soon as what is
+    /// under way for it has ended, and until somebody answers.
     fn listed(&mut self, kind: Kind, gvk: &str, uids: &BTreeSet<String>, now: Time) -> Vec<Action> {
-        let mut actions = Vec::new();
+        let mut missed = Vec::new();
         for entry in self.entries.values_mut() {
             let Some(target) = entry.target(kind).cloned() else { continue };
-            let slot = entry.slot(kind);
-            if &*target.gvk == gvk && !uids.contains(&target.uid) && slot.idle() {
-                let verb = Verb::Reread { target };
-                slot.begin(&verb, now);
-                actions.push(Action { workload_uid: entry.uid.clone(), kind, verb, until: None });
+            if &*target.gvk == gvk && !uids.contains(&target.uid) {
+                entry.slot(kind).miss(&target.uid);
+                missed.push(entry.uid.clone());
             }
         }
-        actions
+        missed.iter().flat_map(|uid| self.refresh(uid, now)).collect()
     }
 
     /// How an action went.
@@ -299,6 +305,11 @@ impl Ledger {
             return Vec::new();
         }
         self.lease = self.lease.max(until);
+        if self.behind { Vec::new() } else { self.resume(now) }
+    }
+
+    /// What a fence has stopped goes on.
+    fn resume(&mut self, now: Time) -> Vec<Action> {
         let fenced = std::mem::take(&mut self.fenced);
         fenced.iter().flat_map(|uid| self.refresh(uid, now)).collect()
     }
@@ -333,6 +344,7 @@ impl Ledger {
                 want,
                 payload: want.and_then(|want| self.wants.payload(want)),
                 fence,
+                behind: self.behind && self.fenced.contains(uid),
                 namespace_allowed: want.is_none_or(|want| self.rules.namespaces.allow(&want.namespace)),
                 now,
             };

@@ -28,6 +28,8 @@ pub(super) struct Context<'a> {
     pub(super) payload: Option<Arc<Payload>>,
     /// When the job has to be stopped, if the lease is not renewed before.
     pub(super) fence: Option<Time>,
+    /// Its fence has come since, and the hub has not yet said what it wants now.
+    pub(super) behind: bool,
     pub(super) namespace_allowed: bool,
     pub(super) now: Time,
 }
@@ -36,14 +38,20 @@ impl Context<'_> {
     fn fenced(&self) -> bool {
         self.fence.is_some_and(|at| at <= self.now)
     }
+
+    /// Whether nothing of it may be started.
+    fn held(&self) -> bool {
+        self.behind || self.fenced()
+    }
 }
 
 impl Entry {
     /// The actions to start now. Marks their objects busy.
     pub(super) fn plan(&mut self, context: &Context<'_>) -> Vec<Action> {
         let mut actions = Vec::new();
-        self.plan_release(context, &mut actions);
         self.plan_fence(context, &mut actions);
+        self.plan_reread(context.now, &mut actions);
+        self.plan_release(context, &mut actions);
         if self.unsettled().is_none()
             && let Some(want) = context.want
         {
@@ -72,6 +80,16 @@ impl Entry {
         if release && self.job_slot.free(context.now) {
             let verb = Verb::Release { target: job.meta.target.clone(), index };
             self.start(Kind::Job, verb, context.now, actions);
+        }
+    }
+
+    /// Looks at what a list lacked.
+    fn plan_reread(&mut self, now: Time, actions: &mut Vec<Action>) {
+        for kind in [Kind::Workload, Kind::Job] {
+            let Some(target) = self.target(kind).cloned() else { continue };
+            if self.slot(kind).is_missed(&target.uid, now) {
+                self.start(kind, Verb::Reread { target }, now, actions);
+            }
         }
     }
 
@@ -147,7 +165,7 @@ impl Entry {
         let target = || workload.meta.target.clone();
         let active = match want.phase {
             Phase::Suspend => workload.active.then_some(false),
-            Phase::Run => (!workload.active && workload.suspended_by_us && !context.fenced()).then_some(true),
+            Phase::Run => (!workload.active && workload.suspended_by_us && !context.held()).then_some(true),
             Phase::Unspecified | Phase::Reserve | Phase::Absent => None,
         };
         let verb = if workload.fence_after != want.fence_after {
@@ -155,7 +173,7 @@ impl Entry {
         } else {
             active.map(|active| Verb::SetActive { target: target(), active })
         };
-        let runs = want.phase == Phase::Run && workload.active && !context.fenced();
+        let runs = want.phase == Phase::Run && workload.active && !context.held();
         if let Some(verb) = verb {
             if self.workload_slot.free(context.now) {
                 let until = context.fence.filter(|_| matches!(verb, Verb::SetActive { active: true, .. }));

@@ -120,6 +120,7 @@ impl Ledger {
         session.inventory = Some(self.entries.keys().cloned().collect());
         self.epoch = epoch;
         self.met = true;
+        self.behind = true;
         Ok(())
     }
 

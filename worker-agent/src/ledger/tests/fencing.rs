@@ -167,3 +167,22 @@ fn jobs_without_a_fence_run_on() {
     bench.ledger.session_closed();
     assert!(bench.pass(Time::from_secs(1_000_000)).asked().is_empty());
 }
+
+#[test]
+fn what_a_fence_has_stopped_goes_on_only_when_the_hub_has_said_all_that_it_wants_now() {
+    let stop = |bench: &mut Bench| {
+        bench.ledger.session_closed();
+        bench.pass(LEASE + AFTER).answer(Outcome::Object(Box::new(Object::Workload(stopped(1)))));
+        bench.connect();
+        assert!(bench.renew().asked().is_empty(), "the hub may have sent it elsewhere");
+    };
+    let mut wanted = Bench::fenced();
+    stop(&mut wanted);
+    wanted.desire(vec![fenced(UID, 1, AFTER)], true).unwrap();
+    assert_eq!(wanted.asked(), ["activate Workload"]);
+
+    let mut given_up = Bench::fenced();
+    stop(&mut given_up);
+    given_up.desire(vec![assignment(UID, 1, Phase::Absent)], true).unwrap();
+    assert_eq!(given_up.asked(), ["delete Job"]);
+}

@@ -216,6 +216,27 @@ fn what_a_new_list_lacks_is_read_again() {
 }
 
 #[test]
+fn what_a_new_list_lacks_is_read_again_until_somebody_answers() {
+    let mut bench = Bench::running();
+    let lacks = || Seen::Listed { kind: Kind::Job, gvk: JOB_GVK.into(), uids: std::collections::BTreeSet::new() };
+    bench.see(lacks()).answer(Outcome::Failed("no answer".to_owned()));
+    assert!(bench.asked().is_empty());
+    assert_eq!(bench.pass(Time::from_secs(1)).asked(), ["reread Job"]);
+    bench.answer(Outcome::Failed("no answer".to_owned())).pass(Time::from_secs(2));
+    bench.answer(Outcome::Gone);
+    assert_eq!(bench.heard(), [(1, State::Evicted)]);
+
+    // While something else is under way for it, it waits.
+    let mut bench = Bench::running();
+    bench.want(1, Phase::Absent);
+    assert_eq!(bench.asked(), ["delete Job"]);
+    bench.see(lacks()).answer(Outcome::Failed("no answer".to_owned()));
+    assert_eq!(bench.pass(Time::from_secs(1)).asked(), ["reread Job"]);
+    bench.answer(Outcome::Object(Box::new(Object::Job(job(1).running()))));
+    assert_eq!(bench.asked(), ["delete Job"], "it is there, and goes");
+}
+
+#[test]
 fn an_older_state_of_an_object_is_ignored() {
     let mut bench = Bench::running();
     let mut newer = job(1).ended(true);
