@@ -163,6 +163,19 @@ pub const HUB_ID: &str = "switchyard.dev/hub-id";
 pub const WORKLOAD_UID: &str = "switchyard.dev/workload-uid";
 /// Annotation on objects in a worker cluster: the attempt that made them.
 pub const ATTEMPT: &str = "switchyard.dev/attempt";
+/// Annotation on a MultiKueueCluster: `cordon`, nothing new is sent to it; `drain`, what runs there goes elsewhere, too.
+pub const SCHEDULING: &str = "switchyard.dev/scheduling";
+/// Values of [`SCHEDULING`].
+pub const CORDON: &str = "cordon";
+/// Values of [`SCHEDULING`].
+pub const DRAIN: &str = "drain";
+/// Annotation on a MultiKueueCluster: it will not come back from the loss that began at this time, which is when its
+/// condition `Active` became what it is. It means nothing once the cluster has been connected again.
+pub const DECLARED_LOST: &str = "switchyard.dev/declared-lost";
+/// Annotation on MultiKueueClusters: a new value releases the circuit breaker.
+pub const BREAKER_RELEASE: &str = "switchyard.dev/breaker-release";
+/// Annotation on a Workload, `ATTEMPT/CLUSTER`: this attempt is to be moved to that cluster.
+pub const MOVE: &str = "switchyard.dev/move";
 /// Finalizer on objects in a worker cluster: their end is not yet recorded on the hub.
 pub const TERMINAL_STATE: &str = "switchyard.dev/terminal-state";
 /// The dispatcher that picks one cluster by its free capacity; the default.

@@ -11,7 +11,9 @@ use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
 
+use crate::dispatch::{Caution, Settings};
 use crate::hosted::PATH_PREFIX;
+use crate::run::dispatch_settings;
 use crate::{HubOptions, Options};
 
 /// The build, for people.
@@ -57,6 +59,9 @@ pub struct Args {
     /// Serves /healthz, /livez, /readyz and /metrics; "none": not served.
     #[arg(long, env = "SWITCHYARD_HEALTH_LISTEN", default_value = "0.0.0.0:8081", value_name = "ADDRESS")]
     pub health_listen: String,
+    /// When workloads of lost clusters are given up.
+    #[command(flatten)]
+    pub caution: CautionFlags,
     /// The admission webhooks.
     #[command(flatten)]
     pub webhook: WebhookFlags,
@@ -91,6 +96,7 @@ impl Args {
                     hub.advertise = Some(advertised.url);
                 }
                 hub.kubeconfig_dir.clone_from(&self.kubeconfig_dir);
+                hub.dispatch = Some(self.caution.apply(dispatch_settings(&config)));
                 Some(hub)
             }
         };
@@ -104,6 +110,39 @@ impl Args {
         controller.webhook = webhook;
         controller.health = health;
         Ok(Options { controller, hub })
+    }
+}
+
+/// How careful the hub is with what it has lost; see docs/guarantees.md.
+#[derive(clap::Args, Debug, Clone, PartialEq, Eq)]
+pub struct CautionFlags {
+    /// The circuit breaker opens when more than this share of the clusters is lost at about one time; 100: never.
+    #[arg(long, env = "SWITCHYARD_BREAKER_CLUSTERS", default_value_t = 34, value_name = "PERCENT",
+        value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub breaker_clusters: u32,
+    /// The circuit breaker opens when more than this share of the running workloads, and at least 100, is lost at about
+    /// one time; 100: never.
+    #[arg(long, env = "SWITCHYARD_BREAKER_WORKLOADS", default_value_t = 67, value_name = "PERCENT",
+        value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub breaker_workloads: u32,
+    /// Workloads given up in a minute.
+    #[arg(long, env = "SWITCHYARD_EVICTIONS_PER_MINUTE", default_value_t = 600, value_name = "NUMBER",
+        value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pub evictions_per_minute: u32,
+    /// After a start, nothing is given up for so many seconds.
+    #[arg(long, env = "SWITCHYARD_RESTART_GRACE", default_value_t = 60, value_name = "SECONDS")]
+    pub restart_grace: u32,
+}
+
+impl CautionFlags {
+    fn apply(&self, settings: Settings) -> Settings {
+        let caution = Caution {
+            clusters: self.breaker_clusters,
+            workloads: self.breaker_workloads,
+            evictions_per_minute: self.evictions_per_minute,
+            ..settings.caution
+        };
+        Settings { restart_grace: i64::from(self.restart_grace) * 1_000, caution, ..settings }
     }
 }
 
@@ -138,6 +177,10 @@ mod tests {
         let args = parse(&[]).unwrap();
         assert_eq!((args.mode, args.namespace.as_str()), (Mode::Hub, "switchyard-system"));
         assert_eq!(parse(&["--mode", "single"]).unwrap().mode, Mode::Single);
+        let flags = parse(&["--breaker-clusters", "50", "--restart-grace", "5"]).unwrap().caution;
+        let settings = flags.apply(Settings::default());
+        assert_eq!((settings.caution.clusters, settings.caution.workloads, settings.restart_grace), (50, 67, 5_000));
+        assert!(parse(&["--breaker-clusters", "0"]).is_err());
         assert!(parse(&["--mode", "both"]).unwrap_err().to_string().contains("possible values: hub, single"));
     }
 

@@ -183,7 +183,10 @@ async fn serve(
         sessions: heard,
         term,
         reports,
-        settings: hub.dispatch.unwrap_or_else(|| dispatch_settings(&ctx.config)),
+        settings: Settings {
+            lease: i64::try_from(hub.server.lease.as_millis()).unwrap_or(i64::MAX),
+            ..hub.dispatch.unwrap_or_else(|| dispatch_settings(&ctx.config))
+        },
         metrics: HubMetrics::register(&ctx.metrics),
     };
     spawn(tasks, "dispatcher", shell::run(parts, stop.clone()));

@@ -29,6 +29,8 @@ pub const BLOCKED_ON_PREEMPTION_GATES: &str = "BlockedOnPreemptionGates";
 pub const WAITING_FOR_REPLACEMENT_PODS: &str = "WaitingForReplacementPods";
 /// ClusterQueue, LocalQueue, AdmissionCheck, MultiKueueCluster: it works.
 pub const ACTIVE: &str = "Active";
+/// MultiKueueCluster: much was lost at once, and its workloads are not given up until people say so. Ours.
+pub const EVICTIONS_STOPPED: &str = "EvictionsStopped";
 /// ClusterQueue: its quota is kept as the sum of the worker clusters'.
 pub const MULTIKUEUE_MANAGER_QUOTA_AUTOMATION: &str = "MultiKueueManagerQuotaAutomation";
 

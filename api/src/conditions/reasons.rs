@@ -222,6 +222,12 @@ pub mod multi_kueue_cluster {
     pub const AGENT_NOT_ENROLLED: &str = "AgentNotEnrolled";
     /// Its agent is not connected. Ours.
     pub const AGENT_DISCONNECTED: &str = "AgentDisconnected";
+    /// Why evictions were stopped. Ours.
+    pub const MANY_LOST_AT_ONCE: &str = "ManyLostAtOnce";
+    /// They were released, or all are back. Ours.
+    pub const RELEASED: &str = "Released";
+    /// Another MultiKueueCluster names the same worker. Ours.
+    pub const DUPLICATE_CLUSTER: &str = "DuplicateCluster";
 }
 
 /// Reasons of events on workloads and jobs.

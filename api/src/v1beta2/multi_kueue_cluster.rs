@@ -107,8 +107,8 @@ pub struct AgentSource {}
 
 /// What happens to a cluster's jobs when it is lost.
 ///
-/// So far the hub sends them elsewhere only under `Duplicate`, and only after `multiKueue.workerLostTimeout`; `after`
-/// counts for `Fence` alone, from the end of the agent's lease.
+/// Where nothing is said: `Hold` for an agent's cluster; a cluster reached by kubeconfig is given up after
+/// `multiKueue.workerLostTimeout`. A changed policy counts for jobs of which the agent has heard it.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
@@ -116,16 +116,14 @@ pub struct OnDisconnect {
     /// The policy.
     #[serde(default)]
     pub policy: DisconnectPolicy,
-    /// How long the cluster must be gone first, such as `5m` or `1h30m`.
+    /// Under `Fence`, for how long after the end of its lease the agent lets jobs run on (default: not at all); under
+    /// `Duplicate`, for how long the cluster must be gone before its jobs go elsewhere (default: 1m). Such as `5m` or `1h30m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 32), regex(pattern = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"))]
     pub after: Option<String>,
 }
 
 /// What happens to a cluster's jobs when it is lost.
-///
-/// So far the hub sends them elsewhere only under `Duplicate`, and only after `multiKueue.workerLostTimeout`; `after`
-/// counts for `Fence` alone, from the end of the agent's lease.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 pub enum DisconnectPolicy {
@@ -150,6 +148,35 @@ pub struct MultiKueueClusterStatus {
     /// What the connected agent reports. Not part of Kueue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentStatus>,
+    /// Workloads with this hub's mark on the cluster, of which the hub knows nothing; the first ones only. Not part of Kueue.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    pub orphans: Vec<OrphanedWorkload>,
+}
+
+/// A workload with this hub's mark on a cluster, of which the hub knows nothing.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct OrphanedWorkload {
+    /// The uid that the Workload had on the hub.
+    #[schemars(length(max = 64))]
+    pub workload_uid: String,
+    /// Where it lies on the cluster.
+    #[schemars(length(max = 64))]
+    pub namespace: String,
+    /// Where it lies on the cluster.
+    #[schemars(length(max = 253))]
+    pub name: String,
+    /// The attempt that made it.
+    #[schemars(range(min = 0))]
+    pub attempt: i64,
+    /// What the cluster says of it, such as `Running`.
+    #[schemars(length(max = 32))]
+    pub state: String,
+    /// Since when the hub knows of it.
+    #[schemars(schema_with = "schema::time")]
+    pub since: Time,
 }
 
 /// What the connected agent reports.

@@ -80,6 +80,29 @@ pub struct DispatchStatus {
     /// Counts assignments to a cluster. It is written before it is sent and never goes down; agents refuse a lower one.
     #[schemars(range(min = 0))]
     pub attempt: i64,
+    /// The attempts that were taken from their cluster before their job had ended; the last ones only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
+    pub history: Vec<PastAttempt>,
+}
+
+/// An attempt that was taken from its cluster before its job had ended.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct PastAttempt {
+    /// Which.
+    #[schemars(range(min = 0))]
+    pub attempt: i64,
+    /// Where it was.
+    #[schemars(length(max = 256))]
+    pub cluster_name: String,
+    /// Why, such as `ClusterLost`, `GoneOnWorker`, `EvictedOnWorker`, `RefusedByWorker`, `ClusterDrained` or `Moved`.
+    #[schemars(length(max = 64))]
+    pub reason: String,
+    /// When.
+    #[schemars(schema_with = "schema::time")]
+    pub at: Time,
 }
 
 /// The quota that a workload holds.

@@ -82,7 +82,8 @@ pub fn dispatched_status(
     }
     edit.status.cluster_name = Some(dispatch.cluster.clone());
     edit.status.nominated_cluster_names.clear();
-    edit.status.dispatch = Some(DispatchStatus { attempt: dispatch.attempt });
+    let history = edit.status.dispatch.take().map(|before| before.history).unwrap_or_default();
+    edit.status.dispatch = Some(DispatchStatus { attempt: dispatch.attempt, history });
     edit.reserve(admission);
     edit.sync_admitted();
     edit

@@ -47,7 +47,16 @@ impl World {
             FaultKind::WorkerDeletes { cluster, workload } => self.worker_deletes(cluster, workload),
             FaultKind::Replaced { cluster, workload } => self.replace(cluster, workload),
             FaultKind::Replay(cluster) => self.replay(cluster),
+            FaultKind::DeclareLost(cluster) => self.declare_lost(cluster),
+            FaultKind::Drain(cluster) => self.drain(cluster, true),
+            FaultKind::Move { workload, cluster } => self.move_to(&uid(workload), cluster),
         }
+    }
+
+    fn drain(&mut self, cluster: usize, begins: bool) {
+        let drained = &mut self.clusters[cluster].drained;
+        *drained = if begins { *drained + 1 } else { *drained - 1 };
+        self.rules_changed(cluster);
     }
 
     pub(crate) fn fault_ends(&mut self, index: usize) {
@@ -56,11 +65,13 @@ impl World {
         self.faults_open -= 1;
         match fault.kind {
             FaultKind::AgentCrash { cluster, .. } => {
+                self.was_unable(cluster);
                 if !self.clusters[cluster].agent.up {
                     self.agent_boot(cluster);
                 }
             }
             FaultKind::AgentFreeze(cluster) => {
+                self.was_unable(cluster);
                 let waiting = self.clusters[cluster].agent.frozen.take().unwrap_or_default();
                 self.thaw(waiting);
             }
@@ -88,17 +99,24 @@ impl World {
             }
             FaultKind::ApiOutage(cluster) => {
                 self.clusters[cluster].outage -= 1;
+                self.was_unable(cluster);
                 self.look_soon(cluster);
             }
             FaultKind::WatchGap(cluster) => {
                 self.clusters[cluster].gap -= 1;
                 self.relist(cluster);
             }
-            FaultKind::Slow(cluster) => self.clusters[cluster].slow -= 1,
+            FaultKind::Slow(cluster) => {
+                self.clusters[cluster].slow -= 1;
+                self.was_unable(cluster);
+            }
             FaultKind::Replaced { cluster, workload } => self.replaced_goes(cluster, workload),
             FaultKind::Replay(cluster) => self.replay(cluster),
+            FaultKind::Drain(cluster) => self.drain(cluster, false),
             FaultKind::Evict(_)
             | FaultKind::Delete(_)
+            | FaultKind::DeclareLost(_)
+            | FaultKind::Move { .. }
             | FaultKind::WorkerEvicts { .. }
             | FaultKind::WorkerDeletes { .. } => {}
         }

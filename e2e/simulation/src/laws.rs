@@ -57,6 +57,9 @@ impl fmt::Display for Violation {
 impl World {
     /// After every step in which something started, stopped, or was charged.
     pub(crate) fn check_laws(&mut self) {
+        for cluster in 0..self.clusters.len() {
+            self.forgive(cluster);
+        }
         for index in 0..self.plan.workloads.len() {
             let uid = uid(index);
             let running: Vec<(usize, u64)> = self
@@ -64,6 +67,7 @@ impl World {
                 .iter()
                 .enumerate()
                 .filter_map(|(cluster, it)| it.running(index).map(|attempt| (cluster, attempt)))
+                .filter(|(cluster, attempt)| !self.excused(*cluster, index, *attempt))
                 .collect();
             if running.len() > 1 {
                 self.broken(Law::OneRuns, format!("{uid} runs on clusters, as attempts {running:?}"));
@@ -90,8 +94,13 @@ impl World {
     /// Pods of a job have just started.
     pub(crate) fn check_start(&mut self, cluster: usize, index: usize, attempt: u64) {
         let uid = uid(index);
+        for cluster in 0..self.clusters.len() {
+            self.forgive(cluster);
+        }
         let Some(object) = self.api.objects.get(&uid) else { return };
-        if let Some((at, ended)) = object.ended.first().copied() {
+        // Of a cluster that was rightly given up, nobody could know.
+        let known = object.ended.iter().find(|(at, ended)| !self.given_up(*at, index, *ended));
+        if let Some((at, ended)) = known.copied() {
             self.broken(
                 Law::EndedOnce,
                 format!("{uid} starts on {cluster} as attempt {attempt}; attempt {ended} ended on {at}"),

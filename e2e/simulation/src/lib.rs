@@ -15,6 +15,7 @@ mod event;
 mod faults;
 mod hub;
 mod laws;
+mod loss;
 mod mutation;
 mod network;
 pub mod plan;
@@ -27,7 +28,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub use laws::{Law, Violation};
 pub use mutation::Mutation;
 pub use plan::Plan;
-pub use search::{Found, explain, search};
+pub use search::{Found, explain, search, search_for};
 pub use world::{Report, run};
 
 /// As [`run`]; a panic of what is tested is a violation like others.

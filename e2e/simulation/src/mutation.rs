@@ -25,6 +25,12 @@ pub enum Mutation {
     NoFinalizer,
     /// Deletions go by name, not by uid.
     DeleteByName,
+    /// Agents are not told of the fence that the hub relies upon.
+    NoFence,
+    /// The hub does not wait until the fence must have done its work.
+    GiveUpEarly,
+    /// Jobs that are to stay with a lost cluster are given up.
+    GiveUpHeld,
 }
 
 impl Mutation {

@@ -2,9 +2,10 @@
 
 mod stories;
 
-use switchyard_hub::dispatch::Mode;
+use switchyard_hub::dispatch::{Loss, Mode};
 
 use crate::dice::Dice;
+use crate::laws::Law;
 
 /// Milliseconds since the run began.
 pub type Ms = u64;
@@ -26,6 +27,8 @@ pub struct Plan {
     pub faults: Vec<Fault>,
     /// How rough it is without any fault.
     pub noise: Noise,
+    /// Only this law is checked; none: all of them.
+    pub only: Option<Law>,
 }
 
 /// One worker cluster.
@@ -35,8 +38,8 @@ pub struct ClusterPlan {
     pub capacity: u64,
     /// How fast its agent's clock runs, in thousandths.
     pub clock: u64,
-    /// `onDisconnect: Fence{after}`; none is Hold.
-    pub fence: Option<Ms>,
+    /// What its loss means.
+    pub loss: Loss,
     /// A workload whose name is taken by an object that is nobody's business.
     pub occupied: Option<usize>,
     /// Its controller is another than ours: jobs own their Workloads, which are finished as soon as they end.
@@ -142,6 +145,17 @@ pub enum FaultKind {
     },
     /// The last messages of earlier connections come once more, now and at the end of the fault.
     Replay(usize),
+    /// Operators say that a cluster is lost, if it is away.
+    DeclareLost(usize),
+    /// Operators drain a cluster.
+    Drain(usize),
+    /// Operators want a workload on that cluster.
+    Move {
+        /// What.
+        workload: usize,
+        /// Where to.
+        cluster: usize,
+    },
 }
 
 /// Losses in a thousand, and delays.
@@ -184,6 +198,7 @@ impl Plan {
             workloads,
             faults: Vec::new(),
             noise: Noise::roll(&mut dice),
+            only: None,
         };
         // A name that is taken everywhere would keep its workload from ever running.
         if plan.clusters.len() > 1 && dice.chance(100) {
@@ -195,6 +210,21 @@ impl Plan {
             2 => plan.replace(&mut dice),
             3 => plan.lose_end(&mut dice),
             _ => plan.roll_faults(&mut dice),
+        }
+        // From a stream of its own, so that what was rolled so far stays what it was.
+        let mut more = Dice::new(seed, 1);
+        for cluster in plan.clusters.iter_mut().filter(|cluster| cluster.loss == Loss::Hold) {
+            cluster.loss = match more.between(0, 9) {
+                0 | 1 => Loss::Duplicate { after: more.between(0, 30) as i64 * 1000 },
+                2 => Loss::GiveUp,
+                _ => Loss::Hold,
+            };
+        }
+        if more.chance(250) {
+            plan.lose_cluster(&mut more);
+        }
+        if more.chance(150) {
+            plan.operate(&mut more);
         }
         plan
     }
@@ -286,7 +316,10 @@ impl ClusterPlan {
         Self {
             capacity: dice.between(2, 6) * 1000,
             clock: dice.between(950, 1050),
-            fence: dice.chance(300).then(|| dice.between(0, 30) * 1000),
+            loss: match dice.chance(300) {
+                true => Loss::Fence { after: dice.between(0, 30) as i64 * 1000 },
+                false => Loss::Hold,
+            },
             occupied: None,
             adopts: dice.chance(300),
         }
@@ -326,7 +359,8 @@ impl FaultKind {
             | Self::Delete(workload)
             | Self::WorkerEvicts { workload, .. }
             | Self::WorkerDeletes { workload, .. }
-            | Self::Replaced { workload, .. } => Some(*workload),
+            | Self::Replaced { workload, .. }
+            | Self::Move { workload, .. } => Some(*workload),
             _ => None,
         }
     }
@@ -346,7 +380,10 @@ impl FaultKind {
             | Self::WorkerEvicts { cluster, .. }
             | Self::WorkerDeletes { cluster, .. }
             | Self::Replaced { cluster, .. }
-            | Self::Replay(cluster) => Some(*cluster),
+            | Self::Replay(cluster)
+            | Self::DeclareLost(cluster)
+            | Self::Drain(cluster)
+            | Self::Move { cluster, .. } => Some(*cluster),
             _ => None,
         }
     }

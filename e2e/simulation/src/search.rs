@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::laws::Violation;
+use crate::laws::{Law, Violation};
 use crate::mutation::Mutation;
 use crate::plan::Plan;
 
@@ -20,6 +20,11 @@ pub struct Found {
 
 /// Runs the seeds from `first` on, `count` of them; to the end, or (`stop`) until one breaks a law.
 pub fn search(first: u64, count: u64, mutation: Option<Mutation>, stop: bool) -> Found {
+    search_for(None, first, count, mutation, stop)
+}
+
+/// As [`search`], for those that break one law, whatever other laws they break before.
+pub fn search_for(only: Option<Law>, first: u64, count: u64, mutation: Option<Mutation>, stop: bool) -> Found {
     let (next, steps, seeds) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let (over, failures) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -30,7 +35,7 @@ pub fn search(first: u64, count: u64, mutation: Option<Mutation>, stop: bool) ->
                 break;
             }
             let seed = first + index;
-            let report = crate::guarded(&Plan::of(seed), mutation, false);
+            let report = crate::guarded(&Plan { only, ..Plan::of(seed) }, mutation, false);
             steps.fetch_add(report.steps, Ordering::Relaxed);
             seeds.fetch_add(1, Ordering::Relaxed);
             if let Some(violation) = report.violation {
@@ -53,7 +58,7 @@ pub fn search(first: u64, count: u64, mutation: Option<Mutation>, stop: bool) ->
 
 /// A failure with the shortest trace that can be found for it.
 pub fn explain(seed: u64, violation: &Violation, mutation: Option<Mutation>, whole: bool) -> String {
-    let plan = Plan::of(seed);
+    let plan = Plan { only: Some(violation.law), ..Plan::of(seed) };
     let plan = if whole { plan } else { crate::shrink::shrink(&plan, violation.law, mutation) };
     let trace = crate::guarded(&plan, mutation, true).trace;
     format!("seed {seed}: {violation}\n\n{plan:#?}\n\n{}\n", trace.join("\n"))

@@ -150,6 +150,9 @@ impl World {
 
     /// A law does not hold. The first one ends the run.
     pub(crate) fn broken(&mut self, law: Law, what: String) {
+        if self.plan.only.is_some_and(|only| only != law) {
+            return;
+        }
         self.note(|| format!("BROKEN {law:?}: {what}"));
         if self.violation.is_none() {
             self.violation = Some(Violation { law, what, at: self.now });

@@ -1,7 +1,7 @@
 //! No law breaks, whatever goes wrong; and each law can break: every way to break the code on purpose is found.
 
 use rstest::rstest;
-use switchyard_simulation::{Mutation, explain, search};
+use switchyard_simulation::{Law, Mutation, explain, search, search_for};
 
 /// In every run of the tests. `cargo xtask simulate --seeds N` runs as many as there is time for.
 const SEEDS: u64 = 1_000;
@@ -24,20 +24,23 @@ fn a_seed_plays_the_same_again() {
 }
 
 #[rstest]
-#[case::run_before_written(Mutation::RunBeforeWritten)]
-#[case::ack_before_written(Mutation::AckBeforeWritten)]
-#[case::forget_tombstones(Mutation::ForgetTombstones)]
-#[case::ignore_epoch(Mutation::IgnoreEpoch)]
-#[case::no_inventory(Mutation::NoInventory)]
-#[case::release_at_eviction(Mutation::ReleaseAtEviction)]
-#[case::forget_attempt(Mutation::ForgetAttempt)]
-#[case::wait_for_all(Mutation::WaitForAll)]
-#[case::no_finalizer(Mutation::NoFinalizer)]
-#[case::delete_by_name(Mutation::DeleteByName)]
-fn is_found(#[case] mutation: Mutation) {
-    let found = search(0, SEEDS, Some(mutation), true);
+#[case::run_before_written(Mutation::RunBeforeWritten, Law::WrittenFirst)]
+#[case::ack_before_written(Mutation::AckBeforeWritten, Law::EndedOnce)]
+#[case::forget_tombstones(Mutation::ForgetTombstones, Law::Liveness)]
+#[case::ignore_epoch(Mutation::IgnoreEpoch, Law::Deposed)]
+#[case::no_inventory(Mutation::NoInventory, Law::Quota)]
+#[case::release_at_eviction(Mutation::ReleaseAtEviction, Law::Quota)]
+#[case::forget_attempt(Mutation::ForgetAttempt, Law::Liveness)]
+#[case::wait_for_all(Mutation::WaitForAll, Law::Isolation)]
+#[case::no_finalizer(Mutation::NoFinalizer, Law::EndedOnce)]
+#[case::delete_by_name(Mutation::DeleteByName, Law::Foreign)]
+#[case::no_fence(Mutation::NoFence, Law::OneRuns)]
+#[case::give_up_early(Mutation::GiveUpEarly, Law::OneRuns)]
+#[case::give_up_held(Mutation::GiveUpHeld, Law::OneRuns)]
+fn breaks(#[case] mutation: Mutation, #[case] law: Law) {
+    let found = search_for(Some(law), 0, SEEDS, Some(mutation), true);
     let Some((seed, violation)) = found.failures.first() else {
-        panic!("{} broke no law in {SEEDS} seeds", mutation.name());
+        panic!("{} did not break {law:?} in {SEEDS} seeds", mutation.name());
     };
     println!("{}: {} of {} seeds, seed {seed}: {violation}", mutation.name(), found.failures.len(), found.seeds);
 }

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use switchyard_api::conditions::{self, reasons};
 use switchyard_api::v1beta2::{AdmissionCheck, MultiKueueCluster, MultiKueueConfig};
 
+use crate::dispatch::Open;
 use crate::shell::parameters;
 
 /// Whether a worker can be reached, and why not.
@@ -39,7 +40,7 @@ pub fn agent_reach(cluster: &MultiKueueCluster, connected: bool) -> Reach {
     let status = cluster.status.as_ref();
     let met = status.is_some_and(|status| status.agent.is_some());
     if met {
-        let message = "the agent is not connected; what runs there is left as it is, and nothing new is sent";
+        let message = "the agent is not connected; nothing new is sent, and spec.onDisconnect says what becomes of what runs there";
         return Reach::failed(reasons::multi_kueue_cluster::AGENT_DISCONNECTED, message);
     }
     let message = format!("waiting for the agent to enrol: run `switchyard cluster join-token {name}`");
@@ -49,6 +50,26 @@ pub fn agent_reach(cluster: &MultiKueueCluster, connected: bool) -> Reach {
 /// `Active` of a MultiKueueCluster.
 pub fn cluster_active(cluster: &MultiKueueCluster, reach: &Reach) -> Condition {
     conditions::new(conditions::ACTIVE, reach.active, reach.reason, &reach.message, cluster.metadata.generation)
+}
+
+/// `EvictionsStopped` of a MultiKueueCluster; none if it never was.
+pub fn evictions_stopped(cluster: &MultiKueueCluster, open: Option<&Open>) -> Option<Condition> {
+    let type_ = conditions::EVICTIONS_STOPPED;
+    let known = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let (holds, reason, message) = match open {
+        Some(open) => {
+            let message = format!(
+                "{}: nothing is given up until all are back, or until `switchyard breaker release`",
+                open.message
+            );
+            (true, reasons::multi_kueue_cluster::MANY_LOST_AT_ONCE, message)
+        }
+        None if conditions::is_true(known, type_) => {
+            (false, reasons::multi_kueue_cluster::RELEASED, "what is lost is given up by its policy".to_owned())
+        }
+        None => return None,
+    };
+    Some(conditions::new(type_, holds, reason, message, cluster.metadata.generation))
 }
 
 /// `Active` of a MultiKueue AdmissionCheck.

@@ -191,7 +191,10 @@ impl Reconciler {
         let reach = self.reach(cluster, &name, &mut after);
         let condition = conditions::cluster_active(cluster, &reach);
         let now = self.ctx.clock.now();
+        after.orphans = self.reports.orphans(&name).iter().map(status::orphan).collect();
+        let stopped = self.stop_evictions(cluster, &name, &mut after);
         let changed = api_conditions::set(&mut after.conditions, condition, now)
+            || stopped
             || status::differ_beyond_capacity(before.agent.as_ref(), after.agent.as_ref());
         if !changed && before == after {
             return Ok(Outcome::Done);
@@ -209,6 +212,18 @@ impl Reconciler {
         target.status(&self.ctx, &serde_json::to_value(&before)?, &serde_json::to_value(&after)?).await?;
         self.written.lock().unwrap_or_else(PoisonError::into_inner).insert(name, Instant::now());
         Ok(Outcome::Done)
+    }
+
+    /// Whether its workloads are kept although it is lost. Returns whether that is news.
+    fn stop_evictions(&self, cluster: &MultiKueueCluster, name: &str, status: &mut MultiKueueClusterStatus) -> bool {
+        let open = self.reports.breaker().filter(|open| open.lost.is_empty() || open.lost.contains(name));
+        let Some(condition) = conditions::evictions_stopped(cluster, open.as_ref()) else { return false };
+        let (holds, message) = (condition.status == api_conditions::TRUE, condition.message.clone());
+        let news = api_conditions::set(&mut status.conditions, condition, self.ctx.clock.now());
+        if news && holds {
+            self.ctx.events.warning(cluster, api_conditions::EVICTIONS_STOPPED, message);
+        }
+        news
     }
 
     /// Whether the cluster can be reached; `status.agent` is brought up to date on the way.

@@ -3,9 +3,10 @@
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use switchyard_api::quantity::format_amount;
-use switchyard_api::v1beta2::{AgentCapacity, AgentStatus};
+use switchyard_api::v1beta2::{AgentCapacity, AgentStatus, OrphanedWorkload};
 use switchyard_proto::v1::Capacity;
 
+use crate::dispatch::OrphanView;
 use crate::server::Live;
 
 /// Rows of capacity in the status: its schema's limit.
@@ -26,6 +27,19 @@ pub(super) fn connected(live: &Live, capacity: Option<&Capacity>) -> AgentStatus
 /// What it keeps saying of one that left: that there was one.
 pub(super) fn disconnected(last: &AgentStatus) -> AgentStatus {
     AgentStatus { software: last.software.clone(), version: last.version.clone(), ..AgentStatus::default() }
+}
+
+/// A workload of which the hub knows nothing.
+pub(super) fn orphan(view: &OrphanView) -> OrphanedWorkload {
+    let since = jiff::Timestamp::from_second(view.since.div_euclid(1000)).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    OrphanedWorkload {
+        workload_uid: view.uid.chars().take(64).collect(),
+        namespace: view.namespace.chars().take(64).collect(),
+        name: view.name.chars().take(253).collect(),
+        attempt: i64::try_from(view.attempt).unwrap_or(i64::MAX),
+        state: format!("{:?}", view.state),
+        since: Time(since),
+    }
 }
 
 /// Whether two differ in more than capacity, which changes all the time.

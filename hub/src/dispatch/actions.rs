@@ -1,7 +1,7 @@
 //! What goes into the dispatcher and what comes out.
 
 use super::capacity::Queue;
-use super::{Facts, Name, Observation, Phase, Reserved, Uid, Uids};
+use super::{ClusterRules, Facts, Name, Observation, Phase, Reserved, Uid, Uids};
 use std::collections::BTreeMap;
 
 /// Something happened.
@@ -18,9 +18,8 @@ pub enum Event {
     Cluster {
         /// Its name.
         name: Name,
-        /// Its jobs stay where they are when the connection is lost (agents with `onDisconnect: Hold`); if not, they
-        /// are given up after `workerLostTimeout`, as Kueue does.
-        hold: bool,
+        /// What people want of it.
+        rules: ClusterRules,
     },
     /// A MultiKueueCluster is gone.
     ClusterGone {
@@ -173,6 +172,8 @@ pub enum Action {
         message: String,
         /// Not before that many seconds.
         after_seconds: Option<i32>,
+        /// The attempt that ends with it; none if it had no cluster.
+        left: Option<Left>,
     },
     /// The reservation that was to be withdrawn is, or may be, in the API: the engine decides anew.
     Recorded {
@@ -223,4 +224,20 @@ pub enum Action {
         /// The attempt.
         attempt: u64,
     },
+    /// The circuit breaker has opened, for this reason, or closed.
+    Breaker {
+        /// Why nothing is given up any more; none: it is again.
+        open: Option<String>,
+    },
+}
+
+/// An attempt that ended without an end of its job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// Where it was.
+    pub cluster: Name,
+    /// Which.
+    pub attempt: u64,
+    /// CamelCase, stable.
+    pub reason: &'static str,
 }

@@ -91,7 +91,7 @@ pub(super) struct Entry {
     pub(super) last: Option<Name>,
     /// The job's end, seen and not yet persisted: where, of which attempt, whether it succeeded.
     pub(super) ended: Option<(Name, u64, bool)>,
-    /// Nothing of that attempt, and lower ones, is left on that cluster: it said so when told.
+    /// Nothing of that attempt, and lower ones, is left on that cluster: it said so when told, or does not exist any more.
     pub(super) cleared: BTreeMap<Name, u64>,
     /// Whether this process knows every cluster on which an attempt may run. Not after a restart while the workload is
     /// being evicted: the API then only says that there was an attempt.

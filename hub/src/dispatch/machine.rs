@@ -1,71 +1,15 @@
 //! The state machine: takes events in, then settles each workload that they touch.
 
-use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::capacity::Capacity;
-use super::entry::{Entry, Remote, Writing};
-use super::{
-    Action, Event, Facts, Name, Observation, Outcome, Phase, Reason, Settings, State, Time, Uid, Uids, Written,
-    terminal,
-};
+use super::breaker::Breaker;
+use super::cluster::Cluster;
+use super::entry::Entry;
+use super::orphans::Orphan;
+use super::{Action, Event, Facts, Name, Phase, Reason, Settings, State, Time, Uid};
 
 /// The longest pause between two tries of a write that fails, in milliseconds.
 pub(super) const MAX_WRITE_BACKOFF: i64 = 30_000;
-
-/// Unknown workloads remembered at once. A cluster that makes up more is not listened to.
-const MAX_ORPHANS: usize = 20_000;
-
-/// One cluster, as far as the dispatcher cares.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Cluster {
-    /// A MultiKueueCluster of that name exists.
-    pub(super) exists: bool,
-    /// Its jobs are never given up because of a lost connection.
-    pub(super) hold: bool,
-    /// A session is open.
-    pub(super) up: bool,
-    /// Its inventory is complete, and so is what we know.
-    pub(super) synced: bool,
-    /// Since when `up` is what it is.
-    pub(super) since: Time,
-    /// It has reported.
-    pub(super) reported: bool,
-    /// When it last took, ran or ended a workload: while it does, others only wait for their turn.
-    pub(super) moved: Time,
-    pub(super) capacity: Capacity,
-}
-
-impl Cluster {
-    /// Whether it can be asked.
-    pub(super) fn usable(&self) -> bool {
-        self.exists && self.up && self.synced
-    }
-}
-
-/// A workload of ours that we do not know.
-#[derive(Debug, Clone)]
-struct Orphan {
-    /// What was last said of it.
-    last: Observation,
-    since: Time,
-    /// Its end has been acknowledged.
-    acked: bool,
-    removing: bool,
-}
-
-impl Orphan {
-    /// When something is to be done about it, if nothing happens before. An end may be the end of a workload that we are
-    /// about to hear of: it is not let go at once.
-    fn due(&self, settings: &Settings) -> Option<Time> {
-        if self.removing {
-            return None;
-        }
-        let ends = terminal(self.last.state) && !self.acked;
-        let wait = if ends { settings.start_grace.min(settings.orphan_after) } else { settings.orphan_after };
-        Some(self.since.saturating_add(wait))
-    }
-}
 
 /// What is known of a cluster, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,13 +52,14 @@ pub struct Dispatcher {
     pub(super) clusters: BTreeMap<Name, Cluster>,
     pub(super) checks: BTreeMap<Name, Vec<Name>>,
     pub(super) entries: BTreeMap<Uid, Entry>,
-    orphans: BTreeMap<(Name, Uid), Orphan>,
+    pub(super) orphans: BTreeMap<(Name, Uid), Orphan>,
+    pub(super) breaker: Breaker,
     /// Looking for a cluster: highest priority first, then the longest waiting.
-    nominating: BTreeSet<(i64, Time, Uid)>,
+    pub(super) nominating: BTreeSet<(i64, Time, Uid)>,
     /// Given back for want of a cluster; to be woken when one may take it.
     pub(super) parked: BTreeMap<Uid, Facts>,
     timers: BTreeSet<(Time, Uid)>,
-    dirty: BTreeSet<Uid>,
+    pub(super) dirty: BTreeSet<Uid>,
 }
 
 impl Dispatcher {
@@ -127,6 +72,7 @@ impl Dispatcher {
             checks: BTreeMap::new(),
             entries: BTreeMap::new(),
             orphans: BTreeMap::new(),
+            breaker: Breaker::default(),
             nominating: BTreeSet::new(),
             parked: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -141,9 +87,9 @@ impl Dispatcher {
         self.adopt(now, &mut out);
         match event {
             Event::Check { name, clusters } => self.check(name, clusters),
-            Event::Cluster { name, hold } => self.cluster(&name, hold, now),
-            Event::ClusterGone { name } => self.cluster_gone(&name, now),
-            Event::ClusterUp { name } => self.cluster_up(&name, now),
+            Event::Cluster { name, rules } => self.cluster(&name, rules, now, &mut out),
+            Event::ClusterGone { name } => self.cluster_gone(&name, now, &mut out),
+            Event::ClusterUp { name } => self.cluster_up(&name, now, &mut out),
             Event::ClusterDown { name } => self.cluster_down(&name, now),
             Event::Inventory { cluster, uids } => self.inventory(&cluster, &uids),
             Event::Capacity { cluster, queues } => self.capacity(&cluster, queues, now, &mut out),
@@ -228,269 +174,13 @@ impl Dispatcher {
         Some(WorkloadView { places: places.collect(), reasons })
     }
 
-    // === taking in
-
-    fn check(&mut self, name: Name, clusters: Vec<Name>) {
-        if self.checks.get(&name) == Some(&clusters) {
-            return;
-        }
-        if clusters.is_empty() {
-            self.checks.remove(&name);
-        } else {
-            self.checks.insert(name, clusters);
-        }
-        self.touch_nominating();
-    }
-
-    fn cluster(&mut self, name: &Name, hold: bool, now: Time) {
-        let cluster = self.clusters.entry(name.clone()).or_insert_with(|| Cluster { since: now, ..Cluster::default() });
-        let same = cluster.exists && cluster.hold == hold;
-        cluster.exists = true;
-        cluster.hold = hold;
-        if !same {
-            self.touch_on(name);
-        }
-    }
-
-    fn cluster_gone(&mut self, name: &Name, now: Time) {
-        let Some(cluster) = self.clusters.get_mut(name) else { return };
-        cluster.exists = false;
-        cluster.hold = false;
-        if cluster.up {
-            *cluster = Cluster { since: now, ..Cluster::default() };
-        }
-        self.touch_on(name);
-    }
-
-    fn cluster_up(&mut self, name: &Name, now: Time) {
-        let cluster = self.clusters.entry(name.clone()).or_default();
-        cluster.up = true;
-        cluster.synced = false;
-        cluster.since = now;
-        cluster.reported = false;
-        cluster.capacity = Capacity::default();
-        self.touch_on(name);
-    }
-
-    fn cluster_down(&mut self, name: &Name, now: Time) {
-        let Some(cluster) = self.clusters.get_mut(name) else { return };
-        if !cluster.up {
-            return;
-        }
-        let (exists, hold) = (cluster.exists, cluster.hold);
-        *cluster = Cluster { exists, hold, since: now, ..Cluster::default() };
-        self.orphans.retain(|(cluster, _), _| cluster != name);
-        self.touch_on(name);
-    }
-
-    fn inventory(&mut self, name: &Name, uids: &Uids) {
-        if let Some(cluster) = self.clusters.get_mut(name) {
-            cluster.synced = true;
-        }
-        self.orphans.retain(|(cluster, uid), _| cluster != name || uids.contains(uid));
-        self.touch_on(name);
-        let unsure = self.entries.iter().filter(|(_, entry)| !entry.sure).map(|(uid, _)| uid.clone());
-        self.dirty.extend(unsure);
-    }
-
-    fn capacity(
-        &mut self,
-        name: &Name,
-        queues: BTreeMap<(Name, Name), super::capacity::Queue>,
-        now: Time,
-        out: &mut Vec<Action>,
-    ) {
-        let Some(cluster) = self.clusters.get_mut(name) else { return };
-        cluster.capacity.report(queues);
-        cluster.reported = true;
-        self.touch_nominating();
-        self.wake_parked(name, now, out);
-    }
-
-    fn workload(&mut self, facts: Facts) {
-        let uid = facts.uid.clone();
-        if let Some(parked) = self.parked.get_mut(&uid) {
-            *parked = facts.clone();
-        }
-        match self.entries.get_mut(&uid) {
-            Some(entry) => entry.take(facts),
-            // Neither dispatched nor waiting for it: nothing to remember.
-            None if facts.finished || !(facts.reserved || facts.cluster.is_some()) => return,
-            None => {
-                self.entries.insert(uid.clone(), Entry::new(facts));
-            }
-        }
-        self.dirty.insert(uid);
-    }
-
-    /// Takes in what the API says of a workload even if nothing is to be dispatched: it was seen on a cluster.
-    pub fn learn(&mut self, facts: Facts) {
-        let uid = facts.uid.clone();
-        self.entries.entry(uid).or_insert_with(|| Entry::new(facts));
-    }
-
-    fn observed(&mut self, cluster: &Name, observation: Observation, now: Time, out: &mut Vec<Action>) {
-        let uid = observation.uid.clone();
-        let Some(entry) = self.entries.get_mut(&uid) else {
-            self.orphaned(cluster, observation, now, out);
-            return;
-        };
-        entry.top = entry.top.max(observation.attempt);
-        if terminal(observation.state) && entry.is_current(cluster, observation.attempt) && !entry.gone {
-            let success = observation.state == State::Succeeded;
-            entry.ended = Some((cluster.clone(), observation.attempt, success));
-        }
-        let remote = entry.remotes.entry(cluster.clone()).or_default();
-        if observation.attempt < remote.attempt {
-            if observation.state == State::Gone {
-                remote.ran.take_if(|ran| *ran <= observation.attempt);
-            }
-            if terminal(observation.state) && entry.ended.is_none() {
-                let attempt = observation.attempt;
-                out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
-            }
-            self.dirty.insert(uid);
-            return;
-        }
-        if observation.attempt > remote.attempt {
-            *remote = Remote { attempt: observation.attempt, since: now, ..Remote::default() };
-        }
-        remote.lost = false;
-        remote.state = Some(observation.state);
-        remote.reasons = observation.reasons;
-        // It speaks of this attempt, so the lower ones have been torn down.
-        remote.ran.take_if(|ran| *ran < observation.attempt);
-        // Of a committed attempt that another process of the hub gave out, only the end says that it does not run.
-        let unknown = remote.phase.is_none() && observation.attempt <= entry.facts.attempt;
-        match observation.state {
-            State::Gone => remote.ran = None,
-            State::Running | State::Suspended | State::Succeeded | State::Failed => {
-                remote.ran = Some(observation.attempt);
-            }
-            _ if unknown => remote.ran = Some(observation.attempt),
-            State::Waiting | State::Reserved | State::Unfit | State::Refused | State::Evicted | State::Unspecified => {}
-        }
-        let settled = matches!(observation.state, State::Reserved | State::Running);
-        if let Some(known) = self.clusters.get_mut(cluster) {
-            if settled || terminal(observation.state) {
-                known.moved = now;
-            }
-            if settled {
-                known.capacity.counted(&uid);
-            } else if !remote.unanswered() {
-                known.capacity.unassume(&uid);
-            }
-        }
-        let committed_here =
-            entry.facts.cluster.as_ref() == Some(cluster) && entry.facts.attempt == observation.attempt;
-        // What a job shows while it is evicted or removed is not how it stands, and an end cannot be taken back.
-        let runs = matches!(observation.state, State::Running | State::Suspended | State::Reserved);
-        if committed_here && observation.job_status && runs && !entry.facts.finished {
-            out.push(Action::Mirror { uid: uid.clone(), cluster: cluster.clone(), attempt: observation.attempt });
-        }
-        self.dirty.insert(uid);
-    }
-
-    fn written(&mut self, written: Written, now: Time, out: &mut Vec<Action>) {
-        let Some(entry) = self.entries.get_mut(&written.uid) else { return };
-        let writing = entry.writing.take();
-        if let Some(facts) = written.facts {
-            entry.take(facts);
-        }
-        match written.outcome {
-            Outcome::Done => entry.failures = 0,
-            Outcome::Superseded | Outcome::Failed => {
-                // Even a conflict waits a moment: the news that caused it is on its way.
-                entry.failures = (entry.failures + 1).min(16);
-                let pause = (20_i64 << entry.failures.min(12)).min(MAX_WRITE_BACKOFF);
-                entry.not_before = now + pause;
-                entry.released = None;
-            }
-        }
-        if let (Some(Writing::Finish { cluster, attempt }), Outcome::Done) = (writing, written.outcome) {
-            out.push(Action::Ack { cluster, uid: written.uid.clone(), attempt });
-            entry.ended = None;
-            // What the answer did not show will be shown by the watch.
-            entry.facts.finished = true;
-        }
-        self.dirty.insert(written.uid);
-    }
-
-    // === orphans
-
-    fn orphaned(&mut self, cluster: &Name, observation: Observation, now: Time, out: &mut Vec<Action>) {
-        let key = (cluster.clone(), observation.uid.clone());
-        if observation.state == State::Gone {
-            if self.orphans.remove(&key).is_some_and(|orphan| orphan.removing) {
-                let attempt = observation.attempt;
-                out.push(Action::Forget { cluster: cluster.clone(), uid: observation.uid, attempt });
-            }
-            return;
-        }
-        let full = !self.orphans.contains_key(&key) && self.orphans.len() >= MAX_ORPHANS;
-        // Acknowledgements are in order: one that is not given holds up all behind it.
-        let let_go = self.orphans.get(&key).is_some_and(|orphan| orphan.acked || orphan.removing);
-        if terminal(observation.state) && (full || let_go) {
-            let (uid, attempt) = (observation.uid.clone(), observation.attempt);
-            out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
-        }
-        if full {
-            return;
-        }
-        match self.orphans.entry(key) {
-            MapEntry::Vacant(vacant) => {
-                let (uid, attempt) = (observation.uid.clone(), observation.attempt);
-                out.push(Action::Orphan { cluster: cluster.clone(), uid, attempt });
-                vacant.insert(Orphan { last: observation, since: now, acked: false, removing: false });
-            }
-            MapEntry::Occupied(mut known) if observation.attempt >= known.get().last.attempt => {
-                known.get_mut().last = observation;
-            }
-            MapEntry::Occupied(_) => {}
-        }
-    }
-
-    /// Workloads that we have come to know are no orphans: what clusters said of them counts.
-    fn adopt(&mut self, now: Time, out: &mut Vec<Action>) {
-        let known: Vec<(Name, Uid)> =
-            self.orphans.keys().filter(|(_, uid)| self.entries.contains_key(uid)).cloned().collect();
-        for (cluster, uid) in known {
-            let Some(orphan) = self.orphans.remove(&(cluster.clone(), uid.clone())) else { continue };
-            self.observed(&cluster, orphan.last, now, out);
-            if orphan.removing
-                && let Some(remote) = self.entries.get_mut(&uid).and_then(|entry| entry.remotes.get_mut(&cluster))
-            {
-                remote.phase = Some(Phase::Absent);
-            }
-        }
-    }
-
-    fn sweep_orphans(&mut self, now: Time, out: &mut Vec<Action>) {
-        for ((cluster, uid), orphan) in &mut self.orphans {
-            if orphan.due(&self.settings).is_none_or(|due| now < due) {
-                continue;
-            }
-            let Observation { namespace, name, attempt, state, .. } = orphan.last.clone();
-            if terminal(state) && !orphan.acked {
-                orphan.acked = true;
-                out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
-            }
-            if now < orphan.since.saturating_add(self.settings.orphan_after) {
-                continue;
-            }
-            orphan.removing = true;
-            let (cluster, uid, phase) = (cluster.clone(), uid.clone(), Phase::Absent);
-            out.push(Action::Desire { cluster, uid, namespace, name, attempt, phase });
-        }
-    }
-
     // === what to look at
 
-    fn touch_nominating(&mut self) {
+    pub(super) fn touch_nominating(&mut self) {
         self.dirty.extend(self.nominating.iter().map(|(_, _, uid)| uid.clone()));
     }
 
-    fn touch_on(&mut self, cluster: &Name) {
+    pub(super) fn touch_on(&mut self, cluster: &Name) {
         let there = self
             .entries
             .iter()

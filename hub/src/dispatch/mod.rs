@@ -7,7 +7,7 @@
 //! # Guarantees
 //! - A cluster is told to run an attempt only when the API has confirmed that cluster and that attempt.
 //! - An attempt is never told to two clusters to run, and none to run while a lower one may still run elsewhere,
-//!   unless that cluster was given up after `workerLostTimeout`.
+//!   unless that cluster was given up: by its policy ([`Loss`]), or because people declared it lost.
 //! - A terminal state is acknowledged only when it is persisted, or when nobody needs it.
 //! - What the API says is the truth: all else here can be rebuilt from Workloads and the clusters' inventories.
 //!
@@ -15,10 +15,15 @@
 //! Observations of one cluster come in the order in which it made them; they may be late and repeated.
 
 mod actions;
+mod breaker;
 pub mod capacity;
+mod cluster;
 mod entry;
+mod intake;
+mod loss;
 mod machine;
 mod nominate;
+mod orphans;
 mod settle;
 #[cfg(test)]
 mod simulation;
@@ -30,8 +35,11 @@ use std::sync::Arc;
 
 use switchyard_scheduler::PodSet;
 
-pub use actions::{Action, Event, Outcome, Written};
+pub use actions::{Action, Event, Left, Outcome, Written};
+pub use breaker::{Caution, Open};
+pub use cluster::{ClusterRules, Loss};
 pub use machine::{ClusterView, Dispatcher, Place, WorkloadView};
+pub use orphans::OrphanView;
 
 /// A shared name.
 pub type Name = Arc<str>;
@@ -95,6 +103,14 @@ pub struct Settings {
     pub give_back: (i64, i64),
     /// How long a workload of ours that we do not know may stay on a cluster before it is removed.
     pub orphan_after: i64,
+    /// What agents' leases last from the sending of the last answered ping.
+    pub lease: i64,
+    /// How long an agent may take to stop a job whose fence has come, besides the grace of its pods.
+    pub fence_margin: i64,
+    /// After a start, nothing is given up for this long.
+    pub restart_grace: i64,
+    /// When not to give up at all.
+    pub caution: Caution,
 }
 
 impl Default for Settings {
@@ -108,6 +124,10 @@ impl Default for Settings {
             refused_for: 30_000,
             give_back: (10_000, 320_000),
             orphan_after: 15 * 60_000,
+            lease: 30_000,
+            fence_margin: 10_000,
+            restart_grace: 60_000,
+            caution: Caution::default(),
         }
     }
 }
@@ -163,6 +183,10 @@ pub struct Facts {
     pub attempt: u64,
     /// `status.nominatedClusterNames`.
     pub nominated: Vec<Name>,
+    /// How long its pods may take to stop, in milliseconds.
+    pub grace: i64,
+    /// Somebody wants this attempt to be moved to that cluster.
+    pub moving: Option<(u64, Name)>,
 }
 
 impl Facts {

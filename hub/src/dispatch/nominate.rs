@@ -233,7 +233,7 @@ impl Dispatcher {
         } else {
             entry.writing = Some(Writing::Retry);
             let seconds = i32::try_from(delay / 1000).unwrap_or(i32::MAX);
-            out.push(Action::Retry { uid, message, after_seconds: Some(seconds) });
+            out.push(Action::Retry { uid, message, after_seconds: Some(seconds), left: None });
         }
     }
 
@@ -324,14 +324,41 @@ impl Dispatcher {
 
     // === what clusters there are
 
-    /// The clusters of the workload's check, in the order of its configuration.
+    /// The clusters that may be asked, in the order of the configuration.
     fn order(&self, entry: &Entry) -> Vec<Name> {
+        let order = self.configured(entry);
+        // Where somebody wants it, unless that cluster has refused it since.
+        match &entry.facts.moving {
+            Some((attempt, to))
+                if *attempt == entry.facts.attempt && self.settings.mode != Mode::External && self.takes(entry, to) =>
+            {
+                vec![to.clone()]
+            }
+            _ => order,
+        }
+    }
+
+    /// The clusters of the workload's check, in the order of its configuration.
+    fn configured(&self, entry: &Entry) -> Vec<Name> {
         let check = match (&entry.memory, &entry.facts.check) {
             (Some(reserved), _) => Some(&reserved.check),
             (None, Some((check, _))) => Some(check),
             (None, None) => None,
         };
         check.and_then(|check| self.checks.get(check)).cloned().unwrap_or_default()
+    }
+
+    /// Whether a cluster that somebody wants a workload on may be asked for it: it is one of the workload's, has not
+    /// refused it lately, and does not say that it can never run it.
+    pub(super) fn takes(&self, entry: &Entry, cluster: &Name) -> bool {
+        let facts = &entry.facts;
+        if !self.configured(entry).contains(cluster) || entry.avoid.contains_key(cluster) {
+            return false;
+        }
+        self.clusters.get(cluster).filter(|known| known.usable()).is_some_and(|known| {
+            let verdict = known.capacity.judge(&facts.namespace, &facts.queue, &facts.pod_sets);
+            !known.reported || !matches!(verdict, Verdict::Never(_))
+        })
     }
 
     fn connected(&self, entry: &Entry) -> Vec<Name> {
@@ -353,6 +380,9 @@ impl Dispatcher {
         let Some(cluster) = self.clusters.get(name).filter(|cluster| cluster.exists) else {
             return Standing::No(vec![Reason::new("ClusterNotFound", "there is no MultiKueueCluster of that name")]);
         };
+        if cluster.rules.cordoned {
+            return Standing::No(vec![Reason::new("Cordoned", "cordoned")]);
+        }
         if !cluster.up {
             return no("NotConnected", "not connected");
         }

@@ -1,12 +1,26 @@
 //! Deciding what follows for one workload: where it should be, what is to be written, when its quota may go.
 
 use super::entry::{Entry, Writing};
-use super::machine::{Cluster, Dispatcher, MAX_WRITE_BACKOFF};
-use super::{Action, Check, Facts, Name, Phase, State, Time, terminal};
+use super::machine::{Dispatcher, MAX_WRITE_BACKOFF};
+use super::{Action, Check, Facts, Left, Name, Phase, State, Time, terminal};
+
+/// Reasons for which a workload leaves its cluster, in the history of its attempts.
+const LOST: &str = "ClusterLost";
+const VANISHED: &str = "GoneOnWorker";
+const DRAINED: &str = "ClusterDrained";
+/// How soon it is looked again whether a cluster takes what is to be moved there.
+const LOOK_AGAIN: i64 = 5_000;
 
 impl Dispatcher {
     pub(super) fn settle(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
         self.collect(entry, out);
+        self.decide(entry, now, out);
+        acknowledge_past(entry, out);
+        // What has been given up on a cluster that does not exist is not asked for any more.
+        self.collect(entry, out);
+    }
+
+    fn decide(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
         if entry.gone || entry.facts.finished {
             entry.memory = None;
             entry.nomination = None;
@@ -66,11 +80,14 @@ impl Dispatcher {
     /// Drops tombstones of which nothing is left.
     fn collect(&self, entry: &mut Entry, out: &mut Vec<Action>) {
         let uid = entry.facts.uid.clone();
+        let over = entry.gone || entry.facts.finished;
         let cleared = &mut entry.cleared;
         entry.remotes.retain(|cluster, remote| {
             let gone = remote.state == Some(State::Gone) && !matches!(remote.phase, Some(Phase::Run | Phase::Suspend));
             let nominated = remote.phase == Some(Phase::Reserve);
-            if gone && !nominated {
+            let unasked =
+                (over || !remote.may_run()) && remote.phase == Some(Phase::Absent) && self.nobody_there(cluster);
+            if gone && !nominated || unasked {
                 if remote.phase == Some(Phase::Absent) {
                     let attempt = remote.attempt;
                     out.push(Action::Forget { cluster: cluster.clone(), uid: uid.clone(), attempt });
@@ -122,6 +139,9 @@ impl Dispatcher {
         entry.nomination = None;
         entry.given_back = 0;
         let attempt = entry.facts.attempt;
+        if let Some(known) = self.clusters.get_mut(cluster) {
+            known.met = true;
+        }
         let observed = entry.remotes.get(cluster).filter(|remote| remote.attempt == attempt).and_then(|r| r.state);
 
         if entry.facts.leaving() {
@@ -157,51 +177,61 @@ impl Dispatcher {
             remote.attempt > attempt || (remote.attempt == attempt && remote.phase == Some(Phase::Absent))
         });
         let said = reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join("; ");
-        let why = match observed {
+        let (reason, message) = match observed {
             Some(State::Evicted) => {
                 let tail = format!("resetting for re-admission. Previously: \"{previously}\"");
-                Some(format!("Workload evicted on worker cluster: \"{cluster}\", {tail}"))
+                ("EvictedOnWorker", format!("Workload evicted on worker cluster: \"{cluster}\", {tail}"))
             }
-            Some(State::Gone) => Some(format!("Admitting remote no longer exists, Previously: \"{previously}\"")),
+            Some(State::Gone) => (VANISHED, format!("Admitting remote no longer exists, Previously: \"{previously}\"")),
             Some(State::Unfit | State::Refused) => {
-                Some(format!("Worker cluster \"{cluster}\" cannot run it: {said}. Previously: \"{previously}\""))
+                let message =
+                    format!("Worker cluster \"{cluster}\" cannot run it: {said}. Previously: \"{previously}\"");
+                ("RefusedByWorker", message)
             }
             // A commit that was thought lost came true after the offer was withdrawn; or the hub's store was restored.
             _ if withdrawn => {
-                Some(format!("Worker cluster \"{cluster}\" was told to drop it. Previously: \"{previously}\""))
+                ("Withdrawn", format!("Worker cluster \"{cluster}\" was told to drop it. Previously: \"{previously}\""))
             }
-            _ if self.lost(cluster, entry, attempt, now) => {
-                Some(format!("Admitting remote lost, Previously: \"{previously}\""))
+            _ if self.lost(cluster, entry, now) => {
+                (LOST, format!("Admitting remote lost, Previously: \"{previously}\""))
             }
-            _ => None,
+            _ => match self.called_away(entry, cluster, now) {
+                Some((reason, why)) => (reason, format!("{why}. Previously: \"{previously}\"")),
+                None => return,
+            },
         };
-        let Some(message) = why else { return };
         if entry.writing.is_some() || !self.may_write(entry, now) {
+            return;
+        }
+        let may = match reason {
+            LOST | VANISHED => self.may_give_up(entry, cluster, now, out),
+            DRAINED => self.in_pace(entry, now),
+            _ => true,
+        };
+        if !may {
             return;
         }
         entry.avoid(cluster, now + self.settings.refused_for, reasons);
         entry.writing = Some(Writing::Retry);
-        out.push(Action::Retry { uid: entry.facts.uid.clone(), message, after_seconds: None });
+        let left = Some(Left { cluster: cluster.clone(), attempt, reason });
+        out.push(Action::Retry { uid: entry.facts.uid.clone(), message, after_seconds: None, left });
     }
 
-    /// Whether a cluster has been away for so long that its jobs are given up there. Sets the timer if not yet.
-    fn lost(&self, cluster: &Name, entry: &mut Entry, attempt: u64, now: Time) -> bool {
-        let (up, hold, since) = match self.clusters.get(cluster) {
-            Some(known) => (known.up, known.hold && known.exists, known.since),
-            None => (false, false, self.started),
-        };
-        if up || hold {
-            return false;
+    /// Whether people want it taken away from where it runs: all of the cluster, or this one.
+    fn called_away(&self, entry: &mut Entry, cluster: &Name, now: Time) -> Option<(&'static str, String)> {
+        let known = self.clusters.get(cluster)?;
+        if known.up && known.rules.draining {
+            return Some((DRAINED, format!("Worker cluster \"{cluster}\" is being drained")));
         }
-        let due = since.max(self.started) + self.settings.worker_lost_timeout;
-        if now < due {
-            entry.wake_at(due);
-            return false;
+        let (attempt, to) = entry.facts.moving.clone()?;
+        if attempt != entry.facts.attempt || to == *cluster || !known.up {
+            return None;
         }
-        let remote = entry.remotes.entry(cluster.clone()).or_default();
-        remote.attempt = remote.attempt.max(attempt);
-        remote.lost = true;
-        true
+        if !self.takes(entry, &to) {
+            entry.wake_at(now + LOOK_AGAIN);
+            return None;
+        }
+        Some(("Moved", format!("Moved from worker cluster \"{cluster}\" to \"{to}\" on request")))
     }
 
     /// Evicted, deactivated or deleted: nothing may run anywhere before quota is given away.
@@ -226,8 +256,7 @@ impl Dispatcher {
         self.acknowledge_rest(entry, out);
         let clusters: Vec<Name> = entry.remotes.keys().cloned().collect();
         for cluster in clusters {
-            let attempt = entry.facts.attempt;
-            self.lost(&cluster, entry, attempt, now);
+            self.lost(&cluster, entry, now);
         }
         // A check that asks for an eviction is not one yet.
         let facts = &entry.facts;
@@ -243,22 +272,6 @@ impl Dispatcher {
             entry.writing = Some(Writing::Release);
             out.push(Action::Release { uid: entry.facts.uid.clone() });
         }
-    }
-
-    /// Whether we know all clusters on which an attempt of it may run: each has told its inventory since we started, or
-    /// has been given up.
-    pub(super) fn sure(&self, entry: &mut Entry, now: Time) -> bool {
-        if entry.sure {
-            return true;
-        }
-        let given_up = self.started + self.settings.worker_lost_timeout;
-        let open = self.clusters.values().filter(|cluster| cluster.exists && !cluster.synced);
-        let (held, others): (Vec<&Cluster>, Vec<&Cluster>) = open.partition(|cluster| cluster.hold);
-        entry.sure = held.is_empty() && (others.is_empty() || now >= given_up);
-        if !entry.sure && held.is_empty() {
-            entry.wake_at(given_up);
-        }
-        entry.sure
     }
 
     pub(super) fn may_write(&self, entry: &mut Entry, now: Time) -> bool {
@@ -288,6 +301,21 @@ impl Dispatcher {
         for uid in woken {
             self.parked.remove(&uid);
             out.push(Action::Wake { uid });
+        }
+    }
+}
+
+/// The end of an attempt that was given up is of no use once another is what counts: its cluster need not keep it.
+fn acknowledge_past(entry: &Entry, out: &mut Vec<Action>) {
+    let (committed, current) = (entry.facts.cluster.as_ref(), entry.facts.attempt);
+    if entry.gone || entry.facts.finished || entry.ended.is_some() {
+        return;
+    }
+    for (cluster, remote) in entry.remotes.iter().filter(|(_, remote)| remote.state.is_some_and(terminal)) {
+        let elsewhere = committed.is_some_and(|committed| committed != cluster);
+        if remote.attempt < current || (remote.attempt == current && elsewhere) {
+            let (uid, attempt) = (entry.facts.uid.clone(), remote.attempt);
+            out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
         }
     }
 }

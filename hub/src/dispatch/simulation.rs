@@ -100,7 +100,7 @@ impl World {
         }
         self.apply(Event::Check { name: "mk".into(), clusters: CLUSTERS.iter().map(|c| Name::from(*c)).collect() });
         for name in CLUSTERS {
-            self.apply(Event::Cluster { name: name.into(), hold: true });
+            self.apply(Event::Cluster { name: name.into(), rules: ClusterRules::default() });
         }
         let all: Vec<Facts> = self.api.values().filter(|o| !o.deleted).map(|o| o.facts.clone()).collect();
         for facts in all {
@@ -158,7 +158,11 @@ impl World {
                     remote.acked = true;
                 }
             }
-            Action::Wake { .. } | Action::Recorded { .. } | Action::Mirror { .. } | Action::Orphan { .. } => {}
+            Action::Wake { .. }
+            | Action::Recorded { .. }
+            | Action::Mirror { .. }
+            | Action::Orphan { .. }
+            | Action::Breaker { .. } => {}
         }
     }
 

@@ -57,6 +57,16 @@ pub enum SessionEvent {
     },
 }
 
+impl SessionEvent {
+    /// Of which cluster it tells.
+    pub fn cluster(&self) -> &str {
+        match self {
+            Self::Up(info) => &info.cluster,
+            Self::Down { cluster, .. } | Self::Observed { cluster, .. } | Self::Capacity { cluster, .. } => cluster,
+        }
+    }
+}
+
 /// A session that has begun.
 #[derive(Debug, Clone)]
 pub struct SessionInfo {

@@ -80,7 +80,27 @@ fn from_parts(
         cluster: status.cluster_name.as_deref().map(Name::from),
         attempt: status.dispatch.map_or(0, |dispatch| u64::try_from(dispatch.attempt).unwrap_or(0)),
         nominated: status.nominated_cluster_names.iter().map(|name| Name::from(name.as_str())).collect(),
+        grace: grace(workload),
+        moving: moving(workload),
     }
+}
+
+/// Kubernetes' own default.
+const DEFAULT_GRACE: i64 = 30;
+
+/// The longest that pods of the workload may take to stop, in milliseconds.
+fn grace(workload: &Workload) -> i64 {
+    let seconds = |set: &switchyard_api::v1beta2::PodSet| {
+        let asked = set.template.0.pointer("/spec/terminationGracePeriodSeconds");
+        asked.and_then(serde_json::Value::as_i64).unwrap_or(DEFAULT_GRACE)
+    };
+    workload.spec.pod_sets.iter().map(seconds).max().unwrap_or(DEFAULT_GRACE).max(0).saturating_mul(1_000)
+}
+
+/// `ATTEMPT/CLUSTER` of the annotation.
+fn moving(workload: &Workload) -> Option<(u64, Name)> {
+    let (attempt, cluster) = workload.annotations().get(names::MOVE)?.split_once('/')?;
+    Some((attempt.parse().ok()?, cluster.into()))
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub use inbox::Inbox;
 pub use topology::parameters;
 
 use crate::cluster::Ports;
-use crate::dispatch::{Settings, Time, Uid, Written};
+use crate::dispatch::{Open, OrphanView, Settings, Time, Uid, Written};
 use crate::metrics::HubMetrics;
 use crate::server::{Registry, SessionEvent};
 use mirror::Show;
@@ -46,6 +46,8 @@ const AT_ONCE: usize = 256;
 #[derive(Debug, Default)]
 pub struct Reports {
     capacity: Mutex<BTreeMap<String, Arc<proto::Capacity>>>,
+    breaker: Mutex<Option<Open>>,
+    orphans: Mutex<BTreeMap<String, Vec<OrphanView>>>,
     /// Rung when something of a cluster changed: capacity or session.
     pub bell: Notify,
 }
@@ -54,6 +56,31 @@ impl Reports {
     /// The last report of a cluster.
     pub fn capacity(&self, cluster: &str) -> Option<Arc<proto::Capacity>> {
         self.capacity.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
+    }
+
+    /// Why nothing is given up at present.
+    pub fn breaker(&self) -> Option<Open> {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Workloads on a cluster that the hub does not know.
+    pub fn orphans(&self, cluster: &str) -> Vec<OrphanView> {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned().unwrap_or_default()
+    }
+
+    fn set_orphans(&self, cluster: &str, orphans: Vec<OrphanView>) {
+        let mut known = self.orphans.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.get(cluster).map(Vec::as_slice).unwrap_or_default() == orphans {
+            return;
+        }
+        known.insert(cluster.to_owned(), orphans);
+        drop(known);
+        self.bell.notify_one();
+    }
+
+    fn set_breaker(&self, open: Option<&Open>) {
+        *self.breaker.lock().unwrap_or_else(PoisonError::into_inner) = open.cloned();
+        self.bell.notify_one();
     }
 
     fn set(&self, cluster: &str, capacity: Option<proto::Capacity>) {

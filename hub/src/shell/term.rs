@@ -25,6 +25,9 @@ use crate::dispatch::{
 };
 use crate::server::SessionEvent;
 
+/// Orphans that a cluster's status shows: its schema's limit.
+const ORPHANS: usize = 64;
+
 /// What a cluster last told of a workload.
 #[derive(Debug, Clone, Default)]
 struct Told {
@@ -76,6 +79,7 @@ impl TermState {
             told: BTreeMap::new(),
             slots: Slots::default(),
         };
+        state.reports.set_breaker(None);
         state.update_topology();
         let workloads = state.ctx.stores.workloads.all();
         for workload in &workloads {
@@ -189,7 +193,9 @@ impl TermState {
 
     /// A session has something to say; only the newest of each cluster counts.
     pub(super) fn session(&mut self, event: SessionEvent) {
+        let cluster = event.cluster().to_owned();
         self.take_in(event);
+        self.reports.set_orphans(&cluster, self.dispatcher.orphans_of(&cluster, ORPHANS));
         self.hands.metrics.sessions.set(i64::try_from(self.live.len()).unwrap_or(i64::MAX));
         self.start_slots();
     }
@@ -360,7 +366,9 @@ impl TermState {
             Action::Ack { cluster, uid, attempt } => self.ports.of(&cluster).persisted(&uid, attempt),
             Action::Commit { uid, cluster, attempt } => self.write(&uid, What::Commit { cluster, attempt }),
             Action::Record { uid, message, nominated } => self.write(&uid, What::Record { message, nominated }),
-            Action::Retry { uid, message, after_seconds } => self.write(&uid, What::Retry { message, after_seconds }),
+            Action::Retry { uid, message, after_seconds, left } => {
+                self.write(&uid, What::Retry { message, after_seconds, left });
+            }
             Action::GiveBack { uid, message, retry_at } => {
                 if let Some(reservation) = self.reservations.remove(&uid) {
                     let retry_at = switchyard_scheduler::Time(retry_at.saturating_mul(1_000_000));
@@ -387,6 +395,13 @@ impl TermState {
                 if let Some(status) = self.status_of(&cluster, &uid, attempt) {
                     self.slots.status(&uid, status, Instant::now());
                 }
+            }
+            Action::Breaker { open } => {
+                match &open {
+                    Some(why) => tracing::error!(why, "circuit breaker open: nothing is given up until it is released"),
+                    None => tracing::info!("circuit breaker closed"),
+                }
+                self.reports.set_breaker(self.dispatcher.breaker());
             }
             Action::Finish { uid, cluster, attempt, success } => self.finish(&uid, cluster, attempt, success),
             Action::Orphan { cluster, uid, attempt } => {

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 
 use kube::ResourceExt as _;
-use switchyard_api::names;
+use switchyard_api::config::GoDuration;
 use switchyard_api::v1beta2::{AdmissionCheck, DisconnectPolicy, MultiKueueCluster, MultiKueueConfig};
+use switchyard_api::{conditions, names};
 
-use crate::dispatch::{Event, Name};
+use crate::dispatch::{ClusterRules, Event, Loss, Name};
 
-/// The clusters of each MultiKueue check, and whether each cluster's jobs are held when it is lost.
+/// The clusters of each MultiKueue check, and what people want of each cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Topology {
     checks: BTreeMap<String, Vec<String>>,
-    clusters: BTreeMap<String, bool>,
+    clusters: BTreeMap<String, ClusterRules>,
 }
 
 impl Topology {
@@ -33,7 +34,7 @@ impl Topology {
         let clusters = clusters
             .into_iter()
             .filter(|cluster| cluster.metadata.deletion_timestamp.is_none())
-            .map(|cluster| (cluster.name_any(), holds(cluster)))
+            .map(|cluster| (cluster.name_any(), rules(cluster)))
             .collect();
         Self { checks, clusters }
     }
@@ -41,9 +42,9 @@ impl Topology {
     /// What changed since `before`, for the dispatcher.
     pub(super) fn events(&self, before: &Self) -> Vec<Event> {
         let mut events = Vec::new();
-        for (name, hold) in &self.clusters {
-            if before.clusters.get(name) != Some(hold) {
-                events.push(Event::Cluster { name: name.as_str().into(), hold: *hold });
+        for (name, rules) in &self.clusters {
+            if before.clusters.get(name) != Some(rules) {
+                events.push(Event::Cluster { name: name.as_str().into(), rules: rules.clone() });
             }
         }
         for name in before.clusters.keys().filter(|name| !self.clusters.contains_key(*name)) {
@@ -68,10 +69,43 @@ pub fn parameters(check: &AdmissionCheck) -> Option<&str> {
     (parameters.kind == "MultiKueueConfig" && parameters.api_group == "kueue.x-k8s.io").then_some(&*parameters.name)
 }
 
-/// An agent keeps what runs; a kubeconfig worker is given up after a while, as Kueue does.
-fn holds(cluster: &MultiKueueCluster) -> bool {
-    let policy = cluster.spec.on_disconnect.as_ref().map(|rule| rule.policy).unwrap_or_default();
-    cluster.spec.cluster_source.agent.is_some() && policy != DisconnectPolicy::Duplicate
+/// How long a cluster is away before jobs under `Duplicate` go elsewhere, where it does not say.
+const DUPLICATE_AFTER: i64 = 60_000;
+
+fn rules(cluster: &MultiKueueCluster) -> ClusterRules {
+    let annotation = |name: &str| cluster.annotations().get(name).map(String::as_str);
+    let scheduling = annotation(names::SCHEDULING);
+    ClusterRules {
+        loss: loss(cluster),
+        declared_lost: declared_lost(cluster, annotation(names::DECLARED_LOST)),
+        cordoned: matches!(scheduling, Some(names::CORDON | names::DRAIN)),
+        draining: scheduling == Some(names::DRAIN),
+        release: annotation(names::BREAKER_RELEASE).map(Name::from),
+    }
+}
+
+/// An agent keeps what runs, unless told otherwise; a kubeconfig worker is given up after a while, as Kueue does.
+fn loss(cluster: &MultiKueueCluster) -> Loss {
+    let agent = cluster.spec.cluster_source.agent.is_some();
+    let Some(rule) = &cluster.spec.on_disconnect else {
+        return if agent { Loss::Hold } else { Loss::GiveUp };
+    };
+    let after = rule.after.as_deref().and_then(|text| text.parse::<GoDuration>().ok());
+    let after = after.map(|after| i64::try_from(after.std().as_millis()).unwrap_or(i64::MAX));
+    match rule.policy {
+        // The API refuses a fence where there is no agent: should one come through, nothing stops the jobs.
+        DisconnectPolicy::Fence if agent => Loss::Fence { after: after.unwrap_or(0) },
+        DisconnectPolicy::Hold | DisconnectPolicy::Fence => Loss::Hold,
+        DisconnectPolicy::Duplicate => Loss::Duplicate { after: after.unwrap_or(DUPLICATE_AFTER) },
+    }
+}
+
+/// Whether the declaration is of the loss that the cluster is in.
+fn declared_lost(cluster: &MultiKueueCluster, declared: Option<&str>) -> bool {
+    let status = cluster.status.as_ref();
+    let active = status.and_then(|status| conditions::find(&status.conditions, conditions::ACTIVE));
+    let since = active.filter(|active| active.status != conditions::TRUE).map(|active| active.last_transition_time.0);
+    declared.is_some() && declared.and_then(|text| text.parse().ok()) == since
 }
 
 #[cfg(test)]
@@ -120,8 +154,8 @@ mod tests {
         assert_eq!(
             told,
             [
-                r#"Cluster { name: "a", hold: true }"#,
-                r#"Cluster { name: "b", hold: false }"#,
+                r#"Cluster { name: "a", rules: ClusterRules { loss: Hold, declared_lost: false, cordoned: false, draining: false, release: None } }"#,
+                r#"Cluster { name: "b", rules: ClusterRules { loss: GiveUp, declared_lost: false, cordoned: false, draining: false, release: None } }"#,
                 r#"Check { name: "mk", clusters: ["b", "a"] }"#
             ]
         );

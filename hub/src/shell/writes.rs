@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 use kube::Api;
 use switchyard_api::conditions::reasons::{events, finished};
 use switchyard_api::conditions::truncated_message;
-use switchyard_api::v1beta2::{Admission, AdmissionCheckState, CheckState, Workload};
+use switchyard_api::v1beta2::{Admission, AdmissionCheckState, CheckState, PastAttempt, Workload};
 use switchyard_controller::admit::{Dispatch, dispatched_status, reservation_status};
 use switchyard_controller::clock::whole_seconds;
 use switchyard_controller::store::Key;
@@ -16,7 +17,7 @@ use switchyard_controller::workload::{self as state, Edit, WriteError, patch_sta
 use switchyard_controller::{Context, Reservation};
 
 use super::facts::{facts, is_dispatching};
-use crate::dispatch::{Name, Outcome, Uid, Written};
+use crate::dispatch::{Left, Name, Outcome, Uid, Written};
 use crate::metrics::HubMetrics;
 
 /// Pauses between tries of a write whose fate is not known: the API server is away.
@@ -50,6 +51,8 @@ pub(super) enum What {
         message: String,
         /// Not before that.
         after_seconds: Option<i32>,
+        /// The attempt that ends with it.
+        left: Option<Left>,
     },
     /// The eviction is complete: its quota goes back.
     Release,
@@ -223,7 +226,7 @@ impl Write {
                     edit
                 })
             }
-            What::Retry { message, after_seconds } => {
+            What::Retry { message, after_seconds, left } => {
                 let check = status.admission_checks.iter().find(|check| is_dispatching(&ctx.stores, &check.name));
                 let Some(check) = check else { return Plan::Void("it has no MultiKueue check") };
                 if matches!(check.state, CheckState::Retry | CheckState::Rejected) {
@@ -236,6 +239,9 @@ impl Write {
                     check.message = truncated_message(message.clone());
                     check.last_transition_time = ApiTime(whole_seconds(now));
                     check.requeue_after_seconds = *after_seconds;
+                }
+                if let Some(left) = left {
+                    remember(&mut edit, left, now);
                 }
                 Plan::Write(Box::new(edit))
             }
@@ -302,6 +308,21 @@ impl Write {
             What::Finish { .. } => "dispatch_finish",
         }
     }
+}
+
+/// Past attempts that a Workload shows: its schema's limit.
+const HISTORY: usize = 8;
+
+fn remember(edit: &mut Edit, left: &Left, now: Timestamp) {
+    let history = &mut edit.status.dispatch.get_or_insert_default().history;
+    history.push(PastAttempt {
+        attempt: signed(left.attempt),
+        cluster_name: left.cluster.to_string(),
+        reason: left.reason.to_owned(),
+        at: ApiTime(whole_seconds(now)),
+    });
+    let surplus = history.len().saturating_sub(HISTORY);
+    history.drain(..surplus);
 }
 
 fn say(edit: &mut Edit, check: &str, message: &str) {

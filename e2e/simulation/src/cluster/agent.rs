@@ -18,6 +18,8 @@ use crate::plan::Ms;
 use crate::world::World;
 
 pub(crate) const HUB_ID: &str = "hub";
+/// What an agent's clock shows when its process begins.
+const BOOT: Duration = Duration::from_secs(100_000);
 
 /// One agent.
 pub(crate) struct Agent {
@@ -78,6 +80,7 @@ impl World {
         let agent = &mut self.clusters[cluster].agent;
         let boot = agent.boot + 1;
         *agent = Agent { up: true, boot, started: now, ..Agent::default() };
+        self.recall(cluster);
         self.note(|| format!("c{cluster}: agent begins"));
         for kind in [Kind::Workload, Kind::Job] {
             let delay = self.dice(1 + cluster).between(1, 200);
@@ -108,7 +111,33 @@ impl World {
     /// The agent's own clock.
     fn agent_now(&self, cluster: usize) -> Time {
         let since = self.now - self.clusters[cluster].agent.started;
-        Duration::from_millis(since * self.plan.clusters[cluster].clock / 1000)
+        BOOT + Duration::from_millis(since * self.plan.clusters[cluster].clock / 1000)
+    }
+
+    /// What an earlier process wrote down.
+    fn recall(&mut self, cluster: usize) {
+        let (epoch, until) = self.clusters[cluster].memory;
+        let clock = self.plan.clusters[cluster].clock;
+        let (now, own) = (self.now, self.agent_now(cluster));
+        let lease = until.map(|until| match until.checked_sub(now) {
+            Some(left) => own + Duration::from_millis(left * clock / 1000),
+            None => own.saturating_sub(Duration::from_millis((now - until) * clock / 1000)),
+        });
+        if epoch > 0 {
+            self.clusters[cluster].agent.ledger.recall(epoch, lease.unwrap_or_default());
+        }
+    }
+
+    /// Writes down what the next process has to know.
+    fn remember(&mut self, cluster: usize) {
+        let own = self.agent_now(cluster);
+        let ledger = &self.clusters[cluster].agent.ledger;
+        let left = ledger.lease().map(|lease| lease.saturating_sub(own)).filter(|left| !left.is_zero());
+        let left =
+            left.map(|left| u64::try_from(left.as_millis()).unwrap_or(0) * 1000 / self.plan.clusters[cluster].clock);
+        let (epoch, now) = (ledger.memory().epoch, self.now);
+        let memory = &mut self.clusters[cluster].memory;
+        *memory = (epoch.max(memory.0), left.map(|left| now + left).or(memory.1));
     }
 
     // === connections
@@ -279,6 +308,7 @@ impl World {
             return;
         }
         let now = self.agent_now(cluster);
+        self.remember(cluster);
         let agent = &mut self.clusters[cluster].agent;
         let actions = agent.ledger.tick(now);
         self.start(cluster, actions);

@@ -50,6 +50,20 @@ pub(crate) struct Cluster {
     pub(crate) outage: u32,
     pub(crate) gap: u32,
     pub(crate) expired: u32,
+    /// Operators drain it.
+    pub(crate) drained: u32,
+    /// Somebody has declared it lost, and it has not been back.
+    pub(crate) declared: bool,
+    /// Somebody has, at some time.
+    pub(crate) lied: bool,
+    /// What an agent remembers beyond its end: the highest epoch, and when the lease ends.
+    pub(crate) memory: (u64, Option<Ms>),
+    /// When a leading hub last heard of it.
+    pub(crate) heard: Ms,
+    /// Until when the agent could not act on its cluster.
+    pub(crate) unable_until: Ms,
+    /// Workloads, and their attempts, that were rightly given up here.
+    pub(crate) forgiven: BTreeSet<(usize, u64)>,
     /// The controllers are about to look.
     looking: bool,
 }
@@ -68,6 +82,13 @@ impl Cluster {
             outage: 0,
             gap: 0,
             expired: 0,
+            drained: 0,
+            declared: false,
+            lied: false,
+            memory: (0, None),
+            heard: 0,
+            unable_until: 0,
+            forgiven: BTreeSet::new(),
             looking: false,
         }
     }

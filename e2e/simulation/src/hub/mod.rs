@@ -103,6 +103,13 @@ pub(crate) struct Term {
     engine_due: bool,
 }
 
+impl Term {
+    /// Whether the dispatcher's task thinks that a cluster is connected.
+    pub(crate) fn is_live(&self, cluster: usize) -> bool {
+        self.live.contains_key(&cluster)
+    }
+}
+
 /// When all wall clocks were right, in milliseconds since the epoch.
 const START: i64 = 1_700_000_000_000;
 

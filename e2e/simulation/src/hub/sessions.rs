@@ -16,7 +16,7 @@ use crate::world::World;
 
 const PING_INTERVAL: i64 = 10_000;
 const PING_TIMEOUT: i64 = 5_000;
-const LEASE: i64 = 30_000;
+const LEASE: i64 = crate::loss::LEASE as i64;
 /// Until a session's event is taken in.
 const NEWS: u64 = 40;
 
@@ -99,6 +99,7 @@ impl World {
         if message.session_id != session {
             return;
         }
+        self.heard_of(cluster);
         match message.kind {
             Some(agent_message::Kind::Observed(observed)) => match self.port(hub, cluster).accept(session, &observed) {
                 Some(Accepted::Take { inventory }) => {
@@ -219,6 +220,7 @@ impl World {
                     self.dispatch(hub, Input::ClusterDown { name: name(cluster).into() });
                 }
                 self.dispatch(hub, Input::ClusterUp { name: name(cluster).into() });
+                self.is_back(cluster);
                 if self.mutated(Mutation::NoInventory) {
                     self.dispatch(hub, Input::Inventory { cluster: name(cluster).into(), uids: Uids::new() });
                 }

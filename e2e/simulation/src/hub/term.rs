@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use switchyard_hub::cluster::{Content, Port};
 use switchyard_hub::dispatch::{
-    Action, Dispatcher, Event as Input, Facts, Name, Observation, Outcome, Phase, Reason, Settings, State, Uid,
+    Action, Dispatcher, Event as Input, Facts, Loss, Name, Observation, Outcome, Phase, Reason, Settings, State, Uid,
     Written, terminal,
 };
 use switchyard_proto::v1::{Assignment, OnDisconnect, on_disconnect};
@@ -13,6 +13,7 @@ use switchyard_proto::v1::{Assignment, OnDisconnect, on_disconnect};
 use super::{Change, Show, Status, Term};
 use crate::event::Event;
 use crate::laws::{name, number};
+use crate::loss::WORKER_LOST;
 use crate::mutation::Mutation;
 use crate::network::{Link, Packet};
 use crate::world::World;
@@ -23,7 +24,13 @@ pub(super) const CHECK: &str = "mk";
 impl World {
     fn settings(&self) -> Settings {
         // Orphans go soon, so that a run ends soon.
-        Settings { mode: self.plan.mode, orphan_after: 60_000, ..Settings::default() }
+        let worker_lost_timeout = i64::try_from(WORKER_LOST).unwrap_or(0);
+        let settings =
+            Settings { mode: self.plan.mode, orphan_after: 60_000, worker_lost_timeout, ..Settings::default() };
+        if self.mutated(Mutation::GiveUpEarly) {
+            return Settings { lease: 0, fence_margin: 0, ..settings };
+        }
+        settings
     }
 
     /// A term begins: everything is read anew.
@@ -45,8 +52,9 @@ impl World {
             engine_due: false,
         });
         let clusters: Vec<Name> = (0..self.clusters.len()).map(|cluster| name(cluster).into()).collect();
-        for cluster in &clusters {
-            self.dispatch(hub, Input::Cluster { name: cluster.clone(), hold: true });
+        for (index, cluster) in clusters.iter().enumerate() {
+            let rules = self.rules(index);
+            self.dispatch(hub, Input::Cluster { name: cluster.clone(), rules });
         }
         self.dispatch(hub, Input::Check { name: CHECK.into(), clusters });
         let all: Vec<Facts> = self.hubs[hub].store.values().cloned().collect();
@@ -151,7 +159,7 @@ impl World {
     // === what goes out
 
     /// Feeds the dispatcher and does what it says.
-    pub(super) fn dispatch(&mut self, hub: usize, input: Input) {
+    pub(crate) fn dispatch(&mut self, hub: usize, input: Input) {
         let now = self.hub_now(hub);
         let Some(term) = &mut self.hubs[hub].term else { return };
         let actions = term.dispatcher.apply(input, now);
@@ -238,7 +246,7 @@ impl World {
                     self.show(hub, &uid, Show::Status(status));
                 }
             }
-            Action::Orphan { .. } => {}
+            Action::Orphan { .. } | Action::Breaker { .. } => {}
         }
     }
 
@@ -252,10 +260,15 @@ impl World {
         if phase == Phase::Absent && self.mutated(Mutation::ForgetTombstones) {
             return;
         }
-        let fence = self.plan.clusters[cluster].fence.map(|after| OnDisconnect {
-            policy: on_disconnect::Policy::Fence.into(),
-            after: prost_types::Duration::try_from(std::time::Duration::from_millis(after)).ok(),
-        });
+        let fence = match self.plan.clusters[cluster].loss {
+            Loss::Fence { after } if !self.mutated(Mutation::NoFence) => Some(OnDisconnect {
+                policy: on_disconnect::Policy::Fence.into(),
+                after: u64::try_from(after)
+                    .ok()
+                    .and_then(|after| std::time::Duration::from_millis(after).try_into().ok()),
+            }),
+            _ => None,
+        };
         let assignment = Assignment {
             workload_uid: uid.to_string(),
             namespace: crate::cluster::NAMESPACE.to_owned(),

@@ -41,6 +41,8 @@ impl World {
             cluster: None,
             attempt: 0,
             nominated: Vec::new(),
+            grace: 5_000,
+            moving: None,
         };
         let object = Object {
             facts,
@@ -72,6 +74,13 @@ impl World {
         if release {
             facts.reserved = false;
         }
+        self.api_changed(uid);
+    }
+
+    /// Somebody wants it on another cluster.
+    pub(crate) fn move_to(&mut self, uid: &Uid, cluster: usize) {
+        let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else { return };
+        object.facts.moving = Some((object.facts.attempt, crate::laws::name(cluster).into()));
         self.api_changed(uid);
     }
 

@@ -35,7 +35,7 @@ pub(crate) struct WriteJob {
 /// What is heard of it.
 #[derive(Debug, Clone)]
 pub(crate) enum WriteReply {
-    Done(Facts),
+    Done(Box<Facts>),
     Conflict,
     Gone,
     /// No answer: it may have happened all the same.
@@ -208,7 +208,7 @@ impl World {
         }
         self.api_changed(&job.uid);
         match self.api.objects.get(&job.uid) {
-            Some(object) => WriteReply::Done(object.facts.clone()),
+            Some(object) => WriteReply::Done(Box::new(object.facts.clone())),
             None => WriteReply::Gone,
         }
     }
@@ -221,7 +221,7 @@ impl World {
         match reply {
             WriteReply::Done(facts) => {
                 self.observe(hub, &facts);
-                self.answer(hub, boot, epoch, Written { uid, outcome: Outcome::Done, facts: Some(facts) });
+                self.answer(hub, boot, epoch, Written { uid, outcome: Outcome::Done, facts: Some(*facts) });
             }
             WriteReply::Gone => self.answer(hub, boot, epoch, Self::superseded(uid, None)),
             WriteReply::Conflict if job.conflicts >= CONFLICTS => {

@@ -84,4 +84,42 @@ impl Plan {
             self.faults.push(Fault { at, until: at + dice.between(1_000, 60_000), kind });
         }
     }
+
+    /// A cluster is away for longer than its jobs are kept for it, and comes back while they run elsewhere.
+    pub(super) fn lose_cluster(&mut self, dice: &mut Dice) {
+        while self.clusters.len() < 2 {
+            self.clusters.push(ClusterPlan::roll(dice));
+        }
+        let cluster = dice.index(self.clusters.len());
+        let workload = dice.index(self.workloads.len());
+        self.workloads[workload].runs += dice.between(60_000, 200_000);
+        let at = self.workloads[workload].at + dice.between(2_000, 15_000);
+        let until = at + dice.between(60_000, 300_000);
+        let kind = match dice.between(0, 6) {
+            0 => FaultKind::Mute(cluster),
+            1 => FaultKind::Deaf(cluster),
+            2 => FaultKind::AgentFreeze(cluster),
+            3 => FaultKind::AgentCrash { cluster, fin: dice.chance(500) },
+            _ => FaultKind::Partition(cluster),
+        };
+        self.faults.push(Fault { at, until, kind });
+        if dice.chance(200) {
+            let declared = at + dice.between(5_000, 60_000);
+            self.faults.push(Fault { at: declared, until: declared + 1, kind: FaultKind::DeclareLost(cluster) });
+        }
+    }
+
+    /// Operators at work.
+    pub(super) fn operate(&mut self, dice: &mut Dice) {
+        for _ in 0..dice.between(1, 3) {
+            let (cluster, workload) = (dice.index(self.clusters.len()), dice.index(self.workloads.len()));
+            let at = self.workloads[workload].at + dice.between(0, 20_000);
+            let kind = match dice.between(0, 2) {
+                0 => FaultKind::Drain(cluster),
+                1 => FaultKind::DeclareLost(cluster),
+                _ => FaultKind::Move { workload, cluster },
+            };
+            self.faults.push(Fault { at, until: at + dice.between(1_000, 60_000), kind });
+        }
+    }
 }

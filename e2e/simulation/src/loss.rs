@@ -1,0 +1,115 @@
+//! Clusters that are away: what the hub may do without them, and what the laws then forgive.
+
+use switchyard_hub::dispatch::{ClusterRules, Loss};
+
+use crate::laws::{name, number};
+use crate::mutation::Mutation;
+use crate::plan::Ms;
+use crate::world::World;
+
+/// What agents' leases last.
+pub(crate) const LEASE: Ms = 30_000;
+/// After how long the hub gives a cluster without an agent up.
+pub(crate) const WORKER_LOST: Ms = 45_000;
+/// How long an agent that could not act may take to act once it can.
+const CATCH_UP: Ms = 60_000;
+/// Between two signs of life of a session, and until its end is noticed.
+const SIGNS: Ms = 20_000;
+
+impl World {
+    /// What people want of a cluster.
+    pub(crate) fn rules(&self, cluster: usize) -> ClusterRules {
+        let it = &self.clusters[cluster];
+        let hold = self.mutated(Mutation::GiveUpHeld) && self.plan.clusters[cluster].loss == Loss::Hold;
+        ClusterRules {
+            loss: if hold { Loss::GiveUp } else { self.plan.clusters[cluster].loss },
+            declared_lost: it.declared,
+            cordoned: it.drained > 0,
+            draining: it.drained > 0,
+            release: None,
+        }
+    }
+
+    /// The leading hub has heard of a cluster.
+    pub(crate) fn heard_of(&mut self, cluster: usize) {
+        self.forgive(cluster);
+        self.clusters[cluster].heard = self.now;
+    }
+
+    /// Without a sign of life for as long as its policy says, a cluster may be given up: what it was told to run may then
+    /// run elsewhere as well, or have ended there without anybody's knowing.
+    pub(crate) fn forgive(&mut self, cluster: usize) {
+        let it = &self.clusters[cluster];
+        let patience = match self.plan.clusters[cluster].loss {
+            _ if it.declared => 0,
+            Loss::Hold => return,
+            Loss::Fence { after } => LEASE + u64::try_from(after).unwrap_or(0),
+            Loss::Duplicate { after } => u64::try_from(after).unwrap_or(0),
+            Loss::GiveUp => WORKER_LOST,
+        };
+        // Clocks differ, and its loss is noticed before it is certain.
+        if self.now - it.heard < (patience * 9 / 10).saturating_sub(SIGNS) {
+            return;
+        }
+        let there: Vec<(usize, u64)> = self
+            .api
+            .objects
+            .iter()
+            .flat_map(|(uid, object)| object.committed.iter().map(move |(at, attempt)| (*at, number(uid), *attempt)))
+            .filter(|(at, ..)| *at == cluster)
+            .map(|(_, workload, attempt)| (workload, attempt))
+            .collect();
+        self.clusters[cluster].forgiven.extend(there);
+    }
+
+    /// Whether this attempt was rightly given up on that cluster.
+    pub(crate) fn given_up(&self, cluster: usize, workload: usize, attempt: u64) -> bool {
+        self.clusters[cluster].forgiven.contains(&(workload, attempt))
+    }
+
+    /// Whether nobody promised that this attempt does not run on that cluster while a later one does.
+    pub(crate) fn excused(&self, cluster: usize, workload: usize, attempt: u64) -> bool {
+        let it = &self.clusters[cluster];
+        let fenced = matches!(self.plan.clusters[cluster].loss, Loss::Fence { .. });
+        let able = self.now > it.unable_until + CATCH_UP && self.is_able(cluster);
+        self.given_up(cluster, workload, attempt) && (it.lied || !fenced || !able)
+    }
+
+    /// Whether the agent is there and can reach its own API server.
+    fn is_able(&self, cluster: usize) -> bool {
+        let it = &self.clusters[cluster];
+        it.agent.up && it.agent.frozen.is_none() && it.outage == 0 && it.slow == 0
+    }
+
+    /// Until now, the agent could not act on its cluster.
+    pub(crate) fn was_unable(&mut self, cluster: usize) {
+        self.clusters[cluster].unable_until = self.now;
+    }
+
+    /// People say that a cluster which is away will not come back. They may be wrong.
+    pub(crate) fn declare_lost(&mut self, cluster: usize) {
+        let connected = self.hubs.iter().filter_map(|hub| hub.term.as_ref()).any(|term| term.is_live(cluster));
+        if !connected {
+            (self.clusters[cluster].declared, self.clusters[cluster].lied) = (true, true);
+            self.rules_changed(cluster);
+        }
+    }
+
+    /// The declaration was of the loss that is over now.
+    pub(crate) fn is_back(&mut self, cluster: usize) {
+        if std::mem::take(&mut self.clusters[cluster].declared) {
+            self.forgive(cluster);
+            self.rules_changed(cluster);
+        }
+    }
+
+    /// Hubs read the MultiKueueCluster anew.
+    pub(crate) fn rules_changed(&mut self, cluster: usize) {
+        self.forgive(cluster);
+        for hub in 0..self.hubs.len() {
+            let rules = self.rules(cluster);
+            let name = name(cluster).into();
+            self.dispatch(hub, switchyard_hub::dispatch::Event::Cluster { name, rules });
+        }
+    }
+}

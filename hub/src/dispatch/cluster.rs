@@ -1,0 +1,131 @@
+//! A cluster, and what its loss means.
+
+use super::capacity::Capacity;
+use super::{Name, Time};
+
+/// A session that lasted this long after a rule was sent in it has brought it to the agent: the hub's pings follow it in
+/// order, and an unanswered one ends the session sooner. Milliseconds.
+const TOLD_AFTER: i64 = 30_000;
+
+/// What the loss of a cluster means for its jobs. Times in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Loss {
+    /// They stay where they are until it is back or declared lost.
+    #[default]
+    Hold,
+    /// Its agent stops them this long after its lease has ended; they go elsewhere once that must have happened.
+    Fence {
+        /// After the end of the lease.
+        after: i64,
+    },
+    /// They go elsewhere after this long, and may run twice until it is back.
+    Duplicate {
+        /// After the connection was lost.
+        after: i64,
+    },
+    /// They go elsewhere after `multiKueue.workerLostTimeout`, as Kueue has it.
+    GiveUp,
+}
+
+impl Loss {
+    fn fence(self) -> Option<i64> {
+        match self {
+            Self::Fence { after } => Some(after),
+            Self::Hold | Self::Duplicate { .. } | Self::GiveUp => None,
+        }
+    }
+}
+
+/// What people want of a cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterRules {
+    /// What its loss means.
+    pub loss: Loss,
+    /// Somebody has said that it will not come back from the loss that it is in: its jobs go elsewhere at once.
+    pub declared_lost: bool,
+    /// Nothing new is sent to it.
+    pub cordoned: bool,
+    /// What runs there is taken away as well.
+    pub draining: bool,
+    /// Changes when somebody releases the circuit breaker.
+    pub release: Option<Name>,
+}
+
+/// One cluster, as far as the dispatcher cares.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Cluster {
+    /// A MultiKueueCluster of that name exists.
+    pub(super) exists: bool,
+    /// What people want of it; the last, once it does not exist.
+    pub(super) rules: ClusterRules,
+    /// When its policy last changed.
+    changed: Time,
+    /// The fence that its agent has surely been told, and with it everything that was sent there.
+    told: Option<i64>,
+    /// It has been connected, or has had a workload, since the hub began.
+    pub(super) met: bool,
+    /// It has been connected since the hub began.
+    pub(super) came: bool,
+    /// A session is open.
+    pub(super) up: bool,
+    /// Its inventory is complete, and so is what we know.
+    pub(super) synced: bool,
+    /// Since when `up` is what it is.
+    pub(super) since: Time,
+    /// It has reported.
+    pub(super) reported: bool,
+    /// When it last took, ran or ended a workload: while it does, others only wait for their turn.
+    pub(super) moved: Time,
+    pub(super) capacity: Capacity,
+}
+
+impl Cluster {
+    /// One that has just been heard of.
+    pub(super) fn new(now: Time) -> Self {
+        Self { since: now, ..Self::default() }
+    }
+
+    /// Whether it can be asked.
+    pub(super) fn usable(&self) -> bool {
+        self.exists && self.up && self.synced && !self.rules.cordoned
+    }
+
+    /// Takes new rules. Whether its agent has to be told of another fence than before.
+    pub(super) fn take(&mut self, rules: ClusterRules, now: Time) -> bool {
+        self.note_told(now);
+        let first = !self.exists;
+        let changed = !first && self.rules.loss.fence() != rules.loss.fence();
+        if first {
+            // What an earlier process told it was the same, as far as can be known.
+            self.told = rules.loss.fence();
+        } else if changed {
+            self.changed = now;
+        }
+        self.exists = true;
+        self.rules = rules;
+        changed
+    }
+
+    /// A session begins, or has ended: all that was said in the last one is void.
+    pub(super) fn turn(&mut self, up: bool, now: Time) {
+        self.note_told(now);
+        let before = std::mem::take(self);
+        *self = Self { up, since: now, met: before.met || up, came: before.came || up, ..before };
+        (self.synced, self.reported, self.moved, self.capacity) = (false, false, 0, Capacity::default());
+    }
+
+    fn note_told(&mut self, now: Time) {
+        if self.up && now >= self.since.max(self.changed) + TOLD_AFTER {
+            self.told = self.rules.loss.fence();
+        }
+    }
+
+    /// The policy as it can be relied upon: a fence that its agent may not have heard of stops nothing.
+    pub(super) fn loss(&self) -> Loss {
+        match (self.rules.loss, self.told) {
+            (Loss::Fence { after }, Some(told)) => Loss::Fence { after: after.max(told) },
+            (Loss::Fence { .. }, None) => Loss::Hold,
+            (other, _) => other,
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! What comes in: clusters, Workloads, observations, and the answers of writes.
+
+use std::collections::BTreeMap;
+
+use super::cluster::{Cluster, ClusterRules};
+use super::entry::{Entry, Remote, Writing};
+use super::machine::{Dispatcher, MAX_WRITE_BACKOFF};
+use super::{Action, Facts, Name, Observation, Outcome, Phase, State, Time, Uids, Written, terminal};
+
+impl Dispatcher {
+    pub(super) fn check(&mut self, name: Name, clusters: Vec<Name>) {
+        if self.checks.get(&name) == Some(&clusters) {
+            return;
+        }
+        if clusters.is_empty() {
+            self.checks.remove(&name);
+        } else {
+            self.checks.insert(name, clusters);
+        }
+        self.touch_nominating();
+    }
+
+    pub(super) fn cluster(&mut self, name: &Name, rules: ClusterRules, now: Time, out: &mut Vec<Action>) {
+        let cluster = self.clusters.entry(name.clone()).or_insert_with(|| Cluster::new(now));
+        if cluster.exists && cluster.rules == rules {
+            return;
+        }
+        let released = cluster.exists && cluster.rules.release != rules.release;
+        if cluster.take(rules, now) {
+            self.say_again(name, out);
+        }
+        if released {
+            self.release_breaker(now, out);
+        }
+        self.touch_on(name);
+        self.wake_parked(name, now, out);
+    }
+
+    /// Tells a cluster once more what it is to run: the policy that goes with it has changed.
+    fn say_again(&self, cluster: &Name, out: &mut Vec<Action>) {
+        for entry in self.entries.values() {
+            let Some(remote) = entry.remotes.get(cluster) else { continue };
+            if let Some(phase @ (Phase::Reserve | Phase::Run | Phase::Suspend)) = remote.phase {
+                out.push(entry.desire(cluster, remote.attempt, phase));
+            }
+        }
+    }
+
+    pub(super) fn cluster_gone(&mut self, name: &Name, now: Time, out: &mut Vec<Action>) {
+        let Some(cluster) = self.clusters.get_mut(name) else { return };
+        cluster.exists = false;
+        if cluster.up {
+            cluster.turn(false, now);
+        }
+        self.mend_breaker(out);
+        self.touch_on(name);
+    }
+
+    pub(super) fn cluster_up(&mut self, name: &Name, now: Time, out: &mut Vec<Action>) {
+        self.clusters.entry(name.clone()).or_insert_with(|| Cluster::new(now)).turn(true, now);
+        // What was given up there may run again until the cluster says that it does not.
+        for remote in self.entries.values_mut().filter_map(|entry| entry.remotes.get_mut(name)) {
+            remote.lost = false;
+        }
+        self.mend_breaker(out);
+        self.touch_on(name);
+    }
+
+    pub(super) fn cluster_down(&mut self, name: &Name, now: Time) {
+        let Some(cluster) = self.clusters.get_mut(name) else { return };
+        if !cluster.up {
+            return;
+        }
+        cluster.turn(false, now);
+        self.orphans.retain(|(cluster, _), _| cluster != name);
+        self.touch_on(name);
+    }
+
+    pub(super) fn inventory(&mut self, name: &Name, uids: &Uids) {
+        if let Some(cluster) = self.clusters.get_mut(name) {
+            cluster.synced = true;
+        }
+        self.orphans.retain(|(cluster, uid), _| cluster != name || uids.contains(uid));
+        self.touch_on(name);
+        let unsure = self.entries.iter().filter(|(_, entry)| !entry.sure).map(|(uid, _)| uid.clone());
+        self.dirty.extend(unsure);
+    }
+
+    pub(super) fn capacity(
+        &mut self,
+        name: &Name,
+        queues: BTreeMap<(Name, Name), super::capacity::Queue>,
+        now: Time,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(cluster) = self.clusters.get_mut(name) else { return };
+        cluster.capacity.report(queues);
+        cluster.reported = true;
+        self.touch_nominating();
+        self.wake_parked(name, now, out);
+    }
+
+    pub(super) fn workload(&mut self, facts: Facts) {
+        let uid = facts.uid.clone();
+        if let Some(parked) = self.parked.get_mut(&uid) {
+            *parked = facts.clone();
+        }
+        match self.entries.get_mut(&uid) {
+            Some(entry) => entry.take(facts),
+            // Neither dispatched nor waiting for it: nothing to remember.
+            None if facts.finished || !(facts.reserved || facts.cluster.is_some()) => return,
+            None => {
+                self.entries.insert(uid.clone(), Entry::new(facts));
+            }
+        }
+        self.dirty.insert(uid);
+    }
+
+    /// Takes in what the API says of a workload even if nothing is to be dispatched: it was seen on a cluster.
+    pub fn learn(&mut self, facts: Facts) {
+        let uid = facts.uid.clone();
+        self.entries.entry(uid).or_insert_with(|| Entry::new(facts));
+    }
+
+    pub(super) fn observed(&mut self, cluster: &Name, observation: Observation, now: Time, out: &mut Vec<Action>) {
+        let uid = observation.uid.clone();
+        let Some(entry) = self.entries.get_mut(&uid) else {
+            self.orphaned(cluster, observation, now, out);
+            return;
+        };
+        entry.top = entry.top.max(observation.attempt);
+        if terminal(observation.state) && entry.is_current(cluster, observation.attempt) && !entry.gone {
+            let success = observation.state == State::Succeeded;
+            entry.ended = Some((cluster.clone(), observation.attempt, success));
+        }
+        let remote = entry.remotes.entry(cluster.clone()).or_default();
+        if observation.attempt < remote.attempt {
+            if observation.state == State::Gone {
+                remote.ran.take_if(|ran| *ran <= observation.attempt);
+            }
+            if terminal(observation.state) && entry.ended.is_none() {
+                let attempt = observation.attempt;
+                out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
+            }
+            self.dirty.insert(uid);
+            return;
+        }
+        if observation.attempt > remote.attempt {
+            *remote = Remote { attempt: observation.attempt, since: now, ..Remote::default() };
+        }
+        remote.lost = false;
+        remote.state = Some(observation.state);
+        remote.reasons = observation.reasons;
+        // It speaks of this attempt, so the lower ones have been torn down.
+        remote.ran.take_if(|ran| *ran < observation.attempt);
+        // Of a committed attempt that another process of the hub gave out, only the end says that it does not run.
+        let unknown = remote.phase.is_none() && observation.attempt <= entry.facts.attempt;
+        match observation.state {
+            State::Gone => remote.ran = None,
+            State::Running | State::Suspended | State::Succeeded | State::Failed => {
+                remote.ran = Some(observation.attempt);
+            }
+            _ if unknown => remote.ran = Some(observation.attempt),
+            State::Waiting | State::Reserved | State::Unfit | State::Refused | State::Evicted | State::Unspecified => {}
+        }
+        let settled = matches!(observation.state, State::Reserved | State::Running);
+        if let Some(known) = self.clusters.get_mut(cluster) {
+            if settled || terminal(observation.state) {
+                known.moved = now;
+            }
+            if settled {
+                known.capacity.counted(&uid);
+            } else if !remote.unanswered() {
+                known.capacity.unassume(&uid);
+            }
+        }
+        let committed_here =
+            entry.facts.cluster.as_ref() == Some(cluster) && entry.facts.attempt == observation.attempt;
+        // What a job shows while it is evicted or removed is not how it stands, and an end cannot be taken back.
+        let runs = matches!(observation.state, State::Running | State::Suspended | State::Reserved);
+        if committed_here && observation.job_status && runs && !entry.facts.finished {
+            out.push(Action::Mirror { uid: uid.clone(), cluster: cluster.clone(), attempt: observation.attempt });
+        }
+        self.dirty.insert(uid);
+    }
+
+    pub(super) fn written(&mut self, written: Written, now: Time, out: &mut Vec<Action>) {
+        let Some(entry) = self.entries.get_mut(&written.uid) else { return };
+        let writing = entry.writing.take();
+        if let Some(facts) = written.facts {
+            entry.take(facts);
+        }
+        match written.outcome {
+            Outcome::Done => entry.failures = 0,
+            Outcome::Superseded | Outcome::Failed => {
+                // Even a conflict waits a moment: the news that caused it is on its way.
+                entry.failures = (entry.failures + 1).min(16);
+                let pause = (20_i64 << entry.failures.min(12)).min(MAX_WRITE_BACKOFF);
+                entry.not_before = now + pause;
+                entry.released = None;
+            }
+        }
+        if let (Some(Writing::Finish { cluster, attempt }), Outcome::Done) = (writing, written.outcome) {
+            out.push(Action::Ack { cluster, uid: written.uid.clone(), attempt });
+            entry.ended = None;
+            // What the answer did not show will be shown by the watch.
+            entry.facts.finished = true;
+        }
+        self.dirty.insert(written.uid);
+    }
+}

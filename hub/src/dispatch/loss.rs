@@ -1,0 +1,89 @@
+//! Clusters that are away: until when their jobs stay theirs.
+
+use super::cluster::Loss;
+use super::entry::Entry;
+use super::machine::Dispatcher;
+use super::{Name, Time};
+
+impl Dispatcher {
+    /// When the jobs of a cluster that is away are given up there; none: not while things are as they are. `grace` is how
+    /// long the pods of the job in question may take to stop.
+    ///
+    /// # The fence
+    /// The agent's lease lasts from when it *sent* the last ping that was answered, on its clock; we count from when the
+    /// session ended, on ours, which is later. Our clock may be faster by an eighth: of the whole time that the agent
+    /// waits, an eighth more is waited. Then it writes, and the pods have their grace.
+    pub(super) fn give_up_at(&self, name: &Name, grace: i64) -> Option<Time> {
+        let settings = &self.settings;
+        let Some(cluster) = self.clusters.get(name) else {
+            return Some(self.started + settings.worker_lost_timeout.max(settings.restart_grace));
+        };
+        if cluster.up {
+            return None;
+        }
+        let since = cluster.since.max(self.started);
+        if cluster.exists && cluster.rules.declared_lost {
+            return Some(since);
+        }
+        // One that never came since we began had its last answer from another process, about when we began.
+        let answered = if cluster.came { since } else { since.max(self.started + settings.restart_grace) };
+        let fence = |after: i64| {
+            let stops = settings.lease.saturating_add(after);
+            answered.saturating_add(stops).saturating_add(stops / 8 + settings.fence_margin + grace)
+        };
+        let due = match cluster.loss() {
+            // Whoever deletes the MultiKueueCluster wants nothing of it any more.
+            Loss::Fence { after } if !cluster.exists => fence(after).max(since + settings.worker_lost_timeout),
+            _ if !cluster.exists => since + settings.worker_lost_timeout,
+            Loss::Hold => return None,
+            Loss::Fence { after } => fence(after),
+            Loss::Duplicate { after } => since.saturating_add(after),
+            Loss::GiveUp => since + settings.worker_lost_timeout,
+        };
+        Some(due.max(self.started + settings.restart_grace))
+    }
+
+    /// Whether a cluster has been away for so long that its jobs are given up there. Sets the timer if not yet.
+    pub(super) fn lost(&self, cluster: &Name, entry: &mut Entry, now: Time) -> bool {
+        let Some(due) = self.give_up_at(cluster, entry.facts.grace) else { return false };
+        if now < due {
+            entry.wake_at(due);
+            return false;
+        }
+        if let Some(remote) = entry.remotes.get_mut(cluster) {
+            remote.lost = true;
+        }
+        true
+    }
+
+    /// Whether we know all clusters on which an attempt of it may run: each has told its inventory since we started, or
+    /// has been given up.
+    pub(super) fn sure(&self, entry: &mut Entry, now: Time) -> bool {
+        if entry.sure {
+            return true;
+        }
+        let mut until = now;
+        for (name, cluster) in self.clusters.iter().filter(|(_, cluster)| cluster.exists && !cluster.synced) {
+            let due = match cluster.loss() {
+                // It may be connected and not know its own cluster yet.
+                Loss::Duplicate { .. } | Loss::GiveUp if cluster.up => {
+                    Some(self.started + self.settings.worker_lost_timeout)
+                }
+                _ => self.give_up_at(name, entry.facts.grace),
+            };
+            let Some(due) = due else { return false };
+            until = until.max(due);
+        }
+        entry.sure = until <= now;
+        if !entry.sure {
+            entry.wake_at(until);
+        }
+        entry.sure
+    }
+
+    /// The cluster is not there, and nobody waits for it: what was to be removed from it is not asked for any more. Should
+    /// it come back, its inventory names what it has.
+    pub(super) fn nobody_there(&self, cluster: &Name) -> bool {
+        self.clusters.get(cluster).is_none_or(|known| !known.exists && !known.up)
+    }
+}

@@ -1,0 +1,134 @@
+//! From running to the end, and evictions on the way.
+
+use super::*;
+
+#[test]
+fn one_workloads_way() {
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000), ("b", 4000, 4000)]);
+    bench.reserve(facts("w"));
+    assert_eq!(bench.take(), ["Reserve w/1 on a"], "the tightest that fits");
+    bench.observe("a", "w", 1, State::Waiting);
+    bench.observe("a", "w", 1, State::Reserved);
+    let log = bench.take();
+    assert_eq!(log, ["Reserve w/1 on b", "commit w/1 on a"], "asked the next when the first made it wait");
+    bench.written(Outcome::Done, committed("w", "a", 1));
+    assert_eq!(bench.take(), ["Absent w/1 on b", "Run w/1 on a"], "only what is written is run");
+    bench.observe("b", "w", 1, State::Gone);
+    assert_eq!(bench.take(), ["forget w/1 on b"]);
+    bench.observe("a", "w", 1, State::Running);
+    assert!(bench.take().is_empty());
+    bench.observe("a", "w", 1, State::Succeeded);
+    bench.observe("a", "w", 1, State::Succeeded);
+    assert_eq!(bench.take(), ["finish w/1 from a: true"], "once, however often it is said");
+    bench.written(Outcome::Done, Facts { finished: true, ..committed("w", "a", 1) });
+    let log = bench.take();
+    assert!(log.contains(&"ack w/1 to a".to_owned()) && log.contains(&"Absent w/1 on a".to_owned()), "{log:?}");
+    bench.observe("a", "w", 1, State::Gone);
+    assert_eq!(bench.take(), ["forget w/1 on a"]);
+    assert!(!bench.dispatcher.knows("w"));
+}
+
+#[test]
+fn evicted_on_the_worker_it_goes_back_to_the_queue_and_elsewhere() {
+    let mut bench = Bench::running();
+    bench.observe("a", "w", 1, State::Evicted);
+    assert_eq!(
+        bench.take(),
+        [
+            "retry w after None: Workload evicted on worker cluster: \"a\", resetting for re-admission. Previously: \"Ready\""
+        ]
+    );
+    let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 1) };
+    bench.written(Outcome::Done, retrying.clone());
+    assert_eq!(bench.take(), ["Absent w/1 on a"]);
+    bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
+    assert!(bench.take().is_empty(), "not released while it may still run");
+    bench.observe("a", "w", 1, State::Gone);
+    assert_eq!(bench.take(), ["forget w/1 on a", "release w"]);
+    bench.written(Outcome::Done, Facts { attempt: 1, evicted: true, ..facts("w") });
+    bench.reserve(Facts { attempt: 1, evicted: true, ..facts("w") });
+    assert_eq!(bench.take(), ["Reserve w/2 on b"], "the cluster that evicted it is not asked again so soon");
+}
+
+#[test]
+fn evicted_or_deleted_on_the_hub_quota_stays_until_nothing_is_left() {
+    for leaving in [
+        Facts { evicted: true, ..committed("w", "a", 1) },
+        Facts { deleting: true, ..committed("w", "a", 1) },
+        Facts { active: false, ..committed("w", "a", 1) },
+    ] {
+        let mut bench = Bench::running();
+        bench.apply(Event::Workload(leaving));
+        assert_eq!(bench.take(), ["Absent w/1 on a"]);
+        bench.observe("a", "w", 1, State::Gone);
+        assert_eq!(bench.take(), ["forget w/1 on a", "release w"]);
+    }
+}
+
+#[test]
+fn a_workload_that_vanished_is_removed_from_its_cluster() {
+    let mut bench = Bench::running();
+    bench.apply(Event::WorkloadGone { uid: "w".into() });
+    assert_eq!(bench.take(), ["Absent w/1 on a"]);
+    bench.observe("a", "w", 1, State::Gone);
+    assert_eq!(bench.take(), ["forget w/1 on a"]);
+    assert!(!bench.dispatcher.knows("w"));
+}
+
+#[test]
+fn a_job_that_ended_while_the_hub_evicts_it_has_ended() {
+    let mut bench = Bench::running();
+    bench.apply(Event::Workload(Facts { evicted: true, ..committed("w", "a", 1) }));
+    bench.take();
+    bench.observe("a", "w", 1, State::Failed);
+    assert_eq!(bench.take(), ["finish w/1 from a: false"]);
+}
+
+#[test]
+fn after_a_restart_what_runs_goes_on() {
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 0, 4000), ("b", 4000, 4000)]);
+    bench.apply(Event::Workload(committed("w", "a", 3)));
+    assert_eq!(bench.take(), ["Run w/3 on a"]);
+    bench.observe("a", "w", 3, State::Running);
+    // A reservation that was never committed, of before.
+    bench.observe("b", "w", 3, State::Reserved);
+    assert_eq!(bench.take(), ["Absent w/3 on b"]);
+}
+
+#[test]
+fn old_news_of_the_api_changes_nothing() {
+    let mut bench = Bench::running();
+    bench.apply(Event::Workload(Facts { version: 20, ..committed("w", "a", 1) }));
+    bench.apply(Event::Workload(Facts { version: 19, ..facts("w") }));
+    assert!(bench.take().is_empty());
+}
+
+#[test]
+fn an_end_is_acknowledged_when_its_workload_was_deleted_meanwhile() {
+    let mut bench = Bench::running();
+    bench.observe("a", "w", 1, State::Succeeded);
+    bench.take();
+    bench.apply(Event::WorkloadGone { uid: "w".into() });
+    bench.take();
+    let uid = Uid::from("w");
+    bench.apply(Event::Written(Written { uid, outcome: Outcome::Superseded, facts: None }));
+    assert_eq!(bench.take(), ["ack w/1 to a"]);
+}
+
+#[test]
+fn the_status_of_the_running_job_is_mirrored_and_of_no_other() {
+    let mut bench = Bench::running();
+    let observation = |attempt| Observation {
+        uid: "w".into(),
+        namespace: "ns".into(),
+        name: "job-w".into(),
+        attempt,
+        state: State::Running,
+        reasons: Vec::new(),
+        job_status: true,
+    };
+    bench.apply(Event::Observed { cluster: "a".into(), observation: observation(1) });
+    assert_eq!(bench.take(), ["mirror w/1 from a"]);
+    bench.apply(Event::Observed { cluster: "b".into(), observation: observation(1) });
+    assert_eq!(bench.take(), ["Absent w/1 on b"]);
+}

@@ -1,0 +1,281 @@
+//! Clusters that are away.
+
+use super::*;
+
+#[test]
+fn evicted_while_its_cluster_is_away_it_keeps_its_quota() {
+    let mut bench = Bench::running();
+    bench.apply(Event::ClusterDown { name: "a".into() });
+    bench.apply(Event::Workload(Facts { evicted: true, cluster: None, ..committed("w", "a", 1) }));
+    assert_eq!(bench.take(), ["Absent w/1 on a"]);
+    bench.later(24 * 3_600_000);
+    assert!(bench.take().is_empty(), "it may run there");
+    bench.connect("a", &["w"]);
+    bench.observe("a", "w", 1, State::Running);
+    assert!(bench.take().is_empty(), "its tombstone is under way");
+    bench.observe("a", "w", 1, State::Gone);
+    assert_eq!(bench.take(), ["forget w/1 on a", "release w"]);
+}
+
+#[test]
+fn after_a_restart_an_evicted_workload_keeps_its_quota_until_every_cluster_has_spoken() {
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000)]);
+    bench.rules("b", Loss::Hold);
+    bench.apply(Event::Workload(Facts { evicted: true, cluster: None, ..committed("w", "b", 1) }));
+    assert!(bench.take().is_empty());
+    bench.connect("b", &[]);
+    assert_eq!(bench.take(), ["release w"]);
+    // It holds quota there for an attempt that was committed: another process may have told it to run.
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000)]);
+    bench.apply(Event::ClusterUp { name: "a".into() });
+    bench.apply(Event::Workload(Facts { evicted: true, cluster: None, ..committed("w", "a", 1) }));
+    bench.observe("a", "w", 1, State::Reserved);
+    bench.apply(Event::Inventory { cluster: "a".into(), uids: Uids::from(["w".into()]) });
+    assert_eq!(bench.take(), ["Absent w/1 on a"]);
+    bench.observe("a", "w", 1, State::Gone);
+    assert_eq!(bench.take(), ["forget w/1 on a", "release w"]);
+}
+
+#[test]
+fn a_lost_connection_reassigns_nothing_where_jobs_are_held() {
+    let mut bench = Bench::running();
+    bench.apply(Event::ClusterDown { name: "a".into() });
+    bench.later(24 * 3_600_000);
+    assert!(bench.take().is_empty());
+    bench.connect("a", &["w"]);
+    bench.observe("a", "w", 1, State::Running);
+    assert!(bench.take().is_empty());
+}
+
+#[test]
+fn a_lost_connection_gives_up_after_the_timeout_where_they_are_not() {
+    let mut bench = Bench::running();
+    bench.rules("a", Loss::GiveUp);
+    bench.apply(Event::ClusterDown { name: "a".into() });
+    bench.later(899_999);
+    assert!(bench.take().is_empty());
+    bench.later(1);
+    assert_eq!(bench.take(), ["retry w after None: Admitting remote lost, Previously: \"Ready\""]);
+    let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 1) };
+    bench.written(Outcome::Done, retrying.clone());
+    bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
+    assert_eq!(bench.take(), ["Absent w/1 on a", "release w"]);
+    bench.written(Outcome::Done, Facts { attempt: 1, evicted: true, ..facts("w") });
+    bench.reserve(Facts { attempt: 1, ..facts("w") });
+    bench.observe("b", "w", 2, State::Reserved);
+    assert_eq!(bench.take(), ["Reserve w/2 on b", "commit w/2 on b"]);
+    bench.written(Outcome::Done, committed("w", "b", 2));
+    assert_eq!(bench.take(), ["Run w/2 on b"]);
+    bench.connect("a", &["w"]);
+    bench.observe("a", "w", 1, State::Running);
+    assert!(bench.take().is_empty(), "its tombstone is under way");
+    bench.observe("a", "w", 1, State::Succeeded);
+    assert!(!bench.take().iter().any(|line| line.starts_with("finish")), "it was given up");
+}
+
+#[test]
+fn a_deleted_cluster_is_a_lost_one() {
+    let mut bench = Bench::running();
+    bench.apply(Event::ClusterGone { name: "a".into() });
+    bench.apply(Event::ClusterDown { name: "a".into() });
+    bench.later(900_000);
+    assert_eq!(bench.take(), ["retry w after None: Admitting remote lost, Previously: \"Ready\""]);
+}
+
+const LOST: &str = "retry w after None: Admitting remote lost, Previously: \"Ready\"";
+
+#[test]
+fn a_fenced_job_goes_elsewhere_when_its_agent_must_have_stopped_it_and_not_before() {
+    let mut bench = Bench::running();
+    bench.rules("a", Loss::Fence { after: 20_000 });
+    assert_eq!(bench.take(), ["Run w/1 on a"], "the agent has to know");
+    bench.later(30_000);
+    bench.down("a");
+    // Lease and fence, an eighth more, the margin, and the grace of its pods.
+    bench.later(50_000 + 6_250 + 10_000 + 5_000 - 1);
+    assert!(bench.take().is_empty());
+    bench.later(1);
+    assert_eq!(bench.take(), [LOST]);
+}
+
+#[test]
+fn a_fence_that_the_agent_may_not_know_of_is_not_relied_upon() {
+    let mut bench = Bench::running();
+    bench.rules("a", Loss::Fence { after: 20_000 });
+    bench.later(29_999);
+    bench.down("a");
+    bench.rules("a", Loss::Fence { after: 0 });
+    bench.take();
+    bench.later(24 * 3_600_000);
+    assert!(bench.take().is_empty());
+
+    let mut bench = Bench::running();
+    bench.rules("a", Loss::Fence { after: 600_000 });
+    bench.later(30_000);
+    bench.down("a");
+    bench.rules("a", Loss::Fence { after: 0 });
+    bench.take();
+    bench.later(600_000);
+    assert!(bench.take().is_empty(), "it goes by what it was told");
+}
+
+#[test]
+fn a_job_that_may_run_twice_goes_elsewhere_early_and_one_is_kept() {
+    let mut bench = Bench::running();
+    bench.rules("a", Loss::Duplicate { after: 40_000 });
+    bench.take();
+    bench.down("a");
+    bench.later(39_999);
+    assert!(bench.take().is_empty());
+    bench.later(1);
+    assert_eq!(bench.take(), [LOST]);
+    bench.runs("w", "b", 2);
+    assert_eq!(bench.take(), ["Absent w/1 on a", "Run w/2 on b"], "the lower attempt is to go");
+    bench.connect("a", &["w"]);
+    bench.observe("a", "w", 1, State::Running);
+    assert!(bench.take().is_empty());
+    bench.observe("a", "w", 1, State::Succeeded);
+    assert_eq!(bench.take(), ["ack w/1 to a"], "nobody waits for its end");
+}
+
+#[test]
+fn declared_lost_its_jobs_go_elsewhere_at_once_and_only_for_this_loss() {
+    let declared = |bench: &mut Bench, declared_lost| {
+        let rules = ClusterRules { declared_lost, ..ClusterRules::default() };
+        bench.apply(Event::Cluster { name: "a".into(), rules });
+    };
+    let mut bench = Bench::running();
+    declared(&mut bench, true);
+    assert!(bench.take().is_empty(), "it is connected");
+    declared(&mut bench, false);
+    bench.down("a");
+    declared(&mut bench, true);
+    assert_eq!(bench.take(), [LOST]);
+}
+
+#[test]
+fn a_cluster_that_comes_back_in_time_keeps_what_it_has() {
+    let mut bench = Bench::running();
+    bench.rules("a", Loss::Duplicate { after: 40_000 });
+    bench.down("a");
+    bench.later(30_000);
+    bench.connect("a", &["w"]);
+    bench.down("a");
+    bench.take();
+    bench.later(30_000);
+    assert!(bench.take().is_empty(), "each loss counts for itself");
+}
+
+#[test]
+fn after_a_start_nothing_is_given_up_for_a_while() {
+    let settings = Settings { restart_grace: 50_000, ..Settings::default() };
+    let mut dispatcher = Dispatcher::new(settings, START);
+    let mut apply = |event, now| dispatcher.apply(event, now).iter().map(line).collect::<Vec<_>>();
+    let rules = ClusterRules { loss: Loss::Duplicate { after: 0 }, ..ClusterRules::default() };
+    apply(Event::Cluster { name: "a".into(), rules }, START);
+    apply(Event::Workload(committed("w", "a", 1)), START);
+    assert!(apply(Event::Tick, START + 49_999).is_empty());
+    assert_eq!(apply(Event::Tick, START + 50_000), [LOST]);
+}
+
+#[test]
+fn of_a_cluster_that_was_deleted_nothing_is_remembered() {
+    let mut bench = Bench::running();
+    bench.apply(Event::ClusterGone { name: "a".into() });
+    bench.later(900_000);
+    let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 1) };
+    bench.written(Outcome::Done, retrying.clone());
+    bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
+    assert_eq!(bench.take(), [LOST, "Absent w/1 on a", "forget w/1 on a", "release w"]);
+    assert_eq!(bench.dispatcher.cluster_view("a").workloads, 0);
+
+    let mut bench = Bench::running();
+    bench.apply(Event::ClusterGone { name: "a".into() });
+    bench.apply(Event::WorkloadGone { uid: "w".into() });
+    assert_eq!(bench.take(), ["Absent w/1 on a", "forget w/1 on a"]);
+    assert!(!bench.dispatcher.knows("w"));
+}
+
+/// Three clusters that are given up after 15 minutes, and a workload on each of the first two.
+fn three() -> Bench {
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 0, 4000), ("b", 0, 4000), ("c", 4000, 4000)]);
+    for name in ["a", "b", "c"] {
+        bench.rules(name, Loss::GiveUp);
+    }
+    bench.runs("v", "a", 1);
+    bench.runs("w", "b", 1);
+    bench.take();
+    bench
+}
+
+#[test]
+fn when_much_is_lost_at_once_nothing_is_given_up_until_people_say_so() {
+    let mut bench = three();
+    bench.down("a");
+    bench.later(100_000);
+    bench.down("b");
+    bench.later(900_000);
+    assert_eq!(bench.take(), ["breaker Some(\"2 of 3 clusters were lost at about one time\")"]);
+    assert!(bench.dispatcher.breaker().is_some());
+    let rules = ClusterRules { loss: Loss::GiveUp, release: Some("now".into()), ..ClusterRules::default() };
+    bench.apply(Event::Cluster { name: "c".into(), rules });
+    let log = bench.take();
+    assert_eq!(log[0], "breaker None");
+    assert_eq!(log.iter().filter(|line| line.starts_with("retry")).count(), 2, "{log:?}");
+}
+
+#[test]
+fn the_breaker_closes_by_itself_when_all_are_back() {
+    let mut bench = three();
+    bench.down("a");
+    bench.down("b");
+    bench.later(900_000);
+    bench.connect("a", &["v"]);
+    assert_eq!(bench.take().len(), 1, "opened");
+    bench.connect("b", &["w"]);
+    assert_eq!(bench.take(), ["breaker None"]);
+}
+
+#[test]
+fn losses_far_apart_are_no_reason_to_stop() {
+    let mut bench = three();
+    bench.down("a");
+    bench.later(400_000);
+    bench.down("b");
+    bench.later(500_000);
+    assert!(bench.take()[0].starts_with("retry v"));
+}
+
+#[test]
+fn most_workloads_gone_at_once_open_the_breaker() {
+    let caution = Caution { least_workloads: 3, workloads: 50, ..Caution::default() };
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 0, 4000)]);
+    bench.dispatcher.settings.caution = caution;
+    for uid in ["t", "u", "v", "w"] {
+        bench.runs(uid, "a", 1);
+    }
+    bench.take();
+    for (uid, opens) in [("t", false), ("u", false), ("v", true), ("w", false)] {
+        bench.later(1_000);
+        bench.observe("a", uid, 1, State::Gone);
+        let log = bench.take();
+        assert_eq!(log.iter().any(|line| line.starts_with("breaker")), opens, "{uid}: {log:?}");
+    }
+}
+
+#[test]
+fn giving_up_is_paced() {
+    let caution = Caution { evictions_per_minute: 60, burst: 2, ..Caution::default() };
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 0, 4000), ("b", 0, 4000), ("c", 0, 4000)]);
+    bench.dispatcher.settings.caution = caution;
+    bench.rules("a", Loss::Duplicate { after: 10_000 });
+    for uid in ["t", "u", "v", "w"] {
+        bench.runs(uid, "a", 1);
+    }
+    bench.down("a");
+    bench.take();
+    for (wait, given_up) in [(10_000, 2), (999, 0), (1, 1), (1_000, 1)] {
+        bench.later(wait);
+        assert_eq!(bench.take().len(), given_up, "after {wait}");
+    }
+}

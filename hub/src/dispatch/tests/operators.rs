@@ -1,0 +1,67 @@
+//! What operators ask for: cordon, drain, move.
+
+use super::*;
+
+fn cordoned(draining: bool) -> ClusterRules {
+    ClusterRules { cordoned: true, draining, ..ClusterRules::default() }
+}
+
+#[test]
+fn nothing_new_is_sent_to_a_cordoned_cluster_and_what_runs_stays() {
+    let mut bench = Bench::running();
+    bench.apply(Event::Cluster { name: "a".into(), rules: cordoned(false) });
+    assert!(bench.take().is_empty());
+    bench.reserve(facts("v"));
+    assert_eq!(bench.take(), ["Reserve v/1 on b"]);
+    bench.apply(Event::Cluster { name: "b".into(), rules: cordoned(false) });
+    let log = bench.take();
+    assert_eq!(log[0], "Absent v/1 on b", "an offer is taken back");
+    assert!(log[1].contains("a: cordoned; b: cordoned"), "{log:?}");
+}
+
+#[test]
+fn a_drained_cluster_gives_its_workloads_to_others() {
+    let mut bench = Bench::running();
+    bench.apply(Event::Cluster { name: "a".into(), rules: cordoned(true) });
+    assert_eq!(bench.take(), ["retry w after None: Worker cluster \"a\" is being drained. Previously: \"Ready\""]);
+    let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 1) };
+    bench.written(Outcome::Done, retrying.clone());
+    bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
+    bench.observe("a", "w", 1, State::Gone);
+    bench.written(Outcome::Done, Facts { attempt: 1, evicted: true, ..facts("w") });
+    bench.take();
+    bench.reserve(Facts { attempt: 1, ..facts("w") });
+    assert_eq!(bench.take(), ["Reserve w/2 on b"]);
+}
+
+#[test]
+fn a_workload_is_moved_once_and_only_where_it_is_taken() {
+    let moving = |attempt, to: &str| Facts { moving: Some((attempt, to.into())), ..committed("w", "a", 1) };
+    let mut bench = Bench::running();
+    for (case, facts) in [("another attempt", moving(2, "b")), ("unknown", moving(1, "x")), ("here", moving(1, "a"))] {
+        bench.apply(Event::Workload(facts));
+        assert!(bench.take().is_empty(), "{case}");
+    }
+    bench.down("b");
+    bench.apply(Event::Workload(moving(1, "b")));
+    assert!(bench.take().is_empty(), "not connected");
+    bench.connect("b", &[]);
+    bench.capacity("b", 0, 4000);
+    bench.later(5_000);
+    assert_eq!(
+        bench.take(),
+        ["retry w after None: Moved from worker cluster \"a\" to \"b\" on request. Previously: \"Ready\""]
+    );
+    bench.written(Outcome::Done, Facts { check: Some(("mk".into(), Check::Retry)), ..moving(1, "b") });
+    bench.apply(Event::Workload(Facts { evicted: true, ..moving(1, "b") }));
+    bench.observe("a", "w", 1, State::Gone);
+    let pending = || Facts { attempt: 1, moving: Some((1, "b".into())), ..facts("w") };
+    bench.written(Outcome::Done, pending());
+    bench.take();
+    bench.later(60_000);
+    bench.capacity("a", 4000, 4000);
+    bench.reserve(pending());
+    assert_eq!(bench.take(), ["Reserve w/2 on b"], "although it would fit a at once");
+    bench.observe("b", "w", 2, State::Unfit);
+    assert!(bench.take().contains(&"Reserve w/2 on a".to_owned()), "but it is not kept waiting for one that refuses");
+}
