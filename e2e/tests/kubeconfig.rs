@@ -43,6 +43,14 @@ async fn register(fleet: &Fleet, cluster: &str, kubeconfig: &str) {
     fleet.hub().apply([secret, queues::kubeconfig_cluster(cluster, cluster)]).await.unwrap();
 }
 
+/// Two MultiKueueClusters must not name one worker: those who use the idle one take turns, and delete what they named.
+static IDLE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+async fn delete(fleet: &Fleet, cluster: &str) {
+    let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
+    clusters.delete(cluster, &kube::api::DeleteParams::default()).await.unwrap();
+}
+
 /// Waits until the hub says this of a cluster.
 async fn says(fleet: &Fleet, cluster: &str, reason: &str, message: &str) {
     let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
@@ -99,6 +107,7 @@ async fn runs_and_fails_and_is_collected(fleet: &Fleet, worker: &str) {
 #[test]
 fn a_kubeconfig_that_cannot_be_used_says_why() {
     fixture::run(async {
+        let _turn = IDLE.lock().await;
         let fleet = fleet().await;
         let (_, good) = fleet.worker("idle").service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
         let edit = |change: fn(&mut Value)| {
@@ -135,6 +144,7 @@ fn a_kubeconfig_that_cannot_be_used_says_why() {
             println!("{case}: {name}");
             register(&fleet, &name, &kubeconfig).await;
             says(&fleet, &name, reason, message).await;
+            delete(&fleet, &name).await;
         }
     });
 }
@@ -169,6 +179,7 @@ fn replace(path: &Path, text: &str) {
 #[test]
 fn a_file_is_taken_up_when_it_changes() {
     fixture::run(async {
+        let _turn = IDLE.lock().await;
         let fleet = fleet().await;
         let name = fixture::unique("file");
         let path = fleet.hub().state_dir().join("kubeconfigs").join(&name);
@@ -196,12 +207,14 @@ fn a_file_is_taken_up_when_it_changes() {
         says(&fleet, &name, "BadKubeConfig", "cannot resolve kubeconfig path symlinks").await;
         replace(&path, &first);
         fleet.connected(&name).await.unwrap();
+        delete(&fleet, &name).await;
     });
 }
 
 #[test]
 fn a_rotated_secret_is_taken_up() {
     fixture::run(async {
+        let _turn = IDLE.lock().await;
         let fleet = fleet().await;
         let name = fixture::unique("rotated");
         register(&fleet, &name, "{{{").await;
@@ -210,5 +223,21 @@ fn a_rotated_secret_is_taken_up() {
         let (_, kubeconfig) = worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
         fleet.hub().apply([queues::kubeconfig_secret(NAMESPACE, &name, &kubeconfig)]).await.unwrap();
         fleet.connected(&name).await.unwrap();
+
+        // Another name for the same worker is refused as long as the first one is there.
+        eventually(SOON, "a later second", async || {
+            let cluster = Api::<MultiKueueCluster>::all(fleet.hub().admin.clone()).get(&name).await?;
+            let created = cluster.metadata.creation_timestamp.map(|at| at.0.as_second());
+            ensure!(created < Some(jiff::Timestamp::now().as_second()), "they would be of one age");
+            Ok(())
+        })
+        .await
+        .unwrap();
+        let twin = fixture::unique("twin");
+        register(&fleet, &twin, &kubeconfig).await;
+        says(&fleet, &twin, "DuplicateCluster", &format!("MultiKueueCluster \"{name}\"")).await;
+        delete(&fleet, &name).await;
+        fleet.connected(&twin).await.unwrap();
+        delete(&fleet, &twin).await;
     });
 }

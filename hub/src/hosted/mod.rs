@@ -4,6 +4,7 @@
 
 pub mod kubeconfig;
 mod source;
+mod twins;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use source::{PATH_PREFIX, Source};
+use twins::{Rank, Twins};
 use worker::Worker;
 
 use crate::clusters::conditions::Reach;
@@ -26,6 +28,7 @@ use crate::server::Sessions;
 #[derive(Debug, Default)]
 pub struct HostedStates {
     states: Mutex<BTreeMap<String, Reach>>,
+    twins: Mutex<Twins>,
     /// Rung at each change.
     pub bell: Notify,
 }
@@ -37,12 +40,20 @@ impl HostedStates {
     }
 
     fn set(&self, cluster: &str, reach: Reach) {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner).insert(cluster.to_owned(), reach);
-        self.bell.notify_one();
+        let before =
+            self.states.lock().unwrap_or_else(PoisonError::into_inner).insert(cluster.to_owned(), reach.clone());
+        if before.as_ref() != Some(&reach) {
+            self.bell.notify_one();
+        }
     }
 
     fn forget(&self, cluster: &str) {
         self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
+        self.twins().forget(cluster);
+    }
+
+    fn twins(&self) -> std::sync::MutexGuard<'_, Twins> {
+        self.twins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -149,6 +160,7 @@ fn reconcile(hosting: &Hosting, term: Option<u64>, agents: &mut Agents, shutdown
             states: hosting.states.clone(),
             hub_id: hosting.hub_id.clone(),
             origin: hosting.origin.clone(),
+            clusters: hosting.clusters.clone(),
         };
         let stop = shutdown.child_token();
         let told = stop.clone();
@@ -161,6 +173,13 @@ fn reconcile(hosting: &Hosting, term: Option<u64>, agents: &mut Agents, shutdown
         });
         agents.running.insert(name, Running { uid, reference, term, stop, task });
     }
+}
+
+/// All that have a kubeconfig, by age.
+fn ranks(clusters: &Store<MultiKueueCluster>) -> Vec<Rank> {
+    let hosted = clusters.all().into_iter().filter(|cluster| wanted(cluster).is_some());
+    let created = |cluster: &MultiKueueCluster| cluster.creation_timestamp().map_or(0, |at| at.0.as_second());
+    hosted.map(|cluster| (created(&cluster), cluster.name_any())).collect()
 }
 
 fn wanted(cluster: &MultiKueueCluster) -> Option<(String, (String, KubeConfig))> {

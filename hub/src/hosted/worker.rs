@@ -11,13 +11,15 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use switchyard_agent::link;
 use switchyard_agent::{CapacitySource, run_core};
 use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
-use switchyard_api::v1beta2::KubeConfig;
+use switchyard_api::v1beta2::{KubeConfig, MultiKueueCluster};
+use switchyard_controller::store::Store;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use super::kubeconfig::BadKubeconfig;
 use super::source::Source;
-use super::{HostedStates, kubeconfig};
+use super::twins::{Claim, server};
+use super::{HostedStates, kubeconfig, ranks};
 use crate::clusters::conditions::Reach;
 use crate::server::Sessions;
 
@@ -28,6 +30,8 @@ const PROBE: Duration = Duration::from_secs(10);
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
 /// Unanswered questions in a row that end the session.
 const PROBES: u32 = 2;
+/// How often it is looked whether an older cluster's kubeconfig has been read.
+const CLAIM: Duration = Duration::from_millis(100);
 /// Kueue's back-off between attempts to connect: 5 s, doubling up to 320 s.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const RETRY_STEPS: u32 = 7;
@@ -47,6 +51,7 @@ pub(super) struct Worker {
     pub(super) states: Arc<HostedStates>,
     pub(super) hub_id: String,
     pub(super) origin: String,
+    pub(super) clusters: Store<MultiKueueCluster>,
 }
 
 /// Why a try has ended.
@@ -75,11 +80,16 @@ impl Worker {
                         self.states.set(&self.cluster, Reach::failed(bad.reason(), bad.message()));
                         last_bad = Some(bad);
                     }
+                    self.states.twins().names(&self.cluster, None);
                     pause(LOOK, &shutdown).await;
                     continue;
                 }
             };
             last_bad = None;
+            self.states.twins().names(&self.cluster, server(&config));
+            if !self.alone(&shutdown).await {
+                continue;
+            }
             match self.attempt(&bytes, config, &mut failures, &shutdown).await {
                 End::Over => return,
                 End::Rotated => {
@@ -93,6 +103,33 @@ impl Worker {
                     self.wait_for_change(&bytes, wait, &shutdown).await;
                 }
             }
+        }
+    }
+
+    fn claim(&self) -> Claim {
+        self.states.twins().claim(&self.cluster, &ranks(&self.clusters))
+    }
+
+    /// Whether no other MultiKueueCluster has the worker. If one has, says so and waits a moment.
+    async fn alone(&self, shutdown: &CancellationToken) -> bool {
+        match self.claim() {
+            Claim::Free => return true,
+            Claim::Wait => pause(CLAIM, shutdown).await,
+            Claim::Taken(by) => {
+                let message = format!(
+                    "its kubeconfig names the same API server as MultiKueueCluster \"{by}\"; delete one of the two"
+                );
+                self.states.set(&self.cluster, Reach::failed(reasons::DUPLICATE_CLUSTER, message));
+                pause(LOOK, shutdown).await;
+            }
+        }
+        false
+    }
+
+    /// Returns when another MultiKueueCluster turns out to have the worker.
+    async fn contested(&self) {
+        while !matches!(self.claim(), Claim::Taken(_)) {
+            tokio::time::sleep(LOOK).await;
         }
     }
 
@@ -157,6 +194,7 @@ impl Worker {
             },
             _ = &mut session => End::Lost("the session ended".into()),
             () = self.changed(bytes) => End::Rotated,
+            () = self.contested() => End::Rotated,
             error = gone(&client) => End::Lost(error),
         };
         // The core drops its end of the link, and that ends the session, which tells the dispatcher.
