@@ -3,14 +3,18 @@
 use jiff::Timestamp;
 use kube::{Api, ResourceExt as _};
 use serde::Serialize;
-use switchyard_api::conditions;
 use switchyard_api::v1beta2::MultiKueueCluster;
+use switchyard_api::{conditions, names};
 
-use crate::{Output, table};
+use crate::{Output, operate, table};
 
 /// Arguments of `switchyard clusters`.
 #[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
+    /// What to do with one; none lists them.
+    #[command(subcommand)]
+    pub command: Option<operate::Command>,
     /// Also show the room in each queue, by flavor and resource.
     #[arg(long)]
     pub capacity: bool,
@@ -35,6 +39,8 @@ pub struct Cluster {
     pub reason: String,
     /// Its message.
     pub message: String,
+    /// `cordon` or `drain`, if nothing new is sent to it.
+    pub scheduling: Option<String>,
     /// The agent's build.
     pub software: Option<String>,
     /// Room as last reported.
@@ -64,6 +70,9 @@ pub struct Room {
 /// # Errors
 /// When the API cannot be read.
 pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
+    if let Some(command) = &args.command {
+        return operate::run(client, command).await;
+    }
     let clusters: Api<MultiKueueCluster> = Api::all(client);
     let found = clusters.list(&kube::api::ListParams::default()).await;
     let found = found.map_err(|error| crate::explain(&error, "listing clusters"))?;
@@ -89,6 +98,7 @@ pub fn cluster(object: &MultiKueueCluster) -> Cluster {
         since: active.map(|active| active.last_transition_time.0),
         reason: active.map(|active| active.reason.clone()).unwrap_or_default(),
         message: active.map(|active| active.message.clone()).unwrap_or_default(),
+        scheduling: object.annotations().get(names::SCHEDULING).cloned(),
         software: agent.software,
         capacity: agent.capacity.into_iter().map(room).collect(),
     }
@@ -134,8 +144,17 @@ fn row(cluster: &Cluster, now: Timestamp) -> [String; 5] {
         cluster.link.to_owned(),
         if cluster.connected { "yes" } else { "no" }.to_owned(),
         since.unwrap_or_else(|| "-".to_owned()),
-        if cluster.message.is_empty() { "not looked at yet".to_owned() } else { cluster.message.clone() },
+        message(cluster),
     ]
+}
+
+fn message(cluster: &Cluster) -> String {
+    let message = if cluster.message.is_empty() { "not looked at yet" } else { &cluster.message };
+    match cluster.scheduling.as_deref() {
+        Some(names::CORDON) => format!("{message}; cordoned"),
+        Some(names::DRAIN) => format!("{message}; drained"),
+        _ => message.to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,15 @@
 //! The command line. It talks to the hub's Kubernetes API with the caller's kubeconfig, and to nothing else: what it shows
 //! is what the caller may see with `kubectl`, in one place, and join tokens are entries of a Secret.
 
+pub mod breaker;
 pub mod clusters;
 pub mod explain;
 mod find;
 pub mod hand_back;
 pub mod join_token;
+pub mod move_job;
+pub mod operate;
+pub mod orphans;
 pub mod output;
 pub mod replay;
 pub mod status;
@@ -45,12 +49,19 @@ pub struct Args {
 /// What can be done.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Worker clusters: connected since when, room per queue and flavor.
+    /// Worker clusters: connected since when, room per queue and flavor; and cordon, uncordon, drain, declare-lost.
     Clusters(clusters::Args),
     /// Where jobs are and why they wait; with a job's name, everything known of it.
     Status(status::Args),
     /// Why a job waits: what it asks for, what is free, who is before it, and why nobody gives way; or where it is.
     Explain(explain::Args),
+    /// Have a job run on another cluster: it is stopped and begins anew there.
+    Move(move_job::Args),
+    /// Workloads with this hub's mark on a cluster, of which the hub knows nothing.
+    Orphans(orphans::Args),
+    /// The circuit breaker: nothing is given up while it is open.
+    #[command(subcommand)]
+    Breaker(breaker::Command),
     /// Make a cluster's Workloads ready for stock Kueue, after Switchyard was stopped there; see docs/migrate.md.
     HandBack(hand_back::Args),
     /// Decide again what a recording says was decided, and tell the first difference. Needs no cluster.
@@ -80,6 +91,9 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> {
         Command::Clusters(args) => clusters::run(client, &args).await?,
         Command::Status(args) => status::run(client, &namespace, &args).await?,
         Command::Explain(args) => explain::run(client, &namespace, &args).await?,
+        Command::Move(args) => move_job::run(client, &namespace, &args).await?,
+        Command::Orphans(args) => orphans::run(client, &args).await?,
+        Command::Breaker(command) => breaker::run(client, &command).await?,
         Command::HandBack(args) => hand_back::run(client, &args).await?,
         Command::Replay(args) => replay::run(&args)?,
         Command::Cluster(ClusterCommand::JoinToken(args)) => join_token::run(client, &args).await?,
@@ -171,5 +185,15 @@ mod tests {
             format!("{error:#}"),
             "listing clusters: Connection refused (os error 111); can the cluster be reached with kubectl?"
         );
+    }
+}
+
+/// As [`explain`], of a change: which right it takes.
+fn may_not(error: &kube::Error, doing: &str, right: &str) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) if status.is_forbidden() => {
+            anyhow::anyhow!("{doing}: {error}; it takes the right to {right}")
+        }
+        _ => explain(error, doing),
     }
 }

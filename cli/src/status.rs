@@ -55,7 +55,8 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
     }
 }
 
-async fn list(workloads: &Api<Workload>) -> Result<Vec<Workload>, kube::Error> {
+/// All of them, page by page.
+pub(crate) async fn list(workloads: &Api<Workload>) -> Result<Vec<Workload>, kube::Error> {
     let mut params = ListParams::default().limit(PAGE);
     let mut found = Vec::new();
     loop {

@@ -1,0 +1,127 @@
+//! `switchyard move JOB --to CLUSTER`: an annotation on the hub's Workload that the hub obeys once.
+
+use anyhow::bail;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use serde::Serialize;
+use serde_json::json;
+use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
+use switchyard_api::{conditions, names};
+
+use crate::find::find;
+use crate::{Output, operate};
+
+/// Arguments of `switchyard move`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The job, or the Workload; KIND/NAME where several have the name.
+    pub job: String,
+    /// The cluster that it is to run on.
+    #[arg(long, value_name = "CLUSTER")]
+    pub to: String,
+    /// The namespace. Default: the kubeconfig's.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Move {
+    /// The Workload.
+    pub workload: String,
+    /// Where it is now, if anywhere.
+    pub from: Option<String>,
+    /// Where it is to be.
+    pub to: String,
+    /// The attempt that is moved.
+    pub attempt: i64,
+}
+
+/// Asks the hub to move it. It is stopped and begins anew on the other cluster.
+///
+/// # Errors
+/// When there is no such job or cluster, the cluster cannot take it as things are, or the caller may not.
+pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::Result<String> {
+    let namespace = args.namespace.as_deref().unwrap_or(namespace);
+    let target = operate::get(&Api::all(client.clone()), &args.to).await?;
+    let workloads: Api<Workload> = Api::namespaced(client, namespace);
+    let all = crate::status::list(&workloads).await;
+    let all = all.map_err(|error| crate::explain(&error, "listing workloads"))?;
+    let plan = plan(find(&all, namespace, &args.job)?, &target)?;
+    let value = format!("{}/{}", plan.attempt, plan.to);
+    let patch = json!({"metadata": {"annotations": {names::MOVE: value}}});
+    let patched = workloads.patch(&plan.workload, &PatchParams::default(), &Patch::Merge(patch)).await;
+    patched.map_err(|error| crate::may_not(&error, "changing the workload", "patch workloads"))?;
+    args.output.render(&plan, text)
+}
+
+fn plan(workload: &Workload, target: &MultiKueueCluster) -> anyhow::Result<Move> {
+    let (name, to) = (workload.name_any(), target.name_any());
+    let status = workload.status.clone().unwrap_or_default();
+    if conditions::is_true(&status.conditions, conditions::FINISHED) {
+        bail!("{name} has finished");
+    }
+    if status.cluster_name.as_deref() == Some(&*to) {
+        bail!("{name} is on cluster \"{to}\" already");
+    }
+    if let Some(how) = target.annotations().get(names::SCHEDULING) {
+        bail!("cluster \"{to}\" takes nothing new ({how}); `switchyard clusters uncordon {to}` ends that");
+    }
+    let known = target.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    if !conditions::is_true(known, conditions::ACTIVE) {
+        bail!("cluster \"{to}\" is not connected; `switchyard clusters` says why");
+    }
+    let attempt = status.dispatch.map_or(0, |dispatch| dispatch.attempt);
+    Ok(Move { workload: name, from: status.cluster_name, to, attempt })
+}
+
+fn text(plan: &Move) -> String {
+    let Move { workload, to, .. } = plan;
+    match &plan.from {
+        Some(from) => format!("{workload} is moved from {from} to {to}, if {to} can take it.\n"),
+        None => format!("{workload} waits; it is offered to {to} first.\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn workload(status: &Value) -> Workload {
+        serde_json::from_value(json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "job-a", "namespace": "ns"},
+            "spec": {"podSets": []}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn cluster(annotations: &Value, active: &str) -> MultiKueueCluster {
+        serde_json::from_value(json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster",
+            "metadata": {"name": "east", "annotations": annotations}, "spec": {"clusterSource": {"agent": {}}},
+            "status": {"conditions": [{"type": "Active", "status": active, "reason": "X", "message": "",
+                "lastTransitionTime": "2026-11-21T10:00:00Z"}]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_cannot_be_moved_is_said() {
+        let east = cluster(&json!({}), "True");
+        let running = json!({"clusterName": "west", "dispatch": {"attempt": 3}});
+        let moved = plan(&workload(&running), &east).unwrap();
+        assert_eq!((moved.attempt, moved.from.as_deref(), &*moved.to), (3, Some("west"), "east"));
+        assert_eq!(plan(&workload(&json!({})), &east).unwrap().attempt, 0);
+        let no =
+            |status: &Value, cluster: &MultiKueueCluster| plan(&workload(status), cluster).unwrap_err().to_string();
+        assert_eq!(no(&json!({"clusterName": "east"}), &east), "job-a is on cluster \"east\" already");
+        assert!(no(&running, &cluster(&json!({}), "False")).contains("is not connected"));
+        let cordoned = cluster(&json!({"switchyard.dev/scheduling": "cordon"}), "True");
+        assert!(no(&running, &cordoned).contains("takes nothing new (cordon)"));
+    }
+}

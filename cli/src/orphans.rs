@@ -1,0 +1,99 @@
+//! `switchyard orphans`: workloads with this hub's mark on a cluster, of which the hub knows nothing.
+
+use jiff::Timestamp;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+use serde::Serialize;
+use switchyard_api::v1beta2::MultiKueueCluster;
+
+use crate::{Output, table};
+
+/// Arguments of `switchyard orphans`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Orphan {
+    /// The cluster that it is on.
+    pub cluster: String,
+    /// `namespace/name` of the Workload there.
+    pub workload: String,
+    /// The uid that the Workload had on the hub.
+    pub workload_uid: String,
+    /// The attempt.
+    pub attempt: i64,
+    /// What its cluster says of it.
+    pub state: String,
+    /// Since when the hub knows of it.
+    pub since: Timestamp,
+}
+
+/// Lists them.
+///
+/// # Errors
+/// When the API cannot be read.
+pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
+    let clusters: Api<MultiKueueCluster> = Api::all(client);
+    let found = clusters.list(&ListParams::default()).await;
+    let found = found.map_err(|error| crate::explain(&error, "listing clusters"))?;
+    args.output.render(&orphans(&found.items), |orphans| text(orphans, Timestamp::now()))
+}
+
+fn orphans(clusters: &[MultiKueueCluster]) -> Vec<Orphan> {
+    let of = |cluster: &MultiKueueCluster| {
+        let name = cluster.name_any();
+        let listed = cluster.status.as_ref().map(|status| status.orphans.clone()).unwrap_or_default();
+        listed.into_iter().map(move |orphan| Orphan {
+            cluster: name.clone(),
+            workload: format!("{}/{}", orphan.namespace, orphan.name),
+            workload_uid: orphan.workload_uid,
+            attempt: orphan.attempt,
+            state: orphan.state,
+            since: orphan.since.0,
+        })
+    };
+    clusters.iter().flat_map(of).collect()
+}
+
+fn text(orphans: &[Orphan], now: Timestamp) -> String {
+    if orphans.is_empty() {
+        return "No orphans.\n".to_owned();
+    }
+    let rows: Vec<[String; 6]> = orphans
+        .iter()
+        .map(|it| {
+            let age = table::age(now.as_second() - it.since.as_second());
+            let attempt = it.attempt.to_string();
+            [it.cluster.clone(), it.workload.clone(), attempt, it.state.clone(), age, it.workload_uid.clone()]
+        })
+        .collect();
+    table::render(["CLUSTER", "WORKLOAD", "ATTEMPT", "STATE", "KNOWN FOR", "UID"], &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_are_listed_by_cluster() {
+        let east: MultiKueueCluster = serde_json::from_value(serde_json::json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": "east"},
+            "spec": {"clusterSource": {"agent": {}}},
+            "status": {"orphans": [{"workloadUid": "u1", "namespace": "team", "name": "job-a", "attempt": 2,
+                "state": "Running", "since": "2026-11-21T10:00:00Z"}]},
+        }))
+        .unwrap();
+        let now = "2026-11-21T10:05:00Z".parse().unwrap();
+        insta::assert_snapshot!(text(&orphans(&[east]), now), @r"
+        CLUSTER   WORKLOAD     ATTEMPT   STATE     KNOWN FOR   UID
+        east      team/job-a   2         Running   5m          u1
+        ");
+        assert_eq!(text(&[], now), "No orphans.\n");
+    }
+}
