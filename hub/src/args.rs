@@ -11,7 +11,7 @@ use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
 
-use crate::dispatch::{Caution, Settings};
+use crate::dispatch::Settings;
 use crate::hosted::PATH_PREFIX;
 use crate::run::dispatch_settings;
 use crate::{HubOptions, Options};
@@ -135,14 +135,12 @@ pub struct CautionFlags {
 }
 
 impl CautionFlags {
-    fn apply(&self, settings: Settings) -> Settings {
-        let caution = Caution {
-            clusters: self.breaker_clusters,
-            workloads: self.breaker_workloads,
-            evictions_per_minute: self.evictions_per_minute,
-            ..settings.caution
-        };
-        Settings { restart_grace: i64::from(self.restart_grace) * 1_000, caution, ..settings }
+    fn apply(&self, mut settings: Settings) -> Settings {
+        settings.restart_grace = i64::from(self.restart_grace) * 1_000;
+        let caution = &mut settings.caution;
+        (caution.clusters, caution.workloads) = (self.breaker_clusters, self.breaker_workloads);
+        caution.evictions_per_minute = self.evictions_per_minute;
+        settings
     }
 }
 

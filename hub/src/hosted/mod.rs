@@ -40,9 +40,11 @@ impl HostedStates {
     }
 
     fn set(&self, cluster: &str, reach: Reach) {
-        let before =
-            self.states.lock().unwrap_or_else(PoisonError::into_inner).insert(cluster.to_owned(), reach.clone());
-        if before.as_ref() != Some(&reach) {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = states.get(cluster) != Some(&reach);
+        states.insert(cluster.to_owned(), reach);
+        drop(states);
+        if news {
             self.bell.notify_one();
         }
     }
