@@ -97,6 +97,10 @@ impl World {
         for cluster in 0..self.clusters.len() {
             self.forgive(cluster);
         }
+        // A cluster that was wrongly declared lost goes on with what it was told, until it is told otherwise.
+        if self.excused(cluster, index, attempt) {
+            return;
+        }
         let Some(object) = self.api.objects.get(&uid) else { return };
         // Of a cluster that was rightly given up, nobody could know.
         let known = object.ended.iter().find(|(at, ended)| !self.given_up(*at, index, *ended));
