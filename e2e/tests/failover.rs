@@ -1,5 +1,4 @@
 //! Worker clusters that are lost, by the policy of `onDisconnect`: jobs with a fence stop by themselves, and go elsewhere.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 #[path = "failover/gate.rs"]
 mod gate;
