@@ -92,7 +92,7 @@ mod tests {
         let now = "2026-11-21T10:05:00Z".parse().unwrap();
         insta::assert_snapshot!(text(&orphans(&[east]), now), @r"
         CLUSTER   WORKLOAD     ATTEMPT   STATE     KNOWN FOR   UID
-        east      team/job-a   2         Running   5m          u1
+        east      team/job-a   2         Running   5m0s        u1
         ");
         assert_eq!(text(&[], now), "No orphans.\n");
     }
