@@ -156,6 +156,16 @@ fn cause(error: &kube::Error) -> String {
     last.to_string()
 }
 
+/// As [`explain`], of a change: which right it takes.
+fn may_not(error: &kube::Error, doing: &str, right: &str) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) if status.is_forbidden() => {
+            anyhow::anyhow!("{doing}: {error}; it takes the right to {right}")
+        }
+        _ => explain(error, doing),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, TcpListener};
@@ -179,21 +189,12 @@ mod tests {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         let address = format!("http://127.0.0.1:{port}").parse().unwrap();
         let client = kube::Client::try_from(kube::Config::new(address)).unwrap();
-        let error =
-            clusters::run(client, &clusters::Args { capacity: false, output: Output::Table }).await.unwrap_err();
+        let error = clusters::run(client, &clusters::Args { command: None, capacity: false, output: Output::Table })
+            .await
+            .unwrap_err();
         assert_eq!(
             format!("{error:#}"),
             "listing clusters: Connection refused (os error 111); can the cluster be reached with kubectl?"
         );
-    }
-}
-
-/// As [`explain`], of a change: which right it takes.
-fn may_not(error: &kube::Error, doing: &str, right: &str) -> anyhow::Error {
-    match error {
-        kube::Error::Api(status) if status.is_forbidden() => {
-            anyhow::anyhow!("{doing}: {error}; it takes the right to {right}")
-        }
-        _ => explain(error, doing),
     }
 }
