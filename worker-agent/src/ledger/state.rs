@@ -54,6 +54,10 @@ impl Entry {
         {
             return Some(ended(job.meta.attempt, end));
         }
+        if self.job.as_ref().map(|job| job.meta.attempt).is_some_and(|attempt| Some(attempt) < there) {
+            // Left of an earlier attempt, or the late news of it. To speak of the later one says that it is gone.
+            return None;
+        }
         let Some(want) = want else { return there.map(|attempt| self.derive(attempt, Phase::Run)) };
         if self.lost == Some(want.attempt) && want.phase != Phase::Absent && !self.ended(want.attempt) {
             return Some(deleted(want.attempt, "the job was removed on the worker before it had ended"));

@@ -278,3 +278,14 @@ fn an_object_that_lost_our_marks_is_never_touched_again() {
     bench.persist().want(1, Phase::Absent);
     assert!(bench.asked().iter().all(|action| !action.ends_with("Job")), "{:?}", bench.asked());
 }
+
+#[test]
+fn late_news_of_an_earlier_attempts_job_is_not_said_of_the_later_one() {
+    let mut bench = Bench::open();
+    bench.want(2, Phase::Reserve).answer(Outcome::Object(Box::new(Object::Workload(workload(2)))));
+    assert_eq!(bench.heard(), [(2, State::Waiting)]);
+    bench.see(job(1).running().seen()).see(workload(2).admitted().seen());
+    assert_eq!(bench.heard(), [], "it would say that the earlier one is gone, or that the later one runs");
+    bench.see(gone(Kind::Job, 1));
+    assert_eq!(bench.heard(), [(2, State::Reserved)]);
+}
