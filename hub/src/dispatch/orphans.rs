@@ -28,14 +28,18 @@ pub(super) struct Orphan {
 }
 
 impl Orphan {
+    /// Whether its end holds up the acknowledgement of all that its cluster said since.
+    fn holds(&self) -> bool {
+        terminal(self.last.state) && !self.acked
+    }
+
     /// When something is to be done about it, if nothing happens before. An end may be the end of a workload that we are
     /// about to hear of: it is not let go at once.
     pub(super) fn due(&self, settings: &Settings) -> Option<Time> {
         if self.removing {
             return None;
         }
-        let ends = terminal(self.last.state) && !self.acked;
-        let wait = if ends { settings.start_grace.min(settings.orphan_after) } else { settings.orphan_after };
+        let wait = if self.holds() { settings.start_grace.min(settings.orphan_after) } else { settings.orphan_after };
         Some(self.since.saturating_add(wait))
     }
 }
@@ -76,9 +80,14 @@ impl Dispatcher {
     pub(super) fn orphaned(&mut self, cluster: &Name, observation: Observation, now: Time, out: &mut Vec<Action>) {
         let key = (cluster.clone(), observation.uid.clone());
         if observation.state == State::Gone {
-            if self.orphans.remove(&key).is_some_and(|orphan| orphan.removing) {
-                let attempt = observation.attempt;
-                out.push(Action::Forget { cluster: cluster.clone(), uid: observation.uid, attempt });
+            let Some(orphan) = self.orphans.remove(&key) else { return };
+            let (uid, attempt) = (observation.uid, observation.attempt);
+            if orphan.holds() {
+                let attempt = orphan.last.attempt;
+                out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
+            }
+            if orphan.removing {
+                out.push(Action::Forget { cluster: cluster.clone(), uid, attempt });
             }
             return;
         }
@@ -98,8 +107,14 @@ impl Dispatcher {
                 out.push(Action::Orphan { cluster: cluster.clone(), uid, attempt });
                 vacant.insert(Orphan { last: observation, first: now, since: now, acked: false, removing: false });
             }
+            // An end that is not acknowledged stays until it is.
+            MapEntry::Occupied(known) if known.get().holds() && observation.attempt == known.get().last.attempt => {}
             MapEntry::Occupied(mut known) if observation.attempt >= known.get().last.attempt => {
-                known.get_mut().last = observation;
+                let (cluster, uid) = known.key().clone();
+                let last = std::mem::replace(&mut known.get_mut().last, observation);
+                if terminal(last.state) && !known.get().acked {
+                    out.push(Action::Ack { cluster, uid, attempt: last.attempt });
+                }
             }
             MapEntry::Occupied(_) => {}
         }
@@ -136,8 +151,8 @@ impl Dispatcher {
             if orphan.due(&self.settings).is_none_or(|due| now < due) {
                 continue;
             }
-            let Observation { namespace, name, attempt, state, .. } = orphan.last.clone();
-            if terminal(state) && !orphan.acked {
+            let Observation { namespace, name, attempt, .. } = orphan.last.clone();
+            if orphan.holds() {
                 orphan.acked = true;
                 out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
             }

@@ -76,3 +76,25 @@ fn uids_of_an_inventory_end_orphans_that_are_gone() {
     bench.apply(Event::Inventory { cluster: "a".into(), uids: BTreeSet::new() });
     assert_eq!(bench.dispatcher.cluster_view("a").orphans, 0);
 }
+
+#[test]
+fn the_end_of_an_orphan_is_acknowledged_whatever_is_said_of_it_afterwards() {
+    let ended = || {
+        let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+        bench.observe("a", "x", 1, State::Succeeded);
+        assert_eq!(bench.take(), ["orphan x/1 on a"]);
+        bench
+    };
+    let mut bench = ended();
+    bench.observe("a", "x", 1, State::Reserved);
+    bench.later(10_000);
+    assert_eq!(bench.take(), ["ack x/1 to a"]);
+
+    let mut bench = ended();
+    bench.observe("a", "x", 2, State::Running);
+    assert_eq!(bench.take(), ["ack x/1 to a"], "a later attempt says that the earlier one is over");
+
+    let mut bench = ended();
+    bench.observe("a", "x", 1, State::Gone);
+    assert_eq!(bench.take(), ["ack x/1 to a"]);
+}
