@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::batch::v1::Job;
+use kube::Api;
+use kube::api::DeleteParams;
 use serde_json::json;
 use switchyard_e2e::{JobBuilder, fixture, job, queues};
 
@@ -45,6 +48,33 @@ fn what_can_never_fit_says_so() {
         bed.job("odd").cpu("1").request("memory", "1Gi").create(bed.admin()).await.unwrap();
         let message = "couldn't assign flavors to pod set main: resource memory unavailable in ClusterQueue";
         bed.expect("odd", "QuotaReserved", "False", "NoMatchingFlavor", message).await;
+    });
+}
+
+/// What a workload asks for is written to its status, where it has to be a quantity however much it is.
+#[test]
+fn quantities_that_no_number_holds_wait_and_say_why_and_negative_ones_are_refused() {
+    fixture::run(async {
+        let bed = Bed::new("absurd").await;
+        bed.simple(&[("cpu", "2")]).await;
+        bed.job("huge").cpu("9e30").create(bed.admin()).await.unwrap();
+        let many = bed.job("many").cpu("9223372036854775807").parallelism(100_000).completions(100_000);
+        many.create(bed.admin()).await.unwrap();
+        let message = format!(
+            "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor {}, previously considered podsets requests (0) + current podset request (9223372036854775807m) > maximum capacity (2)",
+            bed.name
+        );
+        for name in ["huge", "many"] {
+            bed.expect(name, "QuotaReserved", "False", "ExceedsMaxQuota", &message).await;
+        }
+        let error = bed.job("less").cpu("-1").create(bed.admin()).await.unwrap_err();
+        assert!(format!("{error:#}").contains("must be greater than or equal to 0"), "{error:#}");
+
+        // A quota beyond all numbers has room for one such job; what is used of it is written as a quantity, too.
+        let jobs: Api<Job> = Api::namespaced(bed.admin().clone(), &bed.namespace);
+        jobs.delete("many", &DeleteParams::background()).await.unwrap();
+        bed.simple(&[("cpu", "9e30")]).await;
+        bed.expect_true("huge", "Admitted").await;
     });
 }
 
