@@ -1,14 +1,13 @@
 //! `switchyard breaker`: the hub has stopped giving up workloads because much was lost at once; it goes on when told so.
 
 use jiff::Timestamp;
-use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use serde::Serialize;
 use serde_json::json;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_api::{conditions, names};
 
-use crate::{Output, operate};
+use crate::{Output, clusters, operate};
 
 /// What to do with the circuit breaker.
 #[derive(clap::Subcommand, Debug)]
@@ -48,17 +47,16 @@ pub struct Breaker {
 /// # Errors
 /// When the clusters cannot be read, or the caller may not change them.
 pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<String> {
-    let clusters: Api<MultiKueueCluster> = Api::all(client);
-    let found = clusters.list(&ListParams::default()).await;
-    let found = found.map_err(|error| crate::explain(&error, "listing clusters"))?;
-    let mut breaker = breaker(&found.items);
+    let api: Api<MultiKueueCluster> = Api::all(client);
+    let found = clusters::list(&api).await?;
+    let mut breaker = breaker(&found);
     let args = match command {
         Command::Status(args) => args,
         Command::Release(args) => {
             // One cluster that has the new value is enough.
             if let Some(first) = breaker.clusters.first() {
                 let value = json!({names::BREAKER_RELEASE: Timestamp::now().to_string()});
-                operate::annotate(&clusters, first, &value).await?;
+                operate::annotate(&api, first, &value).await?;
                 breaker.released = true;
             }
             args

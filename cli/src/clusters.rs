@@ -1,6 +1,7 @@
 //! `switchyard clusters`.
 
 use jiff::Timestamp;
+use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use serde::Serialize;
 use switchyard_api::v1beta2::MultiKueueCluster;
@@ -73,11 +74,14 @@ pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
     if let Some(command) = &args.command {
         return operate::run(client, command).await;
     }
-    let clusters: Api<MultiKueueCluster> = Api::all(client);
-    let found = clusters.list(&kube::api::ListParams::default()).await;
-    let found = found.map_err(|error| crate::explain(&error, "listing clusters"))?;
-    let clusters: Vec<Cluster> = found.items.iter().map(cluster).collect();
+    let clusters: Vec<Cluster> = list(&Api::all(client)).await?.iter().map(cluster).collect();
     args.output.render(&clusters, |clusters| text(clusters, args.capacity, Timestamp::now()))
+}
+
+/// All MultiKueueClusters.
+pub(crate) async fn list(clusters: &Api<MultiKueueCluster>) -> anyhow::Result<Vec<MultiKueueCluster>> {
+    let found = clusters.list(&ListParams::default()).await;
+    Ok(found.map_err(|error| crate::explain(&error, "listing clusters"))?.items)
 }
 
 /// What is shown of a cluster.

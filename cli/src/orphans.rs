@@ -1,12 +1,11 @@
 //! `switchyard orphans`: workloads with this hub's mark on a cluster, of which the hub knows nothing.
 
 use jiff::Timestamp;
-use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use serde::Serialize;
 use switchyard_api::v1beta2::MultiKueueCluster;
 
-use crate::{Output, table};
+use crate::{Output, clusters, table};
 
 /// Arguments of `switchyard orphans`.
 #[derive(clap::Args, Debug)]
@@ -39,10 +38,9 @@ pub struct Orphan {
 /// # Errors
 /// When the API cannot be read.
 pub async fn run(client: kube::Client, args: &Args) -> anyhow::Result<String> {
-    let clusters: Api<MultiKueueCluster> = Api::all(client);
-    let found = clusters.list(&ListParams::default()).await;
-    let found = found.map_err(|error| crate::explain(&error, "listing clusters"))?;
-    args.output.render(&orphans(&found.items), |orphans| text(orphans, Timestamp::now()))
+    let api: Api<MultiKueueCluster> = Api::all(client);
+    let found = clusters::list(&api).await?;
+    args.output.render(&orphans(&found), |orphans| text(orphans, Timestamp::now()))
 }
 
 fn orphans(clusters: &[MultiKueueCluster]) -> Vec<Orphan> {

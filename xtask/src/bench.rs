@@ -1,7 +1,5 @@
 //! `cargo xtask bench`: builds for release, then measures what it built beside its peers.
 
-use std::process::Command;
-
 use crate::{figures, run};
 
 #[derive(clap::Args)]
@@ -13,9 +11,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    // All of them in one build: the measuring program starts the hub and the agents that lie beside it.
-    run::step("build for release", run::cargo(&["build", "--release", "--workspace", "--bins"]))?;
-    let mut bench = Command::new(figures::release("switchyard-bench"));
-    bench.args(&args.args).current_dir(run::root());
+    let mut bench = figures::released("switchyard-bench")?;
+    bench.args(&args.args);
     run::step("bench", bench)
 }

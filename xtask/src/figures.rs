@@ -16,15 +16,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    // All of them in one build: the measuring program starts the hub and the agent that lie beside it.
-    run::step("build for release", run::cargo(&["build", "--release", "--workspace", "--bins"]))?;
-    let mut figures = Command::new(release("switchyard-figures"));
-    figures.args(["--jobs", &args.jobs.to_string(), "--burst", &args.burst.to_string()]).current_dir(run::root());
+    let mut figures = released("switchyard-figures")?;
+    figures.args(["--jobs", &args.jobs.to_string(), "--burst", &args.burst.to_string()]);
     run::step("figures", figures)
 }
 
-/// A program built for release.
-pub(crate) fn release(name: &str) -> PathBuf {
+/// A measuring program, built for release with all others: it starts the hub and the agents that lie beside it.
+pub(crate) fn released(name: &str) -> anyhow::Result<Command> {
+    run::step("build for release", run::cargo(&["build", "--release", "--workspace", "--bins"]))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| run::root().join("target"), PathBuf::from);
-    target.join("release").join(name)
+    let mut program = Command::new(target.join("release").join(name));
+    program.current_dir(run::root());
+    Ok(program)
 }

@@ -15,12 +15,6 @@ pub fn format_amount(resource: &str, amount: i64) -> String {
     Exact { nanos, style }.to_string()
 }
 
-/// As [`format_amount`], for a field of the API.
-#[must_use]
-pub fn quantity_of(resource: &str, amount: i64) -> Quantity {
-    Quantity(format_amount(resource, amount))
-}
-
 /// So many billionths, in the decimal form.
 #[must_use]
 pub fn quantity_of_nanos(nanos: i128) -> Quantity {

@@ -28,9 +28,9 @@ pub(super) struct Orphan {
 }
 
 impl Orphan {
-    /// Whether its end holds up the acknowledgement of all that its cluster said since.
-    fn holds(&self) -> bool {
-        terminal(self.last.state) && !self.acked
+    /// The attempt whose end holds up the acknowledgement of all that its cluster said since, if one does.
+    fn holds(&self) -> Option<u64> {
+        (terminal(self.last.state) && !self.acked).then_some(self.last.attempt)
     }
 
     /// When something is to be done about it, if nothing happens before. An end may be the end of a workload that we are
@@ -39,7 +39,11 @@ impl Orphan {
         if self.removing {
             return None;
         }
-        let wait = if self.holds() { settings.start_grace.min(settings.orphan_after) } else { settings.orphan_after };
+        let wait = if self.holds().is_some() {
+            settings.start_grace.min(settings.orphan_after)
+        } else {
+            settings.orphan_after
+        };
         Some(self.since.saturating_add(wait))
     }
 }
@@ -82,8 +86,7 @@ impl Dispatcher {
         if observation.state == State::Gone {
             let Some(orphan) = self.orphans.remove(&key) else { return };
             let (uid, attempt) = (observation.uid, observation.attempt);
-            if orphan.holds() {
-                let attempt = orphan.last.attempt;
+            if let Some(attempt) = orphan.holds() {
                 out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
             }
             if orphan.removing {
@@ -107,14 +110,15 @@ impl Dispatcher {
                 out.push(Action::Orphan { cluster: cluster.clone(), uid, attempt });
                 vacant.insert(Orphan { last: observation, first: now, since: now, acked: false, removing: false });
             }
-            // An end that is not acknowledged stays until it is.
-            MapEntry::Occupied(known) if known.get().holds() && observation.attempt == known.get().last.attempt => {}
             MapEntry::Occupied(mut known) if observation.attempt >= known.get().last.attempt => {
-                let (cluster, uid) = known.key().clone();
-                let last = std::mem::replace(&mut known.get_mut().last, observation);
-                if terminal(last.state) && !known.get().acked {
-                    out.push(Action::Ack { cluster, uid, attempt: last.attempt });
+                if let Some(attempt) = known.get().holds() {
+                    if attempt == observation.attempt {
+                        // An end that is not acknowledged stays until it is.
+                        return;
+                    }
+                    out.push(Action::Ack { cluster: cluster.clone(), uid: observation.uid.clone(), attempt });
                 }
+                known.get_mut().last = observation;
             }
             MapEntry::Occupied(_) => {}
         }
@@ -152,7 +156,7 @@ impl Dispatcher {
                 continue;
             }
             let Observation { namespace, name, attempt, .. } = orphan.last.clone();
-            if orphan.holds() {
+            if orphan.holds().is_some() {
                 orphan.acked = true;
                 out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
             }

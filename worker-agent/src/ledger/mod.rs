@@ -126,11 +126,6 @@ impl Ledger {
         Memory { hub_id, epoch: self.epoch, revision: self.wants.revision() }
     }
 
-    /// Whether the first lists are complete. Nothing is done on the cluster before.
-    pub fn is_synced(&self) -> bool {
-        self.synced
-    }
-
     /// How many workloads are known.
     pub fn len(&self) -> usize {
         self.entries.len()
