@@ -160,6 +160,7 @@ impl World {
     }
 
     fn worker_evicts(&mut self, cluster: usize, index: usize) {
+        self.clusters[cluster].evicted.insert(index);
         self.change_workload(cluster, index, |workload| {
             let admitted = workload.admitted.as_ref().is_some_and(|it| it.is_true);
             if admitted && workload.finished.is_none() {
@@ -169,6 +170,7 @@ impl World {
     }
 
     fn worker_deletes(&mut self, cluster: usize, index: usize) {
+        self.clusters[cluster].evicted.insert(index);
         self.delete_job(cluster, index);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use switchyard_agent::ledger::{Kind, Object};
-use switchyard_hub::dispatch::Uid;
+use switchyard_hub::dispatch::{Left, Uid};
 
 use crate::plan::Ms;
 use crate::world::World;
@@ -33,6 +33,8 @@ pub enum Law {
     Deposed,
     /// What a cluster runs was written to the hub's Workload before.
     WrittenFirst,
+    /// What a fence has stopped goes on where it was: only what was evicted on a cluster goes elsewhere as evicted.
+    InPlace,
     /// A program under test gave up.
     Panic,
 }
@@ -121,6 +123,15 @@ impl World {
                 Law::WrittenFirst,
                 format!("cluster {cluster} makes the job of {uid} for attempt {attempt}, which was never written"),
             );
+        }
+    }
+
+    /// An attempt is about to be taken away as evicted on its cluster.
+    pub(crate) fn check_evicted(&mut self, uid: &Uid, left: &Left) {
+        let cluster = number(&left.cluster);
+        if left.reason == "EvictedOnWorker" && !self.clusters[cluster].evicted.contains(&number(uid)) {
+            let what = format!("{uid}, attempt {} on {cluster}, goes as evicted there; nobody has", left.attempt);
+            self.broken(Law::InPlace, what);
         }
     }
 

@@ -10,9 +10,12 @@ use super::model::{Condition, RemoteWorkload};
 /// Reason of `WAITING` while the worker's admission has said nothing.
 pub(super) const UNSEEN: &str = "PendingEvaluation";
 
+/// Reason of `Evicted=True`, and of `QuotaReserved=False`, of a Workload whose `spec.active` is false, or was.
+const DEACTIVATED: &str = "Deactivated";
+
 /// Reasons of `QuotaReserved=False` with which a workload can never be admitted as things are.
 const NEVER: &[&str] =
-    &["ExceedsMaxQuota", "NoMatchingFlavor", "Misconfigured", "Inadmissible", "Suspended", "OnHold", "Deactivated"];
+    &["ExceedsMaxQuota", "NoMatchingFlavor", "Misconfigured", "Inadmissible", "Suspended", "OnHold", DEACTIVATED];
 
 /// Parts of Kueue's `Pending` messages that no freed quota mends.
 const NEVER_MESSAGES: &[&str] = &[
@@ -34,6 +37,10 @@ pub(super) fn verdict(workload: &RemoteWorkload) -> (State, Vec<Reason>) {
     if let Some(finished) = true_one(workload.finished.as_ref()) {
         return finish(finished);
     }
+    if was_deactivated(workload) {
+        // A fence has stopped it, and it may go on: the attempt stays where it is.
+        return (State::Waiting, vec![reason(UNSEEN, "it is active again, and the worker has not considered it yet")]);
+    }
     if let Some(evicted) = true_one(workload.evicted.as_ref()) {
         return (State::Evicted, vec![reason(&evicted.reason, &evicted.message)]);
     }
@@ -48,10 +55,22 @@ pub(super) fn verdict(workload: &RemoteWorkload) -> (State, Vec<Reason>) {
         }
         None if !workload.active => (
             State::Unfit,
-            vec![reason("Deactivated", "the Workload was deactivated on the worker: spec.active is false")],
+            vec![reason(DEACTIVATED, "the Workload was deactivated on the worker: spec.active is false")],
         ),
         None => (State::Waiting, vec![reason(UNSEEN, "the worker has not considered it yet")]),
     }
+}
+
+/// Whether only its having been inactive is what still keeps it from running: conditions follow `spec.active` late.
+fn was_deactivated(workload: &RemoteWorkload) -> bool {
+    let deactivated = |condition: &Condition| condition.reason == DEACTIVATED;
+    let evicted = true_one(workload.evicted.as_ref());
+    let pending = workload.quota_reserved.as_ref().filter(|it| !it.is_true);
+    workload.active
+        && match evicted {
+            Some(evicted) => deactivated(evicted),
+            None => pending.is_some_and(deactivated),
+        }
 }
 
 /// Kueue's `Finished` reasons: some do not mean that the job ended.

@@ -5,6 +5,7 @@ use switchyard_agent::ledger::{JobEnd, Kind, Object};
 use super::{no, yes};
 use crate::event::Event;
 use crate::laws::{number, uid};
+use crate::mutation::Mutation;
 use crate::plan::Ms;
 use crate::world::World;
 
@@ -81,6 +82,7 @@ impl World {
         let adopts = self.plan.clusters[cluster].adopts;
         let ended = self.clusters[cluster].objects.get(&(Kind::Job, index)).and_then(|stored| stored.ended);
         let collected_soon = !adopts && ended.is_some_and(|at| self.now < at + COPY_GRACE);
+        let reason = if self.mutated(Mutation::HideWhy) { "Preempted" } else { "Deactivated" };
         let Some(workload) = self.clusters[cluster].workload(index) else { return };
         let quiet = job.as_ref().is_none_or(|job| !job.active);
         let admitted = workload.admitted.as_ref().is_some_and(|it| it.is_true);
@@ -102,7 +104,7 @@ impl World {
             return self.touch(cluster, Kind::Workload, index);
         }
         if admitted && !workload.active && workload.finished.is_none() {
-            (workload.admitted, workload.evicted) = (None, yes("Deactivated"));
+            (workload.admitted, workload.evicted) = (None, yes(reason));
             return self.touch(cluster, Kind::Workload, index);
         }
         let evicted = workload.evicted.as_ref().is_some_and(|it| it.is_true);

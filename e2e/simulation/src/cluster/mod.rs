@@ -62,6 +62,8 @@ pub(crate) struct Cluster {
     pub(crate) heard: Ms,
     /// Until when the agent could not act on its cluster.
     pub(crate) unable_until: Ms,
+    /// Workloads that people evicted here, or took away.
+    pub(crate) evicted: BTreeSet<usize>,
     /// Workloads, and their attempts, that were rightly given up here.
     pub(crate) forgiven: BTreeSet<(usize, u64)>,
     /// The controllers are about to look.
@@ -88,6 +90,7 @@ impl Cluster {
             memory: (0, None),
             heard: 0,
             unable_until: 0,
+            evicted: BTreeSet::new(),
             forgiven: BTreeSet::new(),
             looking: false,
         }
@@ -256,6 +259,7 @@ impl World {
     pub(crate) fn replace(&mut self, cluster: usize, index: usize) {
         let ours = self.clusters[cluster].job(index).filter(|job| job.end.is_none()).cloned();
         let Some(mut job) = ours else { return };
+        self.clusters[cluster].evicted.insert(index);
         (job.meta.deleting, job.meta.held, job.active) = (true, None, false);
         if let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) {
             stored.object = Object::Job(job);

@@ -191,6 +191,10 @@ impl World {
         if object.facts.version != job.base.version {
             return WriteReply::Conflict;
         }
+        if let Action::Retry { uid, left: Some(left), .. } = &job.action {
+            self.check_evicted(uid, left);
+        }
+        let Some(object) = self.api.objects.get_mut(&job.uid) else { return WriteReply::Gone };
         let before = object.facts.attempt;
         apply(&job.action, &mut object.facts);
         match &job.action {

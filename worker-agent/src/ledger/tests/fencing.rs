@@ -186,3 +186,21 @@ fn what_a_fence_has_stopped_goes_on_only_when_the_hub_has_said_all_that_it_wants
     given_up.desire(vec![assignment(UID, 1, Phase::Absent)], true).unwrap();
     assert_eq!(given_up.asked(), ["delete Job"]);
 }
+
+#[test]
+fn what_a_fence_has_stopped_goes_on_in_the_same_attempt() {
+    let mut bench = Bench::fenced();
+    let evicted = |active: bool| {
+        let mut workload = workload(1).fenced(AFTER).owned().pending("Deactivated", "The workload is deactivated");
+        (workload.active, workload.suspended_by_us, workload.evicted) = (active, !active, yes("Deactivated"));
+        workload
+    };
+    bench.pass(LEASE + AFTER).answer(Outcome::Object(Box::new(Object::Workload(stopped(1)))));
+    bench.see(evicted(false).seen()).see(job(1).seen());
+    assert_eq!(bench.heard().last(), Some(&(1, State::Suspended)));
+    // Its admission has yet to see that it is active again.
+    bench.renew().answer(Outcome::Object(Box::new(Object::Workload(evicted(true)))));
+    assert_eq!(bench.heard(), [(1, State::Waiting)]);
+    bench.see(workload_of(1).seen()).see(job(1).running().seen());
+    assert_eq!(bench.heard().last(), Some(&(1, State::Running)));
+}

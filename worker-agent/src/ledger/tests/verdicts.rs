@@ -55,6 +55,11 @@ fn quota_without_its_checks_is_waited_for() {
 
 #[rstest]
 #[case::preempted(workload(1).evicted_for("Preempted"), job(1).running(), Some(State::Evicted))]
+#[case::active_again_after_a_fence(workload(1).evicted_for("Deactivated"), job(1), Some(State::Waiting))]
+#[case::active_again_quota_taken_away(workload(1).pending("Deactivated", ""), job(1), Some(State::Waiting))]
+#[case::active_again_pods_still_stop(workload(1).evicted_for("Deactivated").admitted(), job(1).running(), None)]
+#[case::inactive_by_somebody_else(workload(1).evicted_for("Deactivated").inactive(), job(1), Some(State::Evicted))]
+#[case::gave_up_requeueing(workload(1).evicted_for("DeactivatedDueToRequeuingLimitExceeded").inactive(), job(1), Some(State::Evicted))]
 #[case::reservation_lost_pods_still_run(workload(1).pending("Suspended", ""), job(1).running(), None)]
 #[case::reservation_lost(workload(1).pending("WaitingForQuota", ""), job(1), Some(State::Waiting))]
 #[case::out_of_sync(workload(1).admitted().finished_for("OutOfSync"), job(1), Some(State::Evicted))]
@@ -79,6 +84,11 @@ fn an_eviction_ends_when_the_worker_admits_it_again() {
 impl RemoteWorkload {
     fn evicted_for(mut self, reason: &str) -> Self {
         self.evicted = yes(reason);
+        self
+    }
+
+    fn inactive(mut self) -> Self {
+        self.active = false;
         self
     }
 
