@@ -1,6 +1,7 @@
 //! The command line. It talks to the hub's Kubernetes API with the caller's kubeconfig, and to nothing else: what it shows
 //! is what the caller may see with `kubectl`, in one place, and join tokens are entries of a Secret.
 
+pub mod authority;
 pub mod breaker;
 pub mod clusters;
 pub mod explain;
@@ -66,6 +67,9 @@ pub enum Command {
     HandBack(hand_back::Args),
     /// Decide again what a recording says was decided, and tell the first difference. Needs no cluster.
     Replay(replay::Args),
+    /// The authority that signs agents' certificates, and its replacement.
+    #[command(subcommand)]
+    Authority(authority::Command),
     /// Manage worker clusters.
     #[command(subcommand)]
     Cluster(ClusterCommand),
@@ -94,6 +98,7 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> {
         Command::Move(args) => move_job::run(client, &namespace, &args).await?,
         Command::Orphans(args) => orphans::run(client, &args).await?,
         Command::Breaker(command) => breaker::run(client, &command).await?,
+        Command::Authority(command) => authority::run(client, &command).await?,
         Command::HandBack(args) => hand_back::run(client, &args).await?,
         Command::Replay(args) => replay::run(&args)?,
         Command::Cluster(ClusterCommand::JoinToken(args)) => join_token::run(client, &args).await?,

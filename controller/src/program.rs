@@ -16,6 +16,7 @@ pub async fn run(
 ) -> ExitCode {
     // One provider for everything that speaks TLS in this process, before anything does.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    allow_connections();
     match observed(name, log, format, work).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -23,6 +24,15 @@ pub async fn run(
             ExitCode::FAILURE
         }
     }
+}
+
+/// As many open files as we may have: each connection is one, and the limit that processes begin with is for those that
+/// watch theirs with `select`.
+fn allow_connections() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // It stays as it is where that is not allowed.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 async fn observed(

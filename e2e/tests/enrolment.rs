@@ -29,7 +29,7 @@ async fn token(fleet: &Fleet, name: &str) -> JoinToken {
 async fn enrol(token: &JoinToken) -> Result<(), EnrolError> {
     let hub: HubAddress = token.hub_address.parse().unwrap();
     let join = Join::new(token.token.clone(), token.hub_ca_sha256.parse().unwrap());
-    switchyard_agent::enrol::enrol(&hub, &join).await.map(drop)
+    switchyard_agent::enrol::enrol(&hub.into(), &join).await.map(drop)
 }
 
 /// What the agent is told when it is turned away.

@@ -4,6 +4,7 @@
 //! stands one task ([`shell`]); agents come in through [`server`], or run in this process ([`hosted`]).
 
 mod args;
+mod authority;
 pub mod cluster;
 pub mod clusters;
 pub mod dispatch;

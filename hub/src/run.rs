@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::authority;
 use crate::cluster::Ports;
 use crate::clusters::{Reconciler, StoredClusters};
 use crate::dispatch::{Mode, Settings};
@@ -148,9 +149,9 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let ctx = handle.context.clone();
     let secrets: Api<Secret> = Api::namespaced(ctx.client.clone(), &ctx.namespace);
-    let Stored { ca, hub_id } = identity(&ctx.client, &secrets, hub.advertise.as_deref()).await?;
-    let ca = Arc::new(ca);
-    tracing::info!(hub_id, ca_sha256 = ca.pin(), "hub identity");
+    let Stored { authority, hub_id } = identity(&ctx.client, &secrets, hub.advertise.as_deref()).await?;
+    tracing::info!(hub_id, ca_sha256 = authority.signer().pin(), "hub identity");
+    let (authority, authorities) = watch::channel(Arc::new(authority));
 
     let (registry, ports, reports) =
         (Arc::new(Registry::default()), Arc::new(Ports::default()), Arc::new(Reports::default()));
@@ -163,12 +164,13 @@ async fn serve(
     let reconciler = Reconciler::new(ctx.clone(), registry.clone(), reports.clone(), states.clone());
 
     let living = StoredClusters { store: ctx.stores.multi_kueue_clusters.clone(), client: ctx.client.clone() };
-    let gate = Gate::new(&hub_id, Arc::new(living));
+    let gate = Gate::new(&hub_id, Arc::new(living), ctx.clock.clone());
+    let tokens = Arc::new(SecretTokens(secrets.clone()));
     let services = Services {
-        enrolment: EnrolmentService::new(gate.clone(), ca.clone(), Arc::new(SecretTokens(secrets.clone()))),
+        enrolment: EnrolmentService::new(gate.clone(), authorities.clone(), tokens, hub.server.agent_life),
         agent: AgentService::new(gate, sessions.clone()),
     };
-    let tls = Arc::new(TlsKeeper::new(ca, hub.names.clone())?);
+    let tls = Arc::new(TlsKeeper::new(authorities, hub.names.clone(), ctx.clock.clone())?);
     hub.listener.set_nonblocking(true).context("the agents' listener")?;
     let listener = tokio::net::TcpListener::from_std(hub.listener).context("the agents' listener")?;
     tracing::info!(address = %listener.local_addr()?, "agents may dial in");
@@ -202,7 +204,8 @@ async fn serve(
         term: watched,
     };
     spawn(tasks, "hosted agents", ok(hosted::run(hosting, stop.clone())));
-    spawn(tasks, "token sweep", ok(sweep_tokens(secrets, handle.leadership(), stop.clone())));
+    spawn(tasks, "token sweep", ok(sweep_tokens(secrets.clone(), handle.leadership(), stop.clone())));
+    spawn(tasks, "authority", ok(authority::follow(secrets, authority, ctx.clone(), stop.clone())));
     ctx.components.set("dispatcher", true);
     let ended = tasks.join_next().await;
     ctx.components.set("dispatcher", false);

@@ -13,12 +13,16 @@ use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use crate::identity::{Identity, IdentityError, KeyRequest, Store};
-use crate::tls::{self, HubAddress, Pin, TlsError};
+use crate::route::Route;
+use crate::tls::{self, Pin, TlsError};
 
 /// An answer that is not there after this long will not come.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// How often the age of the identity is looked at; also the first wait after a failed renewal.
 const LOOK: Duration = Duration::from_secs(30);
+
+/// Between two renewals, at the least.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// How often a refused token is tried again, within some seconds, before the agent gives up.
 const REFUSALS: u32 = 4;
@@ -129,7 +133,7 @@ impl EnrolError {
 /// # Errors
 ///
 /// Says what to do next. Absence of the hub is waited for.
-pub async fn obtain(store: &Store, hub: &HubAddress, join: Option<&Join>) -> Result<Identity, EnrolError> {
+pub async fn obtain(store: &Store, hub: &Route, join: Option<&Join>) -> Result<Identity, EnrolError> {
     let attempt = || async { obtain_once(store, hub, join).await };
     let backoff = ExponentialBuilder::default()
         .with_jitter()
@@ -151,12 +155,12 @@ pub async fn obtain(store: &Store, hub: &HubAddress, join: Option<&Join>) -> Res
     attempt.retry(backoff).when(again).notify(notify).await
 }
 
-async fn obtain_once(store: &Store, hub: &HubAddress, join: Option<&Join>) -> Result<Identity, EnrolError> {
+async fn obtain_once(store: &Store, hub: &Route, join: Option<&Join>) -> Result<Identity, EnrolError> {
     let wanted = match join {
         Some(join) => Some(join.cluster().ok_or(EnrolError::BadToken)?),
         None => None,
     };
-    let now = Timestamp::now();
+    let now = hub.clock.now();
     let stored = store.load().await?;
     if let Some(stored) = &stored
         && let Some(wanted) = wanted
@@ -198,9 +202,9 @@ async fn save(store: &Store, identity: &Identity) -> Result<(), IdentityError> {
 /// # Errors
 ///
 /// Says what to do next.
-pub async fn enrol(hub: &HubAddress, join: &Join) -> Result<Identity, EnrolError> {
+pub async fn enrol(hub: &Route, join: &Join) -> Result<Identity, EnrolError> {
     let cluster = join.cluster().ok_or(EnrolError::BadToken)?.to_owned();
-    let channel = tls::connect(hub, tls::with_pin(&join.pin)?).await?;
+    let channel = tls::connect(hub, tls::with_pin(&join.pin, &hub.clock)?).await?;
     let request = KeyRequest::generate()?;
     let message = EnrolRequest { token: join.token.clone(), csr: request.csr };
     let mut client = EnrolmentClient::new(channel);
@@ -223,8 +227,8 @@ pub async fn enrol(hub: &HubAddress, join: &Join) -> Result<Identity, EnrolError
 /// # Errors
 ///
 /// The hub is away, or refuses: its `MultiKueueCluster` was deleted, or made anew.
-pub async fn renew(hub: &HubAddress, identity: &Identity) -> Result<Identity, EnrolError> {
-    let channel = tls::connect(hub, tls::with_identity(identity)?).await?;
+pub async fn renew(hub: &Route, identity: &Identity) -> Result<Identity, EnrolError> {
+    let channel = tls::connect(hub, tls::with_identity(identity, &hub.clock)?).await?;
     let request = KeyRequest::generate()?;
     let mut client = EnrolmentClient::new(channel);
     let answer = tokio::time::timeout(DEADLINE, client.renew(RenewRequest { csr: request.csr })).await;
@@ -238,10 +242,10 @@ pub async fn renew(hub: &HubAddress, identity: &Identity) -> Result<Identity, En
 }
 
 /// Renews the identity at two thirds of its life, for as long as this runs. Sessions go on; the next one uses the new.
-pub async fn keep(hub: &HubAddress, store: &Store, current: &ArcSwap<Identity>, shutdown: &CancellationToken) {
+pub async fn keep(hub: &Route, store: &Store, current: &ArcSwap<Identity>, shutdown: &CancellationToken) {
     loop {
         let identity = current.load_full();
-        let left = Timestamp::now().duration_until(identity.renew_at()).max(jiff::SignedDuration::ZERO);
+        let left = hub.clock.now().duration_until(identity.renew_at()).max(jiff::SignedDuration::ZERO);
         let wait = Duration::try_from(left).unwrap_or_default().min(LOOK);
         if !wait.is_zero() {
             tokio::select! {
@@ -253,23 +257,26 @@ pub async fn keep(hub: &HubAddress, store: &Store, current: &ArcSwap<Identity>, 
             () = shutdown.cancelled() => return,
             renewed = keep_once(hub, store, &identity) => renewed,
         };
-        match renewed {
+        let pause = match renewed {
             Ok(renewed) => {
                 tracing::info!(cluster = renewed.cluster, not_after = %renewed.not_after, "identity renewed");
                 current.store(Arc::new(renewed));
+                // Whatever the hub issues, it is not asked again at once.
+                PAUSE
             }
             Err(error) => {
                 tracing::error!(cluster = identity.cluster, not_after = %identity.not_after, %error, "identity not renewed, will try again");
-                tokio::select! {
-                    () = shutdown.cancelled() => return,
-                    () = tokio::time::sleep(LOOK) => {}
-                }
+                LOOK
             }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
         }
     }
 }
 
-async fn keep_once(hub: &HubAddress, store: &Store, identity: &Identity) -> Result<Identity, EnrolError> {
+async fn keep_once(hub: &Route, store: &Store, identity: &Identity) -> Result<Identity, EnrolError> {
     let renewed = renew(hub, identity).await?;
     store.save(&renewed).await?;
     Ok(renewed)

@@ -18,6 +18,7 @@ pub mod identity;
 pub mod ledger;
 pub mod link;
 pub mod memory;
+pub mod route;
 mod run;
 pub mod session;
 pub mod talk;

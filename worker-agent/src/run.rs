@@ -17,6 +17,7 @@ use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core_with};
 use crate::enrol::{self, Join};
 use crate::health;
 use crate::identity::{Identity, Store};
+use crate::route::Route;
 use crate::session::{Dialler, SessionState};
 use crate::tls::HubAddress;
 
@@ -46,7 +47,7 @@ struct Agent {
     admissions: Arc<dyn Admissions>,
     client: kube::Client,
     store: Store,
-    hub: HubAddress,
+    hub: Route,
     join: Option<Join>,
     namespaces: AllowedNamespaces,
     /// The agent's own.
@@ -75,7 +76,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         admissions: admissions(handle.context.clone()),
         client,
         store,
-        hub: options.hub,
+        hub: options.hub.into(),
         join: options.join,
         namespaces: options.namespaces,
         namespace,

@@ -16,7 +16,8 @@ use tonic::{Code, Status, Streaming};
 use crate::backoff::Backoff;
 use crate::identity::Identity;
 use crate::link::{self, Link};
-use crate::tls::{self, HubAddress};
+use crate::route::Route;
+use crate::tls;
 
 /// `Welcome` must have come by then.
 const WELCOME_DEADLINE: Duration = Duration::from_secs(15);
@@ -75,8 +76,8 @@ enum End {
 
 /// What a dialler needs.
 pub struct Dialler {
-    /// Where.
-    pub hub: HubAddress,
+    /// Where, and how.
+    pub hub: Route,
     /// As whom; each dial uses the newest.
     pub identity: Arc<ArcSwap<Identity>>,
     /// Where each session's link goes.
@@ -111,7 +112,7 @@ impl Dialler {
                 End::Refused => (REFUSED.to_owned(), backoff.refused(random)),
                 End::Hopeless(reason) => (reason, backoff.hopeless(random)),
             };
-            tracing::warn!(hub = %self.hub, reason, ?wait, "no session, will dial again");
+            tracing::warn!(hub = %self.hub.hub, reason, ?wait, "no session, will dial again");
             self.down(reason);
             tokio::select! {
                 () = shutdown.cancelled() => return,
@@ -133,7 +134,7 @@ impl Dialler {
 
     async fn dial_and_pump(&self) -> End {
         let identity = self.identity.load_full();
-        if identity.expired(Timestamp::now()) {
+        if identity.expired(self.hub.clock.now()) {
             let text = "this cluster's certificate has ended; make a join token with `switchyard cluster join-token`";
             return End::Hopeless(format!(
                 "{text} {}, delete the Secret {} and start the agent with it",
@@ -141,7 +142,7 @@ impl Dialler {
                 crate::identity::SECRET
             ));
         }
-        let channel = match tls::with_identity(&identity) {
+        let channel = match tls::with_identity(&identity, &self.hub.clock) {
             Ok(config) => tls::connect(&self.hub, config).await,
             Err(error) => Err(error),
         };

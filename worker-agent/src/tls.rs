@@ -8,15 +8,17 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::time_provider::TimeProvider;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, version};
 use sha2::{Digest as _, Sha256};
+use switchyard_controller::clock::Clock;
 use switchyard_proto::SERVER_NAME;
 use thiserror::Error;
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::identity::Identity;
+use crate::route::Route;
 
 /// A connection that is not there after this long is given up.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -106,24 +108,45 @@ pub enum TlsError {
 }
 
 /// For a caller with an identity.
-pub(crate) fn with_identity(identity: &Identity) -> Result<ClientConfig, TlsError> {
+pub(crate) fn with_identity(identity: &Identity, clock: &Arc<dyn Clock>) -> Result<ClientConfig, TlsError> {
     let config = |error: rustls::Error| TlsError::Config(error.to_string());
     let mut roots = RootCertStore::empty();
     for certificate in &identity.trust {
         roots.add(certificate.clone()).map_err(config)?;
     }
-    let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&version::TLS13]);
-    let builder = builder.map_err(config)?.with_root_certificates(roots);
+    let builder = builder(clock).map_err(config)?.with_root_certificates(roots);
     let client = builder.with_client_auth_cert(identity.chain.clone(), identity.key.clone_key()).map_err(config)?;
     Ok(http2(client))
 }
 
 /// For a caller who knows nothing of the hub but its CA's hash.
-pub(crate) fn with_pin(pin: &Pin) -> Result<ClientConfig, TlsError> {
-    let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&version::TLS13]);
-    let builder = builder.map_err(|error| TlsError::Config(error.to_string()))?;
+pub(crate) fn with_pin(pin: &Pin, clock: &Arc<dyn Clock>) -> Result<ClientConfig, TlsError> {
+    let builder = builder(clock).map_err(|error| TlsError::Config(error.to_string()))?;
     let verifier = Arc::new(PinnedVerifier { pin: pin.clone(), provider: provider() });
     Ok(http2(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
+}
+
+/// The clock, for the library that judges certificates.
+struct Wall(Arc<dyn Clock>);
+
+impl std::fmt::Debug for Wall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Wall")
+    }
+}
+
+impl TimeProvider for Wall {
+    fn current_time(&self) -> Option<UnixTime> {
+        let seconds = u64::try_from(self.0.now().as_second()).ok()?;
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
+    }
+}
+
+fn builder(
+    clock: &Arc<dyn Clock>,
+) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>, rustls::Error> {
+    ClientConfig::builder_with_details(provider(), Arc::new(Wall(clock.clone())))
+        .with_protocol_versions(&[&version::TLS13])
 }
 
 fn provider() -> Arc<CryptoProvider> {
@@ -136,7 +159,8 @@ fn http2(mut config: ClientConfig) -> ClientConfig {
 }
 
 /// Connects. The connection pings below gRPC, too, so that a dead peer is noticed between messages.
-pub(crate) async fn connect(address: &HubAddress, config: ClientConfig) -> Result<Channel, TlsError> {
+pub(crate) async fn connect(route: &Route, config: ClientConfig) -> Result<Channel, TlsError> {
+    let address = &route.hub;
     let failed =
         |error: &dyn std::error::Error| TlsError::Connect { address: address.to_string(), cause: chain(error) };
     let origin: Uri = address.to_string().parse().map_err(|error: http::uri::InvalidUri| failed(&error))?;
@@ -151,13 +175,12 @@ pub(crate) async fn connect(address: &HubAddress, config: ClientConfig) -> Resul
         .keep_alive_while_idle(true)
         .tcp_nodelay(true);
     let tls = TlsConnector::from(Arc::new(config));
-    let target = (address.host.clone(), address.port);
+    let (dial, target) = (route.dial.clone(), (address.host.clone(), address.port));
     let connector = tower::service_fn(move |_: Uri| {
-        let (tls, target) = (tls.clone(), target.clone());
+        let (tls, dial, target) = (tls.clone(), dial.clone(), target.clone());
         async move {
             let name = ServerName::try_from(SERVER_NAME).map_err(std::io::Error::other)?;
-            let stream = TcpStream::connect((target.0.as_str(), target.1)).await?;
-            stream.set_nodelay(true)?;
+            let stream = dial.dial(&target.0, target.1).await?;
             Ok::<_, std::io::Error>(TokioIo::new(tls.connect(name, stream).await?))
         }
     });

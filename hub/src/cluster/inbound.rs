@@ -20,11 +20,15 @@ pub enum Accepted {
         /// The sequence number that was due.
         expected: u64,
     },
+    /// It speaks of more workloads than a cluster may.
+    TooMany,
 }
 
 /// The inbound half of a session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Inbound {
+    /// The most workloads that it may speak of.
+    limit: usize,
     last: u64,
     /// Being collected.
     inventory: Option<BTreeSet<String>>,
@@ -36,7 +40,26 @@ pub struct Inbound {
     digest: Digest,
 }
 
+impl Default for Inbound {
+    fn default() -> Self {
+        Self::new(crate::server::MAX_WORKLOADS)
+    }
+}
+
 impl Inbound {
+    /// One in which the cluster may speak of so many workloads.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            last: 0,
+            inventory: None,
+            held: BTreeMap::new(),
+            acked: 0,
+            told: BTreeMap::new(),
+            digest: Digest::default(),
+        }
+    }
+
     /// Checks a message's place in the session.
     pub fn accept(&mut self, message: &Observed) -> Accepted {
         if message.sequence <= self.last {
@@ -48,6 +71,9 @@ impl Inbound {
         }
         self.last = message.sequence;
         self.remember(message);
+        if self.told.len() > self.limit || self.inventory.as_ref().is_some_and(|named| named.len() > self.limit) {
+            return Accepted::TooMany;
+        }
         let mut inventory = None;
         if message.inventory {
             let collected = self.inventory.get_or_insert_default();
@@ -139,6 +165,26 @@ mod tests {
         assert_eq!(inbound.accept(&message(1, false, false, &[])), Accepted::Repeated);
         assert_eq!(inbound.accept(&message(3, false, false, &[])), Accepted::Gap { expected: 2 });
         assert_eq!(inbound.accept(&message(2, false, false, &[])), take);
+    }
+
+    #[test]
+    fn a_cluster_that_makes_workloads_up_is_not_heard_to_the_end() {
+        let mut inbound = Inbound::new(3);
+        let running = |uid: &str| Observation {
+            workload_uid: uid.into(),
+            state: State::Running.into(),
+            ..Observation::default()
+        };
+        let say = |sequence: u64, uids: &[&str]| Observed {
+            sequence,
+            observations: uids.iter().map(|uid| running(uid)).collect(),
+            ..Observed::default()
+        };
+        assert_eq!(inbound.accept(&say(1, &["a", "b", "a", "c"])), Accepted::Take { inventory: None });
+        assert_eq!(inbound.accept(&say(2, &["d"])), Accepted::TooMany);
+        let mut named = Inbound::new(1);
+        assert_eq!(named.accept(&message(1, true, true, &["a"])), Accepted::Take { inventory: None });
+        assert_eq!(named.accept(&message(2, true, true, &["b", "c"])), Accepted::TooMany);
     }
 
     #[test]

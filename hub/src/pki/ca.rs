@@ -16,13 +16,13 @@ use super::identity::ClusterIdentity;
 use super::token::hex;
 
 pub use switchyard_proto::SERVER_NAME;
-/// Life of an agent's certificate. Renewed at two thirds of it.
+/// Life of an agent's certificate, unless the hub is told otherwise. Renewed at two thirds of it.
 pub const AGENT_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// Life of the hub's own certificate. Each process makes its own, and a new one at two thirds of its life.
 pub const SERVER_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Life of the authority.
 const CA_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Certificates begin this long ago, for clocks that run behind.
+/// Certificates begin this long ago, for clocks that run behind; short-lived ones a tenth of their life.
 const BACKDATE: Duration = Duration::from_secs(300);
 /// A request with an RSA-4096 key takes about 1.7 KiB.
 const MAX_CSR_BYTES: usize = 16 * 1024;
@@ -153,6 +153,7 @@ impl Ca {
         &self,
         csr: &[u8],
         identity: &ClusterIdentity,
+        life: Duration,
         now: Timestamp,
     ) -> Result<(CertificateDer<'static>, Timestamp), CaError> {
         if csr.len() > MAX_CSR_BYTES {
@@ -160,7 +161,7 @@ impl Ca {
         }
         let request = CertificateSigningRequestParams::from_der(&CertificateSigningRequestDer::from(csr))
             .map_err(|error| CaError::BadRequest(error.to_string()))?;
-        let mut params = params(now, AGENT_LIFE);
+        let mut params = params(now, life);
         // A common name may have 64 characters, cluster names more: the URI is the identity, this is for people.
         params.distinguished_name.push(DnType::CommonName, identity.cluster.chars().take(64).collect::<String>());
         let uri = identity.to_string().try_into().map_err(CaError::Issue)?;
@@ -168,7 +169,7 @@ impl Ca {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let leaf = params.signed_by(&request.public_key, &self.issuer)?;
-        Ok((leaf.der().clone(), after(now, AGENT_LIFE)))
+        Ok((leaf.der().clone(), after(now, life)))
     }
 }
 
@@ -203,10 +204,16 @@ pub fn identity_of(certificate: &CertificateDer<'_>) -> Option<ClusterIdentity> 
     }
 }
 
+/// When a certificate ends; none if it cannot be read.
+pub fn not_after(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    Timestamp::from_second(parsed.validity().not_after.timestamp()).ok()
+}
+
 fn params(now: Timestamp, life: Duration) -> CertificateParams {
     let mut params = CertificateParams::default();
     let now = SystemTime::from(now);
-    params.not_before = now.checked_sub(BACKDATE).unwrap_or(now).into();
+    params.not_before = now.checked_sub(BACKDATE.min(life / 10)).unwrap_or(now).into();
     params.not_after = now.checked_add(life).unwrap_or(now).into();
     params.distinguished_name = DistinguishedName::new();
     params.use_authority_key_identifier_extension = true;
@@ -217,7 +224,7 @@ fn after(now: Timestamp, life: Duration) -> Timestamp {
     Timestamp::from_second(now.as_second().saturating_add(life.as_secs() as i64)).unwrap_or(Timestamp::MAX)
 }
 
-fn pem(label: &str, der: &[u8]) -> String {
+pub(super) fn pem(label: &str, der: &[u8]) -> String {
     use base64::Engine as _;
     let text = base64::engine::general_purpose::STANDARD.encode(der);
     let mut out = format!("-----BEGIN {label}-----\n");
@@ -253,7 +260,7 @@ mod tests {
     #[test]
     fn an_agents_certificate_names_its_cluster_whatever_it_asked_for() {
         let ca = Ca::generate("hub", now()).unwrap();
-        let (leaf, not_after) = ca.issue_agent(&csr(&["other.example"]), &identity(), now()).unwrap();
+        let (leaf, not_after) = ca.issue_agent(&csr(&["other.example"]), &identity(), AGENT_LIFE, now()).unwrap();
         assert_eq!(identity_of(&leaf), Some(identity()));
         assert_eq!(not_after.as_second() - now().as_second(), 24 * 3600);
         let (_, parsed) = x509_parser::parse_x509_certificate(&leaf).unwrap();
@@ -266,7 +273,7 @@ mod tests {
     fn a_long_cluster_name_fits() {
         let ca = Ca::generate("hub", now()).unwrap();
         let identity = ClusterIdentity { cluster: "c".repeat(253), ..identity() };
-        let (leaf, _) = ca.issue_agent(&csr(&[]), &identity, now()).unwrap();
+        let (leaf, _) = ca.issue_agent(&csr(&[]), &identity, AGENT_LIFE, now()).unwrap();
         assert_eq!(identity_of(&leaf), Some(identity));
     }
 
@@ -275,7 +282,7 @@ mod tests {
         let ca = Ca::generate("hub", now()).unwrap();
         let again = Ca::from_pem(&ca.certificate_pem(), ca.key_pem()).unwrap();
         assert_eq!(again.pin(), ca.pin());
-        again.issue_agent(&csr(&[]), &identity(), now()).unwrap();
+        again.issue_agent(&csr(&[]), &identity(), AGENT_LIFE, now()).unwrap();
         let other = Ca::generate("hub", now()).unwrap();
         let error = Ca::from_pem(&ca.certificate_pem(), other.key_pem()).unwrap_err();
         assert_eq!(error.to_string(), "unusable CA: the key does not belong to the certificate");
@@ -290,7 +297,7 @@ mod tests {
         for (case, request) in
             [("empty", Vec::new()), ("junk", vec![1; 100]), ("too large", vec![0; 20_000]), ("bad signature", forged)]
         {
-            let refused = ca.issue_agent(&request, &identity(), now());
+            let refused = ca.issue_agent(&request, &identity(), AGENT_LIFE, now());
             assert!(matches!(refused, Err(CaError::BadRequest(_))), "{case}");
         }
     }

@@ -6,10 +6,12 @@
 //!   before a certificate is made.
 //! - Private keys of agents are never seen here.
 
+pub mod authority;
 pub mod ca;
 pub mod identity;
 pub mod store;
 pub mod token;
 
+pub use authority::Authority;
 pub use ca::Ca;
 pub use identity::ClusterIdentity;

@@ -8,10 +8,12 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, PostParams};
 
+use super::authority::Authority;
 use super::ca::Ca;
 use super::token::{Token, TokenBook, TokenError};
 
-/// Holds the authority: `tls.crt`, `tls.key`, `hub-id` and `hub-address`.
+/// Holds the authority (`tls.crt`, `tls.key`; [`Authority`] says what is beside them while it is being replaced), `hub-id`
+/// and `hub-address`.
 pub const CA_SECRET: &str = "switchyard-hub-ca";
 /// Holds the join tokens, hashed, one entry each.
 pub const TOKEN_SECRET: &str = "switchyard-join-tokens";
@@ -20,8 +22,6 @@ pub const ADDRESS_KEY: &str = "hub-address";
 /// Key of [`CA_SECRET`]: the hub's identity.
 pub const HUB_ID_KEY: &str = "hub-id";
 
-const CERTIFICATE_KEY: &str = "tls.crt";
-const PRIVATE_KEY: &str = "tls.key";
 /// Writers of the same Secret that may win before us, one after another, until we give up.
 const ATTEMPTS: usize = 16;
 const FIELD_MANAGER: &str = "switchyard";
@@ -30,7 +30,7 @@ const FIELD_MANAGER: &str = "switchyard";
 #[derive(Debug)]
 pub struct Stored {
     /// The authority.
-    pub ca: Ca,
+    pub authority: Authority,
     /// The hub's identity.
     pub hub_id: String,
 }
@@ -54,18 +54,15 @@ pub async fn load_or_create(
             publish_address(secrets, secret, address).await?;
             return Ok(stored);
         }
-        let ca = Ca::generate(hub_id, now)?;
-        let mut data = BTreeMap::from([
-            (CERTIFICATE_KEY.to_owned(), ByteString(ca.certificate_pem().into_bytes())),
-            (PRIVATE_KEY.to_owned(), ByteString(ca.key_pem().as_bytes().to_vec())),
-            (HUB_ID_KEY.to_owned(), ByteString(hub_id.as_bytes().to_vec())),
-        ]);
+        let authority = Authority::new(Ca::generate(hub_id, now)?);
+        let mut data = BTreeMap::from([(HUB_ID_KEY.to_owned(), ByteString(hub_id.as_bytes().to_vec()))]);
+        authority.write(&mut data);
         if let Some(address) = address {
             data.insert(ADDRESS_KEY.to_owned(), ByteString(address.as_bytes().to_vec()));
         }
         let secret = Secret { metadata: named(CA_SECRET), data: Some(data), ..Secret::default() };
         match secrets.create(&post(), &secret).await {
-            Ok(_) => return Ok(Stored { ca, hub_id: hub_id.to_owned() }),
+            Ok(_) => return Ok(Stored { authority, hub_id: hub_id.to_owned() }),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             Err(error) => return Err(error).context("creating the CA Secret"),
         }
@@ -74,14 +71,51 @@ pub async fn load_or_create(
 }
 
 fn read(secret: &Secret) -> anyhow::Result<Stored> {
-    let text = |key: &str| -> anyhow::Result<String> {
-        let bytes = secret.data.as_ref().and_then(|data| data.get(key));
-        let bytes = bytes.with_context(|| format!("the Secret {CA_SECRET} has no key \"{key}\""))?;
-        String::from_utf8(bytes.0.clone()).with_context(|| format!("{CA_SECRET}: {key} is not text"))
-    };
-    let ca = Ca::from_pem(&text(CERTIFICATE_KEY)?, &text(PRIVATE_KEY)?)
+    let data = secret.data.clone().unwrap_or_default();
+    let id = data.get(HUB_ID_KEY).with_context(|| format!("the Secret {CA_SECRET} has no key \"{HUB_ID_KEY}\""))?;
+    let hub_id = String::from_utf8(id.0.clone()).with_context(|| format!("{CA_SECRET}: {HUB_ID_KEY} is not text"))?;
+    let authority = Authority::read(&data)
         .with_context(|| format!("the Secret {CA_SECRET} is kept as it is; mend or delete it"))?;
-    Ok(Stored { ca, hub_id: text(HUB_ID_KEY)?.trim().to_owned() })
+    Ok(Stored { authority, hub_id: hub_id.trim().to_owned() })
+}
+
+/// Reads the authority again. With `step`, the next step of a replacement is taken if it is due; of several writers, one
+/// takes it.
+///
+/// # Errors
+/// When the API refuses, or the Secret is gone or holds something unusable.
+pub async fn look(secrets: &Api<Secret>, step: bool, now: Timestamp) -> anyhow::Result<Authority> {
+    let secret = existing(secrets).await?;
+    let authority = read(&secret)?.authority;
+    match authority.step(now).filter(|_| step) {
+        None => Ok(authority),
+        Some(next) => {
+            put(secrets, secret, &next).await?;
+            Ok(next)
+        }
+    }
+}
+
+/// Begins to replace the authority by a new one; see [`Authority::replace`].
+///
+/// # Errors
+/// When it is being replaced already, the API refuses, or there is none yet.
+pub async fn replace(secrets: &Api<Secret>, now: Timestamp) -> anyhow::Result<Authority> {
+    let secret = existing(secrets).await?;
+    let Stored { authority, hub_id } = read(&secret)?;
+    let next = authority.replace(Ca::generate(&hub_id, now)?, now)?;
+    put(secrets, secret, &next).await?;
+    Ok(next)
+}
+
+async fn existing(secrets: &Api<Secret>) -> anyhow::Result<Secret> {
+    let secret = secrets.get_opt(CA_SECRET).await.context("reading the CA Secret")?;
+    secret.with_context(|| format!("there is no Secret {CA_SECRET}; start the hub once"))
+}
+
+async fn put(secrets: &Api<Secret>, mut secret: Secret, authority: &Authority) -> anyhow::Result<()> {
+    authority.write(secret.data.get_or_insert_default());
+    secrets.replace(CA_SECRET, &post(), &secret).await.context("writing the CA Secret").map(drop)
 }
 
 /// Best effort under the resource version: another replica writes the same.

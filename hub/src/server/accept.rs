@@ -1,26 +1,35 @@
-//! The listener: TCP, TLS in a task of its own, then gRPC.
+//! The listener: connections as they come, TLS in a task of its own, then gRPC.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use switchyard_proto::MAX_MESSAGE;
 use switchyard_proto::v1::agent_server::AgentServer;
 use switchyard_proto::v1::enrolment_server::EnrolmentServer;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
 use super::agent::AgentService;
-use super::conn::Conn;
+use super::conn::{Conn, Peer};
 use super::enrolment::EnrolmentService;
+use super::limits::MAX_AGENT_MESSAGE;
+use super::places::Places;
 use super::{Settings, TlsKeeper};
 
 /// Tokens and signing requests are small.
 const ENROLMENT_MESSAGE: usize = 64 * 1024;
 /// Connections with their handshake done that wait to be taken over.
 const READY: usize = 64;
+/// Calls at once on one connection: an agent has a session, and renews its certificate.
+const STREAMS: u32 = 4;
 
 /// What is served.
 pub struct Services {
@@ -30,29 +39,50 @@ pub struct Services {
     pub agent: AgentService,
 }
 
+/// Where connections come from: a TCP listener, or what stands for one.
+pub trait Listen: Send {
+    /// One connection.
+    type Io: AsyncRead + AsyncWrite + Send + Unpin + 'static;
+
+    /// The next connection, and whose it is.
+    fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Io, SocketAddr)>> + Send;
+}
+
+impl Listen for TcpListener {
+    type Io = TcpStream;
+
+    async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (stream, address) = Self::accept(self).await?;
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(peer = %address, %error, "no TCP_NODELAY");
+        }
+        Ok((stream, address))
+    }
+}
+
 /// Serves until shutdown.
 ///
 /// # Errors
 /// When the HTTP server ends by itself.
-pub async fn serve(
-    listener: TcpListener,
+pub async fn serve<L: Listen>(
+    listener: L,
     tls: Arc<TlsKeeper>,
     services: Services,
     settings: Settings,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (ready, incoming) = mpsc::channel::<Result<Conn, std::io::Error>>(READY);
+    let (ready, incoming) = mpsc::channel::<Result<Conn<L::Io>, io::Error>>(READY);
     let keepalive = settings.ping_interval * 2;
     let server = Server::builder()
         .http2_keepalive_interval(Some(keepalive))
         .http2_keepalive_timeout(Some(settings.ping_timeout * 2))
-        .max_concurrent_streams(8)
+        .max_concurrent_streams(STREAMS)
         .http2_max_header_list_size(16 * 1024)
         .max_frame_size(64 * 1024)
         .add_service(EnrolmentServer::new(services.enrolment).max_decoding_message_size(ENROLMENT_MESSAGE))
         .add_service(
             AgentServer::new(services.agent)
-                .max_decoding_message_size(MAX_MESSAGE)
+                .max_decoding_message_size(MAX_AGENT_MESSAGE)
                 .max_encoding_message_size(MAX_MESSAGE),
         )
         .serve_with_incoming_shutdown(ReceiverStream::new(incoming), shutdown.clone().cancelled_owned());
@@ -65,35 +95,40 @@ pub async fn serve(
 }
 
 /// Accepts for ever. Never waits for a caller.
-async fn accept(
-    listener: TcpListener,
+async fn accept<L: Listen>(
+    mut listener: L,
     tls: Arc<TlsKeeper>,
-    ready: mpsc::Sender<Result<Conn, std::io::Error>>,
+    ready: mpsc::Sender<Result<Conn<L::Io>, io::Error>>,
     settings: Settings,
 ) {
-    let places = Arc::new(Semaphore::new(settings.connections));
+    let places = Places::new(settings.newcomers, settings.of_a_cluster);
     loop {
-        let (tcp, address) = match listener.accept().await {
+        let (io, address) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, mostly: let some go first.
                 tracing::warn!(%error, "accepting a connection failed");
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
-        let Ok(place) = places.clone().try_acquire_owned() else {
-            tracing::warn!(peer = %address, limit = settings.connections, "too many connections, closing this one");
-            continue;
-        };
-        let (tls, ready, settings) = (tls.current(), ready.clone(), settings.clone());
+        let (tls, ready, settings, places) = (tls.clone(), ready.clone(), settings.clone(), places.clone());
+        // Taken here, in the order of arrival.
+        let place = places.newcomer();
         tokio::spawn(async move {
-            if let Err(error) = tcp.set_nodelay(true) {
-                tracing::debug!(peer = %address, %error, "no TCP_NODELAY");
-            }
-            match tokio::time::timeout(settings.handshake, handshake(tcp, tls)).await {
+            let taken = place.taken();
+            let shaken = tokio::select! {
+                () = taken.cancelled() => return tracing::info!(peer = %address, "too many newcomers, this one was closed"),
+                shaken = tokio::time::timeout(settings.handshake, handshake(io, tls.current())) => shaken,
+            };
+            match shaken {
                 Ok(Ok(io)) => {
-                    let conn = Conn::new(io, address, settings.unauthenticated, place);
+                    let peer = Peer::of(&io, address);
+                    let place = match &peer.identity {
+                        Some(identity) => places.of(&identity.cluster),
+                        None => place,
+                    };
+                    let conn = Conn::new(io, peer, settings.unauthenticated, place);
                     // Closed only when the server ends.
                     let _ = ready.send(Ok(conn)).await;
                 }
@@ -104,9 +139,9 @@ async fn accept(
     }
 }
 
-async fn handshake(
-    tcp: TcpStream,
-    config: Arc<rustls::ServerConfig>,
-) -> std::io::Result<tokio_rustls::server::TlsStream<TcpStream>> {
-    TlsAcceptor::from(config).accept(tcp).await
+async fn handshake<Io>(io: Io, config: Arc<rustls::ServerConfig>) -> io::Result<TlsStream<Io>>
+where
+    Io: AsyncRead + AsyncWrite + Unpin,
+{
+    TlsAcceptor::from(config).accept(io).await
 }

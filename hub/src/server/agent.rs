@@ -40,11 +40,13 @@ impl Agent for AgentService {
         let Some(peer) = request.extensions().get::<Peer>().cloned() else {
             return Err(Status::permission_denied("refused"));
         };
-        if let Err(reason) = self.gate.admit(peer.identity.as_deref()).await {
-            tracing::warn!(peer = %peer.address, %reason, "session refused");
-            return Err(Status::permission_denied("refused"));
-        }
-        let Some(identity) = peer.identity else { return Err(Status::permission_denied("refused")) };
+        let identity = match self.gate.caller(&peer).await {
+            Ok(identity) => identity,
+            Err(reason) => {
+                tracing::warn!(peer = %peer.address, %reason, "session refused");
+                return Err(Status::permission_denied("refused"));
+            }
+        };
         let Some(epoch) = self.sessions.epoch() else {
             return Err(Status::unavailable("this replica does not lead"));
         };

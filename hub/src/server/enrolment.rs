@@ -14,8 +14,9 @@ use tonic::{Request, Response, Status};
 
 use super::conn::Peer;
 use super::gate::{Gate, Refusal};
+use super::tls::Authorities;
 use crate::pki::ClusterIdentity;
-use crate::pki::ca::{Ca, CaError};
+use crate::pki::ca::CaError;
 use crate::pki::store::{self, RedeemError};
 use crate::pki::token::{Token, TokenError};
 
@@ -42,8 +43,9 @@ impl Tokens for SecretTokens {
 /// The service.
 pub struct EnrolmentService {
     gate: Gate,
-    ca: Arc<Ca>,
+    authorities: Authorities,
     tokens: Arc<dyn Tokens>,
+    life: Duration,
     places: Semaphore,
 }
 
@@ -60,9 +62,9 @@ enum Reason {
 }
 
 impl EnrolmentService {
-    /// A service that issues with `ca`.
-    pub fn new(gate: Gate, ca: Arc<Ca>, tokens: Arc<dyn Tokens>) -> Self {
-        Self { gate, ca, tokens, places: Semaphore::new(AT_ONCE) }
+    /// A service whose certificates last for `life`.
+    pub fn new(gate: Gate, authorities: Authorities, tokens: Arc<dyn Tokens>, life: Duration) -> Self {
+        Self { gate, authorities, tokens, life, places: Semaphore::new(AT_ONCE) }
     }
 
     async fn try_enrol(&self, request: &EnrolRequest) -> Result<Certificate, Reason> {
@@ -70,16 +72,17 @@ impl EnrolmentService {
         let identity = self.gate.identity(&token.cluster).await?;
         // Made before the token is used up, so that a bad request costs no token; given only afterwards.
         let certificate = self.issue(&request.csr, &identity)?;
-        self.tokens.redeem(&token, Timestamp::now()).await?;
+        self.tokens.redeem(&token, self.gate.now()).await?;
         tracing::info!(cluster = identity.cluster, token = token.id, "agent enrolled");
         Ok(certificate)
     }
 
     fn issue(&self, csr: &[u8], identity: &ClusterIdentity) -> Result<Certificate, CaError> {
-        let (leaf, not_after) = self.ca.issue_agent(csr, identity, Timestamp::now())?;
+        let authority = self.authorities.borrow().clone();
+        let (leaf, not_after) = authority.signer().issue_agent(csr, identity, self.life, self.gate.now())?;
         Ok(Certificate {
             chain: vec![leaf.to_vec()],
-            trust: vec![self.ca.certificate().to_vec()],
+            trust: authority.trusted().iter().map(|certificate| certificate.to_vec()).collect(),
             not_after: Some(prost_types::Timestamp { seconds: not_after.as_second(), nanos: 0 }),
             cluster: identity.cluster.clone(),
         })
@@ -125,13 +128,12 @@ impl Enrolment for EnrolmentService {
     }
 
     async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<Certificate>, Status> {
-        let identity = request.extensions().get::<Peer>().and_then(|peer| peer.identity.clone());
         let peer = address(&request);
-        let admitted = self.gate.admit(identity.as_deref()).await;
-        let renewed = admitted.map_err(Reason::from).and_then(|()| {
-            let identity = identity.as_deref().ok_or(Refusal::NoCertificate)?;
-            Ok(self.issue(&request.get_ref().csr, identity)?)
-        });
+        let renewed = match request.extensions().get::<Peer>() {
+            Some(caller) => self.gate.caller(caller).await.map_err(Reason::from),
+            None => Err(Refusal::NoCertificate.into()),
+        };
+        let renewed = renewed.and_then(|identity| Ok(self.issue(&request.get_ref().csr, &identity)?));
         match renewed {
             Ok(certificate) => {
                 tracing::info!(cluster = certificate.cluster, "agent certificate renewed");

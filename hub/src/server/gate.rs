@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use jiff::Timestamp;
+use switchyard_controller::clock::Clock;
 use thiserror::Error;
 
+use super::conn::Peer;
 use crate::pki::ClusterIdentity;
 
 /// The MultiKueueClusters as they are now.
@@ -24,6 +27,9 @@ pub enum Refusal {
     /// No certificate was shown.
     #[error("no client certificate")]
     NoCertificate,
+    /// The connection was opened with it when it was good.
+    #[error("the certificate ended at {0}")]
+    Ended(Timestamp),
     /// Our authority signed it for another hub.
     #[error("the certificate is for hub \"{0}\"")]
     OtherHub(String),
@@ -40,6 +46,7 @@ pub enum Refusal {
 pub struct Gate {
     hub_id: Arc<str>,
     clusters: Arc<dyn Clusters>,
+    clock: Arc<dyn Clock>,
 }
 
 impl std::fmt::Debug for Gate {
@@ -50,13 +57,28 @@ impl std::fmt::Debug for Gate {
 
 impl Gate {
     /// A gate of the hub of that id.
-    pub fn new(hub_id: &str, clusters: Arc<dyn Clusters>) -> Self {
-        Self { hub_id: hub_id.into(), clusters }
+    pub fn new(hub_id: &str, clusters: Arc<dyn Clusters>, clock: Arc<dyn Clock>) -> Self {
+        Self { hub_id: hub_id.into(), clusters, clock }
     }
 
     /// The hub's id.
     pub fn hub_id(&self) -> &str {
         &self.hub_id
+    }
+
+    /// The time by which certificates are issued and judged.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// For which cluster a caller may act now.
+    ///
+    /// # Errors
+    /// Says why for none.
+    pub async fn caller(&self, peer: &Peer) -> Result<Arc<ClusterIdentity>, Refusal> {
+        let identity = peer.caller(self.now())?;
+        self.admit(Some(&identity)).await?;
+        Ok(identity)
     }
 
     /// Whether the holder of a certificate may act for its cluster now.
@@ -107,7 +129,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_living_cluster_of_this_hub_is_admitted() {
-        let gate = Gate::new("hub", Arc::new(One));
+        let gate = Gate::new("hub", Arc::new(One), Arc::new(switchyard_controller::clock::SystemClock));
         let identity = |hub_id: &str, cluster: &str, uid: &str| ClusterIdentity {
             hub_id: hub_id.into(),
             cluster: cluster.into(),

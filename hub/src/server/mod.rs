@@ -10,6 +10,8 @@ mod agent;
 mod conn;
 mod enrolment;
 mod gate;
+mod limits;
+mod places;
 mod registry;
 mod session;
 mod tls;
@@ -19,14 +21,15 @@ mod tests;
 
 use std::time::Duration;
 
-pub use accept::{Services, serve};
+pub use accept::{Listen, Services, serve};
 pub use agent::AgentService;
 pub use conn::Peer;
 pub use enrolment::{EnrolmentService, SecretTokens, Tokens};
 pub use gate::{Clusters, Gate, Refusal};
+pub use limits::{MAX_WORKLOADS, Weight};
 pub use registry::{Live, Registry};
 pub use session::{SessionEvent, SessionInfo, Sessions, Term};
-pub use tls::TlsKeeper;
+pub use tls::{Authorities, TlsKeeper};
 
 /// Deadlines and bounds of the door.
 #[derive(Debug, Clone)]
@@ -35,8 +38,12 @@ pub struct Settings {
     pub handshake: Duration,
     /// A connection without a certificate is closed after this: enrolling takes a moment.
     pub unauthenticated: Duration,
-    /// Connections at once, handshakes included.
-    pub connections: usize,
+    /// Connections at once that have shown no certificate, handshakes included; of more, the oldest are closed.
+    pub newcomers: usize,
+    /// Connections at once of one cluster; of more, the oldest are closed.
+    pub of_a_cluster: usize,
+    /// What agents' certificates last.
+    pub agent_life: Duration,
     /// The first message of a session has to be there within this.
     pub hello: Duration,
     /// How often each side asks whether the other is there.
@@ -54,7 +61,9 @@ impl Default for Settings {
         Self {
             handshake: Duration::from_secs(10),
             unauthenticated: Duration::from_secs(30),
-            connections: 2048,
+            newcomers: 256,
+            of_a_cluster: 8,
+            agent_life: crate::pki::ca::AGENT_LIFE,
             hello: Duration::from_secs(10),
             ping_interval: Duration::from_secs(10),
             ping_timeout: Duration::from_secs(5),

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Settings;
+use super::limits::{self, AT_ONCE, MAX_WORKLOADS, Pace, Share, Weight};
 use super::registry::{Live, Registry};
 use crate::cluster::inbound::Accepted;
 use crate::cluster::outbox::Limits;
@@ -45,6 +46,8 @@ pub enum SessionEvent {
         observations: Vec<Observation>,
         /// They end the inventory: all workloads on the cluster.
         inventory: Option<crate::dispatch::Uids>,
+        /// Of the session's share of what waits.
+        weight: Weight,
     },
     /// A report.
     Capacity {
@@ -54,6 +57,8 @@ pub enum SessionEvent {
         session_id: u64,
         /// What.
         capacity: Capacity,
+        /// Of the session's share of what waits.
+        weight: Weight,
     },
 }
 
@@ -230,7 +235,9 @@ impl Sessions {
         inbound: &mut (impl Stream<Item = Result<AgentMessage, String>> + Unpin),
         control: mpsc::Sender<Control>,
     ) -> String {
+        let (share, mut pace) = (Share::new(), Pace::new());
         loop {
+            pace.keep().await;
             let message = match inbound.next().await {
                 Some(Ok(message)) => message,
                 Some(Err(error)) => return format!("the connection failed: {error}"),
@@ -241,21 +248,31 @@ impl Sessions {
                 continue;
             }
             let event = match message.kind {
-                Some(agent_message::Kind::Observed(observed)) => match port.accept(session_id, &observed) {
-                    Some(Accepted::Take { inventory }) => SessionEvent::Observed {
-                        cluster: cluster.to_owned(),
-                        session_id,
-                        observations: observed.observations,
-                        inventory: inventory.as_ref().map(crate::cluster::port::uids),
-                    },
-                    Some(Accepted::Repeated) => continue,
-                    Some(Accepted::Gap { expected }) => {
-                        return format!("observations are missing: expected {expected}, got {}", observed.sequence);
+                Some(agent_message::Kind::Observed(mut observed)) => {
+                    if let Err(reason) = limits::check(&mut observed) {
+                        return reason;
                     }
-                    None => return "superseded".into(),
-                },
+                    let inventory = match port.accept(session_id, &observed) {
+                        Some(Accepted::Take { inventory }) => inventory,
+                        Some(Accepted::Repeated) => continue,
+                        Some(Accepted::Gap { expected }) => {
+                            return format!("observations are missing: expected {expected}, got {}", observed.sequence);
+                        }
+                        Some(Accepted::TooMany) => {
+                            return format!("it speaks of more than {MAX_WORKLOADS} workloads");
+                        }
+                        None => return "superseded".into(),
+                    };
+                    let inventory = inventory.as_ref().map(crate::cluster::port::uids);
+                    let told = self.observed(cluster, session_id, observed.observations, inventory, &share).await;
+                    if told.is_err() {
+                        return "the hub is shutting down".into();
+                    }
+                    continue;
+                }
                 Some(agent_message::Kind::Capacity(capacity)) => {
-                    SessionEvent::Capacity { cluster: cluster.to_owned(), session_id, capacity }
+                    let weight = share.take(prost::Message::encoded_len(&capacity)).await;
+                    SessionEvent::Capacity { cluster: cluster.to_owned(), session_id, capacity, weight }
                 }
                 Some(agent_message::Kind::DesiredAck(revision)) => {
                     port.acked(session_id, revision);
@@ -287,6 +304,28 @@ impl Sessions {
             if self.events.send(event).await.is_err() {
                 return "the hub is shutting down".into();
             }
+        }
+    }
+
+    /// Tells the dispatcher what an agent has observed, in parts, each as soon as the session's share allows.
+    async fn observed(
+        &self,
+        cluster: &str,
+        session_id: u64,
+        mut observations: Vec<Observation>,
+        mut inventory: Option<crate::dispatch::Uids>,
+        share: &Share,
+    ) -> Result<(), mpsc::error::SendError<SessionEvent>> {
+        loop {
+            let rest = observations.split_off(observations.len().min(AT_ONCE));
+            let inventory = if rest.is_empty() { inventory.take() } else { None };
+            let weight = share.take(limits::size(&observations)).await;
+            let cluster = cluster.to_owned();
+            self.events.send(SessionEvent::Observed { cluster, session_id, observations, inventory, weight }).await?;
+            if rest.is_empty() {
+                return Ok(());
+            }
+            observations = rest;
         }
     }
 

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use switchyard_controller::clock::SystemClock;
 use switchyard_proto::v1::agent_client::AgentClient;
 use switchyard_proto::v1::enrolment_client::EnrolmentClient;
 use switchyard_proto::v1::{
@@ -25,6 +26,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::*;
 use crate::cluster::{Content, Ports};
+use crate::pki::Authority;
 use crate::pki::ca::{Ca, SERVER_NAME, identity_of};
 use crate::pki::store::RedeemError;
 use crate::pki::token::{Token, TokenBook};
@@ -86,14 +88,17 @@ impl Door {
         let (sender, events) = mpsc::channel(64);
         let sessions =
             Arc::new(Sessions::new("hub", settings.clone(), registry.clone(), ports.clone(), watched, sender));
-        let gate = Gate::new("hub", clusters.clone());
+        let clock = Arc::new(SystemClock);
+        let gate = Gate::new("hub", clusters.clone(), clock.clone());
+        let authority = Authority::new(Ca::from_pem(&ca.certificate_pem(), ca.key_pem()).unwrap());
+        let authorities = watch::channel(Arc::new(authority)).1;
         let services = Services {
-            enrolment: EnrolmentService::new(gate.clone(), ca.clone(), book.clone()),
+            enrolment: EnrolmentService::new(gate.clone(), authorities.clone(), book.clone(), settings.agent_life),
             agent: AgentService::new(gate, sessions),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let tls = Arc::new(TlsKeeper::new(ca.clone(), Vec::new()).unwrap());
+        let tls = Arc::new(TlsKeeper::new(authorities, Vec::new(), clock).unwrap());
         let shutdown = CancellationToken::new();
         tokio::spawn(serve(listener, tls, services, settings, shutdown.clone()));
         Self { ca, clusters, book, ports, registry, events, term, address, shutdown }

@@ -1,20 +1,31 @@
-//! The listener's TLS: 1.3 only, our certificate renewed in place, clients' certificates checked against our authority.
+//! The listener's TLS: 1.3 only, our certificate renewed in place, clients' certificates checked against our authorities.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
+use rustls::pki_types::UnixTime;
 use rustls::server::WebPkiClientVerifier;
+use rustls::time_provider::TimeProvider;
 use rustls::{RootCertStore, ServerConfig};
+use switchyard_controller::clock::Clock;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::pki::Ca;
+use crate::pki::Authority;
+
+/// The authorities as they are now; they change while one is being replaced.
+pub type Authorities = watch::Receiver<Arc<Authority>>;
+
+/// After a certificate could not be issued.
+const PAUSE: Duration = Duration::from_secs(60);
 
 /// Holds the TLS configuration that new connections get.
 pub struct TlsKeeper {
-    ca: Arc<Ca>,
+    authorities: Authorities,
     names: Vec<String>,
+    clock: Arc<dyn Clock>,
     config: ArcSwap<ServerConfig>,
 }
 
@@ -29,9 +40,10 @@ impl TlsKeeper {
     ///
     /// # Errors
     /// When a name is no DNS name or address.
-    pub fn new(ca: Arc<Ca>, names: Vec<String>) -> anyhow::Result<Self> {
-        let config = ArcSwap::new(config(&ca, &names)?);
-        Ok(Self { ca, names, config })
+    pub fn new(authorities: Authorities, names: Vec<String>, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
+        let authority = authorities.borrow().clone();
+        let config = ArcSwap::new(config(&authority, &names, &clock)?);
+        Ok(Self { authorities, names, clock, config })
     }
 
     /// The configuration for a new connection.
@@ -39,43 +51,69 @@ impl TlsKeeper {
         self.config.load_full()
     }
 
-    /// Renews the certificate at two thirds of its life until shutdown. Open connections keep the old one.
+    /// Renews the certificate at two thirds of its life, and when the authorities change, until shutdown. Open
+    /// connections keep the old one.
     pub async fn renew(&self, shutdown: &CancellationToken) {
-        let life = crate::pki::ca::SERVER_LIFE;
-        let mut pause = life * 2 / 3;
+        let mut authorities = self.authorities.clone();
+        let mut pause = crate::pki::ca::SERVER_LIFE * 2 / 3;
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}
+                () = changed(&mut authorities) => {}
             }
-            match config(&self.ca, &self.names) {
+            let authority = authorities.borrow_and_update().clone();
+            match config(&authority, &self.names, &self.clock) {
                 Ok(config) => {
                     self.config.store(config);
-                    pause = life * 2 / 3;
+                    pause = crate::pki::ca::SERVER_LIFE * 2 / 3;
                 }
                 Err(error) => {
-                    tracing::error!(
-                        error = format!("{error:#}"),
-                        "hub certificate not renewed, trying again in a minute"
-                    );
-                    pause = Duration::from_secs(60);
+                    let error = format!("{error:#}");
+                    tracing::error!(error, "hub certificate not renewed, trying again in a minute");
+                    pause = PAUSE;
                 }
             }
         }
     }
 }
 
-fn config(ca: &Ca, names: &[String]) -> anyhow::Result<Arc<ServerConfig>> {
+/// Never, if nobody is left to change them.
+async fn changed(authorities: &mut Authorities) {
+    if authorities.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The clock, for the library that judges certificates.
+struct Wall(Arc<dyn Clock>);
+
+impl std::fmt::Debug for Wall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Wall")
+    }
+}
+
+impl TimeProvider for Wall {
+    fn current_time(&self) -> Option<UnixTime> {
+        let seconds = u64::try_from(self.0.now().as_second()).ok()?;
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
+    }
+}
+
+fn config(authority: &Authority, names: &[String], clock: &Arc<dyn Clock>) -> anyhow::Result<Arc<ServerConfig>> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let server = ca.issue_server(names, jiff::Timestamp::now()).context("issuing the hub's certificate")?;
+    let server = authority.signer().issue_server(names, clock.now()).context("issuing the hub's certificate")?;
     let mut roots = RootCertStore::empty();
-    roots.add(ca.certificate().clone()).context("trusting our own authority")?;
+    for certificate in authority.trusted() {
+        roots.add(certificate).context("trusting our own authority")?;
+    }
     // Enrolment comes without a certificate; all else asks for one in its handler.
     let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
         .allow_unauthenticated()
         .build()
         .context("checking clients' certificates")?;
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_details(provider, Arc::new(Wall(clock.clone())))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .context("TLS 1.3")?
         .with_client_cert_verifier(clients)

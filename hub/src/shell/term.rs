@@ -220,7 +220,7 @@ impl TermState {
                     self.apply(Event::ClusterDown { name: cluster.as_str().into() });
                 }
             }
-            SessionEvent::Observed { cluster, session_id, observations, inventory } => {
+            SessionEvent::Observed { cluster, session_id, observations, inventory, weight: _weight } => {
                 if self.live.get(&cluster) != Some(&session_id) {
                     return;
                 }
@@ -232,7 +232,7 @@ impl TermState {
                     self.apply(Event::Inventory { cluster: name, uids });
                 }
             }
-            SessionEvent::Capacity { cluster, session_id, capacity } => {
+            SessionEvent::Capacity { cluster, session_id, capacity, weight: _weight } => {
                 if self.live.get(&cluster) == Some(&session_id) {
                     let queues = capacity::from_wire(capacity.clone());
                     self.reports.set(&cluster, Some(capacity));

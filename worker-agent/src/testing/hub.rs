@@ -24,6 +24,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::soon;
 use crate::identity::tests::Pki;
+use crate::route::Route;
 use crate::tls::HubAddress;
 
 /// One session, from the hub's end.
@@ -76,7 +77,7 @@ struct Service {
 
 /// The hub. It ends with this.
 pub(crate) struct FakeHub {
-    pub(crate) address: HubAddress,
+    pub(crate) address: Route,
     pub(crate) pki: Arc<Pki>,
     script: Arc<Mutex<Script>>,
     sessions: mpsc::Receiver<FakeSession>,
@@ -89,7 +90,8 @@ impl FakeHub {
         let script = Arc::new(Mutex::new(Script::default()));
         let (sessions, receiver) = mpsc::channel(8);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let address: HubAddress = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let address = address.into();
         let service = Arc::new(Service { pki: pki.clone(), script: script.clone(), sessions });
         let (accepted, incoming) = mpsc::channel(8);
         let mut tasks = JoinSet::new();

@@ -1,0 +1,117 @@
+//! `switchyard authority`: the hub's certificate authority, and its replacement.
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use serde::Serialize;
+use switchyard_hub::pki::{Authority, ca, store};
+
+use crate::Output;
+
+/// `switchyard authority`.
+#[derive(clap::Subcommand, Debug)]
+pub enum Command {
+    /// Who signs agents' certificates, who is trusted beside, and when the next step of a replacement comes.
+    Status(Args),
+    /// Replace it by a new one, in steps that the hub takes by itself: agents go on. See docs/certificates.md.
+    Replace(Args),
+}
+
+/// Arguments of both.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The namespace the hub runs in.
+    #[arg(long, default_value = crate::DEFAULT_HUB_NAMESPACE)]
+    pub hub_namespace: String,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// What is printed.
+#[derive(Serialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Shown {
+    /// SHA-256 of the certificate that signs, hex: what `--hub-ca-sha256` takes.
+    pub signs: String,
+    /// The next signer, while one is being made known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// All that are trusted.
+    pub trusted: Vec<String>,
+    /// When the hub takes the next step; none if nothing is being replaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_step: Option<Timestamp>,
+}
+
+impl Shown {
+    fn of(authority: &Authority) -> Self {
+        Self {
+            signs: authority.signer().pin(),
+            next: authority.next().map(switchyard_hub::pki::Ca::pin),
+            trusted: authority.trusted().iter().map(ca::pin).collect(),
+            next_step: authority.next_step(),
+        }
+    }
+}
+
+/// Does it.
+///
+/// # Errors
+/// When the Secret cannot be read or written, or the authority is being replaced already.
+pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<String> {
+    let (args, replace) = match command {
+        Command::Status(args) => (args, false),
+        Command::Replace(args) => (args, true),
+    };
+    let secrets: Api<Secret> = Api::namespaced(client, &args.hub_namespace);
+    let now = Timestamp::now();
+    let authority = if replace { store::replace(&secrets, now).await } else { store::look(&secrets, false, now).await };
+    let authority = authority.with_context(|| format!("the hub's authority, in namespace {}", args.hub_namespace))?;
+    args.output.render(&Shown::of(&authority), text)
+}
+
+/// What a person reads.
+fn text(shown: &Shown) -> String {
+    let mut lines = vec![format!("signs    {}", shown.signs)];
+    let beside = shown.trusted.iter().filter(|trusted| **trusted != shown.signs);
+    lines.extend(beside.map(|trusted| {
+        let role = if shown.next.as_ref() == Some(trusted) { "will sign" } else { "has signed, and is trusted still" };
+        format!("beside   {trusted} ({role})")
+    }));
+    if let Some(at) = shown.next_step {
+        let what = if shown.next.is_some() { "the next one signs" } else { "the old one is trusted no longer" };
+        lines.push(format!("{}: {what}", at.round(jiff::Unit::Second).unwrap_or(at)));
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(next: Option<&str>, trusted: &[&str]) -> Shown {
+        Shown {
+            signs: "aa".into(),
+            next: next.map(str::to_owned),
+            trusted: trusted.iter().map(|pin| (*pin).to_owned()).collect(),
+            next_step: (trusted.len() > 1).then(|| "2026-11-23T01:00:00.5Z".parse().unwrap()),
+        }
+    }
+
+    #[test]
+    fn each_step_is_told() {
+        insta::assert_snapshot!(text(&shown(None, &["aa"])), @"signs    aa");
+        insta::assert_snapshot!(text(&shown(Some("bb"), &["aa", "bb"])), @"
+        signs    aa
+        beside   bb (will sign)
+        2026-11-23T01:00:01Z: the next one signs
+        ");
+        insta::assert_snapshot!(text(&shown(None, &["aa", "bb"])), @"
+        signs    aa
+        beside   bb (has signed, and is trusted still)
+        2026-11-23T01:00:01Z: the old one is trusted no longer
+        ");
+    }
+}

@@ -1,0 +1,48 @@
+//! Follows the authority in its Secret: takes up what changed, and takes the steps of a replacement when they are due.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use switchyard_controller::Context;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::pki::{Authority, store};
+
+/// How often it is read. Each step of a replacement lasts hours longer than any certificate.
+const LOOK: Duration = Duration::from_secs(30);
+/// An answer of the API server takes no longer.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// Runs until `stop`. Every replica follows; only one that leads takes steps.
+pub(crate) async fn follow(
+    secrets: Api<Secret>,
+    current: watch::Sender<Arc<Authority>>,
+    ctx: Arc<Context>,
+    stop: CancellationToken,
+) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        match tokio::time::timeout(ANSWER, store::look(&secrets, ctx.leading(), ctx.clock.now())).await {
+            Ok(Ok(authority)) if !authority.same(&current.borrow()) => {
+                let trusted = authority.trusted().len();
+                tracing::warn!(
+                    ca_sha256 = authority.signer().pin(),
+                    trusted,
+                    next_step = ?authority.next_step().map(|at| at.to_string()),
+                    "the hub's authority has changed"
+                );
+                current.send_replace(Arc::new(authority));
+            }
+            Ok(Ok(_)) => {}
+            // What is known goes on: agents' trust hangs on it.
+            Ok(Err(error)) => tracing::warn!(error = format!("{error:#}"), "the hub's authority was not read"),
+            Err(_) => tracing::warn!(within = ?ANSWER, "no answer about the hub's authority"),
+        }
+    }
+}

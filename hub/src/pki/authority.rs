@@ -1,0 +1,230 @@
+//! The authority that signs, and those that are trusted beside it while one takes the place of another. Pure.
+//!
+//! A new authority is made known before it signs anything, and the old one is trusted until nothing that it signed can be
+//! good any more:
+//!
+//! | from | signs | trusted, and told to agents |
+//! |---|---|---|
+//! | the start | old | old and new |
+//! | [`OVERLAP`] later | new | old and new |
+//! | [`OVERLAP`] later | new | new |
+//!
+//! A good certificate of an agent is not older than [`AGENT_LIFE`], so whoever has one when the signer changes got it
+//! when the new authority was known already, and was told of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::ByteString;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use thiserror::Error;
+
+use super::ca::{AGENT_LIFE, Ca, CaError};
+
+/// How long each step lasts: the life of what was signed before it, and an hour for replicas that heard of it late.
+pub const OVERLAP: Duration = Duration::from_secs(AGENT_LIFE.as_secs() + 3600);
+
+/// Keys of the Secret.
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+const NEXT_CERTIFICATE: &str = "next.crt";
+const NEXT_KEY: &str = "next.key";
+const NEXT_SINCE: &str = "next-since";
+const OLD_CERTIFICATE: &str = "old.crt";
+const OLD_SINCE: &str = "old-since";
+
+/// Why there is no authority, or no other.
+#[derive(Debug, Error)]
+pub enum AuthorityError {
+    /// What is stored cannot be used.
+    #[error("{0}: {1}")]
+    Unusable(&'static str, String),
+    /// One replacement at a time.
+    #[error("the authority is being replaced already: the next step comes at {0}")]
+    UnderWay(Timestamp),
+    /// The library refused.
+    #[error(transparent)]
+    Ca(#[from] CaError),
+}
+
+/// The authorities of one hub at one time.
+#[derive(Debug, Clone)]
+pub struct Authority {
+    signer: Arc<Ca>,
+    /// Will sign.
+    next: Option<(Arc<Ca>, Timestamp)>,
+    /// Has signed.
+    old: Option<(CertificateDer<'static>, Timestamp)>,
+}
+
+impl Authority {
+    /// One that nothing is to replace.
+    pub fn new(signer: Ca) -> Self {
+        Self { signer: Arc::new(signer), next: None, old: None }
+    }
+
+    /// Reads what [`Self::write`] has written.
+    ///
+    /// # Errors
+    /// Names the key of the Secret that is missing or cannot be read.
+    pub fn read(data: &BTreeMap<String, ByteString>) -> Result<Self, AuthorityError> {
+        let signer = Arc::new(Ca::from_pem(&text(data, CERTIFICATE)?, &text(data, KEY)?)?);
+        let next = match data.contains_key(NEXT_CERTIFICATE) {
+            false => None,
+            true => {
+                let ca = Ca::from_pem(&text(data, NEXT_CERTIFICATE)?, &text(data, NEXT_KEY)?)?;
+                Some((Arc::new(ca), time(data, NEXT_SINCE)?))
+            }
+        };
+        let old = match data.get(OLD_CERTIFICATE) {
+            None => None,
+            Some(pem) => {
+                let certificate = CertificateDer::from_pem_slice(&pem.0);
+                let unusable =
+                    |error: rustls::pki_types::pem::Error| AuthorityError::Unusable(OLD_CERTIFICATE, error.to_string());
+                Some((certificate.map_err(unusable)?, time(data, OLD_SINCE)?))
+            }
+        };
+        Ok(Self { signer, next, old })
+    }
+
+    /// Puts it among the other keys of its Secret.
+    pub fn write(&self, data: &mut BTreeMap<String, ByteString>) {
+        for key in [NEXT_CERTIFICATE, NEXT_KEY, NEXT_SINCE, OLD_CERTIFICATE, OLD_SINCE] {
+            data.remove(key);
+        }
+        let mut set = |key: &str, text: String| data.insert(key.to_owned(), ByteString(text.into_bytes()));
+        set(CERTIFICATE, self.signer.certificate_pem());
+        set(KEY, self.signer.key_pem().to_owned());
+        if let Some((ca, since)) = &self.next {
+            set(NEXT_CERTIFICATE, ca.certificate_pem());
+            set(NEXT_KEY, ca.key_pem().to_owned());
+            set(NEXT_SINCE, since.to_string());
+        }
+        if let Some((certificate, since)) = &self.old {
+            set(OLD_CERTIFICATE, super::ca::pem("CERTIFICATE", certificate));
+            set(OLD_SINCE, since.to_string());
+        }
+    }
+
+    /// Begins a replacement: `next` is made known.
+    ///
+    /// # Errors
+    /// [`AuthorityError::UnderWay`].
+    pub fn replace(&self, next: Ca, now: Timestamp) -> Result<Self, AuthorityError> {
+        if let Some(at) = self.next_step() {
+            return Err(AuthorityError::UnderWay(at));
+        }
+        Ok(Self { next: Some((Arc::new(next), now)), ..self.clone() })
+    }
+
+    /// The next step, if its time has come.
+    #[must_use]
+    pub fn step(&self, now: Timestamp) -> Option<Self> {
+        if self.next_step().is_none_or(|at| now < at) {
+            return None;
+        }
+        Some(match &self.next {
+            Some((next, _)) => {
+                Self { signer: next.clone(), next: None, old: Some((self.signer.certificate().clone(), now)) }
+            }
+            None => Self { old: None, ..self.clone() },
+        })
+    }
+
+    /// When the next step is due; none if nothing is being replaced.
+    pub fn next_step(&self) -> Option<Timestamp> {
+        let since = self.next.as_ref().map(|(_, since)| since).or(self.old.as_ref().map(|(_, since)| since))?;
+        let overlap = SignedDuration::try_from(OVERLAP).unwrap_or(SignedDuration::MAX);
+        Some(since.checked_add(overlap).unwrap_or(Timestamp::MAX))
+    }
+
+    /// Who signs.
+    pub fn signer(&self) -> &Ca {
+        &self.signer
+    }
+
+    /// Who will sign.
+    pub fn next(&self) -> Option<&Ca> {
+        self.next.as_ref().map(|(ca, _)| &**ca)
+    }
+
+    /// Whose certificates are good, the signer first.
+    pub fn trusted(&self) -> Vec<CertificateDer<'static>> {
+        let next = self.next.as_ref().map(|(ca, _)| ca.certificate());
+        let old = self.old.as_ref().map(|(certificate, _)| certificate);
+        std::iter::once(self.signer.certificate()).chain(next).chain(old).cloned().collect()
+    }
+
+    /// Whether both sign and trust alike.
+    pub fn same(&self, other: &Self) -> bool {
+        self.trusted() == other.trusted()
+    }
+}
+
+fn text(data: &BTreeMap<String, ByteString>, key: &'static str) -> Result<String, AuthorityError> {
+    let bytes = data.get(key).ok_or_else(|| AuthorityError::Unusable(key, "it is missing".to_owned()))?;
+    String::from_utf8(bytes.0.clone()).map_err(|_| AuthorityError::Unusable(key, "it is not text".to_owned()))
+}
+
+fn time(data: &BTreeMap<String, ByteString>, key: &'static str) -> Result<Timestamp, AuthorityError> {
+    text(data, key)?.trim().parse().map_err(|error: jiff::Error| AuthorityError::Unusable(key, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + i64::try_from(seconds).unwrap()).unwrap()
+    }
+
+    fn ca(at: Timestamp) -> Ca {
+        Ca::generate("hub", at).unwrap()
+    }
+
+    fn stored(authority: &Authority) -> Authority {
+        let mut data = BTreeMap::from([("hub-id".to_owned(), ByteString(b"hub".to_vec()))]);
+        authority.write(&mut data);
+        assert!(data.contains_key("hub-id"), "what else is in the Secret stays");
+        Authority::read(&data).unwrap()
+    }
+
+    #[test]
+    fn a_new_authority_is_known_before_it_signs_and_the_old_one_trusted_while_it_may_have_signed() {
+        let step = OVERLAP.as_secs();
+        let (old, new) = (ca(at(0)), ca(at(0)));
+        let (first, second) = (old.certificate().clone(), new.certificate().clone());
+        let authority = Authority::new(old);
+        assert_eq!((authority.trusted(), authority.next_step()), (vec![first.clone()], None));
+
+        let authority = stored(&authority.replace(new, at(10)).unwrap());
+        assert_eq!(authority.signer().certificate(), &first);
+        assert_eq!(authority.trusted(), [first.clone(), second.clone()]);
+        assert_eq!(authority.next_step(), Some(at(10 + step)));
+        assert!(authority.step(at(9 + step)).is_none());
+        let error = authority.replace(ca(at(0)), at(20)).unwrap_err().to_string();
+        assert!(error.starts_with("the authority is being replaced already"), "{error}");
+
+        let authority = stored(&authority.step(at(10 + step)).unwrap());
+        assert_eq!(authority.signer().certificate(), &second);
+        assert_eq!(authority.trusted(), [second.clone(), first]);
+        assert!(authority.step(at(9 + 2 * step)).is_none());
+
+        let authority = stored(&authority.step(at(10 + 2 * step)).unwrap());
+        assert_eq!((authority.trusted(), authority.next_step()), (vec![second], None));
+        assert!(authority.step(at(100 * step)).is_none());
+    }
+
+    #[test]
+    fn what_is_missing_in_the_secret_is_named() {
+        let mut data = BTreeMap::new();
+        assert_eq!(Authority::read(&data).unwrap_err().to_string(), "tls.crt: it is missing");
+        Authority::new(ca(at(0))).replace(ca(at(0)), at(0)).unwrap().write(&mut data);
+        data.insert(NEXT_SINCE.to_owned(), ByteString(b"yesterday".to_vec()));
+        assert!(Authority::read(&data).unwrap_err().to_string().starts_with("next-since: "));
+    }
+}

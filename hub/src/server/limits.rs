@@ -1,0 +1,199 @@
+//! What one agent may say, and how much of it may lie in the hub's memory: an agent is another team's program, on another
+//! team's machines.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prost::Message;
+use switchyard_proto::v1::{Observation, Observed, Reason};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+/// The largest message of an agent, in bytes. Agents begin a new one after 1 MiB, and a single job's status and
+/// Workload's status, which an API server keeps to 1.5 MiB each, go into one.
+pub(super) const MAX_AGENT_MESSAGE: usize = 4 * 1024 * 1024;
+/// The most workloads that one cluster may speak of in a session.
+pub const MAX_WORKLOADS: usize = 200_000;
+/// The highest attempt that an agent can have been told: hubs count from one.
+const MAX_ATTEMPT: u64 = 1 << 52;
+/// The longest name of an object, and of a namespace.
+const MAX_NAME: usize = 253;
+/// The longest uid. An API server's has 36 characters.
+const MAX_UID: usize = 128;
+/// A job's status that is larger is not shown.
+const MAX_STATUS: usize = 256 * 1024;
+/// Reasons of one observation.
+const MAX_REASONS: usize = 32;
+/// A reason's code, in bytes.
+const MAX_CODE: usize = 128;
+/// A reason's message, in bytes: what the API takes for a condition's.
+const MAX_TEXT: usize = 32 * 1024;
+
+/// Observations that are given to the dispatcher at once: others' go in between.
+pub(super) const AT_ONCE: usize = 256;
+/// Messages of one session in a second. An honest agent, whose reports coalesce, stays far below.
+const PACE: u32 = 1000;
+
+/// Checks what an agent says, and cuts what is too long for where it goes.
+///
+/// # Errors
+/// It can be no honest agent's: the session should end.
+pub(super) fn check(observed: &mut Observed) -> Result<(), String> {
+    observed.observations.iter_mut().try_for_each(one)
+}
+
+fn one(observation: &mut Observation) -> Result<(), String> {
+    let Observation { workload_uid: uid, namespace, name, attempt, .. } = &*observation;
+    if uid.is_empty() || uid.len() > MAX_UID {
+        return Err(format!("an observation's workload_uid has {} bytes, not 1 to {MAX_UID}", uid.len()));
+    }
+    if namespace.len() > MAX_NAME || name.len() > MAX_NAME {
+        return Err(format!("an observation names an object with more than {MAX_NAME} characters"));
+    }
+    if *attempt > MAX_ATTEMPT {
+        return Err(format!("an observation is of attempt {attempt}, which no hub has given out"));
+    }
+    if observation.job_status.len() > MAX_STATUS {
+        let (bytes, workload) = (observation.job_status.len(), &observation.workload_uid);
+        tracing::warn!(workload_uid = workload, bytes, limit = MAX_STATUS, "a job's status is too large to be shown");
+        observation.job_status = Vec::new();
+    }
+    // The hub reads the job's alone.
+    observation.workload_status = Vec::new();
+    observation.reasons.truncate(MAX_REASONS);
+    for Reason { code, message } in &mut observation.reasons {
+        cut(code, MAX_CODE);
+        cut(message, MAX_TEXT / MAX_REASONS);
+    }
+    Ok(())
+}
+
+/// Cuts a text to so many bytes, between two characters.
+fn cut(text: &mut String, bytes: usize) {
+    if text.len() > bytes {
+        text.truncate((0..=bytes).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0));
+        text.shrink_to_fit();
+    }
+}
+
+/// How much of one session may wait for the dispatcher: a flood waits in its own connection, and others pass by.
+#[derive(Debug, Clone)]
+pub(super) struct Share(Arc<Semaphore>);
+
+/// A part of a session's [`Share`], held until the dispatcher has taken it in. The dispatcher's own events have none.
+#[derive(Debug, Default)]
+pub struct Weight {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Share {
+    /// Bytes that one session may have waiting.
+    const BYTES: usize = 8 * 1024 * 1024;
+    /// Messages that it may have waiting: each weighs at least this part.
+    const MESSAGES: usize = 64;
+
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(Self::BYTES)))
+    }
+
+    /// Waits until there is room for a message of so many bytes.
+    pub(super) async fn take(&self, bytes: usize) -> Weight {
+        let weight = bytes.clamp(Self::BYTES / Self::MESSAGES, Self::BYTES);
+        // It is never closed.
+        let _permit = self.0.clone().acquire_many_owned(u32::try_from(weight).unwrap_or(u32::MAX)).await.ok();
+        Weight { _permit }
+    }
+}
+
+/// About what observations take, in bytes.
+pub(super) fn size(observations: &[Observation]) -> usize {
+    observations.iter().map(|observation| observation.encoded_len() + 64).sum()
+}
+
+/// Slows a session down that says more than [`PACE`] messages a second.
+#[derive(Debug)]
+pub(super) struct Pace {
+    since: Instant,
+    said: u32,
+}
+
+impl Pace {
+    pub(super) fn new() -> Self {
+        Self { since: Instant::now(), said: 0 }
+    }
+
+    /// Waits until the next message may be taken.
+    pub(super) async fn keep(&mut self) {
+        const ROUND: Duration = Duration::from_secs(1);
+        self.said += 1;
+        if self.said <= PACE {
+            return;
+        }
+        tokio::time::sleep_until(self.since + ROUND).await;
+        *self = Self::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn observation() -> Observation {
+        Observation { workload_uid: "u".into(), namespace: "ns".into(), name: "n".into(), ..Observation::default() }
+    }
+
+    fn checked(observation: Observation) -> Result<Observation, String> {
+        let mut observed = Observed { observations: vec![observation], ..Observed::default() };
+        check(&mut observed).map(|()| observed.observations.remove(0))
+    }
+
+    #[test]
+    fn what_no_honest_agent_says_ends_the_session() {
+        assert_eq!(checked(observation()), Ok(observation()));
+        for (case, wrong, part) in [
+            ("no uid", Observation { workload_uid: String::new(), ..observation() }, "workload_uid has 0 bytes"),
+            ("a long uid", Observation { workload_uid: "x".repeat(129), ..observation() }, "has 129 bytes"),
+            ("a long name", Observation { name: "x".repeat(254), ..observation() }, "more than 253"),
+            ("an attempt of nobody", Observation { attempt: u64::MAX, ..observation() }, "no hub has given out"),
+        ] {
+            let error = checked(wrong).unwrap_err();
+            assert!(error.contains(part), "{case}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut() {
+        let reason = Reason { code: "C".repeat(1000), message: "ß".repeat(40_000) };
+        let reasons = vec![reason; 100];
+        let made = Observation { reasons, job_status: vec![b' '; MAX_STATUS + 1], ..observation() };
+        let cut = checked(made).unwrap();
+        assert_eq!((cut.reasons.len(), cut.job_status.len()), (MAX_REASONS, 0));
+        assert_eq!((cut.reasons[0].code.len(), cut.reasons[0].message.len()), (128, 1024));
+    }
+
+    #[tokio::test]
+    async fn a_session_has_its_share_of_the_queue_and_no_more() {
+        let share = Share::new();
+        let mut held = Vec::new();
+        for _ in 0..Share::MESSAGES {
+            held.push(share.take(1).await);
+        }
+        let more = share.take(1);
+        assert!(futures::poll!(Box::pin(more)).is_pending());
+        held.clear();
+        // One that alone is more than the share still gets in, when nothing else is there.
+        drop(share.take(usize::MAX).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_is_slowed_down_and_nobody_else() {
+        let began = Instant::now();
+        let mut pace = Pace::new();
+        for _ in 0..PACE {
+            pace.keep().await;
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        pace.keep().await;
+        assert_eq!(began.elapsed(), Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,129 @@
+//! How many connections there may be. Where there are too many, the oldest goes: a newcomer that means well has done its
+//! handshake in a moment, one that means ill stays as long as it may.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+/// Whose connections are counted together.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Crowd {
+    /// Without a certificate, as yet or at all.
+    Newcomers,
+    /// With the certificate of this cluster.
+    Cluster(String),
+}
+
+/// The places of all connections.
+#[derive(Debug)]
+pub(super) struct Places {
+    newcomers: usize,
+    of_a_cluster: usize,
+    crowds: Mutex<Crowds>,
+}
+
+#[derive(Debug, Default)]
+struct Crowds {
+    next: u64,
+    /// By age.
+    members: BTreeMap<Crowd, BTreeMap<u64, CancellationToken>>,
+}
+
+/// The place of one connection. It is free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Arc<Places>,
+    crowd: Crowd,
+    id: u64,
+    taken: CancellationToken,
+}
+
+impl Places {
+    /// So many connections without a certificate, and so many of each cluster.
+    pub(super) fn new(newcomers: usize, of_a_cluster: usize) -> Arc<Self> {
+        let (newcomers, of_a_cluster) = (newcomers.max(1), of_a_cluster.max(1));
+        Arc::new(Self { newcomers, of_a_cluster, crowds: Mutex::default() })
+    }
+
+    /// A place for a connection of which nothing is known.
+    pub(super) fn newcomer(self: &Arc<Self>) -> Place {
+        self.enter(Crowd::Newcomers)
+    }
+
+    /// A place for a connection of a cluster.
+    pub(super) fn of(self: &Arc<Self>, cluster: &str) -> Place {
+        self.enter(Crowd::Cluster(cluster.to_owned()))
+    }
+
+    fn enter(self: &Arc<Self>, crowd: Crowd) -> Place {
+        let limit = if crowd == Crowd::Newcomers { self.newcomers } else { self.of_a_cluster };
+        let taken = CancellationToken::new();
+        let mut crowds = self.lock();
+        let id = crowds.next;
+        crowds.next += 1;
+        let members = crowds.members.entry(crowd.clone()).or_default();
+        members.insert(id, taken.clone());
+        let oldest = if members.len() > limit { members.pop_first() } else { None };
+        drop(crowds);
+        if let Some((_, oldest)) = oldest {
+            tracing::debug!(?crowd, limit, "too many connections, the oldest one is closed");
+            oldest.cancel();
+        }
+        Place { places: self.clone(), crowd, id, taken }
+    }
+
+    // A panic while it is held would have been between two plain changes: what is there can be used.
+    fn lock(&self) -> MutexGuard<'_, Crowds> {
+        self.crowds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    fn count(&self) -> usize {
+        self.lock().members.values().map(BTreeMap::len).sum()
+    }
+}
+
+impl Place {
+    /// Cancelled when it was given to a younger connection.
+    pub(super) fn taken(&self) -> CancellationToken {
+        self.taken.clone()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut crowds = self.places.lock();
+        if let Some(members) = crowds.members.get_mut(&self.crowd) {
+            members.remove(&self.id);
+            if members.is_empty() {
+                crowds.members.remove(&self.crowd);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn there(places: &[Place]) -> Vec<bool> {
+        places.iter().map(|place| !place.taken.is_cancelled()).collect()
+    }
+
+    #[test]
+    fn the_oldest_makes_room_and_no_crowd_takes_the_places_of_another() {
+        let places = Places::new(2, 1);
+        let east = places.of("east");
+        let newcomers: Vec<Place> = (0..4).map(|_| places.newcomer()).collect();
+        assert_eq!(there(&newcomers), [false, false, true, true]);
+        assert!(!east.taken.is_cancelled());
+        let west = [places.of("west"), places.of("west")];
+        assert_eq!(there(&west), [false, true]);
+        assert!(!east.taken.is_cancelled());
+        drop((newcomers, west, east));
+        assert_eq!(places.count(), 0);
+        let again = [places.newcomer(), places.newcomer()];
+        assert_eq!(there(&again), [true, true]);
+    }
+}

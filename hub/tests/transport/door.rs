@@ -1,0 +1,250 @@
+//! The hub's door around things that a test holds: the clusters that exist, the tokens, the term, the authorities, the
+//! clock, and the place of the dispatcher, which is the test's own.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use switchyard_agent::enrol::{self, EnrolError, Join};
+use switchyard_agent::identity::{Identity, Store};
+use switchyard_agent::route::{Dial, Route, Tcp};
+use switchyard_agent::session::{Dialler, SessionState};
+use switchyard_agent::{AllowedNamespaces, CapacitySource, run_core};
+use switchyard_controller::clock::Clock;
+use switchyard_hub::cluster::Ports;
+use switchyard_hub::pki::store::RedeemError;
+use switchyard_hub::pki::token::{Token, TokenBook};
+use switchyard_hub::pki::{Authority, Ca};
+use switchyard_hub::server::{
+    AgentService, Clusters, EnrolmentService, Gate, Listen, Registry, SessionEvent, Sessions, Settings, TlsKeeper,
+    Tokens, serve,
+};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::api;
+
+/// Every wait of these tests.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// Waits for what must come.
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(SOON, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("{what} did not come within {SOON:?}"),
+    }
+}
+
+/// A wall clock that runs with tokio's, and that a test may put forward.
+#[derive(Clone)]
+pub(crate) struct HandClock {
+    base: Timestamp,
+    began: tokio::time::Instant,
+    ahead: Arc<Mutex<SignedDuration>>,
+}
+
+impl HandClock {
+    pub(crate) fn new(base: Timestamp) -> Self {
+        Self { base, began: tokio::time::Instant::now(), ahead: Arc::default() }
+    }
+
+    pub(crate) fn forward(&self, by: Duration) {
+        *self.ahead.lock().unwrap() += SignedDuration::try_from(by).unwrap();
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Timestamp {
+        self.base + SignedDuration::try_from(self.began.elapsed()).unwrap() + *self.ahead.lock().unwrap()
+    }
+
+    fn monotonic(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+/// The MultiKueueClusters: name and uid.
+#[derive(Default)]
+struct Named(Mutex<BTreeMap<String, String>>);
+
+impl Clusters for Named {
+    fn agent_cluster(&self, name: &str) -> Option<String> {
+        self.0.lock().unwrap().get(name).cloned()
+    }
+}
+
+struct Book(Mutex<TokenBook>);
+
+impl Tokens for Book {
+    fn redeem<'a>(&'a self, token: &'a Token, now: Timestamp) -> BoxFuture<'a, Result<(), RedeemError>> {
+        let redeemed = self.0.lock().unwrap().redeem(token, now.as_second()).map_err(RedeemError::from);
+        Box::pin(async move { redeemed })
+    }
+}
+
+/// What a test holds of a hub. Dropping it ends the hub.
+pub(crate) struct Door {
+    pub(crate) ports: Arc<Ports>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) clock: HandClock,
+    pub(crate) authority: watch::Sender<Arc<Authority>>,
+    /// Kept, as agents are let in while there is a term.
+    _term: watch::Sender<Option<u64>>,
+    book: Arc<Book>,
+    shutdown: CancellationToken,
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+/// The clusters that every door knows.
+pub(crate) const CLUSTERS: [&str; 3] = ["east", "north", "west"];
+
+impl Door {
+    /// Opens it on a listener, and gives what sessions tell.
+    pub(crate) fn open(
+        listener: impl Listen + 'static,
+        settings: Settings,
+        clock: HandClock,
+    ) -> (Self, mpsc::Receiver<SessionEvent>) {
+        let (authority, authorities) = watch::channel(Arc::new(Authority::new(ca(&clock))));
+        let clusters = Arc::new(Named::default());
+        for name in CLUSTERS {
+            clusters.0.lock().unwrap().insert(name.into(), format!("{name}-uid"));
+        }
+        let book = Arc::new(Book(Mutex::new(TokenBook::default())));
+        let (ports, registry) = (Arc::new(Ports::default()), Arc::new(Registry::default()));
+        let (term, watched) = watch::channel(Some(7));
+        let (sender, events) = mpsc::channel(switchyard_hub::shell::SESSION_EVENTS);
+        let sessions = Sessions::new("hub", settings.clone(), registry.clone(), ports.clone(), watched, sender);
+        let time: Arc<dyn Clock> = Arc::new(clock.clone());
+        let gate = Gate::new("hub", clusters.clone(), time.clone());
+        let life = settings.agent_life;
+        let services = switchyard_hub::server::Services {
+            enrolment: EnrolmentService::new(gate.clone(), authorities.clone(), book.clone(), life),
+            agent: AgentService::new(gate, Arc::new(sessions)),
+        };
+        let tls = Arc::new(TlsKeeper::new(authorities, Vec::new(), time).unwrap());
+        let shutdown = CancellationToken::new();
+        tokio::spawn(serve(listener, tls, services, settings, shutdown.clone()));
+        (Self { ports, registry, clock, authority, _term: term, book, shutdown }, events)
+    }
+
+    /// As an administrator makes it.
+    pub(crate) fn token(&self, cluster: &str) -> Join {
+        let token = Token::from_random(cluster, rand::random(), rand::random());
+        self.book.0.lock().unwrap().add(&token, 3600, self.clock.now().as_second()).unwrap();
+        Join::new(token.to_string(), self.authority.borrow().signer().pin().parse().unwrap())
+    }
+}
+
+/// A new authority.
+pub(crate) fn ca(clock: &HandClock) -> Ca {
+    Ca::generate("hub", clock.now()).unwrap()
+}
+
+/// A door on a loopback address.
+pub(crate) struct Loopback {
+    pub(crate) door: Door,
+    pub(crate) events: mpsc::Receiver<SessionEvent>,
+    pub(crate) address: std::net::SocketAddr,
+}
+
+impl Loopback {
+    pub(crate) async fn open(settings: Settings) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (door, events) = Door::open(listener, settings, HandClock::new(Timestamp::now()));
+        Self { door, events, address }
+    }
+
+    /// The agents' way to it.
+    pub(crate) fn route(&self) -> Route {
+        let hub = format!("https://{}", self.address).parse().unwrap();
+        Route { hub, dial: Arc::new(Tcp), clock: Arc::new(self.door.clock.clone()) }
+    }
+
+    /// A new identity, enrolled as agents are.
+    pub(crate) async fn enrolled(&self, cluster: &str) -> Identity {
+        self.enrol(&self.door.token(cluster)).await.unwrap()
+    }
+
+    pub(crate) async fn enrol(&self, join: &Join) -> Result<Identity, EnrolError> {
+        soon("the identity", enrol::enrol(&self.route(), join)).await
+    }
+
+    pub(crate) async fn event(&mut self) -> SessionEvent {
+        soon("an event", self.events.recv()).await.unwrap()
+    }
+
+    /// Waits for an event that is right; others are passed over.
+    pub(crate) async fn until(&mut self, what: &str, right: impl Fn(&SessionEvent) -> bool) -> SessionEvent {
+        loop {
+            let event = soon(what, self.events.recv()).await.unwrap();
+            if right(&event) {
+                return event;
+            }
+        }
+    }
+}
+
+/// An agent: core, session, renewal. Dropping it ends it.
+pub(crate) struct Agent {
+    pub(crate) state: watch::Receiver<SessionState>,
+    pub(crate) identity: Arc<ArcSwap<Identity>>,
+    _tasks: JoinSet<()>,
+    shutdown: CancellationToken,
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+impl Agent {
+    pub(crate) fn start(route: Route, identity: Identity) -> Self {
+        let client = api();
+        let settings = switchyard_agent::Settings {
+            cluster: identity.cluster.clone(),
+            hub_id: "hub".to_owned(),
+            origin: "multikueue".to_owned(),
+            boot_id: "boot".to_owned(),
+            software: "test".to_owned(),
+            namespaces: AllowedNamespaces::All,
+            concurrency: 4,
+            memory: None,
+        };
+        let identity = Arc::new(ArcSwap::from_pointee(identity));
+        let (links, incoming) = mpsc::channel(1);
+        let (state, watched) = watch::channel(SessionState::initial());
+        let shutdown = CancellationToken::new();
+        let random = Box::new(|| 0.5);
+        let dialler = Dialler { hub: route.clone(), identity: identity.clone(), links, state, random };
+        let mut tasks = JoinSet::new();
+        let (core, renewal) = (shutdown.clone(), shutdown.clone());
+        let store = Store::new(client.clone(), "switchyard-system");
+        let kept = identity.clone();
+        tasks.spawn(async move { run_core(client, incoming, CapacitySource::None, settings, core).await.unwrap() });
+        tasks.spawn(dialler.run(shutdown.clone()));
+        tasks.spawn(async move { enrol::keep(&route, &store, &kept, &renewal).await });
+        Self { state: watched, identity, _tasks: tasks, shutdown }
+    }
+
+    pub(crate) async fn until(&mut self, what: &str, is: impl Fn(&SessionState) -> bool) -> SessionState {
+        soon(what, self.state.wait_for(|state| is(state))).await.unwrap().clone()
+    }
+}
+
+/// A route over another network.
+pub(crate) fn over(dial: impl Dial + 'static, hub: &str, clock: &HandClock) -> Route {
+    Route { hub: hub.parse().unwrap(), dial: Arc::new(dial), clock: Arc::new(clock.clone()) }
+}

@@ -1,0 +1,135 @@
+//! A caller that is no agent of ours: it speaks TLS and gRPC, and says what a test wants it to say.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::time_provider::TimeProvider;
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use switchyard_agent::identity::Identity;
+use switchyard_controller::clock::Clock as _;
+use switchyard_proto::SERVER_NAME;
+use switchyard_proto::v1::agent_client::AgentClient;
+use switchyard_proto::v1::{AgentMessage, Hello, HubMessage, Observation, Observed, State, agent_message, hub_message};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio_rustls::client::TlsStream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::door::{HandClock, Loopback, soon};
+
+/// What a client shows: leaf first, and its key.
+pub(crate) type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+pub(crate) fn shown(identity: &Identity) -> Shown {
+    (identity.chain.clone(), identity.key.clone_key())
+}
+
+/// The test's clock, for the library that judges certificates.
+struct Wall(HandClock);
+
+impl std::fmt::Debug for Wall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Wall")
+    }
+}
+
+impl TimeProvider for Wall {
+    fn current_time(&self) -> Option<UnixTime> {
+        let seconds = u64::try_from(self.0.now().as_second()).ok()?;
+        Some(UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds)))
+    }
+}
+
+/// TLS of a client that trusts the hub of this door.
+pub(crate) fn tls(hub: &Loopback, version: &'static SupportedProtocolVersion, shown: Option<Shown>) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    for certificate in hub.door.authority.borrow().trusted() {
+        roots.add(certificate).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let time = Arc::new(Wall(hub.door.clock.clone()));
+    let builder = ClientConfig::builder_with_details(provider, time).with_protocol_versions(&[version]).unwrap();
+    let builder = builder.with_root_certificates(roots);
+    let mut config = match shown {
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key).unwrap(),
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    config
+}
+
+pub(crate) async fn connect(address: SocketAddr, config: ClientConfig) -> std::io::Result<TlsStream<TcpStream>> {
+    let tcp = TcpStream::connect(address).await?;
+    let name = ServerName::try_from(SERVER_NAME).unwrap();
+    tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await
+}
+
+pub(crate) async fn channel(hub: &Loopback, shown: Option<Shown>) -> Result<Channel, tonic::transport::Error> {
+    let (config, address) = (tls(hub, &rustls::version::TLS13, shown), hub.address);
+    let connector = tower::service_fn(move |_: http::Uri| {
+        let config = config.clone();
+        async move { connect(address, config).await.map(hyper_util::rt::TokioIo::new) }
+    });
+    soon("a connection", Endpoint::from_static("http://hub").connect_with_connector(connector)).await
+}
+
+/// One session.
+pub(crate) struct Talk {
+    pub(crate) up: mpsc::Sender<AgentMessage>,
+    pub(crate) down: tonic::Streaming<HubMessage>,
+    pub(crate) session_id: u64,
+    pub(crate) sequence: u64,
+}
+
+impl Talk {
+    /// Opens one, up to and with the hub's `Welcome`.
+    pub(crate) async fn open(hub: &Loopback, shown: Shown) -> Result<Self, tonic::Status> {
+        let refused = |error: tonic::transport::Error| tonic::Status::unavailable(error.to_string());
+        let channel = channel(hub, Some(shown)).await.map_err(refused)?;
+        let (up, outgoing) = mpsc::channel(4);
+        let hello = Hello { boot_id: "b".into(), min_version: 1, max_version: 1, ..Hello::default() };
+        up.send(AgentMessage { session_id: 0, kind: Some(agent_message::Kind::Hello(hello)) }).await.unwrap();
+        let mut client = AgentClient::new(channel);
+        let mut down = soon("an answer", client.session(ReceiverStream::new(outgoing))).await?.into_inner();
+        let welcome = soon("Welcome", down.message()).await?.ok_or_else(|| tonic::Status::aborted("no Welcome"))?;
+        assert!(matches!(welcome.kind, Some(hub_message::Kind::Welcome(_))), "{welcome:?}");
+        Ok(Self { up, down, session_id: welcome.session_id, sequence: 0 })
+    }
+
+    pub(crate) async fn say(&self, kind: agent_message::Kind) -> bool {
+        let message = AgentMessage { session_id: self.session_id, kind: Some(kind) };
+        self.up.send(message).await.is_ok()
+    }
+
+    /// Says what it has observed; false if the hub listens no more.
+    pub(crate) async fn observe(&mut self, observations: Vec<Observation>) -> bool {
+        self.sequence += 1;
+        let observed = Observed { sequence: self.sequence, observations, ..Observed::default() };
+        self.say(agent_message::Kind::Observed(observed)).await
+    }
+
+    /// How the hub ended it.
+    pub(crate) async fn end(&mut self) -> String {
+        loop {
+            match soon("the end", self.down.message()).await {
+                Ok(Some(HubMessage { kind: Some(hub_message::Kind::Goodbye(goodbye)), .. })) => return goodbye.reason,
+                Ok(Some(_)) => {}
+                Ok(None) => return "the stream ended".into(),
+                Err(status) => return status.message().to_owned(),
+            }
+        }
+    }
+}
+
+pub(crate) fn running(uid: &str, attempt: u64) -> Observation {
+    Observation {
+        workload_uid: uid.into(),
+        namespace: "ns".into(),
+        name: uid.into(),
+        attempt,
+        state: State::Running.into(),
+        ..Observation::default()
+    }
+}

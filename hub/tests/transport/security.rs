@@ -1,0 +1,348 @@
+//! Callers that mean ill: each is refused or bounded, and an agent that means well goes on as if there were none.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::{RngCore as _, SeedableRng as _};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use switchyard_agent::enrol::EnrolError;
+use switchyard_agent::session::SessionState;
+use switchyard_hub::server::{SessionEvent, Settings};
+use switchyard_proto::v1::{
+    Assignment, Capacity, HubMessage, Observation, Phase, QueueCapacity, Reason, agent_message,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tonic::codegen::http::uri::PathAndQuery;
+
+use crate::door::{Agent, Loopback, SOON, soon};
+use crate::raw::{self, Talk, connect, running, shown, tls};
+
+/// An agent that means well, connected before all else.
+struct Bystander {
+    agent: Agent,
+    up: SessionState,
+    probes: u32,
+}
+
+impl Bystander {
+    async fn connected(hub: &mut Loopback) -> Self {
+        let identity = hub.enrolled("west").await;
+        let mut agent = Agent::start(hub.route(), identity);
+        let up = agent.until("the bystander's session", SessionState::is_up).await;
+        let mut bystander = Self { agent, up, probes: 0 };
+        bystander.unharmed(hub).await;
+        bystander
+    }
+
+    /// Asks the agent for something; the answer is an event that names the probe.
+    fn probe(&mut self, hub: &Loopback) -> String {
+        self.probes += 1;
+        let uid = format!("probe-{}", self.probes);
+        let tombstone = Assignment {
+            workload_uid: uid.clone(),
+            namespace: "ns".into(),
+            name: uid.clone(),
+            attempt: 1,
+            phase: Phase::Absent.into(),
+            ..Assignment::default()
+        };
+        hub.door.ports.of("west").set(tombstone, None);
+        uid
+    }
+
+    /// It is in the session that it was in, is told what is desired, and heard.
+    async fn unharmed(&mut self, hub: &mut Loopback) {
+        let uid = self.probe(hub);
+        hub.until("the bystander's answer", |event| answers(event, &uid)).await;
+        assert_eq!(*self.agent.state.borrow(), self.up, "another session");
+        assert!(hub.door.registry.get("west").is_some());
+    }
+}
+
+fn answers(event: &SessionEvent, uid: &str) -> bool {
+    matches!(event, SessionEvent::Observed { cluster, observations, .. }
+        if cluster == "west" && observations.iter().any(|observation| observation.workload_uid == uid))
+}
+
+/// No ping of the hub is due while a test plays an agent that answers none.
+fn calm() -> Settings {
+    Settings { ping_interval: SOON * 10, ..Settings::default() }
+}
+
+#[tokio::test]
+async fn what_is_said_in_anothers_session_is_not_heard() {
+    let mut hub = Loopback::open(calm()).await;
+    let mut bystander = Bystander::connected(&mut hub).await;
+    let SessionState::Up { session_id: wests, .. } = bystander.up else { panic!("not up") };
+    let east = hub.enrolled("east").await;
+    let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
+    // No field names a cluster. What names another session is dropped, and the next own message is the first.
+    let own = std::mem::replace(&mut talk.session_id, wests);
+    for forged in [wests, own + 1, 0, u64::MAX] {
+        talk.session_id = forged;
+        assert!(talk.observe(vec![running("forged", 1)]).await);
+    }
+    (talk.session_id, talk.sequence) = (own, 0);
+    assert!(talk.observe(vec![running("own", 1)]).await);
+    let event = hub.until("east's own", |event| matches!(event, SessionEvent::Observed { .. })).await;
+    let SessionEvent::Observed { cluster, session_id, observations, .. } = event else { unreachable!() };
+    assert_eq!((cluster.as_str(), session_id, observations[0].workload_uid.as_str()), ("east", own, "own"));
+    bystander.unharmed(&mut hub).await;
+}
+
+#[tokio::test]
+async fn anothers_certificate_is_worth_nothing_without_its_key() {
+    let mut hub = Loopback::open(calm()).await;
+    let mut bystander = Bystander::connected(&mut hub).await;
+    let (east, west) = (hub.enrolled("east").await, bystander.agent.identity.load_full());
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let key = provider.key_provider.load_private_key(east.key.clone_key()).unwrap();
+    let mut config = tls(&hub, &rustls::version::TLS13, None);
+    let stolen = CertifiedKey::new(west.chain.clone(), key);
+    config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(stolen));
+    // In TLS 1.3 the client may believe in the connection before the server has looked.
+    if let Ok(mut stream) = connect(hub.address, config).await {
+        let end = soon("the end", stream.read(&mut [0; 64])).await;
+        assert!(end.is_err() || end.is_ok_and(|bytes| bytes < 64), "it was let in");
+    }
+    // One of another hub, for the very same name.
+    let other = Loopback::open(Settings::default()).await;
+    let foreign = other.enrolled("west").await;
+    assert!(Talk::open(&hub, shown(&foreign)).await.is_err());
+    bystander.unharmed(&mut hub).await;
+}
+
+#[tokio::test]
+async fn of_many_who_show_one_token_one_is_enrolled() {
+    let mut hub = Loopback::open(Settings::default()).await;
+    let mut bystander = Bystander::connected(&mut hub).await;
+    let token = hub.door.token("east");
+    let tries = (0..8).map(|_| hub.enrol(&token));
+    let tried = futures::future::join_all(tries).await;
+    assert_eq!(tried.iter().filter(|tried| tried.is_ok()).count(), 1);
+    let refused = |tried: &&Result<_, EnrolError>| matches!(tried, Err(EnrolError::Refused { .. }));
+    assert_eq!(tried.iter().filter(refused).count(), 7);
+    bystander.unharmed(&mut hub).await;
+}
+
+#[tokio::test]
+async fn whoever_does_not_speak_tls_1_3_and_http_2_is_not_heard() {
+    let mut hub = Loopback::open(Settings::default()).await;
+    let mut bystander = Bystander::connected(&mut hub).await;
+    assert!(connect(hub.address, tls(&hub, &rustls::version::TLS12, None)).await.is_err(), "TLS 1.2");
+
+    let mut plain = TcpStream::connect(hub.address).await.unwrap();
+    plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    ended("without TLS", &mut plain).await;
+
+    let mut other = tls(&hub, &rustls::version::TLS13, None);
+    other.alpn_protocols = vec![b"http/1.1".to_vec()];
+    assert!(connect(hub.address, other).await.is_err(), "HTTP/1.1 by ALPN");
+    bystander.unharmed(&mut hub).await;
+}
+
+/// Waits until the hub has closed a connection, whatever it says before.
+async fn ended(what: &str, stream: &mut (impl tokio::io::AsyncRead + Unpin)) {
+    let mut said = Vec::new();
+    let _ = soon(what, stream.read_to_end(&mut said)).await;
+    assert!(said.len() < 4096, "{what}: it got {} bytes", said.len());
+}
+
+#[tokio::test]
+async fn malformed_frames_end_their_connection_and_no_other() {
+    let mut hub = Loopback::open(Settings::default()).await;
+    let mut bystander = Bystander::connected(&mut hub).await;
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let seed: u64 = 20_261_122;
+    let mut random = rand::rngs::StdRng::seed_from_u64(seed);
+    let mut junk = vec![0; 20_000];
+    random.fill_bytes(&mut junk);
+    let frame = |header: [u8; 9]| [&preface[..], &header[..], &junk[..1000]].concat();
+    let cases = [
+        ("junk in the place of HTTP/2", junk.clone()),
+        ("HTTP/1.1", b"GET / HTTP/1.1\r\nhost: hub\r\n\r\n".to_vec()),
+        ("a frame of 16 MiB", frame([0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1])),
+        ("headers that are none", frame([0, 3, 0xe8, 1, 4, 0, 0, 0, 1])),
+        ("data of no stream", frame([0, 3, 0xe8, 0, 0, 0, 0, 0, 7])),
+        ("junk frames", [&preface[..], &junk[..]].concat()),
+    ];
+    for (case, bytes) in cases {
+        println!("{case}, seed {seed}");
+        let mut stream = connect(hub.address, tls(&hub, &rustls::version::TLS13, None)).await.unwrap();
+        // It may be closed before all is written.
+        let _ = stream.write_all(&bytes).await;
+        ended(case, &mut stream).await;
+    }
+    bystander.unharmed(&mut hub).await;
+}
+
+/// Not what the protocol says: a `Hello` that is no message.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Garbage {
+    #[prost(bytes = "vec", tag = "2")]
+    hello: Vec<u8>,
+}
+
+#[tokio::test]
+async fn messages_that_are_none_or_too_large_end_their_session() {
+    let mut hub = Loopback::open(calm()).await;
+    let mut bystander = Bystander::connected(&mut hub).await;
+    let east = hub.enrolled("east").await;
+
+    let mut grpc = tonic::client::Grpc::new(raw::channel(&hub, Some(shown(&east))).await.unwrap());
+    grpc.ready().await.unwrap();
+    let garbage = tokio_stream::iter([Garbage { hello: vec![0xff; 100] }]);
+    let path = PathAndQuery::from_static("/switchyard.agent.v1.Agent/Session");
+    let codec = tonic_prost::ProstCodec::<Garbage, HubMessage>::default();
+    let answer = soon("the answer", grpc.streaming(tonic::Request::new(garbage), path, codec)).await;
+    if let Ok(stream) = answer {
+        let first = soon("the end", stream.into_inner().message()).await;
+        assert!(!matches!(first, Ok(Some(_))), "{first:?}");
+    }
+
+    let large = |bytes: usize| Observation { job_status: vec![b' '; bytes], ..running("u", 1) };
+    for (case, observation, reason) in [
+        ("5 MiB", large(5 << 20), "message length too large"),
+        ("no uid", running("", 1), "workload_uid has 0 bytes"),
+        ("an attempt of nobody", running("u", u64::MAX), "which no hub has given out"),
+    ] {
+        let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
+        talk.observe(vec![observation]).await;
+        let down = hub.until(case, |event| matches!(event, SessionEvent::Down { .. })).await;
+        let SessionEvent::Down { cluster, reason: said, .. } = down else { unreachable!() };
+        assert_eq!(cluster, "east", "{case}");
+        assert!(said.contains(reason), "{case}: {said}");
+    }
+    bystander.unharmed(&mut hub).await;
+}
+
+#[tokio::test]
+async fn a_thousand_half_open_connections_keep_nobody_out() {
+    const THOUSAND: usize = 1000;
+    let settings = calm();
+    let most = settings.newcomers;
+    let mut hub = Loopback::open(settings).await;
+    let mut bystander = Bystander::connected(&mut hub).await;
+    let mut silent = Vec::with_capacity(THOUSAND);
+    for _ in 0..THOUSAND {
+        silent.push(TcpStream::connect(hub.address).await.unwrap());
+    }
+    // While they are there, who means well is enrolled and has a session.
+    let east = hub.enrolled("east").await;
+    let talk = Talk::open(&hub, shown(&east)).await.unwrap();
+    bystander.unharmed(&mut hub).await;
+    let held = |silent: &[TcpStream]| {
+        let open = |stream: &&TcpStream| matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
+        silent.iter().filter(open).count()
+    };
+    let bounded = async {
+        while held(&silent) > most {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("the oldest to be closed", bounded).await;
+    bystander.unharmed(&mut hub).await;
+    drop(talk);
+}
+
+#[tokio::test]
+async fn idle_connections_without_a_certificate_are_bounded_and_so_are_those_of_one_cluster() {
+    let settings = Settings { newcomers: 16, of_a_cluster: 4, ..calm() };
+    let mut hub = Loopback::open(settings).await;
+    let mut bystander = Bystander::connected(&mut hub).await;
+    let mut idle = Vec::new();
+    for _ in 0..48 {
+        idle.push(connect(hub.address, tls(&hub, &rustls::version::TLS13, None)).await.unwrap());
+    }
+    for (number, stream) in idle.iter_mut().take(32).enumerate() {
+        ended(&format!("connection {number}"), stream).await;
+    }
+    let east = hub.enrolled("east").await;
+    let mut talks = Vec::new();
+    for _ in 0..12 {
+        talks.push(Talk::open(&hub, shown(&east)).await.unwrap());
+    }
+    for talk in talks.iter_mut().take(8) {
+        talk.end().await;
+    }
+    assert_eq!(hub.door.registry.len(), 2, "one session for each cluster");
+    bystander.unharmed(&mut hub).await;
+}
+
+#[tokio::test]
+async fn a_flood_of_reports_waits_in_its_own_connection() {
+    let mut hub = Loopback::open(calm()).await;
+    let mut bystander = Bystander::connected(&mut hub).await;
+    let east = hub.enrolled("east").await;
+    let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
+    hub.until("east's session", |event| matches!(event, SessionEvent::Up(_))).await;
+    let flood = tokio::spawn(async move {
+        let reason = Reason { code: "Flood".into(), message: "x".repeat(1000) };
+        loop {
+            let made = (0..64)
+                .map(|number| Observation { reasons: vec![reason.clone()], ..running(&format!("u{number}"), 1) });
+            let queue = QueueCapacity { cluster_queue: "q".repeat(1000), ..QueueCapacity::default() };
+            let capacity = Capacity { queues: vec![queue; 64] };
+            if !talk.observe(made.collect()).await || !talk.say(agent_message::Kind::Capacity(capacity)).await {
+                return talk.end().await;
+            }
+        }
+    });
+    // The dispatcher takes nothing: what waits for it grows to east's share and no further.
+    let settled = async {
+        let mut before = 0;
+        loop {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let now = hub.events.len();
+            if now > 0 && now == before {
+                return now;
+            }
+            before = now;
+        }
+    };
+    let waiting = soon("the flood to be stemmed", settled).await;
+    assert!(waiting <= 64, "{waiting} messages wait");
+    // What the bystander says goes in between.
+    let uid = bystander.probe(&hub);
+    let passed = async {
+        while hub.events.len() == waiting {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    soon("the bystander to pass", passed).await;
+    let mut found = false;
+    for _ in 0..=waiting {
+        let event = hub.event().await;
+        assert!(matches!(event.cluster(), "east" | "west"));
+        found |= answers(&event, &uid);
+    }
+    assert!(found, "it waits behind the flood");
+    assert!(!flood.is_finished(), "{:?}", flood.await);
+    bystander.unharmed(&mut hub).await;
+    flood.abort();
+}
+
+#[tokio::test]
+async fn an_agent_that_makes_workloads_up_is_cut_off() {
+    let mut hub = Loopback::open(calm()).await;
+    let mut bystander = Bystander::connected(&mut hub).await;
+    let east = hub.enrolled("east").await;
+    let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
+    let making = tokio::spawn(async move {
+        let mut made = 0;
+        loop {
+            let batch = (made..made + 20_000).map(|number| running(&format!("made-up-{number}"), 1)).collect();
+            made += 20_000;
+            if !talk.observe(batch).await {
+                return made;
+            }
+        }
+    });
+    let down = |event: &SessionEvent| matches!(event, SessionEvent::Down { cluster, .. } if cluster == "east");
+    let SessionEvent::Down { reason, .. } = hub.until("the cut", down).await else { unreachable!() };
+    assert_eq!(reason, format!("it speaks of more than {} workloads", switchyard_hub::server::MAX_WORKLOADS));
+    soon("its end", making).await.unwrap();
+    bystander.unharmed(&mut hub).await;
+}
