@@ -52,8 +52,7 @@ func (w *world) edit(step *step) {
 		w.apply(raw)
 	}
 	for _, name := range step.Remove {
-		w.cache.DeleteCohort(kueue.CohortReference(name))
-		w.queues.DeleteCohort(kueue.CohortReference(name))
+		w.removeCohort(kueue.CohortReference(name))
 	}
 	for _, name := range slices.Sorted(maps.Keys(step.Checks)) {
 		if wl := w.workload(name); wl != nil && workload.HasQuotaReservation(wl) {
@@ -142,9 +141,53 @@ func (w *world) putFlavor(flavor *kueue.ResourceFlavor) {
 	w.retry(names)
 }
 
+// removeCohort also retries in the tree that it leaves.
+func (w *world) removeCohort(name kueue.CohortReference) {
+	_, known := w.parents[name]
+	left := w.treeOf(name)
+	delete(w.parents, name)
+	w.cache.DeleteCohort(name)
+	w.queues.DeleteCohort(name)
+	if known {
+		w.retryLeft(left)
+	}
+}
+
 func (w *world) putCohort(cohort *kueue.Cohort) {
+	name := kueue.CohortReference(cohort.Name)
+	before, left := w.parents[name], w.treeOf(name)
+	w.parents[name] = cohort.Spec.ParentName
 	w.must(w.cache.AddOrUpdateCohort(cohort))
 	w.queues.AddOrUpdateCohort(w.ctx, cohort)
+	if before != "" && before != cohort.Spec.ParentName {
+		w.retryLeft(left)
+	}
+}
+
+// treeOf is the Cohort and all that are in one tree with it.
+func (w *world) treeOf(name kueue.CohortReference) sets.Set[kueue.CohortReference] {
+	tree := sets.New(name)
+	for size := 0; size < len(tree); {
+		size = len(tree)
+		for child, parent := range w.parents {
+			if parent != "" && (tree.Has(child) || tree.Has(parent)) {
+				tree.Insert(child, parent)
+			}
+		}
+	}
+	return tree
+}
+
+// retryLeft queues what is parked in a tree that something left. Kueue does so only in the tree where the change ended:
+// what was lent to those who left is idle then, until something else happens.
+func (w *world) retryLeft(tree sets.Set[kueue.CohortReference]) {
+	var list kueue.ClusterQueueList
+	w.must(w.client.List(w.ctx, &list))
+	for _, queue := range list.Items {
+		if tree.Has(queue.Spec.CohortName) {
+			w.retry(sets.New(kueue.ClusterQueueReference(queue.Name)))
+		}
+	}
 }
 
 func (w *world) putNamespace(namespace *corev1.Namespace) {
@@ -174,6 +217,9 @@ func (w *world) putClusterQueue(queue *kueue.ClusterQueue) {
 	w.must(w.client.Update(w.ctx, stored))
 	w.must(w.cache.UpdateClusterQueue(w.log, queue))
 	w.must(w.queues.UpdateClusterQueue(w.ctx, queue, true))
+	if old.Spec.CohortName != "" && old.Spec.CohortName != queue.Spec.CohortName {
+		w.retryLeft(w.treeOf(old.Spec.CohortName))
+	}
 	if policy != kueue.None && policy != before {
 		w.stop(name, policy)
 	}

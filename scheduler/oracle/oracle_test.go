@@ -98,6 +98,8 @@ func (w *world) settle() outcome {
 	for round, still := 0, 0; round < 200 && still < 3 && w.hasHead(); round++ {
 		before := w.queues.Dump()
 		w.clock.Step(time.Second)
+		// What is due by now counts in this cycle.
+		w.sample()
 		decided := w.cycle()
 		busy := len(decided.Admitted)+len(decided.Preempted) > 0
 		if busy {

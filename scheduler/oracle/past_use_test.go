@@ -16,8 +16,8 @@ import (
 )
 
 // sample is what the controller of LocalQueues does about past use when it looks at those that are due, and at these.
-// It looks at all of them at once after each step's edits and after each cycle, where Kueue would sooner or later, so
-// that the queues are in the order of what has been used by then.
+// It looks at all of them at once after each step's edits and before and after each cycle, where Kueue would sooner or
+// later, so that the queues are in the order of what has been used by then.
 func (w *world) sample(also ...*kueue.Workload) {
 	if w.sharing == nil {
 		return

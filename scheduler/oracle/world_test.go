@@ -59,6 +59,7 @@ type world struct {
 	stopped   map[kueue.ClusterQueueReference]kueue.StopPolicy
 	flavors   map[string]kueue.ResourceFlavorSpec
 	doors     map[types.NamespacedName]kueue.StopPolicy
+	parents   map[kueue.CohortReference]kueue.CohortReference
 }
 
 func newWorld(t *testing.T, ctx context.Context, sc *scenario) *world {
@@ -66,6 +67,7 @@ func newWorld(t *testing.T, ctx context.Context, sc *scenario) *world {
 	w.stopped = map[kueue.ClusterQueueReference]kueue.StopPolicy{}
 	w.flavors = map[string]kueue.ResourceFlavorSpec{}
 	w.doors = map[types.NamespacedName]kueue.StopPolicy{}
+	w.parents = map[kueue.CohortReference]kueue.CohortReference{}
 	w.client = utiltesting.NewClientBuilder().
 		WithStatusSubresource(&kueue.Workload{}).
 		WithIndex(&corev1.LimitRange{}, indexer.LimitRangeHasContainerOrPodType, indexer.IndexLimitRangeHasContainerOrPodType).

@@ -110,8 +110,8 @@ impl Engine {
     }
 
     fn preemptor<'a>(&'a self, cq: &'a Cq, wl: &'a Wl) -> Preemptor<'a> {
-        let (cqs, workloads) = (&self.cqs, &self.workloads);
-        Preemptor { cqs, workloads, cq, class: &wl.class, queue_time: wl.queue_time }
+        let (cqs, workloads, lqs) = (&self.cqs, &self.workloads, &self.lqs);
+        Preemptor { cqs, workloads, lqs, cq, class: &wl.class, queue_time: wl.queue_time }
     }
 
     fn desk<'a>(&'a self, cq: &'a Cq, wl: &'a Wl) -> Desk<'a> {

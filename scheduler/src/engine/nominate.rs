@@ -57,8 +57,9 @@ impl Engine {
 
     /// Searches again within the cycle, among the flavors that were chosen before, with usage as `tree` has it.
     pub(super) fn renominate(&self, tree: &mut Tree, entry: &Entry) -> Option<(Assignment, Vec<Target>)> {
-        let (cqs, workloads, cq) = (&self.cqs, &self.workloads, self.cqs.get(&entry.cq)?);
-        let preemptor = Preemptor { cqs, workloads, cq, class: &entry.class, queue_time: entry.queue_time };
+        let (cqs, workloads, lqs) = (&self.cqs, &self.workloads, &self.lqs);
+        let (cq, class, queue_time) = (cqs.get(&entry.cq)?, &entry.class, entry.queue_time);
+        let preemptor = Preemptor { cqs, workloads, lqs, cq, class, queue_time };
         let (settings, world, preemption) = (&self.settings, &self.world, self.preemption.as_ref());
         let mut bench = Bench { settings, world, preemption, preemptor, cycle: self.cycles, tree };
         Some(bench.best(None, Some(&entry.assignment.nomination())))
@@ -68,19 +69,19 @@ impl Engine {
     pub(super) fn dry_run(&self, tree: &mut Tree, id: WlId, cq: NodeId) -> Result<(Assignment, Vec<Target>), Reason> {
         let Some((wl, queue)) = self.workloads.get(id).zip(self.cqs.get(&cq)) else { return Err(Reason::Held) };
         inadmissible(wl, &queue.object, &self.world).map_err(|(_, reason)| reason)?;
-        let (cqs, workloads) = (&self.cqs, &self.workloads);
-        let preemptor = Preemptor { cqs, workloads, cq: queue, class: &wl.class, queue_time: wl.queue_time };
+        let (cqs, workloads, lqs) = (&self.cqs, &self.workloads, &self.lqs);
+        let preemptor = Preemptor { cqs, workloads, lqs, cq: queue, class: &wl.class, queue_time: wl.queue_time };
         let (settings, world, preemption) = (&self.settings, &self.world, self.preemption.as_ref());
         Ok(Bench { settings, world, preemption, preemptor, cycle: self.cycles, tree }.best(None, None))
     }
 
     fn bench<'a>(&'a mut self, cq: NodeId, class: &'a Class, queue_time: Time) -> Option<Bench<'a>> {
-        let (cqs, workloads) = (&self.cqs, &self.workloads);
+        let (cqs, workloads, lqs) = (&self.cqs, &self.workloads, &self.lqs);
         Some(Bench {
             settings: &self.settings,
             world: &self.world,
             preemption: self.preemption.as_ref(),
-            preemptor: Preemptor { cqs, workloads, cq: cqs.get(&cq)?, class, queue_time },
+            preemptor: Preemptor { cqs, workloads, lqs, cq: cqs.get(&cq)?, class, queue_time },
             cycle: self.cycles,
             tree: &mut self.tree,
         })

@@ -112,7 +112,7 @@ impl Engine {
     }
 
     pub(super) fn delete_cohort(&mut self, name: &Name, now: Time) {
-        let Some(id) = self.tree.cohort(name) else { return };
+        let Some(id) = self.tree.cohort_object(name) else { return };
         self.trigger(id, now);
         self.mark_tree(id);
         let before = self.tree.queues_of_tree(id);

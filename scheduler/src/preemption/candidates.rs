@@ -1,23 +1,23 @@
 //! Who may be preempted by policy, and in which order candidates are taken.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use crate::PreemptionPolicy;
 use crate::Time;
-use crate::afs::Usage;
 use crate::cluster_queue::Cq;
 use crate::holders::Holder;
 use crate::intern::Fr;
 use crate::queue::hash::Class;
 use crate::tree::{NodeId, Tree};
-use crate::workloads::{Hold, Wl, WlId, Workloads};
+use crate::workloads::{Hold, LocalQueues, LqId, Wl, WlId, Workloads};
 
 /// The workload that others may have to go for, and all that it is weighed against.
 #[derive(Clone, Copy)]
 pub(crate) struct Preemptor<'a> {
     pub(crate) cqs: &'a BTreeMap<NodeId, Cq>,
     pub(crate) workloads: &'a Workloads,
+    pub(crate) lqs: &'a LocalQueues,
     pub(crate) cq: &'a Cq,
     pub(crate) class: &'a Class,
     pub(crate) queue_time: Time,
@@ -50,30 +50,65 @@ impl<'a> Candidate<'a> {
 }
 
 impl<'a> Preemptor<'a> {
-    /// The workloads of a queue that use a contested pair and that the policy allows to preempt, in order. Within the
-    /// preemptor's own queue the weighted past use of LocalQueues goes before priority; Kueue looks at it in other
-    /// queues as well, but only between two workloads of one queue, which is no order.
+    /// The workloads of a queue that use a contested pair and that the policy allows to preempt, in order.
     pub(crate) fn candidates_in<'n>(&self, cq: &'n Cq, policy: PreemptionPolicy, contested: &'n [Fr]) -> Line<'n>
     where
         'a: 'n,
     {
         let of = |running| self.candidates_of(cq, policy, contested, running);
-        let all = of(false).chain(of(true));
-        if cq.node != self.cq.node || !cq.queue.weighs_use() {
-            return Box::new(all);
-        }
-        let usage = |candidate: &Candidate<'_>| {
-            let queue = self.workloads.get(candidate.id).map(|wl| wl.queue);
-            queue.map_or_else(Usage::default, |queue| cq.queue.usage_of(queue))
-        };
-        // Stable: those of one LocalQueue stay in their order.
-        let mut all: Vec<_> = all.collect();
-        all.sort_by_cached_key(|candidate| (!candidate.evicted, Reverse(usage(candidate))));
-        Box::new(all.into_iter())
+        Box::new(of(false).chain(of(true)))
     }
 
     /// The part of them that runs, or that is being evicted.
     pub(super) fn candidates_of<'n>(
+        &self,
+        cq: &'n Cq,
+        policy: PreemptionPolicy,
+        contested: &'n [Fr],
+        running: bool,
+    ) -> Line<'n>
+    where
+        'a: 'n,
+    {
+        let all = self.by_priority(cq, policy, contested, running);
+        match cq.queue.weighs_use() {
+            true => Box::new(self.by_use(cq, all.collect()).into_iter()),
+            false => Box::new(all),
+        }
+    }
+
+    /// Where past use of LocalQueues counts, it goes before priority.
+    fn by_use<'n>(&self, cq: &Cq, mut all: Vec<Candidate<'n>>) -> Vec<Candidate<'n>> {
+        let queue = |candidate: &Candidate<'_>| self.workloads.get(candidate.id).map(|wl| wl.queue);
+        let ranks = self.ranks(cq, all.iter().filter_map(queue).collect());
+        // Stable: those of one rank stay in their order.
+        all.sort_by_cached_key(|candidate| queue(candidate).and_then(|queue| ranks.get(&queue)).copied());
+        all
+    }
+
+    /// The places of LocalQueues among each other, those that used most first. Kueue compares no two workloads by past
+    /// use whose LocalQueues have one name, in whichever namespaces; where a third queue is between such two, its
+    /// comparison is no order, and they are taken by past use here.
+    fn ranks(&self, cq: &Cq, queues: BTreeSet<LqId>) -> BTreeMap<LqId, usize> {
+        let named = |id: LqId| Some((Reverse(cq.queue.usage_of(id)), &self.lqs.get(id)?.key.name, id));
+        let mut sorted: Vec<_> = queues.into_iter().filter_map(named).collect();
+        sorted.sort();
+        // Alike so far: by use, and by name.
+        let (mut rank, mut alike) = (0, (true, true));
+        let mut before = None;
+        let ranked = sorted.into_iter().map(|(usage, name, id)| {
+            if let Some((last_usage, last_name)) = before.replace((usage, name)) {
+                alike = (alike.0 && last_usage == usage, alike.1 && last_name == name);
+                if alike == (false, false) {
+                    (rank, alike) = (rank + 1, (true, true));
+                }
+            }
+            (id, rank)
+        });
+        ranked.collect()
+    }
+
+    fn by_priority<'n>(
         &self,
         cq: &'n Cq,
         policy: PreemptionPolicy,

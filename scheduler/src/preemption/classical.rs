@@ -118,12 +118,17 @@ impl<'a> Classical<'a> {
                 let mut merged = Merged::new(list.iter().map(|source| (self.line(need, source.cq, running), *source)));
                 while let Some((candidate, source)) = merged.first() {
                     let ground = self.ground(&candidate, source.nearer);
-                    // Usage only goes down and priorities up: the rest of this queue will not do either.
-                    if !self.is_valid(tree, need, source, ground, borrowing) {
+                    let forbidden = borrowing && ground == Ground::ReclaimWithoutBorrowing;
+                    // Usage only goes down and priorities up, but where past use goes before them: the rest of this
+                    // queue will not do either.
+                    if !self.still_exceeds(tree, need, source) || (forbidden && !source.cq.queue.weighs_use()) {
                         merged.drop_line();
                         continue;
                     }
                     merged.pop();
+                    if forbidden {
+                        continue;
+                    }
                     if self.take(tree, need, &candidate, ground, borrowing, targets) {
                         return true;
                     }
@@ -175,10 +180,7 @@ impl<'a> Classical<'a> {
 
     /// Whether candidates of a queue still are some after others were taken out: the queue, and the Cohorts up to where
     /// its path meets the preemptor's, still use more than they have.
-    fn is_valid(&self, tree: &Tree, need: &Need<'_>, source: Source<'_>, ground: Ground, borrowing: bool) -> bool {
-        if borrowing && ground == Ground::ReclaimWithoutBorrowing {
-            return false;
-        }
+    fn still_exceeds(&self, tree: &Tree, need: &Need<'_>, source: Source<'_>) -> bool {
         // The preemptor's tree has no cycle, or there would be no candidates but its own.
         let up = std::iter::successors(Some(source.cq.node), |node| tree.parent(*node));
         let mut below_meeting = up.take_while(|node| *node != source.meeting);
@@ -200,7 +202,7 @@ impl<'a> Classical<'a> {
         'a: 'n,
     {
         let policy = self.preemptor.cq.object.preemption.reclaim_within_cohort;
-        Box::new(self.preemptor.candidates_of(cq, policy, need.contested, running))
+        self.preemptor.candidates_of(cq, policy, need.contested, running)
     }
 
     fn any(&self, need: &Need<'_>, list: &[Source<'_>]) -> bool {

@@ -95,10 +95,10 @@ impl Slot {
         self.local_quota().less(self.usage).max(Amount::ZERO)
     }
 
-    /// How much of the usage the parent has to carry.
+    /// How much of the usage the parent has to carry: of an unlimited quota what is more than can be counted, as then
+    /// nothing of it is left.
     pub(super) fn used_in_parent(&self) -> i128 {
-        let local = self.local_quota();
-        if local.is_unlimited() { 0 } else { (self.usage - i128::from(local.get())).max(0) }
+        (self.usage - i128::from(self.local_quota().get())).max(0)
     }
 }
 

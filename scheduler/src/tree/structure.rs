@@ -92,6 +92,12 @@ impl Tree {
         self.cohorts.get(name).copied()
     }
 
+    /// The node of a Cohort that has an object.
+    pub(crate) fn cohort_object(&self, name: &str) -> Option<NodeId> {
+        let explicit = |id: &NodeId| self.node(*id).is_some_and(|node| node.kind == Kind::Cohort { explicit: true });
+        self.cohort(name).filter(explicit)
+    }
+
     pub(crate) fn name(&self, id: NodeId) -> Option<&Name> {
         self.node(id).map(|node| &node.name)
     }

@@ -104,6 +104,18 @@ fn available_and_potential_by_shape() {
 }
 
 #[test]
+fn what_an_unlimited_quota_cannot_count_is_carried_by_those_above() {
+    let most = i64::MAX - 1;
+    let (mut tree, ids) = build((
+        &[("a", "root", quota(0, -1, 0)), ("b", "a", quota(i64::MAX, -1, -1)), ("root", "", quota(most, -1, -1))],
+        &[("a", quota(0, -1, -1), i64::MAX)],
+    ));
+    assert_eq!(tree.available(ids[0], fr()).get(), most);
+    tree.shift(ids[0], fr(), i128::from(most));
+    assert_eq!(tree.available(ids[0], fr()), Amount::ZERO);
+}
+
+#[test]
 fn unlimited_quota_stays_unlimited_on_the_way_up() {
     let (mut tree, ids) = build((
         &[("c", "root", quota(0, -1, -1))],

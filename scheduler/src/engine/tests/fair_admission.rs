@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use rstest::rstest;
 
 use crate::fixtures::{Stage, cq, lq, wl};
 use crate::{
@@ -157,6 +158,31 @@ fn the_heaviest_queue_gives_way_first() {
     stage.apply(Event::LocalQueue(lq("third", "main")));
     stage.submit(wl("c").queue("third").request("cpu", 1).priority(9));
     assert!(stage.cycle().contains(&"preempt a for c: InClusterQueue".to_owned()));
+}
+
+/// Two queues of another namespace, one of them called like the heavy one: a workload of each runs in a queue that
+/// borrows, and the one of lower priority is of the lighter LocalQueue.
+#[rstest]
+#[case::the_heavier_one_also_in_another_cluster_queue("light", "preempt a for c: InCohortReclamation")]
+#[case::but_not_one_of_the_same_name("heavy", "preempt b for c: InCohortReclamation")]
+fn a_local_queue_that_used_more_gives_way_first(#[case] lighter: &str, #[case] decided: &str) {
+    let mut stage = Stage::around(engine(Settings::default()));
+    stage.namespace("other", &[]);
+    let mut mine = cq("mine").cohort("all").quota("default", "cpu", 4);
+    mine.preemption.reclaim_within_cohort = PreemptionPolicy::Any;
+    stage.queue(mine);
+    stage.apply(Event::LocalQueue(lq("mine", "mine")));
+    stage.queue(cq("main").cohort("all").weighs_local_queues().quota("default", "cpu", 0));
+    stage.apply(Event::LocalQueue(lq("heavy", "main")));
+    stage.apply(Event::LocalQueue(LocalQueue { key: LocalQueueKey::new("other", lighter), ..lq("x", "main") }));
+    restore(&mut stage, "heavy", 8);
+    stage.submit(wl("a").queue("heavy").request("cpu", 2).priority(5));
+    let mut b = wl("b").queue(lighter).request("cpu", 2).priority(1);
+    b.key.namespace = "other".into();
+    stage.submit(b);
+    stage.admit_all();
+    stage.submit(wl("c").queue("mine").request("cpu", 2));
+    assert!(stage.cycle().contains(&decided.to_owned()), "{:?}", stage.why("c"));
 }
 
 #[test]

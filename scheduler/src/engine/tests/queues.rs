@@ -1,5 +1,7 @@
 //! ClusterQueues, Cohorts and LocalQueues that come, change and go.
 
+use rstest::rstest;
+
 use crate::fixtures::{Stage, cohort, cq, lq, wl};
 use crate::{Event, LocalQueueKey};
 
@@ -121,6 +123,25 @@ fn a_cohort_that_is_its_own_parent_is_a_cycle() {
     assert!(!stage.engine.cluster_queue("main").unwrap().active_condition().0);
     stage.apply(Event::CohortDeleted { name: "a".into() });
     assert!(stage.engine.cluster_queue("main").unwrap().active_condition().0);
+}
+
+#[rstest]
+#[case::of_one_that_never_had_an_object(false, "[big]")]
+#[case::of_an_object_which_kueue_would_not_do(true, "big")]
+fn the_deletion_of_a_cohort_tries_parked_workloads_again(#[case] explicit: bool, #[case] order: &str) {
+    let mut stage = Stage::new();
+    stage.queue(cq("main").cohort("team").quota("default", "cpu", 4));
+    if explicit {
+        stage.apply(Event::Cohort(cohort("team").below("all")));
+    }
+    stage.wait(1);
+    stage.submit(wl("big").request("cpu", 5));
+    assert_eq!(stage.admit_all(), [""; 0]);
+    assert_eq!(stage.order("main"), "[big]");
+    stage.apply(Event::CohortDeleted { name: "team".into() });
+    stage.wait(1);
+    stage.engine.flush_inadmissible(stage.now);
+    assert_eq!(stage.order("main"), order);
 }
 
 #[test]
