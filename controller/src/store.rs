@@ -251,6 +251,12 @@ impl<K: Resource + 'static> Feed<K> {
         self.store.0.broken.swap(false, Ordering::Relaxed)
     }
 
+    /// The server does not know the kind: there are no objects of it, and nothing is wrong. Whether that ends an outage.
+    pub(crate) fn absent(&self) -> bool {
+        self.store.set_ready();
+        self.recovered()
+    }
+
     /// Takes an event in. Whether it ends an outage: a list that is only begun may fail like the last one.
     pub(crate) fn apply(&mut self, event: Event<K>) -> bool {
         let recovered = !matches!(event, Event::Init) && self.recovered();
@@ -459,5 +465,20 @@ mod tests {
         assert!(feed.apply(Event::InitDone) && store.is_healthy());
         feed.failed();
         assert!(feed.recovered() && store.is_healthy());
+    }
+
+    #[test]
+    fn a_kind_that_is_not_there_keeps_nobody_waiting() {
+        let store: Store<ConfigMap> = Store::default();
+        let mut feed = Feed::new(store.clone());
+        for _ in 0..2 {
+            feed.apply(Event::Init);
+            feed.absent();
+            assert!(store.is_ready() && store.is_healthy() && store.is_empty());
+        }
+        for event in [Event::Init, Event::InitApply(object("a", "1", 1)), Event::InitDone] {
+            feed.apply(event);
+        }
+        assert_eq!(store.len(), 1);
     }
 }

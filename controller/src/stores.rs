@@ -17,15 +17,12 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
-use switchyard_api::{
-    config::Configuration,
-    jobs::{JobKind, kinds},
-    v1beta2,
-};
+use switchyard_api::{config::Configuration, jobs::enabled_kinds, v1beta2};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    awaited::{Patience, is_unknown_kind},
     cause::with_root,
     context::Role,
     object::Object,
@@ -91,12 +88,8 @@ impl Stores {
     /// Empty stores for the kinds that the configuration enables.
     #[must_use]
     pub fn new(config: &Configuration) -> Self {
-        let enabled =
-            |kind: &&&dyn JobKind| config.integrations.frameworks.iter().any(|name| name == kind.id().framework);
-        let jobs = kinds()
-            .iter()
-            .filter(enabled)
-            .map(|kind| JobStore { resource: kind.id().api_resource(), store: Store::default() });
+        let enabled = enabled_kinds(&config.integrations.frameworks).into_iter();
+        let jobs = enabled.map(|kind| JobStore { resource: kind.id().api_resource(), store: Store::default() });
         Self { jobs: jobs.collect(), ..Self::default() }
     }
 
@@ -139,13 +132,9 @@ impl Stores {
         ) where
             K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
         {
-            tasks.spawn(feed(
-                Api::all(client.clone()),
-                K::plural(&()).into_owned(),
-                store.clone(),
-                |_| (),
-                shutdown.clone(),
-            ));
+            let (api, kind) = (Api::all(client.clone()), K::plural(&()).into_owned());
+            let watch = watcher(api, watcher::Config::default()).default_backoff();
+            tasks.spawn(feed(watch, kind, false, store.clone(), |_| (), shutdown.clone()));
         }
         start(&self.workloads, client, tasks, shutdown);
         start(&self.cluster_queues, client, tasks, shutdown);
@@ -170,7 +159,9 @@ impl Stores {
             let api = Api::all_with(client.clone(), &jobs.resource);
             let resource = jobs.resource.clone();
             let typed = move |object: &mut Object| object.typed(&resource);
-            tasks.spawn(feed(api, jobs.resource.plural.clone(), jobs.store.clone(), typed, shutdown.clone()));
+            let watch = watcher(api, watcher::Config::default()).backoff(Patience::default());
+            let kind = jobs.resource.plural.clone();
+            tasks.spawn(feed(watch, kind, true, jobs.store.clone(), typed, shutdown.clone()));
         }
     }
 
@@ -230,18 +221,19 @@ impl Stores {
     }
 }
 
-/// Keeps one store in step with the server.
+/// Keeps one store in step with the server. A kind that is `awaited` may not be there yet: until it is, it has no objects.
 async fn feed<K>(
-    api: Api<K>,
+    watch: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
     kind: String,
+    awaited: bool,
     store: Store<K>,
     modify: impl Fn(&mut K) + Send + 'static,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()>
 where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    K: Resource + Send + Sync + 'static,
 {
-    let events = watcher(api, watcher::Config::default()).default_backoff().map_ok(|event| {
+    let events = watch.map_ok(|event| {
         event.modify(|object| {
             object.managed_fields_mut().clear();
             modify(object);
@@ -250,7 +242,7 @@ where
     tokio::select! {
         biased;
         () = shutdown.cancelled() => Ok(()),
-        result = follow(events, &kind, Feed::new(store)) => result,
+        result = follow(events, &kind, Feed::new(store), |error| awaited && is_unknown_kind(error)) => result,
     }
 }
 
@@ -262,17 +254,31 @@ async fn follow<K, E>(
     events: impl Stream<Item = Result<Event<K>, E>>,
     kind: &str,
     mut feed: Feed<K>,
+    is_absent: impl Fn(&E) -> bool,
 ) -> anyhow::Result<()>
 where
     K: Resource + 'static,
     E: std::error::Error + 'static,
 {
     let mut events = std::pin::pin!(events);
-    let mut broken = false;
+    let (mut broken, mut absent) = (false, false);
     loop {
         let next = if broken { tokio::time::timeout(QUIET, events.next()).await } else { Ok(events.next().await) };
         let recovered = match next {
-            Ok(Some(Ok(event))) => feed.apply(event),
+            Ok(Some(Ok(event))) => {
+                if absent && matches!(event, Event::InitDone) {
+                    absent = false;
+                    tracing::info!(kind, "the kind is there now");
+                }
+                feed.apply(event)
+            }
+            Ok(Some(Err(error))) if is_absent(&error) => {
+                if !absent {
+                    absent = true;
+                    tracing::info!(kind, "the cluster does not know this kind, waiting for its CRD");
+                }
+                feed.absent()
+            }
             Ok(Some(Err(error))) => {
                 let error = with_root(&error);
                 broken = true;
@@ -307,7 +313,7 @@ mod tests {
         let store: Store<ConfigMap> = Store::default();
         let error = || Err(std::io::Error::other("connection refused"));
         let said = stream::iter([Ok(Event::Init), Ok(Event::InitDone), error(), error()]).chain(stream::pending());
-        let watch = follow(said, "configmaps", Feed::new(store.clone()));
+        let watch = follow(said, "configmaps", Feed::new(store.clone()), |_| false);
         let mut watch = std::pin::pin!(watch);
         assert!(tokio::time::timeout(QUIET / 2, watch.as_mut()).await.is_err());
         assert!(store.is_ready() && !store.is_healthy());

@@ -39,6 +39,7 @@ pub struct FleetBuilder {
     agents: Vec<ClusterSpec>,
     others: Vec<ClusterSpec>,
     config: Option<String>,
+    agent_config: Option<String>,
 }
 
 impl FleetBuilder {
@@ -70,6 +71,13 @@ impl FleetBuilder {
         self
     }
 
+    /// Gives each agent a configuration file.
+    #[must_use]
+    pub fn agent_config(mut self, yaml: impl Into<String>) -> Self {
+        self.agent_config = Some(yaml.into());
+        self
+    }
+
     /// Starts the clusters, installs what `deploy/` ships, and starts the hub. The agents follow with
     /// [`Fleet::connect`], once their MultiKueueClusters exist.
     ///
@@ -93,6 +101,7 @@ impl FleetBuilder {
             address,
             processes: Mutex::default(),
             hub_program: program,
+            agent_config: self.agent_config,
             agent_programs: Mutex::default(),
             environment,
         };
@@ -108,6 +117,7 @@ pub struct Fleet {
     address: String,
     processes: Mutex<BTreeMap<String, Process>>,
     hub_program: OurProgram,
+    agent_config: Option<String>,
     agent_programs: Mutex<BTreeMap<String, OurProgram>>,
     environment: Environment,
 }
@@ -116,7 +126,14 @@ impl Fleet {
     /// Begins the description of a fleet with a hub.
     pub fn builder(name: impl Into<String>) -> FleetBuilder {
         let hub = ClusterSpec::new(HUB);
-        FleetBuilder { name: name.into(), hub, agents: Vec::new(), others: Vec::new(), config: None }
+        FleetBuilder {
+            name: name.into(),
+            hub,
+            agents: Vec::new(),
+            others: Vec::new(),
+            config: None,
+            agent_config: None,
+        }
     }
 
     /// The hub's cluster.
@@ -167,7 +184,7 @@ impl Fleet {
     /// # Errors
     /// When it does not come up.
     pub async fn start_agent(&self, name: &str, token: &JoinToken) -> anyhow::Result<()> {
-        let program = agent_program(self.worker(name), token).await?;
+        let program = agent_program(self.worker(name), token, self.agent_config.as_deref()).await?;
         self.agent_programs().insert(name.to_owned(), program.clone());
         self.start(name, &program)
     }

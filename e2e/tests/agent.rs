@@ -272,6 +272,7 @@ fn agent(
         boot_id: fixture::unique("boot"),
         software: "test".to_owned(),
         namespaces: AllowedNamespaces::All,
+        frameworks: vec!["batch/job".to_owned()],
         concurrency: 8,
         memory: None,
     };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use jiff::{SignedDuration, Timestamp};
-use switchyard_api::jobs::{kinds, owner_gvk};
+use switchyard_api::jobs::{enabled_kinds, owner_gvk};
 use switchyard_proto::v1::{self, AgentMessage, Capacity, HubMessage, agent_message};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -70,6 +70,8 @@ pub struct Settings {
     pub software: String,
     /// Which namespaces the hub may use.
     pub namespaces: AllowedNamespaces,
+    /// The kinds of jobs that are managed here (`integrations.frameworks`); others are not created.
+    pub frameworks: Vec<String>,
     /// Writes to the cluster's API server in flight.
     pub concurrency: usize,
     /// The namespace in which to remember what must outlive this process; none: nothing is, and jobs with a fence are
@@ -139,7 +141,7 @@ impl Core {
         let clock = Clock::new();
         let memory = settings.memory.as_ref().map(|namespace| Memory::new(client.clone(), namespace, &settings.hub_id));
         let rules = Rules { hub_id: settings.hub_id.clone(), namespaces: settings.namespaces.clone() };
-        let (seen, watches) = executor::watch(&client, &settings.hub_id);
+        let (seen, watches) = executor::watch(&client, &settings.hub_id, &enabled_kinds(&settings.frameworks));
         let (capacity, capacity_watch) = match source {
             CapacitySource::Embedded(receiver) => (Some(receiver), None),
             CapacitySource::Watch(client) => {
@@ -348,12 +350,16 @@ impl Core {
             min_version: *switchyard_proto::VERSIONS.start(),
             max_version: *switchyard_proto::VERSIONS.end(),
             software: self.settings.software.clone(),
-            kinds: kinds().iter().map(|kind| owner_gvk(kind.id())).collect(),
+            kinds: self.kinds(),
             last_hub_id: memory.hub_id,
             last_epoch: memory.epoch,
             last_revision: memory.revision,
             clock: Some(std::time::SystemTime::now().into()),
         }
+    }
+
+    fn kinds(&self) -> Vec<String> {
+        enabled_kinds(&self.settings.frameworks).iter().map(|kind| owner_gvk(kind.id())).collect()
     }
 
     /// When there is something to do or say, if nothing happens before.

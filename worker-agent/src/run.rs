@@ -50,6 +50,7 @@ struct Agent {
     hub: Route,
     join: Option<Join>,
     namespaces: AllowedNamespaces,
+    frameworks: Vec<String>,
     /// The agent's own.
     namespace: String,
     origin: String,
@@ -68,6 +69,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     let store = Store::new(client.clone(), &options.controller.namespace);
     let origin = options.controller.config.multi_kueue.origin.clone();
     let namespace = options.controller.namespace.clone();
+    let frameworks = options.controller.config.integrations.frameworks.clone();
     let handle = switchyard_controller::start(options.controller)?;
     let (state, watched) = watch::channel(SessionState::initial());
     let agent = Agent {
@@ -79,6 +81,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         hub: options.hub.into(),
         join: options.join,
         namespaces: options.namespaces,
+        frameworks,
         namespace,
         origin,
         concurrency: options.concurrency,
@@ -157,6 +160,7 @@ impl Agent {
             boot_id: self.boot_id.clone(),
             software: SOFTWARE.to_owned(),
             namespaces: self.namespaces.clone(),
+            frameworks: self.frameworks.clone(),
             concurrency: self.concurrency,
             memory: Some(self.namespace.clone()),
         };

@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use super::{BATCH_JOB, GoDuration, gates};
-use crate::field::Path;
+use super::{GoDuration, gates};
+use crate::{field::Path, jobs::kinds};
 
 /// Sections whose presence alone switches something.
 const SWITCHES: &[&str] = &["fairSharing"];
@@ -83,7 +83,8 @@ fn leads_somewhere(path: &Path) -> bool {
 /// Kinds of jobs that are not managed here.
 fn frameworks(value: &Value, path: &Path, ignored: &mut Vec<String>) {
     for (index, name) in value.as_array().into_iter().flatten().enumerate() {
-        if let Some(name) = name.as_str().filter(|name| *name != BATCH_JOB) {
+        let managed = |name: &&str| kinds().iter().any(|kind| kind.id().framework == *name);
+        if let Some(name) = name.as_str().filter(|name| !managed(name)) {
             ignored.push(format!("{} ({name})", path.index(index)));
         }
     }

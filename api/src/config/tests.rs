@@ -52,7 +52,6 @@ fairSharing: {preemptionStrategies: [LessThanInitialShare]}
     clientConnection
     controller
     health
-    integrations.frameworks[1] (ray.io/rayjob)
     integrations.frameworks[2] (pod)
     metrics.bindAddress
     webhook

@@ -5,7 +5,9 @@ use serde_json::Value;
 
 use super::index_set::count_terminal;
 use super::meta::{annotation, annotation_path, i32_at, object_mut, remove_annotation, set_annotation, str_at};
-use super::{Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, meta, mirror, restore_template};
+use super::remote::remote_object;
+use super::template::clean_template;
+use super::{Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, mirror, restore_template};
 use crate::field::{FieldError, Path};
 use crate::names;
 use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, PodTemplate, ReclaimablePod};
@@ -98,28 +100,6 @@ fn without_start_time(job: &Value) -> Value {
     wanted
 }
 
-/// The pod template as a workload holds it: of the metadata only labels (without
-/// the controller's, which differ in every cluster) and annotations.
-fn clean_template(template: &Value) -> Value {
-    let mut clean = serde_json::Map::new();
-    let mut metadata = serde_json::Map::new();
-    for field in ["labels", "annotations"] {
-        let Some(Value::Object(map)) = template.get("metadata").and_then(|m| m.get(field)) else { continue };
-        let mut map = map.clone();
-        for label in &CONTROLLER_LABELS[1..] {
-            map.remove(*label);
-        }
-        if !map.is_empty() {
-            metadata.insert(field.to_owned(), Value::Object(map));
-        }
-    }
-    if !metadata.is_empty() {
-        clean.insert("metadata".to_owned(), Value::Object(metadata));
-    }
-    clean.insert("spec".to_owned(), template.get("spec").cloned().unwrap_or_default());
-    Value::Object(clean)
-}
-
 impl JobKind for BatchJob {
     fn id(&self) -> KindId {
         KindId { group: "batch", version: "v1", kind: "Job", plural: "jobs", framework: "batch/job" }
@@ -133,7 +113,7 @@ impl JobKind for BatchJob {
         })?;
         Ok(vec![PodSet {
             name: DEFAULT_POD_SET_NAME.into(),
-            template: PodTemplate(clean_template(template)),
+            template: PodTemplate(clean_template(template, &CONTROLLER_LABELS[1..])),
             count: pods_count(job),
             min_count: min_pods_count(job),
             ..PodSet::default()
@@ -317,20 +297,11 @@ impl JobKind for BatchJob {
                 spec.remove("selector");
                 spec.remove("manualSelector");
                 if let Some(template) = spec.get_mut("template") {
-                    *template = clean_template(template);
+                    *template = clean_template(template, &CONTROLLER_LABELS[1..]);
                 }
             }
         }
-        let mut copy = serde_json::json!({
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": { "name": meta::name(job), "namespace": meta::namespace(job) },
-            "spec": spec,
-        });
-        copy_user_metadata(job, &mut copy);
-        meta::set_label(&mut copy, names::MULTIKUEUE_ORIGIN, remote.origin);
-        meta::set_prebuilt_workload_name(&mut copy, remote.workload);
-        copy
+        remote_object(self.id(), job, spec, remote)
     }
 
     fn mirror_status(&self, local: &Value, remote: &Value) -> Option<Value> {
@@ -339,20 +310,6 @@ impl JobKind for BatchJob {
 
     fn reset_status(&self, local: &Value, now: Timestamp) -> Option<Value> {
         mirror::reset_status(local, now)
-    }
-}
-
-/// Labels and annotations of the user, without what only makes sense in the
-/// cluster they come from.
-fn copy_user_metadata(job: &Value, copy: &mut Value) {
-    for (key, value) in meta::string_map(job, "/metadata/labels") {
-        meta::set_label(copy, &key, &value);
-    }
-    for (key, value) in meta::string_map(job, "/metadata/annotations") {
-        // The last applied configuration repeats the whole manifest.
-        if key != "kubectl.kubernetes.io/last-applied-configuration" && key != names::STOPPING {
-            set_annotation(copy, &key, &value);
-        }
     }
 }
 

@@ -5,45 +5,42 @@
 //! servers survive every edit, and what changed is written as a merge patch
 //! ([`merge_diff`]).
 //!
-//! # What other kinds will need
+//! # The kinds
 //!
-//! The seam was checked on paper against the two kinds that differ most from
-//! `batch/v1` Job:
+//! [`batch_job`] is the one that everything is checked against: its API server guards its template, so starting and
+//! stopping it takes steps ([`JobKind::before_run`], [`JobKind::stop`]), and its status may only be mirrored under rules.
+//! The kinds of CRDs are simpler and alike: `plain` holds what they share, and a kind is its list of pod templates, where
+//! it is suspended, and how its status reads. `docs/adding-a-job-kind.md` shows how to add one.
 //!
-//! | | Job | JobSet (`jobset.x-k8s.io/v1alpha2`) | RayCluster (`ray.io/v1`) |
+//! | kind | pod sets | finished | pods ready |
 //! |---|---|---|---|
-//! | pod sets | one, `main` | one a `spec.replicatedJobs[]`, name in lower case, count = replicas x min(parallelism, completions) | `head` (1) and one a worker group, replicas x numOfHosts; the autoscaler sidecar is added to the head's requests inside `pod_sets` |
-//! | suspend | `spec.suspend` | `spec.suspend` | `spec.suspend` |
-//! | run | template of the Job | for each info the template at `replicatedJobs[i].template.spec.template` | `headGroupSpec.template` and `workerGroupSpecs[i].template` |
-//! | restore | refused by the API server while pods are active, hence [`JobKind::stop`] in steps | the JobSet webhook allows it while suspended: the default one-step stop | one step |
-//! | finished | Complete / Failed | Completed / Failed condition | never by itself (its Workload ends with the object); `finished` returns `None` |
-//! | pods ready | status counters | sum of `status.replicatedJobsStatus[]` ready + succeeded against the counts | `HeadPodReady` and `RayClusterProvisioned` conditions |
-//! | active | `status.active` | any `replicatedJobsStatus[].active` | `status.desiredWorkerReplicas` or head pods left |
-//! | reclaimable | terminal pods | succeeded jobs of each replicatedJob x pods a job | none: the default |
-//! | managedBy | `spec.managedBy`, immutable | `spec.managedBy`, immutable | `spec.managedBy`, immutable |
-//! | priority class | of the pod template | of the first replicatedJob that names one | of the head's template |
-//! | remote copy | selector, controller labels, ttl go | `spec.managedBy` and ttl go | `spec.managedBy` goes |
-//! | status mirror | counters only grow, terminal rules | copied whole | copied whole |
-//!
-//! So the seam takes lists of pod sets and infos (never one template), lets a
-//! kind say that it never finishes, leaves the stop protocol to the kind, and
-//! gives defaults for what most kinds do not have.
-//! Kinds without a suspend field (Pod, StatefulSet) start gated instead:
-//! `is_suspended` then reads the scheduling gate and `suspend` is a no-op.
+//! | Job | `main` | Complete, Failed | counters |
+//! | JobSet | one a replicated job | Completed, Failed | counters, in Jobs |
+//! | Kubeflow's six | one a replica type | Succeeded, Failed | Running |
+//! | RayCluster, RayService | `head`, one a worker group | never | state `ready`, Ready |
+//! | RayJob | those, and `submitter` | Complete, Failed as `jobDeploymentStatus` | its cluster's state |
+//! | AppWrapper | one a wrapped template | phase | PodsReady |
 
+pub mod app_wrapper;
 pub mod batch_job;
 mod build;
 mod copy;
 mod equivalence;
 mod index_set;
+pub mod job_set;
+pub mod kubeflow;
 pub mod limit_range;
 mod merge;
 pub mod meta;
 mod mirror;
 mod name;
+mod plain;
 pub mod pod_requests;
 mod pod_set_info;
 mod priority;
+pub mod ray;
+mod remote;
+mod template;
 mod validate;
 
 use jiff::Timestamp;
@@ -63,6 +60,9 @@ use crate::{
     field::FieldError,
     v1beta2::{PodSet, ReclaimablePod},
 };
+
+/// Most pod sets that a workload can have.
+const MAX_POD_SETS: usize = 18;
 
 /// Why a job could not be turned into pod sets or back.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -195,6 +195,12 @@ pub trait JobKind: Send + Sync + 'static {
     /// [`JobError::Malformed`] when there is no pod template.
     fn pod_sets(&self, job: &Value) -> Result<Vec<PodSet>, JobError>;
 
+    /// True for jobs of the kind that take no quota and are left alone.
+    fn skips(&self, job: &Value) -> bool {
+        let _ = job;
+        false
+    }
+
     /// True when the job is suspended and not in the middle of being stopped.
     fn is_suspended(&self, job: &Value) -> bool;
 
@@ -260,6 +266,12 @@ pub trait JobKind: Send + Sync + 'static {
     /// kinds whose field is immutable, which all kinds' are.
     fn set_managed_by(&self, job: &mut Value, manager: Option<&str>);
 
+    /// Whether jobs of the kind can name the controller that runs them. Those that cannot are kept from running here by
+    /// being suspended alone.
+    fn names_manager(&self) -> bool {
+        true
+    }
+
     /// True when the webhook may hand the job to MultiKueue.
     fn can_default_managed_by(&self, job: &Value) -> bool;
 
@@ -290,10 +302,32 @@ pub trait JobKind: Send + Sync + 'static {
     fn reset_status(&self, local: &Value, now: Timestamp) -> Option<Value>;
 }
 
+static KINDS: &[&dyn JobKind] = &[
+    &batch_job::BatchJob,
+    &job_set::JobSet,
+    &kubeflow::TF_JOB,
+    &kubeflow::PYTORCH_JOB,
+    &kubeflow::PADDLE_JOB,
+    &kubeflow::XGBOOST_JOB,
+    &kubeflow::JAX_JOB,
+    &kubeflow::MPI_JOB,
+    &ray::RayJob,
+    &ray::RayCluster,
+    &ray::RayService,
+    &app_wrapper::AppWrapper,
+];
+
 /// All job kinds, in the order in which they are watched.
 #[must_use]
 pub fn kinds() -> &'static [&'static dyn JobKind] {
-    &[&batch_job::BatchJob]
+    KINDS
+}
+
+/// The kinds that a configuration names (`integrations.frameworks`), in the order of [`kinds`]. Names of kinds that are
+/// not managed here are left out.
+#[must_use]
+pub fn enabled_kinds(frameworks: &[String]) -> Vec<&'static dyn JobKind> {
+    kinds().iter().copied().filter(|kind| frameworks.iter().any(|name| name == kind.id().framework)).collect()
 }
 
 /// The kind for an API group and kind, of whatever version.

@@ -50,7 +50,7 @@ pub fn decide(kind: &dyn JobKind, job: Option<&Value>, facts: &Facts<'_>, now: T
     let Some(job) = job.filter(|job| !meta::is_deleting(job)) else {
         return owner_gone(facts, now);
     };
-    if !facts.managed && facts.ancestor == Ancestor::None {
+    if kind.skips(job) || !facts.managed && facts.ancestor == Ancestor::None {
         return Decision::wait();
     }
     let case = Case { kind, job, facts, now };
@@ -240,7 +240,7 @@ impl Case<'_> {
     fn not_dispatchable(&self, workload: &Arc<Workload>) -> Option<Decision> {
         let check = self.facts.multi_kueue_check.as_deref()?;
         let manager = self.kind.managed_by(self.job).unwrap_or_default();
-        if manager == names::MULTIKUEUE_CONTROLLER {
+        if manager == names::MULTIKUEUE_CONTROLLER || !self.kind.names_manager() {
             return None;
         }
         let message = format!(

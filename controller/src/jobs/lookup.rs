@@ -48,9 +48,10 @@ pub(crate) fn has_default_queue(stores: &Stores, namespace: &str) -> bool {
     stores.local_queues.get(namespace, names::DEFAULT).is_some()
 }
 
-/// Whether a job of ours owns the object.
-pub(crate) fn owned_by_job(job: &serde_json::Value) -> bool {
-    meta::controller_of(job).is_some_and(|owner| kind_of_owner(&owner.api_version, &owner.kind).is_some())
+/// Whether a job of a managed kind owns the object.
+pub(crate) fn owned_by_job(stores: &Stores, job: &serde_json::Value) -> bool {
+    let kind = meta::controller_of(job).and_then(|owner| kind_of_owner(&owner.api_version, &owner.kind));
+    kind.is_some_and(|kind| stores.job(kind.id().group, kind.id().kind).is_some())
 }
 
 impl PriorityLookup for Stores {

@@ -22,7 +22,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
 };
 use kube::api::ObjectMeta;
-use switchyard_api::{jobs::kinds, names, v1beta2};
+use switchyard_api::{jobs::KindId, names, v1beta2};
 
 use super::{Advertise, objects};
 use crate::jobs::lookup::NAMESPACE_NAME;
@@ -45,6 +45,8 @@ pub(super) struct Inputs<'a> {
     pub(super) namespace: &'a str,
     /// Our user name, if we run as a service account.
     pub(super) service_account: Option<&'a str>,
+    /// The kinds of jobs that are managed.
+    pub(super) kinds: Vec<KindId>,
     /// Whether jobs without a queue are managed.
     pub(super) without_queue_name: bool,
     /// Namespaces with a LocalQueue `default`.
@@ -68,18 +70,15 @@ impl Inputs<'_> {
             reinvocation_policy: Some("Never".into()),
             ..MutatingWebhook::default()
         };
-        let jobs = kinds().iter().map(|kind| {
-            let id = kind.id();
-            MutatingWebhook {
-                failure_policy: Some(self.job_policy().into()),
-                namespace_selector: Some(self.job_namespaces()),
-                match_conditions: self.conditions(self.labelled(false)),
-                ..webhook(
-                    format!("m{}.kb.io", id.kind.to_lowercase()),
-                    super::job_path("mutate", id),
-                    rule(id.group, id.version, &[id.plural], &["CREATE"]),
-                )
-            }
+        let jobs = self.kinds.iter().map(|id| MutatingWebhook {
+            failure_policy: Some(self.job_policy().into()),
+            namespace_selector: Some(self.job_namespaces()),
+            match_conditions: self.conditions(self.labelled(false)),
+            ..webhook(
+                format!("m{}.kb.io", id.kind.to_lowercase()),
+                super::job_path("mutate", *id),
+                rule(id.group, id.version, &[id.plural], &["CREATE"]),
+            )
         });
         let workloads = webhook(
             "mworkload.kb.io".into(),
@@ -102,18 +101,15 @@ impl Inputs<'_> {
             match_conditions: self.conditions(None),
             ..ValidatingWebhook::default()
         };
-        let jobs = kinds().iter().map(|kind| {
-            let id = kind.id();
-            ValidatingWebhook {
-                failure_policy: Some(self.job_policy().into()),
-                namespace_selector: Some(self.job_namespaces()),
-                match_conditions: self.conditions(self.labelled(true)),
-                ..webhook(
-                    format!("v{}.kb.io", id.kind.to_lowercase()),
-                    super::job_path("validate", id),
-                    rule(id.group, id.version, &[id.plural], &["CREATE", "UPDATE"]),
-                )
-            }
+        let jobs = self.kinds.iter().map(|id| ValidatingWebhook {
+            failure_policy: Some(self.job_policy().into()),
+            namespace_selector: Some(self.job_namespaces()),
+            match_conditions: self.conditions(self.labelled(true)),
+            ..webhook(
+                format!("v{}.kb.io", id.kind.to_lowercase()),
+                super::job_path("validate", *id),
+                rule(id.group, id.version, &[id.plural], &["CREATE", "UPDATE"]),
+            )
         });
         let objects = objects::KINDS.iter().map(|kind| {
             webhook(
@@ -224,6 +220,7 @@ mod tests {
             ca_bundle: "PEM".into(),
             namespace: "switchyard-system",
             service_account: Some("system:serviceaccount:switchyard-system:hub"),
+            kinds: vec![switchyard_api::jobs::kinds()[0].id()],
             without_queue_name: false,
             default_queues: BTreeSet::new(),
             fail_closed: false,

@@ -26,7 +26,7 @@ pub(super) struct Facts {
 /// Fills in the default queue and priority class, suspends what must wait for admission, and hands jobs of dispatching
 /// queues to MultiKueue. `dispatches` is asked for the queue that the job then has.
 pub(super) fn default(kind: &dyn JobKind, job: &mut Value, facts: &Facts, dispatches: impl Fn(&str) -> bool) {
-    if !facts.managed_namespace || facts.owned {
+    if !facts.managed_namespace || facts.owned || kind.skips(job) {
         return;
     }
     if meta::queue_name(job).is_empty() && facts.default_queue {

@@ -30,7 +30,7 @@ use secret::SecretStore;
 use serde_json::Value;
 use server::Certificate;
 use switchyard_api::{
-    jobs::{JobKind, KindId, kinds, meta, same_copy},
+    jobs::{JobKind, KindId, enabled_kinds, meta, same_copy},
     names,
 };
 use tokio::sync::Notify;
@@ -142,8 +142,8 @@ fn job_path(verb: &str, id: KindId) -> String {
 fn router(ctx: &Arc<Context>) -> anyhow::Result<Router> {
     let managed = lookup::managed_namespaces(&ctx.config, &ctx.namespace)?;
     let mut rules: Vec<(String, Rule)> = Vec::new();
-    for kind in kinds() {
-        let jobs = Jobs { ctx: ctx.clone(), managed: managed.clone(), kind: *kind };
+    for kind in enabled_kinds(&ctx.config.integrations.frameworks) {
+        let jobs = Jobs { ctx: ctx.clone(), managed: managed.clone(), kind };
         let (mutate, validate) = (Arc::new(jobs), kind.id());
         let jobs = mutate.clone();
         rules.push((job_path("mutate", validate), Arc::new(move |question| mutate.default(question))));
@@ -171,7 +171,7 @@ impl Jobs {
             without_queue_name: self.ctx.config.manage_jobs_without_queue_name,
             default_queue: lookup::has_default_queue(stores, question.namespace),
             default_priority_class: stores.workload_priority_classes.get("", names::DEFAULT).is_some(),
-            owned: lookup::owned_by_job(question.object),
+            owned: lookup::owned_by_job(stores, question.object),
             admitted_copy: question.old.is_none() && self.is_admitted_copy(question),
         }
     }

@@ -14,7 +14,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
 };
-use switchyard_api::names;
+use switchyard_api::{jobs::enabled_kinds, names};
 use tokio::sync::Notify;
 
 use super::{
@@ -138,6 +138,7 @@ impl Registrar {
             ca_bundle: bundle.trusted(),
             namespace: &self.ctx.namespace,
             service_account: self.service_account.as_deref(),
+            kinds: enabled_kinds(&self.ctx.config.integrations.frameworks).iter().map(|kind| kind.id()).collect(),
             without_queue_name: self.ctx.config.manage_jobs_without_queue_name,
             default_queues: defaults.iter().filter_map(|queue| queue.metadata.namespace.clone()).collect(),
             fail_closed: self.fail_closed,

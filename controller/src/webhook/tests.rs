@@ -168,8 +168,10 @@ fn the_certificate_has_the_names_that_the_api_server_calls() {
 
 #[test]
 fn paths_are_kueues() {
-    let job = kinds()[0].id();
-    assert_eq!(job_path("mutate", job), "/mutate-batch-v1-job");
+    let path = |group: &str, kind: &str| job_path("mutate", switchyard_api::jobs::kind_for(group, kind).unwrap().id());
+    assert_eq!(path("batch", "Job"), "/mutate-batch-v1-job");
+    assert_eq!(path("jobset.x-k8s.io", "JobSet"), "/mutate-jobset-x-k8s-io-v1alpha2-jobset");
+    assert_eq!(path("kubeflow.org", "MPIJob"), "/mutate-kubeflow-org-v2beta1-mpijob");
     assert_eq!(objects::path("validate", "clusterqueue"), "/validate-kueue-x-k8s-io-v1beta2-clusterqueue");
 }
 

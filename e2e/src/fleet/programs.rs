@@ -23,12 +23,15 @@ pub(crate) async fn hub_program(cluster: &Cluster, address: &str, config: Option
     let kubeconfigs = cluster.state_dir().join("kubeconfigs");
     std::fs::create_dir_all(&kubeconfigs).with_context(|| format!("cannot create {}", kubeconfigs.display()))?;
     program = program.arg("--kubeconfig-dir").arg(kubeconfigs);
-    if let Some(config) = config {
-        let path = cluster.state_dir().join("switchyard-hub.yaml");
-        std::fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
-        program = program.arg("--config").arg(path);
-    }
-    Ok(OurProgram { program, health })
+    Ok(OurProgram { program: configured(program, cluster, "switchyard-hub.yaml", config)?, health })
+}
+
+/// The program with a configuration file, if there is one.
+fn configured(program: Program, cluster: &Cluster, file: &str, config: Option<&str>) -> anyhow::Result<Program> {
+    let Some(config) = config else { return Ok(program) };
+    let path = cluster.state_dir().join(file);
+    std::fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(program.arg("--config").arg(path))
 }
 
 /// `switchyard-hub --mode single` on a cluster.
@@ -51,7 +54,11 @@ async fn controller(cluster: &Cluster, account_name: &str) -> anyhow::Result<Our
 }
 
 /// `switchyard-agent` on a cluster, enrolling with a token.
-pub(crate) async fn agent_program(cluster: &Cluster, token: &JoinToken) -> anyhow::Result<OurProgram> {
+pub(crate) async fn agent_program(
+    cluster: &Cluster,
+    token: &JoinToken,
+    config: Option<&str>,
+) -> anyhow::Result<OurProgram> {
     let health = ports::free()?;
     let binary = paths::binary("switchyard-agent")?;
     let program = Program::new("agent", binary, cluster.dir().join("switchyard-agent.log"))
@@ -59,7 +66,7 @@ pub(crate) async fn agent_program(cluster: &Cluster, token: &JoinToken) -> anyho
         .args(["--namespace", NAMESPACE])
         .args(["--hub", &token.hub_address, "--hub-ca-sha256", &token.hub_ca_sha256, "--join", &token.token])
         .args(["--health-listen", &format!("127.0.0.1:{health}")]);
-    Ok(OurProgram { program, health })
+    Ok(OurProgram { program: configured(program, cluster, "switchyard-agent.yaml", config)?, health })
 }
 
 /// A kubeconfig file with the rights of a service account.

@@ -73,6 +73,8 @@ pub struct Hosting {
     pub hub_id: String,
     /// `multiKueue.origin`.
     pub origin: String,
+    /// `integrations.frameworks`.
+    pub frameworks: Vec<String>,
     /// The term in which they may run.
     pub term: watch::Receiver<Option<u64>>,
 }
@@ -163,6 +165,7 @@ fn reconcile(hosting: &Hosting, term: Option<u64>, agents: &mut Agents, shutdown
             hub_id: hosting.hub_id.clone(),
             origin: hosting.origin.clone(),
             clusters: hosting.clusters.clone(),
+            frameworks: hosting.frameworks.clone(),
         };
         let stop = shutdown.child_token();
         let told = stop.clone();

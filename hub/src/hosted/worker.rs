@@ -52,6 +52,7 @@ pub(super) struct Worker {
     pub(super) hub_id: String,
     pub(super) origin: String,
     pub(super) clusters: Store<MultiKueueCluster>,
+    pub(super) frameworks: Vec<String>,
 }
 
 /// Why a try has ended.
@@ -212,6 +213,7 @@ impl Worker {
             boot_id: format!("{:016x}", rand::random::<u64>()),
             software: concat!("switchyard-hub/", env!("CARGO_PKG_VERSION"), " (hosted)").to_owned(),
             namespaces: switchyard_agent::AllowedNamespaces::All,
+            frameworks: self.frameworks.clone(),
             concurrency: 32,
             // Fence is not to be had for a worker without an agent of its own.
             memory: None,

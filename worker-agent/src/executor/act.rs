@@ -64,7 +64,7 @@ impl Executor {
             Verb::Create { namespace, name, attempt, payload, fence_after } => {
                 let stamp = self.stamp(&action.workload_uid, *attempt, namespace, name);
                 let stamp = Stamp { fence_after: *fence_after, ..stamp };
-                match make(action.kind, payload, stamp) {
+                match self.make(action.kind, payload, stamp) {
                     Ok((object, access)) => {
                         self.create(&self.started(object, &access, stamp).await, &access, stamp).await
                     }
@@ -73,7 +73,7 @@ impl Executor {
             }
             Verb::Find { namespace, name, attempt, payload } => {
                 let stamp = self.stamp(&action.workload_uid, *attempt, namespace, name);
-                match make(action.kind, payload, stamp) {
+                match self.make(action.kind, payload, stamp) {
                     Ok((object, access)) => self.find(&object, &access, stamp).await,
                     // What cannot be made was not made.
                     Err(_) => Outcome::Gone,
@@ -131,6 +131,21 @@ impl Executor {
             tokio::time::sleep(ADMISSION_LOOK).await;
         }
         None
+    }
+
+    /// The object of this kind that the payload holds, and how it is reached.
+    fn make(&self, kind: Kind, payload: &Payload, stamp: Stamp<'_>) -> Result<(DynamicObject, Access), BadPayload> {
+        let (object, access) = match kind {
+            Kind::Workload => (workload_to_create(payload, stamp)?, Access::workload()),
+            Kind::Job => {
+                let (object, kind) = job_to_create(&payload.job, stamp)?;
+                if !self.kinds.iter().any(|enabled| enabled.id() == kind.id()) {
+                    return Err(BadPayload::Disabled(kind.id().framework));
+                }
+                (object, Access::job(kind))
+            }
+        };
+        Ok((serde_json::from_value(object)?, access))
     }
 
     fn api(&self, access: &Access, namespace: &str) -> Api<DynamicObject> {
@@ -259,18 +274,6 @@ impl Executor {
     }
 }
 
-/// The object of this kind that the payload holds, and how it is reached.
-fn make(kind: Kind, payload: &Payload, stamp: Stamp<'_>) -> Result<(DynamicObject, Access), BadPayload> {
-    let (object, access) = match kind {
-        Kind::Workload => (workload_to_create(payload, stamp)?, Access::workload()),
-        Kind::Job => {
-            let (object, kind) = job_to_create(&payload.job, stamp)?;
-            (object, Access::job(kind))
-        }
-    };
-    Ok((serde_json::from_value(object)?, access))
-}
-
 fn params() -> PatchParams {
     PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
@@ -286,7 +289,10 @@ pub(super) fn value(object: &DynamicObject) -> Value {
 }
 
 fn bad_payload(bad: &BadPayload) -> Trouble {
-    Trouble::refused("BadPayload", bad.to_string())
+    match bad {
+        BadPayload::Disabled(_) => Trouble::unfit("KindDisabled", bad.to_string()),
+        bad => Trouble::refused("BadPayload", bad.to_string()),
+    }
 }
 
 fn unknown_kind(target: &Target) -> Outcome {

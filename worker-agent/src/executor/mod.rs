@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use kube::Client;
+use switchyard_api::jobs::{JobKind, enabled_kinds};
 use tokio::sync::Semaphore;
 
 pub(crate) use watch::watch;
@@ -38,6 +39,7 @@ pub(crate) struct Executor {
     origin: Arc<str>,
     permits: Arc<Semaphore>,
     admissions: Option<Arc<dyn Admissions>>,
+    kinds: Arc<[&'static dyn JobKind]>,
     clock: Clock,
 }
 
@@ -50,7 +52,8 @@ impl Executor {
     ) -> Self {
         let permits = Arc::new(Semaphore::new(settings.concurrency.max(1)));
         let (hub_id, origin) = (settings.hub_id.as_str().into(), settings.origin.as_str().into());
-        Self { client, hub_id, origin, permits, admissions, clock }
+        let kinds = enabled_kinds(&settings.frameworks).into();
+        Self { client, hub_id, origin, permits, admissions, kinds, clock }
     }
 
     /// Performs one action, when its turn comes. Always says how it went.

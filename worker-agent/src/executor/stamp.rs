@@ -44,6 +44,11 @@ pub(super) enum BadPayload {
     /// Not the kind of object it should be.
     #[error("the payload holds {0}, which this agent does not create")]
     Kind(String),
+    /// A kind of job that this cluster's configuration does not manage.
+    #[error(
+        "jobs of this kind are not managed on this cluster; add {0} to integrations.frameworks of its configuration"
+    )]
+    Disabled(&'static str),
     /// An object somewhere else than the assignment says.
     #[error("the payload's metadata.{field} is {got:?}; the assignment says {expected:?}")]
     Elsewhere {

@@ -7,8 +7,9 @@ use futures::StreamExt;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
-use switchyard_api::jobs::kinds;
+use switchyard_api::jobs::JobKind;
 use switchyard_api::names;
+use switchyard_controller::awaited::{Patience, is_unknown_kind};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -27,12 +28,17 @@ pub(super) fn workload_gvk() -> Arc<str> {
     "kueue.x-k8s.io/v1beta2, Kind=Workload".into()
 }
 
-/// Watches Workloads and every kind of job. The tasks end with the returned set.
-pub(crate) fn watch(client: &Client, hub_id: &str) -> (mpsc::Receiver<Seen>, JoinSet<()>) {
+/// Watches Workloads and these kinds of jobs; those that the cluster does not know are waited for. The tasks end with the
+/// returned set.
+pub(crate) fn watch(
+    client: &Client,
+    hub_id: &str,
+    kinds: &[&'static dyn JobKind],
+) -> (mpsc::Receiver<Seen>, JoinSet<()>) {
     let (sender, receiver) = mpsc::channel(BUFFER);
     let mut tasks = JoinSet::new();
     let mut synced = Vec::new();
-    let jobs = kinds().iter().map(|kind| Access::job(*kind));
+    let jobs = kinds.iter().map(|kind| Access::job(*kind));
     for access in std::iter::once(Access::workload()).chain(jobs) {
         let (done, listed) = tokio::sync::oneshot::channel();
         synced.push(listed);
@@ -59,7 +65,7 @@ async fn one_kind(
 ) {
     let api: Api<DynamicObject> = Api::all_with(client, &access.resource);
     let config = watcher::Config::default().labels(&format!("{}={hub_id}", names::HUB_ID));
-    let mut events = watcher(api, config).default_backoff().boxed();
+    let mut events = watcher(api, config).backoff(Patience::default()).boxed();
     let kind = access.kind();
     let mut first = Some(done);
     let mut listing = BTreeSet::new();
@@ -79,6 +85,10 @@ async fn one_kind(
             }
             Ok(watcher::Event::Apply(object)) => Some(applied(&access, &object, &hub_id)),
             Ok(watcher::Event::Delete(object)) => deleted(&access, &object, &hub_id),
+            // There are none as long as the cluster does not know the kind.
+            Err(error) if access.job_kind.is_some() && is_unknown_kind(&error) => {
+                first.is_some().then(|| Seen::Listed { kind, gvk: access.gvk.clone(), uids: BTreeSet::new() })
+            }
             Err(error) => {
                 tracing::warn!(kind = &*access.gvk, %error, "watch failed, trying again");
                 None

@@ -32,6 +32,7 @@ impl Agent {
             boot_id: "boot".to_owned(),
             software: "test".to_owned(),
             namespaces: AllowedNamespaces::All,
+            frameworks: vec!["batch/job".to_owned()],
             concurrency: 4,
             memory: None,
         };

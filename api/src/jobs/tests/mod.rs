@@ -2,11 +2,16 @@
 
 #![expect(clippy::needless_pass_by_value, reason = "literals read better by value")]
 
+mod app_wrapper;
 mod batch_job;
 mod build;
 mod equivalence;
 mod infos;
+mod job_set;
+mod kubeflow;
 mod mirror;
+mod plain;
+mod ray;
 mod validate;
 
 use serde_json::{Value, json};
@@ -144,7 +149,39 @@ fn kinds_are_found_by_group_and_by_owner_reference() {
 #[test]
 fn every_kind_has_one_entry() {
     let mut seen = std::collections::BTreeSet::new();
+    let mut frameworks = std::collections::BTreeSet::new();
     for kind in kinds() {
         assert!(seen.insert((kind.id().group, kind.id().kind)));
+        assert!(frameworks.insert(kind.id().framework));
+    }
+}
+
+#[test]
+fn only_the_kinds_that_are_named_are_enabled() {
+    let named = |names: &[&str]| -> Vec<&str> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        enabled_kinds(&names).iter().map(|kind| kind.id().kind).collect()
+    };
+    assert_eq!(named(&["batch/job"]), ["Job"]);
+    assert_eq!(named(&["ray.io/rayjob", "pod", "jobset.x-k8s.io/jobset"]), ["JobSet", "RayJob"]);
+}
+
+#[test]
+fn the_shipped_roles_name_every_kind() {
+    let roles = [
+        include_str!("../../../../deploy/rbac/controller.yaml"),
+        include_str!("../../../../deploy/rbac/agent.yaml"),
+        include_str!("../../../../deploy/rbac/kubeconfig-worker.yaml"),
+    ];
+    for id in kinds().iter().map(|kind| kind.id()) {
+        let group = format!("apiGroups: [{}]", id.group);
+        let names = |line: &str| line.split(['[', ']', ',', ' ']).any(|word| word == id.plural);
+        for role in roles {
+            let mut lines = role.lines().skip_while(|line| !line.contains(&group));
+            assert!(lines.any(names), "{} of {}", id.plural, id.group);
+        }
+        let (hub, status) = (include_str!("../../../../deploy/rbac/hub.yaml"), format!("{}/status", id.plural));
+        let shown = hub.contains(&status) || roles[0].contains(&status);
+        assert!(shown, "{status}");
     }
 }

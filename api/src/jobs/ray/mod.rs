@@ -1,0 +1,118 @@
+//! The kinds of KubeRay, `ray.io/v1`: RayCluster, and RayJob and RayService, which hold the spec of one.
+//!
+//! What they share is here: the pod sets of a cluster's spec, and what KubeRay adds to its head.
+
+mod cluster;
+mod job;
+mod service;
+
+use serde_json::{Map, Value, json};
+
+pub use cluster::RayCluster;
+pub use job::RayJob;
+pub use service::RayService;
+
+use super::meta::{annotation, object_mut, str_at};
+use super::plain::{Slot, count_at, list_at, malformed};
+use super::{JobError, KindId, MAX_POD_SETS};
+use crate::field::{FieldError, Path};
+use crate::quantity;
+use crate::v1beta2::PodSet;
+
+/// What `managedBy` says of KubeRay itself.
+const KUBERAY: &str = "ray.io/kuberay-operator";
+/// Name of the head's pod set.
+const HEAD: &str = "head";
+/// On a cluster whose state outlives its head.
+const FAULT_TOLERANT: &str = "ray.io/ft-enabled";
+
+const fn id(kind: &'static str, plural: &'static str, framework: &'static str) -> KindId {
+    KindId { group: "ray.io", version: "v1", kind, plural, framework }
+}
+
+/// The pod sets of the cluster's spec at a JSON pointer: the head, then a group of workers each.
+fn cluster_slots(job: &Value, at: &str) -> Result<Vec<Slot>, JobError> {
+    if !job.pointer(at).is_some_and(Value::is_object) {
+        return Err(malformed(at, "is missing; the job needs the spec of a RayCluster"));
+    }
+    let head = format!("{at}/headGroupSpec");
+    let mut slots =
+        vec![Slot { name: HEAD.to_owned(), template: format!("{head}/template"), replicas: head, count: 1 }];
+    for (index, group) in list_at(job, &format!("{at}/workerGroupSpecs")).iter().enumerate() {
+        let group_at = format!("{at}/workerGroupSpecs/{index}");
+        let hosts = count_at(group, "/numOfHosts", 1).max(1);
+        slots.push(Slot {
+            name: str_at(group, "/groupName").to_owned(),
+            template: format!("{group_at}/template"),
+            replicas: format!("{group_at}/replicas"),
+            count: count_at(group, "/replicas", 1).saturating_mul(hosts),
+        });
+    }
+    Ok(slots)
+}
+
+/// What KubeRay adds to the head, or needs room for in its place: the job that cleans up an external store after a
+/// fault-tolerant cluster, and the sidecar of the autoscaler.
+fn account_for_head(job: &Value, at: &str, pod_sets: &mut [PodSet]) {
+    let Some(head) = pod_sets.first_mut() else { return };
+    let set = |field: &str| job.pointer(&format!("{at}/{field}")).is_some_and(|value| !value.is_null());
+    let annotated = annotation(job, FAULT_TOLERANT).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    if annotated || set("gcsFaultToleranceOptions") {
+        request_at_least(&mut head.template.0, &[("cpu", "200m"), ("memory", "256Mi")]);
+    }
+    if autoscales(job, at) {
+        let own = job.pointer(&format!("{at}/autoscalerOptions/resources")).filter(|value| value.is_object());
+        let usual = json!({"cpu": "500m", "memory": "512Mi"});
+        let resources = own.cloned().unwrap_or_else(|| json!({"requests": usual, "limits": usual}));
+        add_container(head, json!({"name": "autoscaler", "resources": resources}));
+    }
+}
+
+fn autoscales(job: &Value, at: &str) -> bool {
+    job.pointer(&format!("{at}/enableInTreeAutoscaling")).and_then(Value::as_bool).unwrap_or(false)
+}
+
+fn add_container(pod_set: &mut PodSet, container: Value) {
+    if let Some(Value::Array(containers)) = pod_set.template.0.pointer_mut("/spec/containers") {
+        containers.push(container);
+    }
+}
+
+/// Raises what Ray's own container, the first, requests.
+fn request_at_least(template: &mut Value, wanted: &[(&str, &str)]) {
+    let Some(container) = template.pointer_mut("/spec/containers/0") else { return };
+    let Some(requests) = object_mut(container, &["resources", "requests"]) else { return };
+    for (resource, amount) in wanted {
+        if amount_of(requests, resource) < quantity::parse(amount).map_or(0, quantity::Exact::nanos) {
+            requests.insert((*resource).to_owned(), Value::from(*amount));
+        }
+    }
+}
+
+fn amount_of(requests: &Map<String, Value>, resource: &str) -> i128 {
+    let text = requests.get(resource).and_then(Value::as_str).unwrap_or("0");
+    // What cannot be read stays as it is: it is refused later, with its own words.
+    quantity::parse(text).map_or(i128::MAX, quantity::Exact::nanos)
+}
+
+/// What is wrong with the cluster's spec.
+fn validate_cluster(job: &Value, at: &str, path: &Path) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if autoscales(job, at) {
+        errors.push(FieldError::invalid(
+            &path.child("enableInTreeAutoscaling"),
+            Value::from(true),
+            "a kueue managed job cannot use autoscaling: its pods are counted when it is admitted; leave the field out",
+        ));
+    }
+    let groups = list_at(job, &format!("{at}/workerGroupSpecs"));
+    let groups_path = path.child("workerGroupSpecs");
+    if groups.len() + 1 > MAX_POD_SETS {
+        errors.push(FieldError::too_many(&groups_path, groups.len() + 1, MAX_POD_SETS));
+    }
+    for (index, _) in groups.iter().enumerate().filter(|(_, group)| str_at(group, "/groupName") == HEAD) {
+        let path = groups_path.index(index).child("groupName");
+        errors.push(FieldError::forbidden(&path, "\"head\" is reserved for the head group"));
+    }
+    errors
+}

@@ -1,0 +1,80 @@
+//! The pod template of a job, as a workload holds it.
+
+use serde_json::{Map, Value};
+
+/// The template with only the labels and annotations of its metadata, and without the labels `drop`, which the job's
+/// controller puts there and which differ in every cluster.
+pub(super) fn clean_template(template: &Value, drop: &[&str]) -> Value {
+    let mut metadata = Map::new();
+    for field in ["labels", "annotations"] {
+        let Some(Value::Object(map)) = template.get("metadata").and_then(|m| m.get(field)) else { continue };
+        let mut map = map.clone();
+        map.retain(|key, _| !drop.contains(&key.as_str()));
+        if !map.is_empty() {
+            metadata.insert(field.to_owned(), Value::Object(map));
+        }
+    }
+    let mut clean = Map::new();
+    if !metadata.is_empty() {
+        clean.insert("metadata".to_owned(), Value::Object(metadata));
+    }
+    clean.insert("spec".to_owned(), template.get("spec").cloned().unwrap_or_default());
+    Value::Object(clean)
+}
+
+/// Writes quantities that are numbers as text, everywhere in the template. The API server does so in kinds of its own and
+/// leaves `cpu: 1` as it is in those of a CRD, where typed readers then fail.
+pub(super) fn quantities_as_text(template: &mut Value) {
+    match template {
+        Value::Object(map) => {
+            for (key, value) in map {
+                match (key.as_str(), value) {
+                    ("requests" | "limits" | "overhead", Value::Object(amounts)) => {
+                        amounts.values_mut().for_each(number_as_text);
+                    }
+                    ("sizeLimit" | "divisor", value) => number_as_text(value),
+                    (_, value) => quantities_as_text(value),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(quantities_as_text),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn number_as_text(value: &mut Value) {
+    if let Value::Number(number) = value {
+        *value = Value::from(number.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn quantities_become_text_and_other_numbers_stay() {
+        let mut template = json!({"spec": {
+            "overhead": {"cpu": 1},
+            "terminationGracePeriodSeconds": 30,
+            "containers": [{
+                "ports": [{"containerPort": 80}],
+                "resources": {"requests": {"cpu": 1, "memory": "1Gi"}, "limits": {"cpu": 1.5}},
+            }],
+            "volumes": [{"emptyDir": {"sizeLimit": 1024}}],
+        }});
+        quantities_as_text(&mut template);
+        let want = json!({"spec": {
+            "overhead": {"cpu": "1"},
+            "terminationGracePeriodSeconds": 30,
+            "containers": [{
+                "ports": [{"containerPort": 80}],
+                "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1.5"}},
+            }],
+            "volumes": [{"emptyDir": {"sizeLimit": "1024"}}],
+        }});
+        assert_eq!(template, want);
+    }
+}

@@ -1,0 +1,158 @@
+//! RayCluster, RayJob and RayService.
+
+use rstest::rstest;
+
+use super::plain::{changed, object, running, shape, template};
+use super::*;
+
+fn cluster(groups: &[(&str, Value)]) -> Value {
+    let group =
+        |(name, more): &(&str, Value)| changed(&json!({"groupName": name, "template": template("w")}), more.clone());
+    json!({
+        "headGroupSpec": {"template": template("head")},
+        "workerGroupSpecs": groups.iter().map(group).collect::<Vec<_>>(),
+    })
+}
+
+fn ray_cluster(groups: &[(&str, Value)]) -> (&'static dyn JobKind, Value) {
+    object("ray.io", "RayCluster", cluster(groups))
+}
+
+fn ray_job(more: Value) -> (&'static dyn JobKind, Value) {
+    let spec = json!({"shutdownAfterJobFinishes": true, "rayClusterSpec": cluster(&[("g", json!({"replicas": 2}))])});
+    object("ray.io", "RayJob", changed(&spec, more))
+}
+
+fn ray_service() -> (&'static dyn JobKind, Value) {
+    object("ray.io", "RayService", json!({"rayClusterConfig": cluster(&[("g", json!({}))])}))
+}
+
+#[rstest]
+#[case::the_head_alone(&[], "head x 1")]
+#[case::one_replica_by_default(&[("Group", json!({}))], "head x 1, group x 1")]
+#[case::hosts_multiply(&[("tpu", json!({"replicas": 3, "numOfHosts": 4}))], "head x 1, tpu x 12")]
+#[case::none(&[("later", json!({"replicas": 0}))], "head x 1, later x 0")]
+fn pod_sets_of_a_cluster(#[case] groups: &[(&str, Value)], #[case] want: &str) {
+    let (kind, job) = ray_cluster(groups);
+    assert_eq!(shape(kind, &job), want);
+}
+
+#[rstest]
+#[case::a_pod_submits(json!({"submissionMode": "K8sJobMode"}), "head x 1, g x 2, submitter x 1")]
+#[case::so_it_does_by_default(json!({}), "head x 1, g x 2, submitter x 1")]
+#[case::http(json!({"submissionMode": "HTTPMode"}), "head x 1, g x 2")]
+#[case::a_sidecar(json!({"submissionMode": "SidecarMode"}), "head x 1, g x 2")]
+fn pod_sets_of_a_job(#[case] more: Value, #[case] want: &str) {
+    let (kind, job) = ray_job(more);
+    assert_eq!(shape(kind, &job), want);
+}
+
+fn head_containers(kind: &dyn JobKind, job: &Value) -> Value {
+    kind.pod_sets(job).unwrap()[0].template.0["spec"]["containers"].clone()
+}
+
+#[test]
+fn what_kuberay_adds_to_the_head_is_counted() {
+    let (kind, job) = ray_job(json!({"submissionMode": "SidecarMode"}));
+    let containers = head_containers(kind, &job);
+    assert_eq!(containers[1]["name"], "ray-job-submitter");
+    assert_eq!(containers[1]["resources"]["requests"], json!({"cpu": "500m", "memory": "200Mi"}));
+
+    let (kind, job) = ray_cluster(&[]);
+    let scaled = changed(&job, json!({"spec": {"enableInTreeAutoscaling": true}}));
+    assert_eq!(head_containers(kind, &scaled)[1]["resources"]["limits"], json!({"cpu": "500m", "memory": "512Mi"}));
+    let own = json!({"spec": {"enableInTreeAutoscaling": true, "autoscalerOptions": {"resources": {"requests": {"cpu": "2"}}}}});
+    assert_eq!(head_containers(kind, &changed(&job, own))[1]["resources"], json!({"requests": {"cpu": "2"}}));
+}
+
+#[rstest]
+#[case::by_annotation(json!({"metadata": {"annotations": {"ray.io/ft-enabled": "True"}}}), json!({"cpu": "1", "memory": "256Mi"}))]
+#[case::by_its_options(json!({"spec": {"gcsFaultToleranceOptions": {"redisAddress": "r"}}}), json!({"cpu": "1", "memory": "256Mi"}))]
+#[case::not_at_all(json!({}), json!({"cpu": "1"}))]
+fn the_clean_up_of_a_fault_tolerant_cluster_needs_room(#[case] more: Value, #[case] want: Value) {
+    let (kind, job) = ray_cluster(&[]);
+    assert_eq!(head_containers(kind, &changed(&job, more))[0]["resources"]["requests"], want);
+}
+
+#[test]
+fn the_submitter_is_written_out_when_the_job_starts() {
+    let (kind, job) = ray_job(json!({}));
+    let started = running(kind, &job);
+    let submitter = &started["spec"]["submitterPodTemplate"];
+    assert_eq!(submitter["spec"]["containers"][0]["image"], "i", "the head's");
+    assert_eq!(submitter["spec"]["nodeSelector"]["accelerator"], "a100");
+    let (kind, own) = ray_job(json!({"submitterPodTemplate": template("mine")}));
+    let started = running(kind, &own);
+    assert_eq!(started["spec"]["submitterPodTemplate"]["spec"]["containers"][0]["name"], "mine");
+}
+
+#[rstest]
+#[case::new(json!({}), (false, false), None)]
+#[case::suspended(json!({"jobDeploymentStatus": "Suspended"}), (false, false), None)]
+#[case::initializing(json!({"jobDeploymentStatus": "Initializing"}), (true, false), None)]
+#[case::running(json!({"jobDeploymentStatus": "Running", "jobStatus": "RUNNING", "rayClusterStatus": {"state": "ready"}}), (true, true), None)]
+#[case::complete(json!({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED", "message": "done"}), (true, false), Some((true, "done")))]
+#[case::failed(json!({"jobDeploymentStatus": "Failed", "jobStatus": "FAILED", "message": "oops"}), (true, false), Some((false, "oops")))]
+#[case::complete_though_the_job_failed(json!({"jobDeploymentStatus": "Complete", "jobStatus": "FAILED"}), (true, false), Some((false, "")))]
+fn a_ray_jobs_life(#[case] status: Value, #[case] life: (bool, bool), #[case] end: Option<(bool, &str)>) {
+    let (kind, job) = ray_job(json!({}));
+    let job = changed(&job, json!({ "status": status }));
+    assert_eq!((kind.is_active(&job), kind.pods_ready(&job)), life);
+    assert_eq!(kind.finished(&job), end.map(|(success, message)| Finished { success, message: message.into() }));
+}
+
+#[rstest]
+#[case::no_status(json!({}), false)]
+#[case::ready(json!({"state": "ready"}), true)]
+#[case::failed(json!({"state": "failed"}), false)]
+#[case::suspended(json!({"state": "suspended"}), false)]
+fn a_cluster_is_active_and_ready_and_never_finished(#[case] status: Value, #[case] ready: bool) {
+    let (kind, job) = ray_cluster(&[]);
+    let job = changed(&job, json!({ "status": status }));
+    assert_eq!((kind.is_active(&job), kind.pods_ready(&job), kind.finished(&job)), (ready, ready, None));
+}
+
+#[test]
+fn a_service_is_suspended_by_its_clusters_spec_and_never_finished() {
+    let (kind, job) = ray_service();
+    assert_eq!(job["spec"]["rayClusterConfig"]["suspend"], true);
+    let ready = changed(&job, json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}));
+    assert_eq!((kind.is_active(&job), kind.is_active(&ready), kind.pods_ready(&ready)), (false, true, true));
+    assert_eq!(kind.finished(&ready), None);
+}
+
+#[test]
+fn a_job_for_a_cluster_that_is_there_is_left_alone() {
+    let (kind, job) = object("ray.io", "RayJob", json!({"clusterSelector": {"ray.io/cluster": "c"}}));
+    assert!(kind.skips(&job) && kind.validate(&job).is_empty());
+    let (kind, job) = ray_job(json!({}));
+    assert!(!kind.skips(&job));
+}
+
+fn many_groups(count: usize) -> Value {
+    let groups: Vec<Value> = (0..count).map(|at| json!({"groupName": format!("g{at}")})).collect();
+    json!({ "workerGroupSpecs": groups })
+}
+
+#[rstest]
+#[case::a_good_cluster("RayCluster", json!({}), "")]
+#[case::with_autoscaling("RayCluster", json!({"enableInTreeAutoscaling": true}), "spec.enableInTreeAutoscaling: Invalid value: true: a kueue managed job cannot use autoscaling: its pods are counted when it is admitted; leave the field out")]
+#[case::as_many_groups_as_can_be("RayCluster", many_groups(17), "")]
+#[case::too_many_groups(
+    "RayCluster",
+    many_groups(18),
+    "spec.workerGroupSpecs: Too many: 19: must have at most 18 items"
+)]
+#[case::a_group_named_head("RayCluster", json!({"workerGroupSpecs": [{"groupName": "a"}, {"groupName": "head"}]}), "spec.workerGroupSpecs[1].groupName: Forbidden: \"head\" is reserved for the head group")]
+#[case::a_cluster_that_stays("RayJob", json!({"rayClusterSpec": {}}), "spec.shutdownAfterJobFinishes: Invalid value: false: a kueue managed job should delete the cluster after finishing")]
+#[case::no_cluster("RayJob", json!({}), "spec.rayClusterSpec: Required value: rayClusterSpec is required for Kueue-managed jobs that don't use clusterSelector")]
+#[case::both("RayJob", json!({"rayClusterSpec": {}, "clusterSelector": {"a": "b"}}), "spec.clusterSelector: Invalid value: {\"a\":\"b\"}: a kueue managed job should not use an existing cluster")]
+#[case::a_jobs_cluster("RayJob", json!({"shutdownAfterJobFinishes": true, "rayClusterSpec": {"workerGroupSpecs": [{"groupName": "head"}]}}), "spec.rayClusterSpec.workerGroupSpecs[0].groupName: Forbidden: \"head\" is reserved for the head group")]
+#[case::a_services_cluster("RayService", json!({"rayClusterConfig": {"workerGroupSpecs": [{"groupName": "head"}]}}), "spec.rayClusterConfig.workerGroupSpecs[0].groupName: Forbidden: \"head\" is reserved for the head group")]
+fn refusals(#[case] kind: &str, #[case] spec: Value, #[case] want: &str) {
+    let (kind, job) = object("ray.io", kind, spec);
+    let said =
+        |errors: Vec<crate::field::FieldError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    assert_eq!(said(kind.validate(&job)), want);
+    assert_eq!(said(kind.validate_update(&job, &job)), want, "also when it is changed");
+}

@@ -1,0 +1,67 @@
+//! Kinds that the cluster may not know yet. Their watches wait for the CRD: it may be installed at any time.
+
+use std::time::Duration;
+
+use kube::runtime::{
+    utils::Backoff,
+    watcher::{DefaultBackoff, Error},
+};
+
+/// How long after its CRD was installed a kind is noticed at the latest.
+pub const NOTICED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Whether a watch failed because the server knows no such kind.
+///
+/// A server that has not yet read its CRDs answers 503, not 404.
+#[must_use]
+pub fn is_unknown_kind(error: &Error) -> bool {
+    match error {
+        Error::InitialListFailed(kube::Error::Api(status)) | Error::WatchStartFailed(kube::Error::Api(status)) => {
+            status.code == 404
+        }
+        _ => false,
+    }
+}
+
+/// Between the tries of a watch: as usual, but never longer than [`NOTICED_WITHIN`].
+#[derive(Default)]
+pub struct Patience(DefaultBackoff);
+
+impl Iterator for Patience {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next().map(|wait| wait.min(NOTICED_WITHIN))
+    }
+}
+
+impl Backoff for Patience {
+    fn reset(&mut self) {
+        self.0.reset();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    fn answer(code: u16) -> kube::Error {
+        kube::Error::Api(Box::new(Status { code, ..Status::failure("no", "") }))
+    }
+
+    #[test]
+    fn only_a_404_says_that_there_is_no_such_kind() {
+        assert!(is_unknown_kind(&Error::InitialListFailed(answer(404))));
+        assert!(is_unknown_kind(&Error::WatchStartFailed(answer(404))));
+        assert!(!is_unknown_kind(&Error::InitialListFailed(answer(503))));
+        assert!(!is_unknown_kind(&Error::InitialListFailed(answer(403))));
+        assert!(!is_unknown_kind(&Error::NoResourceVersion));
+    }
+
+    #[test]
+    fn no_wait_is_longer_than_promised() {
+        assert!(Patience::default().take(50).all(|wait| wait <= NOTICED_WITHIN));
+    }
+}
