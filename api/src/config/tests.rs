@@ -255,6 +255,18 @@ fn only_what_has_no_effect_is_ignored(#[case] body: &str, #[case] ignored: &[&st
 }
 
 #[test]
+fn an_alpha_integration_needs_its_gate() {
+    let listed = "integrations: {frameworks: [sparkoperator.k8s.io/sparkapplication]}\n";
+    let refused = with(listed).unwrap_err().to_string();
+    assert!(
+        refused.contains("integrations.frameworks[0]") && refused.contains("SparkApplicationIntegration"),
+        "{refused}"
+    );
+    let config = with(&format!("{listed}featureGates: {{SparkApplicationIntegration: true}}")).unwrap();
+    assert!(config.ignored().is_empty(), "{:?}", config.ignored());
+}
+
+#[test]
 fn our_own_namespace_is_not_managed() {
     let selector = Configuration::default().managed_jobs_namespace_selector("mine");
     let matches = |name: &str| {

@@ -20,6 +20,7 @@
 //! | RayCluster, RayService | `head`, one a worker group | never | state `ready`, Ready |
 //! | RayJob | those, and `submitter` | Complete, Failed as `jobDeploymentStatus` | its cluster's state |
 //! | AppWrapper | one a wrapped template | phase | PodsReady |
+//! | SparkApplication | `driver`, `executor` | state | state and executors' |
 
 pub mod app_wrapper;
 pub mod batch_job;
@@ -40,6 +41,7 @@ mod pod_set_info;
 mod priority;
 pub mod ray;
 mod remote;
+pub mod spark_application;
 mod template;
 mod validate;
 
@@ -315,6 +317,7 @@ static KINDS: &[&dyn JobKind] = &[
     &ray::RayCluster,
     &ray::RayService,
     &app_wrapper::AppWrapper,
+    &spark_application::SparkApplication,
 ];
 
 /// All job kinds, in the order in which they are watched.

@@ -55,6 +55,14 @@ pub(super) trait PlainKind: Send + Sync + 'static {
     /// [`JobError::Malformed`] when the object has not the shape of its kind.
     fn slots(&self, job: &Value) -> Result<Vec<Slot>, JobError>;
 
+    /// The pod template of a slot, as its workload holds it.
+    ///
+    /// # Errors
+    /// [`JobError::Malformed`] when there is none.
+    fn template(&self, job: &Value, slot: &Slot) -> Result<Value, JobError> {
+        own_template(job, slot, self.id())
+    }
+
     /// Writes out templates that the kind's controller would otherwise make up.
     fn complete(&self, job: &mut Value) {
         let _ = job;
@@ -176,17 +184,22 @@ pub(super) fn finished_by(job: &Value, success: &str, failure: &str) -> Option<F
     Some(Finished { success: type_ == success, message: message.to_owned() })
 }
 
-fn pod_set(job: &Value, slot: &Slot, id: KindId) -> Result<PodSet, JobError> {
+fn own_template(job: &Value, slot: &Slot, id: KindId) -> Result<Value, JobError> {
     let template = job.pointer(&slot.template).filter(|template| template.get("spec").is_some_and(Value::is_object));
     let template = template.ok_or_else(|| {
         malformed(&format!("{}/spec", slot.template), format!("is missing; {} needs a pod template here", id.kind))
     })?;
+    let mut template = clean_template(template, &[]);
+    quantities_as_text(&mut template);
+    Ok(template)
+}
+
+fn pod_set(kind: &impl PlainKind, job: &Value, slot: &Slot) -> Result<PodSet, JobError> {
+    let template = kind.template(job, slot)?;
     let count = i32::try_from(slot.count).ok().filter(|count| *count >= 0);
     let count = count.ok_or_else(|| {
         malformed(&slot.replicas, format!("gives {} pods; must be between 0 and {}", slot.count, i32::MAX))
     })?;
-    let mut template = clean_template(template, &[]);
-    quantities_as_text(&mut template);
     Ok(PodSet { name: slot.name.to_lowercase(), template: PodTemplate(template), count, ..PodSet::default() })
 }
 
@@ -219,7 +232,7 @@ impl<K: PlainKind> JobKind for K {
         if slots.is_empty() {
             return Err(malformed("/spec", format!("has no pod template; {} needs at least one", id.kind)));
         }
-        let mut pod_sets = slots.iter().map(|slot| pod_set(&job, slot, id)).collect::<Result<Vec<_>, _>>()?;
+        let mut pod_sets = slots.iter().map(|slot| pod_set(self, &job, slot)).collect::<Result<Vec<_>, _>>()?;
         self.account(&job, &mut pod_sets);
         Ok(pod_sets)
     }

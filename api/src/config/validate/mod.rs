@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::{Configuration, GoDuration, KUBE_SYSTEM, NAMESPACE_NAME, PreemptionStrategy, gates};
+use super::{Configuration, GoDuration, KUBE_SYSTEM, NAMESPACE_NAME, PreemptionStrategy, SPARK_APPLICATION, gates};
 use crate::{
     field::{FieldError, Path, nearest},
     validate::{label_key_error, label_selector, selector_matches},
@@ -107,6 +107,9 @@ fn integrations(config: &Configuration, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::not_supported(&path, name, &FRAMEWORKS));
         } else if !seen.insert(name) {
             errors.push(FieldError::duplicate(&path, name));
+        } else if name == SPARK_APPLICATION && !config.enabled("SparkApplicationIntegration") {
+            let detail = "is an alpha integration; enable the feature gate SparkApplicationIntegration";
+            errors.push(FieldError::invalid(&path, name, detail));
         }
     }
     let mut seen = BTreeSet::new();

@@ -12,6 +12,7 @@ mod kubeflow;
 mod mirror;
 mod plain;
 mod ray;
+mod spark_application;
 mod validate;
 
 use serde_json::{Value, json};

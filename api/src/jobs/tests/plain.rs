@@ -71,6 +71,15 @@ pub(super) fn samples() -> Vec<(&'static dyn JobKind, Value)> {
                 "apiVersion": "batch/v1", "kind": "Job", "spec": {"parallelism": 2, "template": template("c")},
             }}]}),
         ),
+        object(
+            "sparkoperator.k8s.io",
+            "SparkApplication",
+            json!({
+                "mode": "cluster",
+                "driver": {"coreRequest": "1", "labels": {"app": "spark-kubernetes-driver"}},
+                "executor": {"instances": 3, "coreRequest": "1", "labels": {"app": "spark-kubernetes-executor"}},
+            }),
+        ),
     ]
 }
 
@@ -134,6 +143,7 @@ fn every_kind_gives_its_pod_sets_in_kueues_order() {
     RayJob: head x 1, small x 2
     RayService: head x 1, small x 2
     AppWrapper: train-0 x 2
+    SparkApplication: driver x 1, executor x 3
     ");
 }
 
@@ -217,7 +227,12 @@ fn admission_that_contradicts_a_template_is_refused() {
 fn managed_by_is_set_for_jobs_that_nobody_else_runs() {
     for (kind, mut job) in samples() {
         let name = kind.id().kind;
-        assert!(kind.names_manager() && kind.can_default_managed_by(&job), "{name}");
+        if !kind.names_manager() {
+            kind.set_managed_by(&mut job, Some(crate::names::MULTIKUEUE_CONTROLLER));
+            assert!(kind.managed_by(&job).is_none() && !kind.can_default_managed_by(&job), "{name} has no such field");
+            continue;
+        }
+        assert!(kind.can_default_managed_by(&job), "{name}");
         assert_eq!(kind.managed_by(&job), None);
         kind.set_managed_by(&mut job, Some(crate::names::MULTIKUEUE_CONTROLLER));
         assert_eq!(kind.managed_by(&job), Some("kueue.x-k8s.io/multikueue"), "{name}");
@@ -317,6 +332,7 @@ fn what_has_ended_stays_so() {
         ("MPIJob", json!({"conditions": [{"type": "Succeeded", "status": "True"}]})),
         ("RayJob", json!({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"})),
         ("AppWrapper", json!({"phase": "Succeeded"})),
+        ("SparkApplication", json!({"applicationState": {"state": "COMPLETED"}})),
     ];
     for (name, status) in ends {
         let (kind, job) = samples().into_iter().find(|(kind, _)| kind.id().kind == name).unwrap();
@@ -352,4 +368,20 @@ fn what_is_malformed_says_where(#[case] group: &str, #[case] kind: &str, #[case]
     // Nothing else falls over such an object.
     let _ = (kind.is_active(&job), kind.pods_ready(&job), kind.finished(&job), kind.reclaimable(&job));
     let _ = (kind.validate(&job), kind.priority_class(&job), kind.stop(&job, Some(&[])));
+}
+
+#[test]
+fn the_queue_can_be_changed_while_suspended_and_not_while_running() {
+    for (kind, job) in samples() {
+        let name = kind.id().kind;
+        let moved = |job: &Value| changed(job, json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}));
+        let said = |old: &Value, new: &Value| {
+            let errors = validate_update(kind, old, new, false);
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        };
+        assert_eq!(said(&job, &moved(&job)), "", "{name}");
+        let running = running(kind, &job);
+        let refused = "metadata.labels[kueue.x-k8s.io/queue-name]: Invalid value: \"other\": field is immutable";
+        assert_eq!(said(&running, &moved(&running)), refused, "{name}");
+    }
 }

@@ -1,0 +1,307 @@
+//! `sparkoperator.k8s.io/v1beta2` SparkApplication: a driver and its executors.
+//!
+//! Its pods come from fields of `driver` and `executor`, not from pod templates; the pod sets are put together from the
+//! same fields as far as quota and placement go. What Spark adds by itself (memory overhead, `cores` without
+//! `coreRequest`) is not counted, as in Kueue. The kind names no manager: on a hub it is kept from running by being suspended.
+
+use serde_json::{Map, Value, json};
+
+use super::meta::{object_mut, str_at, string_map};
+use super::plain::{Keys, PlainKind, Slot, count_at, list_at, malformed};
+use super::template::quantities_as_text;
+use super::{Finished, JobError, KindId, PodSetInfo};
+use crate::field::{FieldError, Path};
+use crate::quantity;
+use crate::v1beta2::{PodSet, PodTemplate};
+
+/// The kind `sparkoperator.k8s.io/v1beta2` SparkApplication.
+#[derive(Debug, Clone, Copy)]
+pub struct SparkApplication;
+
+/// What Spark sets up itself is not counted as a volume.
+const LOCAL_DIR: &str = "spark-local-dir-";
+
+/// The driver or the executors.
+struct Role {
+    name: &'static str,
+    container: &'static str,
+}
+
+const ROLES: [Role; 2] = [
+    Role { name: "driver", container: "spark-kubernetes-driver" },
+    Role { name: "executor", container: "spark-kubernetes-executor" },
+];
+
+fn role_of(slot: &Slot) -> Option<&'static Role> {
+    ROLES.iter().find(|role| role.name == slot.name)
+}
+
+fn state(job: &Value) -> &str {
+    str_at(job, "/status/applicationState/state")
+}
+
+/// The pod template of a role, as far as it is known before Spark runs.
+fn template(job: &Value, role: &Role) -> Result<Value, JobError> {
+    let at = format!("/spec/{}", role.name);
+    let spec = job.pointer(&at).filter(|spec| spec.is_object());
+    let spec = spec.ok_or_else(|| malformed(&at, "is missing; a SparkApplication needs a driver and an executor"))?;
+    let mut container = json!({"name": role.container});
+    let (volumes, mounts) = volumes(job, spec);
+    put(&mut container, "volumeMounts", Value::Array(mounts));
+    put(&mut container, "resources", resources(spec, &at)?);
+    let mut containers = vec![container];
+    containers.extend(list_at(spec, "/sidecars").iter().cloned());
+    let mut pod = json!({ "containers": containers });
+    put(&mut pod, "volumes", Value::Array(volumes));
+    for (field, from) in
+        [("initContainers", "initContainers"), ("affinity", "affinity"), ("tolerations", "tolerations")]
+    {
+        put(&mut pod, field, spec.get(from).cloned().unwrap_or_default());
+    }
+    put(&mut pod, "priorityClassName", spec.get("priorityClassName").cloned().unwrap_or_default());
+    put(&mut pod, "nodeSelector", node_selector(job, spec));
+    let mut metadata = json!({});
+    for field in ["labels", "annotations"] {
+        let mut all = string_map(spec, &format!("/template/metadata/{field}"));
+        all.extend(string_map(spec, &format!("/{field}")));
+        put(&mut metadata, field, json!(all));
+    }
+    let mut template = json!({ "spec": pod });
+    put(&mut template, "metadata", metadata);
+    quantities_as_text(&mut template);
+    Ok(template)
+}
+
+/// Sets a field unless the value is empty.
+fn put(object: &mut Value, field: &str, value: Value) {
+    let empty = match &value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::String(text) => text.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    };
+    if let Some(map) = object.as_object_mut().filter(|_| !empty) {
+        map.insert(field.to_owned(), value);
+    }
+}
+
+/// That of the whole application, which excludes one of the role.
+fn node_selector(job: &Value, spec: &Value) -> Value {
+    let of = |object: &Value, pointer: &str| object.pointer(pointer).filter(|it| !it.is_null()).cloned();
+    of(job, "/spec/nodeSelector").or_else(|| of(spec, "/nodeSelector")).unwrap_or_default()
+}
+
+/// The volumes that a role mounts, and where.
+fn volumes(job: &Value, spec: &Value) -> (Vec<Value>, Vec<Value>) {
+    let (mut volumes, mut mounts): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
+    for mount in list_at(spec, "/volumeMounts") {
+        let name = str_at(mount, "/name");
+        let known = list_at(job, "/spec/volumes").iter().find(|volume| str_at(volume, "/name") == name);
+        let Some(volume) = known.filter(|_| !name.starts_with(LOCAL_DIR)) else { continue };
+        if !volumes.contains(volume) {
+            volumes.push(volume.clone());
+        }
+        mounts.push(mount.clone());
+    }
+    (volumes, mounts)
+}
+
+fn resources(spec: &Value, at: &str) -> Result<Value, JobError> {
+    let (mut requests, mut limits) = (Map::new(), Map::new());
+    for (field, resource, into) in [("coreRequest", "cpu", &mut requests), ("coreLimit", "cpu", &mut limits)] {
+        if let Some(text) = spec.get(field).and_then(Value::as_str) {
+            into.insert(resource.to_owned(), amount(text.to_owned(), &format!("{at}/{field}"))?);
+        }
+    }
+    for (field, into) in [("memory", &mut requests), ("memoryLimit", &mut limits)] {
+        if let Some(text) = spec.get(field).and_then(Value::as_str) {
+            into.insert("memory".to_owned(), amount(java_memory(text), &format!("{at}/{field}"))?);
+        }
+    }
+    let (name, count) = (str_at(spec, "/gpu/name"), count_at(spec, "/gpu/quantity", 0));
+    if !name.is_empty() && count > 0 {
+        limits.insert(name.to_owned(), Value::from(count.to_string()));
+    }
+    let mut resources = json!({});
+    put(&mut resources, "requests", Value::Object(requests));
+    put(&mut resources, "limits", Value::Object(limits));
+    Ok(resources)
+}
+
+fn amount(text: String, at: &str) -> Result<Value, JobError> {
+    match quantity::parse(&text) {
+        Ok(_) => Ok(Value::from(text)),
+        Err(error) => Err(malformed(at, format!("is {text:?}: {error}"))),
+    }
+}
+
+/// Java's `512m` is 512 MiB; what has no such unit is a quantity already.
+fn java_memory(text: &str) -> String {
+    let lower = text.to_lowercase();
+    for (unit, ours) in [("k", "Ki"), ("m", "Mi"), ("g", "Gi"), ("t", "Ti"), ("p", "Pi")] {
+        let number = lower.strip_suffix(&format!("{unit}b")).or_else(|| lower.strip_suffix(unit));
+        if let Some(number) = number {
+            return format!("{number}{ours}");
+        }
+    }
+    text.to_owned()
+}
+
+/// What a role says itself of what admission adds to.
+fn own_info(job: &Value, spec: &Value) -> PodSetInfo {
+    let list = |pointer: &str| spec.pointer(pointer).cloned();
+    PodSetInfo {
+        labels: string_map(spec, "/labels"),
+        annotations: string_map(spec, "/annotations"),
+        node_selector: string_map(&json!({"selector": node_selector(job, spec)}), "/selector"),
+        tolerations: list("/tolerations").and_then(|it| serde_json::from_value(it).ok()).unwrap_or_default(),
+        scheduling_gates: list("/template/spec/schedulingGates")
+            .and_then(|it| serde_json::from_value(it).ok())
+            .unwrap_or_default(),
+        ..PodSetInfo::default()
+    }
+}
+
+fn write_info(job: &mut Value, role: &Role, info: &PodSetInfo) {
+    let Some(spec) = object_mut(job, &["spec", role.name]) else { return };
+    for (field, value) in [
+        ("labels", json!(info.labels)),
+        ("annotations", json!(info.annotations)),
+        ("nodeSelector", json!(info.node_selector)),
+        ("tolerations", json!(info.tolerations)),
+    ] {
+        set_or_remove(spec, field, value);
+    }
+    let gated = spec.get("template").and_then(|it| it.pointer("/spec/schedulingGates")).is_some();
+    if gated || !info.scheduling_gates.is_empty() {
+        let template =
+            spec.entry("template").or_insert_with(|| json!({"spec": {"containers": [{"name": role.container}]}}));
+        if let Some(pod) = object_mut(template, &["spec"]) {
+            set_or_remove(pod, "schedulingGates", json!(info.scheduling_gates));
+        }
+    }
+}
+
+fn set_or_remove(map: &mut Map<String, Value>, field: &str, value: Value) {
+    let empty = value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty);
+    if empty {
+        map.remove(field);
+    } else {
+        map.insert(field.to_owned(), value);
+    }
+}
+
+impl PlainKind for SparkApplication {
+    fn id(&self) -> KindId {
+        KindId {
+            group: "sparkoperator.k8s.io",
+            version: "v1beta2",
+            kind: "SparkApplication",
+            plural: "sparkapplications",
+            framework: crate::config::SPARK_APPLICATION,
+        }
+    }
+
+    fn managed_by_at(&self) -> Option<Keys> {
+        None
+    }
+
+    fn own_controller(&self) -> &'static str {
+        ""
+    }
+
+    fn slots(&self, job: &Value) -> Result<Vec<Slot>, JobError> {
+        let slot = |role: &Role| Slot {
+            name: role.name.to_owned(),
+            template: format!("/spec/{}", role.name),
+            replicas: format!("/spec/{}/instances", role.name),
+            count: if role.name == "driver" { 1 } else { count_at(job, "/spec/executor/instances", 0) },
+        };
+        Ok(ROLES.iter().map(slot).collect())
+    }
+
+    fn template(&self, job: &Value, slot: &Slot) -> Result<Value, JobError> {
+        role_of(slot).map_or_else(|| Ok(Value::Null), |role| template(job, role))
+    }
+
+    fn merge(&self, job: &mut Value, slots: &[Slot], infos: &[PodSetInfo]) -> Result<(), JobError> {
+        let before = job.clone();
+        for (slot, info) in slots.iter().zip(infos) {
+            let Some(role) = role_of(slot) else { continue };
+            let mut all = own_info(&before, before.pointer(&slot.template).unwrap_or(&Value::Null));
+            all.merge(info)?;
+            write_info(job, role, &all);
+        }
+        // Both roles have it now, and it excludes theirs.
+        if let Some(spec) = object_mut(job, &["spec"]) {
+            spec.remove("nodeSelector");
+        }
+        Ok(())
+    }
+
+    fn unmerge(&self, job: &mut Value, slots: &[Slot], pod_sets: &[PodSet]) -> bool {
+        let before = job.clone();
+        for (slot, pod_set) in slots.iter().zip(pod_sets) {
+            let Some(role) = role_of(slot) else { continue };
+            let PodTemplate(template) = &pod_set.template;
+            let list = |pointer: &str| template.pointer(pointer).cloned();
+            let own = PodSetInfo {
+                labels: string_map(template, "/metadata/labels"),
+                annotations: string_map(template, "/metadata/annotations"),
+                node_selector: string_map(template, "/spec/nodeSelector"),
+                tolerations: list("/spec/tolerations")
+                    .and_then(|it| serde_json::from_value(it).ok())
+                    .unwrap_or_default(),
+                ..PodSetInfo::default()
+            };
+            write_info(job, role, &own);
+        }
+        if let Some(spec) = object_mut(job, &["spec"]) {
+            spec.remove("nodeSelector");
+        }
+        *job != before
+    }
+
+    fn is_active(&self, job: &Value) -> bool {
+        state(job) == "RUNNING"
+    }
+
+    fn finished(&self, job: &Value) -> Option<Finished> {
+        matches!(state(job), "COMPLETED" | "FAILED" | "SUBMISSION_FAILED").then(|| Finished {
+            success: state(job) == "COMPLETED",
+            message: str_at(job, "/status/applicationState/errorMessage").to_owned(),
+        })
+    }
+
+    /// The driver runs as soon as it is started; the executors have to as well.
+    fn pods_ready(&self, job: &Value) -> bool {
+        let executors = job.pointer("/status/executorState").and_then(Value::as_object);
+        let runs = |state: &&Value| matches!(state.as_str(), Some("RUNNING" | "COMPLETED"));
+        let running = executors.map_or(0, |all| all.values().filter(runs).count());
+        let wanted = usize::try_from(count_at(job, "/spec/executor/instances", 0)).unwrap_or_default();
+        state(job) == "RUNNING" && running >= wanted
+    }
+
+    fn validate(&self, job: &Value) -> Vec<FieldError> {
+        let (spec, mut errors) = (Path::new("spec"), Vec::new());
+        let mode = str_at(job, "/spec/mode");
+        if !matches!(mode, "" | "cluster") {
+            let detail = "only Cluster mode is supported for a kueue managed job";
+            errors.push(FieldError::invalid(&spec.child("mode"), mode, detail));
+        }
+        if job.pointer("/spec/dynamicAllocation/enabled").and_then(Value::as_bool).unwrap_or(false) {
+            errors.push(FieldError::invalid(
+                &spec.child("dynamicAllocation").child("enabled"),
+                Value::from(true),
+                "a kueue managed job cannot use dynamicAllocation: its pods are counted when it is admitted",
+            ));
+        }
+        errors
+    }
+
+    /// The CRD requires it of every status.
+    fn required_status(&self) -> &'static [&'static str] {
+        &["driverInfo"]
+    }
+}

@@ -1,0 +1,123 @@
+//! SparkApplication.
+
+use rstest::rstest;
+
+use super::plain::{admitted, changed, object, running, shape};
+use super::*;
+
+fn application(more: Value) -> (&'static dyn JobKind, Value) {
+    let spec = json!({"mode": "cluster", "driver": {}, "executor": {"instances": 2}});
+    object("sparkoperator.k8s.io", "SparkApplication", changed(&spec, more))
+}
+
+fn driver(more: Value) -> Value {
+    let (kind, job) = application(json!({ "driver": more }));
+    kind.pod_sets(&job).unwrap()[0].template.0.clone()
+}
+
+#[rstest]
+#[case::executors_are_counted(json!({}), "driver x 1, executor x 2")]
+#[case::none_by_default(json!({"executor": {"instances": null}}), "driver x 1, executor x 0")]
+#[case::negative(json!({"executor": {"instances": -1}}), "spec.executor.instances: gives -1 pods; must be between 0 and 2147483647")]
+#[case::no_driver(json!({"driver": null}), "spec.driver: is missing; a SparkApplication needs a driver and an executor")]
+#[case::a_bad_amount(json!({"executor": {"coreLimit": "many"}}), "spec.executor.coreLimit: is \"many\": ")]
+fn pod_sets(#[case] more: Value, #[case] want: &str) {
+    let (kind, job) = application(more);
+    let got = shape(kind, &job);
+    assert!(got.starts_with(want), "{got}");
+}
+
+#[rstest]
+#[case::nothing_said(json!({}), json!(null))]
+#[case::cpu(json!({"coreRequest": "500m", "coreLimit": "1"}), json!({"requests": {"cpu": "500m"}, "limits": {"cpu": "1"}}))]
+#[case::cores_alone_are_not_counted(json!({"cores": 2}), json!(null))]
+#[case::javas_memory(json!({"memory": "512m", "memoryLimit": "2GB"}), json!({"requests": {"memory": "512Mi"}, "limits": {"memory": "2Gi"}}))]
+#[case::a_quantity_stays(json!({"memory": "1Gi"}), json!({"requests": {"memory": "1Gi"}}))]
+#[case::gpus(json!({"gpu": {"name": "nvidia.com/gpu", "quantity": 2}}), json!({"limits": {"nvidia.com/gpu": "2"}}))]
+fn what_a_driver_takes(#[case] more: Value, #[case] want: Value) {
+    assert_eq!(driver(more)["spec"]["containers"][0]["resources"], want);
+}
+
+#[test]
+fn the_template_holds_what_decides_where_it_runs() {
+    let (kind, job) = application(json!({
+        "volumes": [{"name": "data", "emptyDir": {}}, {"name": "unused", "emptyDir": {}}],
+        "nodeSelector": {"zone": "a"},
+        "driver": {
+            "priorityClassName": "high", "labels": {"app": "x"},
+            "template": {"metadata": {"labels": {"team": "t"}, "annotations": {"note": "n"}}},
+            "volumeMounts": [{"name": "data", "mountPath": "/d"}],
+            "initContainers": [{"name": "init"}], "sidecars": [{"name": "side"}],
+            "tolerations": [{"key": "spot", "operator": "Exists"}],
+        },
+    }));
+    let want = json!({
+        "metadata": {"labels": {"app": "x", "team": "t"}, "annotations": {"note": "n"}},
+        "spec": {
+            "containers": [
+                {"name": "spark-kubernetes-driver", "volumeMounts": [{"name": "data", "mountPath": "/d"}]},
+                {"name": "side"},
+            ],
+            "initContainers": [{"name": "init"}],
+            "volumes": [{"name": "data", "emptyDir": {}}],
+            "tolerations": [{"key": "spot", "operator": "Exists"}],
+            "priorityClassName": "high",
+            "nodeSelector": {"zone": "a"},
+        },
+    });
+    assert_eq!(kind.pod_sets(&job).unwrap()[0].template.0, want);
+}
+
+#[test]
+fn admission_goes_into_driver_and_executor_and_comes_out_again() {
+    let (kind, job) = application(json!({"nodeSelector": {"zone": "a"}, "driver": {"labels": {"app": "x"}}}));
+    let workload = admitted(kind, &job);
+    let mut started = running(kind, &job);
+    let spec = &started["spec"];
+    assert_eq!(spec.get("nodeSelector"), None, "it excludes that of a role");
+    for role in ["driver", "executor"] {
+        assert_eq!(spec[role]["nodeSelector"], json!({"zone": "a", "accelerator": "a100"}));
+        assert_eq!(spec[role]["tolerations"][0]["key"], "gpu");
+        assert_eq!(spec[role]["labels"]["kueue.x-k8s.io/podset"], role);
+        assert_eq!(spec[role].get("template"), None);
+    }
+    assert!(kind.restore(&mut started, &workload.spec.pod_sets));
+    let spec = &started["spec"];
+    assert_eq!(spec["driver"], json!({"labels": {"app": "x"}, "nodeSelector": {"zone": "a"}}));
+    assert_eq!(spec["executor"], json!({"instances": 2, "nodeSelector": {"zone": "a"}}));
+}
+
+#[rstest]
+#[case::new(json!({}), (false, false), None)]
+#[case::submitted(json!({"applicationState": {"state": "SUBMITTED"}}), (false, false), None)]
+#[case::the_driver_runs(json!({"applicationState": {"state": "RUNNING"}, "executorState": {"e1": "RUNNING", "e2": "PENDING"}}), (true, false), None)]
+#[case::all_run(json!({"applicationState": {"state": "RUNNING"}, "executorState": {"e1": "RUNNING", "e2": "COMPLETED"}}), (true, true), None)]
+#[case::completed(json!({"applicationState": {"state": "COMPLETED"}}), (false, false), Some((true, "")))]
+#[case::failed(json!({"applicationState": {"state": "FAILED", "errorMessage": "driver"}}), (false, false), Some((false, "driver")))]
+#[case::never_submitted(json!({"applicationState": {"state": "SUBMISSION_FAILED"}}), (false, false), Some((false, "")))]
+fn its_life(#[case] status: Value, #[case] life: (bool, bool), #[case] end: Option<(bool, &str)>) {
+    let (kind, job) = application(json!({}));
+    let job = changed(&job, json!({ "status": status }));
+    assert_eq!((kind.is_active(&job), kind.pods_ready(&job)), life);
+    assert_eq!(kind.finished(&job), end.map(|(success, message)| Finished { success, message: message.into() }));
+}
+
+#[test]
+fn what_the_crd_requires_of_a_status_stays_when_it_is_reset() {
+    let (kind, job) = application(json!({}));
+    let job =
+        changed(&job, json!({"status": {"driverInfo": {"podName": "p"}, "applicationState": {"state": "RUNNING"}}}));
+    let reset = kind.reset_status(&job, Timestamp::UNIX_EPOCH);
+    assert_eq!(reset, Some(json!({"driverInfo": {"podName": "p"}})));
+}
+
+#[rstest]
+#[case::cluster_mode(json!({}), "")]
+#[case::client_mode(json!({"mode": "client"}), "spec.mode: Invalid value: \"client\": only Cluster mode is supported for a kueue managed job")]
+#[case::dynamic(json!({"dynamicAllocation": {"enabled": true}}), "spec.dynamicAllocation.enabled: Invalid value: true: a kueue managed job cannot use dynamicAllocation: its pods are counted when it is admitted")]
+#[case::not_dynamic(json!({"dynamicAllocation": {"enabled": false}}), "")]
+fn refusals(#[case] more: Value, #[case] want: &str) {
+    let (kind, job) = application(more);
+    let said: Vec<String> = kind.validate(&job).iter().map(ToString::to_string).collect();
+    assert_eq!(said.join("\n"), want);
+}
