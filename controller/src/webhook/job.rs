@@ -116,6 +116,17 @@ mod tests {
         assert_eq!(got, want);
     }
 
+    #[test]
+    fn a_job_that_takes_no_quota_is_let_be() {
+        let kind = switchyard_api::jobs::kind_for("ray.io", "RayJob").unwrap();
+        let on_a_cluster_of_its_own = job(json!({"spec": {"rayClusterSpec": {}}}));
+        let on_one_that_is_there = job(json!({"spec": {"clusterSelector": {"ray.io/cluster": "c"}}}));
+        for (mut job, suspended) in [(on_a_cluster_of_its_own, json!(true)), (on_one_that_is_there, json!(null))] {
+            default(kind, &mut job, &facts(), |_| true);
+            assert_eq!(job["spec"]["suspend"], suspended);
+        }
+    }
+
     fn bad() -> Value {
         json!({"metadata": {"annotations": {"kueue.x-k8s.io/job-min-parallelism": "x"}}})
     }

@@ -3,6 +3,7 @@
 
 mod admission;
 mod hub;
+mod kinds;
 mod life;
 mod matching;
 
@@ -168,6 +169,7 @@ impl PriorityLookup for Classes {
 
 /// What is known besides the job.
 pub(super) struct World {
+    pub(super) kind: &'static dyn JobKind,
     pub(super) job: Option<TestJob>,
     pub(super) workloads: Vec<Arc<Workload>>,
     pub(super) prebuilt: Prebuilt,
@@ -181,6 +183,7 @@ pub(super) struct World {
 
 pub(super) fn world(job: TestJob) -> World {
     World {
+        kind: &BatchJob,
         job: Some(job),
         workloads: Vec::new(),
         prebuilt: Prebuilt::NotNamed,
@@ -217,7 +220,7 @@ impl World {
                 after_admission: Duration::from_secs(150),
             },
         };
-        decide(&BatchJob, self.job.as_ref().map(|job| &job.0), &facts, now())
+        decide(self.kind, self.job.as_ref().map(|job| &job.0), &facts, now())
     }
 
     /// The actions, a line each, and what comes next.

@@ -1,0 +1,84 @@
+//! What is different for other kinds than Job.
+
+use switchyard_api::jobs::kind_for;
+
+use super::*;
+
+/// An object of a kind in queue `lq`, suspended, and its workload.
+fn object(group: &str, kind: &str, spec: Value) -> (&'static dyn JobKind, TestJob, TestWorkload) {
+    let kind = kind_for(group, kind).unwrap();
+    let mut job = json!({
+        "apiVersion": kind.id().api_version(), "kind": kind.id().kind,
+        "metadata": {
+            "name": "train", "namespace": "ns", "uid": "job-uid", "labels": {"kueue.x-k8s.io/queue-name": "lq"},
+        },
+        "spec": spec,
+    });
+    kind.suspend(&mut job);
+    let pod_sets = job_pod_sets(kind, &job).unwrap_or_default();
+    let workload = build_workload(kind, &job, pod_sets, &Priority::default(), BuildOptions::default());
+    (kind, TestJob(job), TestWorkload(workload))
+}
+
+fn job_set() -> (&'static dyn JobKind, TestJob, TestWorkload) {
+    let template = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let group = |name: &str| json!({"name": name, "template": {"spec": {"template": template}}});
+    object("jobset.x-k8s.io", "JobSet", json!({"replicatedJobs": [group("a"), group("b")]}))
+}
+
+#[test]
+fn a_job_set_gets_a_workload_with_all_its_groups() {
+    let (kind, job, _) = job_set();
+    let decision = World { kind, ..world(job) }.decide();
+    let [Action::CreateWorkload(workload), Action::Event { .. }] = decision.actions.as_slice() else {
+        panic!("{:?}", decision.actions)
+    };
+    let names: Vec<&str> = workload.spec.pod_sets.iter().map(|pod_set| pod_set.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+}
+
+#[test]
+fn an_admitted_job_set_starts_with_its_flavors_in_one_write() {
+    let (kind, job, workload) = job_set();
+    let decision = World { kind, ..world(job) }.workload(workload.admitted()).decide();
+    let [Action::UpdateJob(job), Action::Event { reason, .. }] = decision.actions.as_slice() else {
+        panic!("{:?}", decision.actions)
+    };
+    assert_eq!((&job["spec"]["suspend"], *reason), (&json!(false), "Started"));
+    for group in 0..2 {
+        let template = format!("/spec/replicatedJobs/{group}/template/spec/template/spec/nodeSelector/accelerator");
+        assert_eq!(job.pointer(&template), Some(&json!("a100")));
+    }
+}
+
+#[test]
+fn quota_of_an_evicted_job_set_is_given_back_once_its_pods_are_gone() {
+    let (kind, job, workload) = job_set();
+    let statuses = |active: i32| json!({"status": {"replicatedJobsStatus": [{"name": "a", "active": active}]}});
+    let evicted = || TestWorkload(workload.0.clone()).admitted().evicted();
+    let stopping = World { kind, ..world(TestJob(job.0.clone()).with(statuses(1))) }.workload(evicted());
+    assert_eq!(stopping.told(), "");
+    let stopped = World { kind, ..world(job.with(statuses(0))) }.workload(evicted());
+    assert!(stopped.told().contains("QuotaReserved"), "{}", stopped.told());
+}
+
+#[test]
+fn a_job_set_without_a_template_is_said_so_and_left_alone() {
+    let (kind, job, _) = object("jobset.x-k8s.io", "JobSet", json!({"replicatedJobs": []}));
+    let told = World { kind, ..world(job) }.told();
+    assert_eq!(told, "Warning ErrWorkloadCompose: spec: has no pod template; JobSet needs at least one");
+}
+
+#[test]
+fn a_ray_job_on_a_cluster_that_is_there_is_left_alone() {
+    let (kind, job, _) = object("ray.io", "RayJob", json!({"clusterSelector": {"ray.io/cluster": "c"}}));
+    assert_eq!(World { kind, ..world(job) }.told(), "");
+}
+
+#[test]
+fn a_kind_that_names_no_manager_waits_suspended_on_the_hub() {
+    let spec = json!({"driver": {}, "executor": {"instances": 1}});
+    let (kind, job, workload) = object("sparkoperator.k8s.io", "SparkApplication", spec);
+    let hub = World { kind, role: Role::Hub, check: Some("mk"), ..world(job) };
+    assert_eq!(hub.workload(workload.admitted()).told(), "");
+}
