@@ -126,7 +126,7 @@ impl Door {
         let (sender, events) = mpsc::channel(switchyard_hub::shell::SESSION_EVENTS);
         let sessions = Sessions::new("hub", settings.clone(), registry.clone(), ports.clone(), watched, sender);
         let time: Arc<dyn Clock> = Arc::new(clock.clone());
-        let gate = Gate::new("hub", clusters.clone(), time.clone());
+        let gate = Gate::new("hub", clusters, time.clone());
         let life = settings.agent_life;
         let services = switchyard_hub::server::Services {
             enrolment: EnrolmentService::new(gate.clone(), authorities.clone(), book.clone(), life),
@@ -220,6 +220,7 @@ impl Agent {
             boot_id: "boot".to_owned(),
             software: "test".to_owned(),
             namespaces: AllowedNamespaces::All,
+            frameworks: vec!["batch/job".to_owned()],
             concurrency: 4,
             memory: None,
         };

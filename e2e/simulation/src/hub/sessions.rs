@@ -109,6 +109,7 @@ impl World {
                 }
                 Some(Accepted::Repeated) => {}
                 Some(Accepted::Gap { .. }) => self.session_ends(id, "observations are missing", true),
+                Some(Accepted::TooMany) => self.session_ends(id, "more than a session may report", true),
                 None => self.session_ends(id, "superseded", true),
             },
             Some(agent_message::Kind::Capacity(capacity)) => {
