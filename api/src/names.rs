@@ -176,6 +176,9 @@ pub const DECLARED_LOST: &str = "switchyard.dev/declared-lost";
 pub const BREAKER_RELEASE: &str = "switchyard.dev/breaker-release";
 /// Annotation on a Workload, `ATTEMPT/CLUSTER`: this attempt is to be moved to that cluster.
 pub const MOVE: &str = "switchyard.dev/move";
+/// Annotation on a job, and on its Workload: what the loss of its worker cluster means for it. `Hold`, or `Fence` or
+/// `Duplicate`, where wanted with a time, such as `Fence/5m`.
+pub const ON_DISCONNECT: &str = "switchyard.dev/on-disconnect";
 /// Finalizer on objects in a worker cluster: their end is not yet recorded on the hub.
 pub const TERMINAL_STATE: &str = "switchyard.dev/terminal-state";
 /// The dispatcher that picks one cluster by its free capacity; the default.

@@ -31,6 +31,8 @@ pub const WAITING_FOR_REPLACEMENT_PODS: &str = "WaitingForReplacementPods";
 pub const ACTIVE: &str = "Active";
 /// MultiKueueCluster: much was lost at once, and its workloads are not given up until people say so. Ours.
 pub const EVICTIONS_STOPPED: &str = "EvictionsStopped";
+/// MultiKueueCluster: a ClusterQueue asks for a fence, and the cluster has no agent that could see to it. Ours.
+pub const FENCE_UNAVAILABLE: &str = "FenceUnavailable";
 /// ClusterQueue: its quota is kept as the sum of the worker clusters'.
 pub const MULTIKUEUE_MANAGER_QUOTA_AUTOMATION: &str = "MultiKueueManagerQuotaAutomation";
 

@@ -224,6 +224,10 @@ pub mod multi_kueue_cluster {
     pub const AGENT_DISCONNECTED: &str = "AgentDisconnected";
     /// Why evictions were stopped. Ours.
     pub const MANY_LOST_AT_ONCE: &str = "ManyLostAtOnce";
+    /// Why a fence does not hold. Ours.
+    pub const NO_AGENT: &str = "NoAgent";
+    /// No queue asks for a fence any more. Ours.
+    pub const NOT_ASKED_FOR: &str = "NotAskedFor";
     /// They were released, or all are back. Ours.
     pub const RELEASED: &str = "Released";
     /// Another MultiKueueCluster names the same worker. Ours.

@@ -70,8 +70,7 @@ pub fn build_workload(
     labels.retain(|key, _| options.label_keys_to_copy.contains(key));
     labels.insert(names::JOB_UID.into(), meta::uid(job).to_owned());
     let mut annotations = meta::string_map(job, "/metadata/annotations");
-    annotations
-        .retain(|key, _| key.starts_with(names::PROVISIONING_REQUEST_PREFIX) || key == names::ADMISSION_GATED_BY);
+    annotations.retain(|key, _| key.starts_with(names::PROVISIONING_REQUEST_PREFIX) || COPIED.contains(&key.as_str()));
     Workload {
         metadata: ObjectMeta {
             name: Some(workload_name(id.kind, id.group, meta::name(job), meta::uid(job))),
@@ -93,6 +92,9 @@ pub fn build_workload(
         status: None,
     }
 }
+
+/// Annotations of a job that its workload has as well.
+const COPIED: [&str; 2] = [names::ADMISSION_GATED_BY, names::ON_DISCONNECT];
 
 /// The reference that makes the job the controller of its workload.
 #[must_use]

@@ -6,7 +6,7 @@ use super::{JobKind, meta};
 use crate::{
     field::{FieldError, Path},
     names,
-    validate::{SUBDOMAIN_MESSAGE, admission_gated_by, admission_gated_by_update, is_subdomain},
+    validate::{SUBDOMAIN_MESSAGE, admission_gated_by, admission_gated_by_update, is_subdomain, on_disconnect},
 };
 
 const IMMUTABLE: &str = "field is immutable";
@@ -62,7 +62,9 @@ fn validate_common(job: &Value) -> Vec<FieldError> {
             Ok(_) => {}
         }
     }
-    errors.extend(admission_gated_by(&meta::string_map(job, "/metadata/annotations")));
+    let annotations = meta::string_map(job, "/metadata/annotations");
+    errors.extend(admission_gated_by(&annotations));
+    errors.extend(on_disconnect(&annotations));
     errors
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AdmissionScope, ClusterQueuePreemption, FairSharing, FairSharingStatus, FlavorFungibility, FlavorUsage,
-    ResourceGroup,
+    OnDisconnect, ResourceGroup,
 };
 use crate::schema;
 
@@ -103,6 +103,10 @@ pub struct ClusterQueueSpec {
     /// Lets a workload try for several flavors at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrent_admission_policy: Option<ConcurrentAdmissionPolicy>,
+    /// What happens to the queue's jobs when their worker cluster is lost; goes before the MultiKueueCluster's, and behind
+    /// a workload's own annotation. Not part of Kueue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_disconnect: Option<OnDisconnect>,
 }
 
 /// How workloads of equal priority are ordered within a queue.

@@ -8,6 +8,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::OnDisconnect;
 use crate::schema;
 
 /// How the worker cluster is reached, and what its loss means.
@@ -104,37 +105,6 @@ pub struct ClusterProfileReference {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[schemars(inline)]
 pub struct AgentSource {}
-
-/// What happens to a cluster's jobs when it is lost.
-///
-/// Where nothing is said: `Hold` for an agent's cluster; a cluster reached by kubeconfig is given up after
-/// `multiKueue.workerLostTimeout`. A changed policy counts for jobs of which the agent has heard it.
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-#[schemars(inline)]
-#[serde(rename_all = "camelCase")]
-pub struct OnDisconnect {
-    /// The policy.
-    #[serde(default)]
-    pub policy: DisconnectPolicy,
-    /// Under `Fence`, for how long after the end of its lease the agent lets jobs run on (default: not at all); under
-    /// `Duplicate`, for how long the cluster must be gone before its jobs go elsewhere (default: 1m). Such as `5m` or `1h30m`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 2, max = 32), regex(pattern = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"))]
-    pub after: Option<String>,
-}
-
-/// What happens to a cluster's jobs when it is lost.
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[schemars(inline)]
-pub enum DisconnectPolicy {
-    /// They run on and are not sent elsewhere until the cluster is back or declared lost.
-    #[default]
-    Hold,
-    /// The agent suspends them when its lease lapses; the hub sends them elsewhere only after that must have happened.
-    Fence,
-    /// For jobs that may run twice: they are sent elsewhere early, and one copy is kept on return.
-    Duplicate,
-}
 
 /// Whether the cluster is connected, and what its agent reports.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]

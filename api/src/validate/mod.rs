@@ -19,7 +19,7 @@ pub use labels::{
 };
 pub use quota::cohort;
 pub use resource_flavor::resource_flavor;
-pub use workload::{admission_gated_by, workload};
+pub use workload::{admission_gated_by, on_disconnect, workload};
 pub use workload_update::{admission_gated_by_update, workload_update};
 
 /// What is said of a value below zero.

@@ -10,7 +10,7 @@ use crate::{
     conditions,
     field::{FieldError, Path},
     names, quantity,
-    v1beta2::{PodSet, PodSetTopologyRequest, PodTemplate, Workload},
+    v1beta2::{OnDisconnect, PodSet, PodSetTopologyRequest, PodTemplate, Workload},
 };
 
 /// What must hold of a Workload. `old` is what it was before a change, none for a new one.
@@ -27,6 +27,11 @@ pub fn workload(workload: &Workload, old: Option<&Workload>) -> Vec<FieldError> 
         pod_set_updates(workload, &path.child("admissionChecks"), &mut errors);
     }
     errors.extend(admission_gated_by(workload.annotations()));
+    // One that came past this must not keep its status from being written.
+    let told = |workload: &Workload| workload.annotations().get(names::ON_DISCONNECT).cloned();
+    if old.is_none_or(|old| told(old) != told(workload)) {
+        errors.extend(on_disconnect(workload.annotations()));
+    }
     errors
 }
 
@@ -214,6 +219,15 @@ pub fn admission_gated_by(annotations: &BTreeMap<String, String>) -> Vec<FieldEr
         }
     }
     errors
+}
+
+/// The annotation that says what the loss of its cluster means for a job is one of the policies.
+#[must_use]
+pub fn on_disconnect(annotations: &BTreeMap<String, String>) -> Option<FieldError> {
+    let text = annotations.get(names::ON_DISCONNECT)?;
+    let error = text.parse::<OnDisconnect>().err()?;
+    let path = Path::new("metadata").child("annotations").key(names::ON_DISCONNECT);
+    Some(FieldError::invalid(&path, text, error.to_string()))
 }
 
 /// A name like `example.com/gate`, as `managedBy` of a Job.

@@ -48,7 +48,9 @@ impl World {
             FaultKind::Replaced { cluster, workload } => self.replace(cluster, workload),
             FaultKind::Replay(cluster) => self.replay(cluster),
             FaultKind::DeclareLost(cluster) => self.declare_lost(cluster),
+            FaultKind::Release => self.release_breaker(),
             FaultKind::Drain(cluster) => self.drain(cluster, true),
+            FaultKind::Says { workload, loss } => self.change_loss(&uid(workload), loss),
             FaultKind::Move { workload, cluster } => self.move_to(&uid(workload), cluster),
         }
     }
@@ -113,9 +115,11 @@ impl World {
             FaultKind::Replaced { cluster, workload } => self.replaced_goes(cluster, workload),
             FaultKind::Replay(cluster) => self.replay(cluster),
             FaultKind::Drain(cluster) => self.drain(cluster, false),
+            FaultKind::Says { workload, .. } => self.change_loss(&uid(workload), self.plan.workloads[workload].loss),
             FaultKind::Evict(_)
             | FaultKind::Delete(_)
             | FaultKind::DeclareLost(_)
+            | FaultKind::Release
             | FaultKind::Move { .. }
             | FaultKind::WorkerEvicts { .. }
             | FaultKind::WorkerDeletes { .. } => {}

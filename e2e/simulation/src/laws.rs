@@ -35,6 +35,8 @@ pub enum Law {
     WrittenFirst,
     /// What a fence has stopped goes on where it was: only what was evicted on a cluster goes elsewhere as evicted.
     InPlace,
+    /// When much is lost at once, nothing is given up until people have looked, or all are back.
+    Careful,
     /// A program under test gave up.
     Panic,
 }
@@ -126,9 +128,12 @@ impl World {
         }
     }
 
-    /// An attempt is about to be taken away as evicted on its cluster.
-    pub(crate) fn check_evicted(&mut self, uid: &Uid, left: &Left) {
+    /// An attempt is about to be taken away from its cluster.
+    pub(crate) fn check_left(&mut self, term: (usize, u64), decided: Ms, uid: &Uid, left: &Left) {
         let cluster = number(&left.cluster);
+        if left.reason == "ClusterLost" {
+            self.check_careful(term, decided, cluster);
+        }
         if left.reason == "EvictedOnWorker" && !self.clusters[cluster].evicted.contains(&number(uid)) {
             let what = format!("{uid}, attempt {} on {cluster}, goes as evicted there; nobody has", left.attempt);
             self.broken(Law::InPlace, what);

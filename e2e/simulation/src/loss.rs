@@ -1,8 +1,10 @@
 //! Clusters that are away: what the hub may do without them, and what the laws then forgive.
 
+use std::collections::BTreeSet;
+
 use switchyard_hub::dispatch::{ClusterRules, Loss};
 
-use crate::laws::{name, number};
+use crate::laws::{Law, name, number, uid};
 use crate::mutation::Mutation;
 use crate::plan::Ms;
 use crate::world::World;
@@ -13,6 +15,8 @@ pub(crate) const LEASE: Ms = 30_000;
 pub(crate) const WORKER_LOST: Ms = 45_000;
 /// How long an agent that could not act may take to act once it can.
 const CATCH_UP: Ms = 60_000;
+/// What is lost within so long is lost at about one time: less than what the hub goes by, as clocks differ.
+const AT_ONCE: Ms = 250_000;
 /// Between two signs of life of a session, and until its end is noticed.
 const SIGNS: Ms = 20_000;
 
@@ -23,10 +27,11 @@ impl World {
         let hold = self.mutated(Mutation::GiveUpHeld) && self.plan.clusters[cluster].loss == Loss::Hold;
         ClusterRules {
             loss: if hold { Loss::GiveUp } else { self.plan.clusters[cluster].loss },
+            unfenced: self.plan.clusters[cluster].loss == Loss::GiveUp,
             declared_lost: it.declared,
             cordoned: it.drained > 0,
             draining: it.drained > 0,
-            release: None,
+            release: self.released.map(|at| at.to_string().into()),
         }
     }
 
@@ -39,27 +44,42 @@ impl World {
     /// Without a sign of life for as long as its policy says, a cluster may be given up: what it was told to run may then
     /// run elsewhere as well, or have ended there without anybody's knowing.
     pub(crate) fn forgive(&mut self, cluster: usize) {
-        let it = &self.clusters[cluster];
-        let patience = match self.plan.clusters[cluster].loss {
-            _ if it.declared => 0,
-            Loss::Hold => return,
-            Loss::Fence { after } => LEASE + u64::try_from(after).unwrap_or(0),
-            Loss::Duplicate { after } => u64::try_from(after).unwrap_or(0),
-            Loss::GiveUp => WORKER_LOST,
-        };
-        // Clocks differ, and its loss is noticed before it is certain.
-        if self.now - it.heard < (patience * 9 / 10).saturating_sub(SIGNS) {
-            return;
-        }
         let there: Vec<(usize, u64)> = self
             .api
             .objects
             .iter()
             .flat_map(|(uid, object)| object.committed.iter().map(move |(at, attempt)| (*at, number(uid), *attempt)))
-            .filter(|(at, ..)| *at == cluster)
+            .filter(|(at, workload, _)| *at == cluster && self.may_be_given_up(cluster, *workload))
             .map(|(_, workload, attempt)| (workload, attempt))
             .collect();
         self.clusters[cluster].forgiven.extend(there);
+    }
+
+    /// Whether a cluster has given no sign of life for as long as anybody wants to wait for a workload.
+    fn may_be_given_up(&self, cluster: usize, workload: usize) -> bool {
+        let it = &self.clusters[cluster];
+        let patience = |loss: Loss| match loss {
+            Loss::Hold => None,
+            Loss::Fence { after } => Some(LEASE + u64::try_from(after).unwrap_or(0)),
+            Loss::Duplicate { after } => Some(u64::try_from(after).unwrap_or(0)),
+            Loss::GiveUp => Some(WORKER_LOST),
+        };
+        let patience = self.losses(cluster, workload).into_iter().filter_map(patience).min();
+        // Clocks differ, and its loss is noticed before it is certain.
+        let silent = |patience: Ms| self.now - it.heard >= (patience * 9 / 10).saturating_sub(SIGNS);
+        it.declared || patience.is_some_and(silent)
+    }
+
+    /// All that the loss of a cluster ever meant for a workload: its own word goes before the cluster's, but for a fence
+    /// that nobody there can see to.
+    fn losses(&self, cluster: usize, workload: usize) -> BTreeSet<Loss> {
+        let theirs = self.plan.clusters[cluster].loss;
+        let said = self.api.objects.get(&uid(workload)).map(|object| object.losses.clone()).unwrap_or_default();
+        let of = |own: Option<Loss>| match own {
+            Some(Loss::Fence { .. }) if theirs == Loss::GiveUp => theirs,
+            own => own.unwrap_or(theirs),
+        };
+        said.into_iter().map(of).collect()
     }
 
     /// Whether this attempt was rightly given up on that cluster.
@@ -70,7 +90,7 @@ impl World {
     /// Whether nobody promised that this attempt does not run on that cluster while a later one does.
     pub(crate) fn excused(&self, cluster: usize, workload: usize, attempt: u64) -> bool {
         let it = &self.clusters[cluster];
-        let fenced = matches!(self.plan.clusters[cluster].loss, Loss::Fence { .. });
+        let fenced = self.losses(cluster, workload).iter().all(|loss| matches!(loss, Loss::Fence { .. } | Loss::Hold));
         let able = self.now > it.unable_until + CATCH_UP && self.is_able(cluster);
         self.given_up(cluster, workload, attempt) && (it.lied || !fenced || !able)
     }
@@ -92,6 +112,31 @@ impl World {
         if !connected {
             (self.clusters[cluster].declared, self.clusters[cluster].lied) = (true, true);
             self.rules_changed(cluster);
+        }
+    }
+
+    /// People have looked at what is lost.
+    pub(crate) fn release_breaker(&mut self) {
+        self.released = Some(self.now);
+        for cluster in 0..self.clusters.len() {
+            self.rules_changed(cluster);
+        }
+    }
+
+    /// A cluster is about to be given up: not while others were lost at about the same time, unless people have looked.
+    /// Decided upon in that term, at that time.
+    pub(crate) fn check_careful(&mut self, (hub, epoch): (usize, u64), decided: Ms, cluster: usize) {
+        let Some(term) = self.hubs[hub].term.as_ref().filter(|term| term.epoch == epoch) else { return };
+        if self.clusters[cluster].declared {
+            return;
+        }
+        let Some(about) = term.lost.get(&cluster).copied() else { return };
+        let counts = |at: Ms| at < decided && self.released.is_none_or(|released| at > released);
+        let near = |at: Ms| at.abs_diff(about) <= AT_ONCE;
+        let lost = term.lost.iter().filter(|(it, at)| counts(**at) && near(**at) && !self.clusters[**it].lied);
+        let lost: Vec<usize> = lost.map(|(it, _)| *it).collect();
+        if lost.contains(&cluster) && lost.len() > 1 {
+            self.broken(Law::Careful, format!("{cluster} is given up while {lost:?} are lost"));
         }
     }
 

@@ -31,6 +31,8 @@ pub enum Mutation {
     GiveUpEarly,
     /// Jobs that are to stay with a lost cluster are given up.
     GiveUpHeld,
+    /// Whatever is lost at once, it is given up.
+    NoBreaker,
     /// Workers do not say that it was a fence that stopped a job.
     HideWhy,
 }

@@ -59,6 +59,8 @@ pub struct WorkloadPlan {
     pub success: bool,
     /// How long its job stays after its end, if nothing holds it (`ttlSecondsAfterFinished`).
     pub ttl: Option<Ms>,
+    /// What the loss of its cluster means for it, if it is not what the cluster says.
+    pub loss: Option<Loss>,
 }
 
 /// Something that goes wrong from `at` to `until`.
@@ -147,8 +149,17 @@ pub enum FaultKind {
     Replay(usize),
     /// Operators say that a cluster is lost, if it is away.
     DeclareLost(usize),
+    /// Operators release the circuit breaker.
+    Release,
     /// Operators drain a cluster.
     Drain(usize),
+    /// People change what the loss of its cluster means for a workload; at the end, it is as before.
+    Says {
+        /// Which.
+        workload: usize,
+        /// What it means.
+        loss: Option<Loss>,
+    },
     /// Operators want a workload on that cluster.
     Move {
         /// What.
@@ -220,11 +231,23 @@ impl Plan {
                 _ => Loss::Hold,
             };
         }
+        let mut own = Dice::new(seed, 2);
+        if own.chance(300) {
+            for workload in &mut plan.workloads {
+                workload.loss = own.chance(500).then(|| roll_loss(&mut own));
+            }
+        }
         if more.chance(250) {
             plan.lose_cluster(&mut more);
         }
         if more.chance(150) {
             plan.operate(&mut more);
+        }
+        if own.chance(150) {
+            plan.change_minds(&mut own);
+        }
+        if own.chance(100) {
+            plan.lose_many(&mut own);
         }
         plan
     }
@@ -258,6 +281,13 @@ impl Plan {
             && others.iter().all(|cluster| cluster.capacity >= all)
             && self.workloads.iter().all(|workload| workload.at >= ISOLATED_FROM)
             && self.faults.iter().all(|it| it.kind.cluster() == Some(0) && it.kind.workload().is_none())
+    }
+
+    /// Whether each workload has a cluster on which it can run, once nothing goes wrong any more.
+    pub fn can_end(&self) -> bool {
+        self.workloads.iter().enumerate().all(|(index, workload)| {
+            self.clusters.iter().any(|it| it.capacity >= workload.need && it.occupied != Some(index))
+        })
     }
 
     /// From when on nothing goes wrong any more.
@@ -311,6 +341,16 @@ impl Plan {
     }
 }
 
+/// What a workload may say of the loss of its cluster.
+fn roll_loss(dice: &mut Dice) -> Loss {
+    let after = dice.between(0, 30) as i64 * 1000;
+    match dice.between(0, 3) {
+        0 => Loss::Hold,
+        1 => Loss::Duplicate { after },
+        _ => Loss::Fence { after },
+    }
+}
+
 impl ClusterPlan {
     fn roll(dice: &mut Dice) -> Self {
         Self {
@@ -334,6 +374,7 @@ impl WorkloadPlan {
             runs: dice.between(100, 20_000),
             success: dice.chance(800),
             ttl: dice.chance(300).then(|| dice.between(0, 3_000)),
+            loss: None,
         }
     }
 }
@@ -360,6 +401,7 @@ impl FaultKind {
             | Self::WorkerEvicts { workload, .. }
             | Self::WorkerDeletes { workload, .. }
             | Self::Replaced { workload, .. }
+            | Self::Says { workload, .. }
             | Self::Move { workload, .. } => Some(*workload),
             _ => None,
         }

@@ -32,6 +32,8 @@ pub(crate) struct World {
     /// Something changed that the laws are about.
     pub(crate) moved: bool,
     pub(crate) faults_open: usize,
+    /// When operators last released the circuit breaker.
+    pub(crate) released: Option<Ms>,
     settled: bool,
     pub(crate) steps: u64,
     trace: Option<Vec<String>>,
@@ -77,6 +79,7 @@ impl World {
             violation: None,
             moved: false,
             faults_open: 0,
+            released: None,
             settled: false,
             steps: 0,
             trace: traced.then(Vec::new),

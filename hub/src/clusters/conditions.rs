@@ -3,7 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use switchyard_api::conditions::{self, reasons};
-use switchyard_api::v1beta2::{AdmissionCheck, MultiKueueCluster, MultiKueueConfig};
+use switchyard_api::v1beta2::{AdmissionCheck, ClusterQueue, DisconnectPolicy, MultiKueueCluster, MultiKueueConfig};
 
 use crate::dispatch::Open;
 use crate::shell::parameters;
@@ -70,6 +70,47 @@ pub fn evictions_stopped(cluster: &MultiKueueCluster, open: Option<&Open>) -> Op
         None => return None,
     };
     Some(conditions::new(type_, holds, reason, message, cluster.metadata.generation))
+}
+
+/// `FenceUnavailable` of a MultiKueueCluster without an agent, given the ClusterQueues with a fence that send to it; none if
+/// it never was.
+pub fn fence_unavailable(cluster: &MultiKueueCluster, queues: &[String]) -> Option<Condition> {
+    let type_ = conditions::FENCE_UNAVAILABLE;
+    let known = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let (holds, reason, message) = if queues.is_empty() {
+        if !conditions::is_true(known, type_) {
+            return None;
+        }
+        let message = "no ClusterQueue asks for a fence here any more".to_owned();
+        (false, reasons::multi_kueue_cluster::NOT_ASKED_FOR, message)
+    } else {
+        let message = format!(
+            "onDisconnect.policy Fence of ClusterQueue {} does not hold here: only an agent can stop jobs that the hub cannot \
+             reach; what this cluster's own onDisconnect says holds instead",
+            queues.join(", ")
+        );
+        (true, reasons::multi_kueue_cluster::NO_AGENT, message)
+    };
+    Some(conditions::new(type_, holds, reason, message, cluster.metadata.generation))
+}
+
+/// The ClusterQueues with a fence whose jobs may be sent to a cluster.
+pub fn fencing_queues<'a>(
+    cluster: &str,
+    queues: impl IntoIterator<Item = &'a ClusterQueue>,
+    check: &dyn Fn(&str) -> Option<std::sync::Arc<AdmissionCheck>>,
+    config: &dyn Fn(&str) -> Option<std::sync::Arc<MultiKueueConfig>>,
+) -> Vec<String> {
+    let sends = |name: &str| {
+        let config = check(name).and_then(|check| config(parameters(&check)?));
+        config.is_some_and(|config| config.spec.clusters.iter().any(|it| it == cluster))
+    };
+    let fences = |queue: &&ClusterQueue| {
+        let fence = queue.spec.on_disconnect.as_ref().is_some_and(|rule| rule.policy == DisconnectPolicy::Fence);
+        let rules = queue.spec.admission_checks_strategy.as_ref();
+        fence && rules.is_some_and(|rules| rules.admission_checks.iter().any(|rule| sends(&rule.name)))
+    };
+    queues.into_iter().filter(fences).filter_map(|queue| queue.metadata.name.clone()).collect()
 }
 
 /// `Active` of a MultiKueue AdmissionCheck.

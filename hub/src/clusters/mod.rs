@@ -13,7 +13,9 @@ use kube::{Api, Client, ResourceExt as _};
 use switchyard_api::conditions as api_conditions;
 use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
 use switchyard_api::names;
-use switchyard_api::v1beta2::{AdmissionCheck, AdmissionCheckStatus, MultiKueueCluster, MultiKueueClusterStatus};
+use switchyard_api::v1beta2::{
+    AdmissionCheck, AdmissionCheckStatus, ClusterQueue, MultiKueueCluster, MultiKueueClusterStatus,
+};
 use switchyard_controller::Context;
 use switchyard_controller::store::{Change, Store};
 use switchyard_controller::work::{self, Outcome, Queue};
@@ -101,6 +103,13 @@ impl Reconciler {
         });
         let this = self.clone();
         stores.multi_kueue_configs.subscribe(move |_| this.all_checks());
+        let this = self.clone();
+        stores.cluster_queues.subscribe(move |change| {
+            let rule = |queue: &Option<Arc<ClusterQueue>>| queue.as_ref().and_then(|it| it.spec.on_disconnect.clone());
+            if rule(&change.old) != rule(&change.new) {
+                this.all_clusters();
+            }
+        });
         let this = self.clone();
         stores.admission_checks.subscribe(move |change| this.queue.add(Item::Check(change.key.name.to_string())));
     }
@@ -192,7 +201,7 @@ impl Reconciler {
         let condition = conditions::cluster_active(cluster, &reach);
         let now = self.ctx.clock.now();
         after.orphans = self.reports.orphans(&name).iter().map(status::orphan).collect();
-        let stopped = self.stop_evictions(cluster, &name, &mut after);
+        let stopped = self.stop_evictions(cluster, &name, &mut after) | self.cannot_fence(cluster, &name, &mut after);
         let changed = api_conditions::set(&mut after.conditions, condition, now)
             || stopped
             || status::differ_beyond_capacity(before.agent.as_ref(), after.agent.as_ref());
@@ -224,6 +233,22 @@ impl Reconciler {
             self.ctx.events.warning(cluster, api_conditions::EVICTIONS_STOPPED, message);
         }
         news
+    }
+
+    /// Whether queues ask for a fence that nobody there can see to. Returns whether that is news.
+    fn cannot_fence(&self, cluster: &MultiKueueCluster, name: &str, status: &mut MultiKueueClusterStatus) -> bool {
+        let stores = &self.ctx.stores;
+        let queues = match cluster.spec.cluster_source.agent {
+            Some(_) => Vec::new(),
+            None => conditions::fencing_queues(
+                name,
+                stores.cluster_queues.all().iter().map(AsRef::as_ref),
+                &|name| stores.admission_checks.get("", name),
+                &|name| stores.multi_kueue_configs.get("", name),
+            ),
+        };
+        let condition = conditions::fence_unavailable(cluster, &queues);
+        condition.is_some_and(|condition| api_conditions::set(&mut status.conditions, condition, self.ctx.clock.now()))
     }
 
     /// Whether the cluster can be reached; `status.agent` is brought up to date on the way.

@@ -5,10 +5,10 @@ use super::{Name, Time};
 
 /// A session that lasted this long after a rule was sent in it has brought it to the agent: the hub's pings follow it in
 /// order, and an unanswered one ends the session sooner. Milliseconds.
-const TOLD_AFTER: i64 = 30_000;
+const HEARD_AFTER: i64 = 30_000;
 
 /// What the loss of a cluster means for its jobs. Times in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Loss {
     /// They stay where they are until it is back or declared lost.
     #[default]
@@ -28,7 +28,8 @@ pub enum Loss {
 }
 
 impl Loss {
-    fn fence(self) -> Option<i64> {
+    /// After the end of the lease, its agent stops the job.
+    pub(super) fn fence(self) -> Option<i64> {
         match self {
             Self::Fence { after } => Some(after),
             Self::Hold | Self::Duplicate { .. } | Self::GiveUp => None,
@@ -41,6 +42,8 @@ impl Loss {
 pub struct ClusterRules {
     /// What its loss means.
     pub loss: Loss,
+    /// Nobody there can stop a job that the hub cannot reach: it has no agent.
+    pub unfenced: bool,
     /// Somebody has said that it will not come back from the loss that it is in: its jobs go elsewhere at once.
     pub declared_lost: bool,
     /// Nothing new is sent to it.
@@ -58,10 +61,6 @@ pub(super) struct Cluster {
     pub(super) exists: bool,
     /// What people want of it; the last, once it does not exist.
     pub(super) rules: ClusterRules,
-    /// When its policy last changed.
-    changed: Time,
-    /// The fence that its agent has surely been told, and with it everything that was sent there.
-    told: Option<i64>,
     /// It has been connected, or has had a workload, since the hub began.
     pub(super) met: bool,
     /// It has been connected since the hub began.
@@ -90,42 +89,15 @@ impl Cluster {
         self.exists && self.up && self.synced && !self.rules.cordoned
     }
 
-    /// Takes new rules. Whether its agent has to be told of another fence than before.
-    pub(super) fn take(&mut self, rules: ClusterRules, now: Time) -> bool {
-        self.note_told(now);
-        let first = !self.exists;
-        let changed = !first && self.rules.loss.fence() != rules.loss.fence();
-        if first {
-            // What an earlier process told it was the same, as far as can be known.
-            self.told = rules.loss.fence();
-        } else if changed {
-            self.changed = now;
-        }
-        self.exists = true;
-        self.rules = rules;
-        changed
+    /// Whether what was said in this session at `at` has surely been heard.
+    pub(super) fn has_heard(&self, at: Time, now: Time) -> bool {
+        self.up && now >= self.since.max(at) + HEARD_AFTER
     }
 
     /// A session begins, or has ended: all that was said in the last one is void.
     pub(super) fn turn(&mut self, up: bool, now: Time) {
-        self.note_told(now);
         let before = std::mem::take(self);
         *self = Self { up, since: now, met: before.met || up, came: before.came || up, ..before };
         (self.synced, self.reported, self.moved, self.capacity) = (false, false, 0, Capacity::default());
-    }
-
-    fn note_told(&mut self, now: Time) {
-        if self.up && now >= self.since.max(self.changed) + TOLD_AFTER {
-            self.told = self.rules.loss.fence();
-        }
-    }
-
-    /// The policy as it can be relied upon: a fence that its agent may not have heard of stops nothing.
-    pub(super) fn loss(&self) -> Loss {
-        match (self.rules.loss, self.told) {
-            (Loss::Fence { after }, Some(told)) => Loss::Fence { after: after.max(told) },
-            (Loss::Fence { .. }, None) => Loss::Hold,
-            (other, _) => other,
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::policy::Told;
 use super::{Action, Facts, Name, Phase, Reason, Reserved, State, Time};
 
 /// One workload on one cluster.
@@ -21,6 +22,8 @@ pub(super) struct Remote {
     pub(super) lost: bool,
     /// When what we want last changed.
     pub(super) since: Time,
+    /// The fence that goes with it.
+    pub(super) fence: Told,
 }
 
 impl Remote {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::cluster::{Cluster, ClusterRules};
 use super::entry::{Entry, Remote, Writing};
 use super::machine::{Dispatcher, MAX_WRITE_BACKOFF};
-use super::{Action, Facts, Name, Observation, Outcome, Phase, State, Time, Uids, Written, terminal};
+use super::{Action, Facts, Name, Observation, Outcome, State, Time, Uids, Written, terminal};
 
 impl Dispatcher {
     pub(super) fn check(&mut self, name: Name, clusters: Vec<Name>) {
@@ -26,9 +26,7 @@ impl Dispatcher {
             return;
         }
         let released = cluster.exists && cluster.rules.release != rules.release;
-        if cluster.take(rules, now) {
-            self.say_again(name, out);
-        }
+        (cluster.exists, cluster.rules) = (true, rules);
         if released {
             self.release_breaker(now, out);
         }
@@ -36,17 +34,8 @@ impl Dispatcher {
         self.wake_parked(name, now, out);
     }
 
-    /// Tells a cluster once more what it is to run: the policy that goes with it has changed.
-    fn say_again(&self, cluster: &Name, out: &mut Vec<Action>) {
-        for entry in self.entries.values() {
-            let Some(remote) = entry.remotes.get(cluster) else { continue };
-            if let Some(phase @ (Phase::Reserve | Phase::Run | Phase::Suspend)) = remote.phase {
-                out.push(entry.desire(cluster, remote.attempt, phase));
-            }
-        }
-    }
-
     pub(super) fn cluster_gone(&mut self, name: &Name, now: Time, out: &mut Vec<Action>) {
+        self.note_heard(name, now);
         let Some(cluster) = self.clusters.get_mut(name) else { return };
         cluster.exists = false;
         if cluster.up {
@@ -57,6 +46,7 @@ impl Dispatcher {
     }
 
     pub(super) fn cluster_up(&mut self, name: &Name, now: Time, out: &mut Vec<Action>) {
+        self.note_heard(name, now);
         self.clusters.entry(name.clone()).or_insert_with(|| Cluster::new(now)).turn(true, now);
         // What was given up there may run again until the cluster says that it does not.
         for remote in self.entries.values_mut().filter_map(|entry| entry.remotes.get_mut(name)) {
@@ -67,6 +57,7 @@ impl Dispatcher {
     }
 
     pub(super) fn cluster_down(&mut self, name: &Name, now: Time) {
+        self.note_heard(name, now);
         let Some(cluster) = self.clusters.get_mut(name) else { return };
         if !cluster.up {
             return;

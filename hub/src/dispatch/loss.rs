@@ -6,14 +6,14 @@ use super::machine::Dispatcher;
 use super::{Name, Time};
 
 impl Dispatcher {
-    /// When the jobs of a cluster that is away are given up there; none: not while things are as they are. `grace` is how
-    /// long the pods of the job in question may take to stop.
+    /// When the jobs of a cluster that is away are given up there; none: not while things are as they are.
     ///
     /// # The fence
     /// The agent's lease lasts from when it *sent* the last ping that was answered, on its clock; we count from when the
     /// session ended, on ours, which is later. Our clock may be faster by an eighth: of the whole time that the agent
     /// waits, an eighth more is waited. Then it writes, and the pods have their grace.
-    pub(super) fn give_up_at(&self, name: &Name, grace: i64) -> Option<Time> {
+    pub(super) fn give_up_at(&self, name: &Name, entry: &Entry) -> Option<Time> {
+        let grace = entry.facts.grace;
         let settings = &self.settings;
         let Some(cluster) = self.clusters.get(name) else {
             return Some(self.started + settings.worker_lost_timeout.max(settings.restart_grace));
@@ -31,7 +31,7 @@ impl Dispatcher {
             let stops = settings.lease.saturating_add(after);
             answered.saturating_add(stops).saturating_add(stops / 8 + settings.fence_margin + grace)
         };
-        let due = match cluster.loss() {
+        let due = match self.relied_on(name, entry) {
             // Whoever deletes the MultiKueueCluster wants nothing of it any more.
             Loss::Fence { after } if !cluster.exists => fence(after).max(since + settings.worker_lost_timeout),
             _ if !cluster.exists => since + settings.worker_lost_timeout,
@@ -45,7 +45,7 @@ impl Dispatcher {
 
     /// Whether a cluster has been away for so long that its jobs are given up there. Sets the timer if not yet.
     pub(super) fn lost(&self, cluster: &Name, entry: &mut Entry, now: Time) -> bool {
-        let Some(due) = self.give_up_at(cluster, entry.facts.grace) else { return false };
+        let Some(due) = self.give_up_at(cluster, entry) else { return false };
         if now < due {
             entry.wake_at(due);
             return false;
@@ -64,12 +64,12 @@ impl Dispatcher {
         }
         let mut until = now;
         for (name, cluster) in self.clusters.iter().filter(|(_, cluster)| cluster.exists && !cluster.synced) {
-            let due = match cluster.loss() {
+            let due = match self.relied_on(name, entry) {
                 // It may be connected and not know its own cluster yet.
                 Loss::Duplicate { .. } | Loss::GiveUp if cluster.up => {
                     Some(self.started + self.settings.worker_lost_timeout)
                 }
-                _ => self.give_up_at(name, entry.facts.grace),
+                _ => self.give_up_at(name, entry),
             };
             let Some(due) = due else { return false };
             until = until.max(due);

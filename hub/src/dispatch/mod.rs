@@ -24,6 +24,7 @@ mod loss;
 mod machine;
 mod nominate;
 mod orphans;
+mod policy;
 mod settle;
 #[cfg(test)]
 mod simulation;
@@ -185,6 +186,8 @@ pub struct Facts {
     pub nominated: Vec<Name>,
     /// How long its pods may take to stop, in milliseconds.
     pub grace: i64,
+    /// What the loss of its cluster means for it, by its own annotation or its queue; none: as the cluster has it.
+    pub loss: Option<Loss>,
     /// Somebody wants this attempt to be moved to that cluster.
     pub moving: Option<(u64, Name)>,
 }

@@ -16,6 +16,7 @@ impl Dispatcher {
         self.collect(entry, out);
         self.decide(entry, now, out);
         acknowledge_past(entry, out);
+        self.tell_fences(entry, now, out);
         // What has been given up on a cluster that does not exist is not asked for any more.
         self.collect(entry, out);
     }

@@ -1,9 +1,9 @@
 //! The dispatcher's wish as the assignment that a cluster is sent.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use switchyard_api::config::GoDuration;
-use switchyard_api::v1beta2::{DisconnectPolicy, MultiKueueCluster, Workload};
+use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
 use switchyard_proto::MAX_PAYLOAD;
 use switchyard_proto::v1::{Assignment, OnDisconnect, Phase, on_disconnect};
@@ -33,7 +33,8 @@ pub(super) fn content_for(ctx: &Context, port: &Port, workload: &Workload) -> Re
     Ok(Arc::new(made))
 }
 
-/// The assignment; its payload's hash is filled in by the outbox.
+/// The assignment; its payload's hash is filled in by the outbox. `fence`: milliseconds after the end of the agent's
+/// lease.
 pub(super) fn assignment(
     workload_uid: &str,
     namespace: &str,
@@ -41,7 +42,7 @@ pub(super) fn assignment(
     attempt: u64,
     phase: Phase,
     workload: Option<&Workload>,
-    cluster: Option<&MultiKueueCluster>,
+    fence: Option<i64>,
 ) -> Assignment {
     Assignment {
         workload_uid: workload_uid.to_owned(),
@@ -50,19 +51,14 @@ pub(super) fn assignment(
         attempt,
         phase: phase.into(),
         priority: workload.and_then(|workload| workload.spec.priority).unwrap_or(0),
-        on_disconnect: cluster.and_then(on_disconnect),
+        on_disconnect: fence.map(on_disconnect),
         ..Assignment::default()
     }
 }
 
-fn on_disconnect(cluster: &MultiKueueCluster) -> Option<OnDisconnect> {
-    let rule = cluster.spec.on_disconnect.as_ref()?;
-    let policy = match rule.policy {
-        DisconnectPolicy::Hold => on_disconnect::Policy::Hold,
-        DisconnectPolicy::Fence => on_disconnect::Policy::Fence,
-        DisconnectPolicy::Duplicate => on_disconnect::Policy::Duplicate,
-    };
-    let after = rule.after.as_deref().and_then(|text| text.parse::<GoDuration>().ok());
-    let after = after.and_then(|after| prost_types::Duration::try_from(after.std()).ok());
-    Some(OnDisconnect { policy: policy.into(), after })
+/// As the agent is told: it stops the job by itself so many milliseconds after the end of its lease.
+fn on_disconnect(fence: i64) -> OnDisconnect {
+    let after = Duration::from_millis(u64::try_from(fence).unwrap_or(0));
+    let after = prost_types::Duration::try_from(after).ok();
+    OnDisconnect { policy: on_disconnect::Policy::Fence.into(), after }
 }

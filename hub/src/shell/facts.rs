@@ -4,17 +4,34 @@ use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use switchyard_api::names;
-use switchyard_api::v1beta2::{CheckState, Workload};
+use switchyard_api::v1beta2::{CheckState, ClusterQueue, Workload};
 use switchyard_controller::stores::Stores;
 use switchyard_controller::{Context, placement, workload as state};
 use switchyard_scheduler::PodSet;
 
+use super::policy;
 use crate::dispatch::{Check, Facts, Name};
 
 /// The facts of a workload as it is now.
 pub(super) fn facts(ctx: &Context, workload: &Workload) -> Facts {
     let pod_sets = placement::pod_sets(ctx, workload).into();
-    from_parts(workload, pod_sets, &|check| is_dispatching(&ctx.stores, check), &other_checks(&ctx.stores, workload))
+    let loss = policy::of_workload(workload, queue_of(&ctx.stores, workload).as_deref());
+    let facts = from_parts(
+        workload,
+        pod_sets,
+        &|check| is_dispatching(&ctx.stores, check),
+        &other_checks(&ctx.stores, workload),
+    );
+    Facts { loss, ..facts }
+}
+
+/// The ClusterQueue that admitted a workload, or that it waits in.
+fn queue_of(stores: &Stores, workload: &Workload) -> Option<Arc<ClusterQueue>> {
+    if let Some(name) = state::admitted_by(workload) {
+        return stores.cluster_queues.get("", name);
+    }
+    let queue = stores.local_queues.get(workload.metadata.namespace.as_deref()?, state::queue_name(workload))?;
+    stores.cluster_queues.get("", queue.spec.cluster_queue.as_deref()?)
 }
 
 /// Whether a check is a MultiKueue check.
@@ -81,6 +98,7 @@ fn from_parts(
         attempt: status.dispatch.map_or(0, |dispatch| u64::try_from(dispatch.attempt).unwrap_or(0)),
         nominated: status.nominated_cluster_names.iter().map(|name| Name::from(name.as_str())).collect(),
         grace: grace(workload),
+        loss: None,
         moving: moving(workload),
     }
 }

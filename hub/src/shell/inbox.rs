@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::ResourceExt as _;
+use switchyard_api::v1beta2::ClusterQueue;
 use switchyard_controller::placement::{Placement, Reservation};
 use switchyard_controller::store::Key;
 use switchyard_controller::stores::Stores;
@@ -22,6 +23,8 @@ pub struct Batch {
     pub gone: BTreeSet<String>,
     /// Clusters, configurations or checks changed.
     pub topology: bool,
+    /// ClusterQueues in which jobs are now to be treated otherwise when their cluster is lost.
+    pub queues: BTreeSet<String>,
 }
 
 #[derive(Debug, Default)]
@@ -57,6 +60,14 @@ impl Inbox {
             }
             drop(state);
             inbox.bell.notify_one();
+        });
+        let inbox = self.clone();
+        stores.cluster_queues.subscribe(move |change| {
+            let rule = |queue: &Option<Arc<ClusterQueue>>| queue.as_ref().and_then(|it| it.spec.on_disconnect.clone());
+            if rule(&change.old) != rule(&change.new) {
+                inbox.lock().batch.queues.insert(change.key.name.to_string());
+                inbox.bell.notify_one();
+            }
         });
         let inbox = self.clone();
         stores.multi_kueue_clusters.subscribe(move |_| inbox.topology());

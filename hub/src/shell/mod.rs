@@ -6,6 +6,7 @@ mod facts;
 mod inbox;
 mod mirror;
 mod payload;
+mod policy;
 mod slots;
 mod term;
 mod topology;

@@ -1,6 +1,6 @@
 //! One term of leadership: a dispatcher, and what its wishes become.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
@@ -136,6 +136,9 @@ impl TermState {
                 self.places.remove(&uid);
             }
         }
+        if !batch.queues.is_empty() {
+            self.queues_changed(&batch.queues);
+        }
         for key in batch.workloads {
             if let Some(workload) = self.ctx.stores.workloads.by_key(&key) {
                 self.workload(&workload);
@@ -150,6 +153,17 @@ impl TermState {
             self.apply(Event::Withdraw { uid });
         }
         self.start_slots();
+    }
+
+    /// What is said of the loss of a cluster has changed for all that these queues have sent.
+    fn queues_changed(&mut self, queues: &BTreeSet<String>) {
+        let theirs = |workload: &Workload| {
+            let sent = workload.status.as_ref().is_some_and(|status| status.cluster_name.is_some());
+            sent && switchyard_controller::workload::admitted_by(workload).is_some_and(|name| queues.contains(name))
+        };
+        for workload in self.ctx.stores.workloads.filter(theirs) {
+            self.workload(&workload);
+        }
     }
 
     fn update_topology(&mut self) {
@@ -422,9 +436,9 @@ impl TermState {
         phase: Phase,
     ) -> Result<(), String> {
         let port = self.ports.of(cluster);
-        let object = self.ctx.stores.multi_kueue_clusters.get("", cluster);
+        let fence = self.dispatcher.fence(uid, cluster);
         if phase == Phase::Absent {
-            let tombstone = desire::assignment(uid, namespace, name, attempt, phase, None, object.as_deref());
+            let tombstone = desire::assignment(uid, namespace, name, attempt, phase, None, None);
             port.set(tombstone, None);
             return Ok(());
         }
@@ -432,7 +446,7 @@ impl TermState {
         let workload = workload.filter(|workload| workload.metadata.uid.as_deref() == Some(uid));
         let workload = workload.ok_or("the workload is gone")?;
         let content = desire::content_for(&self.ctx, &port, &workload).map_err(|error| error.to_string())?;
-        let assignment = desire::assignment(uid, namespace, name, attempt, phase, Some(&workload), object.as_deref());
+        let assignment = desire::assignment(uid, namespace, name, attempt, phase, Some(&workload), fence);
         if phase == Phase::Reserve {
             let held = self.reservations.get(uid).map(|reservation| reservation.admission.cluster_queue.as_str());
             let queue = held.or(switchyard_controller::workload::admitted_by(&workload)).unwrap_or_default();

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use kube::ResourceExt as _;
-use switchyard_api::config::GoDuration;
-use switchyard_api::v1beta2::{AdmissionCheck, DisconnectPolicy, MultiKueueCluster, MultiKueueConfig};
+use switchyard_api::v1beta2::{AdmissionCheck, MultiKueueCluster, MultiKueueConfig};
 use switchyard_api::{conditions, names};
 
-use crate::dispatch::{ClusterRules, Event, Loss, Name};
+use super::policy;
+use crate::dispatch::{ClusterRules, Event, Name};
 
 /// The clusters of each MultiKueue check, and what people want of each cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -69,34 +69,16 @@ pub fn parameters(check: &AdmissionCheck) -> Option<&str> {
     (parameters.kind == "MultiKueueConfig" && parameters.api_group == "kueue.x-k8s.io").then_some(&*parameters.name)
 }
 
-/// How long a cluster is away before jobs under `Duplicate` go elsewhere, where it does not say.
-const DUPLICATE_AFTER: i64 = 60_000;
-
 fn rules(cluster: &MultiKueueCluster) -> ClusterRules {
     let annotation = |name: &str| cluster.annotations().get(name).map(String::as_str);
     let scheduling = annotation(names::SCHEDULING);
     ClusterRules {
-        loss: loss(cluster),
+        loss: policy::of_cluster(cluster),
+        unfenced: cluster.spec.cluster_source.agent.is_none(),
         declared_lost: declared_lost(cluster, annotation(names::DECLARED_LOST)),
         cordoned: matches!(scheduling, Some(names::CORDON | names::DRAIN)),
         draining: scheduling == Some(names::DRAIN),
         release: annotation(names::BREAKER_RELEASE).map(Name::from),
-    }
-}
-
-/// An agent keeps what runs, unless told otherwise; a kubeconfig worker is given up after a while, as Kueue does.
-fn loss(cluster: &MultiKueueCluster) -> Loss {
-    let agent = cluster.spec.cluster_source.agent.is_some();
-    let Some(rule) = &cluster.spec.on_disconnect else {
-        return if agent { Loss::Hold } else { Loss::GiveUp };
-    };
-    let after = rule.after.as_deref().and_then(|text| text.parse::<GoDuration>().ok());
-    let after = after.map(|after| i64::try_from(after.std().as_millis()).unwrap_or(i64::MAX));
-    match rule.policy {
-        // The API refuses a fence where there is no agent: should one come through, nothing stops the jobs.
-        DisconnectPolicy::Fence if agent => Loss::Fence { after: after.unwrap_or(0) },
-        DisconnectPolicy::Hold | DisconnectPolicy::Fence => Loss::Hold,
-        DisconnectPolicy::Duplicate => Loss::Duplicate { after: after.unwrap_or(DUPLICATE_AFTER) },
     }
 }
 
@@ -154,8 +136,8 @@ mod tests {
         assert_eq!(
             told,
             [
-                r#"Cluster { name: "a", rules: ClusterRules { loss: Hold, declared_lost: false, cordoned: false, draining: false, release: None } }"#,
-                r#"Cluster { name: "b", rules: ClusterRules { loss: GiveUp, declared_lost: false, cordoned: false, draining: false, release: None } }"#,
+                r#"Cluster { name: "a", rules: ClusterRules { loss: Hold, unfenced: false, declared_lost: false, cordoned: false, draining: false, release: None } }"#,
+                r#"Cluster { name: "b", rules: ClusterRules { loss: GiveUp, unfenced: true, declared_lost: false, cordoned: false, draining: false, release: None } }"#,
                 r#"Check { name: "mk", clusters: ["b", "a"] }"#
             ]
         );

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use switchyard_controller::lease::step::{Observed, State as Election};
 use switchyard_hub::cluster::Port;
-use switchyard_hub::dispatch::{Dispatcher, Facts, Uid};
+use switchyard_hub::dispatch::{Dispatcher, Facts, Loss, Uid};
 
 use crate::event::Event;
 use crate::plan::Ms;
@@ -41,6 +41,8 @@ pub(crate) struct Object {
     pub(crate) ends: u32,
     /// Every cluster and attempt that was ever written.
     pub(crate) committed: BTreeSet<(usize, u64)>,
+    /// Everything it ever said of the loss of its cluster.
+    pub(crate) losses: BTreeSet<Option<Loss>>,
     /// Where and as which attempt its job really ended.
     pub(crate) ended: Vec<(usize, u64)>,
 }
@@ -57,7 +59,7 @@ pub(crate) struct Api {
 /// What a watch of the hub tells.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
-    Is(Facts),
+    Is(Box<Facts>),
     Gone(Uid),
 }
 
@@ -92,6 +94,8 @@ pub(crate) struct Term {
     sessions: BTreeMap<usize, crate::network::LinkId>,
     /// The session that counts, by cluster, for the dispatcher's task.
     live: BTreeMap<usize, u64>,
+    /// Clusters that were connected in this term and are not, and since when.
+    pub(crate) lost: BTreeMap<usize, Ms>,
     /// Quota in the engine's memory, and the version of the Workload for which it was reserved.
     pub(crate) memory: BTreeMap<Uid, u64>,
     /// Not queued again before.
@@ -183,7 +187,7 @@ impl World {
             .objects
             .iter()
             .filter(|(_, object)| !object.deleted)
-            .map(|(_, object)| Change::Is(object.facts.clone()))
+            .map(|(_, object)| Change::Is(Box::new(object.facts.clone())))
             .chain(
                 known.into_iter().filter(|uid| self.api.objects.get(uid).is_none_or(|it| it.deleted)).map(Change::Gone),
             )
@@ -203,7 +207,8 @@ impl World {
         if object.facts.finished {
             object.finished_at.get_or_insert(self.now);
         }
-        let change = if object.deleted { Change::Gone(uid.clone()) } else { Change::Is(object.facts.clone()) };
+        let change =
+            if object.deleted { Change::Gone(uid.clone()) } else { Change::Is(Box::new(object.facts.clone())) };
         self.note(|| format!("api: {}", describe(&change)));
         for hub in 0..self.hubs.len() {
             if self.hubs[hub].up && self.hubs[hub].cut == 0 {

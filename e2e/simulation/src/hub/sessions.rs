@@ -211,12 +211,14 @@ impl World {
 
     /// Only the newest session of each cluster counts.
     pub(crate) fn news(&mut self, hub: usize, boot: u32, epoch: u64, news: News) {
+        let now = self.now;
         let Some(term) = self.term(hub, boot, epoch) else { return };
         match news {
             News::Up { cluster, session } => {
                 if term.live.get(&cluster).is_some_and(|live| *live >= session) {
                     return;
                 }
+                term.lost.remove(&cluster);
                 if term.live.insert(cluster, session).is_some() {
                     self.dispatch(hub, Input::ClusterDown { name: name(cluster).into() });
                 }
@@ -229,6 +231,7 @@ impl World {
             News::Down { cluster, session } => {
                 if term.live.get(&cluster) == Some(&session) {
                     term.live.remove(&cluster);
+                    term.lost.insert(cluster, now);
                     self.dispatch(hub, Input::ClusterDown { name: name(cluster).into() });
                 }
             }

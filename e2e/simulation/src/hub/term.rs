@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use switchyard_hub::cluster::{Content, Port};
 use switchyard_hub::dispatch::{
-    Action, Dispatcher, Event as Input, Facts, Loss, Name, Observation, Outcome, Phase, Reason, Settings, State, Uid,
-    Written, terminal,
+    Action, Caution, Dispatcher, Event as Input, Facts, Name, Observation, Outcome, Phase, Reason, Settings, State,
+    Uid, Written, terminal,
 };
 use switchyard_proto::v1::{Assignment, OnDisconnect, on_disconnect};
 
@@ -27,6 +28,10 @@ impl World {
         let worker_lost_timeout = i64::try_from(WORKER_LOST).unwrap_or(0);
         let settings =
             Settings { mode: self.plan.mode, orphan_after: 60_000, worker_lost_timeout, ..Settings::default() };
+        if self.mutated(Mutation::NoBreaker) {
+            let caution = Caution { clusters: 100, ..Caution::default() };
+            return Settings { caution, ..settings };
+        }
         if self.mutated(Mutation::GiveUpEarly) {
             return Settings { lease: 0, fence_margin: 0, ..settings };
         }
@@ -43,6 +48,7 @@ impl World {
             dispatcher,
             sessions: BTreeMap::new(),
             live: BTreeMap::new(),
+            lost: BTreeMap::new(),
             memory: BTreeMap::new(),
             parked: BTreeMap::new(),
             told: BTreeMap::new(),
@@ -88,7 +94,7 @@ impl World {
                 self.watched(hub, &facts);
                 if self.hubs[hub].term.is_some() {
                     // What the store has may be newer than what the watch tells.
-                    let facts = self.hubs[hub].store.get(&facts.uid).cloned().unwrap_or(facts);
+                    let facts = self.hubs[hub].store.get(&facts.uid).cloned().unwrap_or(*facts);
                     self.take_workload(hub, facts);
                 }
             }
@@ -260,15 +266,11 @@ impl World {
         if phase == Phase::Absent && self.mutated(Mutation::ForgetTombstones) {
             return;
         }
-        let fence = match self.plan.clusters[cluster].loss {
-            Loss::Fence { after } if !self.mutated(Mutation::NoFence) => Some(OnDisconnect {
-                policy: on_disconnect::Policy::Fence.into(),
-                after: u64::try_from(after)
-                    .ok()
-                    .and_then(|after| std::time::Duration::from_millis(after).try_into().ok()),
-            }),
-            _ => None,
-        };
+        let told = self.hubs[hub].term.as_ref().and_then(|term| term.dispatcher.fence(uid, &name(cluster).into()));
+        let fence = told.filter(|_| !self.mutated(Mutation::NoFence)).map(|after| OnDisconnect {
+            policy: on_disconnect::Policy::Fence.into(),
+            after: u64::try_from(after).ok().and_then(|after| Duration::from_millis(after).try_into().ok()),
+        });
         let assignment = Assignment {
             workload_uid: uid.to_string(),
             namespace: crate::cluster::NAMESPACE.to_owned(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use switchyard_hub::dispatch::{Check, Event as Input, Facts, Name, Reserved, Uid};
+use switchyard_hub::dispatch::{Check, Event as Input, Facts, Loss, Name, Reserved, Uid};
 use switchyard_scheduler::{Amount, PodSet};
 
 use super::Object;
@@ -42,6 +42,7 @@ impl World {
             attempt: 0,
             nominated: Vec::new(),
             grace: 5_000,
+            loss: self.plan.workloads[index].loss,
             moving: None,
         };
         let object = Object {
@@ -53,6 +54,7 @@ impl World {
             finished_at: None,
             ends: 0,
             committed: BTreeSet::new(),
+            losses: BTreeSet::from([self.plan.workloads[index].loss]),
             ended: Vec::new(),
         };
         self.api.objects.insert(uid.clone(), object);
@@ -74,6 +76,14 @@ impl World {
         if release {
             facts.reserved = false;
         }
+        self.api_changed(uid);
+    }
+
+    /// Its owner changes what the loss of its cluster means for it.
+    pub(crate) fn change_loss(&mut self, uid: &Uid, loss: Option<Loss>) {
+        let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else { return };
+        object.facts.loss = loss;
+        object.losses.insert(loss);
         self.api_changed(uid);
     }
 

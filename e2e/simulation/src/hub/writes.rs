@@ -30,6 +30,8 @@ pub(crate) struct WriteJob {
     memory: bool,
     conflicts: u32,
     pause: Ms,
+    /// When the dispatcher asked for it.
+    asked: Ms,
 }
 
 /// What is heard of it.
@@ -130,7 +132,7 @@ impl World {
         let Some(base) = it.store.get(&uid).cloned() else {
             return self.answer(hub, boot, epoch, Self::superseded(uid, None));
         };
-        let job = WriteJob { hub, boot, epoch, uid, action, base, memory, conflicts: 0, pause: PAUSE };
+        let job = WriteJob { hub, boot, epoch, uid, action, base, memory, conflicts: 0, pause: PAUSE, asked: self.now };
         self.try_write(job);
     }
 
@@ -192,7 +194,7 @@ impl World {
             return WriteReply::Conflict;
         }
         if let Action::Retry { uid, left: Some(left), .. } = &job.action {
-            self.check_evicted(uid, left);
+            self.check_left((job.hub, job.epoch), job.asked, uid, left);
         }
         let Some(object) = self.api.objects.get_mut(&job.uid) else { return WriteReply::Gone };
         let before = object.facts.attempt;

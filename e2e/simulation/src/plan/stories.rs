@@ -2,7 +2,7 @@
 
 use switchyard_hub::dispatch::Mode;
 
-use super::{ClusterPlan, Fault, FaultKind, ISOLATED_FROM, LAST_SUBMIT, Noise, Plan};
+use super::{ClusterPlan, Fault, FaultKind, ISOLATED_FROM, LAST_SUBMIT, Noise, Plan, roll_loss};
 use crate::dice::Dice;
 
 impl Plan {
@@ -107,6 +107,46 @@ impl Plan {
             let declared = at + dice.between(5_000, 60_000);
             self.faults.push(Fault { at: declared, until: declared + 1, kind: FaultKind::DeclareLost(cluster) });
         }
+    }
+
+    /// More clusters are lost at about one time than the hub believes; most of them come back, some only after operators
+    /// have looked.
+    pub(super) fn lose_many(&mut self, dice: &mut Dice) {
+        while self.clusters.len() < 3 {
+            self.clusters.push(ClusterPlan::roll(dice));
+        }
+        let workload = dice.index(self.workloads.len());
+        self.workloads[workload].runs += dice.between(60_000, 200_000);
+        let at = self.workloads[workload].at + dice.between(2_000, 15_000);
+        let mut back = at;
+        let well = dice.index(4);
+        for cluster in (0..3).filter(|cluster| *cluster != well) {
+            let at = at + dice.between(0, 20_000);
+            let until = at + dice.between(60_000, 400_000);
+            back = back.max(until);
+            self.faults.push(Fault { at, until, kind: FaultKind::Partition(cluster) });
+        }
+        if dice.chance(500) {
+            let at = dice.between(at, back);
+            self.faults.push(Fault { at, until: at + 1, kind: FaultKind::Release });
+        }
+    }
+
+    /// People change what the loss of its cluster means for a workload, most of them shortly before the loss.
+    pub(super) fn change_minds(&mut self, dice: &mut Dice) {
+        let workload = dice.index(self.workloads.len());
+        self.workloads[workload].runs += dice.between(30_000, 120_000);
+        let lost = self.faults.iter().find(|fault| matches!(fault.kind, FaultKind::Partition(_) | FaultKind::Mute(_)));
+        let at = match lost {
+            Some(fault) if dice.chance(700) => fault.at.saturating_sub(dice.between(0, 40_000)),
+            _ => self.workloads[workload].at + dice.between(0, 30_000),
+        };
+        let loss = dice.chance(800).then(|| roll_loss(dice));
+        self.faults.push(Fault {
+            at,
+            until: at + dice.between(1_000, 120_000),
+            kind: FaultKind::Says { workload, loss },
+        });
     }
 
     /// Operators at work.

@@ -120,6 +120,73 @@ fn a_fence_that_the_agent_may_not_know_of_is_not_relied_upon() {
 }
 
 #[test]
+fn a_workloads_own_word_goes_before_its_clusters() {
+    let says = |loss| Facts { loss: Some(loss), ..committed("w", "a", 1) };
+    let mut bench = Bench::running();
+    bench.apply(Event::Workload(says(Loss::Duplicate { after: 40_000 })));
+    bench.down("a");
+    bench.later(40_000);
+    assert_eq!(bench.take(), [LOST], "the cluster would keep it");
+
+    let mut bench = Bench::running();
+    bench.rules("a", Loss::Duplicate { after: 0 });
+    bench.apply(Event::Workload(says(Loss::Hold)));
+    bench.down("a");
+    bench.later(24 * 3_600_000);
+    assert!(bench.take().is_empty());
+}
+
+#[test]
+fn a_workloads_own_fence_is_told_and_relied_upon_only_once_heard() {
+    let fenced = |after| Facts { loss: Some(Loss::Fence { after }), ..committed("w", "a", 1) };
+    let mut bench = Bench::running();
+    bench.apply(Event::Workload(fenced(20_000)));
+    assert_eq!(bench.take(), ["Run w/1 on a"], "the agent has to know");
+    assert_eq!(bench.dispatcher.fence("w", &"a".into()), Some(20_000));
+    bench.later(29_999);
+    bench.down("a");
+    bench.later(24 * 3_600_000);
+    assert!(bench.take().is_empty(), "it may not have heard it");
+
+    let mut bench = Bench::running();
+    bench.apply(Event::Workload(fenced(20_000)));
+    bench.take();
+    bench.later(30_000);
+    bench.down("a");
+    bench.later(71_250 - 1);
+    assert!(bench.take().is_empty());
+    bench.later(1);
+    assert_eq!(bench.take(), [LOST]);
+}
+
+#[test]
+fn a_fence_that_goes_with_the_first_word_of_a_job_has_been_heard_with_it() {
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000)]);
+    let fence = Some(Loss::Fence { after: 20_000 });
+    bench.reserve(Facts { loss: fence, ..facts("w") });
+    bench.observe("a", "w", 1, State::Reserved);
+    bench.written(Outcome::Done, Facts { loss: fence, ..committed("w", "a", 1) });
+    assert_eq!(bench.take(), ["Reserve w/1 on a", "commit w/1 on a", "Run w/1 on a"]);
+    bench.down("a");
+    bench.later(71_250);
+    assert_eq!(bench.take(), [LOST]);
+}
+
+#[test]
+fn where_nobody_can_see_to_a_fence_the_clusters_word_holds() {
+    let mut bench = Bench::running();
+    let rules = ClusterRules { loss: Loss::GiveUp, unfenced: true, ..ClusterRules::default() };
+    bench.apply(Event::Cluster { name: "a".into(), rules });
+    bench.apply(Event::Workload(Facts { loss: Some(Loss::Fence { after: 0 }), ..committed("w", "a", 1) }));
+    assert_eq!((bench.take(), bench.dispatcher.fence("w", &"a".into())), (vec![], None));
+    bench.down("a");
+    bench.later(899_999);
+    assert!(bench.take().is_empty());
+    bench.later(1);
+    assert_eq!(bench.take(), [LOST]);
+}
+
+#[test]
 fn a_job_that_may_run_twice_goes_elsewhere_early_and_one_is_kept() {
     let mut bench = Bench::running();
     bench.rules("a", Loss::Duplicate { after: 40_000 });

@@ -35,6 +35,7 @@ pub(super) fn facts(uid: &str) -> Facts {
         attempt: 0,
         nominated: Vec::new(),
         grace: 5_000,
+        loss: None,
         moving: None,
     }
 }

@@ -1,0 +1,99 @@
+//! What the loss of a worker cluster means for jobs.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::GoDuration;
+
+/// What happens to a cluster's jobs when it is lost.
+///
+/// A workload's own word, as an annotation, goes before its ClusterQueue's, and that before the MultiKueueCluster's. Where
+/// nothing is said: `Hold` for an agent's cluster; a cluster reached by kubeconfig is given up after
+/// `multiKueue.workerLostTimeout`. A changed policy counts for jobs of which the agent has heard it.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase")]
+pub struct OnDisconnect {
+    /// The policy.
+    #[serde(default)]
+    pub policy: DisconnectPolicy,
+    /// Under `Fence`, for how long after the end of its lease the agent lets jobs run on (default: not at all); under
+    /// `Duplicate`, for how long the cluster must be gone before its jobs go elsewhere (default: 1m). Such as `5m` or `1h30m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 2, max = 32), regex(pattern = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"))]
+    pub after: Option<String>,
+}
+
+/// What happens to a cluster's jobs when it is lost.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[schemars(inline)]
+pub enum DisconnectPolicy {
+    /// They run on and are not sent elsewhere until the cluster is back or declared lost.
+    #[default]
+    Hold,
+    /// The agent suspends them when its lease lapses; the hub sends them elsewhere only after that must have happened.
+    Fence,
+    /// For jobs that may run twice: they are sent elsewhere early, and one copy is kept on return.
+    Duplicate,
+}
+
+/// A text is no policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no policy: write Hold, Fence or Duplicate, where wanted with a time, such as Fence/5m or Duplicate/90s"
+)]
+pub struct ParseOnDisconnectError(String);
+
+impl OnDisconnect {
+    /// [`Self::after`] as a time; none if nothing, or nothing that can be read, is said.
+    #[must_use]
+    pub fn wait(&self) -> Option<Duration> {
+        self.after.as_deref()?.parse::<GoDuration>().ok().filter(|after| !after.is_negative()).map(GoDuration::std)
+    }
+}
+
+/// As an annotation has it: `POLICY` or `POLICY/TIME`.
+impl FromStr for OnDisconnect {
+    type Err = ParseOnDisconnectError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (policy, after) = text.split_once('/').map_or((text, None), |(policy, after)| (policy, Some(after)));
+        let policy = match policy {
+            "Hold" if after.is_none() => DisconnectPolicy::Hold,
+            "Fence" => DisconnectPolicy::Fence,
+            "Duplicate" => DisconnectPolicy::Duplicate,
+            _ => return Err(ParseOnDisconnectError(text.to_owned())),
+        };
+        let rule = Self { policy, after: after.map(str::to_owned) };
+        if rule.after.is_some() && rule.wait().is_none() {
+            return Err(ParseOnDisconnectError(text.to_owned()));
+        }
+        Ok(rule)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::hold("Hold", Some((DisconnectPolicy::Hold, None)))]
+    #[case::fence_at_once("Fence", Some((DisconnectPolicy::Fence, None)))]
+    #[case::fence_later("Fence/1h30m", Some((DisconnectPolicy::Fence, Some(5400))))]
+    #[case::duplicate("Duplicate/90s", Some((DisconnectPolicy::Duplicate, Some(90))))]
+    #[case::a_hold_has_no_end("Hold/5m", None)]
+    #[case::no_policy("fence", None)]
+    #[case::nothing("", None)]
+    #[case::no_time("Fence/soon", None)]
+    #[case::an_empty_time("Fence/", None)]
+    #[case::before_it_began("Duplicate/-5m", None)]
+    fn annotations(#[case] text: &str, #[case] want: Option<(DisconnectPolicy, Option<u64>)>) {
+        let got = text.parse::<OnDisconnect>().ok();
+        assert_eq!(got.map(|rule| (rule.policy, rule.wait().map(|wait| wait.as_secs()))), want);
+    }
+}

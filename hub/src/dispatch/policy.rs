@@ -1,0 +1,79 @@
+//! What the loss of a cluster means for one workload: its own word goes before its queue's, its queue's before the
+//! cluster's. A fence stops only what its agent has heard of it for.
+
+use super::cluster::Loss;
+use super::entry::Entry;
+use super::machine::Dispatcher;
+use super::{Action, Facts, Name, Phase, Time};
+
+/// The fence that an agent was told with an attempt that it runs, and what it has surely heard. Milliseconds after the end
+/// of its lease; none: it is told of no fence.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Told {
+    /// The attempt that it goes with; zero before anything was said.
+    attempt: u64,
+    said: Option<i64>,
+    at: Time,
+    heard: Option<i64>,
+}
+
+impl Dispatcher {
+    /// What the loss of a cluster means for a workload, as people have it now. A fence that nobody there could see to
+    /// counts as not said.
+    fn policy(&self, cluster: &Name, facts: &Facts) -> Loss {
+        let rules = self.clusters.get(cluster).map(|known| &known.rules);
+        match (facts.loss, rules) {
+            (Some(Loss::Fence { .. }), Some(rules)) if rules.unfenced => rules.loss,
+            (Some(own), _) => own,
+            (None, Some(rules)) => rules.loss,
+            (None, None) => Loss::default(),
+        }
+    }
+
+    /// How long after the end of its lease the agent of a cluster is to stop a workload; none: not at all.
+    pub fn fence(&self, uid: &str, cluster: &Name) -> Option<i64> {
+        self.policy(cluster, &self.entries.get(uid)?.facts).fence()
+    }
+
+    /// The policy as it can be relied upon: by a fence that its agent may not have heard of, nothing is stopped.
+    pub(super) fn relied_on(&self, cluster: &Name, entry: &Entry) -> Loss {
+        let told = entry.remotes.get(cluster).map(|remote| remote.fence).filter(|told| told.attempt > 0);
+        match (self.policy(cluster, &entry.facts), told) {
+            (Loss::Fence { after }, Some(Told { heard: Some(heard), .. })) => Loss::Fence { after: after.max(heard) },
+            (Loss::Fence { .. }, Some(Told { heard: None, .. })) => Loss::Hold,
+            // What an earlier process told it was the same, as far as can be known.
+            (policy, _) => policy,
+        }
+    }
+
+    /// Tells clusters once more what they run, if the fence that goes with it has changed.
+    pub(super) fn tell_fences(&self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
+        let mut again = Vec::new();
+        for (name, remote) in &mut entry.remotes {
+            let Some(phase @ (Phase::Run | Phase::Suspend)) = remote.phase else { continue };
+            let fence = self.policy(name, &entry.facts).fence();
+            let told = &mut remote.fence;
+            if told.attempt != remote.attempt {
+                // The assignment that says to run it says this as well: without having heard it, nobody runs it.
+                *told = Told { attempt: remote.attempt, said: fence, at: now, heard: fence };
+            } else if told.said != fence {
+                if self.clusters.get(name).is_some_and(|it| it.has_heard(told.at, now)) {
+                    told.heard = told.said;
+                }
+                (told.said, told.at) = (fence, now);
+                again.push((name.clone(), remote.attempt, phase));
+            }
+        }
+        out.extend(again.into_iter().map(|(name, attempt, phase)| entry.desire(&name, attempt, phase)));
+    }
+
+    /// A session ends, or another begins: what was said in it long enough ago has been heard.
+    pub(super) fn note_heard(&mut self, name: &Name, now: Time) {
+        let Some(cluster) = self.clusters.get(name).filter(|it| it.up) else { return };
+        for told in self.entries.values_mut().filter_map(|entry| Some(&mut entry.remotes.get_mut(name)?.fence)) {
+            if cluster.has_heard(told.at, now) {
+                told.heard = told.said;
+            }
+        }
+    }
+}
