@@ -18,7 +18,8 @@ use std::{
 };
 
 pub use build::{
-    Dispatch, admission, dispatched_status, pending_status, preempted_status, preemption_message, reservation_status,
+    Dispatch, admission, dispatched_status, pending_status, preempted_status, preemption_message,
+    preemption_priorities, reservation_status,
 };
 use jiff::Timestamp;
 use switchyard_api::{names, v1beta2};
@@ -63,7 +64,9 @@ struct Preempt {
 /// For whom a workload is preempted. Empty where it is not known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Preemptor {
-    /// Uid of the workload.
+    /// Namespace and name of the workload.
+    pub key: Key,
+    /// Its uid.
     pub uid: String,
     /// Uid of its job.
     pub job_uid: String,
@@ -222,6 +225,7 @@ impl Admitter {
         let queue =
             workload.as_ref().and_then(|workload| stores.local_queues.get(&key.namespace, queue_name(workload)));
         Preemptor {
+            key: object_key(key),
             uid: uid.to_owned(),
             job_uid: label.unwrap_or_default(),
             cluster_queue: queue.and_then(|queue| queue.spec.cluster_queue.clone()).unwrap_or_default(),

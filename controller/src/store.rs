@@ -22,7 +22,7 @@ use kube::{Resource, ResourceExt, runtime::watcher::Event};
 use tokio::sync::watch;
 
 /// Names an object within its kind. Cluster-scoped objects have an empty namespace.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Namespace, or empty.
     pub namespace: Arc<str>,

@@ -80,9 +80,16 @@ pub(crate) fn workload(ctx: &Context, key: &Key) -> Event {
 /// The event that tells the engine of a workload that is there.
 pub(crate) fn known_workload(stores: &Stores, config: &Configuration, object: &v1beta2::Workload) -> Event {
     let rules = RequestRules::of(stores, &config.resources, object.metadata.namespace.as_deref().unwrap_or_default());
-    let by_eviction = options::order_by_eviction(config);
-    let ordering = Ordering { by_eviction, priority_boost: config.enabled("PriorityBoost") };
-    Event::Workload(Box::new(workload::workload(object, &rules, ordering)))
+    Event::Workload(Box::new(workload::workload(object, &rules, ordering(config))))
+}
+
+fn ordering(config: &Configuration) -> Ordering {
+    Ordering { by_eviction: options::order_by_eviction(config), priority_boost: config.enabled("PriorityBoost") }
+}
+
+/// The effective priority of a workload.
+pub(crate) fn priority(config: &Configuration, object: &v1beta2::Workload) -> i32 {
+    workload::priority(object, ordering(config))
 }
 
 /// The pod sets of a workload as the engine counts them.

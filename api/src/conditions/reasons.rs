@@ -244,6 +244,8 @@ pub mod events {
     pub const PENDING: &str = "Pending";
     /// A workload was preempted.
     pub const PREEMPTED: &str = "Preempted";
+    /// Another workload was preempted for this one.
+    pub const PREEMPTED_WORKLOAD: &str = "PreemptedWorkload";
     /// A workload finished.
     pub const FINISHED_WORKLOAD: &str = "FinishedWorkload";
     /// A job's workload was created.

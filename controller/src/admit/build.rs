@@ -94,6 +94,10 @@ pub fn dispatched_status(
 pub fn pending_status(workload: &Workload, reason: &Reason, requests: &[PodSetRequests], now: Timestamp) -> Edit {
     let mut edit = Edit::new(workload, now);
     edit.unreserve(reason.condition_reason(), reason.message());
+    if *reason == Reason::PreemptionGated {
+        let gated = reasons::blocked_on_preemption_gates::PREEMPTION_GATED;
+        edit.set(conditions::BLOCKED_ON_PREEMPTION_GATES, true, gated, reason.message());
+    }
     let requests =
         requests.iter().map(|(name, amounts)| PodSetRequest { name: name.to_string(), resources: quantities(amounts) });
     edit.status.resource_requests = requests.collect();
@@ -117,6 +121,20 @@ pub fn preemption_message(reason: &str, preemptor: &Preemptor, paths: [&str; 2])
         known(&preemptor.job_uid),
         known(paths[0]),
         known(paths[1]),
+    )
+}
+
+/// What the events about a preemption say of the two workloads' priorities, in Kueue's words: for each the effective
+/// priority and that of its spec.
+#[must_use]
+pub fn preemption_priorities(preemptor: (i32, i32), preemptee: (i32, i32)) -> String {
+    let priority = |(effective, base): (i32, i32)| {
+        format!("{effective} (base: {base}, boost: {})", i64::from(effective) - i64::from(base))
+    };
+    format!(
+        "; preemptor effective priority: {}; preemptee effective priority: {}",
+        priority(preemptor),
+        priority(preemptee)
     )
 }
 
@@ -309,8 +327,32 @@ mod tests {
     }
 
     #[test]
+    fn a_closed_preemption_gate_has_a_condition_of_its_own() {
+        let edit = pending_status(&fixtures::workload("a"), &Reason::PreemptionGated, &[], fixtures::at(30));
+        insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
+        30s QuotaReserved=False AdmissionGated: Workload requires preemption, but it's gated
+        30s Admitted=False NoReservation: The workload has no reservation
+        30s BlockedOnPreemptionGates=True PreemptionGated: Workload requires preemption, but it's gated
+        ");
+        let mut gated = fixtures::workload("a");
+        gated.status = Some(edit.status);
+        let edit = reservation_status(&gated, two_cpus(), &[], fixtures::at(40));
+        insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
+        40s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
+        40s Admitted=True Admitted: The workload is admitted
+        40s BlockedOnPreemptionGates=False QuotaReserved: Previously: Workload requires preemption, but it's gated
+        ");
+    }
+
+    #[test]
+    fn the_events_of_a_preemption_tell_the_priorities() {
+        insta::assert_snapshot!(preemption_priorities((15, 5), (-2, 0)), @"; preemptor effective priority: 15 (base: 5, boost: 10); preemptee effective priority: -2 (base: 0, boost: -2)");
+    }
+
+    #[test]
     fn preempted_for_another_workload() {
-        let preemptor = Preemptor { uid: "u1".into(), job_uid: "j1".into(), cluster_queue: "b".into() };
+        let key = crate::store::Key::new("ns", "b");
+        let preemptor = Preemptor { key, uid: "u1".into(), job_uid: "j1".into(), cluster_queue: "b".into() };
         let message = preemption_message("InCohortReclamation", &preemptor, ["/all/b", "/all/a"]);
         let (edit, evicted) = preempted_status(
             &fixtures::workload("a").reserved("a").admitted(),

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use switchyard_api::{conditions, v1beta2::Workload};
+use switchyard_api::{
+    conditions::{self, reasons::events},
+    v1beta2::Workload,
+};
 use tokio::time::Instant;
 
 use super::{Admitter, Job, Preempt, Reserve, build};
@@ -11,7 +14,7 @@ use crate::{
     store::Key,
     work::Outcome,
     workload::{self, WriteError, patch_status},
-    world::workload_key,
+    world::{self, workload_key},
 };
 
 /// A change of the message alone is written at most this often: with much coming and going, each of a thousand waiting
@@ -158,7 +161,7 @@ impl Admitter {
                 self.ctx.metrics.evicted(&after, &cluster_queue, reason, "", evicted.first);
                 self.ctx.metrics.preempted(&preempt.preemptor.cluster_queue, preempt.reason);
                 self.ctx.events.normal(&after, &evicted.event, preempt.message.clone());
-                self.ctx.events.normal(&after, "Preempted", preempt.message.clone());
+                self.tell_both(&after, &cluster_queue, preempt);
                 Outcome::Done
             }
             Ok(None) | Err(WriteError::Gone) => Outcome::Done,
@@ -169,6 +172,23 @@ impl Admitter {
                 Outcome::Done
             }
         }
+    }
+
+    /// Tells the victim and the preemptor of the preemption.
+    fn tell_both(&self, victim: &Workload, cluster_queue: &str, preempt: &Preempt) {
+        let priorities = |workload: &Workload| {
+            (world::priority(&self.ctx.config, workload), workload.spec.priority.unwrap_or_default())
+        };
+        let mut note = preempt.message.clone();
+        // It may be gone already; then nobody is left to be told.
+        if let Some(preemptor) = self.current(&preempt.preemptor.key, &preempt.preemptor.uid) {
+            let priorities = build::preemption_priorities(priorities(&preemptor), priorities(victim));
+            let (key, uid) = (Key::of(victim), victim.metadata.uid.as_deref().unwrap_or_default());
+            let told = format!("Preempted workload {key} (UID: {uid}) in ClusterQueue {cluster_queue}{priorities}");
+            self.ctx.events.normal(&*preemptor, events::PREEMPTED_WORKLOAD, told);
+            note.push_str(&priorities);
+        }
+        self.ctx.events.normal(victim, events::PREEMPTED, note);
     }
 
     fn too_soon(&self, key: &Key) -> Option<Duration> {

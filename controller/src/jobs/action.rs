@@ -34,6 +34,8 @@ pub enum Action {
     },
     /// Drops our finalizer and deletes, this uid only.
     DeleteWorkload(Arc<Workload>),
+    /// Deletes the job, this uid only.
+    DeleteJob,
     /// Publishes an event about the job, once the writes before it are done.
     Event {
         /// Whether it is a Warning.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use switchyard_api::{
     conditions::{
         self,
-        reasons::{events, finished},
+        reasons::{self, events, finished},
     },
     jobs::{JobError, JobKind, PodSetInfo, Stop, job_pod_sets, meta, pod_set_infos, same_copy},
     names,
@@ -225,7 +225,27 @@ impl Case<'_> {
         if has_reservation(workload) && !self.kind.is_active(self.job) && !self.was_sent(workload) {
             return Decision::act([edit::release_quota(workload, self.now)]);
         }
-        Decision::wait()
+        self.retention(workload)
+    }
+
+    /// A job that was deactivated for what it did, not by its user, is deleted in the end where the configuration says
+    /// so, once it has given its quota back. Copies of a hub's jobs are for the hub to collect.
+    fn retention(&self, workload: &Workload) -> Decision {
+        let by_us = reasons::evicted::deactivated_due_to("");
+        let evicted = condition(workload, conditions::EVICTED).filter(|it| it.reason.starts_with(&by_us));
+        let (Some(keep), Some(evicted)) = (self.facts.keep_deactivated, evicted) else { return Decision::wait() };
+        let copy = same_copy(self.kind.id(), self.job, workload);
+        if workload.spec.is_active() || has_reservation(workload) || copy {
+            return Decision::wait();
+        }
+        let kept = since(self.now, evicted.last_transition_time.0);
+        match keep.checked_sub(kept).filter(|left| !left.is_zero()) {
+            Some(left) => Decision { actions: Vec::new(), next: Next::After(left) },
+            None => Decision::act([
+                Action::DeleteJob,
+                Action::normal(events::DELETED, "Deleted job: deactivation retention period expired"),
+            ]),
+        }
     }
 
     /// On a hub, a workload that was committed to a cluster keeps its quota until the dispatcher gives it back: the

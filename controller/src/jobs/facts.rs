@@ -59,6 +59,8 @@ pub struct Facts<'a> {
     pub label_keys_to_copy: &'a [String],
     /// When to report the PodsReady condition first.
     pub pods_ready: PodsReadyDelay,
+    /// How long a job is kept that was deactivated for what it did; none: for ever.
+    pub keep_deactivated: Option<Duration>,
 }
 
 /// When PodsReady is first reported of a workload: a job that ends sooner is spared the write.

@@ -34,7 +34,7 @@ use perform::{PerformError, Target, is_gone, perform, publish};
 use serde_json::Value;
 use switchyard_api::{
     conditions::reasons::events,
-    config::Configuration,
+    config::{Configuration, GoDuration},
     jobs::{JobKind, kind_for, kind_of_owner, meta, same_copy},
     v1beta2::Workload,
 };
@@ -264,6 +264,12 @@ impl Reconciler {
             priorities: &*ctx.stores,
             label_keys_to_copy: &ctx.config.integrations.label_keys_to_copy,
             pods_ready: PodsReadyDelay { ready_for: self.ready_for(key), ..self.pods_ready },
+            keep_deactivated: ctx
+                .config
+                .object_retention_policies
+                .workloads
+                .after_deactivated_by_kueue
+                .map(GoDuration::std),
         };
         decide(kind, job.map(|job| &job.value), &facts, ctx.clock.now())
     }

@@ -93,6 +93,7 @@ pub(super) async fn perform(
                 patch_status(ctx, &old, &status, "workload_status").await?;
             }
             Action::DeleteWorkload(workload) => delete(ctx, &workload).await?,
+            Action::DeleteJob => delete_job(ctx, target).await?,
             Action::Event { warning, reason, note } => publish(ctx, target, warning, reason, note),
         }
     }
@@ -146,6 +147,19 @@ async fn patch_job(ctx: &Context, target: &Target<'_>, wanted: &Value, status: b
             None => Err(WriteError::from(source).into()),
         },
     }
+}
+
+async fn delete_job(ctx: &Context, target: &Target<'_>) -> Result<(), PerformError> {
+    let Some(job) = target.job else { return Ok(()) };
+    if !ctx.leading() {
+        return Err(WriteError::NotLeading.into());
+    }
+    let api = job_api(ctx, &target.jobs.resource, &target.key.key.namespace);
+    let preconditions = Preconditions { uid: job.metadata.uid.clone(), resource_version: None };
+    let params = DeleteParams::background().preconditions(preconditions);
+    let deleted = answered(api.delete(&target.key.key.name, &params)).await;
+    ctx.metrics.wrote("job", deleted.is_ok());
+    deleted.map(drop).map_err(|error| WriteError::from(error).into())
 }
 
 /// The merge patch between two states of a job, bound to the state that was looked at.

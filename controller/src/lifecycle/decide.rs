@@ -104,7 +104,7 @@ pub fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) 
         deactivated(&mut plan, &mut edit, subject);
     }
     pending::restarts(&mut edit, subject, facts);
-    pending::gates(&mut plan, &mut edit, subject);
+    pending::gates(&mut plan, &mut edit, subject, facts);
     checks::sync(&mut edit, facts);
     match workload::phase(subject) {
         Phase::Pending => {

@@ -61,7 +61,7 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, order
 }
 
 /// The effective priority. A boost that is no number is refused by the webhook; what was stored without one counts as none.
-fn priority(workload: &api::Workload, ordering: Ordering) -> i32 {
+pub(super) fn priority(workload: &api::Workload, ordering: Ordering) -> i32 {
     let boost = workload.metadata.annotations.as_ref().and_then(|all| all.get(names::PRIORITY_BOOST));
     let boost = boost.filter(|_| ordering.priority_boost).and_then(|text| text.parse().ok()).unwrap_or(0);
     workload.spec.priority.unwrap_or(0).saturating_add(boost)

@@ -37,6 +37,7 @@ fn perform(world: &mut World, action: Action) {
             new.status = Some(*status);
             replace(world, new);
         }
+        Action::DeleteJob => world.job = None,
         Action::DeleteWorkload(workload) => world.workloads.retain(|w| w.metadata.name != workload.metadata.name),
         Action::Event { .. } => {}
     }
@@ -102,4 +103,34 @@ fn a_deleted_job_lets_its_workload_go() {
     let mut world = World { job: None, ..world(job()) }.workload(job().workload().admitted());
     assert_eq!(settle(&mut world), 2);
     assert_eq!(world.workloads[0].metadata.finalizers.as_deref(), Some(&[][..]));
+}
+
+#[test]
+fn a_job_that_was_deactivated_for_what_it_did_is_deleted_in_the_end() {
+    let deactivated = |reason: &'static str, seconds: u64| {
+        let workload = job().workload().status(|edit| {
+            edit.set(conditions::EVICTED, true, reason, "The workload is deactivated");
+        });
+        let workload = workload.edit(|workload| workload.spec.active = Some(false));
+        World { keep_deactivated: Some(Duration::from_secs(seconds)), ..world(job()) }.workload(workload)
+    };
+    let due_to = "DeactivatedDueToRequeuingLimitExceeded";
+    insta::assert_snapshot!(deactivated(due_to, 30).told(), @r"
+    delete the job
+    Normal Deleted: Deleted job: deactivation retention period expired
+    ");
+    // It was evicted a minute ago.
+    assert_eq!(deactivated(due_to, 90).told(), "again after 30s");
+    assert_eq!(deactivated("Deactivated", 30).told(), "", "by its user");
+    assert_eq!(World { keep_deactivated: None, ..deactivated(due_to, 0) }.told(), "", "nobody asked for it");
+    let mut reactivated = deactivated(due_to, 30);
+    change(&mut reactivated, |workload| workload.edit(|workload| workload.spec.active = None));
+    assert_eq!(reactivated.told(), "", "it waits again");
+    let mut holds = deactivated(due_to, 30);
+    change(&mut holds, |workload| {
+        workload.admitted().status(|edit| {
+            edit.set(conditions::EVICTED, true, due_to, "The workload is deactivated");
+        })
+    });
+    assert_eq!(settle(&mut holds), 4, "its quota, the job, and then the end of its workload, which is let go");
 }

@@ -179,6 +179,7 @@ pub(super) struct World {
     pub(super) check: Option<&'static str>,
     pub(super) flavors: bool,
     pub(super) ready_for: Duration,
+    pub(super) keep_deactivated: Option<Duration>,
 }
 
 pub(super) fn world(job: TestJob) -> World {
@@ -193,6 +194,7 @@ pub(super) fn world(job: TestJob) -> World {
         check: None,
         flavors: true,
         ready_for: Duration::from_secs(60),
+        keep_deactivated: None,
     }
 }
 
@@ -219,6 +221,7 @@ impl World {
                 after_ready: Duration::from_secs(30),
                 after_admission: Duration::from_secs(150),
             },
+            keep_deactivated: self.keep_deactivated,
         };
         decide(self.kind, self.job.as_ref().map(|job| &job.0), &facts, now())
     }
@@ -254,6 +257,7 @@ impl World {
                 format!("workload status {change}")
             }
             Action::DeleteWorkload(workload) => format!("delete {}", workload.metadata.name.as_deref().unwrap()),
+            Action::DeleteJob => "delete the job".to_owned(),
             Action::Event { warning, reason, note } => {
                 format!("{} {reason}: {note}", if *warning { "Warning" } else { "Normal" })
             }

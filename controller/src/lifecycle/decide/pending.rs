@@ -66,16 +66,25 @@ pub(super) fn restarts(edit: &mut Edit, subject: &Workload, facts: &Facts) {
     }
 }
 
+/// How the condition begins that the annotation brings about. A closed preemption gate has the same reason.
+const GATED: &str = "Admission is gated by: ";
+
 /// The annotation that holds a workload back.
-pub(super) fn gates(plan: &mut Plan, edit: &mut Edit, subject: &Workload) {
+pub(super) fn gates(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts: &Facts) {
     if workload::has_reservation(subject) {
         return;
     }
-    let known = workload::condition(subject, conditions::QUOTA_RESERVED)
-        .is_some_and(|condition| condition.reason == reasons::quota_reserved::ADMISSION_GATED);
+    let known = workload::condition(subject, conditions::QUOTA_RESERVED).is_some_and(|condition| {
+        condition.reason == reasons::quota_reserved::ADMISSION_GATED && condition.message.starts_with(GATED)
+    });
     match (workload::admission_gates(subject), known) {
+        // What is wrong with its queue is told first.
+        (Some(_), false) if blocker(subject, facts).is_some() => (),
+        (Some(gates), true) => {
+            edit.unreserve(reasons::quota_reserved::ADMISSION_GATED, format!("{GATED}{gates}"));
+        }
         (Some(gates), false) => {
-            edit.unreserve(reasons::quota_reserved::ADMISSION_GATED, format!("Admission is gated by: {gates}"));
+            edit.unreserve(reasons::quota_reserved::ADMISSION_GATED, format!("{GATED}{gates}"));
             let note = format!("Workload admission is gated by: {gates}");
             plan.told.push(Told::Event { warning: false, reason: "AdmissionGated", note });
         }

@@ -217,6 +217,29 @@ fn gates() {
             open(),
             Rules::default(),
         ),
+        (
+            "another gate holds it now",
+            workload("a")
+                .annotation("kueue.x-k8s.io/admission-gated-by", "example.com/other")
+                .condition("QuotaReserved", false, "AdmissionGated", "Admission is gated by: example.com/wait")
+                .condition("Admitted", false, "NoReservation", "The workload has no reservation"),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "what is wrong with the queue is told before the gate",
+            workload("a").annotation("kueue.x-k8s.io/admission-gated-by", "example.com/wait"),
+            facts(StopPolicy::Hold, StopPolicy::None, &[]),
+            Rules::default(),
+        ),
+        (
+            "a closed preemption gate is the engines",
+            workload("a")
+                .condition("QuotaReserved", false, "AdmissionGated", "Workload requires preemption, but it's gated")
+                .condition("Admitted", false, "NoReservation", "The workload has no reservation"),
+            open(),
+            Rules::default(),
+        ),
     ];
     insta::assert_snapshot!(table(cases), @r"
     # gated
@@ -227,6 +250,13 @@ fn gates() {
     5s QuotaReserved=False PendingEvaluation: AdmissionGatedBy cleared, waiting for quota reservation
     100s Admitted=False NoReservation: The workload has no reservation
     event Normal AdmissionGateCleared: Admission gate cleared, workload is now admissible
+    # another gate holds it now
+    5s QuotaReserved=False AdmissionGated: Admission is gated by: example.com/other
+    5s Admitted=False NoReservation: The workload has no reservation
+    # what is wrong with the queue is told before the gate
+    100s QuotaReserved=False Suspended: LocalQueue lq is inactive
+    100s Admitted=False NoReservation: The workload has no reservation
+    # a closed preemption gate is the engines
     ");
 }
 
