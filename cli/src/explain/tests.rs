@@ -114,6 +114,16 @@ impl World {
         self
     }
 
+    /// One that waits for a gate to be taken away.
+    fn gated(self, gates: &str, status: Value) -> Self {
+        let world = self.workload("a", "1", json!({}), status);
+        let mut workload = Workload::clone(&world.stores.workloads.get("team", "a").unwrap());
+        let annotations = workload.metadata.annotations.get_or_insert_default();
+        annotations.insert("kueue.x-k8s.io/admission-gated-by".to_owned(), gates.to_owned());
+        world.stores.workloads.insert(workload);
+        world
+    }
+
     /// One that waits: the subject of most cases.
     fn waits(self, cpu: &str) -> Self {
         self.workload("a", cpu, json!({"priority": 5}), json!({}))
@@ -294,6 +304,16 @@ fn cases() -> Vec<(&'static str, World)> {
             ),
         ),
         ("deactivated", plain().workload("a", "1", json!({"active": false}), json!({}))),
+        ("gated by an annotation", plain().gated("example.com/budget", json!({}))),
+        (
+            "its job is on hold",
+            plain().workload(
+                "a",
+                "1",
+                json!({}),
+                json!({"conditions": [condition("QuotaReserved", "False", "OnHold", "Job is on hold")]}),
+            ),
+        ),
         (
             "requests above limits",
             plain().workload(

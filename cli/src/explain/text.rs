@@ -40,6 +40,9 @@ pub(super) fn text(view: &View, now: Timestamp) -> String {
     let mut out = lines(&facts);
     out.push_str(&admission(view));
     out.push_str(&checks(view));
+    if view.outlook == "NotTried" && !view.pod_sets.is_empty() {
+        out.push_str("\nIf it were tried:\n");
+    }
     for pod_set in &view.pod_sets {
         out.push_str(&self::pod_set(pod_set));
     }
@@ -100,7 +103,8 @@ fn said(view: &View) -> Option<&String> {
 
 fn why(view: &View) -> Option<String> {
     let inactive = |cause: &ReasonView| format!("{}: {}", cause.reason, cause.message);
-    let causes: Vec<String> = view.cluster_queue_inactive.iter().map(inactive).collect();
+    let causes = view.local_queue_inactive.iter().chain(&view.cluster_queue_inactive);
+    let causes: Vec<String> = causes.map(inactive).collect();
     let reason = view.reason.as_ref()?;
     let causes = if causes.is_empty() { String::new() } else { format!(" ({})", causes.join("; ")) };
     Some(format!("{}: {}{causes}", reason.reason, reason.message))
@@ -173,10 +177,14 @@ fn pod_set(pod_set: &PodSetView) -> String {
     for resource in &pod_set.uncovered_resources {
         out.push_str(&format!("  {resource} is in no resource group of the ClusterQueue\n"));
     }
-    let rows: Vec<[String; 9]> = pod_set.flavors.iter().flat_map(rows).collect();
+    let several = pod_set.flavors.len() > 1;
+    let rows: Vec<[String; 9]> = pod_set.flavors.iter().flat_map(|flavor| rows(flavor, several)).collect();
     if !rows.is_empty() {
         let headings = ["FLAVOR", "RESOURCE", "ASKED", "FREE", "BORROWABLE", "NOMINAL", "USED", "MAX", "VERDICT"];
         out.push_str(&table::render(headings, &rows));
+    }
+    if several && pod_set.flavors.iter().any(|flavor| flavor.chosen) {
+        out.push_str("* the flavor that would be taken\n");
     }
     // Once one flavor fits, nobody asks why the others do not.
     if !pod_set.flavors.iter().any(|flavor| flavor.chosen && flavor.verdict == "Fits") {
@@ -187,8 +195,8 @@ fn pod_set(pod_set: &PodSetView) -> String {
     out
 }
 
-fn rows(flavor: &FlavorView) -> Vec<[String; 9]> {
-    let name = if flavor.chosen { format!("{} *", flavor.name) } else { flavor.name.clone() };
+fn rows(flavor: &FlavorView, several: bool) -> Vec<[String; 9]> {
+    let name = if flavor.chosen && several { format!("{} *", flavor.name) } else { flavor.name.clone() };
     let row = |resource: &ResourceView| {
         let asked = if resource.earlier == "0" {
             resource.asked.clone()

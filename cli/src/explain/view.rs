@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde::Serialize;
-use switchyard_api::conditions::{self, find};
-use switchyard_api::v1beta2::Workload;
+use switchyard_api::conditions::{self, find, reasons::quota_reserved};
+use switchyard_api::v1beta2::{LocalQueue, StopPolicy, Workload};
 use switchyard_controller::stores::Stores;
+use switchyard_controller::workload::admission_gates;
 use switchyard_scheduler::{Explanation, Place, Reason};
 
 use super::placed::{AdmissionView, CheckView, DispatchView};
@@ -49,6 +50,9 @@ pub struct View {
     /// What the controller has written about that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded: Option<RecordedView>,
+    /// What keeps the LocalQueue from letting workloads in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_queue_inactive: Option<ReasonView>,
     /// Everything that keeps the ClusterQueue from admitting.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cluster_queue_inactive: Vec<ReasonView>,
@@ -159,10 +163,28 @@ pub struct SettingsView {
 }
 
 impl ReasonView {
-    fn of(reason: &Reason) -> Self {
+    fn new(reason: &Reason) -> Self {
         Self { reason: reason.condition_reason().to_owned(), message: reason.message() }
     }
+
+    /// The engine knows that a workload is held, and the workload itself by what.
+    fn of(reason: &Reason, workload: &Workload, recorded: Option<&RecordedView>) -> Self {
+        let recorded = recorded.filter(|it| HOLDS.contains(&it.reason.as_str()));
+        match (reason, admission_gates(workload), recorded) {
+            (Reason::Held, _, Some(recorded)) => {
+                Self { reason: recorded.reason.clone(), message: recorded.message.clone() }
+            }
+            (Reason::Held, Some(gates), None) => Self {
+                reason: quota_reserved::ADMISSION_GATED.to_owned(),
+                message: format!("Admission is gated by: {gates}"),
+            },
+            _ => Self::new(reason),
+        }
+    }
 }
+
+/// Reasons for which a workload is not queued.
+const HOLDS: [&str; 2] = [quota_reserved::ADMISSION_GATED, quota_reserved::ON_HOLD];
 
 impl View {
     /// What is shown of an explanation.
@@ -173,6 +195,8 @@ impl View {
         // If it is its turn, what trying it comes to; otherwise why it is not tried.
         let waits = matches!(explanation.reason, Some(Reason::Waiting { .. } | Reason::EquivalentFailed { .. }));
         let reason = if waits { explanation.alone.as_ref() } else { explanation.reason.as_ref() };
+        let recorded = recorded(workload);
+        let reason = reason.map(|reason| ReasonView::of(reason, workload, recorded.as_ref()));
         Self {
             namespace,
             workload: workload.name_any(),
@@ -185,8 +209,12 @@ impl View {
             created,
             state,
             outlook: explanation.outlook.name(),
-            reason: reason.map(ReasonView::of),
-            recorded: recorded(workload),
+            reason,
+            recorded,
+            local_queue_inactive: stores
+                .local_queues
+                .get(&explanation.local_queue.namespace, &explanation.local_queue.name)
+                .and_then(|queue| closed(&queue)),
             cluster_queue_inactive: explanation
                 .inactive
                 .iter()
@@ -206,6 +234,16 @@ impl View {
             unknown: unknown::of(explanation, stores, settings),
         }
     }
+}
+
+/// Why a LocalQueue is closed, if it is.
+fn closed(queue: &LocalQueue) -> Option<ReasonView> {
+    let (reason, message) = match queue.spec.stop_policy {
+        _ if queue.metadata.deletion_timestamp.is_some() => ("Terminating", "it is being deleted".to_owned()),
+        StopPolicy::None => return None,
+        policy => ("Stopped", format!("its stopPolicy is {policy:?}")),
+    };
+    Some(ReasonView { reason: reason.to_owned(), message })
 }
 
 /// The condition that says how the workload stands: that it ended, must go, or waits.
@@ -229,7 +267,7 @@ impl PlaceView {
         let head = place.head.as_ref().map(|head| HeadView {
             workload: head.key.to_string(),
             priority: head.priority,
-            reason: head.alone.as_ref().map(ReasonView::of),
+            reason: head.alone.as_ref().map(ReasonView::new),
         });
         Self {
             position_in_cluster_queue: place.in_cluster_queue,
