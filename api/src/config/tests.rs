@@ -282,3 +282,17 @@ fn a_configuration_reads_back_as_it_is_written() {
     let back = load(&text).unwrap();
     assert_eq!(Configuration { ignored: Vec::new(), ..back }, config);
 }
+
+#[test]
+fn fair_sharing_without_strategies_is_refused_and_weights_are_numbers() {
+    let required = "fairSharing.preemptionStrategies: Required value: must be specified";
+    for body in ["fairSharing: {}", "fairSharing: {preemptionStrategies: []}"] {
+        assert!(refused(body).ends_with(required), "{}", refused(body));
+    }
+    assert!(with("fairSharing: null").unwrap().fair_sharing.is_none());
+    for weight in [".nan", ".inf", "-.inf", "lots"] {
+        let said = refused(&format!("admissionFairSharing: {{resourceWeights: {{cpu: {weight}}}}}"));
+        assert!(said.contains("resourceWeights") && said.contains(weight), "{weight}: {said}");
+    }
+    assert!(with("admissionFairSharing: {resourceWeights: {cpu: 0}}").is_ok());
+}
