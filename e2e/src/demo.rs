@@ -116,7 +116,7 @@ fn summary(samples: &[Sample], rows: &[Row], jobs: Duration, all: Duration) -> a
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n{} jobs in {:.1} s, the demo in {:.1} s.", samples.len(), jobs.as_secs_f64(), all.as_secs_f64())?;
     for (cluster, jobs) in &clusters {
-        writeln!(out, "  {cluster}: {jobs} jobs")?;
+        writeln!(out, "  {cluster}: {jobs} job{}", if *jobs == 1 { "" } else { "s" })?;
     }
     writeln!(
         out,

@@ -41,7 +41,8 @@ impl Screen {
             write!(out, "\x1b[{}A\x1b[J", self.drawn)?;
         }
         self.drawn = text.lines().count();
-        out.write_all(text.as_bytes())?;
+        // A line that is wider than the terminal is cut, not wrapped: else the next drawing would begin too low.
+        write!(out, "\x1b[?7l{text}\x1b[?7h")?;
         out.flush()
     }
 
@@ -133,6 +134,7 @@ mod tests {
         screen.show(&mut out, &rows, Duration::ZERO).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains("\x1b[4A\x1b[J"), "{text:?}");
+        assert!(text.starts_with("\x1b[?7lJOB") && text.ends_with("\x1b[?7h"), "{text:?}");
         assert!(text.contains('…'));
     }
 }
