@@ -55,8 +55,18 @@ pub(crate) async fn controller(cluster: &Cluster, identity: &str) -> Handle {
 
 /// The same with a configuration.
 pub(crate) async fn configured_controller(cluster: &Cluster, identity: &str, config: Configuration) -> Handle {
+    controller_with(cluster, identity, config, |_| {}).await
+}
+
+async fn controller_with(
+    cluster: &Cluster,
+    identity: &str,
+    config: Configuration,
+    change: impl FnOnce(&mut Options),
+) -> Handle {
     let (client, _) = cluster.service_account("switchyard-system", "switchyard").await.unwrap();
-    let options = Options::new(client, Arc::new(config), identity, "switchyard-system");
+    let mut options = Options::new(client, Arc::new(config), identity, "switchyard-system");
+    change(&mut options);
     let handle = switchyard_controller::start(options).unwrap();
     handle.ready(WAIT).await.unwrap();
     handle
@@ -85,12 +95,18 @@ impl Bed {
     /// Under a controller with these sections of the configuration file. The first test of a binary decides: all of them
     /// give the same.
     pub(crate) async fn configured(stem: &str, sections: &str) -> Self {
+        Self::with_options(stem, sections, |_, _| {}).await
+    }
+
+    /// The same with other options.
+    pub(crate) async fn with_options(stem: &str, sections: &str, change: impl FnOnce(&Cluster, &mut Options)) -> Self {
         let environment = environment().await;
         let cluster = environment.cluster("one");
         let start = async || {
             cluster.install().await.unwrap();
             let file = format!("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{sections}\n");
-            configured_controller(cluster, "single", config::load(&file).unwrap()).await
+            let config = config::load(&file).unwrap();
+            controller_with(cluster, "single", config, |options| change(cluster, options)).await
         };
         CONTROLLER.get_or_init(start).await;
         Self::on(environment, stem).await
