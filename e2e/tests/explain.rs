@@ -121,3 +121,130 @@ fn preemption_that_is_not_allowed() {
         assert!(text.contains(told), "{text}");
     });
 }
+
+/// A job in a queue of its own, and what is to be said of it.
+struct Told {
+    job: &'static str,
+    outlook: &'static str,
+    reason: &'static str,
+    /// Parts of what people read.
+    text: Vec<String>,
+}
+
+/// Waits until a job is explained so, to programs and to people, in the words of its own condition.
+async fn expect(bed: &Bed, told: Told) {
+    let look = async || {
+        let value: Value = serde_json::from_str(&explain(bed, &[told.job, "-o", "json"]).await?)?;
+        anyhow::ensure!(value["outlook"] == told.outlook && value["reason"]["reason"] == told.reason, "{value:#}");
+        let written = ["reason", "message"].map(|field| value["recorded"][field] == value["reason"][field]);
+        anyhow::ensure!(written == [true; 2], "the condition says something else: {value:#}");
+        Ok(())
+    };
+    wait::eventually(bed::WAIT, format!("what is said of {}", told.job), look).await.unwrap();
+    let text = explain(bed, &[told.job]).await.unwrap();
+    println!("--- {}\n{text}", told.job);
+    for part in &told.text {
+        assert!(text.contains(part), "no {part:?} about {} in\n{text}", told.job);
+    }
+}
+
+#[test]
+fn each_cause_has_its_words() {
+    switchyard_e2e::fixture::run(async {
+        let bed = Bed::new("causes").await;
+        let queue = |name: &str| queues::ClusterQueue::new(&bed.part(name));
+        let held = |name: &str, target: &str| {
+            let mut door = queues::local_queue(&bed.namespace, name, &bed.part(target));
+            door["spec"]["stopPolicy"] = json!("Hold");
+            door
+        };
+        let limited = bed.member("limited", "2").limits("cpu", Some("1"), None);
+        let modest = bed.member("modest", "2").preemption("Never", "Any");
+        let objects = [limited.build(), modest.build(), bed.member("lender", "5").build()];
+        bed.set_up(objects, &["limited", "modest", "lender"]).await;
+        let others = [
+            queue("stopped").group(&bed.name, &[("cpu", "2")]).stop_policy("Hold").build(),
+            queue("absent").group("no-such-flavor", &[("cpu", "2")]).build(),
+            queues::local_queue(&bed.namespace, "stopped", &bed.part("stopped")),
+            queues::local_queue(&bed.namespace, "absent", &bed.part("absent")),
+            queues::local_queue(&bed.namespace, "nowhere", &bed.part("nowhere")),
+            held("held", "limited"),
+        ];
+        bed.cluster().apply(others).await.unwrap();
+
+        // Two of its own and one borrowed is all that `limited` can have; the lender uses its own alone.
+        bed.job_in("limited", "runs").cpu("2").create(bed.admin()).await.unwrap();
+        bed.job_in("lender", "lends").cpu("5").create(bed.admin()).await.unwrap();
+        for name in ["runs", "lends"] {
+            bed.expect_true(name, "Admitted").await;
+        }
+        bed.job_in("limited", "borrows").cpu("2").create(bed.admin()).await.unwrap();
+        bed.job_in("modest", "reclaims").cpu("3").create(bed.admin()).await.unwrap();
+        for name in ["stopped", "absent", "nowhere", "held", "nosuch"] {
+            bed.job_in(name, name).create(bed.admin()).await.unwrap();
+        }
+        let gate = "kueue.x-k8s.io/admission-gated-by";
+        bed.job_in("lender", "gated").annotation(gate, "example.com/wait").create(bed.admin()).await.unwrap();
+        bed.job_in("lender", "off").create(bed.admin()).await.unwrap();
+        bed.set_active("off", false).await;
+
+        let told = |job, outlook, reason, text: &[&str]| Told {
+            job,
+            outlook,
+            reason,
+            text: text.iter().map(|part| (*part).to_owned()).collect(),
+        };
+        let limit = format!("no more than 1 may be borrowed: borrowingLimit of {}", bed.part("limited"));
+        let lender = format!("{} uses no more than its own quota", bed.part("lender"));
+        let cases = [
+            told("borrows", "Blocked", "WaitingForQuota", &[&limit]),
+            told("reclaims", "Blocked", "WaitingForQuota", &[&lender]),
+            told("stopped", "NotTried", "Suspended", &["is inactive (Stopped: is stopped)"]),
+            told("absent", "NotTried", "Suspended", &["FlavorNotFound: references missing ResourceFlavor(s): no-such"]),
+            told("nowhere", "NotTried", "Misconfigured", &["doesn't exist"]),
+            told("nosuch", "NotTried", "Misconfigured", &["LocalQueue nosuch doesn't exist"]),
+            told(
+                "held",
+                "NotTried",
+                "Suspended",
+                &["LocalQueue held is inactive (Stopped: its stopPolicy is Hold)", "If it were tried:"],
+            ),
+            told("gated", "NotTried", "AdmissionGated", &["Admission is gated by: example.com/wait"]),
+            told("off", "NotTried", "Deactivated", &["The workload is deactivated"]),
+        ];
+        for case in cases {
+            expect(&bed, case).await;
+        }
+    });
+}
+
+#[test]
+fn a_check_that_has_not_answered_is_named() {
+    switchyard_e2e::fixture::run(async {
+        let bed = Bed::new("asked").await;
+        let check = json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": bed.name},
+            "spec": {"controllerName": "example.com/check"},
+        });
+        bed.cluster().apply([check]).await.unwrap();
+        let queue = queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "2")]).admission_check(&bed.name);
+        bed.apply(queue.build()).await;
+        bed.job("waits").create(bed.admin()).await.unwrap();
+        bed.workload_of("waits").await;
+        let value = explained(&bed, "waits", "NotTried").await;
+        assert_eq!(value["clusterQueueInactive"][0]["reason"], "AdmissionCheckInactive", "{value:#}");
+        bed.activate_check().await;
+        let value = explained(&bed, "waits", "QuotaReserved").await;
+        assert_eq!(
+            (&value["admissionChecks"][0]["name"], &value["admissionChecks"][0]["state"]),
+            (&json!(bed.name), &json!("Pending"))
+        );
+        let text = explain(&bed, &["waits"]).await.unwrap();
+        println!("{text}");
+        assert!(text.contains("it has quota, and waits for its admission checks"), "{text}");
+        let row = text.lines().find(|line| line.starts_with(&bed.name)).unwrap_or_default();
+        assert_eq!(row.split_whitespace().collect::<Vec<_>>(), [bed.name.as_str(), "Pending"], "{text}");
+        bed.answer_check("waits", "Ready").await;
+        explained(&bed, "waits", "Admitted").await;
+    });
+}
