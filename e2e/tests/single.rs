@@ -7,6 +7,8 @@ mod bed;
 mod changes;
 #[path = "single/order.rs"]
 mod order;
+#[path = "single/requests.rs"]
+mod requests;
 #[path = "single/stops.rs"]
 mod stops;
 #[path = "single/waiting.rs"]
