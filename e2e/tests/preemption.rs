@@ -76,7 +76,16 @@ fn a_victim_is_told_why_queued_again_and_finishes_later() {
         );
         let name = workload.metadata.name.unwrap();
         bed.event(&name, "EvictedDueToPreempted", &message).await;
-        bed.event(&name, "Preempted", &message).await;
+        let priorities = "; preemptor effective priority: 1000 (base: 1000, boost: 0); preemptee effective priority: 0 (base: 0, boost: 0)";
+        bed.event(&name, "Preempted", &format!("{message}{priorities}")).await;
+        let uid = workload.metadata.uid.unwrap();
+        let told = format!(
+            "Preempted workload {}/{name} (UID: {uid}) in ClusterQueue {}{priorities}",
+            bed.namespace,
+            bed.part("q")
+        );
+        let preemptor = bed.workload_of("high").await.metadata.name.unwrap();
+        bed.event(&preemptor, "PreemptedWorkload", &told).await;
         let page = metrics();
         for expected in [
             format!(
