@@ -1,9 +1,11 @@
 //! 200 jobs through ten queues in cohorts, with random ends: at no moment do admitted workloads hold more than the tree of
-//! quota allows, no queue ever shows more, and whenever things are quiet for a moment queues show the sum of their
-//! workloads.
+//! quota allows, what a queue shows is what its workloads held at a moment between its last status and its next, and
+//! whenever things are quiet queues show exactly the sum of their workloads.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
+#[path = "usage/agreement.rs"]
+mod agreement;
 mod bed;
 #[path = "usage/observer.rs"]
 mod observer;
@@ -14,9 +16,9 @@ use std::time::Duration;
 
 use bed::{Bed, WAIT};
 use futures::future::{join_all, try_join_all};
-use kube::Api;
+use kube::{Api, ResourceExt};
 use observer::{Observer, holdings};
-use switchyard_api::v1beta2::{ClusterQueue, Workload};
+use switchyard_api::v1beta2::{ClusterQueue, LocalQueue, Workload};
 use switchyard_controller::workload;
 use switchyard_e2e::{JobBuilder, fixture, job, queues, wait};
 use tree::{Node, Tree};
@@ -146,6 +148,9 @@ fn usage_is_what_admitted_workloads_hold_at_every_moment() {
         let seen = observer.finish().await;
         println!("{seen}");
         assert!(seen.violations.is_empty(), "seed {seed}:\n{}", seen.violations.join("\n"));
+        let (statuses, apart) = seen.agreement.judged();
+        println!("{} of {statuses} statuses tell of no moment that the API showed\n{}", apart.len(), apart.join("\n"));
+        assert!(apart.len() * 10 <= statuses, "seed {seed}: {} of {statuses}", apart.len());
         assert!(seen.workload_events >= 2 * ROUNDS * JOBS && seen.statuses >= doors.len(), "{seen}");
     });
 }
@@ -169,26 +174,27 @@ fn jobs(bed: &Bed, random: &mut Random, doors: &[String], round: usize) -> (Vec<
     (jobs, holding, ending)
 }
 
-/// Waits until nothing is admitted but what runs for ever, and every queue shows exactly the sum of the workloads.
+/// Waits until nothing is admitted but what runs for ever, and every ClusterQueue and LocalQueue shows exactly the sum of
+/// the workloads.
 async fn settled(bed: &Bed, doors: &[String], holders: &[String]) {
     let api: Api<ClusterQueue> = Api::all(bed.admin().clone());
+    let local_api: Api<LocalQueue> = Api::namespaced(bed.admin().clone(), &bed.namespace);
     let check = async || {
         // To read all workloads is dear: not as often as one object.
         tokio::time::sleep(LOOK_EVERY).await;
-        let before = api.list(&Default::default()).await?;
+        let before = (api.list(&Default::default()).await?, local_api.list(&Default::default()).await?);
         let workloads = bed.workloads().await;
-        let after = api.list(&Default::default()).await?;
+        let after = (api.list(&Default::default()).await?, local_api.list(&Default::default()).await?);
         for name in doors {
-            let full = bed.part(name);
-            let find =
-                |list: &[ClusterQueue]| list.iter().find(|queue| queue.metadata.name.as_ref() == Some(&full)).cloned();
-            let (queue, again) = (find(&before.items), find(&after.items));
-            let queue = queue.ok_or_else(|| anyhow::anyhow!("no queue {full}"))?;
-            // Read before and after the workloads, and the same: it is the status of that moment.
-            anyhow::ensure!(again.and_then(|queue| queue.metadata.resource_version) == queue.metadata.resource_version);
-            let shown = observer::shown(&queue.status.unwrap_or_default());
             let expected = sums(bed, name, &workloads);
+            // Read before and after the workloads, and the same: it is the status of that moment.
+            let queue = unchanged(&bed.part(name), &before.0.items, &after.0.items)?;
+            let shown = observer::shown(&queue.status.unwrap_or_default());
             anyhow::ensure!(shown == expected, "{name} shows {shown:?}, its workloads hold {expected:?}");
+            // Each ClusterQueue has one LocalQueue.
+            let queue = unchanged(name, &before.1.items, &after.1.items)?;
+            let shown = observer::shown_locally(&queue.status.unwrap_or_default());
+            anyhow::ensure!(shown == expected, "LocalQueue {name} shows {shown:?}, its workloads hold {expected:?}");
         }
         let runs = |workload: &&Workload| holdings(workload).is_some() && !is_of(workload, holders);
         let running = workloads.iter().filter(runs).count();
@@ -196,6 +202,16 @@ async fn settled(bed: &Bed, doors: &[String], holders: &[String]) {
         Ok(())
     };
     wait::eventually(WAIT, "queues to show what their workloads hold", check).await.unwrap();
+}
+
+/// The object of this name, if both lists have it alike.
+fn unchanged<K: ResourceExt + Clone>(name: &str, before: &[K], after: &[K]) -> anyhow::Result<K> {
+    let find = |list: &[K]| list.iter().find(|it| it.name_any() == name).cloned();
+    let (first, second) = (find(before), find(after));
+    let first = first.ok_or_else(|| anyhow::anyhow!("no {name}"))?;
+    let same = second.and_then(|it| it.resource_version()) == first.resource_version();
+    anyhow::ensure!(same, "{name} is changing");
+    Ok(first)
 }
 
 fn is_of(workload: &Workload, jobs: &[String]) -> bool {

@@ -14,13 +14,13 @@ use kube::{
 };
 use switchyard_api::{
     quantity::amount_of,
-    v1beta2::{ClusterQueue, ClusterQueueStatus, FlavorUsage, Workload},
+    v1beta2::{ClusterQueue, ClusterQueueStatus, FlavorUsage, LocalQueueFlavorUsage, LocalQueueStatus, Workload},
 };
 use switchyard_controller::workload;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{bed::Bed, tree::Tree};
+use super::{agreement::Agreement, bed::Bed, tree::Tree};
 
 /// What is held, by name of the workload.
 type Held = BTreeMap<String, Holding>;
@@ -74,12 +74,27 @@ pub(crate) fn shown(status: &ClusterQueueStatus) -> Shown {
     }
 }
 
+/// The same of a LocalQueue.
+pub(crate) fn shown_locally(status: &LocalQueueStatus) -> Shown {
+    let total = |usage: &[LocalQueueFlavorUsage]| {
+        usage.iter().flat_map(|flavor| &flavor.resources).map(|used| amount_of("cpu", &used.total)).sum()
+    };
+    Shown {
+        reserved: total(&status.flavors_reservation),
+        used: total(&status.flavors_usage),
+        pending: status.pending_workloads,
+        reserving: status.reserving_workloads,
+        admitted: status.admitted_workloads,
+    }
+}
+
 /// What was seen.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) workload_events: usize,
     pub(crate) statuses: usize,
     pub(crate) violations: Vec<String>,
+    pub(crate) agreement: Agreement,
     most_in_use: i64,
 }
 
@@ -119,6 +134,7 @@ impl Observer {
         let (mut seen, queues) = (self.workloads.await.unwrap(), self.queues.await.unwrap());
         seen.statuses = queues.statuses;
         seen.violations.extend(queues.violations);
+        seen.agreement.join(queues.agreement);
         seen
     }
 }
@@ -132,10 +148,12 @@ async fn follow_workloads(mut watch: Watch<Workload>, until: CancellationToken, 
             None => drop(held.remove(&name)),
         }
         seen.workload_events += 1;
-        let usage = usage(&held, &prefix);
+        let sums = sums(&held, &prefix);
+        let usage: BTreeMap<String, i64> = sums.iter().map(|(queue, (milli, _))| (queue.clone(), *milli)).collect();
+        seen.agreement.held(revision(&subject), sums);
         seen.most_in_use = seen.most_in_use.max(usage.values().sum());
-        let version = subject.resource_version().unwrap_or_default();
         let wrong = tree.violations(&usage).into_iter();
+        let version = revision(&subject);
         seen.violations.extend(wrong.map(|wrong| format!("at {version}, after {name}: {wrong}")));
     }
     seen
@@ -146,9 +164,10 @@ async fn follow_queues(mut watch: Watch<ClusterQueue>, until: CancellationToken,
     while let Some((queue, gone)) = watch.next(&until).await {
         let full = queue.name_any();
         let Some(name) = full.strip_prefix(&prefix).filter(|_| !gone) else { continue };
-        let status = queue.status.unwrap_or_default();
+        let status = queue.status.clone().unwrap_or_default();
         seen.statuses += 1;
         let shown = shown(&status);
+        seen.agreement.shown(revision(&queue), name, (shown.reserved, shown.reserving));
         let alone = BTreeMap::from([(name.to_owned(), shown.reserved)]);
         seen.violations.extend(tree.violations(&alone).into_iter().map(|wrong| format!("{name} shows that {wrong}")));
         if shown.used > shown.reserved || shown.admitted > shown.reserving {
@@ -167,14 +186,20 @@ async fn follow_queues(mut watch: Watch<ClusterQueue>, until: CancellationToken,
     seen
 }
 
-/// What the workloads hold of each ClusterQueue, by its short name.
-fn usage(held: &Held, prefix: &str) -> BTreeMap<String, i64> {
-    let mut usage = BTreeMap::new();
+/// What the workloads hold of each ClusterQueue, by its short name, and how many they are.
+fn sums(held: &Held, prefix: &str) -> BTreeMap<String, (i64, i32)> {
+    let mut sums = BTreeMap::new();
     for holding in held.values() {
         let queue = holding.cluster_queue.strip_prefix(prefix).unwrap_or(&holding.cluster_queue);
-        *usage.entry(queue.to_owned()).or_default() += holding.milli;
+        let sum: &mut (i64, i32) = sums.entry(queue.to_owned()).or_default();
+        *sum = (sum.0 + holding.milli, sum.1 + 1);
     }
-    usage
+    sums
+}
+
+/// The revision of the store that an object is of.
+fn revision(object: &impl ResourceExt) -> u64 {
+    object.resource_version().and_then(|version| version.parse().ok()).unwrap()
 }
 
 /// One kind's changes, in the order of the store, without gaps.
