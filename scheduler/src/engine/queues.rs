@@ -27,7 +27,9 @@ impl Engine {
         if let Some(cq) = self.cqs.get_mut(&id) {
             moved = known.is_none()
                 || cq.object.cohort != object.cohort
-                || cq.object.resource_groups != object.resource_groups;
+                || cq.object.resource_groups != object.resource_groups
+                // As in Kueue, which takes such a queue out of its Cohort and puts it into a new one.
+                || self.tree.is_alone(id);
             cq.queue.strategy = object.strategy;
             cq.object = object;
             cq.groups = groups;

@@ -111,6 +111,12 @@ impl Tree {
         self.node(id).is_some_and(Node::is_queue)
     }
 
+    /// Whether nothing but this node keeps the Cohort above it: no object, and no other child.
+    pub(crate) fn is_alone(&self, id: NodeId) -> bool {
+        let parent = self.parent(id).and_then(|parent| self.node(parent));
+        parent.is_some_and(|node| node.kind == Kind::Cohort { explicit: false } && node.children.len() == 1)
+    }
+
     /// What is directly below.
     pub(crate) fn children(&self, id: NodeId) -> &[NodeId] {
         self.node(id).map_or(&[], |node| &node.children)
