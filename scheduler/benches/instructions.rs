@@ -1,5 +1,4 @@
-//! The engine's cycles on fixed inputs, for a program that counts instructions, as does
-//! `valgrind --tool=callgrind --collect-atstart=no '--toggle-collect=*counted_cycle*' BENCH live/fair`.
+//! The engine's cycles on fixed inputs, for a program that counts instructions: `cargo xtask instructions`.
 //!
 //! Runs one scenario, named by the first argument, and does its cycles in a function that callgrind can find by its name.
 //! Without a name, as `cargo test` starts it, all of them run, small: it then only shows that they work.

@@ -4,6 +4,7 @@ mod bench;
 mod demo;
 mod figures;
 mod fuzz;
+mod instructions;
 mod lint;
 mod run;
 mod simulate;
@@ -33,6 +34,9 @@ enum Command {
     Figures(figures::Args),
     /// Measure ours beside stock MultiKueue and beside no dispatcher at all, built for release.
     Bench(bench::Args),
+    /// Count the instructions of the engine's cycles on fixed inputs, and compare them with those recorded. Needs
+    /// valgrind.
+    Instructions(instructions::Args),
     /// Write the generated files: deploy/crds.
     Generate,
 }
@@ -45,6 +49,7 @@ fn main() -> anyhow::Result<()> {
         Command::Simulate(args) => simulate::run(&args),
         Command::Figures(args) => figures::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Instructions(args) => instructions::run(&args),
         Command::Generate => run::step(
             "generate deploy/crds",
             run::cargo(&["run", "-q", "-p", "switchyard-api", "--example", "crdgen", "--", "deploy/crds"]),

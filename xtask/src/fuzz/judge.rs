@@ -29,6 +29,8 @@ pub(crate) enum Judgement {
     Differs { expect: Value, difference: String },
     /// Kueue does not decide it the same way each time, and once as the engine does.
     Wavers,
+    /// Kueue does not decide it the same way each time, but not once as the engine does.
+    Chance,
     /// Kueue cannot play it: it is no valid scenario.
     Invalid,
 }

@@ -137,15 +137,17 @@ impl Fuzz {
 
     /// Asks again about a difference: some ties Kueue breaks by the order of a Go map, differently in each run.
     fn confirmed(&self, scenario: &serde_json::Value, judgement: Judgement) -> anyhow::Result<Judgement> {
-        if !matches!(judgement, Judgement::Differs { .. }) {
-            return Ok(judgement);
-        }
+        let Judgement::Differs { expect: first, .. } = &judgement else { return Ok(judgement) };
         let again = self.judge.all(&vec![scenario.clone(); ASKED_AGAIN])?;
-        Ok(if again.iter().any(|judged| matches!(judged, Judgement::Same { .. })) {
-            Judgement::Wavers
-        } else {
-            judgement
-        })
+        if again.iter().any(|judged| matches!(judged, Judgement::Same { .. })) {
+            return Ok(Judgement::Wavers);
+        }
+        let otherwise = |judged: &Judgement| matches!(judged, Judgement::Differs { expect, .. } if expect != first);
+        if again.iter().any(otherwise) {
+            println!("{}: Kueue decides it now so, now so, and not once as the engine", scenario["name"]);
+            return Ok(Judgement::Chance);
+        }
+        Ok(judgement)
     }
 
     /// Shows a difference, shrunk if that is still wanted, and saves the scenario.

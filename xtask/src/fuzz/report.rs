@@ -14,6 +14,7 @@ struct Count {
     same: usize,
     differing: usize,
     wavering: usize,
+    chance: usize,
     invalid: usize,
     decisions: usize,
 }
@@ -28,6 +29,7 @@ impl Counts {
             }
             Judgement::Differs { .. } => count.differing += 1,
             Judgement::Wavers => count.wavering += 1,
+            Judgement::Chance => count.chance += 1,
             Judgement::Invalid => count.invalid += 1,
         }
     }
@@ -48,6 +50,9 @@ impl fmt::Display for Count {
         if self.wavering > 0 {
             write!(f, ", {} that Kueue decides now so, now so", self.wavering)?;
         }
+        if self.chance > 0 {
+            write!(f, ", {} that Kueue decides now so, now so, and not once as the engine", self.chance)?;
+        }
         if self.invalid > 0 {
             write!(f, ", {} that Kueue cannot play", self.invalid)?;
         }
@@ -63,6 +68,7 @@ impl fmt::Display for Counts {
             all.same += count.same;
             all.differing += count.differing;
             all.wavering += count.wavering;
+            all.chance += count.chance;
             all.invalid += count.invalid;
             all.decisions += count.decisions;
         }
