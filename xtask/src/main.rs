@@ -6,6 +6,7 @@ mod figures;
 mod fuzz;
 mod instructions;
 mod lint;
+mod mutants;
 mod run;
 mod simulate;
 mod test;
@@ -28,6 +29,8 @@ enum Command {
     Test(test::Args),
     /// Compare the engine's decisions with those of Kueue's own scheduler on random scenarios.
     FuzzDecisions(fuzz::Args),
+    /// Put errors into a copy of the engine, each of which one of its laws must find.
+    BreakEngine(mutants::Args),
     /// Play hub, agents and clusters under seeded faults in virtual time.
     Simulate(simulate::Args),
     /// Measure what a hub and one worker cost, built for release: latency, API writes per job, memory.
@@ -46,6 +49,7 @@ fn main() -> anyhow::Result<()> {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
         Command::FuzzDecisions(args) => fuzz::run(&args),
+        Command::BreakEngine(args) => mutants::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Figures(args) => figures::run(&args),
         Command::Bench(args) => bench::run(&args),

@@ -1,0 +1,140 @@
+//! `cargo xtask break-engine`: errors are put into a copy of the engine one after the other, and each must fail its law.
+
+mod list;
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, bail, ensure};
+
+use crate::run;
+use list::{MUTANTS, Mutant};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only errors whose law or description contains this.
+    #[arg(long)]
+    only: Option<String>,
+    /// How often a law is asked, each time with a new seed, before it is said to miss an error.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+}
+
+/// What a law said.
+enum Verdict {
+    Caught { run: usize },
+    Missed,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let wanted = |mutant: &&Mutant| {
+        args.only.as_ref().is_none_or(|part| mutant.law.contains(part) || mutant.says.contains(part))
+    };
+    let mutants: Vec<_> = MUTANTS.iter().filter(wanted).collect();
+    ensure!(!mutants.is_empty(), "no error is of that name");
+    let copy = Copy::make()?;
+    let mut missed = 0;
+    for mutant in &mutants {
+        let verdict = copy.judge(mutant, args.runs).with_context(|| format!("{}: {}", mutant.file, mutant.says))?;
+        match verdict {
+            Verdict::Caught { run } => {
+                println!("caught in run {run}: {} ({}): {}", mutant.says, mutant.file, mutant.law)
+            }
+            Verdict::Missed => {
+                missed += 1;
+                println!("MISSED: {} ({}): {}", mutant.says, mutant.file, mutant.law);
+            }
+        }
+    }
+    println!("{} errors, {} caught, {missed} missed", mutants.len(), mutants.len() - missed);
+    ensure!(missed == 0, "{missed} errors are missed by their law");
+    Ok(())
+}
+
+/// A workspace with nothing but the engine in it, compiled in the same target directory as ours.
+struct Copy {
+    root: PathBuf,
+}
+
+impl Copy {
+    fn make() -> anyhow::Result<Self> {
+        let (from, root) = (run::root(), run::root().join("target/broken-engine"));
+        if root.exists() {
+            std::fs::remove_dir_all(&root).with_context(|| format!("cannot remove {}", root.display()))?;
+        }
+        for directory in ["src", "tests", "examples", "benches"] {
+            copy(&from.join("scheduler").join(directory), &root.join("scheduler").join(directory))?;
+        }
+        write(&root.join("Cargo.lock"), &read(&from.join("Cargo.lock"))?)?;
+        // Under another name: cargo would take what it compiled of the copy for the engine itself.
+        let package = read(&from.join("scheduler/Cargo.toml"))?
+            .replace("name = \"switchyard-scheduler\"", "name = \"broken-engine\"")
+            .replace("{ path = \".\",", "{ path = \".\", package = \"broken-engine\",");
+        write(&root.join("scheduler/Cargo.toml"), &(package + "\n[lib]\nname = \"switchyard_scheduler\"\n"))?;
+        let manifest = read(&from.join("Cargo.toml"))?;
+        let members =
+            manifest.lines().find(|line| line.starts_with("members = ")).context("Cargo.toml has no members")?;
+        write(&root.join("Cargo.toml"), &manifest.replace(members, "members = [\"scheduler\"]"))?;
+        Ok(Self { root })
+    }
+
+    fn judge(&self, mutant: &Mutant, runs: usize) -> anyhow::Result<Verdict> {
+        let path = self.root.join("scheduler/src").join(mutant.file);
+        let sound = read(&path)?;
+        let mut broken = sound.clone();
+        for (from, to) in mutant.changes {
+            let times = broken.matches(from).count();
+            ensure!(times == 1, "{from:?} is there {times} times: bring the list of errors up to date");
+            broken = broken.replacen(from, to, 1);
+        }
+        write(&path, &broken)?;
+        let verdict = (1..=runs).find_map(|run| match self.holds(mutant) {
+            Ok(true) => None,
+            Ok(false) => Some(Ok(Verdict::Caught { run })),
+            Err(error) => Some(Err(error)),
+        });
+        write(&path, &sound)?;
+        verdict.unwrap_or(Ok(Verdict::Missed))
+    }
+
+    /// Whether the law finds nothing.
+    fn holds(&self, mutant: &Mutant) -> anyhow::Result<bool> {
+        let target: &[&str] = if mutant.is_beside_the_code() { &["--lib"] } else { &["--test", "laws"] };
+        let mut test = run::cargo(&["test", "--offline", "--quiet", "--package", "broken-engine"]);
+        test.args(target).arg(mutant.law).current_dir(&self.root).stderr(Stdio::piped());
+        test.env("CARGO_TARGET_DIR", run::root().join("target"));
+        let output = test.output().context("cannot start cargo")?;
+        let told = String::from_utf8_lossy(&output.stdout);
+        match output.status.success() {
+            true if told.contains("test result: ok. 0 passed") => bail!("there is no law {}", mutant.law),
+            true => Ok(true),
+            false if told.contains("test result: FAILED") => Ok(false),
+            false => bail!("not compiled or not run:\n{}", String::from_utf8_lossy(&output.stderr)),
+        }
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    }
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Copies the files of a directory, and those below it.
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let entries = std::fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;
+    for entry in entries {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        match entry.file_type()?.is_dir() {
+            true => copy(&entry.path(), &to)?,
+            false => write(&to, &read(&entry.path())?)?,
+        }
+    }
+    Ok(())
+}
