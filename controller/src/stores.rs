@@ -88,7 +88,7 @@ impl Stores {
     /// Empty stores for the kinds that the configuration enables.
     #[must_use]
     pub fn new(config: &Configuration) -> Self {
-        let enabled = enabled_kinds(&config.integrations.frameworks).into_iter();
+        let enabled = enabled_kinds(&config.all_frameworks()).into_iter();
         let jobs = enabled.map(|kind| JobStore { resource: kind.id().api_resource(), store: Store::default() });
         Self { jobs: jobs.collect(), ..Self::default() }
     }

@@ -1,10 +1,14 @@
-//! Jobs of other kinds than Job, with their real CRD, which is installed only when everything runs. Nobody runs the
-//! kind's own controller: the test says what it would say.
+//! Jobs of other kinds than Job, with their real CRDs, which are installed only when everything runs. Nobody runs the
+//! kinds' own controllers: the tests say what they would say.
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod bed;
-
-use std::time::Duration;
+#[path = "job_kinds/external.rs"]
+mod external;
+#[path = "job_kinds/samples.rs"]
+mod samples;
+#[path = "job_kinds/table.rs"]
+mod table;
 
 use anyhow::ensure;
 use bed::Bed;
@@ -13,17 +17,32 @@ use kube::{
     api::{DynamicObject, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use switchyard_api::conditions;
 use switchyard_e2e::fleet::Fleet;
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, Part, Parts, fixture, queues};
+use table::{Jobs, SOON};
 
 const CONFIG: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
-const FRAMEWORKS: &str = "integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset, ray.io/rayjob]}\n";
+const FRAMEWORKS: &str = "\
+featureGates: {SparkApplicationIntegration: true}
+integrations:
+  frameworks:
+  - batch/job
+  - jobset.x-k8s.io/jobset
+  - kubeflow.org/tfjob
+  - kubeflow.org/pytorchjob
+  - kubeflow.org/paddlejob
+  - kubeflow.org/xgboostjob
+  - kubeflow.org/jaxjob
+  - kubeflow.org/mpijob
+  - ray.io/rayjob
+  - ray.io/raycluster
+  - ray.io/rayservice
+  - workload.codeflare.dev/appwrapper
+  - sparkoperator.k8s.io/sparkapplication
+multiKueue: {externalFrameworks: [{name: Flock.v1.birds.example.com}]}
+";
 const API: &str = "jobset.x-k8s.io/v1alpha2";
-/// Longer than anything here takes on a busy machine.
-const SOON: Duration = Duration::from_secs(180);
-
 /// Installs the CRD of JobSet, as its module has it.
 async fn install_job_set(cluster: &Cluster) {
     let source = tokio::task::spawn_blocking(|| {
@@ -134,49 +153,33 @@ fn a_kind_that_comes_later_is_queued_as_if_it_had_always_been_there() {
 }
 
 #[test]
-fn a_job_set_is_dispatched_and_its_status_flows_back() {
+fn jobs_of_every_kind_run_here_and_elsewhere() {
     fixture::run(async {
         let config = format!("{CONFIG}{FRAMEWORKS}");
-        let west = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(16));
+        let west = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(64));
         let fleet = Fleet::builder("kinds").agent(west).config(&config).agent_config(&config).start().await.unwrap();
         let (hub, west) = (fleet.hub(), fleet.worker("west"));
         hub.apply([queues::agent_cluster("west")]).await.unwrap();
         fleet.connect().await.unwrap();
-        // Both run, and neither cluster knew the kind.
-        install_job_set(hub).await;
-        install_job_set(west).await;
-        let tenant = fleet.tenant("sets").hub(&[("cpu", "4")]).worker("west", &[("cpu", "8")]).make().await.unwrap();
+        // Both run, and neither cluster knew the kinds.
+        table::install_crds(&[hub, west]).await.unwrap();
+        external::install(hub).await.unwrap();
+        external::install(west).await.unwrap();
+        let tenant =
+            fleet.tenant("kinds").hub(&[("cpu", "100")]).worker("west", &[("cpu", "100")]).make().await.unwrap();
         let namespace = tenant.name();
-        let (here, there) = (job_sets(hub, namespace).await, job_sets(west, namespace).await);
-
-        let created = hub.apply([job_set(namespace, "main", "train")]).await.unwrap();
-        let spec = &created[0].data["spec"];
-        assert_eq!((&spec["suspend"], &spec["managedBy"]), (&json!(true), &json!("kueue.x-k8s.io/multikueue")));
-        eventually(SOON, "the copy", async || Ok(there.get("train").await?)).await.unwrap();
-        let copy = until(&there, "train", "started there", runs).await;
-        assert_eq!(copy["spec"]["managedBy"], Value::Null);
-        assert_eq!(copy["metadata"]["labels"]["kueue.x-k8s.io/multikueue-origin"], "multikueue");
-
-        report(&there, "train", 1, 0, None).await;
-        let shown = |job: &Value| job["status"]["replicatedJobsStatus"][1]["active"] == 1;
-        let local = until(&here, "train", "its status shown", shown).await;
-        assert_eq!(local["spec"]["suspend"], true, "nothing runs on the hub");
-        report(&there, "train", 0, 1, Some("Completed")).await;
-        let completed = |job: &Value| job["status"]["conditions"][0]["type"] == "Completed";
-        until(&here, "train", "completed", completed).await;
-        eventually(SOON, "its Workload finished", async || {
-            let workloads = tenant.hub_workloads().list(&Default::default()).await?.items;
-            let status = workloads.first().and_then(|workload| workload.status.clone()).unwrap_or_default();
-            ensure!(conditions::is_true(&status.conditions, conditions::FINISHED), "{:?}", status.conditions);
-            Ok(())
-        })
-        .await
-        .unwrap();
-        eventually(SOON, "the copy to be collected", async || {
-            ensure!(there.get_opt("train").await?.is_none(), "it is still there");
-            Ok(())
-        })
-        .await
-        .unwrap();
+        let samples = samples::samples();
+        let runs = samples.iter().map(async |sample| {
+            let (here, there) = (Jobs::new(sample, hub, namespace).await?, Jobs::new(sample, west, namespace).await?);
+            futures::try_join!(
+                table::runs_here(&there, namespace, "main"),
+                table::runs_there(&here, &there, namespace, "main"),
+            )
+        });
+        let (outcomes, external) =
+            futures::join!(futures::future::join_all(runs), external::runs_there(hub, west, namespace));
+        let outcomes = outcomes.into_iter().map(|outcome| outcome.map(|_| ())).chain([external]);
+        let failures: Vec<String> = outcomes.filter_map(Result::err).map(|error| format!("{error:#}")).collect();
+        assert!(failures.is_empty(), "{}", failures.join("\n"));
     });
 }

@@ -201,7 +201,7 @@ async fn serve(
         states,
         hub_id,
         origin: ctx.config.multi_kueue.origin.clone(),
-        frameworks: ctx.config.integrations.frameworks.clone(),
+        frameworks: ctx.config.all_frameworks(),
         term: watched,
     };
     spawn(tasks, "hosted agents", ok(hosted::run(hosting, stop.clone())));

@@ -70,7 +70,7 @@ pub struct Settings {
     pub software: String,
     /// Which namespaces the hub may use.
     pub namespaces: AllowedNamespaces,
-    /// The kinds of jobs that are managed here (`integrations.frameworks`); others are not created.
+    /// The kinds of jobs that are managed here (`integrations.frameworks`, external frameworks); others are not created.
     pub frameworks: Vec<String>,
     /// Writes to the cluster's API server in flight.
     pub concurrency: usize,

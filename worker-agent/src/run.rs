@@ -69,7 +69,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     let store = Store::new(client.clone(), &options.controller.namespace);
     let origin = options.controller.config.multi_kueue.origin.clone();
     let namespace = options.controller.namespace.clone();
-    let frameworks = options.controller.config.integrations.frameworks.clone();
+    let frameworks = options.controller.config.all_frameworks();
     let handle = switchyard_controller::start(options.controller)?;
     let (state, watched) = watch::channel(SessionState::initial());
     let agent = Agent {

@@ -141,6 +141,20 @@ impl Configuration {
         self.feature_gates.get(gate).copied().or_else(|| gates::default(gate)).unwrap_or(false)
     }
 
+    /// Every kind of job that is watched and may be sent to other clusters: the built-in ones, and those that only the
+    /// configuration knows, each once.
+    #[must_use]
+    pub fn all_frameworks(&self) -> Vec<String> {
+        let mut all = self.integrations.frameworks.clone();
+        let sent = self.multi_kueue.external_frameworks.iter().map(|framework| &framework.name);
+        for name in self.integrations.external_frameworks.iter().chain(sent) {
+            if !all.contains(name) {
+                all.push(name.clone());
+            }
+        }
+        all
+    }
+
     /// The namespaces in which jobs without a queue may be managed: as the file says, else all but `kube-system` and
     /// our own.
     #[must_use]

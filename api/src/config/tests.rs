@@ -168,7 +168,7 @@ featureGates: {MultiKeue: true, HierarchicalCohorts: false}
     multiKueue.workerLostTimeout: Invalid value: "-1s": must be greater than or equal to 0
     multiKueue.origin: Invalid value: "a/b": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')
     multiKueue.externalFrameworks[0].name: Invalid value: "foo": must be in 'kind.version.group' format
-    multiKueue.externalFrameworks[1].name: Invalid value: "Job.v1.batch": conflicts with a built-in MultiKueue adapter
+    multiKueue.externalFrameworks[1].name: Invalid value: "Job.v1.batch": conflicts with a built-in MultiKueue adapter; name batch/job in integrations.frameworks instead
     multiKueue.externalFrameworks[3].name: Duplicate value: "A.v1.b"
     multiKueue.incrementalDispatcherConfig: is only valid with dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental
     multiKueue.incrementalDispatcherConfig.stepSize: Invalid value: 0: must be greater than or equal to 1

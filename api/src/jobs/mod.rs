@@ -21,12 +21,14 @@
 //! | RayJob | those, and `submitter` | Complete, Failed as `jobDeploymentStatus` | its cluster's state |
 //! | AppWrapper | one a wrapped template | phase | PodsReady |
 //! | SparkApplication | `driver`, `executor` | state | state and executors' |
+//! | external frameworks | their controller's | with their workload | their controller's |
 
 pub mod app_wrapper;
 pub mod batch_job;
 mod build;
 mod copy;
 mod equivalence;
+mod external;
 mod index_set;
 pub mod job_set;
 pub mod kubeflow;
@@ -51,6 +53,7 @@ use serde_json::Value;
 pub use build::{BuildOptions, build_workload, job_pod_sets};
 pub use copy::{copy_of_another, named_job, owner_gvk, same_copy};
 pub use equivalence::{is_equivalent, owned_by};
+pub use external::external_kind;
 pub use merge::{apply_merge, merge_diff};
 pub use mirror::{merged_status, reset_status};
 pub use name::{workload_name, workload_name_with_extra};
@@ -191,6 +194,16 @@ pub trait JobKind: Send + Sync + 'static {
     /// Which kind this is.
     fn id(&self) -> KindId;
 
+    /// Whether we make the workloads of the kind's jobs, and start and stop them. Otherwise another controller does.
+    fn makes_workloads(&self) -> bool {
+        true
+    }
+
+    /// Whether [`JobKind::finished`] says when a job has ended. Otherwise only its workload does.
+    fn tells_its_end(&self) -> bool {
+        true
+    }
+
     /// The pod sets, with pod templates as the user wrote them.
     ///
     /// # Errors
@@ -326,17 +339,32 @@ pub fn kinds() -> &'static [&'static dyn JobKind] {
     KINDS
 }
 
-/// The kinds that a configuration names (`integrations.frameworks`), in the order of [`kinds`]. Names of kinds that are
-/// not managed here are left out.
+/// The kinds that a configuration names: built-in ones (`integrations.frameworks`) in the order of [`kinds`], then external
+/// ones (`Kind.version.group`). Names of kinds that are not managed here are left out.
 #[must_use]
 pub fn enabled_kinds(frameworks: &[String]) -> Vec<&'static dyn JobKind> {
-    kinds().iter().copied().filter(|kind| frameworks.iter().any(|name| name == kind.id().framework)).collect()
+    let mut enabled: Vec<&'static dyn JobKind> =
+        kinds().iter().copied().filter(|kind| frameworks.iter().any(|name| name == kind.id().framework)).collect();
+    enabled.extend(frameworks.iter().filter_map(|name| external_kind(name)));
+    enabled
 }
 
-/// The kind for an API group and kind, of whatever version.
+/// The kind for an API group and kind, of whatever version: one of [`kinds`], or one that a configuration has named.
 #[must_use]
 pub fn kind_for(group: &str, kind: &str) -> Option<&'static dyn JobKind> {
+    built_in(group, kind).or_else(|| external::named(group, kind))
+}
+
+fn built_in(group: &str, kind: &str) -> Option<&'static dyn JobKind> {
     kinds().iter().copied().find(|k| k.id().group == group && k.id().kind == kind)
+}
+
+/// The name in `integrations.frameworks` of the built-in kind that an external framework (`Kind.version.group`) is.
+#[must_use]
+pub fn framework_of(external: &str) -> Option<&'static str> {
+    let mut parts = external.splitn(3, '.');
+    let (kind, group) = (parts.next()?, parts.nth(1)?);
+    built_in(group, kind).map(|kind| kind.id().framework)
 }
 
 /// The kind for an `apiVersion` and kind as in an owner reference.

@@ -179,7 +179,8 @@ impl Reconciler {
             return Outcome::Done;
         }
         let Some(jobs) = self.ctx.stores.job(key.group, key.kind) else { return Outcome::Done };
-        let Some(kind) = kind_for(key.group, key.kind) else { return Outcome::Done };
+        let kind = kind_for(key.group, key.kind).filter(|kind| kind.makes_workloads());
+        let Some(kind) = kind else { return Outcome::Done };
         let job = jobs.store.by_key(&key.key);
         let target = Target { key: &key, jobs, job: job.as_deref() };
         let workloads = self.owned(&key);

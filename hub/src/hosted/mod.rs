@@ -73,7 +73,7 @@ pub struct Hosting {
     pub hub_id: String,
     /// `multiKueue.origin`.
     pub origin: String,
-    /// `integrations.frameworks`.
+    /// The kinds of jobs that may be sent.
     pub frameworks: Vec<String>,
     /// The term in which they may run.
     pub term: watch::Receiver<Option<u64>>,

@@ -9,7 +9,7 @@ use switchyard_proto::MAX_PAYLOAD;
 use switchyard_proto::v1::{Assignment, OnDisconnect, Phase, on_disconnect};
 
 use super::mirror::job_of;
-use super::payload::{PayloadError, content, owner};
+use super::payload::{PayloadError, content, owner, runs_elsewhere};
 use crate::cluster::{Content, Port};
 
 /// What the cluster is to create for a workload: what it was given before, or made anew.
@@ -25,6 +25,7 @@ pub(super) fn content_for(ctx: &Context, port: &Port, workload: &Workload) -> Re
         let (_, owner) = owner(workload).ok_or(PayloadError::NoOwner)?;
         return Err(PayloadError::OwnerMissing { kind: owner.kind.clone(), name: owner.name.clone() });
     };
+    runs_elsewhere(kind, &job.value)?;
     let made = content(workload, kind, &job.value, &ctx.config.multi_kueue.origin)?;
     let bytes = made.workload.len() + made.job.len();
     if bytes > MAX_PAYLOAD {

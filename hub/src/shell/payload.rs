@@ -4,7 +4,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 use switchyard_api::jobs::{JobKind, RemoteMeta, kind_for};
-use switchyard_api::names;
+use switchyard_api::names::{self, MULTIKUEUE_CONTROLLER};
 use switchyard_api::v1beta2::Workload;
 use thiserror::Error;
 
@@ -24,6 +24,14 @@ pub(super) enum PayloadError {
         /// Its name.
         name: String,
     },
+    /// The owner runs here, as far as it says; it would then run twice. Only of kinds whose own webhook says who runs them.
+    #[error("the {kind} is not managed by Kueue: set its spec.managedBy to {MULTIKUEUE_CONTROLLER:?}, not {manager:?}")]
+    NotManaged {
+        /// Its kind.
+        kind: &'static str,
+        /// What it names.
+        manager: String,
+    },
     /// More than an agent takes.
     #[error("workload and job take {bytes} bytes together, more than can be sent; make the pod template smaller")]
     TooLarge {
@@ -33,6 +41,18 @@ pub(super) enum PayloadError {
     /// A fault of ours.
     #[error("not serializable: {0}")]
     Json(#[from] serde_json::Error),
+}
+
+/// Refuses an owner that would run here, too. For the kinds that we manage, the job's reconciler says so.
+///
+/// # Errors
+/// [`PayloadError::NotManaged`].
+pub(super) fn runs_elsewhere(kind: &dyn JobKind, job: &Value) -> Result<(), PayloadError> {
+    let manager = kind.managed_by(job).unwrap_or_default();
+    if kind.makes_workloads() || manager == MULTIKUEUE_CONTROLLER {
+        return Ok(());
+    }
+    Err(PayloadError::NotManaged { kind: kind.id().kind, manager: manager.to_owned() })
 }
 
 /// The owner of a workload that is sent: its controller, of a kind that we know.
@@ -108,5 +128,17 @@ mod tests {
         let job: Value = serde_json::from_slice(&content.job).unwrap();
         assert_eq!(job.pointer("/spec/managedBy"), None);
         assert_eq!(job.pointer("/metadata/labels/kueue.x-k8s.io~1prebuilt-workload-name"), Some(&json!("job-a-12345")));
+    }
+
+    #[test]
+    fn a_job_of_an_external_framework_that_runs_here_is_not_sent() {
+        let kind = switchyard_api::jobs::external_kind("Flock.v1.example.com").unwrap();
+        let managed = |by: Value| runs_elsewhere(kind, &json!({"spec": {"managedBy": by}})).map_err(|it| it.to_string());
+        assert_eq!(managed(json!("kueue.x-k8s.io/multikueue")), Ok(()));
+        let said = managed(json!("example.com/flock")).unwrap_err();
+        assert!(said.contains("\"kueue.x-k8s.io/multikueue\", not \"example.com/flock\""), "{said}");
+        assert!(managed(Value::Null).is_err());
+        let job = switchyard_api::jobs::kind_for("batch", "Job").unwrap();
+        assert!(runs_elsewhere(job, &json!({})).is_ok());
     }
 }

@@ -9,7 +9,7 @@ use kube::api::{
 };
 use kube::core::Status;
 use serde_json::{Value, json};
-use switchyard_api::jobs::{JobKind, PodSetInfo, kinds, owner_gvk};
+use switchyard_api::jobs::{JobKind, PodSetInfo, owner_gvk};
 use switchyard_api::names;
 
 use super::read::{read_job, read_workload};
@@ -44,8 +44,9 @@ impl Access {
         if self.job_kind.is_some() { Kind::Job } else { Kind::Workload }
     }
 
-    fn of(target: &Target) -> Option<Self> {
-        let jobs = kinds().iter().map(|kind| Self::job(*kind));
+    /// How an object that was seen is reached, if it is of one of these kinds.
+    fn of(target: &Target, kinds: &[&'static dyn JobKind]) -> Option<Self> {
+        let jobs = kinds.iter().map(|kind| Self::job(*kind));
         std::iter::once(Self::workload()).chain(jobs).find(|access| access.gvk == target.gvk)
     }
 
@@ -79,11 +80,11 @@ impl Executor {
                     Err(_) => Outcome::Gone,
                 }
             }
-            Verb::Delete { target, foreground } => match Access::of(target) {
+            Verb::Delete { target, foreground } => match Access::of(target, &self.kinds) {
                 Some(access) => self.delete(&access, target, *foreground).await,
                 None => unknown_kind(target),
             },
-            Verb::Release { target, index } => match Access::of(target) {
+            Verb::Release { target, index } => match Access::of(target, &self.kinds) {
                 Some(access) => self.release(&access, target, *index).await,
                 None => unknown_kind(target),
             },
@@ -96,7 +97,7 @@ impl Executor {
                 let patch = json!({"metadata": {"annotations": {FENCE_AFTER: after.map(fence_text)}}});
                 self.patch_workload(target, patch).await
             }
-            Verb::Reread { target } => match Access::of(target) {
+            Verb::Reread { target } => match Access::of(target, &self.kinds) {
                 Some(access) => self.reread(&access, target).await,
                 None => unknown_kind(target),
             },

@@ -41,7 +41,8 @@ pub(crate) fn read_job(object: &Value, kind: &dyn JobKind, gvk: &Arc<str>, hub_i
         message: finished.message,
     });
     let status = object.get("status").filter(|_| !torn_down).map(bytes).unwrap_or_default();
-    Some(RemoteJob { meta, suspended: kind.is_suspended(object), active: kind.is_active(object), end, status })
+    let (suspended, active) = (kind.is_suspended(object), kind.is_active(object));
+    Some(RemoteJob { meta, suspended, active, tells_its_end: kind.tells_its_end(), end, status })
 }
 
 /// Whether a failure came with the deletion, or after it. The pods of a job that is deleted in the foreground go first,

@@ -117,6 +117,8 @@ pub struct RemoteJob {
     pub suspended: bool,
     /// Whether pods of it run.
     pub active: bool,
+    /// Whether `end` will say how it ends; if not, only its Workload does.
+    pub tells_its_end: bool,
     /// How it ended, if it has.
     pub end: Option<JobEnd>,
     /// JSON: its status.

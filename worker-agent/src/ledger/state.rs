@@ -110,6 +110,9 @@ impl Entry {
                     State::Failed if reasons.iter().any(|reason| reason.code == "FailedToStart") => {
                         Verdict { attempt, state, reasons, is_final: true }
                     }
+                    State::Succeeded | State::Failed if !job.tells_its_end => {
+                        Verdict { attempt, state, reasons, is_final: true }
+                    }
                     // The job's own end is on its way.
                     State::Succeeded | State::Failed | State::Reserved => lasting(State::Running, Vec::new()),
                     _ if stopped_by_us(workload, phase) && quiet(job) => lasting(State::Suspended, Vec::new()),

@@ -6,6 +6,7 @@ use super::{is_kind_argument, not_negative};
 use crate::{
     config::Configuration,
     field::{FieldError, Path},
+    jobs::framework_of,
     names,
     validate::label_value_error,
 };
@@ -24,8 +25,11 @@ pub(super) fn multi_kueue(config: &Configuration, errors: &mut Vec<FieldError>) 
         let name = framework.name.as_str();
         if !is_kind_argument(name) {
             errors.push(FieldError::invalid(&path, name, "must be in 'kind.version.group' format"));
-        } else if name == "Job.v1.batch" {
-            errors.push(FieldError::invalid(&path, name, "conflicts with a built-in MultiKueue adapter"));
+        } else if let Some(built_in) = framework_of(name) {
+            let detail = format!(
+                "conflicts with a built-in MultiKueue adapter; name {built_in} in integrations.frameworks instead"
+            );
+            errors.push(FieldError::invalid(&path, name, detail));
         } else if !seen.insert(name) {
             errors.push(FieldError::duplicate(&path, name));
         }

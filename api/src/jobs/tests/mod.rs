@@ -6,6 +6,7 @@ mod app_wrapper;
 mod batch_job;
 mod build;
 mod equivalence;
+mod external;
 mod infos;
 mod job_set;
 mod kubeflow;

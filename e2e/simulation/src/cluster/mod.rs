@@ -179,7 +179,8 @@ impl World {
                 status: b"{}".to_vec(),
             }),
             Kind::Job => {
-                Object::Job(RemoteJob { meta, suspended: true, active: false, end: None, status: b"idle".to_vec() })
+                let status = b"idle".to_vec();
+                Object::Job(RemoteJob { meta, suspended: true, active: false, tells_its_end: true, end: None, status })
             }
         };
         it.objects.insert((kind, index), Stored { object, foreign, run: 0, turning: false, ended: None });

@@ -90,6 +90,11 @@ impl RemoteWorkload {
         self
     }
 
+    pub(super) fn finished(mut self, reason: &str) -> Self {
+        self.finished = yes(reason);
+        self
+    }
+
     pub(super) fn owned(mut self) -> Self {
         self.meta.owners = vec![target(Kind::Job, UID, self.meta.attempt).uid];
         self
@@ -113,7 +118,7 @@ impl RemoteWorkload {
 /// A job as it was created.
 pub(super) fn job(attempt: u64) -> RemoteJob {
     let meta = Meta { held: Some(0), ..meta(Kind::Job, attempt) };
-    RemoteJob { meta, suspended: true, active: false, end: None, status: b"j".to_vec() }
+    RemoteJob { meta, suspended: true, active: false, tells_its_end: true, end: None, status: b"j".to_vec() }
 }
 
 impl RemoteJob {

@@ -231,3 +231,14 @@ fn an_inventory_names_what_may_yet_come_to_be() {
     bench.pass(Time::from_secs(1)).answer(Outcome::Gone);
     assert_eq!(bench.heard(), [(1, State::Gone)]);
 }
+
+#[test]
+fn a_job_that_does_not_tell_its_end_has_ended_when_its_workload_has() {
+    for (tells_its_end, want) in [(true, vec![]), (false, vec![(1, State::Succeeded)])] {
+        let mut bench = Bench::running();
+        bench.see(RemoteJob { tells_its_end, ..job(1).running() }.seen());
+        bench.heard();
+        bench.see(workload(1).admitted().finished("Succeeded").seen());
+        assert_eq!(bench.heard(), want, "tells: {tells_its_end}");
+    }
+}
