@@ -1,6 +1,6 @@
 //! The cluster as we see it: one watch and one [`Store`] a kind, shared by engine, reconcilers, webhooks and status.
 
-use std::{fmt::Debug, time::Duration};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::{
@@ -17,7 +17,11 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
-use switchyard_api::{config::Configuration, jobs::enabled_kinds, v1beta2};
+use switchyard_api::{
+    config::Configuration,
+    jobs::{JobKind, KindId, enabled_kinds},
+    v1beta2,
+};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -43,6 +47,8 @@ pub struct JobStore {
 pub struct Stores {
     /// The enabled job kinds.
     pub jobs: Vec<JobStore>,
+    /// What the pods of some of them depend on.
+    pub dependencies: Vec<JobStore>,
     /// Workloads.
     pub workloads: Store<v1beta2::Workload>,
     /// ClusterQueues.
@@ -88,15 +94,28 @@ impl Stores {
     /// Empty stores for the kinds that the configuration enables.
     #[must_use]
     pub fn new(config: &Configuration) -> Self {
-        let enabled = enabled_kinds(&config.all_frameworks()).into_iter();
-        let jobs = enabled.map(|kind| JobStore { resource: kind.id().api_resource(), store: Store::default() });
-        Self { jobs: jobs.collect(), ..Self::default() }
+        let store = |id: KindId| JobStore { resource: id.api_resource(), store: Store::default() };
+        let enabled = enabled_kinds(&config.all_frameworks());
+        let dependencies = enabled.iter().flat_map(|kind| kind.dependencies()).map(|id| store(*id)).collect();
+        Self { jobs: enabled.iter().map(|kind| store(kind.id())).collect(), dependencies, ..Self::default() }
     }
 
     /// The store of a job kind.
     #[must_use]
     pub fn job(&self, group: &str, kind: &str) -> Option<&JobStore> {
         self.jobs.iter().find(|jobs| jobs.resource.group == group && jobs.resource.kind == kind)
+    }
+
+    /// The job with what its pods depend on, as far as that is there.
+    #[must_use]
+    pub fn attached(&self, kind: &dyn JobKind, job: Arc<Object>) -> Arc<Object> {
+        let Some(needed) = kind.depends_on(&job.value) else { return job };
+        let of_kind = |it: &&JobStore| it.resource.group == needed.kind.group && it.resource.kind == needed.kind.kind;
+        let store = self.dependencies.iter().find(of_kind).map(|it| &it.store);
+        let Some(found) = store.and_then(|store| store.get(&needed.namespace, &needed.name)) else { return job };
+        let mut attached = Object::clone(&job);
+        kind.attach(&mut attached.value, &found.value);
+        Arc::new(attached)
     }
 
     /// The Cohorts above a ClusterQueue, the nearest first; none on a cycle.
@@ -155,7 +174,7 @@ impl Stores {
             self.multi_kueue_clusters.set_ready();
             self.multi_kueue_configs.set_ready();
         }
-        for jobs in &self.jobs {
+        for jobs in self.jobs.iter().chain(&self.dependencies) {
             let api = Api::all_with(client.clone(), &jobs.resource);
             let resource = jobs.resource.clone();
             let typed = move |object: &mut Object| object.typed(&resource);
@@ -212,7 +231,7 @@ impl Stores {
             state(&self.limit_ranges),
             state(&self.runtime_classes),
         ];
-        states.extend(self.jobs.iter().map(|jobs| WatchState {
+        states.extend(self.jobs.iter().chain(&self.dependencies).map(|jobs| WatchState {
             kind: jobs.resource.plural.clone(),
             ready: jobs.store.is_ready(),
             healthy: jobs.store.is_healthy(),

@@ -40,6 +40,7 @@ integrations:
   - ray.io/rayservice
   - workload.codeflare.dev/appwrapper
   - sparkoperator.k8s.io/sparkapplication
+  - trainer.kubeflow.org/trainjob
 multiKueue: {externalFrameworks: [{name: Flock.v1.birds.example.com}]}
 ";
 const API: &str = "jobset.x-k8s.io/v1alpha2";

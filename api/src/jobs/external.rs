@@ -29,7 +29,9 @@ static NAMED: RwLock<Vec<&'static External>> = RwLock::new(Vec::new());
 pub fn external_kind(name: &str) -> Option<&'static dyn JobKind> {
     let mut parts = name.splitn(3, '.');
     let (kind, version, group) = (parts.next()?, parts.next()?, parts.next()?);
-    if [kind, version, group].iter().any(|part| part.is_empty()) || super::built_in(group, kind).is_some() {
+    // Names of built-in frameworks have dots, too.
+    let no_name = name.contains('/') || [kind, version, group].iter().any(|part| part.is_empty());
+    if no_name || super::built_in(group, kind).is_some() {
         return None;
     }
     let mut named = NAMED.write().unwrap_or_else(PoisonError::into_inner);

@@ -21,6 +21,7 @@
 //! | RayJob | those, and `submitter` | Complete, Failed as `jobDeploymentStatus` | its cluster's state |
 //! | AppWrapper | one a wrapped template | phase | PodsReady |
 //! | SparkApplication | `driver`, `executor` | state | state and executors' |
+//! | TrainJob | those of the JobSet that its runtime makes | Complete, Failed | counters, in Jobs |
 //! | external frameworks | their controller's | with their workload | their controller's |
 
 pub mod app_wrapper;
@@ -44,7 +45,9 @@ mod priority;
 pub mod ray;
 mod remote;
 pub mod spark_application;
+mod strategic;
 mod template;
+pub mod train_job;
 mod validate;
 
 use jiff::Timestamp;
@@ -176,6 +179,17 @@ pub enum Stop {
     Wait,
 }
 
+/// An object that the pods of a job depend on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dependency {
+    /// Its kind, one of [`JobKind::dependencies`].
+    pub kind: KindId,
+    /// Its namespace, empty for kinds that have none.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
 /// What is put on the copy of a job that is created in a worker cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct RemoteMeta<'a> {
@@ -202,6 +216,23 @@ pub trait JobKind: Send + Sync + 'static {
     /// Whether [`JobKind::finished`] says when a job has ended. Otherwise only its workload does.
     fn tells_its_end(&self) -> bool {
         true
+    }
+
+    /// Kinds of objects that the pods of the kind's jobs depend on. They are watched with it.
+    fn dependencies(&self) -> &'static [KindId] {
+        &[]
+    }
+
+    /// The object that the pods of this job depend on.
+    fn depends_on(&self, job: &Value) -> Option<Dependency> {
+        let _ = job;
+        None
+    }
+
+    /// Puts what is needed of that object into the job, beside its own fields; all other methods may read it there. It is
+    /// never written.
+    fn attach(&self, job: &mut Value, found: &Value) {
+        let _ = (job, found);
     }
 
     /// The pod sets, with pod templates as the user wrote them.
@@ -245,15 +276,7 @@ pub trait JobKind: Send + Sync + 'static {
     /// The next step of stopping. `pod_sets` are the workload's; without a
     /// workload nothing can be restored.
     fn stop(&self, job: &Value, pod_sets: Option<&[PodSet]>) -> Stop {
-        if self.is_suspended(job) {
-            return Stop::Done;
-        }
-        let mut wanted = job.clone();
-        self.suspend(&mut wanted);
-        if let Some(pod_sets) = pod_sets {
-            self.restore(&mut wanted, pod_sets);
-        }
-        Stop::Update { job: Box::new(wanted), now: true }
+        suspend_and_restore(self, job, pod_sets)
     }
 
     /// The end of the job, once it has one.
@@ -317,6 +340,19 @@ pub trait JobKind: Send + Sync + 'static {
     fn reset_status(&self, local: &Value, now: Timestamp) -> Option<Value>;
 }
 
+/// Stopping in one step.
+fn suspend_and_restore<K: JobKind + ?Sized>(kind: &K, job: &Value, pod_sets: Option<&[PodSet]>) -> Stop {
+    if kind.is_suspended(job) {
+        return Stop::Done;
+    }
+    let mut wanted = job.clone();
+    kind.suspend(&mut wanted);
+    if let Some(pod_sets) = pod_sets {
+        kind.restore(&mut wanted, pod_sets);
+    }
+    Stop::Update { job: Box::new(wanted), now: true }
+}
+
 static KINDS: &[&dyn JobKind] = &[
     &batch_job::BatchJob,
     &job_set::JobSet,
@@ -331,6 +367,7 @@ static KINDS: &[&dyn JobKind] = &[
     &ray::RayService,
     &app_wrapper::AppWrapper,
     &spark_application::SparkApplication,
+    &train_job::TrainJob,
 ];
 
 /// All job kinds, in the order in which they are watched.

@@ -10,7 +10,10 @@ use super::meta::{object_mut, str_at};
 use super::mirror::conditions;
 use super::remote::remote_object;
 use super::template::{clean_template, quantities_as_text};
-use super::{Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, restore_template};
+use super::{
+    Dependency, Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, restore_template,
+    suspend_and_restore,
+};
 use crate::field::FieldError;
 use crate::v1beta2::{PodSet, PodTemplate, ReclaimablePod};
 
@@ -48,6 +51,22 @@ pub(super) trait PlainKind: Send + Sync + 'static {
 
     /// What that field says when it means the kind's own controller.
     fn own_controller(&self) -> &'static str;
+
+    /// See [`JobKind::dependencies`].
+    fn dependencies(&self) -> &'static [KindId] {
+        &[]
+    }
+
+    /// See [`JobKind::depends_on`].
+    fn depends_on(&self, job: &Value) -> Option<Dependency> {
+        let _ = job;
+        None
+    }
+
+    /// See [`JobKind::attach`].
+    fn attach(&self, job: &mut Value, found: &Value) {
+        let _ = (job, found);
+    }
 
     /// The pod sets, in Kueue's order.
     ///
@@ -95,6 +114,12 @@ pub(super) trait PlainKind: Send + Sync + 'static {
             }
         }
         changed
+    }
+
+    /// The next step of stopping, for kinds that need several; none: suspended and restored in one.
+    fn stop(&self, job: &Value) -> Option<Stop> {
+        let _ = job;
+        None
     }
 
     /// See [`JobKind::skips`].
@@ -223,6 +248,22 @@ fn status(job: &Value) -> Map<String, Value> {
 impl<K: PlainKind> JobKind for K {
     fn id(&self) -> KindId {
         PlainKind::id(self)
+    }
+
+    fn dependencies(&self) -> &'static [KindId] {
+        PlainKind::dependencies(self)
+    }
+
+    fn depends_on(&self, job: &Value) -> Option<Dependency> {
+        PlainKind::depends_on(self, job)
+    }
+
+    fn attach(&self, job: &mut Value, found: &Value) {
+        PlainKind::attach(self, job, found);
+    }
+
+    fn stop(&self, job: &Value, pod_sets: Option<&[PodSet]>) -> Stop {
+        PlainKind::stop(self, job).unwrap_or_else(|| suspend_and_restore(self, job, pod_sets))
     }
 
     fn pod_sets(&self, job: &Value) -> Result<Vec<PodSet>, JobError> {

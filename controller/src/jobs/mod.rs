@@ -29,13 +29,13 @@ use ancestor::Top;
 pub use decide::decide;
 pub use facts::{Ancestor, Facts, PodsReadyDelay, Prebuilt};
 use index::{Index, JobKey};
-use kube::{Resource as _, core::Selector};
+use kube::{Resource as _, api::ApiResource, core::Selector};
 use perform::{PerformError, Target, is_gone, perform, publish};
 use serde_json::Value;
 use switchyard_api::{
     conditions::reasons::events,
     config::{Configuration, GoDuration},
-    jobs::{JobKind, kind_for, kind_of_owner, meta, same_copy},
+    jobs::{JobKind, KindId, kind_for, kind_of_owner, meta, same_copy},
     v1beta2::Workload,
 };
 use tokio_util::sync::CancellationToken;
@@ -105,6 +105,10 @@ impl Reconciler {
             let this = self.clone();
             jobs.store.subscribe(move |change| this.job_changed(kind, change));
         }
+        for needed in &self.ctx.stores.dependencies {
+            let (this, resource) = (self.clone(), needed.resource.clone());
+            needed.store.subscribe(move |change| this.dependency_changed(&resource, &change.key));
+        }
         let this = self.clone();
         self.ctx.stores.workloads.subscribe(move |change| {
             this.tell_checks(change);
@@ -126,11 +130,31 @@ impl Reconciler {
             Some(JobKey::new(kind, Key::new(&key.key.namespace, &owner.name)))
         };
         self.index.parent(&key, parent(&change.old), parent(&change.new));
-        self.note_ready(kind, &key, change.new.as_deref());
+        self.note_ready(kind, &key, change.new.as_ref());
         self.queue.add(key);
     }
 
-    fn note_ready(&self, kind: &dyn JobKind, key: &JobKey, job: Option<&Object>) {
+    /// Looks again at the jobs whose pods depend on the object.
+    fn dependency_changed(&self, resource: &ApiResource, changed: &Key) {
+        for jobs in &self.ctx.stores.jobs {
+            let Some(kind) = kind_for(&jobs.resource.group, &jobs.resource.kind) else { continue };
+            let of_kind = |id: &KindId| id.group == resource.group && id.kind == resource.kind;
+            if !kind.dependencies().iter().any(of_kind) {
+                continue;
+            }
+            let depends = |job: &Object| {
+                kind.depends_on(&job.value).is_some_and(|needed| {
+                    of_kind(&needed.kind) && *needed.namespace == *changed.namespace && *needed.name == *changed.name
+                })
+            };
+            for job in jobs.store.filter(depends) {
+                self.queue.add(JobKey::new(kind, Key::of(&*job)));
+            }
+        }
+    }
+
+    fn note_ready(&self, kind: &dyn JobKind, key: &JobKey, job: Option<&Arc<Object>>) {
+        let job = job.map(|job| self.ctx.stores.attached(kind, job.clone()));
         let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
         if job.is_some_and(|job| kind.pods_ready(&job.value)) {
             ready.entry(key.clone()).or_insert_with(|| self.ctx.clock.monotonic());
@@ -181,7 +205,7 @@ impl Reconciler {
         let Some(jobs) = self.ctx.stores.job(key.group, key.kind) else { return Outcome::Done };
         let kind = kind_for(key.group, key.kind).filter(|kind| kind.makes_workloads());
         let Some(kind) = kind else { return Outcome::Done };
-        let job = jobs.store.by_key(&key.key);
+        let job = jobs.store.by_key(&key.key).map(|job| self.ctx.stores.attached(kind, job));
         let target = Target { key: &key, jobs, job: job.as_deref() };
         let workloads = self.owned(&key);
         if job.is_none() {

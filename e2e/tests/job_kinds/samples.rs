@@ -49,9 +49,14 @@ pub(crate) const CRDS: &[(&str, &[&str])] = &[
     ),
     ("github.com/project-codeflare/appwrapper", &["config/crd/bases"]),
     (
-        "github.com/kubeflow/spark-operator/v2",
-        &["config/crd/bases/sparkoperator.k8s.io_sparkapplications.yaml"],
+        "github.com/kubeflow/trainer/v2",
+        &[
+            "manifests/base/crds/trainer.kubeflow.org_clustertrainingruntimes.yaml",
+            "manifests/base/crds/trainer.kubeflow.org_trainingruntimes.yaml",
+            "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml",
+        ],
     ),
+    ("github.com/kubeflow/spark-operator/v2", &["config/crd/bases/sparkoperator.k8s.io_sparkapplications.yaml"]),
 ];
 
 /// A pod template of one container with one cpu.
@@ -76,7 +81,7 @@ fn condition(type_: &str) -> Value {
 pub(crate) fn samples() -> Vec<Sample> {
     let mut samples = kubeflow();
     samples.extend(ray());
-    samples.extend([job_set(), app_wrapper(), spark_application()]);
+    samples.extend([job_set(), app_wrapper(), spark_application(), train_job()]);
     samples
 }
 
@@ -282,5 +287,37 @@ fn spark_application() -> Sample {
         pod_sets: &[("driver", 1), ("executor", 2)],
         running: state("RUNNING"),
         ended: Some(state("COMPLETED")),
+    }
+}
+
+/// The runtime of the TrainJob, which is an object of its own.
+pub(crate) fn training_runtime() -> Value {
+    let step = json!({"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"});
+    let node = json!({"name": "node", "template": {"metadata": {"labels": step}, "spec": {"template": template()}}});
+    json!({
+        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": "every-kind"},
+        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [node]}}},
+    })
+}
+
+fn train_job() -> Sample {
+    let status = |active: i32, succeeded: i32| json!({"name": "node", "active": active, "ready": active, "succeeded": succeeded, "failed": 0, "suspended": 0});
+    Sample {
+        api: "trainer.kubeflow.org/v1alpha1",
+        kind: "TrainJob",
+        spec: json!({
+            "runtimeRef": {"name": "every-kind", "kind": "ClusterTrainingRuntime", "apiGroup": "trainer.kubeflow.org"},
+            "trainer": {"numNodes": 3},
+        }),
+        suspend: "/spec/suspend",
+        managed_by: Some("/spec/managedBy"),
+        // Admission is a patch of the runtime.
+        labels: &[
+            "/spec/runtimePatches/0/trainingRuntimeSpec/template/spec/replicatedJobs/0/template/spec/template/metadata/labels",
+        ],
+        pod_sets: &[("node", 3)],
+        running: json!({"jobsStatus": [status(1, 0)]}),
+        ended: Some(json!({"jobsStatus": [status(0, 1)], "conditions": [condition("Complete")]})),
     }
 }

@@ -13,12 +13,12 @@ use switchyard_api::{conditions, v1beta2::Workload};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, Part, Parts};
 
-use super::samples::{CRDS, Sample};
+use super::samples::{CRDS, Sample, training_runtime};
 
 /// Longer than anything here takes on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(180);
 
-/// Installs the CRDs of all kinds, as their modules have them.
+/// Installs the CRDs of all kinds, as their modules have them, and what their objects refer to.
 pub(crate) async fn install_crds(clusters: &[&Cluster]) -> anyhow::Result<()> {
     for (module, paths) in CRDS {
         let find = || anyhow::Ok(Parts::new()?.source_dir(Part::Kueue, module)?);
@@ -34,6 +34,9 @@ pub(crate) async fn install_crds(clusters: &[&Cluster]) -> anyhow::Result<()> {
                 }
             }
         }
+    }
+    for cluster in clusters {
+        cluster.apply([training_runtime()]).await?;
     }
     Ok(())
 }
@@ -81,7 +84,8 @@ impl<'a> Jobs<'a> {
 
     /// Waits until admission has started the job, with its labels on the pods of every pod set.
     async fn started(&self, name: &str) -> anyhow::Result<Value> {
-        let started = self.until(name, "started", |job| job.pointer(self.sample.suspend) == Some(&json!(false))).await?;
+        let started =
+            self.until(name, "started", |job| job.pointer(self.sample.suspend) == Some(&json!(false))).await?;
         for (labels, (pod_set, _)) in self.sample.labels.iter().zip(self.sample.pod_sets) {
             let given = &started.pointer(labels).unwrap_or(&Value::Null)["kueue.x-k8s.io/podset"];
             let right = given.as_str().is_some_and(|given| given.ends_with(pod_set));
@@ -179,12 +183,7 @@ pub(crate) async fn runs_here(here: &Jobs<'_>, namespace: &str, queue: &str) -> 
 }
 
 /// A job of the hub: sent, started there, its status shown here, its copy collected.
-pub(crate) async fn runs_there(
-    here: &Jobs<'_>,
-    there: &Jobs<'_>,
-    namespace: &str,
-    queue: &str,
-) -> anyhow::Result<()> {
+pub(crate) async fn runs_there(here: &Jobs<'_>, there: &Jobs<'_>, namespace: &str, queue: &str) -> anyhow::Result<()> {
     let name = "sent";
     let created = here.create(namespace, queue, name).await?;
     let sample = here.sample;

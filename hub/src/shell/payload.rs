@@ -133,7 +133,8 @@ mod tests {
     #[test]
     fn a_job_of_an_external_framework_that_runs_here_is_not_sent() {
         let kind = switchyard_api::jobs::external_kind("Flock.v1.example.com").unwrap();
-        let managed = |by: Value| runs_elsewhere(kind, &json!({"spec": {"managedBy": by}})).map_err(|it| it.to_string());
+        let managed =
+            |by: Value| runs_elsewhere(kind, &json!({"spec": {"managedBy": by}})).map_err(|it| it.to_string());
         assert_eq!(managed(json!("kueue.x-k8s.io/multikueue")), Ok(()));
         let said = managed(json!("example.com/flock")).unwrap_err();
         assert!(said.contains("\"kueue.x-k8s.io/multikueue\", not \"example.com/flock\""), "{said}");

@@ -32,7 +32,15 @@ fn a_name_gives_one_kind_that_is_then_found_like_any_other() {
 
 #[test]
 fn what_is_built_in_or_no_name_is_no_external_kind() {
-    for name in ["Job.v1.batch", "JobSet.v1alpha2.jobset.x-k8s.io", "Foo", "Foo.v1", "Foo..example.com", ""] {
+    for name in [
+        "Job.v1.batch",
+        "JobSet.v1alpha2.jobset.x-k8s.io",
+        "Foo",
+        "Foo.v1",
+        "Foo..example.com",
+        "foo.example.com/bar",
+        "",
+    ] {
         assert!(external_kind(name).is_none(), "{name}");
     }
 }

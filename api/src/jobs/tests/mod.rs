@@ -14,6 +14,7 @@ mod mirror;
 mod plain;
 mod ray;
 mod spark_application;
+mod train_job;
 mod validate;
 
 use serde_json::{Value, json};

@@ -80,6 +80,7 @@ pub(super) fn samples() -> Vec<(&'static dyn JobKind, Value)> {
                 "executor": {"instances": 3, "coreRequest": "1", "labels": {"app": "spark-kubernetes-executor"}},
             }),
         ),
+        super::train_job::train_job(),
     ]
 }
 
@@ -144,6 +145,7 @@ fn every_kind_gives_its_pod_sets_in_kueues_order() {
     RayService: head x 1, small x 2
     AppWrapper: train-0 x 2
     SparkApplication: driver x 1, executor x 3
+    TrainJob: dataset-initializer x 1, node x 3
     ");
 }
 
@@ -173,10 +175,14 @@ fn started_jobs_have_what_admission_gave_and_stopped_ones_are_as_written() {
         let pod_sets = job_pod_sets(kind, &started).unwrap();
         assert!(is_equivalent(&started, &pod_sets, false, &workload, Some(&infos)), "{name}: matches while it runs");
 
-        let Stop::Update { job: stopped, now: true } = kind.stop(&started, Some(&workload.spec.pod_sets)) else {
+        let Stop::Update { job: mut stopped, now: true } = kind.stop(&started, Some(&workload.spec.pod_sets)) else {
             panic!("{name} must be stopped at once");
         };
         assert!(kind.is_suspended(&stopped));
+        // Some are restored by a step of its own.
+        while let Stop::Update { job: further, now: false } = kind.stop(&stopped, Some(&workload.spec.pod_sets)) {
+            stopped = further;
+        }
         // The API server drops what is null.
         assert_eq!(without_nulls(*stopped.clone()), without_nulls(job.clone()), "{name}");
         assert_eq!(kind.stop(&stopped, Some(&workload.spec.pod_sets)), Stop::Done, "{name}");
@@ -248,6 +254,7 @@ fn managed_by_is_set_for_jobs_that_nobody_else_runs() {
 #[case("kubeflow.org", "MPIJob", "kubeflow.org/mpi-operator")]
 #[case("ray.io", "RayJob", "ray.io/kuberay-operator")]
 #[case("workload.codeflare.dev", "AppWrapper", "workload.codeflare.dev/appwrapper-controller")]
+#[case("trainer.kubeflow.org", "TrainJob", "trainer.kubeflow.org/trainjob-controller")]
 fn a_job_that_names_its_own_controller_may_be_dispatched(#[case] group: &str, #[case] kind: &str, #[case] own: &str) {
     let (kind, mut job) = object(group, kind, json!({}));
     kind.set_managed_by(&mut job, Some(own));
@@ -284,6 +291,11 @@ fn the_remote_copy_has_nothing_of_this_cluster() {
         let mut whole = json!({ "spec": spec.take() });
         kind.set_managed_by(&mut whole, None);
         assert_eq!(copy["spec"], whole["spec"], "{name}: the rest as it was written");
+        let mut copy = copy;
+        if let Some(attached) = job.get("switchyard.dev/jobSet") {
+            assert_eq!(copy.get("switchyard.dev/jobSet"), None);
+            copy["switchyard.dev/jobSet"] = attached.clone();
+        }
         assert_eq!(shape(kind, &copy), shape(kind, &job), "{name}: so that it is equivalent to its workload");
     }
 }
@@ -333,6 +345,7 @@ fn what_has_ended_stays_so() {
         ("RayJob", json!({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"})),
         ("AppWrapper", json!({"phase": "Succeeded"})),
         ("SparkApplication", json!({"applicationState": {"state": "COMPLETED"}})),
+        ("TrainJob", json!({"conditions": [{"type": "Complete", "status": "True"}]})),
     ];
     for (name, status) in ends {
         let (kind, job) = samples().into_iter().find(|(kind, _)| kind.id().kind == name).unwrap();
