@@ -323,6 +323,8 @@ where
 mod tests {
     use futures::stream;
     use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
+    use switchyard_api::jobs::kind_for;
 
     use super::*;
 
@@ -338,5 +340,42 @@ mod tests {
         assert!(store.is_ready() && !store.is_healthy());
         assert!(tokio::time::timeout(QUIET, watch).await.is_err());
         assert!(store.is_healthy());
+    }
+
+    #[test]
+    fn a_job_is_looked_at_with_what_its_pods_depend_on() {
+        let mut config = Configuration::default();
+        config.integrations.frameworks = vec!["trainer.kubeflow.org/trainjob".to_owned()];
+        let stores = Stores::new(&config);
+        let kinds: Vec<&str> = stores.dependencies.iter().map(|it| it.resource.kind.as_str()).collect();
+        assert_eq!(kinds, ["ClusterTrainingRuntime", "TrainingRuntime"]);
+
+        let kind = kind_for("trainer.kubeflow.org", "TrainJob").unwrap();
+        let job = Arc::new(
+            Object::new(json!({
+                "metadata": {"name": "a", "namespace": "ns"},
+                "spec": {"runtimeRef": {"kind": "TrainingRuntime", "name": "torch"}},
+            }))
+            .unwrap(),
+        );
+        assert!(kind.pod_sets(&stores.attached(kind, job.clone()).value).is_err());
+        let template = json!({"spec": {"containers": []}});
+        let node = json!({"name": "node", "template": {"spec": {"template": template}}});
+        let runtime = json!({
+            "metadata": {"name": "torch", "namespace": "ns"},
+            "spec": {"template": {"spec": {"replicatedJobs": [node]}}},
+        });
+        stores.dependencies[1].store.insert(Object::new(runtime).unwrap());
+        assert_eq!(kind.pod_sets(&stores.attached(kind, job.clone()).value).unwrap().len(), 1);
+        assert!(kind.pod_sets(&job.value).is_err(), "what is stored stays as it is");
+    }
+
+    #[test]
+    fn external_frameworks_are_watched_like_the_others() {
+        let mut config = Configuration::default();
+        config.integrations.external_frameworks = vec!["Flock.v1.birds.example.com".to_owned()];
+        let stores = Stores::new(&config);
+        let resource = &stores.job("birds.example.com", "Flock").unwrap().resource;
+        assert_eq!((resource.version.as_str(), resource.plural.as_str()), ("v1", "flocks"));
     }
 }

@@ -40,6 +40,7 @@ pub struct FleetBuilder {
     others: Vec<ClusterSpec>,
     config: Option<String>,
     agent_config: Option<String>,
+    manifests: Vec<serde_json::Value>,
 }
 
 impl FleetBuilder {
@@ -78,6 +79,13 @@ impl FleetBuilder {
         self
     }
 
+    /// Applies more to each cluster that runs a program of ours, before it starts.
+    #[must_use]
+    pub fn manifests(mut self, objects: impl IntoIterator<Item = serde_json::Value>) -> Self {
+        self.manifests.extend(objects);
+        self
+    }
+
     /// Starts the clusters, installs what `deploy/` ships, and starts the hub. The agents follow with
     /// [`Fleet::connect`], once their MultiKueueClusters exist.
     ///
@@ -92,6 +100,7 @@ impl FleetBuilder {
         let environment = environment.start().await?;
         for name in agents.iter().map(String::as_str).chain([HUB]) {
             environment.cluster(name).install().await.with_context(|| format!("deploy/ on {name}"))?;
+            environment.cluster(name).apply(self.manifests.iter().cloned()).await?;
         }
         let hub = environment.cluster(HUB);
         let address = format!("127.0.0.1:{}", ports::free()?);
@@ -133,6 +142,7 @@ impl Fleet {
             others: Vec::new(),
             config: None,
             agent_config: None,
+            manifests: Vec::new(),
         }
     }
 

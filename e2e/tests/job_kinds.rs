@@ -41,9 +41,10 @@ integrations:
   - workload.codeflare.dev/appwrapper
   - sparkoperator.k8s.io/sparkapplication
   - trainer.kubeflow.org/trainjob
-multiKueue: {externalFrameworks: [{name: Flock.v1.birds.example.com}]}
 ";
+const EXTERNAL: &str = "multiKueue: {externalFrameworks: [{name: Flock.v1.birds.example.com}]}\n";
 const API: &str = "jobset.x-k8s.io/v1alpha2";
+
 /// Installs the CRD of JobSet, as its module has it.
 async fn install_job_set(cluster: &Cluster) {
     let source = tokio::task::spawn_blocking(|| {
@@ -156,16 +157,17 @@ fn a_kind_that_comes_later_is_queued_as_if_it_had_always_been_there() {
 #[test]
 fn jobs_of_every_kind_run_here_and_elsewhere() {
     fixture::run(async {
-        let config = format!("{CONFIG}{FRAMEWORKS}");
+        let config = format!("{CONFIG}{FRAMEWORKS}{EXTERNAL}");
         let west = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(64));
-        let fleet = Fleet::builder("kinds").agent(west).config(&config).agent_config(&config).start().await.unwrap();
+        let fleet = Fleet::builder("kinds").agent(west).config(&config).agent_config(&config);
+        let fleet = fleet.manifests(external::roles()).start().await.unwrap();
         let (hub, west) = (fleet.hub(), fleet.worker("west"));
         hub.apply([queues::agent_cluster("west")]).await.unwrap();
         fleet.connect().await.unwrap();
         // Both run, and neither cluster knew the kinds.
         table::install_crds(&[hub, west]).await.unwrap();
-        external::install(hub).await.unwrap();
-        external::install(west).await.unwrap();
+        hub.apply([external::crd()]).await.unwrap();
+        west.apply([external::crd()]).await.unwrap();
         let tenant =
             fleet.tenant("kinds").hub(&[("cpu", "100")]).worker("west", &[("cpu", "100")]).make().await.unwrap();
         let namespace = tenant.name();

@@ -16,21 +16,8 @@ use super::table::SOON;
 const API: &str = "birds.example.com/v1";
 const NAME: &str = "gulls";
 
-/// The kind, and what an administrator lets us do with it.
-pub(crate) async fn install(cluster: &Cluster) -> anyhow::Result<()> {
-    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let version = json!({
-        "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
-        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": any, "status": any}}},
-    });
-    let crd = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "flocks.birds.example.com"},
-        "spec": {
-            "group": "birds.example.com", "scope": "Namespaced", "versions": [version],
-            "names": {"kind": "Flock", "plural": "flocks", "singular": "flock", "listKind": "FlockList"},
-        },
-    });
+/// What an administrator lets us do with the kind.
+pub(crate) fn roles() -> [Value; 2] {
     let rbac = "rbac.authorization.k8s.io";
     let role = json!({
         "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": {"name": "flocks"},
@@ -41,8 +28,24 @@ pub(crate) async fn install(cluster: &Cluster) -> anyhow::Result<()> {
         "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "flocks"},
         "subjects": [{"apiGroup": rbac, "kind": "Group", "name": "system:serviceaccounts:switchyard-system"}],
     });
-    cluster.apply([crd, role, binding]).await?;
-    Ok(())
+    [role, binding]
+}
+
+/// The kind.
+pub(crate) fn crd() -> Value {
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = json!({
+        "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": any, "status": any}}},
+    });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "flocks.birds.example.com"},
+        "spec": {
+            "group": "birds.example.com", "scope": "Namespaced", "versions": [version],
+            "names": {"kind": "Flock", "plural": "flocks", "singular": "flock", "listKind": "FlockList"},
+        },
+    })
 }
 
 /// Sends one, shows its status, ends it.

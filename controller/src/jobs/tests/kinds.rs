@@ -82,3 +82,42 @@ fn a_kind_that_names_no_manager_waits_suspended_on_the_hub() {
     let hub = World { kind, role: Role::Hub, check: Some("mk"), ..world(job) };
     assert_eq!(hub.workload(workload.admitted()).told(), "");
 }
+
+fn train_job() -> (&'static dyn JobKind, TestJob, TestWorkload) {
+    let spec = json!({"runtimeRef": {"kind": "ClusterTrainingRuntime", "name": "torch"}, "trainer": {"numNodes": 2}});
+    object("trainer.kubeflow.org", "TrainJob", spec)
+}
+
+#[test]
+fn a_train_job_waits_for_its_runtime_and_says_so() {
+    let (kind, job, _) = train_job();
+    let told = World { kind, ..world(job) }.told();
+    let want = "Warning ErrWorkloadCompose: spec.runtimeRef: ClusterTrainingRuntime \"torch\" not found; create it";
+    assert_eq!(told, want);
+}
+
+#[test]
+fn a_train_job_is_stopped_by_two_writes() {
+    let (kind, mut job, _) = train_job();
+    let template = json!({"spec": {"containers": [{"name": "node", "image": "i"}]}});
+    let labels = json!({"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"});
+    let node = json!({"name": "node", "template": {"metadata": {"labels": labels}, "spec": {"template": template}}});
+    kind.attach(&mut job.0, &json!({"spec": {"mlPolicy": {}, "template": {"spec": {"replicatedJobs": [node]}}}}));
+    let pod_sets = job_pod_sets(kind, &job.0).unwrap();
+    let workload = build_workload(kind, &job.0, pod_sets, &Priority::default(), BuildOptions::default());
+    let (admitted, evicted) = (TestWorkload(workload.clone()).admitted(), TestWorkload(workload).admitted().evicted());
+
+    let starting = World { kind, ..world(TestJob(job.0.clone())) }.workload(admitted);
+    let [Action::UpdateJob(started), Action::Event { reason: "Started", .. }] = &starting.decide().actions[..] else {
+        panic!("{}", starting.told())
+    };
+    let stopping = World { kind, ..world(TestJob(*started.clone())) }.workload(TestWorkload(evicted.0.clone()));
+    let [Action::UpdateJob(suspended), Action::Event { reason: "Stopped", .. }] = &stopping.decide().actions[..] else {
+        panic!("{}", stopping.told())
+    };
+    assert!(suspended.pointer("/spec/runtimePatches/0").is_some(), "its patch may not be changed yet");
+    let restoring = World { kind, ..world(TestJob(*suspended.clone())) }.workload(TestWorkload(evicted.0.clone()));
+    assert_eq!(restoring.told(), "job {\"spec\":{\"runtimePatches\":null}}");
+    let restored = World { kind, ..world(job) }.workload(evicted);
+    assert!(restored.told().contains("QuotaReserved=False"), "{}", restored.told());
+}
