@@ -168,8 +168,9 @@ fn jobs_of_every_kind_run_here_and_elsewhere() {
         table::install_crds(&[hub, west]).await.unwrap();
         hub.apply([external::crd()]).await.unwrap();
         west.apply([external::crd()]).await.unwrap();
-        let tenant =
-            fleet.tenant("kinds").hub(&[("cpu", "100")]).worker("west", &[("cpu", "100")]).make().await.unwrap();
+        // A RayJob's submitter asks for memory, too.
+        let quota = [("cpu", "100"), ("memory", "100Gi")];
+        let tenant = fleet.tenant("kinds").hub(&quota).worker("west", &quota).make().await.unwrap();
         let namespace = tenant.name();
         let samples = samples::samples();
         let runs = samples.iter().map(async |sample| {

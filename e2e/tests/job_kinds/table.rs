@@ -82,16 +82,19 @@ impl<'a> Jobs<'a> {
         eventually(SOON, self.what(name, what), check).await
     }
 
-    /// Waits until admission has started the job, with its labels on the pods of every pod set.
+    /// Waits until admission has started the job, with its labels on the pods of every pod set. One that its user did not
+    /// suspend looks started for a moment before.
     async fn started(&self, name: &str) -> anyhow::Result<Value> {
-        let started =
-            self.until(name, "started", |job| job.pointer(self.sample.suspend) == Some(&json!(false))).await?;
-        for (labels, (pod_set, _)) in self.sample.labels.iter().zip(self.sample.pod_sets) {
-            let given = &started.pointer(labels).unwrap_or(&Value::Null)["kueue.x-k8s.io/podset"];
-            let right = given.as_str().is_some_and(|given| given.ends_with(pod_set));
-            ensure!(right, "{}: {labels} of pod set {pod_set} say {given}", self.what(name, "started"));
-        }
-        Ok(started)
+        let given = |job: &Value, labels: &str, pod_set: &str| {
+            let given = job.pointer(labels).and_then(|labels| labels.get("kueue.x-k8s.io/podset"));
+            given.and_then(Value::as_str).is_some_and(|given| given.ends_with(pod_set))
+        };
+        let right = |job: &Value| {
+            let mut pod_sets = self.sample.labels.iter().zip(self.sample.pod_sets);
+            job.pointer(self.sample.suspend) == Some(&json!(false))
+                && pod_sets.all(|(labels, (pod_set, _))| given(job, labels, pod_set))
+        };
+        self.until(name, "started", right).await
     }
 
     /// Says what the kind's own controller would.
