@@ -6,6 +6,7 @@ use kube::runtime::{
     utils::Backoff,
     watcher::{DefaultBackoff, Error},
 };
+use tokio::time::Instant;
 
 /// How long after its CRD was installed a kind is noticed at the latest.
 pub const NOTICED_WITHIN: Duration = Duration::from_secs(10);
@@ -23,22 +24,32 @@ pub fn is_unknown_kind(error: &Error) -> bool {
     }
 }
 
+/// After so long without a failure, the next one is the first again.
+const FORGIVEN_AFTER: Duration = Duration::from_secs(120);
+
 /// Between the tries of a watch: as usual, but never longer than [`NOTICED_WITHIN`].
+///
+/// A watcher says that it begins before each list, which is no success: what ends the waiting is time without a failure.
 #[derive(Default)]
-pub struct Patience(DefaultBackoff);
+pub struct Patience {
+    backoff: DefaultBackoff,
+    last: Option<Instant>,
+}
 
 impl Iterator for Patience {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        self.0.next().map(|wait| wait.min(NOTICED_WITHIN))
+        let now = Instant::now();
+        if self.last.replace(now).is_some_and(|last| now - last > FORGIVEN_AFTER) {
+            self.backoff.reset();
+        }
+        self.backoff.next().map(|wait| wait.min(NOTICED_WITHIN))
     }
 }
 
 impl Backoff for Patience {
-    fn reset(&mut self) {
-        self.0.reset();
-    }
+    fn reset(&mut self) {}
 }
 
 #[cfg(test)]
@@ -63,5 +74,18 @@ mod tests {
     #[test]
     fn no_wait_is_longer_than_promised() {
         assert!(Patience::default().take(50).all(|wait| wait <= NOTICED_WITHIN));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_stays_away_is_asked_for_less_and_less() {
+        let mut patience = Patience::default();
+        for _ in 0..10 {
+            patience.reset();
+            patience.next();
+        }
+        patience.reset();
+        assert!(patience.next().is_some_and(|wait| wait > NOTICED_WITHIN / 3));
+        tokio::time::advance(FORGIVEN_AFTER * 2).await;
+        assert!(patience.next().is_some_and(|wait| wait < NOTICED_WITHIN / 3));
     }
 }

@@ -24,7 +24,7 @@ pub(super) enum Top {
 }
 
 /// Walks up the controllers of a job for as long as they are jobs of known kinds, found by `find`, and gives the last that
-/// `counts`.
+/// `counts`. One that its kind skips never does: nobody would admit it.
 pub(super) fn top(
     job: &Value,
     find: impl Fn(&'static dyn JobKind, &str) -> Option<Arc<Object>>,
@@ -46,7 +46,7 @@ pub(super) fn top(
             return Top::Cyclic;
         }
         owner = meta::controller_of(&parent.value);
-        if counts(&parent.value) {
+        if !kind.skips(&parent.value) && counts(&parent.value) {
             found = Top::Job(kind, parent);
         }
     }
@@ -101,5 +101,17 @@ mod tests {
         #[case] expected: &str,
     ) {
         assert_eq!(climb(length, last_owner, counting), expected);
+    }
+
+    #[test]
+    fn a_job_that_is_left_alone_holds_none_of_its_own_back() {
+        let ray_job = json!({
+            "metadata": {"name": "ray", "namespace": "ns", "uid": "u"},
+            "spec": {"clusterSelector": {"ray.io/cluster": "c"}},
+        });
+        let owner = json!({"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "ray", "uid": "u", "controller": true});
+        let submitter = json!({"metadata": {"name": "s", "namespace": "ns", "uid": "s", "ownerReferences": [owner]}});
+        let find = |_: &'static dyn JobKind, _: &str| Some(Arc::new(Object::new(ray_job.clone()).unwrap()));
+        assert!(matches!(top(&submitter, find, |_| true), Top::None));
     }
 }

@@ -277,7 +277,7 @@ impl Case<'_> {
 
     fn suspended(&self, workload: &Arc<Workload>) -> Decision {
         if is_admitted(workload) {
-            return if self.runs_elsewhere() { Decision::wait() } else { self.start(workload) };
+            return if self.runs_elsewhere(workload) { Decision::wait() } else { self.start(workload) };
         }
         if let Some(action) = edit::queue_name(workload, meta::queue_name(self.job)) {
             return Decision::act([action]);
@@ -285,11 +285,13 @@ impl Case<'_> {
         Decision::wait()
     }
 
-    /// On a hub, jobs for other clusters stay suspended here; so does a job that should have been one.
-    fn runs_elsewhere(&self) -> bool {
+    /// On a hub, jobs for other clusters stay suspended here; so does a job that should have been one, and one that was
+    /// sent to a cluster, whatever its queue has become since.
+    fn runs_elsewhere(&self, workload: &Workload) -> bool {
         self.facts.role == Role::Hub
             && (self.kind.managed_by(self.job) == Some(names::MULTIKUEUE_CONTROLLER)
-                || self.facts.multi_kueue_check.is_some())
+                || self.facts.multi_kueue_check.is_some()
+                || self.was_sent(workload))
     }
 
     fn start(&self, workload: &Arc<Workload>) -> Decision {

@@ -34,6 +34,8 @@ pub struct Inbound {
     inventory: Option<BTreeSet<String>>,
     /// Terminal observations not yet persisted, by the sequence number of their message.
     held: BTreeMap<u64, BTreeSet<(String, u64)>>,
+    /// How many those are.
+    held_count: usize,
     acked: u64,
     /// What was last told of each workload, and the digest over it. What is gone is in neither.
     told: BTreeMap<String, (u64, State)>,
@@ -54,6 +56,7 @@ impl Inbound {
             last: 0,
             inventory: None,
             held: BTreeMap::new(),
+            held_count: 0,
             acked: 0,
             told: BTreeMap::new(),
             digest: Digest::default(),
@@ -71,7 +74,7 @@ impl Inbound {
         }
         self.last = message.sequence;
         self.remember(message);
-        if self.told.len() > self.limit || self.inventory.as_ref().is_some_and(|named| named.len() > self.limit) {
+        if self.told.len().max(self.held_count) > self.limit || self.inventory.as_ref().is_some_and(|named| named.len() > self.limit) {
             return Accepted::TooMany;
         }
         let mut inventory = None;
@@ -106,7 +109,8 @@ impl Inbound {
 
     /// A terminal observation in the last accepted message has to be persisted before it may be acknowledged.
     pub fn hold(&mut self, workload_uid: &str, attempt: u64) {
-        self.held.entry(self.last).or_default().insert((workload_uid.to_owned(), attempt));
+        let added = self.held.entry(self.last).or_default().insert((workload_uid.to_owned(), attempt));
+        self.held_count += usize::from(added);
     }
 
     /// That has happened.
@@ -115,6 +119,7 @@ impl Inbound {
             held.retain(|(uid, held_attempt)| uid != workload_uid || *held_attempt > attempt);
             !held.is_empty()
         });
+        self.held_count = self.held.values().map(BTreeSet::len).sum();
     }
 
     /// The sequence number to acknowledge, if it is larger than the last one that this returned.
@@ -149,6 +154,18 @@ mod tests {
         assert!(inbound.drift(&same.to_wire()).is_empty());
         let other = Digest::of([("a", 1, State::Succeeded)]);
         assert_eq!(inbound.drift(&other.to_wire()).len(), 1);
+    }
+
+    #[test]
+    fn ends_that_wait_count_as_what_a_cluster_speaks_of() {
+        let mut inbound = Inbound::new(2);
+        for sequence in 1..=3 {
+            assert_eq!(inbound.accept(&message(sequence, false, false, &[])), Accepted::Take { inventory: None });
+            inbound.hold("u", sequence);
+        }
+        assert_eq!(inbound.accept(&message(4, false, false, &[])), Accepted::TooMany);
+        inbound.persisted("u", 2);
+        assert_eq!(inbound.accept(&message(5, false, false, &[])), Accepted::Take { inventory: None });
     }
 
     fn message(sequence: u64, inventory: bool, more: bool, uids: &[&str]) -> Observed {

@@ -29,7 +29,7 @@ const ENROLMENT_MESSAGE: usize = 64 * 1024;
 /// Connections with their handshake done that wait to be taken over.
 const READY: usize = 64;
 /// Calls at once on one connection: an agent has a session, and renews its certificate.
-const STREAMS: u32 = 4;
+const STREAMS: u32 = 2;
 
 /// What is served.
 pub struct Services {
@@ -118,22 +118,22 @@ async fn accept<L: Listen>(
         tokio::spawn(async move {
             let taken = place.taken();
             let shaken = tokio::select! {
-                () = taken.cancelled() => return tracing::info!(peer = %address, "too many newcomers, this one was closed"),
+                () = taken.cancelled() => return tracing::debug!(peer = %address, "too many newcomers, this one was closed"),
                 shaken = tokio::time::timeout(settings.handshake, handshake(io, tls.current())) => shaken,
             };
             match shaken {
                 Ok(Ok(io)) => {
                     let peer = Peer::of(&io, address);
                     let place = match &peer.identity {
-                        Some(identity) => places.of(&identity.cluster),
+                        Some(identity) => places.of(&identity.uid),
                         None => place,
                     };
                     let conn = Conn::new(io, peer, settings.unauthenticated, place);
                     // Closed only when the server ends.
                     let _ = ready.send(Ok(conn)).await;
                 }
-                Ok(Err(error)) => tracing::info!(peer = %address, %error, "TLS handshake refused"),
-                Err(_) => tracing::info!(peer = %address, "TLS handshake took too long"),
+                Ok(Err(error)) => tracing::debug!(peer = %address, %error, "TLS handshake refused"),
+                Err(_) => tracing::debug!(peer = %address, "TLS handshake took too long"),
             }
         });
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message;
+use serde_json::Value;
 use switchyard_proto::v1::{Observation, Observed, Reason};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -20,13 +21,13 @@ const MAX_ATTEMPT: u64 = 1 << 52;
 const MAX_NAME: usize = 253;
 /// The longest uid. An API server's has 36 characters.
 const MAX_UID: usize = 128;
-/// A job's status that is larger is not shown.
+/// Of a job's status that is larger, the largest fields are not shown: lists of indexes, not the counts and conditions.
 const MAX_STATUS: usize = 256 * 1024;
 /// Reasons of one observation.
 const MAX_REASONS: usize = 32;
 /// A reason's code, in bytes.
 const MAX_CODE: usize = 128;
-/// A reason's message, in bytes: what the API takes for a condition's.
+/// The messages of all reasons of one observation, in bytes: what the API takes for a condition's.
 const MAX_TEXT: usize = 32 * 1024;
 
 /// Observations that are given to the dispatcher at once: others' go in between.
@@ -55,23 +56,44 @@ fn one(observation: &mut Observation) -> Result<(), String> {
     }
     if observation.job_status.len() > MAX_STATUS {
         let (bytes, workload) = (observation.job_status.len(), &observation.workload_uid);
-        tracing::warn!(workload_uid = workload, bytes, limit = MAX_STATUS, "a job's status is too large to be shown");
-        observation.job_status = Vec::new();
+        tracing::warn!(workload_uid = workload, bytes, limit = MAX_STATUS, "a job's status is too large to be shown whole");
+        observation.job_status = without_the_largest(&observation.job_status, MAX_STATUS);
     }
     // The hub reads the job's alone.
     observation.workload_status = Vec::new();
     observation.reasons.truncate(MAX_REASONS);
+    let mut room = MAX_TEXT;
     for Reason { code, message } in &mut observation.reasons {
         cut(code, MAX_CODE);
-        cut(message, MAX_TEXT / MAX_REASONS);
+        cut(message, room);
+        room -= message.len();
     }
     Ok(())
 }
 
-/// Cuts a text to so many bytes, between two characters.
+/// An object without its largest fields, so that it has so many bytes at most; nothing of what is no object.
+fn without_the_largest(status: &[u8], bytes: usize) -> Vec<u8> {
+    let Ok(Value::Object(status)) = serde_json::from_slice(status) else { return Vec::new() };
+    let mut fields: Vec<(usize, String, Value)> =
+        status.into_iter().map(|(name, value)| (name.len() + value.to_string().len() + 4, name, value)).collect();
+    fields.sort_by_key(|(size, ..)| *size);
+    let mut room = bytes.saturating_sub(2);
+    let kept = fields.into_iter().map_while(|(size, name, value)| {
+        room = room.checked_sub(size)?;
+        Some((name, value))
+    });
+    Value::Object(kept.collect()).to_string().into_bytes()
+}
+
+/// Cuts a text to so many bytes, between two characters, and shows that it did.
 fn cut(text: &mut String, bytes: usize) {
+    const CUT: &str = "...";
     if text.len() > bytes {
-        text.truncate((0..=bytes).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0));
+        let end = bytes.saturating_sub(CUT.len());
+        text.truncate((0..=end).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0));
+        if bytes >= CUT.len() {
+            text.push_str(CUT);
+        }
         text.shrink_to_fit();
     }
 }
@@ -165,10 +187,32 @@ mod tests {
     fn what_is_too_long_is_cut() {
         let reason = Reason { code: "C".repeat(1000), message: "ß".repeat(40_000) };
         let reasons = vec![reason; 100];
-        let made = Observation { reasons, job_status: vec![b' '; MAX_STATUS + 1], ..observation() };
-        let cut = checked(made).unwrap();
+        let cut = checked(Observation { reasons, job_status: vec![b' '; MAX_STATUS + 1], ..observation() }).unwrap();
         assert_eq!((cut.reasons.len(), cut.job_status.len()), (MAX_REASONS, 0));
-        assert_eq!((cut.reasons[0].code.len(), cut.reasons[0].message.len()), (128, 1024));
+        assert_eq!(cut.reasons[0].code.len(), 128);
+        assert!(cut.reasons[0].message.ends_with("ß..."), "it shows that it was cut");
+        let all: usize = cut.reasons.iter().map(|reason| reason.message.len()).sum();
+        assert!(all <= MAX_TEXT, "{all}");
+    }
+
+    #[test]
+    fn one_long_reason_is_told_whole() {
+        let reasons = vec![Reason { code: "Pending".into(), message: "m".repeat(MAX_TEXT) }];
+        let told = checked(Observation { reasons: reasons.clone(), ..observation() }).unwrap();
+        assert_eq!(told.reasons, reasons);
+    }
+
+    #[test]
+    fn of_a_large_status_the_counts_and_the_conditions_stay() {
+        let status = |indexes: &str| {
+            let conditions = serde_json::json!([{"type": "Complete", "status": "True"}]);
+            serde_json::json!({"succeeded": 50_000, "completedIndexes": indexes, "conditions": conditions})
+        };
+        let large = status(&"1,3,".repeat(100_000));
+        let told = checked(Observation { job_status: large.to_string().into(), ..observation() }).unwrap();
+        let mut expected = status("");
+        expected.as_object_mut().unwrap().remove("completedIndexes");
+        assert_eq!(serde_json::from_slice::<Value>(&told.job_status).unwrap(), expected);
     }
 
     #[tokio::test]

@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 enum Crowd {
     /// Without a certificate, as yet or at all.
     Newcomers,
-    /// With the certificate of this cluster.
+    /// With a certificate of the cluster with this uid. Its name would let the certificate of a deleted cluster take the
+    /// places of a new one of that name.
     Cluster(String),
 }
 
@@ -51,9 +52,9 @@ impl Places {
         self.enter(Crowd::Newcomers)
     }
 
-    /// A place for a connection of a cluster.
-    pub(super) fn of(self: &Arc<Self>, cluster: &str) -> Place {
-        self.enter(Crowd::Cluster(cluster.to_owned()))
+    /// A place for a connection of the cluster with this uid.
+    pub(super) fn of(self: &Arc<Self>, uid: &str) -> Place {
+        self.enter(Crowd::Cluster(uid.to_owned()))
     }
 
     fn enter(self: &Arc<Self>, crowd: Crowd) -> Place {

@@ -1,6 +1,6 @@
 //! What is different for other kinds than Job.
 
-use switchyard_api::jobs::kind_for;
+use switchyard_api::{jobs::kind_for, v1beta2::DispatchStatus};
 
 use super::*;
 
@@ -79,8 +79,14 @@ fn a_ray_job_on_a_cluster_that_is_there_is_left_alone() {
 fn a_kind_that_names_no_manager_waits_suspended_on_the_hub() {
     let spec = json!({"driver": {}, "executor": {"instances": 1}});
     let (kind, job, workload) = object("sparkoperator.k8s.io", "SparkApplication", spec);
-    let hub = World { kind, role: Role::Hub, check: Some("mk"), ..world(job) };
-    assert_eq!(hub.workload(workload.admitted()).told(), "");
+    let hub = World { kind, role: Role::Hub, check: Some("mk"), ..world(TestJob(job.0.clone())) };
+    assert_eq!(hub.workload(TestWorkload(workload.0.clone()).admitted()).told(), "");
+
+    // Neither does it start here when its queue stops dispatching while it runs on a worker.
+    let mut sent = workload.admitted();
+    let dispatch = Some(DispatchStatus { attempt: 1, ..DispatchStatus::default() });
+    sent.0.status.get_or_insert_default().dispatch = dispatch;
+    assert_eq!(World { kind, role: Role::Hub, ..world(job) }.workload(sent).told(), "");
 }
 
 fn train_job() -> (&'static dyn JobKind, TestJob, TestWorkload) {
