@@ -87,11 +87,20 @@ pub fn fence_unavailable(cluster: &MultiKueueCluster, queues: &[String]) -> Opti
         let message = format!(
             "onDisconnect.policy Fence of ClusterQueue {} does not hold here: only an agent can stop jobs that the hub cannot \
              reach; what this cluster's own onDisconnect says holds instead",
-            queues.join(", ")
+            some_of(queues)
         );
         (true, reasons::multi_kueue_cluster::NO_AGENT, message)
     };
     Some(conditions::new(type_, holds, reason, message, cluster.metadata.generation))
+}
+
+/// Names in a message, which has its bound, too.
+fn some_of(names: &[String]) -> String {
+    const NAMED: usize = 10;
+    match names.len().checked_sub(NAMED) {
+        None | Some(0) => names.join(", "),
+        Some(more) => format!("{} and {more} more", names[..NAMED].join(", ")),
+    }
 }
 
 /// The ClusterQueues with a fence whose jobs may be sent to a cluster.
