@@ -28,7 +28,7 @@ pub async fn run(
 
 /// As many open files as we may have: each connection is one, and the limit that processes begin with is for those that
 /// watch theirs with `select`.
-fn allow_connections() {
+pub fn allow_connections() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // It stays as it is where that is not allowed.

@@ -74,7 +74,9 @@ impl Inbound {
         }
         self.last = message.sequence;
         self.remember(message);
-        if self.told.len().max(self.held_count) > self.limit || self.inventory.as_ref().is_some_and(|named| named.len() > self.limit) {
+        if self.told.len().max(self.held_count) > self.limit
+            || self.inventory.as_ref().is_some_and(|named| named.len() > self.limit)
+        {
             return Accepted::TooMany;
         }
         let mut inventory = None;

@@ -56,7 +56,12 @@ fn one(observation: &mut Observation) -> Result<(), String> {
     }
     if observation.job_status.len() > MAX_STATUS {
         let (bytes, workload) = (observation.job_status.len(), &observation.workload_uid);
-        tracing::warn!(workload_uid = workload, bytes, limit = MAX_STATUS, "a job's status is too large to be shown whole");
+        tracing::warn!(
+            workload_uid = workload,
+            bytes,
+            limit = MAX_STATUS,
+            "a job's status is too large to be shown whole"
+        );
         observation.job_status = without_the_largest(&observation.job_status, MAX_STATUS);
     }
     // The hub reads the job's alone.

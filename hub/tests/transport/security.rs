@@ -221,6 +221,7 @@ async fn messages_that_are_none_or_too_large_end_their_session() {
 #[tokio::test]
 async fn a_thousand_half_open_connections_keep_nobody_out() {
     const THOUSAND: usize = 1000;
+    switchyard_controller::program::allow_connections();
     let settings = calm();
     let most = settings.newcomers;
     let mut hub = Loopback::open(settings).await;
