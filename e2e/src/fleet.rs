@@ -194,7 +194,16 @@ impl Fleet {
     /// # Errors
     /// When it does not come up.
     pub async fn start_agent(&self, name: &str, token: &JoinToken) -> anyhow::Result<()> {
-        let program = agent_program(self.worker(name), token, self.agent_config.as_deref()).await?;
+        self.start_agent_with(name, token, &[]).await
+    }
+
+    /// The same, with more flags.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub async fn start_agent_with(&self, name: &str, token: &JoinToken, flags: &[&str]) -> anyhow::Result<()> {
+        let mut program = agent_program(self.worker(name), token, self.agent_config.as_deref()).await?;
+        program.program = program.program.args(flags);
         self.agent_programs().insert(name.to_owned(), program.clone());
         self.start(name, &program)
     }

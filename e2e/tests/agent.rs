@@ -273,6 +273,7 @@ fn agent(
         software: "test".to_owned(),
         namespaces: AllowedNamespaces::All,
         frameworks: vec!["batch/job".to_owned()],
+        allowed: switchyard_agent::Allowed::default(),
         concurrency: 8,
         memory: None,
     };

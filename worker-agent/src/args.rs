@@ -10,6 +10,7 @@ use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
 
+use crate::allow::Allowed;
 use crate::core::AllowedNamespaces;
 use crate::enrol::{EnrolError, Join};
 use crate::tls::{HubAddress, Pin};
@@ -45,6 +46,14 @@ pub struct Args {
     /// Namespaces that the hub may use, separated by commas. Default: all.
     #[arg(long, env = "SWITCHYARD_ALLOW_NAMESPACES", value_delimiter = ',', value_name = "NAMES")]
     pub allow_namespaces: Vec<String>,
+    /// Kinds of jobs that the hub may run, as Kueue names its frameworks, such as batch/job; separated by commas.
+    /// Default: all.
+    #[arg(long, env = "SWITCHYARD_ALLOW_KINDS", value_delimiter = ',', value_name = "KINDS")]
+    pub allow_kinds: Vec<String>,
+    /// Service accounts as which the hub's jobs may run: NAME in every namespace, or NAMESPACE/NAME; separated by commas.
+    /// A pod that names none runs as "default". Default: all.
+    #[arg(long, env = "SWITCHYARD_ALLOW_SERVICE_ACCOUNTS", value_delimiter = ',', value_name = "NAMES")]
+    pub allow_service_accounts: Vec<String>,
     /// Kueue's configuration file, for the admission of this cluster.
     #[arg(long, env = "SWITCHYARD_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -84,6 +93,7 @@ impl Args {
             }
             _ => None,
         };
+        let allow = Allowed::parse(&self.allow_kinds, &self.allow_service_accounts)?;
         let webhook = self.webhook.options(&self.namespace)?;
         let health = listen_unless_none("--health-listen", &self.health_listen)?;
         let client = flags::client().await?;
@@ -99,6 +109,7 @@ impl Args {
             hub: self.hub,
             join,
             namespaces: allowed(&self.allow_namespaces),
+            allowed: allow,
             health,
             concurrency: self.writes_in_flight,
         })

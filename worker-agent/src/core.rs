@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admissions::Admissions;
+use crate::allow::Allowed;
 use crate::clock::Clock;
 use crate::executor::{self, Executor};
 use crate::ledger::{Action, Ledger, Outcome, Rules, Seen, SessionError, Time};
@@ -72,6 +73,8 @@ pub struct Settings {
     pub namespaces: AllowedNamespaces,
     /// The kinds of jobs that are managed here (`integrations.frameworks`, external frameworks); others are not created.
     pub frameworks: Vec<String>,
+    /// Which kinds of jobs and which service accounts it may use.
+    pub allowed: Allowed,
     /// Writes to the cluster's API server in flight.
     pub concurrency: usize,
     /// The namespace in which to remember what must outlive this process; none: nothing is, and jobs with a fence are
@@ -359,7 +362,8 @@ impl Core {
     }
 
     fn kinds(&self) -> Vec<String> {
-        enabled_kinds(&self.settings.frameworks).iter().map(|kind| owner_gvk(kind.id())).collect()
+        let kinds = enabled_kinds(&self.settings.frameworks);
+        kinds.iter().filter(|kind| self.settings.allowed.kind(**kind)).map(|kind| owner_gvk(kind.id())).collect()
     }
 
     /// When there is something to do or say, if nothing happens before.

@@ -5,6 +5,7 @@
 //! with the cluster's admission controller.
 
 pub mod admissions;
+pub mod allow;
 pub mod args;
 mod backoff;
 pub mod capacity;
@@ -26,6 +27,7 @@ pub mod talk;
 mod testing;
 pub mod tls;
 
+pub use crate::allow::Allowed;
 pub use crate::args::Args;
 pub use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core, run_core_with};
 pub use crate::link::{HubEnd, Link, Links};

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admissions::{Admissions, admissions};
+use crate::allow::Allowed;
 use crate::capacity::from_controller;
 use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core_with};
 use crate::enrol::{self, Join};
@@ -34,6 +35,8 @@ pub struct Options {
     pub join: Option<Join>,
     /// Which namespaces the hub may use.
     pub namespaces: AllowedNamespaces,
+    /// Which kinds of jobs and which service accounts it may use.
+    pub allowed: Allowed,
     /// Serves `/healthz`, `/readyz`, `/sessionz` and `/metrics`; none: not served.
     pub health: Option<TcpListener>,
     /// Writes to the cluster's API server in flight for the hub's workloads.
@@ -51,6 +54,7 @@ struct Agent {
     join: Option<Join>,
     namespaces: AllowedNamespaces,
     frameworks: Vec<String>,
+    allowed: Allowed,
     /// The agent's own.
     namespace: String,
     origin: String,
@@ -82,6 +86,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         join: options.join,
         namespaces: options.namespaces,
         frameworks,
+        allowed: options.allowed,
         namespace,
         origin,
         concurrency: options.concurrency,
@@ -161,6 +166,7 @@ impl Agent {
             software: SOFTWARE.to_owned(),
             namespaces: self.namespaces.clone(),
             frameworks: self.frameworks.clone(),
+            allowed: self.allowed.clone(),
             concurrency: self.concurrency,
             memory: Some(self.namespace.clone()),
         };

@@ -7,6 +7,10 @@ use super::entry::{Entry, Remote, Writing};
 use super::machine::{Dispatcher, MAX_WRITE_BACKOFF};
 use super::{Action, Facts, Name, Observation, Outcome, State, Time, Uids, Written, terminal};
 
+/// How far a cluster's word may be ahead of the attempts that we know of: a store that was lost, or is an old one, forgets
+/// some, and nobody gives out a million.
+const MAX_LEAD: u64 = 1 << 20;
+
 impl Dispatcher {
     pub(super) fn check(&mut self, name: Name, clusters: Vec<Name>) {
         if self.checks.get(&name) == Some(&clusters) {
@@ -119,6 +123,11 @@ impl Dispatcher {
             self.orphaned(cluster, observation, now, out);
             return;
         };
+        if observation.attempt > entry.top.max(entry.facts.attempt).saturating_add(MAX_LEAD) {
+            // No store that was lost explains it: somebody makes it up, and no attempt could follow it for ever.
+            tracing::warn!(%cluster, workload_uid = %uid, attempt = observation.attempt, "an attempt that no hub gave out");
+            return;
+        }
         entry.top = entry.top.max(observation.attempt);
         if terminal(observation.state) && entry.is_current(cluster, observation.attempt) && !entry.gone {
             let success = observation.state == State::Succeeded;

@@ -214,6 +214,7 @@ impl Worker {
             software: concat!("switchyard-hub/", env!("CARGO_PKG_VERSION"), " (hosted)").to_owned(),
             namespaces: switchyard_agent::AllowedNamespaces::All,
             frameworks: self.frameworks.clone(),
+            allowed: switchyard_agent::Allowed::default(),
             concurrency: 32,
             // Fence is not to be had for a worker without an agent of its own.
             memory: None,

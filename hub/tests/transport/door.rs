@@ -221,6 +221,7 @@ impl Agent {
             software: "test".to_owned(),
             namespaces: AllowedNamespaces::All,
             frameworks: vec!["batch/job".to_owned()],
+            allowed: switchyard_agent::Allowed::default(),
             concurrency: 4,
             memory: None,
         };

@@ -63,6 +63,9 @@ impl Executor {
     pub(super) async fn act(&self, action: &Action) -> Outcome {
         match &action.verb {
             Verb::Create { namespace, name, attempt, payload, fence_after } => {
+                if let Some(trouble) = self.allowed.trouble(&payload.job, namespace) {
+                    return Outcome::Refused(trouble);
+                }
                 let stamp = self.stamp(&action.workload_uid, *attempt, namespace, name);
                 let stamp = Stamp { fence_after: *fence_after, ..stamp };
                 match self.make(action.kind, payload, stamp) {

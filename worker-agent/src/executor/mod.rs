@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 pub(crate) use watch::watch;
 
 use crate::admissions::Admissions;
+use crate::allow::Allowed;
 use crate::clock::Clock;
 use crate::core::Settings;
 use crate::ledger::{Action, Outcome};
@@ -37,6 +38,7 @@ pub(crate) struct Executor {
     client: Client,
     hub_id: Arc<str>,
     origin: Arc<str>,
+    allowed: Arc<Allowed>,
     permits: Arc<Semaphore>,
     admissions: Option<Arc<dyn Admissions>>,
     kinds: Arc<[&'static dyn JobKind]>,
@@ -53,7 +55,8 @@ impl Executor {
         let permits = Arc::new(Semaphore::new(settings.concurrency.max(1)));
         let (hub_id, origin) = (settings.hub_id.as_str().into(), settings.origin.as_str().into());
         let kinds = enabled_kinds(&settings.frameworks).into();
-        Self { client, hub_id, origin, permits, admissions, kinds, clock }
+        let allowed = Arc::new(settings.allowed.clone());
+        Self { client, hub_id, origin, allowed, permits, admissions, kinds, clock }
     }
 
     /// Performs one action, when its turn comes. Always says how it went.

@@ -33,6 +33,7 @@ impl Agent {
             software: "test".to_owned(),
             namespaces: AllowedNamespaces::All,
             frameworks: vec!["batch/job".to_owned()],
+            allowed: crate::Allowed::default(),
             concurrency: 4,
             memory: None,
         };

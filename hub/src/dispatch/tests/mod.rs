@@ -8,6 +8,7 @@ use super::capacity::{Flavor, Queue, Quota};
 use super::*;
 
 mod ends;
+mod forged;
 mod loss;
 mod offers;
 mod operators;

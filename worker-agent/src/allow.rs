@@ -1,0 +1,157 @@
+//! What the administrator of this cluster lets the hub run on it: kinds of jobs, and service accounts. (Namespaces are
+//! [`AllowedNamespaces`](crate::AllowedNamespaces).) The hub is another team's; what it may not do is refused here, and
+//! its user is told why.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use switchyard_api::jobs::{JobKind, kind_of_owner, kinds};
+use thiserror::Error;
+
+use crate::ledger::Trouble;
+
+/// The service account of a pod that names none.
+const DEFAULT_ACCOUNT: &str = "default";
+
+/// Kinds and service accounts that the hub may use. The default is all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Allowed {
+    /// By their names in Kueue's `integrations.frameworks`, such as `batch/job`; none: every kind that we know.
+    pub kinds: Option<BTreeSet<String>>,
+    /// `NAME` of whatever namespace, or `NAMESPACE/NAME`; none: every one.
+    pub service_accounts: Option<BTreeSet<String>>,
+}
+
+/// A kind that is not known.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("--allow-kinds: {unknown:?} is no kind that this agent runs; it runs {known}")]
+pub struct UnknownKind {
+    unknown: String,
+    known: String,
+}
+
+impl Allowed {
+    /// From the flags; an empty list allows all.
+    ///
+    /// # Errors
+    /// A kind that does not exist would allow nothing, and its typist believe otherwise.
+    pub fn parse(kinds: &[String], service_accounts: &[String]) -> Result<Self, UnknownKind> {
+        let allowed = Self { kinds: list(kinds), service_accounts: list(service_accounts) };
+        let known: Vec<&str> = self::kinds().iter().map(|kind| kind.id().framework).collect();
+        match allowed.kinds.iter().flatten().find(|kind| !known.contains(&kind.as_str())) {
+            None => Ok(allowed),
+            Some(unknown) => Err(UnknownKind { unknown: unknown.clone(), known: known.join(", ") }),
+        }
+    }
+
+    /// Whether jobs of a kind may run here.
+    pub fn kind(&self, kind: &dyn JobKind) -> bool {
+        self.kinds.as_ref().is_none_or(|kinds| kinds.contains(kind.id().framework))
+    }
+
+    /// Why a job may not be created in a namespace. What is no job is not judged here.
+    pub(crate) fn trouble(&self, job: &[u8], namespace: &str) -> Option<Trouble> {
+        if *self == Self::default() {
+            return None;
+        }
+        let job: Value = serde_json::from_slice(job).ok()?;
+        let text = |field: &str| job.get(field).and_then(Value::as_str).unwrap_or_default();
+        let kind = kind_of_owner(text("apiVersion"), text("kind"))?;
+        if !self.kind(kind) {
+            let text = format!(
+                "this cluster's agent does not let the hub run jobs of kind {}; its administrator can add it to --allow-kinds",
+                kind.id().framework
+            );
+            return Some(Trouble::refused("KindNotAllowed", text));
+        }
+        self.account(&job, kind, namespace)
+    }
+
+    fn account(&self, job: &Value, kind: &dyn JobKind, namespace: &str) -> Option<Trouble> {
+        let allowed = self.service_accounts.as_ref()?;
+        let refused = |text: String| Some(Trouble::refused("ServiceAccountNotAllowed", text));
+        let pod_sets = match kind.pod_sets(job) {
+            Ok(pod_sets) => pod_sets,
+            Err(error) => return refused(format!("the service accounts of the job cannot be read: {error}")),
+        };
+        for pod_set in &pod_sets {
+            let named = |field: &str| pod_set.template.spec().and_then(|spec| spec.get(field)).and_then(Value::as_str);
+            // The API server takes the older name of the field for the newer one where that is missing.
+            let names = [named("serviceAccountName"), named("serviceAccount")];
+            let mut names: Vec<&str> = names.into_iter().flatten().filter(|name| !name.is_empty()).collect();
+            if names.is_empty() {
+                names.push(DEFAULT_ACCOUNT);
+            }
+            let may = |name: &&str| allowed.contains(*name) || allowed.contains(&format!("{namespace}/{name}"));
+            if let Some(name) = names.iter().find(|name| !may(name)) {
+                return refused(format!(
+                    "this cluster's agent does not let the hub run pods as service account {namespace}/{name}; its administrator can add it to --allow-service-accounts"
+                ));
+            }
+        }
+        None
+    }
+}
+
+fn list(names: &[String]) -> Option<BTreeSet<String>> {
+    let names: BTreeSet<String> =
+        names.iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
+    (!names.is_empty()).then_some(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn job(spec: &Value) -> Vec<u8> {
+        json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a", "namespace": "ns"},
+            "spec": {"template": {"spec": spec}},
+        })
+        .to_string()
+        .into_bytes()
+    }
+
+    #[rstest]
+    #[case::it_names_none(json!({}), &["default"], None)]
+    #[case::it_names_none_and_default_is_not_allowed(json!({}), &["batch"], Some("ns/default"))]
+    #[case::allowed_in_every_namespace(json!({"serviceAccountName": "batch"}), &["batch"], None)]
+    #[case::allowed_in_this_namespace(json!({"serviceAccountName": "batch"}), &["ns/batch"], None)]
+    #[case::allowed_in_another_namespace(json!({"serviceAccountName": "batch"}), &["other/batch"], Some("ns/batch"))]
+    #[case::another(json!({"serviceAccountName": "admin"}), &["default", "batch"], Some("ns/admin"))]
+    #[case::by_the_older_field(json!({"serviceAccount": "admin"}), &["default"], Some("ns/admin"))]
+    #[case::behind_an_allowed_one(
+        json!({"serviceAccountName": "batch", "serviceAccount": "admin"}), &["batch"], Some("ns/admin")
+    )]
+    fn service_accounts(#[case] spec: Value, #[case] allowed: &[&str], #[case] refused: Option<&str>) {
+        let allowed = Allowed::parse(&[], &names(allowed)).unwrap();
+        let trouble = allowed.trouble(&job(&spec), "ns");
+        assert_eq!(trouble.is_some(), refused.is_some(), "{trouble:?}");
+        if let (Some(trouble), Some(account)) = (trouble, refused) {
+            assert_eq!(trouble.code, "ServiceAccountNotAllowed");
+            assert!(trouble.message.contains(&format!("as service account {account};")), "{}", trouble.message);
+        }
+    }
+
+    #[test]
+    fn kinds_that_are_not_listed_are_refused_by_name() {
+        let none = Allowed { kinds: Some(BTreeSet::new()), ..Allowed::default() };
+        let trouble = none.trouble(&job(&json!({})), "ns").unwrap();
+        assert_eq!(trouble.code, "KindNotAllowed");
+        assert!(trouble.message.contains("jobs of kind batch/job;"), "{}", trouble.message);
+        assert_eq!(Allowed::parse(&names(&["batch/job"]), &[]).unwrap().trouble(&job(&json!({})), "ns"), None);
+        assert_eq!(Allowed::parse(&names(&[""]), &names(&[" "])), Ok(Allowed::default()), "all");
+        let error = Allowed::parse(&names(&["Job"]), &[]).unwrap_err().to_string();
+        assert!(
+            error.starts_with("--allow-kinds: \"Job\" is no kind that this agent runs; it runs batch/job"),
+            "{error}"
+        );
+    }
+}
