@@ -200,6 +200,7 @@ async fn serve(
         sessions,
         states,
         hub_id,
+        ctx: ctx.clone(),
         origin: ctx.config.multi_kueue.origin.clone(),
         frameworks: ctx.config.all_frameworks(),
         term: watched,

@@ -2,6 +2,7 @@
 //!
 //! Only a leader runs them: two hubs never drive one worker by the same kubeconfig.
 
+mod adopt;
 pub mod kubeconfig;
 mod source;
 mod twins;
@@ -75,6 +76,8 @@ pub struct Hosting {
     pub origin: String,
     /// The kinds of jobs that may be sent.
     pub frameworks: Vec<String>,
+    /// The hub's own cluster.
+    pub ctx: Arc<switchyard_controller::Context>,
     /// The term in which they may run.
     pub term: watch::Receiver<Option<u64>>,
 }
@@ -166,6 +169,7 @@ fn reconcile(hosting: &Hosting, term: Option<u64>, agents: &mut Agents, shutdown
             origin: hosting.origin.clone(),
             clusters: hosting.clusters.clone(),
             frameworks: hosting.frameworks.clone(),
+            ctx: hosting.ctx.clone(),
         };
         let stop = shutdown.child_token();
         let told = stop.clone();

@@ -12,10 +12,12 @@ use switchyard_agent::link;
 use switchyard_agent::{CapacitySource, run_core};
 use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
 use switchyard_api::v1beta2::{KubeConfig, MultiKueueCluster};
+use switchyard_controller::Context;
 use switchyard_controller::store::Store;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
+use super::adopt::Adoption;
 use super::kubeconfig::BadKubeconfig;
 use super::source::Source;
 use super::twins::{Claim, server};
@@ -53,6 +55,7 @@ pub(super) struct Worker {
     pub(super) origin: String,
     pub(super) clusters: Store<MultiKueueCluster>,
     pub(super) frameworks: Vec<String>,
+    pub(super) ctx: Arc<Context>,
 }
 
 /// Why a try has ended.
@@ -172,6 +175,16 @@ impl Worker {
             pause(Duration::from_secs(1), shutdown).await;
             return if shutdown.is_cancelled() { End::Over } else { End::Rotated };
         };
+        let adoption = Adoption {
+            ctx: &self.ctx,
+            cluster: &self.cluster,
+            hub_id: &self.hub_id,
+            origin: &self.origin,
+            remote: &client,
+        };
+        if let Err(error) = adoption.run().await {
+            return End::Lost(error);
+        }
         *failures = 0;
         self.states.set(&self.cluster, Reach::connected());
         tracing::info!(cluster = self.cluster, "worker cluster connected");

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use switchyard_api::v1beta2::Workload;
 use switchyard_controller::engine_task::EngineHandle;
 use switchyard_controller::{Context, Leadership};
 use switchyard_proto::v1 as proto;
@@ -153,6 +154,12 @@ impl Clock {
     fn instant(&self, at: Time) -> Instant {
         self.start + Duration::from_millis(u64::try_from(at.saturating_sub(self.wall)).unwrap_or(0))
     }
+}
+
+/// Whether a Workload's quota is for jobs that run elsewhere: it has a MultiKueue check.
+pub fn dispatches(ctx: &Context, workload: &Workload) -> bool {
+    let checks = workload.status.as_ref().map(|status| status.admission_checks.as_slice()).unwrap_or_default();
+    checks.iter().any(|check| facts::is_dispatching(&ctx.stores, &check.name))
 }
 
 /// Runs until shutdown.

@@ -1,0 +1,163 @@
+//! What stock MultiKueue has made on a worker with a kubeconfig becomes ours, before anything else is done there: the
+//! copies get this hub's marks, and the hub's Workload the number of the attempt that they are. Nothing else of them is
+//! changed, so that what runs goes on.
+//!
+//! MultiKueue names its copies as the originals are named, and a Workload's name holds a hash of its job's uid: a copy with
+//! MultiKueue's mark and the name of a Workload that is here, of a ClusterQueue that dispatches, is that Workload's.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+use switchyard_api::jobs::enabled_kinds;
+use switchyard_api::names;
+use switchyard_api::v1beta2::Workload;
+use switchyard_controller::Context;
+
+use crate::shell::dispatches;
+
+/// A list or a write takes no longer.
+const CALL: Duration = Duration::from_secs(30);
+
+/// Where, and whose.
+pub(super) struct Adoption<'a> {
+    pub(super) ctx: &'a Arc<Context>,
+    pub(super) cluster: &'a str,
+    pub(super) hub_id: &'a str,
+    pub(super) origin: &'a str,
+    pub(super) remote: &'a Client,
+}
+
+impl Adoption<'_> {
+    /// Marks all copies that are not marked yet. How many there were.
+    ///
+    /// # Errors
+    /// What an API server refuses. What was marked before stays, and the next try goes on.
+    pub(super) async fn run(&self) -> Result<usize, String> {
+        let copies: Api<Workload> = Api::all(self.remote.clone());
+        let copies = call(copies.list(&self.unmarked())).await?;
+        if copies.items.is_empty() {
+            return Ok(0);
+        }
+        let jobs = self.jobs().await?;
+        let mut adopted = 0;
+        for copy in copies {
+            let (namespace, name) = (copy.namespace().unwrap_or_default(), copy.name_any());
+            let Some(original) = self.ctx.stores.workloads.get(&namespace, &name) else { continue };
+            if !dispatches(self.ctx, &original) {
+                continue;
+            }
+            let attempt = self.number(&original).await?;
+            let uid = original.uid().unwrap_or_default();
+            for (resource, job) in jobs.get(&(namespace.clone(), name.clone())).into_iter().flatten() {
+                self.mark_job(resource, job, &uid, attempt).await?;
+            }
+            let api: Api<Workload> = Api::namespaced(self.remote.clone(), &namespace);
+            let mut marks = self.marks(&uid, attempt);
+            marks["metadata"]["uid"] = copy.uid().into();
+            call(api.patch(&name, &params(), &Patch::Merge(marks))).await?;
+            tracing::info!(
+                cluster = self.cluster,
+                namespace,
+                workload = name,
+                attempt,
+                "copy of MultiKueue's taken over"
+            );
+            adopted += 1;
+        }
+        Ok(adopted)
+    }
+
+    /// The attempt that the copies are. One that MultiKueue has committed to this cluster has none as yet: it is the first.
+    async fn number(&self, original: &Workload) -> Result<u64, String> {
+        let status = original.status.as_ref();
+        let known = status.and_then(|status| status.dispatch.as_ref()).map_or(0, |dispatch| dispatch.attempt);
+        let here = status.and_then(|status| status.cluster_name.as_deref()) == Some(self.cluster);
+        if known == 0 && here {
+            let api: Api<Workload> =
+                Api::namespaced(self.ctx.client.clone(), &original.namespace().unwrap_or_default());
+            let first = json!({
+                "metadata": {"uid": original.uid(), "resourceVersion": original.resource_version()},
+                "status": {"dispatch": {"attempt": 1}},
+            });
+            let written = call(api.patch_status(&original.name_any(), &params(), &Patch::Merge(first))).await?;
+            // The dispatcher has to know it before the cluster speaks of it.
+            self.ctx.stores.workloads.observe(written);
+        }
+        Ok(u64::try_from(known).unwrap_or(0).max(1))
+    }
+
+    /// What MultiKueue has made and we have not marked.
+    fn unmarked(&self) -> ListParams {
+        ListParams::default().labels(&format!("{}={},!{}", names::MULTIKUEUE_ORIGIN, self.origin, names::HUB_ID))
+    }
+
+    /// Its jobs, by the namespace and name of their Workloads.
+    async fn jobs(&self) -> Result<BTreeMap<(String, String), Vec<(ApiResource, DynamicObject)>>, String> {
+        let mut jobs: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for kind in enabled_kinds(&self.ctx.config.integrations.frameworks) {
+            let resource = kind.id().api_resource();
+            let api: Api<DynamicObject> = Api::all_with(self.remote.clone(), &resource);
+            let found = match tokio::time::timeout(CALL, api.list(&self.unmarked())).await {
+                Ok(Ok(found)) => found,
+                // A kind that the worker does not have, or that we may not see there.
+                Ok(Err(kube::Error::Api(status))) if status.is_not_found() || status.is_forbidden() => continue,
+                Ok(Err(error)) => return Err(error.to_string()),
+                Err(_) => return Err(late()),
+            };
+            for job in found {
+                // An annotation since names may be long, a label before.
+                let key = names::PREBUILT_WORKLOAD_NAME;
+                let workload = job.annotations().get(key).or_else(|| job.labels().get(key)).cloned();
+                let (namespace, Some(workload)) = (job.namespace().unwrap_or_default(), workload) else { continue };
+                jobs.entry((namespace, workload)).or_default().push((resource.clone(), job));
+            }
+        }
+        Ok(jobs)
+    }
+
+    async fn mark_job(
+        &self,
+        resource: &ApiResource,
+        job: &DynamicObject,
+        uid: &str,
+        attempt: u64,
+    ) -> Result<(), String> {
+        let mut finalizers = job.finalizers().to_vec();
+        if !finalizers.iter().any(|finalizer| finalizer == names::TERMINAL_STATE) {
+            finalizers.push(names::TERMINAL_STATE.to_owned());
+        }
+        let mut marks = self.marks(uid, attempt);
+        // A list is replaced as a whole: by what was read, or not at all.
+        marks["metadata"]["resourceVersion"] = job.resource_version().into();
+        marks["metadata"]["finalizers"] = finalizers.into();
+        let namespace = job.namespace().unwrap_or_default();
+        let api: Api<DynamicObject> = Api::namespaced_with(self.remote.clone(), &namespace, resource);
+        call(api.patch(&job.name_any(), &params(), &Patch::Merge(marks))).await.map(drop)
+    }
+
+    fn marks(&self, uid: &str, attempt: u64) -> Value {
+        json!({"metadata": {
+            "labels": {names::HUB_ID: self.hub_id},
+            "annotations": {names::WORKLOAD_UID: uid, names::ATTEMPT: attempt.to_string()},
+        }})
+    }
+}
+
+fn params() -> PatchParams {
+    PatchParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+async fn call<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+    match tokio::time::timeout(CALL, request).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(late()),
+    }
+}
+
+fn late() -> String {
+    format!("taking over MultiKueue's copies: no answer within {CALL:?}")
+}
