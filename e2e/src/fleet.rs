@@ -2,6 +2,7 @@
 //! that `deploy/rbac` gives it and no others.
 
 pub(crate) mod programs;
+mod service;
 mod tenant;
 
 use std::collections::BTreeMap;
@@ -20,13 +21,17 @@ use crate::fixture::KeepLogs;
 use crate::process::Process;
 use crate::wait::eventually;
 use crate::{Cluster, ClusterSpec, Environment, ports};
-use programs::{OurProgram, agent_program, hub_program, single_program};
+use programs::{OurProgram, Ways, agent_program, hub_program, single_program};
+use service::Service;
 pub use tenant::{Tenant, TenantBuilder};
 
 /// Where our programs live, in every cluster.
 pub const NAMESPACE: &str = "switchyard-system";
 /// The hub's cluster.
 pub const HUB: &str = "hub";
+
+/// The replicas of a hub that has two, the one that leads at first before the other.
+pub const REPLICAS: [&str; 2] = ["hub-first", "hub-second"];
 
 /// How long a program may take to be ready. It takes a second or two when nothing else runs.
 const READY: Duration = Duration::from_secs(60);
@@ -41,6 +46,7 @@ pub struct FleetBuilder {
     config: Option<String>,
     agent_config: Option<String>,
     manifests: Vec<serde_json::Value>,
+    two: bool,
 }
 
 impl FleetBuilder {
@@ -86,6 +92,14 @@ impl FleetBuilder {
         self
     }
 
+    /// Runs the hub as two replicas behind one address, [`REPLICAS`]. They have names of their own, as pods have: neither
+    /// can tell from this machine that the other has ended.
+    #[must_use]
+    pub fn two_replicas(mut self) -> Self {
+        self.two = true;
+        self
+    }
+
     /// Starts the clusters, installs what `deploy/` ships, and starts the hub. The agents follow with
     /// [`Fleet::connect`], once their MultiKueueClusters exist.
     ///
@@ -103,18 +117,42 @@ impl FleetBuilder {
             environment.cluster(name).apply(self.manifests.iter().cloned()).await?;
         }
         let hub = environment.cluster(HUB);
-        let address = format!("127.0.0.1:{}", ports::free()?);
-        let program = hub_program(hub, &address, self.config.as_deref()).await?;
+        let (mut programs, mut services) = (BTreeMap::new(), Vec::new());
+        let mut ways = vec![(HUB, Ways::direct()?)];
+        if self.two {
+            let (sessions, webhooks) = ([ports::free()?, ports::free()?], [ports::free()?, ports::free()?]);
+            services = vec![Service::open(sessions).await?, Service::open(webhooks).await?];
+            let at = (services[0].port(), services[1].port());
+            let way = |replica, sessions, webhooks| Ways {
+                replica: Some(replica),
+                sessions,
+                sessions_at: at.0,
+                webhooks,
+                webhooks_at: at.1,
+            };
+            ways = REPLICAS
+                .into_iter()
+                .zip(sessions.into_iter().zip(webhooks))
+                .map(|(replica, (s, w))| (replica, way(replica, s, w)))
+                .collect();
+        }
+        for (name, ways) in &ways {
+            programs.insert(*name, hub_program(hub, ways, self.config.as_deref()).await?);
+        }
+        let address = format!("127.0.0.1:{}", ways[0].1.sessions_at);
         let fleet = Fleet {
             agents,
             address,
             processes: Mutex::default(),
-            hub_program: program,
+            hub_programs: programs,
+            _services: services,
             agent_config: self.agent_config,
             agent_programs: Mutex::default(),
             environment,
         };
-        fleet.start_hub().await?;
+        for (name, _) in &ways {
+            fleet.start_replica(name).await?;
+        }
         Ok(fleet)
     }
 }
@@ -125,7 +163,8 @@ pub struct Fleet {
     agents: Vec<String>,
     address: String,
     processes: Mutex<BTreeMap<String, Process>>,
-    hub_program: OurProgram,
+    hub_programs: BTreeMap<&'static str, OurProgram>,
+    _services: Vec<Service>,
     agent_config: Option<String>,
     agent_programs: Mutex<BTreeMap<String, OurProgram>>,
     environment: Environment,
@@ -143,6 +182,7 @@ impl Fleet {
             config: None,
             agent_config: None,
             manifests: Vec::new(),
+            two: false,
         }
     }
 
@@ -222,8 +262,17 @@ impl Fleet {
     /// # Errors
     /// What its log ends with.
     pub async fn start_hub(&self) -> anyhow::Result<()> {
-        self.start(HUB, &self.hub_program)?;
-        self.ready(HUB, self.hub_program.health).await
+        self.start_replica(HUB).await
+    }
+
+    /// Starts one of [`REPLICAS`] and waits until it is ready.
+    ///
+    /// # Errors
+    /// What its log ends with.
+    pub async fn start_replica(&self, name: &str) -> anyhow::Result<()> {
+        let program = self.hub_programs.get(name).with_context(|| format!("this fleet has no {name}"))?;
+        self.start(name, program)?;
+        self.ready(name, program.health).await
     }
 
     /// Installs what `deploy/` ships on a bare cluster, and starts it in single mode.

@@ -36,9 +36,11 @@ pub mod ports;
 mod process;
 mod progress;
 pub mod queues;
+pub mod sessions;
 pub mod single;
 mod spec;
 pub mod stock;
+pub mod takeover;
 pub mod wait;
 mod workdir;
 

@@ -7,16 +7,20 @@ const CAP: Duration = Duration::from_secs(30);
 /// After what only people can mend: another protocol version, a certificate that is not accepted.
 const HOPELESS: Duration = Duration::from_secs(120);
 
+/// So often a replica that does not lead is followed by a quick try: about ten seconds.
+const STANDBYS: u32 = 20;
+
 /// Full jitter between half a second and a bound that doubles up to 30 s.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,
+    standbys: u32,
 }
 
 impl Backoff {
     /// A session was open: the next failure is the first again.
     pub(crate) fn reset(&mut self) {
-        self.failures = 0;
+        (self.failures, self.standbys) = (0, 0);
     }
 
     /// The wait before the next try. `random` is uniform in 0..1.
@@ -24,6 +28,13 @@ impl Backoff {
         self.failures = self.failures.saturating_add(1);
         let bound = FLOOR.saturating_mul(1 << self.failures.min(10)).min(CAP);
         FLOOR + (bound - FLOOR).mul_f64(random.clamp(0.0, 1.0))
+    }
+
+    /// The wait when a replica answers that does not lead, or not yet: another is about to, and is found by trying.
+    pub(crate) fn standby(&mut self, random: f64) -> Duration {
+        self.standbys = self.standbys.saturating_add(1);
+        // A hub that has no leader for long has no need of being asked so often.
+        if self.standbys > STANDBYS { self.next(random) } else { FLOOR.mul_f64(0.5 + random.clamp(0.0, 1.0)) }
     }
 
     /// The wait when the hub asked for one: at least that, and spread, so that not all agents return at once.
@@ -66,6 +77,14 @@ mod tests {
         assert!(backoff.asked(Duration::from_secs(10), 0.0) >= Duration::from_secs(10));
         assert!(backoff.asked(Duration::from_secs(1_000_000), 1.0) < 2 * HOPELESS);
         assert_eq!(backoff.hopeless(0.0), HOPELESS / 2);
+    }
+
+    #[test]
+    fn the_replica_that_leads_is_looked_for_quickly_and_not_for_ever() {
+        let mut backoff = Backoff::default();
+        let waits: Vec<u128> = (0..24).map(|_| backoff.standby(0.5).as_millis()).collect();
+        assert_eq!(waits[..20], [500; 20]);
+        assert_eq!(waits[20..], [750, 1250, 2250, 4250]);
     }
 
     #[test]

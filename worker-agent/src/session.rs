@@ -68,6 +68,8 @@ enum End {
     ByCore,
     /// The hub asked us to go.
     Goodbye { reason: String, retry_after: Option<Duration> },
+    /// A replica of the hub that does not lead.
+    Standby(String),
     /// The hub does not take our certificate. It may only not know yet of the `MultiKueueCluster`.
     Refused,
     /// No try will help before somebody has done something.
@@ -109,6 +111,7 @@ impl Dialler {
                     };
                     (format!("the hub said goodbye: {reason}"), wait)
                 }
+                End::Standby(reason) => (reason, backoff.standby(random)),
                 End::Refused => (REFUSED.to_owned(), backoff.refused(random)),
                 End::Hopeless(reason) => (reason, backoff.hopeless(random)),
             };
@@ -160,6 +163,7 @@ impl Dialler {
         let opening = client.session(ReceiverStream::new(hub_end.to_hub));
         let stream = match tokio::time::timeout(WELCOME_DEADLINE, opening).await {
             Ok(Ok(response)) => response.into_inner(),
+            Ok(Err(status)) if status.code() == Code::Unavailable => return End::Standby(tls::said(&status)),
             Ok(Err(status)) => return refused(&status),
             Err(_) => return End::Lost(format!("the hub did not answer within {WELCOME_DEADLINE:?}")),
         };

@@ -16,10 +16,36 @@ pub(crate) struct OurProgram {
     pub(crate) health: u16,
 }
 
-/// `switchyard-hub` on a cluster, its sessions at `address`.
-pub(crate) async fn hub_program(cluster: &Cluster, address: &str, config: Option<&str>) -> anyhow::Result<OurProgram> {
-    let OurProgram { mut program, health } = controller(cluster, "switchyard-hub").await?;
-    program = program.args(["--mode", "hub", "--agent-listen", address, "--advertise", &format!("https://{address}")]);
+/// Where a hub's process listens, and where it is reached: elsewhere, behind a [`Service`](super::service::Service).
+#[derive(Clone, Debug)]
+pub(crate) struct Ways {
+    /// Its name among replicas; none: its own.
+    pub(crate) replica: Option<&'static str>,
+    pub(crate) sessions: u16,
+    pub(crate) sessions_at: u16,
+    pub(crate) webhooks: u16,
+    pub(crate) webhooks_at: u16,
+}
+
+impl Ways {
+    /// Of a hub that is alone.
+    pub(crate) fn direct() -> anyhow::Result<Self> {
+        let (sessions, webhooks) = (ports::free()?, ports::free()?);
+        Ok(Self { replica: None, sessions, sessions_at: sessions, webhooks, webhooks_at: webhooks })
+    }
+}
+
+/// `switchyard-hub` on a cluster.
+pub(crate) async fn hub_program(cluster: &Cluster, ways: &Ways, config: Option<&str>) -> anyhow::Result<OurProgram> {
+    let name = ways.replica.unwrap_or("switchyard-hub");
+    let OurProgram { mut program, health } =
+        controller(cluster, "switchyard-hub", name, (ways.webhooks, ways.webhooks_at)).await?;
+    let (listen, advertise) =
+        (format!("127.0.0.1:{}", ways.sessions), format!("https://127.0.0.1:{}", ways.sessions_at));
+    program = program.args(["--mode", "hub", "--agent-listen", &listen, "--advertise", &advertise]);
+    if let Some(replica) = ways.replica {
+        program = program.args(["--replica", replica]);
+    }
     let kubeconfigs = cluster.state_dir().join("kubeconfigs");
     std::fs::create_dir_all(&kubeconfigs).with_context(|| format!("cannot create {}", kubeconfigs.display()))?;
     program = program.arg("--kubeconfig-dir").arg(kubeconfigs);
@@ -36,20 +62,26 @@ fn configured(program: Program, cluster: &Cluster, file: &str, config: Option<&s
 
 /// `switchyard-hub --mode single` on a cluster.
 pub(crate) async fn single_program(cluster: &Cluster) -> anyhow::Result<OurProgram> {
-    let OurProgram { program, health } = controller(cluster, "switchyard").await?;
+    let port = ports::free()?;
+    let OurProgram { program, health } = controller(cluster, "switchyard", "switchyard-hub", (port, port)).await?;
     Ok(OurProgram { program: program.args(["--mode", "single"]), health })
 }
 
 /// What both modes of `switchyard-hub` need.
-async fn controller(cluster: &Cluster, account_name: &str) -> anyhow::Result<OurProgram> {
-    let (webhook, health) = (ports::free()?, ports::free()?);
-    let log = cluster.dir().join("switchyard-hub.log");
+async fn controller(
+    cluster: &Cluster,
+    account_name: &str,
+    name: &str,
+    (webhook, webhook_at): (u16, u16),
+) -> anyhow::Result<OurProgram> {
+    let health = ports::free()?;
+    let log = cluster.dir().join(format!("{name}.log"));
     let program = Program::new("hub", paths::binary("switchyard-hub")?, log)
         .env("KUBECONFIG", account(cluster, account_name).await?)
         .args(["--namespace", NAMESPACE])
         .args(["--health-listen", &format!("127.0.0.1:{health}")])
         .args(["--webhook-listen", &format!("127.0.0.1:{webhook}")])
-        .args(["--webhook-url", &format!("https://127.0.0.1:{webhook}")]);
+        .args(["--webhook-url", &format!("https://127.0.0.1:{webhook_at}")]);
     Ok(OurProgram { program, health })
 }
 

@@ -1,0 +1,212 @@
+//! An agent without a cluster: it takes all that the hub offers, one job at a time, and says what it is told to say.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use arc_swap::ArcSwap;
+use serde_json::Value;
+use switchyard::join_token::JoinToken;
+use switchyard_agent::Link;
+use switchyard_agent::enrol::{self, Join};
+use switchyard_agent::route::Route;
+use switchyard_agent::session::{Dialler, SessionState};
+use switchyard_agent::tls::HubAddress;
+use switchyard_proto::v1::{
+    AgentMessage, Assignment, Capacity, Desired, FlavorCapacity, Hello, HubMessage, Observation, Observed, Phase, Ping,
+    Pong, QueueCapacity, State, agent_message, hub_message,
+};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// The LocalQueue of every namespace.
+pub(super) const QUEUE: &str = "main";
+/// Between two pings.
+const PING: Duration = Duration::from_secs(10);
+
+/// Which agent runs which job.
+#[derive(Clone, Default)]
+pub(super) struct Board(Arc<Mutex<BTreeMap<String, Running>>>);
+
+#[derive(Clone)]
+struct Running {
+    observation: Observation,
+    agent: mpsc::Sender<Observation>,
+}
+
+impl Board {
+    /// The jobs that run, by name.
+    pub(super) fn jobs(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    /// Has its agent say that a job has so many failed pods.
+    pub(super) async fn say(&self, job: &str, failed: i32) -> anyhow::Result<()> {
+        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(job).cloned();
+        let Running { mut observation, agent } = running.context("the job does not run")?;
+        observation.job_status = serde_json::to_vec(&super::status(failed))?;
+        agent.send(observation).await.context("the agent has ended")
+    }
+}
+
+/// One agent. Dropping it ends it.
+pub(super) struct Agent {
+    _tasks: JoinSet<()>,
+    _state: watch::Receiver<SessionState>,
+}
+
+impl Agent {
+    pub(super) async fn start(token: &JoinToken, namespace: &str, board: Board) -> anyhow::Result<Self> {
+        let hub: HubAddress = token.hub_address.parse()?;
+        let route = Route::from(hub);
+        let identity = enrol::enrol(&route, &Join::new(token.token.clone(), token.hub_ca_sha256.parse()?)).await?;
+        let (links, incoming) = mpsc::channel(1);
+        let (state, watched) = watch::channel(SessionState::initial());
+        let identity = Arc::new(ArcSwap::from_pointee(identity));
+        let dialler = Dialler { hub: route, identity, links, state, random: Box::new(|| 0.5) };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(dialler.run(CancellationToken::new()));
+        tasks.spawn(play(incoming, namespace.to_owned(), board));
+        Ok(Self { _tasks: tasks, _state: watched })
+    }
+}
+
+/// One session, and what it has said.
+struct Session {
+    link: Link,
+    id: u64,
+    sequence: u64,
+}
+
+impl Session {
+    async fn say(&self, kind: agent_message::Kind) {
+        // A session that has ended is followed by another.
+        let _ = self.link.to_hub.send(AgentMessage { session_id: self.id, kind: Some(kind) }).await;
+    }
+
+    async fn observe(&mut self, inventory: bool, observations: Vec<Observation>) {
+        self.sequence += 1;
+        let observed = Observed { sequence: self.sequence, inventory, observations, more: false };
+        self.say(agent_message::Kind::Observed(observed)).await;
+    }
+}
+
+async fn play(mut links: mpsc::Receiver<Link>, namespace: String, board: Board) {
+    let (changes, mut said) = mpsc::channel(64);
+    let mut session: Option<Session> = None;
+    let mut pings = tokio::time::interval(PING);
+    let mut nonce = 0;
+    let mut names = BTreeMap::new();
+    loop {
+        tokio::select! {
+            link = links.recv() => {
+                let Some(link) = link else { return };
+                let opened = Session { link, id: 0, sequence: 0 };
+                let hello = Hello { boot_id: "b".into(), min_version: 1, max_version: 1, ..Hello::default() };
+                opened.say(agent_message::Kind::Hello(hello)).await;
+                session = Some(opened);
+            }
+            message = hear(&mut session) => match (message, &mut session) {
+                (Some(message), Some(session)) => obey(session, message, &namespace, &board, &changes, &mut names).await,
+                _ => session = None,
+            },
+            Some(observation) = said.recv() => if let Some(session) = &mut session {
+                session.observe(false, vec![observation]).await;
+            },
+            _ = pings.tick() => if let Some(session) = session.as_ref().filter(|session| session.id > 0) {
+                nonce += 1;
+                session.say(agent_message::Kind::Ping(Ping { nonce })).await;
+            },
+        }
+    }
+}
+
+async fn hear(session: &mut Option<Session>) -> Option<HubMessage> {
+    match session {
+        Some(session) => session.link.to_agent.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn obey(
+    session: &mut Session,
+    message: HubMessage,
+    namespace: &str,
+    board: &Board,
+    changes: &mpsc::Sender<Observation>,
+    names: &mut BTreeMap<Vec<u8>, String>,
+) {
+    match message.kind {
+        Some(hub_message::Kind::Welcome(welcome)) => {
+            session.id = welcome.session_id;
+            session.observe(true, Vec::new()).await;
+            session.say(agent_message::Kind::Capacity(capacity(namespace, 1000))).await;
+        }
+        Some(hub_message::Kind::Ping(ping)) => session.say(agent_message::Kind::Pong(Pong { nonce: ping.nonce })).await,
+        Some(hub_message::Kind::Desired(Desired { revision, payloads, assignments, .. })) => {
+            for payload in payloads {
+                let job: Value = serde_json::from_slice(&payload.job).unwrap_or_default();
+                let name = job.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+                names.insert(payload.hash, name.to_owned());
+            }
+            session.say(agent_message::Kind::DesiredAck(revision)).await;
+            let mut observations = Vec::new();
+            for assignment in assignments {
+                let name = names.get(&assignment.payload_hash).cloned().unwrap_or_default();
+                let observation = answer(&assignment);
+                if assignment.phase() == Phase::Run {
+                    let running = Running { observation: observation.clone(), agent: changes.clone() };
+                    board.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name, running);
+                }
+                observations.push(observation);
+            }
+            if !observations.is_empty() {
+                session.observe(false, observations).await;
+                session.say(agent_message::Kind::Capacity(capacity(namespace, 0))).await;
+            }
+        }
+        _ => {}
+    }
+}
+
+fn answer(assignment: &Assignment) -> Observation {
+    let (state, status) = match assignment.phase() {
+        Phase::Run => (State::Running, super::status(0).to_string().into_bytes()),
+        Phase::Suspend => (State::Suspended, Vec::new()),
+        Phase::Absent => (State::Gone, Vec::new()),
+        Phase::Reserve | Phase::Unspecified => (State::Reserved, Vec::new()),
+    };
+    Observation {
+        workload_uid: assignment.workload_uid.clone(),
+        namespace: assignment.namespace.clone(),
+        name: assignment.name.clone(),
+        attempt: assignment.attempt,
+        state: state.into(),
+        job_status: status,
+        ..Observation::default()
+    }
+}
+
+/// Room for one job, or none; in thousandths of a CPU.
+fn capacity(namespace: &str, available: i64) -> Capacity {
+    let flavor = FlavorCapacity {
+        flavor: "any".to_owned(),
+        resource: "cpu".to_owned(),
+        nominal: 1000,
+        used: 1000 - available,
+        available,
+        potential: 1000,
+        ..FlavorCapacity::default()
+    };
+    let queue = QueueCapacity {
+        namespace: namespace.to_owned(),
+        local_queue: QUEUE.to_owned(),
+        cluster_queue: namespace.to_owned(),
+        active: true,
+        flavors: vec![flavor],
+        ..QueueCapacity::default()
+    };
+    Capacity { queues: vec![queue] }
+}
