@@ -29,8 +29,9 @@ use agent::{Agent, Board, QUEUE};
 
 /// Clusters that one MultiKueueConfig may list.
 const GROUP: usize = 20;
-/// Jobs of each group; each runs on a cluster of its own.
-const JOBS: usize = 4;
+/// Jobs of each group; each runs on a cluster of its own. So many that each changes less often than the hub shows changes
+/// of one job on the way.
+const JOBS: usize = 16;
 /// Status changes in a second.
 const RATE: u64 = 50;
 /// How long each part is measured.
