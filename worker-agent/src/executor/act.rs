@@ -13,7 +13,7 @@ use switchyard_api::jobs::{JobKind, PodSetInfo, owner_gvk};
 use switchyard_api::names;
 
 use super::read::{read_job, read_workload};
-use super::stamp::{BadPayload, Stamp, fence_text, job_to_create, workload_to_create};
+use super::stamp::{BadPayload, Stamp, fence_text, job_kind, job_to_create, workload_to_create};
 use super::watch::{workload_gvk, workload_resource};
 use super::{Executor, FENCE_AFTER, SUSPENDED};
 use crate::ledger::{Action, Kind, Object, Outcome, Payload, Target, Trouble, Verb};
@@ -63,7 +63,7 @@ impl Executor {
     pub(super) async fn act(&self, action: &Action) -> Outcome {
         match &action.verb {
             Verb::Create { namespace, name, attempt, payload, fence_after } => {
-                if let Some(trouble) = self.allowed.trouble(&payload.job, namespace) {
+                if let Some(trouble) = self.unwelcome(payload, namespace) {
                     return Outcome::Refused(trouble);
                 }
                 let stamp = self.stamp(&action.workload_uid, *attempt, namespace, name);
@@ -137,15 +137,19 @@ impl Executor {
         None
     }
 
+    /// Why nothing is made of a payload, be it the Workload alone: the hub is to know before it settles on this cluster.
+    fn unwelcome(&self, payload: &Payload, namespace: &str) -> Option<Trouble> {
+        let disabled = job_kind(&payload.job).filter(|kind| !self.enabled.iter().any(|it| it.id() == kind.id()));
+        let disabled = disabled.map(|kind| bad_payload(&BadPayload::Disabled(kind.id().framework)));
+        self.allowed.trouble(&payload.job, namespace).or(disabled)
+    }
+
     /// The object of this kind that the payload holds, and how it is reached.
     fn make(&self, kind: Kind, payload: &Payload, stamp: Stamp<'_>) -> Result<(DynamicObject, Access), BadPayload> {
         let (object, access) = match kind {
             Kind::Workload => (workload_to_create(payload, stamp)?, Access::workload()),
             Kind::Job => {
                 let (object, kind) = job_to_create(&payload.job, stamp)?;
-                if !self.kinds.iter().any(|enabled| enabled.id() == kind.id()) {
-                    return Err(BadPayload::Disabled(kind.id().framework));
-                }
                 (object, Access::job(kind))
             }
         };

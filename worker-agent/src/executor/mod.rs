@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use kube::Client;
-use switchyard_api::jobs::{JobKind, enabled_kinds};
+use switchyard_api::jobs::{JobKind, enabled_kinds, kinds};
 use tokio::sync::Semaphore;
 
 pub(crate) use watch::watch;
@@ -41,6 +41,9 @@ pub(crate) struct Executor {
     allowed: Arc<Allowed>,
     permits: Arc<Semaphore>,
     admissions: Option<Arc<dyn Admissions>>,
+    /// The kinds of jobs that are made.
+    enabled: Arc<[&'static dyn JobKind]>,
+    /// Those that are found and removed, whether they would be made or not.
     kinds: Arc<[&'static dyn JobKind]>,
     clock: Clock,
 }
@@ -54,9 +57,11 @@ impl Executor {
     ) -> Self {
         let permits = Arc::new(Semaphore::new(settings.concurrency.max(1)));
         let (hub_id, origin) = (settings.hub_id.as_str().into(), settings.origin.as_str().into());
-        let kinds = enabled_kinds(&settings.frameworks).into();
+        let enabled = enabled_kinds(&settings.frameworks);
+        let others = kinds().iter().copied().filter(|kind| !enabled.iter().any(|it| it.id() == kind.id()));
+        let kinds = enabled.iter().copied().chain(others).collect();
         let allowed = Arc::new(settings.allowed.clone());
-        Self { client, hub_id, origin, allowed, permits, admissions, kinds, clock }
+        Self { client, hub_id, origin, allowed, permits, admissions, enabled: enabled.into(), kinds, clock }
     }
 
     /// Performs one action, when its turn comes. Always says how it went.

@@ -118,6 +118,12 @@ pub(super) fn job_to_create(payload: &[u8], stamp: Stamp<'_>) -> Result<(Value, 
     Ok((object, job_kind))
 }
 
+/// The kind of a payload's job, if it is a known one.
+pub(super) fn job_kind(payload: &[u8]) -> Option<&'static dyn JobKind> {
+    let job: Named = serde_json::from_slice(payload).ok()?;
+    kind_of_owner(&job.api_version, &job.kind)
+}
+
 /// What a payload's job is called, without reading the rest of it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]

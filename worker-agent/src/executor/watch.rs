@@ -7,7 +7,7 @@ use futures::StreamExt;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
-use switchyard_api::jobs::JobKind;
+use switchyard_api::jobs::{JobKind, kinds};
 use switchyard_api::names;
 use switchyard_controller::awaited::{Patience, is_unknown_kind};
 use tokio::sync::mpsc;
@@ -28,21 +28,23 @@ pub(super) fn workload_gvk() -> Arc<str> {
     "kueue.x-k8s.io/v1beta2, Kind=Workload".into()
 }
 
-/// Watches Workloads and these kinds of jobs; those that the cluster does not know are waited for. The tasks end with the
-/// returned set.
+/// Watches Workloads and all kinds of jobs: of these, because they may be made at any time; of others, because an earlier
+/// configuration may have had them made. The tasks end with the returned set.
 pub(crate) fn watch(
     client: &Client,
     hub_id: &str,
-    kinds: &[&'static dyn JobKind],
+    enabled: &[&'static dyn JobKind],
 ) -> (mpsc::Receiver<Seen>, JoinSet<()>) {
     let (sender, receiver) = mpsc::channel(BUFFER);
     let mut tasks = JoinSet::new();
     let mut synced = Vec::new();
-    let jobs = kinds.iter().map(|kind| Access::job(*kind));
-    for access in std::iter::once(Access::workload()).chain(jobs) {
+    let others = kinds().iter().filter(|kind| !enabled.iter().any(|it| it.id() == kind.id()));
+    let jobs = enabled.iter().map(|kind| (Access::job(*kind), true));
+    let others = others.map(|kind| (Access::job(*kind), false));
+    for (access, wanted) in std::iter::once((Access::workload(), true)).chain(jobs).chain(others) {
         let (done, listed) = tokio::sync::oneshot::channel();
         synced.push(listed);
-        tasks.spawn(one_kind(client.clone(), access, hub_id.to_owned(), sender.clone(), done));
+        tasks.spawn(one_kind(client.clone(), access, wanted, hub_id.to_owned(), sender.clone(), done));
     }
     tasks.spawn(async move {
         for listed in synced {
@@ -56,9 +58,12 @@ pub(crate) fn watch(
     (receiver, tasks)
 }
 
+/// Watches one kind. One that the cluster does not know is waited for if it is `wanted`; if it is not, that it is unknown
+/// or out of our reach shows that there are none.
 async fn one_kind(
     client: Client,
     access: Access,
+    wanted: bool,
     hub_id: String,
     sender: mpsc::Sender<Seen>,
     done: tokio::sync::oneshot::Sender<()>,
@@ -85,6 +90,15 @@ async fn one_kind(
             }
             Ok(watcher::Event::Apply(object)) => Some(applied(&access, &object, &hub_id)),
             Ok(watcher::Event::Delete(object)) => deleted(&access, &object, &hub_id),
+            Err(error) if !wanted && (is_unknown_kind(&error) || is_out_of_reach(&error)) => {
+                let none = Seen::Listed { kind, gvk: access.gvk.clone(), uids: BTreeSet::new() };
+                if sender.send(none).await.is_ok()
+                    && let Some(done) = first.take()
+                {
+                    let _ = done.send(());
+                }
+                return;
+            }
             // There are none as long as the cluster does not know the kind.
             Err(error) if access.job_kind.is_some() && is_unknown_kind(&error) => {
                 first.is_some().then(|| Seen::Listed { kind, gvk: access.gvk.clone(), uids: BTreeSet::new() })
@@ -104,6 +118,11 @@ async fn one_kind(
             let _ = done.send(());
         }
     }
+}
+
+/// Whether a list was refused for want of rights.
+fn is_out_of_reach(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403)
 }
 
 fn applied(access: &Access, object: &DynamicObject, hub_id: &str) -> Seen {
