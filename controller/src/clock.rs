@@ -1,8 +1,13 @@
 //! Time as an argument: what decides takes a time, what runs takes a [`Clock`].
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use jiff::Timestamp;
+use rustls::{pki_types::UnixTime, time_provider::TimeProvider};
 
 /// Reads the time. Tests give one that they move by hand.
 pub trait Clock: Send + Sync + 'static {
@@ -23,6 +28,22 @@ impl Clock for SystemClock {
 
     fn monotonic(&self) -> Instant {
         Instant::now()
+    }
+}
+
+/// A clock for the library that judges certificates.
+pub struct Wall(pub Arc<dyn Clock>);
+
+impl fmt::Debug for Wall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wall")
+    }
+}
+
+impl TimeProvider for Wall {
+    fn current_time(&self) -> Option<UnixTime> {
+        let seconds = u64::try_from(self.0.now().as_second()).ok()?;
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
     }
 }
 

@@ -144,7 +144,7 @@ impl Core {
         let clock = Clock::new();
         let memory = settings.memory.as_ref().map(|namespace| Memory::new(client.clone(), namespace, &settings.hub_id));
         let rules = Rules { hub_id: settings.hub_id.clone(), namespaces: settings.namespaces.clone() };
-        let (seen, watches) = executor::watch(&client, &settings.hub_id, &enabled_kinds(&settings.frameworks));
+        let (seen, watches) = executor::watch(&client, &settings.hub_id, &settings.frameworks);
         let (capacity, capacity_watch) = match source {
             CapacitySource::Embedded(receiver) => (Some(receiver), None),
             CapacitySource::Watch(client) => {

@@ -8,10 +8,9 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::time_provider::TimeProvider;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, version};
 use sha2::{Digest as _, Sha256};
-use switchyard_controller::clock::Clock;
+use switchyard_controller::clock::{Clock, Wall};
 use switchyard_proto::SERVER_NAME;
 use thiserror::Error;
 use tokio_rustls::TlsConnector;
@@ -124,22 +123,6 @@ pub(crate) fn with_pin(pin: &Pin, clock: &Arc<dyn Clock>) -> Result<ClientConfig
     let builder = builder(clock).map_err(|error| TlsError::Config(error.to_string()))?;
     let verifier = Arc::new(PinnedVerifier { pin: pin.clone(), provider: provider() });
     Ok(http2(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
-}
-
-/// The clock, for the library that judges certificates.
-struct Wall(Arc<dyn Clock>);
-
-impl std::fmt::Debug for Wall {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Wall")
-    }
-}
-
-impl TimeProvider for Wall {
-    fn current_time(&self) -> Option<UnixTime> {
-        let seconds = u64::try_from(self.0.now().as_second()).ok()?;
-        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
-    }
 }
 
 fn builder(

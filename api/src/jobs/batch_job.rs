@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::index_set::count_terminal;
 use super::meta::{annotation, annotation_path, i32_at, object_mut, remove_annotation, set_annotation, str_at};
+use super::plain::set;
 use super::remote::remote_object;
 use super::template::clean_template;
 use super::{Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, mirror, restore_template};
@@ -239,12 +240,7 @@ impl JobKind for BatchJob {
     }
 
     fn set_managed_by(&self, job: &mut Value, manager: Option<&str>) {
-        if let Some(spec) = object_mut(job, &["spec"]) {
-            match manager {
-                Some(manager) => spec.insert("managedBy".to_owned(), Value::from(manager)),
-                None => spec.remove("managedBy"),
-            };
-        }
+        set(job, &["spec", "managedBy"], manager.map(Value::from));
     }
 
     fn can_default_managed_by(&self, job: &Value) -> bool {

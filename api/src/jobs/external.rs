@@ -7,7 +7,8 @@ use std::sync::{PoisonError, RwLock};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::meta::{object_mut, str_at};
+use super::meta::str_at;
+use super::plain::set;
 use super::remote::remote_object;
 use super::{Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta};
 use crate::v1beta2::PodSet;
@@ -111,12 +112,7 @@ impl JobKind for External {
     }
 
     fn set_managed_by(&self, job: &mut Value, manager: Option<&str>) {
-        if let Some(spec) = object_mut(job, &["spec"]) {
-            match manager {
-                Some(manager) => spec.insert("managedBy".to_owned(), Value::from(manager)),
-                None => spec.remove("managedBy"),
-            };
-        }
+        set(job, &["spec", "managedBy"], manager.map(Value::from));
     }
 
     /// Its own webhook says who runs it.

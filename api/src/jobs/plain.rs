@@ -228,7 +228,8 @@ fn pod_set(kind: &impl PlainKind, job: &Value, slot: &Slot) -> Result<PodSet, Jo
     Ok(PodSet { name: slot.name.to_lowercase(), template: PodTemplate(template), count, ..PodSet::default() })
 }
 
-fn set(job: &mut Value, keys: Keys, value: Option<Value>) {
+/// Sets a field, or takes it away.
+pub(super) fn set(job: &mut Value, keys: Keys, value: Option<Value>) {
     let Some((last, parents)) = keys.split_last() else { return };
     let Some(map) = object_mut(job, parents) else { return };
     match value {

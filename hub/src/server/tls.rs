@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
-use rustls::pki_types::UnixTime;
 use rustls::server::WebPkiClientVerifier;
-use rustls::time_provider::TimeProvider;
 use rustls::{RootCertStore, ServerConfig};
-use switchyard_controller::clock::Clock;
+use switchyard_controller::clock::{Clock, Wall};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -82,22 +80,6 @@ impl TlsKeeper {
 async fn changed(authorities: &mut Authorities) {
     if authorities.changed().await.is_err() {
         std::future::pending::<()>().await;
-    }
-}
-
-/// The clock, for the library that judges certificates.
-struct Wall(Arc<dyn Clock>);
-
-impl std::fmt::Debug for Wall {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Wall")
-    }
-}
-
-impl TimeProvider for Wall {
-    fn current_time(&self) -> Option<UnixTime> {
-        let seconds = u64::try_from(self.0.now().as_second()).ok()?;
-        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
     }
 }
 

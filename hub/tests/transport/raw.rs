@@ -3,11 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::time_provider::TimeProvider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use switchyard_agent::identity::Identity;
-use switchyard_controller::clock::Clock as _;
+use switchyard_controller::clock::Wall;
 use switchyard_proto::SERVER_NAME;
 use switchyard_proto::v1::agent_client::AgentClient;
 use switchyard_proto::v1::{AgentMessage, Hello, HubMessage, Observation, Observed, State, agent_message, hub_message};
@@ -17,29 +16,13 @@ use tokio_rustls::client::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::door::{HandClock, Loopback, soon};
+use crate::door::{Loopback, soon};
 
 /// What a client shows: leaf first, and its key.
 pub(crate) type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 pub(crate) fn shown(identity: &Identity) -> Shown {
     (identity.chain.clone(), identity.key.clone_key())
-}
-
-/// The test's clock, for the library that judges certificates.
-struct Wall(HandClock);
-
-impl std::fmt::Debug for Wall {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Wall")
-    }
-}
-
-impl TimeProvider for Wall {
-    fn current_time(&self) -> Option<UnixTime> {
-        let seconds = u64::try_from(self.0.now().as_second()).ok()?;
-        Some(UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds)))
-    }
 }
 
 /// TLS of a client that trusts the hub of this door.
@@ -49,7 +32,7 @@ pub(crate) fn tls(hub: &Loopback, version: &'static SupportedProtocolVersion, sh
         roots.add(certificate).unwrap();
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let time = Arc::new(Wall(hub.door.clock.clone()));
+    let time = Arc::new(Wall(Arc::new(hub.door.clock.clone())));
     let builder = ClientConfig::builder_with_details(provider, time).with_protocol_versions(&[version]).unwrap();
     let builder = builder.with_root_certificates(roots);
     let mut config = match shown {

@@ -15,7 +15,7 @@ use switchyard_api::names;
 use super::read::{read_job, read_workload};
 use super::stamp::{BadPayload, Stamp, fence_text, job_kind, job_to_create, workload_to_create};
 use super::watch::{workload_gvk, workload_resource};
-use super::{Executor, FENCE_AFTER, SUSPENDED};
+use super::{Executor, FENCE_AFTER, Known, SUSPENDED};
 use crate::ledger::{Action, Kind, Object, Outcome, Payload, Target, Trouble, Verb};
 
 /// How often, and how far apart, the controller's view of an admission is looked at before its job is made without.
@@ -45,8 +45,8 @@ impl Access {
     }
 
     /// How an object that was seen is reached, if it is of one of these kinds.
-    fn of(target: &Target, kinds: &[&'static dyn JobKind]) -> Option<Self> {
-        let jobs = kinds.iter().map(|kind| Self::job(*kind));
+    fn of(target: &Target, kinds: &[Known]) -> Option<Self> {
+        let jobs = kinds.iter().map(|known| Self::job(known.kind));
         std::iter::once(Self::workload()).chain(jobs).find(|access| access.gvk == target.gvk)
     }
 
@@ -139,7 +139,8 @@ impl Executor {
 
     /// Why nothing is made of a payload, be it the Workload alone: the hub is to know before it settles on this cluster.
     fn unwelcome(&self, payload: &Payload, namespace: &str) -> Option<Trouble> {
-        let disabled = job_kind(&payload.job).filter(|kind| !self.enabled.iter().any(|it| it.id() == kind.id()));
+        let enabled = |kind: &dyn JobKind| self.kinds.iter().any(|it| it.enabled && it.kind.id() == kind.id());
+        let disabled = job_kind(&payload.job).filter(|kind| !enabled(*kind));
         let disabled = disabled.map(|kind| bad_payload(&BadPayload::Disabled(kind.id().framework)));
         self.allowed.trouble(&payload.job, namespace).or(disabled)
     }

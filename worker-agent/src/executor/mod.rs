@@ -32,6 +32,26 @@ pub(crate) const SUSPENDED: &str = "switchyard.dev/suspended";
 /// Annotation on a Workload whose job the agent stops when its lease has lapsed for that long, such as `300000ms`.
 pub(crate) const FENCE_AFTER: &str = "switchyard.dev/fence-after";
 
+/// A kind whose jobs are found and removed here, whether they would be made or not.
+#[derive(Clone, Copy)]
+struct Known {
+    kind: &'static dyn JobKind,
+    /// Jobs of it are made. Of others an earlier configuration may have had some made.
+    enabled: bool,
+}
+
+/// The kinds that a configuration names, then all others.
+fn known(frameworks: &[String]) -> Vec<Known> {
+    let mut known: Vec<Known> =
+        enabled_kinds(frameworks).into_iter().map(|kind| Known { kind, enabled: true }).collect();
+    for kind in kinds() {
+        if known.iter().all(|it| it.kind.id() != kind.id()) {
+            known.push(Known { kind: *kind, enabled: false });
+        }
+    }
+    known
+}
+
 /// Performs actions, a bounded number at once.
 #[derive(Clone)]
 pub(crate) struct Executor {
@@ -41,10 +61,7 @@ pub(crate) struct Executor {
     allowed: Arc<Allowed>,
     permits: Arc<Semaphore>,
     admissions: Option<Arc<dyn Admissions>>,
-    /// The kinds of jobs that are made.
-    enabled: Arc<[&'static dyn JobKind]>,
-    /// Those that are found and removed, whether they would be made or not.
-    kinds: Arc<[&'static dyn JobKind]>,
+    kinds: Arc<[Known]>,
     clock: Clock,
 }
 
@@ -57,11 +74,9 @@ impl Executor {
     ) -> Self {
         let permits = Arc::new(Semaphore::new(settings.concurrency.max(1)));
         let (hub_id, origin) = (settings.hub_id.as_str().into(), settings.origin.as_str().into());
-        let enabled = enabled_kinds(&settings.frameworks);
-        let others = kinds().iter().copied().filter(|kind| !enabled.iter().any(|it| it.id() == kind.id()));
-        let kinds = enabled.iter().copied().chain(others).collect();
+        let kinds = known(&settings.frameworks).into();
         let allowed = Arc::new(settings.allowed.clone());
-        Self { client, hub_id, origin, allowed, permits, admissions, enabled: enabled.into(), kinds, clock }
+        Self { client, hub_id, origin, allowed, permits, admissions, kinds, clock }
     }
 
     /// Performs one action, when its turn comes. Always says how it went.

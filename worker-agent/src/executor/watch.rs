@@ -7,13 +7,13 @@ use futures::StreamExt;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
-use switchyard_api::jobs::{JobKind, kinds};
 use switchyard_api::names;
 use switchyard_controller::awaited::{Patience, is_unknown_kind};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::act::{Access, value};
+use super::known;
 use crate::ledger::{Seen, Target};
 
 /// Observations that may wait for the ledger.
@@ -28,20 +28,13 @@ pub(super) fn workload_gvk() -> Arc<str> {
     "kueue.x-k8s.io/v1beta2, Kind=Workload".into()
 }
 
-/// Watches Workloads and all kinds of jobs: of these, because they may be made at any time; of others, because an earlier
-/// configuration may have had them made. The tasks end with the returned set.
-pub(crate) fn watch(
-    client: &Client,
-    hub_id: &str,
-    enabled: &[&'static dyn JobKind],
-) -> (mpsc::Receiver<Seen>, JoinSet<()>) {
+/// Watches Workloads and all kinds of jobs. The tasks end with the returned set.
+pub(crate) fn watch(client: &Client, hub_id: &str, frameworks: &[String]) -> (mpsc::Receiver<Seen>, JoinSet<()>) {
     let (sender, receiver) = mpsc::channel(BUFFER);
     let mut tasks = JoinSet::new();
     let mut synced = Vec::new();
-    let others = kinds().iter().filter(|kind| !enabled.iter().any(|it| it.id() == kind.id()));
-    let jobs = enabled.iter().map(|kind| (Access::job(*kind), true));
-    let others = others.map(|kind| (Access::job(*kind), false));
-    for (access, wanted) in std::iter::once((Access::workload(), true)).chain(jobs).chain(others) {
+    let jobs = known(frameworks).into_iter().map(|known| (Access::job(known.kind), known.enabled));
+    for (access, wanted) in std::iter::once((Access::workload(), true)).chain(jobs) {
         let (done, listed) = tokio::sync::oneshot::channel();
         synced.push(listed);
         tasks.spawn(one_kind(client.clone(), access, wanted, hub_id.to_owned(), sender.clone(), done));
@@ -74,7 +67,8 @@ async fn one_kind(
     let kind = access.kind();
     let mut first = Some(done);
     let mut listing = BTreeSet::new();
-    while let Some(event) = events.next().await {
+    let mut ended = false;
+    while !ended && let Some(event) = events.next().await {
         let seen = match event {
             Ok(watcher::Event::Init) => {
                 listing.clear();
@@ -91,13 +85,8 @@ async fn one_kind(
             Ok(watcher::Event::Apply(object)) => Some(applied(&access, &object, &hub_id)),
             Ok(watcher::Event::Delete(object)) => deleted(&access, &object, &hub_id),
             Err(error) if !wanted && (is_unknown_kind(&error) || is_out_of_reach(&error)) => {
-                let none = Seen::Listed { kind, gvk: access.gvk.clone(), uids: BTreeSet::new() };
-                if sender.send(none).await.is_ok()
-                    && let Some(done) = first.take()
-                {
-                    let _ = done.send(());
-                }
-                return;
+                ended = true;
+                Some(Seen::Listed { kind, gvk: access.gvk.clone(), uids: BTreeSet::new() })
             }
             // There are none as long as the cluster does not know the kind.
             Err(error) if access.job_kind.is_some() && is_unknown_kind(&error) => {

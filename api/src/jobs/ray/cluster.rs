@@ -1,27 +1,48 @@
-//! `ray.io/v1` RayCluster. It never finishes: its workload ends with the object.
+//! `ray.io/v1` RayCluster, and RayService, which holds the spec of one. They never finish: their workloads end with the
+//! objects.
 
 use serde_json::Value;
 
 use super::super::meta::str_at;
-use super::super::plain::{PlainKind, Slot};
+use super::super::plain::{Keys, PlainKind, Slot, true_condition};
 use super::super::{Finished, JobError, KindId};
 use super::{KUBERAY, account_for_head, cluster_slots, id, validate_cluster};
 use crate::field::{FieldError, Path};
 use crate::v1beta2::PodSet;
 
-/// The kind `ray.io/v1` RayCluster.
+/// A kind whose pods are those of one cluster of Ray's.
 #[derive(Debug, Clone, Copy)]
-pub struct RayCluster;
-
-const CLUSTER: &str = "/spec";
-
-fn is_ready(job: &Value) -> bool {
-    str_at(job, "/status/state") == "ready"
+pub struct RayPods {
+    id: KindId,
+    /// The cluster's spec, as a JSON pointer.
+    at: &'static str,
+    suspend_at: Keys,
+    is_ready: fn(&Value) -> bool,
 }
 
-impl PlainKind for RayCluster {
+/// The kind `ray.io/v1` RayCluster.
+pub static RAY_CLUSTER: RayPods = RayPods {
+    id: id("RayCluster", "rayclusters", "ray.io/raycluster"),
+    at: "/spec",
+    suspend_at: &["spec", "suspend"],
+    is_ready: |job| str_at(job, "/status/state") == "ready",
+};
+
+/// The kind `ray.io/v1` RayService. It is suspended by the spec of its cluster.
+pub static RAY_SERVICE: RayPods = RayPods {
+    id: id("RayService", "rayservices", "ray.io/rayservice"),
+    at: "/spec/rayClusterConfig",
+    suspend_at: &["spec", "rayClusterConfig", "suspend"],
+    is_ready: |job| true_condition(job, &["Ready"]).is_some(),
+};
+
+impl PlainKind for RayPods {
     fn id(&self) -> KindId {
-        id("RayCluster", "rayclusters", "ray.io/raycluster")
+        self.id
+    }
+
+    fn suspend_at(&self) -> Keys {
+        self.suspend_at
     }
 
     fn own_controller(&self) -> &'static str {
@@ -29,15 +50,15 @@ impl PlainKind for RayCluster {
     }
 
     fn slots(&self, job: &Value) -> Result<Vec<Slot>, JobError> {
-        cluster_slots(job, CLUSTER)
+        cluster_slots(job, self.at)
     }
 
     fn account(&self, job: &Value, pod_sets: &mut [PodSet]) {
-        account_for_head(job, CLUSTER, pod_sets);
+        account_for_head(job, self.at, pod_sets);
     }
 
     fn is_active(&self, job: &Value) -> bool {
-        is_ready(job)
+        (self.is_ready)(job)
     }
 
     fn finished(&self, _job: &Value) -> Option<Finished> {
@@ -45,10 +66,12 @@ impl PlainKind for RayCluster {
     }
 
     fn pods_ready(&self, job: &Value) -> bool {
-        is_ready(job)
+        (self.is_ready)(job)
     }
 
     fn validate(&self, job: &Value) -> Vec<FieldError> {
-        validate_cluster(job, CLUSTER, &Path::new("spec"))
+        let below_spec = self.at.split('/').skip(2);
+        let path = below_spec.fold(Path::new("spec"), |path, field| path.child(field));
+        validate_cluster(job, self.at, &path)
     }
 }

@@ -4,13 +4,11 @@
 
 mod cluster;
 mod job;
-mod service;
 
 use serde_json::{Map, Value, json};
 
-pub use cluster::RayCluster;
+pub use cluster::{RAY_CLUSTER, RAY_SERVICE};
 pub use job::RayJob;
-pub use service::RayService;
 
 use super::meta::{annotation, object_mut, str_at};
 use super::plain::{Slot, count_at, list_at, malformed};
