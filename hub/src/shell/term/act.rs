@@ -1,0 +1,190 @@
+//! What the dispatcher wants done, done: wishes to clusters' ports, writes to the API in tasks of their own.
+
+use switchyard_api::v1beta2::Workload;
+use switchyard_controller::store::Key;
+use switchyard_proto::v1::{Phase, State};
+use switchyard_scheduler::{RefusedReason, WorkloadKey};
+use tokio::time::Instant;
+
+use super::TermState;
+use crate::dispatch::{Action, Event, Name, Observation, Outcome, Reason, Uid, Written};
+use crate::shell::mirror::{self, Show};
+use crate::shell::slots::Work;
+use crate::shell::writes::{What, Write, finish_reason};
+use crate::shell::{Answer, Hands, desire};
+
+impl TermState {
+    pub(super) fn apply(&mut self, event: Event) {
+        let actions = self.dispatcher.apply(event, self.clock.now());
+        let mut refusals = Vec::new();
+        for action in actions {
+            self.act(action, &mut refusals);
+        }
+        // What could not even be sent is as good as refused by the cluster.
+        for (cluster, observation) in refusals {
+            self.apply(Event::Observed { cluster, observation });
+        }
+    }
+
+    fn act(&mut self, action: Action, refusals: &mut Vec<(Name, Observation)>) {
+        match action {
+            Action::Desire { cluster, uid, namespace, name, attempt, phase } => {
+                if let Err(why) = self.desire(&cluster, &uid, (&namespace, &name), attempt, phase) {
+                    tracing::warn!(workload = %name, %namespace, %cluster, why, "cannot be sent");
+                    let reasons = vec![Reason::new("CannotSend", why)];
+                    let state = State::Refused;
+                    let observation = Observation { uid, namespace, name, attempt, state, reasons, job_status: false };
+                    refusals.push((cluster, observation));
+                }
+            }
+            Action::Forget { cluster, uid, attempt } => {
+                self.ports.of(&cluster).forget(&uid, attempt);
+                self.told.remove(&(cluster, uid));
+            }
+            Action::Ack { cluster, uid, attempt } => self.ports.of(&cluster).persisted(&uid, attempt),
+            Action::Commit { uid, cluster, attempt } => self.write(&uid, What::Commit { cluster, attempt }),
+            Action::Record { uid, message, nominated } => self.write(&uid, What::Record { message, nominated }),
+            Action::Retry { uid, message, after_seconds, left } => {
+                self.write(&uid, What::Retry { message, after_seconds, left });
+            }
+            Action::GiveBack { uid, message, retry_at } => {
+                if let Some(reservation) = self.reservations.remove(&uid) {
+                    let retry_at = switchyard_scheduler::Time(retry_at.saturating_mul(1_000_000));
+                    let reason = RefusedReason::GivenBack { message, retry_at: Some(retry_at) };
+                    self.refuse(&reservation.workload, reason);
+                }
+            }
+            Action::Wake { uid } => {
+                if let Some(key) = self.places.get(&uid) {
+                    self.engine.retry(WorkloadKey { namespace: key.namespace.clone(), name: key.name.clone() });
+                }
+            }
+            Action::Recorded { uid } => {
+                if let Some(key) = self.places.get(&uid) {
+                    self.engine.unpreempted(WorkloadKey { namespace: key.namespace.clone(), name: key.name.clone() });
+                }
+            }
+            Action::Release { uid } => {
+                if let Some(write) = self.prepare(&uid, What::Release) {
+                    self.slots.release(write, Instant::now());
+                }
+            }
+            Action::Mirror { uid, cluster, attempt } => {
+                if let Some(status) = self.status_of(&cluster, &uid, attempt) {
+                    self.slots.status(&uid, status, Instant::now());
+                }
+            }
+            Action::Breaker { open } => {
+                match &open {
+                    Some(why) => tracing::error!(why, "circuit breaker open: nothing is given up until it is released"),
+                    None => tracing::info!("circuit breaker closed"),
+                }
+                self.reports.set_breaker(self.dispatcher.breaker());
+            }
+            Action::Finish { uid, cluster, attempt, success } => self.finish(&uid, cluster, attempt, success),
+            Action::Orphan { cluster, uid, attempt } => {
+                tracing::warn!(
+                    %cluster, workload_uid = %uid, attempt,
+                    "a workload with this hub's id is on a cluster, and the hub does not know it"
+                );
+            }
+        }
+    }
+
+    fn desire(
+        &self,
+        cluster: &Name,
+        uid: &Uid,
+        (namespace, name): (&Name, &Name),
+        attempt: u64,
+        phase: Phase,
+    ) -> Result<(), String> {
+        let port = self.ports.of(cluster);
+        let fence = self.dispatcher.fence(uid, cluster);
+        if phase == Phase::Absent {
+            let tombstone = desire::assignment(uid, namespace, name, attempt, phase, None, None);
+            port.set(tombstone, None);
+            return Ok(());
+        }
+        let workload = self.ctx.stores.workloads.get(namespace, name);
+        let workload = workload.filter(|workload| workload.metadata.uid.as_deref() == Some(uid));
+        let workload = workload.ok_or("the workload is gone")?;
+        let content = desire::content_for(&self.ctx, &port, &workload).map_err(|error| error.to_string())?;
+        let assignment = desire::assignment(uid, namespace, name, attempt, phase, Some(&workload), fence);
+        if phase == Phase::Reserve {
+            let held = self.reservations.get(uid).map(|reservation| reservation.admission.cluster_queue.as_str());
+            let queue = held.or(switchyard_controller::workload::admitted_by(&workload)).unwrap_or_default();
+            self.hands.metrics.dispatched(queue, cluster);
+        }
+        port.set(assignment, Some(content));
+        Ok(())
+    }
+
+    fn write(&self, uid: &Uid, what: What) {
+        let Some(write) = self.prepare(uid, what) else { return };
+        let (hands, epoch) = (self.hands.clone(), self.epoch);
+        tokio::spawn(async move {
+            let Ok(_place) = hands.writers.acquire().await else { return };
+            let written = write.perform(&hands.ctx, &hands.metrics).await;
+            // Nobody listens any more at shutdown only.
+            let _ = hands.answers.send((epoch, Answer::Written(written))).await;
+        });
+    }
+
+    fn prepare(&self, uid: &Uid, what: What) -> Option<Write> {
+        let key = self.places.get(uid)?.clone();
+        Some(Write { key, uid: uid.clone(), reservation: self.reservations.get(uid).cloned(), what })
+    }
+
+    fn finish(&mut self, uid: &Uid, cluster: Name, attempt: u64, success: bool) {
+        let told = self.told.get(&(cluster.clone(), uid.clone())).filter(|told| told.attempt == attempt);
+        let reason = told.and_then(|told| told.reason.clone());
+        let code = finish_reason(success, reason.as_ref().map(|reason| reason.code.as_str()));
+        let message = reason.map_or_else(|| "Job finished".to_owned(), |reason| reason.message);
+        let status = told.and_then(|told| told.job_status.clone());
+        let what = What::Finish { cluster, attempt, reason: code.to_owned(), message };
+        if let Some(write) = self.prepare(uid, what) {
+            self.slots.finish(write, status, Instant::now());
+        }
+    }
+
+    pub(super) fn start_slots(&mut self) {
+        for work in self.slots.take(Instant::now()) {
+            let (hands, epoch) = (self.hands.clone(), self.epoch);
+            let key = self.places.get(&work.uid).cloned();
+            tokio::spawn(async move {
+                let Ok(_place) = hands.writers.acquire().await else { return };
+                let answer = show(&hands, key, work).await;
+                let _ = hands.answers.send((epoch, answer)).await;
+            });
+        }
+    }
+
+    pub(super) fn refuse(&self, workload: &Workload, reason: RefusedReason) {
+        let text = |text: &Option<String>| Name::from(text.as_deref().unwrap_or_default());
+        let key = WorkloadKey { namespace: text(&workload.metadata.namespace), name: text(&workload.metadata.name) };
+        self.engine.refuse(key, text(&workload.metadata.uid), reason);
+    }
+}
+
+/// Shows a status, then writes the end. An end is never written before its status is shown.
+async fn show(hands: &Hands, key: Option<Key>, work: Work) -> Answer {
+    let ctx = &hands.ctx;
+    let Work { uid, show, finish } = work;
+    let workload = key.as_ref().and_then(|key| ctx.stores.workloads.by_key(key));
+    let workload = workload.filter(|workload| workload.metadata.uid.as_deref() == Some(&*uid));
+    if let (Some(what), Some(workload)) = (&show, &workload)
+        && let Err(error) = mirror::show(ctx, workload, what).await
+    {
+        tracing::warn!(workload = ?key, error = format!("{error:#}"), "job status not written");
+        // The dispatcher asks for the end again; what is shown on the way is shown later.
+        let written = finish.map(|write| Written { uid: write.uid, outcome: Outcome::Failed, facts: None });
+        let unshown = if written.is_some() { None } else { show };
+        return Answer::Shown { uid, unshown, written };
+    }
+    let written = match finish {
+        Some(write) => Some(write.perform(ctx, &hands.metrics).await),
+        None => None,
+    };
+    Answer::Shown { uid, unshown: None::<Show>, written }
+}

@@ -1,0 +1,151 @@
+//! What clusters say in their sessions, and what is kept of it.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use switchyard_api::v1beta2::Workload;
+use switchyard_proto::v1::{self as proto, State};
+
+use super::TermState;
+use crate::dispatch::{Event, Name, Observation, Reason, Uid, capacity, terminal};
+use crate::server::SessionEvent;
+
+/// Orphans that a cluster's status shows: its schema's limit.
+const ORPHANS: usize = 64;
+
+/// What a cluster last told of a workload.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Told {
+    pub(super) attempt: u64,
+    pub(super) job_status: Option<Arc<Value>>,
+    pub(super) reason: Option<Reason>,
+}
+
+impl TermState {
+    /// A session has something to say; only the newest of each cluster counts.
+    pub(in crate::shell) fn session(&mut self, event: SessionEvent) {
+        let cluster = event.cluster().to_owned();
+        self.take_in(event);
+        self.reports.set_orphans(&cluster, self.dispatcher.orphans_of(&cluster, ORPHANS));
+        self.hands.metrics.sessions.set(i64::try_from(self.live.len()).unwrap_or(i64::MAX));
+        self.start_slots();
+    }
+
+    fn take_in(&mut self, event: SessionEvent) {
+        match event {
+            SessionEvent::Up(info) => {
+                let newest = self.live.get(&info.cluster).is_none_or(|id| *id < info.live.session_id);
+                if !newest {
+                    return;
+                }
+                if self.live.insert(info.cluster.clone(), info.live.session_id).is_some() {
+                    self.apply(Event::ClusterDown { name: info.cluster.as_str().into() });
+                }
+                self.reports.bell.notify_one();
+                self.apply(Event::ClusterUp { name: info.cluster.as_str().into() });
+            }
+            SessionEvent::Down { cluster, session_id, .. } => {
+                if self.live.get(&cluster) == Some(&session_id) {
+                    self.live.remove(&cluster);
+                    self.reports.set(&cluster, None);
+                    self.apply(Event::ClusterDown { name: cluster.as_str().into() });
+                }
+            }
+            SessionEvent::Observed { cluster, session_id, observations, inventory, weight: _weight } => {
+                if self.live.get(&cluster) != Some(&session_id) {
+                    return;
+                }
+                let name = Name::from(cluster.as_str());
+                for observation in &observations {
+                    self.observed(&name, observation);
+                }
+                if let Some(uids) = inventory {
+                    self.apply(Event::Inventory { cluster: name, uids });
+                }
+            }
+            SessionEvent::Capacity { cluster, session_id, capacity, weight: _weight } => {
+                if self.live.get(&cluster) == Some(&session_id) {
+                    let queues = capacity::from_wire(capacity.clone());
+                    self.reports.set(&cluster, Some(capacity));
+                    self.apply(Event::Capacity { cluster: cluster.as_str().into(), queues });
+                }
+            }
+        }
+    }
+
+    fn observed(&mut self, cluster: &Name, observation: &proto::Observation) {
+        let uid = Uid::from(observation.workload_uid.as_str());
+        if !self.dispatcher.knows(&uid) {
+            self.learn(observation);
+        }
+        let reasons: Vec<Reason> =
+            observation.reasons.iter().map(|reason| Reason::new(reason.code.clone(), reason.message.clone())).collect();
+        let news = self.dispatcher.knows(&uid) && self.remember(cluster, &uid, observation, &reasons);
+        let observation = Observation {
+            uid,
+            namespace: observation.namespace.as_str().into(),
+            name: observation.name.as_str().into(),
+            attempt: observation.attempt,
+            state: observation.state(),
+            reasons,
+            job_status: news,
+        };
+        self.apply(Event::Observed { cluster: cluster.clone(), observation });
+    }
+
+    /// Keeps what may have to be written. Returns whether the job's status is news.
+    fn remember(&mut self, cluster: &Name, uid: &Uid, observation: &proto::Observation, reasons: &[Reason]) -> bool {
+        let key = (cluster.clone(), uid.clone());
+        if observation.state() == State::Gone {
+            self.told.remove(&key);
+            return false;
+        }
+        let told = self.told.entry(key).or_default();
+        if told.attempt != observation.attempt {
+            *told = Told { attempt: observation.attempt, ..Told::default() };
+        }
+        if terminal(observation.state()) {
+            told.reason = reasons.first().cloned();
+        }
+        let status = parse_status(&observation.job_status);
+        let news = status.is_some();
+        if let Some(status) = status {
+            told.job_status = Some(Arc::new(status));
+        }
+        news
+    }
+
+    /// A cluster speaks of a workload that the dispatcher has nothing to do with: is it one of ours?
+    fn learn(&mut self, observation: &proto::Observation) {
+        let stores = &self.ctx.stores.workloads;
+        let is_it = |workload: &Workload| workload.metadata.uid.as_deref() == Some(&observation.workload_uid);
+        let found = match observation.name.as_str() {
+            "" => stores.filter(is_it).into_iter().next(),
+            name => stores.get(&observation.namespace, name).filter(|workload| is_it(workload)),
+        };
+        if let Some(workload) = found {
+            let facts = crate::shell::facts::facts(&self.ctx, &workload);
+            self.place(&facts);
+            self.dispatcher.learn(facts);
+        }
+    }
+
+    pub(super) fn status_of(&self, cluster: &Name, uid: &Uid, attempt: u64) -> Option<Arc<Value>> {
+        let told = self.told.get(&(cluster.clone(), uid.clone()))?;
+        (told.attempt == attempt).then(|| told.job_status.clone()).flatten()
+    }
+}
+
+/// A job's status as the agent sent it. What cannot be read is not shown.
+fn parse_status(bytes: &[u8]) -> Option<Value> {
+    if bytes.is_empty() {
+        return None;
+    }
+    match serde_json::from_slice::<Value>(bytes) {
+        Ok(status) if status.is_object() => Some(status),
+        Ok(_) | Err(_) => {
+            tracing::warn!("an agent sent a job status that is no JSON object, ignored");
+            None
+        }
+    }
+}
