@@ -33,6 +33,8 @@ pub enum Part {
     Kwok,
     /// Stock Kueue, the peer.
     Kueue,
+    /// Renders and installs our chart.
+    Helm,
 }
 
 impl Part {
@@ -45,6 +47,7 @@ impl Part {
             Self::Scheduler => "kube-scheduler",
             Self::Kwok => "kwok",
             Self::Kueue => "kueue",
+            Self::Helm => "helm",
         }
     }
 
@@ -55,6 +58,7 @@ impl Part {
             Self::ApiServer | Self::ControllerManager | Self::Scheduler => "kubernetes",
             Self::Kwok => "kwok",
             Self::Kueue => "kueue",
+            Self::Helm => "helm",
         }
     }
 
@@ -65,6 +69,7 @@ impl Part {
             Self::ApiServer | Self::ControllerManager | Self::Scheduler => "k8s.io/kubernetes",
             Self::Kwok => "sigs.k8s.io/kwok",
             Self::Kueue => "sigs.k8s.io/kueue",
+            Self::Helm => "helm.sh/helm/v4",
         }
     }
 
@@ -270,7 +275,7 @@ mod tests {
     #[test]
     fn every_pinned_module_names_its_version() {
         let modules = paths::root().join("e2e/controlplane");
-        for part in [Part::Etcd, Part::ApiServer, Part::Kwok, Part::Kueue] {
+        for part in [Part::Etcd, Part::ApiServer, Part::Kwok, Part::Kueue, Part::Helm] {
             let go_mod = read(&modules.join(part.module()).join("go.mod")).unwrap();
             assert!(module_version(&go_mod, part.source()).unwrap().starts_with('v'), "{part:?}");
         }

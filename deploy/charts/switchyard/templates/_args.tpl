@@ -1,0 +1,37 @@
+{{/* The program's flags. */}}
+{{- define "switchyard.args" -}}
+{{- if ne .Values.mode "agent" }}
+- --mode={{ .Values.mode }}
+{{- end }}
+- --config=/etc/switchyard/controller_manager_config.yaml
+- --webhook-listen=0.0.0.0:9443
+- --webhook-service={{ include "switchyard.name" . }}-webhook
+- --log={{ .Values.controllerManager.manager.log }}
+- --log-format=json
+{{- if eq .Values.mode "hub" }}
+{{- with .Values.hub.advertise }}
+- --advertise={{ . }}
+{{- end }}
+{{- with .Values.hub.breaker }}
+{{- with .clusters }}
+- --breaker-clusters={{ . }}
+{{- end }}
+{{- with .workloads }}
+- --breaker-workloads={{ . }}
+{{- end }}
+{{- with .evictionsPerMinute }}
+- --evictions-per-minute={{ . }}
+{{- end }}
+{{- end }}
+{{- else if eq .Values.mode "agent" }}
+{{- with .Values.agent.allowNamespaces }}
+- --allow-namespaces={{ join "," . }}
+{{- end }}
+{{- with .Values.agent.allowKinds }}
+- --allow-kinds={{ join "," . }}
+{{- end }}
+{{- with .Values.agent.allowServiceAccounts }}
+- --allow-service-accounts={{ join "," . }}
+{{- end }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,45 @@
+{{/* The name of the Deployment, its Services and its account: those of deploy/rbac, which know no other. */}}
+{{- define "switchyard.name" -}}
+{{- if eq .Values.mode "single" }}switchyard{{ else }}switchyard-{{ .Values.mode }}{{ end -}}
+{{- end -}}
+
+{{- define "switchyard.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "switchyard.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "switchyard.labels" -}}
+{{ include "switchyard.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end -}}
+
+{{/* The Secret with what an agent joins by. */}}
+{{- define "switchyard.joinSecret" -}}
+{{- .Values.agent.existingSecret | default "switchyard-agent-join" -}}
+{{- end -}}
+
+{{/* All objects of a file of several, each with the release's labels and namespace. Takes (dict "root" $ "file" PATH). */}}
+{{- define "switchyard.objects" -}}
+{{- $root := .root -}}
+{{- $text := $root.Files.Get .file | required (printf "the chart lacks %s" .file) -}}
+{{- range $document := splitList "\n---\n" (replace "namespace: switchyard-system" (printf "namespace: %s" $root.Release.Namespace) $text) }}
+{{- $object := fromYaml $document }}
+{{- $_ := set $object.metadata "labels" (merge (include "switchyard.labels" $root | fromYaml) ($object.metadata.labels | default dict)) }}
+---
+{{ toYaml $object }}
+{{- end }}
+{{- end -}}
+
+{{/* Kueue's configuration with the feature gates of `controllerManager.featureGates`. */}}
+{{- define "switchyard.config" -}}
+{{- $config := fromYaml .Values.managerConfig.controllerManagerConfigYaml -}}
+{{- if hasKey $config "Error" -}}
+{{- fail (printf "managerConfig.controllerManagerConfigYaml is not YAML: %s" $config.Error) -}}
+{{- end -}}
+{{- $gates := $config.featureGates | default dict -}}
+{{- range .Values.controllerManager.featureGates }}{{ $_ := set $gates .name .enabled }}{{ end -}}
+{{- if $gates }}{{ $_ := set $config "featureGates" $gates }}{{ end -}}
+{{ toYaml $config }}
+{{- end -}}

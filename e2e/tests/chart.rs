@@ -1,0 +1,169 @@
+//! The Helm chart, installed, upgraded and removed by Helm itself on a real API server.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Container, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams};
+use switchyard_e2e::{Cluster, ClusterSpec, Environment, Part, Parts, fixture, paths};
+
+/// Not the namespace that deploy/rbac names: the chart puts its own there.
+const NAMESPACE: &str = "jobs-system";
+const DIGEST: &str = "--set=agent.hubCaSha256=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+const HUB: [&str; 2] = ["--set=mode=hub", "--set=hub.advertise=https://hub.example:7443"];
+const AGENT: [&str; 5] = [
+    "--set=mode=agent",
+    "--set=agent.hub=https://hub.example:7443",
+    DIGEST,
+    "--set=agent.token=east.0123.secret",
+    "--set=agent.allowNamespaces={team-a,team-b}",
+];
+
+struct Helm<'a> {
+    program: PathBuf,
+    home: tempfile::TempDir,
+    cluster: Option<&'a Cluster>,
+}
+
+impl<'a> Helm<'a> {
+    fn new(cluster: Option<&'a Cluster>) -> Self {
+        let program = Parts::new().unwrap().binary(Part::Helm).unwrap();
+        Self { program, home: tempfile::tempdir().unwrap(), cluster }
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(&self.program);
+        command.env("HELM_NAMESPACE", NAMESPACE).env_remove("KUBECONFIG");
+        for (variable, dir) in
+            [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")]
+        {
+            command.env(variable, self.home.path().join(dir));
+        }
+        if let Some(cluster) = self.cluster {
+            command.env("KUBECONFIG", cluster.kubeconfig());
+        }
+        command.args(words).output().unwrap()
+    }
+
+    /// What it prints; it must succeed.
+    fn ok(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert!(output.status.success(), "helm {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What it says when it refuses.
+    fn refused(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert!(!output.status.success(), "helm {words:?} was accepted");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+fn chart() -> String {
+    paths::root().join("deploy/charts/switchyard").display().to_string()
+}
+
+/// The only container of a mode's only Deployment.
+async fn container(cluster: &Cluster, name: &str) -> (Deployment, Container) {
+    let deployments: Api<Deployment> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+    let deployment = deployments.get(name).await.unwrap();
+    let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.clone()).unwrap();
+    let account = pod.service_account_name.unwrap();
+    let accounts: Api<ServiceAccount> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+    accounts.get(&account).await.unwrap();
+    (deployment, pod.containers.into_iter().next().unwrap())
+}
+
+/// The flags are those of the program: it answers `--version` after all of them.
+fn accepted_by(program: &str, container: &Container) {
+    let args = container.args.clone().unwrap();
+    let mut command = Command::new(paths::binary(program).unwrap());
+    command.env("SWITCHYARD_HUB", "https://hub.example:7443").args(&args).arg("--version");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+async fn config(cluster: &Cluster, name: &str) -> switchyard_api::config::Configuration {
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+    let map = maps.get(&format!("{name}-config")).await.unwrap();
+    let text = &map.data.unwrap()["controller_manager_config.yaml"];
+    let config = switchyard_api::config::load(text).unwrap();
+    assert!(config.ignored().is_empty(), "{:?}", config.ignored());
+    config
+}
+
+#[test]
+fn the_chart_installs_upgrades_and_goes_in_each_mode() {
+    fixture::run(async {
+        let environment = Environment::builder("chart").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let cluster = environment.cluster("one");
+        let helm = Helm::new(Some(cluster));
+        let chart = chart();
+        for (name, program, values) in [
+            ("switchyard", "switchyard-hub", &[][..]),
+            ("switchyard-hub", "switchyard-hub", &HUB),
+            ("switchyard-agent", "switchyard-agent", &AGENT),
+        ] {
+            helm.ok(&[&["lint", "--strict", &chart], values].concat());
+            let told = helm.ok(&[&["install", "ours", &chart, "--create-namespace"], values].concat());
+            assert!(
+                told.contains(&format!("runs in {NAMESPACE}")) || told.contains("are queued from now on"),
+                "{told}"
+            );
+            let (deployment, first) = container(cluster, name).await;
+            accepted_by(program, &first);
+            assert_eq!(deployment.spec.as_ref().and_then(|spec| spec.replicas), Some(2));
+            assert_eq!(config(cluster, name).await.leader_election.lease_duration.to_string(), "3s");
+
+            let changed = [
+                "--reuse-values",
+                "--set=controllerManager.replicas=1",
+                "--set=controllerManager.featureGates[0].name=LocalQueueMetrics",
+            ];
+            let changed =
+                [&["upgrade", "ours", &chart][..], &changed, &["--set=controllerManager.featureGates[0].enabled=true"]];
+            helm.ok(&changed.concat());
+            let (after, _) = container(cluster, name).await;
+            assert_eq!(after.spec.as_ref().and_then(|spec| spec.replicas), Some(1));
+            assert_ne!(template_annotations(&deployment), template_annotations(&after), "new configuration, new pods");
+            assert!(config(cluster, name).await.feature_gates["LocalQueueMetrics"]);
+            let budgets: Api<PodDisruptionBudget> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+            assert!(budgets.list(&ListParams::default()).await.unwrap().items.is_empty(), "one replica has no budget");
+
+            helm.ok(&["uninstall", "ours"]);
+            let crds: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
+            assert_eq!(crds.list(&ListParams::default()).await.unwrap().items.len(), 11, "CRDs outlive a release");
+        }
+    });
+}
+
+fn template_annotations(deployment: &Deployment) -> Option<&std::collections::BTreeMap<String, String>> {
+    deployment.spec.as_ref()?.template.metadata.as_ref()?.annotations.as_ref()
+}
+
+#[test]
+fn values_that_cannot_work_are_refused_by_name() {
+    let helm = Helm::new(None);
+    let chart = chart();
+    for (values, said) in [
+        (&["--set=mode=worker"][..], "mode"),
+        (&["--set=mode=agent"], "mode agent needs agent.hub and agent.hubCaSha256"),
+        (&["--set=mode=agent", "--set=agent.hub=http://hub"], "agent/hub"),
+        (&["--set=mode=agent", "--set=agent.existingSecret=mine", DIGEST], "leave agent.hub, agent.hubCaSha256"),
+        (&["--set=controllerManager.replicas=0"], "controllerManager/replicas"),
+        (&["--set=hub.breaker.clusters=0"], "hub/breaker/clusters"),
+        (&["--set=hub.brake.clusters=1"], "brake"),
+        (&["--set=managerConfig.controllerManagerConfigYaml=a: b: c"], "controllerManagerConfigYaml is not YAML"),
+    ] {
+        let refused = helm.refused(&[&["template", &chart], values].concat());
+        assert!(refused.contains(said), "{values:?}: {refused}");
+    }
+    let monitor = helm.ok(&["template", &chart, "--set=enablePrometheus=true"]);
+    assert!(monitor.contains("kind: ServiceMonitor"));
+}
