@@ -1,7 +1,11 @@
-//! What `/metrics` shows of dispatching: Kueue's two counters under Kueue's names, and the sessions.
+//! What `/metrics` shows of dispatching: Kueue's two counters under Kueue's names, what was taken from clusters, and how
+//! the clusters are.
+
+mod clusters;
 
 use std::sync::Arc;
 
+pub(crate) use clusters::ClusterGauges;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -14,11 +18,18 @@ struct Labels {
     cluster: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LeftLabels {
+    cluster: String,
+    reason: &'static str,
+}
+
 /// The hub's own metrics.
 #[derive(Debug, Default)]
 pub struct HubMetrics {
     dispatched: Family<Labels, Counter>,
     admitted: Family<Labels, Counter>,
+    taken_back: Family<LeftLabels, Counter>,
     /// Clusters with a session.
     pub sessions: Gauge,
 }
@@ -40,6 +51,11 @@ impl HubMetrics {
             );
             let ours = registry.sub_registry_with_prefix("switchyard");
             ours.register(
+                "workloads_taken_back",
+                "Attempts that were taken from a cluster, by the reason that the Workload's history has",
+                metrics.taken_back.clone(),
+            );
+            ours.register(
                 "cluster_sessions",
                 "Worker clusters with a session, hosted ones included",
                 metrics.sessions.clone(),
@@ -57,6 +73,11 @@ impl HubMetrics {
     pub fn admitted(&self, cluster_queue: &str, cluster: &str) {
         self.admitted.get_or_create(&labels(cluster_queue, cluster)).inc();
     }
+
+    /// An attempt was taken from a cluster.
+    pub fn taken_back(&self, cluster: &str, reason: &'static str) {
+        self.taken_back.get_or_create(&LeftLabels { cluster: cluster.to_owned(), reason }).inc();
+    }
 }
 
 fn labels(cluster_queue: &str, cluster: &str) -> Labels {
@@ -73,11 +94,13 @@ mod tests {
         let metrics = HubMetrics::register(&shown);
         metrics.dispatched("cq", "east");
         metrics.admitted("cq", "east");
+        metrics.taken_back("east", "ClusterLost");
         metrics.sessions.set(2);
         let page = shown.render();
         for line in [
             r#"multikueue_workloads_dispatched_total{cluster_queue="cq",cluster="east"} 1"#,
             r#"multikueue_workloads_admitted_total{cluster_queue="cq",cluster="east"} 1"#,
+            r#"switchyard_workloads_taken_back_total{cluster="east",reason="ClusterLost"} 1"#,
             "switchyard_cluster_sessions 2",
         ] {
             assert!(page.contains(line), "{line} is missing in:\n{page}");

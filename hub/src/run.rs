@@ -21,7 +21,7 @@ use crate::cluster::Ports;
 use crate::clusters::{Reconciler, StoredClusters};
 use crate::dispatch::{Mode, Settings};
 use crate::hosted::{HostedStates, Hosting, PATH_PREFIX, Source};
-use crate::metrics::HubMetrics;
+use crate::metrics::{ClusterGauges, HubMetrics};
 use crate::pki::store::{self, Stored};
 use crate::server::{
     self, AgentService, EnrolmentService, Gate, Registry, SecretTokens, Services, Sessions, TlsKeeper,
@@ -175,6 +175,8 @@ async fn serve(
     let listener = tokio::net::TcpListener::from_std(hub.listener).context("the agents' listener")?;
     tracing::info!(address = %listener.local_addr()?, "agents may dial in");
 
+    let gauges = ClusterGauges { ctx: ctx.clone(), registry: registry.clone(), reports: reports.clone() };
+    ctx.metrics.register(|shown| shown.register_collector(Box::new(gauges)));
     ctx.stores.ready(FIRST_LISTS).await?;
     let parts = Parts {
         ctx: ctx.clone(),

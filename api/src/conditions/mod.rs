@@ -33,6 +33,8 @@ pub const ACTIVE: &str = "Active";
 pub const EVICTIONS_STOPPED: &str = "EvictionsStopped";
 /// MultiKueueCluster: a ClusterQueue asks for a fence, and the cluster has no agent that could see to it. Ours.
 pub const FENCE_UNAVAILABLE: &str = "FenceUnavailable";
+/// MultiKueueCluster: it has workloads of this hub that the hub does not know. Ours.
+pub const ORPHANS_FOUND: &str = "OrphansFound";
 /// ClusterQueue: its quota is kept as the sum of the worker clusters'.
 pub const MULTIKUEUE_MANAGER_QUOTA_AUTOMATION: &str = "MultiKueueManagerQuotaAutomation";
 

@@ -228,6 +228,10 @@ pub mod multi_kueue_cluster {
     pub const NO_AGENT: &str = "NoAgent";
     /// No queue asks for a fence any more. Ours.
     pub const NOT_ASKED_FOR: &str = "NotAskedFor";
+    /// Workloads carry the hub's mark, and the hub does not know them. Ours.
+    pub const UNKNOWN_WORKLOADS: &str = "UnknownWorkloads";
+    /// None is unknown any more. Ours.
+    pub const ALL_KNOWN: &str = "AllKnown";
     /// They were released, or all are back. Ours.
     pub const RELEASED: &str = "Released";
     /// Another MultiKueueCluster names the same worker. Ours.

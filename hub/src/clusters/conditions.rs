@@ -3,7 +3,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use switchyard_api::conditions::{self, reasons};
-use switchyard_api::v1beta2::{AdmissionCheck, ClusterQueue, DisconnectPolicy, MultiKueueCluster, MultiKueueConfig};
+use switchyard_api::v1beta2::{
+    AdmissionCheck, ClusterQueue, DisconnectPolicy, MultiKueueCluster, MultiKueueConfig, OrphanedWorkload,
+};
 
 use crate::dispatch::Open;
 use crate::shell::parameters;
@@ -90,6 +92,27 @@ pub fn fence_unavailable(cluster: &MultiKueueCluster, queues: &[String]) -> Opti
             some_of(queues)
         );
         (true, reasons::multi_kueue_cluster::NO_AGENT, message)
+    };
+    Some(conditions::new(type_, holds, reason, message, cluster.metadata.generation))
+}
+
+/// `OrphansFound` of a MultiKueueCluster, given what its status lists; none if it never had one.
+pub fn orphans_found(cluster: &MultiKueueCluster, orphans: &[OrphanedWorkload]) -> Option<Condition> {
+    let type_ = conditions::ORPHANS_FOUND;
+    let known = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let (holds, reason, message) = if orphans.is_empty() {
+        if !conditions::is_true(known, type_) {
+            return None;
+        }
+        let message = "every workload with this hub's mark is known to it".to_owned();
+        (false, reasons::multi_kueue_cluster::ALL_KNOWN, message)
+    } else {
+        let names: Vec<String> = orphans.iter().map(|it| format!("{}/{}", it.namespace, it.name)).collect();
+        let message = format!(
+            "has workloads with this hub's mark that the hub does not know: {}; `switchyard orphans` lists them",
+            some_of(&names)
+        );
+        (true, reasons::multi_kueue_cluster::UNKNOWN_WORKLOADS, message)
     };
     Some(conditions::new(type_, holds, reason, message, cluster.metadata.generation))
 }
@@ -260,6 +283,24 @@ mod tests {
             assert_eq!(said, expected, "{case}");
             assert_eq!(condition.observed_generation, Some(1));
         }
+    }
+
+    #[test]
+    fn orphans_are_named_ten_of_them_and_said_to_be_gone_only_where_there_were_some() {
+        let orphan = |number: usize| -> OrphanedWorkload {
+            serde_json::from_value(json!({"workloadUid": format!("u{number}"), "namespace": "team",
+                "name": format!("job-{number}"), "attempt": 1, "state": "Running", "since": "2026-01-01T00:00:00Z"}))
+            .unwrap()
+        };
+        let mut east = cluster("east", Some(true), &Value::Null);
+        assert!(orphans_found(&east, &[]).is_none());
+        let found = orphans_found(&east, &(0..12).map(orphan).collect::<Vec<_>>()).unwrap();
+        assert_eq!((found.status.as_str(), found.reason.as_str()), ("True", "UnknownWorkloads"));
+        assert!(
+            found.message.contains("team/job-0, team/job-1") && found.message.contains("job-9 and 2 more; `switchyard")
+        );
+        east.status.as_mut().unwrap().conditions.push(found);
+        assert_eq!(orphans_found(&east, &[]).unwrap().reason, "AllKnown");
     }
 
     #[test]

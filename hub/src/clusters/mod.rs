@@ -201,7 +201,9 @@ impl Reconciler {
         let condition = conditions::cluster_active(cluster, &reach);
         let now = self.ctx.clock.now();
         after.orphans = self.reports.orphans(&name).iter().map(status::orphan).collect();
-        let stopped = self.stop_evictions(cluster, &name, &mut after) | self.cannot_fence(cluster, &name, &mut after);
+        let stopped = self.stop_evictions(cluster, &name, &mut after)
+            | self.cannot_fence(cluster, &name, &mut after)
+            | self.has_orphans(cluster, &mut after);
         let changed = api_conditions::set(&mut after.conditions, condition, now)
             || stopped
             || status::differ_beyond_capacity(before.agent.as_ref(), after.agent.as_ref());
@@ -249,6 +251,18 @@ impl Reconciler {
         };
         let condition = conditions::fence_unavailable(cluster, &queues);
         condition.is_some_and(|condition| api_conditions::set(&mut status.conditions, condition, self.ctx.clock.now()))
+    }
+
+    /// Whether there are workloads that the hub does not know. Returns whether that is news.
+    fn has_orphans(&self, cluster: &MultiKueueCluster, status: &mut MultiKueueClusterStatus) -> bool {
+        let Some(condition) = conditions::orphans_found(cluster, &status.orphans) else { return false };
+        let (holds, message) = (condition.status == api_conditions::TRUE, condition.message.clone());
+        let begins = holds && !api_conditions::is_true(&status.conditions, api_conditions::ORPHANS_FOUND);
+        let news = api_conditions::set(&mut status.conditions, condition, self.ctx.clock.now());
+        if begins {
+            self.ctx.events.warning(cluster, api_conditions::ORPHANS_FOUND, message);
+        }
+        news
     }
 
     /// Whether the cluster can be reached; `status.agent` is brought up to date on the way.

@@ -294,7 +294,12 @@ impl Write {
                     ctx.count_admitted(after, cluster_queue, waited, Some(Duration::ZERO));
                 }
             }
-            What::Retry { message, .. } => ctx.events.normal(after, events::MULTIKUEUE, message.clone()),
+            What::Retry { message, left, .. } => {
+                ctx.events.normal(after, events::MULTIKUEUE, message.clone());
+                if let Some(left) = left {
+                    metrics.taken_back(&left.cluster, left.reason);
+                }
+            }
             What::Record { .. } | What::Release | What::Finish { .. } => {}
         }
     }

@@ -1,0 +1,70 @@
+//! Gauges of the worker clusters, read at the moment of the scrape. Only a leader has them: the others hear of nothing.
+
+use std::fmt;
+use std::sync::Arc;
+
+use kube::ResourceExt as _;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+use switchyard_controller::Context;
+
+use crate::server::Registry;
+use crate::shell::Reports;
+
+/// Where the gauges are read from.
+pub(crate) struct ClusterGauges {
+    pub(crate) ctx: Arc<Context>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) reports: Arc<Reports>,
+}
+
+impl fmt::Debug for ClusterGauges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterGauges").finish_non_exhaustive()
+    }
+}
+
+impl Collector for ClusterGauges {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        if !self.ctx.leading() {
+            return Ok(());
+        }
+        let names: Vec<String> = self.ctx.stores.multi_kueue_clusters.all().iter().map(|it| it.name_any()).collect();
+        let connected = |name: &str| f64::from(u8::from(self.registry.get(name).is_some()));
+        by_cluster(
+            &mut encoder,
+            "switchyard_cluster_connected",
+            "Whether a worker cluster has a session",
+            &names,
+            &connected,
+        )?;
+        // What a status shows, at most.
+        let orphans = |name: &str| f64::from(u32::try_from(self.reports.orphans(name).len()).unwrap_or(u32::MAX));
+        by_cluster(
+            &mut encoder,
+            "switchyard_cluster_orphans",
+            "Workloads with this hub's mark on a cluster that the hub does not know, 64 at most",
+            &names,
+            &orphans,
+        )?;
+        let help = "Whether the circuit breaker is open: nothing is given up";
+        let family = encoder.encode_descriptor("switchyard_breaker_open", help, None, MetricType::Gauge)?;
+        let mut family = family;
+        family.encode_gauge(&f64::from(u8::from(self.reports.breaker().is_some())))
+    }
+}
+
+fn by_cluster(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    clusters: &[String],
+    value: &dyn Fn(&str) -> f64,
+) -> Result<(), fmt::Error> {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for cluster in clusters {
+        family.encode_family(&[("cluster", cluster.as_str())])?.encode_gauge(&value(cluster))?;
+    }
+    Ok(())
+}
