@@ -228,6 +228,8 @@ impl Dispatcher {
         if attempt != entry.facts.attempt || to == *cluster || !known.up {
             return None;
         }
+        // A refusal is not for ever, and only a nomination forgets those that are over.
+        entry.avoid.retain(|_, (until, _)| *until > now);
         if !self.takes(entry, &to) {
             entry.wake_at(now + LOOK_AGAIN);
             return None;

@@ -35,6 +35,29 @@ fn a_drained_cluster_gives_its_workloads_to_others() {
 }
 
 #[test]
+fn a_workload_is_moved_back_to_a_cluster_that_it_left_once_its_refusal_is_over() {
+    let mut bench = Bench::running();
+    bench.observe("a", "w", 1, State::Evicted);
+    let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 1) };
+    bench.written(Outcome::Done, retrying.clone());
+    bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
+    bench.observe("a", "w", 1, State::Gone);
+    bench.written(Outcome::Done, Facts { attempt: 1, evicted: true, ..facts("w") });
+    bench.reserve(Facts { attempt: 1, ..facts("w") });
+    bench.observe("b", "w", 2, State::Reserved);
+    bench.written(Outcome::Done, committed("w", "b", 2));
+    bench.observe("b", "w", 2, State::Running);
+    bench.take();
+    bench.apply(Event::Workload(Facts { moving: Some((2, "a".into())), ..committed("w", "b", 2) }));
+    assert!(bench.take().is_empty(), "it has just been evicted there");
+    bench.later(60_000);
+    assert_eq!(
+        bench.take(),
+        ["retry w after None: Moved from worker cluster \"b\" to \"a\" on request. Previously: \"Ready\""]
+    );
+}
+
+#[test]
 fn a_workload_is_moved_once_and_only_where_it_is_taken() {
     let moving = |attempt, to: &str| Facts { moving: Some((attempt, to.into())), ..committed("w", "a", 1) };
     let mut bench = Bench::running();
