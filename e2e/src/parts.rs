@@ -35,6 +35,10 @@ pub enum Part {
     Kueue,
     /// Renders and installs our chart.
     Helm,
+    /// Kueue's own scheduler performance test: makes queues and workloads, plays their jobs, and measures.
+    KueueRunner,
+    /// The small Kueue that its performance test is run against.
+    MinimalKueue,
 }
 
 impl Part {
@@ -48,6 +52,8 @@ impl Part {
             Self::Kwok => "kwok",
             Self::Kueue => "kueue",
             Self::Helm => "helm",
+            Self::KueueRunner => "kueue-runner",
+            Self::MinimalKueue => "minimalkueue",
         }
     }
 
@@ -59,6 +65,7 @@ impl Part {
             Self::Kwok => "kwok",
             Self::Kueue => "kueue",
             Self::Helm => "helm",
+            Self::KueueRunner | Self::MinimalKueue => "kueue-runner",
         }
     }
 
@@ -68,14 +75,16 @@ impl Part {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
             Self::ApiServer | Self::ControllerManager | Self::Scheduler => "k8s.io/kubernetes",
             Self::Kwok => "sigs.k8s.io/kwok",
-            Self::Kueue => "sigs.k8s.io/kueue",
             Self::Helm => "helm.sh/helm/v4",
+            Self::Kueue | Self::KueueRunner | Self::MinimalKueue => "sigs.k8s.io/kueue",
         }
     }
 
     fn package(self) -> String {
         match self {
             Self::Etcd => self.source().to_owned(),
+            Self::KueueRunner => format!("{}/test/performance/scheduler/runner", self.source()),
+            Self::MinimalKueue => format!("{}/test/performance/scheduler/minimalkueue", self.source()),
             _ => format!("{}/cmd/{}", self.source(), self.name()),
         }
     }
@@ -169,6 +178,14 @@ impl Parts {
             fs::rename(&unfinished, &binary).map_err(file("rename", &unfinished))?;
         }
         Ok(binary)
+    }
+
+    /// The version of the module that a part is built from, such as `v1.36.3`.
+    ///
+    /// # Errors
+    /// When its `go.mod` does not say it.
+    pub fn version(&self, part: Part) -> Result<String, PartsError> {
+        module_version(&read(&self.modules.join(part.module()).join("go.mod"))?, part.source())
     }
 
     /// The folder of a module that this part's module requires, such as Kueue's own, whose CRDs lie in it.
@@ -275,10 +292,20 @@ mod tests {
     #[test]
     fn every_pinned_module_names_its_version() {
         let modules = paths::root().join("e2e/controlplane");
-        for part in [Part::Etcd, Part::ApiServer, Part::Kwok, Part::Kueue, Part::Helm] {
+        for part in [Part::Etcd, Part::ApiServer, Part::Kwok, Part::Kueue, Part::KueueRunner, Part::Helm] {
             let go_mod = read(&modules.join(part.module()).join("go.mod")).unwrap();
             assert!(module_version(&go_mod, part.source()).unwrap().starts_with('v'), "{part:?}");
         }
+    }
+
+    #[test]
+    fn the_runner_is_of_the_kueue_that_it_is_run_against() {
+        let parts = Parts::at(
+            Go::find(std::env::var_os("PATH").as_deref()).unwrap(),
+            paths::root().join("e2e/controlplane"),
+            "",
+        );
+        assert_eq!(parts.version(Part::KueueRunner).unwrap(), parts.version(Part::Kueue).unwrap());
     }
 
     #[test]

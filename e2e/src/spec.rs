@@ -86,6 +86,7 @@ pub struct ClusterSpec {
     pub(crate) controllers: Vec<String>,
     pub(crate) shipped_limits: bool,
     pub(crate) audited: bool,
+    pub(crate) api_server_args: Vec<String>,
 }
 
 impl ClusterSpec {
@@ -107,6 +108,7 @@ impl ClusterSpec {
             controllers: controllers.map(str::to_owned).to_vec(),
             shipped_limits: false,
             audited: false,
+            api_server_args: Vec::new(),
         }
     }
 
@@ -155,6 +157,13 @@ impl ClusterSpec {
     #[must_use]
     pub fn audited(mut self) -> Self {
         self.audited = true;
+        self
+    }
+
+    /// More flags of the API server, such as `--max-requests-inflight=5000`.
+    #[must_use]
+    pub fn api_server_args<I: IntoIterator<Item = S>, S: Into<String>>(mut self, args: I) -> Self {
+        self.api_server_args.extend(args.into_iter().map(Into::into));
         self
     }
 

@@ -1,5 +1,7 @@
 //! So many Jobs created at once on a hub with three workers.
 
+mod report;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,9 +10,12 @@ use anyhow::Context;
 use clap::ValueEnum;
 use clap::builder::RangedU64ValueParser;
 use futures::StreamExt;
+use serde_json::json;
 
+use self::report::Report;
+use super::document::Document;
+use super::failures::Failures;
 use super::measure::{Gauge, Usage};
-use super::report::Report;
 use super::system::{Kind, System};
 use super::timeline::{Timeline, Watches};
 
@@ -20,6 +25,8 @@ const CREATORS: usize = 16;
 const LOOK: Duration = Duration::from_millis(20);
 /// How often it is told.
 const TELL: Duration = Duration::from_secs(10);
+/// How long each pod runs, where pods run.
+const RUN_FOR: Duration = Duration::from_secs(1);
 /// What a system still does once all is there, such as writing events, is counted for so long.
 const TAIL: Duration = Duration::from_secs(2);
 
@@ -44,9 +51,9 @@ impl Form {
 /// What to measure.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// How many Jobs.
-    #[arg(long, default_value_t = 1000, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
-    pub jobs: usize,
+    /// How many Jobs; several numbers are measured one after the other.
+    #[arg(long, value_delimiter = ',', default_values_t = [1000, 2000], value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub jobs: Vec<usize>,
     /// In which forms.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Form::Dispatch, Form::Finish])]
     pub forms: Vec<Form>,
@@ -71,41 +78,40 @@ pub(super) struct Outcome {
     pub(super) usage: Usage,
 }
 
-/// Runs everything, and prints a table for each form.
+/// Runs everything, and prints a table for each form and number of Jobs. A system that does not run is told and left out.
 ///
 /// # Errors
-/// When a system does not come up, or a Job fails.
+/// When a system did not come up, or a Job failed; the others were measured and written all the same.
 pub async fn run(args: &Args) -> anyhow::Result<()> {
-    let mut reports = Vec::new();
+    let settings = json!({"jobs": args.jobs, "limitSeconds": args.limit, "podSeconds": RUN_FOR.as_secs()});
+    let mut document = Document::new("burst", &settings)?;
+    let mut failures = Failures::default();
     for form in &args.forms {
-        let mut outcomes = Vec::new();
-        for kind in &args.systems {
-            let outcome = one(*kind, *form, args).await;
-            outcomes.push(outcome.with_context(|| format!("{}, {}", kind.name(), form.name()))?);
+        for jobs in &args.jobs {
+            let mut outcomes = Vec::new();
+            for kind in &args.systems {
+                let title = format!("{} of {jobs}, {}", form.name(), kind.name());
+                outcomes.extend(failures.note(&title, one(*kind, *form, *jobs, args).await));
+            }
+            let report = Report::new(*form, *jobs, &outcomes);
+            println!("\n{report}");
+            document.add(report.json(), args.json.as_deref())?;
         }
-        let report = Report::new(*form, args.jobs, &outcomes);
-        println!("\n{report}");
-        reports.push(report.json());
     }
-    if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&super::report::document(&reports))?;
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        println!("written to {}", path.display());
-    }
-    Ok(())
+    failures.end()
 }
 
-async fn one(kind: Kind, form: Form, args: &Args) -> anyhow::Result<Outcome> {
+async fn one(kind: Kind, form: Form, jobs: usize, args: &Args) -> anyhow::Result<Outcome> {
     let title = format!("{}, {}", form.name(), kind.name());
     eprintln!("==> {title}: control planes");
     let system = System::start(kind, form).await?;
-    let timeline = Arc::new(std::sync::Mutex::new(Timeline::new(args.jobs)));
+    let timeline = Arc::new(std::sync::Mutex::new(Timeline::new(jobs)));
     let watches = Watches::start(&system, form, &timeline).await?;
     let gauge = Gauge::start(&system).await?;
-    eprintln!("==> {title}: {} jobs", args.jobs);
+    eprintln!("==> {title}: {jobs} jobs");
     let start = timeline.lock().unwrap_or_else(std::sync::PoisonError::into_inner).begin();
     let limit = Duration::from_secs(args.limit);
-    let creating = create(&system, args.jobs, &timeline);
+    let creating = create(&system, jobs, &timeline);
     tokio::pin!(creating);
     let (mut created, mut told) = (false, Duration::ZERO);
     let (took, cut) = loop {
@@ -119,7 +125,7 @@ async fn one(kind: Kind, form: Form, args: &Args) -> anyhow::Result<Outcome> {
         watches.check()?;
         let progress = timeline.lock().unwrap_or_else(std::sync::PoisonError::into_inner).progress()?;
         let took = start.elapsed();
-        if progress.is_done(form, args.jobs) {
+        if progress.is_done(form, jobs) {
             break (took, false);
         }
         if took >= limit {
@@ -147,7 +153,7 @@ async fn create(system: &System, jobs: usize, timeline: &Arc<std::sync::Mutex<Ti
         .map(async |index| {
             let start = Instant::now();
             timeline.lock().unwrap_or_else(std::sync::PoisonError::into_inner).created(index, start);
-            system.submit(index).await.with_context(|| format!("job {index}"))
+            system.submit(index, RUN_FOR).await.with_context(|| format!("job {index}"))
         })
         .buffer_unordered(CREATORS);
     while let Some(created) = creations.next().await {

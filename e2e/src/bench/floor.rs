@@ -1,5 +1,7 @@
 //! No dispatcher at all: a plain client writes what nobody can avoid, straight where it belongs.
 
+use std::time::Duration;
+
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -42,16 +44,16 @@ impl Floor {
 
     /// Dispatch: Job, Workload and its status on the hub, Workload, its status and the Job on a worker. Finish: the Job on a
     /// worker.
-    pub(super) async fn submit(&self, index: usize) -> anyhow::Result<()> {
+    pub(super) async fn submit(&self, index: usize, time: Duration) -> anyhow::Result<()> {
         let place = index % WORKERS.len();
         let (hub, worker) = (self.environment.cluster(HUB), self.environment.cluster(WORKERS[place]));
         if self.form == Form::Dispatch {
-            let sent = job(NAMESPACE, index).suspended().field("managedBy", json!("kueue.x-k8s.io/multikueue"));
+            let sent = job(NAMESPACE, index, time).suspended().field("managedBy", json!("kueue.x-k8s.io/multikueue"));
             sent.create(&hub.admin).await?;
-            self.workload(hub, &self.workloads[0], index, Some(WORKERS[place])).await?;
-            self.workload(worker, &self.workloads[1 + place], index, None).await?;
+            self.workload(hub, &self.workloads[0], (index, time), Some(WORKERS[place])).await?;
+            self.workload(worker, &self.workloads[1 + place], (index, time), None).await?;
         }
-        job(NAMESPACE, index).create(&worker.admin).await.map(drop)
+        job(NAMESPACE, index, time).create(&worker.admin).await.map(drop)
     }
 
     /// Creates a Workload and admits it.
@@ -59,11 +61,11 @@ impl Floor {
         &self,
         cluster: &Cluster,
         workloads: &Api<DynamicObject>,
-        index: usize,
+        (index, time): (usize, Duration),
         sent_to: Option<&str>,
     ) -> anyhow::Result<()> {
         let name = format!("job-{}", name(index));
-        let workload = serde_json::from_value(workload(&name, index))?;
+        let workload = serde_json::from_value(workload(&name, index, time))?;
         workloads.create(&PostParams::default(), &workload).await?;
         let patch = json!({"status": status(cluster.name(), sent_to)});
         workloads.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
@@ -71,8 +73,8 @@ impl Floor {
     }
 }
 
-fn workload(name: &str, index: usize) -> Value {
-    let template = job(NAMESPACE, index).build()["spec"]["template"].clone();
+fn workload(name: &str, index: usize, time: Duration) -> Value {
+    let template = job(NAMESPACE, index, time).build()["spec"]["template"].clone();
     json!({
         "apiVersion": KUEUE, "kind": "Workload",
         "metadata": {"name": name, "namespace": NAMESPACE, "finalizers": ["kueue.x-k8s.io/resource-in-use"]},

@@ -3,11 +3,22 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::system::System;
-use crate::{Cluster, Part, Process, Requests};
+use crate::{Cluster, Environment, Part, Process, Requests};
 
 /// Of the control planes: what is not the API server and not etcd.
 const CONTROLLERS: [Part; 3] = [Part::ControllerManager, Part::Scheduler, Part::Kwok];
+
+/// Whose use of the machine is measured.
+pub(super) trait Measured {
+    /// The control planes it runs on.
+    fn environment(&self) -> &Environment;
+
+    /// Does something with each controller under measurement, by the cluster it belongs to.
+    ///
+    /// # Errors
+    /// Those of what is done, and when a controller does not run.
+    fn controllers<T>(&self, act: impl FnMut(&Process) -> anyhow::Result<T>) -> anyhow::Result<Vec<(String, T)>>;
+}
 
 /// Used between two moments.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +35,25 @@ pub(super) struct Usage {
     pub(super) requests: BTreeMap<String, Requests>,
 }
 
+impl Usage {
+    /// CPU of all controllers under measurement.
+    pub(super) fn all_controllers(&self) -> Duration {
+        self.controllers.values().sum()
+    }
+
+    /// The requests of each cluster, those of the workers (all but the one of this name) added up: (hub, workers).
+    pub(super) fn by_side(&self, hub: &str) -> (Requests, Requests) {
+        let mut sides = (Requests::default(), Requests::default());
+        for (name, requests) in &self.requests {
+            let side = if name == hub { &mut sides.0 } else { &mut sides.1 };
+            for (request, count) in &requests.0 {
+                *side.0.entry(request.clone()).or_insert(0) += count;
+            }
+        }
+        sides
+    }
+}
+
 /// The counters as they stood at the beginning.
 pub(super) struct Gauge {
     before: Usage,
@@ -34,7 +64,7 @@ impl Gauge {
     ///
     /// # Errors
     /// When a process has ended or an API server does not answer.
-    pub(super) async fn start(system: &System) -> anyhow::Result<Self> {
+    pub(super) async fn start(system: &impl Measured) -> anyhow::Result<Self> {
         Ok(Self { before: read(system).await? })
     }
 
@@ -42,7 +72,7 @@ impl Gauge {
     ///
     /// # Errors
     /// As [`Gauge::start`].
-    pub(super) async fn stop(self, system: &System) -> anyhow::Result<Usage> {
+    pub(super) async fn stop(self, system: &impl Measured) -> anyhow::Result<Usage> {
         let (before, after) = (self.before, read(system).await?);
         let since = |name: &String, time: &Duration| {
             time.saturating_sub(before.controllers.get(name).copied().unwrap_or_default())
@@ -61,7 +91,7 @@ impl Gauge {
     }
 }
 
-async fn read(system: &System) -> anyhow::Result<Usage> {
+async fn read(system: &impl Measured) -> anyhow::Result<Usage> {
     let mut usage = Usage { api_servers: system.environment().etcd().cpu_time()?, ..Usage::default() };
     usage.controllers = system.controllers(Process::cpu_time)?.into_iter().collect();
     usage.memory = system.controllers(Process::peak_rss)?.into_iter().collect();

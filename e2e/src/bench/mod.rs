@@ -2,11 +2,19 @@
 //! other on fresh control planes of the same machine.
 
 pub mod burst;
+mod document;
+mod failures;
 mod floor;
 mod measure;
 mod ours;
+pub mod plot;
+mod quantiles;
 mod ready;
-mod report;
+mod requests;
+pub mod runner;
+pub mod scale;
 mod stock;
 mod system;
+mod table;
 mod timeline;
+pub mod trickle;

@@ -29,11 +29,11 @@ pub(super) struct Stock {
 }
 
 impl Stock {
-    pub(super) async fn start(form: Form, raised: bool) -> anyhow::Result<Self> {
+    pub(super) async fn start(form: Form, limits_raised: bool) -> anyhow::Result<Self> {
         let builder = Environment::builder("bench-stock").cluster(ClusterSpec::new(HUB));
         let environment = WORKERS.iter().fold(builder, |builder, name| builder.cluster(worker(name, form)));
         let environment = environment.start().await?;
-        let options = options(raised);
+        let options = if limits_raised { raised() } else { shipped() };
         let start = environment.clusters().iter().map(async |cluster| {
             let kueue = Kueue::start(cluster, &options).await?;
             anyhow::Ok((cluster.name().to_owned(), kueue))
@@ -81,13 +81,17 @@ impl Stock {
     }
 }
 
-/// What its release ships, but for what cannot be here; and, raised, no limit of its clients that would be felt.
-fn options(raised: bool) -> Options {
+/// What its release ships, but for what cannot be here.
+pub(super) fn shipped() -> Options {
     let concurrency = json!({
         "Job.batch": 5, "Pod": 5, "Workload.kueue.x-k8s.io": 10, "LocalQueue.kueue.x-k8s.io": 5,
         "Cohort.kueue.x-k8s.io": 1, "ClusterQueue.kueue.x-k8s.io": 5, "ResourceFlavor.kueue.x-k8s.io": 1,
     });
     let config = json!({"controller": {"groupKindConcurrency": concurrency}});
-    let shipped = Options { config, ..Options::default() };
-    if raised { Options { qps: 1000, burst: 2000, edits: RAISED, ..shipped } } else { shipped }
+    Options { config, ..Options::default() }
+}
+
+/// The same with no limit of its clients that would be felt.
+fn raised() -> Options {
+    Options { qps: 1000, burst: 2000, edits: RAISED, ..shipped() }
 }

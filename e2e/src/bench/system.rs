@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::burst::Form;
 use super::floor::Floor;
+use super::measure::Measured;
 use super::ours::Ours;
 use super::stock::Stock;
 use crate::{Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, Process};
@@ -61,14 +62,6 @@ impl System {
         })
     }
 
-    pub(super) fn environment(&self) -> &Environment {
-        match self {
-            Self::Floor(floor) => floor.environment(),
-            Self::Ours(ours) => ours.environment(),
-            Self::Stock(stock) => stock.environment(),
-        }
-    }
-
     /// The namespace of the Jobs, in all clusters.
     pub(super) fn namespace(&self) -> &str {
         match self {
@@ -91,25 +84,13 @@ impl System {
         matches!(self, Self::Floor(_))
     }
 
-    /// Does something with each controller under measurement, by the cluster it belongs to.
-    pub(super) fn controllers<T>(
-        &self,
-        mut act: impl FnMut(&Process) -> anyhow::Result<T>,
-    ) -> anyhow::Result<Vec<(String, T)>> {
+    /// Creates one Job whose pod runs for so long, as a user does; without a dispatcher, all that one could not avoid.
+    pub(super) async fn submit(&self, index: usize, time: Duration) -> anyhow::Result<()> {
         match self {
-            Self::Floor(_) => Ok(Vec::new()),
-            Self::Ours(ours) => ours.controllers(&mut act),
-            Self::Stock(stock) => stock.controllers(&mut act),
-        }
-    }
-
-    /// Creates one Job, as a user does; without a dispatcher, all that one could not avoid.
-    pub(super) async fn submit(&self, index: usize) -> anyhow::Result<()> {
-        match self {
-            Self::Floor(floor) => floor.submit(index).await,
+            Self::Floor(floor) => floor.submit(index, time).await,
             Self::Ours(_) | Self::Stock(_) => {
                 // Both get the same object: stock Kueue's webhooks, which would fill this in, are not registered.
-                let job = job(self.namespace(), index).suspended();
+                let job = job(self.namespace(), index, time).suspended();
                 let job = job.field("managedBy", json!("kueue.x-k8s.io/multikueue"));
                 job.create(&self.hub().admin).await.map(drop)
             }
@@ -117,9 +98,27 @@ impl System {
     }
 }
 
+impl Measured for System {
+    fn environment(&self) -> &Environment {
+        match self {
+            Self::Floor(floor) => floor.environment(),
+            Self::Ours(ours) => ours.environment(),
+            Self::Stock(stock) => stock.environment(),
+        }
+    }
+
+    fn controllers<T>(&self, mut act: impl FnMut(&Process) -> anyhow::Result<T>) -> anyhow::Result<Vec<(String, T)>> {
+        match self {
+            Self::Floor(_) => Ok(Vec::new()),
+            Self::Ours(ours) => ours.controllers(&mut act),
+            Self::Stock(stock) => stock.controllers(&mut act),
+        }
+    }
+}
+
 /// The Job of a number, as it runs on a worker.
-pub(super) fn job(namespace: &str, index: usize) -> JobBuilder {
-    JobBuilder::new(namespace, &name(index)).queue(QUEUE).cpu("1").run_for(Duration::from_secs(1))
+pub(super) fn job(namespace: &str, index: usize, time: Duration) -> JobBuilder {
+    JobBuilder::new(namespace, &name(index)).queue(QUEUE).cpu("1").run_for(time)
 }
 
 /// The name of a number's Job.

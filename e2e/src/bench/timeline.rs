@@ -1,6 +1,7 @@
 //! When what happened to each Job, as the API servers' watches tell it.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -103,13 +104,15 @@ impl Timeline {
         self.times(step).iter().flatten().max().copied()
     }
 
-    /// From each Job's creation to a step, sorted; those that did not get there are left out.
+    /// From each Job's creation to a step; those that did not get there are left out.
     pub(super) fn waits(&self, step: Step) -> Vec<Duration> {
-        let pairs = self.created.iter().zip(self.times(step));
-        let mut waits: Vec<Duration> =
-            pairs.filter_map(|(from, to)| Some(to.as_ref()?.saturating_sub((*from)?))).collect();
-        waits.sort();
-        waits
+        self.waits_of(step, 0..self.created.len())
+    }
+
+    /// The same, for some of the Jobs.
+    pub(super) fn waits_of(&self, step: Step, jobs: Range<usize>) -> Vec<Duration> {
+        let pairs = self.created.iter().zip(self.times(step)).skip(jobs.start).take(jobs.len());
+        pairs.filter_map(|(from, to)| Some(to.as_ref()?.saturating_sub((*from)?))).collect()
     }
 
     fn times(&self, step: Step) -> &[Option<Duration>] {
@@ -246,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_kept_from_the_first_sight_and_sorted_by_how_long_each_job_waited() {
+    fn times_are_kept_from_the_first_sight_and_tell_how_long_each_job_waited() {
         let mut timeline = Timeline::new(3);
         let start = timeline.begin();
         let at = |ms: u64| start + Duration::from_millis(ms);
@@ -261,7 +264,8 @@ mod tests {
         ] {
             timeline.note(step, name, at(ms));
         }
-        assert_eq!(timeline.waits(Step::Dispatched), [20, 50].map(Duration::from_millis));
+        assert_eq!(timeline.waits(Step::Dispatched), [50, 20].map(Duration::from_millis));
+        assert_eq!(timeline.waits_of(Step::Dispatched, 1..3), [Duration::from_millis(20)]);
         assert_eq!(timeline.last(Step::Dispatched), Some(Duration::from_millis(50)));
         let progress = timeline.progress().unwrap();
         assert_eq!(progress.to_string(), "2 created, 2 dispatched, 0 finished");

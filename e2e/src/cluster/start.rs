@@ -206,7 +206,8 @@ fn api_server(spec: &ClusterSpec, ground: &Ground, files: &Files, port: u16) -> 
         .arg(format!("--service-account-signing-key-file={}", files.path("token.key")))
         .arg("--service-cluster-ip-range=10.0.0.0/24")
         // It taints new nodes until the node lifecycle controller, which does not run here, clears them.
-        .arg("--disable-admission-plugins=TaintNodesByCondition");
+        .arg("--disable-admission-plugins=TaintNodesByCondition")
+        .args(&spec.api_server_args);
     if !spec.audited {
         return Ok(program);
     }

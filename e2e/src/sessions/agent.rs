@@ -1,6 +1,6 @@
-//! An agent without a cluster: it takes all that the hub offers, one job at a time, and says what it is told to say.
+//! An agent without a cluster: it takes as many jobs at once as it has room for, and says what it is told to say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// The LocalQueue of every namespace.
-pub(super) const QUEUE: &str = "main";
+pub(crate) const QUEUE: &str = "main";
 /// Between two pings.
 const PING: Duration = Duration::from_secs(10);
 
 /// Which agent runs which job.
 #[derive(Clone, Default)]
-pub(super) struct Board(Arc<Mutex<BTreeMap<String, Running>>>);
+pub(crate) struct Board(Arc<Mutex<BTreeMap<String, Running>>>);
 
 #[derive(Clone)]
 struct Running {
@@ -38,12 +38,17 @@ struct Running {
 
 impl Board {
     /// The jobs that run, by name.
-    pub(super) fn jobs(&self) -> Vec<String> {
+    pub(crate) fn jobs(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
+    /// How many run.
+    pub(crate) fn count(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Has its agent say that a job has so many failed pods.
-    pub(super) async fn say(&self, job: &str, failed: i32) -> anyhow::Result<()> {
+    pub(crate) async fn say(&self, job: &str, failed: i32) -> anyhow::Result<()> {
         let running = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(job).cloned();
         let Running { mut observation, agent } = running.context("the job does not run")?;
         observation.job_status = serde_json::to_vec(&super::status(failed))?;
@@ -51,14 +56,23 @@ impl Board {
     }
 }
 
+/// What an agent's cluster has: one queue.
+#[derive(Debug, Clone)]
+pub(crate) struct Room {
+    /// The namespace of its LocalQueue.
+    pub(crate) namespace: String,
+    /// Jobs of one CPU that run at once.
+    pub(crate) jobs: i64,
+}
+
 /// One agent. Dropping it ends it.
-pub(super) struct Agent {
+pub(crate) struct Agent {
     _tasks: JoinSet<()>,
     _state: watch::Receiver<SessionState>,
 }
 
 impl Agent {
-    pub(super) async fn start(token: &JoinToken, namespace: &str, board: Board) -> anyhow::Result<Self> {
+    pub(crate) async fn start(token: &JoinToken, room: Room, board: Board) -> anyhow::Result<Self> {
         let hub: HubAddress = token.hub_address.parse()?;
         let route = Route::from(hub);
         let identity = enrol::enrol(&route, &Join::new(token.token.clone(), token.hub_ca_sha256.parse()?)).await?;
@@ -68,7 +82,7 @@ impl Agent {
         let dialler = Dialler { hub: route, identity, links, state, random: Box::new(|| 0.5) };
         let mut tasks = JoinSet::new();
         tasks.spawn(dialler.run(CancellationToken::new()));
-        tasks.spawn(play(incoming, namespace.to_owned(), board));
+        tasks.spawn(play(incoming, room, board));
         Ok(Self { _tasks: tasks, _state: watched })
     }
 }
@@ -93,12 +107,12 @@ impl Session {
     }
 }
 
-async fn play(mut links: mpsc::Receiver<Link>, namespace: String, board: Board) {
+async fn play(mut links: mpsc::Receiver<Link>, room: Room, board: Board) {
     let (changes, mut said) = mpsc::channel(64);
     let mut session: Option<Session> = None;
     let mut pings = tokio::time::interval(PING);
     let mut nonce = 0;
-    let mut names = BTreeMap::new();
+    let mut local = Local { room, board, changes, names: BTreeMap::new(), taken: BTreeSet::new() };
     loop {
         tokio::select! {
             link = links.recv() => {
@@ -109,7 +123,7 @@ async fn play(mut links: mpsc::Receiver<Link>, namespace: String, board: Board) 
                 session = Some(opened);
             }
             message = hear(&mut session) => match (message, &mut session) {
-                (Some(message), Some(session)) => obey(session, message, &namespace, &board, &changes, &mut names).await,
+                (Some(message), Some(session)) => local.obey(session, message).await,
                 _ => session = None,
             },
             Some(observation) = said.recv() => if let Some(session) = &mut session {
@@ -130,44 +144,85 @@ async fn hear(session: &mut Option<Session>) -> Option<HubMessage> {
     }
 }
 
-async fn obey(
-    session: &mut Session,
-    message: HubMessage,
-    namespace: &str,
-    board: &Board,
-    changes: &mpsc::Sender<Observation>,
-    names: &mut BTreeMap<Vec<u8>, String>,
-) {
-    match message.kind {
-        Some(hub_message::Kind::Welcome(welcome)) => {
-            session.id = welcome.session_id;
-            session.observe(true, Vec::new()).await;
-            session.say(agent_message::Kind::Capacity(capacity(namespace, 1000))).await;
-        }
-        Some(hub_message::Kind::Ping(ping)) => session.say(agent_message::Kind::Pong(Pong { nonce: ping.nonce })).await,
-        Some(hub_message::Kind::Desired(Desired { revision, payloads, assignments, .. })) => {
-            for payload in payloads {
-                let job: Value = serde_json::from_slice(&payload.job).unwrap_or_default();
-                let name = job.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-                names.insert(payload.hash, name.to_owned());
+/// The scripted local side: a queue that admits at once what fits.
+struct Local {
+    room: Room,
+    board: Board,
+    changes: mpsc::Sender<Observation>,
+    /// Names of jobs by their payloads' hashes.
+    names: BTreeMap<Vec<u8>, String>,
+    /// The workloads that hold quota, by uid.
+    taken: BTreeSet<String>,
+}
+
+impl Local {
+    async fn obey(&mut self, session: &mut Session, message: HubMessage) {
+        match message.kind {
+            Some(hub_message::Kind::Welcome(welcome)) => {
+                session.id = welcome.session_id;
+                session.observe(true, Vec::new()).await;
+                session.say(agent_message::Kind::Capacity(self.capacity())).await;
             }
-            session.say(agent_message::Kind::DesiredAck(revision)).await;
-            let mut observations = Vec::new();
-            for assignment in assignments {
-                let name = names.get(&assignment.payload_hash).cloned().unwrap_or_default();
-                let observation = answer(&assignment);
-                if assignment.phase() == Phase::Run {
-                    let running = Running { observation: observation.clone(), agent: changes.clone() };
-                    board.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name, running);
+            Some(hub_message::Kind::Ping(ping)) => {
+                session.say(agent_message::Kind::Pong(Pong { nonce: ping.nonce })).await;
+            }
+            Some(hub_message::Kind::Desired(Desired { revision, payloads, assignments, .. })) => {
+                for payload in payloads {
+                    let job: Value = serde_json::from_slice(&payload.job).unwrap_or_default();
+                    let name = job.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+                    self.names.insert(payload.hash, name.to_owned());
                 }
-                observations.push(observation);
+                session.say(agent_message::Kind::DesiredAck(revision)).await;
+                let observations: Vec<Observation> =
+                    assignments.iter().map(|assignment| self.take(assignment)).collect();
+                if !observations.is_empty() {
+                    session.observe(false, observations).await;
+                    session.say(agent_message::Kind::Capacity(self.capacity())).await;
+                }
             }
-            if !observations.is_empty() {
-                session.observe(false, observations).await;
-                session.say(agent_message::Kind::Capacity(capacity(namespace, 0))).await;
-            }
+            _ => {}
         }
-        _ => {}
+    }
+
+    /// Does what an assignment says, and gives what becomes of it.
+    fn take(&mut self, assignment: &Assignment) -> Observation {
+        let observation = answer(assignment);
+        let uid = assignment.workload_uid.clone();
+        match assignment.phase() {
+            Phase::Absent | Phase::Suspend => drop(self.taken.remove(&uid)),
+            Phase::Run | Phase::Reserve | Phase::Unspecified => drop(self.taken.insert(uid)),
+        }
+        if assignment.phase() == Phase::Run {
+            let name = self.names.get(&assignment.payload_hash).cloned().unwrap_or_default();
+            let running = Running { observation: observation.clone(), agent: self.changes.clone() };
+            self.board.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name, running);
+        }
+        observation
+    }
+
+    /// In thousandths of a CPU.
+    fn capacity(&self) -> Capacity {
+        let Room { namespace, jobs } = &self.room;
+        let taken = i64::try_from(self.taken.len()).unwrap_or(i64::MAX);
+        let (nominal, used) = (jobs * 1000, taken.saturating_mul(1000));
+        let flavor = FlavorCapacity {
+            flavor: "any".to_owned(),
+            resource: "cpu".to_owned(),
+            nominal,
+            used,
+            available: (nominal - used).max(0),
+            potential: nominal,
+            ..FlavorCapacity::default()
+        };
+        let queue = QueueCapacity {
+            namespace: namespace.clone(),
+            local_queue: QUEUE.to_owned(),
+            cluster_queue: namespace.clone(),
+            active: true,
+            flavors: vec![flavor],
+            ..QueueCapacity::default()
+        };
+        Capacity { queues: vec![queue] }
     }
 }
 
@@ -187,26 +242,4 @@ fn answer(assignment: &Assignment) -> Observation {
         job_status: status,
         ..Observation::default()
     }
-}
-
-/// Room for one job, or none; in thousandths of a CPU.
-fn capacity(namespace: &str, available: i64) -> Capacity {
-    let flavor = FlavorCapacity {
-        flavor: "any".to_owned(),
-        resource: "cpu".to_owned(),
-        nominal: 1000,
-        used: 1000 - available,
-        available,
-        potential: 1000,
-        ..FlavorCapacity::default()
-    };
-    let queue = QueueCapacity {
-        namespace: namespace.to_owned(),
-        local_queue: QUEUE.to_owned(),
-        cluster_queue: namespace.to_owned(),
-        active: true,
-        flavors: vec![flavor],
-        ..QueueCapacity::default()
-    };
-    Capacity { queues: vec![queue] }
 }

@@ -1,17 +1,18 @@
 //! A form's figures side by side: a table for people, JSON for programs.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::burst::{Form, Outcome};
-use super::system::{HUB, Kind};
-use super::timeline::Step;
+use super::super::quantiles::{Quantiles, seconds};
+use super::super::requests::{self, without_events};
+use super::super::system::{HUB, Kind};
+use super::super::table::{Table, megabytes};
+use super::super::timeline::Step;
+use super::{Form, Outcome};
 use crate::Requests;
-
-/// Width of a system's column.
-const COLUMN: usize = 17;
 
 /// One form, all its systems.
 pub(super) struct Report {
@@ -21,7 +22,6 @@ pub(super) struct Report {
 }
 
 /// What is told of one system. Times in seconds, the rest as its name says.
-#[derive(Debug, Clone)]
 struct Figures {
     kind: Kind,
     cut: bool,
@@ -31,8 +31,9 @@ struct Figures {
     dispatched_rate: f64,
     finished_rate: f64,
     /// From creation until the pod (finish) or the unsuspended Job (dispatch) is on the worker.
-    p50: f64,
-    p99: f64,
+    waits: Quantiles,
+    /// CPU of each controller, in seconds, by cluster.
+    controllers: BTreeMap<String, f64>,
     /// CPU per job, in milliseconds.
     controllers_ms: f64,
     hub_ms: f64,
@@ -46,6 +47,8 @@ struct Figures {
     worker_writes: f64,
     events: f64,
     reads: f64,
+    /// To the hub's API server, and to those of the workers.
+    sides: (Requests, Requests),
     requests: Value,
 }
 
@@ -62,7 +65,6 @@ impl Figures {
             Form::Dispatch => (Step::Dispatched, Step::Dispatched),
             Form::Finish => (Step::Finished, Step::Pod),
         };
-        let waits = timeline.waits(start);
         let done = timeline.waits(end).len();
         let per_job = |value: f64| value / done.max(1) as f64;
         let ms = |time: Duration| per_job(time.as_secs_f64() * 1000.0);
@@ -80,9 +82,9 @@ impl Figures {
             done,
             dispatched_rate: rate(Step::Dispatched),
             finished_rate: rate(Step::Finished),
-            p50: quantile(&waits, 0.5),
-            p99: quantile(&waits, 0.99),
-            controllers_ms: ms(usage.controllers.values().sum()),
+            waits: Quantiles::of(timeline.waits(start)),
+            controllers: usage.controllers.iter().map(|(name, time)| (name.clone(), time.as_secs_f64())).collect(),
+            controllers_ms: ms(usage.all_controllers()),
             hub_ms: ms(hub),
             api_servers_ms: ms(usage.api_servers),
             kubernetes_ms: ms(usage.kubernetes),
@@ -92,7 +94,8 @@ impl Figures {
             worker_writes: writes(false),
             events: all(|requests| requests.writes().total() - without_events(&requests.writes()).total()),
             reads: all(|requests| requests.total() - requests.writes().total()),
-            requests: json!(usage.requests.iter().map(|(name, it)| (name, table(it))).collect::<Vec<_>>()),
+            sides: usage.by_side(HUB),
+            requests: requests::json(usage),
         }
     }
 
@@ -108,7 +111,8 @@ impl Figures {
         json!({
             "system": self.kind.name(), "cut": self.cut, "seconds": self.took, "done": self.done,
             "jobsPerSecond": {"dispatched": self.dispatched_rate, "finished": self.finished_rate, "clock": self.rate(form)},
-            "secondsFromCreation": {"p50": self.p50, "p99": self.p99},
+            "fromCreation": self.waits.json(),
+            "controllersCpuSeconds": self.controllers,
             "cpuMillisecondsPerJob": {
                 "controllers": self.controllers_ms, "hub": self.hub_ms,
                 "apiServers": self.api_servers_ms, "otherKubernetes": self.kubernetes_ms,
@@ -147,100 +151,61 @@ impl Report {
     }
 }
 
-/// Everything that was measured, with what it was measured on.
-pub(super) fn document(reports: &[Value]) -> Value {
-    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let memory = memory.lines().next().unwrap_or_default().split_whitespace().nth(1).unwrap_or_default();
-    let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
-    json!({
-        "benchmark": "burst", "unixSeconds": seconds, "debugBuild": cfg!(debug_assertions),
-        "machine": {
-            "processors": std::thread::available_parallelism().map_or(0, usize::from),
-            "memoryKiB": memory.parse::<u64>().unwrap_or_default(), "loadAverage": load(),
-        },
-        "reports": reports,
-    })
-}
-
-/// What else keeps the machine busy, as the kernel's load averages tell it.
-pub(super) fn load() -> String {
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    load.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "burst, {}: {} jobs at once, a hub and three workers", self.form.name(), self.jobs)?;
-        self.row(f, "", |it| it.kind.name().to_owned())?;
-        let cut = |it: &Figures| if it.cut { format!("cut, {} done", it.done) } else { format!("{:.1} s", it.took) };
-        self.row(f, "until all are there", cut)?;
-        self.row(f, "dispatched, jobs/s", |it| format!("{:.2}", it.dispatched_rate))?;
+        writeln!(f, "{}", self.table())?;
+        let per_job = |figures: &Figures| (figures.sides.clone(), figures.done);
+        let columns = self.figures.iter().map(|figures| (figures.kind.name(), per_job(figures)));
+        write!(f, "{}", requests::table(columns))
+    }
+}
+
+impl Report {
+    fn table(&self) -> Table {
+        let title = format!("burst, {}: {} jobs at once, a hub and three workers", self.form.name(), self.jobs);
+        let mut table = Table::new(title, self.figures.iter().map(|figures| figures.kind.name().to_owned()));
+        let mut row = |name: &str, cell: &dyn Fn(&Figures) -> String| table.row(name, self.figures.iter().map(cell));
+        row("until all are there", &|it| {
+            if it.cut { format!("cut, {} done", it.done) } else { format!("{:.1} s", it.took) }
+        });
+        row("dispatched, jobs/s", &|it| format!("{:.2}", it.dispatched_rate));
         let where_to = match self.form {
             Form::Dispatch => "job",
             Form::Finish => {
-                self.row(f, "finished, jobs/s", |it| format!("{:.2}", it.finished_rate))?;
+                row("finished, jobs/s", &|it| format!("{:.2}", it.finished_rate));
                 "pod"
             }
         };
         for kind in [Kind::Floor, Kind::StockRaised, Kind::Stock] {
             if let Some(rate) = self.rate_of(kind) {
-                self.row(f, &format!("  of {}", kind.name()), |it| format!("{:.2}", it.rate(self.form) / rate))?;
+                row(&format!("  of {}", kind.name()), &|it| format!("{:.2}", it.rate(self.form) / rate));
             }
         }
-        self.row(f, &format!("created to {where_to}, p50"), |it| format!("{:.2} s", it.p50))?;
-        self.row(f, &format!("created to {where_to}, p99"), |it| format!("{:.2} s", it.p99))?;
-        self.row(f, "CPU/job: controllers", |it| format!("{:.1} ms", it.controllers_ms))?;
-        self.row(f, "  of them the hub", |it| format!("{:.1} ms", it.hub_ms))?;
-        self.row(f, "CPU/job: API, etcd", |it| format!("{:.1} ms", it.api_servers_ms))?;
-        self.row(f, "CPU/job: other k8s", |it| format!("{:.1} ms", it.kubernetes_ms))?;
-        self.row(f, "peak memory: hub", |it| megabytes(it.hub_memory))?;
-        self.row(f, "peak memory: worker", |it| megabytes(it.worker_memory))?;
-        self.row(f, "writes/job: hub", |it| format!("{:.2}", it.hub_writes))?;
-        self.row(f, "writes/job: workers", |it| format!("{:.2}", it.worker_writes))?;
-        self.row(f, "events/job", |it| format!("{:.2}", it.events))?;
-        self.row(f, "reads/job", |it| format!("{:.2}", it.reads))
+        row(&format!("created to {where_to}, p50"), &|it| seconds(it.waits.p50));
+        row(&format!("created to {where_to}, p99"), &|it| seconds(it.waits.p99));
+        row("CPU/job: controllers", &|it| format!("{:.1} ms", it.controllers_ms));
+        row("  of them the hub", &|it| format!("{:.1} ms", it.hub_ms));
+        row("CPU/job: API, etcd", &|it| format!("{:.1} ms", it.api_servers_ms));
+        row("CPU/job: other k8s", &|it| format!("{:.1} ms", it.kubernetes_ms));
+        row("CPU, hub+workers", &|it| {
+            let each: Vec<String> = it.controllers.values().map(|seconds| format!("{seconds:.1}")).collect();
+            if each.is_empty() { "-".to_owned() } else { format!("{} s", each.join("+")) }
+        });
+        row("peak memory: hub", &|it| megabytes(it.hub_memory));
+        row("peak memory: worker", &|it| megabytes(it.worker_memory));
+        row("writes/job: hub", &|it| format!("{:.2}", it.hub_writes));
+        row("writes/job: workers", &|it| format!("{:.2}", it.worker_writes));
+        row("events/job", &|it| format!("{:.2}", it.events));
+        row("reads/job", &|it| format!("{:.2}", it.reads));
+        table
     }
-}
-
-impl Report {
-    fn row(&self, f: &mut fmt::Formatter<'_>, name: &str, cell: impl Fn(&Figures) -> String) -> fmt::Result {
-        write!(f, "{name:<24}")?;
-        for figures in &self.figures {
-            write!(f, "{:>COLUMN$}", cell(figures))?;
-        }
-        writeln!(f)
-    }
-}
-
-fn megabytes(bytes: u64) -> String {
-    if bytes == 0 { "-".to_owned() } else { format!("{:.0} MB", bytes as f64 / 1e6) }
-}
-
-fn without_events(requests: &Requests) -> Requests {
-    requests.only(|request| request.resource != "events")
-}
-
-fn quantile(sorted: &[Duration], share: f64) -> f64 {
-    let index = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
-    sorted.get(index).map_or(0.0, Duration::as_secs_f64)
-}
-
-/// Requests as rows of JSON.
-fn table(requests: &Requests) -> Value {
-    let row = |(request, count): (&crate::Request, &u64)| {
-        json!({
-            "verb": request.verb, "group": request.group, "resource": request.resource,
-            "subresource": request.subresource, "code": request.code, "count": count,
-        })
-    };
-    requests.0.iter().map(row).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::measure::Usage;
-    use super::super::system::name;
-    use super::super::timeline::Timeline;
+    use super::super::super::measure::Usage;
+    use super::super::super::system::name;
+    use super::super::super::timeline::Timeline;
     use super::*;
 
     fn outcome(kind: Kind, jobs: usize, done: usize, each: Duration, cut: bool) -> Outcome {
@@ -284,10 +249,12 @@ mod tests {
             "dispatched, jobs/s 20.00 10.00 0.50",
             "of floor 1.00 0.50 0.03",
             "of stock as shipped 40.00 20.00 1.00",
-            "created to job, p50 0.30 s 0.60 s 3.00 s",
+            "created to job, p50 300 ms 600 ms 3.00 s",
             "CPU/job: controllers 15.0 ms 15.0 ms 30.0 ms",
             "writes/job: hub 1.00 1.00 2.00",
             "events/job 0.50 0.50 1.00",
+            "CPU, hub+workers 0.1+0.1 s 0.1+0.1 s 0.1+0.1 s",
+            "hub POST jobs.batch 1.00 1.00 2.00",
             "reads/job 2.00 2.00 4.00",
         ] {
             assert!(lines.contains(&line.to_owned()), "{line:?} is not in\n{report}");

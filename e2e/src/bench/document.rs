@@ -1,0 +1,111 @@
+//! What was measured, for programs: the figures, and on what they were measured.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context;
+use serde_json::{Map, Value, json};
+
+use crate::{Part, Parts, paths};
+
+/// One run of a benchmark, as a JSON document that grows with each report.
+pub(super) struct Document {
+    head: Value,
+    reports: Vec<Value>,
+}
+
+impl Document {
+    /// Begins one; `settings` are what was asked for.
+    ///
+    /// # Errors
+    /// When the versions of what is measured cannot be told.
+    pub(super) fn new(benchmark: &str, settings: &Value) -> anyhow::Result<Self> {
+        let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let head = json!({
+            "benchmark": benchmark, "unixSeconds": seconds, "debugBuild": cfg!(debug_assertions),
+            "machine": machine(), "versions": versions()?, "settings": settings,
+        });
+        Ok(Self { head, reports: Vec::new() })
+    }
+
+    /// Adds a report and, where a file is named, writes all that there is so far: a run takes an hour, and what ends it
+    /// takes nothing away.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn add(&mut self, report: Value, path: Option<&Path>) -> anyhow::Result<()> {
+        self.reports.push(report);
+        let Some(path) = path else { return Ok(()) };
+        let mut document = self.head.clone();
+        document["reports"] = self.reports.clone().into();
+        let text = serde_json::to_string_pretty(&document)? + "\n";
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        eprintln!("    written to {}", path.display());
+        Ok(())
+    }
+}
+
+/// The machine, as its kernel tells it.
+fn machine() -> Value {
+    let field = |file: &str, name: &str| -> Option<String> {
+        let text = std::fs::read_to_string(file).ok()?;
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let memory = field("/proc/meminfo", "MemTotal").unwrap_or_default();
+    json!({
+        "processors": std::thread::available_parallelism().map_or(0, usize::from),
+        "model": field("/proc/cpuinfo", "model name").unwrap_or_default(),
+        "memoryKiB": memory.trim_end_matches(" kB").parse::<u64>().unwrap_or_default(),
+        "loadAverage": load(),
+    })
+}
+
+/// What else keeps the machine busy as it begins, as the kernel's load averages tell it.
+fn load() -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    load.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
+}
+
+/// Of ours and of all that it ran with.
+fn versions() -> anyhow::Result<Value> {
+    let parts = Parts::new()?;
+    let mut versions = Map::new();
+    versions.insert("switchyard".to_owned(), ours().into());
+    for (name, part) in [("kueue", Part::Kueue), ("kubernetes", Part::ApiServer), ("etcd", Part::Etcd)] {
+        versions.insert(name.to_owned(), parts.version(part)?.into());
+    }
+    Ok(versions.into())
+}
+
+/// The version, and the commit where there is a repository.
+fn ours() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let git = Command::new("git").args(["describe", "--always", "--dirty"]).current_dir(paths::root()).output();
+    let commit = git.ok().filter(|output| output.status.success());
+    let commit = commit.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    commit.filter(|commit| !commit.is_empty()).map_or(version.to_owned(), |commit| format!("{version} ({commit})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_there_is_is_written_with_each_report() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.json");
+        let mut document = Document { head: json!({"benchmark": "burst"}), reports: Vec::new() };
+        let read = || serde_json::from_str::<Value>(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        document.add(json!(1), Some(&path)).unwrap();
+        assert_eq!(read(), json!({"benchmark": "burst", "reports": [1]}));
+        document.add(json!(2), Some(&path)).unwrap();
+        assert_eq!(read()["reports"], json!([1, 2]));
+    }
+
+    #[test]
+    fn the_machine_has_processors_and_memory() {
+        let machine = machine();
+        assert!(machine["processors"].as_u64() > Some(0) && machine["memoryKiB"].as_u64() > Some(0), "{machine}");
+    }
+}

@@ -1,0 +1,105 @@
+//! What admits the runner's Workloads, each on a control plane of its own.
+
+use clap::ValueEnum;
+
+use super::super::measure::Measured;
+use super::super::stock::shipped;
+use super::super::system::HUB;
+use crate::single::Single;
+use crate::stock::{Kueue, Options};
+use crate::{Cluster, ClusterSpec, Environment, Part, Parts, Process, Program};
+
+/// Which system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// `switchyard-hub --mode single`, its webhooks registered.
+    Ours,
+    /// The small Kueue that Kueue's performance test comes with: no webhooks, no job controllers, 50 requests a second.
+    Minimal,
+    /// Kueue's release as shipped: 300 requests a second; its webhooks are not registered.
+    Stock,
+    /// The same with its client's limit at 1,000.
+    StockRaised,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "ours",
+            Self::Minimal => "minimal kueue",
+            Self::Stock => "stock as shipped",
+            Self::StockRaised => "stock raised",
+        }
+    }
+}
+
+/// One of them, running. Dropping it ends everything.
+pub(super) struct Contestant {
+    // Before the cluster that it runs on.
+    controller: Controller,
+    environment: Environment,
+}
+
+enum Controller {
+    Ours(Single),
+    Minimal(Process),
+    Stock(Kueue),
+}
+
+impl Contestant {
+    pub(super) async fn start(kind: Kind) -> anyhow::Result<Self> {
+        // As the performance test starts its own API server: the generator has all its clients at work at once.
+        let limits = ["--max-requests-inflight=5000", "--max-mutating-requests-inflight=2500"];
+        let spec = ClusterSpec::new(HUB).api_server_args(limits);
+        let environment = Environment::builder("bench-runner").cluster(spec).start().await?;
+        let cluster = environment.cluster(HUB);
+        let controller = match kind {
+            Kind::Ours => {
+                cluster.install().await?;
+                Controller::Ours(Single::start(cluster).await?)
+            }
+            Kind::Minimal => Controller::Minimal(minimal(cluster).await?),
+            Kind::Stock => Controller::Stock(Kueue::start(cluster, &shipped()).await?),
+            Kind::StockRaised => {
+                let raised = Options { qps: 1000, burst: 2000, ..shipped() };
+                Controller::Stock(Kueue::start(cluster, &raised).await?)
+            }
+        };
+        Ok(Self { controller, environment })
+    }
+
+    pub(super) fn cluster(&self) -> &Cluster {
+        self.environment.cluster(HUB)
+    }
+
+    fn process(&self) -> &Process {
+        match &self.controller {
+            Controller::Ours(single) => single.process(),
+            Controller::Minimal(process) => process,
+            Controller::Stock(kueue) => kueue.process(),
+        }
+    }
+}
+
+impl Measured for Contestant {
+    fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    fn controllers<T>(&self, mut act: impl FnMut(&Process) -> anyhow::Result<T>) -> anyhow::Result<Vec<(String, T)>> {
+        Ok(vec![(HUB.to_owned(), act(self.process())?)])
+    }
+}
+
+async fn minimal(cluster: &Cluster) -> anyhow::Result<Process> {
+    let (binary, source) = tokio::task::spawn_blocking(|| -> anyhow::Result<_> {
+        let parts = Parts::new()?;
+        Ok((parts.binary(Part::MinimalKueue)?, parts.own_source_dir(Part::MinimalKueue)?))
+    })
+    .await??;
+    cluster.apply_dir(source.join("config/components/crd/bases")).await?;
+    Program::new("minimalkueue", binary, cluster.dir().join("minimalkueue.log"))
+        .arg("--kubeconfig")
+        .arg(cluster.kubeconfig())
+        .start()
+}

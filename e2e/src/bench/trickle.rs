@@ -1,0 +1,229 @@
+//! Jobs that come one at a time, then at a steady rate, on a hub with three workers; and what it costs when none come.
+
+mod report;
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::builder::RangedU64ValueParser;
+use futures::StreamExt;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::json;
+
+use self::report::Report;
+use super::burst::Form;
+use super::document::Document;
+use super::failures::Failures;
+use super::measure::{Gauge, Usage};
+use super::system::{Kind, System};
+use super::timeline::{Step, Timeline, Watches};
+use crate::progress::Progress;
+
+/// How long the pods of Jobs that come one at a time run: the Job's time is then all overhead.
+const BRIEF: Duration = Duration::from_millis(10);
+/// The shortest pod of those that come at a rate.
+const SHORTEST: Duration = Duration::from_millis(100);
+/// How often is looked whether a Job is done. When things happened is told by watches, not by this.
+const LOOK: Duration = Duration::from_millis(2);
+/// Creations under way at once, at most: they come at their rate as long as the API server keeps up.
+const CREATORS: usize = 256;
+/// What a system does just after a part, such as collecting what is done, is counted for so long.
+const TAIL: Duration = Duration::from_secs(2);
+
+/// What to measure.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// How many Jobs come one at a time, each when the one before is finished.
+    #[arg(long, default_value_t = 200)]
+    pub jobs: usize,
+    /// Then: how many come in a second.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rate: u32,
+    /// For so many seconds.
+    #[arg(long, default_value_t = 120)]
+    pub seconds: u32,
+    /// The longest of their pods, in seconds; how long each runs is random, all lengths from 0.1 s being as likely.
+    #[arg(long, default_value_t = 20, value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
+    pub longest_pod: u64,
+    /// Decides how long each pod runs.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Before: for so many seconds nothing comes.
+    #[arg(long, default_value_t = 30, value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
+    pub idle: u64,
+    /// Which systems, in this order.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Floor, Kind::Ours, Kind::StockRaised, Kind::Stock])]
+    pub systems: Vec<Kind>,
+    /// Seconds after which one at a time, and after which the rate, is cut and reported as cut.
+    #[arg(long, default_value_t = 300)]
+    pub limit: u64,
+    /// Where to write what the tables say, and the requests in full, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+impl Args {
+    fn limit(&self) -> Duration {
+        Duration::from_secs(self.limit)
+    }
+
+    /// The Jobs that come at a rate, numbered after those that come alone.
+    fn steady(&self) -> Range<usize> {
+        self.jobs..self.jobs + self.rate as usize * self.seconds as usize
+    }
+}
+
+/// One part of one system's run.
+struct Part {
+    jobs: Range<usize>,
+    cut: bool,
+    took: Duration,
+    usage: Usage,
+}
+
+/// How one system did.
+struct Outcome {
+    kind: Kind,
+    timeline: Timeline,
+    idle: Part,
+    alone: Part,
+    steady: Part,
+}
+
+/// Runs everything and prints a table for each part.
+///
+/// # Errors
+/// When a system did not come up, or a Job failed; the others were measured and written all the same.
+pub async fn run(args: &Args) -> anyhow::Result<()> {
+    let settings = json!({
+        "jobs": args.jobs, "ratePerSecond": args.rate, "seconds": args.seconds, "longestPodSeconds": args.longest_pod,
+        "seed": args.seed, "idleSeconds": args.idle, "limitSeconds": args.limit,
+    });
+    let mut document = Document::new("trickle", &settings)?;
+    let mut failures = Failures::default();
+    let mut outcomes = Vec::new();
+    for kind in &args.systems {
+        outcomes.extend(failures.note(kind.name(), Run::start(*kind, args).await));
+    }
+    let report = Report::new(args, &outcomes);
+    println!("\n{report}");
+    document.add(report.json(), args.json.as_deref())?;
+    failures.end()
+}
+
+/// One system under measurement.
+struct Run<'a> {
+    args: &'a Args,
+    title: &'static str,
+    system: System,
+    timeline: Arc<Mutex<Timeline>>,
+    watches: Watches,
+}
+
+impl Run<'_> {
+    async fn start(kind: Kind, args: &Args) -> anyhow::Result<Outcome> {
+        let title = kind.name();
+        eprintln!("==> trickle, {title}: control planes");
+        let system = System::start(kind, Form::Finish).await?;
+        let timeline = Arc::new(Mutex::new(Timeline::new(args.steady().end)));
+        let watches = Watches::start(&system, Form::Finish, &timeline).await?;
+        let run = Run { args, title, system, timeline, watches };
+        run.times().begin();
+        let idle = run.idle().await?;
+        let alone = run.alone().await.context("one at a time")?;
+        let steady = run.steady().await.context("at a rate")?;
+        let timeline = run.times().clone();
+        Ok(Outcome { kind, timeline, idle, alone, steady })
+    }
+
+    fn times(&self) -> std::sync::MutexGuard<'_, Timeline> {
+        self.timeline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many of some Jobs are finished.
+    fn finished(&self, jobs: &Range<usize>) -> anyhow::Result<usize> {
+        self.watches.check()?;
+        let times = self.times();
+        times.progress()?;
+        Ok(times.waits_of(Step::Finished, jobs.clone()).len())
+    }
+
+    async fn idle(&self) -> anyhow::Result<Part> {
+        eprintln!("==> trickle, {}: {} s of nothing", self.title, self.args.idle);
+        let (gauge, start) = (Gauge::start(&self.system).await?, Instant::now());
+        tokio::time::sleep(Duration::from_secs(self.args.idle)).await;
+        let took = start.elapsed();
+        Ok(Part { jobs: 0..0, cut: false, took, usage: gauge.stop(&self.system).await? })
+    }
+
+    async fn alone(&self) -> anyhow::Result<Part> {
+        let jobs = 0..self.args.jobs;
+        eprintln!("==> trickle, {}: {} jobs, one at a time", self.title, jobs.len());
+        let mut progress = Progress::new("jobs, one at a time", jobs.len());
+        let (gauge, start) = (Gauge::start(&self.system).await?, Instant::now());
+        let mut cut = false;
+        'jobs: for index in jobs.clone() {
+            progress.at(index);
+            self.submit(index, BRIEF).await?;
+            while self.finished(&(index..index + 1))? == 0 {
+                if start.elapsed() >= self.args.limit() {
+                    cut = true;
+                    break 'jobs;
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+        let took = start.elapsed();
+        tokio::time::sleep(TAIL).await;
+        Ok(Part { jobs, cut, took, usage: gauge.stop(&self.system).await? })
+    }
+
+    async fn steady(&self) -> anyhow::Result<Part> {
+        let jobs = self.args.steady();
+        eprintln!("==> trickle, {}: {} jobs a second for {} s", self.title, self.args.rate, self.args.seconds);
+        let mut progress = Progress::new("jobs finished", jobs.len());
+        let mut random = StdRng::seed_from_u64(self.args.seed);
+        let longest = Duration::from_secs(self.args.longest_pod);
+        let lengths: Vec<Duration> = jobs.clone().map(|_| random.random_range(SHORTEST..=longest)).collect();
+        let (gauge, start) = (Gauge::start(&self.system).await?, tokio::time::Instant::now());
+        let period = Duration::from_secs(1) / self.args.rate;
+        let creating = futures::stream::iter(jobs.clone().zip(lengths).zip(0u32..))
+            .then(async |((index, length), turn)| {
+                tokio::time::sleep_until(start + period * turn).await;
+                (index, length)
+            })
+            .map(async |(index, length)| self.submit(index, length).await)
+            .buffer_unordered(CREATORS);
+        tokio::pin!(creating);
+        let (mut created, mut look) = (false, tokio::time::interval(LOOK * 10));
+        let cut = loop {
+            tokio::select! {
+                one = creating.next(), if !created => match one {
+                    Some(one) => one?,
+                    None => created = true,
+                },
+                _ = look.tick() => {}
+            }
+            let finished = self.finished(&jobs)?;
+            progress.at(finished);
+            if finished == jobs.len() {
+                break false;
+            }
+            if start.elapsed() >= self.args.limit() {
+                break true;
+            }
+        };
+        let took = start.elapsed();
+        tokio::time::sleep(TAIL).await;
+        Ok(Part { jobs, cut, took, usage: gauge.stop(&self.system).await? })
+    }
+
+    async fn submit(&self, index: usize, time: Duration) -> anyhow::Result<()> {
+        self.times().created(index, Instant::now());
+        self.system.submit(index, time).await.with_context(|| format!("job {index}"))
+    }
+}
