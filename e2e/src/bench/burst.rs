@@ -91,7 +91,8 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
             let mut outcomes = Vec::new();
             for kind in &args.systems {
                 let title = format!("{} of {jobs}, {}", form.name(), kind.name());
-                outcomes.extend(failures.note(&title, one(*kind, *form, *jobs, args).await));
+                let limit = Duration::from_secs(args.limit);
+                outcomes.extend(failures.measure(&title, limit, one(*kind, *form, *jobs, args)).await);
             }
             let report = Report::new(*form, *jobs, &outcomes);
             println!("\n{report}");

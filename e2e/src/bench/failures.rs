@@ -1,14 +1,39 @@
 //! What did not run. It costs a benchmark of an hour no more than its own column.
 
-use anyhow::bail;
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+
+/// What comes on top of a measurement's own limit: control planes, which are built first on a new machine, and a clean end.
+const SETUP: Duration = Duration::from_secs(1800);
 
 /// What failed so far.
 #[derive(Debug, Default)]
 pub(super) struct Failures(Vec<String>);
 
 impl Failures {
-    /// The outcome, or none and a note of why.
-    pub(super) fn note<T>(&mut self, title: &str, outcome: anyhow::Result<T>) -> Option<T> {
+    /// The outcome of a measurement that cuts itself at a limit, or none and a note of why. What hangs all the same is
+    /// ended half an hour later.
+    pub(super) async fn measure<T>(
+        &mut self,
+        title: &str,
+        limit: Duration,
+        run: impl Future<Output = anyhow::Result<T>>,
+    ) -> Option<T> {
+        self.within(title, limit + SETUP, run).await
+    }
+
+    async fn within<T>(
+        &mut self,
+        title: &str,
+        time: Duration,
+        run: impl Future<Output = anyhow::Result<T>>,
+    ) -> Option<T> {
+        let outcome = tokio::time::timeout(time, run).await;
+        self.note(title, outcome.unwrap_or_else(|_| Err(anyhow!("it hung, and was ended after {time:?}"))))
+    }
+
+    fn note<T>(&mut self, title: &str, outcome: anyhow::Result<T>) -> Option<T> {
         match outcome {
             Ok(outcome) => Some(outcome),
             Err(error) => {
@@ -34,6 +59,14 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn what_hangs_is_ended() {
+        let mut failures = Failures::default();
+        let never = std::future::pending::<anyhow::Result<u8>>();
+        assert_eq!(failures.within("stock", Duration::from_millis(1), never).await, None);
+        assert!(failures.end().unwrap_err().to_string().contains("stock"));
+    }
 
     #[test]
     fn what_failed_is_left_out_and_told_at_the_end() {

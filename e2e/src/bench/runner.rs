@@ -101,7 +101,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         let mut outcomes = Vec::new();
         for kind in &args.systems {
             let title = format!("runner, {name}, {}", kind.name());
-            outcomes.extend(failures.note(&title, one(&title, *kind, (&runner, &config), limit).await));
+            outcomes.extend(failures.measure(&title, limit, one(&title, *kind, (&runner, &config), limit)).await);
         }
         let report = Report::new(name, &outcomes);
         println!("\n{report}");
@@ -152,8 +152,11 @@ async fn one(title: &str, kind: Kind, (runner, config): (&Path, &Path), limit: D
     let usage = gauge.stop(&contestant).await?;
     eprintln!("    {} after {:.1} s", if cut { "cut" } else { "done" }, took.as_secs_f64());
     end(&process, cut).await?;
-    let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-    Ok(Outcome { kind, took, cut, usage, summary: Summary::parse(&text)? })
+    let read = |file: PathBuf| {
+        std::fs::read_to_string(&file).with_context(|| format!("the runner wrote no {}", file.display()))
+    };
+    let summary = Summary::parse(&read(file)?, &read(dir.join("wlStates.csv"))?)?;
+    Ok(Outcome { kind, took, cut, usage, summary })
 }
 
 async fn progress(queues: &Api<ClusterQueue>) -> anyhow::Result<String> {

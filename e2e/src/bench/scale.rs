@@ -87,7 +87,8 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     let mut outcomes = Vec::new();
     for clusters in &args.clusters {
         let title = format!("scale, {clusters} clusters");
-        if let Some(outcome) = failures.note(&title, one(&title, *clusters, args).await) {
+        let limit = Duration::from_secs(args.limit);
+        if let Some(outcome) = failures.measure(&title, limit, one(&title, *clusters, args)).await {
             document.add(report::json(&outcome), args.json.as_deref())?;
             outcomes.push(outcome);
         }

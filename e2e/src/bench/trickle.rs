@@ -107,7 +107,8 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     let mut failures = Failures::default();
     let mut outcomes = Vec::new();
     for kind in &args.systems {
-        outcomes.extend(failures.note(kind.name(), Run::start(*kind, args).await));
+        let limit = Duration::from_secs(args.idle) + args.limit() * 2;
+        outcomes.extend(failures.measure(kind.name(), limit, Run::start(*kind, args)).await);
     }
     let report = Report::new(args, &outcomes);
     println!("\n{report}");

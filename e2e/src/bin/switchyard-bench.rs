@@ -6,6 +6,7 @@ use switchyard_e2e::bench::{burst, plot, runner, scale, trickle};
 #[derive(clap::Parser)]
 #[command(
     name = "cargo xtask bench",
+    bin_name = "cargo xtask bench",
     about = "Ours beside stock Kueue and beside no dispatcher at all, in one run on one machine"
 )]
 enum Args {

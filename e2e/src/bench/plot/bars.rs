@@ -9,8 +9,8 @@ const HEAD: i32 = 48;
 const STEP: i32 = 30;
 const THICK: i32 = 20;
 /// Room for names on the left and for figures on the right.
-const NAMES: i32 = 122;
-const FIGURES: i32 = 104;
+const NAMES: i32 = 136;
+const FIGURES: i32 = 112;
 
 pub(super) struct Bars {
     pub(super) title: String,
@@ -34,8 +34,8 @@ impl Bars {
     }
 
     pub(super) fn draw(&self, area: &Area<'_>, (left, top): (i32, i32), width: i32) -> anyhow::Result<()> {
-        area.draw_text(&self.title, &bold(16, &INK), (left, top))?;
-        area.draw_text(&self.note, &plain(13, &FAINT), (left, top + 22))?;
+        area.draw_text(&self.title, &bold(18, &INK), (left, top))?;
+        area.draw_text(&self.note, &plain(15, &FAINT), (left, top + 22))?;
         let longest = self.bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
         let room = f64::from(width - NAMES - FIGURES);
         for (row, bar) in (0..).zip(&self.bars) {
@@ -48,7 +48,7 @@ impl Bars {
             let color = color(&bar.system);
             let fill = if bar.cut { color.mix(0.45) } else { color.mix(1.0) };
             area.draw(&Rectangle::new(corners, fill.filled()))?;
-            let style = if bar.system == "ours" { bold(14, &INK) } else { plain(14, &INK) };
+            let style = if bar.system == "ours" { bold(16, &INK) } else { plain(16, &INK) };
             area.draw_text(&bar.system, &beside(&style, HPos::Right), (start - 8, middle))?;
             let text = if bar.cut { format!("{} (cut)", bar.text) } else { bar.text.clone() };
             area.draw_text(&text, &beside(&style, HPos::Left), (end + 8, middle))?;

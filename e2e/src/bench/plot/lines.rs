@@ -7,8 +7,8 @@ use super::picture::{Area, FAINT, INK, RULE, beside, bold, plain};
 
 const HEAD: i32 = 46;
 /// Room for the vertical axis' figures, for the lines' names, and for the horizontal axis.
-const AXIS: i32 = 52;
-const NAMES: i32 = 84;
+const AXIS: i32 = 56;
+const NAMES: i32 = 100;
 const FOOT: i32 = 40;
 /// Names of two lines are at least so far apart.
 const APART: i32 = 17;
@@ -31,8 +31,8 @@ impl Lines {
     pub(super) const HEIGHT: i32 = 290;
 
     pub(super) fn draw(&self, area: &Area<'_>, (left, top): (i32, i32), width: i32) -> anyhow::Result<()> {
-        area.draw_text(&self.title, &bold(16, &INK), (left, top))?;
-        area.draw_text(&self.note, &plain(13, &FAINT), (left, top + 22))?;
+        area.draw_text(&self.title, &bold(18, &INK), (left, top))?;
+        area.draw_text(&self.note, &plain(15, &FAINT), (left, top + 22))?;
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let most = ceiling(points().map(|(_, figure)| *figure).fold(0.0, f64::max));
         let (fewest, many) = points().fold((f64::INFINITY, 1.0_f64), |(a, b), (at, _)| (a.min(*at), b.max(*at)));
@@ -47,17 +47,17 @@ impl Lines {
         for mark in 0..=4 {
             let figure = most * f64::from(mark) / 4.0;
             area.draw(&PathElement::new([(first, up(figure)), (last, up(figure))], RULE))?;
-            area.draw_text(&round(figure), &beside(&plain(13, &FAINT), HPos::Right), (first - 8, up(figure)))?;
+            area.draw_text(&round(figure), &beside(&plain(15, &FAINT), HPos::Right), (first - 8, up(figure)))?;
         }
         let mut clusters: Vec<f64> = points().map(|(at, _)| *at).collect();
         clusters.dedup();
         clusters.sort_by(f64::total_cmp);
         clusters.dedup();
         for at in clusters {
-            area.draw_text(&format!("{at}"), &beside(&plain(13, &FAINT), HPos::Center), (across(at), low + 14))?;
+            area.draw_text(&format!("{at}"), &beside(&plain(15, &FAINT), HPos::Center), (across(at), low + 14))?;
         }
         let middle = ((first + last) / 2, low + 31);
-        area.draw_text("clusters", &beside(&plain(13, &FAINT), HPos::Center), middle)?;
+        area.draw_text("clusters", &beside(&plain(15, &FAINT), HPos::Center), middle)?;
         let mut names: Vec<(i32, usize)> = Vec::new();
         for (number, (line, color)) in self.lines.iter().zip(COLORS.iter().cycle()).enumerate() {
             let path: Vec<(i32, i32)> = line.points.iter().map(|(at, figure)| (across(*at), up(*figure))).collect();
@@ -75,7 +75,7 @@ impl Lines {
         let below = names.last().map_or(0, |(y, _)| (*y - low).max(0));
         for (y, number) in names {
             let color = COLORS[number % COLORS.len()];
-            area.draw_text(&self.lines[number].name, &beside(&bold(13, &color), HPos::Left), (last + 6, y - below))?;
+            area.draw_text(&self.lines[number].name, &beside(&bold(15, &color), HPos::Left), (last + 6, y - below))?;
         }
         Ok(())
     }

@@ -75,7 +75,7 @@ impl Picture {
             let size = (u32::try_from(WIDTH)?, u32::try_from(height)?);
             let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
             area.fill(&WHITE)?;
-            area.draw_text(&self.title, &bold(22, &INK), (MARGIN, MARGIN))?;
+            area.draw_text(&self.title, &bold(24, &INK), (MARGIN, MARGIN))?;
             let mut top = HEAD;
             for (row, height) in rows.iter().zip(&heights) {
                 for (column, panel) in (0..).zip(row.iter()) {
@@ -89,7 +89,7 @@ impl Picture {
             }
             area.draw(&PathElement::new([(MARGIN, top), (WIDTH - MARGIN, top)], RULE))?;
             for (line, text) in (0..).zip(&self.foot) {
-                area.draw_text(text, &plain(13, &FAINT), (MARGIN, top + 14 + line * 19))?;
+                area.draw_text(text, &plain(15, &FAINT), (MARGIN, top + 14 + line * 19))?;
             }
             area.present()?;
         }

@@ -47,7 +47,7 @@ impl Outcome {
     }
 
     fn json(&self) -> Value {
-        let Summary { queues, workloads, dropped } = &self.summary;
+        let Summary { queues, workloads, finished, dropped } = &self.summary;
         let queues: BTreeMap<_, _> =
             queues.iter().map(|(class, it)| (class, json!({"quotaInUse": it.quota_in_use}))).collect();
         let class = |(class, it): (&String, &super::summary::Workloads)| {
@@ -60,7 +60,7 @@ impl Outcome {
         let workloads: BTreeMap<_, _> = workloads.iter().map(class).collect();
         let (writes, events) = self.writes();
         json!({
-            "system": self.kind.name(), "cut": self.cut, "seconds": self.took.as_secs_f64(), "workloads": self.count(),
+            "system": self.kind.name(), "cut": self.cut, "seconds": self.took.as_secs_f64(), "workloads": self.count(), "finished": finished,
             "queueClasses": queues, "workloadClasses": workloads, "droppedWorkloadEvents": dropped,
             "cpuMillisecondsPerWorkload": {"controller": self.controller_ms(), "apiServers": self.api_server_ms()},
             "peakBytes": self.memory(), "writesPerWorkload": writes, "eventsPerWorkload": events,
@@ -97,7 +97,7 @@ impl<'a> Report<'a> {
             let took = it.took.as_secs_f64();
             if it.cut { format!("cut at {took:.0} s") } else { format!("{took:.1} s") }
         });
-        row("workloads", &|it| it.count().to_string());
+        row("workloads finished", &|it| format!("{} of {}", it.summary.finished, it.count()));
         for class in self.classes(|summary| summary.queues.keys().cloned().collect()) {
             row(&format!("quota in use, {class}"), &|it| {
                 let queues = it.summary.queues.get(&class);
@@ -106,7 +106,8 @@ impl<'a> Report<'a> {
         }
         for class in self.classes(|summary| summary.workloads.keys().cloned().collect()) {
             row(&format!("to admission, {class}"), &|it| {
-                let workloads = it.summary.workloads.get(&class);
+                // The runner counts those that were not admitted as admitted at once.
+                let workloads = it.summary.workloads.get(&class).filter(|_| !it.cut);
                 workloads.map_or("-".to_owned(), |workloads| format!("{:.1} s", workloads.to_admission))
             });
         }

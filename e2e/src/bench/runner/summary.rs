@@ -1,4 +1,4 @@
-//! What the runner says at its end, `summary.yaml`.
+//! What the runner says at its end, `summary.yaml` and `wlStates.csv`.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +10,8 @@ use serde_json::Value;
 pub(super) struct Summary {
     pub(super) queues: BTreeMap<String, Queues>,
     pub(super) workloads: BTreeMap<String, Workloads>,
+    /// Workloads that it saw finish. It ends when no ClusterQueue says that it has any left, whether that is so or not.
+    pub(super) finished: u64,
     /// Changes that it was too slow to look at.
     pub(super) dropped: u64,
 }
@@ -32,8 +34,13 @@ pub(super) struct Workloads {
 
 impl Summary {
     /// # Errors
-    /// When it is none.
-    pub(super) fn parse(yaml: &str) -> anyhow::Result<Self> {
+    /// When they are none.
+    pub(super) fn parse(yaml: &str, states: &str) -> anyhow::Result<Self> {
+        let mut rows = states.lines().map(|row| row.split(',').collect::<Vec<_>>());
+        let head = rows.next().unwrap_or_default();
+        let column =
+            head.iter().position(|name| *name == "ms to finish").context("wlStates.csv: no \"ms to finish\"")?;
+        let finished = rows.filter(|row| row.get(column).is_some_and(|time| *time != "0")).count();
         let summary: Value = serde_saphyr::from_str(yaml).context("the runner's summary")?;
         let classes = |name: &str| summary[name].as_object().cloned().unwrap_or_default();
         let number = |value: &Value| value.as_f64().unwrap_or_default();
@@ -53,6 +60,7 @@ impl Summary {
         Ok(Self {
             queues: classes("clusterQueueClasses").into_iter().map(queues).collect(),
             workloads: classes("workloadClasses").into_iter().map(workloads).collect(),
+            finished: u64::try_from(finished)?,
             dropped: summary["droppedWorkloadEvents"].as_u64().unwrap_or_default(),
         })
     }
@@ -84,10 +92,14 @@ workloadClasses:
     count: 1500
     totalEvictions: 2
 ";
-        let summary = Summary::parse(text).unwrap();
+        let states = "id,class name,namespace,name,ms to admitted,ms to finish,num evictions
+0,large,ns,a,70,1080,0
+1,large,ns,b,0,0,0
+";
+        let summary = Summary::parse(text, states).unwrap();
         assert_eq!(summary.queues["cq"], Queues { quota_in_use: 0.54009 });
         let large = Workloads { count: 1500, evictions: 2, to_admission: 16.501, to_finish: 17.6 };
         assert_eq!(summary.workloads["large"], large);
-        assert_eq!((summary.count(), summary.dropped), (1500, 3));
+        assert_eq!((summary.count(), summary.finished, summary.dropped), (1500, 1, 3));
     }
 }
