@@ -1,5 +1,6 @@
 //! One etcd and any number of clusters.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -107,7 +108,8 @@ impl Ground {
     async fn start(name: &str, binaries: Binaries, dir: &WorkDir) -> anyhow::Result<Self> {
         let authority = Authority::new(&format!("switchyard-e2e-{name}"))?;
         let (token_private, token_public) = token_keys()?;
-        let (etcd, etcd_url) = start_etcd(&binaries, dir).await?;
+        let binary = binaries.get(&Part::Etcd).context("etcd not built")?;
+        let (etcd, etcd_url) = start_etcd(binary, dir.path(), &dir.state()).await?;
         Ok(Self {
             binaries,
             etcd_url,
@@ -125,16 +127,14 @@ impl Ground {
     }
 }
 
-/// Starts etcd, again on other ports when somebody took one in between.
-async fn start_etcd(binaries: &Binaries, dir: &WorkDir) -> anyhow::Result<(Process, String)> {
-    let binary = binaries.get(&Part::Etcd).context("etcd not built")?;
+/// Starts an etcd whose log and data go to these directories, again on other ports when somebody took one in between.
+pub(crate) async fn start_etcd(binary: &Path, logs: &Path, state: &Path) -> anyhow::Result<(Process, String)> {
     for _ in 0..process::PORT_TRIES {
         let (port, peer_port) = (ports::free()?, ports::free()?);
         let (url, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer_port}"));
-        let data = dir.state().join("etcd");
-        let etcd = Program::new("etcd", binary, dir.path().join("etcd.log"))
+        let etcd = Program::new("etcd", binary, logs.join("etcd.log"))
             .arg("--data-dir")
-            .arg(data)
+            .arg(state.join("etcd"))
             .arg("--unsafe-no-fsync")
             .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
@@ -185,7 +185,7 @@ impl Environment {
         &self.clusters
     }
 
-    /// The store.
+    /// The store of all clusters that have none of their own.
     pub fn etcd(&self) -> &Process {
         &self.ground.etcd
     }

@@ -71,6 +71,13 @@ impl FleetBuilder {
         self
     }
 
+    /// Gives the hub's cluster an etcd of its own; see [`ClusterSpec::own_etcd`].
+    #[must_use]
+    pub fn hub_etcd(mut self) -> Self {
+        self.hub = self.hub.own_etcd();
+        self
+    }
+
     /// Gives the hub a configuration file.
     #[must_use]
     pub fn config(mut self, yaml: impl Into<String>) -> Self {

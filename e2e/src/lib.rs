@@ -26,6 +26,7 @@ mod environment;
 pub mod figures;
 pub mod fixture;
 pub mod fleet;
+pub mod gate;
 mod go;
 mod http;
 pub mod job;

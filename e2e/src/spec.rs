@@ -87,6 +87,7 @@ pub struct ClusterSpec {
     pub(crate) shipped_limits: bool,
     pub(crate) audited: bool,
     pub(crate) api_server_args: Vec<String>,
+    pub(crate) own_etcd: bool,
 }
 
 impl ClusterSpec {
@@ -109,6 +110,7 @@ impl ClusterSpec {
             shipped_limits: false,
             audited: false,
             api_server_args: Vec::new(),
+            own_etcd: false,
         }
     }
 
@@ -164,6 +166,13 @@ impl ClusterSpec {
     #[must_use]
     pub fn api_server_args<I: IntoIterator<Item = S>, S: Into<String>>(mut self, args: I) -> Self {
         self.api_server_args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// An etcd of its own, [`Part::Etcd`](crate::Part::Etcd) of the cluster, so that it can fail alone.
+    #[must_use]
+    pub fn own_etcd(mut self) -> Self {
+        self.own_etcd = true;
         self
     }
 

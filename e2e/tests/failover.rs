@@ -1,12 +1,17 @@
 //! Worker clusters that are lost, by the policy of `onDisconnect`: jobs with a fence stop by themselves, and go elsewhere.
 
-#[path = "failover/gate.rs"]
-mod gate;
+#[path = "failover/asleep.rs"]
+mod asleep;
+#[path = "failover/gates.rs"]
+mod gates;
+#[path = "failover/operators.rs"]
+mod operators;
 
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use gate::Gate;
+use gates::Gates;
+use jiff::SignedDuration;
 use kube::api::ListParams;
 use serde_json::json;
 use switchyard_api::v1beta2::Workload;
@@ -14,13 +19,15 @@ use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, queues};
 
+/// For how long after the end of its lease a job may run on.
+const AFTER: SignedDuration = SignedDuration::from_secs(1);
 const SOON: Duration = Duration::from_secs(120);
 /// The hub waits for the fence: lease, fence, an eighth of both, its margin and the pods' grace are 46 s.
 const REASSIGNED: Duration = Duration::from_secs(300);
 
 fn fenced(name: &str) -> serde_json::Value {
     let mut cluster = queues::agent_cluster(name);
-    cluster["spec"]["onDisconnect"] = json!({"policy": "Fence", "after": "1s"});
+    cluster["spec"]["onDisconnect"] = json!({"policy": "Fence", "after": format!("{}s", AFTER.as_secs())});
     cluster
 }
 
@@ -35,15 +42,7 @@ fn cut_off_a_fenced_job_stops_by_itself_and_runs_elsewhere_and_never_twice() {
         let spec = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(8));
         let fleet = Fleet::builder("cut-off").agent(spec("west")).agent(spec("east")).start().await.unwrap();
         fleet.hub().apply(["west", "east"].map(fenced)).await.unwrap();
-        let mut gates = std::collections::BTreeMap::new();
-        for name in ["west", "east"] {
-            let gate = Gate::open(fleet.address()).await.unwrap();
-            let mut token = fleet.join_token(name).await.unwrap();
-            token.hub_address = gate.address();
-            fleet.start_agent(name, &token).await.unwrap();
-            fleet.connected(name).await.unwrap();
-            gates.insert(name.to_owned(), gate);
-        }
+        let gates = Gates::connect(&fleet, &["west", "east"]).await.unwrap();
         let quota = [("cpu", "4")];
         let tenant =
             fleet.tenant("cut").hub(&quota).worker("west", &quota).worker("east", &quota).make().await.unwrap();
@@ -54,7 +53,7 @@ fn cut_off_a_fenced_job_stops_by_itself_and_runs_elsewhere_and_never_twice() {
         let second = if first == "west" { "east" } else { "west" };
         fleet.await_pods(&first, tenant.name(), 1).await.unwrap();
 
-        gates[&first].shut();
+        gates.shut(&first);
         eventually(REASSIGNED, format!("the job to run on {second}"), async || {
             ensure!(fleet.pods(second, tenant.name()).await? == 1, "{}", Tenant::told(&workload(&tenant).await?));
             Ok(())
@@ -70,7 +69,7 @@ fn cut_off_a_fenced_job_stops_by_itself_and_runs_elsewhere_and_never_twice() {
         assert_eq!((dispatch.attempt, past), (2, vec![(1, &*first, "ClusterLost")]));
 
         // It comes back: what it has left is removed, and the job stays where it is.
-        gates[&first].unshut();
+        gates.unshut(&first);
         tenant.await_empty(&first, SOON).await.unwrap();
         assert_eq!(fleet.pods(second, tenant.name()).await.unwrap(), 1);
         assert_eq!(workload(&tenant).await.unwrap().status.unwrap().dispatch.unwrap().attempt, 2);

@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
+#[path = "restarts/outages.rs"]
+mod outages;
 
 use std::time::Duration;
 
@@ -17,7 +19,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 const SOON: Duration = Duration::from_secs(60);
-/// Both tests kill programs of the one fleet.
+/// Both tests of this file kill programs of the one fleet.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// Jobs that run, and jobs that wait for them.

@@ -13,7 +13,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 use super::{Cluster, READY_TIME, SETTLE_TIME, apply};
-use crate::environment::Ground;
+use crate::environment::{Ground, start_etcd};
 use crate::kubeconfig::{self, Credential};
 use crate::parts::Part;
 use crate::ports;
@@ -87,9 +87,16 @@ impl Cluster {
     async fn start_all(spec: ClusterSpec, ground: Arc<Ground>, dir: &WorkDir) -> anyhow::Result<Self> {
         let start = Instant::now();
         let files = Files::write(&spec, &ground, dir)?;
-        let (api_server, port, admin) = start_api_server(&spec, &ground, &files).await?;
+        let mut processes = BTreeMap::new();
+        let mut etcd_url = ground.etcd_url.clone();
+        if spec.own_etcd {
+            let (etcd, url) = start_etcd(ground.binary(Part::Etcd)?, &files.logs, &files.state).await?;
+            etcd_url = url;
+            processes.insert(Part::Etcd, etcd);
+        }
+        let (api_server, port, admin) = start_api_server(&spec, &ground, &files, &etcd_url).await?;
         let ready = start.elapsed();
-        let mut processes = BTreeMap::from([(Part::ApiServer, api_server)]);
+        processes.insert(Part::ApiServer, api_server);
         for (part, program) in others(&spec, &ground, &files)? {
             processes.insert(part, program.start()?);
         }
@@ -159,6 +166,7 @@ async fn start_api_server(
     spec: &ClusterSpec,
     ground: &Ground,
     files: &Files,
+    etcd_url: &str,
 ) -> anyhow::Result<(Process, u16, Client)> {
     for _ in 0..process::PORT_TRIES {
         let port = ports::free()?;
@@ -167,7 +175,7 @@ async fn start_api_server(
         let kubeconfig = kubeconfig::render(&spec.name, &url, &ground.ca_pem, &credential)?;
         fs::write(files.state.join("kubeconfig"), &kubeconfig)?;
         let admin = kubeconfig::client(&kubeconfig).await?;
-        let process = api_server(spec, ground, files, port)?.start()?;
+        let process = api_server(spec, ground, files, (port, etcd_url))?.start()?;
         match await_ready(&process, &admin).await {
             Ok(()) => return Ok((process, port, admin)),
             Err(_) if process::lost_port(&process) => tracing::debug!(port, "port was taken, again with another"),
@@ -189,10 +197,15 @@ pub(super) async fn await_ready(process: &Process, admin: &Client) -> anyhow::Re
     ready.await.with_context(|| format!("its log ends with:\n{}", process.log_tail(20)))
 }
 
-fn api_server(spec: &ClusterSpec, ground: &Ground, files: &Files, port: u16) -> anyhow::Result<Program> {
+fn api_server(
+    spec: &ClusterSpec,
+    ground: &Ground,
+    files: &Files,
+    (port, etcd_url): (u16, &str),
+) -> anyhow::Result<Program> {
     let program = files
         .program(ground, Part::ApiServer)?
-        .arg(format!("--etcd-servers={}", ground.etcd_url))
+        .arg(format!("--etcd-servers={etcd_url}"))
         .arg(format!("--etcd-prefix=/{}", spec.name))
         .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
         .arg(format!("--secure-port={port}"))
