@@ -272,6 +272,14 @@ impl Fleet {
         self.start_replica(HUB).await
     }
 
+    /// Starts the hub and does not wait for it.
+    ///
+    /// # Errors
+    /// When its program cannot be started.
+    pub fn launch_hub(&self) -> anyhow::Result<()> {
+        self.start(HUB, self.hub_programs.get(HUB).context("this fleet's hub has replicas")?)
+    }
+
     /// Starts one of [`REPLICAS`] and waits until it is ready.
     ///
     /// # Errors

@@ -23,6 +23,7 @@ mod certs;
 mod cluster;
 pub mod demo;
 mod environment;
+pub mod failover;
 pub mod figures;
 pub mod fixture;
 pub mod fleet;

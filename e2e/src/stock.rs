@@ -108,6 +108,21 @@ impl Kueue {
         &self.process
     }
 
+    /// Kills it (SIGKILL).
+    pub fn kill(&self) {
+        self.process.kill();
+    }
+
+    /// Starts it again as it was, and does not wait for it.
+    ///
+    /// # Errors
+    /// When its program cannot be started.
+    pub fn restart(&mut self) -> anyhow::Result<()> {
+        self.process.kill();
+        self.process = self.process.program().start()?;
+        Ok(())
+    }
+
     /// Ends it as the deletion of its pod does. What it registered stays.
     pub async fn stop(self) {
         self.process.terminate(STOP_TIME).await;

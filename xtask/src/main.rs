@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod failover;
 mod figures;
 mod fuzz;
 mod instructions;
@@ -37,6 +38,8 @@ enum Command {
     Figures(figures::Args),
     /// Measure ours beside stock MultiKueue and beside no dispatcher at all, built for release.
     Bench(bench::Args),
+    /// Strike ours and stock MultiKueue with the same faults on real control planes, and measure what becomes of their jobs.
+    Failover(failover::Args),
     /// Count the instructions of the engine's cycles on fixed inputs, and compare them with those recorded. Needs
     /// valgrind.
     Instructions(instructions::Args),
@@ -53,6 +56,7 @@ fn main() -> anyhow::Result<()> {
         Command::Simulate(args) => simulate::run(&args),
         Command::Figures(args) => figures::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Failover(args) => failover::run(&args),
         Command::Instructions(args) => instructions::run(&args),
         Command::Generate => run::step(
             "generate deploy/crds",
