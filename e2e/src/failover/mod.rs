@@ -1,6 +1,6 @@
 //! `cargo xtask failover`: the same faults on real control planes, for ours and for stock MultiKueue, one after the other.
 //!
-//! Each system is a hub and two workers, [`site::WEST`] and [`site::EAST`]. For each fault, jobs that run until they are
+//! Each system is a hub and two workers, `west` and `east`. For each fault, jobs that run until they are
 //! deleted are put on west, west (or the hub's controller) is struck, and what becomes of the jobs is watched on both
 //! workers; then the fault ends, and it is watched until all is as it should be.
 
