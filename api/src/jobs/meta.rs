@@ -6,9 +6,23 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::{field::Path, names};
+
+/// When the conditions in an object's status last changed.
+#[must_use]
+pub fn last_transition(object: &Value) -> Option<Timestamp> {
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    conditions.iter().filter_map(|condition| time_at(condition, "/lastTransitionTime")).max()
+}
+
+/// The time at a JSON pointer.
+#[must_use]
+pub fn time_at(object: &Value, pointer: &str) -> Option<Timestamp> {
+    str_at(object, pointer).parse().ok()
+}
 
 /// The string at a JSON pointer, empty when absent or of another type.
 #[must_use]

@@ -282,6 +282,11 @@ pub trait JobKind: Send + Sync + 'static {
     /// The end of the job, once it has one.
     fn finished(&self, job: &Value) -> Option<Finished>;
 
+    /// When the job ended, as far as its status says: by default, when its conditions last changed.
+    fn ended_at(&self, job: &Value) -> Option<Timestamp> {
+        meta::last_transition(job)
+    }
+
     /// True when all pods are ready or have succeeded.
     fn pods_ready(&self, job: &Value) -> bool;
 

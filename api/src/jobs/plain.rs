@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::meta::{object_mut, str_at};
+use super::meta::{last_transition, object_mut, str_at};
 use super::mirror::conditions;
 use super::remote::remote_object;
 use super::template::{clean_template, quantities_as_text};
@@ -133,6 +133,11 @@ pub(super) trait PlainKind: Send + Sync + 'static {
 
     /// See [`JobKind::finished`].
     fn finished(&self, job: &Value) -> Option<Finished>;
+
+    /// See [`JobKind::ended_at`].
+    fn ended_at(&self, job: &Value) -> Option<Timestamp> {
+        last_transition(job)
+    }
 
     /// See [`JobKind::pods_ready`].
     fn pods_ready(&self, job: &Value) -> bool;
@@ -314,6 +319,10 @@ impl<K: PlainKind> JobKind for K {
 
     fn finished(&self, job: &Value) -> Option<Finished> {
         PlainKind::finished(self, job)
+    }
+
+    fn ended_at(&self, job: &Value) -> Option<Timestamp> {
+        PlainKind::ended_at(self, job)
     }
 
     fn pods_ready(&self, job: &Value) -> bool {

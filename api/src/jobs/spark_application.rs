@@ -4,9 +4,10 @@
 //! same fields as far as quota and placement go. What Spark adds by itself (memory overhead, `cores` without
 //! `coreRequest`) is not counted, as in Kueue. The kind names no manager: on a hub it is kept from running by being suspended.
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::meta::{object_mut, str_at, string_map};
+use super::meta::{object_mut, str_at, string_map, time_at};
 use super::plain::{Keys, PlainKind, Slot, count_at, list_at, malformed};
 use super::template::quantities_as_text;
 use super::{Finished, JobError, KindId, PodSetInfo};
@@ -272,6 +273,11 @@ impl PlainKind for SparkApplication {
             success: state(job) == "COMPLETED",
             message: str_at(job, "/status/applicationState/errorMessage").to_owned(),
         })
+    }
+
+    /// It has no conditions.
+    fn ended_at(&self, job: &Value) -> Option<Timestamp> {
+        time_at(job, "/status/terminationTime")
     }
 
     /// The driver runs as soon as it is started; the executors have to as well.

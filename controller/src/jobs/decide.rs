@@ -197,9 +197,7 @@ impl Case<'_> {
 
     /// What is left of a time that began with the end of the job.
     fn left_since_end(&self, grace: Duration) -> Option<Duration> {
-        let ended = self.job.pointer("/status/conditions")?.as_array()?;
-        let ended =
-            ended.iter().filter_map(|c| meta::str_at(c, "/lastTransitionTime").parse::<Timestamp>().ok()).max()?;
+        let ended = self.kind.ended_at(self.job)?;
         grace.checked_sub(since(self.now, ended)).filter(|left| !left.is_zero())
     }
 

@@ -84,6 +84,9 @@ async fn one_kind(
             }
             Ok(watcher::Event::Apply(object)) => Some(applied(&access, &object, &hub_id)),
             Ok(watcher::Event::Delete(object)) => deleted(&access, &object, &hub_id),
+            // A kind that was taken out of the configuration may have left jobs here, but only where they were ours to see:
+            // the rights that `deploy/` gives are for all kinds, on or off. Whoever takes those away as well takes the jobs
+            // out of our hands.
             Err(error) if !wanted && (is_unknown_kind(&error) || is_out_of_reach(&error)) => {
                 ended = true;
                 Some(Seen::Listed { kind, gvk: access.gvk.clone(), uids: BTreeSet::new() })

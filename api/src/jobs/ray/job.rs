@@ -1,8 +1,9 @@
 //! `ray.io/v1` RayJob: a cluster that is made for one job, and the pod that submits it.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::meta::{object_mut, str_at};
+use super::super::meta::{object_mut, str_at, time_at};
 use super::super::plain::{PlainKind, Slot};
 use super::super::{Finished, JobError, KindId};
 use super::{KUBERAY, account_for_head, add_container, cluster_slots, id, validate_cluster};
@@ -97,6 +98,11 @@ impl PlainKind for RayJob {
             success: str_at(job, "/status/jobStatus") == "SUCCEEDED",
             message: str_at(job, "/status/message").to_owned(),
         })
+    }
+
+    /// It has no conditions.
+    fn ended_at(&self, job: &Value) -> Option<Timestamp> {
+        time_at(job, "/status/endTime")
     }
 
     fn pods_ready(&self, job: &Value) -> bool {

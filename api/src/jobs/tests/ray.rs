@@ -156,3 +156,19 @@ fn refusals(#[case] kind: &str, #[case] spec: Value, #[case] want: &str) {
     assert_eq!(said(kind.validate(&job)), want);
     assert_eq!(said(kind.validate_update(&job, &job)), want, "also when it is changed");
 }
+
+#[test]
+fn the_end_of_a_kind_without_conditions_is_told_by_its_status() {
+    let at = "2026-01-02T03:04:05Z";
+    let end = |group: &str, kind: &str, status: Value| {
+        kind_for(group, kind).unwrap().ended_at(&json!({"status": status})).map(|at| at.to_string())
+    };
+    assert_eq!(end("ray.io", "RayJob", json!({"endTime": at})).as_deref(), Some(at));
+    assert_eq!(end("ray.io", "RayJob", json!({})), None);
+    assert_eq!(end("sparkoperator.k8s.io", "SparkApplication", json!({"terminationTime": at})).as_deref(), Some(at));
+    let conditions = json!({"conditions": [
+        {"type": "Complete", "lastTransitionTime": at},
+        {"type": "SuccessCriteriaMet", "lastTransitionTime": "2026-01-02T03:04:04Z"},
+    ]});
+    assert_eq!(end("batch", "Job", conditions).as_deref(), Some(at));
+}
