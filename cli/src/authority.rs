@@ -40,7 +40,7 @@ pub struct Shown {
     pub next: Option<String>,
     /// All that are trusted.
     pub trusted: Vec<String>,
-    /// When the hub takes the next step; none if nothing is being replaced.
+    /// When the hub takes the next step; none if nothing is being replaced, or the hub has not seen the next signer yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_step: Option<Timestamp>,
 }
@@ -80,6 +80,9 @@ fn text(shown: &Shown) -> String {
         let role = if shown.next.as_ref() == Some(trusted) { "will sign" } else { "has signed, and is trusted still" };
         format!("beside   {trusted} ({role})")
     }));
+    if shown.next.is_some() && shown.next_step.is_none() {
+        lines.push("the hub has not seen the next one yet: it looks every half minute".to_owned());
+    }
     if let Some(at) = shown.next_step {
         let what = if shown.next.is_some() { "the next one signs" } else { "the old one is trusted no longer" };
         lines.push(format!("{}: {what}", at.round(jiff::Unit::Second).unwrap_or(at)));
@@ -103,6 +106,11 @@ mod tests {
     #[test]
     fn each_step_is_told() {
         insta::assert_snapshot!(text(&shown(None, &["aa"])), @"signs    aa");
+        insta::assert_snapshot!(text(&Shown { next_step: None, ..shown(Some("bb"), &["aa", "bb"]) }), @"
+        signs    aa
+        beside   bb (will sign)
+        the hub has not seen the next one yet: it looks every half minute
+        ");
         insta::assert_snapshot!(text(&shown(Some("bb"), &["aa", "bb"])), @"
         signs    aa
         beside   bb (will sign)

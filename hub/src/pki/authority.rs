@@ -5,7 +5,7 @@
 //!
 //! | from | signs | trusted, and told to agents |
 //! |---|---|---|
-//! | the start | old | old and new |
+//! | the start, when the hub has first seen the new one | old | old and new |
 //! | [`OVERLAP`] later | new | old and new |
 //! | [`OVERLAP`] later | new | new |
 //!
@@ -43,8 +43,8 @@ pub enum AuthorityError {
     #[error("{0}: {1}")]
     Unusable(&'static str, String),
     /// One replacement at a time.
-    #[error("the authority is being replaced already: the next step comes at {0}")]
-    UnderWay(Timestamp),
+    #[error("the authority is being replaced already: the next step comes {0}")]
+    UnderWay(String),
     /// The library refused.
     #[error(transparent)]
     Ca(#[from] CaError),
@@ -54,8 +54,8 @@ pub enum AuthorityError {
 #[derive(Debug, Clone)]
 pub struct Authority {
     signer: Arc<Ca>,
-    /// Will sign.
-    next: Option<(Arc<Ca>, Timestamp)>,
+    /// Will sign; since when the hub has known of it, by its own clock.
+    next: Option<(Arc<Ca>, Option<Timestamp>)>,
     /// Has signed.
     old: Option<(CertificateDer<'static>, Timestamp)>,
 }
@@ -76,7 +76,8 @@ impl Authority {
             false => None,
             true => {
                 let ca = Ca::from_pem(&text(data, NEXT_CERTIFICATE)?, &text(data, NEXT_KEY)?)?;
-                Some((Arc::new(ca), time(data, NEXT_SINCE)?))
+                let since = data.contains_key(NEXT_SINCE).then(|| time(data, NEXT_SINCE)).transpose()?;
+                Some((Arc::new(ca), since))
             }
         };
         let old = match data.get(OLD_CERTIFICATE) {
@@ -102,7 +103,9 @@ impl Authority {
         if let Some((ca, since)) = &self.next {
             set(NEXT_CERTIFICATE, ca.certificate_pem());
             set(NEXT_KEY, ca.key_pem().to_owned());
-            set(NEXT_SINCE, since.to_string());
+            if let Some(since) = since {
+                set(NEXT_SINCE, since.to_string());
+            }
         }
         if let Some((certificate, since)) = &self.old {
             set(OLD_CERTIFICATE, super::ca::pem("CERTIFICATE", certificate));
@@ -110,20 +113,27 @@ impl Authority {
         }
     }
 
-    /// Begins a replacement: `next` is made known.
+    /// Begins a replacement: `next` is made known. Its time runs from when the hub takes it up, with [`Self::step`]: the
+    /// clock of whoever begins it may be wrong.
     ///
     /// # Errors
     /// [`AuthorityError::UnderWay`].
-    pub fn replace(&self, next: Ca, now: Timestamp) -> Result<Self, AuthorityError> {
-        if let Some(at) = self.next_step() {
-            return Err(AuthorityError::UnderWay(at));
+    pub fn replace(&self, next: Ca) -> Result<Self, AuthorityError> {
+        if self.replaced() {
+            let when = self
+                .next_step()
+                .map_or_else(|| "when the hub has seen the new one".to_owned(), |at| format!("at {at}"));
+            return Err(AuthorityError::UnderWay(when));
         }
-        Ok(Self { next: Some((Arc::new(next), now)), ..self.clone() })
+        Ok(Self { next: Some((Arc::new(next), None)), ..self.clone() })
     }
 
     /// The next step, if its time has come.
     #[must_use]
     pub fn step(&self, now: Timestamp) -> Option<Self> {
+        if let Some((next, None)) = &self.next {
+            return Some(Self { next: Some((next.clone(), Some(now))), ..self.clone() });
+        }
         if self.next_step().is_none_or(|at| now < at) {
             return None;
         }
@@ -135,9 +145,17 @@ impl Authority {
         })
     }
 
-    /// When the next step is due; none if nothing is being replaced.
+    /// Whether one takes the place of another.
+    pub fn replaced(&self) -> bool {
+        self.next.is_some() || self.old.is_some()
+    }
+
+    /// When the next step is due; none if nothing is being replaced, or the hub has not seen the new one yet.
     pub fn next_step(&self) -> Option<Timestamp> {
-        let since = self.next.as_ref().map(|(_, since)| since).or(self.old.as_ref().map(|(_, since)| since))?;
+        let since = match &self.next {
+            Some((_, since)) => (*since)?,
+            None => self.old.as_ref().map(|(_, since)| *since)?,
+        };
         let overlap = SignedDuration::try_from(OVERLAP).unwrap_or(SignedDuration::MAX);
         Some(since.checked_add(overlap).unwrap_or(Timestamp::MAX))
     }
@@ -201,12 +219,15 @@ mod tests {
         let authority = Authority::new(old);
         assert_eq!((authority.trusted(), authority.next_step()), (vec![first.clone()], None));
 
-        let authority = stored(&authority.replace(new, at(10)).unwrap());
+        let authority = stored(&authority.replace(new).unwrap());
+        assert_eq!((authority.trusted().len(), authority.next_step()), (2, None), "its time has not begun");
+        assert!(authority.replace(ca(at(0))).is_err());
+        let authority = stored(&authority.step(at(10)).unwrap());
         assert_eq!(authority.signer().certificate(), &first);
         assert_eq!(authority.trusted(), [first.clone(), second.clone()]);
         assert_eq!(authority.next_step(), Some(at(10 + step)));
         assert!(authority.step(at(9 + step)).is_none());
-        let error = authority.replace(ca(at(0)), at(20)).unwrap_err().to_string();
+        let error = authority.replace(ca(at(0))).unwrap_err().to_string();
         assert!(error.starts_with("the authority is being replaced already"), "{error}");
 
         let authority = stored(&authority.step(at(10 + step)).unwrap());
@@ -223,7 +244,7 @@ mod tests {
     fn what_is_missing_in_the_secret_is_named() {
         let mut data = BTreeMap::new();
         assert_eq!(Authority::read(&data).unwrap_err().to_string(), "tls.crt: it is missing");
-        Authority::new(ca(at(0))).replace(ca(at(0)), at(0)).unwrap().write(&mut data);
+        Authority::new(ca(at(0))).replace(ca(at(0))).unwrap().write(&mut data);
         data.insert(NEXT_SINCE.to_owned(), ByteString(b"yesterday".to_vec()));
         assert!(Authority::read(&data).unwrap_err().to_string().starts_with("next-since: "));
     }

@@ -8,6 +8,7 @@
 
 pub mod authority;
 pub mod ca;
+pub(crate) mod follow;
 pub mod identity;
 pub mod store;
 pub mod token;

@@ -103,7 +103,7 @@ pub async fn look(secrets: &Api<Secret>, step: bool, now: Timestamp) -> anyhow::
 pub async fn replace(secrets: &Api<Secret>, now: Timestamp) -> anyhow::Result<Authority> {
     let secret = existing(secrets).await?;
     let Stored { authority, hub_id } = read(&secret)?;
-    let next = authority.replace(Ca::generate(&hub_id, now)?, now)?;
+    let next = authority.replace(Ca::generate(&hub_id, now)?)?;
     put(secrets, secret, &next).await?;
     Ok(next)
 }

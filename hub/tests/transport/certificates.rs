@@ -65,8 +65,9 @@ fn step(door: &Door) {
 }
 
 fn replace(door: &Door) {
-    let next = door.authority.borrow().replace(ca(&door.clock), door.clock.now()).unwrap();
+    let next = door.authority.borrow().replace(ca(&door.clock)).unwrap();
     door.authority.send_replace(std::sync::Arc::new(next));
+    step(door);
 }
 
 #[tokio::test(start_paused = true)]

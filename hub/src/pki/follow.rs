@@ -9,7 +9,7 @@ use switchyard_controller::Context;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::pki::{Authority, store};
+use super::{Authority, store};
 
 /// How often it is read. Each step of a replacement lasts hours longer than any certificate.
 const LOOK: Duration = Duration::from_secs(30);
