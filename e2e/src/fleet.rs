@@ -46,6 +46,7 @@ pub struct FleetBuilder {
     config: Option<String>,
     agent_config: Option<String>,
     manifests: Vec<serde_json::Value>,
+    hub_flags: Vec<String>,
     two: bool,
 }
 
@@ -99,6 +100,13 @@ impl FleetBuilder {
         self
     }
 
+    /// Gives the hub more flags.
+    #[must_use]
+    pub fn hub_flags<Flag: Into<String>>(mut self, flags: impl IntoIterator<Item = Flag>) -> Self {
+        self.hub_flags.extend(flags.into_iter().map(Into::into));
+        self
+    }
+
     /// Runs the hub as two replicas behind one address, [`REPLICAS`]. They have names of their own, as pods have: neither
     /// can tell from this machine that the other has ended.
     #[must_use]
@@ -144,7 +152,9 @@ impl FleetBuilder {
                 .collect();
         }
         for (name, ways) in &ways {
-            programs.insert(*name, hub_program(hub, ways, self.config.as_deref()).await?);
+            let mut program = hub_program(hub, ways, self.config.as_deref()).await?;
+            program.program = program.program.args(&self.hub_flags);
+            programs.insert(*name, program);
         }
         let address = format!("127.0.0.1:{}", ways[0].1.sessions_at);
         let fleet = Fleet {
@@ -189,6 +199,7 @@ impl Fleet {
             config: None,
             agent_config: None,
             manifests: Vec::new(),
+            hub_flags: Vec::new(),
             two: false,
         }
     }
@@ -331,6 +342,22 @@ impl Fleet {
             let active = conditions::find(&status.conditions, conditions::ACTIVE);
             let says = active.map(|active| format!("{}: {}", active.reason, active.message));
             ensure!(active.is_some_and(|active| active.status == conditions::TRUE), "the hub says {says:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits until the hub gives this reason for whether a cluster is active, and these words.
+    ///
+    /// # Errors
+    /// What it says instead.
+    pub async fn says(&self, name: &str, reason: &str, words: &str) -> anyhow::Result<()> {
+        let clusters: Api<MultiKueueCluster> = Api::all(self.hub().admin.clone());
+        eventually(READY, format!("{name} to be {reason}"), async || {
+            let status = clusters.get(name).await?.status.unwrap_or_default();
+            let active = conditions::find(&status.conditions, conditions::ACTIVE);
+            let (is, text) = active.map(|active| (active.reason.as_str(), active.message.as_str())).unwrap_or_default();
+            ensure!(is == reason && text.contains(words), "{is}: {text}");
             Ok(())
         })
         .await

@@ -267,6 +267,7 @@ fn agent(
     let (capacity, task) = capacity::from_controller(handle.capacity.clone());
     let settings = Settings {
         cluster: "worker".to_owned(),
+        cluster_uid: String::new(),
         hub_id: hub_id.to_owned(),
         origin: "multikueue".to_owned(),
         boot_id: fixture::unique("boot"),

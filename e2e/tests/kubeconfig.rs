@@ -53,16 +53,7 @@ async fn delete(fleet: &Fleet, cluster: &str) {
 
 /// Waits until the hub says this of a cluster.
 async fn says(fleet: &Fleet, cluster: &str, reason: &str, message: &str) {
-    let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
-    eventually(SOON, format!("{cluster} to be {reason}"), async || {
-        let status = clusters.get(cluster).await?.status.unwrap_or_default();
-        let active = conditions::find(&status.conditions, conditions::ACTIVE);
-        let (is, text) = active.map(|active| (active.reason.as_str(), active.message.as_str())).unwrap_or_default();
-        ensure!(is == reason && text.contains(message), "{is}: {text}");
-        Ok(())
-    })
-    .await
-    .unwrap();
+    fleet.says(cluster, reason, message).await.unwrap();
 }
 
 #[test]

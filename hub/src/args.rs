@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
@@ -18,6 +19,9 @@ use crate::{HubOptions, Options};
 
 /// The build, for people.
 pub(crate) const SOFTWARE: &str = env!("CARGO_PKG_VERSION");
+
+/// The most that agents' certificates may last, in seconds: what the replacement of the authority reckons with.
+const MAX_LIFE: u32 = 24 * 3600;
 
 /// What this process is.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,6 +57,10 @@ pub struct Args {
     /// How agents reach that from their clusters: https://HOST[:PORT]. `switchyard cluster join-token` prints it.
     #[arg(long, env = "SWITCHYARD_ADVERTISE", value_name = "URL")]
     pub advertise: Option<String>,
+    /// How many seconds agents' certificates last; each is renewed at two thirds of that.
+    #[arg(long, env = "SWITCHYARD_AGENT_CERTIFICATE_LIFE", default_value_t = MAX_LIFE, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u32).range(30..=i64::from(MAX_LIFE)))]
+    pub agent_certificate_life: u32,
     /// Where kubeconfigs of workers may lie that are named by path.
     #[arg(long, env = "SWITCHYARD_KUBECONFIG_DIR", default_value = PATH_PREFIX, value_name = "DIRECTORY")]
     pub kubeconfig_dir: PathBuf,
@@ -95,6 +103,7 @@ impl Args {
                     hub.names = vec![advertised.host];
                     hub.advertise = Some(advertised.url);
                 }
+                hub.server.agent_life = Duration::from_secs(u64::from(self.agent_certificate_life));
                 hub.kubeconfig_dir.clone_from(&self.kubeconfig_dir);
                 hub.dispatch = Some(self.caution.apply(dispatch_settings(&config)));
                 Some(hub)
@@ -178,6 +187,8 @@ mod tests {
         let flags = parse(&["--breaker-clusters", "50", "--restart-grace", "5"]).unwrap().caution;
         let settings = flags.apply(Settings::default());
         assert_eq!((settings.caution.clusters, settings.caution.workloads, settings.restart_grace), (50, 67, 5_000));
+        assert_eq!(Duration::from_secs(u64::from(MAX_LIFE)), crate::pki::ca::AGENT_LIFE);
+        assert!(parse(&["--agent-certificate-life", "86401"]).is_err());
         assert!(parse(&["--breaker-clusters", "0"]).is_err());
         assert!(parse(&["--mode", "both"]).unwrap_err().to_string().contains("possible values: hub, single"));
     }

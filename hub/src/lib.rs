@@ -4,7 +4,6 @@
 //! stands one task ([`shell`]); agents come in through [`server`], or run in this process ([`hosted`]).
 
 mod args;
-mod authority;
 pub mod cluster;
 pub mod clusters;
 pub mod dispatch;

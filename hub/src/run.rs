@@ -16,12 +16,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::authority;
 use crate::cluster::Ports;
 use crate::clusters::{Reconciler, StoredClusters};
 use crate::dispatch::{Mode, Settings};
 use crate::hosted::{HostedStates, Hosting, PATH_PREFIX, Source};
 use crate::metrics::{ClusterGauges, HubMetrics};
+use crate::pki::follow;
 use crate::pki::store::{self, Stored};
 use crate::server::{
     self, AgentService, EnrolmentService, Gate, Registry, SecretTokens, Services, Sessions, TlsKeeper,
@@ -209,7 +209,7 @@ async fn serve(
     };
     spawn(tasks, "hosted agents", ok(hosted::run(hosting, stop.clone())));
     spawn(tasks, "token sweep", ok(sweep_tokens(secrets.clone(), handle.leadership(), stop.clone())));
-    spawn(tasks, "authority", ok(authority::follow(secrets, authority, ctx.clone(), stop.clone())));
+    spawn(tasks, "authority", ok(follow::follow(secrets, authority, ctx.clone(), stop.clone())));
     ctx.components.set("dispatcher", true);
     let ended = tasks.join_next().await;
     ctx.components.set("dispatcher", false);

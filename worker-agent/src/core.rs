@@ -61,6 +61,8 @@ impl AllowedNamespaces {
 pub struct Settings {
     /// The cluster's name on the hub, for the log.
     pub cluster: String,
+    /// The cluster's own uid, from [`cluster_uid`](crate::cluster_uid); empty if it is not known.
+    pub cluster_uid: String,
     /// The hub's id: what remote objects are labelled with, and the only hub whose `Welcome` is accepted.
     pub hub_id: String,
     /// The value of `kueue.x-k8s.io/multikueue-origin` on remote objects.
@@ -358,6 +360,7 @@ impl Core {
             last_epoch: memory.epoch,
             last_revision: memory.revision,
             clock: Some(std::time::SystemTime::now().into()),
+            cluster_uid: self.settings.cluster_uid.clone(),
         }
     }
 

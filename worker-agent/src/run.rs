@@ -18,6 +18,7 @@ use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core_with};
 use crate::enrol::{self, Join};
 use crate::health;
 use crate::identity::{Identity, Store};
+use crate::place::cluster_uid;
 use crate::route::Route;
 use crate::session::{Dialler, SessionState};
 use crate::tls::HubAddress;
@@ -158,8 +159,13 @@ impl Agent {
 
     /// Core, session and renewal, until one of them ends.
     async fn keep_session(&self, identity: Identity, term: CancellationToken) -> anyhow::Result<()> {
+        let cluster_uid = tokio::select! {
+            () = term.cancelled() => return Ok(()),
+            uid = cluster_uid(&self.client) => uid,
+        };
         let settings = Settings {
             cluster: identity.cluster.clone(),
+            cluster_uid,
             hub_id: identity.hub_id.clone(),
             origin: self.origin.clone(),
             boot_id: self.boot_id.clone(),

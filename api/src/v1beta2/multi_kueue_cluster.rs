@@ -170,6 +170,10 @@ pub struct AgentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub session_id: Option<String>,
+    /// The uid of the cluster (of its namespace kube-system) that was reached. No other MultiKueueCluster may lead to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub cluster_uid: Option<String>,
     /// Room in the cluster, by queue, flavor and resource.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]

@@ -40,13 +40,22 @@ pub fn agent_reach(cluster: &MultiKueueCluster, connected: bool) -> Reach {
     }
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let status = cluster.status.as_ref();
-    let met = status.is_some_and(|status| status.agent.is_some());
+    let met = status.and_then(|status| status.agent.as_ref()).is_some_and(|agent| agent.software.is_some());
     if met {
         let message = "the agent is not connected; nothing new is sent, and spec.onDisconnect says what becomes of what runs there";
         return Reach::failed(reasons::multi_kueue_cluster::AGENT_DISCONNECTED, message);
     }
     let message = format!("waiting for the agent to enrol: run `switchyard cluster join-token {name}`");
     Reach::failed(reasons::multi_kueue_cluster::AGENT_NOT_ENROLLED, message)
+}
+
+/// A cluster that is not used because another one leads to the same worker cluster.
+pub fn twin(other: &str) -> Reach {
+    let message = format!(
+        "MultiKueueCluster \"{other}\" leads to the same cluster (by the uid of its namespace kube-system), and jobs there \
+         are that one's: delete one of the two; to reach a cluster in another way, change the clusterSource of the one that has it"
+    );
+    Reach::failed(reasons::multi_kueue_cluster::DUPLICATE_CLUSTER, message)
 }
 
 /// `Active` of a MultiKueueCluster.

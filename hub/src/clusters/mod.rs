@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::hosted::HostedStates;
-use crate::server::{Clusters, Registry};
+use crate::server::{Clusters, Member, Registry};
 use crate::shell::Reports;
 use conditions::Reach;
 
@@ -65,6 +65,15 @@ impl Clusters for StoredClusters {
     }
 }
 
+/// A cluster as the registry knows it.
+fn member(cluster: &MultiKueueCluster) -> Member {
+    let made = cluster.creation_timestamp().map_or(i64::MAX, |at| at.0.as_second());
+    let agent = cluster.status.as_ref().and_then(|status| status.agent.as_ref());
+    let worker = agent.and_then(|agent| agent.cluster_uid.clone());
+    let worker = worker.filter(|_| cluster.metadata.deletion_timestamp.is_none());
+    Member { rank: (made, cluster.name_any()), worker }
+}
+
 fn may_have_agent(cluster: &MultiKueueCluster) -> bool {
     cluster.metadata.deletion_timestamp.is_none() && cluster.spec.cluster_source.agent.is_some()
 }
@@ -98,20 +107,36 @@ impl Reconciler {
         let this = self.clone();
         stores.multi_kueue_clusters.subscribe(move |change| {
             this.cut_if_over(change);
+            this.registry.know(&change.key.name, change.new.as_deref().map(member));
+            if change.new.is_none() {
+                // One that was refused for it may be used now.
+                this.all_clusters();
+            }
             this.queue.add(Item::Cluster(change.key.name.to_string()));
             this.all_checks();
         });
         let this = self.clone();
-        stores.multi_kueue_configs.subscribe(move |_| this.all_checks());
+        stores.multi_kueue_configs.subscribe(move |_| {
+            this.all_checks();
+            this.all_clusters();
+        });
         let this = self.clone();
         stores.cluster_queues.subscribe(move |change| {
-            let rule = |queue: &Option<Arc<ClusterQueue>>| queue.as_ref().and_then(|it| it.spec.on_disconnect.clone());
-            if rule(&change.old) != rule(&change.new) {
+            let rules = |queue: &Option<Arc<ClusterQueue>>| {
+                queue.as_ref().map(|it| (it.spec.on_disconnect.clone(), it.spec.admission_checks_strategy.clone()))
+            };
+            if rules(&change.old) != rules(&change.new) {
                 this.all_clusters();
             }
         });
         let this = self.clone();
-        stores.admission_checks.subscribe(move |change| this.queue.add(Item::Check(change.key.name.to_string())));
+        stores.admission_checks.subscribe(move |change| {
+            this.queue.add(Item::Check(change.key.name.to_string()));
+            let spec = |check: &Option<Arc<AdmissionCheck>>| check.as_ref().map(|it| it.spec.clone());
+            if spec(&change.old) != spec(&change.new) {
+                this.all_clusters();
+            }
+        });
     }
 
     /// A cluster that was deleted, recreated, or is no longer an agent's loses its session at once.
@@ -144,6 +169,7 @@ impl Reconciler {
                 tokio::select! {
                     () = self.reports.bell.notified() => self.all_clusters(),
                     () = self.hosted.bell.notified() => self.all_clusters(),
+                    () = self.registry.bell.notified() => self.all_clusters(),
                     changed = leadership.changed() => {
                         if changed.is_err() {
                             // It leads for ever.
@@ -274,9 +300,11 @@ impl Reconciler {
                 Some(live) => Some(status::connected(live, self.reports.capacity(name).as_deref())),
                 None => status.agent.as_ref().map(status::disconnected),
             };
-            return conditions::agent_reach(cluster, live.is_some());
+            let twin = self.registry.refused(name).filter(|_| live.is_none());
+            return twin
+                .map_or_else(|| conditions::agent_reach(cluster, live.is_some()), |twin| conditions::twin(&twin));
         }
-        status.agent = None;
+        status.agent = status.agent.as_ref().and_then(status::place);
         if source.cluster_profile_ref.is_some() {
             let message = "load client config failed: MultiKueueClusterProfile feature gate is disabled";
             return Reach::failed(reasons::CLUSTER_PROFILE_FEATURE_DISABLED, message);
@@ -332,6 +360,7 @@ async fn leadership_never_changes(reconciler: &Reconciler) {
         tokio::select! {
             () = reconciler.reports.bell.notified() => reconciler.all_clusters(),
             () = reconciler.hosted.bell.notified() => reconciler.all_clusters(),
+            () = reconciler.registry.bell.notified() => reconciler.all_clusters(),
         }
     }
 }

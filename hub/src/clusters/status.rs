@@ -7,6 +7,7 @@ use switchyard_api::v1beta2::{AgentCapacity, AgentStatus, OrphanedWorkload};
 use switchyard_proto::v1::Capacity;
 
 use crate::dispatch::OrphanView;
+use crate::hosted::HOSTED_SOFTWARE;
 use crate::server::Live;
 
 /// Rows of capacity in the status: its schema's limit.
@@ -20,13 +21,22 @@ pub(super) fn connected(live: &Live, capacity: Option<&Capacity>) -> AgentStatus
         software: Some(live.software.clone()),
         version: Some(live.version.to_string()),
         session_id: Some(live.session_id.to_string()),
+        cluster_uid: live.worker.clone(),
         capacity: capacity.map(rows).unwrap_or_default(),
     }
 }
 
-/// What it keeps saying of one that left: that there was one.
+/// What it keeps saying of one that left: that there was one, and where.
 pub(super) fn disconnected(last: &AgentStatus) -> AgentStatus {
-    AgentStatus { software: last.software.clone(), version: last.version.clone(), ..AgentStatus::default() }
+    let hosted = last.software.as_deref() == Some(HOSTED_SOFTWARE);
+    let (software, version) = if hosted { (None, None) } else { (last.software.clone(), last.version.clone()) };
+    AgentStatus { software, version, cluster_uid: last.cluster_uid.clone(), ..AgentStatus::default() }
+}
+
+/// What it keeps saying of a cluster without an agent of its own: which one it is.
+pub(super) fn place(last: &AgentStatus) -> Option<AgentStatus> {
+    let cluster_uid = last.cluster_uid.clone();
+    cluster_uid.is_some().then(|| AgentStatus { cluster_uid, ..AgentStatus::default() })
 }
 
 /// A workload of which the hub knows nothing.

@@ -6,7 +6,7 @@ use super::breaker::Breaker;
 use super::cluster::Cluster;
 use super::entry::Entry;
 use super::orphans::Orphan;
-use super::{Action, Event, Facts, Name, Phase, Reason, Settings, State, Time, Uid};
+use super::{Action, Event, Facts, Name, Phase, Settings, Time, Uid};
 
 /// The longest pause between two tries of a write that fails, in milliseconds.
 pub(super) const MAX_WRITE_BACKOFF: i64 = 30_000;
@@ -20,28 +20,6 @@ pub struct ClusterView {
     pub workloads: usize,
     /// Unknown ones that carry our id.
     pub orphans: usize,
-}
-
-/// Where a workload is on one cluster, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// The cluster.
-    pub cluster: Name,
-    /// What is wanted.
-    pub phase: Option<Phase>,
-    /// What is.
-    pub state: Option<State>,
-    /// Of which attempt.
-    pub attempt: u64,
-}
-
-/// Where a workload stands, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkloadView {
-    /// On which clusters.
-    pub places: Vec<Place>,
-    /// Why it is not committed, by cluster.
-    pub reasons: Vec<(Name, Vec<Reason>)>,
 }
 
 /// The dispatcher. One task owns it.
@@ -158,20 +136,6 @@ impl Dispatcher {
             workloads: self.entries.values().filter(|entry| entry.remotes.contains_key(name)).count(),
             orphans: self.orphans.keys().filter(|(cluster, _)| **cluster == *name).count(),
         }
-    }
-
-    /// Where a workload stands.
-    pub fn workload_view(&self, uid: &str) -> Option<WorkloadView> {
-        let entry = self.entries.get(uid)?;
-        let places = entry.remotes.iter().map(|(cluster, remote)| Place {
-            cluster: cluster.clone(),
-            phase: remote.phase,
-            state: remote.state,
-            attempt: remote.attempt,
-        });
-        let committed = entry.facts.cluster.is_some();
-        let reasons = if committed { Vec::new() } else { self.reasons(entry) };
-        Some(WorkloadView { places: places.collect(), reasons })
     }
 
     // === what to look at

@@ -39,7 +39,7 @@ use switchyard_scheduler::PodSet;
 pub use actions::{Action, Event, Left, Outcome, Written};
 pub use breaker::{Caution, Open};
 pub use cluster::{ClusterRules, Loss};
-pub use machine::{ClusterView, Dispatcher, Place, WorkloadView};
+pub use machine::{ClusterView, Dispatcher};
 pub use orphans::OrphanView;
 
 /// A shared name.

@@ -414,16 +414,6 @@ impl Dispatcher {
             Verdict::Never(reasons) => Standing::No(reasons),
         }
     }
-
-    /// Why no cluster runs it yet, by cluster.
-    pub(super) fn reasons(&self, entry: &Entry) -> Vec<(Name, Vec<Reason>)> {
-        // Refusals count whatever the time is: this is for people.
-        let why = |standing| match standing {
-            Standing::Fits(_) => vec![Reason::new("Fits", "fits")],
-            Standing::Waits(reasons, _) | Standing::No(reasons) | Standing::Unknown(reasons) => reasons,
-        };
-        self.standings(entry, 0).into_iter().map(|(name, standing)| (name, why(standing))).collect()
-    }
 }
 
 fn each(standings: &[(Name, Standing)]) -> String {

@@ -25,6 +25,9 @@ use worker::Worker;
 use crate::clusters::conditions::Reach;
 use crate::server::Sessions;
 
+/// What agents in this process call themselves.
+pub const HOSTED_SOFTWARE: &str = concat!("switchyard-hub/", env!("CARGO_PKG_VERSION"), " (hosted)");
+
 /// Whether each kubeconfig worker is reached, for its condition.
 #[derive(Debug, Default)]
 pub struct HostedStates {
@@ -184,11 +187,15 @@ fn reconcile(hosting: &Hosting, term: Option<u64>, agents: &mut Agents, shutdown
     }
 }
 
-/// All that have a kubeconfig, by age.
+/// All that have a kubeconfig: those whose cluster is known before others, by age.
 fn ranks(clusters: &Store<MultiKueueCluster>) -> Vec<Rank> {
     let hosted = clusters.all().into_iter().filter(|cluster| wanted(cluster).is_some());
     let created = |cluster: &MultiKueueCluster| cluster.creation_timestamp().map_or(0, |at| at.0.as_second());
-    hosted.map(|cluster| (created(&cluster), cluster.name_any())).collect()
+    let unknown = |cluster: &MultiKueueCluster| {
+        let agent = cluster.status.as_ref().and_then(|status| status.agent.as_ref());
+        agent.is_none_or(|agent| agent.cluster_uid.is_none())
+    };
+    hosted.map(|cluster| (unknown(&cluster), created(&cluster), cluster.name_any())).collect()
 }
 
 fn wanted(cluster: &MultiKueueCluster) -> Option<(String, (String, KubeConfig))> {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use kube::config::Kubeconfig;
 
-/// How old a MultiKueueCluster is, and its name: the older one keeps the worker.
-pub(super) type Rank = (i64, String);
+/// Whether it has not been said yet which cluster a MultiKueueCluster is, its age, and its name: the first one keeps the
+/// worker.
+pub(super) type Rank = (bool, i64, String);
 
 /// Which API server each kubeconfig names, as far as they have been read.
 #[derive(Debug, Default)]
@@ -38,10 +39,10 @@ impl Twins {
     /// Whether `cluster` may be used, given all that have a kubeconfig.
     pub(super) fn claim(&self, cluster: &str, all: &[Rank]) -> Claim {
         let Some(Some(server)) = self.servers.get(cluster) else { return Claim::Wait };
-        let mine = all.iter().find(|(_, name)| name == cluster);
+        let mine = all.iter().find(|(_, _, name)| name == cluster);
         let older = all.iter().filter(|rank| mine.is_some_and(|mine| *rank < mine));
         let mut claim = Claim::Free;
-        for (_, name) in older {
+        for (_, _, name) in older {
             match self.servers.get(name) {
                 Some(Some(other)) if other == server => return Claim::Taken(name.clone()),
                 Some(_) => {}
@@ -69,13 +70,16 @@ mod tests {
 
     #[test]
     fn the_older_of_two_keeps_the_worker() {
-        let all: Vec<Rank> = vec![(1, "old".into()), (2, "new".into()), (2, "other".into())];
+        let all: Vec<Rank> = vec![(true, 1, "old".into()), (true, 2, "new".into()), (true, 2, "other".into())];
         let mut twins = Twins::default();
         twins.names("new", Some("w:443".into()));
         assert_eq!(twins.claim("new", &all), Claim::Wait, "the older one may name it, too");
         twins.names("old", Some("w:443".into()));
         assert_eq!(twins.claim("new", &all), Claim::Taken("old".into()));
         assert_eq!(twins.claim("old", &all), Claim::Free);
+        let proven: Vec<Rank> = vec![(true, 1, "old".into()), (false, 2, "new".into())];
+        assert_eq!(twins.claim("new", &proven), Claim::Free, "its jobs may be there");
+        assert_eq!(twins.claim("old", &proven), Claim::Taken("new".into()));
         twins.names("old", None);
         assert_eq!(twins.claim("new", &all), Claim::Free, "one that cannot be read takes nothing");
         twins.names("other", Some("v:443".into()));

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use switchyard_agent::link;
-use switchyard_agent::{CapacitySource, run_core};
+use switchyard_agent::{CapacitySource, cluster_uid, run_core};
 use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
 use switchyard_api::v1beta2::{KubeConfig, MultiKueueCluster};
 use switchyard_controller::Context;
@@ -21,8 +21,8 @@ use super::adopt::Adoption;
 use super::kubeconfig::BadKubeconfig;
 use super::source::Source;
 use super::twins::{Claim, server};
-use super::{HostedStates, kubeconfig, ranks};
-use crate::clusters::conditions::Reach;
+use super::{HOSTED_SOFTWARE, HostedStates, kubeconfig, ranks};
+use crate::clusters::conditions::{self, Reach};
 use crate::server::Sessions;
 
 /// How often the kubeconfig is looked at for a rotation.
@@ -64,6 +64,8 @@ enum End {
     Rotated,
     /// The cluster is not reached.
     Lost(String),
+    /// Another MultiKueueCluster leads to the cluster with this uid.
+    Taken(String),
     /// The hub's term has ended, or the cluster's.
     Over,
 }
@@ -100,6 +102,7 @@ impl Worker {
                     tracing::info!(cluster = self.cluster, "kubeconfig rotated, connecting anew");
                     failures = 0;
                 }
+                End::Taken(uid) => self.wait_for_twin(&bytes, &uid, &shutdown).await,
                 End::Lost(error) => {
                     failures += 1;
                     let wait = retry_after(failures);
@@ -134,6 +137,30 @@ impl Worker {
     async fn contested(&self) {
         while !matches!(self.claim(), Claim::Taken(_)) {
             tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until the cluster is no other one's, or the kubeconfig leads elsewhere. Meanwhile it is in nobody's way.
+    async fn wait_for_twin(&self, bytes: &[u8], uid: &str, shutdown: &CancellationToken) {
+        self.states.twins().names(&self.cluster, None);
+        let taken = async {
+            while let Some(twin) = self.sessions.holder(&self.cluster, uid) {
+                let reach = conditions::twin(&twin);
+                if self.states.get(&self.cluster).as_ref() != Some(&reach) {
+                    tracing::warn!(
+                        cluster = self.cluster,
+                        twin,
+                        "not used: another MultiKueueCluster leads to the same cluster"
+                    );
+                    self.states.set(&self.cluster, reach);
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = taken => {}
+            () = self.changed(bytes) => {}
         }
     }
 
@@ -175,6 +202,12 @@ impl Worker {
             pause(Duration::from_secs(1), shutdown).await;
             return if shutdown.is_cancelled() { End::Over } else { End::Rotated };
         };
+        let Ok(uid) = tokio::time::timeout(PROBE_DEADLINE, cluster_uid(&client)).await else {
+            return End::Lost(format!("no answer within {PROBE_DEADLINE:?}"));
+        };
+        if !uid.is_empty() && self.sessions.holder(&self.cluster, &uid).is_some() {
+            return End::Taken(uid);
+        }
         let adoption = Adoption {
             ctx: &self.ctx,
             cluster: &self.cluster,
@@ -192,7 +225,8 @@ impl Worker {
         let (agent, hub) = link::pair();
         let stop = shutdown.child_token();
         let source = CapacitySource::Watch(client.clone());
-        let mut core = tokio::spawn(run_core(client.clone(), link::once(agent), source, self.settings(), stop.clone()));
+        let mut core =
+            tokio::spawn(run_core(client.clone(), link::once(agent), source, self.settings(uid), stop.clone()));
         let (sessions, cluster) = (self.sessions.clone(), self.cluster.clone());
         let mut session = tokio::spawn(async move {
             let inbound = ReceiverStream::new(hub.to_hub).map(Ok);
@@ -218,13 +252,14 @@ impl Worker {
         end
     }
 
-    fn settings(&self) -> switchyard_agent::Settings {
+    fn settings(&self, cluster_uid: String) -> switchyard_agent::Settings {
         switchyard_agent::Settings {
             cluster: self.cluster.clone(),
+            cluster_uid,
             hub_id: self.hub_id.clone(),
             origin: self.origin.clone(),
             boot_id: format!("{:016x}", rand::random::<u64>()),
-            software: concat!("switchyard-hub/", env!("CARGO_PKG_VERSION"), " (hosted)").to_owned(),
+            software: HOSTED_SOFTWARE.to_owned(),
             namespaces: switchyard_agent::AllowedNamespaces::All,
             frameworks: self.frameworks.clone(),
             allowed: switchyard_agent::Allowed::default(),

@@ -15,6 +15,7 @@ mod places;
 mod registry;
 mod session;
 mod tls;
+mod twins;
 
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use limits::{MAX_WORKLOADS, Weight};
 pub use registry::{Live, Registry};
 pub use session::{SessionEvent, SessionInfo, Sessions, Term};
 pub use tls::{Authorities, TlsKeeper};
+pub use twins::Member;
 
 /// Deadlines and bounds of the door.
 #[derive(Debug, Clone)]

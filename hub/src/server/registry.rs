@@ -1,11 +1,14 @@
 //! The live sessions, by cluster. Many connection tasks insert, look up and remove at once; no guard is held across an
 //! await or another access.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dashmap::DashMap;
 use jiff::Timestamp;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+
+use super::twins::{Member, Workers};
 
 /// Ends one session from outside.
 #[derive(Debug, Clone, Default)]
@@ -41,28 +44,67 @@ pub struct Live {
     pub version: u32,
     /// Where it comes from; `hosted` in this process.
     pub address: String,
+    /// The uid of the worker cluster, if it was told.
+    pub worker: Option<String>,
 }
 
 /// All live sessions.
 #[derive(Debug, Default)]
 pub struct Registry {
     sessions: DashMap<String, (Live, Cut)>,
+    workers: Mutex<Workers>,
+    /// Rung when a cluster was refused because another one leads to its worker cluster, or is not any more.
+    pub bell: Notify,
 }
 
 impl Registry {
     /// Takes a session in. An older one of the cluster is cut.
-    pub fn enter(&self, cluster: &str, live: Live) -> Cut {
+    ///
+    /// # Errors
+    /// Another cluster leads to its worker cluster: the name of that one.
+    pub fn enter(&self, cluster: &str, live: Live) -> Result<Cut, String> {
+        if let Some(worker) = &live.worker {
+            let before = self.refused(cluster);
+            let claimed = self.workers().claim(cluster, live.session_id, worker);
+            if before.as_ref() != claimed.as_ref().err() {
+                self.bell.notify_one();
+            }
+            for twin in claimed? {
+                self.cut(&twin, "another MultiKueueCluster was known to lead to its worker cluster");
+            }
+        }
         let cut = Cut::default();
         let before = self.sessions.insert(cluster.to_owned(), (live, cut.clone()));
         if let Some((_, older)) = before {
             older.now("superseded by a newer session");
         }
-        cut
+        Ok(cut)
+    }
+
+    /// What is known of a MultiKueueCluster; none: it is gone.
+    pub fn know(&self, cluster: &str, member: Option<Member>) {
+        self.workers().know(cluster, member);
+    }
+
+    /// Which other cluster leads to this worker cluster, if one does that goes before.
+    pub fn holder(&self, cluster: &str, worker: &str) -> Option<String> {
+        self.workers().holder(cluster, worker)
+    }
+
+    /// Which other cluster leads to the worker cluster of one that was refused for it.
+    pub fn refused(&self, cluster: &str) -> Option<String> {
+        self.workers().refused(cluster)
+    }
+
+    // A panic while it is held would have been between two plain changes: what is there can be used.
+    fn workers(&self) -> MutexGuard<'_, Workers> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a session out, unless another has taken its place.
     pub fn leave(&self, cluster: &str, session_id: u64) {
         self.sessions.remove_if(cluster, |_, (live, _)| live.session_id == session_id);
+        self.workers().leave(cluster, session_id);
     }
 
     /// Ends the session of a cluster, if it has one.
@@ -102,14 +144,15 @@ mod tests {
     use super::*;
 
     fn live(session_id: u64) -> Live {
-        Live { session_id, since: Timestamp::UNIX_EPOCH, software: String::new(), version: 1, address: String::new() }
+        let (software, address) = (String::new(), String::new());
+        Live { session_id, since: Timestamp::UNIX_EPOCH, software, version: 1, address, worker: None }
     }
 
     #[tokio::test]
     async fn the_newer_session_supersedes_and_the_older_one_leaves_nothing_behind() {
         let registry = Registry::default();
-        let older = registry.enter("a", live(1));
-        let newer = registry.enter("a", live(2));
+        let older = registry.enter("a", live(1)).unwrap();
+        let newer = registry.enter("a", live(2)).unwrap();
         assert_eq!(older.happened().await, "superseded by a newer session");
         registry.leave("a", 1);
         assert_eq!(registry.get("a").unwrap().session_id, 2);
@@ -118,5 +161,17 @@ mod tests {
         assert_eq!(newer.happened().await, "deleted");
         registry.leave("a", 2);
         assert!(registry.is_empty());
+    }
+
+    #[tokio::test]
+    async fn two_clusters_that_are_one_have_one_session() {
+        let registry = Registry::default();
+        let at = |session_id| Live { worker: Some("w".to_owned()), ..live(session_id) };
+        let first = registry.enter("a", at(1)).unwrap();
+        assert_eq!(registry.enter("b", at(2)).unwrap_err(), "a");
+        assert_eq!((registry.refused("b").as_deref(), registry.len()), (Some("a"), 1));
+        registry.know("b", Some(Member { rank: (1, "b".to_owned()), worker: Some("w".to_owned()) }));
+        let _second = registry.enter("b", at(3)).unwrap();
+        assert_eq!(first.happened().await, "another MultiKueueCluster was known to lead to its worker cluster");
     }
 }

@@ -84,6 +84,9 @@ pub struct SessionInfo {
 /// Who leads, as far as sessions care: the term, or none while this process may not dispatch.
 pub type Term = watch::Receiver<Option<u64>>;
 
+/// After this long, a cluster that another one leads to may try again.
+const TWIN_RETRY: Duration = Duration::from_secs(15);
+
 /// Runs sessions.
 pub struct Sessions {
     hub_id: String,
@@ -121,6 +124,11 @@ impl Sessions {
         *self.term.borrow()
     }
 
+    /// Which other cluster leads to this worker cluster, if one does.
+    pub fn holder(&self, cluster: &str, worker: &str) -> Option<String> {
+        self.registry.holder(cluster, worker)
+    }
+
     /// Runs a session to its end. `still` is awaited once the session can be cut: whether it may be.
     pub async fn run(
         &self,
@@ -147,14 +155,23 @@ impl Sessions {
             tracing::warn!(cluster, peer = address, reason, "session refused");
             return line.goodbye(&reason, Duration::from_secs(60)).await;
         };
+        let worker = Some(hello.cluster_uid.chars().take(64).collect::<String>()).filter(|uid| !uid.is_empty());
         let live = Live {
             session_id: line.session_id,
             since: Timestamp::now(),
             software: hello.software.chars().take(128).collect(),
             version,
             address: address.to_owned(),
+            worker,
         };
-        let cut = self.registry.enter(cluster, live.clone());
+        let cut = match self.registry.enter(cluster, live.clone()) {
+            Ok(cut) => cut,
+            Err(twin) => {
+                let reason = format!("MultiKueueCluster \"{twin}\" leads to the same cluster");
+                tracing::warn!(cluster, peer = address, reason, "session refused");
+                return line.goodbye(&reason, TWIN_RETRY).await;
+            }
+        };
         let port = self.ports.of(cluster);
         let reason = if still.await && self.epoch() == Some(epoch) {
             tokio::select! {

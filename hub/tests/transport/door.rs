@@ -215,6 +215,7 @@ impl Agent {
         let client = api();
         let settings = switchyard_agent::Settings {
             cluster: identity.cluster.clone(),
+            cluster_uid: String::new(),
             hub_id: "hub".to_owned(),
             origin: "multikueue".to_owned(),
             boot_id: "boot".to_owned(),
@@ -242,7 +243,11 @@ impl Agent {
     }
 
     pub(crate) async fn until(&mut self, what: &str, is: impl Fn(&SessionState) -> bool) -> SessionState {
-        soon(what, self.state.wait_for(|state| is(state))).await.unwrap().clone()
+        match tokio::time::timeout(SOON, self.state.wait_for(|state| is(state))).await {
+            Ok(state) => return state.unwrap().clone(),
+            Err(_) => {}
+        }
+        panic!("{what} did not come within {SOON:?}: {:?}", self.state.borrow());
     }
 }
 

@@ -58,6 +58,10 @@ pub(crate) async fn channel(hub: &Loopback, shown: Option<Shown>) -> Result<Chan
     soon("a connection", Endpoint::from_static("http://hub").connect_with_connector(connector)).await
 }
 
+pub(crate) fn hello() -> Hello {
+    Hello { boot_id: "b".into(), min_version: 1, max_version: 1, ..Hello::default() }
+}
+
 /// One session.
 pub(crate) struct Talk {
     pub(crate) up: mpsc::Sender<AgentMessage>,
@@ -69,16 +73,25 @@ pub(crate) struct Talk {
 impl Talk {
     /// Opens one, up to and with the hub's `Welcome`.
     pub(crate) async fn open(hub: &Loopback, shown: Shown) -> Result<Self, tonic::Status> {
+        let (talk, answer) = Self::open_with(hub, shown, hello()).await?;
+        assert!(matches!(answer, Some(hub_message::Kind::Welcome(_))), "{answer:?}");
+        Ok(talk)
+    }
+
+    /// Opens one, up to and with the hub's answer.
+    pub(crate) async fn open_with(
+        hub: &Loopback,
+        shown: Shown,
+        hello: Hello,
+    ) -> Result<(Self, Option<hub_message::Kind>), tonic::Status> {
         let refused = |error: tonic::transport::Error| tonic::Status::unavailable(error.to_string());
         let channel = channel(hub, Some(shown)).await.map_err(refused)?;
         let (up, outgoing) = mpsc::channel(4);
-        let hello = Hello { boot_id: "b".into(), min_version: 1, max_version: 1, ..Hello::default() };
         up.send(AgentMessage { session_id: 0, kind: Some(agent_message::Kind::Hello(hello)) }).await.unwrap();
         let mut client = AgentClient::new(channel);
         let mut down = soon("an answer", client.session(ReceiverStream::new(outgoing))).await?.into_inner();
-        let welcome = soon("Welcome", down.message()).await?.ok_or_else(|| tonic::Status::aborted("no Welcome"))?;
-        assert!(matches!(welcome.kind, Some(hub_message::Kind::Welcome(_))), "{welcome:?}");
-        Ok(Self { up, down, session_id: welcome.session_id, sequence: 0 })
+        let answer = soon("an answer", down.message()).await?.ok_or_else(|| tonic::Status::aborted("no answer"))?;
+        Ok((Self { up, down, session_id: answer.session_id, sequence: 0 }, answer.kind))
     }
 
     pub(crate) async fn say(&self, kind: agent_message::Kind) -> bool {

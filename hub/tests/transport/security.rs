@@ -10,7 +10,7 @@ use switchyard_agent::enrol::EnrolError;
 use switchyard_agent::session::SessionState;
 use switchyard_hub::server::{SessionEvent, Settings};
 use switchyard_proto::v1::{
-    Assignment, Capacity, HubMessage, Observation, Phase, QueueCapacity, Reason, agent_message,
+    Assignment, Capacity, Hello, HubMessage, Observation, Phase, QueueCapacity, Reason, agent_message, hub_message,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -202,6 +202,15 @@ async fn messages_that_are_none_or_too_large_end_their_session() {
         assert!(!matches!(first, Ok(Some(_))), "{first:?}");
     }
 
+    let shouting = Hello { software: "x".repeat(70_000), ..raw::hello() };
+    assert!(Talk::open_with(&hub, shown(&east), shouting).await.is_err(), "a first message of 70 kB");
+
+    let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
+    talk.observe(vec![Observation::default(); 300_000]).await;
+    let down = hub.until("the end of the empty ones", |event| matches!(event, SessionEvent::Down { .. })).await;
+    let SessionEvent::Down { reason, .. } = down else { unreachable!() };
+    assert!(reason.contains("a message's parts would take"), "600 kB that become 50 MB: {reason}");
+
     let large = |bytes: usize| Observation { job_status: vec![b' '; bytes], ..running("u", 1) };
     for (case, observation, reason) in [
         ("5 MiB", large(5 << 20), "message length too large"),
@@ -215,6 +224,30 @@ async fn messages_that_are_none_or_too_large_end_their_session() {
         assert_eq!(cluster, "east", "{case}");
         assert!(said.contains(reason), "{case}: {said}");
     }
+    bystander.unharmed(&mut hub).await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_says_it_is_another_ones_is_refused_and_that_one_goes_on() {
+    let mut hub = Loopback::open(calm()).await;
+    let mut bystander = Bystander::connected(&mut hub).await;
+    let (east, north) = (hub.enrolled("east").await, hub.enrolled("north").await);
+    let there = Hello { cluster_uid: "one".into(), ..raw::hello() };
+    let (mut first, _) = Talk::open_with(&hub, shown(&east), there.clone()).await.unwrap();
+    hub.until("east's session", |event| matches!(event, SessionEvent::Up(_))).await;
+    let (_, answer) = Talk::open_with(&hub, shown(&north), there.clone()).await.unwrap();
+    let Some(hub_message::Kind::Goodbye(goodbye)) = answer else { panic!("{answer:?}") };
+    assert_eq!(goodbye.reason, "MultiKueueCluster \"east\" leads to the same cluster");
+    assert_eq!(hub.door.registry.refused("north").as_deref(), Some("east"));
+    assert!(hub.door.registry.get("north").is_none());
+    assert!(first.observe(vec![running("u", 1)]).await);
+    hub.until("east's word", |event| matches!(event, SessionEvent::Observed { cluster, .. } if cluster == "east"))
+        .await;
+    // Once the first has left, the second may come: nothing is known of either.
+    drop(first);
+    hub.until("east's end", |event| matches!(event, SessionEvent::Down { cluster, .. } if cluster == "east")).await;
+    let (_second, answer) = Talk::open_with(&hub, shown(&north), there).await.unwrap();
+    assert!(matches!(answer, Some(hub_message::Kind::Welcome(_))), "{answer:?}");
     bystander.unharmed(&mut hub).await;
 }
 

@@ -27,6 +27,7 @@ impl Agent {
         let client = api();
         let settings = Settings {
             cluster: "east".to_owned(),
+            cluster_uid: String::new(),
             hub_id: "hub-1".to_owned(),
             origin: "multikueue".to_owned(),
             boot_id: "boot".to_owned(),
