@@ -21,7 +21,7 @@ async fn refused(tenant: &Tenant<'_>, job: &str, words: &str) {
 }
 
 #[test]
-fn namespaces_and_service_accounts_that_are_not_allowed_are_refused_with_the_reason() {
+fn namespaces_service_accounts_and_kinds_that_are_not_allowed_are_refused_with_the_reason() {
     fixture::run(async {
         let west = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(8));
         let fleet = Fleet::builder("allowed").agent(west).start().await.unwrap();
@@ -44,6 +44,12 @@ fn namespaces_and_service_accounts_that_are_not_allowed_are_refused_with_the_rea
         job::complete(&fleet.hub().admin, open.name(), "plain", SOON).await.unwrap();
         // Nothing of what was refused was made.
         closed.await_empty("west", SOON).await.unwrap();
+        assert_eq!(fleet.pods("west", open.name()).await.unwrap(), 0);
+
+        fleet.kill("west");
+        fleet.start_agent_with("west", &token, &["--allow-kinds", "jobset.x-k8s.io/jobset"]).await.unwrap();
+        open.submit(open.job("plain-again")).await.unwrap();
+        refused(&open, "plain-again", "--allow-kinds").await;
         assert_eq!(fleet.pods("west", open.name()).await.unwrap(), 0);
     });
 }

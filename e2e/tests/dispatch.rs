@@ -5,14 +5,15 @@ mod common;
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use common::fleet;
 use kube::Api;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use switchyard::status::State;
-use switchyard_api::v1beta2::ClusterQueue;
+use switchyard_api::v1beta2::{ClusterQueue, MultiKueueCluster, Workload};
+use switchyard_e2e::fleet::Tenant;
 use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{JobBuilder, fixture, job, queues};
 
@@ -186,4 +187,50 @@ async fn set_quota(queues: &Api<ClusterQueue>, name: &str, cpu: &str) {
     let groups = json!([{"coveredResources": ["cpu"], "flavors": [flavor]}]);
     let patch = json!({"spec": {"resourceGroups": groups}});
     queues.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+/// What is said of the loss of a cluster, as the agent is told: how long a job of the hub runs on there.
+async fn fence(tenant: &Tenant<'_>, job: &str) -> anyhow::Result<Option<String>> {
+    let copies = tenant.worker_workloads("west").list(&ListParams::default()).await?.items;
+    let of = |copy: &Workload| copy.annotations().get("kueue.x-k8s.io/job-owner-name").is_some_and(|name| name == job);
+    let copy = copies.into_iter().find(of).with_context(|| format!("{job} is not on west"))?;
+    Ok(copy.annotations().get("switchyard.dev/fence-after").cloned())
+}
+
+#[test]
+fn the_word_of_a_job_on_the_loss_of_its_cluster_goes_before_its_queues_and_that_before_the_clusters() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let hub = &fleet.hub().admin;
+        let tenant = fleet.tenant("loss").hub(&[("cpu", "8")]).worker("west", &[("cpu", "8")]).make().await.unwrap();
+        let queues: Api<ClusterQueue> = Api::all(hub.clone());
+        let clusters: Api<MultiKueueCluster> = Api::all(hub.clone());
+        let rule = |rule: Value| Patch::Merge(json!({"spec": {"onDisconnect": rule}}));
+        let params = PatchParams::default();
+        queues.patch(tenant.name(), &params, &rule(json!({"policy": "Fence", "after": "5m"}))).await.unwrap();
+        clusters.patch("west", &params, &rule(json!({"policy": "Fence", "after": "7m"}))).await.unwrap();
+        let word =
+            |name: &str, word: &str| tenant.job(name).run_forever().annotation("switchyard.dev/on-disconnect", word);
+        tenant.submit(word("by-job", "Fence/90s")).await.unwrap();
+        tenant.submit(word("held", "Hold")).await.unwrap();
+        tenant.submit(tenant.job("by-queue").run_forever()).await.unwrap();
+        let told = async |job: &str, expected: Option<&str>| {
+            eventually(SOON, format!("{job} to be told {expected:?}"), async || {
+                let fence = fence(&tenant, job).await?;
+                ensure!(fence.as_deref() == expected, "it is {fence:?}");
+                Ok(())
+            })
+            .await
+            .unwrap();
+        };
+        told("by-job", Some("90000ms")).await;
+        told("by-queue", Some("300000ms")).await;
+        told("held", None).await;
+        // What runs follows.
+        queues.patch(tenant.name(), &params, &rule(Value::Null)).await.unwrap();
+        told("by-queue", Some("420000ms")).await;
+        clusters.patch("west", &params, &rule(Value::Null)).await.unwrap();
+        told("by-queue", None).await;
+        told("by-job", Some("90000ms")).await;
+    });
 }

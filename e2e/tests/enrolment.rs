@@ -3,10 +3,12 @@
 
 mod common;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use common::fleet;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::DeleteParams;
 use switchyard::join_token::{Args, JoinToken, make};
@@ -98,14 +100,40 @@ fn a_hub_with_another_authority_is_not_trusted() {
 }
 
 #[test]
-fn the_certificate_of_a_deleted_cluster_opens_no_session() {
+fn a_certificate_is_renewed_within_its_session_and_opens_none_once_its_cluster_is_deleted() {
     fixture::run(async {
-        let fleet = Fleet::builder("deleted").agent(switchyard_e2e::ClusterSpec::new("gone")).start().await.unwrap();
+        let fleet = Fleet::builder("deleted").hub_flags(["--agent-certificate-life", "90"]);
+        let fleet = fleet.agent(switchyard_e2e::ClusterSpec::new("gone")).start().await.unwrap();
         fleet.hub().apply([queues::agent_cluster("gone")]).await.unwrap();
         fleet.connect().await.unwrap();
         let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
+        let session = async || {
+            let status = clusters.get("gone").await.unwrap().status.unwrap_or_default();
+            status.agent.and_then(|agent| agent.session_id)
+        };
+        let (began, first) = (session().await, certificate(&fleet).await);
+        assert!(began.is_some());
+        eventually(4 * SOON, "another certificate", async || {
+            ensure!(certificate(&fleet).await != first, "it is the first");
+            Ok(())
+        })
+        .await
+        .unwrap();
+        assert_eq!(session().await, began, "its session goes on");
+
+        let deleted = Instant::now();
         clusters.delete("gone", &DeleteParams::default()).await.unwrap();
-        logged(&fleet, "session ended").await;
+        let mut cut = false;
+        while !cut && deleted.elapsed() < SOON {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let log = fleet.with(HUB, switchyard_e2e::Process::log).unwrap();
+            cut = log.contains("the MultiKueueCluster was deleted");
+        }
+        println!(
+            "the session ended {:?} after the request to delete its MultiKueueCluster was sent",
+            deleted.elapsed()
+        );
+        assert!(cut);
         // The same name again is another cluster: the old certificate does not speak for it.
         fleet.hub().apply([queues::agent_cluster("gone")]).await.unwrap();
         fleet.kill("gone");
@@ -114,4 +142,11 @@ fn the_certificate_of_a_deleted_cluster_opens_no_session() {
         let status = clusters.get("gone").await.unwrap().status.unwrap_or_default();
         assert!(!switchyard_api::conditions::is_true(&status.conditions, "Active"), "{status:?}");
     });
+}
+
+/// The agent's, as it keeps it.
+async fn certificate(fleet: &Fleet) -> Option<ByteString> {
+    let secrets: Api<Secret> = Api::namespaced(fleet.worker("gone").admin.clone(), NAMESPACE);
+    let identity = secrets.get("switchyard-agent-identity").await.unwrap();
+    identity.data.and_then(|data| data.get("tls.crt").cloned())
 }

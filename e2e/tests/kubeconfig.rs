@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::ensure;
 use kube::Api;
 use serde_json::{Value, json};
-use switchyard_api::conditions;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_e2e::fixture::{Borrowed, Shared};
 use switchyard_e2e::fleet::{Fleet, NAMESPACE};

@@ -243,9 +243,8 @@ impl Agent {
     }
 
     pub(crate) async fn until(&mut self, what: &str, is: impl Fn(&SessionState) -> bool) -> SessionState {
-        match tokio::time::timeout(SOON, self.state.wait_for(|state| is(state))).await {
-            Ok(state) => return state.unwrap().clone(),
-            Err(_) => {}
+        if let Ok(state) = tokio::time::timeout(SOON, self.state.wait_for(|state| is(state))).await {
+            return state.unwrap().clone();
         }
         panic!("{what} did not come within {SOON:?}: {:?}", self.state.borrow());
     }
