@@ -72,6 +72,8 @@ struct Outcome {
     change: Stretch,
     lag: Quantiles,
     peak_memory: u64,
+    /// More than none: the machine was too busy for the figures to say much.
+    leadership_lost: usize,
 }
 
 /// Runs everything and prints a table.
@@ -129,6 +131,7 @@ async fn one(title: &str, clusters: usize, args: &Args) -> anyhow::Result<Outcom
     outcome.lag = Quantiles::of(shown.change(&many.board, args.rate, Duration::from_secs(args.seconds)).await?);
     outcome.change = meter.stop(&many)?;
     outcome.peak_memory = many.memory()?.1;
+    outcome.leadership_lost = many.leadership_lost()?;
     many.connected().await?;
     Ok(outcome)
 }

@@ -167,6 +167,12 @@ impl Many {
         self.fleet.with(HUB, Process::cpu_time)?
     }
 
+    /// How often the hub stopped leading because its API server did not answer in time, as its log says. Each time all
+    /// sessions begin anew: what was measured meanwhile says how busy the machine was.
+    pub(crate) fn leadership_lost(&self) -> anyhow::Result<usize> {
+        self.fleet.with(HUB, |hub| hub.log().matches("leadership lost").count())
+    }
+
     /// Resident memory of the hub in bytes: now, and the most that there was.
     pub(crate) fn memory(&self) -> anyhow::Result<(u64, u64)> {
         Ok((self.fleet.with(HUB, Process::rss)??, self.fleet.with(HUB, Process::peak_rss)??))

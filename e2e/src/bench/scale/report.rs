@@ -32,7 +32,7 @@ impl Stretch {
 /// A figure: its name, how it is read, and how it is written.
 type Figure = (&'static str, fn(&Outcome) -> f64, fn(f64) -> String);
 
-const FIGURES: [Figure; 14] = [
+const FIGURES: [Figure; 15] = [
     ("agents connected", |it| it.connect, |value| format!("{value:.1} s")),
     ("of a core: idle", |it| it.idle.share(), percent),
     ("memory: idle", |it| it.idle_memory as f64, bytes),
@@ -47,6 +47,7 @@ const FIGURES: [Figure; 14] = [
     ("status lag, p99", |it| it.lag.p99, seconds),
     ("status lag, longest", |it| it.lag.max, seconds),
     ("memory: peak", |it| it.peak_memory as f64, bytes),
+    ("leadership lost", |it| it.leadership_lost as f64, |value| format!("{value:.0}")),
 ];
 
 fn percent(share: f64) -> String {
@@ -97,7 +98,7 @@ pub(super) fn json(outcome: &Outcome) -> Value {
         "hubCpuMillisecondsPerJob": {
             "created": outcome.create.cpu_ms(*jobs), "dispatched": outcome.dispatch.cpu_ms(*running),
         },
-        "statusLag": outcome.lag.json(),
+        "statusLag": outcome.lag.json(), "leadershipLost": outcome.leadership_lost,
     })
 }
 
