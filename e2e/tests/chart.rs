@@ -105,10 +105,10 @@ fn the_chart_installs_upgrades_and_goes_in_each_mode() {
         let cluster = environment.cluster("one");
         let helm = Helm::new(Some(cluster));
         let chart = chart();
-        for (name, program, values) in [
-            ("switchyard", "switchyard-hub", &[][..]),
-            ("switchyard-hub", "switchyard-hub", &HUB),
-            ("switchyard-agent", "switchyard-agent", &AGENT),
+        for (name, program, values, lease) in [
+            ("switchyard", "switchyard-hub", &[][..], "15s"),
+            ("switchyard-hub", "switchyard-hub", &HUB, "3s"),
+            ("switchyard-agent", "switchyard-agent", &AGENT, "15s"),
         ] {
             helm.ok(&[&["lint", "--strict", &chart], values].concat());
             let told = helm.ok(&[&["install", "ours", &chart, "--create-namespace"], values].concat());
@@ -119,7 +119,7 @@ fn the_chart_installs_upgrades_and_goes_in_each_mode() {
             let (deployment, first) = container(cluster, name).await;
             accepted_by(program, &first);
             assert_eq!(deployment.spec.as_ref().and_then(|spec| spec.replicas), Some(2));
-            assert_eq!(config(cluster, name).await.leader_election.lease_duration.to_string(), "3s");
+            assert_eq!(config(cluster, name).await.leader_election.lease_duration.to_string(), lease);
 
             let changed = [
                 "--reuse-values",

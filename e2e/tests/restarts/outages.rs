@@ -60,10 +60,13 @@ fn killed_api_servers_and_their_etcds_lose_no_job_and_move_none() {
         }
         // The old one has not been touched.
         assert_eq!(pods(&fleet, &tenant, "long").await.unwrap(), before);
-        eventually(LATER, "all to be on their first attempt", async || {
+        eventually(LATER, "the old one to be on its first attempt, and none to have been taken back", async || {
             for workload in tenant.hub_workloads().list(&ListParams::default()).await?.items {
                 let dispatch = workload.status.clone().unwrap_or_default().dispatch.unwrap_or_default();
-                ensure!((dispatch.attempt, dispatch.history.len()) == (1, 0), "{}", Tenant::told(&workload));
+                // An offer that was under way when the hub's term ended may have used up an attempt of a later job.
+                let old = workload.metadata.owner_references.iter().flatten().any(|owner| owner.name == "long");
+                let first = !old || dispatch.attempt == 1;
+                ensure!(first && dispatch.history.is_empty(), "{}", Tenant::told(&workload));
             }
             Ok(())
         })

@@ -200,6 +200,7 @@ impl Reconciler {
                 Some(cluster) => self.cluster(&cluster).await,
                 None => {
                     self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+                    self.reports.forget(name);
                     return Outcome::Done;
                 }
             },
@@ -226,10 +227,13 @@ impl Reconciler {
         let reach = self.reach(cluster, &name, &mut after);
         let condition = conditions::cluster_active(cluster, &reach);
         let now = self.ctx.clock.now();
-        after.orphans = self.reports.orphans(&name).iter().map(status::orphan).collect();
+        let orphans = self.reports.orphans(&name);
+        if let Some(orphans) = &orphans {
+            after.orphans = orphans.iter().map(status::orphan).collect();
+        }
         let stopped = self.stop_evictions(cluster, &name, &mut after)
             | self.cannot_fence(cluster, &name, &mut after)
-            | self.has_orphans(cluster, &mut after);
+            | (orphans.is_some() && self.has_orphans(cluster, &mut after));
         let changed = api_conditions::set(&mut after.conditions, condition, now)
             || stopped
             || status::differ_beyond_capacity(before.agent.as_ref(), after.agent.as_ref());

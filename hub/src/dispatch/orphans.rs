@@ -66,6 +66,11 @@ pub struct OrphanView {
 }
 
 impl Dispatcher {
+    /// Whether a cluster is there and has told all that it has.
+    pub fn has_told(&self, cluster: &str) -> bool {
+        self.clusters.get(cluster).is_some_and(|it| it.up && it.synced)
+    }
+
     /// The orphans of a cluster, the first so many by their uids.
     pub fn orphans_of(&self, cluster: &str, most: usize) -> Vec<OrphanView> {
         let from = (Name::from(cluster), Uid::from(""));

@@ -32,25 +32,14 @@ impl Collector for ClusterGauges {
         }
         let names: Vec<String> = self.ctx.stores.multi_kueue_clusters.all().iter().map(|it| it.name_any()).collect();
         let connected = |name: &str| f64::from(u8::from(self.registry.get(name).is_some()));
-        by_cluster(
-            &mut encoder,
-            "switchyard_cluster_connected",
-            "Whether a worker cluster has a session",
-            &names,
-            &connected,
-        )?;
-        // What a status shows, at most.
-        let orphans = |name: &str| f64::from(u32::try_from(self.reports.orphans(name).len()).unwrap_or(u32::MAX));
-        by_cluster(
-            &mut encoder,
-            "switchyard_cluster_orphans",
-            "Workloads with this hub's mark on a cluster that the hub does not know, 64 at most",
-            &names,
-            &orphans,
-        )?;
+        let help = "Whether a worker cluster has a session";
+        by_cluster(&mut encoder, "switchyard_cluster_connected", help, &names, &|name| Some(connected(name)))?;
+        // What a status shows, at most. Nothing of a cluster that has not told.
+        let count = |name: &str| self.reports.orphans(name).map(|them| u32::try_from(them.len()).unwrap_or(u32::MAX));
+        let help = "Workloads with this hub's mark on a cluster that the hub does not know, 64 at most";
+        by_cluster(&mut encoder, "switchyard_cluster_orphans", help, &names, &|name| count(name).map(f64::from))?;
         let help = "Whether the circuit breaker is open: nothing is given up";
-        let family = encoder.encode_descriptor("switchyard_breaker_open", help, None, MetricType::Gauge)?;
-        let mut family = family;
+        let mut family = encoder.encode_descriptor("switchyard_breaker_open", help, None, MetricType::Gauge)?;
         family.encode_gauge(&f64::from(u8::from(self.reports.breaker().is_some())))
     }
 }
@@ -60,11 +49,13 @@ fn by_cluster(
     name: &str,
     help: &str,
     clusters: &[String],
-    value: &dyn Fn(&str) -> f64,
+    value: &dyn Fn(&str) -> Option<f64>,
 ) -> Result<(), fmt::Error> {
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     for cluster in clusters {
-        family.encode_family(&[("cluster", cluster.as_str())])?.encode_gauge(&value(cluster))?;
+        if let Some(value) = value(cluster) {
+            family.encode_family(&[("cluster", cluster.as_str())])?.encode_gauge(&value)?;
+        }
     }
     Ok(())
 }

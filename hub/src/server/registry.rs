@@ -62,7 +62,11 @@ impl Registry {
     ///
     /// # Errors
     /// Another cluster leads to its worker cluster: the name of that one.
-    pub fn enter(&self, cluster: &str, live: Live) -> Result<Cut, String> {
+    pub fn enter(&self, cluster: &str, mut live: Live) -> Result<Cut, String> {
+        if live.worker.is_none() {
+            // One that cannot tell is taken for what it was known to be, lest another takes its place.
+            live.worker = self.workers().known(cluster);
+        }
         if let Some(worker) = &live.worker {
             let before = self.refused(cluster);
             let claimed = self.workers().claim(cluster, live.session_id, worker);

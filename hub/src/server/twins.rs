@@ -39,6 +39,11 @@ impl Workers {
         }
     }
 
+    /// The worker cluster that a cluster was known to lead to.
+    pub(super) fn known(&self, cluster: &str) -> Option<String> {
+        self.members.get(cluster)?.worker.clone()
+    }
+
     /// Which other cluster has a worker cluster, if one has.
     pub(super) fn holder(&self, cluster: &str, worker: &str) -> Option<String> {
         let mine = self.order(cluster, worker);

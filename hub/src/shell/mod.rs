@@ -65,19 +65,28 @@ impl Reports {
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Workloads on a cluster that the hub does not know.
-    pub fn orphans(&self, cluster: &str) -> Vec<OrphanView> {
-        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned().unwrap_or_default()
+    /// Workloads on a cluster that the hub does not know, as the cluster last told; none if it has not told in this term.
+    pub fn orphans(&self, cluster: &str) -> Option<Vec<OrphanView>> {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
+    }
+
+    /// A cluster is gone.
+    pub fn forget(&self, cluster: &str) {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
     }
 
     fn set_orphans(&self, cluster: &str, orphans: Vec<OrphanView>) {
         let mut known = self.orphans.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.get(cluster).map(Vec::as_slice).unwrap_or_default() == orphans {
+        if known.get(cluster) == Some(&orphans) {
             return;
         }
         known.insert(cluster.to_owned(), orphans);
         drop(known);
         self.bell.notify_one();
+    }
+
+    fn forget_orphans(&self) {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     fn set_breaker(&self, open: Option<&Open>) {

@@ -91,6 +91,7 @@ impl TermState {
         for cluster in self.live.keys() {
             self.reports.set(cluster, None);
         }
+        self.reports.forget_orphans();
         self.hands.metrics.sessions.set(0);
         tracing::info!(epoch = self.epoch, "no longer dispatching");
     }

@@ -32,7 +32,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end -}}
 
-{{/* Kueue's configuration with the feature gates of `controllerManager.featureGates`. */}}
+{{/* Kueue's configuration with the feature gates of `controllerManager.featureGates` and, for a hub that says nothing else,
+times of the election that let another replica take over in less than 5 s. */}}
 {{- define "switchyard.config" -}}
 {{- $config := fromYaml .Values.managerConfig.controllerManagerConfigYaml -}}
 {{- if hasKey $config "Error" -}}
@@ -41,5 +42,10 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $gates := $config.featureGates | default dict -}}
 {{- range .Values.controllerManager.featureGates }}{{ $_ := set $gates .name .enabled }}{{ end -}}
 {{- if $gates }}{{ $_ := set $config "featureGates" $gates }}{{ end -}}
+{{- $election := $config.leaderElection | default dict -}}
+{{- if and (eq .Values.mode "hub") (not (hasKey $election "leaseDuration")) -}}
+{{- $fast := dict "leaseDuration" "3s" "renewDeadline" "2s" "retryPeriod" "500ms" -}}
+{{- $_ := set $config "leaderElection" (merge $election $fast) -}}
+{{- end -}}
 {{ toYaml $config }}
 {{- end -}}

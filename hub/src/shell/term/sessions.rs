@@ -26,7 +26,10 @@ impl TermState {
     pub(in crate::shell) fn session(&mut self, event: SessionEvent) {
         let cluster = event.cluster().to_owned();
         self.take_in(event);
-        self.reports.set_orphans(&cluster, self.dispatcher.orphans_of(&cluster, ORPHANS));
+        // Before it has told all that it has, and once it is away, what was last known stays.
+        if self.dispatcher.has_told(&cluster) {
+            self.reports.set_orphans(&cluster, self.dispatcher.orphans_of(&cluster, ORPHANS));
+        }
         self.hands.metrics.sessions.set(i64::try_from(self.live.len()).unwrap_or(i64::MAX));
         self.start_slots();
     }
