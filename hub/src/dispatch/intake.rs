@@ -56,6 +56,7 @@ impl Dispatcher {
         for remote in self.entries.values_mut().filter_map(|entry| entry.remotes.get_mut(name)) {
             remote.lost = false;
         }
+        self.say_again(name);
         self.mend_breaker(out);
         self.touch_on(name);
     }

@@ -6,15 +6,30 @@ use super::entry::Entry;
 use super::machine::Dispatcher;
 use super::{Action, Facts, Name, Phase, Time};
 
-/// The fence that an agent was told with an attempt that it runs, and what it has surely heard. Milliseconds after the end
-/// of its lease; none: it is told of no fence.
+/// The fence that an agent was told with an attempt that it runs, and by which others it may still go. Milliseconds after
+/// the end of its lease; none: it is told of no fence.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Told {
     /// The attempt that it goes with; zero before anything was said.
     attempt: u64,
     said: Option<i64>,
     at: Time,
+    /// There has been a session since: it may have been heard.
+    sent: bool,
+    /// The worst of what it was told before, from what it has surely heard on.
     heard: Option<i64>,
+}
+
+impl Told {
+    /// The worst that the agent may go by.
+    fn worst_case(&self) -> Option<i64> {
+        if self.sent { Self::worst(self.heard, self.said) } else { self.heard }
+    }
+
+    /// The worst of two: none stops nothing, and the longer one stops later.
+    fn worst(a: Option<i64>, b: Option<i64>) -> Option<i64> {
+        a.zip(b).map(|(a, b)| a.max(b))
+    }
 }
 
 impl Dispatcher {
@@ -39,8 +54,9 @@ impl Dispatcher {
     pub(super) fn relied_on(&self, cluster: &Name, entry: &Entry) -> Loss {
         let told = entry.remotes.get(cluster).map(|remote| remote.fence).filter(|told| told.attempt > 0);
         match (self.policy(cluster, &entry.facts), told) {
-            (Loss::Fence { after }, Some(Told { heard: Some(heard), .. })) => Loss::Fence { after: after.max(heard) },
-            (Loss::Fence { .. }, Some(Told { heard: None, .. })) => Loss::Hold,
+            (Loss::Fence { after }, Some(told)) => {
+                told.worst_case().map_or(Loss::Hold, |heard| Loss::Fence { after: after.max(heard) })
+            }
             // What an earlier process told it was the same, as far as can be known.
             (policy, _) => policy,
         }
@@ -55,16 +71,26 @@ impl Dispatcher {
             let told = &mut remote.fence;
             if told.attempt != remote.attempt {
                 // The assignment that says to run it says this as well: without having heard it, nobody runs it.
-                *told = Told { attempt: remote.attempt, said: fence, at: now, heard: fence };
+                *told = Told { attempt: remote.attempt, said: fence, at: now, sent: true, heard: fence };
             } else if told.said != fence {
-                if self.clusters.get(name).is_some_and(|it| it.has_heard(told.at, now)) {
+                let cluster = self.clusters.get(name);
+                if cluster.is_some_and(|it| it.has_heard(told.at, now)) {
                     told.heard = told.said;
+                } else {
+                    told.heard = told.worst_case();
                 }
-                (told.said, told.at) = (fence, now);
+                (told.said, told.at, told.sent) = (fence, now, cluster.is_some_and(|it| it.up));
                 again.push((name.clone(), remote.attempt, phase));
             }
         }
         out.extend(again.into_iter().map(|(name, attempt, phase)| entry.desire(&name, attempt, phase)));
+    }
+
+    /// A session has begun: what is said now is said in it.
+    pub(super) fn say_again(&mut self, name: &Name) {
+        for remote in self.entries.values_mut().filter_map(|entry| entry.remotes.get_mut(name)) {
+            remote.fence.sent = true;
+        }
     }
 
     /// A session ends, or another begins: what was said in it long enough ago has been heard.

@@ -120,6 +120,31 @@ fn a_fence_that_the_agent_may_not_know_of_is_not_relied_upon() {
 }
 
 #[test]
+fn a_fence_that_was_taken_back_and_given_again_is_relied_upon_only_once_heard_anew() {
+    let mut bench = Bench::running();
+    bench.rules("a", Loss::Fence { after: 20_000 });
+    bench.later(30_000);
+    bench.rules("a", Loss::Hold);
+    bench.later(1_000);
+    bench.down("a");
+    bench.rules("a", Loss::Fence { after: 20_000 });
+    bench.take();
+    bench.later(24 * 3_600_000);
+    assert!(bench.take().is_empty(), "it may have heard that it is to hold");
+
+    let mut bench = Bench::running();
+    bench.rules("a", Loss::Fence { after: 20_000 });
+    bench.later(30_000);
+    bench.down("a");
+    bench.rules("a", Loss::Hold);
+    bench.later(1_000);
+    bench.rules("a", Loss::Fence { after: 20_000 });
+    bench.take();
+    bench.later(71_250);
+    assert_eq!(bench.take(), [LOST], "what was said while it was away has not been heard");
+}
+
+#[test]
 fn a_workloads_own_word_goes_before_its_clusters() {
     let says = |loss| Facts { loss: Some(loss), ..committed("w", "a", 1) };
     let mut bench = Bench::running();
