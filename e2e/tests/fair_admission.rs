@@ -71,7 +71,7 @@ fn two_local_queues_take_turns_by_what_they_used() {
         bed.workload_of("mine").await;
         bed.next_second().await;
         bed.job("theirs").queue("light").cpu("1").run_forever().create(bed.admin()).await.unwrap();
-        bed.workload_of("theirs").await;
+        bed.expect("theirs", "QuotaReserved", "False", "WaitingForQuota", "").await;
         bed.delete_job("first").await;
         bed.expect_true("theirs", "Admitted").await;
         assert!(!bed.is_true("mine", "Admitted").await);
@@ -85,7 +85,7 @@ fn two_local_queues_take_turns_by_what_they_used() {
         bed.cluster().apply([third]).await.unwrap();
         bed.local_queue_condition("third", "True", "Ready", "Can submit new workloads to localQueue").await;
         bed.job("new").queue("third").cpu("1").run_forever().create(bed.admin()).await.unwrap();
-        bed.workload_of("new").await;
+        bed.expect("new", "QuotaReserved", "False", "WaitingForQuota", "").await;
         bed.delete_job("theirs").await;
         bed.expect_true("new", "Admitted").await;
         assert!(!bed.is_true("mine", "Admitted").await);

@@ -10,7 +10,7 @@ use anyhow::ensure;
 use jiff::Timestamp;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Namespace};
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt as _,
     api::{DeleteParams, DynamicObject, Patch, PatchParams},
 };
 use serde_json::{Value, json};
@@ -195,10 +195,25 @@ impl Bed {
     pub(crate) async fn expect_true(&self, job: &str, type_: &str) {
         let check = async || {
             let status = self.find(job).await?.status.unwrap_or_default();
-            ensure!(conditions::is_true(&status.conditions, type_), "conditions {:?}", status.conditions);
+            // Whoever waits may wait for another.
+            let others = self.held().await;
+            ensure!(
+                conditions::is_true(&status.conditions, type_),
+                "conditions {:?}; {others:?} hold quota",
+                status.conditions
+            );
             Ok(())
         };
         wait::eventually(WAIT, format!("{type_} of {job}"), check).await.unwrap();
+    }
+
+    /// The workloads that hold quota, by name.
+    async fn held(&self) -> Vec<String> {
+        let holds = |workload: &Workload| {
+            let status = workload.status.as_ref();
+            status.is_some_and(|status| conditions::is_true(&status.conditions, conditions::QUOTA_RESERVED))
+        };
+        self.workloads().await.iter().filter(|workload| holds(workload)).map(|it| it.name_any()).collect()
     }
 
     /// When a condition became what it is.
