@@ -63,67 +63,61 @@ pub fn cluster_active(cluster: &MultiKueueCluster, reach: &Reach) -> Condition {
     conditions::new(conditions::ACTIVE, reach.active, reach.reason, &reach.message, cluster.metadata.generation)
 }
 
-/// `EvictionsStopped` of a MultiKueueCluster; none if it never was.
-pub fn evictions_stopped(cluster: &MultiKueueCluster, open: Option<&Open>) -> Option<Condition> {
-    let type_ = conditions::EVICTIONS_STOPPED;
+/// A condition that says what is amiss: true with its reason and message, else false with why it is over; none if it never
+/// was true.
+fn amiss(
+    cluster: &MultiKueueCluster,
+    type_: &str,
+    now: Option<(&str, String)>,
+    over: (&str, &str),
+) -> Option<Condition> {
     let known = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let (holds, reason, message) = match open {
-        Some(open) => {
-            let message = format!(
-                "{}: nothing is given up until all are back, or until `switchyard breaker release`",
-                open.message
-            );
-            (true, reasons::multi_kueue_cluster::MANY_LOST_AT_ONCE, message)
-        }
-        None if conditions::is_true(known, type_) => {
-            (false, reasons::multi_kueue_cluster::RELEASED, "what is lost is given up by its policy".to_owned())
-        }
+    let (holds, reason, message) = match now {
+        Some((reason, message)) => (true, reason, message),
+        None if conditions::is_true(known, type_) => (false, over.0, over.1.to_owned()),
         None => return None,
     };
     Some(conditions::new(type_, holds, reason, message, cluster.metadata.generation))
 }
 
+/// `EvictionsStopped` of a MultiKueueCluster; none if it never was.
+pub fn evictions_stopped(cluster: &MultiKueueCluster, open: Option<&Open>) -> Option<Condition> {
+    let now = open.map(|open| {
+        let message =
+            format!("{}: nothing is given up until all are back, or until `switchyard breaker release`", open.message);
+        (reasons::multi_kueue_cluster::MANY_LOST_AT_ONCE, message)
+    });
+    let over = (reasons::multi_kueue_cluster::RELEASED, "what is lost is given up by its policy");
+    amiss(cluster, conditions::EVICTIONS_STOPPED, now, over)
+}
+
 /// `FenceUnavailable` of a MultiKueueCluster without an agent, given the ClusterQueues with a fence that send to it; none if
 /// it never was.
 pub fn fence_unavailable(cluster: &MultiKueueCluster, queues: &[String]) -> Option<Condition> {
-    let type_ = conditions::FENCE_UNAVAILABLE;
-    let known = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let (holds, reason, message) = if queues.is_empty() {
-        if !conditions::is_true(known, type_) {
-            return None;
-        }
-        let message = "no ClusterQueue asks for a fence here any more".to_owned();
-        (false, reasons::multi_kueue_cluster::NOT_ASKED_FOR, message)
-    } else {
+    let now = (!queues.is_empty()).then(|| {
         let message = format!(
             "onDisconnect.policy Fence of ClusterQueue {} does not hold here: only an agent can stop jobs that the hub cannot \
              reach; what this cluster's own onDisconnect says holds instead",
             some_of(queues)
         );
-        (true, reasons::multi_kueue_cluster::NO_AGENT, message)
-    };
-    Some(conditions::new(type_, holds, reason, message, cluster.metadata.generation))
+        (reasons::multi_kueue_cluster::NO_AGENT, message)
+    });
+    let over = (reasons::multi_kueue_cluster::NOT_ASKED_FOR, "no ClusterQueue asks for a fence here any more");
+    amiss(cluster, conditions::FENCE_UNAVAILABLE, now, over)
 }
 
 /// `OrphansFound` of a MultiKueueCluster, given what its status lists; none if it never had one.
 pub fn orphans_found(cluster: &MultiKueueCluster, orphans: &[OrphanedWorkload]) -> Option<Condition> {
-    let type_ = conditions::ORPHANS_FOUND;
-    let known = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let (holds, reason, message) = if orphans.is_empty() {
-        if !conditions::is_true(known, type_) {
-            return None;
-        }
-        let message = "every workload with this hub's mark is known to it".to_owned();
-        (false, reasons::multi_kueue_cluster::ALL_KNOWN, message)
-    } else {
+    let now = (!orphans.is_empty()).then(|| {
         let names: Vec<String> = orphans.iter().map(|it| format!("{}/{}", it.namespace, it.name)).collect();
         let message = format!(
             "has workloads with this hub's mark that the hub does not know: {}; `switchyard orphans` lists them",
             some_of(&names)
         );
-        (true, reasons::multi_kueue_cluster::UNKNOWN_WORKLOADS, message)
-    };
-    Some(conditions::new(type_, holds, reason, message, cluster.metadata.generation))
+        (reasons::multi_kueue_cluster::UNKNOWN_WORKLOADS, message)
+    });
+    let over = (reasons::multi_kueue_cluster::ALL_KNOWN, "every workload with this hub's mark is known to it");
+    amiss(cluster, conditions::ORPHANS_FOUND, now, over)
 }
 
 /// Names in a message, which has its bound, too.

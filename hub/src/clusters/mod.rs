@@ -167,13 +167,14 @@ impl Reconciler {
         let news = async {
             loop {
                 tokio::select! {
-                    () = self.reports.bell.notified() => self.all_clusters(),
-                    () = self.hosted.bell.notified() => self.all_clusters(),
-                    () = self.registry.bell.notified() => self.all_clusters(),
+                    () = self.rung() => self.all_clusters(),
                     changed = leadership.changed() => {
                         if changed.is_err() {
                             // It leads for ever.
-                            leadership_never_changes(&self).await;
+                            loop {
+                                self.rung().await;
+                                self.all_clusters();
+                            }
                         }
                         self.all_clusters();
                         self.all_checks();
@@ -188,6 +189,15 @@ impl Reconciler {
         tokio::select! {
             () = working => {}
             () = news => {}
+        }
+    }
+
+    /// Waits until something that a cluster's status shows has changed.
+    async fn rung(&self) {
+        tokio::select! {
+            () = self.reports.bell.notified() => {}
+            () = self.hosted.bell.notified() => {}
+            () = self.registry.bell.notified() => {}
         }
     }
 
@@ -355,16 +365,5 @@ impl Reconciler {
         };
         target.status(&self.ctx, &serde_json::to_value(&before)?, &serde_json::to_value(&after)?).await?;
         Ok(Outcome::Done)
-    }
-}
-
-/// Follows everything but leadership, for ever.
-async fn leadership_never_changes(reconciler: &Reconciler) {
-    loop {
-        tokio::select! {
-            () = reconciler.reports.bell.notified() => reconciler.all_clusters(),
-            () = reconciler.hosted.bell.notified() => reconciler.all_clusters(),
-            () = reconciler.registry.bell.notified() => reconciler.all_clusters(),
-        }
     }
 }

@@ -178,4 +178,14 @@ mod tests {
         let _second = registry.enter("b", at(3)).unwrap();
         assert_eq!(first.happened().await, "another MultiKueueCluster was known to lead to its worker cluster");
     }
+
+    #[test]
+    fn a_session_that_does_not_tell_its_worker_keeps_the_one_that_was_known() {
+        let registry = Registry::default();
+        registry.know("west", Some(Member { rank: (1, "west".to_owned()), worker: Some("w".to_owned()) }));
+        let _session = registry.enter("west", live(1)).unwrap();
+        assert_eq!(registry.get("west").unwrap().worker.as_deref(), Some("w"));
+        let twin = Live { worker: Some("w".to_owned()), ..live(2) };
+        assert_eq!(registry.enter("twin", twin).unwrap_err(), "west");
+    }
 }
