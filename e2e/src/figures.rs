@@ -9,6 +9,7 @@ use kube::api::{DeleteParams, ListParams};
 
 use crate::fleet::{Fleet, HUB, NAMESPACE, Tenant};
 use crate::progress::Progress;
+use crate::quantiles::Quantiles;
 use crate::wait::eventually;
 use crate::{ClusterSpec, NodeSpec, Requests, job, queues};
 
@@ -76,7 +77,6 @@ pub async fn latencies(fleet: &Fleet, tenant: &Tenant<'_>, count: usize) -> anyh
         times.push(start.elapsed());
         job::complete(&fleet.hub().admin, tenant.name(), &name, SOON).await?;
     }
-    times.sort();
     Ok(times)
 }
 
@@ -145,9 +145,10 @@ pub async fn run(jobs: usize, burst: usize) -> anyhow::Result<()> {
     let tenant = tenant(&fleet, "figures").await?;
     println!("memory, idle: {}", memory(&fleet)?);
     let times = latencies(&fleet, &tenant, jobs).await?;
-    let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize].as_secs_f64() * 1000.0;
+    let times = Quantiles::of(times);
+    let [p50, p90, p99, max] = [times.p50, times.p90, times.p99, times.max].map(|seconds| seconds * 1000.0);
     println!("job on the hub to pod on the worker, {jobs} jobs, one at a time:");
-    println!("  p50 {:.0} ms, p90 {:.0} ms, p99 {:.0} ms, max {:.0} ms", at(0.5), at(0.9), at(0.99), at(1.0));
+    println!("  p50 {p50:.0} ms, p90 {p90:.0} ms, p99 {p99:.0} ms, max {max:.0} ms");
     clear(&tenant).await?;
     let start = Instant::now();
     let writes = writes(&fleet, &tenant, burst).await?;

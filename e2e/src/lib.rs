@@ -37,6 +37,7 @@ pub mod paths;
 pub mod ports;
 mod process;
 mod progress;
+mod quantiles;
 pub mod queues;
 pub mod sessions;
 pub mod single;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use serde_json::{Value, json};
 
+use crate::quantiles::Quantiles;
 use crate::wait::{eventually, never};
 pub(crate) use many::Many;
 pub(crate) use shown::Shown;
@@ -47,13 +48,12 @@ pub async fn run(count: usize) -> anyhow::Result<()> {
     println!("idle: {} of a core, {}", share(&many, cpu, start)?, memory(&many)?);
 
     let (cpu, start) = (many.cpu()?, Instant::now());
-    let mut lags = shown.change(&many.board, RATE, LOAD).await?;
-    lags.sort();
+    let lags = shown.change(&many.board, RATE, LOAD).await?;
     let used = share(&many, cpu, start)?;
-    let at = |part: f64| lags[((lags.len() - 1) as f64 * part).round() as usize].as_secs_f64() * 1000.0;
-    let rate = lags.len() as f64 / LOAD.as_secs_f64();
+    let lags = Quantiles::of(lags);
+    let rate = lags.count as f64 / LOAD.as_secs_f64();
     println!("{rate:.0} status changes a second for {LOAD:?}: {used} of a core, {}", memory(&many)?);
-    let (p50, p99, max) = (at(0.5), at(0.99), at(1.0));
+    let [p50, p99, max] = [lags.p50, lags.p99, lags.max].map(|seconds| seconds * 1000.0);
     println!("  from an agent's word to the hub's Job: p50 {p50:.0} ms, p99 {p99:.0} ms, max {max:.0} ms");
     many.connected().await
 }

@@ -8,7 +8,6 @@ mod floor;
 mod measure;
 mod ours;
 pub mod plot;
-mod quantiles;
 mod ready;
 mod requests;
 pub mod runner;

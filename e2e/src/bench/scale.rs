@@ -14,7 +14,7 @@ use serde_json::json;
 use self::report::Report;
 use super::document::Document;
 use super::failures::Failures;
-use super::quantiles::Quantiles;
+use crate::quantiles::Quantiles;
 use crate::sessions::{Many, Shown, run_all};
 
 /// What to measure.

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::super::quantiles::{Quantiles, seconds};
 use super::super::requests::{self, without_events};
 use super::super::system::{HUB, Kind};
 use super::super::table::{Table, megabytes};
 use super::super::timeline::Step;
 use super::{Form, Outcome};
 use crate::Requests;
+use crate::quantiles::{Quantiles, seconds};
 
 /// One form, all its systems.
 pub(super) struct Report {

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::super::quantiles::seconds;
 use super::bars::{Bar, Bars};
 use super::lines::{Line, Lines};
 use super::picture::{Panel, list, number, text};
+use crate::quantiles::seconds;
 
 /// A panel with one bar for each system, from a list of them.
 fn bars(

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::super::quantiles::{Quantiles, seconds};
 use super::super::requests::{self, without_events};
 use super::super::system::HUB;
 use super::super::table::{Table, megabytes};
 use super::super::timeline::{Step, Timeline};
 use super::{Args, Outcome, Part};
+use crate::quantiles::{Quantiles, seconds};
 
 /// One run.
 pub(super) struct Report {

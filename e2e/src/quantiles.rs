@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 
 /// Of a set of times, in seconds; zero where there are none.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Quantiles {
-    pub(super) count: usize,
-    pub(super) p50: f64,
-    pub(super) p90: f64,
-    pub(super) p99: f64,
-    pub(super) max: f64,
+pub(crate) struct Quantiles {
+    pub(crate) count: usize,
+    pub(crate) p50: f64,
+    pub(crate) p90: f64,
+    pub(crate) p99: f64,
+    pub(crate) max: f64,
 }
 
 impl Quantiles {
     /// Of times in any order.
-    pub(super) fn of(times: impl IntoIterator<Item = Duration>) -> Self {
+    pub(crate) fn of(times: impl IntoIterator<Item = Duration>) -> Self {
         let mut sorted: Vec<Duration> = times.into_iter().collect();
         sorted.sort();
         let at = |share: f64| {
@@ -27,13 +27,13 @@ impl Quantiles {
     }
 
     /// With the unit in the names.
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         json!({"count": self.count, "p50Seconds": self.p50, "p90Seconds": self.p90, "p99Seconds": self.p99, "maxSeconds": self.max})
     }
 }
 
 /// Seconds as people read them: to the millisecond below one, else to the hundredth.
-pub(super) fn seconds(seconds: f64) -> String {
+pub(crate) fn seconds(seconds: f64) -> String {
     if seconds < 1.0 { format!("{:.0} ms", seconds * 1000.0) } else { format!("{seconds:.2} s") }
 }
 
