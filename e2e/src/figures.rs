@@ -56,7 +56,7 @@ pub async fn tenant<'a>(fleet: &'a Fleet, stem: &str) -> anyhow::Result<Tenant<'
     Ok(tenant)
 }
 
-/// From the creation of a job on the hub to its pod on the worker, for `count` jobs, one at a time, sorted.
+/// From the creation of a job on the hub to its pod on the worker, for `count` jobs, one at a time, in their order.
 ///
 /// # Errors
 /// When a job does not run.
