@@ -6,6 +6,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::telemetry::{self, LogFormat};
 
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Runs a program: TLS, logs and traces first, then `work` until it ends, with a token that the first SIGTERM or SIGINT
 /// cancels. The second signal ends the process at once, with 130. An error of `work` is told in one line on stderr.
 pub async fn run(

@@ -1,6 +1,5 @@
 //! `cargo xtask figures`: builds for release, then measures what it built.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use crate::run;
@@ -31,8 +30,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// A measuring program, built for release with all others: it starts the hub and the agents that lie beside it.
 pub(crate) fn released(name: &str) -> anyhow::Result<Command> {
     run::step("build for release", run::cargo(&["build", "--release", "--workspace", "--bins"]))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| run::root().join("target"), PathBuf::from);
-    let mut program = Command::new(target.join("release").join(name));
+    let mut program = Command::new(run::target().join("release").join(name));
     program.current_dir(run::root());
     Ok(program)
 }

@@ -5,6 +5,7 @@ mod demo;
 mod failover;
 mod figures;
 mod fuzz;
+mod image;
 mod instructions;
 mod lint;
 mod mutants;
@@ -40,6 +41,8 @@ enum Command {
     Bench(bench::Args),
     /// Strike ours and stock MultiKueue with the same faults on real control planes, and measure what becomes of their jobs.
     Failover(failover::Args),
+    /// Build the static programs that images consist of, and try each alone. Needs rustup and musl-gcc.
+    Image(image::Args),
     /// Count the instructions of the engine's cycles on fixed inputs, and compare them with those recorded. Needs
     /// valgrind.
     Instructions(instructions::Args),
@@ -57,6 +60,7 @@ fn main() -> anyhow::Result<()> {
         Command::Figures(args) => figures::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Failover(args) => failover::run(&args),
+        Command::Image(args) => image::run(&args),
         Command::Instructions(args) => instructions::run(&args),
         Command::Generate => run::step(
             "generate deploy/crds",

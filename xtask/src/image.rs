@@ -1,0 +1,98 @@
+//! `cargo xtask image`: the static programs that images consist of, each alone in its folder, and each tried there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use crate::run;
+
+/// What each image holds: its name, and its program.
+const IMAGES: [(&str, &str); 3] = [("hub", "switchyard-hub"), ("agent", "switchyard-agent"), ("cli", "switchyard")];
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where to: a folder for each image. What is there of an earlier run is replaced.
+    #[arg(long, value_name = "DIR", default_value = "target/image")]
+    out: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    let mut install = Command::new("rustup");
+    install.args(["target", "add", &target]).current_dir(run::root());
+    run::step(&format!("the target {target}"), install)?;
+    if Command::new("musl-gcc").arg("--version").output().is_err() {
+        bail!("missing: musl-gcc (package musl-tools): the cryptography is partly written in C");
+    }
+    let mut build = vec!["build", "--release", "--locked", "--target", &target];
+    build.extend(IMAGES.iter().flat_map(|(_, program)| ["--bin", program]));
+    run::step("static programs", run::cargo(&build))?;
+    let built = run::target().join(&target).join("release");
+    for (image, program) in IMAGES {
+        let root = run::root().join(&args.out).join(image);
+        fill(&root, &built.join(program), program).with_context(|| format!("image {image}"))?;
+    }
+    Ok(())
+}
+
+/// Makes a folder that holds the program only, and tries whether it runs with nothing else in sight.
+fn fill(root: &Path, built: &Path, program: &str) -> anyhow::Result<()> {
+    if root.exists() {
+        fs::remove_dir_all(root).with_context(|| format!("cannot replace {}", root.display()))?;
+    }
+    fs::create_dir_all(root).with_context(|| format!("cannot make {}", root.display()))?;
+    let size = fs::copy(built, root.join(program)).with_context(|| format!("cannot copy {}", built.display()))?;
+    let version = run::output(alone(root, program))?;
+    println!("{}/{program}: {}, {} MB", root.display(), version.trim(), size.div_ceil(1_000_000));
+    Ok(())
+}
+
+/// The program, in a file system that ends at its folder. A namespace of its own stands in for root's rights where a
+/// container's build does not give one.
+fn alone(root: &Path, program: &str) -> Command {
+    let path = format!("/{program}");
+    let chroot = Command::new("chroot").arg(root).args([&path, "--version"]).output();
+    let mut command = if chroot.is_ok_and(|it| it.status.success()) {
+        let mut command = Command::new("chroot");
+        command.arg(root);
+        command
+    } else {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--root"]).arg(root);
+        command
+    };
+    command.args([&path, "--version"]);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::IMAGES;
+
+    /// The values after an instruction of the Dockerfile.
+    fn of<'a>(file: &'a str, instruction: &str) -> Vec<&'a str> {
+        file.lines().filter_map(|line| line.strip_prefix(instruction)?.strip_prefix(' ')).collect()
+    }
+
+    #[test]
+    fn the_dockerfile_copies_what_is_built_here_and_runs_it_as_nobody_special() {
+        let file = include_str!("../../deploy/Dockerfile");
+        assert!(of(file, "RUN").contains(&"cargo xtask image --out /image"));
+        let copies: Vec<String> = IMAGES.iter().map(|(image, _)| format!("--from=build /image/{image}/ /")).collect();
+        let entries: Vec<String> = IMAGES.iter().map(|(_, program)| format!("[\"/{program}\"]")).collect();
+        let copied = of(file, "COPY");
+        assert_eq!(copied.into_iter().filter(|it| it.contains("/image/")).collect::<Vec<_>>(), copies);
+        assert_eq!(of(file, "ENTRYPOINT"), entries);
+        assert_eq!(of(file, "USER"), ["65532:65532"], "a number, as runAsNonRoot must be able to see");
+    }
+
+    #[test]
+    fn the_chart_names_the_images_by_their_programs() {
+        let deployment = include_str!("../../deploy/charts/switchyard/templates/deployment.yaml");
+        for (image, program) in IMAGES.iter().filter(|(image, _)| *image != "cli") {
+            assert!(deployment.contains(&format!("\"{program}\"")), "{image}");
+        }
+    }
+}
