@@ -342,7 +342,7 @@ async fn finish(what: &str, tasks: &mut Tasks, deadline: Duration) {
 async fn follow_role(ctx: Arc<Context>, shutdown: CancellationToken) {
     let mut leadership = ctx.leadership.clone();
     loop {
-        let Leadership { leading, epoch } = *leadership.borrow_and_update();
+        let Leadership { leading, epoch, .. } = *leadership.borrow_and_update();
         ctx.metrics.set_role(match (leading, epoch) {
             (true, 0) if leadership.has_changed().is_err() => ReplicaRole::Standalone,
             (true, _) => ReplicaRole::Leader,

@@ -40,6 +40,9 @@ use crate::{cause::with_root, clock::Clock, replica};
 pub struct Leadership {
     /// Only a leader writes.
     pub leading: bool,
+    /// It led until it could not renew the Lease in time, and has seen nobody else hold it since: most likely the API
+    /// server is away. It must not write, and need not give up what would only have to be begun anew.
+    pub unsure: bool,
     /// Grows with every change of leader, never shrinks. Zero without leader election.
     pub epoch: u64,
 }
@@ -48,7 +51,7 @@ impl Leadership {
     /// Of a process that is alone: it always leads, in epoch 0.
     #[must_use]
     pub fn alone() -> Self {
-        Self { leading: true, epoch: 0 }
+        Self { leading: true, ..Self::default() }
     }
 }
 
@@ -90,7 +93,7 @@ impl Elector {
                 () = round => (),
             }
         }
-        self.publish(Leadership { leading: false, epoch: state.epoch() });
+        self.publish(Leadership { epoch: state.epoch(), ..Leadership::default() });
         if state.leading() {
             self.release(&state).await;
         }

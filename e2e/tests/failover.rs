@@ -6,6 +6,8 @@ mod asleep;
 mod gates;
 #[path = "failover/operators.rs"]
 mod operators;
+#[path = "failover/unable.rs"]
+mod unable;
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the admission controller in this process has admitted.
+//! What the admission controller in this process knows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,8 +9,11 @@ use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
 use switchyard_controller::workload::runs;
 
-/// Knows what admission gave to a Workload.
+/// Knows what admission gave to a Workload, and whether this process may write.
 pub trait Admissions: Send + Sync {
+    /// Whether this replica is sure to be the elected one. While it is not, nothing is written.
+    fn may_write(&self) -> bool;
+
     /// What to merge into the job's templates to start it, one a pod set; none unless the controller knows that this
     /// attempt is admitted. It must not learn of the job before it knows that, or it would stop it.
     fn of(&self, namespace: &str, name: &str, workload_uid: &str, attempt: u64) -> Option<Vec<PodSetInfo>>;
@@ -24,6 +27,10 @@ pub fn admissions(context: Arc<Context>) -> Arc<dyn Admissions> {
 struct Local(Arc<Context>);
 
 impl Admissions for Local {
+    fn may_write(&self) -> bool {
+        self.0.leading()
+    }
+
     fn of(&self, namespace: &str, name: &str, workload_uid: &str, attempt: u64) -> Option<Vec<PodSetInfo>> {
         let workload = self.0.stores.workloads.get(namespace, name)?;
         if !is_attempt(&workload, workload_uid, attempt) || !runs(&workload) {

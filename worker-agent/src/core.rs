@@ -344,6 +344,9 @@ impl Core {
                 let capacity = self.capacity.as_mut().and_then(|it| it.borrow_and_update().clone());
                 capacity.map(|it| agent_message::Kind::Capacity((*it).clone()))
             }
+            Say::Message(agent_message::Kind::Ping(ping)) => {
+                Some(agent_message::Kind::Ping(v1::Ping { unable: !self.executor.may_write(), ..ping }))
+            }
             Say::Message(kind) => Some(kind),
         }
     }

@@ -51,7 +51,7 @@ impl Heartbeat {
         self.nonce += 1;
         self.sent = Some(now);
         self.next = now + self.interval;
-        Some(Ping { nonce: self.nonce })
+        Some(Ping { nonce: self.nonce, unable: false })
     }
 
     /// An answer: until when the lease lasts. None if it answers no ping of ours.

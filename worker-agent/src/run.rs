@@ -123,11 +123,13 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
 }
 
 impl Agent {
-    /// Only the elected replica keeps a session: two would supersede each other for ever.
+    /// Only the elected replica keeps a session: two would supersede each other for ever. One that could not renew its
+    /// Lease, and sees nobody else hold it, goes on with the session that it has: the hub then knows that what runs here
+    /// cannot be stopped.
     async fn follow_leadership(self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut leadership = self.leadership.clone();
         loop {
-            if !leads(&mut leadership, true, &shutdown).await {
+            if !until(&mut leadership, |it| it.leading, &shutdown).await {
                 return Ok(());
             }
             let term = shutdown.child_token();
@@ -140,7 +142,7 @@ impl Agent {
                         return Ok(());
                     }
                 }
-                _ = leads(&mut watched, false, &shutdown) => {
+                _ = until(&mut watched, |it| !it.leading && !it.unsure, &shutdown) => {
                     tracing::info!("leadership lost, session given up");
                     let reason = "another replica leads".to_owned();
                     self.state.send_replace(SessionState::Down { since: jiff::Timestamp::now(), reason });
@@ -183,6 +185,7 @@ impl Agent {
             identity: identity.clone(),
             links,
             state: self.state.clone(),
+            leadership: Some(self.leadership.clone()),
             random: Box::new(rand::random),
         };
         let (capacity, _capacity_task) = from_controller(self.capacity.clone());
@@ -211,10 +214,14 @@ async fn ok(task: impl Future<Output = ()>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until this replica leads (or does not). False at shutdown.
-async fn leads(leadership: &mut watch::Receiver<Leadership>, leading: bool, shutdown: &CancellationToken) -> bool {
+/// Waits until leadership is so. False at shutdown.
+async fn until(
+    leadership: &mut watch::Receiver<Leadership>,
+    so: impl Fn(&Leadership) -> bool,
+    shutdown: &CancellationToken,
+) -> bool {
     let wanted = async {
-        if leadership.wait_for(|it| it.leading == leading).await.is_err() {
+        if leadership.wait_for(so).await.is_err() {
             // Nobody is left to say otherwise: it stays as it is.
             std::future::pending::<()>().await;
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
+use switchyard_controller::Leadership;
 use switchyard_proto::v1::agent_client::AgentClient;
 use switchyard_proto::v1::{Goodbye, HubMessage, hub_message};
 use switchyard_proto::{MAX_MESSAGE, VERSIONS};
@@ -86,6 +87,8 @@ pub struct Dialler {
     pub links: mpsc::Sender<Link>,
     /// How it stands.
     pub state: watch::Sender<SessionState>,
+    /// A session is begun only while leading; none: always.
+    pub leadership: Option<watch::Receiver<Leadership>>,
     /// Uniform in 0..1, for the jitter.
     pub random: Box<dyn Fn() -> f64 + Send + Sync>,
 }
@@ -95,6 +98,9 @@ impl Dialler {
     pub async fn run(self, shutdown: CancellationToken) {
         let mut backoff = Backoff::default();
         loop {
+            if !self.may_dial(&shutdown).await {
+                return self.down("shutting down".to_owned());
+            }
             let end = self.session(&shutdown).await;
             if self.state.borrow().is_up() {
                 backoff.reset();
@@ -121,6 +127,16 @@ impl Dialler {
                 () = shutdown.cancelled() => return,
                 () = tokio::time::sleep(wait) => {}
             }
+        }
+    }
+
+    /// Waits until this replica is sure to lead. False at shutdown.
+    async fn may_dial(&self, shutdown: &CancellationToken) -> bool {
+        let Some(mut leadership) = self.leadership.clone() else { return true };
+        tokio::select! {
+            () = shutdown.cancelled() => false,
+            // Whoever told it has ended, and so does everything.
+            led = leadership.wait_for(|it| it.leading) => led.is_ok(),
         }
     }
 

@@ -222,6 +222,8 @@ pub mod multi_kueue_cluster {
     pub const AGENT_NOT_ENROLLED: &str = "AgentNotEnrolled";
     /// Its agent is not connected. Ours.
     pub const AGENT_DISCONNECTED: &str = "AgentDisconnected";
+    /// Its agent is connected and cannot write to its own API server. Ours.
+    pub const AGENT_UNABLE: &str = "AgentUnable";
     /// Why evictions were stopped. Ours.
     pub const MANY_LOST_AT_ONCE: &str = "ManyLostAtOnce";
     /// Why a fence does not hold. Ours.

@@ -52,6 +52,8 @@ pub enum Action {
 pub struct State {
     // When the last renewal that succeeded was sent; none when not leading.
     renewed: Option<Instant>,
+    // It led, the term ran out, and nobody else was seen to hold the Lease.
+    unsure: bool,
     epoch: u64,
     // The version we saw last, and since when it has not changed.
     seen: Option<(String, Instant)>,
@@ -83,6 +85,7 @@ impl State {
             };
         }
         self.renewed = None;
+        self.unsure &= observed.holder.is_empty();
         let lapsed = now.saturating_duration_since(unchanged_since)
             >= observed.duration.unwrap_or(timing.lease).max(timing.lease);
         if observed.holder.is_empty() || lapsed { Action::TakeOver } else { Action::Wait }
@@ -92,6 +95,7 @@ impl State {
     pub fn won(&mut self, observed: Observed, sent: Instant) -> bool {
         let anew = self.renewed.is_none();
         self.renewed = Some(sent);
+        self.unsure = false;
         self.epoch = observed.transitions;
         self.seen = Some((observed.version, sent));
         anew
@@ -99,6 +103,7 @@ impl State {
 
     /// Somebody else's write was taken. Returns whether we led until now.
     pub fn lost(&mut self) -> bool {
+        self.unsure = false;
         self.renewed.take().is_some()
     }
 
@@ -107,6 +112,7 @@ impl State {
         let expired = self.renewed.is_some_and(|sent| now.saturating_duration_since(sent) >= timing.renew);
         if expired {
             self.renewed = None;
+            self.unsure = true;
         }
         expired
     }
@@ -133,7 +139,7 @@ impl State {
 
     /// Both, for others to act on.
     pub fn leadership(&self) -> Leadership {
-        Leadership { leading: self.leading(), epoch: self.epoch }
+        Leadership { leading: self.leading(), unsure: self.unsure, epoch: self.epoch }
     }
 }
 
@@ -199,13 +205,38 @@ mod tests {
         assert!(!state.leading());
     }
 
+    #[rstest::rstest]
+    #[case::nobody_can_be_seen(None, true)]
+    #[case::it_is_still_ours(Some("me"), true)]
+    #[case::it_was_given_up(Some(""), true)]
+    #[case::somebody_else_holds_it(Some("you"), false)]
+    fn after_a_term_that_ran_out_it_is_unsure_until_somebody_else_leads(
+        #[case] holder: Option<&'static str>,
+        #[case] unsure: bool,
+    ) {
+        let (mut state, start) = (State::default(), Instant::now());
+        state.step(None, "me", T, start);
+        state.won(lease(1, "me", 0), start);
+        assert!(!state.leadership().unsure);
+        let later = start + T.renew;
+        state.expire(T, later);
+        if let Some(holder) = holder {
+            state.step(Some(lease(1, holder, 0)), "me", T, later);
+        }
+        assert_eq!(state.leadership(), Leadership { unsure, ..Leadership::default() });
+        if unsure {
+            state.won(lease(2, "me", 1), later);
+            assert_eq!(state.leadership(), Leadership { leading: true, unsure: false, epoch: 1 });
+        }
+    }
+
     #[test]
     fn a_conflict_ends_the_term_at_once() {
         let (mut state, start) = (State::default(), Instant::now());
         state.step(None, "me", T, start);
         state.won(lease(1, "me", 0), start);
         assert!(state.lost());
-        assert_eq!(state.leadership(), Leadership { leading: false, epoch: 0 });
+        assert_eq!(state.leadership(), Leadership::default());
     }
 
     /// A Lease on a server, and contenders that act at arbitrary times with arbitrary losses.

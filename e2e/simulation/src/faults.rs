@@ -34,7 +34,10 @@ impl World {
                     self.cut(cluster, true, true, 1);
                 }
             }
-            FaultKind::ApiOutage(cluster) => self.clusters[cluster].outage += 1,
+            FaultKind::ApiOutage(cluster) => {
+                self.clusters[cluster].outage += 1;
+                self.clusters[cluster].out_since.get_or_insert(self.now);
+            }
             FaultKind::WatchGap(cluster) => self.clusters[cluster].gap += 1,
             FaultKind::Slow(cluster) => self.clusters[cluster].slow += 1,
             FaultKind::ClockJump { hub, seconds } => {

@@ -64,10 +64,16 @@ impl World {
             Loss::Duplicate { after } => Some(u64::try_from(after).unwrap_or(0)),
             Loss::GiveUp => Some(WORKER_LOST),
         };
-        let patience = self.losses(cluster, workload).into_iter().filter_map(patience).min();
         // Clocks differ, and its loss is noticed before it is certain.
-        let silent = |patience: Ms| self.now - it.heard >= (patience * 9 / 10).saturating_sub(SIGNS);
-        it.declared || patience.is_some_and(silent)
+        let over = |since: Ms, patience: Ms| self.now - since >= (patience * 9 / 10).saturating_sub(SIGNS);
+        let losses = self.losses(cluster, workload);
+        // What may run twice is not waited for, either, while its agent says that it cannot act.
+        let unable = |loss: &Loss| {
+            let since = it.out_since.filter(|_| matches!(loss, Loss::Duplicate { .. }));
+            since.zip(patience(*loss)).is_some_and(|(since, patience)| over(since, patience))
+        };
+        let silent = |loss: &Loss| patience(*loss).is_some_and(|patience| over(it.heard, patience));
+        it.declared || losses.iter().any(|loss| silent(loss) || unable(loss))
     }
 
     /// All that the loss of a cluster ever meant for a workload: its own word goes before the cluster's, but for a fence
@@ -104,6 +110,14 @@ impl World {
     /// Until now, the agent could not act on its cluster.
     pub(crate) fn was_unable(&mut self, cluster: usize) {
         self.clusters[cluster].unable_until = self.now;
+    }
+
+    /// A hub has heard that an agent can act on its cluster.
+    pub(crate) fn is_able_again(&mut self, cluster: usize) {
+        if self.clusters[cluster].outage == 0 {
+            self.forgive(cluster);
+            self.clusters[cluster].out_since = None;
+        }
     }
 
     /// People say that a cluster which is away will not come back. They may be wrong.

@@ -79,7 +79,7 @@ impl Agent {
         let (links, incoming) = mpsc::channel(1);
         let (state, watched) = watch::channel(SessionState::initial());
         let identity = Arc::new(ArcSwap::from_pointee(identity));
-        let dialler = Dialler { hub: route, identity, links, state, random: Box::new(|| 0.5) };
+        let dialler = Dialler { hub: route, identity, links, state, leadership: None, random: Box::new(|| 0.5) };
         let mut tasks = JoinSet::new();
         tasks.spawn(dialler.run(CancellationToken::new()));
         tasks.spawn(play(incoming, room, board));
@@ -131,7 +131,7 @@ async fn play(mut links: mpsc::Receiver<Link>, room: Room, board: Board) {
             },
             _ = pings.tick() => if let Some(session) = session.as_ref().filter(|session| session.id > 0) {
                 nonce += 1;
-                session.say(agent_message::Kind::Ping(Ping { nonce })).await;
+                session.say(agent_message::Kind::Ping(Ping { nonce, unable: false })).await;
             },
         }
     }

@@ -49,6 +49,15 @@ pub fn agent_reach(cluster: &MultiKueueCluster, connected: bool) -> Reach {
     Reach::failed(reasons::multi_kueue_cluster::AGENT_NOT_ENROLLED, message)
 }
 
+/// A cluster whose agent is connected, but does not reach its own API server.
+pub fn unable(since: jiff::Timestamp) -> Reach {
+    let message = format!(
+        "since {since:.0} the agent is connected but cannot write to its own API server; nothing new is sent, and what runs there \
+         goes on, but for jobs whose onDisconnect is Duplicate"
+    );
+    Reach::failed(reasons::multi_kueue_cluster::AGENT_UNABLE, message)
+}
+
 /// A cluster that is not used because another one leads to the same worker cluster.
 pub fn twin(other: &str) -> Reach {
     let message = format!(
@@ -314,5 +323,12 @@ mod tests {
         let left = agent_reach(&cluster("east", Some(true), &json!({"software": "x"})), false);
         assert_eq!((left.active, left.reason), (false, "AgentDisconnected"));
         assert_eq!(agent_reach(&cluster("east", None, &Value::Null), true), Reach::connected());
+        let unable = unable("2026-11-21T10:00:00.25Z".parse().unwrap());
+        assert_eq!((unable.active, unable.reason), (false, "AgentUnable"));
+        assert_eq!(
+            unable.message,
+            "since 2026-11-21T10:00:00Z the agent is connected but cannot write to its own API server; nothing new is sent, \
+             and what runs there goes on, but for jobs whose onDisconnect is Duplicate"
+        );
     }
 }

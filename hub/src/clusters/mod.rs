@@ -315,8 +315,11 @@ impl Reconciler {
                 None => status.agent.as_ref().map(status::disconnected),
             };
             let twin = self.registry.refused(name).filter(|_| live.is_none());
-            return twin
-                .map_or_else(|| conditions::agent_reach(cluster, live.is_some()), |twin| conditions::twin(&twin));
+            return match (twin, live.as_ref().and_then(|live| live.unable)) {
+                (Some(twin), _) => conditions::twin(&twin),
+                (None, Some(since)) => conditions::unable(since),
+                (None, None) => conditions::agent_reach(cluster, live.is_some()),
+            };
         }
         status.agent = status.agent.as_ref().and_then(status::place);
         if source.cluster_profile_ref.is_some() {

@@ -36,6 +36,13 @@ pub enum Event {
         /// The cluster.
         name: Name,
     },
+    /// The agent of an open session says that it can act on its cluster, or cannot: see `Ping.unable`.
+    ClusterAble {
+        /// The cluster.
+        name: Name,
+        /// Whether it can.
+        able: bool,
+    },
     /// All workloads of ours that are on a cluster. The observations came before.
     Inventory {
         /// The cluster.

@@ -69,6 +69,9 @@ pub(super) struct Cluster {
     pub(super) up: bool,
     /// Its inventory is complete, and so is what we know.
     pub(super) synced: bool,
+    /// Since when its agent cannot act: it does not reach its own API server. Kept beyond the end of the session in which
+    /// it said so.
+    pub(super) unable: Option<Time>,
     /// Since when `up` is what it is.
     pub(super) since: Time,
     /// It has reported.
@@ -86,7 +89,7 @@ impl Cluster {
 
     /// Whether it can be asked.
     pub(super) fn usable(&self) -> bool {
-        self.exists && self.up && self.synced && !self.rules.cordoned
+        self.exists && self.up && self.synced && self.unable.is_none() && !self.rules.cordoned
     }
 
     /// Whether what was said in this session at `at` has surely been heard.
@@ -97,7 +100,8 @@ impl Cluster {
     /// A session begins, or has ended: all that was said in the last one is void.
     pub(super) fn turn(&mut self, up: bool, now: Time) {
         let before = std::mem::take(self);
-        *self = Self { up, since: now, met: before.met || up, came: before.came || up, ..before };
+        let unable = before.unable.filter(|_| !up);
+        *self = Self { up, unable, since: now, met: before.met || up, came: before.came || up, ..before };
         (self.synced, self.reported, self.moved, self.capacity) = (false, false, 0, Capacity::default());
     }
 }

@@ -72,6 +72,16 @@ impl Dispatcher {
         self.touch_on(name);
     }
 
+    /// Whether the agent of a cluster can act there.
+    pub(super) fn able(&mut self, name: &Name, able: bool, now: Time, out: &mut Vec<Action>) {
+        let Some(cluster) = self.clusters.get_mut(name).filter(|it| it.up && it.unable.is_none() != able) else {
+            return;
+        };
+        cluster.unable = (!able).then_some(now);
+        self.touch_on(name);
+        self.wake_parked(name, now, out);
+    }
+
     pub(super) fn inventory(&mut self, name: &Name, uids: &Uids) {
         if let Some(cluster) = self.clusters.get_mut(name) {
             cluster.synced = true;

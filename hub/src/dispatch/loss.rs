@@ -19,7 +19,13 @@ impl Dispatcher {
             return Some(self.started + settings.worker_lost_timeout.max(settings.restart_grace));
         };
         if cluster.up {
-            return None;
+            // What its agent cannot stop runs on. It is known to, so only whoever allows two at once gives it up.
+            return match (cluster.unable, self.relied_on(name, entry)) {
+                (Some(since), Loss::Duplicate { after }) => {
+                    Some(since.saturating_add(after).max(self.started + settings.restart_grace))
+                }
+                _ => None,
+            };
         }
         let since = cluster.since.max(self.started);
         if cluster.exists && cluster.rules.declared_lost {

@@ -69,6 +69,7 @@ impl Dispatcher {
             Event::ClusterGone { name } => self.cluster_gone(&name, now, &mut out),
             Event::ClusterUp { name } => self.cluster_up(&name, now, &mut out),
             Event::ClusterDown { name } => self.cluster_down(&name, now),
+            Event::ClusterAble { name, able } => self.able(&name, able, now, &mut out),
             Event::Inventory { cluster, uids } => self.inventory(&cluster, &uids),
             Event::Capacity { cluster, queues } => self.capacity(&cluster, queues, now, &mut out),
             Event::Reserved { facts, reserved } => {

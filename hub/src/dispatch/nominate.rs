@@ -386,6 +386,9 @@ impl Dispatcher {
         if !cluster.up {
             return no("NotConnected", "not connected");
         }
+        if cluster.unable.is_some() {
+            return Standing::No(vec![Reason::new("AgentUnable", "its agent does not reach its own API server")]);
+        }
         if !cluster.synced || !cluster.reported {
             // It has connected and will speak in a moment; if not for long, the next look says so.
             let reasons = vec![Reason::new("NotReported", "connected, has not reported its capacity yet")];

@@ -50,10 +50,13 @@ impl Dispatcher {
         self.policy(cluster, &self.entries.get(uid)?.facts).fence()
     }
 
-    /// The policy as it can be relied upon: by a fence that its agent may not have heard of, nothing is stopped.
+    /// The policy as it can be relied upon: by a fence that its agent may not have heard of, or could not see to when it
+    /// was last heard, nothing is stopped.
     pub(super) fn relied_on(&self, cluster: &Name, entry: &Entry) -> Loss {
+        let unable = self.clusters.get(cluster).is_some_and(|known| known.unable.is_some());
         let told = entry.remotes.get(cluster).map(|remote| remote.fence).filter(|told| told.attempt > 0);
         match (self.policy(cluster, &entry.facts), told) {
+            (Loss::Fence { .. }, _) if unable => Loss::Hold,
             (Loss::Fence { after }, Some(told)) => {
                 told.worst_case().map_or(Loss::Hold, |heard| Loss::Fence { after: after.max(heard) })
             }

@@ -46,6 +46,8 @@ pub struct Live {
     pub address: String,
     /// The uid of the worker cluster, if it was told.
     pub worker: Option<String>,
+    /// Since when its agent cannot act on its cluster; none: it can.
+    pub unable: Option<Timestamp>,
 }
 
 /// All live sessions.
@@ -105,6 +107,19 @@ impl Registry {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Notes whether the agent of a session can act on its cluster. Returns whether that is news.
+    pub fn set_able(&self, cluster: &str, session_id: u64, able: bool) -> bool {
+        let Some(mut entry) = self.sessions.get_mut(cluster) else { return false };
+        let live = &mut entry.0;
+        if live.session_id != session_id || live.unable.is_none() == able {
+            return false;
+        }
+        live.unable = (!able).then(Timestamp::now);
+        drop(entry);
+        self.bell.notify_one();
+        true
+    }
+
     /// Takes a session out, unless another has taken its place.
     pub fn leave(&self, cluster: &str, session_id: u64) {
         self.sessions.remove_if(cluster, |_, (live, _)| live.session_id == session_id);
@@ -149,7 +164,7 @@ mod tests {
 
     fn live(session_id: u64) -> Live {
         let (software, address) = (String::new(), String::new());
-        Live { session_id, since: Timestamp::UNIX_EPOCH, software, version: 1, address, worker: None }
+        Live { session_id, since: Timestamp::UNIX_EPOCH, software, version: 1, address, worker: None, unable: None }
     }
 
     #[tokio::test]

@@ -49,6 +49,15 @@ pub enum SessionEvent {
         /// Of the session's share of what waits.
         weight: Weight,
     },
+    /// Its agent can act on its cluster again, or cannot; it begins by being able to.
+    Able {
+        /// The cluster.
+        cluster: String,
+        /// Which session.
+        session_id: u64,
+        /// Whether it can.
+        able: bool,
+    },
     /// A report.
     Capacity {
         /// The cluster.
@@ -67,7 +76,10 @@ impl SessionEvent {
     pub fn cluster(&self) -> &str {
         match self {
             Self::Up(info) => &info.cluster,
-            Self::Down { cluster, .. } | Self::Observed { cluster, .. } | Self::Capacity { cluster, .. } => cluster,
+            Self::Down { cluster, .. }
+            | Self::Observed { cluster, .. }
+            | Self::Able { cluster, .. }
+            | Self::Capacity { cluster, .. } => cluster,
         }
     }
 }
@@ -163,6 +175,7 @@ impl Sessions {
             version,
             address: address.to_owned(),
             worker,
+            unable: None,
         };
         let cut = match self.registry.enter(cluster, live.clone()) {
             Ok(cut) => cut,
@@ -306,7 +319,10 @@ impl Sessions {
                     if control.send(Control::Asked(ping.nonce)).await.is_err() {
                         return "the hub ended it".into();
                     }
-                    continue;
+                    if !self.registry.set_able(cluster, session_id, !ping.unable) {
+                        continue;
+                    }
+                    SessionEvent::Able { cluster: cluster.to_owned(), session_id, able: !ping.unable }
                 }
                 Some(agent_message::Kind::Pong(pong)) => {
                     if control.send(Control::Answered(pong.nonce)).await.is_err() {
@@ -387,7 +403,7 @@ impl Sessions {
                     nonce += 1;
                     asked = Some(Instant::now());
                     next_ping = Instant::now() + self.settings.ping_interval;
-                    line.send(hub_message::Kind::Ping(Ping { nonce })).await
+                    line.send(hub_message::Kind::Ping(Ping { nonce, unable: false })).await
                 }
                 () = std::future::ready(()), if more => Ok(()),
                 changed = bell.changed() => changed.map_err(|_| "the hub ended it".to_owned()),

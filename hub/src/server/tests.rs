@@ -350,7 +350,7 @@ async fn a_session_tells_what_is_desired_and_hears_what_is() {
         matches!(door.event().await, SessionEvent::Up(info) if info.cluster == "east" && info.live.software == "test/1")
     );
 
-    talk.say(agent_message::Kind::Ping(Ping { nonce: 42 })).await;
+    talk.say(agent_message::Kind::Ping(Ping { nonce: 42, unable: false })).await;
     assert!(matches!(talk.next().await, Some(hub_message::Kind::Pong(pong)) if pong.nonce == 42));
 
     let observation =

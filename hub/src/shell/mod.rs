@@ -184,7 +184,7 @@ pub async fn run(mut parts: Parts, shutdown: CancellationToken) -> anyhow::Resul
     let mut state: Option<TermState> = None;
     let mut events = Vec::with_capacity(AT_ONCE);
     loop {
-        let Leadership { leading, epoch } = *leadership.borrow_and_update();
+        let Leadership { leading, epoch, .. } = *leadership.borrow_and_update();
         if state.as_ref().is_some_and(|state| !leading || state.epoch != epoch)
             && let Some(state) = state.take()
         {

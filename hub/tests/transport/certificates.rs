@@ -138,7 +138,7 @@ async fn a_certificate_that_has_ended_opens_nothing_and_renews_nothing() {
     assert!(Talk::open(&hub, shown(&identity)).await.is_err());
     assert!(soon("the answer", enrol::renew(&hub.route(), &identity)).await.is_err());
     // The session that there was is not touched: only the end of its cluster ends it.
-    session.say(agent_message::Kind::Ping(Ping { nonce: 5 })).await;
+    session.say(agent_message::Kind::Ping(Ping { nonce: 5, unable: false })).await;
     loop {
         let message = soon("the pong", session.down.message()).await.unwrap().expect("the session goes on");
         if matches!(message.kind, Some(hub_message::Kind::Pong(pong)) if pong.nonce == 5) {

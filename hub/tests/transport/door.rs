@@ -231,7 +231,8 @@ impl Agent {
         let (state, watched) = watch::channel(SessionState::initial());
         let shutdown = CancellationToken::new();
         let random = Box::new(|| 0.5);
-        let dialler = Dialler { hub: route.clone(), identity: identity.clone(), links, state, random };
+        let dialler =
+            Dialler { hub: route.clone(), identity: identity.clone(), links, state, leadership: None, random };
         let mut tasks = JoinSet::new();
         let (core, renewal) = (shutdown.clone(), shutdown.clone());
         let store = Store::new(client.clone(), "switchyard-system");

@@ -205,7 +205,7 @@ async fn hub(world: World, clock: HandClock) -> turmoil::Result {
                 let answered = seen.answered.entry(cluster.clone()).or_default();
                 *answered = probes.fold(*answered, u64::max);
             }
-            SessionEvent::Capacity { .. } => {}
+            SessionEvent::Able { .. } | SessionEvent::Capacity { .. } => {}
         });
     }
     Ok(())

@@ -79,6 +79,11 @@ impl Executor {
         Self { client, hub_id, origin, allowed, permits, admissions, kinds, clock }
     }
 
+    /// Whether this process may write to the cluster, as far as it knows.
+    pub(crate) fn may_write(&self) -> bool {
+        self.admissions.as_ref().is_none_or(|admissions| admissions.may_write())
+    }
+
     /// Performs one action, when its turn comes. Always says how it went.
     pub(crate) async fn perform(self, action: Action) -> (Action, Outcome) {
         let Ok(_permit) = self.permits.acquire().await else {
@@ -87,6 +92,9 @@ impl Executor {
         // It may have waited long, and so may the whole process have.
         if action.until.is_some_and(|until| until <= self.clock.now()) {
             return (action, Outcome::Failed("the hub's lease has lapsed: nothing is started".to_owned()));
+        }
+        if !self.may_write() {
+            return (action, Outcome::Failed("the agent's Lease is not held: nothing is written".to_owned()));
         }
         // A panic must not take the workload's slot with it: it would be busy for ever.
         let acting = AssertUnwindSafe(self.act(&action)).catch_unwind();

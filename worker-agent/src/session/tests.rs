@@ -43,8 +43,14 @@ impl Agent {
         let (state, watched) = watch::channel(SessionState::initial());
         let shutdown = CancellationToken::new();
         let address = hub.address.clone();
-        let dialler =
-            Dialler { hub: address.clone(), identity: identity.clone(), links, state, random: Box::new(|| 0.0) };
+        let dialler = Dialler {
+            hub: address.clone(),
+            identity: identity.clone(),
+            links,
+            state,
+            leadership: None,
+            random: Box::new(|| 0.0),
+        };
         let mut tasks = JoinSet::new();
         let (core, renewal) = (shutdown.clone(), shutdown.clone());
         let store = Store::new(client.clone(), "switchyard-system");
@@ -87,7 +93,7 @@ async fn a_session_begins_with_hello_and_the_inventory_and_pings_go_both_ways() 
         ("boot", 1, &["batch/v1, Kind=Job".to_owned()][..])
     );
     session.welcome(1, lease(900)).await;
-    session.say(hub_message::Kind::Ping(v1::Ping { nonce: 42 })).await;
+    session.say(hub_message::Kind::Ping(v1::Ping { nonce: 42, unable: false })).await;
     let (mut pinged, mut ponged, mut inventory) = (false, false, false);
     while !(pinged && ponged && inventory) {
         match session.hear().await.unwrap() {
@@ -181,7 +187,7 @@ async fn the_certificate_is_renewed_while_the_session_goes_on_and_the_next_dial_
     };
     soon("the renewal", renewed).await;
     assert_eq!(hub.issued(), (0, 1));
-    session.say(hub_message::Kind::Ping(v1::Ping { nonce: 7 })).await;
+    session.say(hub_message::Kind::Ping(v1::Ping { nonce: 7, unable: false })).await;
     loop {
         match session.hear().await.expect("the same session") {
             agent_message::Kind::Pong(pong) => break assert_eq!(pong.nonce, 7),

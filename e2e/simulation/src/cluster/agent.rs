@@ -333,6 +333,10 @@ impl World {
         let kind = match say {
             Say::Hello => agent_message::Kind::Hello(self.hello(cluster)),
             Say::Capacity => agent_message::Kind::Capacity(self.capacity(cluster)),
+            // Its Lease, which it cannot renew, tells it.
+            Say::Message(agent_message::Kind::Ping(ping)) => {
+                agent_message::Kind::Ping(v1::Ping { unable: self.clusters[cluster].outage > 0, ..ping })
+            }
             Say::Message(kind) => kind,
         };
         let session_id = self.clusters[cluster].agent.ledger.session_id().unwrap_or_default();

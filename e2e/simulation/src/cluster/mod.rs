@@ -48,6 +48,8 @@ pub(crate) struct Cluster {
     /// Faults under way.
     pub(crate) slow: u32,
     pub(crate) outage: u32,
+    /// Since when the worker's API server is or was away, until a hub has heard that it is back.
+    pub(crate) out_since: Option<Ms>,
     pub(crate) gap: u32,
     pub(crate) expired: u32,
     /// Operators drain it.
@@ -82,6 +84,7 @@ impl Cluster {
             next_request: 0,
             slow: 0,
             outage: 0,
+            out_since: None,
             gap: 0,
             expired: 0,
             drained: 0,

@@ -27,6 +27,7 @@ pub(crate) enum News {
     Down { cluster: usize, session: u64 },
     Observed { cluster: usize, session: u64, observations: Vec<Observation>, inventory: Option<Uids> },
     Capacity { cluster: usize, session: u64, capacity: Capacity },
+    Able { cluster: usize, session: u64, able: bool },
 }
 
 impl World {
@@ -119,7 +120,10 @@ impl World {
             Some(agent_message::Kind::Digest(digest)) => {
                 self.port(hub, cluster).digest(session, &digest);
             }
-            Some(agent_message::Kind::Ping(ping)) => self.tell(id, hub_message::Kind::Pong(Pong { nonce: ping.nonce })),
+            Some(agent_message::Kind::Ping(ping)) => {
+                self.tell(id, hub_message::Kind::Pong(Pong { nonce: ping.nonce }));
+                self.tell_task(hub, News::Able { cluster, session, able: !ping.unable });
+            }
             Some(agent_message::Kind::Pong(pong)) => {
                 if let Some(session) = self.network.links.get_mut(&id).and_then(|link| link.session.as_mut())
                     && session.nonce == pong.nonce
@@ -150,7 +154,7 @@ impl World {
             session.asked = Some(now);
             session.next_ping = now + PING_INTERVAL;
             let nonce = session.nonce;
-            self.tell(id, hub_message::Kind::Ping(Ping { nonce }));
+            self.tell(id, hub_message::Kind::Ping(Ping { nonce, unable: false }));
         }
         let Some(session) = self.network.links.get(&id).and_then(|link| link.session.as_ref()) else { return };
         let due = session.asked.map_or(session.next_ping, |asked| asked + PING_TIMEOUT);
@@ -224,6 +228,7 @@ impl World {
                 }
                 self.dispatch(hub, Input::ClusterUp { name: name(cluster).into() });
                 self.is_back(cluster);
+                self.is_able_again(cluster);
                 if self.mutated(Mutation::NoInventory) {
                     self.dispatch(hub, Input::Inventory { cluster: name(cluster).into(), uids: Uids::new() });
                 }
@@ -244,6 +249,14 @@ impl World {
                 }
                 if let Some(uids) = inventory {
                     self.dispatch(hub, Input::Inventory { cluster: name(cluster).into(), uids });
+                }
+            }
+            News::Able { cluster, session, able } => {
+                if term.live.get(&cluster) == Some(&session) {
+                    self.dispatch(hub, Input::ClusterAble { name: name(cluster).into(), able });
+                    if able {
+                        self.is_able_again(cluster);
+                    }
                 }
             }
             News::Capacity { cluster, session, capacity } => {

@@ -47,6 +47,44 @@ fn a_lost_connection_reassigns_nothing_where_jobs_are_held() {
     assert!(bench.take().is_empty());
 }
 
+/// A cluster `a` whose agent says that it cannot act, and then is gone (`lost`) or stays connected.
+#[rstest::rstest]
+#[case::a_fence_cannot_be_seen_to(Loss::Fence { after: 60_000 }, false, None)]
+#[case::nor_once_the_agent_is_gone_as_well(Loss::Fence { after: 60_000 }, true, None)]
+#[case::a_held_job_stays(Loss::Hold, false, None)]
+#[case::what_may_run_twice_goes_elsewhere(Loss::Duplicate { after: 60_000 }, false, Some(60_000))]
+fn an_agent_that_cannot_act_stops_nothing(#[case] loss: Loss, #[case] lost: bool, #[case] given_up: Option<i64>) {
+    let mut bench = Bench::running();
+    bench.rules("a", loss);
+    bench.take();
+    bench.apply(Event::ClusterAble { name: "a".into(), able: false });
+    if lost {
+        bench.apply(Event::ClusterDown { name: "a".into() });
+    }
+    bench.later(given_up.unwrap_or(24 * 3_600_000) - 1);
+    assert!(bench.take().is_empty());
+    bench.later(1);
+    assert_eq!(bench.take().len(), usize::from(given_up.is_some()));
+}
+
+#[test]
+fn nothing_is_offered_to_an_agent_that_cannot_act() {
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000), ("b", 2000, 4000)]);
+    bench.apply(Event::ClusterAble { name: "a".into(), able: false });
+    bench.reserve(facts("w"));
+    assert_eq!(bench.take(), ["Reserve w/1 on b"]);
+    // What was offered to it before is taken back, and not offered again.
+    bench.apply(Event::ClusterAble { name: "b".into(), able: false });
+    let done = bench.take();
+    assert!(
+        done.contains(&"Absent w/1 on b".to_owned()) && !done.iter().any(|line| line.contains("Reserve")),
+        "{done:?}"
+    );
+    bench.apply(Event::ClusterAble { name: "a".into(), able: true });
+    bench.reserve(facts("w"));
+    assert!(bench.take().iter().any(|line| line.starts_with("Reserve") && line.ends_with("on a")));
+}
+
 #[test]
 fn a_lost_connection_gives_up_after_the_timeout_where_they_are_not() {
     let mut bench = Bench::running();

@@ -66,6 +66,16 @@ impl TermState {
                     self.apply(Event::Inventory { cluster: name, uids });
                 }
             }
+            SessionEvent::Able { cluster, session_id, able } => {
+                if self.live.get(&cluster) == Some(&session_id) {
+                    if able {
+                        tracing::info!(cluster, "the agent reaches its own API server again");
+                    } else {
+                        tracing::warn!(cluster, "the agent does not reach its own API server");
+                    }
+                    self.apply(Event::ClusterAble { name: cluster.as_str().into(), able });
+                }
+            }
             SessionEvent::Capacity { cluster, session_id, capacity, weight: _weight } => {
                 if self.live.get(&cluster) == Some(&session_id) {
                     let queues = capacity::from_wire(capacity.clone());
