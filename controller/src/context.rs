@@ -8,7 +8,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    clock::Clock, components::Components, events::Events, lease::Leadership, metrics::Metrics, stores::Stores,
+    clock::Clock,
+    components::Components,
+    events::Events,
+    lease::{EpochFloor, Leadership},
+    metrics::Metrics,
+    stores::Stores,
 };
 
 /// How this process takes part.
@@ -35,6 +40,8 @@ pub struct Context {
     pub config: Arc<Configuration>,
     /// Whether we may write. Look again before every write.
     pub leadership: watch::Receiver<Leadership>,
+    /// Epochs that others remember.
+    pub epoch_floor: EpochFloor,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// What `/metrics` shows.

@@ -18,7 +18,7 @@ use crate::{
     engine_task::{EngineHandle, EngineTask, Inbox, Views},
     events::{self, Events},
     http, jobs,
-    lease::{Elector, Leadership},
+    lease::{Elector, EpochFloor, Leadership},
     lifecycle,
     metrics::{Gauges, Metrics, ReplicaRole},
     options::{self, LeaderMode, Options},
@@ -184,7 +184,8 @@ struct Work {
 impl Parts {
     fn new(options: Options) -> Self {
         let (events, writer) = Events::new(options.client.clone(), &options.identity);
-        let (elector, leadership) = elect(&options);
+        let epoch_floor = EpochFloor::default();
+        let (elector, leadership) = elect(&options, &epoch_floor);
         let metrics = Arc::new(Metrics::default());
         let dropped = events.dropped();
         metrics.register(|registry| {
@@ -197,6 +198,7 @@ impl Parts {
             events,
             config: options.config,
             leadership,
+            epoch_floor,
             clock: options.clock,
             metrics,
             role: options.role,
@@ -209,7 +211,7 @@ impl Parts {
     }
 }
 
-fn elect(options: &Options) -> (Option<Elector>, watch::Receiver<Leadership>) {
+fn elect(options: &Options, floor: &EpochFloor) -> (Option<Elector>, watch::Receiver<Leadership>) {
     match options.leader {
         LeaderMode::Elect => {
             let timing = options::lease_timing(&options.config);
@@ -218,7 +220,7 @@ fn elect(options: &Options) -> (Option<Elector>, watch::Receiver<Leadership>) {
             let namespace = if namespace.is_empty() { &options.namespace } else { namespace };
             let clock: Arc<dyn Clock> = options.clock.clone();
             let (elector, leadership) =
-                Elector::new(options.client.clone(), namespace, name, &options.identity, timing, clock);
+                Elector::new(options.client.clone(), namespace, name, &options.identity, timing, clock, floor.clone());
             (Some(elector), leadership)
         }
         // The sender is gone at once; what it said last stays readable.

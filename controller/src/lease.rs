@@ -6,7 +6,7 @@
 //!   after the renewal that last succeeded was sent; another takes over only `lease duration` after it last saw the record
 //!   change, both judged by the own monotonic clock and never by the times in the record. Nobody waits for a holder that
 //!   has given the Lease up, or that the kernel of this machine says has ended ([`replica`]).
-//! - The epoch grows with every change of leader. Whoever acts on our word can refuse a lower epoch.
+//! - The epoch grows with every change of leader, and goes above what [`EpochFloor`] says. Whoever acts on our word can refuse a lower epoch.
 //!
 //! # Caveats
 //! A write that was already sent when leadership was lost may still arrive. Writers therefore also put a
@@ -15,7 +15,10 @@
 pub mod step;
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -47,6 +50,24 @@ pub struct Leadership {
     pub epoch: u64,
 }
 
+/// The highest epoch that somebody else remembers. A Lease that was lost, or restored from a backup, counts from less;
+/// whoever leads goes on above.
+#[derive(Debug, Clone, Default)]
+pub struct EpochFloor(Arc<AtomicU64>);
+
+impl EpochFloor {
+    /// Somebody remembers this epoch.
+    pub fn raise(&self, epoch: u64) {
+        self.0.fetch_max(epoch, Ordering::Relaxed);
+    }
+
+    /// The highest.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 impl Leadership {
     /// Of a process that is alone: it always leads, in epoch 0.
     #[must_use]
@@ -63,6 +84,7 @@ pub struct Elector {
     timing: Timing,
     clock: Arc<dyn Clock>,
     leadership: watch::Sender<Leadership>,
+    floor: EpochFloor,
 }
 
 impl Elector {
@@ -75,10 +97,11 @@ impl Elector {
         identity: &str,
         timing: Timing,
         clock: Arc<dyn Clock>,
+        floor: EpochFloor,
     ) -> (Self, watch::Receiver<Leadership>) {
         let (leadership, receiver) = watch::channel(Leadership::default());
         let api = Api::namespaced(client, namespace);
-        (Self { api, name: name.into(), identity: identity.into(), timing, clock, leadership }, receiver)
+        (Self { api, name: name.into(), identity: identity.into(), timing, clock, leadership, floor }, receiver)
     }
 
     /// Runs until `shutdown`, then gives the Lease up so that another can lead at once.
@@ -137,19 +160,19 @@ impl Elector {
         // The term counts from before the write is sent: the server may take it later, never earlier.
         let sent = self.clock.monotonic();
         let holder = observed.as_ref().map(|observed| observed.holder.clone()).unwrap_or_default();
-        let tried = match state.step(observed, &self.identity, self.timing, sent) {
+        let action = state.step(observed, &self.identity, self.timing, sent);
+        let transitions = action.transitions(observed_transitions(lease.as_ref()), self.floor.get());
+        let tried = match action {
             Action::Wait => Ok(()),
             Action::Create => {
-                let written = self.api.create(&PostParams::default(), &self.record(None, 0, true)).await;
+                let written = self.api.create(&PostParams::default(), &self.record(None, transitions, true)).await;
                 self.conclude(state, written, sent)
             }
             Action::Renew => {
-                let transitions = observed_transitions(lease.as_ref());
                 let written = self.replace(lease, transitions, false).await;
                 self.conclude(state, written, sent)
             }
             Action::TakeOver => {
-                let transitions = observed_transitions(lease.as_ref()) + 1;
                 let written = self.replace(lease, transitions, true).await;
                 self.conclude(state, written, sent)
             }

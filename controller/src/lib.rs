@@ -41,6 +41,6 @@ pub mod write;
 
 pub use context::{Context, Role};
 pub use handle::{Handle, run, start};
-pub use lease::Leadership;
+pub use lease::{EpochFloor, Leadership};
 pub use options::{LeaderMode, Options};
 pub use placement::{Placement, Reservation};

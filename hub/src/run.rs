@@ -149,7 +149,10 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let ctx = handle.context.clone();
     let secrets: Api<Secret> = Api::namespaced(ctx.client.clone(), &ctx.namespace);
-    let Stored { authority, hub_id } = identity(&ctx.client, &secrets, hub.advertise.as_deref()).await?;
+    let Stored { authority, hub_id, memory_since } = identity(&ctx.client, &secrets, hub.advertise.as_deref()).await?;
+    if let Some(since) = memory_since {
+        tracing::warn!(%since, "this hub remembers nothing from before: what clusters have from then waits for its jobs");
+    }
     tracing::info!(hub_id, ca_sha256 = authority.signer().pin(), "hub identity");
     let (authority, authorities) = watch::channel(Arc::new(authority));
 
@@ -158,8 +161,8 @@ async fn serve(
     let states = Arc::new(HostedStates::default());
     let (term, watched) = watch::channel(None);
     let (events, heard) = mpsc::channel(SESSION_EVENTS);
-    let sessions =
-        Arc::new(Sessions::new(&hub_id, hub.server.clone(), registry.clone(), ports.clone(), watched.clone(), events));
+    let sessions = Sessions::new(&hub_id, hub.server.clone(), registry.clone(), ports.clone(), watched.clone(), events);
+    let sessions = Arc::new(sessions.raising(ctx.epoch_floor.clone()));
     inbox.connect(&ctx.stores);
     let reconciler = Reconciler::new(ctx.clone(), registry.clone(), reports.clone(), states.clone());
 
@@ -189,6 +192,7 @@ async fn serve(
         reports,
         settings: Settings {
             lease: i64::try_from(hub.server.lease.as_millis()).unwrap_or(i64::MAX),
+            memory_since: memory_since.map(Timestamp::as_millisecond),
             ..hub.dispatch.unwrap_or_else(|| dispatch_settings(&ctx.config))
         },
         metrics: HubMetrics::register(&ctx.metrics),

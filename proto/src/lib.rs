@@ -13,7 +13,7 @@ pub mod v1 {
     tonic::include_proto!("switchyard.agent.v1");
 }
 
-pub use payload::payload_hash;
+pub use payload::{payload_hash, pod_sets_hash};
 
 /// The protocol versions that this build speaks, inclusive.
 pub const VERSIONS: std::ops::RangeInclusive<u32> = 1..=1;

@@ -1,5 +1,6 @@
-//! How a payload is named.
+//! How a payload is named, and how the pod sets in it are.
 
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 /// The SHA-256 that names a payload in `Assignment.payload_hash` and `Payload.hash`.
@@ -13,9 +14,59 @@ pub fn payload_hash(workload: &[u8], job: &[u8]) -> Vec<u8> {
     hash.finalize().to_vec()
 }
 
+/// The SHA-256 of pod sets as they stand in a Workload's `spec.podSets`: `Origin.pod_sets`. The order of keys and fields that
+/// are null make no difference.
+pub fn pod_sets_hash(pod_sets: &Value) -> Vec<u8> {
+    let mut hash = Sha256::new();
+    canonical(pod_sets, &mut hash);
+    hash.finalize().to_vec()
+}
+
+fn canonical(value: &Value, hash: &mut Sha256) {
+    match value {
+        Value::Object(fields) => {
+            let mut fields: Vec<(&String, &Value)> = fields.iter().filter(|(_, value)| !value.is_null()).collect();
+            fields.sort_by_key(|(name, _)| *name);
+            hash.update("{");
+            for (name, value) in fields {
+                hash.update(Value::from(name.as_str()).to_string());
+                hash.update(":");
+                canonical(value, hash);
+                hash.update(",");
+            }
+            hash.update("}");
+        }
+        Value::Array(items) => {
+            hash.update("[");
+            for item in items {
+                canonical(item, hash);
+                hash.update(",");
+            }
+            hash.update("]");
+        }
+        plain => hash.update(plain.to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::payload_hash;
+    use serde_json::json;
+
+    use super::{payload_hash, pod_sets_hash};
+
+    #[test]
+    fn pod_sets_are_the_same_whatever_the_order_of_keys() {
+        let one = json!([{"name": "main", "count": 2, "template": {"spec": {"containers": [{"name": "c"}]}}}]);
+        let text = r#"[{"template":{"metadata":null,"spec":{"containers":[{"name":"c"}]}},"count":2,"name":"main"}]"#;
+        assert_eq!(pod_sets_hash(&one), pod_sets_hash(&serde_json::from_str(text).unwrap()));
+        for (case, other) in [
+            ("a count", json!([{"name": "main", "count": 3, "template": {"spec": {"containers": [{"name": "c"}]}}}])),
+            ("an image", json!([{"name": "main", "count": 2, "template": {"spec": {"containers": [{"name": "d"}]}}}])),
+            ("nothing", json!([])),
+        ] {
+            assert_ne!(pod_sets_hash(&one), pod_sets_hash(&other), "{case}");
+        }
+    }
 
     #[test]
     fn a_byte_moved_from_workload_to_job_changes_the_hash() {

@@ -147,6 +147,10 @@ pub struct OrphanedWorkload {
     /// Since when the hub knows of it.
     #[schemars(schema_with = "schema::time")]
     pub since: Time,
+    /// Why it stays there, and what mends it; not if it will be removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub note: Option<String>,
 }
 
 /// What the connected agent reports.

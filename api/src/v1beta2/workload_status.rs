@@ -80,6 +80,11 @@ pub struct DispatchStatus {
     /// Counts assignments to a cluster. It is written before it is sent and never goes down; agents refuse a lower one.
     #[schemars(range(min = 0))]
     pub attempt: i64,
+    /// The uid by which worker clusters know it, if that is not its own: it took over what ran there when the hub had
+    /// forgotten it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub workload_uid: Option<String>,
     /// The attempts that were taken from their cluster before their job had ended; the last ones only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]

@@ -58,6 +58,8 @@ pub struct Dispatch {
     pub cluster: String,
     /// Which attempt this is; written before the cluster is told.
     pub attempt: i64,
+    /// The uid by which clusters know the workload from now on, if it takes over what runs there.
+    pub adopts: Option<String>,
 }
 
 /// Quota, cluster, attempt, the MultiKueue check Ready and, if no other check is missing, admission: one write.
@@ -82,8 +84,9 @@ pub fn dispatched_status(
     }
     edit.status.cluster_name = Some(dispatch.cluster.clone());
     edit.status.nominated_cluster_names.clear();
-    let history = edit.status.dispatch.take().map(|before| before.history).unwrap_or_default();
-    edit.status.dispatch = Some(DispatchStatus { attempt: dispatch.attempt, history });
+    let before = edit.status.dispatch.take().unwrap_or_default();
+    let workload_uid = dispatch.adopts.clone().or(before.workload_uid);
+    edit.status.dispatch = Some(DispatchStatus { attempt: dispatch.attempt, workload_uid, history: before.history });
     edit.reserve(admission);
     edit.sync_admitted();
     edit
@@ -255,7 +258,7 @@ mod tests {
 
     #[test]
     fn dispatch_is_one_write() {
-        let dispatch = Dispatch { check: "mk".into(), cluster: "west".into(), attempt: 3 };
+        let dispatch = Dispatch { check: "mk".into(), cluster: "west".into(), attempt: 3, adopts: None };
         let edit = dispatched_status(&fixtures::workload("a"), two_cpus(), &[], &dispatch, fixtures::at(30));
         insta::assert_snapshot!(rendered(&edit.status), @r#"
         30s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq

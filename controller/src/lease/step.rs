@@ -47,6 +47,20 @@ pub enum Action {
     TakeOver,
 }
 
+impl Action {
+    /// What the Lease's transitions become, given what they are and the highest epoch that somebody else remembers.
+    #[must_use]
+    pub fn transitions(self, observed: u64, floor: u64) -> u64 {
+        match self {
+            Self::Wait => observed,
+            Self::Create if floor == 0 => 0,
+            // A new term, of the same leader.
+            Self::Renew if floor <= observed => observed,
+            Self::Create | Self::Renew | Self::TakeOver => observed.max(floor) + 1,
+        }
+    }
+}
+
 /// One process in the election.
 #[derive(Debug, Default)]
 pub struct State {
@@ -158,6 +172,23 @@ mod tests {
 
     /// The second of a read, and the version, holder and transitions that it showed.
     type Read = (u64, Option<(u64, &'static str, u64)>);
+
+    #[rstest::rstest]
+    #[case::a_first_lease(Action::Create, 0, 0, 0)]
+    #[case::a_first_lease_of_a_hub_that_had_one(Action::Create, 0, 7, 8)]
+    #[case::a_renewal(Action::Renew, 3, 0, 3)]
+    #[case::a_renewal_below_what_is_remembered_is_a_new_term(Action::Renew, 3, 7, 8)]
+    #[case::a_renewal_above_it(Action::Renew, 8, 7, 8)]
+    #[case::a_takeover(Action::TakeOver, 3, 0, 4)]
+    #[case::a_takeover_below_what_is_remembered(Action::TakeOver, 3, 7, 8)]
+    fn epochs_go_above_what_others_remember(
+        #[case] action: Action,
+        #[case] observed: u64,
+        #[case] floor: u64,
+        #[case] expected: u64,
+    ) {
+        assert_eq!(action.transitions(observed, floor), expected);
+    }
 
     /// Reads of the Lease at a second each, and what `me` does about them. A write that it decides on succeeds.
     #[rstest::rstest]

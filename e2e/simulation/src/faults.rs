@@ -2,7 +2,6 @@
 
 use crate::cluster::yes;
 use crate::event::Event;
-use crate::laws::uid;
 use crate::plan::FaultKind;
 use crate::world::World;
 
@@ -44,17 +43,18 @@ impl World {
                 self.hub_dies(hub, true);
                 self.hubs[hub].skew += seconds * 1000;
             }
-            FaultKind::Evict(workload) => self.evict(&uid(workload)),
-            FaultKind::Delete(workload) => self.delete_owner(&uid(workload)),
+            FaultKind::Evict(workload) => self.evict(&self.uid(workload)),
+            FaultKind::Delete(workload) => self.delete_owner(&self.uid(workload)),
             FaultKind::WorkerEvicts { cluster, workload } => self.worker_evicts(cluster, workload),
             FaultKind::WorkerDeletes { cluster, workload } => self.worker_deletes(cluster, workload),
             FaultKind::Replaced { cluster, workload } => self.replace(cluster, workload),
             FaultKind::Replay(cluster) => self.replay(cluster),
             FaultKind::DeclareLost(cluster) => self.declare_lost(cluster),
             FaultKind::Release => self.release_breaker(),
+            FaultKind::StoreLost { not_again } => self.lose_store(not_again),
             FaultKind::Drain(cluster) => self.drain(cluster, true),
-            FaultKind::Says { workload, loss } => self.change_loss(&uid(workload), loss),
-            FaultKind::Move { workload, cluster } => self.move_to(&uid(workload), cluster),
+            FaultKind::Says { workload, loss } => self.change_loss(&self.uid(workload), loss),
+            FaultKind::Move { workload, cluster } => self.move_to(&self.uid(workload), cluster),
         }
     }
 
@@ -117,8 +117,11 @@ impl World {
             }
             FaultKind::Replaced { cluster, workload } => self.replaced_goes(cluster, workload),
             FaultKind::Replay(cluster) => self.replay(cluster),
+            FaultKind::StoreLost { not_again } => self.begin_again(not_again),
             FaultKind::Drain(cluster) => self.drain(cluster, false),
-            FaultKind::Says { workload, .. } => self.change_loss(&uid(workload), self.plan.workloads[workload].loss),
+            FaultKind::Says { workload, .. } => {
+                self.change_loss(&self.uid(workload), self.plan.workloads[workload].loss)
+            }
             FaultKind::Evict(_)
             | FaultKind::Delete(_)
             | FaultKind::DeclareLost(_)

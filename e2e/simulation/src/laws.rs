@@ -37,6 +37,8 @@ pub enum Law {
     InPlace,
     /// When much is lost at once, nothing is given up until people have looked, or all are back.
     Careful,
+    /// What a hub has forgotten is removed only once its job was applied again.
+    Forgotten,
     /// A program under test gave up.
     Panic,
 }
@@ -65,7 +67,7 @@ impl World {
             self.forgive(cluster);
         }
         for index in 0..self.plan.workloads.len() {
-            let uid = uid(index);
+            let uid = self.uid(index);
             let running: Vec<(usize, u64)> = self
                 .clusters
                 .iter()
@@ -76,8 +78,11 @@ impl World {
             if running.len() > 1 {
                 self.broken(Law::OneRuns, format!("{uid} runs on clusters, as attempts {running:?}"));
             }
-            if !running.is_empty() {
-                self.check_quota(&uid, &running);
+            // What the hub has forgotten is charged once its job is applied again, and has got its quota.
+            let known: Vec<(usize, u64)> =
+                running.into_iter().filter(|(cluster, _)| !self.is_forgotten(*cluster, index)).collect();
+            if !known.is_empty() {
+                self.check_quota(&uid, &known);
             }
         }
     }
@@ -97,7 +102,7 @@ impl World {
 
     /// Pods of a job have just started.
     pub(crate) fn check_start(&mut self, cluster: usize, index: usize, attempt: u64) {
-        let uid = uid(index);
+        let uid = self.uid(index);
         for cluster in 0..self.clusters.len() {
             self.forgive(cluster);
         }
@@ -105,7 +110,7 @@ impl World {
         if self.excused(cluster, index, attempt) {
             return;
         }
-        let Some(object) = self.api.objects.get(&uid) else { return };
+        let Some(object) = self.law_of(&uid) else { return };
         // Of a cluster that was rightly given up, nobody could know.
         let known = object.ended.iter().find(|(at, ended)| !self.given_up(*at, index, *ended));
         if let Some((at, ended)) = known.copied() {
@@ -118,8 +123,8 @@ impl World {
 
     /// A job object has just been made.
     pub(crate) fn check_made(&mut self, cluster: usize, index: usize, attempt: u64) {
-        let uid = uid(index);
-        let written = self.api.objects.get(&uid).is_some_and(|object| object.committed.contains(&(cluster, attempt)));
+        let uid = self.uid(index);
+        let written = self.law_of(&uid).is_some_and(|object| object.committed.contains(&(cluster, attempt)));
         if !written {
             self.broken(
                 Law::WrittenFirst,
@@ -146,7 +151,7 @@ impl World {
             return;
         }
         for (index, workload) in self.plan.workloads.clone().into_iter().enumerate() {
-            let Some(object) = self.api.objects.get(&uid(index)) else { continue };
+            let Some(object) = self.api.objects.get(&self.uid(index)) else { continue };
             let elsewhere = !object.committed.is_empty() && object.committed.iter().all(|(cluster, _)| *cluster != 0);
             let took = object.finished_at.unwrap_or(self.now) - workload.at;
             if elsewhere && took > workload.runs + USUAL {
@@ -167,7 +172,10 @@ impl World {
             }
         }
         for (cluster, it) in self.clusters.iter().enumerate() {
-            if let Some(stored) = it.objects.values().find(|stored| !stored.foreign) {
+            let left = |((_, index), stored): &(&(Kind, usize), &crate::cluster::Stored)| {
+                !stored.foreign && !self.is_shown_as_forgotten(cluster, *index)
+            };
+            if let Some((_, stored)) = it.objects.iter().find(left) {
                 return Some(format!("left behind on {cluster}: {}", short(&stored.object)));
             }
         }
@@ -177,15 +185,22 @@ impl World {
         }
         (0..self.clusters.len()).find_map(|cluster| {
             let view = term.dispatcher.cluster_view(&name(cluster));
-            let clean = view.workloads == 0 && view.orphans == 0;
+            let shown = term.dispatcher.orphans_of(&name(cluster), usize::MAX);
+            let clean = view.workloads == 0 && shown.iter().all(|it| it.note.is_some());
             (!clean).then(|| format!("the hub still thinks of cluster {cluster}: {view:?}"))
         })
     }
 }
 
-/// A workload's uid on the hub.
+/// A workload's first uid on the hub. Its name goes by it as well.
 pub(crate) fn uid(index: usize) -> Uid {
-    format!("w{index}").into()
+    uid_in(index, 0)
+}
+
+/// A workload's uid on a hub whose store was lost so many times.
+pub(crate) fn uid_in(index: usize, losses: u32) -> Uid {
+    let letter = char::from_u32('w' as u32 + losses).filter(char::is_ascii_lowercase).unwrap_or('z');
+    format!("{letter}{index}").into()
 }
 
 /// A cluster's name.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use switchyard_hub::dispatch::{ClusterRules, Loss};
 
-use crate::laws::{Law, name, number, uid};
+use crate::laws::{Law, name};
 use crate::mutation::Mutation;
 use crate::plan::Ms;
 use crate::world::World;
@@ -45,10 +45,8 @@ impl World {
     /// run elsewhere as well, or have ended there without anybody's knowing.
     pub(crate) fn forgive(&mut self, cluster: usize) {
         let there: Vec<(usize, u64)> = self
-            .api
-            .objects
-            .iter()
-            .flat_map(|(uid, object)| object.committed.iter().map(move |(at, attempt)| (*at, number(uid), *attempt)))
+            .laws_objects()
+            .flat_map(|(index, object)| object.committed.iter().map(move |(at, attempt)| (*at, index, *attempt)))
             .filter(|(at, workload, _)| *at == cluster && self.may_be_given_up(cluster, *workload))
             .map(|(_, workload, attempt)| (workload, attempt))
             .collect();
@@ -80,7 +78,7 @@ impl World {
     /// that nobody there can see to.
     fn losses(&self, cluster: usize, workload: usize) -> BTreeSet<Loss> {
         let theirs = self.plan.clusters[cluster].loss;
-        let said = self.api.objects.get(&uid(workload)).map(|object| object.losses.clone()).unwrap_or_default();
+        let said = self.law_of(&self.uid(workload)).map(|object| object.losses.clone()).unwrap_or_default();
         let of = |own: Option<Loss>| match own {
             Some(Loss::Fence { .. }) if theirs == Loss::GiveUp => theirs,
             own => own.unwrap_or(theirs),

@@ -33,6 +33,8 @@ pub enum Mutation {
     GiveUpHeld,
     /// Whatever is lost at once, it is given up.
     NoBreaker,
+    /// A hub whose store was lost does not know that it has forgotten anything.
+    ForgetMemory,
     /// Workers do not say that it was a fence that stopped a job.
     HideWhy,
 }

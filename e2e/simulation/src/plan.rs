@@ -151,6 +151,12 @@ pub enum FaultKind {
     DeclareLost(usize),
     /// Operators release the circuit breaker.
     Release,
+    /// The hub's store is lost, and all of its replicas with it. At the end they begin anew, and owners apply their jobs
+    /// again, but for one perhaps.
+    StoreLost {
+        /// The workload whose owner does not.
+        not_again: Option<usize>,
+    },
     /// Operators drain a cluster.
     Drain(usize),
     /// People change what the loss of its cluster means for a workload; at the end, it is as before.
@@ -248,6 +254,11 @@ impl Plan {
         }
         if own.chance(100) {
             plan.lose_many(&mut own);
+        }
+        // From a stream of its own as well.
+        let mut last = Dice::new(seed, 3);
+        if last.chance(150) {
+            plan.lose_store(&mut last);
         }
         plan
     }

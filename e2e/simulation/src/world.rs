@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::cluster::Cluster;
 use crate::dice::Dice;
 use crate::event::{Event, Process};
-use crate::hub::{Api, Hub};
+use crate::hub::{Api, Hub, LostStore};
 use crate::laws::{Law, Violation};
 use crate::mutation::Mutation;
 use crate::network::Network;
@@ -34,6 +34,8 @@ pub(crate) struct World {
     pub(crate) faults_open: usize,
     /// When operators last released the circuit breaker.
     pub(crate) released: Option<Ms>,
+    /// What was when the hub's store was last lost.
+    pub(crate) lost_store: LostStore,
     settled: bool,
     pub(crate) steps: u64,
     trace: Option<Vec<String>>,
@@ -80,6 +82,7 @@ impl World {
             moved: false,
             faults_open: 0,
             released: None,
+            lost_store: LostStore::default(),
             settled: false,
             steps: 0,
             trace: traced.then(Vec::new),

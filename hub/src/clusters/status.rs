@@ -49,6 +49,7 @@ pub(super) fn orphan(view: &OrphanView) -> OrphanedWorkload {
         attempt: i64::try_from(view.attempt).unwrap_or(i64::MAX),
         state: format!("{:?}", view.state),
         since: Time(since),
+        note: view.note.as_ref().map(|note| note.chars().take(512).collect()),
     }
 }
 

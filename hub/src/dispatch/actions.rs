@@ -119,7 +119,7 @@ pub enum Action {
     Desire {
         /// The cluster.
         cluster: Name,
-        /// The workload.
+        /// The workload, by the uid by which clusters know it.
         uid: Uid,
         /// Where it lies.
         namespace: Name,
@@ -134,7 +134,7 @@ pub enum Action {
     Forget {
         /// The cluster.
         cluster: Name,
-        /// The workload.
+        /// The workload, by the uid by which clusters know it.
         uid: Uid,
         /// Nothing is left of this and lower attempts.
         attempt: u64,
@@ -147,6 +147,8 @@ pub enum Action {
         cluster: Name,
         /// The attempt.
         attempt: u64,
+        /// It runs there already, and clusters know it by this uid from now on.
+        adopts: Option<Uid>,
     },
     /// Write the reservation, the check's message and the nominated clusters. Answered by [`Event::Written`].
     Record {
@@ -217,7 +219,7 @@ pub enum Action {
     Ack {
         /// The cluster.
         cluster: Name,
-        /// The workload.
+        /// The workload, by the uid by which clusters know it.
         uid: Uid,
         /// The attempt.
         attempt: u64,

@@ -72,6 +72,8 @@ pub(super) struct Cluster {
     /// Since when its agent cannot act: it does not reach its own API server. Kept beyond the end of the session in which
     /// it said so.
     pub(super) unable: Option<Time>,
+    /// It has told its inventory since the hub began.
+    pub(super) told: bool,
     /// Since when `up` is what it is.
     pub(super) since: Time,
     /// It has reported.

@@ -103,6 +103,8 @@ pub(super) struct Entry {
     pub(super) wake: Option<Time>,
     /// Its place among those that look for a cluster.
     pub(super) queued: Option<(i64, Time)>,
+    /// A later attempt than the API knows runs there: it is not taken away.
+    pub(super) kept: Option<Name>,
 }
 
 impl Entry {
@@ -128,6 +130,7 @@ impl Entry {
             cleared: BTreeMap::new(),
             wake: None,
             queued: None,
+            kept: None,
         }
     }
 
@@ -152,7 +155,9 @@ impl Entry {
         if facts.cluster.is_some() {
             self.last.clone_from(&facts.cluster);
         }
-        self.facts = facts;
+        // Who makes facts of a write's answer does not look for the job.
+        let subject = self.facts.subject.take();
+        self.facts = Facts { subject: facts.subject.clone().or(subject), ..facts };
     }
 
     /// Wants `phase` of `attempt` on a cluster, and says so if that is news.
@@ -204,7 +209,7 @@ impl Entry {
         let others: Vec<(Name, u64)> = self
             .remotes
             .iter()
-            .filter(|(cluster, _)| Some(*cluster) != keep)
+            .filter(|(cluster, _)| Some(*cluster) != keep && Some(*cluster) != self.kept.as_ref())
             .map(|(cluster, remote)| (cluster.clone(), remote.attempt))
             .collect();
         for (cluster, attempt) in others {

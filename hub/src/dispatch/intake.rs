@@ -42,6 +42,7 @@ impl Dispatcher {
         self.note_heard(name, now);
         let Some(cluster) = self.clusters.get_mut(name) else { return };
         cluster.exists = false;
+        self.orphans.retain(name, |_, _| false);
         if cluster.up {
             cluster.turn(false, now);
         }
@@ -68,7 +69,9 @@ impl Dispatcher {
             return;
         }
         cluster.turn(false, now);
-        self.orphans.retain(|(cluster, _), _| cluster != name);
+        // What it has from before the hub's memory is not forgotten again: its jobs are not started elsewhere.
+        let settings = &self.settings;
+        self.orphans.retain(name, |_, orphan| orphan.stays(settings));
         self.touch_on(name);
     }
 
@@ -84,11 +87,13 @@ impl Dispatcher {
 
     pub(super) fn inventory(&mut self, name: &Name, uids: &Uids) {
         if let Some(cluster) = self.clusters.get_mut(name) {
-            cluster.synced = true;
+            (cluster.synced, cluster.told) = (true, true);
         }
-        self.orphans.retain(|(cluster, uid), _| cluster != name || uids.contains(uid));
+        self.orphans.retain(name, |uid, _| uids.contains(uid));
         self.touch_on(name);
-        let unsure = self.entries.iter().filter(|(_, entry)| !entry.sure).map(|(uid, _)| uid.clone());
+        // Others may have waited for what this one has from before the hub's memory.
+        let careful = self.settings.memory_since.is_some();
+        let unsure = self.entries.iter().filter(|(_, entry)| careful || !entry.sure).map(|(uid, _)| uid.clone());
         self.dirty.extend(unsure);
     }
 
@@ -107,6 +112,7 @@ impl Dispatcher {
     }
 
     pub(super) fn workload(&mut self, facts: Facts) {
+        self.introduce_facts(&facts);
         let uid = facts.uid.clone();
         if let Some(parked) = self.parked.get_mut(&uid) {
             *parked = facts.clone();
@@ -124,16 +130,26 @@ impl Dispatcher {
 
     /// Takes in what the API says of a workload even if nothing is to be dispatched: it was seen on a cluster.
     pub fn learn(&mut self, facts: Facts) {
+        self.introduce_facts(&facts);
         let uid = facts.uid.clone();
         self.entries.entry(uid).or_insert_with(|| Entry::new(facts));
     }
 
     pub(super) fn observed(&mut self, cluster: &Name, observation: Observation, now: Time, out: &mut Vec<Action>) {
-        let uid = observation.uid.clone();
-        let Some(entry) = self.entries.get_mut(&uid) else {
+        let ours = self.identities.ours(&observation.uid);
+        if self.identities.is_superseded(&observation.uid) || !self.entries.contains_key(&ours) {
             self.orphaned(cluster, observation, now, out);
             return;
-        };
+        }
+        let from = out.len();
+        self.observed_of(cluster, Observation { uid: ours, ..observation }, now, out);
+        self.identities.translate(out.get_mut(from..).unwrap_or_default());
+    }
+
+    /// A cluster speaks of a workload that is known.
+    fn observed_of(&mut self, cluster: &Name, observation: Observation, now: Time, out: &mut Vec<Action>) {
+        let uid = observation.uid.clone();
+        let Some(entry) = self.entries.get_mut(&uid) else { return };
         if observation.attempt > entry.top.max(entry.facts.attempt).saturating_add(MAX_LEAD) {
             // No store that was lost explains it: somebody makes it up, and no attempt could follow it for ever.
             tracing::warn!(%cluster, workload_uid = %uid, attempt = observation.attempt, "an attempt that no hub gave out");
@@ -196,6 +212,9 @@ impl Dispatcher {
     }
 
     pub(super) fn written(&mut self, written: Written, now: Time, out: &mut Vec<Action>) {
+        if let Some(facts) = &written.facts {
+            self.introduce_facts(facts);
+        }
         let Some(entry) = self.entries.get_mut(&written.uid) else { return };
         let writing = entry.writing.take();
         if let Some(facts) = written.facts {
@@ -211,8 +230,24 @@ impl Dispatcher {
                 entry.released = None;
             }
         }
+        if let (Some(Writing::Commit { cluster, attempt }), Outcome::Done) = (&writing, written.outcome)
+            && let Some(remote) = entry.remotes.get(cluster).filter(|remote| remote.attempt == *attempt)
+        {
+            // It has run before, and what was told of it was told before it was known to count.
+            match remote.state {
+                Some(state) if terminal(state) && !entry.facts.finished => {
+                    entry.ended = Some((cluster.clone(), *attempt, state == State::Succeeded));
+                }
+                Some(State::Running) => {
+                    let (uid, cluster) = (written.uid.clone(), cluster.clone());
+                    out.push(Action::Mirror { uid, cluster, attempt: *attempt });
+                }
+                _ => {}
+            }
+        }
         if let (Some(Writing::Finish { cluster, attempt }), Outcome::Done) = (writing, written.outcome) {
-            out.push(Action::Ack { cluster, uid: written.uid.clone(), attempt });
+            let uid = self.identities.theirs(&written.uid);
+            out.push(Action::Ack { cluster, uid, attempt });
             entry.ended = None;
             // What the answer did not show will be shown by the watch.
             entry.facts.finished = true;

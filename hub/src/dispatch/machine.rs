@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::breaker::Breaker;
 use super::cluster::Cluster;
 use super::entry::Entry;
-use super::orphans::Orphan;
+use super::identities::Identities;
+use super::orphans::Orphans;
 use super::{Action, Event, Facts, Name, Phase, Settings, Time, Uid};
 
 /// The longest pause between two tries of a write that fails, in milliseconds.
@@ -30,7 +31,8 @@ pub struct Dispatcher {
     pub(super) clusters: BTreeMap<Name, Cluster>,
     pub(super) checks: BTreeMap<Name, Vec<Name>>,
     pub(super) entries: BTreeMap<Uid, Entry>,
-    pub(super) orphans: BTreeMap<(Name, Uid), Orphan>,
+    pub(super) orphans: Orphans,
+    pub(super) identities: Identities,
     pub(super) breaker: Breaker,
     /// Looking for a cluster: highest priority first, then the longest waiting.
     pub(super) nominating: BTreeSet<(i64, Time, Uid)>,
@@ -49,7 +51,8 @@ impl Dispatcher {
             clusters: BTreeMap::new(),
             checks: BTreeMap::new(),
             entries: BTreeMap::new(),
-            orphans: BTreeMap::new(),
+            orphans: Orphans::default(),
+            identities: Identities::default(),
             breaker: Breaker::default(),
             nominating: BTreeSet::new(),
             parked: BTreeMap::new(),
@@ -73,6 +76,7 @@ impl Dispatcher {
             Event::Inventory { cluster, uids } => self.inventory(&cluster, &uids),
             Event::Capacity { cluster, queues } => self.capacity(&cluster, queues, now, &mut out),
             Event::Reserved { facts, reserved } => {
+                self.introduce_facts(&facts);
                 let uid = facts.uid.clone();
                 self.parked.remove(&uid);
                 let entry = self.entries.entry(uid.clone()).or_insert_with(|| Entry::new(facts.clone()));
@@ -111,7 +115,7 @@ impl Dispatcher {
 
     /// When [`Event::Tick`] is due at the latest.
     pub fn next_wakeup(&self) -> Option<Time> {
-        let orphan = self.orphans.values().filter_map(|orphan| orphan.due(&self.settings)).min();
+        let orphan = self.orphans.due(&self.settings);
         let timer = self.timers.first().map(|(at, _)| *at);
         match (timer, orphan) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -135,7 +139,7 @@ impl Dispatcher {
         ClusterView {
             usable: self.clusters.get(name).is_some_and(Cluster::usable),
             workloads: self.entries.values().filter(|entry| entry.remotes.contains_key(name)).count(),
-            orphans: self.orphans.keys().filter(|(cluster, _)| **cluster == *name).count(),
+            orphans: self.orphans.count(name),
         }
     }
 
@@ -192,7 +196,9 @@ impl Dispatcher {
         if let Some((priority, since)) = entry.queued.take() {
             self.nominating.remove(&(priority, since, uid.clone()));
         }
+        let from = out.len();
         self.settle(&mut entry, now, out);
+        self.identities.translate(out.get_mut(from..).unwrap_or_default());
 
         if let Some(nomination) = &entry.nomination {
             let (priority, since) = (-i64::from(entry.facts.priority), nomination.since);

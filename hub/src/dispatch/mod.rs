@@ -18,7 +18,9 @@ mod actions;
 mod breaker;
 pub mod capacity;
 mod cluster;
+mod copies;
 mod entry;
+mod identities;
 mod intake;
 mod loss;
 mod machine;
@@ -112,6 +114,20 @@ pub struct Settings {
     pub restart_grace: i64,
     /// When not to give up at all.
     pub caution: Caution,
+    /// Since when the hub remembers what it has done, if its store was lost or is an older one: what clusters have from
+    /// before is not removed as unknown.
+    pub memory_since: Option<Time>,
+    /// By how much a cluster's clock may be behind the hub's: what it made within so long of the beginning of the hub's
+    /// memory may be older.
+    pub clocks: i64,
+}
+
+impl Settings {
+    /// Until when what clusters have made, by their own clocks, may be older than the hub's memory; none: the hub remembers
+    /// everything.
+    pub(crate) fn forgotten_until(&self) -> Option<Time> {
+        self.memory_since.map(|since| since.saturating_add(self.clocks))
+    }
 }
 
 impl Default for Settings {
@@ -129,6 +145,8 @@ impl Default for Settings {
             fence_margin: 10_000,
             restart_grace: 60_000,
             caution: Caution::default(),
+            memory_since: None,
+            clocks: 5 * 60_000,
         }
     }
 }
@@ -145,6 +163,28 @@ pub enum Check {
     Retry,
     /// Never.
     Rejected,
+}
+
+/// Which job a workload stands for, and what for: a workload that is alike in all of it stands for the same job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// The job's kind, such as `batch/v1, Kind=Job`.
+    pub kind: Name,
+    /// The job's name.
+    pub job: Name,
+    /// See [`switchyard_proto::pod_sets_hash`].
+    pub pod_sets: Arc<[u8]>,
+}
+
+/// What an object on a cluster was made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The job.
+    pub subject: Subject,
+    /// The job is there, and not only its Workload.
+    pub has_job: bool,
+    /// When the Workload was made, by the cluster's clock.
+    pub created: Time,
 }
 
 /// What the API says of one Workload.
@@ -190,6 +230,12 @@ pub struct Facts {
     pub loss: Option<Loss>,
     /// Somebody wants this attempt to be moved to that cluster.
     pub moving: Option<(u64, Name)>,
+    /// Its job; none where the hub has not forgotten anything, and needs not know it again.
+    pub subject: Option<Subject>,
+    /// The uid by which clusters know it, if that is not its own: it has adopted a copy.
+    pub known_as: Option<Uid>,
+    /// Somebody wants it to adopt the copy on that cluster of that uid, whatever the two differ in.
+    pub adopt: Option<(Name, Uid)>,
 }
 
 impl Facts {
@@ -213,7 +259,7 @@ pub struct Reserved {
 /// What a cluster says of one workload.
 #[derive(Debug, Clone)]
 pub struct Observation {
-    /// The hub's Workload.
+    /// The hub's Workload, by the uid by which the cluster knows it.
     pub uid: Uid,
     /// Where it lies.
     pub namespace: Name,
@@ -227,6 +273,8 @@ pub struct Observation {
     pub reasons: Vec<Reason>,
     /// It carries a job status that differs from the one before.
     pub job_status: bool,
+    /// What it was made of, where the cluster says so.
+    pub origin: Option<Origin>,
 }
 
 /// Whether a state is the end of a job.

@@ -31,6 +31,9 @@ impl Dispatcher {
             entry.avoid.retain(|_, (until, _)| *until > now);
             entry.nomination = Some(Nomination { attempt: entry.top + 1, since: now, rounds: 0, next_round: now });
         }
+        if self.recall(entry, now, out) {
+            return;
+        }
         self.retire(entry, now, out);
         if self.commit(entry, now, out) {
             return;
@@ -110,7 +113,7 @@ impl Dispatcher {
             return true;
         }
         entry.writing = Some(Writing::Commit { cluster: winner.clone(), attempt });
-        out.push(Action::Commit { uid: entry.facts.uid.clone(), cluster: winner, attempt });
+        out.push(Action::Commit { uid: entry.facts.uid.clone(), cluster: winner, attempt, adopts: None });
         true
     }
 
@@ -239,6 +242,17 @@ impl Dispatcher {
 
     /// Writes the reservation down when the search takes long, so that people see what it waits for.
     fn record_if_late(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
+        self.record_late(entry, now, out, |this, entry| waits_for(&this.standings(entry, now)));
+    }
+
+    /// Writes the reservation down with what it waits for, when that takes long.
+    pub(super) fn record_late(
+        &mut self,
+        entry: &mut Entry,
+        now: Time,
+        out: &mut Vec<Action>,
+        message: impl FnOnce(&Self, &Entry) -> String,
+    ) {
         let Some(since) = entry.nomination.as_ref().map(|nomination| nomination.since) else { return };
         let due = match &entry.recorded {
             None => since + self.settings.record_after,
@@ -249,7 +263,7 @@ impl Dispatcher {
             entry.wake_at(due);
             return;
         }
-        let message = waits_for(&self.standings(entry, now));
+        let message = message(self, entry);
         if entry.recorded.as_ref().is_some_and(|(recorded, _)| *recorded == message) {
             return;
         }

@@ -1,13 +1,12 @@
 //! Workloads with our hub's id on a cluster, of which the hub does not know: reported first, removed much later.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry as MapEntry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::machine::Dispatcher;
-use super::{Action, Name, Observation, Phase, Settings, State, Time, Uid, terminal};
+use super::{Action, Name, Observation, Origin, Phase, Settings, State, Subject, Time, Uid, terminal};
 
 /// Unknown workloads remembered at once. A cluster that makes up more is not listened to.
-const MAX_ORPHANS: usize = 20_000;
+const MAX_ORPHANS: usize = crate::server::MAX_WORKLOADS;
 
 /// A cluster of which the hub knows less than it does not know, and of that at least this much, is left as it is: it is
 /// more likely that the hub's store was lost or is an old one.
@@ -24,10 +23,63 @@ pub(super) struct Orphan {
     since: Time,
     /// Its end has been acknowledged.
     acked: bool,
-    removing: bool,
+    pub(super) removing: bool,
+    /// Why it is not the copy of a workload that stands for a job of its name.
+    pub(super) differs: Option<String>,
 }
 
 impl Orphan {
+    fn new(last: Observation, now: Time) -> Self {
+        Self { last, first: now, since: now, acked: false, removing: false, differs: None }
+    }
+
+    /// Whether it may have been made before this hub's memory began.
+    pub(super) fn predates(&self, settings: &Settings) -> bool {
+        settings.forgotten_until().is_some_and(|end| self.origin().is_none_or(|origin| origin.created < end))
+    }
+
+    /// Whether it is never removed as unknown. One that has no job holds quota, and nothing of it ever ran.
+    pub(super) fn stays(&self, settings: &Settings) -> bool {
+        self.has_job() && self.predates(settings)
+    }
+
+    /// What it was made of.
+    pub(super) fn origin(&self) -> Option<&Origin> {
+        self.last.origin.as_ref()
+    }
+
+    /// Whether its job is there, and not only its Workload.
+    pub(super) fn has_job(&self) -> bool {
+        self.origin().is_none_or(|origin| origin.has_job)
+    }
+
+    pub(super) fn attempt(&self) -> u64 {
+        self.last.attempt
+    }
+
+    /// Its uid, namespace, name and attempt.
+    pub(super) fn place(&self) -> (Uid, Name, Name, u64) {
+        let Observation { uid, namespace, name, attempt, .. } = &self.last;
+        (uid.clone(), namespace.clone(), name.clone(), *attempt)
+    }
+
+    /// Takes what is said of it now. What it was made of, and a status that nobody has seen, stay.
+    fn update(&mut self, now: Observation) {
+        let before = std::mem::replace(&mut self.last, now);
+        if self.last.attempt == before.attempt {
+            self.last.job_status |= before.job_status;
+        }
+        if self.last.origin.is_none() {
+            self.last.origin = before.origin;
+        }
+    }
+
+    /// For people: why it stays.
+    fn note(&self, settings: &Settings) -> Option<String> {
+        let waits = || "made before this hub's memory; waits for its job to be applied again".to_owned();
+        self.stays(settings).then(|| self.differs.clone().unwrap_or_else(waits))
+    }
+
     /// The attempt whose end holds up the acknowledgement of all that its cluster said since, if one does.
     fn holds(&self) -> Option<u64> {
         (terminal(self.last.state) && !self.acked).then_some(self.last.attempt)
@@ -41,6 +93,8 @@ impl Orphan {
         }
         let wait = if self.holds().is_some() {
             settings.start_grace.min(settings.orphan_after)
+        } else if self.stays(settings) {
+            return None;
         } else {
             settings.orphan_after
         };
@@ -63,6 +117,72 @@ pub struct OrphanView {
     pub state: State,
     /// Since when we know of it.
     pub since: Time,
+    /// Why it is not removed, and what mends it; none if it will be.
+    pub note: Option<String>,
+}
+
+/// Those of all clusters, by cluster and uid.
+#[derive(Debug, Default)]
+pub(super) struct Orphans {
+    all: BTreeMap<(Name, Uid), Orphan>,
+    /// By namespace, kind and name of their jobs.
+    by_job: BTreeMap<(Name, Name, Name), BTreeSet<(Name, Uid)>>,
+}
+
+impl Orphans {
+    fn job(orphan: &Orphan) -> Option<(Name, Name, Name)> {
+        let subject = &orphan.origin()?.subject;
+        Some((orphan.last.namespace.clone(), subject.kind.clone(), subject.job.clone()))
+    }
+
+    /// Those whose job has this kind and name.
+    pub(super) fn of_job(&self, namespace: &Name, subject: &Subject) -> impl Iterator<Item = &(Name, Uid)> {
+        let key = (namespace.clone(), subject.kind.clone(), subject.job.clone());
+        self.by_job.get(&key).into_iter().flatten()
+    }
+
+    pub(super) fn get_mut(&mut self, cluster: &Name, uid: &Uid) -> Option<&mut Orphan> {
+        self.all.get_mut(&(cluster.clone(), uid.clone()))
+    }
+
+    fn insert(&mut self, key: (Name, Uid), orphan: Orphan) {
+        if let Some(job) = Self::job(&orphan) {
+            self.by_job.entry(job).or_default().insert(key.clone());
+        }
+        self.all.insert(key, orphan);
+    }
+
+    fn remove(&mut self, key: &(Name, Uid)) -> Option<Orphan> {
+        let orphan = self.all.remove(key)?;
+        if let Some(job) = Self::job(&orphan)
+            && let Some(others) = self.by_job.get_mut(&job)
+        {
+            others.remove(key);
+            if others.is_empty() {
+                self.by_job.remove(&job);
+            }
+        }
+        Some(orphan)
+    }
+
+    /// Forgets those of a cluster but for these.
+    pub(super) fn retain(&mut self, cluster: &Name, keep: impl Fn(&Uid, &Orphan) -> bool) {
+        let gone = |((at, uid), orphan): &(&(Name, Uid), &Orphan)| at == cluster && !keep(uid, orphan);
+        let gone: Vec<(Name, Uid)> = self.all.iter().filter(gone).map(|(key, _)| key.clone()).collect();
+        for key in gone {
+            self.remove(&key);
+        }
+    }
+
+    /// When something is to be done about one of them.
+    pub(super) fn due(&self, settings: &Settings) -> Option<Time> {
+        self.all.values().filter_map(|orphan| orphan.due(settings)).min()
+    }
+
+    /// How many a cluster has.
+    pub(super) fn count(&self, cluster: &str) -> usize {
+        self.all.keys().filter(|(at, _)| **at == *cluster).count()
+    }
 }
 
 impl Dispatcher {
@@ -74,7 +194,7 @@ impl Dispatcher {
     /// The orphans of a cluster, the first so many by their uids.
     pub fn orphans_of(&self, cluster: &str, most: usize) -> Vec<OrphanView> {
         let from = (Name::from(cluster), Uid::from(""));
-        let there = self.orphans.range(from..).take_while(|((name, _), _)| **name == *cluster);
+        let there = self.orphans.all.range(from..).take_while(|((name, _), _)| **name == *cluster);
         let view = |((_, uid), orphan): (&(Name, Uid), &Orphan)| OrphanView {
             uid: uid.clone(),
             namespace: orphan.last.namespace.clone(),
@@ -82,6 +202,7 @@ impl Dispatcher {
             attempt: orphan.last.attempt,
             state: orphan.last.state,
             since: orphan.first,
+            note: orphan.note(&self.settings),
         };
         there.take(most).map(view).collect()
     }
@@ -99,9 +220,9 @@ impl Dispatcher {
             }
             return;
         }
-        let full = !self.orphans.contains_key(&key) && self.orphans.len() >= MAX_ORPHANS;
+        let full = !self.orphans.all.contains_key(&key) && self.orphans.all.len() >= MAX_ORPHANS;
         // Acknowledgements are in order: one that is not given holds up all behind it.
-        let let_go = self.orphans.get(&key).is_some_and(|orphan| orphan.acked || orphan.removing);
+        let let_go = self.orphans.all.get(&key).is_some_and(|orphan| orphan.acked || orphan.removing);
         if terminal(observation.state) && (full || let_go) {
             let (uid, attempt) = (observation.uid.clone(), observation.attempt);
             out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
@@ -109,35 +230,49 @@ impl Dispatcher {
         if full {
             return;
         }
-        match self.orphans.entry(key) {
-            MapEntry::Vacant(vacant) => {
+        match self.orphans.remove(&key) {
+            None => {
                 let (uid, attempt) = (observation.uid.clone(), observation.attempt);
                 out.push(Action::Orphan { cluster: cluster.clone(), uid, attempt });
-                vacant.insert(Orphan { last: observation, first: now, since: now, acked: false, removing: false });
+                self.orphans.insert(key, Orphan::new(observation, now));
             }
-            MapEntry::Occupied(mut known) if observation.attempt >= known.get().last.attempt => {
-                if let Some(attempt) = known.get().holds() {
-                    if attempt == observation.attempt {
+            Some(mut known) => {
+                if observation.attempt >= known.last.attempt {
+                    match known.holds() {
                         // An end that is not acknowledged stays until it is.
-                        return;
+                        Some(attempt) if attempt == observation.attempt => {}
+                        holds => {
+                            if let Some(attempt) = holds {
+                                let uid = observation.uid.clone();
+                                out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
+                            }
+                            known.update(observation);
+                        }
                     }
-                    out.push(Action::Ack { cluster: cluster.clone(), uid: observation.uid.clone(), attempt });
                 }
-                known.get_mut().last = observation;
+                self.orphans.insert(key, known);
             }
-            MapEntry::Occupied(_) => {}
         }
     }
 
     /// Workloads that we have come to know are no orphans: what clusters said of them counts.
     pub(super) fn adopt(&mut self, now: Time, out: &mut Vec<Action>) {
-        let known: Vec<(Name, Uid)> =
-            self.orphans.keys().filter(|(_, uid)| self.entries.contains_key(uid)).cloned().collect();
-        for (cluster, uid) in known {
-            let Some(orphan) = self.orphans.remove(&(cluster.clone(), uid.clone())) else { continue };
+        let identities = &self.identities;
+        // Of one that adopts a copy, what the API says has to be known first: then what the copy is counts.
+        let is_known = |uid: &Uid| {
+            let ours = identities.ours(uid);
+            let entry = self.entries.get(&ours);
+            !identities.is_superseded(uid)
+                && entry.is_some_and(|entry| ours == *uid || entry.facts.known_as.as_ref() == Some(uid))
+        };
+        let known: Vec<(Name, Uid)> = self.orphans.all.keys().filter(|(_, uid)| is_known(uid)).cloned().collect();
+        for key in known {
+            let Some(orphan) = self.orphans.remove(&key) else { continue };
+            let (cluster, theirs) = key;
             self.observed(&cluster, orphan.last, now, out);
+            let ours = self.identities.ours(&theirs);
             if orphan.removing
-                && let Some(remote) = self.entries.get_mut(&uid).and_then(|entry| entry.remotes.get_mut(&cluster))
+                && let Some(remote) = self.entries.get_mut(&ours).and_then(|entry| entry.remotes.get_mut(&cluster))
             {
                 remote.phase = Some(Phase::Absent);
             }
@@ -147,16 +282,16 @@ impl Dispatcher {
     pub(super) fn sweep_orphans(&mut self, now: Time, out: &mut Vec<Action>) {
         let (mut strange, mut known) = (BTreeMap::<Name, usize>::new(), BTreeMap::<Name, usize>::new());
         let due = |orphan: &Orphan| orphan.due(&self.settings).is_some_and(|due| now >= due);
-        if !self.orphans.values().any(due) {
+        if !self.orphans.all.values().any(due) {
             return;
         }
-        for (cluster, _) in self.orphans.keys() {
+        for (cluster, _) in self.orphans.all.keys() {
             *strange.entry(cluster.clone()).or_default() += 1;
         }
         for cluster in self.entries.values().flat_map(|entry| entry.remotes.keys()) {
             *known.entry(cluster.clone()).or_default() += 1;
         }
-        for ((cluster, uid), orphan) in &mut self.orphans {
+        for ((cluster, uid), orphan) in &mut self.orphans.all {
             if orphan.due(&self.settings).is_none_or(|due| now < due) {
                 continue;
             }
@@ -165,7 +300,8 @@ impl Dispatcher {
                 orphan.acked = true;
                 out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
             }
-            if now < orphan.since.saturating_add(self.settings.orphan_after) {
+            let stays = orphan.stays(&self.settings);
+            if stays || now < orphan.since.saturating_add(self.settings.orphan_after) {
                 continue;
             }
             let many = strange.get(cluster).copied().unwrap_or(0);

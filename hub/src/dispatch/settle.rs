@@ -22,6 +22,7 @@ impl Dispatcher {
     }
 
     fn decide(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
+        entry.kept = None;
         if entry.gone || entry.facts.finished {
             entry.memory = None;
             entry.nomination = None;
@@ -40,6 +41,9 @@ impl Dispatcher {
             // It was given up, and another attempt is what counts.
             entry.ended = None;
             out.push(Action::Ack { cluster, uid: entry.facts.uid.clone(), attempt });
+        }
+        if self.catch_up(entry, now, out) {
+            return;
         }
         match entry.facts.cluster.clone() {
             Some(cluster) => self.committed_on(entry, &cluster, now, out),
@@ -151,7 +155,7 @@ impl Dispatcher {
         }
         entry.clear(Some(cluster), now, out);
         let buried = entry.remotes.get(cluster).is_some_and(|r| r.attempt == attempt && r.phase == Some(Phase::Absent));
-        if !buried {
+        if !buried && !self.may_be_behind(entry, cluster, now) {
             entry.want(cluster, attempt, Phase::Run, now, out);
         }
         self.watch_running(entry, cluster, attempt, observed, now, out);

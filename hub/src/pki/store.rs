@@ -6,7 +6,9 @@ use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
 use kube::api::{Api, ObjectMeta, PostParams};
+use switchyard_api::names;
 
 use super::authority::Authority;
 use super::ca::Ca;
@@ -33,6 +35,8 @@ pub struct Stored {
     pub authority: Authority,
     /// The hub's identity.
     pub hub_id: String,
+    /// Since when the hub remembers what it has done; none if it has never forgotten anything.
+    pub memory_since: Option<Timestamp>,
 }
 
 /// Reads the authority, or makes it. Of several replicas that try at once, one creates it and all use that one.
@@ -50,7 +54,7 @@ pub async fn load_or_create(
 ) -> anyhow::Result<Stored> {
     for _ in 0..ATTEMPTS {
         if let Some(secret) = secrets.get_opt(CA_SECRET).await.context("reading the CA Secret")? {
-            let stored = read(&secret)?;
+            let stored = Stored { memory_since: memory_since(&secret, hub_id)?, ..read(&secret)? };
             publish_address(secrets, secret, address).await?;
             return Ok(stored);
         }
@@ -62,7 +66,7 @@ pub async fn load_or_create(
         }
         let secret = Secret { metadata: named(CA_SECRET), data: Some(data), ..Secret::default() };
         match secrets.create(&post(), &secret).await {
-            Ok(_) => return Ok(Stored { authority, hub_id: hub_id.to_owned() }),
+            Ok(_) => return Ok(Stored { authority, hub_id: hub_id.to_owned(), memory_since: None }),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             Err(error) => return Err(error).context("creating the CA Secret"),
         }
@@ -76,7 +80,22 @@ fn read(secret: &Secret) -> anyhow::Result<Stored> {
     let hub_id = String::from_utf8(id.0.clone()).with_context(|| format!("{CA_SECRET}: {HUB_ID_KEY} is not text"))?;
     let authority = Authority::read(&data)
         .with_context(|| format!("the Secret {CA_SECRET} is kept as it is; mend or delete it"))?;
-    Ok(Stored { authority, hub_id: hub_id.trim().to_owned() })
+    Ok(Stored { authority, hub_id: hub_id.trim().to_owned(), memory_since: None })
+}
+
+/// Since when the hub of this cluster, whose id would be `own` if it were new, remembers what it has done.
+///
+/// People say it by an annotation. If they do not, an identity that is not this cluster's own was brought here from a backup,
+/// and nothing is remembered from before that.
+fn memory_since(secret: &Secret, own: &str) -> anyhow::Result<Option<Timestamp>> {
+    if let Some(said) = secret.annotations().get(names::MEMORY_SINCE) {
+        let parsed = said.parse().with_context(|| {
+            format!("the Secret {CA_SECRET}: annotation {} is {said:?}, not a time in RFC 3339", names::MEMORY_SINCE)
+        });
+        return parsed.map(Some);
+    }
+    let foreign = read(secret)?.hub_id != own;
+    Ok(secret.metadata.creation_timestamp.as_ref().filter(|_| foreign).map(|created| created.0))
 }
 
 /// Reads the authority again. With `step`, the next step of a replacement is taken if it is due; of several writers, one
@@ -102,7 +121,7 @@ pub async fn look(secrets: &Api<Secret>, step: bool, now: Timestamp) -> anyhow::
 /// When it is being replaced already, the API refuses, or there is none yet.
 pub async fn replace(secrets: &Api<Secret>, now: Timestamp) -> anyhow::Result<Authority> {
     let secret = existing(secrets).await?;
-    let Stored { authority, hub_id } = read(&secret)?;
+    let Stored { authority, hub_id, .. } = read(&secret)?;
     let next = authority.replace(Ca::generate(&hub_id, now)?)?;
     put(secrets, secret, &next).await?;
     Ok(next)
@@ -231,4 +250,29 @@ fn named(name: &str) -> ObjectMeta {
 
 fn post() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hub_remembers_since_its_identity_was_brought_here_or_since_people_say() {
+        let created: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
+        let said: Timestamp = "2026-01-03T00:00:00Z".parse().unwrap();
+        let mut data = BTreeMap::from([(HUB_ID_KEY.to_owned(), ByteString(b"old".to_vec()))]);
+        Authority::new(Ca::generate("old", created).unwrap()).write(&mut data);
+        let since = |own: &str, annotation: Option<&str>| {
+            let mut metadata = named(CA_SECRET);
+            metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created));
+            metadata.annotations =
+                annotation.map(|it| BTreeMap::from([(names::MEMORY_SINCE.to_owned(), it.to_owned())]));
+            memory_since(&Secret { metadata, data: Some(data.clone()), ..Secret::default() }, own)
+        };
+        assert_eq!(since("old", None).unwrap(), None, "its own");
+        assert_eq!(since("new", None).unwrap(), Some(created), "brought here");
+        assert_eq!(since("old", Some("2026-01-03T00:00:00Z")).unwrap(), Some(said), "restored from a backup");
+        let error = since("old", Some("yesterday")).unwrap_err().to_string();
+        assert!(error.contains("switchyard.dev/memory-since is \"yesterday\", not a time in RFC 3339"), "{error}");
+    }
 }

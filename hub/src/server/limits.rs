@@ -21,6 +21,8 @@ const MAX_ATTEMPT: u64 = 1 << 52;
 const MAX_NAME: usize = 253;
 /// The longest uid. An API server's has 36 characters.
 const MAX_UID: usize = 128;
+/// The longest hash of pod sets, in bytes.
+const MAX_HASH: usize = 64;
 /// Of a job's status that is larger, the largest fields are not shown: lists of indexes, not the counts and conditions.
 const MAX_STATUS: usize = 256 * 1024;
 /// Reasons of one observation.
@@ -50,6 +52,12 @@ fn one(observation: &mut Observation) -> Result<(), String> {
     }
     if namespace.len() > MAX_NAME || name.len() > MAX_NAME {
         return Err(format!("an observation names an object with more than {MAX_NAME} characters"));
+    }
+    if observation.origin.as_ref().is_some_and(|origin| origin.kind.len().max(origin.job_name.len()) > MAX_NAME) {
+        return Err(format!("an observation's origin names a job with more than {MAX_NAME} characters"));
+    }
+    if observation.origin.as_ref().is_some_and(|origin| origin.pod_sets.len() > MAX_HASH) {
+        return Err(format!("an observation's origin has a hash of more than {MAX_HASH} bytes"));
     }
     if *attempt > MAX_ATTEMPT {
         return Err(format!("an observation is of attempt {attempt}, which no hub has given out"));

@@ -1,12 +1,14 @@
 //! One session, whatever carries it: a gRPC stream, or a link to an agent in this process.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
 use jiff::Timestamp;
+use switchyard_controller::EpochFloor;
 use switchyard_proto::VERSIONS;
 use switchyard_proto::v1::{
     AgentMessage, Capacity, Goodbye, Hello, HubMessage, Lease, Observation, Ping, Pong, Resend, Welcome, agent_message,
@@ -99,6 +101,11 @@ pub type Term = watch::Receiver<Option<u64>>;
 /// After this long, a cluster that another one leads to may try again.
 const TWIN_RETRY: Duration = Duration::from_secs(15);
 
+/// After this long, an agent that remembers a later epoch than ours may try again.
+const BEHIND_RETRY: Duration = Duration::from_secs(2);
+/// By how much a hub's store can have gone back: nobody begins a million terms in a backup's age.
+const MAX_LEAD: u64 = 1 << 20;
+
 /// Runs sessions.
 pub struct Sessions {
     hub_id: String,
@@ -108,6 +115,10 @@ pub struct Sessions {
     term: Term,
     events: mpsc::Sender<SessionEvent>,
     last_id: AtomicU64,
+    /// Epochs that agents remember.
+    floor: EpochFloor,
+    /// Clusters on whose word the epoch was raised.
+    raised: Mutex<BTreeSet<String>>,
 }
 
 /// Between the reading and the writing half.
@@ -128,7 +139,24 @@ impl Sessions {
         term: Term,
         events: mpsc::Sender<SessionEvent>,
     ) -> Self {
-        Self { hub_id: hub_id.into(), settings, registry, ports, term, events, last_id: AtomicU64::new(0) }
+        let (floor, raised) = (EpochFloor::default(), Mutex::default());
+        Self {
+            hub_id: hub_id.into(),
+            settings,
+            registry,
+            ports,
+            term,
+            events,
+            last_id: AtomicU64::new(0),
+            floor,
+            raised,
+        }
+    }
+
+    /// Sessions that tell the election of epochs that agents remember.
+    #[must_use]
+    pub fn raising(self, floor: EpochFloor) -> Self {
+        Self { floor, ..self }
     }
 
     /// The term in which sessions may begin now.
@@ -167,6 +195,10 @@ impl Sessions {
             tracing::warn!(cluster, peer = address, reason, "session refused");
             return line.goodbye(&reason, Duration::from_secs(60)).await;
         };
+        if let Some(reason) = self.behind(cluster, &hello, epoch) {
+            tracing::warn!(cluster, peer = address, reason, "no session yet");
+            return line.goodbye(&reason, BEHIND_RETRY).await;
+        }
         let worker = Some(hello.cluster_uid.chars().take(64).collect::<String>()).filter(|uid| !uid.is_empty());
         let live = Live {
             session_id: line.session_id,
@@ -204,6 +236,23 @@ impl Sessions {
         if told {
             line.goodbye(&reason, self.settings.retry_after).await;
         }
+    }
+
+    /// Why an agent cannot obey us yet: it remembers a later epoch than ours, since the hub's store was lost or is an older
+    /// one. The epoch is raised on the word of each cluster once, and not by more than a hub can have forgotten, so that an
+    /// agent of bad will cannot begin term after term.
+    fn behind(&self, cluster: &str, hello: &Hello, epoch: u64) -> Option<String> {
+        let theirs = hello.last_epoch;
+        if hello.last_hub_id != self.hub_id || theirs <= epoch || theirs - epoch > MAX_LEAD {
+            return None;
+        }
+        if self.floor.get() < theirs {
+            if !self.raised.lock().unwrap_or_else(PoisonError::into_inner).insert(cluster.to_owned()) {
+                return None;
+            }
+            self.floor.raise(theirs);
+        }
+        Some(format!("its agent remembers epoch {theirs}, this is {epoch}: a term with a higher one is about to begin"))
     }
 
     async fn converse(

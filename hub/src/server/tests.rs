@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use switchyard_controller::EpochFloor;
 use switchyard_controller::clock::SystemClock;
 use switchyard_proto::v1::agent_client::AgentClient;
 use switchyard_proto::v1::enrolment_client::EnrolmentClient;
@@ -63,6 +64,7 @@ struct Door {
     term: watch::Sender<Option<u64>>,
     address: SocketAddr,
     shutdown: CancellationToken,
+    floor: EpochFloor,
 }
 
 impl Drop for Door {
@@ -86,8 +88,9 @@ impl Door {
         let (ports, registry) = (Arc::new(Ports::default()), Arc::new(Registry::default()));
         let (term, watched) = watch::channel(Some(7));
         let (sender, events) = mpsc::channel(64);
-        let sessions =
-            Arc::new(Sessions::new("hub", settings.clone(), registry.clone(), ports.clone(), watched, sender));
+        let floor = EpochFloor::default();
+        let sessions = Sessions::new("hub", settings.clone(), registry.clone(), ports.clone(), watched, sender);
+        let sessions = Arc::new(sessions.raising(floor.clone()));
         let clock = Arc::new(SystemClock);
         let gate = Gate::new("hub", clusters.clone(), clock.clone());
         let authority = Authority::new(Ca::from_pem(&ca.certificate_pem(), ca.key_pem()).unwrap());
@@ -101,7 +104,7 @@ impl Door {
         let tls = Arc::new(TlsKeeper::new(authorities, Vec::new(), clock).unwrap());
         let shutdown = CancellationToken::new();
         tokio::spawn(serve(listener, tls, services, settings, shutdown.clone()));
-        Self { ca, clusters, book, ports, registry, events, term, address, shutdown }
+        Self { ca, clusters, book, ports, registry, events, term, address, shutdown, floor }
     }
 
     fn token(&self, cluster: &str, ttl: i64) -> Token {
@@ -438,4 +441,24 @@ async fn a_replica_that_does_not_lead_takes_no_sessions() {
     let identity = door.enrolled("east").await;
     door.term.send_replace(None);
     assert_eq!(door.session_with(&identity, hello()).await.err().unwrap().code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn a_later_epoch_that_an_agent_remembers_is_told_to_the_election_once() {
+    let door = Door::open().await;
+    let east = door.enrolled("east").await;
+    let remembers = |hub: &str, epoch| Hello { last_hub_id: hub.into(), last_epoch: epoch, ..hello() };
+    for (case, hello, begins, floor) in [
+        ("this epoch", remembers("hub", 7), true, 0),
+        ("another hub's", remembers("other", 9), true, 0),
+        ("more than any hub forgets", remembers("hub", 7 + (1 << 20) + 1), true, 0),
+        ("a later one", remembers("hub", 9), false, 9),
+        ("one that the election has been told", remembers("hub", 8), false, 9),
+        ("once more", remembers("hub", 12), true, 9),
+    ] {
+        let mut talk = door.session_with(&east, hello).await.unwrap();
+        let first = talk.next().await;
+        let welcome = matches!(first, Some(hub_message::Kind::Welcome(_)));
+        assert_eq!((welcome, door.floor.get()), (begins, floor), "{case}: {first:?}");
+    }
 }

@@ -12,13 +12,17 @@ use super::mirror::job_of;
 use super::payload::{PayloadError, content, owner, runs_elsewhere};
 use crate::cluster::{Content, Port};
 
-/// What the cluster is to create for a workload: what it was given before, or made anew.
+/// What the cluster is to create for a workload: what it was given before under the uid by which it knows it, or made anew.
 ///
 /// # Errors
 /// Says why there is nothing to create.
-pub(super) fn content_for(ctx: &Context, port: &Port, workload: &Workload) -> Result<Arc<Content>, PayloadError> {
-    let uid = workload.metadata.uid.as_deref().unwrap_or_default();
-    if let Some(known) = port.content(uid) {
+pub(super) fn content_for(
+    ctx: &Context,
+    port: &Port,
+    known_as: &str,
+    workload: &Workload,
+) -> Result<Arc<Content>, PayloadError> {
+    if let Some(known) = port.content(known_as) {
         return Ok(known);
     }
     let Some((kind, job)) = job_of(ctx, workload) else {

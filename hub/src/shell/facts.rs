@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
+use switchyard_api::jobs::owner_gvk;
 use switchyard_api::names;
 use switchyard_api::v1beta2::{CheckState, ClusterQueue, Workload};
 use switchyard_controller::stores::Stores;
 use switchyard_controller::{Context, placement, workload as state};
 use switchyard_scheduler::PodSet;
 
-use super::policy;
-use crate::dispatch::{Check, Facts, Name};
+use super::{payload, policy};
+use crate::dispatch::{Check, Facts, Name, Subject, Uid};
 
 /// The facts of a workload as it is now.
 pub(super) fn facts(ctx: &Context, workload: &Workload) -> Facts {
@@ -95,11 +96,14 @@ fn from_parts(
         deleting: workload.metadata.deletion_timestamp.is_some(),
         active: workload.spec.is_active(),
         cluster: status.cluster_name.as_deref().map(Name::from),
-        attempt: status.dispatch.map_or(0, |dispatch| u64::try_from(dispatch.attempt).unwrap_or(0)),
+        attempt: status.dispatch.as_ref().map_or(0, |dispatch| u64::try_from(dispatch.attempt).unwrap_or(0)),
         nominated: status.nominated_cluster_names.iter().map(|name| Name::from(name.as_str())).collect(),
         grace: grace(workload),
         loss: None,
         moving: moving(workload),
+        subject: None,
+        known_as: known_as(workload),
+        adopt: adopt(workload),
     }
 }
 
@@ -113,6 +117,29 @@ fn grace(workload: &Workload) -> i64 {
         asked.and_then(serde_json::Value::as_i64).unwrap_or(DEFAULT_GRACE)
     };
     workload.spec.pod_sets.iter().map(seconds).max().unwrap_or(DEFAULT_GRACE).max(0).saturating_mul(1_000)
+}
+
+/// The uid by which clusters know a workload, if that is not its own.
+pub(super) fn known_as(workload: &Workload) -> Option<Uid> {
+    let theirs = workload.status.as_ref()?.dispatch.as_ref()?.workload_uid.as_deref()?;
+    (workload.metadata.uid.as_deref() != Some(theirs)).then(|| theirs.into())
+}
+
+/// Which job a workload stands for. Hashes its pod sets.
+pub(super) fn subject(workload: &Workload) -> Option<Subject> {
+    let (kind, owner) = payload::owner(workload)?;
+    let pod_sets = serde_json::to_value(&workload.spec.pod_sets).ok()?;
+    Some(Subject {
+        kind: owner_gvk(kind.id()).into(),
+        job: owner.name.as_str().into(),
+        pod_sets: switchyard_proto::pod_sets_hash(&pod_sets).into(),
+    })
+}
+
+/// `CLUSTER/UID` of the annotation.
+fn adopt(workload: &Workload) -> Option<(Name, Uid)> {
+    let (cluster, uid) = workload.annotations().get(names::ADOPT)?.split_once('/')?;
+    Some((cluster.into(), uid.into()))
 }
 
 /// `ATTEMPT/CLUSTER` of the annotation.

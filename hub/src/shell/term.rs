@@ -42,6 +42,8 @@ pub(super) struct TermState {
     /// The session that counts, by cluster.
     live: BTreeMap<String, u64>,
     told: BTreeMap<(Name, Uid), Told>,
+    /// Clusters may have what the hub has forgotten: workloads are to be known again by their jobs.
+    forgetful: bool,
     slots: Slots,
 }
 
@@ -65,6 +67,7 @@ impl TermState {
             reservations: BTreeMap::new(),
             live: BTreeMap::new(),
             told: BTreeMap::new(),
+            forgetful: parts.settings.memory_since.is_some(),
             slots: Slots::default(),
         };
         state.reports.set_breaker(None);
@@ -167,13 +170,14 @@ impl TermState {
 
     fn workload(&mut self, workload: &Workload) {
         let uid = Uid::from(workload.metadata.uid.as_deref().unwrap_or_default());
+        self.dispatcher.introduce(&uid, super::facts::known_as(workload).as_ref());
         let status = workload.status.as_ref();
         let sent = status.is_some_and(|status| status.cluster_name.is_some());
         let concerns = sent || switchyard_controller::workload::has_reservation(workload);
         if !concerns && !self.dispatcher.knows(&uid) {
             return;
         }
-        let facts = super::facts::facts(&self.ctx, workload);
+        let facts = self.facts(workload);
         // Without a MultiKueue check it is run here, not sent; unless one that was sent has to be brought back.
         let sent = facts.cluster.is_some() || (facts.attempt > 0 && facts.leaving());
         if facts.check.is_none() && !sent && !self.dispatcher.knows(&uid) {
@@ -185,7 +189,7 @@ impl TermState {
     }
 
     fn reserved(&mut self, reservation: Reservation) {
-        let facts = super::facts::facts(&self.ctx, &reservation.workload);
+        let facts = self.facts(&reservation.workload);
         self.place(&facts);
         let reserved = Reserved { check: reservation.check.as_str().into(), other_checks: reservation.other_checks };
         self.reservations.insert(facts.uid.clone(), Arc::new(reservation));
@@ -208,8 +212,16 @@ impl TermState {
     fn written(&mut self, written: Written) {
         if let Some(facts) = &written.facts {
             self.confirm(facts);
+            self.rename_told(facts);
         }
         self.apply(Event::Written(written));
+    }
+
+    fn facts(&self, workload: &Workload) -> Facts {
+        let facts = super::facts::facts(&self.ctx, workload);
+        let waits = facts.cluster.is_none() && !facts.finished;
+        let subject = if self.forgetful && waits { super::facts::subject(workload) } else { None };
+        Facts { subject, ..facts }
     }
 
     /// Once the API shows the reservation, it is in memory no longer.

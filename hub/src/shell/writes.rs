@@ -37,6 +37,8 @@ pub(super) enum What {
         cluster: Name,
         /// The attempt.
         attempt: u64,
+        /// It runs there already, and clusters know it by this uid.
+        adopts: Option<Uid>,
     },
     /// The reservation, with what it waits for.
     Record {
@@ -118,6 +120,10 @@ impl Write {
             let unknown = match written {
                 Ok(Ok(Some(after))) => {
                     let after = Arc::new(after);
+                    if self.is_half_done(&after) {
+                        current = after;
+                        continue;
+                    }
                     self.announce(ctx, metrics, &current, &after);
                     return (Outcome::Done, Some(after));
                 }
@@ -154,6 +160,12 @@ impl Write {
                 }
             };
         }
+    }
+
+    /// A commit that first took another cluster's name away.
+    fn is_half_done(&self, after: &Workload) -> bool {
+        let cluster = after.status.as_ref().and_then(|status| status.cluster_name.as_deref());
+        matches!(self.what, What::Commit { .. }) && cluster.is_none()
     }
 
     /// The object as the server has it; none if it is gone or another.
@@ -197,16 +209,24 @@ impl Write {
             return Plan::Void("being evicted");
         }
         match &self.what {
-            What::Commit { cluster, attempt } => {
+            What::Commit { cluster, attempt, adopts } => {
                 let attempt = signed(*attempt);
                 match status.cluster_name.as_deref() {
                     Some(name) if name == &**cluster && attempt_there == attempt => return Plan::There,
+                    // What the API says was restored from a backup. The name is not to be changed, but may be taken away.
+                    Some(_) if adopts.is_some() && attempt_there < attempt => {
+                        let mut edit = Edit::new(current, now);
+                        edit.status.cluster_name = None;
+                        return Plan::Write(Box::new(edit));
+                    }
                     Some(_) => return Plan::Void("another cluster has it"),
                     None if attempt_there >= attempt => return Plan::Void("a later attempt was made"),
                     None => {}
                 }
+                let theirs = adopts.as_ref().filter(|theirs| **theirs != self.uid);
+                let adopts = theirs.map(|theirs| theirs.to_string());
                 self.with_admission(ctx, current, |admission, checks, check| {
-                    let dispatch = Dispatch { check, cluster: cluster.to_string(), attempt };
+                    let dispatch = Dispatch { check, cluster: cluster.to_string(), attempt, adopts };
                     dispatched_status(current, admission, &checks, &dispatch, now)
                 })
             }

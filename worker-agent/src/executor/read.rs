@@ -10,7 +10,7 @@ use switchyard_api::jobs::JobKind;
 use switchyard_api::names;
 
 use super::{FENCE_AFTER, SUSPENDED};
-use crate::ledger::{Condition, JobEnd, Meta, RemoteJob, RemoteWorkload, Target, UnreadyCheck, whole_fence};
+use crate::ledger::{Condition, JobEnd, Meta, Origin, RemoteJob, RemoteWorkload, Target, UnreadyCheck, whole_fence};
 
 /// A Workload that carries this hub's id; none if it does not, or does not say for which workload and attempt.
 pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Option<RemoteWorkload> {
@@ -26,8 +26,20 @@ pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Opt
         finished: condition("Finished"),
         unready_checks: read_checks(object),
         status: mirrored_status(object),
+        origin: read_origin(object),
         meta,
     })
+}
+
+fn read_origin(object: &Value) -> Origin {
+    let text = |key: &str| annotation(object, key).unwrap_or_default().to_owned();
+    let created = object.pointer("/metadata/creationTimestamp").and_then(Value::as_str);
+    Origin {
+        kind: text(names::JOB_OWNER_GVK),
+        job_name: text(names::JOB_OWNER_NAME),
+        pod_sets: switchyard_proto::pod_sets_hash(object.pointer("/spec/podSets").unwrap_or(&Value::Null)),
+        created: created.and_then(|at| at.parse::<Timestamp>().ok()).map_or(0, Timestamp::as_second),
+    }
 }
 
 /// A job that carries this hub's id; none if it does not, or does not say for which workload and attempt.
@@ -143,11 +155,15 @@ mod tests {
             "metadata": {
                 "namespace": "ns", "name": "job-a", "uid": "w1", "resourceVersion": "42",
                 "labels": {"switchyard.dev/hub-id": "hub"},
-                "annotations": {"switchyard.dev/workload-uid": "u", "switchyard.dev/attempt": "3"},
+                "annotations": {
+                    "switchyard.dev/workload-uid": "u", "switchyard.dev/attempt": "3",
+                    "kueue.x-k8s.io/job-owner-gvk": "batch/v1, Kind=Job", "kueue.x-k8s.io/job-owner-name": "a",
+                },
+                "creationTimestamp": "2026-01-01T00:00:00Z",
                 "finalizers": ["kueue.x-k8s.io/resource-in-use", "switchyard.dev/terminal-state"],
                 "ownerReferences": [{"uid": "j1"}],
             },
-            "spec": {"active": false},
+            "spec": {"active": false, "podSets": [{"name": "main"}]},
             "status": {
                 "conditions": [{"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "m"}],
                 "admissionChecks": [
@@ -167,6 +183,9 @@ mod tests {
         assert_eq!(read.meta.owners, ["j1"]);
         assert!(read.quota_reserved.unwrap().is_true);
         assert_eq!(read.unready_checks.len(), 1);
+        assert_eq!((read.origin.kind.as_str(), read.origin.job_name.as_str()), ("batch/v1, Kind=Job", "a"));
+        assert_eq!(read.origin.created, 1_767_225_600);
+        assert_eq!(read.origin.pod_sets, switchyard_proto::pod_sets_hash(&json!([{"name": "main"}])));
         let status: Value = serde_json::from_slice(&read.status).unwrap();
         assert!(status.get("conditions").is_some() && status.get("resourceRequests").is_none());
     }

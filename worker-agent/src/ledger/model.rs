@@ -72,6 +72,19 @@ pub struct UnreadyCheck {
     pub message: String,
 }
 
+/// What a Workload was made of: by that a hub that has forgotten it knows the job again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The job's kind, such as `batch/v1, Kind=Job`; empty if the Workload does not say.
+    pub kind: String,
+    /// The job's name.
+    pub job_name: String,
+    /// See [`switchyard_proto::pod_sets_hash`].
+    pub pod_sets: Vec<u8>,
+    /// When it was made, in seconds since the Unix epoch by the API server's clock.
+    pub created: i64,
+}
+
 /// The worker's Workload, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteWorkload {
@@ -95,6 +108,8 @@ pub struct RemoteWorkload {
     pub unready_checks: Vec<UnreadyCheck>,
     /// JSON: what the hub mirrors.
     pub status: Vec<u8>,
+    /// What it was made of.
+    pub origin: Origin,
 }
 
 /// How a job ended.

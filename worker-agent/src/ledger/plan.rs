@@ -67,13 +67,15 @@ impl Entry {
         [self.workload_slot.wake(now), self.job_slot.wake(now), grace].into_iter().flatten().min()
     }
 
-    /// The finalizer comes off once the end is persisted on the hub, or when an unfinished job goes by our own hand.
+    /// The finalizer comes off once the end is persisted on the hub that wants the job, or when an unfinished job goes by
+    /// our own hand.
     fn plan_release(&mut self, context: &Context<'_>, actions: &mut Vec<Action>) {
         let Some((job, index)) = self.job.as_ref().and_then(|job| Some((job, job.meta.held?))) else { return };
         let ours = context.want.is_some_and(|want| job.meta.attempt <= want.teardown());
         let release = match (&job.end, job.meta.deleting) {
             _ if self.unsettled().is_some() => false,
-            (Some(_), _) => self.settled(job.meta.attempt),
+            // What is not desired may be of a hub that has forgotten it: whoever applies its job again wants its end.
+            (Some(_), _) => context.want.is_some() && self.settled(job.meta.attempt),
             (None, true) => ours || self.settled(job.meta.attempt),
             (None, false) => false,
         };

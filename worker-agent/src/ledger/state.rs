@@ -1,9 +1,9 @@
 //! What one workload's state is, as the hub is told.
 
-use switchyard_proto::v1::{Observation, Phase, Reason, State};
+use switchyard_proto::v1::{self, Observation, Phase, Reason, State};
 
 use super::entry::Entry;
-use super::model::{JobEnd, RemoteJob, RemoteWorkload};
+use super::model::{JobEnd, Origin, RemoteJob, RemoteWorkload};
 use super::verdict::verdict;
 use super::want::Want;
 
@@ -22,7 +22,8 @@ impl Entry {
     /// The state now; none while there is nothing (new) to say. Remembers a final one.
     pub(super) fn observe(&mut self, want: Option<&Want>) -> Option<Observation> {
         if let Some(end) = self.unsettled() {
-            return Some(end.observation.clone());
+            let origin = if want.is_none() { self.origin() } else { None };
+            return Some(Observation { origin, ..end.observation.clone() });
         }
         let verdict = self.verdict(want)?;
         let observation = self.observation(&verdict, want);
@@ -37,7 +38,7 @@ impl Entry {
     /// just begun, what an inventory lacks is not there.
     pub(super) fn stock(&mut self, want: Option<&Want>) -> Option<Observation> {
         if let Some(observation) = self.observe(want) {
-            return Some(observation);
+            return Some(Observation { origin: self.origin(), ..observation });
         }
         let creating = self.workload_slot.creating().max(self.job_slot.creating());
         let attempt = self.attempt_there().or(creating)?;
@@ -142,7 +143,15 @@ impl Entry {
             job_status: self.job.as_ref().map(|job| job.status.clone()).unwrap_or_default(),
             workload_status: self.workload.as_ref().map(|workload| workload.status.clone()).unwrap_or_default(),
             preemption: None,
+            origin: if want.is_none() { self.origin() } else { None },
         }
+    }
+
+    /// What its Workload was made of.
+    fn origin(&self) -> Option<v1::Origin> {
+        let Origin { kind, job_name, pod_sets, created } = self.workload.as_ref()?.origin.clone();
+        let created = Some(prost_types::Timestamp { seconds: created, nanos: 0 });
+        Some(v1::Origin { kind, job_name, pod_sets, has_job: self.job.is_some(), created })
     }
 }
 

@@ -4,7 +4,6 @@ use switchyard_agent::ledger::{JobEnd, Kind, Object};
 
 use super::{no, yes};
 use crate::event::Event;
-use crate::laws::{number, uid};
 use crate::mutation::Mutation;
 use crate::plan::Ms;
 use crate::world::World;
@@ -211,9 +210,7 @@ impl World {
         let reason = if success { "Succeeded" } else { "Failed" }.to_owned();
         job.end = Some(JobEnd { success, reason, message: "done".to_owned() });
         let attempt = job.meta.attempt;
-        if let Some(object) = self.api.objects.get_mut(&uid(number(&job.meta.workload_uid.clone()))) {
-            object.ended.push((cluster, attempt));
-        }
+        self.law_ended(workload, cluster, attempt);
         if let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, workload)) {
             stored.ended = Some(self.now);
         }

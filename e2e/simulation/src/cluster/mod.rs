@@ -7,7 +7,9 @@ mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use switchyard_agent::ledger::{Action, Condition, Kind, Meta, Object, RemoteJob, RemoteWorkload, Seen, Target};
+use switchyard_agent::ledger::{
+    Action, Condition, Kind, Meta, Object, Origin, RemoteJob, RemoteWorkload, Seen, Target,
+};
 
 use crate::event::Event;
 use crate::laws::{short, uid};
@@ -134,6 +136,13 @@ pub(crate) fn meta_mut(object: &mut Object) -> &mut Meta {
     }
 }
 
+/// What a Workload is made of for a job.
+fn origin(index: usize, created: i64) -> Origin {
+    let subject = crate::hub::subject(index);
+    let (kind, job_name) = (subject.kind.to_string(), subject.job.to_string());
+    Origin { kind, job_name, pod_sets: subject.pod_sets.to_vec(), created }
+}
+
 pub(crate) fn yes(reason: &str) -> Option<Condition> {
     Some(Condition { is_true: true, reason: reason.to_owned(), message: String::new() })
 }
@@ -151,6 +160,7 @@ impl World {
 
     /// Puts a new object into a cluster's store.
     fn make(&mut self, cluster: usize, kind: Kind, index: usize, workload_uid: &str, attempt: u64, foreign: bool) {
+        let made = (crate::hub::START + i64::try_from(self.now).unwrap_or(0)).div_euclid(1000);
         let it = &mut self.clusters[cluster];
         it.uids += 1;
         let (gvk, letter) = if kind == Kind::Workload { (WORKLOAD, 'w') } else { (JOB, 'j') };
@@ -180,6 +190,7 @@ impl World {
                 finished: None,
                 unready_checks: Vec::new(),
                 status: b"{}".to_vec(),
+                origin: origin(index, made),
             }),
             Kind::Job => {
                 let status = b"idle".to_vec();

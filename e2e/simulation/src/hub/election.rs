@@ -41,12 +41,10 @@ impl World {
         let action = self.hubs[hub].election.step(observed.clone(), &identity, Timing::default(), instant);
         let transitions = observed.as_ref().map_or(0, |observed| observed.transitions);
         let version = observed.map(|observed| observed.version).unwrap_or_default();
-        let transitions = match action {
-            Action::Wait => return self.round_over(hub, boot),
-            Action::Create => 0,
-            Action::Renew => transitions,
-            Action::TakeOver => transitions + 1,
-        };
+        if action == Action::Wait {
+            return self.round_over(hub, boot);
+        }
+        let transitions = action.transitions(transitions, self.hubs[hub].floor);
         // The version that is replaced; the server gives a new one.
         let next = Observed { version, holder: identity, duration: Some(Timing::default().lease), transitions };
         let delay = self.dice(0).between(1, 30);

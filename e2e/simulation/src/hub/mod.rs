@@ -1,6 +1,7 @@
 //! The hub: its API server, its replicas, and in the one that leads the production dispatcher and ports.
 
 mod election;
+mod recovery;
 mod sessions;
 mod show;
 mod term;
@@ -18,8 +19,10 @@ use crate::event::Event;
 use crate::plan::Ms;
 use crate::world::World;
 
+pub(crate) use recovery::LostStore;
 pub(crate) use sessions::News;
 pub(crate) use show::{Show, Status};
+pub(crate) use users::subject;
 pub(crate) use writes::{WriteJob, WriteReply};
 
 /// A Workload on the hub, with its job.
@@ -81,6 +84,8 @@ pub(crate) struct Hub {
     store: BTreeMap<Uid, Facts>,
     watched: Ms,
     last_session: u64,
+    /// The highest epoch that an agent remembers.
+    floor: u64,
     /// What is desired of each cluster; emptied with each term.
     ports: BTreeMap<usize, Port>,
     pub(crate) term: Option<Term>,
@@ -115,7 +120,7 @@ impl Term {
 }
 
 /// When all wall clocks were right, in milliseconds since the epoch.
-const START: i64 = 1_700_000_000_000;
+pub(crate) const START: i64 = 1_700_000_000_000;
 
 impl World {
     /// The hub's own clock: it runs at its own speed and began with the wall's time.

@@ -53,6 +53,12 @@ impl World {
         let now = self.hub_now(hub);
         let Some(term) = &self.hubs[hub].term else { return self.close_hub_end(id, true) };
         let epoch = term.epoch;
+        if hello.last_hub_id == crate::cluster::HUB_ID && hello.last_epoch > epoch {
+            // A term with a higher epoch is about to begin.
+            let floor = &mut self.hubs[hub].floor;
+            *floor = hello.last_epoch.max(*floor);
+            return self.close_hub_end(id, true);
+        }
         if let Some(old) = term.sessions.get(&cluster).copied() {
             self.session_ends(old, "superseded by a new session", true);
         }

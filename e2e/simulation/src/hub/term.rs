@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use switchyard_hub::cluster::{Content, Port};
 use switchyard_hub::dispatch::{
-    Action, Caution, Dispatcher, Event as Input, Facts, Name, Observation, Outcome, Phase, Reason, Settings, State,
-    Uid, Written, terminal,
+    Action, Caution, Dispatcher, Event as Input, Facts, Name, Observation, Origin, Outcome, Phase, Reason, Settings,
+    State, Subject, Uid, Written, terminal,
 };
 use switchyard_proto::v1::{Assignment, OnDisconnect, on_disconnect};
 
@@ -19,6 +19,9 @@ use crate::mutation::Mutation;
 use crate::network::{Link, Packet};
 use crate::world::World;
 
+/// By how much clusters' clocks may be behind, for what they made before the hub's memory.
+const CLOCKS: i64 = 60_000;
+
 /// The check that dispatches.
 pub(super) const CHECK: &str = "mk";
 
@@ -26,8 +29,15 @@ impl World {
     fn settings(&self) -> Settings {
         // Orphans go soon, so that a run ends soon.
         let worker_lost_timeout = i64::try_from(WORKER_LOST).unwrap_or(0);
-        let settings =
-            Settings { mode: self.plan.mode, orphan_after: 60_000, worker_lost_timeout, ..Settings::default() };
+        let memory_since = self.memory_since();
+        let settings = Settings {
+            mode: self.plan.mode,
+            orphan_after: 60_000,
+            worker_lost_timeout,
+            memory_since,
+            clocks: CLOCKS,
+            ..Settings::default()
+        };
         if self.mutated(Mutation::NoBreaker) {
             let caution = Caution { clusters: 100, ..Caution::default() };
             return Settings { caution, ..settings };
@@ -123,7 +133,8 @@ impl World {
     }
 
     fn take_workload(&mut self, hub: usize, facts: Facts) {
-        let Some(term) = &self.hubs[hub].term else { return };
+        let Some(term) = &mut self.hubs[hub].term else { return };
+        term.dispatcher.introduce(&facts.uid, facts.known_as.as_ref());
         let concerns = facts.reserved || facts.cluster.is_some();
         if !concerns && !term.dispatcher.knows(&facts.uid) {
             return;
@@ -149,6 +160,7 @@ impl World {
         }
         if let Some(facts) = &written.facts {
             self.confirm(hub, &facts.clone());
+            self.rename_told(hub, &facts.clone());
         }
         self.dispatch(hub, Input::Written(written));
     }
@@ -196,11 +208,12 @@ impl World {
     fn do_it(&mut self, hub: usize, action: Action, refusals: &mut Vec<(Name, Observation)>) {
         match action {
             Action::Desire { cluster, uid, namespace, name, attempt, phase } => {
-                let known = self.hubs[hub].store.contains_key(&uid);
+                let known = self.hubs[hub].store.contains_key(&self.ours(hub, &uid));
                 if phase != Phase::Absent && !known {
                     let reasons = vec![Reason::new("CannotSend", "the workload is gone")];
                     let state = State::Refused;
-                    let observation = Observation { uid, namespace, name, attempt, state, reasons, job_status: false };
+                    let observation =
+                        Observation { uid, namespace, name, attempt, state, reasons, job_status: false, origin: None };
                     return refusals.push((cluster, observation));
                 }
                 self.desire(hub, number(&cluster), &uid, attempt, phase);
@@ -208,12 +221,13 @@ impl World {
             Action::Forget { cluster, uid, attempt } => {
                 let cluster = number(&cluster);
                 self.port(hub, cluster).forget(&uid, attempt);
+                let uid = self.ours(hub, &uid);
                 if let Some(term) = &mut self.hubs[hub].term {
                     term.told.remove(&(cluster, uid));
                 }
             }
             Action::Ack { cluster, uid, attempt } => self.port(hub, number(&cluster)).persisted(&uid, attempt),
-            Action::Commit { ref uid, ref cluster, attempt } => {
+            Action::Commit { ref uid, ref cluster, attempt, .. } => {
                 if self.mutated(Mutation::RunBeforeWritten) {
                     self.desire(hub, number(cluster), &uid.clone(), attempt, Phase::Run);
                 }
@@ -256,17 +270,36 @@ impl World {
         }
     }
 
+    /// The hub's uid of a workload, by the one that clusters use.
+    fn ours(&self, hub: usize, theirs: &Uid) -> Uid {
+        self.hubs[hub].term.as_ref().map_or_else(|| theirs.clone(), |term| term.dispatcher.our_uid(theirs))
+    }
+
+    /// What was told of a copy is told of the workload that has adopted it.
+    fn rename_told(&mut self, hub: usize, facts: &Facts) {
+        let (Some(theirs), Some(cluster)) = (&facts.known_as, &facts.cluster) else { return };
+        let Some(term) = &mut self.hubs[hub].term else { return };
+        if let Some(told) = term.told.remove(&(number(cluster), theirs.clone())) {
+            term.told.insert((number(cluster), facts.uid.clone()), told);
+        }
+    }
+
     /// The port of a cluster, made when first asked for.
     pub(super) fn port(&mut self, hub: usize, cluster: usize) -> &Port {
         let start = u64::try_from(self.hub_now(hub)).unwrap_or(0) * 1000;
         self.hubs[hub].ports.entry(cluster).or_insert_with(|| Port::new(start))
     }
 
+    /// `uid`: by which clusters know the workload.
     fn desire(&mut self, hub: usize, cluster: usize, uid: &Uid, attempt: u64, phase: Phase) {
         if phase == Phase::Absent && self.mutated(Mutation::ForgetTombstones) {
             return;
         }
-        let told = self.hubs[hub].term.as_ref().and_then(|term| term.dispatcher.fence(uid, &name(cluster).into()));
+        if phase == Phase::Absent {
+            self.check_forgotten(cluster, uid);
+        }
+        let ours = self.ours(hub, uid);
+        let told = self.hubs[hub].term.as_ref().and_then(|term| term.dispatcher.fence(&ours, &name(cluster).into()));
         let fence = told.filter(|_| !self.mutated(Mutation::NoFence)).map(|after| OnDisconnect {
             policy: on_disconnect::Policy::Fence.into(),
             after: u64::try_from(after).ok().and_then(|after| Duration::from_millis(after).try_into().ok()),
@@ -274,7 +307,7 @@ impl World {
         let assignment = Assignment {
             workload_uid: uid.to_string(),
             namespace: crate::cluster::NAMESPACE.to_owned(),
-            name: format!("job-{uid}"),
+            name: format!("job-{ours}"),
             attempt,
             phase: phase.into(),
             on_disconnect: fence,
@@ -290,23 +323,26 @@ impl World {
 
     /// A cluster's observation, as the dispatcher's task takes it in.
     pub(super) fn observed(&mut self, hub: usize, cluster: usize, told: &switchyard_proto::v1::Observation) {
-        let uid = Uid::from(told.workload_uid.as_str());
+        let theirs = Uid::from(told.workload_uid.as_str());
+        let uid = self.ours(hub, &theirs);
         let stored = self.hubs[hub].store.get(&uid).cloned();
+        let forgetful = self.memory_since().is_some();
         let Some(term) = &mut self.hubs[hub].term else { return };
         if !term.dispatcher.knows(&uid)
             && let Some(facts) = stored
         {
             term.dispatcher.learn(facts);
         }
-        let news = term.dispatcher.knows(&uid) && remember(term, cluster, &uid, told);
+        let news = (forgetful || term.dispatcher.knows(&uid)) && remember(term, cluster, &uid, told);
         let observation = Observation {
-            uid,
+            uid: theirs,
             namespace: told.namespace.as_str().into(),
             name: told.name.as_str().into(),
             attempt: told.attempt,
             state: told.state(),
             reasons: told.reasons.iter().map(|it| Reason::new(it.code.clone(), it.message.clone())).collect(),
             job_status: news,
+            origin: told.origin.as_ref().map(origin),
         };
         if self.mutated(Mutation::AckBeforeWritten) && terminal(observation.state) {
             self.port(hub, cluster).persisted(&observation.uid, observation.attempt);
@@ -345,6 +381,18 @@ impl World {
         let (session_id, epoch) = (session.id, session.epoch);
         let message = switchyard_proto::v1::HubMessage { session_id, epoch, kind: Some(kind) };
         self.send_down(link, Packet::Message(message));
+    }
+}
+
+fn origin(origin: &switchyard_proto::v1::Origin) -> Origin {
+    Origin {
+        subject: Subject {
+            kind: origin.kind.as_str().into(),
+            job: origin.job_name.as_str().into(),
+            pod_sets: origin.pod_sets.as_slice().into(),
+        },
+        has_job: origin.has_job,
+        created: origin.created.as_ref().map_or(0, |at| at.seconds * 1000),
     }
 }
 

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use switchyard_hub::dispatch::{Check, Event as Input, Facts, Loss, Name, Reserved, Uid};
+use switchyard_hub::dispatch::{Check, Event as Input, Facts, Loss, Name, Reserved, Subject, Uid};
 use switchyard_scheduler::{Amount, PodSet};
 
 use super::Object;
 use super::term::CHECK;
 use crate::event::Event;
-use crate::laws::{number, uid};
+use crate::laws::number;
 use crate::mutation::Mutation;
 use crate::plan::Ms;
 use crate::world::World;
@@ -17,12 +17,20 @@ use crate::world::World;
 /// How long the hub's job controller leaves it to the mirror to finish the workload too.
 const MIRROR_GRACE: Ms = 10_000;
 
+/// Which job a workload stands for.
+pub(crate) fn subject(index: usize) -> Subject {
+    Subject { kind: "batch/v1, Kind=Job".into(), job: format!("job-{index}").into(), pod_sets: Arc::from(vec![1]) }
+}
+
 impl World {
     pub(crate) fn submit(&mut self, index: usize) {
         let need = i64::try_from(self.plan.workloads[index].need).unwrap_or(0);
         let requests = BTreeMap::from([(Name::from("cpu"), Amount::new(need))]);
         let pod_sets: Arc<[PodSet]> = Arc::from(vec![PodSet { requests, ..PodSet::new("main", 1) }]);
-        let uid = uid(index);
+        let uid = self.uid(index);
+        if self.api.objects.contains_key(&uid) {
+            return;
+        }
         let facts = Facts {
             uid: uid.clone(),
             namespace: crate::cluster::NAMESPACE.into(),
@@ -44,6 +52,9 @@ impl World {
             grace: 5_000,
             loss: self.plan.workloads[index].loss,
             moving: None,
+            subject: Some(subject(index)),
+            known_as: None,
+            adopt: None,
         };
         let object = Object {
             facts,
@@ -57,6 +68,7 @@ impl World {
             losses: BTreeSet::from([self.plan.workloads[index].loss]),
             ended: Vec::new(),
         };
+        let object = self.with_past(index, object);
         self.api.objects.insert(uid.clone(), object);
         self.api_changed(&uid);
     }

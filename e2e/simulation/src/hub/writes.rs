@@ -80,8 +80,9 @@ fn plan(action: &Action, facts: &Facts, memory: bool) -> Plan {
     }
     let admission = if facts.reserved || memory { Plan::Write } else { Plan::Void };
     match action {
-        Action::Commit { cluster, attempt, .. } => match &facts.cluster {
+        Action::Commit { cluster, attempt, adopts, .. } => match &facts.cluster {
             Some(name) if name == cluster && facts.attempt == *attempt => Plan::There,
+            Some(_) if adopts.is_some() && facts.attempt < *attempt => Plan::Write,
             Some(_) => Plan::Void,
             None if facts.attempt >= *attempt => Plan::Void,
             None => admission,
@@ -100,7 +101,12 @@ fn plan(action: &Action, facts: &Facts, memory: bool) -> Plan {
 /// What a write makes of the status.
 fn apply(action: &Action, facts: &mut Facts) {
     match action {
-        Action::Commit { cluster, attempt, .. } => {
+        // The name is not to be changed, but may be taken away.
+        Action::Commit { .. } if facts.cluster.is_some() => facts.cluster = None,
+        Action::Commit { cluster, attempt, adopts, .. } => {
+            if let Some(theirs) = adopts.as_ref().filter(|theirs| **theirs != facts.uid) {
+                facts.known_as = Some(theirs.clone());
+            }
             facts.reserved = true;
             facts.evicted = false;
             facts.cluster = Some(cluster.clone());
@@ -200,7 +206,7 @@ impl World {
         let before = object.facts.attempt;
         apply(&job.action, &mut object.facts);
         match &job.action {
-            Action::Commit { cluster, attempt, .. } => {
+            Action::Commit { cluster, attempt, .. } if object.facts.cluster.as_ref() == Some(cluster) => {
                 object.committed.insert((number(cluster), *attempt));
                 if forget {
                     object.facts.attempt = before;
@@ -227,6 +233,10 @@ impl World {
         match reply {
             WriteReply::Done(facts) => {
                 self.observe(hub, &facts);
+                if matches!(job.action, Action::Commit { .. }) && facts.cluster.is_none() {
+                    job.base = *facts;
+                    return self.try_write(job);
+                }
                 self.answer(hub, boot, epoch, Written { uid, outcome: Outcome::Done, facts: Some(*facts) });
             }
             WriteReply::Gone => self.answer(hub, boot, epoch, Self::superseded(uid, None)),

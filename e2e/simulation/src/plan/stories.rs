@@ -149,6 +149,15 @@ impl Plan {
         });
     }
 
+    /// The hub's store is lost while most jobs are under way.
+    pub(super) fn lose_store(&mut self, dice: &mut Dice) {
+        let workload = dice.index(self.workloads.len());
+        self.workloads[workload].runs += dice.between(0, 120_000);
+        let at = self.workloads[workload].at + dice.between(500, 20_000);
+        let not_again = dice.chance(300).then(|| dice.index(self.workloads.len()));
+        self.faults.push(Fault { at, until: at + dice.between(500, 60_000), kind: FaultKind::StoreLost { not_again } });
+    }
+
     /// Operators at work.
     pub(super) fn operate(&mut self, dice: &mut Dice) {
         for _ in 0..dice.between(1, 3) {

@@ -83,5 +83,6 @@ pub(super) fn observation(uid: &Uid, remote: &Remote) -> Observation {
         state: remote.state,
         reasons: Vec::new(),
         job_status: false,
+        origin: None,
     }
 }

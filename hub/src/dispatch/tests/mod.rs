@@ -7,6 +7,7 @@ use switchyard_scheduler::{Amount, PodSet};
 use super::capacity::{Flavor, Queue, Quota};
 use super::*;
 
+mod copies;
 mod ends;
 mod forged;
 mod loss;
@@ -38,6 +39,9 @@ pub(super) fn facts(uid: &str) -> Facts {
         grace: 5_000,
         loss: None,
         moving: None,
+        subject: None,
+        known_as: None,
+        adopt: None,
     }
 }
 
@@ -117,6 +121,7 @@ impl Bench {
             state,
             reasons,
             job_status: false,
+            origin: None,
         };
         self.apply(Event::Observed { cluster: cluster.into(), observation });
     }
@@ -171,7 +176,10 @@ fn line(action: &Action) -> String {
     match action {
         Action::Desire { cluster, uid, attempt, phase, .. } => format!("{phase:?} {uid}/{attempt} on {cluster}"),
         Action::Forget { cluster, uid, attempt } => format!("forget {uid}/{attempt} on {cluster}"),
-        Action::Commit { uid, cluster, attempt } => format!("commit {uid}/{attempt} on {cluster}"),
+        Action::Commit { uid, cluster, attempt, adopts: None } => format!("commit {uid}/{attempt} on {cluster}"),
+        Action::Commit { uid, cluster, attempt, adopts: Some(theirs) } => {
+            format!("commit {uid}/{attempt} on {cluster}, known as {theirs}")
+        }
         Action::Record { uid, message, nominated } => {
             format!("record {uid}: {} {nominated:?}", message.as_deref().unwrap_or("-"))
         }

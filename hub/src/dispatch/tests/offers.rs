@@ -159,6 +159,7 @@ fn in_a_burst_those_behind_are_neither_recorded_nor_asked_elsewhere() {
         state: State::Waiting,
         reasons: vec![Reason::new("PendingEvaluation", "not considered yet")],
         job_status: false,
+        origin: None,
     };
     let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000), ("b", 9000, 9000)]);
     bench.reserve(facts("v"));

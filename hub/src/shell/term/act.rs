@@ -33,16 +33,26 @@ impl TermState {
                     tracing::warn!(workload = %name, %namespace, %cluster, why, "cannot be sent");
                     let reasons = vec![Reason::new("CannotSend", why)];
                     let state = State::Refused;
-                    let observation = Observation { uid, namespace, name, attempt, state, reasons, job_status: false };
+                    let observation =
+                        Observation { uid, namespace, name, attempt, state, reasons, job_status: false, origin: None };
                     refusals.push((cluster, observation));
                 }
             }
             Action::Forget { cluster, uid, attempt } => {
                 self.ports.of(&cluster).forget(&uid, attempt);
-                self.told.remove(&(cluster, uid));
+                let ours = self.dispatcher.our_uid(&uid);
+                self.told.remove(&(cluster, ours));
             }
             Action::Ack { cluster, uid, attempt } => self.ports.of(&cluster).persisted(&uid, attempt),
-            Action::Commit { uid, cluster, attempt } => self.write(&uid, What::Commit { cluster, attempt }),
+            Action::Commit { uid, cluster, attempt, adopts } => {
+                if let Some(theirs) = &adopts {
+                    tracing::info!(
+                        %cluster, workload_uid = %uid, known_as = %theirs, attempt,
+                        "adopting what runs on a cluster since before this hub's memory"
+                    );
+                }
+                self.write(&uid, What::Commit { cluster, attempt, adopts });
+            }
             Action::Record { uid, message, nominated } => self.write(&uid, What::Record { message, nominated }),
             Action::Retry { uid, message, after_seconds, left } => {
                 self.write(&uid, What::Retry { message, after_seconds, left });
@@ -94,23 +104,24 @@ impl TermState {
     fn desire(
         &self,
         cluster: &Name,
-        uid: &Uid,
+        theirs: &Uid,
         (namespace, name): (&Name, &Name),
         attempt: u64,
         phase: Phase,
     ) -> Result<(), String> {
         let port = self.ports.of(cluster);
+        let uid = &self.dispatcher.our_uid(theirs);
         let fence = self.dispatcher.fence(uid, cluster);
         if phase == Phase::Absent {
-            let tombstone = desire::assignment(uid, namespace, name, attempt, phase, None, None);
+            let tombstone = desire::assignment(theirs, namespace, name, attempt, phase, None, None);
             port.set(tombstone, None);
             return Ok(());
         }
         let workload = self.ctx.stores.workloads.get(namespace, name);
         let workload = workload.filter(|workload| workload.metadata.uid.as_deref() == Some(uid));
         let workload = workload.ok_or("the workload is gone")?;
-        let content = desire::content_for(&self.ctx, &port, &workload).map_err(|error| error.to_string())?;
-        let assignment = desire::assignment(uid, namespace, name, attempt, phase, Some(&workload), fence);
+        let content = desire::content_for(&self.ctx, &port, theirs, &workload).map_err(|error| error.to_string())?;
+        let assignment = desire::assignment(theirs, namespace, name, attempt, phase, Some(&workload), fence);
         if phase == Phase::Reserve {
             let held = self.reservations.get(uid).map(|reservation| reservation.admission.cluster_queue.as_str());
             let queue = held.or(switchyard_controller::workload::admitted_by(&workload)).unwrap_or_default();

@@ -7,7 +7,7 @@ use switchyard_api::v1beta2::Workload;
 use switchyard_proto::v1::{self as proto, State};
 
 use super::TermState;
-use crate::dispatch::{Event, Name, Observation, Reason, Uid, capacity, terminal};
+use crate::dispatch::{Event, Facts, Name, Observation, Origin, Reason, Subject, Uid, capacity, terminal};
 use crate::server::SessionEvent;
 
 /// Orphans that a cluster's status shows: its schema's limit.
@@ -87,21 +87,25 @@ impl TermState {
     }
 
     fn observed(&mut self, cluster: &Name, observation: &proto::Observation) {
-        let uid = Uid::from(observation.workload_uid.as_str());
+        let theirs = Uid::from(observation.workload_uid.as_str());
+        let uid = self.dispatcher.our_uid(&theirs);
         if !self.dispatcher.knows(&uid) {
-            self.learn(observation);
+            self.learn(observation, &uid);
         }
         let reasons: Vec<Reason> =
             observation.reasons.iter().map(|reason| Reason::new(reason.code.clone(), reason.message.clone())).collect();
-        let news = self.dispatcher.knows(&uid) && self.remember(cluster, &uid, observation, &reasons);
+        let wanted = self.forgetful || self.dispatcher.knows(&uid);
+        let news = wanted && self.remember(cluster, &uid, observation, &reasons);
+        let origin = observation.origin.as_ref().map(origin);
         let observation = Observation {
-            uid,
+            uid: theirs,
             namespace: observation.namespace.as_str().into(),
             name: observation.name.as_str().into(),
             attempt: observation.attempt,
             state: observation.state(),
             reasons,
             job_status: news,
+            origin,
         };
         self.apply(Event::Observed { cluster: cluster.clone(), observation });
     }
@@ -129,23 +133,45 @@ impl TermState {
     }
 
     /// A cluster speaks of a workload that the dispatcher has nothing to do with: is it one of ours?
-    fn learn(&mut self, observation: &proto::Observation) {
+    fn learn(&mut self, observation: &proto::Observation, uid: &Uid) {
         let stores = &self.ctx.stores.workloads;
-        let is_it = |workload: &Workload| workload.metadata.uid.as_deref() == Some(&observation.workload_uid);
+        let is_it = |workload: &Workload| workload.metadata.uid.as_deref() == Some(uid);
+        let renamed = **uid != *observation.workload_uid;
         let found = match observation.name.as_str() {
+            _ if renamed => stores.filter(is_it).into_iter().next(),
             "" => stores.filter(is_it).into_iter().next(),
             name => stores.get(&observation.namespace, name).filter(|workload| is_it(workload)),
         };
         if let Some(workload) = found {
-            let facts = crate::shell::facts::facts(&self.ctx, &workload);
+            let facts = self.facts(&workload);
             self.place(&facts);
             self.dispatcher.learn(facts);
+        }
+    }
+
+    /// What was told of a copy is told of the workload that has adopted it.
+    pub(super) fn rename_told(&mut self, facts: &Facts) {
+        let (Some(theirs), Some(cluster)) = (&facts.known_as, &facts.cluster) else { return };
+        if let Some(told) = self.told.remove(&(cluster.clone(), theirs.clone())) {
+            self.told.insert((cluster.clone(), facts.uid.clone()), told);
         }
     }
 
     pub(super) fn status_of(&self, cluster: &Name, uid: &Uid, attempt: u64) -> Option<Arc<Value>> {
         let told = self.told.get(&(cluster.clone(), uid.clone()))?;
         (told.attempt == attempt).then(|| told.job_status.clone()).flatten()
+    }
+}
+
+fn origin(origin: &proto::Origin) -> Origin {
+    Origin {
+        subject: Subject {
+            kind: origin.kind.as_str().into(),
+            job: origin.job_name.as_str().into(),
+            pod_sets: origin.pod_sets.as_slice().into(),
+        },
+        has_job: origin.has_job,
+        created: origin.created.as_ref().map_or(0, |at| at.seconds.saturating_mul(1_000)),
     }
 }
 

@@ -146,6 +146,18 @@ fn what_a_snapshot_does_not_name_is_reported_and_never_deleted() {
 }
 
 #[test]
+fn the_end_of_what_is_not_desired_is_kept_until_somebody_wants_it() {
+    let mut bench = Bench::running();
+    bench.desire(Vec::new(), true).unwrap();
+    bench.see(job(1).ended(true).seen());
+    let told = bench.told();
+    let origin = told[0].origin.clone().expect("what it was made of");
+    assert_eq!((origin.kind.as_str(), origin.job_name.as_str(), origin.has_job), ("batch/v1, Kind=Job", "a", true));
+    assert!(bench.persist().asked().is_empty(), "a hub that has forgotten it may come to know it again");
+    assert_eq!(bench.want(1, Phase::Absent).asked(), ["release Job"]);
+}
+
+#[test]
 fn an_end_that_is_not_persisted_goes_before_a_tombstone() {
     let mut bench = Bench::running();
     bench.see(job(1).ended(true).seen()).want(1, Phase::Absent);

@@ -1,0 +1,140 @@
+//! The hub's store is lost: its replicas begin anew with nothing, owners apply their jobs again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use switchyard_agent::ledger::Kind;
+use switchyard_hub::dispatch::{Time, Uid};
+
+use super::{Object, START};
+use crate::event::Event;
+use crate::laws::{Law, name, number, uid_in};
+use crate::mutation::Mutation;
+use crate::plan::Ms;
+use crate::world::World;
+
+/// Until when owners have applied their jobs again.
+const APPLIED: Ms = 40_000;
+
+/// What was when the hub's store was last lost.
+#[derive(Debug, Default)]
+pub(crate) struct LostStore {
+    /// How often it was.
+    times: u32,
+    /// When.
+    at: Option<Ms>,
+    /// Workloads as they were, for owners who apply them again and for what the laws know.
+    past: BTreeMap<usize, Object>,
+}
+
+impl World {
+    /// A workload's uid on the hub as it is now.
+    pub(crate) fn uid(&self, index: usize) -> Uid {
+        uid_in(index, self.lost_store.times)
+    }
+
+    /// Since when the hub remembers, by the true time.
+    pub(super) fn memory_since(&self) -> Option<Time> {
+        let since = self.lost_store.at.filter(|_| !self.mutated(Mutation::ForgetMemory))?;
+        Some(START + i64::try_from(since).unwrap_or(0))
+    }
+
+    /// All replicas die, and nothing of the store is left.
+    pub(crate) fn lose_store(&mut self, not_again: Option<usize>) {
+        for hub in 0..self.hubs.len() {
+            self.hub_dies(hub, true);
+        }
+        let version = self.api.version;
+        let api = std::mem::take(&mut self.api);
+        // Versions go on, so that what a dead process had sent meets nothing that it knows.
+        (self.api.version, self.api.lease_version) = (version, api.lease_version);
+        for (uid, object) in api.objects {
+            self.lost_store.past.insert(number(&uid), object);
+        }
+        (self.lost_store.times, self.lost_store.at) = (self.lost_store.times + 1, Some(self.now));
+        self.note(|| format!("the store is lost; {not_again:?} is not applied again"));
+    }
+
+    /// The replicas begin anew, and what had not ended is applied again.
+    pub(crate) fn begin_again(&mut self, not_again: Option<usize>) {
+        for hub in 0..self.hubs.len() {
+            if !self.hubs[hub].up {
+                self.hub_boot(hub);
+            }
+        }
+        let open = |(_, object): &(&usize, &Object)| !object.facts.finished && !object.owner_gone && !object.deleted;
+        let again: Vec<usize> = self.lost_store.past.iter().filter(open).map(|(index, _)| *index).collect();
+        for index in again.into_iter().filter(|index| Some(*index) != not_again) {
+            let delay = self.dice(0).between(1, APPLIED);
+            self.after(delay, Event::Submit(index));
+        }
+    }
+
+    /// A workload that is applied again, with what the laws know of it.
+    pub(super) fn with_past(&self, index: usize, object: Object) -> Object {
+        match self.lost_store.past.get(&index) {
+            None => object,
+            Some(past) => Object {
+                committed: past.committed.clone(),
+                losses: past.losses.union(&object.losses).copied().collect(),
+                ended: past.ended.clone(),
+                ..object
+            },
+        }
+    }
+
+    /// What the laws know of a workload, be it forgotten.
+    pub(crate) fn law_of(&self, uid: &Uid) -> Option<&Object> {
+        self.api.objects.get(uid).or_else(|| self.lost_store.past.get(&number(uid)))
+    }
+
+    /// All workloads that ever were, by their numbers, with what the laws know of them.
+    pub(crate) fn laws_objects(&self) -> impl Iterator<Item = (usize, &Object)> {
+        let now = self.api.objects.iter().map(|(uid, object)| (number(uid), object));
+        now.chain(self.lost_store.past.iter().map(|(index, object)| (*index, object)))
+    }
+
+    /// A job has really ended.
+    pub(crate) fn law_ended(&mut self, index: usize, cluster: usize, attempt: u64) {
+        let uid = self.uid(index);
+        let object = match self.api.objects.get_mut(&uid) {
+            Some(object) => Some(object),
+            None => self.lost_store.past.get_mut(&index),
+        };
+        if let Some(object) = object {
+            object.ended.push((cluster, attempt));
+        }
+    }
+
+    /// The uids by which a workload's job may be known on clusters.
+    fn known_as(&self, index: usize) -> BTreeSet<Uid> {
+        let uid = self.uid(index);
+        let known = self.api.objects.get(&uid).and_then(|object| object.facts.known_as.clone());
+        known.into_iter().chain([uid]).collect()
+    }
+
+    /// Whether what a cluster has of a workload is from before the store was lost, and was not adopted.
+    pub(crate) fn is_forgotten(&self, cluster: usize, index: usize) -> bool {
+        let known = self.known_as(index);
+        let objects = &self.clusters[cluster].objects;
+        let kinds = [Kind::Job, Kind::Workload];
+        let of = kinds.iter().find_map(|kind| objects.get(&(*kind, index)).filter(|stored| !stored.foreign));
+        of.is_some_and(|stored| !known.contains(stored.object.meta().workload_uid.as_str()))
+    }
+
+    /// Whether the hub shows that, and that it stays.
+    pub(crate) fn is_shown_as_forgotten(&self, cluster: usize, index: usize) -> bool {
+        let Some(term) = self.hubs.iter().find_map(|hub| hub.term.as_ref()) else { return false };
+        let shown = term.dispatcher.orphans_of(&name(cluster), usize::MAX);
+        self.is_forgotten(cluster, index) && shown.iter().any(|it| it.note.is_some() && number(&it.uid) == index)
+    }
+
+    /// A hub tells a cluster to remove a workload: no job that it has forgotten.
+    pub(super) fn check_forgotten(&mut self, cluster: usize, uid: &Uid) {
+        let index = number(uid);
+        let job = self.clusters[cluster].objects.get(&(Kind::Job, index)).filter(|stored| !stored.foreign);
+        let meant = job.is_some_and(|stored| stored.object.meta().workload_uid == **uid);
+        if meant && self.is_forgotten(cluster, index) {
+            self.broken(Law::Forgotten, format!("{uid} is to be removed from {cluster}, and the hub has forgotten it"));
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! What runs on clusters since before this hub's memory.
+
+use super::*;
+
+const HOUR: i64 = 3_600_000;
+
+fn subject(job: &str, pods: u8) -> Subject {
+    Subject { kind: "batch/v1, Kind=Job".into(), job: job.into(), pod_sets: Arc::from(vec![pods]) }
+}
+
+/// A copy as a cluster shows it: its old uid, attempt, state and job.
+struct Copy {
+    uid: &'static str,
+    attempt: u64,
+    state: State,
+    origin: Option<Origin>,
+}
+
+impl Copy {
+    fn of(uid: &'static str, job: &str) -> Self {
+        let origin = Origin { subject: subject(job, 1), has_job: true, created: START - 1_000 };
+        Self { uid, attempt: 3, state: State::Running, origin: Some(origin) }
+    }
+
+    fn attempt(self, attempt: u64) -> Self {
+        Self { attempt, ..self }
+    }
+
+    fn state(self, state: State) -> Self {
+        Self { state, ..self }
+    }
+
+    fn with(mut self, change: impl FnMut(&mut Origin)) -> Self {
+        self.origin.iter_mut().for_each(change);
+        self
+    }
+}
+
+impl Bench {
+    /// A hub whose memory begins now, none of whose clusters has spoken.
+    fn forgetful(clusters: &[&str]) -> Self {
+        let settings = Settings { memory_since: Some(START), ..Settings::default() };
+        let mut bench = Self { dispatcher: Dispatcher::new(settings, START), now: START, log: Vec::new() };
+        let names = clusters.iter().map(|name| Name::from(*name)).collect();
+        bench.apply(Event::Check { name: "mk".into(), clusters: names });
+        for cluster in clusters {
+            bench.rules(cluster, Loss::Hold);
+        }
+        bench
+    }
+
+    fn tells(&mut self, cluster: &str, copies: Vec<Copy>) {
+        self.apply(Event::ClusterUp { name: cluster.into() });
+        let uids = copies.iter().map(|copy| Uid::from(copy.uid)).collect();
+        for Copy { uid, attempt, state, origin } in copies {
+            let (uid, name) = (Uid::from(uid), Name::from("old"));
+            let namespace = Name::from("ns");
+            let observation =
+                Observation { uid, namespace, name, attempt, state, reasons: Vec::new(), job_status: true, origin };
+            self.apply(Event::Observed { cluster: cluster.into(), observation });
+        }
+        self.apply(Event::Inventory { cluster: cluster.into(), uids });
+        self.capacity(cluster, 4000, 4000);
+    }
+
+    /// A job that was applied again has its quota.
+    fn applied(&mut self) {
+        self.reserve(again());
+    }
+}
+
+fn again() -> Facts {
+    Facts { subject: Some(subject("train", 1)), ..facts("new") }
+}
+
+fn adopted(cluster: &str, attempt: u64) -> Facts {
+    Facts { known_as: Some("old".into()), ..committed("new", cluster, attempt) }
+}
+
+#[test]
+fn a_job_that_is_applied_again_becomes_what_runs_and_nothing_is_started() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.tells("a", vec![Copy::of("old", "train")]);
+    assert_eq!(bench.take(), ["orphan old/3 on a"]);
+    bench.applied();
+    assert_eq!(bench.take(), ["commit new/3 on a, known as old"]);
+    bench.written(Outcome::Done, adopted("a", 3));
+    assert_eq!(bench.take(), ["mirror new/3 from a", "Run old/3 on a"]);
+    assert_eq!(bench.dispatcher.cluster_view("a").orphans, 0);
+    bench.observe("a", "old", 3, State::Succeeded);
+    assert_eq!(bench.take(), ["finish new/3 from a: true"]);
+    bench.written(Outcome::Done, Facts { finished: true, ..adopted("a", 3) });
+    assert_eq!(bench.take(), ["ack old/3 to a", "Absent old/3 on a", "ack old/3 to a"]);
+    bench.observe("a", "old", 3, State::Gone);
+    assert_eq!(bench.take(), ["forget old/3 on a"]);
+}
+
+#[test]
+fn it_does_not_matter_whether_the_job_or_the_cluster_comes_first() {
+    let mut bench = Bench::forgetful(&["a"]);
+    bench.applied();
+    assert!(bench.take().is_empty());
+    bench.tells("a", vec![Copy::of("old", "train")]);
+    assert_eq!(bench.take(), ["orphan old/3 on a", "commit new/3 on a, known as old"]);
+}
+
+#[test]
+fn the_end_of_a_copy_is_the_end_of_its_job() {
+    let mut bench = Bench::forgetful(&["a"]);
+    bench.tells("a", vec![Copy::of("old", "train").state(State::Failed)]);
+    bench.later(20_000);
+    assert_eq!(bench.take(), ["orphan old/3 on a", "ack old/3 to a"], "others' ends do not wait for it");
+    bench.later(24 * HOUR);
+    assert!(bench.take().is_empty(), "and it stays");
+    bench.applied();
+    assert_eq!(bench.take(), ["commit new/3 on a, known as old"]);
+    bench.written(Outcome::Done, adopted("a", 3));
+    assert_eq!(bench.take(), ["finish new/3 from a: false"]);
+}
+
+#[test]
+fn a_hub_that_begins_anew_knows_what_it_has_adopted() {
+    let mut bench = Bench::forgetful(&["a"]);
+    bench.apply(Event::Workload(adopted("a", 3)));
+    bench.tells("a", vec![Copy::of("old", "train")]);
+    assert_eq!(bench.take(), ["mirror new/3 from a", "Run old/3 on a"]);
+}
+
+#[test]
+fn what_was_adopted_is_known_by_its_old_uid_wherever_it_goes_next() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.apply(Event::Workload(adopted("a", 3)));
+    bench.tells("a", vec![Copy::of("old", "train")]);
+    bench.tells("b", vec![]);
+    bench.take();
+    bench.apply(Event::Workload(Facts { evicted: true, ..adopted("a", 3) }));
+    assert_eq!(bench.take(), ["Absent old/3 on a"]);
+    bench.observe("a", "old", 3, State::Gone);
+    assert_eq!(bench.take(), ["forget old/3 on a", "release new"]);
+    bench.written(Outcome::Done, Facts { cluster: None, reserved: false, check: None, ..adopted("a", 3) });
+    bench.reserve(Facts { attempt: 3, known_as: Some("old".into()), ..again() });
+    assert_eq!(bench.take(), ["Reserve old/4 on a"]);
+}
+
+/// What is not adopted, and what becomes of the workload that waits for it.
+#[test]
+fn what_differs_is_not_adopted_and_nothing_else_is_started() {
+    let copy = || Copy::of("old", "train");
+    let cases: Vec<(&str, Copy, &str)> = vec![
+        ("other pods", copy().with(|it| it.subject = subject("train", 2)), "wait"),
+        ("another job", Copy::of("old", "other"), "Reserve new/1 on a"),
+        ("another kind", copy().with(|it| it.subject.kind = "ray.io/v1, Kind=RayJob".into()), "Reserve new/1 on a"),
+        ("made since", copy().with(|it| it.created = START + HOUR), "Reserve new/1 on a"),
+        ("no job", copy().state(State::Reserved).with(|it| it.has_job = false), "Absent old/3 on a"),
+    ];
+    for (case, copy, expected) in cases {
+        let mut bench = Bench::forgetful(&["a"]);
+        bench.tells("a", vec![copy]);
+        bench.take();
+        bench.applied();
+        match expected {
+            "wait" => assert!(bench.take().is_empty(), "{case}"),
+            expected => assert_eq!(bench.take(), [expected], "{case}"),
+        }
+    }
+}
+
+#[test]
+fn people_are_told_why_a_copy_is_not_adopted_and_may_say_that_it_is() {
+    let mut bench = Bench::forgetful(&["a"]);
+    bench.tells("a", vec![Copy::of("old", "train").with(|it| it.subject = subject("train", 2))]);
+    bench.applied();
+    bench.take();
+    bench.later(1_000);
+    let said = bench.take().join("\n");
+    assert!(said.contains("\"a\" has a copy from before this hub's memory: its pod sets are others"), "{said}");
+    let note = bench.dispatcher.orphans_of("a", 1).remove(0).note.unwrap();
+    assert!(note.starts_with("its pod sets are others"), "{note}");
+    bench.written(Outcome::Done, Facts { reserved: true, ..again() });
+    bench.apply(Event::Workload(Facts { reserved: true, adopt: Some(("a".into(), "old".into())), ..again() }));
+    assert_eq!(bench.take(), ["commit new/3 on a, known as old"]);
+}
+
+#[test]
+fn of_several_copies_the_last_attempt_is_adopted_and_lower_ones_are_removed() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.tells("a", vec![Copy::of("old", "train")]);
+    bench.tells("b", vec![Copy::of("old", "train").attempt(4)]);
+    bench.take();
+    bench.applied();
+    assert_eq!(bench.take(), ["commit new/4 on b, known as old"]);
+    bench.written(Outcome::Done, adopted("b", 4));
+    assert_eq!(bench.take(), ["mirror new/4 from b", "Absent old/3 on a", "Run old/4 on b"]);
+}
+
+#[test]
+fn a_copy_is_remembered_while_its_cluster_is_away() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.tells("a", vec![Copy::of("old", "train")]);
+    bench.tells("b", vec![]);
+    bench.down("a");
+    bench.take();
+    bench.applied();
+    assert_eq!(bench.take(), ["commit new/3 on a, known as old"], "its policy says what follows");
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.tells("a", vec![Copy::of("old", "train")]);
+    bench.tells("b", vec![]);
+    bench.apply(Event::ClusterGone { name: "a".into() });
+    bench.take();
+    bench.applied();
+    assert_eq!(bench.take(), ["Reserve new/1 on b"], "nobody wants anything of a cluster that was deleted");
+}
+
+#[test]
+fn nothing_is_sent_anywhere_while_a_cluster_may_have_it() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.tells("a", vec![]);
+    bench.applied();
+    bench.later(1_000);
+    let said = bench.take().join("\n");
+    assert!(said.contains("that may run it since before this hub's memory: b"), "{said}");
+    bench.written(Outcome::Done, Facts { reserved: true, ..again() });
+    bench.later(HOUR / 2);
+    assert!(bench.take().iter().all(|line| line.starts_with("record")));
+
+    let mut spoken = Bench::forgetful(&["a", "b"]);
+    spoken.tells("a", vec![]);
+    spoken.applied();
+    spoken.tells("b", vec![]);
+    assert_eq!(spoken.take(), ["Reserve new/1 on a"], "it has spoken");
+
+    let rules = ClusterRules { declared_lost: true, ..ClusterRules::default() };
+    bench.apply(Event::Cluster { name: "b".into(), rules });
+    bench.later(60_000);
+    assert_eq!(bench.take().first().map(String::as_str), Some("Reserve new/1 on a"), "people say that it is lost");
+
+    let mut late = Bench::forgetful(&["a", "b"]);
+    late.tells("a", vec![]);
+    late.later(HOUR);
+    late.applied();
+    assert_eq!(late.take(), ["Reserve new/1 on a"], "an hour has passed");
+}
+
+#[test]
+fn what_predates_the_memory_is_never_removed_however_little_it_is() {
+    let mut bench = Bench::forgetful(&["a"]);
+    let made_since = Copy { uid: "young", ..Copy::of("young", "young").with(|it| it.created = START + HOUR) };
+    let silent = Copy { origin: None, ..Copy::of("silent", "silent") };
+    bench.tells("a", vec![Copy::of("old", "train"), made_since, silent]);
+    bench.take();
+    bench.later(2 * 900_000);
+    assert_eq!(bench.take(), ["Absent young/3 on a"]);
+    let notes: Vec<bool> = bench.dispatcher.orphans_of("a", 9).iter().map(|it| it.note.is_some()).collect();
+    assert_eq!(notes, [true, true, false]);
+    bench.later(100 * HOUR);
+    assert!(bench.take().is_empty());
+}
+
+#[test]
+fn an_api_that_went_back_learns_the_attempt_that_runs() {
+    let ahead = || {
+        let mut bench = Bench::forgetful(&["a", "b"]);
+        bench.tells("a", vec![]);
+        bench
+    };
+    let runs = || vec![Copy::of("w", "train").attempt(4)];
+
+    let mut bench = ahead();
+    bench.apply(Event::Workload(committed("w", "a", 2)));
+    assert!(bench.take().is_empty(), "another cluster may have it");
+    bench.tells("b", runs());
+    assert_eq!(bench.take(), ["commit w/4 on b, known as w"]);
+    bench.written(Outcome::Done, committed("w", "b", 4));
+    assert_eq!(bench.take(), ["mirror w/4 from b", "Run w/4 on b"]);
+
+    let mut bench = ahead();
+    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.tells("b", vec![Copy::of("w", "train").attempt(4).state(State::Succeeded)]);
+    assert_eq!(bench.take(), ["commit w/4 on b, known as w"]);
+    bench.written(Outcome::Done, committed("w", "b", 4));
+    assert_eq!(bench.take(), ["finish w/4 from b: true"], "it has ended");
+
+    let mut bench = ahead();
+    bench.apply(Event::Workload(Facts { reserved: true, attempt: 2, ..facts("w") }));
+    bench.tells("b", runs());
+    assert_eq!(bench.take(), ["commit w/4 on b, known as w"], "it was waiting for a cluster");
+
+    let mut bench = ahead();
+    bench.dispatcher.learn(Facts { attempt: 2, ..facts("w") });
+    bench.tells("b", runs());
+    assert!(bench.take().is_empty(), "it waits for quota, and runs on");
+    bench.reserve(Facts { attempt: 2, ..facts("w") });
+    assert_eq!(bench.take(), ["commit w/4 on b, known as w"]);
+
+    let mut bench = ahead();
+    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.tells("b", vec![]);
+    assert_eq!(bench.take(), ["Run w/2 on a"], "all have spoken, and none has it");
+}
