@@ -187,7 +187,11 @@ fn rotate_ca(bundle: &mut Bundle, now: Timestamp) -> Result<(), CertError> {
     Ok(())
 }
 
-fn made(names: &BTreeSet<String>, now: Timestamp) -> Result<Bundle, CertError> {
+/// A new bundle for a server of these DNS names and IP addresses.
+///
+/// # Errors
+/// When keys or certificates cannot be made.
+pub(crate) fn made(names: &BTreeSet<String>, now: Timestamp) -> Result<Bundle, CertError> {
     let ca = authority(now)?;
     let serving = serving_certificate(&ca, names, now)?;
     Ok(Bundle { ca, next: None, former: Vec::new(), serving })

@@ -297,6 +297,9 @@ impl EngineTask {
         };
         let took = started.elapsed();
         self.ctx.metrics.attempt(!cycle.idle, took);
+        for (cluster_queue, count) in &cycle.preemption_skips {
+            self.ctx.metrics.preemptions_skipped(cluster_queue, *count);
+        }
         if !cycle.decisions.is_empty() {
             tracing::debug!(cycle = cycle.number, decisions = cycle.decisions.len(), ?took, "cycle");
         }
@@ -381,7 +384,8 @@ mod tests {
         let key = WorkloadKey::new("ns", "a");
         let pending =
             |reason| Decision::Pending { key: key.clone(), uid: Name::from("u"), reason, requests: Vec::new() };
-        Cycle { number: 1, decisions: reason.map(pending).into_iter().collect(), idle: true }
+        let decisions = reason.map(pending).into_iter().collect();
+        Cycle { number: 1, decisions, idle: true, ..Cycle::default() }
     }
 
     #[test]

@@ -13,6 +13,11 @@ use crate::cause::with_root;
 use crate::recording::RecordingOptions;
 use crate::webhook::{Advertise, WebhookOptions};
 
+/// What a flag says for "not at all".
+const NONE: &str = "none";
+/// What a flag says for "as the configuration file says".
+const CONFIG: &str = "config";
+
 /// Where the webhooks are served, and how the API server reaches them.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct WebhookFlags {
@@ -118,6 +123,52 @@ impl RecordingFlags {
     }
 }
 
+/// What is served as Kueue serves it, besides the webhooks.
+#[derive(clap::Args, Debug, Clone)]
+pub struct ServingFlags {
+    /// Serves /metrics over HTTPS to those who may read it; "config": where `metrics.bindAddress` of the configuration says;
+    /// "none": only with the probes.
+    #[arg(long, env = "SWITCHYARD_METRICS_LISTEN", default_value = NONE, value_name = "ADDRESS")]
+    pub metrics_listen: String,
+    /// Serves the visibility API, to which an APIService leads; "config": where `visibilityServer` of the configuration
+    /// says; "none": not served.
+    #[arg(long, env = "SWITCHYARD_VISIBILITY_LISTEN", default_value = NONE, value_name = "ADDRESS")]
+    pub visibility_listen: String,
+}
+
+impl ServingFlags {
+    /// Opens the listener of the metrics, if there is to be one.
+    ///
+    /// # Errors
+    /// Names the flag, or the field of the file, and the address.
+    pub fn metrics(&self, config: &Configuration) -> anyhow::Result<Option<TcpListener>> {
+        match self.metrics_listen.as_str() {
+            CONFIG => {
+                let address = &config.metrics.bind_address;
+                listen_unless_none("metrics.bindAddress", if address == "0" { NONE } else { address })
+            }
+            address => listen_unless_none("--metrics-listen", address),
+        }
+    }
+
+    /// Opens the listener of the visibility API, if there is to be one. Without the feature gate there is none.
+    ///
+    /// # Errors
+    /// Names the flag, or the field of the file, and the address.
+    pub fn visibility(&self, config: &Configuration) -> anyhow::Result<Option<TcpListener>> {
+        match self.visibility_listen.as_str() {
+            CONFIG if !config.enabled("VisibilityOnDemand") => Ok(None),
+            CONFIG => {
+                let server = &config.visibility_server;
+                let host = server.bind_address.as_deref().unwrap_or_default();
+                let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+                listen("visibilityServer", &format!("{host}:{}", server.bind_port)).map(Some)
+            }
+            address => listen_unless_none("--visibility-listen", address),
+        }
+    }
+}
+
 /// Kueue's configuration file, or its defaults; fields without effect are warned of.
 ///
 /// # Errors
@@ -132,12 +183,14 @@ pub fn read_config(path: Option<&Path>) -> anyhow::Result<Configuration> {
     Ok(config)
 }
 
-/// Listens where a flag says.
+/// Listens where a flag says. Without a host, as in ":8443", at all addresses.
 ///
 /// # Errors
 /// Names the flag and the address.
 pub fn listen(flag: &str, address: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).with_context(|| format!("{flag} {address}: cannot listen there"))
+    let everywhere = address.strip_prefix(':').map(|port| format!("0.0.0.0:{port}"));
+    let at = everywhere.as_deref().unwrap_or(address);
+    TcpListener::bind(at).with_context(|| format!("{flag} {address}: cannot listen there"))
 }
 
 /// [`listen`], but for a flag that may say "none".
@@ -146,7 +199,7 @@ pub fn listen(flag: &str, address: &str) -> anyhow::Result<TcpListener> {
 /// As [`listen`].
 pub fn listen_unless_none(flag: &str, address: &str) -> anyhow::Result<Option<TcpListener>> {
     match address {
-        "none" | "" => Ok(None),
+        NONE | "" => Ok(None),
         address => listen(flag, address).map(Some),
     }
 }
@@ -171,5 +224,23 @@ mod tests {
         for name in ["", "Not Valid", "a.b", "-a", "größe", &"a".repeat(64)] {
             assert!(namespace(name).unwrap_err().contains("at most 63"), "{name}");
         }
+    }
+
+    #[test]
+    fn what_kueue_serves_is_served_where_a_flag_or_the_file_says() {
+        let file = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
+        let config = |section: &str| config::load(&format!("{file}{section}\n")).unwrap();
+        let flags = |both: &str| ServingFlags { metrics_listen: both.to_owned(), visibility_listen: both.to_owned() };
+        let port = |listener: anyhow::Result<Option<TcpListener>>| {
+            listener.unwrap().map(|listener| listener.local_addr().unwrap().port())
+        };
+        assert_eq!(port(flags("none").metrics(&config(""))), None);
+        assert_eq!(port(flags("none").visibility(&config(""))), None);
+        assert!(port(flags("127.0.0.1:0").metrics(&config(""))).is_some());
+        assert!(port(flags("config").metrics(&config("metrics: {bindAddress: \":0\"}"))).is_some());
+        assert_eq!(port(flags("config").metrics(&config("metrics: {bindAddress: \"0\"}"))), None);
+        assert_eq!(port(flags("config").visibility(&config("featureGates: {VisibilityOnDemand: false}"))), None);
+        let error = flags("config").visibility(&config("visibilityServer: {bindAddress: 203.0.113.1, bindPort: 8082}"));
+        assert!(error.unwrap_err().to_string().contains("visibilityServer 203.0.113.1:8082"));
     }
 }

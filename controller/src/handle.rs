@@ -20,12 +20,13 @@ use crate::{
     http, jobs,
     lease::{Elector, EpochFloor, Leadership},
     lifecycle,
-    metrics::{Gauges, Metrics, ReplicaRole},
+    metrics::{self, Gauges, Metrics, ReplicaRole},
     options::{self, LeaderMode, Options},
     priority,
     recording::Recorded,
     status,
     stores::Stores,
+    visibility,
     webhook::{self, WebhookOptions},
 };
 
@@ -135,7 +136,8 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
 pub fn start(options: Options) -> anyhow::Result<Handle> {
     let recording = options.recording.clone();
     let mut parts = Parts::new(options);
-    let (inbox, views) = (Arc::new(Inbox::default()), Arc::new(Views::default()));
+    let resources = parts.context.config.metrics.enable_cluster_queue_resources;
+    let (inbox, views) = (Arc::new(Inbox::default()), Arc::new(Views::new(resources)));
     let admitter = Admitter::new(parts.context.clone(), inbox.clone(), parts.placement.clone());
     let engine = options::engine(&parts.context.config);
     let engine = Recorded::new(engine, recording.as_ref(), engine_time(parts.context.clock.now()));
@@ -146,12 +148,13 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
         views: views.clone(),
         stores: context.stores.clone(),
         metrics: Arc::downgrade(&context.metrics),
-        resources: context.config.metrics.enable_cluster_queue_resources,
+        resources,
         fair: context.config.fair_sharing.is_some(),
     };
     context.metrics.register(|registry| registry.register_collector(Box::new(gauges)));
     let shutdown = CancellationToken::new();
-    let work = Work { engine, admitter, inbox, views, webhook: parts.webhook.take() };
+    let (asked, webhook, visibility) = (handle.clone(), parts.webhook.take(), parts.visibility.take());
+    let work = Work { engine, asked, admitter, inbox, views, webhook, visibility };
     let closed = CancellationToken::new();
     // Dropped, and so cancelled, even when the supervisor panics.
     let close = closed.clone().drop_guard();
@@ -169,16 +172,20 @@ struct Parts {
     events: events::Writer,
     elector: Option<Elector>,
     health: Option<std::net::TcpListener>,
+    metrics: Option<std::net::TcpListener>,
     webhook: Option<WebhookOptions>,
+    visibility: Option<std::net::TcpListener>,
 }
 
 /// What begins once the first lists are there.
 struct Work {
     engine: EngineTask,
+    asked: EngineHandle,
     admitter: Arc<Admitter>,
     inbox: Arc<Inbox>,
     views: Arc<Views>,
     webhook: Option<WebhookOptions>,
+    visibility: Option<std::net::TcpListener>,
 }
 
 impl Parts {
@@ -207,7 +214,8 @@ impl Parts {
         });
         context.components.set("engine", false);
         let (placement, health, webhook) = (options.placement, options.health, options.webhook);
-        Self { context, placement, events: writer, elector, health, webhook }
+        let (metrics, visibility) = (options.metrics, options.visibility);
+        Self { context, placement, events: writer, elector, health, metrics, webhook, visibility }
     }
 }
 
@@ -231,12 +239,15 @@ fn elect(options: &Options, floor: &EpochFloor) -> (Option<Elector>, watch::Rece
 /// Starts everything in order, waits for the end, and ends it in order: first those who work, then the events that they
 /// published, then leadership and the server that answered for us.
 async fn supervise(parts: Parts, work: Work, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let Parts { context: ctx, events, elector, health, .. } = parts;
+    let Parts { context: ctx, events, elector, health, metrics, .. } = parts;
     let (flush, leave) = (CancellationToken::new(), CancellationToken::new());
     let mut base = Tasks::new();
     let mut workers = Tasks::new();
     if let Some(listener) = health {
         spawn(&mut base, "http", http::serve(ctx.clone(), listener, leave.clone()));
+    }
+    if let Some(listener) = metrics {
+        spawn(&mut base, "metrics", metrics::server::run(ctx.clone(), listener, leave.clone()));
     }
     if let Some(elector) = elector {
         spawn(&mut base, "leader election", ok(elector.run(leave.clone())));
@@ -282,7 +293,7 @@ async fn begin(
     shutdown: &CancellationToken,
 ) -> anyhow::Result<()> {
     ctx.stores.ready(FIRST_LISTS).await?;
-    let Work { engine, admitter, inbox, views, webhook } = work;
+    let Work { engine, asked, admitter, inbox, views, webhook, visibility } = work;
     inbox.connect(&ctx.stores);
     spawn(workers, "engine", ok(engine.run(shutdown.clone())));
     spawn(workers, "admission", ok(admitter.run(shutdown.clone())));
@@ -294,6 +305,10 @@ async fn begin(
         // Until it is registered we are not ready.
         ctx.components.set("webhook", false);
         spawn(workers, "webhook", webhook::run(ctx.clone(), webhook, shutdown.clone()));
+    }
+    if let Some(listener) = visibility {
+        ctx.components.set("visibility", false);
+        spawn(workers, "visibility", visibility::run(ctx.clone(), asked, listener, shutdown.clone()));
     }
     ctx.components.set("engine", true);
     tracing::info!(role = ?ctx.role, workloads = ctx.stores.workloads.len(), "controller running");

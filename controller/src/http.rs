@@ -87,7 +87,7 @@ fn render(checks: &[Check], ready: bool, verbose: bool) -> String {
     page
 }
 
-async fn metrics(State(ctx): State<Arc<Context>>) -> impl IntoResponse {
+pub(crate) async fn metrics(State(ctx): State<Arc<Context>>) -> impl IntoResponse {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], ctx.metrics.render())
 }

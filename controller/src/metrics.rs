@@ -7,6 +7,7 @@ mod gauges;
 mod labels;
 mod life;
 mod series;
+pub(crate) mod server;
 
 use std::{
     sync::{
@@ -18,14 +19,14 @@ use std::{
 
 pub(crate) use gauges::Gauges;
 use labels::{
-    CohortLabels, EvictedLabels, EvictionLatencyLabels, LocalQueueEvictedLabels, LocalQueueLabels, PreemptedLabels,
-    QueueLabels, ResultLabels, WriteLabels,
+    ClusterQueueLabels, CohortLabels, EvictedLabels, EvictionLatencyLabels, LocalQueueEvictedLabels, LocalQueueLabels,
+    PreemptedLabels, QueueLabels, ResultLabels, WriteLabels,
 };
 pub use life::Readiness;
 use life::{Life, waits};
 use prometheus_client::{
     encoding::text,
-    metrics::{counter::Counter, family::Family, histogram::Histogram, info::Info},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
     registry::Registry,
 };
 use series::Series;
@@ -77,6 +78,7 @@ pub struct Metrics {
     local_evicted: Series<LocalQueueEvictedLabels, Counter>,
     eviction_latency: Series<EvictionLatencyLabels, Histogram>,
     preempted: Series<PreemptedLabels, Counter>,
+    preemption_skips: Series<ClusterQueueLabels, Gauge>,
     writes: Family<WriteLabels, Counter>,
 }
 
@@ -101,6 +103,7 @@ impl Default for Metrics {
             local_evicted: Series::new(Counter::default),
             eviction_latency: Series::new(waits),
             preempted: Series::new(Counter::default),
+            preemption_skips: Series::new(Gauge::default),
             writes: Family::default(),
         };
         metrics.register(|registry| metrics.register_all(registry));
@@ -212,6 +215,12 @@ impl Metrics {
         self.preempted.inc(&labels);
     }
 
+    /// So many workloads of a ClusterQueue would have preempted others in this cycle and were skipped.
+    pub fn preemptions_skipped(&self, cluster_queue: &str, count: usize) {
+        let labels = ClusterQueueLabels { cluster_queue: cluster_queue.into(), replica_role: self.role().as_str() };
+        self.preemption_skips.set(&labels, count);
+    }
+
     /// We wrote something to the API server.
     pub fn wrote(&self, what: &'static str, ok: bool) {
         self.writes.get_or_create(&WriteLabels { what, result: if ok { "ok" } else { "failed" } }).inc();
@@ -225,6 +234,7 @@ impl Metrics {
         self.evicted_once.remove(&queue);
         self.eviction_latency.remove(&queue);
         self.preempted.remove(&queue);
+        self.preemption_skips.remove(&queue);
     }
 
     /// A LocalQueue is gone, and its series with it.
@@ -271,6 +281,11 @@ impl Metrics {
             "Workloads evicted at least once per reason",
             self.evicted_once.family(),
         );
+        kueue.register(
+            "admission_cycle_preemption_skips",
+            "Workloads that would have preempted others in the last such cycle, had others not needed the same room",
+            self.preemption_skips.family(),
+        );
         kueue.register("preempted_workloads", "Preemptions per preempting ClusterQueue", self.preempted.family());
         kueue.register(
             "workload_eviction_latency_seconds",
@@ -303,6 +318,7 @@ mod tests {
             metrics.ready(&workload, queue, Readiness { queued: second, admitted: second });
             metrics.evicted(&workload, queue, "Preempted", "", true);
             metrics.preempted(queue, "InClusterQueue");
+            metrics.preemptions_skipped(queue, 1);
             metrics.eviction_completed(queue, "Preempted", second);
             metrics.finished(&workload, queue, Some(second));
         }

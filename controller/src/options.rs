@@ -40,6 +40,10 @@ pub struct Options {
     pub health: Option<TcpListener>,
     /// Serves the webhooks and registers them; none: the reconcilers do all that can be done without.
     pub webhook: Option<WebhookOptions>,
+    /// Serves `/metrics` over HTTPS to those whom the API server lets read it; none: not served so.
+    pub metrics: Option<TcpListener>,
+    /// Serves the visibility API; none: not served.
+    pub visibility: Option<TcpListener>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// How this process takes part.
@@ -67,6 +71,8 @@ impl Options {
             leader: LeaderMode::Always,
             health: None,
             webhook: None,
+            metrics: None,
+            visibility: None,
             clock: Arc::new(SystemClock),
             role: Role::Single,
             recording: None,

@@ -167,3 +167,21 @@ fn values_that_cannot_work_are_refused_by_name() {
     let monitor = helm.ok(&["template", &chart, "--set=enablePrometheus=true"]);
     assert!(monitor.contains("kind: ServiceMonitor"));
 }
+
+#[test]
+fn the_visibility_api_is_led_to_where_it_is_asked_for() {
+    let (helm, chart) = (Helm::new(None), chart());
+    let visible =
+        ["--visibility-listen=config", "name: v1beta1.visibility.kueue.x-k8s.io", "name: kueue-batch-user-role"];
+    let template = |values: &[&str]| helm.ok(&[&["template", &chart], values].concat());
+    for values in [&["--set=mode=single"][..], &HUB] {
+        let (without, with) = (template(values), template(&[values, &["--set=visibility.enabled=true"]].concat()));
+        for part in visible {
+            assert!(with.contains(part) && !without.contains(part), "{values:?}: {part}");
+        }
+    }
+    let agent = template(&[&AGENT[..], &["--set=visibility.enabled=true"]].concat());
+    assert!(visible.iter().all(|part| !agent.contains(part)));
+    let moved = "--set=managerConfig.controllerManagerConfigYaml=visibilityServer: {bindPort: 9000}";
+    assert!(template(&["--set=visibility.enabled=true", moved]).contains("targetPort: 9000"));
+}

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
-use switchyard_controller::flags::{self, RecordingFlags, WebhookFlags, listen, listen_unless_none, read_config};
+use switchyard_controller::flags::{
+    self, RecordingFlags, ServingFlags, WebhookFlags, listen, listen_unless_none, read_config,
+};
 use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
@@ -73,6 +75,9 @@ pub struct Args {
     /// The admission webhooks.
     #[command(flatten)]
     pub webhook: WebhookFlags,
+    /// Metrics and the visibility API.
+    #[command(flatten)]
+    pub serving: ServingFlags,
     /// The recording.
     #[command(flatten)]
     pub recording: RecordingFlags,
@@ -94,6 +99,7 @@ impl Args {
         let advertise = self.advertise.as_deref().map(Advertised::parse).transpose()?;
         let webhook = self.webhook.options(&self.namespace)?;
         let health = listen_unless_none("--health-listen", &self.health_listen)?;
+        let (metrics, visibility) = (self.serving.metrics(&config)?, self.serving.visibility(&config)?);
         let hub = match self.mode {
             Mode::Single => None,
             Mode::Hub => {
@@ -118,6 +124,8 @@ impl Args {
         controller.recording = self.recording.options();
         controller.webhook = webhook;
         controller.health = health;
+        controller.metrics = metrics;
+        controller.visibility = visibility;
         Ok(Options { controller, hub })
     }
 }

@@ -11,6 +11,9 @@ pub struct Cycle {
     pub number: u64,
     /// In the order they were made.
     pub decisions: Vec<Decision>,
+    /// How many workloads would have preempted others and were skipped, because others of the same cycle needed the same
+    /// room, by ClusterQueue.
+    pub preemption_skips: BTreeMap<Name, usize>,
     /// Nothing was admitted and nobody preempted: slow down.
     pub idle: bool,
 }

@@ -1,5 +1,5 @@
 //! Which fields have an effect so far. Whoever gives one an effect adds it here. Addresses to listen on come from flags,
-//! not from the file.
+//! which may leave it to the file.
 
 use serde_json::Value;
 
@@ -19,6 +19,7 @@ const EFFECTIVE: &[&str] = &[
     "leaderElection.retryPeriod",
     "leaderElection.resourceLock",
     "leaderElection.resourceName",
+    "metrics.bindAddress",
     "metrics.enableClusterQueueResources",
     "manageJobsWithoutQueueName",
     "managedJobsNamespaceSelector",
@@ -40,6 +41,7 @@ const EFFECTIVE: &[&str] = &[
     "resources.excludeResourcePrefixes",
     "resources.transformations",
     "objectRetentionPolicies.workloads.afterFinished",
+    "visibilityServer",
     "featureGates",
 ];
 

@@ -53,7 +53,6 @@ fairSharing: {preemptionStrategies: [LessThanInitialShare]}
     controller
     health
     integrations.frameworks[2] (pod)
-    metrics.bindAddress
     webhook
     ");
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use switchyard_scheduler::{
-    Changed, CohortView, Engine, Inactive, LocalQueueKey, PastUse, ResourceQuota, ResourceUsage,
+    Amount, Changed, CohortView, Engine, Inactive, LocalQueueKey, Name, PastUse, ResourceQuota, ResourceUsage,
 };
 
 use crate::{
@@ -31,6 +31,10 @@ pub struct ClusterQueueFigures {
     pub pending_active: usize,
     /// Pending workloads that are parked.
     pub pending_inadmissible: usize,
+    /// The latter by LocalQueue; those with none are left out.
+    pub parked: BTreeMap<LocalQueueKey, usize>,
+    /// What all pending workloads ask for, by resource; nothing where such metrics are off.
+    pub pending_requests: BTreeMap<Name, Amount>,
     /// Workloads that hold quota, unwritten reservations included.
     pub reserving: usize,
     /// Admitted workloads.
@@ -67,6 +71,8 @@ pub struct LocalQueueFigures {
 /// The newest figures of every queue. Cheap to read; written by the engine's task alone.
 #[derive(Debug, Default)]
 pub struct Views {
+    // Whether `pending_requests` are published.
+    resources: bool,
     cluster_queues: RwLock<BTreeMap<String, Arc<ClusterQueueFigures>>>,
     local_queues: RwLock<BTreeMap<Key, Arc<LocalQueueFigures>>>,
     cohorts: RwLock<BTreeMap<String, Arc<CohortView>>>,
@@ -81,6 +87,11 @@ pub struct Views {
 }
 
 impl Views {
+    /// Publishes nothing yet; what pending workloads ask for only if `resources` says so.
+    pub(crate) fn new(resources: bool) -> Self {
+        Self { resources, ..Self::default() }
+    }
+
     /// A ClusterQueue's figures.
     #[must_use]
     pub fn cluster_queue(&self, name: &str) -> Option<Arc<ClusterQueueFigures>> {
@@ -134,7 +145,7 @@ impl Views {
             self.cohort_changes.add(Key::new("", name));
         }
         for name in &changed.cluster_queues {
-            let figures = cluster_queue(engine, name);
+            let figures = cluster_queue(engine, name, self.resources);
             let active = figures.as_ref().map(|figures| figures.inactive.is_empty());
             let mut queues = self.cluster_queues.write().unwrap_or_else(PoisonError::into_inner);
             let before = match figures {
@@ -164,7 +175,7 @@ impl Views {
     pub(crate) fn capacity(&self, engine: &Engine, stores: &Stores) -> Capacity {
         let names = self.cluster_queues().into_keys();
         let cluster_queues: BTreeMap<String, ClusterQueueFigures> =
-            names.filter_map(|name| cluster_queue(engine, &name).map(|figures| (name, figures))).collect();
+            names.filter_map(|name| cluster_queue(engine, &name, false).map(|figures| (name, figures))).collect();
         let mut capacity = Capacity::default();
         for (key, local) in self.local_queues() {
             let behind = cluster_queues.get(&local.cluster_queue);
@@ -203,7 +214,7 @@ fn flavor_capacity(quota: &ResourceQuota) -> FlavorCapacity {
     }
 }
 
-fn cluster_queue(engine: &Engine, name: &str) -> Option<ClusterQueueFigures> {
+fn cluster_queue(engine: &Engine, name: &str, resources: bool) -> Option<ClusterQueueFigures> {
     let view = engine.cluster_queue(name)?;
     Some(ClusterQueueFigures {
         inactive: view.active.err().unwrap_or_default(),
@@ -212,6 +223,8 @@ fn cluster_queue(engine: &Engine, name: &str) -> Option<ClusterQueueFigures> {
         quota: view.quota,
         pending_active: view.pending_active,
         pending_inadmissible: view.pending_inadmissible,
+        parked: engine.parked_by_local_queue(name),
+        pending_requests: if resources { engine.pending_requests(name) } else { BTreeMap::new() },
         reserving: view.reserving,
         admitted: view.admitted,
         weighted_share: view.weighted_share,

@@ -6,11 +6,12 @@ mod workloads;
 use std::{fmt, sync::Arc};
 
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::MetricType};
-use switchyard_scheduler::{Amount, ResourceUsage};
+use switchyard_scheduler::{Amount, LocalQueueKey, ResourceUsage};
 
 use super::Metrics;
 use crate::{
-    engine_task::{ClusterQueueFigures, Views},
+    engine_task::{ClusterQueueFigures, LocalQueueFigures, Views},
+    store::Key,
     stores::Stores,
 };
 
@@ -110,6 +111,14 @@ impl Gauges {
             labels.extend([("parent_cohort", parent.clone()), ("root_cohort", root.clone())]);
             families.add("kueue_cluster_queue_info", "Where a ClusterQueue stands", labels, 1.0);
         }
+        for (resource, requested) in &figures.pending_requests {
+            families.add(
+                "kueue_cluster_queue_resource_pending",
+                "What pending workloads ask for per resource",
+                with("resource", resource),
+                amount(resource, *requested),
+            );
+        }
         if self.resources {
             self.cluster_queue_resources(families, name, figures, role);
         }
@@ -172,33 +181,31 @@ impl Gauges {
         }
     }
 
+    /// A LocalQueue's pending workloads that will be tried, and those that will not: parked ones, and all of a ClusterQueue
+    /// that is not active.
+    fn pending(&self, key: &Key, figures: &LocalQueueFigures) -> (usize, usize) {
+        let Some(behind) = self.views.cluster_queue(&figures.cluster_queue) else { return (0, 0) };
+        if !behind.inactive.is_empty() {
+            return (0, figures.pending);
+        }
+        let key = LocalQueueKey { namespace: key.namespace.clone(), name: key.name.clone() };
+        let parked = behind.parked.get(&key).copied().unwrap_or(0).min(figures.pending);
+        (figures.pending - parked, parked)
+    }
+
     fn local_queues(&self, families: &mut Families, role: &str) {
         for (key, figures) in self.views.local_queues() {
-            let queue = || {
-                let (name, namespace) = (key.name.to_string(), key.namespace.to_string());
-                vec![("name", name), ("namespace", namespace), ("replica_role", role.to_owned())]
-            };
-            let with = |key: &'static str, value: &str| {
-                let mut labels = queue();
-                labels.push((key, value.to_owned()));
-                labels
-            };
-            let pending = number(figures.pending);
-            families.add(
-                "kueue_local_queue_pending_workloads",
-                "Pending per LocalQueue",
-                with("status", "active"),
-                pending,
-            );
-            let reserving = number(figures.reserving);
-            families.add(
-                "kueue_local_queue_reserving_active_workloads",
-                "Workloads that hold quota",
-                queue(),
-                reserving,
-            );
-            let admitted = number(figures.admitted);
-            families.add("kueue_local_queue_admitted_active_workloads", "Admitted workloads", queue(), admitted);
+            let queue = of_local_queue(&key, role);
+            let with = |key: &'static str, value: &str| [queue.clone(), vec![(key, value.to_owned())]].concat();
+            let (active, inadmissible) = self.pending(&key, &figures);
+            for (status, count) in [("active", active), ("inadmissible", inadmissible)] {
+                families.add(
+                    "kueue_local_queue_pending_workloads",
+                    "Pending per LocalQueue",
+                    with("status", status),
+                    number(count),
+                );
+            }
             for active in ["True", "False"] {
                 let value = f64::from(u8::from((active == "True") == figures.inactive.is_none()));
                 families.add(
@@ -208,17 +215,33 @@ impl Gauges {
                     value,
                 );
             }
-            let mut used = |metric, help, usage: &[ResourceUsage]| {
-                for entry in usage {
-                    let mut labels = queue();
-                    labels.extend([("flavor", entry.flavor.to_string()), ("resource", entry.resource.to_string())]);
-                    families.add(metric, help, labels, amount(&entry.resource, entry.total));
-                }
-            };
-            used("kueue_local_queue_resource_reservation", "Reserved per flavor and resource", &figures.reservation);
-            used("kueue_local_queue_resource_usage", "Used by admitted workloads", &figures.usage);
+            // Quota is its ClusterQueue's: without one there is nothing to tell.
+            if self.views.cluster_queue(&figures.cluster_queue).is_some() {
+                local_queue_quota(families, &queue, &figures);
+            }
         }
     }
+}
+
+fn of_local_queue(key: &Key, role: &str) -> Labels {
+    let (name, namespace) = (key.name.to_string(), key.namespace.to_string());
+    vec![("name", name), ("namespace", namespace), ("replica_role", role.to_owned())]
+}
+
+fn local_queue_quota(families: &mut Families, queue: &Labels, figures: &LocalQueueFigures) {
+    let reserving = number(figures.reserving);
+    families.add("kueue_local_queue_reserving_active_workloads", "Workloads that hold quota", queue.clone(), reserving);
+    let admitted = number(figures.admitted);
+    families.add("kueue_local_queue_admitted_active_workloads", "Admitted workloads", queue.clone(), admitted);
+    let mut used = |metric, help, usage: &[ResourceUsage]| {
+        for entry in usage {
+            let mut labels = queue.clone();
+            labels.extend([("flavor", entry.flavor.to_string()), ("resource", entry.resource.to_string())]);
+            families.add(metric, help, labels, amount(&entry.resource, entry.total));
+        }
+    };
+    used("kueue_local_queue_resource_reservation", "Reserved per flavor and resource", &figures.reservation);
+    used("kueue_local_queue_resource_usage", "Used by admitted workloads", &figures.usage);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]

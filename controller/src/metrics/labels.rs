@@ -68,6 +68,12 @@ impl LocalQueueEvictedLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ClusterQueueLabels {
+    pub(super) cluster_queue: String,
+    pub(super) replica_role: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct EvictionLatencyLabels {
     pub(super) cluster_queue: String,
     pub(super) reason: String,
@@ -101,6 +107,7 @@ of_queue!(
     QueueLabels: cluster_queue,
     CohortLabels: cohort,
     EvictedLabels: cluster_queue,
+    ClusterQueueLabels: cluster_queue,
     EvictionLatencyLabels: cluster_queue,
     PreemptedLabels: preempting_cluster_queue,
 );

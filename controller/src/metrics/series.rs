@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use prometheus_client::metrics::{counter::Counter, family::Family, histogram::Histogram};
+use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram};
 
 use crate::store::Key;
 
@@ -54,6 +54,14 @@ impl<L: OfQueue + Clone + Hash + Eq> Series<L, Counter> {
     pub(super) fn inc(&self, labels: &L) {
         self.with(labels, |counter| {
             counter.inc();
+        });
+    }
+}
+
+impl<L: OfQueue + Clone + Hash + Eq> Series<L, Gauge> {
+    pub(super) fn set(&self, labels: &L, value: usize) {
+        self.with(labels, |gauge| {
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         });
     }
 }

@@ -150,6 +150,8 @@ mod tests {
             quota: Vec::new(),
             pending_active: 2,
             pending_inadmissible: 3,
+            parked: std::collections::BTreeMap::new(),
+            pending_requests: std::collections::BTreeMap::new(),
             reserving: 4,
             admitted: 1,
             weighted_share: 125,

@@ -11,7 +11,6 @@ mod objects;
 mod registrar;
 mod review;
 mod secret;
-mod server;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +27,6 @@ use registrar::{Registrar, service_account};
 use review::{Answer, Question, Rule};
 use secret::SecretStore;
 use serde_json::Value;
-use server::Certificate;
 use switchyard_api::{
     jobs::{JobKind, KindId, enabled_kinds, meta, same_copy},
     names,
@@ -39,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     cert::Bundle,
     context::{Context, Role},
+    https::{self, Certificate, Open},
     jobs::lookup,
     workload,
 };
@@ -115,23 +114,24 @@ pub async fn run(ctx: Arc<Context>, options: WebhookOptions, shutdown: Cancellat
     let router = router(&ctx)?;
     let Some(bundle) = first_bundle(&ctx, &secrets, &names, &shutdown).await else { return Ok(()) };
     let certificate = Certificate::new(bundle.certified_key()?);
+    let site = Open::new(COMPONENT, certificate.clone(), router).context("webhook server")?;
     let registrar = Registrar {
         service_account: service_account(&ctx).await,
         changed: Arc::new(Notify::new()),
         applied: Mutex::default(),
         advertise: options.advertise,
         fail_closed: options.fail_closed,
-        certificate: certificate.clone(),
+        certificate,
         ctx,
         secrets,
         names,
     };
     registrar.subscribe();
-    let serving = server::serve(listener, certificate, router, shutdown.clone());
     tokio::select! {
-        served = serving => served.context("webhook server"),
-        () = registrar.follow(bundle) => Ok(()),
+        () = https::serve(listener, Arc::new(site), shutdown.clone()) => {}
+        () = registrar.follow(bundle) => {}
     }
+    Ok(())
 }
 
 /// The path of a job kind's reviews.

@@ -21,9 +21,8 @@ use super::{
     Advertise, COMPONENT, RETRY,
     configuration::{self, Inputs},
     secret::SecretStore,
-    server::Certificate,
 };
-use crate::{cert::Bundle, context::Context, write::answered};
+use crate::{cert::Bundle, context::Context, https::Certificate, write::answered};
 
 /// How often certificates and configurations are looked at even if nothing changes.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);

@@ -30,14 +30,15 @@ struct Server {
     port: u16,
     certificate: Arc<Certificate>,
     shutdown: CancellationToken,
-    ended: tokio::task::JoinHandle<Result<(), rustls::Error>>,
+    ended: tokio::task::JoinHandle<()>,
 }
 
 async fn serve(bundle: &Bundle, rules: Vec<(String, Rule)>) -> Server {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (certificate, shutdown) = (Certificate::new(bundle.certified_key().unwrap()), CancellationToken::new());
-    let ended = tokio::spawn(server::serve(listener, certificate.clone(), review::router(rules), shutdown.clone()));
+    let site = Open::new("webhook", certificate.clone(), review::router(rules)).unwrap();
+    let ended = tokio::spawn(https::serve(listener, Arc::new(site), shutdown.clone()));
     Server { port, certificate, shutdown, ended }
 }
 
@@ -73,7 +74,7 @@ impl Server {
 
     async fn stop(self) {
         self.shutdown.cancel();
-        tokio::time::timeout(DEADLINE, self.ended).await.unwrap().unwrap().unwrap();
+        tokio::time::timeout(DEADLINE, self.ended).await.unwrap().unwrap();
     }
 }
 

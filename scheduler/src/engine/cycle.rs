@@ -1,7 +1,7 @@
 //! One scheduling cycle, step by step. Kueue's `scheduler.go` is the rule.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Engine;
@@ -14,7 +14,7 @@ use crate::preemption::{Target, can_always_reclaim, path};
 use crate::queue::{Requeue, Requeued};
 use crate::tree::{NodeId, Tree};
 use crate::workloads::{Hold, WlId};
-use crate::{Amount, Cycle, Decision, Reason, Time, WorkloadKey};
+use crate::{Amount, Cycle, Decision, Name, Reason, Time, WorkloadKey};
 
 /// What a cycle has done so far.
 #[derive(Default)]
@@ -26,6 +26,8 @@ struct Progress {
     going: Going,
     /// Usage that only this cycle sees: what preemptors will use, and what is held against lesser workloads.
     claims: Vec<(NodeId, Fr, Amount)>,
+    /// [`Cycle::preemption_skips`].
+    preemption_skips: BTreeMap<Name, usize>,
     /// Something was admitted or preempted.
     busy: bool,
 }
@@ -57,7 +59,7 @@ impl Engine {
         // 2. The heads.
         let heads = self.take_heads();
         if heads.is_empty() {
-            return Cycle { number: self.cycles, decisions: Vec::new(), idle: true };
+            return Cycle { number: self.cycles, idle: true, ..Cycle::default() };
         }
         self.cycles += 1;
         let mut progress = Progress::default();
@@ -81,6 +83,7 @@ impl Engine {
         let mut skipped = Vec::new();
         while let Some(mut entry) = order.next(&mut self.tree) {
             if let Err(why) = self.process(&mut entry, &mut progress, now) {
+                self.count_preemption_skip(&entry, &why.1, &mut progress);
                 skipped.push((entry.id, entry.cq, why));
             }
         }
@@ -94,7 +97,16 @@ impl Engine {
         for (id, cq, why) in skipped.into_iter().chain(postponed) {
             progress.decisions.extend(self.postpone(id, cq, why, now));
         }
-        Cycle { number: self.cycles, decisions: progress.decisions, idle: !progress.busy }
+        let Progress { decisions, preemption_skips, busy, .. } = progress;
+        Cycle { number: self.cycles, decisions, preemption_skips, idle: !busy }
+    }
+
+    fn count_preemption_skip(&self, entry: &Entry, why: &Reason, progress: &mut Progress) {
+        let preempts = entry.assignment.fitness == Fitness::Preempt;
+        let skipped = matches!(why, Reason::VictimsTaken) || preempts && matches!(why, Reason::Overtaken);
+        if let Some(cq) = self.cqs.get(&entry.cq).filter(|_| skipped) {
+            *progress.preemption_skips.entry(cq.object.name.clone()).or_default() += 1;
+        }
     }
 
     fn take_heads(&mut self) -> Vec<(WlId, NodeId)> {

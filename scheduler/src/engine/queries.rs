@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::Engine;
 use crate::cluster_queue::Cq;
+use crate::flavors::total_requests;
 use crate::intern::Fr;
 use crate::queue::Spot;
 use crate::workloads::{LqId, Wl, WlId};
@@ -126,6 +127,38 @@ impl Engine {
             *within += 1;
         }
         entries
+    }
+
+    /// How many of a ClusterQueue's pending workloads are parked, by LocalQueue; those with none are left out. Costs as much
+    /// as there are kinds of workloads in it.
+    pub fn parked_by_local_queue(&self, cluster_queue: &str) -> BTreeMap<LocalQueueKey, usize> {
+        let Some(cq) = self.cq_ids.get(cluster_queue).and_then(|id| self.cqs.get(id)) else { return BTreeMap::new() };
+        let mut parked: BTreeMap<LocalQueueKey, usize> = BTreeMap::new();
+        for (bucket, _, count) in cq.queue.parked_groups() {
+            if let Some(lq) = self.lqs.get(bucket.queue) {
+                *parked.entry(lq.key.clone()).or_default() += count;
+            }
+        }
+        parked
+    }
+
+    /// What all pending workloads of a ClusterQueue ask for together, by resource; nothing of a resource that it has quota
+    /// for is zero. Costs as much as there are kinds of workloads in it.
+    pub fn pending_requests(&self, cluster_queue: &str) -> BTreeMap<Name, Amount> {
+        let Some(cq) = self.cq_ids.get(cluster_queue).and_then(|id| self.cqs.get(id)) else { return BTreeMap::new() };
+        let mut sums: BTreeMap<Name, i128> = pairs_of(cq).map(|(_, resource, _)| (resource.clone(), 0)).collect();
+        let counts_pods = sums.contains_key("pods");
+        for (_, one, count) in cq.queue.groups() {
+            let Some(wl) = self.workloads.get(one) else { continue };
+            for (pod_set, pods) in wl.class.pod_sets.iter().zip(&wl.class.counts) {
+                for (resource, amount) in total_requests(pod_set, *pods, counts_pods) {
+                    let count = i128::try_from(count).unwrap_or(i128::MAX);
+                    *sums.entry(resource).or_default() += i128::from(amount.get()).saturating_mul(count);
+                }
+            }
+        }
+        let fit = |sum: i128| Amount::new(i64::try_from(sum).unwrap_or(i64::MAX - 1));
+        sums.into_iter().map(|(resource, sum)| (resource, fit(sum))).collect()
     }
 
     /// Why a workload has no quota; `None` if it has, or is not known.

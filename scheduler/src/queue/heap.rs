@@ -103,6 +103,12 @@ impl Buckets {
         self.items.range(from..).map(|(bucket, _)| *bucket).take_while(|bucket| bucket.class == class).collect()
     }
 
+    /// Each bucket with one of its workloads and how many there are.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = (Bucket, WlId, usize)> {
+        let size = |(bucket, items): (&Bucket, &BTreeSet<Item>)| Some((*bucket, items.first()?.id, items.len()));
+        self.items.iter().filter_map(size)
+    }
+
     /// Everything with its bucket, in no order that means anything.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Bucket, &Item)> {
         self.items.iter().flat_map(|(bucket, items)| items.iter().map(move |item| (*bucket, item)))
@@ -125,6 +131,11 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
+    /// [`Buckets::sizes`].
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = (Bucket, WlId, usize)> {
+        self.buckets.sizes()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.buckets.len()
     }

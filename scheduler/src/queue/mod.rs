@@ -75,6 +75,17 @@ impl Queue {
         self.parked.len() + self.backing_off.len()
     }
 
+    /// The workloads that wait for a trigger or for the end of their back-off, in groups of those that only time tells
+    /// apart: a group's bucket, one of them, and how many they are.
+    pub(crate) fn parked_groups(&self) -> impl Iterator<Item = (Bucket, WlId, usize)> {
+        self.parked.sizes().chain(self.backing_off.iter().map(|(id, (bucket, _))| (*bucket, *id, 1)))
+    }
+
+    /// All workloads here, in groups as in [`Queue::parked_groups`].
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (Bucket, WlId, usize)> {
+        self.heap.sizes().chain(self.parked_groups())
+    }
+
     /// Where a workload is, if it is here.
     pub(crate) fn spot(&self, bucket: Bucket, item: &Item) -> Option<Spot> {
         if self.heap.contains(bucket, item) {

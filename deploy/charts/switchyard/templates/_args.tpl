@@ -8,6 +8,9 @@
 - --webhook-service={{ include "switchyard.name" . }}-webhook
 - --log={{ .Values.controllerManager.manager.log }}
 - --log-format=json
+{{- if include "switchyard.visibility" . }}
+- --visibility-listen=config
+{{- end }}
 {{- if eq .Values.mode "hub" }}
 {{- with .Values.hub.advertise }}
 - --advertise={{ . }}

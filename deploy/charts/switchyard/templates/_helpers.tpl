@@ -20,6 +20,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- .Values.agent.existingSecret | default "switchyard-agent-join" -}}
 {{- end -}}
 
+{{/* Not empty where the visibility API is served. */}}
+{{- define "switchyard.visibility" -}}
+{{- if and .Values.visibility.enabled (ne .Values.mode "agent") }}true{{ end -}}
+{{- end -}}
+
 {{/* All objects of a file of several, each with the release's labels and namespace. Takes (dict "root" $ "file" PATH). */}}
 {{- define "switchyard.objects" -}}
 {{- $root := .root -}}

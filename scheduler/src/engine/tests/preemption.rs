@@ -1,7 +1,9 @@
 //! Classical preemption: who goes for whom, in which order, and what the preemptor does meanwhile.
 
 use crate::fixtures::{Stage, cq, lq, wl};
-use crate::{BorrowWithinCohort, ClusterQueue, Decision, Event, PreemptionPolicy, PreemptionRules, Settings};
+use crate::{
+    BorrowWithinCohort, ClusterQueue, Decision, Engine, Event, Preemption, PreemptionPolicy, PreemptionRules, Settings,
+};
 
 use PreemptionPolicy::{Any, LowerOrNewerEqualPriority, LowerPriority, Never};
 
@@ -218,4 +220,21 @@ fn an_engine_whose_caller_does_not_preempt_tells_nobody_to_go() {
         stage.cycle(),
         [format!("pending new: WaitingForQuota: couldn't assign flavors to pod set main: {message}")]
     );
+}
+
+#[test]
+fn who_would_have_preempted_the_same_one_is_counted_as_skipped_unless_it_is_looked_for_anew() {
+    for (recompute_overlaps, skipped) in [(false, 1), (true, 0)] {
+        let preemption = Preemption { recompute_overlaps, ..Preemption::default() };
+        let mut stage = Stage::around(Engine::preempting(Settings::default(), preemption));
+        stage.apply(Event::LocalQueue(lq("other", "other")));
+        stage.queue(rules(cq("main").cohort("all").quota("default", "cpu", 10), LowerPriority, Any));
+        stage.queue(rules(cq("other").cohort("all").quota("default", "cpu", 10), LowerPriority, Any));
+        stage.submit(wl("low").request("cpu", 20));
+        assert_eq!(stage.admit(), ["low"]);
+        stage.submit(wl("one").request("cpu", 10).priority(5));
+        stage.submit(wl("two").request("cpu", 10).priority(5).queue("other"));
+        let skips = stage.engine.cycle(stage.now).preemption_skips;
+        assert_eq!(skips.values().sum::<usize>(), skipped, "recomputed: {recompute_overlaps}, {skips:?}");
+    }
 }

@@ -1,5 +1,7 @@
 //! What the engine shows of queues.
 
+use std::collections::BTreeMap;
+
 use crate::fixtures::{Stage, cq, flavor, lq, wl};
 use crate::{ClusterQueue, Event, LocalQueueKey, StopPolicy};
 
@@ -89,6 +91,12 @@ fn usage_counts_and_borrowing_of_a_queue() {
     assert_eq!(text(&view.usage), ["default cpu: 6 (2 borrowed)", "default memory: 10 (0 borrowed)"]);
     assert_eq!((view.reserving, view.admitted), (2, 1));
     assert_eq!((view.pending_active, view.pending_inadmissible), (1, 1));
+    let parked = stage.engine.parked_by_local_queue("main");
+    assert_eq!(parked, BTreeMap::from([(LocalQueueKey::new("ns", "main"), 1)]));
+    let asked = stage.engine.pending_requests("main");
+    let asked: Vec<_> =
+        asked.iter().map(|(resource, amount)| format!("{resource} {}", amount.format(resource))).collect();
+    assert_eq!(asked, ["cpu 181", "memory 0"]);
     let local = stage.engine.local_queue(&LocalQueueKey::new("ns", "main")).unwrap();
     assert_eq!((local.pending, local.reserving, local.admitted), (2, 2, 1));
     assert_eq!(text(&local.reservation), ["default cpu: 8 (0 borrowed)", "default memory: 20 (0 borrowed)"]);

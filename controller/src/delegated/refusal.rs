@@ -1,0 +1,48 @@
+//! What is answered instead of what was asked for: a Status, as from the API server.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+/// An answer that says why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    code: StatusCode,
+    reason: &'static str,
+    message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: StatusCode, reason: &'static str, message: String) -> Self {
+        Self { code, reason, message }
+    }
+
+    /// Nobody known asks.
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized".to_owned())
+    }
+
+    /// The API server did not say who asks, or whether they may.
+    pub(crate) fn unknown(error: &kube::Error) -> Self {
+        tracing::warn!(%error, "a request cannot be authorized");
+        Self::internal("the API server does not say whether this is allowed".to_owned())
+    }
+
+    pub(crate) fn internal(message: String) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
+    }
+
+    fn body(&self) -> Value {
+        json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason, "code": self.code.as_u16(),
+        })
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.code, Json(self.body())).into_response()
+    }
+}

@@ -1,0 +1,212 @@
+//! HTTPS servers: a certificate that can change while it serves, bounded connections, bounded handshakes. What is served
+//! over a connection may depend on who has made it.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use axum::Router;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+    service::TowerToHyperService,
+};
+use jiff::Timestamp;
+use rustls::{
+    ServerConfig, ServerConnection,
+    crypto::aws_lc_rs,
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    task::JoinSet,
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::cert::{self, Bundle, CertError};
+
+/// Connections at once. API servers keep a few open; more is somebody else.
+const CONNECTIONS: usize = 256;
+/// How long a handshake, and the headers of a request, may take.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How often an idle connection is asked whether it lives.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// How long open requests may take after the shutdown.
+const DRAIN: Duration = Duration::from_secs(5);
+/// After an error of `accept` (no file descriptors left), wait before the next.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A certificate that is made here and that nobody else knows, for servers whose callers do not check it.
+pub(crate) struct SelfSigned {
+    names: BTreeSet<String>,
+    bundle: Bundle,
+    pub(crate) certificate: Arc<Certificate>,
+}
+
+impl SelfSigned {
+    /// # Errors
+    /// When keys or certificates cannot be made.
+    pub(crate) fn new(name: String, now: Timestamp) -> Result<Self, CertError> {
+        let names = BTreeSet::from([name]);
+        let bundle = cert::made(&names, now)?;
+        let certificate = Certificate::new(bundle.certified_key()?);
+        Ok(Self { names, bundle, certificate })
+    }
+
+    /// Replaces it when it is due. A failure is told in the log, and the old one stays.
+    pub(crate) fn renew(&mut self, now: Timestamp) {
+        if let Err(error) = self.try_renew(now) {
+            tracing::warn!(%error, "a server's own certificate is not renewed");
+        }
+    }
+
+    fn try_renew(&mut self, now: Timestamp) -> Result<(), CertError> {
+        if let Some(bundle) = cert::renewed(Some(&self.bundle), &self.names, now)? {
+            self.certificate.set(bundle.certified_key()?);
+            self.bundle = bundle;
+        }
+        Ok(())
+    }
+}
+
+/// What a server serves.
+pub(crate) trait Site: Send + Sync + 'static {
+    /// Its name, for the log.
+    fn name(&self) -> &'static str;
+    /// How the next connection is secured.
+    fn tls(&self) -> Arc<ServerConfig>;
+    /// What is served over a connection.
+    fn router(&self, connection: &ServerConnection) -> Router;
+}
+
+/// A site that shows everybody the same, with a certificate that can change.
+pub(crate) struct Open {
+    name: &'static str,
+    tls: Arc<ServerConfig>,
+    router: Router,
+}
+
+impl Open {
+    /// # Errors
+    /// When TLS cannot be set up.
+    pub(crate) fn new(
+        name: &'static str,
+        certificate: Arc<Certificate>,
+        router: Router,
+    ) -> Result<Self, rustls::Error> {
+        Ok(Self { name, tls: Arc::new(tls(certificate)?), router })
+    }
+}
+
+impl Site for Open {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn tls(&self) -> Arc<ServerConfig> {
+        self.tls.clone()
+    }
+
+    fn router(&self, _: &ServerConnection) -> Router {
+        self.router.clone()
+    }
+}
+
+/// TLS that asks for no certificate of clients.
+fn tls(certificate: Arc<Certificate>) -> Result<ServerConfig, rustls::Error> {
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(certificate);
+    Ok(with_protocols(config))
+}
+
+/// The protocols that are spoken here.
+pub(crate) fn with_protocols(mut config: ServerConfig) -> ServerConfig {
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config
+}
+
+/// The certificate that is served, exchanged without closing a connection.
+#[derive(Debug)]
+pub(crate) struct Certificate(ArcSwap<CertifiedKey>);
+
+impl Certificate {
+    pub(crate) fn new(key: Arc<CertifiedKey>) -> Arc<Self> {
+        Arc::new(Self(ArcSwap::new(key)))
+    }
+
+    pub(crate) fn set(&self, key: Arc<CertifiedKey>) {
+        self.0.store(key);
+    }
+}
+
+impl ResolvesServerCert for Certificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load_full())
+    }
+}
+
+/// Serves until `shutdown`, then lets open requests finish for a while.
+pub(crate) async fn serve(listener: TcpListener, site: Arc<impl Site>, shutdown: CancellationToken) {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut connections = JoinSet::new();
+    loop {
+        let permit = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            Some(_) = connections.join_next() => continue,
+            permit = permits.clone().acquire_owned() => match permit { Ok(permit) => permit, Err(_) => break },
+        };
+        let stream = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, site = site.name(), "connection not accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            },
+        };
+        let (site, shutdown) = (site.clone(), shutdown.clone());
+        connections.spawn(async move {
+            connection(&*site, stream, shutdown).await;
+            drop(permit);
+        });
+    }
+    let drained = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(DRAIN, drained).await.is_err() {
+        tracing::warn!(site = site.name(), "connections cut off at shutdown");
+    }
+}
+
+async fn connection(site: &impl Site, stream: TcpStream, shutdown: CancellationToken) {
+    // A refused option only costs a little latency.
+    let _ = stream.set_nodelay(true);
+    let acceptor = TlsAcceptor::from(site.tls());
+    let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::debug!(%error, site = site.name(), "handshake failed"),
+        Err(_) => return tracing::debug!(site = site.name(), "handshake timed out"),
+    };
+    let router = site.router(stream.get_ref().1);
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(HANDSHAKE);
+    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut serving = std::pin::pin!(serving);
+    let served = tokio::select! {
+        served = serving.as_mut() => served,
+        () = shutdown.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = served {
+        tracing::debug!(%error, site = site.name(), "connection broke");
+    }
+}

@@ -1,0 +1,59 @@
+//! Metrics as Kueue serves them: over HTTPS, to those whom the API server lets read `/metrics`. The probes' port serves the
+//! same to everybody who reaches it.
+
+use std::{net::TcpListener, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use axum::{
+    Router,
+    extract::{Request, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    context::Context,
+    delegated::{Guard, Refusal, Wanted},
+    http,
+    https::{self, Open, SelfSigned},
+};
+
+const NAME: &str = "metrics";
+const PATH: &str = "/metrics";
+/// How often it is looked whether the certificate is due.
+const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+
+/// Serves until `shutdown`.
+///
+/// # Errors
+/// When the listener or TLS cannot be used.
+pub(crate) async fn run(ctx: Arc<Context>, listener: TcpListener, shutdown: CancellationToken) -> anyhow::Result<()> {
+    listener.set_nonblocking(true).context("metrics listener")?;
+    let listener = tokio::net::TcpListener::from_std(listener).context("metrics listener")?;
+    let mut own = SelfSigned::new(format!("metrics.{}.svc", ctx.namespace), ctx.clock.now())?;
+    let router = Router::new().fallback(answer).with_state((ctx.clone(), Guard::new(ctx.client.clone())));
+    let site = Arc::new(Open::new(NAME, own.certificate.clone(), router)?);
+    let renew = async {
+        loop {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            own.renew(ctx.clock.now());
+        }
+    };
+    tokio::select! {
+        () = https::serve(listener, site, shutdown) => Ok(()),
+        () = renew => Ok(()),
+    }
+}
+
+async fn answer(State((ctx, guard)): State<(Arc<Context>, Guard)>, request: Request) -> Response {
+    let path = request.uri().path();
+    match guard.pass(request.headers(), None, &Wanted::Path(path.to_owned())).await {
+        Err(refusal) => refusal.into_response(),
+        Ok(()) if path == PATH => http::metrics(State(ctx)).await.into_response(),
+        Ok(()) => {
+            let message = format!("there is nothing at {path}; metrics are at {PATH}");
+            Refusal::new(StatusCode::NOT_FOUND, "NotFound", message).into_response()
+        }
+    }
+}

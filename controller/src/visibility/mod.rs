@@ -1,0 +1,196 @@
+//! The visibility API, `visibility.kueue.x-k8s.io`: which workloads wait in a queue, in its order, as Kueue serves it beside
+//! the API server. An APIService leads here.
+//!
+//! Every replica answers: a follower's engine is kept in step. The serving certificate is made at start and signed by nobody
+//! that the API server knows, as in Kueue's own manifests (`insecureSkipTLSVerify`); what makes requests believable is the
+//! certificate that the API server shows ([`crate::delegated`]).
+
+mod discovery;
+mod summary;
+mod target;
+
+use std::{net::TcpListener, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use axum::{
+    Json, Router,
+    extract::{Query, Request},
+    http::{Method, StatusCode, request::Parts},
+    response::IntoResponse,
+};
+use rustls::{ServerConfig, ServerConnection};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use self::summary::Page;
+use self::target::Target;
+use crate::{
+    context::Context,
+    delegated::{Guard, Refusal, front_proxy::FrontProxy},
+    engine_task::EngineHandle,
+    https::{self, SelfSigned, Site},
+};
+
+/// The API group.
+const GROUP: &str = "visibility.kueue.x-k8s.io";
+/// Its versions, the preferred one first. They differ in nothing but their name.
+const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
+/// The resource of pending workloads below a queue.
+const PENDING: &str = "pendingworkloads";
+/// Our name among the parts that must run.
+const COMPONENT: &str = "visibility";
+/// How often it is looked at what the API server publishes about itself, and whether the certificate is due.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// Serves until `shutdown`.
+///
+/// # Errors
+/// When the listener or TLS cannot be used. An API server that does not answer is asked again; until then nobody but the
+/// holders of tokens is believed.
+pub(crate) async fn run(
+    ctx: Arc<Context>,
+    engine: EngineHandle,
+    listener: TcpListener,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    listener.set_nonblocking(true).context("visibility listener")?;
+    let listener = tokio::net::TcpListener::from_std(listener).context("visibility listener")?;
+    let mut keeper = Keeper::new(ctx.clone())?;
+    let answers = Arc::new(Answers { guard: Guard::new(ctx.client.clone()), ctx: ctx.clone(), engine });
+    let site = Arc::new(Visibility { answers, state: keeper.state.clone() });
+    let follow = async {
+        loop {
+            keeper.refresh().await;
+            ctx.components.set(COMPONENT, true);
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    };
+    tokio::select! {
+        () = https::serve(listener, site, shutdown) => Ok(()),
+        () = follow => Ok(()),
+    }
+}
+
+/// What the next connection is served with.
+struct State {
+    proxy: Arc<FrontProxy>,
+    tls: Arc<ServerConfig>,
+}
+
+/// Keeps the certificates as they should be.
+struct Keeper {
+    ctx: Arc<Context>,
+    own: SelfSigned,
+    state: Arc<ArcSwap<State>>,
+}
+
+impl Keeper {
+    fn new(ctx: Arc<Context>) -> anyhow::Result<Self> {
+        let own = SelfSigned::new(format!("visibility.{}.svc", ctx.namespace), ctx.clock.now())?;
+        let proxy = Arc::new(FrontProxy::default());
+        let tls = Arc::new(proxy.tls(own.certificate.clone())?);
+        Ok(Self { ctx, own, state: Arc::new(ArcSwap::from_pointee(State { proxy, tls })) })
+    }
+
+    async fn refresh(&mut self) {
+        self.own.renew(self.ctx.clock.now());
+        let proxy = match FrontProxy::read(&self.ctx.client).await {
+            Ok(proxy) => proxy,
+            Err(error) => return tracing::warn!(%error, "visibility API: the API server's front proxy is not known"),
+        };
+        if proxy == *self.state.load().proxy {
+            return;
+        }
+        match proxy.tls(self.own.certificate.clone()) {
+            Ok(tls) => self.state.store(Arc::new(State { proxy: Arc::new(proxy), tls: Arc::new(tls) })),
+            Err(error) => tracing::warn!(%error, "visibility API: what the API server publishes cannot be used"),
+        }
+    }
+}
+
+struct Visibility {
+    answers: Arc<Answers>,
+    state: Arc<ArcSwap<State>>,
+}
+
+impl Site for Visibility {
+    fn name(&self) -> &'static str {
+        COMPONENT
+    }
+
+    fn tls(&self) -> Arc<ServerConfig> {
+        self.state.load().tls.clone()
+    }
+
+    fn router(&self, connection: &ServerConnection) -> Router {
+        let proxy = Some(self.state.load().proxy.clone()).filter(|proxy| proxy.made(connection));
+        let answers = self.answers.clone();
+        Router::new().fallback(move |request: Request| {
+            let (answers, proxy) = (answers.clone(), proxy.clone());
+            async move {
+                let (head, _) = request.into_parts();
+                match answers.answer(&head, proxy.as_deref()).await {
+                    Ok(body) => Json(body).into_response(),
+                    Err(refusal) => refusal.into_response(),
+                }
+            }
+        })
+    }
+}
+
+struct Answers {
+    ctx: Arc<Context>,
+    guard: Guard,
+    engine: EngineHandle,
+}
+
+impl Answers {
+    async fn answer(&self, head: &Parts, proxy: Option<&FrontProxy>) -> Result<Value, Refusal> {
+        let path = head.uri.path();
+        let target = Target::parse(path);
+        let wanted = target.as_ref().map_or_else(|| target::unknown(path), |target| target.wanted(path));
+        self.guard.pass(&head.headers, proxy, &wanted).await?;
+        if head.method != Method::GET {
+            let message =
+                format!("{} is not supported here: lists of pending workloads are read with GET", head.method);
+            return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message));
+        }
+        match target {
+            None => Err(Refusal::new(StatusCode::NOT_FOUND, "NotFound", format!("there is nothing at {path}"))),
+            Some(Target::Groups) => Ok(discovery::groups()),
+            Some(Target::Group) => Ok(discovery::group()),
+            Some(Target::Version(version)) => Ok(discovery::resources(version)),
+            Some(Target::ClusterQueue { version, name }) => {
+                known(self.ctx.stores.cluster_queues.get("", &name).is_some(), "clusterqueue", &name)?;
+                self.pending(head, version, &name, None).await
+            }
+            Some(Target::LocalQueue { version, namespace, name }) => {
+                let queue = self.ctx.stores.local_queues.get(&namespace, &name);
+                known(queue.is_some(), "localqueue", &name)?;
+                let cluster_queue = queue.and_then(|queue| queue.spec.cluster_queue.clone()).unwrap_or_default();
+                self.pending(head, version, &cluster_queue, Some((&namespace, &name))).await
+            }
+        }
+    }
+
+    async fn pending(
+        &self,
+        head: &Parts,
+        version: &str,
+        cluster_queue: &str,
+        local_queue: Option<(&str, &str)>,
+    ) -> Result<Value, Refusal> {
+        let page = Query::<Page>::try_from_uri(&head.uri);
+        let Query(page) =
+            page.map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, "BadRequest", error.body_text()))?;
+        let pending = self.engine.pending(cluster_queue).await.map_err(|e| Refusal::internal(format!("{e:#}")))?;
+        let workload = |namespace: &str, name: &str| self.ctx.stores.workloads.get(namespace, name);
+        Ok(summary::summary(version, &page.of(&pending, local_queue), workload))
+    }
+}
+
+fn known(known: bool, resource: &str, name: &str) -> Result<(), Refusal> {
+    let message = || format!("{resource}.{GROUP} {name:?} not found");
+    known.then_some(()).ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "NotFound", message()))
+}

@@ -1,0 +1,103 @@
+//! What a path of the visibility API names.
+
+use super::{GROUP, PENDING, VERSIONS};
+use crate::delegated::Wanted;
+
+/// What a request reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// All API groups: ours.
+    Groups,
+    /// The group's versions.
+    Group,
+    /// A version's resources.
+    Version(&'static str),
+    /// What waits in a ClusterQueue.
+    ClusterQueue { version: &'static str, name: String },
+    /// What waits in a LocalQueue.
+    LocalQueue { version: &'static str, namespace: String, name: String },
+}
+
+impl Target {
+    pub(super) fn parse(path: &str) -> Option<Self> {
+        let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let ["apis", rest @ ..] = segments.as_slice() else { return None };
+        let [group, rest @ ..] = rest else { return Some(Self::Groups) };
+        if *group != GROUP {
+            return None;
+        }
+        let [version, rest @ ..] = rest else { return Some(Self::Group) };
+        let version = VERSIONS.into_iter().find(|known| known == version)?;
+        match rest {
+            [] => Some(Self::Version(version)),
+            ["clusterqueues", name, PENDING] => Some(Self::ClusterQueue { version, name: (*name).to_owned() }),
+            ["namespaces", namespace, "localqueues", name, PENDING] => {
+                Some(Self::LocalQueue { version, namespace: (*namespace).to_owned(), name: (*name).to_owned() })
+            }
+            _ => None,
+        }
+    }
+
+    /// What the caller must be allowed to read.
+    pub(super) fn wanted(&self, path: &str) -> Wanted {
+        let (version, resource, namespace, name) = match self {
+            Self::Groups | Self::Group | Self::Version(_) => return unknown(path),
+            Self::ClusterQueue { version, name } => (version, "clusterqueues", "", name),
+            Self::LocalQueue { version, namespace, name } => (version, "localqueues", namespace.as_str(), name),
+        };
+        Wanted::Subresource {
+            group: GROUP,
+            version: (*version).to_owned(),
+            resource,
+            subresource: PENDING,
+            namespace: namespace.to_owned(),
+            name: name.clone(),
+        }
+    }
+}
+
+/// What the caller of a path that names no object must be allowed to read.
+pub(super) fn unknown(path: &str) -> Wanted {
+    Wanted::Path(path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_discovery_and_queues() {
+        let version = "v1beta1";
+        for (path, target) in [
+            ("/apis", Some(Target::Groups)),
+            ("/apis/visibility.kueue.x-k8s.io", Some(Target::Group)),
+            ("/apis/visibility.kueue.x-k8s.io/v1beta2", Some(Target::Version("v1beta2"))),
+            (
+                "/apis/visibility.kueue.x-k8s.io/v1beta1/clusterqueues/cq/pendingworkloads",
+                Some(Target::ClusterQueue { version, name: "cq".to_owned() }),
+            ),
+            (
+                "/apis/visibility.kueue.x-k8s.io/v1beta1/namespaces/ns/localqueues/lq/pendingworkloads",
+                Some(Target::LocalQueue { version, namespace: "ns".to_owned(), name: "lq".to_owned() }),
+            ),
+            ("/apis/visibility.kueue.x-k8s.io/v1", None),
+            ("/apis/visibility.kueue.x-k8s.io/v1beta1/clusterqueues/cq", None),
+            ("/apis/other.example.org", None),
+            ("/metrics", None),
+            ("/", None),
+        ] {
+            assert_eq!(Target::parse(path), target, "{path}");
+        }
+    }
+
+    #[test]
+    fn lists_are_objects_and_the_rest_is_paths() {
+        let path = "/apis/visibility.kueue.x-k8s.io/v1beta2";
+        assert_eq!(Target::parse(path).unwrap().wanted(path), Wanted::Path(path.to_owned()));
+        let list = format!("{path}/namespaces/ns/localqueues/lq/pendingworkloads");
+        let Wanted::Subresource { resource, namespace, .. } = Target::parse(&list).unwrap().wanted(&list) else {
+            panic!("a list is an object's")
+        };
+        assert_eq!((resource, namespace.as_str()), ("localqueues", "ns"));
+    }
+}
