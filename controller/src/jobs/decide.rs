@@ -156,9 +156,11 @@ impl Case<'_> {
     }
 
     fn workload_finished(&self, workload: &Arc<Workload>) -> Decision {
-        // The finalizer stays until somebody deletes the workload: one write less for each job.
+        // The finalizer stays until somebody deletes the workload: one write less for each job. Whoever made it themselves
+        // may wait for the finalizer to go.
         let deleting = workload.metadata.deletion_timestamp.is_some();
-        Decision::act(deleting.then(|| edit::drop_finalizer(workload)).flatten())
+        let made_by_others = !meta::prebuilt_workload_name(self.job).is_empty();
+        Decision::act((deleting || made_by_others).then(|| edit::drop_finalizer(workload)).flatten())
     }
 
     fn workload_deleting(&self, workload: &Arc<Workload>) -> Decision {

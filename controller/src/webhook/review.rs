@@ -109,15 +109,16 @@ async fn answered(rule: &Rule, body: &[u8]) -> Result<AdmissionReview<DynamicObj
     Ok(response.into_review())
 }
 
-/// As Kubernetes joins the errors of one object: one as it is, several in brackets.
+/// As Kubernetes joins the errors of one object: one as it is, several in brackets. Forbidden, as Kueue's webhooks have it,
+/// also where the object is invalid.
 fn refuse(response: AdmissionResponse, reasons: &[String]) -> AdmissionResponse {
     let message = match reasons {
         [one] => one.clone(),
         several => format!("[{}]", several.join(", ")),
     };
     let mut response = response.deny(message);
-    response.result.code = 422;
-    response.result.reason = "Invalid".into();
+    response.result.code = 403;
+    response.result.reason = "Forbidden".into();
     response
 }
 
@@ -189,7 +190,7 @@ mod tests {
         let got = ask(|_| Answer::Refuse(vec!["a: bad".into(), "b: worse".into()]), create());
         assert_eq!(got["response"]["allowed"], false);
         assert_eq!(got["response"]["status"]["message"], "[a: bad, b: worse]");
-        assert_eq!(got["response"]["status"]["code"], 422);
+        assert_eq!(got["response"]["status"]["code"], 403);
     }
 
     #[test]
