@@ -10,6 +10,7 @@ pub mod dispatch;
 pub mod hosted;
 pub mod metrics;
 pub mod pki;
+mod quota;
 mod run;
 pub mod server;
 pub mod shell;

@@ -27,7 +27,7 @@ use crate::server::{
     self, AgentService, EnrolmentService, Gate, Registry, SecretTokens, Services, Sessions, TlsKeeper,
 };
 use crate::shell::{self, Inbox, Parts, Reports, SESSION_EVENTS};
-use crate::{clusters, hosted};
+use crate::{clusters, hosted, quota};
 
 /// The API server has to answer within this at start.
 const FIRST_CALLS: Duration = Duration::from_secs(60);
@@ -181,6 +181,7 @@ async fn serve(
     let gauges = ClusterGauges { ctx: ctx.clone(), registry: registry.clone(), reports: reports.clone() };
     ctx.metrics.register(|shown| shown.register_collector(Box::new(gauges)));
     ctx.stores.ready(FIRST_LISTS).await?;
+    spawn(tasks, "quota of workers", ok(quota::run(ctx.clone(), reports.clone(), stop.clone())));
     let parts = Parts {
         ctx: ctx.clone(),
         engine: handle.engine.clone(),

@@ -13,16 +13,19 @@ use serde::de::DeserializeOwned;
 use switchyard_api::v1beta2::{ClusterQueue, Cohort, LocalQueue, ResourceFlavor};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use super::compute::{Snapshot, compute};
 use super::replace;
 use crate::core::CapacityReceiver;
+use crate::executor::is_out_of_reach;
 
 /// The least time between two computations.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// The capacity of the cluster, recomputed when its objects change; none before all of them have been listed, since half
-/// of them would say that queues are missing. The tasks end with the returned set.
+/// of them would say that queues are missing. Flavors and Cohorts that may not be read are done without: the rights that
+/// Kueue's documentation gives a manager do not include them. The tasks end with the returned set.
 pub(crate) fn watch(client: &Client) -> (CapacityReceiver, JoinSet<()>) {
     let (sender, receiver) = watch::channel(None);
     let mut tasks = JoinSet::new();
@@ -33,10 +36,10 @@ pub(crate) fn watch(client: &Client) -> (CapacityReceiver, JoinSet<()>) {
     let cohorts = follow::<Cohort>(client, &changed, &mut tasks);
     tasks.spawn(async move {
         let listed = tokio::try_join!(
-            cluster_queues.wait_until_ready(),
-            local_queues.wait_until_ready(),
-            flavors.wait_until_ready(),
-            cohorts.wait_until_ready(),
+            cluster_queues.store.wait_until_ready(),
+            local_queues.store.wait_until_ready(),
+            flavors.listed_or_refused(),
+            cohorts.listed_or_refused(),
         );
         // A watch that ended before its list ends this, too.
         if listed.is_err() {
@@ -57,30 +60,60 @@ pub(crate) fn watch(client: &Client) -> (CapacityReceiver, JoinSet<()>) {
     (receiver, tasks)
 }
 
-fn follow<K>(client: &Client, changed: &Arc<Notify>, tasks: &mut JoinSet<()>) -> reflector::Store<K>
+/// The objects of one kind, and whether they may not be read.
+struct Followed<K>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    store: reflector::Store<K>,
+    refused: CancellationToken,
+}
+
+impl<K> Followed<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
+{
+    /// Returns when the first list is there, or it is known that there will be none.
+    async fn listed_or_refused(&self) -> Result<(), reflector::store::WriterDropped> {
+        tokio::select! {
+            listed = self.store.wait_until_ready() => listed,
+            () = self.refused.cancelled() => Ok(()),
+        }
+    }
+}
+
+fn follow<K>(client: &Client, changed: &Arc<Notify>, tasks: &mut JoinSet<()>) -> Followed<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     K::DynamicType: Hash + Eq + Clone,
 {
     let (store, writer) = reflector::store();
     let events = watcher(Api::<K>::all(client.clone()), watcher::Config::default()).default_backoff().reflect(writer);
-    let changed = changed.clone();
+    let refused = CancellationToken::new();
+    let (changed, told) = (changed.clone(), refused.clone());
     tasks.spawn(async move {
         let mut events = events.boxed();
         while let Some(event) = events.next().await {
             match event {
                 Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
                 Ok(_) => changed.notify_one(),
+                Err(error) if is_out_of_reach(&error) => {
+                    // It is tried again: the rights may come.
+                    if !told.is_cancelled() {
+                        tracing::info!(kind = %K::kind(&()), "may not be read here, done without");
+                    }
+                    told.cancel();
+                }
                 Err(error) => tracing::warn!(kind = %K::kind(&()), %error, "watch failed, trying again"),
             }
         }
     });
-    store
+    Followed { store, refused }
 }
 
-fn all<K>(store: &reflector::Store<K>) -> Vec<K>
+fn all<K>(followed: &Followed<K>) -> Vec<K>
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
-    store.state().iter().map(|object| (**object).clone()).collect()
+    followed.store.state().iter().map(|object| (**object).clone()).collect()
 }

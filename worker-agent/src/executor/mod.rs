@@ -15,7 +15,7 @@ use kube::Client;
 use switchyard_api::jobs::{JobKind, enabled_kinds, kinds};
 use tokio::sync::Semaphore;
 
-pub(crate) use watch::watch;
+pub(crate) use watch::{is_out_of_reach, watch};
 
 use crate::admissions::Admissions;
 use crate::allow::Allowed;

@@ -113,7 +113,7 @@ async fn one_kind(
 }
 
 /// Whether a list was refused for want of rights.
-fn is_out_of_reach(error: &watcher::Error) -> bool {
+pub(crate) fn is_out_of_reach(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403)
 }
 

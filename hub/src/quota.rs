@@ -1,0 +1,280 @@
+//! Quota of the hub's ClusterQueues that follows the workers': the sum of what their ClusterQueues have, as Kueue's
+//! `MultiKueueManagerQuotaAutomation` keeps it where a MultiKueueConfig asks for it (`quotaManagement: Automated`).
+//!
+//! What a worker has is known from what it reports of each LocalQueue; a worker that is not connected counts nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use switchyard_api::conditions::{self, MULTIKUEUE_MANAGER_QUOTA_AUTOMATION};
+use switchyard_api::names;
+use switchyard_api::quantity::{amount_of, format_amount};
+use switchyard_api::v1beta2::{ClusterQueue, MultiKueueConfig, QuotaManagement, ResourceGroup};
+use switchyard_controller::Context;
+use switchyard_controller::write::{Target, WriteError};
+use switchyard_proto::v1 as proto;
+use tokio_util::sync::CancellationToken;
+
+use crate::shell::{Reports, parameters};
+
+/// The feature gate.
+const GATE: &str = "MultiKueueManagerQuotaAutomation";
+/// How often it is looked. What changes meanwhile is written together.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The field manager.
+const MANAGER: &str = "switchyard-hub-quota";
+
+/// What a ClusterQueue should look like: its condition, and its quota where that is to be another.
+#[derive(Clone, Debug, PartialEq)]
+struct Wanted {
+    automated: bool,
+    reason: &'static str,
+    message: String,
+    groups: Option<Vec<ResourceGroup>>,
+}
+
+impl Wanted {
+    fn not(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { automated: false, reason, message: message.into(), groups: None }
+    }
+
+    /// By Kueue's rule. `config` is none where the check names none that exists.
+    fn of(queue: &ClusterQueue, config: Option<&MultiKueueConfig>, sums: impl Fn(&MultiKueueConfig) -> Sums) -> Self {
+        let unsupported = |message: String| Self::not("UnsupportedConfiguration", message);
+        let Some(config) = config else {
+            return unsupported("The referenced MultiKueueConfig was not found.".to_owned());
+        };
+        if config.spec.quota_management.unwrap_or_default() == QuotaManagement::Manual {
+            return Self::not("NotRequested", "MultiKueue manager quota automation has not been requested.");
+        }
+        let [group] = queue.spec.resource_groups.as_slice() else { return unsupported(ONE_FLAVOR.to_owned()) };
+        if group.flavors.len() != 1 {
+            return unsupported(ONE_FLAVOR.to_owned());
+        }
+        let sums = sums(config);
+        let covered: BTreeSet<&str> = group.covered_resources.iter().map(String::as_str).collect();
+        let missing: Vec<&str> = sums.keys().map(String::as_str).filter(|name| !covered.contains(name)).collect();
+        if !missing.is_empty() {
+            return unsupported(format!(
+                "manager-side coveredResources is missing resources configured on workers: [{}]",
+                missing.join(" ")
+            ));
+        }
+        Self {
+            automated: true,
+            reason: "QuotaAutomated",
+            message: "ClusterQueue quota is automatically managed based on MultiKueue workers.".to_owned(),
+            groups: changed(group, &sums).map(|group| vec![group]),
+        }
+    }
+
+    fn condition(&self, queue: &ClusterQueue) -> Condition {
+        Condition {
+            type_: MULTIKUEUE_MANAGER_QUOTA_AUTOMATION.to_owned(),
+            status: if self.automated { conditions::TRUE } else { conditions::FALSE }.to_owned(),
+            reason: self.reason.to_owned(),
+            message: self.message.clone(),
+            observed_generation: queue.metadata.generation,
+            last_transition_time: Time(Timestamp::UNIX_EPOCH),
+        }
+    }
+}
+
+const ONE_FLAVOR: &str = "Quota automation requires that the manager-side ClusterQueue has exactly one ResourceFlavor";
+
+/// Quota by resource: milli for cpu, base units for all else.
+type Sums = BTreeMap<String, i64>;
+
+/// The group with these quotas, if it has others. Limits of borrowing and lending go, as in Kueue.
+fn changed(group: &ResourceGroup, sums: &Sums) -> Option<ResourceGroup> {
+    let mut wanted = group.clone();
+    let flavor = wanted.flavors.first_mut()?;
+    let sum = |resource: &str| sums.get(resource).copied().unwrap_or(0);
+    let as_is = flavor.resources.iter().all(|quota| {
+        let plain = quota.borrowing_limit.is_none() && quota.lending_limit.is_none();
+        plain && amount_of(&quota.name, &quota.nominal_quota) == sum(&quota.name)
+    });
+    for quota in &mut flavor.resources {
+        quota.nominal_quota = Quantity(format_amount(&quota.name, sum(&quota.name)));
+        (quota.borrowing_limit, quota.lending_limit) = (None, None);
+    }
+    (!as_is).then_some(wanted)
+}
+
+/// What all ClusterQueues have that these LocalQueues lead to, each of them once.
+fn sums<'a>(local_queues: &BTreeSet<(String, String)>, workers: impl IntoIterator<Item = &'a proto::Capacity>) -> Sums {
+    let mut sums = Sums::new();
+    for worker in workers {
+        let mut counted = BTreeSet::new();
+        for queue in &worker.queues {
+            let ours = local_queues.contains(&(queue.namespace.clone(), queue.local_queue.clone()));
+            if !ours || !counted.insert(&queue.cluster_queue) {
+                continue;
+            }
+            for flavor in &queue.flavors {
+                let sum = sums.entry(flavor.resource.clone()).or_default();
+                *sum = sum.saturating_add(flavor.nominal);
+            }
+        }
+    }
+    sums
+}
+
+/// Keeps the quota until `stop`, where the feature gate is on.
+pub(crate) async fn run(ctx: Arc<Context>, reports: Arc<Reports>, stop: CancellationToken) {
+    if !ctx.config.enabled(GATE) {
+        return stop.cancelled().await;
+    }
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(EVERY) => {}
+        }
+        if !ctx.leading() {
+            continue;
+        }
+        for queue in ctx.stores.cluster_queues.filter(|queue| queue.spec.admission_checks_strategy.is_some()) {
+            if let Err(error) = keep(&ctx, &reports, &queue).await {
+                // A conflict is another's write; the next look sees it.
+                tracing::debug!(cluster_queue = queue.name_any(), %error, "quota not kept this time");
+            }
+        }
+    }
+}
+
+async fn keep(ctx: &Context, reports: &Reports, queue: &ClusterQueue) -> Result<(), WriteError> {
+    let Some(check) = multi_kueue_check(ctx, queue) else { return Ok(()) };
+    let config = parameters(&check).and_then(|name| ctx.stores.multi_kueue_configs.get("", name));
+    let wanted = Wanted::of(queue, config.as_deref(), |config| workers(ctx, reports, queue, config));
+    let api: Api<ClusterQueue> = Api::all(ctx.client.clone());
+    let store = &ctx.stores.cluster_queues;
+    let written = match &wanted.groups {
+        None => None,
+        Some(groups) => {
+            let target = Target { api: api.clone(), store, object: queue, manager: MANAGER, what: "quota" };
+            Some(target.patch(ctx, json!({"spec": {"resourceGroups": groups}})).await?)
+        }
+    };
+    let object = written.as_ref().unwrap_or(queue);
+    let before = object.status.clone().unwrap_or_default();
+    let mut after = before.clone();
+    conditions::set(&mut after.conditions, wanted.condition(object), ctx.clock.now());
+    let as_json = |status| serde_json::to_value(status).unwrap_or(Value::Null);
+    let target = Target { api, store, object, manager: MANAGER, what: "quota" };
+    target.status(ctx, &as_json(&before), &as_json(&after)).await.map(drop)
+}
+
+/// The ClusterQueue's check that sends its workloads to workers.
+fn multi_kueue_check(ctx: &Context, queue: &ClusterQueue) -> Option<Arc<switchyard_api::v1beta2::AdmissionCheck>> {
+    let rules = &queue.spec.admission_checks_strategy.as_ref()?.admission_checks;
+    let checks = rules.iter().filter_map(|rule| ctx.stores.admission_checks.get("", &rule.name));
+    checks.into_iter().find(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
+}
+
+fn workers(ctx: &Context, reports: &Reports, queue: &ClusterQueue, config: &MultiKueueConfig) -> Sums {
+    let name = queue.name_any();
+    let leads_here = |local: &switchyard_api::v1beta2::LocalQueue| local.spec.cluster_queue.as_ref() == Some(&name);
+    let local = ctx.stores.local_queues.filter(leads_here);
+    let local = local.iter().map(|local| (local.namespace().unwrap_or_default(), local.name_any())).collect();
+    let told: Vec<_> = config.spec.clusters.iter().filter_map(|cluster| reports.capacity(cluster)).collect();
+    sums(&local, told.iter().map(AsRef::as_ref))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// LocalQueue, ClusterQueue, and its quota by resource.
+    type Queue<'a> = (&'a str, &'a str, &'a [(&'a str, i64)]);
+
+    fn worker(queues: &[Queue<'_>]) -> proto::Capacity {
+        let queue = |(local_queue, cluster_queue, flavors): &Queue<'_>| proto::QueueCapacity {
+            namespace: "ns".to_owned(),
+            local_queue: (*local_queue).to_owned(),
+            cluster_queue: (*cluster_queue).to_owned(),
+            flavors: flavors
+                .iter()
+                .map(|(resource, nominal)| proto::FlavorCapacity {
+                    resource: (*resource).to_owned(),
+                    nominal: *nominal,
+                    ..proto::FlavorCapacity::default()
+                })
+                .collect(),
+            ..proto::QueueCapacity::default()
+        };
+        proto::Capacity { queues: queues.iter().map(queue).collect() }
+    }
+
+    fn queue(groups: &Value) -> ClusterQueue {
+        serde_json::from_value(json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"},
+            "spec": {"resourceGroups": groups},
+        }))
+        .unwrap()
+    }
+
+    fn group(resources: &[(&str, &str)]) -> Value {
+        let quotas = resources.iter().map(|(name, nominal)| json!({"name": name, "nominalQuota": nominal}));
+        json!({
+            "coveredResources": resources.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+            "flavors": [{"name": "default", "resources": quotas.collect::<Vec<_>>()}],
+        })
+    }
+
+    fn config(management: &str) -> MultiKueueConfig {
+        serde_json::from_value(json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueConfig", "metadata": {"name": "mk"},
+            "spec": {"clusters": ["a"], "quotaManagement": management},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn each_cluster_queue_counts_once_and_only_behind_queues_that_the_hub_has_too() {
+        let first = worker(&[("lq", "a", &[("cpu", 2_000), ("memory", 4)]), ("lq2", "a", &[("cpu", 2_000)])]);
+        let second = worker(&[("lq", "b", &[("cpu", 1_200)]), ("other", "c", &[("cpu", 9_000)])]);
+        let ours = ["lq", "lq2"].map(|name| ("ns".to_owned(), name.to_owned())).into();
+        let expected = Sums::from([("cpu".to_owned(), 3_200), ("memory".to_owned(), 4)]);
+        assert_eq!(sums(&ours, [&first, &second]), expected);
+    }
+
+    #[test]
+    fn quota_is_written_when_it_differs_in_amount() {
+        let sums = Sums::from([("cpu".to_owned(), 3_200), ("memory".to_owned(), 5_000_000_000)]);
+        let of = |cpu: &str, memory: &str| {
+            Wanted::of(&queue(&json!([group(&[("cpu", cpu), ("memory", memory)])])), Some(&config("Automated")), |_| {
+                sums.clone()
+            })
+        };
+        let wanted = of("0", "0");
+        let groups = wanted.groups.as_ref().unwrap();
+        let nominal = groups[0].flavors[0].resources.iter().map(|quota| quota.nominal_quota.0.as_str());
+        assert_eq!(nominal.collect::<Vec<_>>(), ["3200m", "5G"]);
+        assert_eq!((wanted.automated, wanted.reason), (true, "QuotaAutomated"));
+        assert_eq!(of("3.2", "5000M").groups, None);
+    }
+
+    #[test]
+    fn why_quota_is_left_to_people() {
+        let one = json!([group(&[("cpu", "1")])]);
+        let two = json!([group(&[("cpu", "1")]), group(&[("memory", "1")])]);
+        let memory = || Sums::from([("memory".to_owned(), 1)]);
+        for (groups, config, reason, message) in [
+            (&one, None, "UnsupportedConfiguration", "The referenced MultiKueueConfig was not found."),
+            (&one, Some(config("Manual")), "NotRequested", "has not been requested."),
+            (&two, Some(config("Automated")), "UnsupportedConfiguration", "exactly one ResourceFlavor"),
+            (&one, Some(config("Automated")), "UnsupportedConfiguration", "configured on workers: [memory]"),
+        ] {
+            let wanted = Wanted::of(&queue(groups), config.as_ref(), |_| memory());
+            assert_eq!((wanted.automated, wanted.reason), (false, reason));
+            assert!(wanted.message.contains(message) && wanted.groups.is_none(), "{}", wanted.message);
+        }
+    }
+}
