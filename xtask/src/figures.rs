@@ -30,7 +30,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// A measuring program, built for release with all others: it starts the hub and the agents that lie beside it.
 pub(crate) fn released(name: &str) -> anyhow::Result<Command> {
     run::step("build for release", run::cargo(&["build", "--release", "--workspace", "--bins"]))?;
-    let mut program = Command::new(run::target().join("release").join(name));
+    Ok(built("release", name))
+}
+
+/// [`released`], built as tests are.
+pub(crate) fn debug(name: &str) -> anyhow::Result<Command> {
+    run::step("build all programs", run::cargo(&["build", "--workspace", "--bins"]))?;
+    Ok(built("debug", name))
+}
+
+fn built(profile: &str, name: &str) -> Command {
+    let mut program = Command::new(run::target().join(profile).join(name));
     program.current_dir(run::root());
-    Ok(program)
+    program
 }

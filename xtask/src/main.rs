@@ -7,6 +7,7 @@ mod figures;
 mod fuzz;
 mod image;
 mod instructions;
+mod kueue_e2e;
 mod lint;
 mod mutants;
 mod run;
@@ -43,6 +44,8 @@ enum Command {
     Failover(failover::Args),
     /// Build the static programs that images consist of, and try each alone. Needs rustup and musl-gcc.
     Image(image::Args),
+    /// Run Kueue's own end-to-end suites against ours, beside what Kueue passes.
+    KueueE2e(kueue_e2e::Args),
     /// Count the instructions of the engine's cycles on fixed inputs, and compare them with those recorded. Needs
     /// valgrind.
     Instructions(instructions::Args),
@@ -61,6 +64,7 @@ fn main() -> anyhow::Result<()> {
         Command::Bench(args) => bench::run(&args),
         Command::Failover(args) => failover::run(&args),
         Command::Image(args) => image::run(&args),
+        Command::KueueE2e(args) => kueue_e2e::run(&args),
         Command::Instructions(args) => instructions::run(&args),
         Command::Generate => run::step(
             "generate deploy/crds",

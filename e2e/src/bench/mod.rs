@@ -14,6 +14,5 @@ pub mod runner;
 pub mod scale;
 mod stock;
 mod system;
-mod table;
 mod timeline;
 pub mod trickle;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::measure::Usage;
-use super::table::Table;
+use crate::table::Table;
 use crate::{Request, Requests};
 
 /// Requests that fewer jobs than one in a hundred cause are in the JSON only.

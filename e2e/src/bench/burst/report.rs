@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::super::requests::{self, without_events};
 use super::super::system::{HUB, Kind};
-use super::super::table::{Table, megabytes};
 use super::super::timeline::Step;
 use super::{Form, Outcome};
 use crate::Requests;
 use crate::quantiles::{Quantiles, seconds};
+use crate::table::{Table, megabytes};
 
 /// One form, all its systems.
 pub(super) struct Report {

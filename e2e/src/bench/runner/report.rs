@@ -6,10 +6,10 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use super::super::requests::{self, without_events};
-use super::super::table::{Table, megabytes};
 use super::Outcome;
 use super::contestant::Kind;
 use super::summary::Summary;
+use crate::table::{Table, megabytes};
 
 /// One generator, all its systems.
 pub(super) struct Report<'a> {

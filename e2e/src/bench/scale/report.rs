@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::super::table::{Table, megabytes};
 use super::{Args, Outcome, Stretch};
 use crate::quantiles::seconds;
+use crate::table::{Table, megabytes};
 
 /// One run.
 pub(super) struct Report<'a> {

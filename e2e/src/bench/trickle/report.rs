@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::super::requests::{self, without_events};
 use super::super::system::HUB;
-use super::super::table::{Table, megabytes};
 use super::super::timeline::{Step, Timeline};
 use super::{Args, Outcome, Part};
 use crate::quantiles::{Quantiles, seconds};
+use crate::table::{Table, megabytes};
 
 /// One run.
 pub(super) struct Report {
