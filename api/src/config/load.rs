@@ -52,12 +52,23 @@ fn fill_zeros(config: &mut Configuration) {
     {
         sharing.usage_sampling_interval = super::AdmissionFairSharing::default().usage_sampling_interval;
     }
+    let (election, defaults) = (&mut config.leader_election, default.leader_election);
+    for (field, default) in [
+        (&mut election.lease_duration, defaults.lease_duration),
+        (&mut election.renew_deadline, defaults.renew_deadline),
+        (&mut election.retry_period, defaults.retry_period),
+    ] {
+        if *field == super::GoDuration::ZERO {
+            *field = default;
+        }
+    }
     if config.integrations.frameworks.is_empty() {
         config.integrations.frameworks = default.integrations.frameworks;
     }
     for (field, default) in [
         (&mut config.multi_kueue.origin, default.multi_kueue.origin),
-        (&mut config.leader_election.resource_name, default.leader_election.resource_name),
+        (&mut config.leader_election.resource_lock, defaults.resource_lock),
+        (&mut config.leader_election.resource_name, defaults.resource_name),
         (&mut config.metrics.bind_address, default.metrics.bind_address),
         (&mut config.health.health_probe_bind_address, default.health.health_probe_bind_address),
     ] {

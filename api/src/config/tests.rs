@@ -58,6 +58,16 @@ fairSharing: {preemptionStrategies: [LessThanInitialShare]}
 }
 
 #[test]
+fn what_a_go_program_writes_for_fields_that_nobody_has_set_means_the_default() {
+    let election = "leaderElect: true, leaseDuration: 0s, renewDeadline: 0s, retryPeriod: 0s, resourceLock: \"\", \
+                    resourceName: \"\", resourceNamespace: \"\"";
+    let config =
+        with(&format!("health: {{}}\nmetrics: {{}}\nwebhook: {{}}\nleaderElection: {{{election}}}\n")).unwrap();
+    assert_eq!(config.leader_election, Configuration::default().leader_election);
+    assert_eq!(config.metrics, Configuration::default().metrics);
+}
+
+#[test]
 fn defaults_are_kueues() {
     let config = Configuration::default();
     assert_eq!(config.leader_election.lease_duration.to_string(), "15s");
