@@ -84,6 +84,12 @@ pub fn is_admitted(workload: &Workload) -> bool {
     holds(workload, conditions::ADMITTED)
 }
 
+/// A hub of ours made it here, for a Workload of its own.
+#[must_use]
+pub fn is_copy(workload: &Workload) -> bool {
+    workload.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(names::WORKLOAD_UID))
+}
+
 /// `Finished` is True.
 #[must_use]
 pub fn is_finished(workload: &Workload) -> bool {

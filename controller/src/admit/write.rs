@@ -96,9 +96,13 @@ impl Admitter {
         if !reserve.note.is_empty() {
             note = format!("{note}; Flavors considered: {}", reserve.note);
         }
-        self.ctx.events.normal(after, "QuotaReserved", note);
+        let admitted = workload::is_admitted(after);
+        // Of a hub's copy each step is told on the hub: when all is done at once here, one event says it.
+        if !admitted || !workload::is_copy(after) {
+            self.ctx.events.normal(after, "QuotaReserved", note);
+        }
         self.ctx.metrics.quota_reserved(after, cluster_queue, waited);
-        if workload::is_admitted(after) {
+        if admitted {
             let note = format!("Admitted by ClusterQueue {cluster_queue}, wait time since reservation was 0s");
             self.ctx.events.normal(after, "Admitted", note);
             let checks = (!reserve.checks.is_empty()).then_some(Duration::ZERO);

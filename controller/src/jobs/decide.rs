@@ -277,7 +277,11 @@ impl Case<'_> {
 
     fn suspended(&self, workload: &Arc<Workload>) -> Decision {
         if is_admitted(workload) {
-            return if self.runs_elsewhere(workload) { Decision::wait() } else { self.start(workload) };
+            return match (self.runs_elsewhere(workload), self.is_handed_over()) {
+                (false, _) => self.start(workload),
+                (true, true) => self.show_started(),
+                (true, false) => Decision::wait(),
+            };
         }
         if let Some(action) = edit::queue_name(workload, meta::queue_name(self.job)) {
             return Decision::act([action]);
@@ -285,13 +289,31 @@ impl Case<'_> {
         Decision::wait()
     }
 
-    /// On a hub, jobs for other clusters stay suspended here; so does a job that should have been one, and one that was
+    /// On a hub, jobs for other clusters are not started here; nor is a job that should have been one, or one that was
     /// sent to a cluster, whatever its queue has become since.
     fn runs_elsewhere(&self, workload: &Workload) -> bool {
         self.facts.role == Role::Hub
-            && (self.kind.managed_by(self.job) == Some(names::MULTIKUEUE_CONTROLLER)
-                || self.facts.multi_kueue_check.is_some()
-                || self.was_sent(workload))
+            && (self.is_handed_over() || self.facts.multi_kueue_check.is_some() || self.was_sent(workload))
+    }
+
+    /// No controller of this cluster runs it: it says so itself.
+    fn is_handed_over(&self) -> bool {
+        self.kind.managed_by(self.job) == Some(names::MULTIKUEUE_CONTROLLER)
+    }
+
+    /// A job that runs on another cluster is not suspended here either, as in Kueue; its templates stay what the user wrote,
+    /// as they are what is sent.
+    fn show_started(&self) -> Decision {
+        let mut wanted = self.job.clone();
+        let unchanged = |set: PodSet| PodSetInfo { name: set.name, count: set.count, ..PodSetInfo::default() };
+        let shown = self
+            .kind
+            .pod_sets(self.job)
+            .and_then(|sets| self.kind.run(&mut wanted, &sets.into_iter().map(unchanged).collect::<Vec<_>>()));
+        match shown {
+            Ok(()) => Decision::act([Action::UpdateJob(Box::new(wanted))]),
+            Err(error) => Decision::retry([], error.to_string()),
+        }
     }
 
     fn start(&self, workload: &Arc<Workload>) -> Decision {

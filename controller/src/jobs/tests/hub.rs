@@ -15,8 +15,15 @@ fn admitted_elsewhere() -> TestWorkload {
 }
 
 #[test]
-fn an_admitted_job_stays_suspended_on_the_hub() {
-    assert_eq!(hub(dispatched()).workload(admitted_elsewhere()).told(), "");
+fn an_admitted_job_is_shown_as_started_on_the_hub_with_what_its_user_wrote() {
+    let told = hub(dispatched()).workload(admitted_elsewhere()).told();
+    insta::assert_snapshot!(told, @r#"job {"spec":{"suspend":false}}"#);
+}
+
+#[test]
+fn evicted_it_is_shown_as_suspended_again() {
+    let running = dispatched().with(json!({"spec": {"suspend": false}}));
+    assert!(hub(running).workload(admitted_elsewhere().evicted()).told().contains(r#"{"spec":{"suspend":true}}"#));
 }
 
 #[test]
