@@ -16,9 +16,36 @@ pub enum Command {
     Status(Args),
     /// Replace it by a new one, in steps that the hub takes by itself: agents go on. See docs/certificates.md.
     Replace(Args),
+    /// Say that the hub's store was lost, or restored from a backup, before the hub is started: what clusters have from before
+    /// waits for its jobs. See docs/recovery.md.
+    Recover(Recover),
 }
 
-/// Arguments of both.
+/// Arguments of `recover`.
+#[derive(clap::Args, Debug)]
+pub struct Recover {
+    /// Where, and how to print.
+    #[command(flatten)]
+    pub args: Args,
+    /// The hub's id, where its authority is lost as well: the value of the label switchyard.dev/hub-id of any object that it
+    /// made on a cluster. A new authority is made for it.
+    #[arg(long, value_name = "ID")]
+    pub hub_id: Option<String>,
+}
+
+/// What the hub is from now on.
+#[derive(Serialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Recovered {
+    /// Its id.
+    pub hub_id: String,
+    /// It remembers nothing from before.
+    pub memory_since: Timestamp,
+    /// It has a new authority: each agent has to enrol again.
+    pub new_authority: bool,
+}
+
+/// Arguments of all.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The namespace the hub runs in.
@@ -62,6 +89,7 @@ impl Shown {
 /// When the Secret cannot be read or written, or the authority is being replaced already.
 pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<String> {
     let (args, replace) = match command {
+        Command::Recover(recover) => return self::recover(client, recover).await,
         Command::Status(args) => (args, false),
         Command::Replace(args) => (args, true),
     };
@@ -70,6 +98,21 @@ pub async fn run(client: kube::Client, command: &Command) -> anyhow::Result<Stri
     let authority = if replace { store::replace(&secrets, now).await } else { store::look(&secrets, false, now).await };
     let authority = authority.with_context(|| format!("the hub's authority, in namespace {}", args.hub_namespace))?;
     args.output.render(&Shown::of(&authority), text)
+}
+
+async fn recover(client: kube::Client, recover: &Recover) -> anyhow::Result<String> {
+    let Recover { args, hub_id } = recover;
+    let secrets: Api<Secret> = Api::namespaced(client, &args.hub_namespace);
+    let now = Timestamp::now();
+    let memory_since = now.round(jiff::Unit::Second).unwrap_or(now);
+    let (hub_id, new_authority) = store::recover(&secrets, hub_id.as_deref(), memory_since).await?;
+    args.output.render(&Recovered { hub_id, memory_since, new_authority }, recovered)
+}
+
+fn recovered(it: &Recovered) -> String {
+    let authority = if it.new_authority { "Its authority is new: enrol each agent again.\n" } else { "" };
+    let Recovered { hub_id, memory_since, .. } = it;
+    format!("Hub {hub_id} remembers nothing from before {memory_since}. Start it now.\n{authority}")
 }
 
 /// What a person reads.
@@ -101,6 +144,16 @@ mod tests {
             trusted: trusted.iter().map(|pin| (*pin).to_owned()).collect(),
             next_step: (trusted.len() > 1).then(|| "2026-11-23T01:00:00.5Z".parse().unwrap()),
         }
+    }
+
+    #[test]
+    fn a_hub_that_has_forgotten_is_told_who_it_is() {
+        let memory_since = "2026-11-23T01:00:00Z".parse().unwrap();
+        let it = Recovered { hub_id: "h".into(), memory_since, new_authority: true };
+        insta::assert_snapshot!(recovered(&it), @"
+        Hub h remembers nothing from before 2026-11-23T01:00:00Z. Start it now.
+        Its authority is new: enrol each agent again.
+        ");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The command line. It talks to the hub's Kubernetes API with the caller's kubeconfig, and to nothing else: what it shows
 //! is what the caller may see with `kubectl`, in one place, and join tokens are entries of a Secret.
 
+pub mod adopt;
 pub mod authority;
 pub mod breaker;
 pub mod clusters;
@@ -60,6 +61,9 @@ pub enum Command {
     Move(move_job::Args),
     /// Workloads with this hub's mark on a cluster, of which the hub knows nothing.
     Orphans(orphans::Args),
+    /// Have a job that was applied again become what runs on a cluster since before the hub lost its store, although the two
+    /// differ; see docs/recovery.md.
+    Adopt(adopt::Args),
     /// The circuit breaker: nothing is given up while it is open.
     #[command(subcommand)]
     Breaker(breaker::Command),
@@ -97,6 +101,7 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> {
         Command::Explain(args) => explain::run(client, &namespace, &args).await?,
         Command::Move(args) => move_job::run(client, &namespace, &args).await?,
         Command::Orphans(args) => orphans::run(client, &args).await?,
+        Command::Adopt(args) => adopt::run(client, &namespace, &args).await?,
         Command::Breaker(command) => breaker::run(client, &command).await?,
         Command::Authority(command) => authority::run(client, &command).await?,
         Command::HandBack(args) => hand_back::run(client, &args).await?,

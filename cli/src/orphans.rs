@@ -31,6 +31,9 @@ pub struct Orphan {
     pub state: String,
     /// Since when the hub knows of it.
     pub since: Timestamp,
+    /// Why it stays there, and what mends it; none if it will be removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// Lists them.
@@ -54,6 +57,7 @@ fn orphans(clusters: &[MultiKueueCluster]) -> Vec<Orphan> {
             attempt: orphan.attempt,
             state: orphan.state,
             since: orphan.since.0,
+            note: orphan.note,
         })
     };
     clusters.iter().flat_map(of).collect()
@@ -63,15 +67,16 @@ fn text(orphans: &[Orphan], now: Timestamp) -> String {
     if orphans.is_empty() {
         return "No orphans.\n".to_owned();
     }
-    let rows: Vec<[String; 6]> = orphans
+    let rows: Vec<[String; 7]> = orphans
         .iter()
         .map(|it| {
             let age = table::age(now.as_second() - it.since.as_second());
             let attempt = it.attempt.to_string();
-            [it.cluster.clone(), it.workload.clone(), attempt, it.state.clone(), age, it.workload_uid.clone()]
+            let note = it.note.clone().unwrap_or_else(|| "will be removed".to_owned());
+            [it.cluster.clone(), it.workload.clone(), attempt, it.state.clone(), age, it.workload_uid.clone(), note]
         })
         .collect();
-    table::render(["CLUSTER", "WORKLOAD", "ATTEMPT", "STATE", "KNOWN FOR", "UID"], &rows)
+    table::render(["CLUSTER", "WORKLOAD", "ATTEMPT", "STATE", "KNOWN FOR", "UID", "WHAT NEXT"], &rows)
 }
 
 #[cfg(test)]
@@ -84,13 +89,16 @@ mod tests {
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": "east"},
             "spec": {"clusterSource": {"agent": {}}},
             "status": {"orphans": [{"workloadUid": "u1", "namespace": "team", "name": "job-a", "attempt": 2,
-                "state": "Running", "since": "2026-11-21T10:00:00Z"}]},
+                "state": "Running", "since": "2026-11-21T10:00:00Z"},
+                {"workloadUid": "u2", "namespace": "team", "name": "job-b", "attempt": 1, "state": "Running",
+                "since": "2026-11-21T10:04:00Z", "note": "waits for its job"}]},
         }))
         .unwrap();
         let now = "2026-11-21T10:05:00Z".parse().unwrap();
         insta::assert_snapshot!(text(&orphans(&[east]), now), @r"
-        CLUSTER   WORKLOAD     ATTEMPT   STATE     KNOWN FOR   UID
-        east      team/job-a   2         Running   5m0s        u1
+        CLUSTER   WORKLOAD     ATTEMPT   STATE     KNOWN FOR   UID   WHAT NEXT
+        east      team/job-a   2         Running   5m0s        u1    will be removed
+        east      team/job-b   1         Running   60s         u2    waits for its job
         ");
         assert_eq!(text(&[], now), "No orphans.\n");
     }

@@ -283,6 +283,15 @@ impl Fleet {
         self.start_replica(HUB).await
     }
 
+    /// Installs what `deploy/` ships on the hub's cluster again, which has lost its store, and gives the hub rights there.
+    ///
+    /// # Errors
+    /// What its API server refuses.
+    pub async fn reinstall_hub(&self) -> anyhow::Result<()> {
+        self.hub().install().await?;
+        programs::account(self.hub(), "switchyard-hub").await.map(drop)
+    }
+
     /// Starts the hub and does not wait for it.
     ///
     /// # Errors

@@ -52,6 +52,7 @@ impl World {
             FaultKind::DeclareLost(cluster) => self.declare_lost(cluster),
             FaultKind::Release => self.release_breaker(),
             FaultKind::StoreLost { not_again } => self.lose_store(not_again),
+            FaultKind::StoreRestored => self.back_up(),
             FaultKind::Drain(cluster) => self.drain(cluster, true),
             FaultKind::Says { workload, loss } => self.change_loss(&self.uid(workload), loss),
             FaultKind::Move { workload, cluster } => self.move_to(&self.uid(workload), cluster),
@@ -118,6 +119,7 @@ impl World {
             FaultKind::Replaced { cluster, workload } => self.replaced_goes(cluster, workload),
             FaultKind::Replay(cluster) => self.replay(cluster),
             FaultKind::StoreLost { not_again } => self.begin_again(not_again),
+            FaultKind::StoreRestored => self.restore(),
             FaultKind::Drain(cluster) => self.drain(cluster, false),
             FaultKind::Says { workload, .. } => {
                 self.change_loss(&self.uid(workload), self.plan.workloads[workload].loss)

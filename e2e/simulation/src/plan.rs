@@ -157,6 +157,9 @@ pub enum FaultKind {
         /// The workload whose owner does not.
         not_again: Option<usize>,
     },
+    /// At its end, the hub's store becomes again what it was at its beginning: a backup. All replicas begin anew, and owners
+    /// apply again what the backup does not have.
+    StoreRestored,
     /// Operators drain a cluster.
     Drain(usize),
     /// People change what the loss of its cluster means for a workload; at the end, it is as before.
@@ -259,6 +262,8 @@ impl Plan {
         let mut last = Dice::new(seed, 3);
         if last.chance(150) {
             plan.lose_store(&mut last);
+        } else if last.chance(150) {
+            plan.restore_store(&mut last);
         }
         plan
     }

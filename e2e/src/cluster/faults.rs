@@ -1,5 +1,7 @@
 //! Ending, hanging and restarting the parts of a cluster.
 
+use anyhow::Context;
+
 use super::{Cluster, start};
 use crate::parts::Part;
 use crate::process::Process;
@@ -36,6 +38,19 @@ impl Cluster {
         }
         self.processes().insert(part, process);
         Ok(())
+    }
+
+    /// Loses all that the cluster's etcd holds, which must be its own: what comes up again is a new cluster at the same place.
+    pub async fn lose_store(&self) -> anyhow::Result<()> {
+        for part in [Part::ControllerManager, Part::ApiServer, Part::Etcd] {
+            self.kill(part)?;
+        }
+        let data = self.state_dir().join("etcd");
+        std::fs::remove_dir_all(&data).with_context(|| format!("cannot delete {}", data.display()))?;
+        for part in [Part::Etcd, Part::ApiServer, Part::ControllerManager] {
+            self.restart(part).await?;
+        }
+        self.await_service_account("default", "default").await
     }
 
     /// Takes the API server away. Nothing of the cluster's state is lost: etcd has it.

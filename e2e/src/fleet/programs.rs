@@ -102,7 +102,7 @@ pub(crate) async fn agent_program(
 }
 
 /// A kubeconfig file with the rights of a service account.
-async fn account(cluster: &Cluster, name: &str) -> anyhow::Result<PathBuf> {
+pub(super) async fn account(cluster: &Cluster, name: &str) -> anyhow::Result<PathBuf> {
     let (_, kubeconfig) = cluster.service_account(NAMESPACE, name).await?;
     let path = cluster.state_dir().join(format!("{name}.kubeconfig"));
     std::fs::write(&path, kubeconfig).with_context(|| format!("cannot write {}", path.display()))?;

@@ -31,6 +31,13 @@ impl<'a> TenantBuilder<'a> {
         Self { fleet, name: fixture::unique(stem), hub: Vec::new(), workers: Vec::new() }
     }
 
+    /// Makes what a tenant of that name had, again.
+    #[must_use]
+    pub fn again(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
     /// Its quota on the hub.
     #[must_use]
     pub fn hub(mut self, quota: &[(&str, &str)]) -> Self {

@@ -52,14 +52,14 @@ impl Dispatcher {
     /// is nothing else to decide.
     pub(super) fn catch_up(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) -> bool {
         entry.kept = None;
-        if self.settings.memory_since.is_none() || entry.facts.leaving() {
+        if self.settings.memory_since.is_none() || entry.facts.deleting || !entry.facts.active {
             return false;
         }
         let Some((cluster, attempt)) = entry.ahead() else { return false };
         entry.kept = Some(cluster.clone());
         let charged = entry.facts.reserved || entry.memory.is_some() || entry.facts.cluster.is_some();
-        if !charged {
-            // It runs on, and waits for its quota like others.
+        if !charged || entry.facts.leaving() {
+            // It runs on, and waits for its quota like others. An eviction that the API shows was over before it began.
             return false;
         }
         entry.nomination = None;

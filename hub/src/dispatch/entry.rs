@@ -193,6 +193,14 @@ impl Entry {
         out.push(self.desire(cluster, attempt, phase));
     }
 
+    /// What was committed to a cluster may run there, though this process has heard nothing of it.
+    pub(super) fn presume(&mut self, cluster: &Name, attempt: u64) {
+        let remote = self.remotes.entry(cluster.clone()).or_default();
+        if remote.attempt == 0 {
+            (remote.attempt, remote.ran) = (attempt, Some(attempt));
+        }
+    }
+
     pub(super) fn desire(&self, cluster: &Name, attempt: u64, phase: Phase) -> Action {
         Action::Desire {
             cluster: cluster.clone(),
@@ -217,10 +225,10 @@ impl Entry {
         }
     }
 
-    /// Whether it may run on any cluster that has not been given up. Quota that a cluster merely holds for it is no
+    /// Whether it may run on any cluster that has not been given up, but for what the API does not know yet. Quota that a cluster merely holds for it is no
     /// reason to keep the hub's.
     pub(super) fn may_run(&self) -> bool {
-        self.remotes.values().any(Remote::may_run)
+        self.remotes.iter().any(|(cluster, remote)| Some(cluster) != self.kept.as_ref() && remote.may_run())
     }
 
     /// Remembers that a cluster did not want it.

@@ -155,7 +155,9 @@ impl Dispatcher {
         }
         entry.clear(Some(cluster), now, out);
         let buried = entry.remotes.get(cluster).is_some_and(|r| r.attempt == attempt && r.phase == Some(Phase::Absent));
-        if !buried && !self.may_be_behind(entry, cluster, now) {
+        if self.may_be_behind(entry, cluster, now) {
+            entry.presume(cluster, attempt);
+        } else if !buried {
             entry.want(cluster, attempt, Phase::Run, now, out);
         }
         self.watch_running(entry, cluster, attempt, observed, now, out);
@@ -252,11 +254,7 @@ impl Dispatcher {
             let attempt = entry.facts.attempt;
             let cleared = entry.cleared.get(&cluster).is_some_and(|at| *at >= attempt);
             if !cleared {
-                let remote = entry.remotes.entry(cluster).or_default();
-                if remote.attempt == 0 {
-                    remote.attempt = attempt;
-                    remote.ran = Some(attempt);
-                }
+                entry.presume(&cluster, attempt);
             }
         }
         entry.clear(None, now, out);

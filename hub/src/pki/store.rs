@@ -127,6 +127,34 @@ pub async fn replace(secrets: &Api<Secret>, now: Timestamp) -> anyhow::Result<Au
     Ok(next)
 }
 
+/// Says that the hub remembers nothing from before `since`. Where there is no authority, makes a new one for the hub of this
+/// id. Returns the hub's id, and whether its authority is new.
+///
+/// # Errors
+/// When the API refuses, there is neither authority nor id, or the authority is another hub's.
+pub async fn recover(secrets: &Api<Secret>, hub_id: Option<&str>, since: Timestamp) -> anyhow::Result<(String, bool)> {
+    let annotation = BTreeMap::from([(names::MEMORY_SINCE.to_owned(), since.to_string())]);
+    let found = secrets.get_opt(CA_SECRET).await.context("reading the CA Secret")?;
+    if let Some(mut secret) = found {
+        let there = read(&secret)?.hub_id;
+        if let Some(id) = hub_id.filter(|id| *id != there) {
+            bail!("the Secret {CA_SECRET} is hub {there}'s, not {id}'s; delete it if it is the one of a new hub");
+        }
+        secret.annotations_mut().extend(annotation);
+        secrets.replace(CA_SECRET, &post(), &secret).await.context("writing the CA Secret")?;
+        return Ok((there, false));
+    }
+    let Some(id) = hub_id else {
+        bail!("there is no Secret {CA_SECRET}: restore it from a backup, or name the hub's id with --hub-id");
+    };
+    let mut data = BTreeMap::from([(HUB_ID_KEY.to_owned(), ByteString(id.as_bytes().to_vec()))]);
+    Authority::new(Ca::generate(id, since)?).write(&mut data);
+    let metadata = ObjectMeta { annotations: Some(annotation), ..named(CA_SECRET) };
+    let secret = Secret { metadata, data: Some(data), ..Secret::default() };
+    secrets.create(&post(), &secret).await.context("creating the CA Secret")?;
+    Ok((id.to_owned(), true))
+}
+
 async fn existing(secrets: &Api<Secret>) -> anyhow::Result<Secret> {
     let secret = secrets.get_opt(CA_SECRET).await.context("reading the CA Secret")?;
     secret.with_context(|| format!("there is no Secret {CA_SECRET}; start the hub once"))

@@ -24,12 +24,38 @@ pub(crate) struct LostStore {
     at: Option<Ms>,
     /// Workloads as they were, for owners who apply them again and for what the laws know.
     past: BTreeMap<usize, Object>,
+    /// A backup of what was.
+    backup: Option<BTreeMap<Uid, Object>>,
 }
 
 impl World {
     /// A workload's uid on the hub as it is now.
     pub(crate) fn uid(&self, index: usize) -> Uid {
-        uid_in(index, self.lost_store.times)
+        let uids = (0..=self.lost_store.times).rev().map(|times| uid_in(index, times));
+        let there = uids.clone().find(|uid| self.api.objects.contains_key(uid));
+        there.unwrap_or_else(|| uid_in(index, self.lost_store.times))
+    }
+
+    /// A backup is made.
+    pub(crate) fn back_up(&mut self) {
+        self.lost_store.backup = Some(self.api.objects.clone());
+    }
+
+    /// The store is as it was when the backup was made; what is younger is applied again.
+    pub(crate) fn restore(&mut self) {
+        let Some(backup) = self.lost_store.backup.take() else { return };
+        self.lose_store(None);
+        // What the store has forgotten may have told a cluster to remove a job that is wanted now.
+        let workloads = self.plan.workloads.len();
+        self.clusters.iter_mut().for_each(|cluster| cluster.evicted.extend(0..workloads));
+        for (uid, object) in backup {
+            let index = number(&uid);
+            let restored = self.with_past(index, object);
+            self.lost_store.past.remove(&index);
+            self.api.objects.insert(uid.clone(), restored);
+            self.api_changed(&uid);
+        }
+        self.begin_again(None);
     }
 
     /// Since when the hub remembers, by the true time.
@@ -76,10 +102,20 @@ impl World {
             Some(past) => Object {
                 committed: past.committed.clone(),
                 losses: past.losses.union(&object.losses).copied().collect(),
-                ended: past.ended.clone(),
+                // That a job has ended is not known any more once nothing of it is left.
+                ended: past.ended.iter().filter(|(at, attempt)| self.has_end(*at, index, *attempt)).copied().collect(),
                 ..object
             },
         }
+    }
+
+    /// Whether a cluster still has the end of a job, and will keep it: nobody has written it down.
+    fn has_end(&self, cluster: usize, index: usize, attempt: u64) -> bool {
+        if self.lost_store.past.get(&index).is_some_and(|past| past.facts.finished) {
+            return false;
+        }
+        let job = self.clusters[cluster].objects.get(&(Kind::Job, index));
+        job.is_some_and(|stored| !stored.foreign && stored.ended.is_some() && stored.object.meta().attempt == attempt)
     }
 
     /// What the laws know of a workload, be it forgotten.
@@ -108,8 +144,10 @@ impl World {
     /// The uids by which a workload's job may be known on clusters.
     fn known_as(&self, index: usize) -> BTreeSet<Uid> {
         let uid = self.uid(index);
-        let known = self.api.objects.get(&uid).and_then(|object| object.facts.known_as.clone());
-        known.into_iter().chain([uid]).collect()
+        match self.api.objects.get(&uid).filter(|object| !object.deleted) {
+            Some(object) => object.facts.known_as.clone().into_iter().chain([uid]).collect(),
+            None => BTreeSet::new(),
+        }
     }
 
     /// Whether what a cluster has of a workload is from before the store was lost, and was not adopted.
@@ -118,7 +156,11 @@ impl World {
         let objects = &self.clusters[cluster].objects;
         let kinds = [Kind::Job, Kind::Workload];
         let of = kinds.iter().find_map(|kind| objects.get(&(*kind, index)).filter(|stored| !stored.foreign));
-        of.is_some_and(|stored| !known.contains(stored.object.meta().workload_uid.as_str()))
+        let attempt = self.api.objects.get(&self.uid(index)).map_or(0, |object| object.facts.attempt);
+        of.is_some_and(|stored| {
+            let meta = stored.object.meta();
+            !known.contains(meta.workload_uid.as_str()) || meta.attempt > attempt
+        })
     }
 
     /// Whether the hub shows that, and that it stays.
@@ -132,7 +174,10 @@ impl World {
     pub(super) fn check_forgotten(&mut self, cluster: usize, uid: &Uid) {
         let index = number(uid);
         let job = self.clusters[cluster].objects.get(&(Kind::Job, index)).filter(|stored| !stored.foreign);
-        let meant = job.is_some_and(|stored| stored.object.meta().workload_uid == **uid);
+        let uid_now = self.uid(index);
+        let unwanted =
+            self.api.objects.get(&uid_now).is_some_and(|it| it.owner_gone || it.deleted || it.facts.finished);
+        let meant = !unwanted && job.is_some_and(|stored| stored.object.meta().workload_uid == **uid);
         if meant && self.is_forgotten(cluster, index) {
             self.broken(Law::Forgotten, format!("{uid} is to be removed from {cluster}, and the hub has forgotten it"));
         }

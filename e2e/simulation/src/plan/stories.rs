@@ -158,6 +158,14 @@ impl Plan {
         self.faults.push(Fault { at, until: at + dice.between(500, 60_000), kind: FaultKind::StoreLost { not_again } });
     }
 
+    /// The hub's store goes back to what it was a while ago.
+    pub(super) fn restore_store(&mut self, dice: &mut Dice) {
+        let workload = dice.index(self.workloads.len());
+        self.workloads[workload].runs += dice.between(0, 120_000);
+        let at = self.workloads[workload].at + dice.between(0, 20_000);
+        self.faults.push(Fault { at, until: at + dice.between(500, 60_000), kind: FaultKind::StoreRestored });
+    }
+
     /// Operators at work.
     pub(super) fn operate(&mut self, dice: &mut Dice) {
         for _ in 0..dice.between(1, 3) {

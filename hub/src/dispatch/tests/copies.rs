@@ -271,14 +271,14 @@ fn an_api_that_went_back_learns_the_attempt_that_runs() {
     bench.tells("b", runs());
     assert_eq!(bench.take(), ["commit w/4 on b, known as w"]);
     bench.written(Outcome::Done, committed("w", "b", 4));
-    assert_eq!(bench.take(), ["mirror w/4 from b", "Run w/4 on b"]);
+    assert_eq!(bench.take(), ["mirror w/4 from b", "Absent w/2 on a", "Run w/4 on b"]);
 
     let mut bench = ahead();
     bench.apply(Event::Workload(committed("w", "a", 2)));
     bench.tells("b", vec![Copy::of("w", "train").attempt(4).state(State::Succeeded)]);
     assert_eq!(bench.take(), ["commit w/4 on b, known as w"]);
     bench.written(Outcome::Done, committed("w", "b", 4));
-    assert_eq!(bench.take(), ["finish w/4 from b: true"], "it has ended");
+    assert_eq!(bench.take(), ["Absent w/2 on a", "finish w/4 from b: true"], "it has ended");
 
     let mut bench = ahead();
     bench.apply(Event::Workload(Facts { reserved: true, attempt: 2, ..facts("w") }));
@@ -289,6 +289,14 @@ fn an_api_that_went_back_learns_the_attempt_that_runs() {
     bench.dispatcher.learn(Facts { attempt: 2, ..facts("w") });
     bench.tells("b", runs());
     assert!(bench.take().is_empty(), "it waits for quota, and runs on");
+    bench.reserve(Facts { attempt: 2, ..facts("w") });
+    assert_eq!(bench.take(), ["commit w/4 on b, known as w"]);
+
+    let mut bench = ahead();
+    bench.apply(Event::Workload(Facts { evicted: true, cluster: None, ..committed("w", "a", 2) }));
+    bench.tells("b", runs());
+    assert_eq!(bench.take(), ["release w"], "an eviction that was over long ago ends, and it runs on");
+    bench.written(Outcome::Done, Facts { attempt: 2, evicted: true, ..facts("w") });
     bench.reserve(Facts { attempt: 2, ..facts("w") });
     assert_eq!(bench.take(), ["commit w/4 on b, known as w"]);
 
