@@ -19,8 +19,8 @@ use kube::{
 use serde::de::DeserializeOwned;
 use switchyard_api::{
     config::Configuration,
-    jobs::{JobKind, KindId, enabled_kinds},
-    v1beta2,
+    jobs::{Held, JobKind, KindId, enabled_kinds, kind_for},
+    names, v1beta2,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -178,7 +178,13 @@ impl Stores {
             let api = Api::all_with(client.clone(), &jobs.resource);
             let resource = jobs.resource.clone();
             let typed = move |object: &mut Object| object.typed(&resource);
-            let watch = watcher(api, watcher::Config::default()).backoff(Patience::default());
+            let gated = kind_for(&jobs.resource.group, &jobs.resource.kind).is_some_and(|it| it.held() == Held::Gated);
+            let config = match gated {
+                // Of all pods of a cluster only those that are queued.
+                true => watcher::Config::default().labels(&format!("{}=true", names::MANAGED)),
+                false => watcher::Config::default(),
+            };
+            let watch = watcher(api, config).backoff(Patience::default());
             let kind = jobs.resource.plural.clone();
             tasks.spawn(feed(watch, kind, true, jobs.store.clone(), typed, shutdown.clone()));
         }

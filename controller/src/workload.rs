@@ -29,6 +29,13 @@ pub enum Phase {
     Finished,
 }
 
+/// Whether it is the workload of a group of pods.
+#[must_use]
+pub fn is_group_workload(workload: &Workload) -> bool {
+    let annotation = workload.metadata.annotations.as_ref().and_then(|all| all.get(names::IS_GROUP_WORKLOAD));
+    annotation.is_some_and(|value| value == "true")
+}
+
 /// Where a workload is in its life.
 #[must_use]
 pub fn phase(workload: &Workload) -> Phase {

@@ -139,6 +139,12 @@ impl JobBuilder {
         self.set("/spec", "backoffLimit", count)
     }
 
+    /// A label of the pods.
+    #[must_use]
+    pub fn pod_label(self, key: &str, value: &str) -> Self {
+        self.set("/spec/template/metadata/labels", key, value)
+    }
+
     /// An annotation of the pods.
     #[must_use]
     pub fn pod_annotation(self, key: &str, value: &str) -> Self {

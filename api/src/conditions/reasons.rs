@@ -52,6 +52,26 @@ pub mod admitted {
     pub const NO_RESERVATION_UNSATISFIED_CHECKS: &str = "NoReservationUnsatisfiedChecks";
 }
 
+/// Reasons of [`super::WAITING_FOR_REPLACEMENT_PODS`], besides that of the eviction.
+pub mod waiting_for_replacement_pods {
+    /// True: pods have failed.
+    pub const PODS_FAILED: &str = "PodsFailed";
+    /// False: there are as many as there should be.
+    pub const PODS_READY: &str = "PodsReady";
+}
+
+/// Reasons of the condition `TerminationTarget` of a pod that is ended because its job is stopped.
+pub mod termination_target {
+    /// Its workload was deleted.
+    pub const WORKLOAD_DELETED: &str = "WorkloadDeleted";
+    /// Its workload was evicted.
+    pub const WORKLOAD_EVICTED: &str = "WorkloadEvicted";
+    /// No workload says what the job says.
+    pub const NO_MATCHING_WORKLOAD: &str = "NoMatchingWorkload";
+    /// Its workload is not admitted.
+    pub const NOT_ADMITTED: &str = "NotAdmitted";
+}
+
 /// Reasons of [`super::PODS_READY`].
 pub mod pods_ready {
     /// False: not ready yet since admission.
@@ -276,6 +296,10 @@ pub mod events {
     pub const JOB_NESTING_TOO_DEEP: &str = "JobNestingTooDeep";
     /// A job names a WorkloadPriorityClass that does not exist.
     pub const WORKLOAD_PRIORITY_CLASS_NOT_FOUND: &str = "WorkloadPriorityClassNotFound";
+    /// A pod was one too many in its group.
+    pub const EXCESS_POD_DELETED: &str = "ExcessPodDeleted";
+    /// A workload of another job has the name of a pod group.
+    pub const WORKLOAD_NAME_CONFLICT: &str = "WorkloadNameConflict";
     /// About the worker cluster of a workload.
     pub const MULTIKUEUE: &str = "MultiKueue";
     /// A kubeconfig by path is deprecated.

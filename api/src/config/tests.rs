@@ -32,7 +32,7 @@ controller:
     Workload.kueue.x-k8s.io: 10
 clientConnection: {qps: 300, burst: 500}
 integrations:
-  frameworks: [batch/job, ray.io/rayjob, pod]
+  frameworks: [batch/job, ray.io/rayjob, deployment]
 waitForPodsReady:
   timeout: 5m
   blockAdmission: true
@@ -52,7 +52,7 @@ fairSharing: {preemptionStrategies: [LessThanInitialShare]}
     clientConnection
     controller
     health
-    integrations.frameworks[2] (pod)
+    integrations.frameworks[2] (deployment)
     webhook
     ");
 }

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use serde_json::Value;
 
-use super::{JobError, JobKind, Priority, meta, workload_name};
+use super::{JobError, JobKind, Priority, meta, pod, workload_name};
 use crate::names;
 use crate::v1beta2::{PodSet, Workload, WorkloadSpec};
 
@@ -56,7 +56,7 @@ fn keep_last_of_each_name(env: &mut Vec<Value>) {
 
 /// The Workload of a job: finalizer, label with the job's uid, controller
 /// reference, queue, pod sets, priority and maximum execution time
-/// (inventory 1.9).
+/// (inventory 1.9). That of a group has the group's name, and all members own it.
 #[must_use]
 pub fn build_workload(
     kind: &dyn JobKind,
@@ -68,17 +68,27 @@ pub fn build_workload(
     let id = kind.id();
     let mut labels: BTreeMap<String, String> = meta::string_map(job, "/metadata/labels");
     labels.retain(|key, _| options.label_keys_to_copy.contains(key));
-    labels.insert(names::JOB_UID.into(), meta::uid(job).to_owned());
     let mut annotations = meta::string_map(job, "/metadata/annotations");
     annotations.retain(|key, _| key.starts_with(names::PROVISIONING_REQUEST_PREFIX) || COPIED.contains(&key.as_str()));
+    let (name, owners) = if kind.is_composed(job) {
+        annotations.insert(names::IS_GROUP_WORKLOAD.into(), "true".into());
+        labels = pod::group_labels(job, options.label_keys_to_copy);
+        (
+            kind.group_of(job).unwrap_or_default().to_owned(),
+            kind.members(job).iter().map(|it| owner_reference(kind, it)).collect(),
+        )
+    } else {
+        labels.insert(names::JOB_UID.into(), meta::uid(job).to_owned());
+        (workload_name(id.kind, id.group, meta::name(job), meta::uid(job)), vec![controller_reference(kind, job)])
+    };
     Workload {
         metadata: ObjectMeta {
-            name: Some(workload_name(id.kind, id.group, meta::name(job), meta::uid(job))),
+            name: Some(name),
             namespace: Some(meta::namespace(job).to_owned()),
-            labels: Some(labels),
+            labels: Some(labels).filter(|labels| !labels.is_empty()),
             annotations: Some(annotations).filter(|a| !a.is_empty()),
             finalizers: Some(vec![names::RESOURCE_IN_USE.into()]),
-            owner_references: Some(vec![controller_reference(kind, job)]),
+            owner_references: Some(owners),
             ..ObjectMeta::default()
         },
         spec: WorkloadSpec {
@@ -91,6 +101,12 @@ pub fn build_workload(
         },
         status: None,
     }
+}
+
+/// The reference that makes an object one of several owners of a workload.
+#[must_use]
+pub fn owner_reference(kind: &dyn JobKind, job: &Value) -> OwnerReference {
+    OwnerReference { controller: None, block_owner_deletion: None, ..controller_reference(kind, job) }
 }
 
 /// Annotations of a job that its workload has as well.

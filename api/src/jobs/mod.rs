@@ -22,6 +22,7 @@
 //! | AppWrapper | one a wrapped template | phase | PodsReady |
 //! | SparkApplication | `driver`, `executor` | state | state and executors' |
 //! | TrainJob | those of the JobSet that its runtime makes | Complete, Failed | counters, in Jobs |
+//! | Pod | `main`; of a group, one a role | phase; of a group, all have succeeded | Ready |
 //! | external frameworks | their controller's | with their workload | their controller's |
 
 pub mod app_wrapper;
@@ -39,6 +40,7 @@ pub mod meta;
 mod mirror;
 mod name;
 mod plain;
+pub mod pod;
 pub mod pod_requests;
 mod pod_set_info;
 mod priority;
@@ -53,7 +55,7 @@ mod validate;
 use jiff::Timestamp;
 use serde_json::Value;
 
-pub use build::{BuildOptions, build_workload, job_pod_sets};
+pub use build::{BuildOptions, build_workload, job_pod_sets, owner_reference};
 pub use copy::{copy_of_another, named_job, owner_gvk, same_copy};
 pub use equivalence::{is_equivalent, owned_by};
 pub use external::external_kind;
@@ -90,6 +92,12 @@ pub enum JobError {
         want: usize,
         /// Pod sets given.
         got: usize,
+    },
+    /// The workload has no pod set of this name. Permanent.
+    #[error("invalid podset infos: podSetInfo with the name '{name}' is not found")]
+    PodSetMissing {
+        /// The pod set that a pod needs.
+        name: String,
     },
     /// What admission wants to set contradicts the template. Permanent.
     #[error("{}invalid admission check PodSetUpdate: conflict for {what}: {detail}", in_check(.check.as_deref()))]
@@ -160,6 +168,16 @@ pub struct Finished {
     pub message: String,
 }
 
+/// How jobs of a kind are kept from running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// By a field that suspends them, at any time.
+    Suspended,
+    /// By a scheduling gate that only their creation can set: one that was created without it has escaped. They carry the
+    /// label `kueue.x-k8s.io/managed`, by which they are watched, and whether a job of ours owns them is settled then.
+    Gated,
+}
+
 /// The next write that takes a job towards "stopped, with its own templates".
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stop {
@@ -175,6 +193,8 @@ pub enum Stop {
     },
     /// Write the difference to this object's status.
     UpdateStatus(Box<Value>),
+    /// End these members of the job: what is to go on is made anew by whoever made them.
+    Terminate(Vec<Value>),
     /// Nothing can be written until the job's own controller has acted.
     Wait,
 }
@@ -207,6 +227,40 @@ pub struct RemoteMeta<'a> {
 pub trait JobKind: Send + Sync + 'static {
     /// Which kind this is.
     fn id(&self) -> KindId;
+
+    /// How jobs of the kind are kept from running.
+    fn held(&self) -> Held {
+        Held::Suspended
+    }
+
+    /// The name of the group whose objects are one job together, for an object that belongs to one.
+    fn group_of<'a>(&self, job: &'a Value) -> Option<&'a str> {
+        let _ = job;
+        None
+    }
+
+    /// The job that the objects of a group are together. All other methods take it as they take a single object; edits
+    /// are of its members.
+    fn compose(&self, members: Vec<Value>) -> Value {
+        members.into_iter().next().unwrap_or_default()
+    }
+
+    /// The objects that the job consists of: itself, unless it was composed of others.
+    fn members<'a>(&self, job: &'a Value) -> &'a [Value] {
+        std::slice::from_ref(job)
+    }
+
+    /// Whether the job was composed of the objects of a group.
+    fn is_composed(&self, job: &Value) -> bool {
+        let _ = job;
+        false
+    }
+
+    /// Takes the finalizer off that keeps an ended job until its end was noted; whether it had one.
+    fn release(&self, job: &mut Value) -> bool {
+        let _ = job;
+        false
+    }
 
     /// Whether we make the workloads of the kind's jobs, and start and stop them. Otherwise another controller does.
     fn makes_workloads(&self) -> bool {
@@ -256,10 +310,16 @@ pub trait JobKind: Send + Sync + 'static {
     /// True while the job has pods that run or terminate.
     fn is_active(&self, job: &Value) -> bool;
 
+    /// When an active job counts as one no more although its pods were not seen to end: their time is up.
+    fn active_until(&self, job: &Value) -> Option<Timestamp> {
+        let _ = job;
+        None
+    }
+
     /// Unsuspends the job with the infos merged into its templates.
     ///
     /// # Errors
-    /// [`JobError::PodSetCount`] and [`JobError::PodSetUpdateConflict`].
+    /// [`JobError::PodSetCount`], [`JobError::PodSetMissing`] and [`JobError::PodSetUpdateConflict`].
     fn run(&self, job: &mut Value, infos: &[PodSetInfo]) -> Result<(), JobError>;
 
     /// Sets templates and counts back to the workload's pod sets; true when
@@ -277,6 +337,11 @@ pub trait JobKind: Send + Sync + 'static {
     /// workload nothing can be restored.
     fn stop(&self, job: &Value, pod_sets: Option<&[PodSet]>) -> Stop {
         suspend_and_restore(self, job, pod_sets)
+    }
+
+    /// As [`JobKind::stop`] for a job whose workload was deleted by somebody.
+    fn discard(&self, job: &Value, pod_sets: &[PodSet]) -> Stop {
+        self.stop(job, Some(pod_sets))
     }
 
     /// The end of the job, once it has one.
@@ -373,6 +438,7 @@ static KINDS: &[&dyn JobKind] = &[
     &app_wrapper::AppWrapper,
     &spark_application::SparkApplication,
     &train_job::TrainJob,
+    &pod::Pod,
 ];
 
 /// All job kinds, in the order in which they are watched.

@@ -12,7 +12,8 @@ use crate::workload::Edit;
 /// job, so a decision never builds on a write that has not happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Writes the difference between the job that was looked at and this one, with its resourceVersion as precondition.
+    /// Writes the difference between the job that was looked at and this one, with its resourceVersion as precondition. Of a
+    /// job that has several members, those that this one has.
     UpdateJob(Box<Value>),
     /// As [`Action::UpdateJob`] for the status.
     UpdateJobStatus(Box<Value>),
@@ -36,6 +37,13 @@ pub enum Action {
     DeleteWorkload(Arc<Workload>),
     /// Deletes the job, this uid only.
     DeleteJob,
+    /// Deletes members of the job, these uids only.
+    Terminate {
+        /// Which.
+        members: Vec<Value>,
+        /// Reason and message of the condition that they get before, if they get one.
+        why: Option<(&'static str, String)>,
+    },
     /// Publishes an event about the job, once the writes before it are done.
     Event {
         /// Whether it is a Warning.

@@ -7,9 +7,9 @@ use serde_json::Value;
 use switchyard_api::{
     conditions::{
         self,
-        reasons::{self, events, finished},
+        reasons::{self, events, finished, termination_target},
     },
-    jobs::{JobError, JobKind, PodSetInfo, Stop, job_pod_sets, meta, pod_set_infos, same_copy},
+    jobs::{Held, JobError, JobKind, PodSetInfo, Stop, job_pod_sets, meta, pod_set_infos, same_copy},
     names,
     v1beta2::{PodSet, ResourceFlavor, Workload},
 };
@@ -19,11 +19,12 @@ use super::{
     create, edit,
     ensure::{Ensured, ensure},
     facts::{Ancestor, Facts, Prebuilt},
+    group,
 };
 use crate::{
     clock::since,
     context::Role,
-    workload::{admitted_by, condition, has_reservation, is_admitted, is_evicted, is_finished},
+    workload::{admitted_by, condition, has_reservation, is_admitted, is_evicted, is_finished, is_group_workload},
 };
 
 /// How long the hub leaves it to the mirror of the job's status to finish the workload too.
@@ -47,9 +48,12 @@ pub(super) struct Case<'a> {
 /// - At most one write goes to each object.
 #[must_use]
 pub fn decide(kind: &dyn JobKind, job: Option<&Value>, facts: &Facts<'_>, now: Timestamp) -> Decision {
-    let Some(job) = job.filter(|job| !meta::is_deleting(job)) else {
-        return owner_gone(facts, now);
-    };
+    let Some(job) = job else { return owner_gone(facts, now) };
+    if meta::is_deleting(job) && !kind.is_composed(job) {
+        let mut decision = owner_gone(facts, now);
+        decision.actions.extend(release(kind, job));
+        return decision;
+    }
     if kind.skips(job) || !facts.managed && facts.ancestor == Ancestor::None {
         return Decision::wait();
     }
@@ -59,6 +63,9 @@ pub fn decide(kind: &dyn JobKind, job: Option<&Value>, facts: &Facts<'_>, now: T
         Ancestor::Admitted | Ancestor::NotAdmitted => return case.child(),
         Ancestor::TooDeep => return too_deep(),
         Ancestor::Cyclic => return Decision::retry([], "the job's owners own each other"),
+    }
+    if kind.is_composed(job) {
+        return group::decide(&case);
     }
     match ensure(&case) {
         Ensured::Act(decision) => decision,
@@ -75,11 +82,20 @@ fn too_deep() -> Decision {
     Decision::retry([Action::warning(events::JOB_NESTING_TOO_DEEP, note.clone())], note)
 }
 
+/// Takes the finalizer off the job, and off its members, that keeps what has ended until that was noted.
+pub(super) fn release(kind: &dyn JobKind, job: &Value) -> Option<Action> {
+    let mut wanted = job.clone();
+    kind.release(&mut wanted).then(|| Action::UpdateJob(Box::new(wanted)))
+}
+
 /// Finishes the workloads of a job that is gone, so that their quota is free at once, and lets them go.
 fn owner_gone(facts: &Facts<'_>, now: Timestamp) -> Decision {
     let release = |workload: &Arc<Workload>| {
         if workload.metadata.deletion_timestamp.is_some() {
-            // The life cycle of workloads lets it go.
+            // The life cycle of workloads lets the others go, which have one owner that tells.
+            return is_group_workload(workload).then(|| edit::drop_finalizer(workload)).flatten();
+        }
+        if group::outlives_its_pods(workload) {
             return None;
         }
         if !is_finished(workload) {
@@ -116,7 +132,7 @@ impl Case<'_> {
         ])
     }
 
-    fn reconcile(&self, workload: Option<&Arc<Workload>>) -> Decision {
+    pub(super) fn reconcile(&self, workload: Option<&Arc<Workload>>) -> Decision {
         if let Some(workload) = workload {
             if is_finished(workload) {
                 return self.workload_finished(workload);
@@ -126,8 +142,10 @@ impl Case<'_> {
             }
         }
         if let Some(end) = self.kind.finished(self.job) {
-            return workload
-                .map_or_else(Decision::wait, |workload| self.job_finished(workload, end.success, &end.message));
+            return match workload {
+                Some(workload) => self.job_finished(workload, end.success, &end.message),
+                None => Decision::act(release(self.kind, self.job)),
+            };
         }
         let Some(workload) = workload else { return self.no_workload() };
         if let Some(action) = edit::reclaimable_pods(workload, self.kind.reclaimable(self.job), self.now) {
@@ -160,16 +178,16 @@ impl Case<'_> {
         // may wait for the finalizer to go.
         let deleting = workload.metadata.deletion_timestamp.is_some();
         let made_by_others = !meta::prebuilt_workload_name(self.job).is_empty();
-        Decision::act((deleting || made_by_others).then(|| edit::drop_finalizer(workload)).flatten())
+        let dropped = (deleting || made_by_others).then(|| edit::drop_finalizer(workload)).flatten();
+        Decision::act(dropped.into_iter().chain(release(self.kind, self.job)))
     }
 
     fn workload_deleting(&self, workload: &Arc<Workload>) -> Decision {
-        if self.kind.finished(self.job).is_none()
-            && let Some(decision) = self.stop(Some(workload), "Workload is deleted")
-        {
+        let ended = self.kind.held() == Held::Suspended && self.kind.finished(self.job).is_some();
+        if !ended && let Some(decision) = self.discard(workload) {
             return decision;
         }
-        Decision::act(edit::drop_finalizer(workload))
+        Decision::act(edit::drop_finalizer(workload).into_iter().chain(release(self.kind, self.job)))
     }
 
     fn job_finished(&self, workload: &Arc<Workload>, success: bool, message: &str) -> Decision {
@@ -205,7 +223,7 @@ impl Case<'_> {
 
     fn no_workload(&self) -> Decision {
         if !matches!(self.facts.prebuilt, Prebuilt::NotNamed) {
-            if let Some(decision) = self.stop(None, "missing workload") {
+            if let Some(decision) = self.stop(None, termination_target::NO_MATCHING_WORKLOAD, "missing workload") {
                 return decision;
             }
             // It comes, or the job waits: its arrival is a change that we are told about.
@@ -219,13 +237,27 @@ impl Case<'_> {
 
     fn evicted(&self, workload: &Arc<Workload>) -> Decision {
         let message = condition(workload, conditions::EVICTED).map(|condition| condition.message.as_str());
-        if let Some(decision) = self.stop(Some(workload), message.unwrap_or_default()) {
+        let reason = termination_target::WORKLOAD_EVICTED;
+        if let Some(decision) = self.stop(Some(workload), reason, message.unwrap_or_default()) {
             return decision;
         }
-        if has_reservation(workload) && !self.kind.is_active(self.job) && !self.was_sent(workload) {
-            return Decision::act([edit::release_quota(workload, self.now)]);
+        if !has_reservation(workload) || self.was_sent(workload) {
+            return self.retention(workload);
         }
-        self.retention(workload)
+        match self.active_for() {
+            None => Decision::act([edit::release_quota(workload, self.now)]),
+            Some(Duration::MAX) => Decision::wait(),
+            Some(left) => Decision { actions: Vec::new(), next: Next::After(left) },
+        }
+    }
+
+    /// How long the job still counts as active, at most; none when it is not.
+    fn active_for(&self) -> Option<Duration> {
+        if !self.kind.is_active(self.job) {
+            return None;
+        }
+        let Some(until) = self.kind.active_until(self.job) else { return Some(Duration::MAX) };
+        Some(since(until, self.now)).filter(|left| !left.is_zero())
     }
 
     /// A job that was deactivated for what it did, not by its user, is deleted in the end where the configuration says
@@ -241,10 +273,14 @@ impl Case<'_> {
         let kept = since(self.now, evicted.last_transition_time.0);
         match keep.checked_sub(kept).filter(|left| !left.is_zero()) {
             Some(left) => Decision { actions: Vec::new(), next: Next::After(left) },
-            None => Decision::act([
-                Action::DeleteJob,
-                Action::normal(events::DELETED, "Deleted job: deactivation retention period expired"),
-            ]),
+            None => {
+                let delete = match self.kind.is_composed(self.job) {
+                    true => Action::Terminate { members: self.kind.members(self.job).to_vec(), why: None },
+                    false => Action::DeleteJob,
+                };
+                let told = Action::normal(events::DELETED, "Deleted job: deactivation retention period expired");
+                Decision::act(release(self.kind, self.job).into_iter().chain([delete, told]))
+            }
         }
     }
 
@@ -259,6 +295,9 @@ impl Case<'_> {
     /// later. Its check is rejected, with the reason, so that the workload does not hold quota for ever.
     fn not_dispatchable(&self, workload: &Arc<Workload>) -> Option<Decision> {
         let check = self.facts.multi_kueue_check.as_deref()?;
+        if self.kind.is_composed(self.job) {
+            return self.group_not_dispatchable(workload, check);
+        }
         let manager = self.kind.managed_by(self.job).unwrap_or_default();
         if manager == names::MULTIKUEUE_CONTROLLER || !self.kind.names_manager() {
             return None;
@@ -273,6 +312,13 @@ impl Case<'_> {
             kind = self.kind.id().kind
         );
         Some(Decision::act([reject, Action::warning(NOT_DISPATCHABLE, hint)]))
+    }
+
+    /// A group is several objects, and a hub sends one.
+    fn group_not_dispatchable(&self, workload: &Arc<Workload>, check: &str) -> Option<Decision> {
+        let message = "Groups of pods are not sent to other clusters: use a kind of jobs that makes the pods";
+        let reject = edit::reject_check(workload, check, message, self.now)?;
+        Some(Decision::act([reject, Action::warning(NOT_DISPATCHABLE, message)]))
     }
 
     fn suspended(&self, workload: &Arc<Workload>) -> Decision {
@@ -323,6 +369,8 @@ impl Case<'_> {
         let mut wanted = self.job.clone();
         let run = self.infos(workload).and_then(|infos| self.kind.run(&mut wanted, &infos));
         match run {
+            // Nothing is left to be started.
+            Ok(()) if wanted == *self.job => Decision::wait(),
             Ok(()) => {
                 let note = format!("Admitted by clusterQueue {}", admitted_by(workload).unwrap_or_default());
                 Decision::act([Action::UpdateJob(Box::new(wanted)), Action::normal(events::STARTED, note)])
@@ -338,24 +386,26 @@ impl Case<'_> {
         if is_admitted(workload) {
             return Decision::wait();
         }
-        self.stop(Some(workload), "Not admitted by cluster queue").unwrap_or_default()
+        let reason = termination_target::NOT_ADMITTED;
+        self.stop(Some(workload), reason, "Not admitted by cluster queue").unwrap_or_default()
     }
 
-    /// The next step of stopping the job, `None` when it is stopped.
-    pub(super) fn stop(&self, workload: Option<&Arc<Workload>>, message: &str) -> Option<Decision> {
+    /// The next step of stopping the job, `None` when it is stopped. Pods that are ended for it are told the reason, one of
+    /// [`termination_target`].
+    pub(super) fn stop(
+        &self,
+        workload: Option<&Arc<Workload>>,
+        reason: &'static str,
+        message: &str,
+    ) -> Option<Decision> {
         let pod_sets: Option<&[PodSet]> = workload.map(|workload| workload.spec.pod_sets.as_slice());
-        match self.kind.stop(self.job, pod_sets) {
-            Stop::Done => None,
-            Stop::Wait => Some(Decision::wait()),
-            Stop::UpdateStatus(job) => Some(Decision::act([Action::UpdateJobStatus(job)])),
-            Stop::Update { job, now } => {
-                let mut actions = vec![Action::UpdateJob(job)];
-                if now {
-                    actions.push(Action::normal(events::STOPPED, message));
-                }
-                Some(Decision::act(actions))
-            }
-        }
+        stopping(self.kind.stop(self.job, pod_sets), reason, message)
+    }
+
+    /// As [`Case::stop`] for a job whose workload is being deleted.
+    fn discard(&self, workload: &Workload) -> Option<Decision> {
+        let stop = self.kind.discard(self.job, &workload.spec.pod_sets);
+        stopping(stop, termination_target::WORKLOAD_DELETED, "Workload is deleted")
     }
 
     /// Pod set infos of the workload's admission.
@@ -371,6 +421,24 @@ impl Case<'_> {
     pub(super) fn pod_sets(&self) -> Result<Vec<PodSet>, Decision> {
         job_pod_sets(self.kind, self.job)
             .map_err(|error| Decision::act([Action::warning(events::ERR_WORKLOAD_COMPOSE, error.to_string())]))
+    }
+}
+
+/// What a step of stopping comes to, `None` when nothing is left of it.
+fn stopping(stop: Stop, reason: &'static str, message: &str) -> Option<Decision> {
+    let told = || Action::normal(events::STOPPED, message);
+    match stop {
+        Stop::Done => None,
+        Stop::Wait => Some(Decision::wait()),
+        Stop::UpdateStatus(job) => Some(Decision::act([Action::UpdateJobStatus(job)])),
+        Stop::Terminate(members) => {
+            let why = Some((reason, message.to_owned()));
+            Some(Decision::act([Action::Terminate { members, why }, told()]))
+        }
+        Stop::Update { job, now } => {
+            let told = now.then(told);
+            Some(Decision::act(std::iter::once(Action::UpdateJob(job)).chain(told)))
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use switchyard_api::{
-    conditions::reasons::{events, finished},
+    conditions::reasons::{events, finished, termination_target},
     jobs::{copy_of_another, is_equivalent, meta, owned_by, same_copy},
     v1beta2::{PodSet, Workload},
 };
@@ -99,7 +99,7 @@ fn ensure_one(case: &Case<'_>) -> Ensured {
             [one] => (Some(*one), "No matching Workload; restoring pod templates according to existent Workload"),
             _ => (None, "Missing Workload; unable to restore pod templates"),
         };
-        if let Some(decision) = case.stop(workload, message) {
+        if let Some(decision) = case.stop(workload, termination_target::NO_MATCHING_WORKLOAD, message) {
             return Ensured::Act(decision);
         }
     }
@@ -115,11 +115,11 @@ fn ensure_one(case: &Case<'_>) -> Ensured {
     }
 }
 
-fn is_live(workload: &Workload) -> bool {
+pub(super) fn is_live(workload: &Workload) -> bool {
     workload.metadata.deletion_timestamp.is_none() && !is_finished(workload)
 }
 
-fn delete_others(others: &[&Arc<Workload>]) -> Decision {
+pub(super) fn delete_others(others: &[&Arc<Workload>]) -> Decision {
     let mut actions = Vec::new();
     for workload in others {
         if workload.metadata.deletion_timestamp.is_some() {
@@ -136,7 +136,7 @@ fn delete_others(others: &[&Arc<Workload>]) -> Decision {
 }
 
 /// The gates and the priority class of the job apply to its workload, also later.
-fn keep_in_step(case: &Case<'_>, workload: &Arc<Workload>, pod_sets: &[PodSet]) -> Ensured {
+pub(super) fn keep_in_step(case: &Case<'_>, workload: &Arc<Workload>, pod_sets: &[PodSet]) -> Ensured {
     if is_live(workload) {
         if let Some(actions) = edit::admission_gates(case.job, workload) {
             return Ensured::Act(Decision::act(actions));

@@ -8,12 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::Value;
 use switchyard_api::{
-    jobs::{JobKind, kind_of_owner},
+    jobs::{JobKind, kind_of_owner, pod::Pod},
     v1beta2::Workload,
 };
 
-use crate::store::Key;
+use crate::{store::Key, workload::is_group_workload};
 
 /// How long a workload that we created may take to arrive through the watch.
 const CREATION_GRACE: Duration = Duration::from_secs(5);
@@ -25,6 +26,8 @@ pub(crate) struct JobKey {
     pub(crate) group: &'static str,
     /// Its kind.
     pub(crate) kind: &'static str,
+    /// Whether it is a group of objects of that kind.
+    pub(crate) composed: bool,
     /// Namespace and name.
     pub(crate) key: Key,
 }
@@ -32,11 +35,28 @@ pub(crate) struct JobKey {
 impl JobKey {
     /// The key of a job.
     pub(crate) fn new(kind: &dyn JobKind, key: Key) -> Self {
-        Self { group: kind.id().group, kind: kind.id().kind, key }
+        Self { group: kind.id().group, kind: kind.id().kind, composed: false, key }
+    }
+
+    /// The key of a group of objects.
+    fn group(kind: &dyn JobKind, namespace: &str, name: &str) -> Self {
+        Self { composed: true, ..Self::new(kind, Key::new(namespace, name)) }
+    }
+
+    /// The key of the job that an object is, alone or with others.
+    pub(crate) fn of(kind: &dyn JobKind, key: &Key, object: &Value) -> Self {
+        match kind.group_of(object) {
+            Some(name) => Self::group(kind, &key.namespace, name),
+            None => Self::new(kind, key.clone()),
+        }
     }
 
     /// The key of the job that controls a workload, if it is one of the known kinds.
     pub(crate) fn owner_of(workload: &Workload) -> Option<Self> {
+        if is_group_workload(workload) {
+            let name = workload.metadata.name.as_deref().unwrap_or_default();
+            return Some(Self::group(&Pod, workload.metadata.namespace.as_deref().unwrap_or_default(), name));
+        }
         let owner = workload.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
         let kind = kind_of_owner(&owner.api_version, &owner.kind)?;
         Some(Self::new(kind, Key::new(workload.metadata.namespace.as_deref().unwrap_or_default(), &owner.name)))
@@ -45,7 +65,7 @@ impl JobKey {
 
 impl fmt::Debug for JobKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind, self.key)
+        write!(f, "{}{} {}", self.kind, if self.composed { " group" } else { "" }, self.key)
     }
 }
 
@@ -57,6 +77,8 @@ struct Maps {
     named: BTreeMap<Key, BTreeSet<JobKey>>,
     // The jobs that each job controls: they run and stop with it.
     children: BTreeMap<JobKey, BTreeSet<JobKey>>,
+    // The objects of each group.
+    members: BTreeMap<JobKey, BTreeSet<Key>>,
     // Jobs whose workload was created and has not arrived through the watch.
     created: BTreeMap<JobKey, Instant>,
 }
@@ -112,6 +134,29 @@ impl Index {
         if !new.is_empty() {
             maps.named.entry(Key::new(&job.key.namespace, new)).or_default().insert(job.clone());
         }
+    }
+
+    /// Follows a change of the job that an object belongs to. A group is told of the workload that has its name.
+    pub(crate) fn member(&self, object: &Key, old: Option<&JobKey>, new: Option<&JobKey>) {
+        if old == new {
+            return;
+        }
+        let mut maps = self.lock();
+        if let Some(old) = old.filter(|job| job.composed) {
+            remove(&mut maps.members, old, object);
+            if !maps.members.contains_key(old) {
+                remove(&mut maps.named, &old.key, old);
+            }
+        }
+        if let Some(new) = new.filter(|job| job.composed) {
+            maps.members.entry(new.clone()).or_default().insert(object.clone());
+            maps.named.entry(new.key.clone()).or_default().insert(new.clone());
+        }
+    }
+
+    /// The objects of a group.
+    pub(crate) fn members(&self, job: &JobKey) -> Vec<Key> {
+        self.lock().members.get(job).into_iter().flatten().cloned().collect()
     }
 
     /// The workloads that a job controls.
@@ -212,6 +257,24 @@ mod tests {
         assert_eq!(index.workload(&key, None, Some(&workload("a"))), BTreeSet::from([job("a"), job("child")]));
         index.parent(&job("child"), Some(job("a")), None);
         assert_eq!(index.workload(&key, Some(&workload("a")), None), BTreeSet::from([job("a")]));
+    }
+
+    #[test]
+    fn a_group_hears_of_the_workload_of_its_name_as_long_as_it_has_members() {
+        let (index, key) = (Index::default(), Key::new("ns", "g"));
+        let member = |name: &str| {
+            let metadata = serde_json::json!({"name": name, "labels": {"kueue.x-k8s.io/pod-group-name": "g"}});
+            JobKey::of(&Pod, &Key::new("ns", name), &serde_json::json!({ "metadata": metadata }))
+        };
+        let group = member("a");
+        assert!(group.composed && group.key == key && group == member("b"));
+        index.member(&Key::new("ns", "a"), None, Some(&group));
+        index.member(&Key::new("ns", "b"), None, Some(&group));
+        assert_eq!(index.members(&group), [Key::new("ns", "a"), Key::new("ns", "b")]);
+        assert_eq!(index.workload(&key, None, Some(&workload("x"))), BTreeSet::from([job("x"), group.clone()]));
+        index.member(&Key::new("ns", "a"), Some(&group), None);
+        index.member(&Key::new("ns", "b"), Some(&group), None);
+        assert_eq!(index.workload(&key, Some(&workload("x")), None), BTreeSet::from([job("x")]));
     }
 
     #[test]

@@ -4,11 +4,12 @@ use anyhow::Context as _;
 use kube::core::{Selector, SelectorExt};
 use switchyard_api::{
     config::Configuration,
-    jobs::{PriorityLookup, kind_of_owner, meta},
+    jobs::{Held, JobKind, PriorityLookup, kind_of_owner, meta, pod},
     names,
     v1beta2::AdmissionCheck,
 };
 
+use super::ancestor::{self, Top};
 use crate::stores::Stores;
 
 /// Label that every namespace has, with its name.
@@ -46,6 +47,26 @@ pub(crate) fn multi_kueue_check(stores: &Stores, namespace: &str, queue: &str) -
 /// Whether the namespace has a LocalQueue that applies to jobs that name none.
 pub(crate) fn has_default_queue(stores: &Stores, namespace: &str) -> bool {
     stores.local_queues.get(namespace, names::DEFAULT).is_some()
+}
+
+/// Whether a job is of a kind that is enabled only for what other kinds make, and is not such a one: nothing is done to it.
+pub(crate) fn is_implied(config: &Configuration, kind: &dyn JobKind, job: &serde_json::Value) -> bool {
+    let named = || config.integrations.frameworks.iter().any(|name| name == kind.id().framework);
+    kind.held() == Held::Gated && !pod::is_suspended_by_parent(job) && !named()
+}
+
+/// Whether a job of ours rules the object: one above it is queued, or all are. An owner that has not been seen yet does.
+pub(crate) fn has_ruler(stores: &Stores, config: &Configuration, object: &serde_json::Value) -> bool {
+    let namespace = meta::namespace(object);
+    let find = |kind: &'static dyn JobKind, name: &str| {
+        stores.job(kind.id().group, kind.id().kind)?.store.get(namespace, name)
+    };
+    let Some(owner) = meta::controller_of(object) else { return false };
+    let unseen = owned_by_job(stores, object)
+        && kind_of_owner(&owner.api_version, &owner.kind).is_some_and(|kind| find(kind, &owner.name).is_none());
+    let all = config.manage_jobs_without_queue_name;
+    let top = ancestor::top(object, find, |parent| all || !meta::queue_name(parent).is_empty());
+    unseen || !matches!(top, Top::None)
 }
 
 /// Whether a job of a managed kind owns the object.

@@ -11,6 +11,7 @@ mod decide;
 mod edit;
 mod ensure;
 mod facts;
+mod group;
 mod index;
 pub(crate) mod lookup;
 mod perform;
@@ -19,7 +20,7 @@ mod perform;
 mod tests;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -35,7 +36,7 @@ use serde_json::Value;
 use switchyard_api::{
     conditions::reasons::events,
     config::{Configuration, GoDuration},
-    jobs::{JobKind, KindId, kind_for, kind_of_owner, meta, same_copy},
+    jobs::{Held, JobKind, KindId, kind_for, kind_of_owner, meta, same_copy},
     v1beta2::Workload,
 };
 use tokio_util::sync::CancellationToken;
@@ -45,6 +46,7 @@ use crate::{
     events::EventType,
     object::Object,
     store::{Change, Key},
+    stores::JobStore,
     work::{self, Outcome, Queue},
     workload::is_admitted,
 };
@@ -119,6 +121,14 @@ impl Reconciler {
     }
 
     fn job_changed(&self, kind: &dyn JobKind, change: &Change<Object>) {
+        let job_of = |object: &Option<Arc<Object>>| Some(JobKey::of(kind, &change.key, &object.as_ref()?.value));
+        let (before, after) = (job_of(&change.old), job_of(&change.new));
+        let jobs: BTreeSet<JobKey> = [&before, &after].into_iter().flatten().cloned().collect();
+        if jobs.iter().any(|job| job.composed) {
+            self.index.member(&change.key, before.as_ref(), after.as_ref());
+            jobs.into_iter().for_each(|job| self.queue.add(job));
+            return;
+        }
         let key = JobKey::new(kind, change.key.clone());
         let named = |job: &Option<Arc<Object>>| {
             job.as_ref().map(|job| meta::prebuilt_workload_name(&job.value).to_owned()).unwrap_or_default()
@@ -148,7 +158,7 @@ impl Reconciler {
                 })
             };
             for job in jobs.store.filter(depends) {
-                self.queue.add(JobKey::new(kind, Key::of(&*job)));
+                self.queue.add(JobKey::of(kind, &Key::of(&*job), &job.value));
             }
         }
     }
@@ -190,7 +200,7 @@ impl Reconciler {
         for jobs in &self.ctx.stores.jobs {
             let Some(kind) = kind_for(&jobs.resource.group, &jobs.resource.kind) else { continue };
             for job in jobs.store.all() {
-                self.queue.add(JobKey::new(kind, Key::of(&*job)));
+                self.queue.add(JobKey::of(kind, &Key::of(&*job), &job.value));
             }
         }
         for owner in self.index.owners() {
@@ -205,8 +215,11 @@ impl Reconciler {
         let Some(jobs) = self.ctx.stores.job(key.group, key.kind) else { return Outcome::Done };
         let kind = kind_for(key.group, key.kind).filter(|kind| kind.makes_workloads());
         let Some(kind) = kind else { return Outcome::Done };
-        let job = jobs.store.by_key(&key.key).map(|job| self.ctx.stores.attached(kind, job));
-        let target = Target { key: &key, jobs, job: job.as_deref() };
+        let job = self.job(kind, jobs, &key);
+        if key.composed {
+            self.note_ready(kind, &key, job.as_ref());
+        }
+        let target = Target { key: &key, jobs, kind, job: job.as_deref() };
         let workloads = self.owned(&key);
         if job.is_none() {
             self.index.forget(&key);
@@ -225,6 +238,23 @@ impl Reconciler {
         }
         let decision = self.decide(kind, &key, job.as_deref(), workloads);
         self.act(&target, decision).await
+    }
+
+    /// The job of a key with what its pods depend on. That of a group is composed of its members.
+    fn job(&self, kind: &dyn JobKind, jobs: &JobStore, key: &JobKey) -> Option<Arc<Object>> {
+        if !key.composed {
+            return jobs.store.by_key(&key.key).map(|job| self.ctx.stores.attached(kind, job));
+        }
+        let members: Vec<Value> = self
+            .index
+            .members(key)
+            .iter()
+            .filter_map(|member| Some(jobs.store.by_key(member)?.value.clone()))
+            .collect();
+        if members.is_empty() {
+            return None;
+        }
+        Object::new(kind.compose(members)).ok().map(Arc::new)
     }
 
     async fn act(&self, target: &Target<'_>, decision: Decision) -> Outcome {
@@ -272,14 +302,18 @@ impl Reconciler {
         let value = job.map_or(&none, |job| &job.value);
         let (namespace, queue) = (meta::namespace(value), meta::queue_name(value));
         let prebuilt = match meta::prebuilt_workload_name(value) {
+            // A group has the workload of its name.
+            "" if key.composed => ctx.stores.workloads.by_key(&key.key).map_or(Prebuilt::NotNamed, Prebuilt::Found),
             "" => Prebuilt::NotNamed,
             name => ctx.stores.workloads.get(namespace, name).map_or(Prebuilt::Missing, Prebuilt::Found),
         };
-        let managed = lookup::is_managed_namespace(&ctx.stores, &self.managed_namespaces, namespace);
+        let managed = lookup::is_managed_namespace(&ctx.stores, &self.managed_namespaces, namespace)
+            && !lookup::is_implied(&ctx.config, kind, value);
+        let topmost = kind.held() == Held::Gated;
         let facts = Facts {
             role: ctx.role,
             managed: managed && (!queue.is_empty() || ctx.config.manage_jobs_without_queue_name),
-            ancestor: if managed { self.ancestor(value) } else { Ancestor::None },
+            ancestor: if managed && !topmost { self.ancestor(value) } else { Ancestor::None },
             workloads,
             prebuilt,
             multi_kueue_check: (ctx.role == Role::Hub)
@@ -341,7 +375,7 @@ impl Reconciler {
         let Some((jobs, kind)) = self.ctx.stores.job(key.group, key.kind).zip(kind_for(key.group, key.kind)) else {
             return;
         };
-        let Some(job) = jobs.store.by_key(&key.key).filter(|job| kind.is_suspended(&job.value)) else { return };
+        let Some(job) = self.job(kind, jobs, &key).filter(|job| kind.is_suspended(&job.value)) else { return };
         self.ctx.events.publish(
             job.object_ref(&jobs.resource),
             EventType::Normal,

@@ -1,12 +1,14 @@
 //! Performs the actions on one job. The only place of the job reconciler that writes.
 
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::{
     Api, Resource, ResourceExt,
     api::{ApiResource, DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
 use serde_json::{Value, json};
 use switchyard_api::{
-    jobs::{merge_diff, meta},
+    conditions::truncated_message,
+    jobs::{Held, JobKind, merge_diff, meta},
     names,
     v1beta2::Workload,
 };
@@ -25,10 +27,14 @@ use crate::{
     write::answered,
 };
 
+/// Members of one job that are written to at once.
+const AT_ONCE: usize = 8;
+
 /// The job that actions are about.
 pub(super) struct Target<'a> {
     pub(super) key: &'a JobKey,
     pub(super) jobs: &'a JobStore,
+    pub(super) kind: &'a dyn JobKind,
     /// As it was looked at; none when it is gone.
     pub(super) job: Option<&'a Object>,
 }
@@ -93,7 +99,12 @@ pub(super) async fn perform(
                 patch_status(ctx, &old, &status, "workload_status").await?;
             }
             Action::DeleteWorkload(workload) => delete(ctx, &workload).await?,
-            Action::DeleteJob => delete_job(ctx, target).await?,
+            Action::DeleteJob => {
+                if let Some(job) = target.job {
+                    delete_one(ctx, target, &job.value).await?;
+                }
+            }
+            Action::Terminate { members, why } => terminate(ctx, target, &members, why.as_ref()).await?,
             Action::Event { warning, reason, note } => publish(ctx, target, warning, reason, note),
         }
     }
@@ -119,17 +130,41 @@ fn job_api(ctx: &Context, resource: &ApiResource, namespace: &str) -> Api<Object
 pub(super) async fn is_gone(ctx: &Context, target: &Target<'_>, uids: &[String]) -> Result<bool, kube::Error> {
     let api = job_api(ctx, &target.jobs.resource, &target.key.key.namespace);
     let found = answered(api.get_opt(&target.key.key.name)).await?;
-    Ok(found.is_none_or(|job| !uids.iter().any(|uid| Some(uid) == job.metadata.uid.as_ref())))
+    // What is watched by its label is gone for us when it has lost it.
+    let lost = |job: &Value| target.kind.held() == Held::Gated && meta::label(job, names::MANAGED) != Some("true");
+    let same = |job: &Object| uids.iter().any(|uid| Some(uid) == job.metadata.uid.as_ref());
+    Ok(found.is_none_or(|job| !same(&job) || lost(&job.value)))
 }
 
 async fn patch_job(ctx: &Context, target: &Target<'_>, wanted: &Value, status: bool) -> Result<(), PerformError> {
     let Some(job) = target.job else { return Ok(()) };
-    let Some(patch) = job_patch(&job.value, wanted, status) else { return Ok(()) };
+    let now = target.kind.members(&job.value);
+    let pairs = target.kind.members(wanted).iter().filter_map(|wanted| {
+        let now = now.iter().find(|now| meta::name(now) == meta::name(wanted))?;
+        Some((meta::name(now), job_patch(now, wanted, status)?))
+    });
+    all(pairs.map(|(name, patch)| patch_one(ctx, target, name, patch, status))).await
+}
+
+/// Several requests, a few at a time. The first that fails ends it.
+async fn all(
+    requests: impl Iterator<Item = impl Future<Output = Result<(), PerformError>>>,
+) -> Result<(), PerformError> {
+    stream::iter(requests).map(Ok).try_for_each_concurrent(AT_ONCE, |request| request).await
+}
+
+async fn patch_one(
+    ctx: &Context,
+    target: &Target<'_>,
+    name: &str,
+    patch: Value,
+    status: bool,
+) -> Result<(), PerformError> {
     if !ctx.leading() {
         return Err(WriteError::NotLeading.into());
     }
     let api = job_api(ctx, &target.jobs.resource, &target.key.key.namespace);
-    let (name, patch) = (&*target.key.key.name, Patch::Merge(&patch));
+    let patch = Patch::Merge(&patch);
     let params = params();
     let written = match status {
         true => answered(api.patch_status(name, &params, &patch)).await,
@@ -149,15 +184,58 @@ async fn patch_job(ctx: &Context, target: &Target<'_>, wanted: &Value, status: b
     }
 }
 
-async fn delete_job(ctx: &Context, target: &Target<'_>) -> Result<(), PerformError> {
-    let Some(job) = target.job else { return Ok(()) };
+async fn terminate(
+    ctx: &Context,
+    target: &Target<'_>,
+    members: &[Value],
+    why: Option<&(&'static str, String)>,
+) -> Result<(), PerformError> {
+    all(members.iter().map(async |member| {
+        if let Some((reason, message)) = why {
+            mark(ctx, target, member, reason, message).await?;
+        }
+        match delete_one(ctx, target, member).await {
+            Err(PerformError::Stale(WriteError::Gone)) => Ok(()),
+            done => done,
+        }
+    }))
+    .await
+}
+
+/// Says on a pod why it is ended.
+async fn mark(
+    ctx: &Context,
+    target: &Target<'_>,
+    pod: &Value,
+    reason: &str,
+    message: &str,
+) -> Result<(), PerformError> {
+    if !ctx.leading() {
+        return Err(WriteError::NotLeading.into());
+    }
+    let condition = json!({
+        "type": "TerminationTarget", "status": "True", "reason": reason,
+        "message": truncated_message(message.to_owned()), "lastTransitionTime": meta::rfc3339(ctx.clock.now()),
+    });
+    // Conditions are merged by their types.
+    let patch = json!({"metadata": {"uid": meta::uid(pod)}, "status": {"conditions": [condition]}});
+    let api = job_api(ctx, &target.jobs.resource, &target.key.key.namespace);
+    let marked = answered(api.patch_status(meta::name(pod), &params(), &Patch::Strategic(&patch))).await;
+    ctx.metrics.wrote("job_status", marked.is_ok());
+    match marked.map_err(WriteError::from) {
+        Ok(_) | Err(WriteError::Gone) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn delete_one(ctx: &Context, target: &Target<'_>, job: &Value) -> Result<(), PerformError> {
     if !ctx.leading() {
         return Err(WriteError::NotLeading.into());
     }
     let api = job_api(ctx, &target.jobs.resource, &target.key.key.namespace);
-    let preconditions = Preconditions { uid: job.metadata.uid.clone(), resource_version: None };
+    let preconditions = Preconditions { uid: Some(meta::uid(job).to_owned()), resource_version: None };
     let params = DeleteParams::background().preconditions(preconditions);
-    let deleted = answered(api.delete(&target.key.key.name, &params)).await;
+    let deleted = answered(api.delete(meta::name(job), &params)).await;
     ctx.metrics.wrote("job", deleted.is_ok());
     deleted.map(drop).map_err(|error| WriteError::from(error).into())
 }

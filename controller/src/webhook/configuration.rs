@@ -4,6 +4,7 @@
 //! Jobs: `Ignore`. A job whose webhook call was missed is suspended by the reconciler a moment later, so an outage of ours
 //! never keeps users from creating jobs. What cannot be mended later (`managedBy` on a hub is immutable) is said on the
 //! job and its workload; an operator who rather refuses such jobs sets [`super::WebhookOptions::fail_closed`].
+//! Pods: `Fail`, where they have a queue or are marked as ours. One that was created without its gate cannot be held back.
 //! Kueue's own kinds: `Fail`. They are changed rarely, by administrators, and a wrong quota costs more than a retry.
 //!
 //! # What is not called for
@@ -22,7 +23,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
 };
 use kube::api::ObjectMeta;
-use switchyard_api::{jobs::KindId, names, v1beta2};
+use switchyard_api::{
+    jobs::{Held, KindId, kind_for},
+    names, v1beta2,
+};
 
 use super::{Advertise, objects};
 use crate::jobs::lookup::NAMESPACE_NAME;
@@ -71,9 +75,9 @@ impl Inputs<'_> {
             ..MutatingWebhook::default()
         };
         let jobs = self.kinds.iter().map(|id| MutatingWebhook {
-            failure_policy: Some(self.job_policy().into()),
+            failure_policy: Some(self.job_policy(*id).into()),
             namespace_selector: Some(self.job_namespaces()),
-            match_conditions: self.conditions(self.labelled(false)),
+            match_conditions: self.conditions(self.labelled(*id, false)),
             ..webhook(
                 format!("m{}.kb.io", id.kind.to_lowercase()),
                 super::job_path("mutate", *id),
@@ -102,9 +106,9 @@ impl Inputs<'_> {
             ..ValidatingWebhook::default()
         };
         let jobs = self.kinds.iter().map(|id| ValidatingWebhook {
-            failure_policy: Some(self.job_policy().into()),
+            failure_policy: Some(self.job_policy(*id).into()),
             namespace_selector: Some(self.job_namespaces()),
-            match_conditions: self.conditions(self.labelled(true)),
+            match_conditions: self.conditions(self.labelled(*id, true)),
             ..webhook(
                 format!("v{}.kb.io", id.kind.to_lowercase()),
                 super::job_path("validate", *id),
@@ -121,8 +125,8 @@ impl Inputs<'_> {
         ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(jobs.chain(objects).collect()) }
     }
 
-    fn job_policy(&self) -> &'static str {
-        if self.fail_closed { "Fail" } else { "Ignore" }
+    fn job_policy(&self, id: KindId) -> &'static str {
+        if self.fail_closed || is_gated(id) { "Fail" } else { "Ignore" }
     }
 
     fn client(&self, path: &str) -> WebhookClientConfig {
@@ -166,7 +170,7 @@ impl Inputs<'_> {
     }
 
     /// The condition that a job concerns us, if not all do.
-    fn labelled(&self, updates: bool) -> Option<MatchCondition> {
+    fn labelled(&self, id: KindId, updates: bool) -> Option<MatchCondition> {
         if self.without_queue_name || self.default_queues.len() > MAX_LISTED_NAMESPACES {
             return None;
         }
@@ -174,6 +178,9 @@ impl Inputs<'_> {
             format!("(has({object}.metadata.{map}) && {} in {object}.metadata.{map})", cel_string(key))
         };
         let mut any = vec![has("object", "labels", names::QUEUE_NAME)];
+        if is_gated(id) {
+            any.push(has("object", "labels", names::MANAGED));
+        }
         if updates {
             any.push(has("object", "labels", names::PREBUILT_WORKLOAD_NAME));
             any.push(has("object", "annotations", names::PREBUILT_WORKLOAD_NAME));
@@ -185,6 +192,11 @@ impl Inputs<'_> {
         }
         Some(MatchCondition { name: "concerns-a-queue".into(), expression: any.join(" || ") })
     }
+}
+
+/// Whether what is created without us can never be held back.
+fn is_gated(id: KindId) -> bool {
+    kind_for(id.group, id.kind).is_some_and(|kind| kind.held() == Held::Gated)
 }
 
 fn metadata() -> ObjectMeta {
@@ -212,6 +224,8 @@ fn cel_string(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use switchyard_api::jobs::JobKind as _;
+
     use super::*;
 
     fn inputs(advertise: &Advertise) -> Inputs<'_> {
@@ -251,6 +265,17 @@ mod tests {
             selector[0].values.as_deref(),
             Some(&["kube-system".to_owned(), "switchyard-system".to_owned()][..])
         );
+    }
+
+    #[test]
+    fn the_pod_webhook_must_be_reached_for_pods_of_ours_and_is_not_called_for_others() {
+        let url = url();
+        let inputs = Inputs { kinds: vec![switchyard_api::jobs::pod::Pod.id()], ..inputs(&url) };
+        let webhooks = inputs.mutating().webhooks.unwrap();
+        let pod = &webhooks[0];
+        assert_eq!((pod.name.as_str(), pod.failure_policy.as_deref()), ("mpod.kb.io", Some("Fail")));
+        assert_eq!(pod.client_config.url.as_deref(), Some("https://127.0.0.1:9443/mutate--v1-pod"));
+        insta::assert_snapshot!(expressions(pod)[1], @"(has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (has(object.metadata.labels) && 'kueue.x-k8s.io/managed' in object.metadata.labels)");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use switchyard_api::{
-    jobs::{JobKind, meta, validate_create, validate_update},
+    jobs::{Held, JobKind, meta, pod, validate_create, validate_update},
     names,
 };
 
@@ -11,6 +11,8 @@ use switchyard_api::{
 pub(super) struct Facts {
     /// Whether jobs of the namespace are managed at all.
     pub(super) managed_namespace: bool,
+    /// Whether its kind is enabled only for what jobs of other kinds make, and this is no such one.
+    pub(super) implied: bool,
     /// Whether jobs without a queue are managed too.
     pub(super) without_queue_name: bool,
     /// Whether the namespace has a LocalQueue `default`.
@@ -26,19 +28,14 @@ pub(super) struct Facts {
 /// Fills in the default queue and priority class, suspends what must wait for admission, and hands jobs of dispatching
 /// queues to MultiKueue. `dispatches` is asked for the queue that the job then has.
 pub(super) fn default(kind: &dyn JobKind, job: &mut Value, facts: &Facts, dispatches: impl Fn(&str) -> bool) {
-    if !facts.managed_namespace || facts.owned || kind.skips(job) {
+    let gated = kind.held() == Held::Gated;
+    // Whether a pod is queued that an owner has held back, and where, is settled.
+    let settled = gated && pod::is_suspended_by_parent(job);
+    if !settled && !fill_in(kind, job, facts) {
         return;
     }
-    if meta::queue_name(job).is_empty() && facts.default_queue {
-        meta::set_label(job, names::QUEUE_NAME, names::DEFAULT);
-    }
-    if meta::queue_name(job).is_empty() && !facts.without_queue_name {
-        return;
-    }
-    if meta::workload_priority_class(job).is_empty() && facts.default_priority_class {
-        meta::set_label(job, names::PRIORITY_CLASS, names::DEFAULT);
-    }
-    if !kind.is_suspended(job) && !facts.admitted_copy {
+    // A gate that its user has set lacks our other marks.
+    if (gated || !kind.is_suspended(job)) && !facts.admitted_copy {
         kind.suspend(job);
     }
     if kind.can_default_managed_by(job) && dispatches(meta::queue_name(job)) {
@@ -46,11 +43,32 @@ pub(super) fn default(kind: &dyn JobKind, job: &mut Value, facts: &Facts, dispat
     }
 }
 
+/// Gives a job of ours its queue and priority class; whether it is one.
+fn fill_in(kind: &dyn JobKind, job: &mut Value, facts: &Facts) -> bool {
+    if !facts.managed_namespace || facts.implied || facts.owned || kind.skips(job) {
+        return false;
+    }
+    if meta::queue_name(job).is_empty() && facts.default_queue {
+        meta::set_label(job, names::QUEUE_NAME, names::DEFAULT);
+    }
+    if meta::queue_name(job).is_empty() && !facts.without_queue_name {
+        return false;
+    }
+    if meta::workload_priority_class(job).is_empty() && facts.default_priority_class {
+        meta::set_label(job, names::PRIORITY_CLASS, names::DEFAULT);
+    }
+    true
+}
+
 /// What is wrong with a job; empty when nothing is. Jobs that are not ours are let through.
 pub(super) fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> Vec<String> {
     let ours = |job: &Value| facts.without_queue_name || meta::label(job, names::QUEUE_NAME).is_some();
     let prebuilt = !meta::prebuilt_workload_name(job).is_empty();
-    if !facts.managed_namespace || meta::is_deleting(job) || !(ours(job) || old.is_some_and(ours) || prebuilt) {
+    if !facts.managed_namespace
+        || facts.implied
+        || meta::is_deleting(job)
+        || !(ours(job) || old.is_some_and(ours) || prebuilt)
+    {
         return Vec::new();
     }
     let errors = match old {
@@ -66,7 +84,7 @@ mod tests {
 
     use rstest::rstest;
     use serde_json::json;
-    use switchyard_api::jobs::{apply_merge, batch_job::BatchJob};
+    use switchyard_api::jobs::{apply_merge, batch_job::BatchJob, pod::Pod};
 
     use super::*;
 
@@ -151,5 +169,26 @@ mod tests {
             apply_merge(&mut self, &change);
             self
         }
+    }
+
+    fn pod(metadata: Value) -> Value {
+        let mut pod = json!({"metadata": {"name": "a", "labels": {"kueue.x-k8s.io/queue-name": "lq"}}, "spec": {}});
+        apply_merge(&mut pod, &json!({ "metadata": metadata }));
+        pod
+    }
+
+    #[rstest]
+    #[case::a_pod_with_a_queue_is_gated(pod(json!({})), facts(), true)]
+    #[case::one_without_is_let_be(pod(json!({"labels": null})), facts(), false)]
+    #[case::one_of_a_queued_job_is_let_be(pod(json!({})), Facts { owned: true, ..facts() }, false)]
+    #[case::one_that_came_by_itself_where_only_others_pods_are_managed(pod(json!({})), Facts { implied: true, ..facts() }, false)]
+    #[case::in_another_namespace(pod(json!({})), Facts::default(), false)]
+    #[case::one_whose_owner_has_it_wait(pod(json!({"labels": null, "annotations": {"kueue.x-k8s.io/pod-suspending-parent": "deployment"}})), Facts::default(), true)]
+    #[case::a_hubs_copy_that_is_admitted(pod(json!({})), Facts { admitted_copy: true, ..facts() }, false)]
+    fn pods(#[case] mut pod: Value, #[case] facts: Facts, #[case] gated: bool) {
+        default(&Pod, &mut pod, &facts, |_| true);
+        let gate = json!([{"name": "kueue.x-k8s.io/admission"}]);
+        assert_eq!(pod.pointer("/spec/schedulingGates") == Some(&gate), gated, "{pod}");
+        assert_eq!(meta::label(&pod, names::MANAGED).is_some(), gated);
     }
 }

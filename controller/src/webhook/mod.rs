@@ -28,7 +28,7 @@ use review::{Answer, Question, Rule};
 use secret::SecretStore;
 use serde_json::Value;
 use switchyard_api::{
-    jobs::{JobKind, KindId, enabled_kinds, meta, same_copy},
+    jobs::{Held, JobKind, KindId, enabled_kinds, meta, same_copy},
     names,
 };
 use tokio::sync::Notify;
@@ -171,7 +171,11 @@ impl Jobs {
             without_queue_name: self.ctx.config.manage_jobs_without_queue_name,
             default_queue: lookup::has_default_queue(stores, question.namespace),
             default_priority_class: stores.workload_priority_classes.get("", names::DEFAULT).is_some(),
-            owned: lookup::owned_by_job(stores, question.object),
+            implied: lookup::is_implied(&self.ctx.config, self.kind, question.object),
+            owned: match self.kind.held() {
+                Held::Gated => lookup::has_ruler(stores, &self.ctx.config, question.object),
+                Held::Suspended => lookup::owned_by_job(stores, question.object),
+            },
             admitted_copy: question.old.is_none() && self.is_admitted_copy(question),
         }
     }

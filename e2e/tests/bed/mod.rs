@@ -277,6 +277,11 @@ impl Bed {
         api.patch(&name, &PatchParams::default(), &Patch::Merge(json!({"spec": {"active": active}}))).await.unwrap();
     }
 
+    pub(crate) async fn delete_workload(&self, name: &str) {
+        let api: Api<Workload> = Api::namespaced(self.admin().clone(), &self.namespace);
+        api.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
     pub(crate) async fn stop_cluster_queue(&self, policy: &str) {
         let api: Api<ClusterQueue> = Api::all(self.admin().clone());
         api.patch(&self.name, &PatchParams::default(), &Patch::Merge(json!({"spec": {"stopPolicy": policy}})))

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use switchyard_api::jobs::{JobKind, RemoteMeta, kind_for};
 use switchyard_api::names::{self, MULTIKUEUE_CONTROLLER};
 use switchyard_api::v1beta2::Workload;
+use switchyard_controller::workload::is_group_workload;
 use thiserror::Error;
 
 use crate::cluster::Content;
@@ -55,8 +56,12 @@ pub(super) fn runs_elsewhere(kind: &dyn JobKind, job: &Value) -> Result<(), Payl
     Err(PayloadError::NotManaged { kind: kind.id().kind, manager: manager.to_owned() })
 }
 
-/// The owner of a workload that is sent: its controller, of a kind that we know.
+/// The owner of a workload that is sent: its controller, of a kind that we know. That of a group of pods has several, none
+/// of which would do alone.
 pub(super) fn owner(workload: &Workload) -> Option<(&'static dyn JobKind, &OwnerReference)> {
+    if is_group_workload(workload) {
+        return None;
+    }
     let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
     let owner = owners.iter().find(|owner| owner.controller == Some(true)).or_else(|| owners.first())?;
     let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
@@ -128,6 +133,17 @@ mod tests {
         let job: Value = serde_json::from_slice(&content.job).unwrap();
         assert_eq!(job.pointer("/spec/managedBy"), None);
         assert_eq!(job.pointer("/metadata/labels/kueue.x-k8s.io~1prebuilt-workload-name"), Some(&json!("job-a-12345")));
+    }
+
+    #[test]
+    fn the_workload_of_a_group_of_pods_is_not_sent_with_one_of_them() {
+        let workload = |annotations: Value| -> Workload {
+            let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u"});
+            let metadata = json!({"name": "g", "annotations": annotations, "ownerReferences": [owner]});
+            serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": []}})).unwrap()
+        };
+        assert!(owner(&workload(json!({}))).is_some());
+        assert!(owner(&workload(json!({"kueue.x-k8s.io/is-group-workload": "true"}))).is_none());
     }
 
     #[test]

@@ -262,7 +262,7 @@ mod tests {
         for (got, part) in cases {
             assert!(got.contains(part), "{got}");
         }
-        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "ns"}}).to_string();
-        assert!(matches!(job_to_create(pod.as_bytes(), STAMP), Err(BadPayload::Kind(_))));
+        let other = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "ns"}}).to_string();
+        assert!(matches!(job_to_create(other.as_bytes(), STAMP), Err(BadPayload::Kind(_))));
     }
 }

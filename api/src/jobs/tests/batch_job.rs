@@ -119,6 +119,7 @@ fn stop_steps(mut job: Value, pod_sets: Option<&[PodSet]>) -> (Vec<&'static str>
     for _ in 0..10 {
         match BatchJob.stop(&job, pod_sets) {
             Stop::Done => return (steps, job),
+            Stop::Terminate(_) => panic!("its pods are its controller's"),
             Stop::Wait => {
                 steps.push("wait");
                 job = TestJob(job).status(json!({"active": null})).condition("Suspended", "True").build();

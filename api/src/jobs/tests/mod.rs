@@ -12,6 +12,7 @@ mod job_set;
 mod kubeflow;
 mod mirror;
 mod plain;
+mod pod;
 mod ray;
 mod spark_application;
 mod train_job;
@@ -145,7 +146,7 @@ pub(super) fn infos_of(workload: &Workload) -> Vec<PodSetInfo> {
 fn kinds_are_found_by_group_and_by_owner_reference() {
     assert!(kind_for("batch", "Job").is_some());
     assert!(kind_of_owner("batch/v1", "Job").is_some());
-    assert!(kind_of_owner("v1", "Pod").is_none());
+    assert!(kind_of_owner("v1", "Pod").is_some());
     assert!(kind_for("batch", "CronJob").is_none());
 }
 
@@ -166,7 +167,7 @@ fn only_the_kinds_that_are_named_are_enabled() {
         enabled_kinds(&names).iter().map(|kind| kind.id().kind).collect()
     };
     assert_eq!(named(&["batch/job"]), ["Job"]);
-    assert_eq!(named(&["ray.io/rayjob", "pod", "jobset.x-k8s.io/jobset"]), ["JobSet", "RayJob"]);
+    assert_eq!(named(&["ray.io/rayjob", "pod", "jobset.x-k8s.io/jobset"]), ["JobSet", "RayJob", "Pod"]);
 }
 
 #[test]
@@ -177,7 +178,7 @@ fn the_shipped_roles_name_every_kind() {
         include_str!("../../../../deploy/rbac/kubeconfig-worker.yaml"),
     ];
     for id in kinds().iter().map(|kind| kind.id()) {
-        let group = format!("apiGroups: [{}]", id.group);
+        let group = format!("apiGroups: [{}]", if id.group.is_empty() { "\"\"" } else { id.group });
         let names = |line: &str| line.split(['[', ']', ',', ' ']).any(|word| word == id.plural);
         for role in roles {
             let mut lines = role.lines().skip_while(|line| !line.contains(&group));

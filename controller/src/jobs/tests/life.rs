@@ -37,7 +37,7 @@ fn perform(world: &mut World, action: Action) {
             new.status = Some(*status);
             replace(world, new);
         }
-        Action::DeleteJob => world.job = None,
+        Action::DeleteJob | Action::Terminate { .. } => world.job = None,
         Action::DeleteWorkload(workload) => world.workloads.retain(|w| w.metadata.name != workload.metadata.name),
         Action::Event { .. } => {}
     }

@@ -6,6 +6,7 @@ mod hub;
 mod kinds;
 mod life;
 mod matching;
+mod pods;
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use switchyard_api::{
     conditions,
     jobs::{
-        BuildOptions, JobKind, Priority, PriorityLookup, apply_merge, batch_job::BatchJob, build_workload,
+        BuildOptions, Held, JobKind, Priority, PriorityLookup, apply_merge, batch_job::BatchJob, build_workload,
         job_pod_sets, merge_diff, pod_set_infos,
     },
     v1beta2::{ResourceFlavor, Workload},
@@ -241,6 +242,7 @@ impl World {
     fn line(&self, action: &Action) -> String {
         let job = self.job.as_ref().map(|job| job.0.clone()).unwrap_or_default();
         match action {
+            Action::UpdateJob(wanted) if self.kind.held() == Held::Gated => self.pods(&job, wanted),
             Action::UpdateJob(wanted) => format!("job {}", merge_diff(&job, wanted).unwrap()),
             Action::UpdateJobStatus(wanted) => format!("job status {}", merge_diff(&job, wanted).unwrap()["status"]),
             Action::CreateWorkload(workload) => format!("create {}", workload.metadata.name.as_deref().unwrap()),
@@ -258,10 +260,27 @@ impl World {
             }
             Action::DeleteWorkload(workload) => format!("delete {}", workload.metadata.name.as_deref().unwrap()),
             Action::DeleteJob => "delete the job".to_owned(),
+            Action::Terminate { members, why } => {
+                let names: Vec<&str> = members.iter().map(switchyard_api::jobs::meta::name).collect();
+                let why = why.as_ref().map(|(reason, message)| format!(" for {reason}: {message}"));
+                format!("end {}{}", names.join(", "), why.unwrap_or_default())
+            }
             Action::Event { warning, reason, note } => {
                 format!("{} {reason}: {note}", if *warning { "Warning" } else { "Normal" })
             }
         }
+    }
+}
+
+impl World {
+    /// How pods change, a line each.
+    fn pods(&self, job: &Value, wanted: &Value) -> String {
+        let (now, wanted) = (self.kind.members(job), self.kind.members(wanted));
+        let one = |wanted: &Value| {
+            let now = now.iter().find(|now| now["metadata"]["name"] == wanted["metadata"]["name"]).unwrap();
+            Some(format!("pod {} {}", wanted["metadata"]["name"].as_str()?, merge_diff(now, wanted)?))
+        };
+        wanted.iter().filter_map(one).collect::<Vec<_>>().join("\n")
     }
 }
 

@@ -1,0 +1,290 @@
+//! Pods that are one job together: which of them count, what they ask for, which are too many.
+//!
+//! A group is looked at as one of its pods with all of them beside it ([`compose`]). It has one workload, named as the
+//! group, with a pod set for each role. Pods that have failed are replaced by others of their role, made by whoever made
+//! them; what has been replaced, and what is too much, is let go.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::one::{
+    created, group_name, is_gated, is_held, is_runnable_or_succeeded, is_terminated, is_unretriable, last_active,
+    phase, role,
+};
+use crate::jobs::meta::{annotation, label, name, prebuilt_workload_name, queue_name};
+use crate::jobs::{Finished, JobError, MAX_POD_SETS};
+use crate::names;
+use crate::v1beta2::{PodSet, ReclaimablePod, Workload};
+
+/// Beside a pod's own fields: all pods of its group. It is never written.
+const MEMBERS: &str = "switchyard.dev/members";
+
+/// The group of these pods: the oldest that has not failed, with all of them, the oldest first, beside it.
+pub(super) fn compose(mut pods: Vec<Value>) -> Value {
+    pods.sort_by(|a, b| (created(a), name(a)).cmp(&(created(b), name(b))));
+    let head = pods.iter().find(|pod| phase(pod) != "Failed").or(pods.first());
+    let mut group = head.cloned().unwrap_or_default();
+    if let Some(fields) = group.as_object_mut() {
+        fields.insert(MEMBERS.to_owned(), Value::Array(pods));
+    }
+    group
+}
+
+/// The pods of a group; a pod that is alone is its only one.
+pub(super) fn members(job: &Value) -> &[Value] {
+    job.get(MEMBERS).and_then(Value::as_array).map_or(std::slice::from_ref(job), Vec::as_slice)
+}
+
+pub(super) fn members_mut(job: &mut Value) -> &mut [Value] {
+    if job.get(MEMBERS).is_none() {
+        return std::slice::from_mut(job);
+    }
+    job.get_mut(MEMBERS).and_then(Value::as_array_mut).map(Vec::as_mut_slice).unwrap_or_default()
+}
+
+/// Whether this is a group, not a pod alone.
+pub(super) fn is_group(job: &Value) -> bool {
+    job.get(MEMBERS).is_some()
+}
+
+/// Whether the group is queued with the first of its pods.
+pub(super) fn is_fast(job: &Value) -> bool {
+    annotation(job, names::POD_GROUP_FAST_ADMISSION) == Some("true")
+}
+
+/// Whether the group serves, so that it never ends.
+pub(super) fn is_serving(job: &Value) -> bool {
+    is_group(job) && annotation(job, names::POD_GROUP_SERVING) == Some("true")
+}
+
+/// How many pods the group is to have, as this pod says.
+///
+/// # Errors
+/// What is wrong with the annotation.
+pub(super) fn total_count(pod: &Value) -> Result<i32, String> {
+    let key = names::POD_GROUP_TOTAL_COUNT;
+    let text = annotation(pod, key).ok_or_else(|| format!("failed to extract '{key}' annotation"))?;
+    let count: i32 = text.parse().map_err(|_| format!("parsing {text:?}: should be a whole number"))?;
+    if count < 1 {
+        return Err(format!(
+            "incorrect annotation value '{key}={text}': group total count should be greater than zero"
+        ));
+    }
+    Ok(count)
+}
+
+/// The pod sets: one a role, by name. A group that is queued with its first pod has that one's role alone.
+pub(super) fn pod_sets(group: &Value, one: impl Fn(&Value) -> PodSet) -> Result<Vec<PodSet>, JobError> {
+    let mut active = members(group).iter().filter(|pod| is_runnable_or_succeeded(pod));
+    if is_fast(group) {
+        let malformed = |problem| JobError::Malformed { field: count_field(), problem };
+        let count = total_count(group).map_err(malformed)?;
+        let first = active.next().ok_or_else(|| JobError::Malformed {
+            field: "status.phase".into(),
+            problem: "failed to find a runnable pod in the group".into(),
+        })?;
+        return Ok(vec![PodSet { name: role(first), count, ..one(first) }]);
+    }
+    let mut roles: BTreeMap<String, PodSet> = BTreeMap::new();
+    for pod in active {
+        let role = role(pod);
+        match roles.get_mut(&role) {
+            Some(pod_set) => pod_set.count += 1,
+            None => drop(roles.insert(role.clone(), PodSet { name: role, count: 1, ..one(pod) })),
+        }
+    }
+    Ok(roles.into_values().collect())
+}
+
+fn count_field() -> String {
+    format!("metadata.annotations[{}]", names::POD_GROUP_TOTAL_COUNT)
+}
+
+/// The end of a group: all have succeeded, or, where none is replaced, all have ended.
+pub(super) fn finished(group: &Value) -> Option<Finished> {
+    let total = total_count(group).ok().filter(|_| !is_serving(group))?;
+    let pods = members(group);
+    let succeeded = pods.iter().filter(|pod| phase(pod) == "Succeeded").count();
+    let all = usize::try_from(total) == Ok(succeeded);
+    let given_up = pods.iter().any(is_unretriable) && pods.iter().all(is_terminated);
+    (all || given_up).then(|| Finished { success: true, message: format!("Pods succeeded: {succeeded}/{total}.") })
+}
+
+/// The succeeded pods of each role.
+pub(super) fn reclaimable(group: &Value) -> Vec<ReclaimablePod> {
+    if is_serving(group) {
+        return Vec::new();
+    }
+    let mut roles: BTreeMap<String, i32> = BTreeMap::new();
+    for pod in members(group).iter().filter(|pod| phase(pod) == "Succeeded") {
+        *roles.entry(role(pod)).or_default() += 1;
+    }
+    roles.into_iter().map(|(name, count)| ReclaimablePod { name, count }).collect()
+}
+
+/// The pods of a group, sorted by what becomes of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sorted {
+    /// Those that make up the job, as a group. Empty groups are null.
+    pub group: Value,
+    /// More than there should be: to be let go and deleted.
+    pub excess: Vec<Value>,
+    /// Failed, and nobody waits for their replacement: to be let go.
+    pub replaced: Vec<Value>,
+    /// Pods that are missing.
+    pub absent: i32,
+}
+
+/// Pods of a group that cannot run any more and are still held by our finalizer.
+#[must_use]
+pub fn inactive(group: &Value) -> Vec<Value> {
+    members(group).iter().filter(|pod| !is_runnable_or_succeeded(pod) && is_held(pod)).cloned().collect()
+}
+
+/// The labels of these keys that the pods have, for their workload.
+///
+/// # Errors
+/// When two pods have different values.
+pub(crate) fn labels(group: &Value, keys: &[String]) -> Result<BTreeMap<String, String>, String> {
+    let mut found = BTreeMap::new();
+    for pod in members(group) {
+        for (key, value) in keys.iter().filter_map(|key| Some((key, label(pod, key)?))) {
+            if found.insert(key.clone(), value.to_owned()).is_some_and(|other| other != value) {
+                return Err(format!("constructing workload: pods have different label values of {key}"));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Sorts the pods of a group that has no workload yet. Labels of `label_keys` are copied to it.
+///
+/// # Errors
+/// Why no workload can be made of it: too few pods, or pods that contradict each other.
+pub fn sort_new(group: &Value, label_keys: &[String]) -> Result<Sorted, String> {
+    let (active, replaced): (Vec<Value>, Vec<Value>) =
+        members(group).iter().cloned().partition(is_runnable_or_succeeded);
+    let total = total_count(group)?;
+    check(group, active.len(), total)?;
+    labels(group, label_keys)?;
+    let (kept, excess) = split(active, total);
+    let group = compose(kept);
+    let roles: BTreeSet<String> = members(&group).iter().map(role).collect();
+    if !is_fast(&group) && roles.len() > MAX_POD_SETS {
+        return Err(format!("pod group can't include more than {MAX_POD_SETS} roles"));
+    }
+    Ok(Sorted { group, excess, replaced: replaced.into_iter().filter(is_held).collect(), absent: 0 })
+}
+
+/// What is wrong with the metadata of the pods.
+fn check(group: &Value, active: usize, total: i32) -> Result<(), String> {
+    if let Some(index) = label(group, names::POD_GROUP_POD_INDEX) {
+        let below = index.parse::<u32>().ok().is_some_and(|index| i64::from(index) < i64::from(total));
+        if !below {
+            return Err(format!(
+                "incorrect label value {index:?} of {} for Pod \"{}\": value should be a whole number less than {total}",
+                names::POD_GROUP_POD_INDEX,
+                name(group)
+            ));
+        }
+    }
+    if !is_fast(group) && i64::try_from(active).is_ok_and(|active| active < i64::from(total)) {
+        let group = group_name(group).unwrap_or_default();
+        return Err(format!("'{group}' group has fewer runnable pods than expected"));
+    }
+    let queue = queue_name(group);
+    for pod in members(group).iter().filter(|pod| phase(pod) != "Failed") {
+        let pair = || format!("pods '{}' and '{}' has different", name(group), name(pod));
+        if queue_name(pod) != queue {
+            return Err(format!("{} queue names: {queue}!={}", pair(), queue_name(pod)));
+        }
+        let count = total_count(pod).map_err(|problem| format!("pod '{}': {problem}", name(pod)))?;
+        if count != total {
+            return Err(format!("{} '{}' values: {total}!={count}", pair(), names::POD_GROUP_TOTAL_COUNT));
+        }
+    }
+    Ok(())
+}
+
+/// Sorts the pods of a group by the roles of its workload.
+#[must_use]
+pub fn sort(group: &Value, workload: &Workload, now: Timestamp) -> Sorted {
+    let (mut kept, mut sorted) =
+        (Vec::new(), Sorted { group: Value::Null, excess: Vec::new(), replaced: Vec::new(), absent: 0 });
+    for pod_set in &workload.spec.pod_sets {
+        let of_role = members(group).iter().filter(|pod| role(pod) == pod_set.name).cloned();
+        let (active, mut gone): (Vec<Value>, Vec<Value>) = of_role.partition(is_runnable_or_succeeded);
+        let active_count = i32::try_from(active.len()).unwrap_or(i32::MAX);
+        sorted.absent += match is_fast(group) {
+            true => i32::from(pod_set.count > 0 && active.is_empty()),
+            false => (pod_set.count - active_count).max(0),
+        };
+        // A failed pod is held as long as nobody has come in its place.
+        let wanted = usize::try_from(pod_set.count.saturating_sub(active_count)).unwrap_or_default();
+        let (within, beyond) = split(active, pod_set.count);
+        gone.sort_by(|a, b| by_last_activity(a, b, now));
+        let replaced = gone.split_off(wanted.min(gone.len()));
+        kept.extend(within);
+        kept.extend(gone);
+        sorted.excess.extend(beyond);
+        sorted.replaced.extend(replaced.into_iter().filter(is_held));
+    }
+    if !kept.is_empty() {
+        sorted.group = compose(kept);
+    }
+    sorted
+}
+
+/// The first `count` of the pods, and those beyond: held ones are kept first, then those that run, then the oldest.
+fn split(mut pods: Vec<Value>, count: i32) -> (Vec<Value>, Vec<Value>) {
+    pods.sort_by(|a, b| {
+        is_held(b).cmp(&is_held(a)).then(is_gated(a).cmp(&is_gated(b))).then_with(|| created(a).cmp(&created(b)))
+    });
+    let count = usize::try_from(count).unwrap_or_default().min(pods.len());
+    let beyond = pods.split_off(count);
+    (pods, beyond)
+}
+
+fn by_last_activity(a: &Value, b: &Value, now: Timestamp) -> Ordering {
+    is_held(b)
+        .cmp(&is_held(a))
+        .then_with(|| last_active(b, now).cmp(&last_active(a, now)))
+        .then_with(|| created(a).cmp(&created(b)))
+}
+
+/// Whether the workload is that of these pods: its name, and no fewer pods of each role than there are.
+#[must_use]
+pub fn fits(group: &Value, workload: &Workload, finished: bool) -> bool {
+    let mut roles: BTreeMap<String, i32> = BTreeMap::new();
+    for pod in members(group).iter().filter(|pod| is_runnable_or_succeeded(pod)) {
+        *roles.entry(role(pod)).or_default() += 1;
+    }
+    has_room_for(group, roles.iter().map(|(role, count)| (role.as_str(), *count)), workload, finished)
+}
+
+/// As [`fits`] by the pod sets that the group asks for.
+#[must_use]
+pub fn is_in_sync(group: &Value, pod_sets: &[PodSet], workload: &Workload, finished: bool) -> bool {
+    has_room_for(group, pod_sets.iter().map(|it| (it.name.as_str(), it.count)), workload, finished)
+}
+
+fn has_room_for<'a>(
+    group: &Value,
+    mut roles: impl Iterator<Item = (&'a str, i32)>,
+    workload: &Workload,
+    finished: bool,
+) -> bool {
+    let named = match prebuilt_workload_name(group) {
+        "" => group_name(group).unwrap_or_default(),
+        prebuilt => prebuilt,
+    };
+    // Both lists are sorted by name.
+    let mut theirs = workload.spec.pod_sets.iter();
+    workload.metadata.name.as_deref() == Some(named)
+        && roles.all(|(role, count)| {
+            theirs.find(|theirs| theirs.name == role).is_some_and(|theirs| finished || theirs.count >= count)
+        })
+}

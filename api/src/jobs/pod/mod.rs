@@ -1,0 +1,242 @@
+//! `v1` Pod, alone or in a group.
+//!
+//! A pod cannot be suspended: it is created behind our scheduling gate, admission takes the gate away, and stopping it
+//! means its end. What replaces it is another pod. A pod alone is a job with one pod set; pods that name a group are one
+//! job together (`group.rs`).
+
+mod group;
+mod one;
+mod shape;
+mod validate;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+pub use group::{Sorted, fits, inactive, is_in_sync, sort, sort_new};
+
+use super::meta::{last_transition, object_mut, str_at};
+use super::mirror::conditions;
+use super::remote::remote_object;
+use super::{Finished, Held, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop};
+use crate::field::FieldError;
+use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, PodTemplate, ReclaimablePod};
+
+/// The kind `v1` Pod.
+#[derive(Debug, Clone, Copy)]
+pub struct Pod;
+
+fn pod_set(pod: &Value) -> PodSet {
+    PodSet {
+        name: DEFAULT_POD_SET_NAME.into(),
+        template: PodTemplate(json!({ "spec": pod.get("spec").cloned().unwrap_or_default() })),
+        count: 1,
+        ..PodSet::default()
+    }
+}
+
+/// Ends the pods that `ends` says, except those that are ending already.
+fn terminate(job: &Value, ends: impl Fn(&Value) -> bool) -> Stop {
+    let pods = group::members(job).iter().filter(|pod| !super::meta::is_deleting(pod) && ends(pod));
+    let pods: Vec<Value> = pods.cloned().collect();
+    if pods.is_empty() { Stop::Done } else { Stop::Terminate(pods) }
+}
+
+fn status(pod: &Value) -> Map<String, Value> {
+    pod.get("status").and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+fn scheduled(pod: &Value) -> Option<&Value> {
+    conditions(pod).find(|it| str_at(it, "/type") == "PodScheduled")
+}
+
+impl JobKind for Pod {
+    fn id(&self) -> KindId {
+        KindId { group: "", version: "v1", kind: "Pod", plural: "pods", framework: "pod" }
+    }
+
+    fn held(&self) -> Held {
+        Held::Gated
+    }
+
+    fn group_of<'a>(&self, job: &'a Value) -> Option<&'a str> {
+        one::group_name(job)
+    }
+
+    fn compose(&self, members: Vec<Value>) -> Value {
+        group::compose(members)
+    }
+
+    fn members<'a>(&self, job: &'a Value) -> &'a [Value] {
+        group::members(job)
+    }
+
+    fn is_composed(&self, job: &Value) -> bool {
+        group::is_group(job)
+    }
+
+    fn release(&self, job: &mut Value) -> bool {
+        let mut changed = false;
+        for pod in group::members_mut(job) {
+            changed |= one::release(pod);
+        }
+        changed
+    }
+
+    fn pod_sets(&self, job: &Value) -> Result<Vec<PodSet>, JobError> {
+        if !job.get("spec").is_some_and(Value::is_object) {
+            return Err(JobError::Malformed { field: "spec".into(), problem: "is missing".into() });
+        }
+        if group::is_group(job) { group::pod_sets(job, pod_set) } else { Ok(vec![pod_set(job)]) }
+    }
+
+    fn is_suspended(&self, job: &Value) -> bool {
+        group::members(job).iter().any(one::is_suspended)
+    }
+
+    fn suspend(&self, job: &mut Value) {
+        group::members_mut(job).iter_mut().for_each(one::gate);
+    }
+
+    fn is_active(&self, job: &Value) -> bool {
+        group::members(job).iter().any(|pod| one::phase(pod) == "Running")
+    }
+
+    fn active_until(&self, job: &Value) -> Option<Timestamp> {
+        let running = group::members(job).iter().filter(|pod| one::phase(pod) == "Running");
+        running.map(one::active_until).collect::<Option<Vec<_>>>()?.into_iter().max()
+    }
+
+    fn run(&self, job: &mut Value, infos: &[PodSetInfo]) -> Result<(), JobError> {
+        if !group::is_group(job) {
+            let [info] = infos else { return Err(JobError::PodSetCount { want: 1, got: infos.len() }) };
+            return one::start(job, info);
+        }
+        for pod in group::members_mut(job).iter_mut().filter(|pod| one::is_gated(pod)) {
+            let role = one::role(pod);
+            let info = infos.iter().find(|info| info.name == role);
+            one::start(pod, info.ok_or(JobError::PodSetMissing { name: role })?)?;
+        }
+        Ok(())
+    }
+
+    /// A pod that has started stays as it is, to its end.
+    fn restore(&self, _job: &mut Value, _pod_sets: &[PodSet]) -> bool {
+        false
+    }
+
+    fn stop(&self, job: &Value, _pod_sets: Option<&[PodSet]>) -> Stop {
+        terminate(job, |pod| !one::is_suspended(pod))
+    }
+
+    fn discard(&self, job: &Value, _pod_sets: &[PodSet]) -> Stop {
+        terminate(job, |_| true)
+    }
+
+    fn finished(&self, job: &Value) -> Option<Finished> {
+        if group::is_group(job) {
+            return group::finished(job);
+        }
+        one::is_terminated(job).then(|| Finished {
+            success: one::phase(job) == "Succeeded",
+            message: str_at(job, "/status/message").to_owned(),
+        })
+    }
+
+    fn ended_at(&self, job: &Value) -> Option<Timestamp> {
+        group::members(job).iter().filter_map(last_transition).max()
+    }
+
+    fn pods_ready(&self, job: &Value) -> bool {
+        let pods = group::members(job);
+        let enough = !group::is_group(job)
+            || group::total_count(job).is_ok_and(|total| usize::try_from(total).is_ok_and(|total| pods.len() >= total));
+        enough && pods.iter().all(one::is_ready)
+    }
+
+    fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
+        if group::is_group(job) { group::reclaimable(job) } else { Vec::new() }
+    }
+
+    fn managed_by<'a>(&self, _job: &'a Value) -> Option<&'a str> {
+        None
+    }
+
+    fn set_managed_by(&self, _job: &mut Value, _manager: Option<&str>) {}
+
+    fn names_manager(&self) -> bool {
+        false
+    }
+
+    fn can_default_managed_by(&self, _job: &Value) -> bool {
+        false
+    }
+
+    fn validate(&self, job: &Value) -> Vec<FieldError> {
+        validate::pod(job)
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value) -> Vec<FieldError> {
+        validate::pod_update(old, new)
+    }
+
+    /// What the other cluster's API server computes by itself is left to it.
+    fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value {
+        let spec = job.get("spec").cloned().unwrap_or_else(|| json!({}));
+        let mut copy = remote_object(JobKind::id(self), job, spec, remote);
+        if let Some(spec) = object_mut(&mut copy, &["spec"]) {
+            for field in ["nodeName", "priority", "preemptionPolicy"] {
+                spec.remove(field);
+            }
+        }
+        self.suspend(&mut copy);
+        copy
+    }
+
+    /// The remote status as it is; but while the copy has no node, the pod here goes on saying that it is gated: nobody
+    /// is to make room for it in this cluster. Once ended, a pod never changes again.
+    fn mirror_status(&self, local: &Value, remote: &Value) -> Option<Value> {
+        let mut wanted = status(remote);
+        if one::is_terminated(local) || wanted.is_empty() {
+            return None;
+        }
+        let has_node = scheduled(remote).is_some_and(|it| str_at(it, "/status") == "True");
+        if let Some(kept) = scheduled(local).filter(|_| one::is_gated(local) && !has_node) {
+            let mut shown: Vec<Value> =
+                conditions(remote).filter(|it| str_at(it, "/type") != "PodScheduled").cloned().collect();
+            shown.push(kept.clone());
+            wanted.insert("conditions".to_owned(), Value::Array(shown));
+        }
+        (wanted != status(local)).then_some(Value::Object(wanted))
+    }
+
+    fn reset_status(&self, local: &Value, now: Timestamp) -> Option<Value> {
+        let before = status(local);
+        let gated = scheduled(local).is_some_and(|it| str_at(it, "/reason") == "SchedulingGated");
+        if one::is_terminated(local) || before.is_empty() || one::phase(local) == "Pending" && gated {
+            return None;
+        }
+        let waiting = json!({
+            "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+            "lastProbeTime": null, "lastTransitionTime": super::meta::rfc3339(now),
+        });
+        let mut wanted = json!({"phase": "Pending", "conditions": [waiting]});
+        if let Some((class, wanted)) = before.get("qosClass").zip(wanted.as_object_mut()) {
+            wanted.insert("qosClass".to_owned(), class.clone());
+        }
+        Some(wanted)
+    }
+}
+
+/// The labels of these keys that the pods of a group agree on.
+pub(super) fn group_labels(job: &Value, keys: &[String]) -> BTreeMap<String, String> {
+    group::labels(job, keys).unwrap_or_default()
+}
+
+/// Whether an owner of the pod has it held back, and takes care of its end.
+#[must_use]
+pub fn is_suspended_by_parent(pod: &Value) -> bool {
+    one::is_suspended_by_parent(pod)
+}

@@ -1,0 +1,218 @@
+//! The workload of a group of pods, and which of its pods belong to it. Pods that are replaced, or too many, are let go.
+
+use std::sync::Arc;
+
+use switchyard_api::{
+    conditions::{
+        self,
+        reasons::{events, finished, termination_target, waiting_for_replacement_pods as waiting},
+    },
+    jobs::{meta, owner_reference, pod},
+    v1beta2::Workload,
+};
+
+use super::{
+    action::{Action, Decision},
+    create,
+    decide::{Case, key, release},
+    edit,
+    ensure::{Ensured, delete_others, is_live, keep_in_step},
+    facts::Prebuilt,
+};
+use crate::workload::{condition, has_reservation, is_evicted, is_finished, is_group_workload};
+
+/// Whether somebody else than pods owns the workload of a group: it stays while there are none.
+pub(super) fn outlives_its_pods(workload: &Workload) -> bool {
+    let mut owners = workload.metadata.owner_references.iter().flatten();
+    is_group_workload(workload) && owners.any(|owner| owner.kind != "Pod")
+}
+
+/// What to do about a group.
+pub(super) fn decide(case: &Case<'_>) -> Decision {
+    let named = !meta::prebuilt_workload_name(case.job).is_empty();
+    match &case.facts.prebuilt {
+        Prebuilt::Found(workload) if named => with_prebuilt(case, workload),
+        Prebuilt::Found(workload) if !is_group_workload(workload) => with_namesake(case, workload),
+        Prebuilt::Found(workload) => with_workload(case, workload),
+        Prebuilt::Missing | Prebuilt::NotNamed if named => without_prebuilt(case),
+        Prebuilt::Missing | Prebuilt::NotNamed => without_workload(case),
+    }
+}
+
+fn without_prebuilt(case: &Case<'_>) -> Decision {
+    if case.kind.finished(case.job).is_some() {
+        return Decision::act(release(case.kind, case.job));
+    }
+    case.stop(None, termination_target::NO_MATCHING_WORKLOAD, "missing workload").unwrap_or_default()
+}
+
+/// A workload that was made for the group by somebody, who takes care of its pods, too.
+fn with_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
+    let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
+    if owners.iter().any(|owner| owner.controller == Some(true)) {
+        tracing::warn!(
+            workload = key(workload),
+            group = meta::name(case.job),
+            "the prebuilt workload belongs to another job"
+        );
+        return without_prebuilt(case);
+    }
+    if workload.metadata.deletion_timestamp.is_some() {
+        return case.reconcile(Some(workload));
+    }
+    if let Some(action) = own(case, workload) {
+        return Decision::act([action]);
+    }
+    let pod_sets = match case.pod_sets() {
+        Ok(pod_sets) => pod_sets,
+        Err(decision) => return decision,
+    };
+    if !pod::is_in_sync(case.job, &pod_sets, workload, is_finished(workload)) {
+        let message = "The prebuilt workload is out of sync with its user job";
+        return Decision::act([edit::finish(workload, finished::OUT_OF_SYNC, message, case.now)]);
+    }
+    case.reconcile(Some(workload))
+}
+
+/// The name is taken by the workload of another job, which is none of our business.
+fn with_namesake(case: &Case<'_>, workload: &Workload) -> Decision {
+    let note = format!(
+        "A Workload named {:?} already exists but is not a pod group workload; this pod group cannot be admitted",
+        workload.metadata.name.as_deref().unwrap_or_default()
+    );
+    let gone = let_go(case, pod::inactive(case.job));
+    Decision::act(gone.into_iter().chain([Action::warning(events::WORKLOAD_NAME_CONFLICT, note)]))
+}
+
+fn without_workload(case: &Case<'_>) -> Decision {
+    if case.kind.finished(case.job).is_some() {
+        return Decision::act(release(case.kind, case.job));
+    }
+    if !case.kind.is_suspended(case.job) {
+        let message = "Missing Workload; unable to restore pod templates";
+        let stopping = case.stop(None, termination_target::NO_MATCHING_WORKLOAD, message);
+        if let Some(decision) = stopping {
+            return decision;
+        }
+    }
+    if case.kind.is_active(case.job) {
+        return Decision::wait();
+    }
+    let sorted = match sort_new(case) {
+        Ok(sorted) => sorted,
+        Err(decision) => return decision,
+    };
+    let kept = Case { job: &sorted.group, ..*case };
+    let mut decision = create::create(&kept);
+    decision.actions.splice(0..0, tidy(case, &sorted));
+    decision
+}
+
+/// The pods of a group that makes its first workload, or why it cannot. Pods that have failed before are let go.
+fn sort_new(case: &Case<'_>) -> Result<pod::Sorted, Decision> {
+    pod::sort_new(case.job, case.facts.label_keys_to_copy).map_err(|problem| {
+        let gone = let_go(case, pod::inactive(case.job));
+        Decision::act(gone.into_iter().chain([Action::warning(events::ERR_WORKLOAD_COMPOSE, problem)]))
+    })
+}
+
+fn with_workload(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
+    if workload.metadata.deletion_timestamp.is_some() {
+        return case.reconcile(Some(workload));
+    }
+    let sorted = pod::sort(case.job, workload, case.now);
+    let same_time = workload.spec.maximum_execution_time_seconds == meta::max_exec_time_seconds(case.job);
+    if !same_time || sorted.group.is_null() || !pod::fits(&sorted.group, workload, is_finished(workload)) {
+        return mismatch(case, workload);
+    }
+    let kept = Case { job: &sorted.group, ..*case };
+    let actions: Vec<Action> = own(&kept, workload).into_iter().chain(tidy(case, &sorted)).collect();
+    if !actions.is_empty() {
+        return Decision::act(actions);
+    }
+    match keep_in_step(&kept, workload, &workload.spec.pod_sets) {
+        Ensured::Act(decision) => return decision,
+        Ensured::Workload(_) => {}
+    }
+    match replacement(case, workload, sorted.absent).filter(|_| is_live(workload)) {
+        Some(action) => Decision::act([action]),
+        None => kept.reconcile(Some(workload)),
+    }
+}
+
+/// The pods are not those that the workload was made for: it is made anew.
+fn mismatch(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
+    if case.kind.is_suspended(case.job) {
+        if has_reservation(workload) || !is_live(workload) {
+            return delete_others(&[workload]);
+        }
+        let sorted = match sort_new(case) {
+            Ok(sorted) => sorted,
+            Err(decision) => return decision,
+        };
+        let kept = Case { job: &sorted.group, ..*case };
+        return match kept.pod_sets() {
+            Ok(pod_sets) => create::update_to_match(&kept, workload, pod_sets),
+            Err(decision) => decision,
+        };
+    }
+    let message = "No matching Workload; restoring pod templates according to existent Workload";
+    let stop = || case.stop(Some(workload), termination_target::NO_MATCHING_WORKLOAD, message);
+    let running = case.kind.finished(case.job).is_none();
+    running.then(stop).flatten().unwrap_or_else(|| delete_others(&[workload]))
+}
+
+/// Lets go what does not belong to the group any more, and deletes what is too much.
+fn tidy(case: &Case<'_>, sorted: &pod::Sorted) -> Vec<Action> {
+    let gone: Vec<_> = sorted.excess.iter().chain(&sorted.replaced).cloned().collect();
+    let mut actions: Vec<Action> = let_go(case, gone).into_iter().collect();
+    let excess: Vec<_> = sorted.excess.iter().filter(|pod| !meta::is_deleting(pod)).cloned().collect();
+    if !excess.is_empty() {
+        actions.push(Action::Terminate { members: excess, why: None });
+        actions.push(Action::normal(events::EXCESS_POD_DELETED, "Excess pod deleted"));
+    }
+    actions
+}
+
+fn let_go(case: &Case<'_>, pods: Vec<serde_json::Value>) -> Option<Action> {
+    release(case.kind, &case.kind.compose(pods))
+}
+
+/// Makes all pods owners of the workload, so that it goes with the last of them.
+fn own(case: &Case<'_>, workload: &Arc<Workload>) -> Option<Action> {
+    let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
+    let pods = case.kind.members(case.job).iter();
+    let missing: Vec<_> = pods.filter(|pod| !owners.iter().any(|owner| owner.uid == meta::uid(pod))).collect();
+    if missing.is_empty() {
+        return None;
+    }
+    Some(Action::edit(workload, |workload| {
+        let owners = workload.metadata.owner_references.get_or_insert_default();
+        owners.extend(missing.into_iter().map(|pod| owner_reference(case.kind, pod)));
+    }))
+}
+
+/// Says whether pods of the group are missing.
+fn replacement(case: &Case<'_>, workload: &Arc<Workload>, absent: i32) -> Option<Action> {
+    let said = condition(workload, conditions::WAITING_FOR_REPLACEMENT_PODS);
+    let waits = said.is_some_and(|it| it.status == conditions::TRUE);
+    let (holds, reason, message) = if absent > 0 {
+        let evicted = condition(workload, conditions::EVICTED).filter(|_| is_evicted(workload));
+        match evicted {
+            Some(evicted) => (true, evicted.reason.as_str(), evicted.message.as_str()),
+            None if waits => return None,
+            None => (true, waiting::PODS_FAILED, "Some Failed pods need replacement"),
+        }
+    } else if said.is_some() {
+        (false, waiting::PODS_READY, "No pods need replacement")
+    } else {
+        return None;
+    };
+    if said.is_some_and(|it| waits == holds && (!holds || it.reason == reason && it.message == message)) {
+        return None;
+    }
+    let (reason, message) = (reason.to_owned(), message.to_owned());
+    Some(Action::edit_status(workload, case.now, |edit| {
+        edit.set(conditions::WAITING_FOR_REPLACEMENT_PODS, holds, &reason, message);
+    }))
+}

@@ -1,0 +1,259 @@
+//! Pods, one by one and in groups.
+
+use rstest::rstest;
+use switchyard_api::jobs::pod::Pod;
+
+use super::*;
+
+/// Pod `ns/NAME` in queue `lq` as the webhook lets it be created.
+struct TestPod(Value);
+
+fn pod(name: &str) -> TestPod {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": name, "namespace": "ns", "uid": format!("uid-{name}"), "resourceVersion": "7",
+            "creationTimestamp": "2026-11-21T09:00:00Z", "labels": {"kueue.x-k8s.io/queue-name": "lq"},
+        },
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
+        "status": {"phase": "Pending"},
+    });
+    Pod.suspend(&mut pod);
+    TestPod(pod)
+}
+
+impl TestPod {
+    fn with(mut self, patch: Value) -> Self {
+        apply_merge(&mut self.0, &patch);
+        self
+    }
+
+    fn of_group(self, count: &str) -> Self {
+        self.with(json!({"metadata": {
+            "labels": {"kueue.x-k8s.io/pod-group-name": "g"},
+            "annotations": {"kueue.x-k8s.io/pod-group-total-count": count},
+        }}))
+    }
+
+    fn role(self, role: &str) -> Self {
+        self.with(json!({"metadata": {"annotations": {"kueue.x-k8s.io/role-hash": role}}}))
+    }
+
+    fn phase(self, phase: &str) -> Self {
+        let gates = if phase == "Pending" { json!([{"name": "kueue.x-k8s.io/admission"}]) } else { json!([]) };
+        self.with(json!({"spec": {"schedulingGates": gates, "nodeName": "n"}, "status": {"phase": phase}}))
+    }
+
+    fn created(self, time: &str) -> Self {
+        self.with(json!({"metadata": {"creationTimestamp": format!("2026-11-21T{time}:00Z")}}))
+    }
+
+    fn deleting(self) -> Self {
+        self.with(json!({"metadata": {"deletionTimestamp": "2026-11-21T09:59:59Z", "deletionGracePeriodSeconds": 30}}))
+    }
+
+    fn alone(self) -> World {
+        World { kind: &Pod, ..world(TestJob(self.0)) }
+    }
+
+    fn workload(&self) -> TestWorkload {
+        workload(&self.0)
+    }
+}
+
+fn workload(job: &Value) -> TestWorkload {
+    let pod_sets = job_pod_sets(&Pod, job).unwrap();
+    let mut workload = build_workload(&Pod, job, pod_sets, &Priority::default(), BuildOptions::default());
+    workload.metadata.uid = Some("workload-uid".into());
+    workload.metadata.resource_version = Some("3".into());
+    TestWorkload(workload)
+}
+
+fn group(pods: impl IntoIterator<Item = TestPod>) -> Value {
+    Pod.compose(pods.into_iter().map(|pod| pod.0).collect())
+}
+
+fn world_of(group: &Value) -> World {
+    World { kind: &Pod, ..world(TestJob(group.clone())) }
+}
+
+impl World {
+    /// With the workload that has the group's name.
+    fn named(mut self, workload: TestWorkload) -> Self {
+        self.prebuilt = Prebuilt::Found(Arc::new(workload.0));
+        self
+    }
+}
+
+#[test]
+fn a_pod_gets_a_workload_starts_with_its_flavors_and_is_let_go_at_its_end() {
+    let created = pod("a").alone().decide();
+    let [Action::CreateWorkload(workload), _] = created.actions.as_slice() else { panic!("{created:?}") };
+    assert!(workload.metadata.name.as_deref().unwrap().starts_with("pod-a-"));
+    assert_eq!((workload.spec.pod_sets[0].name.as_str(), workload.spec.pod_sets[0].count), ("main", 1));
+    let waiting = pod("a").alone().workload(pod("a").workload());
+    assert_eq!(waiting.told(), "");
+
+    let starting = pod("a").alone().workload(pod("a").workload().admitted());
+    insta::assert_snapshot!(starting.told(), @r#"
+    pod a {"metadata":{"annotations":{"kueue.x-k8s.io/workload":"pod-a-5b54b"},"labels":{"kueue.x-k8s.io/cluster-queue-name":"cq","kueue.x-k8s.io/local-queue-name":"lq","kueue.x-k8s.io/podset":"main"}},"spec":{"nodeSelector":{"accelerator":"a100"},"schedulingGates":[]}}
+    Normal Started: Admitted by clusterQueue cq
+    "#);
+
+    let ended = pod("a").phase("Succeeded");
+    let finishing = TestPod(ended.0.clone()).alone().workload(pod("a").workload().admitted());
+    insta::assert_snapshot!(finishing.told(), @r#"
+    workload status {"conditions":["Finished=True/Succeeded: "]}
+    Normal FinishedWorkload: Workload 'ns/pod-a-5b54b' is declared finished
+    "#);
+    let releasing = ended.alone().workload(pod("a").workload().admitted().finished());
+    assert_eq!(releasing.told(), r#"pod a {"metadata":{"finalizers":[]}}"#);
+}
+
+#[rstest]
+#[case::evicted(pod("a").workload().admitted().evicted(), "end a for WorkloadEvicted: Preempted to accommodate another")]
+#[case::not_admitted(pod("a").workload(), "end a for NotAdmitted: Not admitted by cluster queue")]
+#[case::its_workload_deleted(pod("a").workload().admitted().deleting(), "end a for WorkloadDeleted: Workload is deleted")]
+fn a_running_pod_is_ended_when(#[case] workload: TestWorkload, #[case] want: &str) {
+    let running = pod("a").phase("Running").alone().workload(workload);
+    assert_eq!(running.told().lines().next(), Some(want));
+}
+
+#[test]
+fn a_running_pod_without_a_workload_is_ended() {
+    let told = pod("a").phase("Running").alone().told();
+    assert!(told.starts_with("end a for NoMatchingWorkload: Missing Workload"), "{told}");
+}
+
+#[test]
+fn the_quota_of_a_pod_that_is_deleted_is_free_at_once() {
+    let told = pod("a").phase("Running").deleting().alone().workload(pod("a").workload().admitted()).told();
+    insta::assert_snapshot!(told, @r#"
+    workload status {"conditions":["Finished=True/OwnerNotFound: The workload's owner no longer exists"]}
+    pod a {"metadata":{"finalizers":[]}}
+    "#);
+}
+
+#[test]
+fn a_group_waits_until_it_has_all_its_pods_and_becomes_one_workload() {
+    let few = group([pod("a").of_group("3").role("x"), pod("b").of_group("3").role("y")]);
+    assert_eq!(world_of(&few).told(), "Warning ErrWorkloadCompose: 'g' group has fewer runnable pods than expected");
+    let all = group(["a", "b", "c"].map(|name| pod(name).of_group("3").role(if name == "b" { "y" } else { "x" })));
+    let decision = world_of(&all).decide();
+    let [Action::CreateWorkload(workload), _] = decision.actions.as_slice() else { panic!("{decision:?}") };
+    let sets: Vec<_> = workload.spec.pod_sets.iter().map(|it| (it.name.as_str(), it.count)).collect();
+    assert_eq!((workload.metadata.name.as_deref(), sets), (Some("g"), vec![("x", 2), ("y", 1)]));
+    assert_eq!(workload.metadata.owner_references.as_ref().unwrap().len(), 3);
+    assert_eq!(workload.metadata.annotations.as_ref().unwrap()["kueue.x-k8s.io/is-group-workload"], "true");
+    assert!(workload.metadata.owner_references.iter().flatten().all(|owner| owner.controller.is_none()));
+}
+
+#[rstest]
+#[case::of_another_queue(json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}), "pods 'a' and 'b' has different queue names: lq!=other")]
+#[case::of_another_count(json!({"metadata": {"annotations": {"kueue.x-k8s.io/pod-group-total-count": "3"}}}), "pods 'a' and 'b' has different 'kueue.x-k8s.io/pod-group-total-count' values: 2!=3")]
+fn pods_that_contradict_each_other_are_told_so(#[case] second: Value, #[case] want: &str) {
+    let group = group([pod("a").of_group("2"), pod("b").of_group("2").with(second)]);
+    assert_eq!(world_of(&group).told(), format!("Warning ErrWorkloadCompose: {want}"));
+}
+
+#[test]
+fn of_too_many_pods_the_youngest_go() {
+    let pods = [("a", "09:02"), ("b", "09:01"), ("c", "09:00")];
+    let group = group(pods.map(|(name, time)| pod(name).of_group("2").created(time)));
+    let told = world_of(&group).told();
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines[..2], [r#"pod a {"metadata":{"finalizers":[]}}"#, "end a"], "{told}");
+    assert!(lines.contains(&"create g"), "{told}");
+}
+
+fn pair() -> [TestPod; 2] {
+    ["a", "b"].map(|name| pod(name).of_group("2").role("x"))
+}
+
+#[test]
+fn an_admitted_group_starts_whole() {
+    let group = group(pair());
+    let told = world_of(&group).named(workload(&group).admitted()).told();
+    insta::assert_snapshot!(told, @r#"
+    pod a {"metadata":{"annotations":{"kueue.x-k8s.io/workload":"g"},"labels":{"kueue.x-k8s.io/cluster-queue-name":"cq","kueue.x-k8s.io/local-queue-name":"lq","kueue.x-k8s.io/podset":"x"}},"spec":{"nodeSelector":{"accelerator":"a100"},"schedulingGates":[]}}
+    pod b {"metadata":{"annotations":{"kueue.x-k8s.io/workload":"g"},"labels":{"kueue.x-k8s.io/cluster-queue-name":"cq","kueue.x-k8s.io/local-queue-name":"lq","kueue.x-k8s.io/podset":"x"}},"spec":{"nodeSelector":{"accelerator":"a100"},"schedulingGates":[]}}
+    Normal Started: Admitted by clusterQueue cq
+    "#);
+}
+
+#[test]
+fn a_failed_pod_is_held_until_another_has_come_in_its_place() {
+    let admitted = || workload(&group(pair())).admitted();
+    let [a, b] = pair();
+    let failed = group([a.phase("Running"), b.phase("Failed")]);
+    insta::assert_snapshot!(world_of(&failed).named(admitted()).told(), @r#"workload status {"conditions":["WaitingForReplacementPods=True/PodsFailed: Some Failed pods need replacement"]}"#);
+
+    let [a, b] = pair();
+    let third = pod("c").of_group("2").role("x");
+    let replaced = group([a.phase("Running"), b.phase("Failed"), third]);
+    let told = world_of(&replaced).named(admitted()).told();
+    insta::assert_snapshot!(told, @r#"
+    workload {"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"a","uid":"uid-a"},{"apiVersion":"v1","kind":"Pod","name":"b","uid":"uid-b"},{"apiVersion":"v1","kind":"Pod","name":"c","uid":"uid-c"}]}}
+    pod b {"metadata":{"finalizers":[]}}
+    "#);
+}
+
+#[test]
+fn a_group_that_is_evicted_is_ended_and_gives_its_quota_back_when_nothing_runs() {
+    let evicted = || workload(&group(pair())).admitted().evicted();
+    let running = group(pair().map(|pod| pod.phase("Running")));
+    let told = world_of(&running).named(evicted()).told();
+    assert!(told.starts_with("end a, b for WorkloadEvicted"), "{told}");
+
+    let ending = group(pair().map(|pod| pod.phase("Running").deleting()));
+    assert_eq!(world_of(&ending).named(evicted()).told(), "again after 29s", "its grace is not over");
+    let gone = group(pair().map(|pod| pod.phase("Failed").deleting()));
+    let told = world_of(&gone).named(evicted()).told();
+    assert!(told.contains("WaitingForReplacementPods=True/Preempted"), "{told}");
+}
+
+#[rstest]
+#[case::all_succeeded(["Succeeded", "Succeeded"], json!(null), Some("Succeeded: Pods succeeded: 2/2."))]
+#[case::one_is_to_come(["Succeeded", "Running"], json!(null), None)]
+#[case::one_failed_and_may_be_replaced(["Succeeded", "Failed"], json!(null), None)]
+#[case::one_failed_for_good(["Succeeded", "Failed"], json!("false"), Some("Succeeded: Pods succeeded: 1/2."))]
+fn a_group_has_ended_when(#[case] phases: [&str; 2], #[case] retriable: Value, #[case] want: Option<&str>) {
+    let admitted = workload(&group(pair())).admitted().status(|edit| {
+        if phases.contains(&"Failed") {
+            edit.set(conditions::WAITING_FOR_REPLACEMENT_PODS, true, "PodsFailed", "said before");
+        }
+    });
+    let mut phases = phases.into_iter();
+    let patch = json!({"metadata": {"annotations": {"kueue.x-k8s.io/retriable-in-group": retriable}}});
+    let group = group(pair().map(|pod| pod.phase(phases.next().unwrap()).with(patch.clone())));
+    let told = world_of(&group).named(admitted).told();
+    match want {
+        Some(want) => assert!(told.contains(&format!("Finished=True/{want}")), "{told}"),
+        None => assert!(!told.contains("Finished"), "{told}"),
+    }
+}
+
+#[test]
+fn a_group_does_not_touch_the_workload_of_another_job() {
+    let group = group(pair());
+    let other = job().workload().named("g");
+    assert_eq!(
+        world_of(&group).named(other).told(),
+        "Warning WorkloadNameConflict: A Workload named \"g\" already exists but is not a pod group workload; this pod group cannot be admitted"
+    );
+}
+
+#[test]
+fn the_workload_of_a_group_goes_with_its_last_pod() {
+    let world = World { kind: &Pod, job: None, ..world(job()) };
+    let told = world.workload(workload(&group(pair())).admitted()).told();
+    assert!(told.contains("Finished=True/OwnerNotFound"), "{told}");
+}
+
+#[test]
+fn a_hub_says_that_it_sends_no_groups() {
+    let group = group(pair());
+    let hub = World { role: Role::Hub, check: Some("mk"), ..world_of(&group) };
+    let told = hub.named(workload(&group).reserved()).told();
+    assert!(told.contains("Warning NotDispatchable: Groups of pods are not sent to other clusters"), "{told}");
+}
