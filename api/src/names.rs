@@ -177,7 +177,7 @@ pub const BREAKER_RELEASE: &str = "switchyard.dev/breaker-release";
 /// Annotation on a Workload, `ATTEMPT/CLUSTER`: this attempt is to be moved to that cluster.
 pub const MOVE: &str = "switchyard.dev/move";
 /// Annotation on a Workload, `CLUSTER/UID`: it is to adopt the copy on that cluster of that uid, which was made before the
-/// hub's memory, whatever the two differ in.
+/// hub's memory, whatever the two differ in. Or `none`: what copies there are does not count.
 pub const ADOPT: &str = "switchyard.dev/adopt";
 /// Annotation on the Secret of the hub's authority: since when the hub remembers what it has done, in RFC 3339.
 pub const MEMORY_SINCE: &str = "switchyard.dev/memory-since";

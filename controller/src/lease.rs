@@ -56,9 +56,14 @@ pub struct Leadership {
 pub struct EpochFloor(Arc<AtomicU64>);
 
 impl EpochFloor {
-    /// Somebody remembers this epoch.
+    /// The highest epoch that a Lease can go above for some terms yet: its `leaseTransitions` are a number of 32 bits.
+    pub const HIGHEST: u64 = (1 << 31) - (1 << 20);
+
+    /// Somebody remembers this epoch. One above [`Self::HIGHEST`] changes nothing.
     pub fn raise(&self, epoch: u64) {
-        self.0.fetch_max(epoch, Ordering::Relaxed);
+        if epoch <= Self::HIGHEST {
+            self.0.fetch_max(epoch, Ordering::Relaxed);
+        }
     }
 
     /// The highest.

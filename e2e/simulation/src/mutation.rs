@@ -35,6 +35,8 @@ pub enum Mutation {
     NoBreaker,
     /// A hub whose store was lost does not know that it has forgotten anything.
     ForgetMemory,
+    /// To a hub whose store was lost, clusters that have not spoken are as good as those that have nothing.
+    CountSilent,
     /// Workers do not say that it was a fence that stopped a job.
     HideWhy,
 }

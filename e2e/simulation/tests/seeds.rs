@@ -39,6 +39,8 @@ fn a_seed_plays_the_same_again() {
 #[case::give_up_held(Mutation::GiveUpHeld, Law::OneRuns)]
 #[case::no_breaker(Mutation::NoBreaker, Law::Careful)]
 #[case::forget_memory(Mutation::ForgetMemory, Law::OneRuns)]
+#[case::forget_memory_and_sweep(Mutation::ForgetMemory, Law::Forgotten)]
+#[case::count_silent(Mutation::CountSilent, Law::OneRuns)]
 #[case::hide_why(Mutation::HideWhy, Law::InPlace)]
 fn breaks(#[case] mutation: Mutation, #[case] law: Law) {
     let found = search_for(Some(law), 0, SEEDS, Some(mutation), true);

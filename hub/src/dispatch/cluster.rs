@@ -74,6 +74,8 @@ pub(super) struct Cluster {
     pub(super) unable: Option<Time>,
     /// It has told its inventory since the hub began.
     pub(super) told: bool,
+    /// It has more that we do not know than we remember: what it has told is not all.
+    pub(super) cut_off: bool,
     /// Since when `up` is what it is.
     pub(super) since: Time,
     /// It has reported.
@@ -105,5 +107,6 @@ impl Cluster {
         let unable = before.unable.filter(|_| !up);
         *self = Self { up, unable, since: now, met: before.met || up, came: before.came || up, ..before };
         (self.synced, self.reported, self.moved, self.capacity) = (false, false, 0, Capacity::default());
+        self.cut_off = false;
     }
 }

@@ -12,12 +12,16 @@
 //! # Clusters that have not spoken
 //! A workload without a copy is sent nowhere until each cluster has told what it has since this process began, or would be
 //! given up by its policy; but not for longer than [`CAREFUL`] after the memory began. Whoever wants it sooner declares the
-//! cluster lost.
+//! cluster lost. A copy that does not run may be what is left of an attempt that was given up: it is adopted only then, too.
+//!
+//! # Clusters of bad will
+//! Only clusters of the workload's check can have a copy of it. None can claim an attempt that no hub can have given out, nor,
+//! once those that had not spoken are not waited for, one that it says was made since. Nothing can adopt what is another's.
 
 use super::entry::{Entry, Remote, Writing};
 use super::machine::Dispatcher;
 use super::orphans::Orphan;
-use super::{Action, Name, Phase, State, Subject, Time, Uid, terminal};
+use super::{Action, Adopt, MAX_LEAD, Name, Phase, State, Subject, Time, Uid, terminal};
 
 /// For so long after its memory began does a hub wait for clusters that have not spoken. Milliseconds.
 const CAREFUL: i64 = 60 * 60_000;
@@ -25,25 +29,56 @@ const CAREFUL: i64 = 60 * 60_000;
 /// What is to be done of a workload's past before it is sent anywhere.
 enum Past {
     /// It is this copy's.
-    Adopt { cluster: Name, theirs: Uid, attempt: u64 },
+    Adopt(Copy),
     /// Not yet.
     Wait(String),
+}
+
+/// A copy that may be adopted.
+struct Copy {
+    cluster: Name,
+    theirs: Uid,
+    attempt: u64,
+    created: Time,
+    /// Somebody says that it is the one.
+    asked: bool,
+    runs: bool,
+}
+
+impl Copy {
+    /// Whether it is rather to be adopted than the other. Attempts of one uid are in order; times are of clocks that differ.
+    fn beats(&self, other: &Self) -> bool {
+        if self.asked != other.asked {
+            self.asked
+        } else if self.theirs == other.theirs {
+            self.attempt > other.attempt
+        } else {
+            self.created > other.created
+        }
+    }
 }
 
 impl Remote {
     /// Whether it runs, or has ended, as an attempt that this process has not given out and the API does not know.
     fn is_ahead(&self, known: u64) -> bool {
-        let made =
-            self.state.is_some_and(|state| terminal(state) || matches!(state, State::Running | State::Suspended));
+        let has_job = self.origin.as_ref().is_none_or(|origin| origin.has_job);
+        let made = self.state.is_some_and(|state| match state {
+            State::Running | State::Suspended => true,
+            // A Workload that ended without a job was an offer.
+            state => terminal(state) && has_job,
+        });
         self.phase.is_none() && self.attempt > known && !self.lost && made
     }
 }
 
 impl Entry {
-    /// Where an attempt runs that is later than the API knows: it was written, and the API's store is an older one.
-    fn ahead(&self) -> Option<(Name, u64)> {
-        let ahead = self.remotes.iter().filter(|(_, remote)| remote.is_ahead(self.facts.attempt));
-        ahead.max_by_key(|(_, remote)| remote.attempt).map(|(cluster, remote)| (cluster.clone(), remote.attempt))
+    /// Where an attempt runs that is later than the API knows: it was written, and the API's store is an older one. And
+    /// whether it does run.
+    fn ahead(&self, counts: impl Fn(&Name, &Remote) -> bool) -> Option<(Name, u64, bool)> {
+        let known = self.facts.attempt;
+        let ahead = self.remotes.iter().filter(|(name, remote)| remote.is_ahead(known) && counts(name, remote));
+        let (cluster, remote) = ahead.max_by_key(|(_, remote)| remote.attempt)?;
+        Some((cluster.clone(), remote.attempt, remote.state == Some(State::Running)))
     }
 }
 
@@ -52,14 +87,24 @@ impl Dispatcher {
     /// is nothing else to decide.
     pub(super) fn catch_up(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) -> bool {
         entry.kept = None;
-        if self.settings.memory_since.is_none() || entry.facts.deleting || !entry.facts.active {
+        let Some(since) = self.settings.memory_since.filter(|_| !entry.facts.deleting && entry.facts.active) else {
             return false;
-        }
-        let Some((cluster, attempt)) = entry.ahead() else { return false };
+        };
+        let configured = self.configured(entry);
+        let (early, forgotten) = (self.is_careful(now), self.settings.forgotten_until());
+        let counts = |cluster: &Name, remote: &Remote| {
+            let predates = remote.origin.as_ref().is_some_and(|origin| Some(origin.created) < forgotten);
+            (configured.is_empty() || configured.contains(cluster)) && (early || predates)
+        };
+        let Some((cluster, attempt, runs)) = entry.ahead(counts) else { return false };
         entry.kept = Some(cluster.clone());
         let charged = entry.facts.reserved || entry.memory.is_some() || entry.facts.cluster.is_some();
         if !charged || entry.facts.leaving() {
             // It runs on, and waits for its quota like others. An eviction that the API shows was over before it began.
+            return false;
+        }
+        if !runs && self.unheard(entry, since, now).is_some() {
+            // A later one may run on a cluster that has not spoken.
             return false;
         }
         entry.nomination = None;
@@ -71,18 +116,22 @@ impl Dispatcher {
     /// Looks for a copy of a workload that is to be sent somewhere. Whether it is not to be sent now.
     pub(super) fn recall(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) -> bool {
         let Some(since) = self.settings.memory_since else { return false };
+        let wait = |names: String| {
+            Past::Wait(format!(
+                "Waiting for worker clusters that may run it since before this hub's memory: {names}; see switchyard \
+                 clusters declare-lost"
+            ))
+        };
         let past = match self.copy_of(entry, now, out) {
+            Some(Past::Adopt(copy)) if !copy.runs => {
+                Some(self.unheard(entry, since, now).map_or(Past::Adopt(copy), wait))
+            }
             Some(past) => Some(past),
-            None => self.unheard(entry, since, now).map(|names| {
-                Past::Wait(format!(
-                    "Waiting for worker clusters that may run it since before this hub's memory: {names}; see switchyard \
-                     clusters declare-lost"
-                ))
-            }),
+            None => self.unheard(entry, since, now).map(wait),
         };
         match past {
             None => false,
-            Some(Past::Adopt { cluster, theirs, attempt }) => {
+            Some(Past::Adopt(Copy { cluster, theirs, attempt, .. })) => {
                 if self.is_nowhere(entry, now, out) {
                     self.commit_seen(entry, cluster, attempt, theirs, now, out);
                 }
@@ -96,12 +145,12 @@ impl Dispatcher {
         }
     }
 
-    /// Whether the cluster of a committed attempt is not to be told yet to run it: nobody has seen it there, and another may
-    /// have a later one.
+    /// Whether the cluster of a committed attempt is not to be told yet to run it: nobody has seen it run there, and another
+    /// may have a later one.
     pub(super) fn may_be_behind(&self, entry: &mut Entry, cluster: &Name, now: Time) -> bool {
         let Some(since) = self.settings.memory_since else { return false };
-        let told = entry.remotes.get(cluster).is_some_and(|remote| remote.phase.is_some() || remote.state.is_some());
-        !told && self.unheard(entry, since, now).is_some()
+        let runs = |remote: &Remote| remote.phase.is_some() || remote.state == Some(State::Running);
+        !entry.remotes.get(cluster).is_some_and(runs) && self.unheard(entry, since, now).is_some()
     }
 
     fn commit_seen(
@@ -128,55 +177,90 @@ impl Dispatcher {
         entry.remotes.is_empty()
     }
 
+    /// Whether clusters that have not spoken are still waited for.
+    pub(super) fn is_careful(&self, now: Time) -> bool {
+        self.settings.memory_since.is_some_and(|since| now < since.saturating_add(CAREFUL))
+    }
+
     /// The copy of a workload, or why it waits for one.
     fn copy_of(&mut self, entry: &Entry, now: Time, out: &mut Vec<Action>) -> Option<Past> {
         let facts = &entry.facts;
         let subject = facts.subject.as_ref().filter(|_| facts.known_as.is_none())?;
+        if facts.adopt == Some(Adopt::Nothing) {
+            return None;
+        }
+        let configured = self.configured(entry);
         let copies: Vec<(Name, Uid)> = self.orphans.of_job(&facts.namespace, subject).cloned().collect();
-        let mut best: Option<(Name, Uid, Time, u64)> = None;
-        let mut waits = None;
+        let (mut fitting, mut waits) = (Vec::new(), None);
         for (cluster, theirs) in copies {
-            if !self.clusters.get(&cluster).is_some_and(|known| known.exists) {
+            let there = configured.contains(&cluster) && self.clusters.get(&cluster).is_some_and(|known| known.exists);
+            // The uid of a living workload is not to be had.
+            if !there || self.entries.contains_key(&self.identities.ours(&theirs)) {
                 continue;
             }
-            let Some(orphan) = self.orphans.get_mut(&cluster, &theirs).filter(|it| it.predates(&self.settings)) else {
+            let Some(orphan) = self.orphans.get(&cluster, &theirs).filter(|it| it.predates(&self.settings)) else {
                 continue;
             };
-            let asked = facts.adopt.as_ref().is_some_and(|(at, uid)| *at == cluster && *uid == theirs);
+            let asked = facts.adopt.as_ref().is_some_and(|it| it.is_copy(&cluster, &theirs));
             match orphan.fits(subject, facts.attempt, asked) {
                 Ok(created) => {
-                    let attempt = orphan.attempt();
-                    let later =
-                        best.as_ref().is_none_or(
-                            |(_, uid, made, known)| {
-                                if *uid == theirs { attempt > *known } else { created > *made }
-                            },
-                        );
-                    if later {
-                        best = Some((cluster, theirs, created, attempt));
-                    }
+                    let (attempt, runs) = (orphan.attempt(), orphan.runs());
+                    fitting.push(Copy { cluster, theirs, attempt, created, asked, runs });
                 }
                 Err(why) => {
                     waits =
                         Some(format!("Worker cluster \"{cluster}\" has a copy from before this hub's memory: {why}"));
-                    if !orphan.has_job() {
-                        orphan.remove(&cluster, now, out);
+                    if orphan.has_job() {
+                        self.orphans.change(&cluster, &theirs, |orphan| orphan.differs = Some(why));
+                    } else {
+                        self.remove_copy(&cluster, &theirs, now, out);
                     }
                 }
             }
         }
-        let adopt = best.map(|(cluster, theirs, _, attempt)| Past::Adopt { cluster, theirs, attempt });
-        adopt.or(waits.map(Past::Wait))
+        match self.choose(fitting) {
+            Some(copy) => Some(Past::Adopt(copy)),
+            None => waits.map(Past::Wait),
+        }
     }
 
-    /// The clusters that may have a copy of a workload and have not said so; none once each has spoken or is given up. Sets
-    /// the timer.
-    fn unheard(&self, entry: &mut Entry, since: Time, now: Time) -> Option<String> {
+    /// The copy to adopt. Of the others it is said that they are not: those of the same uid go once this one is adopted.
+    fn choose(&mut self, fitting: Vec<Copy>) -> Option<Copy> {
+        let mut copies = fitting.into_iter();
+        let (mut best, mut others) = (copies.next()?, Vec::new());
+        for copy in copies {
+            others.push(if copy.beats(&best) { std::mem::replace(&mut best, copy) } else { copy });
+        }
+        for other in others.iter().filter(|other| other.theirs != best.theirs) {
+            let why =
+                format!("its job is the copy on worker cluster \"{}\"; delete this one on its cluster", best.cluster);
+            self.orphans.change(&other.cluster, &other.theirs, |orphan| orphan.differs = Some(why));
+        }
+        Some(best)
+    }
+
+    /// Has what was never made into a job removed.
+    fn remove_copy(&mut self, cluster: &Name, theirs: &Uid, now: Time, out: &mut Vec<Action>) {
+        let Some(orphan) = self.orphans.get(cluster, theirs).filter(|orphan| !orphan.removing) else { return };
+        let (uid, namespace, name, attempt) = orphan.place();
+        tracing::info!(%cluster, workload_uid = %uid, attempt, now, "removing a copy whose job was never made");
+        self.orphans.change(cluster, theirs, |orphan| orphan.removing = true);
+        out.push(Action::Desire { cluster: cluster.clone(), uid, namespace, name, attempt, phase: Phase::Absent });
+    }
+
+    /// The clusters that may have a copy of a workload and have not said so; none once each has spoken or is given up. One
+    /// that the configuration names and that is not there may be about to be applied again. Sets the timer.
+    pub(super) fn unheard(&self, entry: &mut Entry, since: Time, now: Time) -> Option<String> {
         let end = since.saturating_add(CAREFUL);
         if now >= end {
             return None;
         }
-        let mut silent = Vec::new();
+        let configured = self.configured(entry);
+        let missing = configured.iter().filter(|name| !self.clusters.contains_key(*name));
+        let mut silent: Vec<&str> = missing.map(|name| &**name).collect();
+        if !silent.is_empty() {
+            entry.wake_at(end);
+        }
         for (name, _) in self.clusters.iter().filter(|(_, cluster)| cluster.exists && !cluster.told) {
             let due = self.give_up_at(name, entry).unwrap_or(end).min(end);
             if now < due {
@@ -190,28 +274,19 @@ impl Dispatcher {
 
 impl Orphan {
     /// Whether it is a copy of this job: when it was made, or else why not and what mends it.
-    fn fits(&mut self, subject: &Subject, known: u64, asked: bool) -> Result<Time, String> {
-        let Some(origin) = self.origin().cloned() else { return Err("its origin is not known".to_owned()) };
-        if !origin.has_job {
-            return Err("its job was never made, it is being removed".to_owned());
-        }
-        let why = if self.attempt() <= known {
-            "the workload has been sent elsewhere since; delete the copy on its cluster".to_owned()
+    fn fits(&self, subject: &Subject, known: u64, asked: bool) -> Result<Time, String> {
+        let Some(origin) = self.origin() else { return Err("its origin is not known".to_owned()) };
+        if !self.has_job() {
+            Err("its job was never made, it is being removed".to_owned())
+        } else if self.attempt() > known.saturating_add(MAX_LEAD) {
+            Err(format!("no hub gave out attempt {}; delete the copy on its cluster", self.attempt()))
+        } else if self.attempt() <= known {
+            Err("the workload has been sent elsewhere since; delete the copy on its cluster".to_owned())
         } else if origin.subject.pod_sets != subject.pod_sets && !asked {
-            "its pod sets are others; apply the job as it was, delete the copy on its cluster, or see switchyard adopt"
-                .to_owned()
+            let mend = "apply the job as it was, delete the copy on its cluster, or see switchyard adopt";
+            Err(format!("its pod sets are others; {mend}"))
         } else {
-            return Ok(origin.created);
-        };
-        self.differs = Some(why.clone());
-        Err(why)
-    }
-
-    /// Has what was never made into a job removed.
-    fn remove(&mut self, cluster: &Name, now: Time, out: &mut Vec<Action>) {
-        let (uid, namespace, name, attempt) = self.place();
-        tracing::info!(%cluster, workload_uid = %uid, attempt, now, "removing a copy whose job was never made");
-        self.removing = true;
-        out.push(Action::Desire { cluster: cluster.clone(), uid, namespace, name, attempt, phase: Phase::Absent });
+            Ok(origin.created)
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::policy::Told;
-use super::{Action, Facts, Name, Phase, Reason, Reserved, State, Time};
+use super::{Action, Facts, Name, Origin, Phase, Reason, Reserved, State, Time};
 
 /// One workload on one cluster.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +16,8 @@ pub(super) struct Remote {
     pub(super) state: Option<State>,
     /// Why.
     pub(super) reasons: Vec<Reason>,
+    /// What that attempt was made of, where the cluster has said so.
+    pub(super) origin: Option<Origin>,
     /// The highest attempt that was told to run, or seen to: until it is gone, something may run there.
     pub(super) ran: Option<u64>,
     /// Given up: the cluster was away for too long.
@@ -176,7 +178,7 @@ impl Entry {
         if attempt > remote.attempt {
             // What was seen of a lower attempt says nothing of this one; whether that one ran still counts, until the
             // cluster speaks of the new one: it tears the lower down first.
-            remote.state = None;
+            (remote.state, remote.origin) = (None, None);
             remote.reasons.clear();
             remote.lost = false;
         }

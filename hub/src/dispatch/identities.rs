@@ -52,6 +52,12 @@ impl Dispatcher {
 
     pub(super) fn introduce_facts(&mut self, facts: &Facts) {
         self.introduce(&facts.uid, facts.known_as.as_ref());
+        self.newcomers.insert(facts.uid.clone());
+    }
+
+    /// Whether clusters know the workload of this uid by another: what goes by this one is none of its job.
+    pub fn is_superseded(&self, uid: &Uid) -> bool {
+        self.identities.is_superseded(uid)
     }
 
     /// The hub's uid of a workload, by the one that clusters use.

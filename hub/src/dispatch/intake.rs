@@ -5,11 +5,7 @@ use std::collections::BTreeMap;
 use super::cluster::{Cluster, ClusterRules};
 use super::entry::{Entry, Remote, Writing};
 use super::machine::{Dispatcher, MAX_WRITE_BACKOFF};
-use super::{Action, Facts, Name, Observation, Outcome, State, Time, Uids, Written, terminal};
-
-/// How far a cluster's word may be ahead of the attempts that we know of: a store that was lost, or is an old one, forgets
-/// some, and nobody gives out a million.
-const MAX_LEAD: u64 = 1 << 20;
+use super::{Action, Facts, MAX_LEAD, Name, Observation, Outcome, State, Time, Uids, Written, terminal};
 
 impl Dispatcher {
     pub(super) fn check(&mut self, name: Name, clusters: Vec<Name>) {
@@ -41,7 +37,8 @@ impl Dispatcher {
     pub(super) fn cluster_gone(&mut self, name: &Name, now: Time, out: &mut Vec<Action>) {
         self.note_heard(name, now);
         let Some(cluster) = self.clusters.get_mut(name) else { return };
-        cluster.exists = false;
+        // What it had is forgotten, too: should it be made again, it has to tell.
+        (cluster.exists, cluster.told) = (false, false);
         self.orphans.retain(name, |_, _| false);
         if cluster.up {
             cluster.turn(false, now);
@@ -85,14 +82,14 @@ impl Dispatcher {
         self.wake_parked(name, now, out);
     }
 
-    pub(super) fn inventory(&mut self, name: &Name, uids: &Uids) {
+    pub(super) fn inventory(&mut self, name: &Name, uids: &Uids, now: Time) {
         if let Some(cluster) = self.clusters.get_mut(name) {
-            (cluster.synced, cluster.told) = (true, true);
+            (cluster.synced, cluster.told) = (true, !cluster.cut_off);
         }
         self.orphans.retain(name, |uid, _| uids.contains(uid));
         self.touch_on(name);
         // Others may have waited for what this one has from before the hub's memory.
-        let careful = self.settings.memory_since.is_some();
+        let careful = self.is_careful(now);
         let unsure = self.entries.iter().filter(|(_, entry)| careful || !entry.sure).map(|(uid, _)| uid.clone());
         self.dirty.extend(unsure);
     }
@@ -178,6 +175,9 @@ impl Dispatcher {
         remote.lost = false;
         remote.state = Some(observation.state);
         remote.reasons = observation.reasons;
+        if observation.origin.is_some() {
+            remote.origin = observation.origin;
+        }
         // It speaks of this attempt, so the lower ones have been torn down.
         remote.ran.take_if(|ran| *ran < observation.attempt);
         // Of a committed attempt that another process of the hub gave out, only the end says that it does not run.

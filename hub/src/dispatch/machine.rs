@@ -33,6 +33,8 @@ pub struct Dispatcher {
     pub(super) entries: BTreeMap<Uid, Entry>,
     pub(super) orphans: Orphans,
     pub(super) identities: Identities,
+    /// Workloads of which the API has said something since clusters' word on them was last looked for among the orphans.
+    pub(super) newcomers: BTreeSet<Uid>,
     pub(super) breaker: Breaker,
     /// Looking for a cluster: highest priority first, then the longest waiting.
     pub(super) nominating: BTreeSet<(i64, Time, Uid)>,
@@ -46,13 +48,14 @@ impl Dispatcher {
     /// A dispatcher that knows nothing yet.
     pub fn new(settings: Settings, now: Time) -> Self {
         Self {
+            orphans: Orphans::new(settings.clone()),
             settings,
             started: now,
             clusters: BTreeMap::new(),
             checks: BTreeMap::new(),
             entries: BTreeMap::new(),
-            orphans: Orphans::default(),
             identities: Identities::default(),
+            newcomers: BTreeSet::new(),
             breaker: Breaker::default(),
             nominating: BTreeSet::new(),
             parked: BTreeMap::new(),
@@ -73,7 +76,7 @@ impl Dispatcher {
             Event::ClusterUp { name } => self.cluster_up(&name, now, &mut out),
             Event::ClusterDown { name } => self.cluster_down(&name, now),
             Event::ClusterAble { name, able } => self.able(&name, able, now, &mut out),
-            Event::Inventory { cluster, uids } => self.inventory(&cluster, &uids),
+            Event::Inventory { cluster, uids } => self.inventory(&cluster, &uids, now),
             Event::Capacity { cluster, queues } => self.capacity(&cluster, queues, now, &mut out),
             Event::Reserved { facts, reserved } => {
                 self.introduce_facts(&facts);
@@ -115,7 +118,7 @@ impl Dispatcher {
 
     /// When [`Event::Tick`] is due at the latest.
     pub fn next_wakeup(&self) -> Option<Time> {
-        let orphan = self.orphans.due(&self.settings);
+        let orphan = self.orphans.due();
         let timer = self.timers.first().map(|(at, _)| *at);
         match (timer, orphan) {
             (Some(a), Some(b)) => Some(a.min(b)),

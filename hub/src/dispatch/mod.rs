@@ -51,6 +51,10 @@ pub type Uid = Arc<str>;
 /// Milliseconds since the Unix epoch.
 pub type Time = i64;
 
+/// How far a cluster's word may be ahead of the attempts and epochs that we know of: a store that was lost, or is an old one,
+/// forgets some, and nobody gives out a million.
+pub(crate) const MAX_LEAD: u64 = 1 << 20;
+
 pub use switchyard_proto::v1::{Phase, State};
 
 /// Why something is as it is: a stable word for programs, a sentence for people.
@@ -176,6 +180,22 @@ pub struct Subject {
     pub pod_sets: Arc<[u8]>,
 }
 
+/// Which copy on a cluster a workload is to adopt, by the word of people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Adopt {
+    /// The one on that cluster of that uid, whatever the two differ in.
+    Copy(Name, Uid),
+    /// None: what there is does not count.
+    Nothing,
+}
+
+impl Adopt {
+    /// Whether it is this copy.
+    fn is_copy(&self, cluster: &Name, uid: &Uid) -> bool {
+        matches!(self, Self::Copy(at, theirs) if at == cluster && theirs == uid)
+    }
+}
+
 /// What an object on a cluster was made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
@@ -234,8 +254,8 @@ pub struct Facts {
     pub subject: Option<Subject>,
     /// The uid by which clusters know it, if that is not its own: it has adopted a copy.
     pub known_as: Option<Uid>,
-    /// Somebody wants it to adopt the copy on that cluster of that uid, whatever the two differ in.
-    pub adopt: Option<(Name, Uid)>,
+    /// Somebody says which copy it is to adopt.
+    pub adopt: Option<Adopt>,
 }
 
 impl Facts {

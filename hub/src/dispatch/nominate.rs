@@ -353,7 +353,7 @@ impl Dispatcher {
     }
 
     /// The clusters of the workload's check, in the order of its configuration.
-    fn configured(&self, entry: &Entry) -> Vec<Name> {
+    pub(super) fn configured(&self, entry: &Entry) -> Vec<Name> {
         let check = match (&entry.memory, &entry.facts.check) {
             (Some(reserved), _) => Some(&reserved.check),
             (None, Some((check, _))) => Some(check),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::machine::Dispatcher;
 use super::{Action, Name, Observation, Origin, Phase, Settings, State, Subject, Time, Uid, terminal};
 
-/// Unknown workloads remembered at once. A cluster that makes up more is not listened to.
+/// Unknown workloads of one cluster that are remembered at once. One that has more is not believed to have told all.
 const MAX_ORPHANS: usize = crate::server::MAX_WORKLOADS;
 
 /// A cluster of which the hub knows less than it does not know, and of that at least this much, is left as it is: it is
@@ -48,9 +48,19 @@ impl Orphan {
         self.last.origin.as_ref()
     }
 
-    /// Whether its job is there, and not only its Workload.
+    /// Whether its job is there, or may be, and not only its Workload. It may have been made since its cluster said that it
+    /// was not: then the state tells.
     pub(super) fn has_job(&self) -> bool {
-        self.origin().is_none_or(|origin| origin.has_job)
+        let begun = matches!(
+            self.last.state,
+            State::Running | State::Suspended | State::Succeeded | State::Failed | State::Evicted
+        );
+        begun || self.origin().is_none_or(|origin| origin.has_job)
+    }
+
+    /// Whether its cluster says that it runs.
+    pub(super) fn runs(&self) -> bool {
+        self.last.state == State::Running
     }
 
     pub(super) fn attempt(&self) -> u64 {
@@ -122,14 +132,32 @@ pub struct OrphanView {
 }
 
 /// Those of all clusters, by cluster and uid.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Orphans {
+    settings: Settings,
     all: BTreeMap<(Name, Uid), Orphan>,
     /// By namespace, kind and name of their jobs.
     by_job: BTreeMap<(Name, Name, Name), BTreeSet<(Name, Uid)>>,
+    /// Where those of a uid are.
+    by_uid: BTreeMap<Uid, BTreeSet<Name>>,
+    /// By when something is to be done about them.
+    by_due: BTreeSet<(Time, (Name, Uid))>,
+    /// How many each cluster has.
+    counts: BTreeMap<Name, usize>,
 }
 
 impl Orphans {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            all: BTreeMap::new(),
+            by_job: BTreeMap::new(),
+            by_uid: BTreeMap::new(),
+            by_due: BTreeSet::new(),
+            counts: BTreeMap::new(),
+        }
+    }
+
     fn job(orphan: &Orphan) -> Option<(Name, Name, Name)> {
         let subject = &orphan.origin()?.subject;
         Some((orphan.last.namespace.clone(), subject.kind.clone(), subject.job.clone()))
@@ -141,47 +169,85 @@ impl Orphans {
         self.by_job.get(&key).into_iter().flatten()
     }
 
-    pub(super) fn get_mut(&mut self, cluster: &Name, uid: &Uid) -> Option<&mut Orphan> {
-        self.all.get_mut(&(cluster.clone(), uid.clone()))
+    pub(super) fn get(&self, cluster: &Name, uid: &Uid) -> Option<&Orphan> {
+        self.all.get(&(cluster.clone(), uid.clone()))
+    }
+
+    /// Changes one, if it is there.
+    pub(super) fn change(&mut self, cluster: &Name, uid: &Uid, change: impl FnOnce(&mut Orphan)) {
+        let key = (cluster.clone(), uid.clone());
+        if let Some(mut orphan) = self.remove(&key) {
+            change(&mut orphan);
+            self.insert(key, orphan);
+        }
     }
 
     fn insert(&mut self, key: (Name, Uid), orphan: Orphan) {
         if let Some(job) = Self::job(&orphan) {
             self.by_job.entry(job).or_default().insert(key.clone());
         }
+        if let Some(due) = orphan.due(&self.settings) {
+            self.by_due.insert((due, key.clone()));
+        }
+        self.by_uid.entry(key.1.clone()).or_default().insert(key.0.clone());
+        *self.counts.entry(key.0.clone()).or_default() += 1;
         self.all.insert(key, orphan);
     }
 
     fn remove(&mut self, key: &(Name, Uid)) -> Option<Orphan> {
         let orphan = self.all.remove(key)?;
-        if let Some(job) = Self::job(&orphan)
-            && let Some(others) = self.by_job.get_mut(&job)
-        {
-            others.remove(key);
-            if others.is_empty() {
-                self.by_job.remove(&job);
-            }
+        if let Some(job) = Self::job(&orphan) {
+            take_from(&mut self.by_job, &job, key);
+        }
+        if let Some(due) = orphan.due(&self.settings) {
+            self.by_due.remove(&(due, key.clone()));
+        }
+        take_from(&mut self.by_uid, &key.1, &key.0);
+        if let Some(count) = self.counts.get_mut(&key.0) {
+            *count -= 1;
         }
         Some(orphan)
     }
 
+    /// Takes those of a uid out, with their clusters.
+    fn take(&mut self, uid: &Uid) -> Vec<(Name, Orphan)> {
+        let clusters: Vec<Name> = self.by_uid.get(uid).into_iter().flatten().cloned().collect();
+        clusters.into_iter().filter_map(|at| Some((at.clone(), self.remove(&(at, uid.clone()))?))).collect()
+    }
+
+    /// Those about which something is to be done now.
+    fn pressing(&self, now: Time) -> Vec<(Name, Uid)> {
+        self.by_due.iter().take_while(|(due, _)| *due <= now).map(|(_, key)| key.clone()).collect()
+    }
+
     /// Forgets those of a cluster but for these.
     pub(super) fn retain(&mut self, cluster: &Name, keep: impl Fn(&Uid, &Orphan) -> bool) {
-        let gone = |((at, uid), orphan): &(&(Name, Uid), &Orphan)| at == cluster && !keep(uid, orphan);
-        let gone: Vec<(Name, Uid)> = self.all.iter().filter(gone).map(|(key, _)| key.clone()).collect();
+        let there = self.all.range((cluster.clone(), Uid::from(""))..).take_while(|((at, _), _)| at == cluster);
+        let gone = there.filter(|((_, uid), orphan)| !keep(uid, orphan));
+        let gone: Vec<(Name, Uid)> = gone.map(|(key, _)| key.clone()).collect();
         for key in gone {
             self.remove(&key);
         }
     }
 
     /// When something is to be done about one of them.
-    pub(super) fn due(&self, settings: &Settings) -> Option<Time> {
-        self.all.values().filter_map(|orphan| orphan.due(settings)).min()
+    pub(super) fn due(&self) -> Option<Time> {
+        self.by_due.first().map(|(due, _)| *due)
     }
 
     /// How many a cluster has.
     pub(super) fn count(&self, cluster: &str) -> usize {
-        self.all.keys().filter(|(at, _)| **at == *cluster).count()
+        self.counts.get(cluster).copied().unwrap_or(0)
+    }
+}
+
+/// Removes a value from a set, and the set with its last one.
+fn take_from<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
+    if let Some(set) = sets.get_mut(key) {
+        set.remove(value);
+        if set.is_empty() {
+            sets.remove(key);
+        }
     }
 }
 
@@ -189,6 +255,11 @@ impl Dispatcher {
     /// Whether a cluster is there and has told all that it has.
     pub fn has_told(&self, cluster: &str) -> bool {
         self.clusters.get(cluster).is_some_and(|it| it.up && it.synced)
+    }
+
+    /// Whether a cluster has an orphan of this uid.
+    pub fn has_orphan(&self, cluster: &Name, uid: &Uid) -> bool {
+        self.orphans.get(cluster, uid).is_some()
     }
 
     /// The orphans of a cluster, the first so many by their uids.
@@ -210,8 +281,14 @@ impl Dispatcher {
     pub(super) fn orphaned(&mut self, cluster: &Name, observation: Observation, now: Time, out: &mut Vec<Action>) {
         let key = (cluster.clone(), observation.uid.clone());
         if observation.state == State::Gone {
-            let Some(orphan) = self.orphans.remove(&key) else { return };
             let (uid, attempt) = (observation.uid, observation.attempt);
+            let Some(orphan) = self.orphans.remove(&key) else {
+                if self.identities.is_superseded(&uid) {
+                    // An offer made before the workload adopted a copy, and taken back.
+                    out.push(Action::Forget { cluster: cluster.clone(), uid, attempt });
+                }
+                return;
+            };
             if let Some(attempt) = orphan.holds() {
                 out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
             }
@@ -220,7 +297,7 @@ impl Dispatcher {
             }
             return;
         }
-        let full = !self.orphans.all.contains_key(&key) && self.orphans.all.len() >= MAX_ORPHANS;
+        let full = !self.orphans.all.contains_key(&key) && self.orphans.count(cluster) >= MAX_ORPHANS;
         // Acknowledgements are in order: one that is not given holds up all behind it.
         let let_go = self.orphans.all.get(&key).is_some_and(|orphan| orphan.acked || orphan.removing);
         if terminal(observation.state) && (full || let_go) {
@@ -228,6 +305,9 @@ impl Dispatcher {
             out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
         }
         if full {
+            if let Some(known) = self.clusters.get_mut(cluster) {
+                known.cut_off = true;
+            }
             return;
         }
         match self.orphans.remove(&key) {
@@ -257,62 +337,55 @@ impl Dispatcher {
 
     /// Workloads that we have come to know are no orphans: what clusters said of them counts.
     pub(super) fn adopt(&mut self, now: Time, out: &mut Vec<Action>) {
-        let identities = &self.identities;
-        // Of one that adopts a copy, what the API says has to be known first: then what the copy is counts.
-        let is_known = |uid: &Uid| {
-            let ours = identities.ours(uid);
-            let entry = self.entries.get(&ours);
-            !identities.is_superseded(uid)
-                && entry.is_some_and(|entry| ours == *uid || entry.facts.known_as.as_ref() == Some(uid))
-        };
-        let known: Vec<(Name, Uid)> = self.orphans.all.keys().filter(|(_, uid)| is_known(uid)).cloned().collect();
-        for key in known {
-            let Some(orphan) = self.orphans.remove(&key) else { continue };
-            let (cluster, theirs) = key;
-            self.observed(&cluster, orphan.last, now, out);
-            let ours = self.identities.ours(&theirs);
-            if orphan.removing
-                && let Some(remote) = self.entries.get_mut(&ours).and_then(|entry| entry.remotes.get_mut(&cluster))
-            {
-                remote.phase = Some(Phase::Absent);
+        for ours in std::mem::take(&mut self.newcomers) {
+            // Of one that adopts a copy, what the API says has to be known first: then what the copy is counts.
+            let Some(entry) = self.entries.get(&ours) else { continue };
+            for theirs in [Some(ours.clone()), entry.facts.known_as.clone()].into_iter().flatten() {
+                if self.identities.is_superseded(&theirs) || self.identities.ours(&theirs) != ours {
+                    continue;
+                }
+                for (cluster, orphan) in self.orphans.take(&theirs) {
+                    self.observed(&cluster, orphan.last, now, out);
+                    let entry = self.entries.get_mut(&ours).filter(|_| orphan.removing);
+                    if let Some(remote) = entry.and_then(|entry| entry.remotes.get_mut(&cluster)) {
+                        remote.phase = Some(Phase::Absent);
+                    }
+                }
             }
         }
     }
 
     pub(super) fn sweep_orphans(&mut self, now: Time, out: &mut Vec<Action>) {
-        let (mut strange, mut known) = (BTreeMap::<Name, usize>::new(), BTreeMap::<Name, usize>::new());
-        let due = |orphan: &Orphan| orphan.due(&self.settings).is_some_and(|due| now >= due);
-        if !self.orphans.all.values().any(due) {
-            return;
-        }
-        for (cluster, _) in self.orphans.all.keys() {
-            *strange.entry(cluster.clone()).or_default() += 1;
-        }
-        for cluster in self.entries.values().flat_map(|entry| entry.remotes.keys()) {
-            *known.entry(cluster.clone()).or_default() += 1;
-        }
-        for ((cluster, uid), orphan) in &mut self.orphans.all {
-            if orphan.due(&self.settings).is_none_or(|due| now < due) {
-                continue;
-            }
+        let mut known: Option<BTreeMap<Name, usize>> = None;
+        for key in self.orphans.pressing(now) {
+            let many = self.orphans.count(&key.0);
+            let Some(mut orphan) = self.orphans.remove(&key) else { continue };
+            let (cluster, uid) = key.clone();
             let Observation { namespace, name, attempt, .. } = orphan.last.clone();
             if orphan.holds().is_some() {
                 orphan.acked = true;
                 out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
             }
-            let stays = orphan.stays(&self.settings);
-            if stays || now < orphan.since.saturating_add(self.settings.orphan_after) {
-                continue;
-            }
-            let many = strange.get(cluster).copied().unwrap_or(0);
-            if many >= MANY_ORPHANS && many > known.get(cluster).copied().unwrap_or(0) {
+            let stays = orphan.stays(&self.settings) || now < orphan.since.saturating_add(self.settings.orphan_after);
+            if !stays && many >= MANY_ORPHANS && many > *self.known_there(&mut known).get(&cluster).unwrap_or(&0) {
                 // It is the hub that has forgotten.
                 orphan.since = now;
-                continue;
+            } else if !stays {
+                orphan.removing = true;
+                out.push(Action::Desire { cluster, uid, namespace, name, attempt, phase: Phase::Absent });
             }
-            orphan.removing = true;
-            let (cluster, uid, phase) = (cluster.clone(), uid.clone(), Phase::Absent);
-            out.push(Action::Desire { cluster, uid, namespace, name, attempt, phase });
+            self.orphans.insert(key, orphan);
         }
+    }
+
+    /// How many workloads that we know each cluster has; counted once.
+    fn known_there<'a>(&self, counted: &'a mut Option<BTreeMap<Name, usize>>) -> &'a BTreeMap<Name, usize> {
+        counted.get_or_insert_with(|| {
+            let mut known = BTreeMap::new();
+            for cluster in self.entries.values().flat_map(|entry| entry.remotes.keys()) {
+                *known.entry(cluster.clone()).or_default() += 1;
+            }
+            known
+        })
     }
 }

@@ -54,7 +54,17 @@ pub async fn load_or_create(
 ) -> anyhow::Result<Stored> {
     for _ in 0..ATTEMPTS {
         if let Some(secret) = secrets.get_opt(CA_SECRET).await.context("reading the CA Secret")? {
-            let stored = Stored { memory_since: memory_since(&secret, hub_id)?, ..read(&secret)? };
+            let memory = memory_since(&secret, hub_id, now)?;
+            if let Some((since, true)) = memory {
+                match secrets.replace(CA_SECRET, &post(), &remembering(secret, since)).await {
+                    // Read again what it says now.
+                    Ok(_) => {}
+                    Err(kube::Error::Api(status)) if status.is_conflict() => {}
+                    Err(error) => return Err(error).context("writing to the CA Secret since when the hub remembers"),
+                }
+                continue;
+            }
+            let stored = Stored { memory_since: memory.map(|(since, _)| since), ..read(&secret)? };
             publish_address(secrets, secret, address).await?;
             return Ok(stored);
         }
@@ -83,19 +93,27 @@ fn read(secret: &Secret) -> anyhow::Result<Stored> {
     Ok(Stored { authority, hub_id: hub_id.trim().to_owned(), memory_since: None })
 }
 
-/// Since when the hub of this cluster, whose id would be `own` if it were new, remembers what it has done.
+/// Since when the hub of this cluster, whose id would be `own` if it were new, remembers what it has done; and whether that is
+/// to be written down.
 ///
 /// People say it by an annotation. If they do not, an identity that is not this cluster's own was brought here from a backup,
-/// and nothing is remembered from before that.
-fn memory_since(secret: &Secret, own: &str) -> anyhow::Result<Option<Timestamp>> {
-    if let Some(said) = secret.annotations().get(names::MEMORY_SINCE) {
-        let parsed = said.parse().with_context(|| {
+/// and the hub remembers nothing from before it first began here. That it writes down as the annotation; one that is older than
+/// the Secret came with the backup, from an earlier loss.
+fn memory_since(secret: &Secret, own: &str, now: Timestamp) -> anyhow::Result<Option<(Timestamp, bool)>> {
+    let said = match secret.annotations().get(names::MEMORY_SINCE) {
+        None => None,
+        Some(said) => Some(said.parse::<Timestamp>().with_context(|| {
             format!("the Secret {CA_SECRET}: annotation {} is {said:?}, not a time in RFC 3339", names::MEMORY_SINCE)
-        });
-        return parsed.map(Some);
+        })?),
+    };
+    if read(secret)?.hub_id == own {
+        return Ok(said.map(|since| (since, false)));
     }
-    let foreign = read(secret)?.hub_id != own;
-    Ok(secret.metadata.creation_timestamp.as_ref().filter(|_| foreign).map(|created| created.0))
+    let created = secret.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |created| created.0);
+    Ok(Some(match said.filter(|since| *since >= created) {
+        Some(since) => (since, false),
+        None => (now.max(created), true),
+    }))
 }
 
 /// Reads the authority again. With `step`, the next step of a replacement is taken if it is due; of several writers, one
@@ -133,15 +151,13 @@ pub async fn replace(secrets: &Api<Secret>, now: Timestamp) -> anyhow::Result<Au
 /// # Errors
 /// When the API refuses, there is neither authority nor id, or the authority is another hub's.
 pub async fn recover(secrets: &Api<Secret>, hub_id: Option<&str>, since: Timestamp) -> anyhow::Result<(String, bool)> {
-    let annotation = BTreeMap::from([(names::MEMORY_SINCE.to_owned(), since.to_string())]);
     let found = secrets.get_opt(CA_SECRET).await.context("reading the CA Secret")?;
-    if let Some(mut secret) = found {
+    if let Some(secret) = found {
         let there = read(&secret)?.hub_id;
         if let Some(id) = hub_id.filter(|id| *id != there) {
             bail!("the Secret {CA_SECRET} is hub {there}'s, not {id}'s; delete it if it is the one of a new hub");
         }
-        secret.annotations_mut().extend(annotation);
-        secrets.replace(CA_SECRET, &post(), &secret).await.context("writing the CA Secret")?;
+        secrets.replace(CA_SECRET, &post(), &remembering(secret, since)).await.context("writing the CA Secret")?;
         return Ok((there, false));
     }
     let Some(id) = hub_id else {
@@ -149,10 +165,15 @@ pub async fn recover(secrets: &Api<Secret>, hub_id: Option<&str>, since: Timesta
     };
     let mut data = BTreeMap::from([(HUB_ID_KEY.to_owned(), ByteString(id.as_bytes().to_vec()))]);
     Authority::new(Ca::generate(id, since)?).write(&mut data);
-    let metadata = ObjectMeta { annotations: Some(annotation), ..named(CA_SECRET) };
-    let secret = Secret { metadata, data: Some(data), ..Secret::default() };
-    secrets.create(&post(), &secret).await.context("creating the CA Secret")?;
+    let secret = Secret { metadata: named(CA_SECRET), data: Some(data), ..Secret::default() };
+    secrets.create(&post(), &remembering(secret, since)).await.context("creating the CA Secret")?;
     Ok((id.to_owned(), true))
+}
+
+/// With the annotation that says since when the hub remembers.
+fn remembering(mut secret: Secret, since: Timestamp) -> Secret {
+    secret.annotations_mut().insert(names::MEMORY_SINCE.to_owned(), since.to_string());
+    secret
 }
 
 async fn existing(secrets: &Api<Secret>) -> anyhow::Result<Secret> {
@@ -285,22 +306,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hub_remembers_since_its_identity_was_brought_here_or_since_people_say() {
-        let created: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
-        let said: Timestamp = "2026-01-03T00:00:00Z".parse().unwrap();
+    fn a_hub_remembers_since_it_first_began_with_a_brought_identity_or_since_people_say() {
+        let at = |day: i8| jiff::civil::date(2026, 1, day).to_zoned(jiff::tz::TimeZone::UTC).unwrap().timestamp();
+        let (created, now) = (at(2), at(9));
         let mut data = BTreeMap::from([(HUB_ID_KEY.to_owned(), ByteString(b"old".to_vec()))]);
         Authority::new(Ca::generate("old", created).unwrap()).write(&mut data);
-        let since = |own: &str, annotation: Option<&str>| {
+        let secret = |annotation: Option<&str>| {
             let mut metadata = named(CA_SECRET);
             metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created));
             metadata.annotations =
                 annotation.map(|it| BTreeMap::from([(names::MEMORY_SINCE.to_owned(), it.to_owned())]));
-            memory_since(&Secret { metadata, data: Some(data.clone()), ..Secret::default() }, own)
+            Secret { metadata, data: Some(data.clone()), ..Secret::default() }
         };
-        assert_eq!(since("old", None).unwrap(), None, "its own");
-        assert_eq!(since("new", None).unwrap(), Some(created), "brought here");
-        assert_eq!(since("old", Some("2026-01-03T00:00:00Z")).unwrap(), Some(said), "restored from a backup");
-        let error = since("old", Some("yesterday")).unwrap_err().to_string();
+        for (case, own, annotation, expected) in [
+            ("its own", "old", None, None),
+            ("its own, whose store people have restored", "old", Some("2026-01-03T00:00:00Z"), Some((at(3), false))),
+            ("brought here, perhaps long before it begins", "new", None, Some((now, true))),
+            ("that was written down", "new", Some("2026-01-03T00:00:00Z"), Some((at(3), false))),
+            ("an earlier loss, from the backup", "new", Some("2026-01-01T00:00:00Z"), Some((now, true))),
+        ] {
+            assert_eq!(memory_since(&secret(annotation), own, now).unwrap(), expected, "{case}");
+        }
+        let written = remembering(secret(None), now);
+        assert_eq!(memory_since(&written, "new", at(12)).unwrap(), Some((now, false)), "written down once");
+        let error = memory_since(&secret(Some("yesterday")), "old", now).unwrap_err().to_string();
         assert!(error.contains("switchyard.dev/memory-since is \"yesterday\", not a time in RFC 3339"), "{error}");
     }
 }

@@ -9,6 +9,7 @@ mod accept;
 mod agent;
 mod conn;
 mod enrolment;
+mod epochs;
 mod gate;
 mod limits;
 mod places;

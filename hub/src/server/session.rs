@@ -1,9 +1,8 @@
 //! One session, whatever carries it: a gRPC stream, or a link to an agent in this process.
 
-use std::collections::BTreeSet;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
@@ -18,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Settings;
+use super::epochs::{BEHIND_RETRY, Epochs};
 use super::limits::{self, AT_ONCE, MAX_WORKLOADS, Pace, Share, Weight};
 use super::registry::{Live, Registry};
 use crate::cluster::inbound::Accepted;
@@ -101,11 +101,6 @@ pub type Term = watch::Receiver<Option<u64>>;
 /// After this long, a cluster that another one leads to may try again.
 const TWIN_RETRY: Duration = Duration::from_secs(15);
 
-/// After this long, an agent that remembers a later epoch than ours may try again.
-const BEHIND_RETRY: Duration = Duration::from_secs(2);
-/// By how much a hub's store can have gone back: nobody begins a million terms in a backup's age.
-const MAX_LEAD: u64 = 1 << 20;
-
 /// Runs sessions.
 pub struct Sessions {
     hub_id: String,
@@ -115,10 +110,7 @@ pub struct Sessions {
     term: Term,
     events: mpsc::Sender<SessionEvent>,
     last_id: AtomicU64,
-    /// Epochs that agents remember.
-    floor: EpochFloor,
-    /// Clusters on whose word the epoch was raised.
-    raised: Mutex<BTreeSet<String>>,
+    epochs: Epochs,
 }
 
 /// Between the reading and the writing half.
@@ -139,7 +131,6 @@ impl Sessions {
         term: Term,
         events: mpsc::Sender<SessionEvent>,
     ) -> Self {
-        let (floor, raised) = (EpochFloor::default(), Mutex::default());
         Self {
             hub_id: hub_id.into(),
             settings,
@@ -148,15 +139,14 @@ impl Sessions {
             term,
             events,
             last_id: AtomicU64::new(0),
-            floor,
-            raised,
+            epochs: Epochs::default(),
         }
     }
 
     /// Sessions that tell the election of epochs that agents remember.
     #[must_use]
     pub fn raising(self, floor: EpochFloor) -> Self {
-        Self { floor, ..self }
+        Self { epochs: Epochs::telling(floor), ..self }
     }
 
     /// The term in which sessions may begin now.
@@ -195,7 +185,8 @@ impl Sessions {
             tracing::warn!(cluster, peer = address, reason, "session refused");
             return line.goodbye(&reason, Duration::from_secs(60)).await;
         };
-        if let Some(reason) = self.behind(cluster, &hello, epoch) {
+        let remembered = if hello.last_hub_id == self.hub_id { hello.last_epoch } else { 0 };
+        if let Some(reason) = self.epochs.behind(cluster, remembered, epoch, Instant::now()) {
             tracing::warn!(cluster, peer = address, reason, "no session yet");
             return line.goodbye(&reason, BEHIND_RETRY).await;
         }
@@ -236,23 +227,6 @@ impl Sessions {
         if told {
             line.goodbye(&reason, self.settings.retry_after).await;
         }
-    }
-
-    /// Why an agent cannot obey us yet: it remembers a later epoch than ours, since the hub's store was lost or is an older
-    /// one. The epoch is raised on the word of each cluster once, and not by more than a hub can have forgotten, so that an
-    /// agent of bad will cannot begin term after term.
-    fn behind(&self, cluster: &str, hello: &Hello, epoch: u64) -> Option<String> {
-        let theirs = hello.last_epoch;
-        if hello.last_hub_id != self.hub_id || theirs <= epoch || theirs - epoch > MAX_LEAD {
-            return None;
-        }
-        if self.floor.get() < theirs {
-            if !self.raised.lock().unwrap_or_else(PoisonError::into_inner).insert(cluster.to_owned()) {
-                return None;
-            }
-            self.floor.raise(theirs);
-        }
-        Some(format!("its agent remembers epoch {theirs}, this is {epoch}: a term with a higher one is about to begin"))
     }
 
     async fn converse(

@@ -11,7 +11,7 @@ use switchyard_controller::{Context, placement, workload as state};
 use switchyard_scheduler::PodSet;
 
 use super::{payload, policy};
-use crate::dispatch::{Check, Facts, Name, Subject, Uid};
+use crate::dispatch::{Adopt, Check, Facts, Name, Subject, Uid};
 
 /// The facts of a workload as it is now.
 pub(super) fn facts(ctx: &Context, workload: &Workload) -> Facts {
@@ -136,10 +136,14 @@ pub(super) fn subject(workload: &Workload) -> Option<Subject> {
     })
 }
 
-/// `CLUSTER/UID` of the annotation.
-fn adopt(workload: &Workload) -> Option<(Name, Uid)> {
-    let (cluster, uid) = workload.annotations().get(names::ADOPT)?.split_once('/')?;
-    Some((cluster.into(), uid.into()))
+/// `CLUSTER/UID` of the annotation, or `none`.
+fn adopt(workload: &Workload) -> Option<Adopt> {
+    let said = workload.annotations().get(names::ADOPT)?;
+    if said == "none" {
+        return Some(Adopt::Nothing);
+    }
+    let (cluster, uid) = said.split_once('/')?;
+    Some(Adopt::Copy(cluster.into(), uid.into()))
 }
 
 /// `ATTEMPT/CLUSTER` of the annotation.

@@ -35,6 +35,8 @@ pub(super) struct TermState {
     clock: Clock,
     dispatcher: Dispatcher,
     topology: Topology,
+    /// Where each workload of the API lies, if clusters may have what the hub has forgotten.
+    living: BTreeMap<Uid, Key>,
     /// Where each workload that we act upon lies.
     places: BTreeMap<Uid, Key>,
     /// Quota in memory.
@@ -63,6 +65,7 @@ impl TermState {
             clock,
             dispatcher: Dispatcher::new(parts.settings.clone(), clock.now()),
             topology: Topology::default(),
+            living: BTreeMap::new(),
             places: BTreeMap::new(),
             reservations: BTreeMap::new(),
             live: BTreeMap::new(),
@@ -121,6 +124,7 @@ impl TermState {
         for uid in batch.gone {
             let uid = Uid::from(uid.as_str());
             self.reservations.remove(&uid);
+            self.living.remove(&uid);
             self.apply(Event::WorkloadGone { uid: uid.clone() });
             if !self.dispatcher.knows(&uid) {
                 self.places.remove(&uid);
@@ -171,6 +175,9 @@ impl TermState {
     fn workload(&mut self, workload: &Workload) {
         let uid = Uid::from(workload.metadata.uid.as_deref().unwrap_or_default());
         self.dispatcher.introduce(&uid, super::facts::known_as(workload).as_ref());
+        if self.forgetful && !self.living.contains_key(&uid) {
+            self.living.insert(uid.clone(), Key::of(workload));
+        }
         let status = workload.status.as_ref();
         let sent = status.is_some_and(|status| status.cluster_name.is_some());
         let concerns = sent || switchyard_controller::workload::has_reservation(workload);
@@ -219,7 +226,7 @@ impl TermState {
 
     fn facts(&self, workload: &Workload) -> Facts {
         let facts = super::facts::facts(&self.ctx, workload);
-        let waits = facts.cluster.is_none() && !facts.finished;
+        let waits = facts.cluster.is_none() && facts.known_as.is_none() && !facts.finished;
         let subject = if self.forgetful && waits { super::facts::subject(workload) } else { None };
         Facts { subject, ..facts }
     }

@@ -87,6 +87,8 @@ pub(super) struct Write {
 /// Whether a look at the object leads to a write.
 enum Plan {
     Write(Box<Edit>),
+    /// The name of another cluster is to be taken away first: it cannot be changed.
+    TakeAway(Box<Edit>),
     /// It says so already.
     There,
     /// It is not to be written any more.
@@ -106,10 +108,15 @@ impl Write {
         let Some(mut current) = stored.filter(|workload| workload.metadata.uid.as_deref() == Some(&*self.uid)) else {
             return (Outcome::Superseded, None);
         };
-        let (mut conflicts, mut pause) = (0, FIRST_PAUSE);
+        let (mut conflicts, mut pause, mut taken_away) = (0, FIRST_PAUSE, false);
         loop {
-            let edit = match self.plan(ctx, &current) {
-                Plan::Write(edit) => edit,
+            let (edit, is_all) = match self.plan(ctx, &current) {
+                Plan::Write(edit) => (edit, true),
+                Plan::TakeAway(edit) if !taken_away => (edit, false),
+                Plan::TakeAway(_) => {
+                    tracing::warn!(workload = %self.key, what = self.label(), "status.clusterName comes back");
+                    return (Outcome::Failed, Some(current));
+                }
                 Plan::There => return (Outcome::Done, Some(current)),
                 Plan::Void(why) => {
                     tracing::debug!(workload = %self.key, why, what = self.label(), "write is void");
@@ -120,9 +127,13 @@ impl Write {
             let unknown = match written {
                 Ok(Ok(Some(after))) => {
                     let after = Arc::new(after);
-                    if self.is_half_done(&after) {
-                        current = after;
+                    if !is_all {
+                        (current, taken_away) = (after, true);
                         continue;
+                    }
+                    if self.is_void_commit(&after) {
+                        tracing::warn!(workload = %self.key, "the API server drops status.clusterName; is its CRD an old one?");
+                        return (Outcome::Failed, Some(after));
                     }
                     self.announce(ctx, metrics, &current, &after);
                     return (Outcome::Done, Some(after));
@@ -162,8 +173,8 @@ impl Write {
         }
     }
 
-    /// A commit that first took another cluster's name away.
-    fn is_half_done(&self, after: &Workload) -> bool {
+    /// A commit whose cluster the API server has not kept.
+    fn is_void_commit(&self, after: &Workload) -> bool {
         let cluster = after.status.as_ref().and_then(|status| status.cluster_name.as_deref());
         matches!(self.what, What::Commit { .. }) && cluster.is_none()
     }
@@ -217,7 +228,7 @@ impl Write {
                     Some(_) if adopts.is_some() && attempt_there < attempt => {
                         let mut edit = Edit::new(current, now);
                         edit.status.cluster_name = None;
-                        return Plan::Write(Box::new(edit));
+                        return Plan::TakeAway(Box::new(edit));
                     }
                     Some(_) => return Plan::Void("another cluster has it"),
                     None if attempt_there >= attempt => return Plan::Void("a later attempt was made"),

@@ -68,6 +68,11 @@ impl Slot {
         }
     }
 
+    /// Whether a creation is under way.
+    pub(super) fn is_creating(&self) -> bool {
+        self.busy && self.creation.is_some()
+    }
+
     /// The search for what an unanswered creation may have made.
     pub(super) fn search(&self) -> Option<Verb> {
         self.creation.clone().filter(|_| !self.busy)
@@ -130,6 +135,8 @@ pub(super) struct Report {
     pub(super) queue: VecDeque<Observation>,
     /// The newest, queued or sent: attempt, state, and a hash over the rest.
     pub(super) latest: Option<(u64, State, u64)>,
+    /// What was last said, in this session, of whether its job is there.
+    pub(super) has_job: Option<bool>,
     /// When the newest of the queue came into it.
     pub(super) queued_at: Time,
     /// What the hub was last told in this session.

@@ -27,10 +27,13 @@ impl Entry {
     /// Puts a new observation into the queue, if it says something new.
     pub(super) fn report(&mut self, observation: Observation, now: Time) {
         let latest = (observation.attempt, observation.state(), content(&observation));
-        if self.report.latest == Some(latest) {
+        let report = &mut self.report;
+        // The hub goes by whether there is a job, where it has forgotten what it wanted.
+        let other_job = has_job(&observation).is_some_and(|now| report.has_job.is_some_and(|then| then != now));
+        if report.latest == Some(latest) && !other_job {
             return;
         }
-        let report = &mut self.report;
+        report.has_job = has_job(&observation).or(report.has_job);
         report.latest = Some(latest);
         let (attempt, state, _) = latest;
         match report.queue.back_mut() {
@@ -68,7 +71,7 @@ impl Report {
     /// The next session begins with the inventory, and the hub then knows nothing.
     pub(super) fn forget_session(&mut self) {
         self.queue.clear();
-        self.latest = None;
+        (self.latest, self.has_job) = (None, None);
         self.sent = None;
         self.repeated = false;
         self.sent_status = (0, 0);
@@ -118,6 +121,7 @@ impl Ledger {
             let Some(observation) = entry.stock(want) else { continue };
             entry.report.queue.clear();
             entry.report.latest = Some((observation.attempt, observation.state(), content(&observation)));
+            entry.report.has_job = has_job(&observation);
             bytes += size(&observation);
             observations.push(self.tell(observation, now));
         }
@@ -198,6 +202,11 @@ impl Ledger {
             super::relist(&mut self.due, &mut entry.report.due, &uid, due);
         }
     }
+}
+
+/// What it says of whether its job is there.
+fn has_job(observation: &Observation) -> Option<bool> {
+    observation.origin.as_ref().map(|origin| origin.has_job)
 }
 
 fn content(observation: &Observation) -> u64 {

@@ -151,7 +151,9 @@ impl Entry {
     fn origin(&self) -> Option<v1::Origin> {
         let Origin { kind, job_name, pod_sets, created } = self.workload.as_ref()?.origin.clone();
         let created = Some(prost_types::Timestamp { seconds: created, nanos: 0 });
-        Some(v1::Origin { kind, job_name, pod_sets, has_job: self.job.is_some(), created })
+        // One that is being made may be there by now; whether it is will be said.
+        let has_job = self.job.is_some() || self.job_slot.is_creating();
+        Some(v1::Origin { kind, job_name, pod_sets, has_job, created })
     }
 }
 

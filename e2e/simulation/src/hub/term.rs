@@ -72,6 +72,13 @@ impl World {
             let rules = self.rules(index);
             self.dispatch(hub, Input::Cluster { name: cluster.clone(), rules });
         }
+        if self.memory_since().is_some() && self.mutated(Mutation::CountSilent) {
+            for cluster in &clusters {
+                self.dispatch(hub, Input::ClusterUp { name: cluster.clone() });
+                self.dispatch(hub, Input::Inventory { cluster: cluster.clone(), uids: Default::default() });
+                self.dispatch(hub, Input::ClusterDown { name: cluster.clone() });
+            }
+        }
         self.dispatch(hub, Input::Check { name: CHECK.into(), clusters });
         let all: Vec<Facts> = self.hubs[hub].store.values().cloned().collect();
         for facts in all {
@@ -333,7 +340,9 @@ impl World {
         {
             term.dispatcher.learn(facts);
         }
-        let news = (forgetful || term.dispatcher.knows(&uid)) && remember(term, cluster, &uid, told);
+        let known = term.dispatcher.knows(&uid);
+        let wanted = (forgetful || known) && !term.dispatcher.is_superseded(&theirs);
+        let news = wanted && remember(term, cluster, &uid, told);
         let observation = Observation {
             uid: theirs,
             namespace: told.namespace.as_str().into(),

@@ -1,6 +1,6 @@
 //! Faults that belong together: runs that chance alone would seldom make.
 
-use switchyard_hub::dispatch::Mode;
+use switchyard_hub::dispatch::{Loss, Mode};
 
 use super::{ClusterPlan, Fault, FaultKind, ISOLATED_FROM, LAST_SUBMIT, Noise, Plan, roll_loss};
 use crate::dice::Dice;
@@ -149,13 +149,39 @@ impl Plan {
         });
     }
 
-    /// The hub's store is lost while most jobs are under way.
+    /// The hub's store is lost while most jobs are under way; or minutes later, when a cluster was given up for another that
+    /// is slow to speak to the hub that begins anew.
     pub(super) fn lose_store(&mut self, dice: &mut Dice) {
+        if dice.chance(400) {
+            self.lose_store_late(dice);
+            return;
+        }
         let workload = dice.index(self.workloads.len());
         self.workloads[workload].runs += dice.between(0, 120_000);
         let at = self.workloads[workload].at + dice.between(500, 20_000);
         let not_again = dice.chance(300).then(|| dice.index(self.workloads.len()));
         self.faults.push(Fault { at, until: at + dice.between(500, 60_000), kind: FaultKind::StoreLost { not_again } });
+    }
+
+    fn lose_store_late(&mut self, dice: &mut Dice) {
+        while self.clusters.len() < 2 {
+            self.clusters.push(ClusterPlan::roll(dice));
+        }
+        let (given_up, workload) = (dice.index(self.clusters.len()), dice.index(self.workloads.len()));
+        for cluster in &mut self.clusters {
+            cluster.loss = Loss::Fence { after: dice.between(0, 20) as i64 * 1000 };
+        }
+        self.workloads[workload].loss = None;
+        self.workloads[workload].runs += dice.between(200_000, 400_000);
+        let away = self.workloads[workload].at + dice.between(2_000, 15_000);
+        let lost = away + dice.between(80_000, 180_000);
+        let again = lost + dice.between(500, 20_000);
+        self.faults.push(Fault { at: away, until: lost, kind: FaultKind::Partition(given_up) });
+        self.faults.push(Fault { at: lost, until: again, kind: FaultKind::StoreLost { not_again: None } });
+        for cluster in (0..self.clusters.len()).filter(|cluster| *cluster != given_up) {
+            let until = again + dice.between(500, 90_000);
+            self.faults.push(Fault { at: lost, until, kind: FaultKind::Partition(cluster) });
+        }
     }
 
     /// The hub's store goes back to what it was a while ago.

@@ -151,6 +151,7 @@ fn what_differs_is_not_adopted_and_nothing_else_is_started() {
         ("another job", Copy::of("old", "other"), "Reserve new/1 on a"),
         ("another kind", copy().with(|it| it.subject.kind = "ray.io/v1, Kind=RayJob".into()), "Reserve new/1 on a"),
         ("made since", copy().with(|it| it.created = START + HOUR), "Reserve new/1 on a"),
+        ("an attempt that no hub gave out", copy().attempt(1 << 21), "wait"),
         ("no job", copy().state(State::Reserved).with(|it| it.has_job = false), "Absent old/3 on a"),
     ];
     for (case, copy, expected) in cases {
@@ -177,7 +178,11 @@ fn people_are_told_why_a_copy_is_not_adopted_and_may_say_that_it_is() {
     let note = bench.dispatcher.orphans_of("a", 1).remove(0).note.unwrap();
     assert!(note.starts_with("its pod sets are others"), "{note}");
     bench.written(Outcome::Done, Facts { reserved: true, ..again() });
-    bench.apply(Event::Workload(Facts { reserved: true, adopt: Some(("a".into(), "old".into())), ..again() }));
+    bench.apply(Event::Workload(Facts {
+        reserved: true,
+        adopt: Some(Adopt::Copy("a".into(), "old".into())),
+        ..again()
+    }));
     assert_eq!(bench.take(), ["commit new/3 on a, known as old"]);
 }
 
@@ -304,4 +309,152 @@ fn an_api_that_went_back_learns_the_attempt_that_runs() {
     bench.apply(Event::Workload(committed("w", "a", 2)));
     bench.tells("b", vec![]);
     assert_eq!(bench.take(), ["Run w/2 on a"], "all have spoken, and none has it");
+}
+
+#[test]
+fn a_copy_that_does_not_run_is_adopted_only_when_no_other_cluster_may_have_a_later_one() {
+    for (case, state) in [("stopped by its fence", State::Suspended), ("ended after it was given up", State::Failed)] {
+        let mut bench = Bench::forgetful(&["a", "b"]);
+        bench.tells("a", vec![Copy::of("old", "train").state(state)]);
+        bench.take();
+        bench.applied();
+        assert!(bench.take().is_empty(), "{case}");
+        bench.tells("b", vec![Copy::of("old", "train").attempt(4)]);
+        assert_eq!(bench.take(), ["orphan old/4 on b", "commit new/4 on b, known as old"], "{case}");
+
+        let mut bench = Bench::forgetful(&["a", "b"]);
+        bench.tells("a", vec![Copy::of("old", "train").state(state)]);
+        bench.applied();
+        bench.take();
+        bench.tells("b", vec![]);
+        assert_eq!(bench.take(), ["commit new/3 on a, known as old"], "{case}, and nobody has a later one");
+    }
+}
+
+#[test]
+fn nor_does_an_attempt_that_the_api_knows_go_on_before() {
+    let stopped = |attempt| vec![Copy::of("w", "train").attempt(attempt).state(State::Suspended)];
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.tells("a", stopped(2));
+    assert_eq!(bench.take(), ["mirror w/2 from a"], "b may have a later one");
+    bench.tells("b", vec![]);
+    assert_eq!(bench.take(), ["Run w/2 on a"]);
+
+    let mut bench = Bench::forgetful(&["a", "b", "c"]);
+    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.tells("a", vec![]);
+    bench.tells("b", stopped(3));
+    assert!(bench.take().is_empty(), "c may have a later one");
+    bench.tells("c", vec![Copy::of("w", "train").attempt(4)]);
+    assert_eq!(bench.take(), ["commit w/4 on c, known as w"]);
+}
+
+#[test]
+fn a_job_made_since_its_cluster_said_that_it_was_not_is_a_copy_like_others() {
+    let mut bench = Bench::forgetful(&["a"]);
+    bench.tells("a", vec![Copy::of("old", "train").state(State::Reserved).with(|it| it.has_job = false)]);
+    bench.observe("a", "old", 3, State::Running);
+    bench.take();
+    bench.later(2 * 900_000);
+    assert!(bench.take().is_empty(), "it stays");
+    bench.applied();
+    assert_eq!(bench.take(), ["commit new/3 on a, known as old"]);
+}
+
+#[test]
+fn a_cluster_cannot_claim_what_is_not_its_own() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.apply(Event::Check { name: "mk".into(), clusters: vec!["b".into()] });
+    bench.tells("a", vec![Copy::of("old", "train")]);
+    bench.tells("b", vec![]);
+    bench.take();
+    bench.applied();
+    assert_eq!(bench.take(), ["Reserve new/1 on b"], "its check does not name that cluster");
+
+    let later = |created: i64| {
+        let mut bench = Bench::forgetful(&["a", "b"]);
+        bench.apply(Event::Workload(committed("w", "a", 2)));
+        bench.tells("a", vec![Copy::of("w", "train").attempt(2)]);
+        bench.later(2 * HOUR);
+        bench.take();
+        bench.tells("b", vec![Copy::of("w", "train").attempt(3).with(|it| it.created = created)]);
+        bench.take()
+    };
+    assert_eq!(later(START + HOUR), ["Absent w/3 on b"], "made since");
+    assert_eq!(later(START - HOUR), ["commit w/3 on b, known as w"], "it was away for long");
+
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.tells("a", vec![]);
+    bench.apply(Event::Workload(Facts { reserved: true, attempt: 2, ..facts("w") }));
+    let offer = Copy::of("w", "train").attempt(4).state(State::Failed).with(|it| it.has_job = false);
+    bench.tells("b", vec![offer]);
+    let said = bench.take();
+    assert!(said.iter().all(|line| !line.starts_with("commit")), "an offer that failed is no end: {said:?}");
+}
+
+#[test]
+fn people_may_say_which_copy_it_is_or_that_none_is() {
+    let two = |adopt: Option<Adopt>| {
+        let mut bench = Bench::forgetful(&["a", "b"]);
+        bench.tells("a", vec![Copy::of("old", "train")]);
+        bench.tells("b", vec![Copy::of("later", "train").with(|it| it.created = START)]);
+        bench.take();
+        bench.reserve(Facts { adopt, ..again() });
+        bench
+    };
+    let mut bench = two(None);
+    assert_eq!(bench.take(), ["commit new/3 on b, known as later"]);
+    let note = bench.dispatcher.orphans_of("a", 1).remove(0).note.unwrap();
+    assert_eq!(note, "its job is the copy on worker cluster \"b\"; delete this one on its cluster");
+    assert_eq!(two(Some(Adopt::Copy("a".into(), "old".into()))).take(), ["commit new/3 on a, known as old"]);
+    assert_eq!(two(Some(Adopt::Nothing)).take(), ["Reserve new/1 on a"]);
+}
+
+#[test]
+fn a_cluster_that_is_not_there_yet_or_not_any_more_is_waited_for_until_it_has_told() {
+    let mut bench = Bench::forgetful(&["a"]);
+    bench.apply(Event::Check { name: "mk".into(), clusters: vec!["a".into(), "z".into()] });
+    bench.tells("a", vec![]);
+    bench.applied();
+    assert!(bench.take().is_empty());
+    bench.later(1_000);
+    let said = bench.take().join("\n");
+    assert!(said.contains("since before this hub's memory: z;"), "{said}");
+    bench.written(Outcome::Done, Facts { reserved: true, ..again() });
+    bench.later(HOUR);
+    assert_eq!(bench.take().first().map(String::as_str), Some("Reserve new/1 on a"));
+
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.tells("a", vec![]);
+    bench.tells("b", vec![Copy::of("old", "train")]);
+    bench.apply(Event::ClusterGone { name: "b".into() });
+    bench.rules("b", Loss::Hold);
+    bench.take();
+    bench.applied();
+    assert!(bench.take().is_empty(), "it was made again, and has not told");
+    bench.tells("b", vec![Copy::of("old", "train")]);
+    assert_eq!(bench.take(), ["orphan old/3 on b", "commit new/3 on b, known as old"]);
+}
+
+#[test]
+fn quota_of_an_eviction_from_a_backup_goes_back_when_every_cluster_has_told() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.apply(Event::Workload(Facts { evicted: true, ..committed("w", "a", 2) }));
+    bench.tells("a", vec![]);
+    bench.observe("a", "w", 2, State::Gone);
+    assert_eq!(bench.take(), ["Absent w/2 on a", "forget w/2 on a"], "b may run a later one");
+    bench.tells("b", vec![]);
+    assert_eq!(bench.take(), ["release w"]);
+}
+
+#[test]
+fn an_offer_from_before_the_adoption_is_forgotten_once_its_cluster_says_that_it_is_gone() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.apply(Event::Workload(adopted("a", 3)));
+    bench.tells("a", vec![Copy::of("old", "train")]);
+    bench.tells("b", vec![]);
+    bench.take();
+    bench.observe("b", "new", 1, State::Gone);
+    assert_eq!(bench.take(), ["forget new/1 on b"]);
 }

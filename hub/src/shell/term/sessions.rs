@@ -52,6 +52,7 @@ impl TermState {
                     self.live.remove(&cluster);
                     self.reports.set(&cluster, None);
                     self.apply(Event::ClusterDown { name: cluster.as_str().into() });
+                    self.forget_told(&cluster);
                 }
             }
             SessionEvent::Observed { cluster, session_id, observations, inventory, weight: _weight } => {
@@ -64,6 +65,7 @@ impl TermState {
                 }
                 if let Some(uids) = inventory {
                     self.apply(Event::Inventory { cluster: name, uids });
+                    self.forget_told(&cluster);
                 }
             }
             SessionEvent::Able { cluster, session_id, able } => {
@@ -94,7 +96,9 @@ impl TermState {
         }
         let reasons: Vec<Reason> =
             observation.reasons.iter().map(|reason| Reason::new(reason.code.clone(), reason.message.clone())).collect();
-        let wanted = self.forgetful || self.dispatcher.knows(&uid);
+        // What is not known may be a copy; what goes by the own uid of one that has adopted a copy tells nothing of its job.
+        let known = self.dispatcher.knows(&uid);
+        let wanted = (self.forgetful || known) && !self.dispatcher.is_superseded(&theirs);
         let news = wanted && self.remember(cluster, &uid, observation, &reasons);
         let origin = observation.origin.as_ref().map(origin);
         let observation = Observation {
@@ -108,6 +112,21 @@ impl TermState {
             origin,
         };
         self.apply(Event::Observed { cluster: cluster.clone(), observation });
+        if !known && !self.is_of_use(cluster, &uid) {
+            self.told.remove(&(cluster.clone(), uid));
+        }
+    }
+
+    /// Whether what a cluster told of a workload may have to be written.
+    fn is_of_use(&self, cluster: &Name, uid: &Uid) -> bool {
+        self.dispatcher.knows(uid) || self.dispatcher.has_orphan(cluster, uid)
+    }
+
+    /// Forgets what a cluster told of workloads that the dispatcher has forgotten.
+    fn forget_told(&mut self, cluster: &str) {
+        let told = std::mem::take(&mut self.told);
+        let keep = |(at, uid): &(Name, Uid)| **at != *cluster || self.is_of_use(at, uid);
+        self.told = told.into_iter().filter(|(key, _)| keep(key)).collect();
     }
 
     /// Keeps what may have to be written. Returns whether the job's status is news.
@@ -138,6 +157,8 @@ impl TermState {
         let is_it = |workload: &Workload| workload.metadata.uid.as_deref() == Some(uid);
         let renamed = **uid != *observation.workload_uid;
         let found = match observation.name.as_str() {
+            // What would be adopted must not be a living one's, whatever name its cluster gives it.
+            _ if self.forgetful => self.living.get(uid).and_then(|key| stores.by_key(key)).filter(|it| is_it(it)),
             _ if renamed => stores.filter(is_it).into_iter().next(),
             "" => stores.filter(is_it).into_iter().next(),
             name => stores.get(&observation.namespace, name).filter(|workload| is_it(workload)),

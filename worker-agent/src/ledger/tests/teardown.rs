@@ -158,6 +158,18 @@ fn the_end_of_what_is_not_desired_is_kept_until_somebody_wants_it() {
 }
 
 #[test]
+fn a_job_that_is_being_made_may_be_there() {
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+    let has_job = |bench: &mut Bench| bench.told().pop().and_then(|told| told.origin).expect("its origin").has_job;
+    bench.connect();
+    assert!(!has_job(&mut bench));
+    assert_eq!(bench.see(workload(1).admitted().seen()).asked().last().map(String::as_str), Some("create Job"));
+    bench.connect();
+    assert!(has_job(&mut bench));
+}
+
+#[test]
 fn an_end_that_is_not_persisted_goes_before_a_tombstone() {
     let mut bench = Bench::running();
     bench.see(job(1).ended(true).seen()).want(1, Phase::Absent);
