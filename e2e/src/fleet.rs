@@ -404,6 +404,13 @@ impl Fleet {
         .await
     }
 
+    /// Where the programs serve `/metrics`, on loopback: the hub's replicas and the agents, by name.
+    pub fn metrics_ports(&self) -> BTreeMap<String, u16> {
+        let hub = self.hub_programs.iter().map(|(name, program)| ((*name).to_owned(), program.health));
+        let agents = self.agent_programs();
+        hub.chain(agents.iter().map(|(name, program)| (name.clone(), program.health))).collect()
+    }
+
     /// How a person reaches the clusters.
     pub fn directions(&self) -> String {
         let mut text = "Reach the clusters with:\n".to_owned();

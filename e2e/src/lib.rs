@@ -38,6 +38,7 @@ pub mod paths;
 pub mod ports;
 mod process;
 mod progress;
+pub mod prometheus;
 mod quantiles;
 pub mod queues;
 pub mod sessions;

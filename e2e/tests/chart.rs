@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -164,8 +165,30 @@ fn values_that_cannot_work_are_refused_by_name() {
         let refused = helm.refused(&[&["template", &chart], values].concat());
         assert!(refused.contains(said), "{values:?}: {refused}");
     }
-    let monitor = helm.ok(&["template", &chart, "--set=enablePrometheus=true"]);
-    assert!(monitor.contains("kind: ServiceMonitor"));
+}
+
+#[test]
+fn what_monitors_is_asked_for() {
+    let helm = Helm::new(None);
+    let rendered = |values: &[&str]| helm.ok(&[&["template", &chart()], values].concat());
+    let alerts = fs::read_to_string(paths::root().join("deploy/monitoring/rules.yaml")).unwrap();
+    let summary = alerts.lines().find_map(|line| line.split_once("summary: '{{").map(|(_, rest)| rest)).unwrap();
+    let (monitor, rule, dashboard) = ("kind: ServiceMonitor", "kind: PrometheusRule", "grafana_dashboard: \"1\"");
+    let resources = "enableClusterQueueResources: true";
+
+    let without = rendered(&[]);
+    assert!([monitor, rule, dashboard, resources].iter().all(|it| !without.contains(it)));
+    let with = rendered(&["--set=enablePrometheus=true"]);
+    for it in
+        [monitor, rule, dashboard, resources, "honorLabels: true", summary.trim_end_matches('\''), "${datasource}"]
+    {
+        assert!(with.contains(it), "no {it} in\n{with}");
+    }
+    let off = ["--set=metrics.prometheusRule.enabled=false", "--set=metrics.dashboard.enabled=false"];
+    let part = rendered(&[&["--set=enablePrometheus=true"][..], &off].concat());
+    assert!(part.contains(monitor) && !part.contains(rule) && !part.contains(dashboard));
+    let own = "--set=managerConfig.controllerManagerConfigYaml=metrics: {enableClusterQueueResources: false}";
+    assert!(!rendered(&["--set=enablePrometheus=true", own]).contains(resources), "what the configuration says counts");
 }
 
 #[test]

@@ -37,8 +37,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end -}}
 
-{{/* Kueue's configuration with the feature gates of `controllerManager.featureGates` and, for a hub that says nothing else,
-times of the election that let another replica take over in less than 5 s. */}}
+{{/* Kueue's configuration with the feature gates of `controllerManager.featureGates`; where it says nothing else, a hub gets
+times of the election that let another replica take over in less than 5 s, and with Prometheus the metrics that the alerts
+need. */}}
 {{- define "switchyard.config" -}}
 {{- $config := fromYaml .Values.managerConfig.controllerManagerConfigYaml -}}
 {{- if hasKey $config "Error" -}}
@@ -51,6 +52,10 @@ times of the election that let another replica take over in less than 5 s. */}}
 {{- if and (eq .Values.mode "hub") (not (hasKey $election "leaseDuration")) -}}
 {{- $fast := dict "leaseDuration" "3s" "renewDeadline" "2s" "retryPeriod" "500ms" -}}
 {{- $_ := set $config "leaderElection" (merge $election $fast) -}}
+{{- end -}}
+{{- $metrics := $config.metrics | default dict -}}
+{{- if and .Values.enablePrometheus (not (hasKey $metrics "enableClusterQueueResources")) -}}
+{{- $_ := set $config "metrics" (merge $metrics (dict "enableClusterQueueResources" true)) -}}
 {{- end -}}
 {{ toYaml $config }}
 {{- end -}}

@@ -1,0 +1,253 @@
+//! A real Prometheus: its rules' checker, and a server that scrapes.
+//!
+//! The programs are those in `PATH`, or come from Debian's package, which is fetched once per machine and unpacked into the
+//! cache; nothing is installed.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use serde_json::{Value, json};
+
+use crate::process::{PORT_TRIES, Process, Program, lost_port};
+use crate::wait::{eventually, never};
+use crate::{paths, ports};
+
+/// How long fetching and unpacking the package may take.
+const FETCH: Duration = Duration::from_secs(180);
+/// How long the server may take to be ready.
+const READY: Duration = Duration::from_secs(30);
+
+/// The two programs of Prometheus.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    server: PathBuf,
+    promtool: PathBuf,
+}
+
+impl Programs {
+    /// Those in `PATH`, or those of Debian's package `prometheus`, which is fetched first if it has to be. Blocks.
+    ///
+    /// # Errors
+    /// When there is neither, with what to install.
+    pub fn get() -> anyhow::Result<Self> {
+        let dirs = std::env::var_os("PATH").unwrap_or_default();
+        let known = std::env::split_paths(&dirs).find_map(|dir| Self::in_dir(&dir));
+        match known {
+            Some(known) => Ok(known),
+            None => Self::of_package(&paths::cache()?.join("prometheus")).context(
+                "Prometheus is needed: put `prometheus` and `promtool` into PATH, or have apt find the package \
+                 `prometheus` (apt-get update)",
+            ),
+        }
+    }
+
+    fn in_dir(dir: &Path) -> Option<Self> {
+        let found = Self { server: dir.join("prometheus"), promtool: dir.join("promtool") };
+        (found.server.is_file() && found.promtool.is_file()).then_some(found)
+    }
+
+    fn of_package(cache: &Path) -> anyhow::Result<Self> {
+        let unpacked = cache.join("unpacked");
+        let programs = unpacked.join("usr/bin");
+        fs::create_dir_all(cache).with_context(|| format!("create {}", cache.display()))?;
+        // Two processes do not fetch it twice; it appears by a rename and so is never seen half unpacked.
+        let lock = fs::File::create(cache.join("lock"))?;
+        lock.lock()?;
+        if Self::in_dir(&programs).is_none() {
+            eprintln!("==> fetch Debian's package prometheus (once per machine)");
+            let unfinished = cache.join("unfinished");
+            if unfinished.exists() {
+                fs::remove_dir_all(&unfinished)?;
+            }
+            fs::create_dir_all(&unfinished)?;
+            let mut fetch = Command::new("apt-get");
+            run(fetch.args(["download", "prometheus"]).current_dir(&unfinished), FETCH)?;
+            let mut fetched = fs::read_dir(&unfinished)?.filter_map(Result::ok).map(|entry| entry.path());
+            let package = fetched.find(|path| path.extension().is_some_and(|end| end == "deb"));
+            let package = package.context("apt-get has fetched nothing")?;
+            let into = unfinished.join("unpacked");
+            run(Command::new("dpkg").arg("-x").arg(&package).arg(&into), FETCH)?;
+            fs::rename(&into, &unpacked)?;
+            fs::remove_dir_all(&unfinished)?;
+        }
+        Self::in_dir(&programs).context("the package has no usr/bin/prometheus and usr/bin/promtool")
+    }
+
+    /// Runs `promtool`; gives what it printed.
+    ///
+    /// # Errors
+    /// When it fails or takes longer than a minute: with what it printed.
+    pub fn promtool(&self, words: &[&str]) -> anyhow::Result<String> {
+        run(Command::new(&self.promtool).args(words), Duration::from_secs(60))
+    }
+
+    /// Starts a server that scrapes the `/metrics` of these loopback ports every second, each under a job's name, and
+    /// evaluates the rules of a file. Its data is below `dir`, its log in it.
+    ///
+    /// # Errors
+    /// What its log ends with.
+    pub async fn start(&self, dir: &Path, jobs: &[(String, u16)], rules: &Path) -> anyhow::Result<Prometheus> {
+        let (config, data) = (dir.join("prometheus.yaml"), dir.join("prometheus-data"));
+        fs::write(&config, configuration(jobs, rules)?).with_context(|| format!("write {}", config.display()))?;
+        for _ in 0..PORT_TRIES {
+            let port = ports::free()?;
+            let program = Program::new("prometheus", &self.server, dir.join("prometheus.log"))
+                .arg(format!("--config.file={}", config.display()))
+                .arg(format!("--storage.tsdb.path={}", data.display()))
+                .arg(format!("--web.listen-address=127.0.0.1:{port}"));
+            let process = program.start()?;
+            let ready = eventually(READY, "Prometheus to be ready", async || {
+                process.check().map_err(never)?;
+                crate::http::get(port, "/-/ready").await.map(drop)
+            });
+            match ready.await {
+                Ok(()) => return Ok(Prometheus { process, port }),
+                Err(_) if lost_port(&process) => {}
+                Err(error) => return Err(error.context(process.log_tail(20))),
+            }
+        }
+        bail!("Prometheus found no free port in {PORT_TRIES} tries")
+    }
+}
+
+fn configuration(jobs: &[(String, u16)], rules: &Path) -> anyhow::Result<String> {
+    let scrape = |(job, port): &(String, u16)| json!({"job_name": job, "honor_labels": true, "static_configs": [{"targets": [format!("127.0.0.1:{port}")]}]});
+    let configuration = json!({
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": [rules],
+        "scrape_configs": jobs.iter().map(scrape).collect::<Vec<_>>(),
+    });
+    Ok(serde_saphyr::to_string(&configuration)?)
+}
+
+/// A running server. Dropping it kills it.
+#[derive(Debug)]
+pub struct Prometheus {
+    process: Process,
+    port: u16,
+}
+
+/// One series of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// Its labels, `__name__` among them where it has one.
+    pub labels: BTreeMap<String, String>,
+    /// Its value; may be no number.
+    pub value: f64,
+}
+
+impl Prometheus {
+    /// Evaluates an expression now.
+    ///
+    /// # Errors
+    /// When it cannot be evaluated, or gives no instant vector or scalar.
+    pub async fn query(&self, expression: &str) -> anyhow::Result<Vec<Sample>> {
+        let data =
+            self.get(&format!("/api/v1/query?query={}", encoded(expression))).await.context(expression.to_owned())?;
+        let result = data["result"].as_array().cloned().unwrap_or_default();
+        match data["resultType"].as_str() {
+            Some("vector") => result.iter().map(sample).collect(),
+            Some("scalar") => Ok(vec![Sample { labels: BTreeMap::new(), value: number(&data["result"][1])? }]),
+            other => bail!("{expression} gives {other:?}"),
+        }
+    }
+
+    /// The alerting rules that it evaluates: their names, with what went wrong if anything did.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn rules(&self) -> anyhow::Result<BTreeMap<String, Option<String>>> {
+        let data = self.get("/api/v1/rules").await?;
+        let groups = data["groups"].as_array().context("no groups")?;
+        let rules = groups.iter().filter_map(|group| group["rules"].as_array()).flatten();
+        let told = rules.map(|rule| {
+            let health = rule["health"].as_str().unwrap_or_default();
+            let error = (health != "ok").then(|| format!("{health}: {}", rule["lastError"]));
+            (rule["name"].as_str().unwrap_or_default().to_owned(), error)
+        });
+        Ok(told.collect())
+    }
+
+    async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        self.process.check()?;
+        let mut answer: Value = serde_json::from_str(&crate::http::get(self.port, path).await?)?;
+        ensure!(answer["status"] == "success", "{answer}");
+        Ok(answer["data"].take())
+    }
+}
+
+fn sample(series: &Value) -> anyhow::Result<Sample> {
+    let labels = series["metric"].as_object().context("a series without labels")?;
+    let labels = labels.iter().map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()));
+    Ok(Sample { labels: labels.collect(), value: number(&series["value"][1])? })
+}
+
+/// Numbers come as text: `+Inf` and `NaN` are none of JSON's.
+fn number(value: &Value) -> anyhow::Result<f64> {
+    let text = value.as_str().context("a value that is no text")?;
+    text.parse().with_context(|| format!("{text} is no number"))
+}
+
+/// As in the query of a URL.
+fn encoded(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut url, byte| {
+        match byte {
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'_' | b'.' => url.push(char::from(byte)),
+            _ => {
+                // Writing into a String cannot fail.
+                let _ = write!(url, "%{byte:02X}");
+            }
+        }
+        url
+    })
+}
+
+/// What a program printed.
+fn run(command: &mut Command, deadline: Duration) -> anyhow::Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let start = Instant::now();
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.with_context(|| format!("cannot start {name}"))?;
+    while child.try_wait()?.is_none() {
+        if start.elapsed() > deadline {
+            child.kill()?;
+            bail!("{name} was not done within {deadline:?}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let Output { status, stdout, stderr } = child.wait_with_output()?;
+    let printed = [stdout, stderr].map(|part| String::from_utf8_lossy(&part).into_owned()).concat();
+    ensure!(status.success(), "{name} failed ({status}):\n{printed}");
+    Ok(printed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expression_is_sent_whole() {
+        assert_eq!(encoded("a{b=~\"c.*\"} / 2"), "a%7Bb%3D%7E%22c.%2A%22%7D%20%2F%202");
+    }
+
+    #[test]
+    fn a_package_that_cannot_be_had_leaves_nothing_that_looks_like_one() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("unpacked/usr/bin")).unwrap();
+        fs::write(dir.path().join("unpacked/usr/bin/prometheus"), "").unwrap();
+        assert!(Programs::in_dir(&dir.path().join("unpacked/usr/bin")).is_none(), "both are needed");
+    }
+
+    #[test]
+    fn what_takes_too_long_is_ended_and_what_fails_says_why() {
+        let slow = run(Command::new("sleep").arg("60"), Duration::from_millis(50)).unwrap_err().to_string();
+        assert!(slow.starts_with("sleep was not done within"), "{slow}");
+        let fails = run(Command::new("sh").args(["-c", "echo no room >&2; exit 3"]), FETCH).unwrap_err().to_string();
+        assert!(fails.contains("no room") && fails.contains('3'), "{fails}");
+    }
+}
