@@ -6,7 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::CustomResourceExt;
 use serde_json::json;
 
-use crate::v1beta2;
+use crate::{v1beta1, v1beta2};
 
 /// Kinds that mean something without a `spec`. It is filled in as `{}`, also for objects that were stored without one,
 /// so that every object has the shape of its Rust type.
@@ -40,6 +40,9 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
                 default_spec(root);
             }
         }
+        let older: Vec<_> =
+            crd.spec.versions.iter().map(|version| v1beta1::version(&crd.spec.names.kind, version)).collect();
+        crd.spec.versions.extend(older);
     }
     all
 }
@@ -58,7 +61,7 @@ fn text(crd: &CustomResourceDefinition) -> String {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false, compact_list_indent: true };
     let yaml = serde_saphyr::to_string_with_options(crd, options).unwrap_or_default();
     format!(
-        "# Generated from api/src/v1beta2. Do not edit: cargo run -p switchyard-api --example crdgen -- deploy/crds\n{yaml}"
+        "# Generated from api/src/v1beta2 and v1beta1. Do not edit: cargo run -p switchyard-api --example crdgen -- deploy/crds\n{yaml}"
     )
 }
 

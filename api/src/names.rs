@@ -184,6 +184,8 @@ pub const MEMORY_SINCE: &str = "switchyard.dev/memory-since";
 /// Annotation on a job, and on its Workload: what the loss of its worker cluster means for it. `Hold`, or `Fence` or
 /// `Duplicate`, where wanted with a time, such as `Fence/5m`.
 pub const ON_DISCONNECT: &str = "switchyard.dev/on-disconnect";
+/// Annotation on Kueue's objects: what was said in v1beta1 and cannot be in v1beta2. See [`crate::v1beta1`].
+pub const V1BETA1: &str = "switchyard.dev/v1beta1";
 /// Finalizer on objects in a worker cluster: their end is not yet recorded on the hub.
 pub const TERMINAL_STATE: &str = "switchyard.dev/terminal-state";
 /// The dispatcher that picks one cluster by its free capacity; the default.

@@ -292,8 +292,15 @@ async fn begin(
     workers: &mut Tasks,
     shutdown: &CancellationToken,
 ) -> anyhow::Result<()> {
-    ctx.stores.ready(FIRST_LISTS).await?;
     let Work { engine, asked, admitter, inbox, views, webhook, visibility } = work;
+    let (filled, when_filled) = watch::channel(false);
+    if let Some(webhook) = webhook {
+        // Until it is registered we are not ready. The lists may need its conversions.
+        ctx.components.set("webhook", false);
+        spawn(workers, "webhook", webhook::run(ctx.clone(), webhook, when_filled, shutdown.clone()));
+    }
+    ctx.stores.ready(FIRST_LISTS).await?;
+    filled.send_replace(true);
     inbox.connect(&ctx.stores);
     spawn(workers, "engine", ok(engine.run(shutdown.clone())));
     spawn(workers, "admission", ok(admitter.run(shutdown.clone())));
@@ -301,11 +308,6 @@ async fn begin(
     spawn(workers, "status", ok(status::run(ctx.clone(), views, shutdown.clone())));
     spawn(workers, "priorities", ok(priority::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "jobs", jobs::run(ctx.clone(), shutdown.clone()));
-    if let Some(webhook) = webhook {
-        // Until it is registered we are not ready.
-        ctx.components.set("webhook", false);
-        spawn(workers, "webhook", webhook::run(ctx.clone(), webhook, shutdown.clone()));
-    }
     if let Some(listener) = visibility {
         ctx.components.set("visibility", false);
         spawn(workers, "visibility", visibility::run(ctx.clone(), asked, listener, shutdown.clone()));

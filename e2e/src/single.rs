@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, PostParams};
+use switchyard_api::v1beta1;
 
 use crate::Cluster;
 use crate::fleet::programs;
@@ -49,7 +51,7 @@ impl Single {
         self.process.terminate(TIME).await
     }
 
-    /// Deletes its webhook configurations.
+    /// Deletes its webhook configurations, and takes its conversion out of the CRDs.
     ///
     /// # Errors
     /// When the API server refuses.
@@ -58,6 +60,15 @@ impl Single {
         let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.admin.clone());
         mutating.delete(WEBHOOKS, &DeleteParams::default()).await?;
         validating.delete(WEBHOOKS, &DeleteParams::default()).await?;
+        let definitions: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
+        for name in v1beta1::differing_definitions() {
+            let mut definition = definitions.get(&name).await?;
+            definition.spec.conversion = None;
+            for version in definition.spec.versions.iter_mut().filter(|it| it.name == v1beta1::VERSION) {
+                version.served = false;
+            }
+            definitions.replace(&name, &PostParams::default(), &definition).await?;
+        }
         Ok(())
     }
 }

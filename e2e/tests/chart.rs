@@ -119,6 +119,7 @@ fn the_chart_installs_upgrades_and_goes_in_each_mode() {
             );
             let (deployment, first) = container(cluster, name).await;
             accepted_by(program, &first);
+            assert_eq!(converted(cluster).await, format!("{NAMESPACE}/{name}-webhook"));
             assert_eq!(deployment.spec.as_ref().and_then(|spec| spec.replicas), Some(2));
             assert_eq!(config(cluster, name).await.leader_election.lease_duration.to_string(), lease);
 
@@ -142,6 +143,17 @@ fn the_chart_installs_upgrades_and_goes_in_each_mode() {
             assert_eq!(crds.list(&ListParams::default()).await.unwrap().items.len(), 11, "CRDs outlive a release");
         }
     });
+}
+
+/// The Service that is asked to convert Workloads, whose older version is served.
+async fn converted(cluster: &Cluster) -> String {
+    let crds: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
+    let spec = crds.get("workloads.kueue.x-k8s.io").await.unwrap().spec;
+    assert!(spec.versions.iter().all(|version| version.served));
+    let client = spec.conversion.and_then(|conversion| conversion.webhook).and_then(|it| it.client_config).unwrap();
+    let service = client.service.unwrap();
+    assert_eq!(service.path.as_deref(), Some("/convert"));
+    format!("{}/{}", service.namespace, service.name)
 }
 
 fn template_annotations(deployment: &Deployment) -> Option<&std::collections::BTreeMap<String, String>> {

@@ -1,2 +1,224 @@
-//! `kueue.x-k8s.io/v1beta1`: reserved. The older version is served and converted to [`crate::v1beta2`] later; nothing is
-//! here yet.
+//! `kueue.x-k8s.io/v1beta1`: what it says differently from [`crate::v1beta2`], which is what is stored. One file a kind,
+//! with its schema as a change of v1beta2's and the conversion both ways.
+//!
+//! Conversions work on JSON, so that nothing is lost that no type knows. Of every object:
+//! - What v1beta2 has and v1beta1 has not (`preemptionGates`, `onDisconnect`, `status.dispatch` and others) has the same
+//!   name and place in v1beta1.
+//! - What v1beta1 has and v1beta2 has not (`retryDelayMinutes`, `Borrow` for `MayStopSearch`, the flat `admissionChecks`
+//!   and others) is kept in the annotation [`crate::names::V1BETA1`] of the v1beta2 form, as long as it says the same as the rest
+//!   of the object: whoever changes the object in v1beta2 is always right.
+//! - A `topologyAssignment` keeps its meaning, and is packed anew.
+//!
+//! Where a value is allowed in both versions, v1beta2's limits hold for both: they are those of what is stored.
+
+mod admission_check;
+mod cluster_queue;
+mod cohort;
+mod local_queue;
+mod multi_kueue_cluster;
+mod multi_kueue_config;
+mod remainder;
+mod schema;
+mod topology_assignment;
+mod workload;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionVersion;
+use serde_json::Value;
+
+use crate::{
+    field::{FieldError, Path},
+    v1beta2,
+};
+
+/// The version.
+pub const VERSION: &str = "v1beta1";
+/// Group and version as in `apiVersion`.
+pub const API_VERSION: &str = "kueue.x-k8s.io/v1beta1";
+
+/// How a kind differs.
+struct Kind {
+    name: &'static str,
+    plural: &'static str,
+    /// Changes v1beta2's schema into v1beta1's.
+    schema: fn(&mut Value),
+    /// Absent where the two have the same fields.
+    conversion: Option<Conversion>,
+}
+
+/// The conversion of one kind. Both ways leave `metadata` alone.
+struct Conversion {
+    to_v1beta2: fn(&mut Value) -> Result<(), FieldError>,
+    to_v1beta1: fn(&mut Value) -> Result<(), FieldError>,
+}
+
+const KINDS: [Kind; 11] = [
+    Kind {
+        name: "AdmissionCheck",
+        plural: "admissionchecks",
+        schema: admission_check::schema,
+        conversion: Some(Conversion {
+            to_v1beta2: admission_check::to_v1beta2,
+            to_v1beta1: admission_check::to_v1beta1,
+        }),
+    },
+    Kind {
+        name: "ClusterQueue",
+        plural: "clusterqueues",
+        schema: cluster_queue::schema,
+        conversion: Some(Conversion { to_v1beta2: cluster_queue::to_v1beta2, to_v1beta1: cluster_queue::to_v1beta1 }),
+    },
+    Kind {
+        name: "Cohort",
+        plural: "cohorts",
+        schema: cohort::schema,
+        conversion: Some(Conversion { to_v1beta2: cohort::to_v1beta2, to_v1beta1: cohort::to_v1beta1 }),
+    },
+    Kind {
+        name: "LocalQueue",
+        plural: "localqueues",
+        schema: local_queue::schema,
+        conversion: Some(Conversion { to_v1beta2: local_queue::to_v1beta2, to_v1beta1: local_queue::to_v1beta1 }),
+    },
+    Kind {
+        name: "MultiKueueCluster",
+        plural: "multikueueclusters",
+        schema: multi_kueue_cluster::schema,
+        conversion: Some(Conversion {
+            to_v1beta2: multi_kueue_cluster::to_v1beta2,
+            to_v1beta1: multi_kueue_cluster::to_v1beta1,
+        }),
+    },
+    Kind {
+        name: "MultiKueueConfig",
+        plural: "multikueueconfigs",
+        schema: multi_kueue_config::schema,
+        conversion: None,
+    },
+    Kind { name: "ProvisioningRequestConfig", plural: "provisioningrequestconfigs", schema: same, conversion: None },
+    Kind { name: "ResourceFlavor", plural: "resourceflavors", schema: same, conversion: None },
+    Kind { name: "Topology", plural: "topologies", schema: same, conversion: None },
+    Kind {
+        name: "Workload",
+        plural: "workloads",
+        schema: workload::schema,
+        conversion: Some(Conversion { to_v1beta2: workload::to_v1beta2, to_v1beta1: workload::to_v1beta1 }),
+    },
+    Kind { name: "WorkloadPriorityClass", plural: "workloadpriorityclasses", schema: same, conversion: None },
+];
+
+fn same(_: &mut Value) {}
+
+fn kind(name: &str) -> Option<&'static Kind> {
+    KINDS.iter().find(|kind| kind.name == name)
+}
+
+/// Whether objects of this kind differ between the versions in more than their `apiVersion`, so that API servers have to
+/// ask a webhook.
+#[must_use]
+pub fn differs(kind: &str) -> bool {
+    KINDS.iter().any(|known| known.name == kind && known.conversion.is_some())
+}
+
+/// The names of the CustomResourceDefinitions whose kinds [differ](differs), such as `workloads.kueue.x-k8s.io`.
+pub fn differing_definitions() -> impl Iterator<Item = String> {
+    KINDS.iter().filter(|kind| kind.conversion.is_some()).map(|kind| format!("{}.{}", kind.plural, v1beta2::GROUP))
+}
+
+/// v1beta1 of a kind, made from its v1beta2. It is served from the start only where no webhook is needed for it.
+pub(crate) fn version(kind_name: &str, v1beta2: &CustomResourceDefinitionVersion) -> CustomResourceDefinitionVersion {
+    let mut version = CustomResourceDefinitionVersion {
+        name: VERSION.into(),
+        served: !differs(kind_name),
+        storage: false,
+        deprecated: Some(true),
+        deprecation_warning: Some("This version is deprecated. Use v1beta2 instead.".into()),
+        // As in Kueue. Servers refuse equal ones beside schemas that differ.
+        selectable_fields: None,
+        ..v1beta2.clone()
+    };
+    let root = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
+    if let (Some(kind), Some(root)) = (kind(kind_name), root)
+        && let Ok(mut edited) = serde_json::to_value(&*root)
+    {
+        (kind.schema)(&mut edited);
+        *root = serde_json::from_value(edited).unwrap_or_default();
+    }
+    for column in version.additional_printer_columns.iter_mut().flatten() {
+        if column.json_path == ".spec.cohortName" {
+            column.json_path = ".spec.cohort".into();
+        }
+    }
+    version
+}
+
+/// Why an object cannot be converted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{object} cannot be converted to {desired}: {field}")]
+pub struct ConversionError {
+    /// Kind, namespace and name.
+    object: String,
+    desired: String,
+    field: FieldError,
+}
+
+/// The object in another version, named as in `apiVersion`.
+///
+/// # Errors
+/// When object or version are none of ours, or a field has no meaning that could be converted. The schemas let hardly any
+/// such object through.
+pub fn convert(mut object: Value, desired: &str) -> Result<Value, ConversionError> {
+    match convert_in_place(&mut object, desired) {
+        Ok(()) => Ok(object),
+        Err(field) => Err(ConversionError { object: named(&object), desired: desired.to_owned(), field }),
+    }
+}
+
+fn convert_in_place(object: &mut Value, desired: &str) -> Result<(), FieldError> {
+    const VERSIONS: [&str; 2] = [API_VERSION, v1beta2::API_VERSION];
+    let present = object["apiVersion"].as_str().unwrap_or_default().to_owned();
+    for version in [&*present, desired] {
+        if !VERSIONS.contains(&version) {
+            return Err(FieldError::not_supported(&Path::new("apiVersion"), version, &VERSIONS));
+        }
+    }
+    let name = object["kind"].as_str().unwrap_or_default();
+    let Some(kind) = kind(name) else {
+        let known: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+        return Err(FieldError::not_supported(&Path::new("kind"), name, &known));
+    };
+    if present == desired {
+        return Ok(());
+    }
+    if let Some(conversion) = &kind.conversion {
+        if desired == API_VERSION {
+            remainder::to_v1beta1(object, conversion)?;
+        } else {
+            remainder::to_v1beta2(object, conversion)?;
+        }
+    }
+    object["apiVersion"] = desired.into();
+    Ok(())
+}
+
+fn named(object: &Value) -> String {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let kind = if text("/kind").is_empty() { "the object" } else { text("/kind") };
+    match (text("/metadata/namespace"), text("/metadata/name")) {
+        (_, "") => kind.to_owned(),
+        ("", name) => format!("{kind} {name}"),
+        (namespace, name) => format!("{kind} {namespace}/{name}"),
+    }
+}
+
+/// Gives a field another name.
+fn rename(parent: Option<&mut Value>, from: &str, to: &str) {
+    let Some(parent) = parent.and_then(Value::as_object_mut) else { return };
+    if let Some(value) = parent.remove(from) {
+        parent.insert(to.to_owned(), value);
+    }
+}
+
+/// Takes a field away.
+fn remove(parent: Option<&mut Value>, field: &str) -> Option<Value> {
+    parent?.as_object_mut()?.remove(field)
+}

@@ -1,9 +1,16 @@
-//! The admission webhooks: an HTTPS server of our own, with a certificate of our own, registered by ourselves.
+//! The webhooks for admission and conversion: an HTTPS server of our own, with a certificate of our own, registered by
+//! ourselves.
 //!
 //! Every replica serves; the leader registers. See [`configuration`] for what the API server calls us for and what happens
-//! when it cannot reach us, and [`crate::cert`] for the certificates.
+//! when it cannot reach us, [`definitions`] for the older version of Kueue's kinds, and [`crate::cert`] for the
+//! certificates.
+//!
+//! Conversions are answered from the start: objects that are stored in the older version cannot even be listed without.
+//! Admission reviews have to wait for the stores, whose contents decide; until then we are as good as not there.
 
 mod configuration;
+mod convert;
+mod definitions;
 mod job;
 mod json_patch;
 mod live;
@@ -21,7 +28,8 @@ use std::{
 };
 
 use anyhow::Context as _;
-use axum::Router;
+use axum::{Router, extract::Request, http::StatusCode, middleware, response::IntoResponse};
+use definitions::Definitions;
 use kube::core::Selector;
 use registrar::{Registrar, service_account};
 use review::{Answer, Question, Rule};
@@ -31,7 +39,7 @@ use switchyard_api::{
     jobs::{Held, JobKind, KindId, enabled_kinds, meta, same_copy},
     names,
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -100,21 +108,30 @@ impl WebhookOptions {
     }
 }
 
-/// Serves until `shutdown`. The stores must be ready: what they say decides about jobs.
+/// Serves until `shutdown`; `filled` says when the stores are.
 ///
 /// # Errors
 /// When the listener, the configuration's namespace selector or TLS cannot be used. An API server that cannot be reached is
 /// retried.
-pub async fn run(ctx: Arc<Context>, options: WebhookOptions, shutdown: CancellationToken) -> anyhow::Result<()> {
-    ctx.components.set(COMPONENT, false);
+pub async fn run(
+    ctx: Arc<Context>,
+    options: WebhookOptions,
+    filled: watch::Receiver<bool>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    for component in [COMPONENT, definitions::COMPONENT] {
+        ctx.components.set(component, false);
+    }
     options.listener.set_nonblocking(true).context("webhook listener")?;
     let listener = tokio::net::TcpListener::from_std(options.listener).context("webhook listener")?;
     let names = options.advertise.names();
     let secrets = SecretStore::new(ctx.client.clone(), &ctx.namespace, &options.secret);
-    let router = router(&ctx)?;
+    let router = closed_until(filled.clone(), router(&ctx)?).merge(convert::router());
     let Some(bundle) = first_bundle(&ctx, &secrets, &names, &shutdown).await else { return Ok(()) };
     let certificate = Certificate::new(bundle.certified_key()?);
     let site = Open::new(COMPONENT, certificate.clone(), router).context("webhook server")?;
+    let (trusted, trusts) = watch::channel(bundle.trusted());
+    let definitions = Definitions { ctx: ctx.clone(), advertise: options.advertise.clone(), trusted: trusts };
     let registrar = Registrar {
         service_account: service_account(&ctx).await,
         changed: Arc::new(Notify::new()),
@@ -125,13 +142,30 @@ pub async fn run(ctx: Arc<Context>, options: WebhookOptions, shutdown: Cancellat
         ctx,
         secrets,
         names,
+        trusted,
+        filled,
     };
     registrar.subscribe();
     tokio::select! {
         () = https::serve(listener, Arc::new(site), shutdown.clone()) => {}
         () = registrar.follow(bundle) => {}
+        () = definitions.follow() => {}
     }
     Ok(())
+}
+
+/// Answers that nobody is there until the stores are filled; then what applies to webhooks that fail applies.
+fn closed_until(filled: watch::Receiver<bool>, router: Router) -> Router {
+    router.layer(middleware::from_fn(move |request: Request, next: middleware::Next| {
+        let open = *filled.borrow();
+        async move {
+            if open {
+                next.run(request).await
+            } else {
+                (StatusCode::SERVICE_UNAVAILABLE, "the first lists are not there yet").into_response()
+            }
+        }
+    }))
 }
 
 /// The path of a job kind's reviews.

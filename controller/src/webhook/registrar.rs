@@ -15,7 +15,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use switchyard_api::{jobs::enabled_kinds, names};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::{
     Advertise, COMPONENT, RETRY,
@@ -49,6 +49,10 @@ pub(super) struct Registrar {
     pub(super) service_account: Option<String>,
     pub(super) fail_closed: bool,
     pub(super) changed: Arc<Notify>,
+    /// The CAs that API servers trust us by, for others to follow.
+    pub(super) trusted: watch::Sender<String>,
+    /// Whether the stores are filled, without which admission reviews cannot be answered.
+    pub(super) filled: watch::Receiver<bool>,
     // What was applied last, so that only changes are written between the regular looks.
     pub(super) applied: Mutex<Option<(MutatingWebhookConfiguration, ValidatingWebhookConfiguration)>>,
 }
@@ -66,7 +70,7 @@ impl Registrar {
 
     /// Runs for ever.
     pub(super) async fn follow(&self, mut bundle: Bundle) {
-        let mut leadership = self.ctx.leadership.clone();
+        let (mut leadership, mut filled) = (self.ctx.leadership.clone(), self.filled.clone());
         loop {
             let registered = self.register(&bundle).await;
             let pause = if registered { LOOK_AGAIN } else { RETRY };
@@ -75,6 +79,7 @@ impl Registrar {
                 () = self.changed.notified() => false,
                 // Another leader may have written them meanwhile. Without a sender there is no change; the pause ends it.
                 Ok(()) = leadership.changed() => true,
+                Ok(()) = filled.changed() => false,
             };
             if anew {
                 // Whoever has changed the configurations meanwhile is overruled.
@@ -101,11 +106,21 @@ impl Registrar {
                 Err(error) => tracing::warn!(%error, "new webhook certificate not used"),
             }
         }
+        self.trusted.send_if_modified(|trusted| {
+            let new = renewed.trusted();
+            *trusted != new && {
+                *trusted = new;
+                true
+            }
+        });
         renewed
     }
 
     /// Registers, if we lead. False when it must be tried again soon.
     async fn register(&self, bundle: &Bundle) -> bool {
+        if !*self.filled.borrow() {
+            return true;
+        }
         if !self.ctx.leading() {
             // Serving is all that a follower does.
             self.ctx.components.set(COMPONENT, true);

@@ -1,0 +1,194 @@
+//! What only v1beta1 can say, kept beside the v1beta2 form of an object.
+//!
+//! Several v1beta1 objects mean the same v1beta2 object: `Borrow` and `MayStopSearch` do. What tells the one that was
+//! written from the one that [`Conversion::to_v1beta1`] gives is kept, as a JSON merge patch, in an annotation. It is used only
+//! if the object that it leads to still means the v1beta2 object at hand; so a stale or foreign annotation changes nothing.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha1::{Digest, Sha1};
+
+use super::Conversion;
+use crate::{field::FieldError, names};
+
+/// Longer ones are dropped: all annotations of an object together may have 256 KiB.
+const LONGEST: usize = 64 << 10;
+
+/// What is kept: merge patches of the v1beta1 form.
+#[derive(Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spec: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    status: Option<KeptStatus>,
+}
+
+/// A status tells what was at one moment: with another status in v1beta2, what was kept is about another moment.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeptStatus {
+    of: String,
+    patch: Value,
+}
+
+/// Converts and keeps what v1beta2 cannot say.
+pub(super) fn to_v1beta2(object: &mut Value, conversion: &Conversion) -> Result<(), FieldError> {
+    let written = object.clone();
+    (conversion.to_v1beta2)(object)?;
+    let mut back = object.clone();
+    (conversion.to_v1beta1)(&mut back)?;
+    let status = difference(&back["status"], &written["status"]);
+    let kept = Kept {
+        spec: difference(&back["spec"], &written["spec"]),
+        status: status.map(|patch| KeptStatus { of: fingerprint(&object["status"]), patch }),
+    };
+    if kept.spec.is_none() && kept.status.is_none() {
+        return Ok(());
+    }
+    if let Ok(text) = serde_json::to_string(&kept)
+        && text.len() <= LONGEST
+    {
+        annotate(object, text);
+    }
+    Ok(())
+}
+
+/// Converts and says again what was kept.
+pub(super) fn to_v1beta1(object: &mut Value, conversion: &Conversion) -> Result<(), FieldError> {
+    let kept = take(object);
+    let of = kept.status.as_ref().map(|_| fingerprint(&object["status"]));
+    (conversion.to_v1beta1)(object)?;
+    let status = kept.status.filter(|status| Some(&status.of) == of.as_ref()).map(|status| status.patch);
+    for (part, patch) in [("spec", kept.spec), ("status", status)] {
+        let Some(patch) = patch else { continue };
+        let mut said = object.clone();
+        merge(&mut said[part], &patch);
+        if means_the_same(&said, object, conversion) {
+            *object = said;
+        }
+    }
+    Ok(())
+}
+
+fn means_the_same(a: &Value, b: &Value, conversion: &Conversion) -> bool {
+    let (mut a, mut b) = (a.clone(), b.clone());
+    (conversion.to_v1beta2)(&mut a).is_ok() && (conversion.to_v1beta2)(&mut b).is_ok() && a == b
+}
+
+fn annotate(object: &mut Value, text: String) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    let annotations = metadata.entry("annotations").or_insert(Value::Null);
+    if annotations.is_null() {
+        *annotations = Value::Object(Map::new());
+    }
+    if let Some(annotations) = annotations.as_object_mut() {
+        annotations.insert(names::V1BETA1.to_owned(), text.into());
+    }
+}
+
+/// Takes the annotation off. One that cannot be read is not ours and stays.
+fn take(object: &mut Value) -> Kept {
+    let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else {
+        return Kept::default();
+    };
+    let text = annotations.get(names::V1BETA1).and_then(Value::as_str);
+    let Some(kept) = text.and_then(|text| serde_json::from_str(text).ok()) else { return Kept::default() };
+    annotations.remove(names::V1BETA1);
+    if annotations.is_empty() {
+        super::remove(object.get_mut("metadata"), "annotations");
+    }
+    kept
+}
+
+/// The JSON merge patch (RFC 7386) that leads from one value to the other; none where they are equal.
+fn difference(from: &Value, to: &Value) -> Option<Value> {
+    if from == to {
+        return None;
+    }
+    let (Value::Object(from), Value::Object(to)) = (from, to) else { return Some(to.clone()) };
+    let gone = from.keys().filter(|name| !to.contains_key(*name)).map(|name| (name.clone(), Value::Null));
+    let changed = to
+        .iter()
+        .filter_map(|(name, to)| Some((name.clone(), difference(from.get(name).unwrap_or(&Value::Null), to)?)));
+    Some(Value::Object(gone.chain(changed).collect()))
+}
+
+/// Applies a JSON merge patch.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Some(target) = target.as_object_mut() else { return };
+    for (name, value) in patch {
+        if value.is_null() {
+            target.remove(name);
+        } else {
+            merge(target.entry(name.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
+
+/// Equal for equal values, whatever the order of their fields.
+fn fingerprint(value: &Value) -> String {
+    fn feed(value: &Value, hash: &mut Sha1) {
+        match value {
+            Value::Object(map) => {
+                let mut fields: Vec<_> = map.iter().collect();
+                fields.sort_by_key(|(name, _)| *name);
+                hash.update([b'{']);
+                for (name, value) in fields {
+                    hash.update(name);
+                    hash.update([0]);
+                    feed(value, hash);
+                }
+                hash.update([b'}']);
+            }
+            Value::Array(items) => {
+                hash.update([b'[']);
+                items.iter().for_each(|item| feed(item, hash));
+                hash.update([b']']);
+            }
+            simple => hash.update(simple.to_string()),
+        }
+    }
+    let mut hash = Sha1::new();
+    feed(value, &mut hash);
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case::equal(json!({"a": 1}), json!({"a": 1}), None)]
+    #[case::a_field_more(json!({"a": 1}), json!({"a": 1, "b": {"c": 2}}), Some(json!({"b": {"c": 2}})))]
+    #[case::a_field_less(json!({"a": 1, "b": 2}), json!({"a": 1}), Some(json!({"b": null})))]
+    #[case::an_empty_object_more(json!({}), json!({"a": {}}), Some(json!({"a": {}})))]
+    #[case::a_list_is_one_value(json!({"a": [1, 2]}), json!({"a": [1]}), Some(json!({"a": [1]})))]
+    #[case::deep(json!({"a": {"b": 1, "c": 1}}), json!({"a": {"b": 2, "c": 1}}), Some(json!({"a": {"b": 2}})))]
+    fn merge_patches_lead_from_one_to_the_other(#[case] from: Value, #[case] to: Value, #[case] patch: Option<Value>) {
+        assert_eq!(difference(&from, &to), patch);
+        let mut target = from;
+        if let Some(patch) = &patch {
+            merge(&mut target, patch);
+        }
+        assert_eq!(target, to);
+    }
+
+    #[test]
+    fn fingerprints_tell_values_apart_and_not_their_order() {
+        let of = |text: &str| fingerprint(&serde_json::from_str(text).unwrap());
+        assert_eq!(of(r#"{"a": 1, "b": [1]}"#), of(r#"{"b": [1], "a": 1}"#));
+        assert_ne!(of(r#"{"a": 1}"#), of(r#"{"a": "1"}"#));
+        assert_ne!(of(r#"{"a": {"b": 1}}"#), of(r#"{"a": {}, "b": 1}"#));
+    }
+}
