@@ -177,8 +177,8 @@ pub fn read_config(path: Option<&Path>) -> anyhow::Result<Configuration> {
     let Some(path) = path else { return Ok(Configuration::default()) };
     let text = std::fs::read_to_string(path).with_context(|| format!("--config {}: cannot be read", path.display()))?;
     let config = config::load(&text).with_context(|| format!("--config {}", path.display()))?;
-    for field in config.ignored() {
-        tracing::warn!(field, "this field of the configuration has no effect yet");
+    for config::Ignored { path, reason } in config.ignored() {
+        tracing::warn!(field = path, reason, "this field of the configuration has no effect");
     }
     Ok(config)
 }

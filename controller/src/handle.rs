@@ -3,6 +3,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use switchyard_api::config::Configuration;
 use tokio::{
     sync::watch,
     task::{JoinHandle, JoinSet},
@@ -299,7 +300,7 @@ async fn begin(
         ctx.components.set("webhook", false);
         spawn(workers, "webhook", webhook::run(ctx.clone(), webhook, when_filled, shutdown.clone()));
     }
-    ctx.stores.ready(FIRST_LISTS).await?;
+    ctx.stores.ready(first_lists(&ctx.config)).await?;
     filled.send_replace(true);
     inbox.connect(&ctx.stores);
     spawn(workers, "engine", ok(engine.run(shutdown.clone())));
@@ -315,6 +316,12 @@ async fn begin(
     ctx.components.set("engine", true);
     tracing::info!(role = ?ctx.role, workloads = ctx.stores.workloads.len(), "controller running");
     Ok(())
+}
+
+/// `controller.cacheSyncTimeout`: how long the first lists may take.
+fn first_lists(config: &Configuration) -> Duration {
+    let timeout = config.controller.cache_sync_timeout.and_then(|nanos| u64::try_from(nanos).ok());
+    timeout.filter(|nanos| *nanos > 0).map_or(FIRST_LISTS, Duration::from_nanos)
 }
 
 fn spawn<F>(tasks: &mut Tasks, name: &'static str, task: F)

@@ -95,7 +95,7 @@ pub(crate) fn engine_settings(config: &Configuration) -> Settings {
         equivalence_hashing: config.enabled("SchedulingEquivalenceHashing"),
         partial_admission: config.enabled("PartialAdmission"),
         fair_sharing: config.fair_sharing.is_some(),
-        block_admission: config.wait_for_pods_ready.block_admission,
+        block_admission: config.wait_for_pods_ready.block_admission && config.waits_for_pods_ready(),
         requeue_window: REQUEUE_WINDOW,
     }
 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::Ignored;
 use crate::field::Path;
 
 /// One gate.
@@ -39,7 +40,7 @@ const GATES: &[Gate] = &[
     off("ConcurrentAdmission"),
     off("CustomMetricLabels"),
     on("DeferRayServiceFinalizationForRedisCleanup"),
-    off("DisableWaitForPodsReady"),
+    works(off("DisableWaitForPodsReady")),
     on("ElasticJobsViaWorkloadSlices"),
     off("ElasticJobsViaWorkloadSlicesWithTAS"),
     off("FailureRecoveryPolicy"),
@@ -117,7 +118,7 @@ const GATES: &[Gate] = &[
     on("VectorizedResourceRequests"),
     works(on("VisibilityOnDemand")),
     on("WorkloadIdentifierAnnotations"),
-    on("WorkloadPriorityClassDefaulting"),
+    works(on("WorkloadPriorityClassDefaulting")),
     off("WorkloadRequestUseMergePatch"),
     on("WorkloadValidateResourcesAreNonNegative"),
     on("WorkloadValidationForPodSetMetadata"),
@@ -144,10 +145,15 @@ pub(super) fn is_locked(name: &str) -> bool {
 }
 
 /// Gates that are set to something else than they are, and switch nothing here.
-pub(super) fn visit_ignored(value: &Value, path: &Path, ignored: &mut Vec<String>) {
+pub(super) fn visit_ignored(value: &Value, path: &Path, ignored: &mut Vec<Ignored>) {
     for (name, value) in value.as_object().into_iter().flatten() {
-        if find(name).is_some_and(|gate| !gate.works && Some(gate.default) != value.as_bool()) {
-            ignored.push(path.child(name).to_string());
+        if let Some(gate) = find(name).filter(|gate| !gate.works && Some(gate.default) != value.as_bool()) {
+            let reason = if gate.default {
+                "what this gate switches cannot be switched off here, or is not there"
+            } else {
+                "what this gate switches is not there"
+            };
+            ignored.push(Ignored::new(&path.child(name), reason));
         }
     }
 }

@@ -2,25 +2,32 @@
 
 use serde_json::Value;
 
-use super::{API_VERSION, ConfigError, Configuration, KIND, effect, shape, validate};
+use super::{API_VERSION, ConfigError, Configuration, KIND, effect, older, shape, validate};
 use crate::field::{FieldError, Path};
 
 /// Reads a configuration file.
 ///
 /// # Errors
-/// When it is no YAML, is of another kind or version, has unknown fields, or a value is not allowed. All fields that
+/// When it is no YAML, is of another kind or of a version that Kueue does not know, has unknown fields, or a value is not allowed. All fields that
 /// are wrong are named at once.
 pub fn load(text: &str) -> Result<Configuration, ConfigError> {
     let mut value: Value = serde_saphyr::from_str(text).map_err(|error| ConfigError::Yaml(error.to_string()))?;
     without_nulls(&mut value);
+    let mut ignored = Vec::new();
     let mut errors = kind_errors(&value);
+    if errors.is_empty() && value["apiVersion"] == older::V1BETA1 {
+        match older::convert(&mut value) {
+            Ok(ended) => ignored = ended,
+            Err(wrong) => errors = wrong,
+        }
+    }
     if errors.is_empty() {
         errors = shape::errors(&value);
     }
     if !errors.is_empty() {
         return Err(ConfigError::Fields(errors));
     }
-    let ignored = effect::ignored(&value);
+    ignored.extend(effect::ignored(&value));
     let mut config: Configuration = serde_json::from_value(value)
         .map_err(|error| ConfigError::Fields(vec![FieldError::new(&Path::root(), error.to_string())]))?;
     config.ignored = ignored;
@@ -78,7 +85,7 @@ fn fill_zeros(config: &mut Configuration) {
     }
 }
 
-/// Whether the file is a configuration at all, and of the version that is read.
+/// Whether the file is a configuration at all, and of a version that is read.
 fn kind_errors(value: &Value) -> Vec<FieldError> {
     let Some(map) = value.as_object() else {
         return vec![FieldError::new(
@@ -91,10 +98,7 @@ fn kind_errors(value: &Value) -> Vec<FieldError> {
         let path = Path::new(field);
         match map.get(field).map(|value| value.as_str().unwrap_or_default()) {
             Some(text) if text == expected => {}
-            Some("config.kueue.x-k8s.io/v1beta1") => errors.push(FieldError::new(
-                &path,
-                format!("config.kueue.x-k8s.io/v1beta1 is not read, convert the file to {API_VERSION}"),
-            )),
+            Some(older::V1BETA1) if field == "apiVersion" => {}
             Some(other) => errors.push(FieldError::new(&path, format!("is {other:?}, must be {expected}"))),
             None => errors.push(FieldError::new(&path, format!("required, must be {expected}"))),
         }

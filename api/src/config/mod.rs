@@ -1,7 +1,7 @@
-//! The configuration file, `config.kueue.x-k8s.io/v1beta2`: Kueue's, so that a file written for it works here.
+//! The configuration file, `config.kueue.x-k8s.io/v1beta2` or `v1beta1`: Kueue's, so that a file written for it works here.
 //!
 //! [`load`] refuses unknown fields and bad values by the field's path and says how to mend them. What is known but has
-//! no effect here comes back from [`Configuration::ignored`], to be logged at start.
+//! no effect here comes back from [`Configuration::ignored`] with the reason, to be logged at start.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +17,7 @@ pub mod gates;
 mod load;
 mod manager;
 mod multi_kueue;
+mod older;
 mod queueing;
 mod shape;
 #[cfg(test)]
@@ -24,6 +25,7 @@ mod tests;
 mod validate;
 
 pub use duration::{GoDuration, ParseDurationError};
+pub use effect::Ignored;
 pub use load::load;
 pub use manager::*;
 pub use multi_kueue::*;
@@ -94,7 +96,7 @@ pub struct Configuration {
     pub visibility_server: VisibilityServer,
     /// What the file sets and has no effect.
     #[serde(skip)]
-    ignored: Vec<String>,
+    ignored: Vec<Ignored>,
 }
 
 impl Default for Configuration {
@@ -129,9 +131,9 @@ impl Default for Configuration {
 }
 
 impl Configuration {
-    /// Paths of fields that the file sets and that have no effect (yet).
+    /// Fields that the file sets and that have no effect.
     #[must_use]
-    pub fn ignored(&self) -> &[String] {
+    pub fn ignored(&self) -> &[Ignored] {
         &self.ignored
     }
 
@@ -139,6 +141,12 @@ impl Configuration {
     #[must_use]
     pub fn enabled(&self, gate: &str) -> bool {
         self.feature_gates.get(gate).copied().or_else(|| gates::default(gate)).unwrap_or(false)
+    }
+
+    /// Whether pods are waited for at all.
+    #[must_use]
+    pub fn waits_for_pods_ready(&self) -> bool {
+        !self.enabled("DisableWaitForPodsReady")
     }
 
     /// Every kind of job that is watched and may be sent to other clusters: the built-in ones, and those that only the

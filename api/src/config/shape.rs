@@ -5,26 +5,38 @@ use std::sync::LazyLock;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-use super::{Configuration, GoDuration, duration};
+use super::{API_VERSION, Configuration, GoDuration, duration};
 use crate::{
     field::{FieldError, Path, nearest},
     quantity,
 };
 
-static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
+/// Marks, in the schema of an older version, fields of the newer.
+pub(super) const NEWER: &str = "x-newer";
+
+pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     settings.into_generator().into_root_schema_for::<Configuration>().to_value()
 });
 
 /// All places where the value has another shape than a configuration.
 pub(super) fn errors(value: &Value) -> Vec<FieldError> {
+    errors_by(&SCHEMA, value)
+}
+
+/// All places where the value has another shape than the schema says.
+pub(super) fn errors_by(schema: &Value, value: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    check(value, &SCHEMA, &Path::root(), &mut errors);
+    check(value, schema, &Path::root(), &mut errors);
     errors
 }
 
 fn check(value: &Value, schema: &Value, path: &Path, errors: &mut Vec<FieldError>) {
     let schema = without_null(schema);
+    if schema.get(NEWER).is_some() {
+        let message = format!("is not known in this version, write apiVersion: {API_VERSION}");
+        return errors.push(FieldError::new(path, message));
+    }
     if let Some(names) = names(schema) {
         return check_name(value, &names, path, errors);
     }
@@ -47,6 +59,22 @@ fn without_null(schema: &Value) -> &Value {
     let is_null = |schema: &&Value| type_of(schema) == Some("null");
     let choices = schema.get("anyOf").and_then(Value::as_array);
     choices.and_then(|all| all.iter().find(|schema| !is_null(schema))).unwrap_or(schema)
+}
+
+/// [`without_null`], to be changed.
+pub(super) fn without_null_mut(schema: &mut Value) -> &mut Value {
+    let is_null = |schema: &Value| type_of(schema) == Some("null");
+    let choices = schema.get("anyOf").and_then(Value::as_array);
+    match choices.and_then(|all| all.iter().position(|schema| !is_null(schema))) {
+        Some(index) => &mut schema["anyOf"][index],
+        None => schema,
+    }
+}
+
+/// The fields of an object that is not a map.
+#[cfg(test)]
+pub(super) fn properties(schema: &Value) -> Option<&Map<String, Value>> {
+    without_null(schema).get("properties").and_then(Value::as_object)
 }
 
 fn type_of(schema: &Value) -> Option<&str> {

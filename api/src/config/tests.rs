@@ -8,6 +8,11 @@ fn with(body: &str) -> Result<Configuration, ConfigError> {
     load(&format!("{HEAD}{body}"))
 }
 
+/// What a file sets without effect, a line each.
+fn told(config: &Configuration) -> String {
+    config.ignored().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
 fn refused(body: &str) -> String {
     with(body).unwrap_err().to_string()
 }
@@ -15,7 +20,7 @@ fn refused(body: &str) -> String {
 #[test]
 fn an_empty_file_is_the_default() {
     assert_eq!(with("").unwrap(), Configuration::default());
-    assert_eq!(with("").unwrap().ignored(), Vec::<String>::new());
+    assert_eq!(with("").unwrap().ignored(), []);
 }
 
 #[test]
@@ -48,13 +53,7 @@ fairSharing: {preemptionStrategies: [LessThanInitialShare]}
     assert_eq!(config.wait_for_pods_ready.recovery_timeout().unwrap().to_string(), "5m0s");
     assert_eq!(config.wait_for_pods_ready.requeuing_strategy.timestamp, RequeuingTimestamp::Creation);
     assert_eq!(config.multi_kueue.step_size(), 2);
-    insta::assert_snapshot!(config.ignored().join("\n"), @r"
-    clientConnection
-    controller
-    health
-    integrations.frameworks[2] (deployment)
-    webhook
-    ");
+    insta::assert_snapshot!(told(&config));
 }
 
 #[test]
@@ -224,8 +223,8 @@ featureGates: {MultiKeue: true, HierarchicalCohorts: false}
 )]
 #[case::no_version("kind: Configuration", "apiVersion: required, must be config.kueue.x-k8s.io/v1beta2")]
 #[case::an_older_version(
-    "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration",
-    "apiVersion: config.kueue.x-k8s.io/v1beta1 is not read, convert the file to config.kueue.x-k8s.io/v1beta2"
+    "apiVersion: config.kueue.x-k8s.io/v1alpha1\nkind: Configuration",
+    "apiVersion: is \"config.kueue.x-k8s.io/v1alpha1\", must be config.kueue.x-k8s.io/v1beta2"
 )]
 #[case::another_kind(
     "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Config",
@@ -249,7 +248,7 @@ fn gates_are_as_the_file_says_or_as_they_are() {
     assert!(!config.enabled("PartialAdmission") && config.enabled("ConcurrentAdmission"));
     assert!(config.enabled("ReclaimablePods") && !config.enabled("NoSuchGate"));
     // The first switches something, the last is as it would be anyway.
-    assert_eq!(config.ignored(), ["featureGates.ConcurrentAdmission"]);
+    assert_eq!(told(&config), "featureGates.ConcurrentAdmission: what this gate switches is not there");
 }
 
 /// Each of these is read by the controller or the hub; to say that it has no effect would be untrue.
@@ -257,10 +256,21 @@ fn gates_are_as_the_file_says_or_as_they_are() {
 #[case::past_use("admissionFairSharing: {usageHalfLifeTime: 1h, resourceWeights: {cpu: 2}}", &[])]
 #[case::the_gate_of_past_use("featureGates: {AdmissionFairSharing: false, PriorityBoost: true}", &[])]
 #[case::one_at_a_time("waitForPodsReady: {blockAdmission: true}", &[])]
+#[case::not_waiting("featureGates: {DisableWaitForPodsReady: true}", &[])]
 #[case::no_collection("multiKueue: {gcInterval: 0s}", &[])]
 #[case::rounds_of_collection("multiKueue: {gcInterval: 2m}", &["multiKueue.gcInterval"])]
 fn only_what_has_no_effect_is_ignored(#[case] body: &str, #[case] ignored: &[&str]) {
-    assert_eq!(with(&format!("{body}\n")).unwrap().ignored(), ignored);
+    let config = with(&format!("{body}\n")).unwrap();
+    let paths: Vec<&str> = config.ignored().iter().map(|it| it.path.as_str()).collect();
+    assert_eq!(paths, ignored);
+}
+
+/// Every field that Kueue's file has, each with something that is not its default; see `effect::tests`.
+pub(super) const EVERY_FIELD: &str = include_str!("every_field.yaml");
+
+#[test]
+fn every_field_does_what_it_says_or_is_told_with_the_reason() {
+    insta::assert_snapshot!(told(&load(EVERY_FIELD).unwrap()));
 }
 
 #[test]

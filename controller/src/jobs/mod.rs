@@ -82,7 +82,7 @@ pub async fn run(ctx: Arc<Context>, shutdown: CancellationToken) -> anyhow::Resu
 /// When PodsReady is first reported: well before the time-out, and at once where the next admission waits for it.
 fn pods_ready_delay(config: &Configuration) -> PodsReadyDelay {
     let rules = &config.wait_for_pods_ready;
-    if rules.block_admission {
+    if rules.block_admission && config.waits_for_pods_ready() {
         return PodsReadyDelay::default();
     }
     let timeout = rules.timeout.std();

@@ -24,7 +24,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The rules of a configuration. Waiting for pods is always on, as in Kueue.
+    /// The rules of a configuration.
     #[must_use]
     pub fn of(config: &Configuration) -> Self {
         let wait = &config.wait_for_pods_ready;
@@ -37,7 +37,7 @@ impl Rules {
             max: seconds(wait.requeuing_strategy.backoff_max_seconds),
         };
         let keep_finished = config.object_retention_policies.workloads.after_finished.map(GoDuration::std);
-        Self { keep_finished, pods_ready: Some(pods_ready) }
+        Self { keep_finished, pods_ready: Some(pods_ready).filter(|_| config.waits_for_pods_ready()) }
     }
 }
 

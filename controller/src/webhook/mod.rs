@@ -204,7 +204,8 @@ impl Jobs {
             managed_namespace: lookup::is_managed_namespace(stores, &self.managed, question.namespace),
             without_queue_name: self.ctx.config.manage_jobs_without_queue_name,
             default_queue: lookup::has_default_queue(stores, question.namespace),
-            default_priority_class: stores.workload_priority_classes.get("", names::DEFAULT).is_some(),
+            default_priority_class: self.ctx.config.enabled("WorkloadPriorityClassDefaulting")
+                && stores.workload_priority_classes.get("", names::DEFAULT).is_some(),
             implied: lookup::is_implied(&self.ctx.config, self.kind, question.object),
             owned: match self.kind.held() {
                 Held::Gated => lookup::has_ruler(stores, &self.ctx.config, question.object),
