@@ -160,7 +160,6 @@ featureGates: {MultiKeue: true, HierarchicalCohorts: false}
 "
     ), @r##"
     leaderElection.resourceLock: Unsupported value: "endpoints": supported values: "leases"
-    leaderElection.retryPeriod: Invalid value: "0s": must be greater than 0
     leaderElection.leaseDuration: Invalid value: "5s": must be greater than renewDeadline
     waitForPodsReady.timeout: Invalid value: "-1s": must be greater than or equal to 0
     waitForPodsReady.recoveryTimeout: Invalid value: "-1s": must be greater than or equal to 0
