@@ -46,6 +46,8 @@ pub struct Leadership {
     /// It led until it could not renew the Lease in time, and has seen nobody else hold it since: most likely the API
     /// server is away. It must not write, and need not give up what would only have to be begun anew.
     pub unsure: bool,
+    /// Counts how often it began to lead after somebody else might have: what it knew before that is void.
+    pub begun: u64,
     /// Grows with every change of leader, never shrinks. Zero without leader election.
     pub epoch: u64,
 }

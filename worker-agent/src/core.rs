@@ -233,7 +233,8 @@ impl Core {
             self.ledger.recall(remembered.epoch, lease.unwrap_or_default());
         }
         self.remember.send_replace(remembered);
-        keeper.spawn(memory.keep(self.remember.subscribe()));
+        let executor = self.executor.clone();
+        keeper.spawn(memory.keep(self.remember.subscribe(), move || executor.may_write()));
         keeper
     }
 

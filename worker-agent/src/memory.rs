@@ -58,11 +58,16 @@ impl Memory {
         lease.ok().flatten().map(|lease| read_lease(&lease, &self.hub_id, Timestamp::now())).unwrap_or_default()
     }
 
-    /// Writes down whatever is new, as long as the other end lives. Meanwhile newer replaces older.
-    pub(crate) async fn keep(self, mut news: watch::Receiver<Remembered>) {
+    /// Writes down whatever is new, as long as the other end lives and only while this process may write: another one's
+    /// memory is not to be overwritten. Meanwhile newer replaces older.
+    pub(crate) async fn keep(self, mut news: watch::Receiver<Remembered>, may_write: impl Fn() -> bool) {
         while news.changed().await.is_ok() {
             let mut failures = 0;
             loop {
+                if !may_write() {
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
                 let newest = *news.borrow_and_update();
                 let Err(error) = self.write(newest).await else { break };
                 failures += 1;

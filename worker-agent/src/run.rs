@@ -132,6 +132,7 @@ impl Agent {
             if !until(&mut leadership, |it| it.leading, &shutdown).await {
                 return Ok(());
             }
+            let begun = leadership.borrow().begun;
             let term = shutdown.child_token();
             let _term = term.clone().drop_guard();
             let mut watched = leadership.clone();
@@ -142,7 +143,7 @@ impl Agent {
                         return Ok(());
                     }
                 }
-                _ = until(&mut watched, |it| !it.leading && !it.unsure, &shutdown) => {
+                _ = until(&mut watched, |it| !it.leading && !it.unsure || it.begun != begun, &shutdown) => {
                     tracing::info!("leadership lost, session given up");
                     let reason = "another replica leads".to_owned();
                     self.state.send_replace(SessionState::Down { since: jiff::Timestamp::now(), reason });
@@ -194,11 +195,8 @@ impl Agent {
         let started = Some(self.admissions.clone());
         parts.spawn(run_core_with(self.client.clone(), incoming, source, settings, started, term.clone()));
         parts.spawn(ok(dialler.run(term.clone())));
-        let (hub, store, stop) = (self.hub.clone(), self.store.clone(), term.clone());
-        parts.spawn(async move {
-            enrol::keep(&hub, &store, &identity, &stop).await;
-            Ok(())
-        });
+        let (hub, store, leadership) = (self.hub.clone(), self.store.clone(), self.leadership.clone());
+        parts.spawn(ok(renew(hub, store, identity, leadership, term.clone())));
         let first = parts.join_next().await;
         term.cancel();
         while parts.join_next().await.is_some() {}
@@ -212,6 +210,23 @@ impl Agent {
 async fn ok(task: impl Future<Output = ()>) -> anyhow::Result<()> {
     task.await;
     Ok(())
+}
+
+/// Keeps the identity fresh while this replica is sure to lead: another one writes the same Secret otherwise.
+async fn renew(
+    hub: Route,
+    store: Store,
+    identity: Arc<ArcSwap<Identity>>,
+    mut leadership: watch::Receiver<Leadership>,
+    term: CancellationToken,
+) {
+    let mut watched = leadership.clone();
+    while until(&mut leadership, |it| it.leading, &term).await {
+        tokio::select! {
+            () = enrol::keep(&hub, &store, &identity, &term) => return,
+            _ = until(&mut watched, |it| !it.leading, &term) => {}
+        }
+    }
 }
 
 /// Waits until leadership is so. False at shutdown.

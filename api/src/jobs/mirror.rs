@@ -1,6 +1,6 @@
 //! The status that a Job on the hub shows for its copy in a worker cluster.
 //!
-//! The hub's Job stays suspended while its copy runs; API servers from 1.32 check
+//! The hub's Job is shown as started while its copy runs; API servers from 1.32 check
 //! every status written for a Job with `managedBy` (1.36 the most), against the
 //! status before. What is copied is therefore adjusted, each rule below where it
 //! is applied:

@@ -342,9 +342,9 @@ impl Case<'_> {
             && (self.is_handed_over() || self.facts.multi_kueue_check.is_some() || self.was_sent(workload))
     }
 
-    /// No controller of this cluster runs it: it says so itself.
-    fn is_handed_over(&self) -> bool {
-        self.kind.managed_by(self.job) == Some(names::MULTIKUEUE_CONTROLLER)
+    /// A hub's job that no controller here runs: it says so itself. What it asks for stays what its user wrote.
+    pub(super) fn is_handed_over(&self) -> bool {
+        self.facts.role == Role::Hub && self.kind.managed_by(self.job) == Some(names::MULTIKUEUE_CONTROLLER)
     }
 
     /// A job that runs on another cluster is not suspended here either, as in Kueue; its templates stay what the user wrote,

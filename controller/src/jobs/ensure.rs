@@ -71,7 +71,8 @@ fn ensure_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Ensured {
 
 fn matches(case: &Case<'_>, pod_sets: &[PodSet], workload: &Arc<Workload>) -> bool {
     let infos = has_reservation(workload).then(|| case.infos(workload).ok()).flatten();
-    is_equivalent(case.job, pod_sets, case.kind.is_suspended(case.job), workload, infos.as_deref())
+    let as_written = case.is_handed_over() || case.kind.is_suspended(case.job);
+    is_equivalent(case.job, pod_sets, as_written, workload, infos.as_deref())
 }
 
 fn ensure_one(case: &Case<'_>) -> Ensured {

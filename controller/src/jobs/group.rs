@@ -136,6 +136,8 @@ fn with_workload(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
     }
     match replacement(case, workload, sorted.absent).filter(|_| is_live(workload)) {
         Some(action) => Decision::act([action]),
+        // The end is that of all members, whatever their shape.
+        None if is_finished(workload) => case.reconcile(Some(workload)),
         None => kept.reconcile(Some(workload)),
     }
 }

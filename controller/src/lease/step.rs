@@ -68,6 +68,7 @@ pub struct State {
     renewed: Option<Instant>,
     // It led, the term ran out, and nobody else was seen to hold the Lease.
     unsure: bool,
+    begun: u64,
     epoch: u64,
     // The version we saw last, and since when it has not changed.
     seen: Option<(String, Instant)>,
@@ -88,6 +89,9 @@ impl State {
                 now
             }
         };
+        // Another's term has begun, or lies in between.
+        let others = !observed.holder.is_empty() && observed.holder != identity;
+        self.unsure &= !others && observed.transitions == self.epoch;
         self.epoch = self.epoch.max(observed.transitions);
         if observed.holder == identity {
             // After a restart under the same name the record is ours, but the term is not: it must be a new one, as
@@ -99,7 +103,6 @@ impl State {
             };
         }
         self.renewed = None;
-        self.unsure &= observed.holder.is_empty();
         let lapsed = now.saturating_duration_since(unchanged_since)
             >= observed.duration.unwrap_or(timing.lease).max(timing.lease);
         if observed.holder.is_empty() || lapsed { Action::TakeOver } else { Action::Wait }
@@ -109,6 +112,7 @@ impl State {
     pub fn won(&mut self, observed: Observed, sent: Instant) -> bool {
         let anew = self.renewed.is_none();
         self.renewed = Some(sent);
+        self.begun += u64::from(anew && !self.unsure);
         self.unsure = false;
         self.epoch = observed.transitions;
         self.seen = Some((observed.version, sent));
@@ -153,7 +157,7 @@ impl State {
 
     /// Both, for others to act on.
     pub fn leadership(&self) -> Leadership {
-        Leadership { leading: self.leading(), unsure: self.unsure, epoch: self.epoch }
+        Leadership { leading: self.leading(), unsure: self.unsure, begun: self.begun, epoch: self.epoch }
     }
 }
 
@@ -238,11 +242,12 @@ mod tests {
 
     #[rstest::rstest]
     #[case::nobody_can_be_seen(None, true)]
-    #[case::it_is_still_ours(Some("me"), true)]
-    #[case::it_was_given_up(Some(""), true)]
-    #[case::somebody_else_holds_it(Some("you"), false)]
+    #[case::it_is_still_ours(Some(("me", 0)), true)]
+    #[case::it_was_given_up(Some(("", 0)), true)]
+    #[case::somebody_else_holds_it(Some(("you", 1)), false)]
+    #[case::somebody_else_held_it_in_between(Some(("", 1)), false)]
     fn after_a_term_that_ran_out_it_is_unsure_until_somebody_else_leads(
-        #[case] holder: Option<&'static str>,
+        #[case] read: Option<(&'static str, u64)>,
         #[case] unsure: bool,
     ) {
         let (mut state, start) = (State::default(), Instant::now());
@@ -251,14 +256,14 @@ mod tests {
         assert!(!state.leadership().unsure);
         let later = start + T.renew;
         state.expire(T, later);
-        if let Some(holder) = holder {
-            state.step(Some(lease(1, holder, 0)), "me", T, later);
+        let seen = read.map_or(0, |(_, transitions)| transitions);
+        if let Some((holder, transitions)) = read {
+            state.step(Some(lease(1, holder, transitions)), "me", T, later);
         }
-        assert_eq!(state.leadership(), Leadership { unsure, ..Leadership::default() });
-        if unsure {
-            state.won(lease(2, "me", 1), later);
-            assert_eq!(state.leadership(), Leadership { leading: true, unsure: false, epoch: 1 });
-        }
+        assert_eq!(state.leadership(), Leadership { leading: false, unsure, begun: 1, epoch: seen });
+        state.won(lease(2, "me", seen + 1), later);
+        let begun = if unsure { 1 } else { 2 };
+        assert_eq!(state.leadership(), Leadership { leading: true, unsure: false, begun, epoch: seen + 1 });
     }
 
     #[test]
@@ -267,7 +272,7 @@ mod tests {
         state.step(None, "me", T, start);
         state.won(lease(1, "me", 0), start);
         assert!(state.lost());
-        assert_eq!(state.leadership(), Leadership::default());
+        assert_eq!(state.leadership(), Leadership { begun: 1, ..Leadership::default() });
     }
 
     /// A Lease on a server, and contenders that act at arbitrary times with arbitrary losses.

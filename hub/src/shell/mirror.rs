@@ -63,7 +63,13 @@ pub(super) async fn show(ctx: &Context, workload: &Workload, what: &Show) -> any
                 let remote = json!({"spec": {"suspend": false}, "status": **status});
                 kind.mirror_status(&job.value, &remote)
             }
-            Show::Nothing => kind.reset_status(&job.value, ctx.clock.now()),
+            Show::Nothing => {
+                let reset = kind.reset_status(&job.value, ctx.clock.now());
+                if reset.is_none() && is_shown_running(kind, &job.value) {
+                    anyhow::bail!("the job is not suspended yet");
+                }
+                reset
+            }
         };
         let Some(wanted) = wanted else { return Ok(()) };
         let before = job.value.get("status").cloned().unwrap_or_else(|| json!({}));
@@ -94,6 +100,14 @@ pub(super) async fn show(ctx: &Context, workload: &Workload, what: &Show) -> any
         }
     }
     anyhow::bail!("others kept writing the job's status")
+}
+
+/// A job that runs elsewhere and has not been suspended here: its status cannot say yet that nothing runs.
+fn is_shown_running(kind: &dyn JobKind, job: &Value) -> bool {
+    kind.managed_by(job) == Some(names::MULTIKUEUE_CONTROLLER)
+        && !kind.is_suspended(job)
+        && kind.is_active(job)
+        && kind.finished(job).is_none()
 }
 
 fn observe(ctx: &Context, kind: &dyn JobKind, mut job: Object) {

@@ -21,6 +21,21 @@ fn an_admitted_job_is_shown_as_started_on_the_hub_with_what_its_user_wrote() {
 }
 
 #[test]
+fn admitted_for_fewer_pods_it_stays_as_its_user_wrote_it() {
+    let asked = || {
+        dispatched().with(json!({
+            "metadata": {"annotations": {"kueue.x-k8s.io/job-min-parallelism": "1"}},
+            "spec": {"parallelism": 4, "suspend": false},
+        }))
+    };
+    let fewer = asked().workload().admitted().status(|edit| {
+        edit.status.cluster_name = Some("worker1".into());
+        edit.status.admission.as_mut().unwrap().pod_set_assignments[0].count = Some(2);
+    });
+    assert_eq!(hub(asked()).workload(fewer).told(), "");
+}
+
+#[test]
 fn evicted_it_is_shown_as_suspended_again() {
     let running = dispatched().with(json!({"spec": {"suspend": false}}));
     assert!(hub(running).workload(admitted_elsewhere().evicted()).told().contains(r#"{"spec":{"suspend":true}}"#));
