@@ -2,10 +2,8 @@
 //! from before the hub's memory, whatever the two differ in.
 
 use anyhow::bail;
-use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde::Serialize;
-use serde_json::json;
 use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_api::{conditions, names};
 
@@ -65,9 +63,7 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
     let plan = plan(find(&all, namespace, &args.job)?, &cluster, args)?;
     if args.yes {
         let value = format!("{}/{}", plan.cluster, plan.uid);
-        let patch = json!({"metadata": {"annotations": {names::ADOPT: value}}});
-        let patched = workloads.patch(&plan.workload, &PatchParams::default(), &Patch::Merge(patch)).await;
-        patched.map_err(|error| crate::may_not(&error, "changing the workload", "patch workloads"))?;
+        operate::tell(&workloads, &plan.workload, names::ADOPT, &value).await?;
     }
     args.output.render(&plan, text)
 }
@@ -111,7 +107,7 @@ fn text(plan: &Adoption) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     fn args(uid: &str) -> Args {
         Args {

@@ -1,10 +1,8 @@
 //! `switchyard move JOB --to CLUSTER`: an annotation on the hub's Workload that the hub obeys once.
 
 use anyhow::bail;
-use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde::Serialize;
-use serde_json::json;
 use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_api::{conditions, names};
 
@@ -53,9 +51,7 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
     let all = all.map_err(|error| crate::explain(&error, "listing workloads"))?;
     let plan = plan(find(&all, namespace, &args.job)?, &target)?;
     let value = format!("{}/{}", plan.attempt, plan.to);
-    let patch = json!({"metadata": {"annotations": {names::MOVE: value}}});
-    let patched = workloads.patch(&plan.workload, &PatchParams::default(), &Patch::Merge(patch)).await;
-    patched.map_err(|error| crate::may_not(&error, "changing the workload", "patch workloads"))?;
+    operate::tell(&workloads, &plan.workload, names::MOVE, &value).await?;
     args.output.render(&plan, text)
 }
 
@@ -90,7 +86,7 @@ fn text(plan: &Move) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     fn workload(status: &Value) -> Workload {
         serde_json::from_value(json!({

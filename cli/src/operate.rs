@@ -57,6 +57,13 @@ pub struct Done {
     pub workloads: usize,
 }
 
+/// Says something of a workload to the hub, by an annotation.
+pub(crate) async fn tell(workloads: &Api<Workload>, name: &str, annotation: &str, value: &str) -> anyhow::Result<()> {
+    let patch = json!({"metadata": {"annotations": {annotation: value}}});
+    let patched = workloads.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    patched.map(drop).map_err(|error| crate::may_not(&error, "changing the workload", "patch workloads"))
+}
+
 /// Does it.
 ///
 /// # Errors

@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, ResourceExt as _};
 use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_e2e::fleet::{Fleet, HUB, NAMESPACE, Tenant};
-use switchyard_e2e::wait::eventually;
+use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{ClusterSpec, JobBuilder, NodeSpec, fixture, job, queues};
 
 const SOON: Duration = Duration::from_secs(120);
@@ -113,8 +113,13 @@ fn what_runs_goes_on_and_becomes_what_is_applied_again() {
             tenant.submit(job).await.unwrap();
         }
         // As long as one of the clusters has not spoken, nothing is started anywhere.
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        assert_eq!(copies(&fleet, &tenant).await.unwrap(), before);
+        always(Duration::from_secs(5), "what runs", async || {
+            let now = copies(&fleet, &tenant).await?;
+            ensure!(now == before, "{now:?}, before: {before:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
         enrol_again(&fleet, "east").await;
 
         for name in ["first", "second"] {

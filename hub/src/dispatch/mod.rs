@@ -55,6 +55,7 @@ pub type Time = i64;
 /// forgets some, and nobody gives out a million.
 pub(crate) const MAX_LEAD: u64 = 1 << 20;
 
+use switchyard_proto::v1 as proto;
 pub use switchyard_proto::v1::{Phase, State};
 
 /// Why something is as it is: a stable word for programs, a sentence for people.
@@ -205,6 +206,20 @@ pub struct Origin {
     pub has_job: bool,
     /// When the Workload was made, by the cluster's clock.
     pub created: Time,
+}
+
+impl From<&proto::Origin> for Origin {
+    fn from(origin: &proto::Origin) -> Self {
+        Self {
+            subject: Subject {
+                kind: origin.kind.as_str().into(),
+                job: origin.job_name.as_str().into(),
+                pod_sets: origin.pod_sets.as_slice().into(),
+            },
+            has_job: origin.has_job,
+            created: origin.created.as_ref().map_or(0, |at| at.seconds.saturating_mul(1_000)),
+        }
+    }
 }
 
 /// What the API says of one Workload.

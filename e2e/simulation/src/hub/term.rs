@@ -7,7 +7,7 @@ use std::time::Duration;
 use switchyard_hub::cluster::{Content, Port};
 use switchyard_hub::dispatch::{
     Action, Caution, Dispatcher, Event as Input, Facts, Name, Observation, Origin, Outcome, Phase, Reason, Settings,
-    State, Subject, Uid, Written, terminal,
+    State, Uid, Written, terminal,
 };
 use switchyard_proto::v1::{Assignment, OnDisconnect, on_disconnect};
 
@@ -351,7 +351,7 @@ impl World {
             state: told.state(),
             reasons: told.reasons.iter().map(|it| Reason::new(it.code.clone(), it.message.clone())).collect(),
             job_status: news,
-            origin: told.origin.as_ref().map(origin),
+            origin: told.origin.as_ref().map(Origin::from),
         };
         if self.mutated(Mutation::AckBeforeWritten) && terminal(observation.state) {
             self.port(hub, cluster).persisted(&observation.uid, observation.attempt);
@@ -390,18 +390,6 @@ impl World {
         let (session_id, epoch) = (session.id, session.epoch);
         let message = switchyard_proto::v1::HubMessage { session_id, epoch, kind: Some(kind) };
         self.send_down(link, Packet::Message(message));
-    }
-}
-
-fn origin(origin: &switchyard_proto::v1::Origin) -> Origin {
-    Origin {
-        subject: Subject {
-            kind: origin.kind.as_str().into(),
-            job: origin.job_name.as_str().into(),
-            pod_sets: origin.pod_sets.as_slice().into(),
-        },
-        has_job: origin.has_job,
-        created: origin.created.as_ref().map_or(0, |at| at.seconds * 1000),
     }
 }
 

@@ -7,7 +7,7 @@ use switchyard_api::v1beta2::Workload;
 use switchyard_proto::v1::{self as proto, State};
 
 use super::TermState;
-use crate::dispatch::{Event, Facts, Name, Observation, Origin, Reason, Subject, Uid, capacity, terminal};
+use crate::dispatch::{Event, Facts, Name, Observation, Origin, Reason, Uid, capacity, terminal};
 use crate::server::SessionEvent;
 
 /// Orphans that a cluster's status shows: its schema's limit.
@@ -100,7 +100,7 @@ impl TermState {
         let known = self.dispatcher.knows(&uid);
         let wanted = (self.forgetful || known) && !self.dispatcher.is_superseded(&theirs);
         let news = wanted && self.remember(cluster, &uid, observation, &reasons);
-        let origin = observation.origin.as_ref().map(origin);
+        let origin = observation.origin.as_ref().map(Origin::from);
         let observation = Observation {
             uid: theirs,
             namespace: observation.namespace.as_str().into(),
@@ -181,18 +181,6 @@ impl TermState {
     pub(super) fn status_of(&self, cluster: &Name, uid: &Uid, attempt: u64) -> Option<Arc<Value>> {
         let told = self.told.get(&(cluster.clone(), uid.clone()))?;
         (told.attempt == attempt).then(|| told.job_status.clone()).flatten()
-    }
-}
-
-fn origin(origin: &proto::Origin) -> Origin {
-    Origin {
-        subject: Subject {
-            kind: origin.kind.as_str().into(),
-            job: origin.job_name.as_str().into(),
-            pod_sets: origin.pod_sets.as_slice().into(),
-        },
-        has_job: origin.has_job,
-        created: origin.created.as_ref().map_or(0, |at| at.seconds.saturating_mul(1_000)),
     }
 }
 
