@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
 use axum::http::Uri;
-use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use switchyard_api::config::{self, Configuration};
 use switchyard_api::validate::is_subdomain;
 
@@ -19,7 +20,7 @@ const NONE: &str = "none";
 const CONFIG: &str = "config";
 
 /// Where the webhooks are served, and how the API server reaches them.
-#[derive(clap::Args, Debug, Clone, Default)]
+#[derive(clap::Args, Debug, Clone)]
 pub struct WebhookFlags {
     /// Serves the admission webhooks. Default: they are neither served nor registered.
     #[arg(long, env = "SWITCHYARD_WEBHOOK_LISTEN", value_name = "ADDRESS")]
@@ -30,6 +31,10 @@ pub struct WebhookFlags {
     /// How the API server reaches the webhooks in the cluster: a Service of our namespace, NAME[:PORT].
     #[arg(long, env = "SWITCHYARD_WEBHOOK_SERVICE", value_name = "SERVICE")]
     pub webhook_service: Option<String>,
+    /// What the MutatingWebhookConfiguration and the ValidatingWebhookConfiguration are called. Our role must name it, too.
+    #[arg(long, env = "SWITCHYARD_WEBHOOK_CONFIGURATION", value_name = "NAME", value_parser = object_name,
+        default_value = WebhookOptions::CONFIGURATION)]
+    pub webhook_configuration: String,
 }
 
 /// A namespace, as a flag names it.
@@ -41,6 +46,12 @@ pub fn namespace(text: &str) -> Result<String, String> {
     label.then(|| text.to_owned()).ok_or_else(|| {
         "a namespace's name has at most 63 lower case letters, digits and '-', and begins and ends with one of the former"
             .to_owned()
+    })
+}
+
+fn object_name(text: &str) -> Result<String, String> {
+    is_subdomain(text).then(|| text.to_owned()).ok_or_else(|| {
+        "a name has lower case letters, digits, '-' and '.', and begins and ends with a letter or digit".to_owned()
     })
 }
 
@@ -56,15 +67,33 @@ fn webhook_url(text: &str) -> Result<String, String> {
     taken.map(|_| text.to_owned()).ok_or_else(|| "write it as https://HOST:PORT".to_owned())
 }
 
-/// A client for the cluster that the environment names.
-///
-/// # Errors
-/// Why there is none, and the mend.
-pub async fn client() -> anyhow::Result<Client> {
-    let client = Client::try_default().await;
-    client.map_err(|error| {
-        anyhow!("no cluster: {}; set KUBECONFIG to a kubeconfig file, or run in the cluster", with_root(&error))
-    })
+/// Which cluster is ours.
+#[derive(clap::Args, Debug, Clone, Default)]
+pub struct ClusterFlags {
+    /// The kubeconfig of our cluster. Default: the one in KUBECONFIG, or the cluster we run in.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+impl ClusterFlags {
+    /// A client for our cluster.
+    ///
+    /// # Errors
+    /// Why there is none, and the mend.
+    pub async fn client(&self) -> anyhow::Result<Client> {
+        let Some(path) = &self.kubeconfig else {
+            return Client::try_default().await.map_err(|error| {
+                let root = with_root(&error);
+                anyhow!("no cluster: {root}; name a kubeconfig in --kubeconfig or KUBECONFIG, or run in the cluster")
+            });
+        };
+        let said = |error: &(dyn std::error::Error + 'static)| {
+            anyhow!("--kubeconfig {}: {}", path.display(), with_root(error))
+        };
+        let file = Kubeconfig::read_from(path).map_err(|error| said(&error))?;
+        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+        Client::try_from(config.map_err(|error| said(&error))?).map_err(|error| said(&error))
+    }
 }
 
 impl WebhookFlags {
@@ -82,7 +111,8 @@ impl WebhookFlags {
             (None, None) => Ok(None),
             (Some(address), Some(advertise)) => {
                 let listener = listen("--webhook-listen", &address.to_string())?;
-                Ok(Some(WebhookOptions::new(listener, advertise)))
+                let configuration = self.webhook_configuration.clone();
+                Ok(Some(WebhookOptions { configuration, ..WebhookOptions::new(listener, advertise) }))
             }
             (Some(_), None) => bail!(
                 "--webhook-listen needs --webhook-service or --webhook-url, so that the API server can be told where to call"

@@ -21,7 +21,7 @@ use crate::{
     http, jobs,
     lease::{Elector, EpochFloor, Leadership},
     lifecycle,
-    metrics::{self, Gauges, Metrics, ReplicaRole},
+    metrics::{self, Gauges, LastShares, Metrics, ReplicaRole, Shown},
     options::{self, LeaderMode, Options},
     priority,
     recording::Recorded,
@@ -145,12 +145,14 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
     let (engine, handle, capacity) =
         EngineTask::new(parts.context.clone(), engine, inbox.clone(), admitter.clone(), views.clone());
     let context = parts.context.clone();
+    context.metrics.show(Shown::new(&context.config, &context.stores.local_queues)?);
     let gauges = Gauges {
         views: views.clone(),
         stores: context.stores.clone(),
         metrics: Arc::downgrade(&context.metrics),
         resources,
         fair: context.config.fair_sharing.is_some(),
+        shares: LastShares::default(),
     };
     context.metrics.register(|registry| registry.register_collector(Box::new(gauges)));
     let shutdown = CancellationToken::new();

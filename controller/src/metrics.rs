@@ -8,16 +8,17 @@ mod labels;
 mod life;
 mod series;
 pub(crate) mod server;
+mod shown;
 
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Mutex, OnceLock, PoisonError,
         atomic::{AtomicU8, Ordering},
     },
     time::Duration,
 };
 
-pub(crate) use gauges::Gauges;
+pub(crate) use gauges::{Gauges, LastShares};
 use labels::{
     ClusterQueueLabels, CohortLabels, EvictedLabels, EvictionLatencyLabels, LocalQueueEvictedLabels, LocalQueueLabels,
     PreemptedLabels, QueueLabels, ResultLabels, WriteLabels,
@@ -30,6 +31,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use series::Series;
+pub(crate) use shown::Shown;
 use switchyard_api::v1beta2::Workload;
 
 use crate::store::Key;
@@ -68,6 +70,7 @@ fn attempts() -> Histogram {
 pub struct Metrics {
     registry: Mutex<Registry>,
     role: AtomicU8,
+    shown: OnceLock<Shown>,
     admission_attempts: Family<ResultLabels, Counter>,
     attempt_duration: Family<ResultLabels, Histogram, fn() -> Histogram>,
     cluster: Life<QueueLabels>,
@@ -93,6 +96,7 @@ impl Default for Metrics {
         let metrics = Self {
             registry: Mutex::default(),
             role: AtomicU8::new(0),
+            shown: OnceLock::new(),
             admission_attempts: Family::default(),
             attempt_duration: Family::new_with_constructor(attempts as fn() -> Histogram),
             cluster: Life::default(),
@@ -137,6 +141,21 @@ impl Metrics {
         ReplicaRole::ALL[usize::from(self.role.load(Ordering::Relaxed)).min(2)]
     }
 
+    /// Says, once, which LocalQueues have metrics; until then all have.
+    pub(crate) fn show(&self, local_queues: Shown) {
+        let _ = self.shown.set(local_queues);
+    }
+
+    /// Whether a LocalQueue has metrics.
+    #[must_use]
+    pub fn shows(&self, local_queue: &Key) -> bool {
+        self.shown.get().is_none_or(|shown| shown.has(local_queue))
+    }
+
+    fn shows_labels(&self, local: &LocalQueueLabels) -> bool {
+        self.shows(&Key::new(&local.namespace, &local.name))
+    }
+
     /// A scheduling cycle ended, having admitted something or not.
     pub fn attempt(&self, success: bool, took: Duration) {
         let labels = ResultLabels {
@@ -151,7 +170,9 @@ impl Metrics {
     pub fn quota_reserved(&self, workload: &Workload, cluster_queue: &str, waited: Duration) {
         let (queue, local) = self.labels(workload, cluster_queue);
         self.cluster.quota_reserved(&queue, waited);
-        self.local.quota_reserved(&local, waited);
+        if self.shows_labels(&local) {
+            self.local.quota_reserved(&local, waited);
+        }
     }
 
     /// A workload was admitted: how long since it queued, and since its quota was reserved (if it had checks), and below
@@ -166,7 +187,9 @@ impl Metrics {
     ) {
         let (queue, local) = self.labels(workload, cluster_queue);
         self.cluster.admitted(&queue, waited, checks);
-        self.local.admitted(&local, waited, checks);
+        if self.shows_labels(&local) {
+            self.local.admitted(&local, waited, checks);
+        }
         for cohort in cohorts {
             let (cohort, priority_class) = (cohort.clone(), queue.priority_class.clone());
             self.cohort_admitted.inc(&CohortLabels { cohort, priority_class, replica_role: queue.replica_role });
@@ -177,14 +200,18 @@ impl Metrics {
     pub fn ready(&self, workload: &Workload, cluster_queue: &str, after: Readiness) {
         let (queue, local) = self.labels(workload, cluster_queue);
         self.cluster.ready(&queue, after);
-        self.local.ready(&local, after);
+        if self.shows_labels(&local) {
+            self.local.ready(&local, after);
+        }
     }
 
     /// A workload finished, after this long since its admission.
     pub fn finished(&self, workload: &Workload, cluster_queue: &str, ran: Option<Duration>) {
         let (queue, local) = self.labels(workload, cluster_queue);
         self.cluster.finished(&queue, ran);
-        self.local.finished(&local, ran);
+        if self.shows_labels(&local) {
+            self.local.finished(&local, ran);
+        }
     }
 
     /// A workload was evicted; `first` when it is the first time for this reason and cause.
@@ -195,7 +222,9 @@ impl Metrics {
         if first {
             self.evicted_once.inc(&labels);
         }
-        self.local_evicted.inc(&LocalQueueEvictedLabels::new(local, reason, cause));
+        if self.shows_labels(&local) {
+            self.local_evicted.inc(&LocalQueueEvictedLabels::new(local, reason, cause));
+        }
     }
 
     /// An evicted workload gave its quota back this long after the eviction.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
 use switchyard_controller::flags::{
-    self, RecordingFlags, ServingFlags, WebhookFlags, listen, listen_unless_none, read_config,
+    self, ClusterFlags, RecordingFlags, ServingFlags, WebhookFlags, listen, listen_unless_none, read_config,
 };
 use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
@@ -37,7 +37,7 @@ pub enum Mode {
 
 /// Queues jobs, enforces quota, and sends them to worker clusters (or runs them here, in mode "single").
 ///
-/// The cluster is the one of the kubeconfig in KUBECONFIG, or the one it runs in.
+/// The cluster is the one of --kubeconfig, of the kubeconfig in KUBECONFIG, or the one it runs in.
 #[derive(Parser, Debug)]
 #[command(name = "switchyard-hub", version = SOFTWARE)]
 pub struct Args {
@@ -47,6 +47,9 @@ pub struct Args {
     /// Our own namespace: Leases, certificates, tokens, and the Secrets with kubeconfigs of workers.
     #[arg(long, env = "POD_NAMESPACE", default_value = "switchyard-system", value_parser = flags::namespace)]
     pub namespace: String,
+    /// Which cluster is ours.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
     /// Names this replica among the hub's replicas. Default: the host's name and which process it is there.
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub replica: Option<String>,
@@ -115,7 +118,7 @@ impl Args {
                 Some(hub)
             }
         };
-        let client = flags::client().await?;
+        let client = self.cluster.client().await?;
         let identity = self.replica.clone().unwrap_or_else(|| replica::name("hub", rand::random()));
         let mut controller =
             switchyard_controller::Options::new(client, config.clone(), identity, self.namespace.clone());

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{Api, Client, ResourceExt as _};
 use switchyard_api::config::Configuration;
 use switchyard_api::names;
-use switchyard_controller::{Handle, Role};
+use switchyard_controller::{Context, Handle, Role};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::Ports;
 use crate::clusters::{Reconciler, StoredClusters};
 use crate::dispatch::{Mode, Settings};
-use crate::hosted::{HostedStates, Hosting, PATH_PREFIX, Source};
+use crate::hosted::{CLUSTER_PROFILE_GATE, HostedStates, Hosting, PATH_PREFIX, Profiles, Source};
 use crate::metrics::{ClusterGauges, HubMetrics};
 use crate::pki::follow;
 use crate::pki::store::{self, Stored};
@@ -203,7 +203,7 @@ async fn serve(
     spawn(tasks, "cluster conditions", ok(clusters::Reconciler::run(reconciler, stop.clone())));
     let hosting = Hosting {
         clusters: ctx.stores.multi_kueue_clusters.clone(),
-        source: Source::new(secrets.clone(), hub.kubeconfig_dir),
+        source: Source::new(secrets.clone(), hub.kubeconfig_dir).with_profiles(profiles(&ctx)),
         sessions,
         states,
         hub_id,
@@ -224,6 +224,16 @@ async fn serve(
         Some(Err(error)) => Err(anyhow::Error::new(error).context("a part of the hub panicked")),
         None => Ok(()),
     }
+}
+
+/// ClusterProfiles, where they are switched on.
+fn profiles(ctx: &Context) -> Option<Profiles> {
+    let config = &ctx.config;
+    config.enabled(CLUSTER_PROFILE_GATE).then(|| {
+        let profile = config.multi_kueue.cluster_profile.clone().unwrap_or_default();
+        let providers = [profile.access_providers, profile.credentials_providers].concat();
+        Profiles::new(ctx.client.clone(), &ctx.namespace, providers)
+    })
 }
 
 fn spawn(tasks: &mut Tasks, name: &'static str, task: impl Future<Output = anyhow::Result<()>> + Send + 'static) {

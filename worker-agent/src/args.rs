@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Parser;
-use switchyard_controller::flags::{self, RecordingFlags, WebhookFlags, listen_unless_none, read_config};
+use switchyard_controller::flags::{self, ClusterFlags, RecordingFlags, WebhookFlags, listen_unless_none, read_config};
 use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
@@ -18,7 +18,7 @@ use crate::{Options, SOFTWARE};
 
 /// Connects a worker cluster to its Switchyard hub, and admits the hub's jobs against the cluster's own quota.
 ///
-/// The cluster is the one of the kubeconfig in KUBECONFIG, or the one it runs in.
+/// The cluster is the one of --kubeconfig, of the kubeconfig in KUBECONFIG, or the one it runs in.
 #[derive(Parser, Debug)]
 #[command(name = "switchyard-agent", version = SOFTWARE)]
 pub struct Args {
@@ -40,6 +40,9 @@ pub struct Args {
     /// The agent's own namespace: its identity, its Lease, its webhooks' certificate.
     #[arg(long, env = "POD_NAMESPACE", default_value = "switchyard-system", value_parser = flags::namespace)]
     pub namespace: String,
+    /// Which cluster is ours.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
     /// Names this replica among the agent's replicas. Default: the host's name and which process it is there.
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub replica: Option<String>,
@@ -96,7 +99,7 @@ impl Args {
         let allow = Allowed::parse(&self.allow_kinds, &self.allow_service_accounts)?;
         let webhook = self.webhook.options(&self.namespace)?;
         let health = listen_unless_none("--health-listen", &self.health_listen)?;
-        let client = flags::client().await?;
+        let client = self.cluster.client().await?;
         let identity = self.replica.clone().unwrap_or_else(|| replica::name("agent", rand::random()));
         let mut controller =
             switchyard_controller::Options::new(client, config.clone(), identity, self.namespace.clone());

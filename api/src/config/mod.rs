@@ -143,6 +143,22 @@ impl Configuration {
         self.feature_gates.get(gate).copied().or_else(|| gates::default(gate)).unwrap_or(false)
     }
 
+    /// The keys of labels and of annotations of a job that its workload gets: `integrations.labelKeysToCopy`, and those
+    /// that become labels of metrics as the Workload's.
+    #[must_use]
+    pub fn keys_to_copy(&self) -> (Vec<String>, Vec<String>) {
+        let (mut labels, mut annotations) = (self.integrations.label_keys_to_copy.clone(), Vec::new());
+        let custom = if self.enabled("CustomMetricLabels") { self.metrics.custom_labels.as_slice() } else { &[] };
+        for label in custom.iter().filter(|label| label.source_kind == SourceKind::Workload) {
+            match (label.source_annotation_key.as_str(), label.source_label_key.as_str()) {
+                ("", "") => labels.push(label.name.clone()),
+                ("", key) => labels.push(key.to_owned()),
+                (key, _) => annotations.push(key.to_owned()),
+            }
+        }
+        (labels, annotations)
+    }
+
     /// Whether pods are waited for at all.
     #[must_use]
     pub fn waits_for_pods_ready(&self) -> bool {

@@ -314,3 +314,16 @@ fn fair_sharing_without_strategies_is_refused_and_weights_are_numbers() {
     }
     assert!(with("admissionFairSharing: {resourceWeights: {cpu: 0}}").is_ok());
 }
+
+#[test]
+fn what_a_workload_is_counted_by_is_copied_to_it() {
+    let labels = "metrics: {customLabels: [\
+        {name: team, sourceKind: Workload, trackedValues: [a]}, \
+        {name: cost, sourceKind: Workload, sourceAnnotationKey: example.com/cost, trackedValues: [b]}, \
+        {name: of_queue, sourceLabelKey: example.com/queue}]}\nintegrations: {labelKeysToCopy: [kept]}";
+    let gate = "featureGates: {CustomMetricLabels: true}";
+    let copied = |body: &str| with(body).unwrap().keys_to_copy();
+    let owned = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
+    assert_eq!(copied(labels), (owned(&["kept"]), owned(&[])), "without the gate");
+    assert_eq!(copied(&format!("{labels}\n{gate}")), (owned(&["kept", "team"]), owned(&["example.com/cost"])));
+}

@@ -15,6 +15,8 @@ use crate::v1beta2::{PodSet, Workload, WorkloadSpec};
 pub struct BuildOptions<'a> {
     /// Labels of the job to copy (`integrations.labelKeysToCopy`).
     pub label_keys_to_copy: &'a [String],
+    /// Annotations of the job to copy, besides those that every workload gets.
+    pub annotation_keys_to_copy: &'a [String],
 }
 
 /// The pod sets of a job as they go into its workload: environment variables
@@ -69,10 +71,14 @@ pub fn build_workload(
     let mut labels: BTreeMap<String, String> = meta::string_map(job, "/metadata/labels");
     labels.retain(|key, _| options.label_keys_to_copy.contains(key));
     let mut annotations = meta::string_map(job, "/metadata/annotations");
-    annotations.retain(|key, _| key.starts_with(names::PROVISIONING_REQUEST_PREFIX) || COPIED.contains(&key.as_str()));
+    annotations.retain(|key, _| {
+        let always = key.starts_with(names::PROVISIONING_REQUEST_PREFIX) || COPIED.contains(&key.as_str());
+        always || options.annotation_keys_to_copy.contains(key)
+    });
     let (name, owners) = if kind.is_composed(job) {
         annotations.insert(names::IS_GROUP_WORKLOAD.into(), "true".into());
         labels = pod::group_labels(job, options.label_keys_to_copy);
+        annotations.extend(pod::group_annotations(job, options.annotation_keys_to_copy));
         (
             kind.group_of(job).unwrap_or_default().to_owned(),
             kind.members(job).iter().map(|it| owner_reference(kind, it)).collect(),

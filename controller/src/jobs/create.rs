@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use switchyard_api::{
     conditions::reasons::events,
-    jobs::{BuildOptions, Priority, PriorityError, build_workload, meta, resolve_priority},
+    jobs::{Priority, PriorityError, build_workload, meta, resolve_priority},
     v1beta2::{PodSet, PriorityClassKind, Workload},
 };
 
@@ -74,8 +74,7 @@ pub(super) fn priority_change(case: &Case<'_>, workload: &Arc<Workload>, pod_set
 
 fn build(case: &Case<'_>, pod_sets: Vec<PodSet>) -> Result<Workload, Decision> {
     let priority = priority(case, &pod_sets)?;
-    let options = BuildOptions { label_keys_to_copy: case.facts.label_keys_to_copy };
-    Ok(build_workload(case.kind, case.job, pod_sets, &priority, options))
+    Ok(build_workload(case.kind, case.job, pod_sets, &priority, case.facts.copied))
 }
 
 fn priority(case: &Case<'_>, pod_sets: &[PodSet]) -> Result<Priority, Decision> {

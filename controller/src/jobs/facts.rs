@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use switchyard_api::{
-    jobs::PriorityLookup,
+    jobs::{BuildOptions, PriorityLookup},
     v1beta2::{ResourceFlavor, Workload},
 };
 
@@ -55,8 +55,8 @@ pub struct Facts<'a> {
     pub flavor: &'a dyn Fn(&str) -> Option<Arc<ResourceFlavor>>,
     /// Priority classes.
     pub priorities: &'a dyn PriorityLookup,
-    /// `integrations.labelKeysToCopy`.
-    pub label_keys_to_copy: &'a [String],
+    /// What else of a job its workload gets.
+    pub copied: BuildOptions<'a>,
     /// When to report the PodsReady condition first.
     pub pods_ready: PodsReadyDelay,
     /// How long a job is kept that was deactivated for what it did; none: for ever.

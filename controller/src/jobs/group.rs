@@ -110,7 +110,7 @@ fn without_workload(case: &Case<'_>) -> Decision {
 
 /// The pods of a group that makes its first workload, or why it cannot. Pods that have failed before are let go.
 fn sort_new(case: &Case<'_>) -> Result<pod::Sorted, Decision> {
-    pod::sort_new(case.job, case.facts.label_keys_to_copy).map_err(|problem| {
+    pod::sort_new(case.job, case.facts.copied).map_err(|problem| {
         let gone = let_go(case, pod::inactive(case.job));
         Decision::act(gone.into_iter().chain([Action::warning(events::ERR_WORKLOAD_COMPOSE, problem)]))
     })

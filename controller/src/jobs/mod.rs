@@ -36,7 +36,7 @@ use serde_json::Value;
 use switchyard_api::{
     conditions::reasons::events,
     config::{Configuration, GoDuration},
-    jobs::{Held, JobKind, KindId, kind_for, kind_of_owner, meta, same_copy},
+    jobs::{BuildOptions, Held, JobKind, KindId, kind_for, kind_of_owner, meta, same_copy},
     v1beta2::Workload,
 };
 use tokio_util::sync::CancellationToken;
@@ -69,6 +69,7 @@ pub async fn run(ctx: Arc<Context>, shutdown: CancellationToken) -> anyhow::Resu
         pods_ready: pods_ready_delay(&ctx.config),
         ready: Mutex::default(),
         managed_namespaces: lookup::managed_namespaces(&ctx.config, &ctx.namespace)?,
+        keys_to_copy: ctx.config.keys_to_copy(),
         index: Index::default(),
         queue: Queue::default(),
         ctx,
@@ -96,6 +97,8 @@ struct Reconciler {
     // Since when all pods of a job have been ready, by our own clock.
     ready: Mutex<BTreeMap<JobKey, Instant>>,
     managed_namespaces: Selector,
+    // Of labels and of annotations.
+    keys_to_copy: (Vec<String>, Vec<String>),
     index: Index,
     queue: Queue<JobKey>,
 }
@@ -321,7 +324,7 @@ impl Reconciler {
                 .flatten(),
             flavor: &|name| ctx.stores.resource_flavors.get("", name),
             priorities: &*ctx.stores,
-            label_keys_to_copy: &ctx.config.integrations.label_keys_to_copy,
+            copied: self.copied(),
             pods_ready: PodsReadyDelay { ready_for: self.ready_for(key), ..self.pods_ready },
             keep_deactivated: ctx
                 .config
@@ -331,6 +334,12 @@ impl Reconciler {
                 .map(GoDuration::std),
         };
         decide(kind, job.map(|job| &job.value), &facts, ctx.clock.now())
+    }
+
+    /// What else of a job its workload gets.
+    fn copied(&self) -> BuildOptions<'_> {
+        let (labels, annotations) = &self.keys_to_copy;
+        BuildOptions { label_keys_to_copy: labels, annotation_keys_to_copy: annotations }
     }
 
     fn owned(&self, key: &JobKey) -> Vec<Arc<Workload>> {

@@ -1,6 +1,7 @@
 //! Gauges that are read from the published views at the moment of the scrape.
 
 mod cohorts;
+mod shares;
 mod workloads;
 
 use std::{fmt, sync::Arc};
@@ -8,6 +9,7 @@ use std::{fmt, sync::Arc};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::MetricType};
 use switchyard_scheduler::{Amount, LocalQueueKey, ResourceUsage};
 
+pub(crate) use self::shares::LastShares;
 use super::Metrics;
 use crate::{
     engine_task::{ClusterQueueFigures, LocalQueueFigures, Views},
@@ -24,6 +26,8 @@ pub(crate) struct Gauges {
     pub(crate) resources: bool,
     /// Quota is shared fairly.
     pub(crate) fair: bool,
+    /// What was shown of ClusterQueues' shares last.
+    pub(crate) shares: LastShares,
 }
 
 impl fmt::Debug for Gauges {
@@ -56,8 +60,9 @@ impl Collector for Gauges {
             self.cluster_queue(&mut families, &name, &figures, role);
         }
         self.local_queues(&mut families, role);
+        shares::add(self, &mut families, role);
         cohorts::add(self, &mut families, role);
-        workloads::add(&self.stores, &mut families, role);
+        workloads::add(self, &mut families, role);
         for (name, help, series) in families.0 {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (labels, value) in series {
@@ -172,13 +177,6 @@ impl Gauges {
             let lend = limit(quota.lending_limit);
             families.add("kueue_cluster_queue_lending_limit", "Lending limit, +Inf when unlimited", place(), lend);
         }
-        if self.fair {
-            let labels =
-                vec![("cluster_queue", name.to_owned()), ("cohort", cohort.clone()), ("replica_role", role.to_owned())];
-            // As Kueue has it: what borrows and weighs nothing has no number.
-            let share = if figures.precise_share.is_finite() { figures.precise_share } else { f64::NAN };
-            families.add("kueue_cluster_queue_weighted_share", "Share of what could be lent, by weight", labels, share);
-        }
     }
 
     /// A LocalQueue's pending workloads that will be tried, and those that will not: parked ones, and all of a ClusterQueue
@@ -193,8 +191,13 @@ impl Gauges {
         (figures.pending - parked, parked)
     }
 
+    /// Whether a LocalQueue has metrics.
+    fn shows(&self, key: &Key) -> bool {
+        self.metrics.upgrade().is_none_or(|metrics| metrics.shows(key))
+    }
+
     fn local_queues(&self, families: &mut Families, role: &str) {
-        for (key, figures) in self.views.local_queues() {
+        for (key, figures) in self.views.local_queues().into_iter().filter(|(key, _)| self.shows(key)) {
             let queue = of_local_queue(&key, role);
             let with = |key: &'static str, value: &str| [queue.clone(), vec![(key, value.to_owned())]].concat();
             let (active, inadmissible) = self.pending(&key, &figures);

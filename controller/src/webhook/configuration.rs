@@ -31,8 +31,6 @@ use switchyard_api::{
 use super::{Advertise, objects};
 use crate::jobs::lookup::NAMESPACE_NAME;
 
-/// Name of both configurations.
-pub(super) const NAME: &str = "switchyard";
 /// How long the API server waits for us, in seconds.
 pub(super) const TIMEOUT_SECONDS: i32 = 10;
 /// Above this many namespaces with a default queue a condition that lists them costs more than the calls it saves.
@@ -41,6 +39,8 @@ const MAX_LISTED_NAMESPACES: usize = 200;
 /// What the configurations depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Inputs<'a> {
+    /// What both configurations are called.
+    pub(super) name: &'a str,
     /// How the API server reaches us.
     pub(super) advertise: &'a Advertise,
     /// CAs that it trusts us by, as PEM.
@@ -89,7 +89,7 @@ impl Inputs<'_> {
             objects::path("mutate", "workload"),
             rule(v1beta2::GROUP, v1beta2::VERSION, &["workloads"], &["CREATE"]),
         );
-        MutatingWebhookConfiguration { metadata: metadata(), webhooks: Some(jobs.chain([workloads]).collect()) }
+        MutatingWebhookConfiguration { metadata: self.metadata(), webhooks: Some(jobs.chain([workloads]).collect()) }
     }
 
     /// The validating configuration: jobs and Kueue's kinds.
@@ -122,7 +122,15 @@ impl Inputs<'_> {
                 rule(v1beta2::GROUP, v1beta2::VERSION, kind.resources, &["CREATE", "UPDATE"]),
             )
         });
-        ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(jobs.chain(objects).collect()) }
+        ValidatingWebhookConfiguration { metadata: self.metadata(), webhooks: Some(jobs.chain(objects).collect()) }
+    }
+
+    fn metadata(&self) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(self.name.to_owned()),
+            labels: Some(BTreeMap::from([("app.kubernetes.io/name".to_owned(), "switchyard".to_owned())])),
+            ..ObjectMeta::default()
+        }
     }
 
     fn job_policy(&self, id: KindId) -> &'static str {
@@ -199,14 +207,6 @@ fn is_gated(id: KindId) -> bool {
     kind_for(id.group, id.kind).is_some_and(|kind| kind.held() == Held::Gated)
 }
 
-fn metadata() -> ObjectMeta {
-    ObjectMeta {
-        name: Some(NAME.into()),
-        labels: Some(BTreeMap::from([("app.kubernetes.io/name".to_owned(), "switchyard".to_owned())])),
-        ..ObjectMeta::default()
-    }
-}
-
 fn rule(group: &str, version: &str, resources: &[&str], operations: &[&str]) -> RuleWithOperations {
     let list = |items: &[&str]| Some(items.iter().map(|item| (*item).to_owned()).collect());
     RuleWithOperations {
@@ -230,6 +230,7 @@ mod tests {
 
     fn inputs(advertise: &Advertise) -> Inputs<'_> {
         Inputs {
+            name: "switchyard",
             advertise,
             ca_bundle: "PEM".into(),
             namespace: "switchyard-system",

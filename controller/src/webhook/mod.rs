@@ -94,6 +94,8 @@ pub struct WebhookOptions {
     pub listener: std::net::TcpListener,
     /// How the API server reaches the listener.
     pub advertise: Advertise,
+    /// Name of both webhook configurations.
+    pub configuration: String,
     /// Name of the Secret with the certificates, in our own namespace.
     pub secret: String,
     /// Refuse jobs with a queue while no replica can be reached, rather than let the reconciler suspend them afterwards.
@@ -101,10 +103,14 @@ pub struct WebhookOptions {
 }
 
 impl WebhookOptions {
-    /// Webhooks on a listener, with the Secret's usual name, failing open for jobs.
+    /// What both webhook configurations are called where nothing else is said.
+    pub const CONFIGURATION: &str = "switchyard";
+
+    /// Webhooks on a listener, with the usual names, failing open for jobs.
     #[must_use]
     pub fn new(listener: std::net::TcpListener, advertise: Advertise) -> Self {
-        Self { listener, advertise, secret: "switchyard-webhook-cert".into(), fail_closed: false }
+        let (configuration, secret) = (Self::CONFIGURATION.into(), "switchyard-webhook-cert".into());
+        Self { listener, advertise, configuration, secret, fail_closed: false }
     }
 }
 
@@ -137,6 +143,7 @@ pub async fn run(
         changed: Arc::new(Notify::new()),
         applied: Mutex::default(),
         advertise: options.advertise,
+        name: options.configuration,
         fail_closed: options.fail_closed,
         certificate,
         ctx,

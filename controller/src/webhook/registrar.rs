@@ -17,11 +17,7 @@ use kube::{
 use switchyard_api::{jobs::enabled_kinds, names};
 use tokio::sync::{Notify, watch};
 
-use super::{
-    Advertise, COMPONENT, RETRY,
-    configuration::{self, Inputs},
-    secret::SecretStore,
-};
+use super::{Advertise, COMPONENT, RETRY, configuration::Inputs, secret::SecretStore};
 use crate::{cert::Bundle, context::Context, https::Certificate, write::answered};
 
 /// How often certificates and configurations are looked at even if nothing changes.
@@ -46,6 +42,8 @@ pub(super) struct Registrar {
     pub(super) names: BTreeSet<String>,
     pub(super) certificate: Arc<Certificate>,
     pub(super) advertise: Advertise,
+    /// What both configurations are called.
+    pub(super) name: String,
     pub(super) service_account: Option<String>,
     pub(super) fail_closed: bool,
     pub(super) changed: Arc<Notify>,
@@ -148,6 +146,7 @@ impl Registrar {
         let defaults =
             self.ctx.stores.local_queues.filter(|queue| queue.metadata.name.as_deref() == Some(names::DEFAULT));
         let inputs = Inputs {
+            name: &self.name,
             advertise: &self.advertise,
             ca_bundle: bundle.trusted(),
             namespace: &self.ctx.namespace,
@@ -167,9 +166,9 @@ impl Registrar {
         let params = PatchParams::apply(names::FIELD_MANAGER).force();
         let client = &self.ctx.client;
         let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-        answered(api.patch(configuration::NAME, &params, &Patch::Apply(mutating))).await?;
+        answered(api.patch(&self.name, &params, &Patch::Apply(mutating))).await?;
         let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-        answered(api.patch(configuration::NAME, &params, &Patch::Apply(validating))).await?;
+        answered(api.patch(&self.name, &params, &Patch::Apply(validating))).await?;
         Ok(())
     }
 }

@@ -225,10 +225,12 @@ impl Edit {
         self.unreserve(reasons::quota_reserved::PENDING_EVALUATION, evicted.message)
     }
 
-    /// Gives the quota of an evicted workload back: [`Self::complete_eviction`], and its pods are no longer ready.
+    /// Gives the quota of an evicted workload back: [`Self::complete_eviction`], and its pods are no longer ready, nor is
+    /// their recovery waited for.
     pub fn release_quota(&mut self) -> bool {
         let released = self.complete_eviction();
-        if released && self.is_true(conditions::PODS_READY) {
+        let ready = conditions::find(&self.status.conditions, conditions::PODS_READY);
+        if released && ready.is_some_and(|ready| ready.reason != reasons::pods_ready::WAIT_FOR_START) {
             self.set(conditions::PODS_READY, false, reasons::pods_ready::WAIT_FOR_START, NOT_READY);
         }
         released

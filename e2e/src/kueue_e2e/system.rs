@@ -18,8 +18,12 @@ const DEPLOYMENT: &str = "kueue-controller-manager";
 const CONFIG: &str = "kueue-manager-config";
 const CONFIG_FILE: &str = "controller_manager_config.yaml";
 const WEBHOOK_SERVICE: &str = "kueue-webhook-service";
-/// The account as which the suites read metrics.
-const METRICS_READER: &str = "kueue-controller-manager";
+/// The account of the program, as which the suites also read metrics.
+const ACCOUNT: &str = "kueue-controller-manager";
+/// What `deploy/rbac` lets the program call its webhook configurations.
+const OUR_WEBHOOKS: &str = "switchyard";
+/// The one that the suites look at. Ours have one name for both.
+const WEBHOOKS: &str = "kueue-mutating-webhook-configuration";
 /// How long the API server may take to serve the CRDs.
 const ESTABLISHED: &str = "--timeout=60s";
 
@@ -39,9 +43,6 @@ pub fn install() -> anyhow::Result<()> {
     kubectl(&["wait", "--for=condition=Established", "crd", "--all", ESTABLISHED], None)?;
     let mut rest = roles(mode, &namespace)?;
     rest.extend(kueue.iter().filter(|object| leads_to_program(object)).cloned());
-    rest.push(json!({
-        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": METRICS_READER, "namespace": namespace},
-    }));
     rest.push(deployment(&kueue, mode, &namespace)?);
     kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], Some(&rest))
 }
@@ -80,6 +81,7 @@ impl Mode {
         }
     }
 
+    /// The account that `deploy/rbac` has for it.
     fn account(self) -> &'static str {
         match self {
             Self::Single => "switchyard",
@@ -113,17 +115,36 @@ fn documents(dir: &Path, wanted: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Va
     Ok(all)
 }
 
-/// What `deploy/rbac` ships for this mode, in another namespace.
+/// What `deploy/rbac` ships for this mode, in another namespace, for another account and other webhook configurations.
 fn roles(mode: Mode, namespace: &str) -> anyhow::Result<Vec<Value>> {
     let wanted = |stem: &str| ["controller", mode.name(), "people"].contains(&stem);
     let mut objects = documents(&paths::root().join("deploy/rbac"), wanted)?;
     for object in &mut objects {
         move_to(&mut object["metadata"], namespace);
-        for subject in object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
+        if object["kind"] == "ServiceAccount" {
+            rename(&mut object["metadata"]["name"], mode.account(), ACCOUNT);
+        }
+        for subject in items(object, "subjects") {
             move_to(subject, namespace);
+            rename(&mut subject["name"], mode.account(), ACCOUNT);
+        }
+        for rule in items(object, "rules") {
+            for name in items(rule, "resourceNames") {
+                rename(name, OUR_WEBHOOKS, WEBHOOKS);
+            }
         }
     }
     Ok(objects)
+}
+
+fn items<'a>(object: &'a mut Value, list: &str) -> impl Iterator<Item = &'a mut Value> {
+    object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+fn rename(name: &mut Value, from: &str, to: &str) {
+    if *name == from {
+        *name = to.into();
+    }
 }
 
 fn move_to(named: &mut Value, namespace: &str) {
@@ -158,13 +179,14 @@ fn deployment(kueue: &[Value], mode: Mode, namespace: &str) -> anyhow::Result<Va
             "template": {
                 "metadata": {"labels": theirs["spec"]["template"]["metadata"]["labels"]},
                 "spec": {
-                    "serviceAccountName": mode.account(),
+                    "serviceAccountName": ACCOUNT,
                     "terminationGracePeriodSeconds": 10,
                     "containers": [{
                         "name": "manager", "image": "switchyard-hub",
                         "args": [
                             format!("--mode={}", mode.name()), format!("--config={file}"),
                             "--webhook-listen=0.0.0.0:9443", format!("--webhook-service={WEBHOOK_SERVICE}"),
+                            format!("--webhook-configuration={WEBHOOKS}"),
                             "--metrics-listen=config", "--visibility-listen=config",
                         ],
                         "env": [field("POD_NAME", "metadata.name"), field("POD_NAMESPACE", "metadata.namespace")],
@@ -227,15 +249,13 @@ mod tests {
 
     #[test]
     fn our_deployment_is_found_by_kueues_services_and_has_the_mode_of_its_cluster() {
-        for (role, mode, account) in
-            [("manager", "--mode=hub", "switchyard-hub"), ("worker", "--mode=single", "switchyard")]
-        {
+        for (role, mode) in [("manager", "--mode=hub"), ("worker", "--mode=single")] {
             let made = deployment(&kueue(), Mode::of(role).unwrap(), "kueue-system").unwrap();
             let pod = &made["spec"]["template"];
             assert_eq!(pod["metadata"]["labels"]["control-plane"], "controller-manager");
             assert_eq!(
                 (&pod["spec"]["containers"][0]["args"][0], &pod["spec"]["serviceAccountName"]),
-                (&json!(mode), &json!(account))
+                (&json!(mode), &json!(ACCOUNT))
             );
         }
         assert!(Mode::of("hub").unwrap_err().to_string().contains("single, worker and manager"));
@@ -245,8 +265,10 @@ mod tests {
     fn our_roles_follow_the_namespace() {
         for mode in [Mode::Single, Mode::Hub] {
             let text = serde_json::to_string(&roles(mode, "kueue-system").unwrap()).unwrap();
-            assert!(text.contains("\"namespace\":\"kueue-system\"") && text.contains(mode.account()));
+            assert!(text.contains("\"namespace\":\"kueue-system\"") && text.contains(WEBHOOKS), "{text}");
             assert!(!text.contains(OURS), "{text}");
+            let ours = format!("\"kind\":\"ServiceAccount\",\"name\":\"{}\"", mode.account());
+            assert!(text.contains(&ours.replace(mode.account(), ACCOUNT)) && !text.contains(&ours), "{text}");
         }
     }
 }

@@ -23,7 +23,7 @@ use switchyard_controller::write::{Target, WriteError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::hosted::HostedStates;
+use crate::hosted::{CLUSTER_PROFILE_GATE, HostedStates};
 use crate::server::{Clusters, Member, Registry};
 use crate::shell::Reports;
 use conditions::Reach;
@@ -322,7 +322,7 @@ impl Reconciler {
             };
         }
         status.agent = status.agent.as_ref().and_then(status::place);
-        if source.cluster_profile_ref.is_some() {
+        if source.cluster_profile_ref.is_some() && !self.ctx.config.enabled(CLUSTER_PROFILE_GATE) {
             let message = "load client config failed: MultiKueueClusterProfile feature gate is disabled";
             return Reach::failed(reasons::CLUSTER_PROFILE_FEATURE_DISABLED, message);
         }

@@ -16,6 +16,21 @@ pub enum BadKubeconfig {
     /// It would have the hub do what a kubeconfig of somebody else must not.
     #[error("{0}")]
     Insecure(String),
+    /// The ClusterProfile is not there, or leads nowhere.
+    #[error("{0}")]
+    Profile(String),
+    /// What the ClusterProfile leads to is not used.
+    #[error("{0}")]
+    ProfileInsecure(String),
+}
+
+/// Whether a kubeconfig may name a command that prints credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exec {
+    /// The hub's own configuration names it: ClusterProfiles.
+    Allowed,
+    /// It is somebody else's.
+    Refused,
 }
 
 impl BadKubeconfig {
@@ -24,6 +39,8 @@ impl BadKubeconfig {
         match self {
             Self::Unreadable(_) | Self::Unavailable(_) => reasons::BAD_KUBE_CONFIG,
             Self::Insecure(_) => reasons::INSECURE_KUBE_CONFIG,
+            Self::Profile(_) => reasons::BAD_CLUSTER_PROFILE,
+            Self::ProfileInsecure(_) => reasons::BAD_REST_CONFIG,
         }
     }
 
@@ -37,14 +54,17 @@ impl BadKubeconfig {
 ///
 /// # Errors
 /// The first thing that is wrong with it.
-pub fn parse(bytes: &[u8]) -> Result<Kubeconfig, BadKubeconfig> {
-    let insecure = |what: String| BadKubeconfig::Insecure(what);
+pub fn parse(bytes: &[u8], exec: Exec) -> Result<Kubeconfig, BadKubeconfig> {
+    let insecure = match exec {
+        Exec::Allowed => BadKubeconfig::ProfileInsecure,
+        Exec::Refused => BadKubeconfig::Insecure,
+    };
     // Kueue's reason for what it cannot parse is "insecure" as well: it cannot be shown to be harmless.
     let unreadable = |why: String| insecure(format!("failed to parse kubeconfig(apiconfig): {why}"));
     let text = std::str::from_utf8(bytes).map_err(|_| unreadable("not text".into()))?;
     let config = Kubeconfig::from_yaml(text).map_err(|error| unreadable(first_line(&error.to_string())))?;
     for user in config.auth_infos.iter().filter_map(|user| user.auth_info.as_ref()) {
-        check_user(user).map_err(insecure)?;
+        check_user(user, exec).map_err(insecure)?;
     }
     for named in &config.clusters {
         let name = &named.name;
@@ -76,7 +96,7 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-fn check_user(user: &AuthInfo) -> Result<(), String> {
+fn check_user(user: &AuthInfo, exec: Exec) -> Result<(), String> {
     let refused = |what: &str| Err(what.to_owned());
     if given(user.token_file.as_ref()) {
         return refused("tokenFile is not allowed");
@@ -84,7 +104,7 @@ fn check_user(user: &AuthInfo) -> Result<(), String> {
     if given(user.username.as_ref()) || user.password.is_some() {
         return refused("basic auth is not allowed");
     }
-    if user.exec.is_some() {
+    if user.exec.is_some() && exec == Exec::Refused {
         return refused("exec plugins are not allowed");
     }
     if user.auth_provider.is_some() {
@@ -162,10 +182,14 @@ mod tests {
             ),
         ];
         for (case, text, expected) in cases {
-            let said = parse(text.as_bytes()).err().map(|error| error.to_string()).unwrap_or_default();
+            let said = parse(text.as_bytes(), Exec::Refused).err().map(|error| error.to_string()).unwrap_or_default();
             assert_eq!(said, expected, "{case}");
         }
-        let error = parse(b"{[").unwrap_err();
+        let exec = config(good, "exec: {command: login, apiVersion: x}");
+        assert!(parse(exec.as_bytes(), Exec::Allowed).is_ok());
+        let error = parse(config(good, "tokenFile: /x").as_bytes(), Exec::Allowed).unwrap_err();
+        assert_eq!(error.reason(), "BadRestConfig");
+        let error = parse(b"{[", Exec::Refused).unwrap_err();
         assert_eq!(error.reason(), "InsecureKubeConfig");
         assert_eq!(error.message().lines().count(), 1);
         assert!(error.message().starts_with("load client config failed: failed to parse kubeconfig(apiconfig): "));

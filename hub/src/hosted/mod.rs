@@ -4,6 +4,7 @@
 
 mod adopt;
 pub mod kubeconfig;
+mod profile;
 mod source;
 mod twins;
 mod worker;
@@ -12,13 +13,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::ResourceExt as _;
-use switchyard_api::v1beta2::{KubeConfig, MultiKueueCluster};
+use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_controller::store::Store;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub use source::{PATH_PREFIX, Source};
+use source::Reference;
+pub use source::{PATH_PREFIX, Profiles, Source};
 use twins::{Rank, Twins};
 use worker::Worker;
 
@@ -27,6 +29,9 @@ use crate::server::Sessions;
 
 /// What agents in this process call themselves.
 pub const HOSTED_SOFTWARE: &str = concat!("switchyard-hub/", env!("CARGO_PKG_VERSION"), " (hosted)");
+
+/// The feature gate of clusters that are reached by their ClusterProfile.
+pub const CLUSTER_PROFILE_GATE: &str = "MultiKueueClusterProfile";
 
 /// Whether each kubeconfig worker is reached, for its condition.
 #[derive(Debug, Default)]
@@ -87,7 +92,7 @@ pub struct Hosting {
 
 struct Running {
     uid: String,
-    reference: KubeConfig,
+    reference: Reference,
     term: u64,
     stop: CancellationToken,
     task: JoinHandle<()>,
@@ -139,9 +144,9 @@ pub async fn run(hosting: Hosting, shutdown: CancellationToken) {
 }
 
 fn reconcile(hosting: &Hosting, term: Option<u64>, agents: &mut Agents, shutdown: &CancellationToken) {
-    let wanted: BTreeMap<String, (String, KubeConfig)> = match term {
+    let wanted: BTreeMap<String, (String, Reference)> = match term {
         None => BTreeMap::new(),
-        Some(_) => hosting.clusters.all().iter().filter_map(|cluster| wanted(cluster)).collect(),
+        Some(_) => hosting.clusters.all().iter().filter_map(|cluster| wanted(&hosting.source, cluster)).collect(),
     };
     let over: Vec<String> = agents
         .running
@@ -188,8 +193,8 @@ fn reconcile(hosting: &Hosting, term: Option<u64>, agents: &mut Agents, shutdown
 }
 
 /// All that have a kubeconfig: those whose cluster is known before others, by age.
-fn ranks(clusters: &Store<MultiKueueCluster>) -> Vec<Rank> {
-    let hosted = clusters.all().into_iter().filter(|cluster| wanted(cluster).is_some());
+fn ranks(source: &Source, clusters: &Store<MultiKueueCluster>) -> Vec<Rank> {
+    let hosted = clusters.all().into_iter().filter(|cluster| wanted(source, cluster).is_some());
     let created = |cluster: &MultiKueueCluster| cluster.creation_timestamp().map_or(0, |at| at.0.as_second());
     let unknown = |cluster: &MultiKueueCluster| {
         let agent = cluster.status.as_ref().and_then(|status| status.agent.as_ref());
@@ -198,8 +203,8 @@ fn ranks(clusters: &Store<MultiKueueCluster>) -> Vec<Rank> {
     hosted.map(|cluster| (unknown(&cluster), created(&cluster), cluster.name_any())).collect()
 }
 
-fn wanted(cluster: &MultiKueueCluster) -> Option<(String, (String, KubeConfig))> {
-    let reference = cluster.spec.cluster_source.kube_config.clone()?;
+fn wanted(source: &Source, cluster: &MultiKueueCluster) -> Option<(String, (String, Reference))> {
+    let reference = source.reference(cluster)?;
     let living = cluster.metadata.deletion_timestamp.is_none();
     living.then(|| (cluster.name_any(), (cluster.uid().unwrap_or_default(), reference)))
 }

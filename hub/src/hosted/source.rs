@@ -1,14 +1,18 @@
-//! Where a worker's kubeconfig lies: a Secret in our namespace, or a file below one allowed directory.
+//! Where a worker's kubeconfig comes from: a Secret in our namespace, a file below one allowed directory, or a
+//! ClusterProfile in our namespace.
 
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use kube::config::Kubeconfig;
+use switchyard_api::config::AccessProvider;
 use switchyard_api::names::KUBECONFIG_SECRET_KEY;
-use switchyard_api::v1beta2::{KubeConfig, LocationType};
+use switchyard_api::v1beta2::{KubeConfig, LocationType, MultiKueueCluster};
 
-use super::kubeconfig::BadKubeconfig;
+use super::kubeconfig::{self, BadKubeconfig, Exec};
+use super::profile;
 
 /// Where kubeconfigs by path may lie.
 pub const PATH_PREFIX: &str = "/etc/multikueue/kubeconfigs";
@@ -17,24 +21,77 @@ const CALL: Duration = Duration::from_secs(15);
 /// A kubeconfig takes a few KiB.
 const MAX_BYTES: u64 = 1 << 20;
 
+/// Names a worker's kubeconfig.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reference {
+    /// As such.
+    KubeConfig(KubeConfig),
+    /// What a ClusterProfile of this name leads to.
+    ClusterProfile(String),
+}
+
+/// ClusterProfiles, and what is needed to use them.
+#[derive(Clone)]
+pub struct Profiles {
+    api: Api<DynamicObject>,
+    providers: Vec<AccessProvider>,
+}
+
+impl Profiles {
+    /// Those of a namespace, reached by these commands.
+    pub fn new(client: kube::Client, namespace: &str, providers: Vec<AccessProvider>) -> Self {
+        let kind = GroupVersionKind::gvk("multicluster.x-k8s.io", "v1alpha1", "ClusterProfile");
+        Self { api: Api::namespaced_with(client, namespace, &ApiResource::from_gvk(&kind)), providers }
+    }
+
+    async fn kubeconfig(&self, name: &str) -> Result<Vec<u8>, BadKubeconfig> {
+        let missing = || BadKubeconfig::Profile(format!("ClusterProfile.multicluster.x-k8s.io \"{name}\" not found"));
+        let found = in_time(self.api.get_opt(name)).await?.ok_or_else(missing)?;
+        profile::kubeconfig(name, &found.data, &self.providers).map_err(BadKubeconfig::Profile)
+    }
+}
+
 /// Reads kubeconfigs.
 #[derive(Clone)]
 pub struct Source {
     secrets: Api<Secret>,
     prefix: PathBuf,
+    /// None where ClusterProfiles are not switched on.
+    profiles: Option<Profiles>,
 }
 
 impl Source {
     /// Reads Secrets from there, and files only below `prefix`.
     pub fn new(secrets: Api<Secret>, prefix: impl Into<PathBuf>) -> Self {
-        Self { secrets, prefix: prefix.into() }
+        Self { secrets, prefix: prefix.into(), profiles: None }
+    }
+
+    /// Reads ClusterProfiles as well, if there are any.
+    #[must_use]
+    pub fn with_profiles(self, profiles: Option<Profiles>) -> Self {
+        Self { profiles, ..self }
+    }
+
+    /// What a cluster's source names, if it is read here at all.
+    pub(super) fn reference(&self, cluster: &MultiKueueCluster) -> Option<Reference> {
+        let source = &cluster.spec.cluster_source;
+        let profile = source.cluster_profile_ref.as_ref().filter(|_| self.profiles.is_some());
+        let kubeconfig = source.kube_config.clone().map(Reference::KubeConfig);
+        kubeconfig.or_else(|| profile.map(|profile| Reference::ClusterProfile(profile.name.clone())))
     }
 
     /// The kubeconfig as it is now.
     ///
     /// # Errors
-    /// [`BadKubeconfig::Unreadable`] says why there is none, [`BadKubeconfig::Unavailable`] why that is not known.
-    pub async fn load(&self, reference: &KubeConfig) -> Result<Vec<u8>, BadKubeconfig> {
+    /// [`BadKubeconfig::Unavailable`] says why it is not known, the others why there is none.
+    pub async fn load(&self, reference: &Reference) -> Result<Vec<u8>, BadKubeconfig> {
+        let reference = match (reference, &self.profiles) {
+            (Reference::KubeConfig(reference), _) => reference,
+            (Reference::ClusterProfile(name), Some(profiles)) => return profiles.kubeconfig(name).await,
+            (Reference::ClusterProfile(_), None) => {
+                return Err(BadKubeconfig::Profile("ClusterProfiles are not switched on".to_owned()));
+            }
+        };
         match reference.location_type {
             LocationType::Secret => self.secret(&reference.location).await,
             LocationType::Path => {
@@ -45,14 +102,33 @@ impl Source {
     }
 
     async fn secret(&self, name: &str) -> Result<Vec<u8>, BadKubeconfig> {
-        let found = tokio::time::timeout(CALL, self.secrets.get_opt(name)).await;
-        let found = found.map_err(|_| BadKubeconfig::Unavailable(format!("no answer within {CALL:?}")))?;
-        let found = found.map_err(|error| BadKubeconfig::Unavailable(error.to_string()))?;
+        let found = in_time(self.secrets.get_opt(name)).await?;
         let secret = found.ok_or_else(|| BadKubeconfig::Unreadable(format!("Secret \"{name}\" not found")))?;
         let mut data = secret.data.unwrap_or_default();
         let missing = || format!("key \"{KUBECONFIG_SECRET_KEY}\" not found in secret \"{name}\"");
         data.remove(KUBECONFIG_SECRET_KEY).map(|bytes| bytes.0).ok_or_else(|| BadKubeconfig::Unreadable(missing()))
     }
+}
+
+impl Reference {
+    /// Reads and checks what was loaded.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn parse(&self, bytes: &[u8]) -> Result<Kubeconfig, BadKubeconfig> {
+        let exec = match self {
+            Self::KubeConfig(_) => Exec::Refused,
+            Self::ClusterProfile(_) => Exec::Allowed,
+        };
+        kubeconfig::parse(bytes, exec)
+    }
+}
+
+/// The answer of the hub's own API server.
+async fn in_time<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, BadKubeconfig> {
+    let answer = tokio::time::timeout(CALL, call).await;
+    let answer = answer.map_err(|_| BadKubeconfig::Unavailable(format!("no answer within {CALL:?}")))?;
+    answer.map_err(|error| BadKubeconfig::Unavailable(error.to_string()))
 }
 
 async fn file(path: &Path) -> Result<Vec<u8>, String> {

@@ -11,7 +11,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use switchyard_agent::link;
 use switchyard_agent::{CapacitySource, cluster_uid, run_core};
 use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
-use switchyard_api::v1beta2::{KubeConfig, MultiKueueCluster};
+use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_controller::Context;
 use switchyard_controller::store::Store;
 use tokio_stream::wrappers::ReceiverStream;
@@ -19,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::adopt::Adoption;
 use super::kubeconfig::BadKubeconfig;
-use super::source::Source;
+use super::source::{Reference, Source};
 use super::twins::{Claim, server};
-use super::{HOSTED_SOFTWARE, HostedStates, kubeconfig, ranks};
+use super::{HOSTED_SOFTWARE, HostedStates, ranks};
 use crate::clusters::conditions::{self, Reach};
 use crate::server::Sessions;
 
@@ -47,7 +47,7 @@ fn retry_after(failures: u32) -> Duration {
 #[derive(Clone)]
 pub(super) struct Worker {
     pub(super) cluster: String,
-    pub(super) reference: KubeConfig,
+    pub(super) reference: Reference,
     pub(super) source: Source,
     pub(super) sessions: Arc<Sessions>,
     pub(super) states: Arc<HostedStates>,
@@ -77,7 +77,7 @@ impl Worker {
         let mut last_bad = None;
         while !shutdown.is_cancelled() {
             let loaded = self.source.load(&self.reference).await;
-            let parsed = loaded.and_then(|bytes| kubeconfig::parse(&bytes).map(|config| (bytes, config)));
+            let parsed = loaded.and_then(|bytes| self.reference.parse(&bytes).map(|config| (bytes, config)));
             let (bytes, config) = match parsed {
                 Ok(parsed) => parsed,
                 Err(bad) => {
@@ -114,7 +114,7 @@ impl Worker {
     }
 
     fn claim(&self) -> Claim {
-        self.states.twins().claim(&self.cluster, &ranks(&self.clusters))
+        self.states.twins().claim(&self.cluster, &ranks(&self.source, &self.clusters))
     }
 
     /// Whether no other MultiKueueCluster has the worker. If one has, says so and waits a moment.

@@ -15,7 +15,7 @@ use super::one::{
     phase, role,
 };
 use crate::jobs::meta::{annotation, label, name, prebuilt_workload_name, queue_name};
-use crate::jobs::{Finished, JobError, MAX_POD_SETS};
+use crate::jobs::{BuildOptions, Finished, JobError, MAX_POD_SETS};
 use crate::names;
 use crate::v1beta2::{PodSet, ReclaimablePod, Workload};
 
@@ -149,27 +149,47 @@ pub fn inactive(group: &Value) -> Vec<Value> {
 /// # Errors
 /// When two pods have different values.
 pub(crate) fn labels(group: &Value, keys: &[String]) -> Result<BTreeMap<String, String>, String> {
+    agreed(group, keys, label)
+        .map_err(|key| format!("constructing workload: pods have different label values of {key}"))
+}
+
+/// [`labels`], of annotations.
+///
+/// # Errors
+/// When two pods have different values.
+pub(crate) fn annotations(group: &Value, keys: &[String]) -> Result<BTreeMap<String, String>, String> {
+    agreed(group, keys, annotation)
+        .map_err(|key| format!("constructing workload: pods have different annotation values of {key}"))
+}
+
+/// What the pods that have a value have; or a key of which two have different ones.
+fn agreed(
+    group: &Value,
+    keys: &[String],
+    value: for<'v> fn(&'v Value, &str) -> Option<&'v str>,
+) -> Result<BTreeMap<String, String>, String> {
     let mut found = BTreeMap::new();
     for pod in members(group) {
-        for (key, value) in keys.iter().filter_map(|key| Some((key, label(pod, key)?))) {
+        for (key, value) in keys.iter().filter_map(|key| Some((key, value(pod, key)?))) {
             if found.insert(key.clone(), value.to_owned()).is_some_and(|other| other != value) {
-                return Err(format!("constructing workload: pods have different label values of {key}"));
+                return Err(key.clone());
             }
         }
     }
     Ok(found)
 }
 
-/// Sorts the pods of a group that has no workload yet. Labels of `label_keys` are copied to it.
+/// Sorts the pods of a group that has no workload yet. Labels and annotations of these keys are copied to it.
 ///
 /// # Errors
 /// Why no workload can be made of it: too few pods, or pods that contradict each other.
-pub fn sort_new(group: &Value, label_keys: &[String]) -> Result<Sorted, String> {
+pub fn sort_new(group: &Value, copied: BuildOptions<'_>) -> Result<Sorted, String> {
     let (active, replaced): (Vec<Value>, Vec<Value>) =
         members(group).iter().cloned().partition(is_runnable_or_succeeded);
     let total = total_count(group)?;
     check(group, active.len(), total)?;
-    labels(group, label_keys)?;
+    labels(group, copied.label_keys_to_copy)?;
+    annotations(group, copied.annotation_keys_to_copy)?;
     let (kept, excess) = split(active, total);
     let group = compose(kept);
     let roles: BTreeSet<String> = members(&group).iter().map(role).collect();

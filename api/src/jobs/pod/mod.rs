@@ -235,6 +235,11 @@ pub(super) fn group_labels(job: &Value, keys: &[String]) -> BTreeMap<String, Str
     group::labels(job, keys).unwrap_or_default()
 }
 
+/// The annotations of these keys that the pods of a group agree on.
+pub(super) fn group_annotations(job: &Value, keys: &[String]) -> BTreeMap<String, String> {
+    group::annotations(job, keys).unwrap_or_default()
+}
+
 /// Whether an owner of the pod has it held back, and takes care of its end.
 #[must_use]
 pub fn is_suspended_by_parent(pod: &Value) -> bool {

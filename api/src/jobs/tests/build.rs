@@ -43,18 +43,21 @@ fn a_workload_says_what_its_job_says() {
         .label("team", "a")
         .label("kueue.x-k8s.io/max-exec-time-seconds", "60")
         .annotation("provreq.kueue.x-k8s.io/x", "1")
+        .annotation("cost", "3")
         .annotation("other", "2")
         .build();
     let pod_sets = job_pod_sets(&BatchJob, &job).unwrap();
     let priority = Priority::of_workload_class("high", 100);
-    let copied = ["team".to_owned()];
-    let workload = build_workload(&BatchJob, &job, pod_sets, &priority, BuildOptions { label_keys_to_copy: &copied });
+    let (labels, annotations) = (["team".to_owned()], ["cost".to_owned()]);
+    let options = BuildOptions { label_keys_to_copy: &labels, annotation_keys_to_copy: &annotations };
+    let workload = build_workload(&BatchJob, &job, pod_sets, &priority, options);
     insta::assert_json_snapshot!(serde_json::to_value(workload).unwrap(), @r#"
     {
       "apiVersion": "kueue.x-k8s.io/v1beta2",
       "kind": "Workload",
       "metadata": {
         "annotations": {
+          "cost": "3",
           "provreq.kueue.x-k8s.io/x": "1"
         },
         "finalizers": [

@@ -113,10 +113,25 @@ fn a_group_has_a_pod_set_for_each_role(#[case] roles: [&str; 3], #[case] phases:
 #[test]
 fn a_group_with_fast_admission_is_queued_with_its_first_pod() {
     let mut pods = vec![member("a", "4", "x", phase("Pending"))];
-    assert!(sort_new(&Pod.compose(pods.clone()), &[]).is_err(), "others are awaited");
+    assert!(sort_new(&Pod.compose(pods.clone()), BuildOptions::default()).is_err(), "others are awaited");
     annotated(&mut pods, "kueue.x-k8s.io/pod-group-fast-admission");
     let group = Pod.compose(pods);
-    assert_eq!(shape(&Pod, &sort_new(&group, &[]).unwrap().group), "x x 4");
+    assert_eq!(shape(&Pod, &sort_new(&group, BuildOptions::default()).unwrap().group), "x x 4");
+}
+
+#[test]
+fn the_workload_of_a_group_has_the_annotations_that_its_pods_agree_on() {
+    let annotated = |name: &str, cost: &str| {
+        changed(&member(name, "2", "x", phase("Pending")), json!({"metadata": {"annotations": {"cost": cost}}}))
+    };
+    let keys = ["cost".to_owned()];
+    let copied = BuildOptions { annotation_keys_to_copy: &keys, ..BuildOptions::default() };
+    let group = |other: &str| Pod.compose(vec![annotated("a", "1"), annotated("b", other)]);
+    let sorted = sort_new(&group("1"), copied).unwrap().group;
+    let workload = build_workload(&Pod, &sorted, Vec::new(), &Priority::default(), copied);
+    assert_eq!(workload.metadata.annotations.unwrap()["cost"], "1");
+    let told = sort_new(&group("2"), copied).unwrap_err();
+    assert_eq!(told, "constructing workload: pods have different annotation values of cost");
 }
 
 #[test]

@@ -126,6 +126,17 @@ fn readiness_is_said_when_the_job_has_run_for_a_while() {
 }
 
 #[test]
+fn the_next_admission_waits_for_the_start_of_the_pods_whatever_became_of_those_before() {
+    for (holds, reason) in [(true, "Started"), (false, "WaitForRecovery")] {
+        let evicted = admitted().evicted().status(|edit| {
+            edit.set(conditions::PODS_READY, holds, reason, "");
+        });
+        let told = world(job()).workload(evicted).told();
+        assert!(told.contains("PodsReady=False/WaitForStart"), "{told}");
+    }
+}
+
+#[test]
 fn a_deleted_workload_is_let_go_when_its_job_has_stopped() {
     let running = job().started(&admitted().0).running();
     insta::assert_snapshot!(world(running).workload(admitted().deleting()).told(), @r#"

@@ -216,7 +216,7 @@ impl World {
             multi_kueue_check: self.check.map(str::to_owned),
             flavor: &flavor,
             priorities: &Classes,
-            label_keys_to_copy: &[],
+            copied: BuildOptions::default(),
             pods_ready: PodsReadyDelay {
                 ready_for: self.ready_for,
                 after_ready: Duration::from_secs(30),

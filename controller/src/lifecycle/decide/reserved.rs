@@ -12,7 +12,7 @@ use super::{Plan, Told, checks, pending};
 use crate::{
     clock::since,
     lifecycle::{Facts, PodsReadyRules, Rules},
-    workload::{self, Edit, Eviction},
+    workload::{self, Edit, Eviction, NOT_READY},
 };
 
 pub(super) fn look(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) {
@@ -104,6 +104,10 @@ fn pods_ready(plan: &mut Plan, edit: &mut Edit, subject: &Workload, rules: &Pods
     let wait = back_off(rules, count);
     let at = now.checked_add(jiff::SignedDuration::try_from(wait).unwrap_or_default()).unwrap_or(now);
     edit.requeue_at(at, true);
+    if cause == reasons::pods_ready::WAIT_FOR_START {
+        // Its absence has said the same so far; with the eviction it costs no write.
+        edit.set(conditions::PODS_READY, false, cause, NOT_READY);
+    }
     let key = crate::store::Key::of(subject);
     let eviction = Eviction {
         reason: reasons::evicted::PODS_READY_TIMEOUT,

@@ -7,8 +7,8 @@ use switchyard_api::{
     v1beta2::Workload,
 };
 
-use super::{Families, number};
-use crate::{stores::Stores, workload};
+use super::{Families, Gauges, number};
+use crate::{store::Key, workload};
 
 /// What a workload counts as, in a LocalQueue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,7 +17,8 @@ enum Kind {
     Unadmitted { reason: String, cause: String },
 }
 
-pub(super) fn add(stores: &Stores, families: &mut Families, role: &str) {
+pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
+    let stores = &gauges.stores;
     let mut counts: BTreeMap<(String, String, Kind), usize> = BTreeMap::new();
     for subject in
         stores.workloads.filter(|workload| !workload::is_admitted(workload) || workload::is_finished(workload))
@@ -31,6 +32,7 @@ pub(super) fn add(stores: &Stores, families: &mut Families, role: &str) {
         let queue = stores.local_queues.get(&namespace, &name);
         // A workload without a queue is nobody's.
         let Some(cluster_queue) = queue.and_then(|queue| queue.spec.cluster_queue.clone()) else { continue };
+        let shown = gauges.shows(&Key::new(&namespace, &name));
         let mut labels = vec![("name", name), ("namespace", namespace), ("replica_role", role.to_owned())];
         let (metric, help) = match &kind {
             Kind::Finished => ("kueue_local_queue_finished_workloads", "Finished workloads that are kept"),
@@ -40,7 +42,9 @@ pub(super) fn add(stores: &Stores, families: &mut Families, role: &str) {
                 ("kueue_local_queue_unadmitted_workloads", "Workloads that are not admitted, by why")
             }
         };
-        families.add(metric, help, labels, number(count));
+        if shown {
+            families.add(metric, help, labels, number(count));
+        }
         *by_cluster_queue.entry((cluster_queue, kind)).or_default() += count;
     }
     for ((cluster_queue, kind), count) in by_cluster_queue {

@@ -128,6 +128,7 @@ fn times() {
     # not ready in time
     10s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
     12s Admitted=True Admitted: The workload is admitted
+    100s PodsReady=False WaitForStart: Not all pods are ready or succeeded
     100s Evicted=True PodsReadyTimeout: Exceeded the PodsReady timeout ns/a
     evicted PodsReadyTimeout "WaitForStart" x1
     requeue count Some(1) at Some(160)

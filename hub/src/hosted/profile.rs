@@ -1,0 +1,87 @@
+//! From a ClusterProfile (multicluster.x-k8s.io, KEP-4322 and KEP-5339) to a kubeconfig. Pure.
+//!
+//! The profile says where the cluster is; the hub's configuration says which command prints credentials for the profile's
+//! access provider. Messages are Kueue's.
+
+use serde_json::{Value, json};
+use switchyard_api::config::AccessProvider;
+
+/// What context, cluster and user are called in the kubeconfig.
+const NAME: &str = "profile";
+
+/// The kubeconfig, as JSON, by the first configured provider that the profile has. `accessProviders` of its status take
+/// precedence over the older `credentialProviders`.
+///
+/// # Errors
+/// Why there is none, in Kueue's words.
+pub(super) fn kubeconfig(name: &str, profile: &Value, providers: &[AccessProvider]) -> Result<Vec<u8>, String> {
+    if providers.is_empty() {
+        return Err("no access provider configured".to_owned());
+    }
+    let (provider, cluster) = providers
+        .iter()
+        .find_map(|provider| Some((provider, accessor(profile, &provider.name)?)))
+        .ok_or_else(|| format!("no matching cluster accessor found for cluster profile \"{name}\""))?;
+    let mut exec = serde_json::to_value(&provider.exec_config).map_err(|error| error.to_string())?;
+    // Nobody is there to be asked.
+    exec["interactiveMode"] = "Never".into();
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": NAME,
+        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME}}],
+        "clusters": [{"name": NAME, "cluster": cluster}],
+        "users": [{"name": NAME, "user": {"exec": exec}}],
+    });
+    Ok(config.to_string().into_bytes())
+}
+
+/// Where the cluster is, as a provider reaches it.
+fn accessor<'a>(profile: &'a Value, provider: &str) -> Option<&'a Value> {
+    let lists = ["/status/accessProviders", "/status/credentialProviders"];
+    let all = lists.iter().filter_map(|list| profile.pointer(list)?.as_array()).flatten();
+    let mut of_that_name = all.filter(|one| one["name"] == provider);
+    of_that_name.next().map(|one| &one["cluster"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn provider(name: &str) -> AccessProvider {
+        serde_json::from_value(json!({"name": name, "execConfig": {
+            "command": "/plugins/login", "apiVersion": "client.authentication.k8s.io/v1",
+            "interactiveMode": "IfAvailable", "provideClusterInfo": true, "env": [{"name": "A", "value": "b"}],
+        }}))
+        .unwrap()
+    }
+
+    fn profile(list: &str) -> Value {
+        let extension = json!({"name": "client.authentication.k8s.io/exec", "extension": {"clusterName": "east"}});
+        let cluster =
+            json!({"server": "https://east:6443", "certificate-authority-data": "YQ==", "extensions": [extension]});
+        json!({"status": {list: [{"name": "other", "cluster": {}}, {"name": "cloud", "cluster": cluster}]}})
+    }
+
+    #[test]
+    fn a_profile_names_the_cluster_and_the_configuration_the_command() {
+        for list in ["accessProviders", "credentialProviders"] {
+            let bytes = kubeconfig("east", &profile(list), &[provider("absent"), provider("cloud")]).unwrap();
+            let config = super::super::kubeconfig::parse(&bytes, super::super::kubeconfig::Exec::Allowed).unwrap();
+            let exec = config.auth_infos[0].auth_info.clone().unwrap().exec.unwrap();
+            assert_eq!((exec.command.as_deref(), exec.provide_cluster_info), (Some("/plugins/login"), true));
+            assert_eq!(exec.env.unwrap()[0]["value"], "b");
+            let cluster = config.clusters[0].cluster.clone().unwrap();
+            assert_eq!(cluster.server.as_deref(), Some("https://east:6443"));
+            assert_eq!(cluster.extensions.unwrap()[0].extension["clusterName"], "east");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_reached_says_why() {
+        for (providers, message) in [
+            (vec![], "no access provider configured"),
+            (vec![provider("b")], "no matching cluster accessor found for cluster profile \"east\""),
+        ] {
+            assert_eq!(kubeconfig("east", &profile("accessProviders"), &providers).unwrap_err(), message);
+        }
+    }
+}
