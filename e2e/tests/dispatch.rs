@@ -234,3 +234,12 @@ fn the_word_of_a_job_on_the_loss_of_its_cluster_goes_before_its_queues_and_that_
         told("by-job", Some("90000ms")).await;
     });
 }
+
+#[test]
+fn a_priority_that_changes_while_the_job_runs_follows_to_the_worker() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let tenant = fleet.tenant("urgent").hub(&[("cpu", "2")]).worker("west", &[("cpu", "8")]).make().await.unwrap();
+        tenant.changes_priority("west", SOON).await.unwrap();
+    });
+}

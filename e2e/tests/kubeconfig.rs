@@ -80,7 +80,7 @@ fn a_job_runs_on_a_worker_with_stock_kueue() {
     });
 }
 
-/// One job completes, one fails, one is deleted while it runs; nothing is left on the worker.
+/// One job completes, one fails, one is deleted while it runs; nothing is left on the worker. One gets another priority.
 async fn runs_and_fails_and_is_collected(fleet: &Fleet, worker: &str) {
     let tenant = fleet.tenant(worker).hub(&[("cpu", "4")]).worker(worker, &[("cpu", "4")]).make().await.unwrap();
     let hub = &fleet.hub().admin;
@@ -92,6 +92,7 @@ async fn runs_and_fails_and_is_collected(fleet: &Fleet, worker: &str) {
     fleet.await_pods(worker, tenant.name(), 1).await.unwrap();
     tenant.hub_jobs().delete("long", &kube::api::DeleteParams::background()).await.unwrap();
     tenant.await_empty(worker, SOON).await.unwrap();
+    tenant.changes_priority(worker, SOON).await.unwrap();
 }
 
 #[test]

@@ -54,7 +54,7 @@ impl World {
             FaultKind::StoreLost { not_again } => self.lose_store(not_again),
             FaultKind::StoreRestored => self.back_up(),
             FaultKind::Drain(cluster) => self.drain(cluster, true),
-            FaultKind::Says { workload, loss } => self.change_loss(&self.uid(workload), loss),
+            FaultKind::Says { workload, loss } => self.change_mind(&self.uid(workload), loss, 1),
             FaultKind::Move { workload, cluster } => self.move_to(&self.uid(workload), cluster),
         }
     }
@@ -69,6 +69,7 @@ impl World {
         let fault = self.plan.faults[index].clone();
         self.note(|| format!("over: {:?}", fault.kind));
         self.faults_open -= 1;
+        self.quiet_since = self.now;
         match fault.kind {
             FaultKind::AgentCrash { cluster, .. } => {
                 self.was_unable(cluster);
@@ -122,7 +123,7 @@ impl World {
             FaultKind::StoreRestored => self.restore(),
             FaultKind::Drain(cluster) => self.drain(cluster, false),
             FaultKind::Says { workload, .. } => {
-                self.change_loss(&self.uid(workload), self.plan.workloads[workload].loss)
+                self.change_mind(&self.uid(workload), self.plan.workloads[workload].loss, 2)
             }
             FaultKind::Evict(_)
             | FaultKind::Delete(_)

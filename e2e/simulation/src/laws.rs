@@ -12,6 +12,9 @@ use crate::world::World;
 /// not answer is waited for, and shorter than what finds out that it is gone.
 const USUAL: Ms = 12_000;
 
+/// Within so long after the last fault, clusters have heard what people want.
+const TOLD_WITHIN: Ms = 60_000;
+
 /// What must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Law {
@@ -39,6 +42,8 @@ pub enum Law {
     Careful,
     /// What a hub has forgotten is removed only once its job was applied again.
     Forgotten,
+    /// What runs has the priority that its owner wants for it now.
+    InStep,
     /// A program under test gave up.
     Panic,
 }
@@ -142,6 +147,29 @@ impl World {
         if left.reason == "EvictedOnWorker" && !self.clusters[cluster].evicted.contains(&number(uid)) {
             let what = format!("{uid}, attempt {} on {cluster}, goes as evicted there; nobody has", left.attempt);
             self.broken(Law::InPlace, what);
+        }
+    }
+
+    /// A job has just ended: where nothing has failed for long, its Workload there had the priority of the hub's.
+    pub(crate) fn check_priority(&mut self, cluster: usize, index: usize, attempt: u64) {
+        let uid = self.uid(index);
+        let led = self.hubs.iter().any(|hub| hub.term.as_ref().is_some_and(|term| term.is_live(cluster)));
+        if !led || self.faults_open > 0 || self.now < self.quiet_since + TOLD_WITHIN {
+            return;
+        }
+        let Some(facts) = self.api.objects.get(&uid).filter(|object| !object.owner_gone).map(|object| &object.facts) else {
+            return;
+        };
+        let current = facts.attempt == attempt && facts.cluster.as_deref() == Some(name(cluster).as_str());
+        let wanted = facts.priority;
+        let Some(Object::Workload(workload)) =
+            self.clusters[cluster].objects.get(&(Kind::Workload, index)).map(|stored| &stored.object)
+        else {
+            return;
+        };
+        let has = workload.priority.as_ref().map(|priority| priority.value);
+        if current && !workload.meta.deleting && has != Some(wanted) {
+            self.broken(Law::InStep, format!("{uid} ended on {cluster} with priority {has:?}; it is to have {wanted}"));
         }
     }
 

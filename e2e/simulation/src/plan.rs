@@ -162,7 +162,8 @@ pub enum FaultKind {
     StoreRestored,
     /// Operators drain a cluster.
     Drain(usize),
-    /// People change what the loss of its cluster means for a workload; at the end, it is as before.
+    /// People change what the loss of its cluster means for a workload, and its priority; at the end, its loss means what it
+    /// did before, and its priority is a third one.
     Says {
         /// Which.
         workload: usize,

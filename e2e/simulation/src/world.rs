@@ -32,6 +32,8 @@ pub(crate) struct World {
     /// Something changed that the laws are about.
     pub(crate) moved: bool,
     pub(crate) faults_open: usize,
+    /// When the last fault ended.
+    pub(crate) quiet_since: Ms,
     /// When operators last released the circuit breaker.
     pub(crate) released: Option<Ms>,
     /// What was when the hub's store was last lost.
@@ -81,6 +83,7 @@ impl World {
             violation: None,
             moved: false,
             faults_open: 0,
+            quiet_since: 0,
             released: None,
             lost_store: LostStore::default(),
             settled: false,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
 use serde_json::json;
@@ -172,6 +172,52 @@ impl Tenant<'_> {
             Ok(row)
         })
         .await
+    }
+
+    /// Waits until the only Workload that it has on a worker has this class and priority.
+    ///
+    /// # Errors
+    /// What it has.
+    pub async fn await_priority(
+        &self,
+        cluster: &str,
+        class: &str,
+        priority: i32,
+        within: Duration,
+    ) -> anyhow::Result<Workload> {
+        eventually(within, format!("priority {priority} by class {class} on {cluster}"), async || {
+            let workloads = self.worker_workloads(cluster).list(&kube::api::ListParams::default()).await?.items;
+            let workload = workloads.into_iter().next().context("there is no Workload")?;
+            let has = workload.spec.priority_class_ref.as_ref().map(|it| it.name.as_str());
+            ensure!(has == Some(class) && workload.spec.priority == Some(priority), "{:?}", workload.spec.priority);
+            Ok(workload)
+        })
+        .await
+    }
+
+    /// A job that runs on a worker gets another priority class, and its class another value: its Workload there follows, and
+    /// the job goes on.
+    ///
+    /// # Errors
+    /// What does not follow.
+    pub async fn changes_priority(&self, cluster: &str, within: Duration) -> anyhow::Result<()> {
+        let class = |name: &str| format!("{}-{name}", self.name);
+        let (low, high) = (class("low"), class("high"));
+        self.fleet.hub().apply([queues::priority_class(&low, 1), queues::priority_class(&high, 100)]).await?;
+        self.submit(self.job("urgent").priority_class(&low).run_forever()).await?;
+        self.fleet.await_pods(cluster, &self.name, 1).await?;
+        let before = self.await_priority(cluster, &low, 1, within).await?;
+        let label = json!({"metadata": {"labels": {switchyard_api::names::PRIORITY_CLASS: high}}});
+        let params = kube::api::PatchParams::default();
+        self.hub_jobs().patch("urgent", &params, &kube::api::Patch::Merge(label)).await?;
+        self.await_priority(cluster, &high, 100, within).await?;
+        self.fleet.hub().apply([queues::priority_class(&high, 200)]).await?;
+        let after = self.await_priority(cluster, &high, 200, within).await?;
+        ensure!(before.metadata.uid == after.metadata.uid, "the Workload was made anew");
+        let job = self.worker_jobs(cluster).get("urgent").await?;
+        ensure!(job.spec.is_some_and(|spec| spec.suspend != Some(true)), "the job was stopped");
+        self.hub_jobs().delete("urgent", &kube::api::DeleteParams::background()).await?;
+        self.await_empty(cluster, within).await
     }
 
     /// Waits until nothing of it is left on a worker.

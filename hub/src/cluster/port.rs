@@ -69,6 +69,11 @@ impl Port {
         self.lock().outbox.forget(workload_uid, attempt);
     }
 
+    /// The attempt that was last set for a workload.
+    pub fn attempt(&self, workload_uid: &str) -> Option<u64> {
+        Some(self.lock().outbox.get(workload_uid)?.attempt)
+    }
+
     /// The content that was set for a workload.
     pub fn content(&self, workload_uid: &str) -> Option<Arc<Content>> {
         self.lock().outbox.content(workload_uid)

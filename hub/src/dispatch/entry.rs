@@ -26,6 +26,8 @@ pub(super) struct Remote {
     pub(super) since: Time,
     /// The fence that goes with it.
     pub(super) fence: Told,
+    /// The attempt, priority and class that it was last told.
+    pub(super) priority: Option<(u64, i32, Name)>,
 }
 
 impl Remote {

@@ -237,6 +237,8 @@ pub struct Facts {
     pub queue: Name,
     /// Effective priority.
     pub priority: i32,
+    /// The WorkloadPriorityClass that it comes from, if it does.
+    pub priority_class: Option<Name>,
     /// What it asks for.
     pub pod_sets: Arc<[PodSet]>,
     /// The MultiKueue check that applies, and its state.

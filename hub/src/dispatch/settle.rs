@@ -17,6 +17,7 @@ impl Dispatcher {
         self.decide(entry, now, out);
         acknowledge_past(entry, out);
         self.tell_fences(entry, now, out);
+        tell_priority(entry, out);
         // What has been given up on a cluster that does not exist is not asked for any more.
         self.collect(entry, out);
     }
@@ -308,6 +309,23 @@ impl Dispatcher {
             out.push(Action::Wake { uid });
         }
     }
+}
+
+/// Tells clusters once more what they have, if its priority or the class has changed since. Only a WorkloadPriorityClass may be
+/// exchanged, or have another value, while quota is reserved; other priorities stay what they were.
+fn tell_priority(entry: &mut Entry, out: &mut Vec<Action>) {
+    let Some(class) = entry.facts.priority_class.clone() else { return };
+    let mut again = Vec::new();
+    for (name, remote) in &mut entry.remotes {
+        let Some(phase @ (Phase::Reserve | Phase::Run | Phase::Suspend)) = remote.phase else { continue };
+        let now = (remote.attempt, entry.facts.priority, class.clone());
+        let told = remote.priority.replace(now.clone());
+        // What told the cluster of this attempt has told it this as well.
+        if told.is_some_and(|told| told.0 == now.0 && told != now) {
+            again.push((name.clone(), remote.attempt, phase));
+        }
+    }
+    out.extend(again.into_iter().map(|(name, attempt, phase)| entry.desire(&name, attempt, phase)));
 }
 
 /// The end of an attempt that was given up is of no use once another is what counts: its cluster need not keep it.

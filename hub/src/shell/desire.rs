@@ -8,6 +8,7 @@ use switchyard_controller::Context;
 use switchyard_proto::MAX_PAYLOAD;
 use switchyard_proto::v1::{Assignment, OnDisconnect, Phase, on_disconnect};
 
+use super::facts::priority_class;
 use super::mirror::job_of;
 use super::payload::{PayloadError, content, owner, runs_elsewhere};
 use crate::cluster::{Content, Port};
@@ -56,6 +57,7 @@ pub(super) fn assignment(
         attempt,
         phase: phase.into(),
         priority: workload.and_then(|workload| workload.spec.priority).unwrap_or(0),
+        priority_class: workload.and_then(priority_class).unwrap_or_default().to_owned(),
         on_disconnect: fence.map(on_disconnect),
         ..Assignment::default()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use switchyard_api::jobs::owner_gvk;
 use switchyard_api::names;
-use switchyard_api::v1beta2::{CheckState, ClusterQueue, Workload};
+use switchyard_api::v1beta2::{CheckState, ClusterQueue, PriorityClassKind, Workload};
 use switchyard_controller::stores::Stores;
 use switchyard_controller::{Context, placement, workload as state};
 use switchyard_scheduler::PodSet;
@@ -79,6 +79,7 @@ fn from_parts(
         version: workload.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0),
         queue: state::queue_name(workload).into(),
         priority: workload.spec.priority.unwrap_or(0),
+        priority_class: priority_class(workload).map(Name::from),
         pod_sets,
         check: ours.map(|check| {
             let state = match check.state {
@@ -105,6 +106,12 @@ fn from_parts(
         known_as: known_as(workload),
         adopt: adopt(workload),
     }
+}
+
+/// The WorkloadPriorityClass that a workload's priority comes from, if it does.
+pub(super) fn priority_class(workload: &Workload) -> Option<&str> {
+    let class = workload.spec.priority_class_ref.as_ref()?;
+    (class.kind == PriorityClassKind::WorkloadPriorityClass).then_some(class.name.as_str())
 }
 
 /// Kubernetes' own default.

@@ -11,6 +11,7 @@ use kube::core::Status;
 use serde_json::{Value, json};
 use switchyard_api::jobs::{JobKind, PodSetInfo, owner_gvk};
 use switchyard_api::names;
+use switchyard_api::v1beta2::PriorityClassRef;
 
 use super::read::{read_job, read_workload};
 use super::stamp::{BadPayload, Stamp, fence_text, job_kind, job_to_create, workload_to_create};
@@ -99,6 +100,16 @@ impl Executor {
             Verb::SetFence { target, after } => {
                 let patch = json!({"metadata": {"annotations": {FENCE_AFTER: after.map(fence_text)}}});
                 self.patch_workload(target, patch).await
+            }
+            Verb::SetPriority { target, priority } => {
+                let class = PriorityClassRef::workload(&priority.class);
+                let patch = json!({"spec": {"priorityClassRef": class, "priority": priority.value}});
+                let outcome = self.patch_workload(target, patch).await;
+                if let Outcome::Refused(why) = &outcome {
+                    let (workload, priority) = (&target.name, priority.value);
+                    tracing::warn!(workload, priority, why = why.message, "this cluster does not take the new priority");
+                }
+                outcome
             }
             Verb::Reread { target } => match Access::of(target, &self.kinds) {
                 Some(access) => self.reread(&access, target).await,

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 use switchyard_api::config::GoDuration;
 use switchyard_api::jobs::JobKind;
 use switchyard_api::names;
+use switchyard_api::v1beta2::{PriorityClassKind, PriorityClassRef};
 
 use super::{FENCE_AFTER, SUSPENDED};
-use crate::ledger::{Condition, JobEnd, Meta, Origin, RemoteJob, RemoteWorkload, Target, UnreadyCheck, whole_fence};
+use crate::ledger::{Condition, JobEnd, Meta, Origin, Priority, RemoteJob, RemoteWorkload, Target, UnreadyCheck, whole_fence};
 
 /// A Workload that carries this hub's id; none if it does not, or does not say for which workload and attempt.
 pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Option<RemoteWorkload> {
@@ -20,6 +22,7 @@ pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Opt
         active: object.pointer("/spec/active").and_then(Value::as_bool).unwrap_or(true),
         suspended_by_us: annotation(object, SUSPENDED) == Some("true"),
         fence_after: annotation(object, FENCE_AFTER).map(read_fence),
+        priority: read_priority(object),
         quota_reserved: condition("QuotaReserved"),
         admitted: condition("Admitted"),
         evicted: condition("Evicted"),
@@ -29,6 +32,15 @@ pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Opt
         origin: read_origin(object),
         meta,
     })
+}
+
+/// That of Kubernetes' own PriorityClass is fixed with the pods.
+fn read_priority(object: &Value) -> Option<Priority> {
+    let class = object.pointer("/spec/priorityClassRef")?;
+    let class = PriorityClassRef::deserialize(class).ok()?;
+    let value = object.pointer("/spec/priority").and_then(Value::as_i64).and_then(|it| i32::try_from(it).ok());
+    let ours = class.kind == PriorityClassKind::WorkloadPriorityClass;
+    ours.then(|| Priority { class: class.name, value: value.unwrap_or_default() })
 }
 
 fn read_origin(object: &Value) -> Origin {
@@ -163,7 +175,10 @@ mod tests {
                 "finalizers": ["kueue.x-k8s.io/resource-in-use", "switchyard.dev/terminal-state"],
                 "ownerReferences": [{"uid": "j1"}],
             },
-            "spec": {"active": false, "podSets": [{"name": "main"}]},
+            "spec": {
+                "active": false, "podSets": [{"name": "main"}], "priority": 7,
+                "priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"},
+            },
             "status": {
                 "conditions": [{"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "m"}],
                 "admissionChecks": [
@@ -181,6 +196,7 @@ mod tests {
         assert_eq!((read.meta.version, read.meta.attempt, read.meta.held), (42, 3, Some(1)));
         assert_eq!((read.active, read.suspended_by_us, read.meta.deleting), (false, false, false));
         assert_eq!(read.meta.owners, ["j1"]);
+        assert_eq!(read.priority, Some(Priority { class: "high".into(), value: 7 }));
         assert!(read.quota_reserved.unwrap().is_true);
         assert_eq!(read.unready_checks.len(), 1);
         assert_eq!((read.origin.kind.as_str(), read.origin.job_name.as_str()), ("batch/v1, Kind=Job", "a"));
@@ -188,6 +204,16 @@ mod tests {
         assert_eq!(read.origin.pod_sets, switchyard_proto::pod_sets_hash(&json!([{"name": "main"}])));
         let status: Value = serde_json::from_slice(&read.status).unwrap();
         assert!(status.get("conditions").is_some() && status.get("resourceRequests").is_none());
+    }
+
+    #[test]
+    fn the_priority_of_a_workload_without_a_class_of_its_own_is_not_ours_to_change() {
+        let pods = json!({"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "high"});
+        for (case, class) in [("a class of pods", pods), ("none", Value::Null)] {
+            let mut object = workload();
+            object["spec"]["priorityClassRef"] = class;
+            assert_eq!(read_workload(&object, &"gvk".into(), "hub").unwrap().priority, None, "{case}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use switchyard_proto::v1::{Observation, State};
 
-use super::model::{Action, Kind, Object, Outcome, RemoteJob, RemoteWorkload, Target, Time, Trouble, Verb};
+use super::model::{Action, Kind, Object, Outcome, Priority, RemoteJob, RemoteWorkload, Target, Time, Trouble, Verb};
 use super::want::Want;
 
 /// First wait after an action failed; doubles up to [`MAX_RETRY`].
@@ -94,6 +94,7 @@ impl Slot {
             | Verb::Release { .. }
             | Verb::SetActive { .. }
             | Verb::SetFence { .. }
+            | Verb::SetPriority { .. }
             | Verb::Reread { .. } => {}
         }
     }
@@ -161,6 +162,8 @@ pub(super) struct Entry {
     pub(super) job_slot: Slot,
     /// Why the assignment of this attempt cannot be followed, and of which object.
     pub(super) trouble: Option<(u64, Kind, Trouble)>,
+    /// The priority that this cluster has refused to give its Workload.
+    pub(super) refused_priority: Option<Priority>,
     pub(super) end: Option<Final>,
     /// When the job was last seen to be gone.
     pub(super) job_gone: Option<Time>,
@@ -182,6 +185,7 @@ impl Entry {
             workload_slot: Slot::default(),
             job_slot: Slot::default(),
             trouble: None,
+            refused_priority: None,
             end: None,
             job_gone: None,
             removed: [None, None],
@@ -295,11 +299,18 @@ impl Entry {
                 let text = format!("the name is still taken by what was made for workload {by}; waiting for it to go");
                 self.trouble = Some((attempt, action.kind, Trouble::waiting("NameInUse", text)));
             }
-            Outcome::Refused(trouble) => {
-                self.slot(action.kind).creation = None;
-                self.slot(action.kind).failed(now);
-                self.trouble = Some((attempt, action.kind, trouble));
-            }
+            // What a class is worth here is no reason to run the job elsewhere, nor to keep its Workload busy.
+            Outcome::Refused(trouble) => match &action.verb {
+                Verb::SetPriority { priority, .. } => {
+                    self.slot(action.kind).succeeded();
+                    self.refused_priority = Some(priority.clone());
+                }
+                _ => {
+                    self.slot(action.kind).creation = None;
+                    self.slot(action.kind).failed(now);
+                    self.trouble = Some((attempt, action.kind, trouble));
+                }
+            },
             Outcome::Failed(_) => self.slot(action.kind).failed(now),
         }
     }
@@ -351,6 +362,7 @@ impl Verb {
             Self::SetActive { active: true, .. } => "activate",
             Self::SetActive { active: false, .. } => "deactivate",
             Self::SetFence { .. } => "record the fence of",
+            Self::SetPriority { .. } => "set the priority of",
             Self::Reread { .. } => "reread",
         }
     }
@@ -363,6 +375,7 @@ impl Verb {
             | Self::Release { target, .. }
             | Self::SetActive { target, .. }
             | Self::SetFence { target, .. }
+            | Self::SetPriority { target, .. }
             | Self::Reread { target } => Some(target),
         }
     }

@@ -200,6 +200,7 @@ impl Ledger {
             let entry = self.entries.entry(uid.clone()).or_insert_with(|| Entry::new(&uid));
             // What failed under the old assignment may be tried at once under the new one.
             entry.trouble = None;
+            entry.refused_priority = None;
             entry.workload_slot.reset();
             entry.job_slot.reset();
             actions.extend(self.refresh(&uid, now));

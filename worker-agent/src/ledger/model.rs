@@ -72,6 +72,15 @@ pub struct UnreadyCheck {
     pub message: String,
 }
 
+/// The priority of a Workload that has a WorkloadPriorityClass. Only such a one may change while its job runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Priority {
+    /// The class, as `spec.priorityClassRef.name` says.
+    pub class: String,
+    /// `spec.priority`.
+    pub value: i32,
+}
+
 /// What a Workload was made of: by that a hub that has forgotten it knows the job again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
@@ -96,6 +105,8 @@ pub struct RemoteWorkload {
     pub suspended_by_us: bool,
     /// For how long after the lease lapsed its job may run on, as recorded on it; none: as long as it likes.
     pub fence_after: Option<Duration>,
+    /// Its priority, if that comes from a WorkloadPriorityClass.
+    pub priority: Option<Priority>,
     /// Condition `QuotaReserved`.
     pub quota_reserved: Option<Condition>,
     /// Condition `Admitted`.
@@ -278,6 +289,13 @@ pub enum Verb {
         target: Target,
         /// What to record.
         after: Option<Duration>,
+    },
+    /// Set the Workload's priority, and the class that it comes from.
+    SetPriority {
+        /// The object.
+        target: Target,
+        /// What to set.
+        priority: Priority,
     },
     /// Read it again: a list did not have it.
     Reread {

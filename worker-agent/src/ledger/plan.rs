@@ -15,7 +15,7 @@ use std::sync::Arc;
 use switchyard_proto::v1::{Phase, State};
 
 use super::entry::Entry;
-use super::model::{Action, Kind, Payload, Time, Trouble, Verb};
+use super::model::{Action, Kind, Payload, Priority, RemoteWorkload, Time, Trouble, Verb};
 use super::verdict::verdict;
 use super::want::Want;
 
@@ -176,12 +176,18 @@ impl Entry {
             active.map(|active| Verb::SetActive { target: target(), active })
         };
         let runs = want.phase == Phase::Run && workload.active && !context.held();
-        if let Some(verb) = verb {
-            if self.workload_slot.free(context.now) {
-                let until = context.fence.filter(|_| matches!(verb, Verb::SetActive { active: true, .. }));
-                self.start_until(Kind::Workload, verb, until, context.now, actions);
-            }
-        } else if runs && self.job.is_none() && verdict(workload).0 == State::Reserved {
+        // It goes last, and nothing waits for it: what a class is worth is no reason to hold a job.
+        let priority = priority_change(workload, want).filter(|it| self.refused_priority.as_ref() != Some(it));
+        let priority = priority.map(|priority| Verb::SetPriority { target: target(), priority });
+        let waits = verb.is_some();
+        if let Some(verb) = verb.or(priority)
+            && self.workload_slot.free(context.now)
+        {
+            let until = context.fence.filter(|_| matches!(verb, Verb::SetActive { active: true, .. }));
+            self.start_until(Kind::Workload, verb, until, context.now, actions);
+        }
+        let Some(workload) = self.workload.as_ref().filter(|_| !waits) else { return };
+        if runs && self.job.is_none() && verdict(workload).0 == State::Reserved {
             self.plan_create(Kind::Job, want, context, actions);
         }
     }
@@ -210,6 +216,13 @@ impl Entry {
         }
         actions.push(Action { workload_uid: self.uid.clone(), kind, verb, until });
     }
+}
+
+/// The priority that a Workload is to have, if it has another. As in Kueue, one that has no WorkloadPriorityClass keeps its
+/// priority, and so does one that has ended.
+fn priority_change(workload: &RemoteWorkload, want: &Want) -> Option<Priority> {
+    let (has, wanted) = (workload.priority.as_ref()?, want.priority.as_ref()?);
+    (has != wanted && workload.finished.is_none()).then(|| wanted.clone())
 }
 
 /// Why the assignment cannot be followed whatever the cluster looks like.

@@ -8,7 +8,7 @@ use switchyard_proto::v1::{self, Phase};
 use switchyard_proto::{MAX_PAYLOAD, payload_hash};
 use thiserror::Error;
 
-use super::model::Payload;
+use super::model::{Payload, Priority};
 
 /// The longest that a job is let run on after the lease lapsed: ten years.
 const MAX_FENCE: Duration = Duration::from_secs(3650 * 24 * 3600);
@@ -92,6 +92,8 @@ pub(super) struct Want {
     pub(super) payload_hash: Vec<u8>,
     /// For how long after the lease lapsed the job may run on; none: as long as it likes.
     pub(super) fence_after: Option<Duration>,
+    /// The priority that its Workload is to have, if it has one from a class.
+    pub(super) priority: Option<Priority>,
 }
 
 impl Want {
@@ -106,7 +108,9 @@ impl Want {
     fn of(assignment: v1::Assignment) -> Self {
         let phase = assignment.phase();
         let fence = assignment.on_disconnect.filter(|rule| rule.policy() == v1::on_disconnect::Policy::Fence);
+        let class = Some(assignment.priority_class).filter(|class| !class.is_empty());
         Self {
+            priority: class.map(|class| Priority { class, value: assignment.priority }),
             fence_after: fence
                 .map(|rule| whole_fence(rule.after.and_then(|after| after.try_into().ok()).unwrap_or_default())),
             namespace: assignment.namespace,

@@ -211,6 +211,7 @@ impl World {
         job.end = Some(JobEnd { success, reason, message: "done".to_owned() });
         let attempt = job.meta.attempt;
         self.law_ended(workload, cluster, attempt);
+        self.check_priority(cluster, workload, attempt);
         if let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, workload)) {
             stored.ended = Some(self.now);
         }

@@ -8,10 +8,11 @@ mod requests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use switchyard_agent::ledger::{
-    Action, Condition, Kind, Meta, Object, Origin, RemoteJob, RemoteWorkload, Seen, Target,
+    Action, Condition, Kind, Meta, Object, Origin, Priority, RemoteJob, RemoteWorkload, Seen, Target,
 };
 
 use crate::event::Event;
+use crate::hub::PRIORITY_CLASS;
 use crate::laws::{short, uid};
 use crate::plan::{ClusterPlan, Ms};
 use crate::world::World;
@@ -184,6 +185,7 @@ impl World {
                 active: true,
                 suspended_by_us: false,
                 fence_after: None,
+                priority: Some(Priority { class: PRIORITY_CLASS.to_owned(), value: 0 }),
                 quota_reserved: None,
                 admitted: None,
                 evicted: None,

@@ -79,6 +79,11 @@ impl World {
                     workload.fence_after = *after;
                 }
             }),
+            Verb::SetPriority { target, priority } => self.edit(cluster, kind, target, |object| {
+                if let Object::Workload(workload) = object {
+                    workload.priority = Some(priority.clone());
+                }
+            }),
             Verb::Reread { target } => self.edit(cluster, kind, target, |_| ()),
         }
     }

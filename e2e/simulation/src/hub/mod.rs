@@ -22,7 +22,7 @@ use crate::world::World;
 pub(crate) use recovery::LostStore;
 pub(crate) use sessions::News;
 pub(crate) use show::{Show, Status};
-pub(crate) use users::subject;
+pub(crate) use users::{PRIORITY_CLASS, subject};
 pub(crate) use writes::{WriteJob, WriteReply};
 
 /// A Workload on the hub, with its job.

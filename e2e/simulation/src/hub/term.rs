@@ -311,7 +311,10 @@ impl World {
             policy: on_disconnect::Policy::Fence.into(),
             after: u64::try_from(after).ok().and_then(|after| Duration::from_millis(after).try_into().ok()),
         });
+        let stored = self.hubs[hub].store.get(&ours).filter(|_| !self.mutated(Mutation::KeepPriority));
         let assignment = Assignment {
+            priority: stored.map_or(0, |facts| facts.priority),
+            priority_class: stored.and_then(|facts| facts.priority_class.as_deref()).unwrap_or_default().to_owned(),
             workload_uid: uid.to_string(),
             namespace: crate::cluster::NAMESPACE.to_owned(),
             name: format!("job-{ours}"),

@@ -17,6 +17,9 @@ use crate::world::World;
 /// How long the hub's job controller leaves it to the mirror to finish the workload too.
 const MIRROR_GRACE: Ms = 10_000;
 
+/// The class of all priorities.
+pub(crate) const PRIORITY_CLASS: &str = "class";
+
 /// Which job a workload stands for.
 pub(crate) fn subject(index: usize) -> Subject {
     Subject { kind: "batch/v1, Kind=Job".into(), job: format!("job-{index}").into(), pod_sets: Arc::from(vec![1]) }
@@ -38,6 +41,7 @@ impl World {
             version: 0,
             queue: "lq".into(),
             priority: 0,
+            priority_class: Some(PRIORITY_CLASS.into()),
             pod_sets,
             check: Some((CHECK.into(), Check::Pending)),
             others_ready: true,
@@ -91,10 +95,11 @@ impl World {
         self.api_changed(uid);
     }
 
-    /// Its owner changes what the loss of its cluster means for it.
-    pub(crate) fn change_loss(&mut self, uid: &Uid, loss: Option<Loss>) {
+    /// Its owner changes what the loss of its cluster means for it, and its priority.
+    pub(crate) fn change_mind(&mut self, uid: &Uid, loss: Option<Loss>, priority: i32) {
         let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else { return };
         object.facts.loss = loss;
+        object.facts.priority = priority;
         object.losses.insert(loss);
         self.api_changed(uid);
     }

@@ -25,6 +25,7 @@ pub(super) fn facts(uid: &str) -> Facts {
         version: 0,
         queue: "lq".into(),
         priority: 0,
+        priority_class: None,
         pod_sets: pods(1000),
         check: Some(("mk".into(), Check::Pending)),
         others_ready: true,

@@ -88,3 +88,24 @@ fn a_workload_is_moved_once_and_only_where_it_is_taken() {
     bench.observe("b", "w", 2, State::Unfit);
     assert!(bench.take().contains(&"Reserve w/2 on a".to_owned()), "but it is not kept waiting for one that refuses");
 }
+
+#[test]
+fn a_priority_that_changes_is_told_to_where_it_runs_and_to_where_it_is_offered() {
+    let of = |class: &str, priority| Facts { priority_class: Some(class.into()), priority, ..facts("w") };
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    bench.reserve(of("low", 1));
+    assert_eq!(bench.take(), ["Reserve w/1 on a"]);
+    bench.apply(Event::Workload(of("high", 9)));
+    assert_eq!(bench.take(), ["Reserve w/1 on a"], "of another class");
+    bench.apply(Event::Workload(of("high", 9)));
+    assert!(bench.take().is_empty(), "once");
+    bench.observe("a", "w", 1, State::Reserved);
+    let running = |class: &str, priority| Facts { priority_class: Some(class.into()), priority, ..committed("w", "a", 1) };
+    bench.written(Outcome::Done, running("high", 9));
+    bench.observe("a", "w", 1, State::Running);
+    bench.take();
+    bench.apply(Event::Workload(running("high", 10)));
+    assert_eq!(bench.take(), ["Run w/1 on a"], "the class has another value");
+    bench.apply(Event::Workload(Facts { priority: 11, ..committed("w", "a", 1) }));
+    assert!(bench.take().is_empty(), "it has no class of its own");
+}

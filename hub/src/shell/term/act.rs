@@ -122,7 +122,7 @@ impl TermState {
         let workload = workload.ok_or("the workload is gone")?;
         let content = desire::content_for(&self.ctx, &port, theirs, &workload).map_err(|error| error.to_string())?;
         let assignment = desire::assignment(theirs, namespace, name, attempt, phase, Some(&workload), fence);
-        if phase == Phase::Reserve {
+        if phase == Phase::Reserve && port.attempt(theirs) != Some(attempt) {
             let held = self.reservations.get(uid).map(|reservation| reservation.admission.cluster_queue.as_str());
             let queue = held.or(switchyard_controller::workload::admitted_by(&workload)).unwrap_or_default();
             self.hands.metrics.dispatched(queue, cluster);

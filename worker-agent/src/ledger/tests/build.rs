@@ -74,6 +74,7 @@ pub(super) fn workload(attempt: u64) -> RemoteWorkload {
         active: true,
         suspended_by_us: false,
         fence_after: None,
+        priority: None,
         quota_reserved: None,
         admitted: None,
         evicted: None,

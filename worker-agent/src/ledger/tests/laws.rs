@@ -22,6 +22,14 @@ const BLOCKED: usize = 2;
 const FENCED: usize = 1;
 const AFTER: Time = Time::from_secs(1);
 
+/// The priority class of all.
+const CLASS: &str = "class";
+
+/// The priority that the hub wants: another one whenever it changes its mind.
+fn priority((attempt, phase): (u64, Phase)) -> i32 {
+    i32::try_from(attempt).unwrap_or(0) * 10 + phase as i32
+}
+
 fn uid(index: usize) -> String {
     format!("u{index}")
 }
@@ -123,6 +131,7 @@ impl World {
     fn assignment(&self, index: usize) -> Option<v1::Assignment> {
         let (attempt, phase) = self.hub.get(index)?.assignment?;
         let mut assignment = assignment(&uid(index), attempt, phase);
+        (assignment.priority, assignment.priority_class) = (priority((attempt, phase)), CLASS.to_owned());
         if index == FENCED {
             assignment.on_disconnect = super::build::fenced("", 0, AFTER).on_disconnect;
         }
@@ -379,6 +388,12 @@ impl World {
                     // An attempt whose job was deleted on the worker is over until the hub begins another.
                     let Some(workload) = workload else { continue };
                     assert_eq!(workload.meta().attempt, attempt, "{text}");
+                    if let Object::Workload(workload) = &workload
+                        && workload.finished.is_none()
+                    {
+                        let has = workload.priority.as_ref().map(|it| it.value);
+                        assert_eq!(has, Some(priority((attempt, phase))), "{text}");
+                    }
                     if let Some(Object::Job(job)) = job {
                         assert_eq!(job.meta.attempt, attempt, "{text}");
                         assert_eq!(job.active, phase == Phase::Run, "{text}");

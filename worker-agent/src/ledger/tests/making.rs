@@ -114,3 +114,50 @@ fn what_the_workers_admin_deactivated_is_not_activated() {
     assert!(bench.asked().is_empty());
     assert_eq!(bench.heard(), [(1, State::Evicted)]);
 }
+
+fn of_class(workload: RemoteWorkload, class: &str, value: i32) -> RemoteWorkload {
+    RemoteWorkload { priority: Some(Priority { class: class.to_owned(), value }), ..workload }
+}
+
+/// The hub wants the job to run with this priority.
+fn prioritized(bench: &mut Bench, class: &str, value: i32) -> Vec<String> {
+    let priority_class = class.to_owned();
+    let wanted = switchyard_proto::v1::Assignment { priority: value, priority_class, ..assignment(UID, 1, Phase::Run) };
+    bench.desire(vec![wanted], false).unwrap();
+    bench.asked()
+}
+
+#[rstest]
+#[case::another_class_of_another_value(Some(("low", 1)), ("high", 9), true)]
+#[case::another_value_of_the_class(Some(("high", 1)), ("high", 9), true)]
+#[case::what_it_is(Some(("high", 9)), ("high", 9), false)]
+#[case::its_workload_has_no_class_of_its_own(None, ("high", 9), false)]
+#[case::the_hub_says_nothing_of_a_class(Some(("low", 1)), ("", 9), false)]
+fn a_priority_that_changes_while_the_job_runs_follows(
+    #[case] has: Option<(&str, i32)>,
+    #[case] (class, value): (&str, i32),
+    #[case] follows: bool,
+) {
+    let mut bench = Bench::running();
+    let there = workload(1).admitted().owned();
+    let there = has.map_or(there.clone(), |(class, value)| of_class(there, class, value));
+    bench.see(there.seen());
+    let expected: &[&str] = if follows { &["set the priority of Workload"] } else { &[] };
+    assert_eq!(prioritized(&mut bench, class, value), expected);
+    if follows {
+        let now = of_class(workload(1).admitted().owned(), class, value);
+        bench.answer(Outcome::Object(Box::new(Object::Workload(now))));
+        assert!(bench.asked().is_empty(), "once");
+    }
+}
+
+#[test]
+fn a_cluster_that_does_not_take_a_priority_keeps_the_job_and_is_asked_again_for_another() {
+    let mut bench = Bench::running();
+    bench.see(of_class(workload(1).admitted().owned(), "low", 1).seen());
+    assert_eq!(prioritized(&mut bench, "high", 9), ["set the priority of Workload"]);
+    bench.answer(Outcome::Refused(Trouble::refused("Forbidden", "no such class here")));
+    assert!(bench.pass(Time::from_secs(60)).asked().is_empty());
+    assert!(bench.heard().iter().all(|(_, state)| *state == State::Running), "not refused");
+    assert_eq!(prioritized(&mut bench, "high", 8), ["set the priority of Workload"]);
+}

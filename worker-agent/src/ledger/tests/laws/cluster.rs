@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::super::super::*;
 use super::super::build::{JOB_GVK, WORKLOAD_GVK, yes};
-use super::uid;
+use super::{CLASS, uid};
 
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
@@ -114,7 +114,10 @@ impl Cluster {
         }
         let meta = self.meta(kind, name, workload_uid, attempt);
         let object = match kind {
-            Kind::Workload => Object::Workload(RemoteWorkload { meta, ..super::super::build::workload(attempt) }),
+            Kind::Workload => {
+                let priority = Some(Priority { class: CLASS.to_owned(), value: 0 });
+                Object::Workload(RemoteWorkload { meta, priority, ..super::super::build::workload(attempt) })
+            }
             Kind::Job => Object::Job(RemoteJob { meta, ..super::super::build::job(attempt) }),
         };
         self.objects.insert((kind, name.to_owned()), Stored { object, foreign: false });
@@ -190,6 +193,16 @@ impl Cluster {
                     self.objects.get_mut(&(kind, name.clone()))
                 {
                     workload.fence_after = *after;
+                }
+                self.touch(kind, &name);
+                self.object(kind, &name)
+            }
+            Verb::SetPriority { target, priority } => {
+                let name = target.name.clone();
+                if let Some(Stored { object: Object::Workload(workload), .. }) =
+                    self.objects.get_mut(&(kind, name.clone()))
+                {
+                    workload.priority = Some(priority.clone());
                 }
                 self.touch(kind, &name);
                 self.object(kind, &name)
