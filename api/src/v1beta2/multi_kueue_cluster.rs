@@ -178,6 +178,11 @@ pub struct AgentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub cluster_uid: Option<String>,
+    /// Since when the agent cannot write to its own API server, by its own word; kept beyond the session in which it said so,
+    /// as no fence can be relied upon until it is back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::time")]
+    pub unable_since: Option<Time>,
     /// Room in the cluster, by queue, flavor and resource.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]

@@ -72,13 +72,13 @@ impl World {
         self.quiet_since = self.now;
         match fault.kind {
             FaultKind::AgentCrash { cluster, .. } => {
-                self.was_unable(cluster);
+                self.was_unable(cluster, self.now);
                 if !self.clusters[cluster].agent.up {
                     self.agent_boot(cluster);
                 }
             }
             FaultKind::AgentFreeze(cluster) => {
-                self.was_unable(cluster);
+                self.was_unable(cluster, self.now);
                 let waiting = self.clusters[cluster].agent.frozen.take().unwrap_or_default();
                 self.thaw(waiting);
             }
@@ -94,6 +94,7 @@ impl World {
             FaultKind::HubCut(hub) => {
                 self.hubs[hub].cut -= 1;
                 self.hub_lists(hub);
+                self.write_unable(hub);
             }
             FaultKind::Mute(cluster) => self.cut(cluster, true, false, -1),
             FaultKind::Deaf(cluster) => self.cut(cluster, false, true, -1),
@@ -106,7 +107,7 @@ impl World {
             }
             FaultKind::ApiOutage(cluster) => {
                 self.clusters[cluster].outage -= 1;
-                self.was_unable(cluster);
+                self.was_unable(cluster, self.now);
                 self.look_soon(cluster);
             }
             FaultKind::WatchGap(cluster) => {
@@ -115,7 +116,7 @@ impl World {
             }
             FaultKind::Slow(cluster) => {
                 self.clusters[cluster].slow -= 1;
-                self.was_unable(cluster);
+                self.was_unable(cluster, self.now);
             }
             FaultKind::Replaced { cluster, workload } => self.replaced_goes(cluster, workload),
             FaultKind::Replay(cluster) => self.replay(cluster),

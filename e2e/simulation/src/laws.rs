@@ -157,7 +157,8 @@ impl World {
         if !led || self.faults_open > 0 || self.now < self.quiet_since + TOLD_WITHIN {
             return;
         }
-        let Some(facts) = self.api.objects.get(&uid).filter(|object| !object.owner_gone).map(|object| &object.facts) else {
+        let Some(facts) = self.api.objects.get(&uid).filter(|object| !object.owner_gone).map(|object| &object.facts)
+        else {
             return;
         };
         let current = facts.attempt == attempt && facts.cluster.as_deref() == Some(name(cluster).as_str());

@@ -99,15 +99,18 @@ impl World {
         self.given_up(cluster, workload, attempt) && (it.lied || !fenced || !able)
     }
 
-    /// Whether the agent is there and can reach its own API server.
+    /// Whether the agent is there and can reach its own API server, or has told the hub that it does not.
     fn is_able(&self, cluster: usize) -> bool {
         let it = &self.clusters[cluster];
-        it.agent.up && it.agent.frozen.is_none() && it.outage == 0 && it.slow == 0
+        it.agent.up && it.agent.frozen.is_none() && it.slow == 0 && (it.outage == 0 || it.told_unable)
     }
 
-    /// Until now, the agent could not act on its cluster.
-    pub(crate) fn was_unable(&mut self, cluster: usize) {
-        self.clusters[cluster].unable_until = self.now;
+    /// Until then, the agent could not act on its cluster. That it does not reach its API server excuses nothing once the
+    /// hub has been told.
+    pub(crate) fn was_unable(&mut self, cluster: usize, until: Ms) {
+        if !self.clusters[cluster].told_unable {
+            self.clusters[cluster].unable_until = until;
+        }
     }
 
     /// A hub has heard that an agent can act on its cluster.

@@ -37,6 +37,8 @@ pub enum Mutation {
     ForgetMemory,
     /// To a hub whose store was lost, clusters that have not spoken are as good as those that have nothing.
     CountSilent,
+    /// A hub that begins anew does not read which agents could not act.
+    ForgetUnable,
     /// Clusters are not told of another priority.
     KeepPriority,
     /// Workers do not say that it was a fence that stopped a job.

@@ -265,6 +265,8 @@ impl Plan {
             plan.lose_store(&mut last);
         } else if last.chance(150) {
             plan.restore_store(&mut last);
+        } else if last.chance(100) {
+            plan.lose_control_plane(&mut last);
         }
         plan
     }

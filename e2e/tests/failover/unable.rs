@@ -3,9 +3,11 @@
 
 use anyhow::ensure;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::ListParams;
-use switchyard_e2e::fleet::{Fleet, Tenant};
+use switchyard_api::v1beta2::MultiKueueCluster;
+use switchyard_e2e::fleet::{Fleet, HUB, Tenant};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{ClusterSpec, NodeSpec, Part, fixture};
 
@@ -20,7 +22,7 @@ async fn pods(fleet: &Fleet, tenant: &Tenant<'_>) -> anyhow::Result<Vec<Option<S
 /// Until the hub says for that reason whether the west can be used.
 async fn reason(fleet: &Fleet, wanted: &str) {
     eventually(REASSIGNED, format!("the west to be {wanted}"), async || {
-        let clusters: Api<switchyard_api::v1beta2::MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
+        let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
         let conditions = clusters.get("west").await?.status.unwrap_or_default().conditions;
         let active = conditions.iter().find(|condition| condition.type_ == "Active");
         ensure!(active.is_some_and(|active| active.reason == wanted), "{active:?}");
@@ -28,6 +30,12 @@ async fn reason(fleet: &Fleet, wanted: &str) {
     })
     .await
     .unwrap();
+}
+
+/// Since when the agent of the west cannot act, by its cluster's status.
+async fn unable_since(fleet: &Fleet) -> Option<Time> {
+    let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
+    clusters.get("west").await.unwrap().status?.agent?.unable_since
 }
 
 #[test]
@@ -47,8 +55,14 @@ fn what_an_agent_cannot_stop_is_neither_given_up_nor_stopped_once_it_can() {
         let west = fleet.environment().cluster("west");
         west.kill(Part::ApiServer).unwrap();
         reason(&fleet, "AgentUnable").await;
+        // A hub that begins anew has no session with it, and reads what it said.
+        fleet.kill(HUB);
+        fleet.start_hub().await.unwrap();
+        reason(&fleet, "AgentDisconnected").await;
+        assert!(unable_since(&fleet).await.is_some());
         west.restart(Part::ApiServer).await.unwrap();
         reason(&fleet, "Active").await;
+        assert_eq!(unable_since(&fleet).await, None);
         assert_eq!(pods(&fleet, &tenant).await.unwrap(), before);
         let dispatch = workload(&tenant).await.unwrap().status.unwrap().dispatch.unwrap();
         assert_eq!((dispatch.attempt, dispatch.history), (1, Vec::new()), "it went on where it was");

@@ -168,6 +168,7 @@ fn times() -> Vec<Case> {
 
 fn clusters() -> Vec<Case> {
     let connected = r#"switchyard_cluster_connected{job="hub",cluster="east",instance="a"}"#;
+    let able = r#"switchyard_cluster_able{job="hub",cluster="east",instance="a"}"#;
     let orphans = r#"switchyard_cluster_orphans{job="hub",cluster="east",instance="a"}"#;
     let breaker = r#"switchyard_breaker_open{job="hub",instance="a"}"#;
     let session = |instance| format!(r#"switchyard_agent_session_up{{job="agent",instance="{instance}"}}"#);
@@ -180,6 +181,14 @@ fn clusters() -> Vec<Case> {
             .after(11)
             .fires(EAST, "The hub has no session with cluster east"),
         Case::new("SwitchyardClusterLost", "the session came back").series(connected, "1x4 0x3 1x20").after(11),
+        Case::new("SwitchyardClusterUnable", "its API server has been away for three minutes")
+            .series(able, "1x4 0x20")
+            .after(8)
+            .fires(EAST, "The agent of cluster east does not reach its own API server"),
+        Case::new("SwitchyardClusterUnable", "its API server was restarted").series(able, "1x4 0x1 1x20").after(8),
+        Case::new("SwitchyardClusterUnable", "it is not connected, and could act when it was")
+            .series(able, "1x4 stale")
+            .after(8),
         Case::new("SwitchyardClusterFlapping", "it came and went eight times")
             .series(connected, "1 0 1 0 1 0 1 0 1x60")
             .after(40)

@@ -15,9 +15,10 @@ const ROWS: usize = 256;
 
 /// What the status says of a connected agent.
 pub(super) fn connected(live: &Live, capacity: Option<&Capacity>) -> AgentStatus {
-    let second = live.since.as_second();
+    let second = |at: jiff::Timestamp| jiff::Timestamp::from_second(at.as_second()).ok().map(Time);
     AgentStatus {
-        connected_since: jiff::Timestamp::from_second(second).ok().map(Time),
+        connected_since: second(live.since),
+        unable_since: live.unable.and_then(second),
         software: Some(live.software.clone()),
         version: Some(live.version.to_string()),
         session_id: Some(live.session_id.to_string()),
@@ -26,11 +27,12 @@ pub(super) fn connected(live: &Live, capacity: Option<&Capacity>) -> AgentStatus
     }
 }
 
-/// What it keeps saying of one that left: that there was one, and where.
+/// What it keeps saying of one that left: that there was one, and where; and that it could not act.
 pub(super) fn disconnected(last: &AgentStatus) -> AgentStatus {
     let hosted = last.software.as_deref() == Some(HOSTED_SOFTWARE);
     let (software, version) = if hosted { (None, None) } else { (last.software.clone(), last.version.clone()) };
-    AgentStatus { software, version, cluster_uid: last.cluster_uid.clone(), ..AgentStatus::default() }
+    let (cluster_uid, unable_since) = (last.cluster_uid.clone(), last.unable_since.clone());
+    AgentStatus { software, version, cluster_uid, unable_since, ..AgentStatus::default() }
 }
 
 /// What it keeps saying of a cluster without an agent of its own: which one it is.
@@ -82,6 +84,26 @@ fn rows(capacity: &Capacity) -> Vec<AgentCapacity> {
 mod tests {
     use super::*;
     use switchyard_proto::v1::{FlavorCapacity, QueueCapacity};
+
+    #[test]
+    fn that_an_agent_could_not_act_is_known_until_it_is_back() {
+        let live = |unable: Option<&str>| Live {
+            session_id: 1,
+            since: "2026-01-01T00:00:00Z".parse().unwrap(),
+            software: "switchyard-agent".into(),
+            version: 1,
+            address: String::new(),
+            worker: None,
+            unable: unable.map(|at| at.parse().unwrap()),
+        };
+        let said = |status: &AgentStatus| status.unable_since.as_ref().map(|at| at.0.to_string());
+        let unable = connected(&live(Some("2026-01-01T00:01:00.5Z")), None);
+        assert_eq!(said(&unable).as_deref(), Some("2026-01-01T00:01:00Z"));
+        assert!(differ_beyond_capacity(Some(&connected(&live(None), None)), Some(&unable)), "written at once");
+        let gone = disconnected(&unable);
+        assert_eq!((said(&gone), gone.connected_since.is_none()), (said(&unable), true));
+        assert_eq!(said(&connected(&live(None), None)), None);
+    }
 
     #[test]
     fn capacity_is_written_as_quantities_and_bounded() {

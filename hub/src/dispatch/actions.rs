@@ -43,6 +43,11 @@ pub enum Event {
         /// Whether it can.
         able: bool,
     },
+    /// The API says that the agent of a cluster could not act when it was last connected, to this process or to one before.
+    ClusterUnable {
+        /// The cluster.
+        name: Name,
+    },
     /// All workloads of ours that are on a cluster. The observations came before.
     Inventory {
         /// The cluster.

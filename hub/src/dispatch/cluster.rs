@@ -70,7 +70,7 @@ pub(super) struct Cluster {
     /// Its inventory is complete, and so is what we know.
     pub(super) synced: bool,
     /// Since when its agent cannot act: it does not reach its own API server. Kept beyond the end of the session in which
-    /// it said so.
+    /// it said so, also over restarts of the hub.
     pub(super) unable: Option<Time>,
     /// It has told its inventory since the hub began.
     pub(super) told: bool,

@@ -82,6 +82,13 @@ impl Dispatcher {
         self.wake_parked(name, now, out);
     }
 
+    /// The agent of a cluster told another process that it cannot act. What it has told us since is newer.
+    pub(super) fn was_unable(&mut self, name: &Name, now: Time) {
+        let Some(cluster) = self.clusters.get_mut(name).filter(|it| !it.came && it.unable.is_none()) else { return };
+        cluster.unable = Some(now);
+        self.touch_on(name);
+    }
+
     pub(super) fn inventory(&mut self, name: &Name, uids: &Uids, now: Time) {
         if let Some(cluster) = self.clusters.get_mut(name) {
             (cluster.synced, cluster.told) = (true, !cluster.cut_off);

@@ -76,6 +76,7 @@ impl Dispatcher {
             Event::ClusterUp { name } => self.cluster_up(&name, now, &mut out),
             Event::ClusterDown { name } => self.cluster_down(&name, now),
             Event::ClusterAble { name, able } => self.able(&name, able, now, &mut out),
+            Event::ClusterUnable { name } => self.was_unable(&name, now),
             Event::Inventory { cluster, uids } => self.inventory(&cluster, &uids, now),
             Event::Capacity { cluster, queues } => self.capacity(&cluster, queues, now, &mut out),
             Event::Reserved { facts, reserved } => {

@@ -1,5 +1,6 @@
 //! Gauges of the worker clusters, read at the moment of the scrape. Only a leader has them: the others hear of nothing.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use prometheus_client::metrics::MetricType;
 use switchyard_controller::Context;
 
 use crate::server::Registry;
-use crate::shell::Reports;
+use crate::shell::{Reports, is_unable};
 
 /// Where the gauges are read from.
 pub(crate) struct ClusterGauges {
@@ -30,10 +31,22 @@ impl Collector for ClusterGauges {
         if !self.ctx.leading() {
             return Ok(());
         }
-        let names: Vec<String> = self.ctx.stores.multi_kueue_clusters.all().iter().map(|it| it.name_any()).collect();
+        let clusters = self.ctx.stores.multi_kueue_clusters.all();
+        let names: Vec<String> = clusters.iter().map(|it| it.name_any()).collect();
         let connected = |name: &str| f64::from(u8::from(self.registry.get(name).is_some()));
         let help = "Whether a worker cluster has a session";
         by_cluster(&mut encoder, "switchyard_cluster_connected", help, &names, &|name| Some(connected(name)))?;
+        // What an agent said of itself stands until it is back. Of others nothing is known.
+        let unable: BTreeSet<String> =
+            clusters.iter().filter(|cluster| is_unable(cluster)).map(|cluster| cluster.name_any()).collect();
+        let able = |name: &str| match self.registry.get(name) {
+            Some(live) => Some(live.unable.is_none()),
+            None => unable.contains(name).then_some(false),
+        };
+        let help = "Whether a worker cluster's agent can write to its own API server, as it last said";
+        by_cluster(&mut encoder, "switchyard_cluster_able", help, &names, &|name| {
+            able(name).map(|able| f64::from(u8::from(able)))
+        })?;
         // What a status shows, at most. Nothing of a cluster that has not told.
         let count = |name: &str| self.reports.orphans(name).map(|them| u32::try_from(them.len()).unwrap_or(u32::MAX));
         let help = "Workloads with this hub's mark on a cluster that the hub does not know, 64 at most";

@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 pub use inbox::Inbox;
-pub use topology::parameters;
+pub use topology::{is_unable, parameters};
 
 use crate::cluster::Ports;
 use crate::dispatch::{Open, OrphanView, Settings, Time, Uid, Written};

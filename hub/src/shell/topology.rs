@@ -1,6 +1,6 @@
 //! Which clusters there are, and which of them a check can use. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt as _;
 use switchyard_api::v1beta2::{AdmissionCheck, MultiKueueCluster, MultiKueueConfig};
@@ -14,6 +14,8 @@ use crate::dispatch::{ClusterRules, Event, Name};
 pub(super) struct Topology {
     checks: BTreeMap<String, Vec<String>>,
     clusters: BTreeMap<String, ClusterRules>,
+    /// Those whose agent could not act when it was last connected.
+    unable: BTreeSet<String>,
 }
 
 impl Topology {
@@ -31,12 +33,14 @@ impl Topology {
                 Some((check.name_any(), config.spec.clusters.clone()))
             })
             .collect();
-        let clusters = clusters
-            .into_iter()
-            .filter(|cluster| cluster.metadata.deletion_timestamp.is_none())
-            .map(|cluster| (cluster.name_any(), rules(cluster)))
-            .collect();
-        Self { checks, clusters }
+        let mut topology = Self { checks, ..Self::default() };
+        for cluster in clusters.into_iter().filter(|cluster| cluster.metadata.deletion_timestamp.is_none()) {
+            if is_unable(cluster) {
+                topology.unable.insert(cluster.name_any());
+            }
+            topology.clusters.insert(cluster.name_any(), rules(cluster));
+        }
+        topology
     }
 
     /// What changed since `before`, for the dispatcher.
@@ -46,6 +50,9 @@ impl Topology {
             if before.clusters.get(name) != Some(rules) {
                 events.push(Event::Cluster { name: name.as_str().into(), rules: rules.clone() });
             }
+        }
+        for name in self.unable.difference(&before.unable) {
+            events.push(Event::ClusterUnable { name: name.as_str().into() });
         }
         for name in before.clusters.keys().filter(|name| !self.clusters.contains_key(*name)) {
             events.push(Event::ClusterGone { name: name.as_str().into() });
@@ -80,6 +87,12 @@ fn rules(cluster: &MultiKueueCluster) -> ClusterRules {
         draining: scheduling == Some(names::DRAIN),
         release: annotation(names::BREAKER_RELEASE).map(Name::from),
     }
+}
+
+/// Whether the agent has said that it cannot act, and has not been back since.
+pub fn is_unable(cluster: &MultiKueueCluster) -> bool {
+    let agent = cluster.status.as_ref().and_then(|status| status.agent.as_ref());
+    cluster.spec.cluster_source.agent.is_some() && agent.is_some_and(|agent| agent.unable_since.is_some())
 }
 
 /// Whether the declaration is of the loss that the cluster is in.
@@ -142,6 +155,14 @@ mod tests {
             ]
         );
         assert!(first.events(&first).is_empty());
+        let mut unable = clusters[0].clone();
+        unable.status =
+            serde_json::from_value(serde_json::json!({"agent": {"unableSince": "2026-01-01T00:00:00Z"}})).ok();
+        let told = Topology::of(&checks, &config, [&unable, &clusters[1]]).events(&first);
+        assert_eq!(
+            told.iter().map(|event| format!("{event:?}")).collect::<Vec<_>>(),
+            [r#"ClusterUnable { name: "a" }"#]
+        );
         let second = Topology::of(&checks[1..], &config, &clusters[..1]);
         let told: Vec<String> = second.events(&first).iter().map(|event| format!("{event:?}")).collect();
         assert_eq!(told, [r#"ClusterGone { name: "b" }"#, r#"Check { name: "mk", clusters: [] }"#]);

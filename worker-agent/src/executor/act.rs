@@ -107,7 +107,12 @@ impl Executor {
                 let outcome = self.patch_workload(target, patch).await;
                 if let Outcome::Refused(why) = &outcome {
                     let (workload, priority) = (&target.name, priority.value);
-                    tracing::warn!(workload, priority, why = why.message, "this cluster does not take the new priority");
+                    tracing::warn!(
+                        workload,
+                        priority,
+                        why = why.message,
+                        "this cluster does not take the new priority"
+                    );
                 }
                 outcome
             }

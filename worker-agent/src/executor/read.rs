@@ -12,7 +12,9 @@ use switchyard_api::names;
 use switchyard_api::v1beta2::{PriorityClassKind, PriorityClassRef};
 
 use super::{FENCE_AFTER, SUSPENDED};
-use crate::ledger::{Condition, JobEnd, Meta, Origin, Priority, RemoteJob, RemoteWorkload, Target, UnreadyCheck, whole_fence};
+use crate::ledger::{
+    Condition, JobEnd, Meta, Origin, Priority, RemoteJob, RemoteWorkload, Target, UnreadyCheck, whole_fence,
+};
 
 /// A Workload that carries this hub's id; none if it does not, or does not say for which workload and attempt.
 pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Option<RemoteWorkload> {

@@ -150,7 +150,9 @@ impl World {
         let first = self.dice(1 + cluster).index(count);
         let refused = self.network.is_cut(cluster, true)
             || self.network.is_cut(cluster, false)
-            || self.clusters[cluster].expired > 0;
+            || self.clusters[cluster].expired > 0
+            // It is not sure to lead.
+            || self.clusters[cluster].outage > 0;
         let takes = |hub: &usize| {
             let it = &self.hubs[*hub];
             it.up && it.frozen.is_none() && it.term.is_some()

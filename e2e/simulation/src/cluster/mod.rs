@@ -67,6 +67,8 @@ pub(crate) struct Cluster {
     pub(crate) heard: Ms,
     /// Until when the agent could not act on its cluster.
     pub(crate) unable_until: Ms,
+    /// By the last word that a hub has heard, and written down, it cannot.
+    pub(crate) told_unable: bool,
     /// Workloads that people evicted here, or took away.
     pub(crate) evicted: BTreeSet<usize>,
     /// Workloads, and their attempts, that were rightly given up here.
@@ -96,6 +98,7 @@ impl Cluster {
             memory: (0, None),
             heard: 0,
             unable_until: 0,
+            told_unable: false,
             evicted: BTreeSet::new(),
             forgiven: BTreeSet::new(),
             looking: false,

@@ -32,7 +32,7 @@ impl World {
         let boot = self.clusters[cluster].agent.boot;
         if outage || lost {
             let wait = self.dice(1 + cluster).between(1, 5_000);
-            self.clusters[cluster].unable_until = self.now + wait;
+            self.was_unable(cluster, self.now + wait);
             let outcome = Outcome::Failed("no answer".to_owned());
             return self.after(wait, Event::Done { cluster, boot, id, outcome });
         }

@@ -57,6 +57,8 @@ pub(crate) struct Api {
     pub(crate) version: u64,
     pub(crate) lease: Option<Observed>,
     lease_version: u64,
+    /// Clusters whose agent could not act when it was last connected, by their status.
+    pub(crate) unable: BTreeSet<usize>,
 }
 
 /// What a watch of the hub tells.
@@ -99,6 +101,8 @@ pub(crate) struct Term {
     sessions: BTreeMap<usize, crate::network::LinkId>,
     /// The session that counts, by cluster, for the dispatcher's task.
     live: BTreeMap<usize, u64>,
+    /// Those of them whose agent says that it cannot act.
+    unable: BTreeSet<usize>,
     /// Clusters that were connected in this term and are not, and since when.
     pub(crate) lost: BTreeMap<usize, Ms>,
     /// Quota in the engine's memory, and the version of the Workload for which it was reserved.

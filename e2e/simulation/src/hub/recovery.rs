@@ -69,6 +69,8 @@ impl World {
         for hub in 0..self.hubs.len() {
             self.hub_dies(hub, true);
         }
+        // What agents have said of themselves is forgotten with it.
+        self.clusters.iter_mut().for_each(|cluster| cluster.told_unable = false);
         let version = self.api.version;
         let api = std::mem::take(&mut self.api);
         // Versions go on, so that what a dead process had sent meets nothing that it knows.

@@ -219,6 +219,31 @@ impl World {
         self.at(at, Event::News { hub, boot, epoch, news: Box::new(news) });
     }
 
+    /// An agent says whether it can act: the status of its cluster is to say so as well.
+    fn says_able(&mut self, hub: usize, cluster: usize, able: bool) {
+        let Some(term) = &mut self.hubs[hub].term else { return };
+        if able {
+            term.unable.remove(&cluster);
+            self.clusters[cluster].told_unable = false;
+        } else {
+            term.unable.insert(cluster);
+        }
+        self.write_unable(hub);
+    }
+
+    /// The status of each connected cluster is written, as soon as the API server is there.
+    pub(crate) fn write_unable(&mut self, hub: usize) {
+        let Some(term) = self.hubs[hub].term.as_ref().filter(|_| self.hubs[hub].cut == 0) else { return };
+        for cluster in term.live.keys() {
+            if term.unable.contains(cluster) {
+                self.api.unable.insert(*cluster);
+                self.clusters[*cluster].told_unable = true;
+            } else {
+                self.api.unable.remove(cluster);
+            }
+        }
+    }
+
     /// Only the newest session of each cluster counts.
     pub(crate) fn news(&mut self, hub: usize, boot: u32, epoch: u64, news: News) {
         let now = self.now;
@@ -235,6 +260,7 @@ impl World {
                 self.dispatch(hub, Input::ClusterUp { name: name(cluster).into() });
                 self.is_back(cluster);
                 self.is_able_again(cluster);
+                self.says_able(hub, cluster, true);
                 if self.mutated(Mutation::NoInventory) {
                     self.dispatch(hub, Input::Inventory { cluster: name(cluster).into(), uids: Uids::new() });
                 }
@@ -260,6 +286,7 @@ impl World {
             News::Able { cluster, session, able } => {
                 if term.live.get(&cluster) == Some(&session) {
                     self.dispatch(hub, Input::ClusterAble { name: name(cluster).into(), able });
+                    self.says_able(hub, cluster, able);
                     if able {
                         self.is_able_again(cluster);
                     }

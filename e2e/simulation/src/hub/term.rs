@@ -1,6 +1,6 @@
 //! One term: what comes in for the dispatcher, and what its actions become.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +58,7 @@ impl World {
             dispatcher,
             sessions: BTreeMap::new(),
             live: BTreeMap::new(),
+            unable: BTreeSet::new(),
             lost: BTreeMap::new(),
             memory: BTreeMap::new(),
             parked: BTreeMap::new(),
@@ -71,6 +72,11 @@ impl World {
         for (index, cluster) in clusters.iter().enumerate() {
             let rules = self.rules(index);
             self.dispatch(hub, Input::Cluster { name: cluster.clone(), rules });
+        }
+        for cluster in self.api.unable.clone() {
+            if !self.mutated(Mutation::ForgetUnable) {
+                self.dispatch(hub, Input::ClusterUnable { name: name(cluster).into() });
+            }
         }
         if self.memory_since().is_some() && self.mutated(Mutation::CountSilent) {
             for cluster in &clusters {

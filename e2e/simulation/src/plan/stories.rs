@@ -192,6 +192,27 @@ impl Plan {
         self.faults.push(Fault { at, until: at + dice.between(500, 60_000), kind: FaultKind::StoreRestored });
     }
 
+    /// While a worker's API server is away for long, which its agent has told, the hub begins anew.
+    pub(super) fn lose_control_plane(&mut self, dice: &mut Dice) {
+        while self.clusters.len() < 2 {
+            self.clusters.push(ClusterPlan::roll(dice));
+        }
+        for cluster in &mut self.clusters {
+            cluster.loss = Loss::Fence { after: dice.between(0, 20) as i64 * 1000 };
+        }
+        let (cluster, workload) = (dice.index(self.clusters.len()), dice.index(self.workloads.len()));
+        self.workloads[workload].loss = None;
+        self.workloads[workload].runs += dice.between(200_000, 300_000);
+        let at = self.workloads[workload].at + dice.between(5_000, 20_000);
+        let crash = at + dice.between(11_000, 30_000);
+        let until = at + dice.between(150_000, 300_000);
+        self.faults.push(Fault { at, until, kind: FaultKind::ApiOutage(cluster) });
+        for hub in 0..self.hubs.len() {
+            let kind = FaultKind::HubCrash { hub, fin: dice.chance(700) };
+            self.faults.push(Fault { at: crash, until: crash + dice.between(500, 5_000), kind });
+        }
+    }
+
     /// Operators at work.
     pub(super) fn operate(&mut self, dice: &mut Dice) {
         for _ in 0..dice.between(1, 3) {

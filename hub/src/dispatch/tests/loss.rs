@@ -68,6 +68,30 @@ fn an_agent_that_cannot_act_stops_nothing(#[case] loss: Loss, #[case] lost: bool
 }
 
 #[test]
+fn a_hub_that_begins_anew_does_not_rely_on_the_fence_of_an_agent_that_could_not_act() {
+    for (case, unable, back) in
+        [("as it is known", true, false), ("where nothing is known", false, false), ("once it was back", true, true)]
+    {
+        let mut bench = Bench::new(Mode::BestFit, &[("b", 4000, 4000)]);
+        bench.rules("a", Loss::Fence { after: 60_000 });
+        if unable {
+            bench.apply(Event::ClusterUnable { name: "a".into() });
+        }
+        if back {
+            bench.connect("a", &["w"]);
+            bench.down("a");
+            // The watch is late.
+            bench.apply(Event::ClusterUnable { name: "a".into() });
+        }
+        bench.apply(Event::Workload(committed("w", "a", 1)));
+        bench.take();
+        bench.later(24 * 3_600_000);
+        let given_up = bench.take().iter().any(|line| line.starts_with("retry w"));
+        assert_eq!(given_up, !unable || back, "{case}");
+    }
+}
+
+#[test]
 fn nothing_is_offered_to_an_agent_that_cannot_act() {
     let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000), ("b", 2000, 4000)]);
     bench.apply(Event::ClusterAble { name: "a".into(), able: false });

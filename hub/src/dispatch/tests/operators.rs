@@ -100,7 +100,8 @@ fn a_priority_that_changes_is_told_to_where_it_runs_and_to_where_it_is_offered()
     bench.apply(Event::Workload(of("high", 9)));
     assert!(bench.take().is_empty(), "once");
     bench.observe("a", "w", 1, State::Reserved);
-    let running = |class: &str, priority| Facts { priority_class: Some(class.into()), priority, ..committed("w", "a", 1) };
+    let running =
+        |class: &str, priority| Facts { priority_class: Some(class.into()), priority, ..committed("w", "a", 1) };
     bench.written(Outcome::Done, running("high", 9));
     bench.observe("a", "w", 1, State::Running);
     bench.take();
