@@ -1,7 +1,9 @@
 //! Quota of the hub's ClusterQueues that follows the workers': the sum of what their ClusterQueues have, as Kueue's
 //! `MultiKueueManagerQuotaAutomation` keeps it where a MultiKueueConfig asks for it (`quotaManagement: Automated`).
 //!
-//! What a worker has is known from what it reports of each LocalQueue; a worker that is not connected counts nothing.
+//! What a worker has is known from what it reports of each LocalQueue. One that is away counts what it last reported until
+//! it is given up, and while this process does not know what that was, no quota is lowered: others could reclaim what runs
+//! there. In that we differ from Kueue, where a worker that is not connected counts nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,17 +13,19 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{Api, ResourceExt as _};
-use serde_json::{Value, json};
+use serde_json::json;
 use switchyard_api::conditions::{self, MULTIKUEUE_MANAGER_QUOTA_AUTOMATION};
 use switchyard_api::names;
 use switchyard_api::quantity::{amount_of, format_amount};
-use switchyard_api::v1beta2::{ClusterQueue, MultiKueueConfig, QuotaManagement, ResourceGroup};
+use switchyard_api::v1beta2::{
+    ClusterQueue, ClusterQueueStatus, MultiKueueCluster, MultiKueueConfig, QuotaManagement, ResourceGroup,
+};
 use switchyard_controller::Context;
 use switchyard_controller::write::{Target, WriteError};
 use switchyard_proto::v1 as proto;
 use tokio_util::sync::CancellationToken;
 
-use crate::shell::{Reports, parameters};
+use crate::shell::{Reports, is_declared_lost, is_held, lost_since, parameters};
 
 /// The feature gate.
 const GATE: &str = "MultiKueueManagerQuotaAutomation";
@@ -46,7 +50,7 @@ impl Wanted {
     }
 
     /// By Kueue's rule. `config` is none where the check names none that exists.
-    fn of(queue: &ClusterQueue, config: Option<&MultiKueueConfig>, sums: impl Fn(&MultiKueueConfig) -> Sums) -> Self {
+    fn of(queue: &ClusterQueue, config: Option<&MultiKueueConfig>, told: impl Fn(&MultiKueueConfig) -> Told) -> Self {
         let unsupported = |message: String| Self::not("UnsupportedConfiguration", message);
         let Some(config) = config else {
             return unsupported("The referenced MultiKueueConfig was not found.".to_owned());
@@ -58,7 +62,7 @@ impl Wanted {
         if group.flavors.len() != 1 {
             return unsupported(ONE_FLAVOR.to_owned());
         }
-        let sums = sums(config);
+        let Told { sums, unknown } = told(config);
         let covered: BTreeSet<&str> = group.covered_resources.iter().map(String::as_str).collect();
         let missing: Vec<&str> = sums.keys().map(String::as_str).filter(|name| !covered.contains(name)).collect();
         if !missing.is_empty() {
@@ -70,8 +74,14 @@ impl Wanted {
         Self {
             automated: true,
             reason: "QuotaAutomated",
-            message: "ClusterQueue quota is automatically managed based on MultiKueue workers.".to_owned(),
-            groups: changed(group, &sums).map(|group| vec![group]),
+            message: match unknown.as_slice() {
+                [] => AUTOMATED.to_owned(),
+                unknown => conditions::truncated_message(format!(
+                    "{AUTOMATED} It is not lowered until these have reported or are given up: {}.",
+                    unknown.join(", ")
+                )),
+            },
+            groups: changed(group, &sums, !unknown.is_empty()).map(|group| vec![group]),
         }
     }
 
@@ -89,20 +99,32 @@ impl Wanted {
 
 const ONE_FLAVOR: &str = "Quota automation requires that the manager-side ClusterQueue has exactly one ResourceFlavor";
 
+const AUTOMATED: &str = "ClusterQueue quota is automatically managed based on MultiKueue workers.";
+
 /// Quota by resource: milli for cpu, base units for all else.
 type Sums = BTreeMap<String, i64>;
 
-/// The group with these quotas, if it has others. Limits of borrowing and lending go, as in Kueue.
-fn changed(group: &ResourceGroup, sums: &Sums) -> Option<ResourceGroup> {
+/// What is known of the workers.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Told {
+    /// What they have, as far as they have told.
+    sums: Sums,
+    /// Those that have told an earlier process, and not this one.
+    unknown: Vec<String>,
+}
+
+/// The group with these quotas, if it has others; `floor`: with none that is lower. Limits of borrowing and lending go, as in
+/// Kueue.
+fn changed(group: &ResourceGroup, sums: &Sums, floor: bool) -> Option<ResourceGroup> {
     let mut wanted = group.clone();
     let flavor = wanted.flavors.first_mut()?;
-    let sum = |resource: &str| sums.get(resource).copied().unwrap_or(0);
-    let as_is = flavor.resources.iter().all(|quota| {
-        let plain = quota.borrowing_limit.is_none() && quota.lending_limit.is_none();
-        plain && amount_of(&quota.name, &quota.nominal_quota) == sum(&quota.name)
-    });
+    let mut as_is = true;
     for quota in &mut flavor.resources {
-        quota.nominal_quota = Quantity(format_amount(&quota.name, sum(&quota.name)));
+        let now = amount_of(&quota.name, &quota.nominal_quota);
+        let sum = sums.get(quota.name.as_str()).copied().unwrap_or(0);
+        let sum = if floor { sum.max(now) } else { sum };
+        as_is &= sum == now && quota.borrowing_limit.is_none() && quota.lending_limit.is_none();
+        quota.nominal_quota = Quantity(format_amount(&quota.name, sum));
         (quota.borrowing_limit, quota.lending_limit) = (None, None);
     }
     (!as_is).then_some(wanted)
@@ -140,7 +162,11 @@ pub(crate) async fn run(ctx: Arc<Context>, reports: Arc<Reports>, stop: Cancella
         if !ctx.leading() {
             continue;
         }
-        for queue in ctx.stores.cluster_queues.filter(|queue| queue.spec.admission_checks_strategy.is_some()) {
+        for queue in ctx
+            .stores
+            .cluster_queues
+            .filter(|queue| queue.spec.admission_checks_strategy.is_some() || has_condition(queue))
+        {
             if let Err(error) = keep(&ctx, &reports, &queue).await {
                 // A conflict is another's write; the next look sees it.
                 tracing::debug!(cluster_queue = queue.name_any(), %error, "quota not kept this time");
@@ -149,8 +175,18 @@ pub(crate) async fn run(ctx: Arc<Context>, reports: Arc<Reports>, stop: Cancella
     }
 }
 
+fn has_condition(queue: &ClusterQueue) -> bool {
+    let status = queue.status.as_ref();
+    status.is_some_and(|it| conditions::find(&it.conditions, MULTIKUEUE_MANAGER_QUOTA_AUTOMATION).is_some())
+}
+
 async fn keep(ctx: &Context, reports: &Reports, queue: &ClusterQueue) -> Result<(), WriteError> {
-    let Some(check) = multi_kueue_check(ctx, queue) else { return Ok(()) };
+    let Some(check) = multi_kueue_check(ctx, queue) else {
+        return show(ctx, queue, |status| {
+            conditions::remove(&mut status.conditions, MULTIKUEUE_MANAGER_QUOTA_AUTOMATION)
+        })
+        .await;
+    };
     let config = parameters(&check).and_then(|name| ctx.stores.multi_kueue_configs.get("", name));
     let wanted = Wanted::of(queue, config.as_deref(), |config| workers(ctx, reports, queue, config));
     let api: Api<ClusterQueue> = Api::all(ctx.client.clone());
@@ -163,12 +199,23 @@ async fn keep(ctx: &Context, reports: &Reports, queue: &ClusterQueue) -> Result<
         }
     };
     let object = written.as_ref().unwrap_or(queue);
+    show(ctx, object, |status| conditions::set(&mut status.conditions, wanted.condition(object), ctx.clock.now())).await
+}
+
+/// Writes a ClusterQueue's status, if there is something to change.
+async fn show(
+    ctx: &Context,
+    object: &ClusterQueue,
+    change: impl FnOnce(&mut ClusterQueueStatus) -> bool,
+) -> Result<(), WriteError> {
     let before = object.status.clone().unwrap_or_default();
     let mut after = before.clone();
-    conditions::set(&mut after.conditions, wanted.condition(object), ctx.clock.now());
-    let as_json = |status| serde_json::to_value(status).unwrap_or(Value::Null);
+    if !change(&mut after) {
+        return Ok(());
+    }
+    let (api, store) = (Api::all(ctx.client.clone()), &ctx.stores.cluster_queues);
     let target = Target { api, store, object, manager: MANAGER, what: "quota" };
-    target.status(ctx, &as_json(&before), &as_json(&after)).await.map(drop)
+    target.status(ctx, &serde_json::to_value(before)?, &serde_json::to_value(after)?).await.map(drop)
 }
 
 /// The ClusterQueue's check that sends its workloads to workers.
@@ -178,17 +225,44 @@ fn multi_kueue_check(ctx: &Context, queue: &ClusterQueue) -> Option<Arc<switchya
     checks.into_iter().find(|check| check.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
 }
 
-fn workers(ctx: &Context, reports: &Reports, queue: &ClusterQueue, config: &MultiKueueConfig) -> Sums {
+fn workers(ctx: &Context, reports: &Reports, queue: &ClusterQueue, config: &MultiKueueConfig) -> Told {
     let name = queue.name_any();
     let leads_here = |local: &switchyard_api::v1beta2::LocalQueue| local.spec.cluster_queue.as_ref() == Some(&name);
     let local = ctx.stores.local_queues.filter(leads_here);
     let local = local.iter().map(|local| (local.namespace().unwrap_or_default(), local.name_any())).collect();
-    let told: Vec<_> = config.spec.clusters.iter().filter_map(|cluster| reports.capacity(cluster)).collect();
-    sums(&local, told.iter().map(AsRef::as_ref))
+    let (now, patience) = (ctx.clock.now(), ctx.config.multi_kueue.worker_lost_timeout.std());
+    let (mut reported, mut unknown) = (Vec::new(), Vec::new());
+    for name in &config.spec.clusters {
+        let cluster = ctx.stores.multi_kueue_clusters.get("", name).filter(|it| may_have(it, now, patience));
+        match (reports.capacity(name), cluster) {
+            (Some(report), _) => reported.push(report),
+            (None, Some(cluster)) => match reports.last_capacity(name) {
+                Some(last) => reported.push(last),
+                None if has_reported(&cluster) => unknown.push(name.clone()),
+                None => {}
+            },
+            (None, None) => {}
+        }
+    }
+    Told { sums: sums(&local, reported.iter().map(AsRef::as_ref)), unknown }
+}
+
+/// Whether it was ever connected.
+fn has_reported(cluster: &MultiKueueCluster) -> bool {
+    cluster.status.as_ref().is_some_and(|status| status.agent.is_some())
+}
+
+/// Whether jobs of a cluster that is away may still be kept for it.
+fn may_have(cluster: &MultiKueueCluster, now: Timestamp, patience: Duration) -> bool {
+    let lost = lost_since(cluster)
+        .map_or(Duration::ZERO, |since| Duration::try_from(now.duration_since(since)).unwrap_or_default());
+    !is_declared_lost(cluster) && (lost < patience || is_held(cluster))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     /// LocalQueue, ClusterQueue, and its quota by resource.
@@ -249,9 +323,9 @@ mod tests {
     fn quota_is_written_when_it_differs_in_amount() {
         let sums = Sums::from([("cpu".to_owned(), 3_200), ("memory".to_owned(), 5_000_000_000)]);
         let of = |cpu: &str, memory: &str| {
-            Wanted::of(&queue(&json!([group(&[("cpu", cpu), ("memory", memory)])])), Some(&config("Automated")), |_| {
-                sums.clone()
-            })
+            let told = Told { sums: sums.clone(), unknown: Vec::new() };
+            let queue = queue(&json!([group(&[("cpu", cpu), ("memory", memory)])]));
+            Wanted::of(&queue, Some(&config("Automated")), |_| told.clone())
         };
         let wanted = of("0", "0");
         let groups = wanted.groups.as_ref().unwrap();
@@ -262,10 +336,56 @@ mod tests {
     }
 
     #[test]
+    fn quota_is_not_lowered_while_a_worker_is_not_known() {
+        let unknown =
+            Told { sums: Sums::from([("cpu".to_owned(), 3_000)]), unknown: vec!["east".to_owned(), "west".to_owned()] };
+        let of = |cpu: &str| {
+            Wanted::of(&queue(&json!([group(&[("cpu", cpu)])])), Some(&config("Automated")), |_| unknown.clone())
+        };
+        let kept = of("8");
+        assert_eq!((kept.automated, kept.groups), (true, None));
+        assert!(
+            kept.message.ends_with("not lowered until these have reported or are given up: east, west."),
+            "{}",
+            kept.message
+        );
+        let raised = of("2").groups.unwrap();
+        assert_eq!(raised[0].flavors[0].resources[0].nominal_quota.0, "3");
+    }
+
+    #[rstest::rstest]
+    #[case::held_however_long(json!({"agent": {}}), Value::Null, 10_000, false, true)]
+    #[case::held_by_its_word(json!({"agent": {}}), json!({"policy": "Hold"}), 10_000, false, true)]
+    #[case::fenced_and_just_gone(json!({"agent": {}}), json!({"policy": "Fence"}), 800, false, true)]
+    #[case::fenced_and_gone_for_long(json!({"agent": {}}), json!({"policy": "Fence"}), 1_000, false, false)]
+    #[case::with_a_kubeconfig(json!({"kubeConfig": {"location": "s"}}), Value::Null, 1_000, false, false)]
+    #[case::declared_lost(json!({"agent": {}}), Value::Null, 10, true, false)]
+    fn a_worker_that_is_away_counts_until_it_is_given_up(
+        #[case] source: Value,
+        #[case] rule: Value,
+        #[case] seconds: i64,
+        #[case] declared: bool,
+        #[case] expected: bool,
+    ) {
+        let since = "2026-01-01T00:00:00Z";
+        let annotations = if declared { json!({"switchyard.dev/declared-lost": since}) } else { json!({}) };
+        let active =
+            json!({"type": "Active", "status": "False", "reason": "r", "message": "", "lastTransitionTime": since});
+        let cluster: MultiKueueCluster = serde_json::from_value(json!({
+            "metadata": {"name": "east", "annotations": annotations},
+            "spec": {"clusterSource": source, "onDisconnect": rule},
+            "status": {"conditions": [active]},
+        }))
+        .unwrap();
+        let now = since.parse::<Timestamp>().unwrap() + jiff::SignedDuration::from_secs(seconds);
+        assert_eq!(may_have(&cluster, now, Duration::from_secs(900)), expected);
+    }
+
+    #[test]
     fn why_quota_is_left_to_people() {
         let one = json!([group(&[("cpu", "1")])]);
         let two = json!([group(&[("cpu", "1")]), group(&[("memory", "1")])]);
-        let memory = || Sums::from([("memory".to_owned(), 1)]);
+        let memory = || Told { sums: Sums::from([("memory".to_owned(), 1)]), unknown: Vec::new() };
         for (groups, config, reason, message) in [
             (&one, None, "UnsupportedConfiguration", "The referenced MultiKueueConfig was not found."),
             (&one, Some(config("Manual")), "NotRequested", "has not been requested."),

@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 pub use inbox::Inbox;
-pub use topology::{is_unable, parameters};
+pub use topology::{is_declared_lost, is_held, is_unable, lost_since, parameters};
 
 use crate::cluster::Ports;
 use crate::dispatch::{Open, OrphanView, Settings, Time, Uid, Written};
@@ -48,6 +48,8 @@ const AT_ONCE: usize = 256;
 #[derive(Debug, Default)]
 pub struct Reports {
     capacity: Mutex<BTreeMap<String, Arc<proto::Capacity>>>,
+    /// The same of clusters that are away by now.
+    last: Mutex<BTreeMap<String, Arc<proto::Capacity>>>,
     breaker: Mutex<Option<Open>>,
     orphans: Mutex<BTreeMap<String, Vec<OrphanView>>>,
     /// Rung when something of a cluster changed: capacity or session.
@@ -58,6 +60,11 @@ impl Reports {
     /// The last report of a cluster.
     pub fn capacity(&self, cluster: &str) -> Option<Arc<proto::Capacity>> {
         self.capacity.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
+    }
+
+    /// The last report of a cluster that was connected in this term and is away.
+    pub fn last_capacity(&self, cluster: &str) -> Option<Arc<proto::Capacity>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
     }
 
     /// Why nothing is given up at present.
@@ -72,6 +79,7 @@ impl Reports {
 
     /// A cluster is gone.
     pub fn forget(&self, cluster: &str) {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
         self.orphans.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
     }
 
@@ -85,7 +93,9 @@ impl Reports {
         self.bell.notify_one();
     }
 
-    fn forget_orphans(&self) {
+    /// A term has ended.
+    fn forget_all(&self) {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.orphans.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
@@ -96,11 +106,15 @@ impl Reports {
 
     fn set(&self, cluster: &str, capacity: Option<proto::Capacity>) {
         let mut reports = self.capacity.lock().unwrap_or_else(PoisonError::into_inner);
-        match capacity {
+        let before = match capacity {
             Some(capacity) => reports.insert(cluster.to_owned(), Arc::new(capacity)),
             None => reports.remove(cluster),
         };
+        let gone = before.filter(|_| !reports.contains_key(cluster));
         drop(reports);
+        if let Some(gone) = gone {
+            self.last.lock().unwrap_or_else(PoisonError::into_inner).insert(cluster.to_owned(), gone);
+        }
         self.bell.notify_one();
     }
 }

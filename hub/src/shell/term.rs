@@ -97,7 +97,7 @@ impl TermState {
         for cluster in self.live.keys() {
             self.reports.set(cluster, None);
         }
-        self.reports.forget_orphans();
+        self.reports.forget_all();
         self.hands.metrics.sessions.set(0);
         tracing::info!(epoch = self.epoch, "no longer dispatching");
     }

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use switchyard_api::v1beta2::{AdmissionCheck, MultiKueueCluster, MultiKueueConfig};
 use switchyard_api::{conditions, names};
 
 use super::policy;
-use crate::dispatch::{ClusterRules, Event, Name};
+use crate::dispatch::{ClusterRules, Event, Loss, Name};
 
 /// The clusters of each MultiKueue check, and what people want of each cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -82,7 +83,7 @@ fn rules(cluster: &MultiKueueCluster) -> ClusterRules {
     ClusterRules {
         loss: policy::of_cluster(cluster),
         unfenced: cluster.spec.cluster_source.agent.is_none(),
-        declared_lost: declared_lost(cluster, annotation(names::DECLARED_LOST)),
+        declared_lost: is_declared_lost(cluster),
         cordoned: matches!(scheduling, Some(names::CORDON | names::DRAIN)),
         draining: scheduling == Some(names::DRAIN),
         release: annotation(names::BREAKER_RELEASE).map(Name::from),
@@ -95,12 +96,21 @@ pub fn is_unable(cluster: &MultiKueueCluster) -> bool {
     cluster.spec.cluster_source.agent.is_some() && agent.is_some_and(|agent| agent.unable_since.is_some())
 }
 
-/// Whether the declaration is of the loss that the cluster is in.
-fn declared_lost(cluster: &MultiKueueCluster, declared: Option<&str>) -> bool {
-    let status = cluster.status.as_ref();
-    let active = status.and_then(|status| conditions::find(&status.conditions, conditions::ACTIVE));
-    let since = active.filter(|active| active.status != conditions::TRUE).map(|active| active.last_transition_time.0);
-    declared.is_some() && declared.and_then(|text| text.parse().ok()) == since
+/// Since when a cluster is not active, by its status.
+pub fn lost_since(cluster: &MultiKueueCluster) -> Option<Timestamp> {
+    let active = conditions::find(&cluster.status.as_ref()?.conditions, conditions::ACTIVE)?;
+    (active.status != conditions::TRUE).then_some(active.last_transition_time.0)
+}
+
+/// Whether somebody has declared it lost, and meant the loss that it is in.
+pub fn is_declared_lost(cluster: &MultiKueueCluster) -> bool {
+    let declared = cluster.annotations().get(names::DECLARED_LOST);
+    declared.is_some() && declared.and_then(|text| text.parse().ok()) == lost_since(cluster)
+}
+
+/// Whether its jobs stay its own while it is away, unless they or their queues say otherwise.
+pub fn is_held(cluster: &MultiKueueCluster) -> bool {
+    policy::of_cluster(cluster) == Loss::Hold
 }
 
 #[cfg(test)]
