@@ -10,9 +10,13 @@ mod api;
 mod certificates;
 #[path = "transport/door.rs"]
 mod door;
+#[path = "transport/enrolment.rs"]
+mod enrolment;
 #[path = "transport/network.rs"]
 mod network;
 #[path = "transport/raw.rs"]
 mod raw;
 #[path = "transport/security.rs"]
 mod security;
+#[path = "transport/session.rs"]
+mod session;

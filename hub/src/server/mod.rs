@@ -18,9 +18,6 @@ mod session;
 mod tls;
 mod twins;
 
-#[cfg(test)]
-mod tests;
-
 use std::time::Duration;
 
 pub use accept::{Listen, Services, serve};

@@ -13,6 +13,7 @@ use switchyard_agent::identity::{Identity, Store};
 use switchyard_agent::route::{Dial, Route, Tcp};
 use switchyard_agent::session::{Dialler, SessionState};
 use switchyard_agent::{AllowedNamespaces, CapacitySource, run_core};
+use switchyard_controller::EpochFloor;
 use switchyard_controller::clock::Clock;
 use switchyard_hub::cluster::Ports;
 use switchyard_hub::pki::store::RedeemError;
@@ -93,8 +94,11 @@ pub(crate) struct Door {
     pub(crate) registry: Arc<Registry>,
     pub(crate) clock: HandClock,
     pub(crate) authority: watch::Sender<Arc<Authority>>,
-    /// Kept, as agents are let in while there is a term.
-    _term: watch::Sender<Option<u64>>,
+    /// Agents are let in while there is one.
+    pub(crate) term: watch::Sender<Option<u64>>,
+    /// What the election is told of epochs that agents remember.
+    pub(crate) floor: EpochFloor,
+    clusters: Arc<Named>,
     book: Arc<Book>,
     shutdown: CancellationToken,
 }
@@ -104,6 +108,9 @@ impl Drop for Door {
         self.shutdown.cancel();
     }
 }
+
+/// The term's epoch.
+pub(crate) const EPOCH: u64 = 7;
 
 /// The clusters that every door knows.
 pub(crate) const CLUSTERS: [&str; 3] = ["east", "north", "west"];
@@ -122,11 +129,13 @@ impl Door {
         }
         let book = Arc::new(Book(Mutex::new(TokenBook::default())));
         let (ports, registry) = (Arc::new(Ports::default()), Arc::new(Registry::default()));
-        let (term, watched) = watch::channel(Some(7));
+        let (term, watched) = watch::channel(Some(EPOCH));
         let (sender, events) = mpsc::channel(switchyard_hub::shell::SESSION_EVENTS);
+        let floor = EpochFloor::default();
         let sessions = Sessions::new("hub", settings.clone(), registry.clone(), ports.clone(), watched, sender);
+        let sessions = sessions.raising(floor.clone());
         let time: Arc<dyn Clock> = Arc::new(clock.clone());
-        let gate = Gate::new("hub", clusters, time.clone());
+        let gate = Gate::new("hub", clusters.clone(), time.clone());
         let life = settings.agent_life;
         let services = switchyard_hub::server::Services {
             enrolment: EnrolmentService::new(gate.clone(), authorities.clone(), book.clone(), life),
@@ -135,14 +144,29 @@ impl Door {
         let tls = Arc::new(TlsKeeper::new(authorities, Vec::new(), time).unwrap());
         let shutdown = CancellationToken::new();
         tokio::spawn(serve(listener, tls, services, settings, shutdown.clone()));
-        (Self { ports, registry, clock, authority, _term: term, book, shutdown }, events)
+        (Self { ports, registry, clock, authority, term, floor, clusters, book, shutdown }, events)
     }
 
     /// As an administrator makes it.
     pub(crate) fn token(&self, cluster: &str) -> Join {
+        Join::new(self.bare_token(cluster).to_string(), self.authority.borrow().signer().pin().parse().unwrap())
+    }
+
+    /// The same without what the agent knows the hub by.
+    pub(crate) fn bare_token(&self, cluster: &str) -> Token {
         let token = Token::from_random(cluster, rand::random(), rand::random());
         self.book.0.lock().unwrap().add(&token, 3600, self.clock.now().as_second()).unwrap();
-        Join::new(token.to_string(), self.authority.borrow().signer().pin().parse().unwrap())
+        token
+    }
+
+    /// A MultiKueueCluster is made anew, with another uid.
+    pub(crate) fn recreate(&self, cluster: &str) {
+        self.clusters.0.lock().unwrap().insert(cluster.to_owned(), "another-uid".to_owned());
+    }
+
+    /// A MultiKueueCluster is deleted.
+    pub(crate) fn delete(&self, cluster: &str) {
+        self.clusters.0.lock().unwrap().remove(cluster);
     }
 }
 

@@ -16,7 +16,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::door::{Loopback, soon};
+use crate::door::{EPOCH, Loopback, soon};
 
 /// What a client shows: leaf first, and its key.
 pub(crate) type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
@@ -91,12 +91,18 @@ impl Talk {
         let mut client = AgentClient::new(channel);
         let mut down = soon("an answer", client.session(ReceiverStream::new(outgoing))).await?.into_inner();
         let answer = soon("an answer", down.message()).await?.ok_or_else(|| tonic::Status::aborted("no answer"))?;
+        assert_eq!(answer.epoch, EPOCH);
         Ok((Self { up, down, session_id: answer.session_id, sequence: 0 }, answer.kind))
     }
 
     pub(crate) async fn say(&self, kind: agent_message::Kind) -> bool {
         let message = AgentMessage { session_id: self.session_id, kind: Some(kind) };
         self.up.send(message).await.is_ok()
+    }
+
+    /// What the hub says next; none at the end.
+    pub(crate) async fn next(&mut self) -> Option<hub_message::Kind> {
+        soon("a message", self.down.message()).await.ok()??.kind
     }
 
     /// Says what it has observed; false if the hub listens no more.
