@@ -4,7 +4,7 @@
 //! argument.
 //!
 //! # Guarantees
-//! - A client that trusts [`Bundle::trusted`] as it was up to [`OVERLAP`] ago trusts the serving certificate: a new CA is
+//! - A client that trusts [`Bundle::trusted`] as it was up to [`Lives::overlap`] ago trusts the serving certificate: a new CA is
 //!   trusted for that long before it signs, and the old one stays trusted until it expires.
 //! - [`renewed`] gives nothing while nothing is due, so that replicas do not write in turn.
 
@@ -21,14 +21,33 @@ use rustls::{
 };
 use x509_parser::prelude::{ASN1Time, FromDer, GeneralName, X509Certificate};
 
-/// How long a CA lives.
-const CA_LIFE: Duration = Duration::from_secs(2 * 365 * 24 * 3600);
-/// How long a serving certificate lives.
-const SERVING_LIFE: Duration = Duration::from_secs(90 * 24 * 3600);
-/// How long a new CA is trusted before it signs anything.
-pub const OVERLAP: Duration = Duration::from_secs(3600);
-/// Certificates are valid from a while before they are made, for clocks that are behind.
-const BACKDATE: Duration = Duration::from_secs(300);
+/// How long certificates live. Each is replaced in the last third of its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lives {
+    /// A CA.
+    pub ca: Duration,
+    /// A serving certificate.
+    pub serving: Duration,
+    /// How long a new CA is trusted before it signs anything: longer than API servers take to learn of it.
+    pub overlap: Duration,
+    /// Certificates are valid from so long before they are made, for clocks that are behind.
+    pub backdate: Duration,
+    /// How often it is looked whether one is due. Shorter than the overlap, and than a third of each life.
+    pub look: Duration,
+}
+
+impl Default for Lives {
+    fn default() -> Self {
+        const DAY: u64 = 24 * 3600;
+        Self {
+            ca: Duration::from_secs(2 * 365 * DAY),
+            serving: Duration::from_secs(90 * DAY),
+            overlap: Duration::from_secs(3600),
+            backdate: Duration::from_secs(300),
+            look: Duration::from_secs(600),
+        }
+    }
+}
 
 /// Why certificates could not be made or read.
 #[derive(Debug, thiserror::Error)]
@@ -148,35 +167,36 @@ fn der(pem: &str, what: &'static str) -> Result<CertificateDer<'static>, CertErr
 /// # Errors
 /// When keys or certificates cannot be made.
 pub fn renewed(
+    lives: &Lives,
     current: Option<&Bundle>,
     names: &BTreeSet<String>,
     now: Timestamp,
 ) -> Result<Option<Bundle>, CertError> {
-    let Some(current) = current else { return made(names, now).map(Some) };
+    let Some(current) = current else { return made(lives, names, now).map(Some) };
     let facts = (Facts::of(&current.ca.certificate, "ca.crt"), Facts::of(&current.serving.certificate, "tls.crt"));
-    let (Ok(ca), Ok(serving)) = facts else { return made(names, now).map(Some) };
+    let (Ok(ca), Ok(serving)) = facts else { return made(lives, names, now).map(Some) };
     if now >= ca.to || current.certified_key().is_err() {
-        return made(names, now).map(Some);
+        return made(lives, names, now).map(Some);
     }
     let mut bundle = current.clone();
     bundle.former.retain(|pem| Facts::of(pem, "former CA").is_ok_and(|facts| now < facts.to));
     if ca.is_due(now) {
-        rotate_ca(&mut bundle, now)?;
+        rotate_ca(lives, &mut bundle, now)?;
     }
     let signed_anew = bundle.ca != current.ca;
     if signed_anew || serving.is_due(now) || !names.is_subset(&serving.names) {
         let names = names.union(&serving.names).cloned().collect();
-        bundle.serving = serving_certificate(&bundle.ca, &names, now)?;
+        bundle.serving = serving_certificate(lives, &bundle.ca, &names, now)?;
     }
     Ok((bundle != *current).then_some(bundle))
 }
 
-fn rotate_ca(bundle: &mut Bundle, now: Timestamp) -> Result<(), CertError> {
+fn rotate_ca(lives: &Lives, bundle: &mut Bundle, now: Timestamp) -> Result<(), CertError> {
     match bundle.next.take() {
-        None => bundle.next = Some(authority(now)?),
+        None => bundle.next = Some(authority(lives, now)?),
         Some(next) => {
-            let made = Facts::of(&next.certificate, "next CA")?.from + signed(BACKDATE);
-            if now.duration_since(made) < signed(OVERLAP) {
+            let made = Facts::of(&next.certificate, "next CA")?.from + signed(lives.backdate);
+            if now.duration_since(made) < signed(lives.overlap) {
                 bundle.next = Some(next);
             } else {
                 let former = std::mem::replace(&mut bundle.ca, next);
@@ -191,9 +211,9 @@ fn rotate_ca(bundle: &mut Bundle, now: Timestamp) -> Result<(), CertError> {
 ///
 /// # Errors
 /// When keys or certificates cannot be made.
-pub(crate) fn made(names: &BTreeSet<String>, now: Timestamp) -> Result<Bundle, CertError> {
-    let ca = authority(now)?;
-    let serving = serving_certificate(&ca, names, now)?;
+pub(crate) fn made(lives: &Lives, names: &BTreeSet<String>, now: Timestamp) -> Result<Bundle, CertError> {
+    let ca = authority(lives, now)?;
+    let serving = serving_certificate(lives, &ca, names, now)?;
     Ok(Bundle { ca, next: None, former: Vec::new(), serving })
 }
 
@@ -201,26 +221,26 @@ fn signed(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 
-fn validity(params: &mut CertificateParams, now: Timestamp, life: Duration) -> Result<(), CertError> {
+fn validity(lives: &Lives, params: &mut CertificateParams, now: Timestamp, life: Duration) -> Result<(), CertError> {
     let time = |at: Timestamp| ASN1Time::from_timestamp(at.as_second()).map(|at| at.to_datetime());
-    params.not_before = time(now - signed(BACKDATE)).map_err(|e| unreadable("the clock")(&e))?;
+    params.not_before = time(now - signed(lives.backdate)).map_err(|e| unreadable("the clock")(&e))?;
     params.not_after = time(now + signed(life)).map_err(|e| unreadable("the clock")(&e))?;
     Ok(())
 }
 
-fn authority(now: Timestamp) -> Result<Pair, CertError> {
+fn authority(lives: &Lives, now: Timestamp) -> Result<Pair, CertError> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
     // Two CAs of one name are told apart by their key identifiers, but not by all readers of logs.
     params.distinguished_name.push(DnType::CommonName, format!("switchyard-webhook-ca@{}", now.as_second()));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    validity(&mut params, now, CA_LIFE)?;
+    validity(lives, &mut params, now, lives.ca)?;
     let certificate = params.self_signed(&key)?.pem();
     Ok(Pair { certificate, key: key.serialize_pem() })
 }
 
-fn serving_certificate(ca: &Pair, names: &BTreeSet<String>, now: Timestamp) -> Result<Pair, CertError> {
+fn serving_certificate(lives: &Lives, ca: &Pair, names: &BTreeSet<String>, now: Timestamp) -> Result<Pair, CertError> {
     let issuer = Issuer::from_ca_cert_pem(&ca.certificate, KeyPair::from_pem(&ca.key)?)?;
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(names.iter().cloned().collect::<Vec<_>>())?;
@@ -228,7 +248,7 @@ fn serving_certificate(ca: &Pair, names: &BTreeSet<String>, now: Timestamp) -> R
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.use_authority_key_identifier_extension = true;
-    validity(&mut params, now, SERVING_LIFE)?;
+    validity(lives, &mut params, now, lives.serving)?;
     let certificate = params.signed_by(&key, &issuer)?.pem();
     Ok(Pair { certificate, key: key.serialize_pem() })
 }
@@ -238,6 +258,14 @@ mod tests {
     use super::*;
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    fn renewed(
+        current: Option<&Bundle>,
+        names: &BTreeSet<String>,
+        now: Timestamp,
+    ) -> Result<Option<Bundle>, CertError> {
+        super::renewed(&Lives::default(), current, names, now)
+    }
 
     fn at(days: u32) -> Timestamp {
         "2026-11-21T10:00:00Z".parse::<Timestamp>().unwrap() + signed(DAY * days)

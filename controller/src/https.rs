@@ -25,7 +25,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::cert::{self, Bundle, CertError};
+use crate::cert::{self, Bundle, CertError, Lives};
 
 /// Connections at once. API servers keep a few open; more is somebody else.
 const CONNECTIONS: usize = 256;
@@ -50,7 +50,7 @@ impl SelfSigned {
     /// When keys or certificates cannot be made.
     pub(crate) fn new(name: String, now: Timestamp) -> Result<Self, CertError> {
         let names = BTreeSet::from([name]);
-        let bundle = cert::made(&names, now)?;
+        let bundle = cert::made(&Lives::default(), &names, now)?;
         let certificate = Certificate::new(bundle.certified_key()?);
         Ok(Self { names, bundle, certificate })
     }
@@ -63,7 +63,7 @@ impl SelfSigned {
     }
 
     fn try_renew(&mut self, now: Timestamp) -> Result<(), CertError> {
-        if let Some(bundle) = cert::renewed(Some(&self.bundle), &self.names, now)? {
+        if let Some(bundle) = cert::renewed(&Lives::default(), Some(&self.bundle), &self.names, now)? {
             self.certificate.set(bundle.certified_key()?);
             self.bundle = bundle;
         }

@@ -43,7 +43,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cert::Bundle,
+    cert::{Bundle, Lives},
     context::{Context, Role},
     https::{self, Certificate, Open},
     jobs::lookup,
@@ -98,6 +98,8 @@ pub struct WebhookOptions {
     pub configuration: String,
     /// Name of the Secret with the certificates, in our own namespace.
     pub secret: String,
+    /// How long certificates live.
+    pub lives: Lives,
     /// Refuse jobs with a queue while no replica can be reached, rather than let the reconciler suspend them afterwards.
     pub fail_closed: bool,
 }
@@ -110,7 +112,7 @@ impl WebhookOptions {
     #[must_use]
     pub fn new(listener: std::net::TcpListener, advertise: Advertise) -> Self {
         let (configuration, secret) = (Self::CONFIGURATION.into(), "switchyard-webhook-cert".into());
-        Self { listener, advertise, configuration, secret, fail_closed: false }
+        Self { listener, advertise, configuration, secret, lives: Lives::default(), fail_closed: false }
     }
 }
 
@@ -131,7 +133,7 @@ pub async fn run(
     options.listener.set_nonblocking(true).context("webhook listener")?;
     let listener = tokio::net::TcpListener::from_std(options.listener).context("webhook listener")?;
     let names = options.advertise.names();
-    let secrets = SecretStore::new(ctx.client.clone(), &ctx.namespace, &options.secret);
+    let secrets = SecretStore::new(ctx.client.clone(), &ctx.namespace, &options.secret, options.lives);
     let router = closed_until(filled.clone(), router(&ctx)?).merge(convert::router());
     let Some(bundle) = first_bundle(&ctx, &secrets, &names, &shutdown).await else { return Ok(()) };
     let certificate = Certificate::new(bundle.certified_key()?);
@@ -145,6 +147,7 @@ pub async fn run(
         advertise: options.advertise,
         name: options.configuration,
         fail_closed: options.fail_closed,
+        look: options.lives.look,
         certificate,
         ctx,
         secrets,

@@ -20,9 +20,6 @@ use tokio::sync::{Notify, watch};
 use super::{Advertise, COMPONENT, RETRY, configuration::Inputs, secret::SecretStore};
 use crate::{cert::Bundle, context::Context, https::Certificate, write::answered};
 
-/// How often certificates and configurations are looked at even if nothing changes.
-const LOOK_AGAIN: Duration = Duration::from_secs(600);
-
 /// Our user name, if it is a service account's: users do not share it, so its calls need no review.
 pub(super) async fn service_account(ctx: &Context) -> Option<String> {
     let api: Api<SelfSubjectReview> = Api::all(ctx.client.clone());
@@ -47,6 +44,8 @@ pub(super) struct Registrar {
     pub(super) service_account: Option<String>,
     pub(super) fail_closed: bool,
     pub(super) changed: Arc<Notify>,
+    /// How often it is looked whether all is as it should be.
+    pub(super) look: Duration,
     /// The CAs that API servers trust us by, for others to follow.
     pub(super) trusted: watch::Sender<String>,
     /// Whether the stores are filled, without which admission reviews cannot be answered.
@@ -71,7 +70,7 @@ impl Registrar {
         let (mut leadership, mut filled) = (self.ctx.leadership.clone(), self.filled.clone());
         loop {
             let registered = self.register(&bundle).await;
-            let pause = if registered { LOOK_AGAIN } else { RETRY };
+            let pause = if registered { self.look } else { RETRY.min(self.look) };
             let anew = tokio::select! {
                 () = tokio::time::sleep(pause) => true,
                 () = self.changed.notified() => false,

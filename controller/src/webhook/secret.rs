@@ -10,7 +10,7 @@ use kube::{
 };
 
 use crate::{
-    cert::{Bundle, CertError, Pair, renewed},
+    cert::{Bundle, CertError, Lives, Pair, renewed},
     write::answered,
 };
 
@@ -23,6 +23,7 @@ pub(super) struct SecretStore {
     api: Api<Secret>,
     namespace: String,
     name: String,
+    lives: Lives,
 }
 
 /// Why there are no certificates.
@@ -37,8 +38,8 @@ pub(super) enum SecretError {
 }
 
 impl SecretStore {
-    pub(super) fn new(client: Client, namespace: &str, name: &str) -> Self {
-        Self { api: Api::namespaced(client, namespace), namespace: namespace.into(), name: name.into() }
+    pub(super) fn new(client: Client, namespace: &str, name: &str, lives: Lives) -> Self {
+        Self { api: Api::namespaced(client, namespace), namespace: namespace.into(), name: name.into(), lives }
     }
 
     /// The certificates as they should be now: those of the Secret, renewed and written back if that is due. Of replicas
@@ -47,7 +48,7 @@ impl SecretStore {
         for _ in 0..ATTEMPTS {
             let found = answered(self.api.get_opt(&self.name)).await.map_err(|source| self.error(source))?;
             let current = found.as_ref().and_then(read);
-            let Some(bundle) = renewed(current.as_ref(), names, now)? else {
+            let Some(bundle) = renewed(&self.lives, current.as_ref(), names, now)? else {
                 // Nothing due: there is one.
                 return current.ok_or_else(|| SecretError::Contended(self.name.clone()));
             };
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn a_bundle_survives_the_secret() {
         let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
-        let make = || renewed(None, &BTreeSet::from(["a".to_owned()]), now).unwrap().unwrap();
+        let make = || renewed(&Lives::default(), None, &BTreeSet::from(["a".to_owned()]), now).unwrap().unwrap();
         let (a, b, c) = (make(), make(), make());
         let pem = |pair: &Pair| format!("{}\n", pair.certificate.trim());
         let bundle = Bundle { next: Some(b.ca.clone()), former: vec![pem(&b.ca), pem(&c.ca)], ..a };

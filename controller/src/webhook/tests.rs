@@ -17,13 +17,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 
 use super::*;
-use crate::cert::renewed;
+use crate::cert::{Lives, renewed};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
 fn bundle(now: &str) -> Bundle {
     let now: Timestamp = now.parse().unwrap();
-    renewed(None, &BTreeSet::from(["127.0.0.1".to_owned()]), now).unwrap().unwrap()
+    renewed(&Lives::default(), None, &BTreeSet::from(["127.0.0.1".to_owned()]), now).unwrap().unwrap()
 }
 
 struct Server {
