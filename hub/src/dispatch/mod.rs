@@ -30,6 +30,7 @@ mod policy;
 mod settle;
 #[cfg(test)]
 mod simulation;
+pub mod standing;
 #[cfg(test)]
 mod tests;
 

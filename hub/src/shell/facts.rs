@@ -81,15 +81,7 @@ fn from_parts(
         priority: workload.spec.priority.unwrap_or(0),
         priority_class: priority_class(workload).map(Name::from),
         pod_sets,
-        check: ours.map(|check| {
-            let state = match check.state {
-                CheckState::Pending => Check::Pending,
-                CheckState::Ready => Check::Ready,
-                CheckState::Retry => Check::Retry,
-                CheckState::Rejected => Check::Rejected,
-            };
-            (Name::from(check.name.as_str()), state)
-        }),
+        check: ours.map(|check| (Name::from(check.name.as_str()), check_of(check.state))),
         others_ready: rest_ready && others.iter().all(ready),
         reserved: state::has_reservation(workload),
         evicted: state::is_evicted(workload),
@@ -97,7 +89,7 @@ fn from_parts(
         deleting: workload.metadata.deletion_timestamp.is_some(),
         active: workload.spec.is_active(),
         cluster: status.cluster_name.as_deref().map(Name::from),
-        attempt: status.dispatch.as_ref().map_or(0, |dispatch| u64::try_from(dispatch.attempt).unwrap_or(0)),
+        attempt: attempt(workload),
         nominated: status.nominated_cluster_names.iter().map(|name| Name::from(name.as_str())).collect(),
         grace: grace(workload),
         loss: None,
@@ -105,6 +97,22 @@ fn from_parts(
         subject: None,
         known_as: known_as(workload),
         adopt: adopt(workload),
+    }
+}
+
+/// `status.dispatch.attempt`; zero if there was none.
+pub(super) fn attempt(workload: &Workload) -> u64 {
+    let dispatch = workload.status.as_ref().and_then(|status| status.dispatch.as_ref());
+    dispatch.map_or(0, |dispatch| u64::try_from(dispatch.attempt).unwrap_or(0))
+}
+
+/// A check's state as the dispatcher has it.
+pub(super) fn check_of(state: CheckState) -> Check {
+    match state {
+        CheckState::Pending => Check::Pending,
+        CheckState::Ready => Check::Ready,
+        CheckState::Retry => Check::Retry,
+        CheckState::Rejected => Check::Rejected,
     }
 }
 

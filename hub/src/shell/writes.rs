@@ -16,7 +16,8 @@ use switchyard_controller::store::Key;
 use switchyard_controller::workload::{self as state, Edit, WriteError, patch_status};
 use switchyard_controller::{Context, Reservation};
 
-use super::facts::{facts, is_dispatching};
+use super::facts::{attempt, check_of, facts, is_dispatching};
+use crate::dispatch::standing::{Intent, Standing, Verdict, judge};
 use crate::dispatch::{Left, Name, Outcome, Uid, Written};
 use crate::metrics::HubMetrics;
 
@@ -190,82 +191,58 @@ impl Write {
         Ok(found.map(Arc::new))
     }
 
-    fn plan(&self, ctx: &Context, current: &Workload) -> Plan {
-        let status = current.status.clone().unwrap_or_default();
-        if state::is_finished(current) {
-            return if matches!(self.what, What::Finish { .. }) { Plan::There } else { Plan::Void("finished") };
-        }
-        let now = ctx.clock.now();
-        let attempt_there = status.dispatch.as_ref().map_or(0, |dispatch| dispatch.attempt);
-        if let What::Finish { cluster, attempt, reason, message } = &self.what {
-            // An eviction takes the cluster's name away; the attempt is its own.
-            let here = status.cluster_name.as_deref().is_none_or(|name| name == &**cluster);
-            let ours = here && attempt_there == signed(*attempt);
-            if !ours {
-                return Plan::Void("another attempt");
-            }
-            let mut edit = Edit::new(current, now);
-            edit.finish(reason, truncated_message(message.clone()));
-            return Plan::Write(Box::new(edit));
-        }
-        if matches!(self.what, What::Release) {
-            let mut edit = Edit::new(current, now);
-            // Deleted, or not evicted yet: that nothing runs is all that was to be said.
-            return if edit.release_quota() { Plan::Write(Box::new(edit)) } else { Plan::There };
-        }
-        if !current.spec.is_active() || current.metadata.deletion_timestamp.is_some() {
-            return Plan::Void("not to run any more");
-        }
-        if state::has_reservation(current) && state::is_evicted(current) {
-            return Plan::Void("being evicted");
-        }
+    /// What is wanted, as far as it matters whether it still is.
+    fn intent(&self) -> Intent<'_> {
         match &self.what {
             What::Commit { cluster, attempt, adopts } => {
-                let attempt = signed(*attempt);
-                match status.cluster_name.as_deref() {
-                    Some(name) if name == &**cluster && attempt_there == attempt => return Plan::There,
-                    // What the API says was restored from a backup. The name is not to be changed, but may be taken away.
-                    Some(_) if adopts.is_some() && attempt_there < attempt => {
-                        let mut edit = Edit::new(current, now);
-                        edit.status.cluster_name = None;
-                        return Plan::TakeAway(Box::new(edit));
-                    }
-                    Some(_) => return Plan::Void("another cluster has it"),
-                    None if attempt_there >= attempt => return Plan::Void("a later attempt was made"),
-                    None => {}
-                }
+                Intent::Commit { cluster, attempt: *attempt, adopts: adopts.is_some() }
+            }
+            What::Record { .. } => Intent::Record,
+            What::Retry { .. } => Intent::Retry,
+            What::Release => Intent::Release,
+            What::Finish { cluster, attempt, .. } => Intent::Finish { cluster, attempt: *attempt },
+        }
+    }
+
+    fn plan(&self, ctx: &Context, current: &Workload) -> Plan {
+        match judge(self.intent(), &standing(ctx, current, self.reservation.is_some())) {
+            Verdict::Write => self.edit(ctx, current),
+            Verdict::TakeAway => {
+                let mut edit = Edit::new(current, ctx.clock.now());
+                edit.status.cluster_name = None;
+                Plan::TakeAway(Box::new(edit))
+            }
+            Verdict::There => Plan::There,
+            Verdict::Void(why) => Plan::Void(why),
+        }
+    }
+
+    fn edit(&self, ctx: &Context, current: &Workload) -> Plan {
+        let now = ctx.clock.now();
+        match &self.what {
+            What::Commit { cluster, attempt, adopts } => {
                 let theirs = adopts.as_ref().filter(|theirs| **theirs != self.uid);
                 let adopts = theirs.map(|theirs| theirs.to_string());
                 self.with_admission(ctx, current, |admission, checks, check| {
-                    let dispatch = Dispatch { check, cluster: cluster.to_string(), attempt, adopts };
+                    let dispatch = Dispatch { check, cluster: cluster.to_string(), attempt: signed(*attempt), adopts };
                     dispatched_status(current, admission, &checks, &dispatch, now)
                 })
             }
-            What::Record { message, nominated } => {
-                if status.cluster_name.is_some() {
-                    return Plan::Void("a cluster has it");
+            What::Record { message, nominated } => self.with_admission(ctx, current, |admission, mut checks, check| {
+                checks.push(check.clone());
+                let mut edit = reservation_status(current, admission, &checks, now);
+                if let Some(message) = message {
+                    say(&mut edit, &check, message);
                 }
-                self.with_admission(ctx, current, |admission, mut checks, check| {
-                    checks.push(check.clone());
-                    let mut edit = reservation_status(current, admission, &checks, now);
-                    if let Some(message) = message {
-                        say(&mut edit, &check, message);
-                    }
-                    if let Some(nominated) = nominated {
-                        edit.status.nominated_cluster_names = nominated.iter().map(ToString::to_string).collect();
-                    }
-                    edit
-                })
-            }
+                if let Some(nominated) = nominated {
+                    edit.status.nominated_cluster_names = nominated.iter().map(ToString::to_string).collect();
+                }
+                edit
+            }),
             What::Retry { message, after_seconds, left } => {
-                let check = status.admission_checks.iter().find(|check| is_dispatching(&ctx.stores, &check.name));
-                let Some(check) = check else { return Plan::Void("it has no MultiKueue check") };
-                if matches!(check.state, CheckState::Retry | CheckState::Rejected) {
-                    return Plan::There;
-                }
-                let name = check.name.clone();
                 let mut edit = Edit::new(current, now);
-                for check in edit.status.admission_checks.iter_mut().filter(|check| check.name == name) {
+                let ours = edit.status.admission_checks.iter_mut().find(|it| is_dispatching(&ctx.stores, &it.name));
+                if let Some(check) = ours {
                     check.state = CheckState::Retry;
                     check.message = truncated_message(message.clone());
                     check.last_transition_time = ApiTime(whole_seconds(now));
@@ -276,7 +253,15 @@ impl Write {
                 }
                 Plan::Write(Box::new(edit))
             }
-            What::Release | What::Finish { .. } => Plan::Void("planned above"),
+            What::Release => {
+                let mut edit = Edit::new(current, now);
+                if edit.release_quota() { Plan::Write(Box::new(edit)) } else { Plan::There }
+            }
+            What::Finish { reason, message, .. } => {
+                let mut edit = Edit::new(current, now);
+                edit.finish(reason, truncated_message(message.clone()));
+                Plan::Write(Box::new(edit))
+            }
         }
     }
 
@@ -343,6 +328,23 @@ impl Write {
             What::Release => "dispatch_release",
             What::Finish { .. } => "dispatch_finish",
         }
+    }
+}
+
+/// What the API says of a Workload, as far as it matters for a write.
+fn standing<'a>(ctx: &Context, workload: &'a Workload, in_memory: bool) -> Standing<'a> {
+    let status = workload.status.as_ref();
+    let checks = status.map(|status| status.admission_checks.as_slice()).unwrap_or_default();
+    Standing {
+        finished: state::is_finished(workload),
+        deleting: workload.metadata.deletion_timestamp.is_some(),
+        active: workload.spec.is_active(),
+        reserved: state::has_reservation(workload),
+        evicted: state::is_evicted(workload),
+        cluster: status.and_then(|status| status.cluster_name.as_deref()),
+        attempt: attempt(workload),
+        check: checks.iter().find(|check| is_dispatching(&ctx.stores, &check.name)).map(|check| check_of(check.state)),
+        in_memory,
     }
 }
 

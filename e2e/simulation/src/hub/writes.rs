@@ -1,6 +1,7 @@
 //! Writes of Workloads, as the hub's shell performs them: from its cache, under a resourceVersion, until the fate of
 //! each is known.
 
+use switchyard_hub::dispatch::standing::{Intent, Standing, Verdict, judge};
 use switchyard_hub::dispatch::{Action, Check, Facts, Outcome, Uid, Written};
 
 use super::term::CHECK;
@@ -44,14 +45,6 @@ pub(crate) enum WriteReply {
     Unknown,
 }
 
-enum Plan {
-    Write,
-    /// It says so already.
-    There,
-    /// It is not to be written any more.
-    Void,
-}
-
 fn subject(action: &Action) -> Option<&Uid> {
     match action {
         Action::Commit { uid, .. }
@@ -63,39 +56,9 @@ fn subject(action: &Action) -> Option<&Uid> {
     }
 }
 
-/// Whether a look at the object leads to a write: the rules of the hub's `shell::writes`.
-fn plan(action: &Action, facts: &Facts, memory: bool) -> Plan {
-    if facts.finished {
-        return if matches!(action, Action::Finish { .. }) { Plan::There } else { Plan::Void };
-    }
-    if let Action::Finish { cluster, attempt, .. } = action {
-        let here = facts.cluster.as_ref().is_none_or(|name| name == cluster);
-        return if here && facts.attempt == *attempt { Plan::Write } else { Plan::Void };
-    }
-    if matches!(action, Action::Release { .. }) {
-        return if facts.reserved && facts.evicted { Plan::Write } else { Plan::There };
-    }
-    if !facts.active || facts.deleting || (facts.reserved && facts.evicted) {
-        return Plan::Void;
-    }
-    let admission = if facts.reserved || memory { Plan::Write } else { Plan::Void };
-    match action {
-        Action::Commit { cluster, attempt, adopts, .. } => match &facts.cluster {
-            Some(name) if name == cluster && facts.attempt == *attempt => Plan::There,
-            Some(_) if adopts.is_some() && facts.attempt < *attempt => Plan::Write,
-            Some(_) => Plan::Void,
-            None if facts.attempt >= *attempt => Plan::Void,
-            None => admission,
-        },
-        Action::Record { .. } if facts.cluster.is_some() => Plan::Void,
-        Action::Record { .. } => admission,
-        Action::Retry { .. } => match &facts.check {
-            None => Plan::Void,
-            Some((_, Check::Retry | Check::Rejected)) => Plan::There,
-            Some(_) => Plan::Write,
-        },
-        _ => Plan::Void,
-    }
+/// Whether a look at the object leads to a write.
+fn look(action: &Action, facts: &Facts, memory: bool) -> Verdict {
+    Intent::of(action).map_or(Verdict::Void("no write"), |intent| judge(intent, &Standing::of(facts, memory)))
 }
 
 /// What a write makes of the status.
@@ -144,11 +107,11 @@ impl World {
 
     fn try_write(&mut self, job: WriteJob) {
         let (hub, boot, epoch) = (job.hub, job.boot, job.epoch);
-        let outcome = match plan(&job.action, &job.base, job.memory) {
-            Plan::There => Outcome::Done,
-            Plan::Void => Outcome::Superseded,
-            Plan::Write if !self.leads(hub, boot, epoch) => Outcome::Superseded,
-            Plan::Write => {
+        let outcome = match look(&job.action, &job.base, job.memory) {
+            Verdict::There => Outcome::Done,
+            Verdict::Void(_) => Outcome::Superseded,
+            Verdict::Write | Verdict::TakeAway if !self.leads(hub, boot, epoch) => Outcome::Superseded,
+            Verdict::Write | Verdict::TakeAway => {
                 let longest = self.plan.noise.delay;
                 let delay = self.dice(0).between(1, longest);
                 return self.after(delay, Event::WriteArrives(Box::new(job)));
