@@ -30,6 +30,8 @@ use conditions::Reach;
 
 /// Capacity in a cluster's status is written at most this often: it is for people.
 const CAPACITY_EVERY: Duration = Duration::from_secs(5);
+/// A cluster's status is written at most this often, however often its agent comes and goes.
+const CHANGES_EVERY: Duration = Duration::from_millis(250);
 /// Writes in flight.
 const WRITERS: usize = 8;
 
@@ -250,7 +252,8 @@ impl Reconciler {
         if !changed && before == after {
             return Ok(Outcome::Done);
         }
-        if !changed && let Some(left) = self.too_soon(&name) {
+        let every = if changed { CHANGES_EVERY } else { CAPACITY_EVERY };
+        if let Some(left) = self.too_soon(&name, every) {
             return Ok(Outcome::Again(left));
         }
         let target = Target {
@@ -340,9 +343,9 @@ impl Reconciler {
         })
     }
 
-    fn too_soon(&self, name: &str) -> Option<Duration> {
+    fn too_soon(&self, name: &str, every: Duration) -> Option<Duration> {
         let last = self.written.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()?;
-        let left = (last + CAPACITY_EVERY).saturating_duration_since(Instant::now());
+        let left = (last + every).saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
     }
 

@@ -37,6 +37,26 @@ pub(super) const AT_ONCE: usize = 256;
 /// Messages of one session in a second. An honest agent, whose reports coalesce, stays far below.
 const PACE: u32 = 1000;
 
+/// Between two changes of an agent's word of whether it can act. It says so with its pings, which are ten seconds apart: what
+/// is not heard now is heard with the next one.
+const TURN: Duration = Duration::from_secs(1);
+
+/// How often an agent changes its word: each time, all that it has is looked at, and its cluster's status is written.
+#[derive(Debug, Default)]
+pub(super) struct Turns(Option<Instant>);
+
+impl Turns {
+    /// Makes the change if it is not too soon. Whether it was made.
+    pub(super) fn turn(&mut self, change: impl FnOnce() -> bool) -> bool {
+        let now = Instant::now();
+        if self.0.is_some_and(|last| now < last + TURN) || !change() {
+            return false;
+        }
+        self.0 = Some(now);
+        true
+    }
+}
+
 /// Checks what an agent says, and cuts what is too long for where it goes.
 ///
 /// # Errors
@@ -194,6 +214,19 @@ mod tests {
             let error = checked(wrong).unwrap_err();
             assert!(error.contains(part), "{case}: {error}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_word_that_changes_is_heard_once_a_second() {
+        let mut turns = Turns::default();
+        let mut heard = 0;
+        for _ in 0..100 {
+            heard += u32::from(turns.turn(|| true));
+            tokio::time::advance(Duration::from_millis(100)).await;
+        }
+        assert_eq!(heard, 10);
+        assert!(!turns.turn(|| false), "no news");
+        assert!(turns.turn(|| true), "which costs nothing");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Settings;
 use super::epochs::{BEHIND_RETRY, Epochs};
-use super::limits::{self, AT_ONCE, MAX_WORKLOADS, Pace, Share, Weight};
+use super::limits::{self, AT_ONCE, MAX_WORKLOADS, Pace, Share, Turns, Weight};
 use super::registry::{Live, Registry};
 use crate::cluster::inbound::Accepted;
 use crate::cluster::outbox::Limits;
@@ -288,7 +288,7 @@ impl Sessions {
         inbound: &mut (impl Stream<Item = Result<AgentMessage, String>> + Unpin),
         control: mpsc::Sender<Control>,
     ) -> String {
-        let (share, mut pace) = (Share::new(), Pace::new());
+        let (share, mut pace, mut turns) = (Share::new(), Pace::new(), Turns::default());
         loop {
             pace.keep().await;
             let message = match inbound.next().await {
@@ -342,7 +342,7 @@ impl Sessions {
                     if control.send(Control::Asked(ping.nonce)).await.is_err() {
                         return "the hub ended it".into();
                     }
-                    if !self.registry.set_able(cluster, session_id, !ping.unable) {
+                    if !turns.turn(|| self.registry.set_able(cluster, session_id, !ping.unable)) {
                         continue;
                     }
                     SessionEvent::Able { cluster: cluster.to_owned(), session_id, able: !ping.unable }

@@ -10,7 +10,8 @@ use switchyard_agent::enrol::EnrolError;
 use switchyard_agent::session::SessionState;
 use switchyard_hub::server::{SessionEvent, Settings};
 use switchyard_proto::v1::{
-    Assignment, Capacity, Hello, HubMessage, Observation, Phase, QueueCapacity, Reason, agent_message, hub_message,
+    Assignment, Capacity, Hello, HubMessage, Observation, Phase, Ping, QueueCapacity, Reason, agent_message,
+    hub_message,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -378,5 +379,29 @@ async fn an_agent_that_makes_workloads_up_is_cut_off() {
     let SessionEvent::Down { reason, .. } = hub.until("the cut", down).await else { unreachable!() };
     assert_eq!(reason, format!("it speaks of more than {} workloads", switchyard_hub::server::MAX_WORKLOADS));
     soon("its end", making).await.unwrap();
+    bystander.unharmed(&mut hub).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_changes_its_word_all_the_time_is_heard_now_and_then() {
+    let mut hub = Loopback::open(calm()).await;
+    let mut bystander = Bystander::connected(&mut hub).await;
+    let east = hub.enrolled("east").await;
+    let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
+    let began = tokio::time::Instant::now();
+    for nonce in 0..500 {
+        assert!(talk.say(agent_message::Kind::Ping(Ping { nonce, unable: nonce % 2 == 0 })).await);
+    }
+    assert!(talk.observe(vec![running("last", 1)]).await);
+    let mut heard = 0;
+    let last = |event: &SessionEvent| matches!(event, SessionEvent::Observed { cluster, .. } if cluster == "east");
+    loop {
+        let event = hub.event().await;
+        heard += u64::from(matches!(&event, SessionEvent::Able { cluster, .. } if cluster == "east"));
+        if last(&event) {
+            break;
+        }
+    }
+    assert!((1..=began.elapsed().as_secs() + 1).contains(&heard), "{heard} times in {:?}", began.elapsed());
     bystander.unharmed(&mut hub).await;
 }
