@@ -5,6 +5,7 @@ pub mod adopt;
 pub mod authority;
 pub mod breaker;
 pub mod clusters;
+pub mod copies;
 pub mod explain;
 mod find;
 pub mod hand_back;
@@ -64,6 +65,9 @@ pub enum Command {
     /// Have a job that was applied again become what runs on a cluster since before the hub lost its store, although the two
     /// differ; see docs/recovery.md.
     Adopt(adopt::Args),
+    /// On a worker: the jobs that a hub has had made there, as manifests for a hub that has lost its store and whose users have
+    /// lost theirs; see docs/recovery.md.
+    Copies(copies::Args),
     /// The circuit breaker: nothing is given up while it is open.
     #[command(subcommand)]
     Breaker(breaker::Command),
@@ -102,6 +106,7 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> {
         Command::Move(args) => move_job::run(client, &namespace, &args).await?,
         Command::Orphans(args) => orphans::run(client, &args).await?,
         Command::Adopt(args) => adopt::run(client, &namespace, &args).await?,
+        Command::Copies(args) => copies::run(client, &namespace, &args).await?,
         Command::Breaker(command) => breaker::run(client, &command).await?,
         Command::Authority(command) => authority::run(client, &command).await?,
         Command::HandBack(args) => hand_back::run(client, &args).await?,

@@ -72,6 +72,17 @@ fn jobs(tenant: &Tenant<'_>) -> Vec<JobBuilder> {
     vec![job("first", "1", 90), job("second", "1", 90), job("short", "1", 15), job("late", "2", 1)]
 }
 
+/// What the workers have of a tenant, as `switchyard copies` tells it.
+async fn manifests(fleet: &Fleet, tenant: &Tenant<'_>) -> Vec<serde_json::Value> {
+    let args = switchyard::copies::Args::default();
+    let mut manifests = Vec::new();
+    for cluster in WORKERS {
+        let client = fleet.worker(cluster).admin.clone();
+        manifests.extend(switchyard::copies::manifests(client, tenant.name(), &args).await.unwrap());
+    }
+    manifests
+}
+
 async fn workload_of(tenant: &Tenant<'_>, job: &str) -> anyhow::Result<Workload> {
     let owned = |it: &Workload| it.metadata.owner_references.iter().flatten().any(|owner| owner.name == job);
     let found = tenant.hub_workloads().list(&ListParams::default()).await?.items.into_iter().find(owned);
@@ -150,8 +161,8 @@ fn what_runs_goes_on_and_becomes_what_is_applied_again() {
         .await
         .unwrap();
 
-        // Whoever wants to be rid of it applies it again, and deletes it.
-        tenant.submit(tenant.job("nobodys").cpu("1").run_forever()).await.unwrap();
+        // Whoever wants to be rid of it applies it again, and deletes it. Its copy says what it was.
+        fleet.hub().apply(manifests(&fleet, &tenant).await).await.unwrap();
         tenant.await_status("nobodys", "adopted", SOON, |row| row.cluster.is_some()).await.unwrap();
         tenant.hub_jobs().delete("nobodys", &DeleteParams::background()).await.unwrap();
         for worker in WORKERS {

@@ -1,0 +1,208 @@
+//! `switchyard copies`: the jobs that a hub has had made on a worker cluster, as they would be applied on the hub. For jobs
+//! that nobody has the manifest of any more, once the hub has lost its store. It is run against the worker.
+
+use std::collections::BTreeSet;
+
+use anyhow::bail;
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+use switchyard_api::jobs::{JobKind, RemoteMeta, kind_of_owner, meta, named_job};
+use switchyard_api::names;
+use switchyard_api::v1beta2::{PriorityClassKind, Workload};
+
+/// Workloads read at once.
+const PAGE: u32 = 500;
+
+/// Labels and annotations that say that a job is a copy.
+const OF_COPIES: [&str; 5] =
+    [names::HUB_ID, names::MULTIKUEUE_ORIGIN, names::PREBUILT_WORKLOAD_NAME, names::WORKLOAD_UID, names::ATTEMPT];
+
+/// Arguments of `switchyard copies`.
+#[derive(clap::Args, Debug, Default)]
+pub struct Args {
+    /// Only this job.
+    pub job: Option<String>,
+    /// Namespace of the jobs. Default: that of the kubeconfig.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Of all namespaces.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+    /// The hub's id, if several hubs use the cluster: the label `switchyard.dev/hub-id` of the copies.
+    #[arg(long)]
+    pub hub_id: Option<String>,
+}
+
+/// The manifests as one JSON list, for `kubectl apply -f -` on the hub.
+///
+/// # Errors
+/// As [`manifests`].
+pub async fn run(client: Client, namespace: &str, args: &Args) -> anyhow::Result<String> {
+    let items = manifests(client, namespace, args).await?;
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+    Ok(serde_json::to_string_pretty(&list)? + "\n")
+}
+
+/// The jobs, as they would be applied.
+///
+/// # Errors
+/// When the cluster cannot be read, several hubs use it and none is named, or the job that is named is not there.
+pub async fn manifests(client: Client, namespace: &str, args: &Args) -> anyhow::Result<Vec<Value>> {
+    let namespace = args.namespace.as_deref().unwrap_or(namespace);
+    let workloads: Api<Workload> =
+        if args.all_namespaces { Api::all(client.clone()) } else { Api::namespaced(client.clone(), namespace) };
+    let copies = list(&workloads, args.hub_id.as_deref()).await?;
+    one_hub(&copies)?;
+    let mut manifests = Vec::new();
+    for workload in &copies {
+        let Some((kind, name)) = job_of(workload) else { continue };
+        if args.job.as_deref().is_some_and(|wanted| wanted != name) {
+            continue;
+        }
+        let namespace = workload.namespace().unwrap_or_default();
+        let jobs: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &kind.id().api_resource());
+        let doing = format!("reading {} {namespace}/{name}", kind.id().kind);
+        // One that was never made is sent anew when it is applied: it waits for quota, and nothing of it is to be kept.
+        if let Some(job) = jobs.get_opt(name).await.map_err(|error| crate::explain(&error, &doing))? {
+            manifests.push(manifest(kind, &serde_json::to_value(&job)?, workload));
+        }
+    }
+    if let (Some(job), true) = (&args.job, manifests.is_empty()) {
+        bail!(
+            "no hub has had a job \"{job}\" made in namespace {namespace} of this cluster; is it another cluster (--context)?"
+        );
+    }
+    Ok(manifests)
+}
+
+async fn list(api: &Api<Workload>, hub: Option<&str>) -> anyhow::Result<Vec<Workload>> {
+    let label = hub.map_or_else(|| names::HUB_ID.to_owned(), |hub| format!("{}={hub}", names::HUB_ID));
+    let mut page = ListParams::default().labels(&label).limit(PAGE);
+    let mut all = Vec::new();
+    loop {
+        let list = api.list(&page).await.map_err(|error| crate::explain(&error, "reading Workloads"))?;
+        all.extend(list.items);
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(all),
+        }
+    }
+}
+
+fn one_hub(copies: &[Workload]) -> anyhow::Result<()> {
+    let hubs: BTreeSet<&str> =
+        copies.iter().filter_map(|copy| copy.labels().get(names::HUB_ID)).map(String::as_str).collect();
+    if hubs.len() > 1 {
+        let hubs: Vec<&str> = hubs.into_iter().collect();
+        bail!("several hubs have had jobs made here: {}; say whose are meant with --hub-id", hubs.join(", "));
+    }
+    Ok(())
+}
+
+/// The kind and name of the job that a copy stands for.
+fn job_of(workload: &Workload) -> Option<(&'static dyn JobKind, &str)> {
+    let (gvk, name) = named_job(workload)?;
+    let (version, kind) = gvk.split_once(", Kind=")?;
+    Some((kind_of_owner(version, kind)?, name))
+}
+
+/// A copy as its user wrote it, as far as the copy still tells: its pods are those of the Workload, not what its flavors have
+/// made of them, and its priority is the Workload's.
+fn manifest(kind: &dyn JobKind, copy: &Value, workload: &Workload) -> Value {
+    let mut job = copy.clone();
+    kind.restore(&mut job, &workload.spec.pod_sets);
+    let mut manifest = kind.remote_copy(&job, RemoteMeta { workload: "", origin: "" });
+    for field in ["labels", "annotations"] {
+        let Some(metadata) = meta::object_mut(&mut manifest, &["metadata"]) else { continue };
+        let Some(entries) = metadata.get_mut(field).and_then(Value::as_object_mut) else { continue };
+        OF_COPIES.iter().for_each(|key| drop(entries.remove(*key)));
+        if entries.is_empty() {
+            metadata.remove(field);
+        }
+    }
+    let class = workload.spec.priority_class_ref.as_ref();
+    if let Some(class) = class.filter(|class| class.kind == PriorityClassKind::WorkloadPriorityClass) {
+        meta::set_label(&mut manifest, names::PRIORITY_CLASS, &class.name);
+    }
+    manifest
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Map;
+
+    use super::*;
+
+    fn workload(marks: &Value) -> Workload {
+        let mut workload = json!({
+            "metadata": {"name": "job-a-1", "namespace": "team", "labels": {"switchyard.dev/hub-id": "hub"}},
+            "spec": {
+                "podSets": [{"name": "main", "count": 2, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}],
+                "priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"},
+            },
+        });
+        workload["metadata"]["annotations"] = marks.clone();
+        serde_json::from_value(workload).unwrap()
+    }
+
+    fn named() -> Value {
+        json!({"kueue.x-k8s.io/job-owner-gvk": "batch/v1, Kind=Job", "kueue.x-k8s.io/job-owner-name": "a"})
+    }
+
+    #[test]
+    fn a_copy_is_told_as_it_was_applied() {
+        let workload = workload(&named());
+        let (kind, name) = job_of(&workload).unwrap();
+        assert_eq!(name, "a");
+        let copy = json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {
+                "name": "a", "namespace": "team", "uid": "j", "resourceVersion": "7", "generation": 2,
+                "finalizers": ["switchyard.dev/terminal-state"],
+                "labels": {
+                    "kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/priority-class": "low", "switchyard.dev/hub-id": "hub",
+                    "kueue.x-k8s.io/prebuilt-workload-name": "job-a-1", "kueue.x-k8s.io/multikueue-origin": "multikueue",
+                },
+                "annotations": {"switchyard.dev/workload-uid": "w", "switchyard.dev/attempt": "1"},
+            },
+            "spec": {
+                "suspend": false, "parallelism": 2, "completions": 5, "selector": {"matchLabels": {"controller-uid": "j"}},
+                "template": {"spec": {"containers": [{"name": "c", "image": "i"}], "nodeSelector": {"pool": "spot"}}},
+            },
+            "status": {"active": 2},
+        });
+        let expected = json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {
+                "name": "a", "namespace": "team",
+                "labels": {"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/priority-class": "high"},
+            },
+            "spec": {
+                "suspend": true, "parallelism": 2, "completions": 5,
+                "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}},
+            },
+        });
+        let told = manifest(kind, &copy, &workload);
+        assert_eq!(without_empty(told), expected);
+    }
+
+    /// What is empty is as good as not there.
+    fn without_empty(value: Value) -> Value {
+        let Value::Object(fields) = value else { return value };
+        let kept = fields.into_iter().map(|(key, value)| (key, without_empty(value)));
+        Value::Object(
+            kept.filter(|(_, value)| value.as_object().is_none_or(|it| !it.is_empty())).collect::<Map<_, _>>(),
+        )
+    }
+
+    #[test]
+    fn what_names_no_job_is_left_out_and_two_hubs_are_told_apart() {
+        assert!(job_of(&workload(&json!({}))).is_none());
+        let (ours, mut theirs) = (workload(&named()), workload(&named()));
+        theirs.labels_mut().insert(names::HUB_ID.to_owned(), "other".to_owned());
+        assert!(one_hub(&[ours.clone(), ours.clone()]).is_ok());
+        let said = one_hub(&[ours, theirs]).unwrap_err().to_string();
+        assert_eq!(said, "several hubs have had jobs made here: hub, other; say whose are meant with --hub-id");
+    }
+}
