@@ -230,9 +230,19 @@ impl Case<'_> {
             return Decision::wait();
         }
         if self.kind.is_active(self.job) {
-            return Decision::wait();
+            return self.shown_for_nobody().unwrap_or_else(Decision::wait);
         }
         create::create(self)
+    }
+
+    /// What a job on a hub shows of a copy elsewhere, once its workload is gone: nobody tells any more how that goes, and it is
+    /// removed.
+    fn shown_for_nobody(&self) -> Option<Decision> {
+        let stopped = self.is_handed_over() && self.kind.is_suspended(self.job);
+        let status = self.kind.reset_status(self.job, self.now).filter(|_| stopped)?;
+        let mut wanted = self.job.clone();
+        wanted.as_object_mut()?.insert("status".to_owned(), status);
+        Some(Decision::act([Action::UpdateJobStatus(Box::new(wanted))]))
     }
 
     fn evicted(&self, workload: &Arc<Workload>) -> Decision {

@@ -42,6 +42,17 @@ fn evicted_it_is_shown_as_suspended_again() {
 }
 
 #[test]
+fn once_its_workload_is_gone_it_shows_nothing_of_its_copy_and_is_queued_anew() {
+    let active = json!({"active": 1, "ready": 1, "startTime": "2026-01-01T00:00:00Z"});
+    let stopped = dispatched().with(json!({"spec": {"suspend": true}, "status": active}));
+    let told = hub(stopped).told();
+    assert!(told.starts_with("job status ") && told.contains(r#""active":"#), "{told}");
+    let running = dispatched().with(json!({"spec": {"suspend": false}, "status": active}));
+    assert!(!hub(running).told().contains("job status"), "it is stopped first");
+    assert!(hub(dispatched()).told().contains("CreatedWorkload"));
+}
+
+#[test]
 fn a_job_of_a_queue_that_does_not_dispatch_runs_on_the_hub() {
     let world = World { check: None, ..hub(job()) }.workload(job().workload().admitted());
     assert!(world.told().contains("Started"));
