@@ -8,7 +8,9 @@
 //! Kueue's own kinds: `Fail`. They are changed rarely, by administrators, and a wrong quota costs more than a retry.
 //!
 //! # What is not called for
-//! - Jobs of `kube-system` and of our own namespace.
+//! - Jobs of `kube-system` and of our own namespace, whatever the configuration says: what we and the cluster need to run
+//!   must be created while we do not.
+//! - Jobs of namespaces that `managedJobsNamespaceSelector` leaves out. Kueue's webhooks have the same selector.
 //! - Jobs without our labels, unless all jobs are managed or their namespace has a LocalQueue `default`.
 //! - Our own writes, when we run as a service account.
 
@@ -33,11 +35,13 @@ use crate::jobs::lookup::NAMESPACE_NAME;
 
 /// How long the API server waits for us, in seconds.
 pub(super) const TIMEOUT_SECONDS: i32 = 10;
+/// The cluster's own namespace.
+const KUBE_SYSTEM: &str = "kube-system";
 /// Above this many namespaces with a default queue a condition that lists them costs more than the calls it saves.
 const MAX_LISTED_NAMESPACES: usize = 200;
 
 /// What the configurations depend on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct Inputs<'a> {
     /// What both configurations are called.
     pub(super) name: &'a str,
@@ -47,6 +51,8 @@ pub(super) struct Inputs<'a> {
     pub(super) ca_bundle: String,
     /// Our own namespace.
     pub(super) namespace: &'a str,
+    /// The namespaces whose jobs are managed.
+    pub(super) managed: LabelSelector,
     /// Our user name, if we run as a service account.
     pub(super) service_account: Option<&'a str>,
     /// The kinds of jobs that are managed.
@@ -158,15 +164,19 @@ impl Inputs<'_> {
         }
     }
 
+    /// The managed namespaces without those that must not depend on us.
     fn job_namespaces(&self) -> LabelSelector {
-        LabelSelector {
-            match_expressions: Some(vec![LabelSelectorRequirement {
-                key: NAMESPACE_NAME.into(),
-                operator: "NotIn".into(),
-                values: Some(vec!["kube-system".into(), self.namespace.into()]),
-            }]),
-            match_labels: None,
+        let never = LabelSelectorRequirement {
+            key: NAMESPACE_NAME.into(),
+            operator: "NotIn".into(),
+            values: Some(vec![KUBE_SYSTEM.into(), self.namespace.into()]),
+        };
+        let mut selector = self.managed.clone();
+        let expressions = selector.match_expressions.get_or_insert_default();
+        if !expressions.contains(&never) {
+            expressions.push(never);
         }
+        selector
     }
 
     fn conditions(&self, more: Option<MatchCondition>) -> Option<Vec<MatchCondition>> {
@@ -188,6 +198,7 @@ impl Inputs<'_> {
         let mut any = vec![has("object", "labels", names::QUEUE_NAME)];
         if is_gated(id) {
             any.push(has("object", "labels", names::MANAGED));
+            any.push(has("object", "annotations", names::POD_SUSPENDING_PARENT));
         }
         if updates {
             any.push(has("object", "labels", names::PREBUILT_WORKLOAD_NAME));
@@ -224,7 +235,8 @@ fn cel_string(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use switchyard_api::jobs::JobKind as _;
+    use serde_json::json;
+    use switchyard_api::{config::Configuration, jobs::JobKind as _};
 
     use super::*;
 
@@ -234,6 +246,7 @@ mod tests {
             advertise,
             ca_bundle: "PEM".into(),
             namespace: "switchyard-system",
+            managed: Configuration::default().managed_jobs_namespace_selector("switchyard-system"),
             service_account: Some("system:serviceaccount:switchyard-system:hub"),
             kinds: vec![switchyard_api::jobs::kinds()[0].id()],
             without_queue_name: false,
@@ -276,7 +289,7 @@ mod tests {
         let pod = &webhooks[0];
         assert_eq!((pod.name.as_str(), pod.failure_policy.as_deref()), ("mpod.kb.io", Some("Fail")));
         assert_eq!(pod.client_config.url.as_deref(), Some("https://127.0.0.1:9443/mutate--v1-pod"));
-        insta::assert_snapshot!(expressions(pod)[1], @"(has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (has(object.metadata.labels) && 'kueue.x-k8s.io/managed' in object.metadata.labels)");
+        insta::assert_snapshot!(expressions(pod)[1], @"(has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (has(object.metadata.labels) && 'kueue.x-k8s.io/managed' in object.metadata.labels) || (has(object.metadata.annotations) && 'kueue.x-k8s.io/pod-suspending-parent' in object.metadata.annotations)");
     }
 
     #[test]
@@ -295,6 +308,35 @@ mod tests {
         let inputs = Inputs { without_queue_name: true, service_account: None, fail_closed: true, ..inputs(&url) };
         let job = &inputs.validating().webhooks.unwrap()[0];
         assert_eq!((job.match_conditions.as_ref(), job.failure_policy.as_deref()), (None, Some("Fail")));
+    }
+
+    #[test]
+    fn namespaces_that_are_not_managed_are_not_called_for_nor_is_what_the_cluster_and_we_need() {
+        let url = url();
+        let never = |own: &str| json!({"key": NAMESPACE_NAME, "operator": "NotIn", "values": ["kube-system", own]});
+        let own = never("switchyard-system");
+        let managed = json!({"key": "batch", "operator": "Exists"});
+        for (sentence, configured, expected) in [
+            ("as configured", json!({}), json!({"matchExpressions": [own]})),
+            (
+                "by label",
+                json!({"matchLabels": {"team": "a"}}),
+                json!({"matchLabels": {"team": "a"}, "matchExpressions": [own]}),
+            ),
+            ("by expression", json!({"matchExpressions": [managed]}), json!({"matchExpressions": [managed, own]})),
+            (
+                "without one of them",
+                json!({"matchExpressions": [never("other")]}),
+                json!({"matchExpressions": [never("other"), own]}),
+            ),
+        ] {
+            let managed = serde_json::from_value(configured).unwrap();
+            let inputs = Inputs { managed, without_queue_name: true, fail_closed: true, ..inputs(&url) };
+            let job = &inputs.mutating().webhooks.unwrap()[0];
+            let selector = serde_json::to_value(&job.namespace_selector).unwrap();
+            assert_eq!(selector, expected, "{sentence}");
+        }
+        assert_eq!(inputs(&url).job_namespaces().match_expressions.map(|all| all.len()), Some(1), "said once");
     }
 
     #[test]

@@ -149,6 +149,7 @@ impl Registrar {
             advertise: &self.advertise,
             ca_bundle: bundle.trusted(),
             namespace: &self.ctx.namespace,
+            managed: self.ctx.config.managed_jobs_namespace_selector(&self.ctx.namespace),
             service_account: self.service_account.as_deref(),
             kinds: enabled_kinds(&self.ctx.config.integrations.frameworks).iter().map(|kind| kind.id()).collect(),
             without_queue_name: self.ctx.config.manage_jobs_without_queue_name,
