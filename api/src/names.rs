@@ -186,6 +186,8 @@ pub const MEMORY_SINCE: &str = "switchyard.dev/memory-since";
 pub const ON_DISCONNECT: &str = "switchyard.dev/on-disconnect";
 /// Annotation on Kueue's objects: what was said in v1beta1 and cannot be in v1beta2. See [`crate::v1beta1`].
 pub const V1BETA1: &str = "switchyard.dev/v1beta1";
+/// Annotation on Kueue's objects: what of that was too long to be kept.
+pub const V1BETA1_DROPPED: &str = "switchyard.dev/v1beta1-dropped";
 /// Finalizer on objects in a worker cluster: their end is not yet recorded on the hub.
 pub const TERMINAL_STATE: &str = "switchyard.dev/terminal-state";
 /// The dispatcher that picks one cluster by its free capacity; the default.

@@ -35,6 +35,11 @@ pub struct WebhookFlags {
     #[arg(long, env = "SWITCHYARD_WEBHOOK_CONFIGURATION", value_name = "NAME", value_parser = object_name,
         default_value = WebhookOptions::CONFIGURATION)]
     pub webhook_configuration: String,
+    /// How the API server reaches replicas that are not ready yet, for the conversions without which they cannot read
+    /// objects that are stored in v1beta1: a Service of our namespace with publishNotReadyAddresses, NAME[:PORT]. Default:
+    /// as it reaches the webhooks.
+    #[arg(long, env = "SWITCHYARD_CONVERSION_SERVICE", value_name = "SERVICE", requires = "webhook_listen")]
+    pub conversion_service: Option<String>,
 }
 
 /// A namespace, as a flag names it.
@@ -104,7 +109,7 @@ impl WebhookFlags {
     pub fn options(&self, namespace: &str) -> anyhow::Result<Option<WebhookOptions>> {
         let advertise = match (&self.webhook_url, &self.webhook_service) {
             (Some(url), _) => Some(Advertise::Url(url.clone())),
-            (None, Some(service)) => Some(service_of(service, namespace)?),
+            (None, Some(service)) => Some(service_of("--webhook-service", service, namespace)?),
             (None, None) => None,
         };
         match (self.webhook_listen, advertise) {
@@ -112,7 +117,11 @@ impl WebhookFlags {
             (Some(address), Some(advertise)) => {
                 let listener = listen("--webhook-listen", &address.to_string())?;
                 let configuration = self.webhook_configuration.clone();
-                Ok(Some(WebhookOptions { configuration, ..WebhookOptions::new(listener, advertise) }))
+                let conversion = self.conversion_service.as_deref();
+                let conversion =
+                    conversion.map(|name| service_of("--conversion-service", name, namespace)).transpose()?;
+                let defaults = WebhookOptions::new(listener, advertise);
+                Ok(Some(WebhookOptions { configuration, conversion, ..defaults }))
             }
             (Some(_), None) => bail!(
                 "--webhook-listen needs --webhook-service or --webhook-url, so that the API server can be told where to call"
@@ -122,11 +131,9 @@ impl WebhookFlags {
     }
 }
 
-fn service_of(text: &str, namespace: &str) -> anyhow::Result<Advertise> {
+fn service_of(flag: &str, text: &str, namespace: &str) -> anyhow::Result<Advertise> {
     let (name, port) = match text.split_once(':') {
-        Some((name, port)) => {
-            (name, port.parse().with_context(|| format!("--webhook-service {text}: not NAME[:PORT]"))?)
-        }
+        Some((name, port)) => (name, port.parse().with_context(|| format!("{flag} {text}: not NAME[:PORT]"))?),
         None => (text, 443),
     };
     Ok(Advertise::Service { namespace: namespace.to_owned(), name: name.to_owned(), port })

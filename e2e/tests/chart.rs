@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Container, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams};
@@ -120,6 +120,7 @@ fn the_chart_installs_upgrades_and_goes_in_each_mode() {
             let (deployment, first) = container(cluster, name).await;
             accepted_by(program, &first);
             assert_eq!(converted(cluster).await, format!("{NAMESPACE}/{name}-webhook"));
+            reached_before_ready(cluster, name, &first).await;
             assert_eq!(deployment.spec.as_ref().and_then(|spec| spec.replicas), Some(2));
             assert_eq!(config(cluster, name).await.leader_election.lease_duration.to_string(), lease);
 
@@ -154,6 +155,18 @@ async fn converted(cluster: &Cluster) -> String {
     let service = client.service.unwrap();
     assert_eq!(service.path.as_deref(), Some("/convert"));
     format!("{}/{}", service.namespace, service.name)
+}
+
+/// The Service of conversions leads to the same pods as that of the webhooks, ready or not.
+async fn reached_before_ready(cluster: &Cluster, name: &str, container: &Container) {
+    let (early, ready) = (format!("{name}-conversion"), format!("{name}-webhook"));
+    let args = container.args.as_deref().unwrap_or_default();
+    assert!(args.contains(&format!("--conversion-service={early}")), "{args:?}");
+    let services: Api<Service> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+    let of = async |name: &str| services.get(name).await.unwrap().spec.unwrap();
+    let (early, ready) = (of(&early).await, of(&ready).await);
+    assert_eq!((early.publish_not_ready_addresses, ready.publish_not_ready_addresses), (Some(true), None));
+    assert_eq!(early.selector, ready.selector);
 }
 
 fn template_annotations(deployment: &Deployment) -> Option<&std::collections::BTreeMap<String, String>> {

@@ -24,11 +24,15 @@ const NAMESPACE: &str = "switchyard-system";
 
 /// A controller in this process, with the rights that `deploy/` ships.
 async fn controller(cluster: &Cluster) -> Handle {
-    let (client, _) = cluster.service_account(NAMESPACE, "switchyard").await.unwrap();
-    let mut options = Options::new(client, Arc::new(Configuration::default()), "versions-test", NAMESPACE);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("https://127.0.0.1:{}", listener.local_addr().unwrap().port());
-    options.webhook = Some(WebhookOptions::new(listener, Advertise::Url(url)));
+    start(cluster, WebhookOptions::new(listener, Advertise::Url(url))).await
+}
+
+async fn start(cluster: &Cluster, webhooks: WebhookOptions) -> Handle {
+    let (client, _) = cluster.service_account(NAMESPACE, "switchyard").await.unwrap();
+    let mut options = Options::new(client, Arc::new(Configuration::default()), "versions-test", NAMESPACE);
+    options.webhook = Some(webhooks);
     let handle = switchyard_controller::start(options).unwrap();
     handle.ready(WAIT).await.unwrap();
     handle
@@ -331,5 +335,77 @@ fn conversion_outlives_controllers_and_their_definitions() {
         wait::eventually(WAIT, "both versions to be served again", served).await.unwrap();
         bed.has(OLD, "ClusterQueue", "team-a-cq", "/spec/cohort", json!("all")).await;
         stop(second).await;
+    });
+}
+
+/// A Service that leads to a port of a host, since no pod runs here.
+async fn lead(cluster: &Cluster, name: &str, host: &str, port: u16) {
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"type": "ExternalName", "externalName": host, "ports": [{"port": port}]},
+    });
+    cluster.apply([service]).await.unwrap();
+}
+
+/// The definitions as they were when v1beta1 was what objects are stored in.
+fn older_definitions() -> Vec<Value> {
+    let older = |mut definition: Value| {
+        for version in definition["spec"]["versions"].as_array_mut().unwrap() {
+            version["served"] = true.into();
+            version["storage"] = (version["name"] == v1beta1::VERSION).into();
+        }
+        definition
+    };
+    switchyard_api::crds().iter().map(|crd| older(serde_json::to_value(crd).unwrap())).collect()
+}
+
+/// The Service that converts ClusterQueues.
+async fn converter(cluster: &Cluster) -> anyhow::Result<String> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
+    let conversion = definitions.get("clusterqueues.kueue.x-k8s.io").await?.spec.conversion;
+    let client = conversion.and_then(|it| it.webhook).and_then(|it| it.client_config);
+    client.and_then(|it| it.service).map(|it| it.name).ok_or_else(|| anyhow::anyhow!("nobody"))
+}
+
+#[test]
+fn what_is_stored_in_v1beta1_is_read_behind_a_service_before_a_replica_is_ready() {
+    fixture::run(async {
+        let environment =
+            Environment::builder("versions-stored").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let cluster = environment.cluster("one");
+        cluster.apply(older_definitions()).await.unwrap();
+        let bed = Bed::new(cluster).await;
+        bed.apply(EXAMPLES.split("---").find(|yaml| yaml.contains("team-a-cq")).unwrap()).await;
+        cluster.install().await.unwrap();
+
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let service = |name: &str| Advertise::Service { namespace: NAMESPACE.to_owned(), name: name.to_owned(), port };
+        // As long as no replica is ready, a Service leads nowhere, unless it publishes all addresses.
+        lead(cluster, "webhook", "nowhere.invalid", port).await;
+        lead(cluster, "conversion", "localhost", port).await;
+        let mut webhooks = WebhookOptions::new(listener, service("webhook"));
+        webhooks.conversion = Some(service("conversion"));
+        let handle = start(cluster, webhooks).await;
+        assert_eq!(converter(cluster).await.unwrap(), "conversion");
+        bed.has(NEW, "ClusterQueue", "team-a-cq", "/spec/cohortName", json!("all")).await;
+
+        lead(cluster, "webhook", "localhost", port).await;
+        let definitions: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
+        let migrated = Patch::Merge(json!({"status": {"storedVersions": [v1beta2::VERSION]}}));
+        let params = PatchParams::default();
+        let written = Patch::Merge(json!({"metadata": {"labels": {"written": "anew"}}}));
+        let queues = bed.api(NEW, "ClusterQueue").await;
+        let write = async || Ok(queues.patch("team-a-cq", &params, &written).await?);
+        wait::eventually(WAIT, "the webhook to be reached where it is now", write).await.unwrap();
+        definitions.patch_status("clusterqueues.kueue.x-k8s.io", &params, &migrated).await.unwrap();
+        let led = async || {
+            let to = converter(cluster).await?;
+            ensure!(to == "webhook", "{to}");
+            Ok(())
+        };
+        wait::eventually(WAIT, "conversions to be asked of replicas that are ready", led).await.unwrap();
+        bed.has(OLD, "ClusterQueue", "team-a-cq", "/spec/cohort", json!("all")).await;
+        stop(handle).await;
     });
 }

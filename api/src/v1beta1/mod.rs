@@ -6,7 +6,8 @@
 //!   name and place in v1beta1.
 //! - What v1beta1 has and v1beta2 has not (`retryDelayMinutes`, `Borrow` for `MayStopSearch`, the flat `admissionChecks`
 //!   and others) is kept in the annotation [`crate::names::V1BETA1`] of the v1beta2 form, as long as it says the same as the rest
-//!   of the object: whoever changes the object in v1beta2 is always right.
+//!   of the object: whoever changes the object in v1beta2 is always right. Of more than 64 KiB a part is not kept, and the
+//!   annotation [`crate::names::V1BETA1_DROPPED`] says so in both versions, until somebody takes it off.
 //! - A `topologyAssignment` keeps its meaning, and is packed anew.
 //!
 //! Where a value is allowed in both versions, v1beta2's limits hold for both: they are those of what is stored.

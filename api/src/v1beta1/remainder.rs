@@ -11,7 +11,8 @@ use sha1::{Digest, Sha1};
 use super::Conversion;
 use crate::{field::FieldError, names};
 
-/// Longer ones are dropped: all annotations of an object together may have 256 KiB.
+/// More is not kept, which another annotation says: all annotations of an object together may have 256 KiB, and an object
+/// that cannot be converted cannot be read.
 const LONGEST: usize = 64 << 10;
 
 /// What is kept: merge patches of the v1beta1 form.
@@ -43,15 +44,35 @@ pub(super) fn to_v1beta2(object: &mut Value, conversion: &Conversion) -> Result<
         spec: difference(&back["spec"], &written["spec"]),
         status: status.map(|patch| KeptStatus { of: fingerprint(&object["status"]), patch }),
     };
-    if kept.spec.is_none() && kept.status.is_none() {
-        return Ok(());
-    }
-    if let Ok(text) = serde_json::to_string(&kept)
-        && text.len() <= LONGEST
-    {
-        annotate(object, text);
+    let (kept, dropped) = kept.fit();
+    for (name, text) in [(names::V1BETA1, kept), (names::V1BETA1_DROPPED, dropped)] {
+        if let Some(text) = text {
+            annotate(object, name, text);
+        }
     }
     Ok(())
+}
+
+impl Kept {
+    /// What to write of it, if anything, and what to say of what is left out: of a status rather than of a spec.
+    fn fit(mut self) -> (Option<String>, Option<String>) {
+        let mut dropped = Vec::new();
+        let mut written = self.text();
+        while let Some(length) = written.as_ref().map(String::len).filter(|length| *length > LONGEST) {
+            let part = if self.status.take().is_some() { "status" } else { "spec" };
+            if part == "spec" {
+                self.spec = None;
+            }
+            dropped.push(format!("{part}: what only v1beta1 can say is not kept, {length} bytes of {LONGEST} at most"));
+            written = self.text();
+        }
+        (written, Some(dropped.join("; ")).filter(|said| !said.is_empty()))
+    }
+
+    fn text(&self) -> Option<String> {
+        let something = self.spec.is_some() || self.status.is_some();
+        something.then(|| serde_json::to_string(self).ok()).flatten()
+    }
 }
 
 /// Converts and says again what was kept.
@@ -76,14 +97,14 @@ fn means_the_same(a: &Value, b: &Value, conversion: &Conversion) -> bool {
     (conversion.to_v1beta2)(&mut a).is_ok() && (conversion.to_v1beta2)(&mut b).is_ok() && a == b
 }
 
-fn annotate(object: &mut Value, text: String) {
+fn annotate(object: &mut Value, name: &str, text: String) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let annotations = metadata.entry("annotations").or_insert(Value::Null);
     if annotations.is_null() {
         *annotations = Value::Object(Map::new());
     }
     if let Some(annotations) = annotations.as_object_mut() {
-        annotations.insert(names::V1BETA1.to_owned(), text.into());
+        annotations.insert(name.to_owned(), text.into());
     }
 }
 
@@ -182,6 +203,33 @@ mod tests {
             merge(&mut target, patch);
         }
         assert_eq!(target, to);
+    }
+
+    #[test]
+    fn what_is_too_long_is_left_out_and_named_a_status_before_a_spec() {
+        let long = |bytes: usize| json!({"x": "y".repeat(bytes)});
+        let status = |bytes: usize| KeptStatus { of: String::new(), patch: long(bytes) };
+        for (sentence, spec, of_status, kept_spec, kept_status, dropped) in [
+            ("both fit", 10, 10, true, true, &[][..]),
+            ("the status is too long", 10, LONGEST, true, false, &["status"][..]),
+            ("both together are", LONGEST / 2, LONGEST / 2, true, false, &["status"]),
+            ("each is", LONGEST, LONGEST, false, false, &["status", "spec"]),
+        ] {
+            let kept = Kept { spec: Some(long(spec)), status: Some(status(of_status)) };
+            let (text, said) = kept.fit();
+            let text = text.unwrap_or_default();
+            assert_eq!(
+                (text.contains("\"spec\""), text.contains("\"status\"")),
+                (kept_spec, kept_status),
+                "{sentence}"
+            );
+            assert!(text.len() <= LONGEST);
+            let said = said.unwrap_or_default();
+            let named: Vec<&str> = said.split("; ").filter_map(|it| Some(it.split_once(':')?.0)).collect();
+            assert_eq!(named, dropped, "{sentence}");
+        }
+        let (text, said) = Kept { spec: Some(long(LONGEST)), status: None }.fit();
+        assert_eq!((text, said.is_some()), (None, true));
     }
 
     #[test]

@@ -2,9 +2,12 @@
 //!
 //! The CustomResourceDefinitions come with those versions not served: without anybody to convert, an API server would
 //! only exchange `apiVersion`, and drop what it then does not know. Whoever applies them again, or applies Kueue's, is
-//! corrected at once.
+//! corrected at once; a program that keeps doing so is left alone for a while ([`super::contest`]).
+//!
+//! While objects may be stored in `v1beta1`, no replica can read its first lists without conversions, and none is ready
+//! before. Such definitions lead to where replicas are reached that are not ready yet ([`super::WebhookOptions::conversion`]).
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use k8s_openapi::{
@@ -24,9 +27,16 @@ use kube::{
 };
 use serde_json::Value;
 use switchyard_api::{names, v1beta1, v1beta2};
-use tokio::sync::{Notify, watch};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 
-use super::{Advertise, RETRY, convert};
+use super::{
+    Advertise, RETRY,
+    contest::{Contest, Verdict, WINDOW, last_writer},
+    convert,
+};
 use crate::{context::Context, write::answered};
 
 /// Our name among the parts that must run: until the definitions have been seen to once.
@@ -40,6 +50,8 @@ const TRIES: usize = 5;
 pub(super) struct Definitions {
     pub(super) ctx: Arc<Context>,
     pub(super) advertise: Advertise,
+    /// The same for replicas that are not ready yet.
+    pub(super) early: Advertise,
     /// CAs that API servers trust us by, as PEM.
     pub(super) trusted: watch::Receiver<String>,
 }
@@ -72,8 +84,9 @@ impl Definitions {
 
     async fn keep(&self, changed: &Notify) {
         let (mut leadership, mut trusted) = (self.ctx.leadership.clone(), self.trusted.clone());
+        let mut contests = BTreeMap::new();
         loop {
-            let done = !self.ctx.leading() || self.register().await;
+            let done = !self.ctx.leading() || self.register(&mut contests).await;
             self.ctx.components.set(COMPONENT, true);
             tokio::select! {
                 () = tokio::time::sleep(if done { LOOK_AGAIN } else { RETRY }) => (),
@@ -86,15 +99,20 @@ impl Definitions {
     }
 
     /// False when it must be tried again soon.
-    async fn register(&self) -> bool {
-        let wanted = conversion(&self.advertise, &self.trusted.borrow());
+    async fn register(&self, contests: &mut BTreeMap<String, Contest>) -> bool {
+        let wanted = {
+            let trusted = self.trusted.borrow();
+            Wanted { ready: conversion(&self.advertise, &trusted), early: conversion(&self.early, &trusted) }
+        };
         let resource = ApiResource::erase::<CustomResourceDefinition>(&());
         let api = Api::all_with(self.ctx.client.clone(), &resource);
         let mut done = true;
         for name in v1beta1::differing_definitions() {
-            match one(&api, &name, &wanted).await {
-                Ok(true) => tracing::info!(definition = name, "v1beta1 is served and converted"),
-                Ok(false) => {}
+            let contest = contests.entry(name.clone()).or_default();
+            match one(&api, &name, &wanted, contest).await {
+                Ok(Done::Corrected) => tracing::info!(definition = name, "v1beta1 is served and converted"),
+                Ok(Done::Contested(other)) => contested(&name, other.as_deref()),
+                Ok(Done::Nothing) => {}
                 Err(error) => {
                     tracing::warn!(%error, definition = name, "v1beta1 is not served, or not converted");
                     done = false;
@@ -105,19 +123,63 @@ impl Definitions {
     }
 }
 
-/// Corrects one definition, again while others write it, too. Whether there was anything to correct.
-async fn one(api: &Api<DynamicObject>, name: &str, wanted: &CustomResourceConversion) -> Result<bool, kube::Error> {
+/// What a definition's conversion should be.
+struct Wanted {
+    /// Where all that is stored can be read without conversion.
+    ready: CustomResourceConversion,
+    /// Where replicas that are not ready yet must answer.
+    early: CustomResourceConversion,
+}
+
+impl Wanted {
+    fn for_definition(&self, definition: &Value) -> &CustomResourceConversion {
+        let stored = definition.pointer("/status/storedVersions").and_then(Value::as_array);
+        let older = stored.is_some_and(|stored| stored.iter().any(|version| version == v1beta1::VERSION));
+        if older { &self.early } else { &self.ready }
+    }
+}
+
+/// What became of a definition.
+enum Done {
+    Nothing,
+    Corrected,
+    /// It is left to another program, if it is known; this has not been said yet.
+    Contested(Option<String>),
+}
+
+fn contested(definition: &str, other: Option<&str>) {
+    tracing::warn!(
+        definition,
+        field = "spec.conversion",
+        by = other.unwrap_or("somebody"),
+        "this field is changed as often as it is corrected, and is left alone for up to {} s; let one program alone \
+         convert: stop the other, or run this one without --webhook-listen",
+        WINDOW.as_secs(),
+    );
+}
+
+/// Corrects one definition, again while others write it, too.
+async fn one(
+    api: &Api<DynamicObject>,
+    name: &str,
+    wanted: &Wanted,
+    contest: &mut Contest,
+) -> Result<Done, kube::Error> {
     let params = PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() };
-    let mut tries = 0;
+    let (mut tries, mut verdict) = (0, None);
     loop {
-        let Some(mut definition) = answered(api.get_opt(name)).await? else { return Ok(false) };
+        let Some(mut definition) = answered(api.get_opt(name)).await? else { return Ok(Done::Nothing) };
         if !correct(&mut definition.data, wanted) {
-            return Ok(false);
+            return Ok(Done::Nothing);
+        }
+        if let Verdict::Leave { first } = *verdict.get_or_insert_with(|| contest.judge(Instant::now())) {
+            let other = last_writer(definition.metadata.managed_fields.as_deref().unwrap_or_default(), "conversion");
+            return Ok(if first { Done::Contested(other.map(str::to_owned)) } else { Done::Nothing });
         }
         tries += 1;
         match answered(api.replace(name, &params, &definition)).await {
             Err(kube::Error::Api(status)) if status.is_conflict() && tries < TRIES => {}
-            written => return written.map(|_| true),
+            written => return written.map(|_| Done::Corrected),
         }
     }
 }
@@ -147,10 +209,10 @@ fn conversion(advertise: &Advertise, trusted: &str) -> CustomResourceConversion 
     CustomResourceConversion { strategy: "Webhook".into(), webhook: Some(webhook) }
 }
 
-/// Makes a definition, as JSON, serve `v1beta1` with this conversion. Whether there was anything to change. Definitions
+/// Makes a definition, as JSON, serve `v1beta1` with its conversion. Whether there was anything to change. Definitions
 /// without both versions are not ours to change.
-fn correct(definition: &mut Value, wanted: &CustomResourceConversion) -> bool {
-    let Ok(wanted) = serde_json::to_value(wanted) else { return false };
+fn correct(definition: &mut Value, wanted: &Wanted) -> bool {
+    let Ok(wanted) = serde_json::to_value(wanted.for_definition(definition)) else { return false };
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return false };
     let Some(versions) = spec.get_mut("versions").and_then(Value::as_array_mut) else { return false };
     if !versions.iter().any(|version| version["name"] == v1beta2::VERSION) {
@@ -173,8 +235,9 @@ mod tests {
         serde_json::to_value(crds.iter().find(|crd| crd.metadata.name.as_deref() == Some(&name)).unwrap()).unwrap()
     }
 
-    fn ours(trusted: &str) -> CustomResourceConversion {
-        conversion(&Advertise::Url("https://127.0.0.1:9443/".into()), trusted)
+    fn ours(trusted: &str) -> Wanted {
+        let at = |port: u16| conversion(&Advertise::Url(format!("https://127.0.0.1:{port}/")), trusted);
+        Wanted { ready: at(9443), early: at(9444) }
     }
 
     #[test]
@@ -212,6 +275,19 @@ mod tests {
         assert!(correct(&mut definition, &ours("another CA")), "somebody applied the file again");
         definition["spec"]["conversion"] = serde_json::json!({"strategy": "None"});
         assert!(correct(&mut definition, &ours("another CA")));
+    }
+
+    #[test]
+    fn while_objects_may_be_stored_in_v1beta1_replicas_are_asked_that_are_not_ready_yet() {
+        let mut definition = definition("workloads");
+        let mut asked = |stored: Value| {
+            definition["status"] = serde_json::json!({ "storedVersions": stored });
+            assert!(correct(&mut definition, &ours("PEM")), "{stored}");
+            definition.pointer("/spec/conversion/webhook/clientConfig/url").cloned().unwrap_or_default()
+        };
+        assert_eq!(asked(serde_json::json!(["v1beta2"])), "https://127.0.0.1:9443/convert");
+        assert_eq!(asked(serde_json::json!(["v1beta1", "v1beta2"])), "https://127.0.0.1:9444/convert");
+        assert_eq!(asked(Value::Null), "https://127.0.0.1:9443/convert");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! Admission reviews have to wait for the stores, whose contents decide; until then we are as good as not there.
 
 mod configuration;
+mod contest;
 mod convert;
 mod definitions;
 mod job;
@@ -94,6 +95,9 @@ pub struct WebhookOptions {
     pub listener: std::net::TcpListener,
     /// How the API server reaches the listener.
     pub advertise: Advertise,
+    /// How it reaches replicas that are not ready yet, which have to convert what they read first; none: in the same way.
+    /// A Service leads there with `publishNotReadyAddresses`.
+    pub conversion: Option<Advertise>,
     /// Name of both webhook configurations.
     pub configuration: String,
     /// Name of the Secret with the certificates, in our own namespace.
@@ -112,7 +116,8 @@ impl WebhookOptions {
     #[must_use]
     pub fn new(listener: std::net::TcpListener, advertise: Advertise) -> Self {
         let (configuration, secret) = (Self::CONFIGURATION.into(), "switchyard-webhook-cert".into());
-        Self { listener, advertise, configuration, secret, lives: Lives::default(), fail_closed: false }
+        let lives = Lives::default();
+        Self { listener, advertise, conversion: None, configuration, secret, lives, fail_closed: false }
     }
 }
 
@@ -132,14 +137,15 @@ pub async fn run(
     }
     options.listener.set_nonblocking(true).context("webhook listener")?;
     let listener = tokio::net::TcpListener::from_std(options.listener).context("webhook listener")?;
-    let names = options.advertise.names();
+    let early = options.conversion.unwrap_or_else(|| options.advertise.clone());
+    let names = &options.advertise.names() | &early.names();
     let secrets = SecretStore::new(ctx.client.clone(), &ctx.namespace, &options.secret, options.lives);
     let router = closed_until(filled.clone(), router(&ctx)?).merge(convert::router());
     let Some(bundle) = first_bundle(&ctx, &secrets, &names, &shutdown).await else { return Ok(()) };
     let certificate = Certificate::new(bundle.certified_key()?);
     let site = Open::new(COMPONENT, certificate.clone(), router).context("webhook server")?;
     let (trusted, trusts) = watch::channel(bundle.trusted());
-    let definitions = Definitions { ctx: ctx.clone(), advertise: options.advertise.clone(), trusted: trusts };
+    let definitions = Definitions { ctx: ctx.clone(), advertise: options.advertise.clone(), early, trusted: trusts };
     let registrar = Registrar {
         service_account: service_account(&ctx).await,
         changed: Arc::new(Notify::new()),

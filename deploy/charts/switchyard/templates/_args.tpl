@@ -6,6 +6,7 @@
 - --config=/etc/switchyard/controller_manager_config.yaml
 - --webhook-listen=0.0.0.0:9443
 - --webhook-service={{ include "switchyard.name" . }}-webhook
+- --conversion-service={{ include "switchyard.name" . }}-conversion
 - --log={{ .Values.controllerManager.manager.log }}
 - --log-format=json
 {{- if include "switchyard.visibility" . }}

@@ -1,0 +1,98 @@
+//! Whether somebody else keeps a field that we keep, so that each would correct the other without pause.
+
+use std::{collections::VecDeque, time::Duration};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use serde_json::Value;
+use tokio::time::Instant;
+
+/// So many corrections within [`WINDOW`] are of what people do: files applied again, a release upgraded and rolled back.
+/// More is a program.
+const CORRECTIONS: usize = 4;
+/// The time in which corrections are counted.
+pub(super) const WINDOW: Duration = Duration::from_secs(600);
+
+/// The corrections of one object.
+#[derive(Debug, Default)]
+pub(super) struct Contest {
+    /// When; [`CORRECTIONS`] at most, the oldest first.
+    made: VecDeque<Instant>,
+    said: bool,
+}
+
+/// Whether to correct.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Do it.
+    Correct,
+    /// Others would only undo it. `first`: this has not been said yet.
+    Leave {
+        /// Whether to say so.
+        first: bool,
+    },
+}
+
+impl Contest {
+    /// Whether an object that is not as it should be is to be corrected now; it then counts as corrected.
+    pub(super) fn judge(&mut self, now: Instant) -> Verdict {
+        while self.made.front().is_some_and(|made| now.saturating_duration_since(*made) >= WINDOW) {
+            self.made.pop_front();
+        }
+        if self.made.len() < CORRECTIONS {
+            self.made.push_back(now);
+            self.said = false;
+            return Verdict::Correct;
+        }
+        Verdict::Leave { first: !std::mem::replace(&mut self.said, true) }
+    }
+}
+
+/// Who has last written a field of the spec, by the name that it gave the API server.
+pub(super) fn last_writer<'a>(managed: &'a [ManagedFieldsEntry], field: &str) -> Option<&'a str> {
+    let wrote = |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+        fields.and_then(|fields| fields.get("f:spec")?.get(format!("f:{field}"))).is_some_and(|it| *it != Value::Null)
+    };
+    managed.iter().filter(wrote).max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?.manager.as_deref()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_people_do_is_corrected_and_a_program_is_left_alone_for_a_while() {
+        let (mut contest, start) = (Contest::default(), Instant::now());
+        let mut judge = |seconds: u64| contest.judge(start + Duration::from_secs(seconds));
+        let (first, again) = (Verdict::Leave { first: true }, Verdict::Leave { first: false });
+        for (at, verdict) in [
+            (0, Verdict::Correct),
+            (1, Verdict::Correct),
+            (2, Verdict::Correct),
+            (3, Verdict::Correct),
+            (4, first),
+            (5, again),
+            (599, again),
+            (600, Verdict::Correct),
+            (600, first),
+            (5000, Verdict::Correct),
+        ] {
+            assert_eq!(judge(at), verdict, "after {at} s");
+        }
+    }
+
+    #[test]
+    fn the_last_writer_is_named_by_the_field() {
+        let managed: Vec<ManagedFieldsEntry> = serde_json::from_value(json!([
+            {"manager": "helm", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:spec": {"f:conversion": {}}}},
+            {"manager": "other", "time": "2026-01-03T00:00:00Z", "fieldsV1": {"f:spec": {"f:conversion": {".": {}}}}},
+            {"manager": "kubectl", "time": "2026-01-04T00:00:00Z", "fieldsV1": {"f:spec": {"f:versions": {}}}},
+        ]))
+        .unwrap();
+        assert_eq!(last_writer(&managed, "conversion"), Some("other"));
+        assert_eq!(last_writer(&managed, "versions"), Some("kubectl"));
+        assert_eq!(last_writer(&managed, "scope"), None);
+    }
+}
