@@ -1,10 +1,15 @@
-//! HTTPS servers: a certificate that can change while it serves, bounded connections, bounded handshakes. What is served
-//! over a connection may depend on who has made it.
+//! HTTPS servers: a certificate that can change while it serves, bounded connections, bounded handshakes and silences. What
+//! is served over a connection may depend on who has made it.
+
+mod activity;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use activity::Activity;
 use arc_swap::ArcSwap;
-use axum::Router;
+use axum::{Router, extract::Request, middleware};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
@@ -18,9 +23,11 @@ use rustls::{
     sign::CertifiedKey,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::Semaphore,
     task::JoinSet,
+    time::Instant,
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -187,13 +194,22 @@ pub(crate) async fn serve(listener: TcpListener, site: Arc<impl Site>, shutdown:
 async fn connection(site: &impl Site, stream: TcpStream, shutdown: CancellationToken) {
     // A refused option only costs a little latency.
     let _ = stream.set_nodelay(true);
+    over(site, stream, shutdown).await;
+}
+
+/// Serves over a connection until its peer ends it, the shutdown, or too long a silence.
+async fn over<S>(site: &impl Site, stream: S, shutdown: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let acceptor = TlsAcceptor::from(site.tls());
     let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(%error, site = site.name(), "handshake failed"),
         Err(_) => return tracing::debug!(site = site.name(), "handshake timed out"),
     };
-    let router = site.router(stream.get_ref().1);
+    let activity = Activity::new(Instant::now());
+    let router = noted(site.router(stream.get_ref().1), activity.clone());
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(HANDSHAKE);
@@ -205,8 +221,25 @@ async fn connection(site: &impl Site, stream: TcpStream, shutdown: CancellationT
             serving.as_mut().graceful_shutdown();
             serving.await
         }
+        () = activity.over() => {
+            serving.as_mut().graceful_shutdown();
+            // A peer that does not even take its leave is left.
+            tokio::time::timeout(HANDSHAKE, serving).await.unwrap_or(Ok(()))
+        }
     };
     if let Err(error) = served {
         tracing::debug!(%error, site = site.name(), "connection broke");
     }
+}
+
+/// Notes what is asked of a router.
+fn noted(router: Router, activity: Arc<Activity>) -> Router {
+    router.layer(middleware::from_fn(move |request: Request, next: middleware::Next| {
+        let busy = activity.begin();
+        async move {
+            let answer = next.run(request).await;
+            drop(busy);
+            answer
+        }
+    }))
 }

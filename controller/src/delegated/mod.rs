@@ -2,12 +2,19 @@
 //!
 //! A request comes either from the API server, which has authenticated somebody and says so in headers that are believed
 //! because of the certificate it shows ([`front_proxy`]), or from anybody else with a bearer token, which is reviewed. Either
-//! way the API server is then asked whether that user may do what the request does.
+//! way the API server is then asked whether that user may do what the request does. Its answers are kept for a short while
+//! ([`answers`]), and it is asked a few questions at once at most, so that nobody can have it flooded through us.
 
+mod answers;
 pub(crate) mod front_proxy;
 mod refusal;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
@@ -15,14 +22,22 @@ use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
+use self::answers::{Answers, Asked};
 use self::front_proxy::FrontProxy;
 pub(crate) use self::refusal::Refusal;
 use crate::write::answered;
 
 /// May do everything, without being looked up.
 const MASTERS: &str = "system:masters";
+/// The API server is asked so much at once. More would be somebody's flood, and our own writes go the same way.
+const AT_ONCE: usize = 16;
+/// A request may wait this long for its turn to be asked about.
+const TURN: Duration = Duration::from_secs(5);
 
 /// Who asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -112,17 +127,24 @@ impl Wanted {
 
 /// Lets requests pass that the API server allows.
 #[derive(Clone)]
-pub(crate) struct Guard {
+pub(crate) struct Guard(Arc<Shared>);
+
+struct Shared {
     client: Client,
+    /// Whose a token is; none: nobody's.
+    users: Mutex<Answers<Option<User>>>,
+    allowed: Mutex<Answers<bool>>,
+    turns: Semaphore,
 }
 
 impl Guard {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client }
+        let (users, allowed) = (Mutex::default(), Mutex::default());
+        Self(Arc::new(Shared { client, users, allowed, turns: Semaphore::new(AT_ONCE) }))
     }
 
     /// Whether a request with these headers may read `wanted`. `proxy` is given where its connection showed the certificate
-    /// of the API server's front proxy.
+    /// of the API server's front proxy. A request without credentials is refused without a question.
     ///
     /// # Errors
     /// What to answer instead.
@@ -146,73 +168,53 @@ impl Guard {
     async fn authenticate(&self, token: &str) -> Result<User, Refusal> {
         let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences: None };
         let review = TokenReview { spec, ..TokenReview::default() };
-        let api: Api<TokenReview> = Api::all(self.client.clone());
-        let answer = answered(api.create(&PostParams::default(), &review)).await.map_err(|e| Refusal::unknown(&e))?;
-        let status = answer.status.filter(|status| status.authenticated == Some(true));
-        status.and_then(|status| status.user).map(User::from).ok_or_else(Refusal::unauthorized)
+        let user = self.ask(&self.0.users, &review, |answer| {
+            let status = answer.status.filter(|status| status.authenticated == Some(true));
+            status.and_then(|status| status.user).map(User::from)
+        });
+        user.await?.ok_or_else(Refusal::unauthorized)
     }
 
     async fn allows(&self, user: &User, wanted: &Wanted) -> Result<bool, Refusal> {
-        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let review = wanted.review(user);
-        let answer = answered(api.create(&PostParams::default(), &review)).await.map_err(|e| Refusal::unknown(&e))?;
-        Ok(answer.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
+        let allowed = |answer: SubjectAccessReview| {
+            answer.status.is_some_and(|status| status.allowed && status.denied != Some(true))
+        };
+        self.ask(&self.0.allowed, &wanted.review(user), allowed).await
+    }
+
+    /// The answer to a review: a kept one, or the API server's.
+    async fn ask<K, V: Clone>(
+        &self,
+        kept: &Mutex<Answers<V>>,
+        review: &K,
+        read: impl FnOnce(K) -> V,
+    ) -> Result<V, Refusal>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let asked = Asked::of(review);
+        let lock = || kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || asked.and_then(|asked| lock().get(asked, Instant::now()));
+        if let Some(answer) = known() {
+            return Ok(answer);
+        }
+        let turn = tokio::time::timeout(TURN, self.0.turns.acquire()).await;
+        let Ok(Ok(_turn)) = turn else { return Err(Refusal::busy()) };
+        // Somebody may have asked the same meanwhile.
+        if let Some(answer) = known() {
+            return Ok(answer);
+        }
+        let api: Api<K> = Api::all(self.0.client.clone());
+        let answer = answered(api.create(&PostParams::default(), review)).await.map_err(|e| Refusal::unknown(&e))?;
+        let answer = read(answer);
+        if let Some(asked) = asked {
+            lock().keep(asked, answer.clone(), Instant::now());
+        }
+        Ok(answer)
     }
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     Some(token.trim()).filter(|token| scheme.eq_ignore_ascii_case("bearer") && !token.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn wanted(namespace: &str) -> Wanted {
-        let (resource, subresource) = ("localqueues", "pendingworkloads");
-        let (version, name) = ("v1beta2".to_owned(), "q".to_owned());
-        Wanted::Subresource {
-            group: "example.org",
-            version,
-            resource,
-            subresource,
-            namespace: namespace.to_owned(),
-            name,
-        }
-    }
-
-    #[test]
-    fn the_api_server_is_asked_about_the_user_and_what_is_read() {
-        let user = User { name: "ann".to_owned(), groups: vec!["dev".to_owned()], ..User::default() };
-        let spec = wanted("team").review(&user).spec;
-        let asked = spec.resource_attributes.unwrap();
-        assert_eq!((asked.verb.as_deref(), asked.namespace.as_deref()), (Some("get"), Some("team")));
-        assert_eq!((asked.subresource.as_deref(), asked.name.as_deref()), (Some("pendingworkloads"), Some("q")));
-        assert_eq!((spec.user.as_deref(), spec.groups), (Some("ann"), Some(vec!["dev".to_owned()])));
-        assert_eq!(wanted("").review(&user).spec.resource_attributes.unwrap().namespace, None);
-        let path = Wanted::Path("/metrics".to_owned()).review(&user).spec;
-        assert_eq!(path.non_resource_attributes.unwrap().path.as_deref(), Some("/metrics"));
-        assert_eq!(path.resource_attributes, None);
-    }
-
-    #[test]
-    fn a_refusal_says_who_may_not_do_what() {
-        assert_eq!(
-            wanted("team").forbidden("ann"),
-            "localqueues.example.org \"q\" is forbidden: User \"ann\" cannot get resource \
-             \"localqueues/pendingworkloads\" in API group \"example.org\" in the namespace \"team\""
-        );
-        assert!(wanted("").forbidden("ann").ends_with("at the cluster scope"));
-    }
-
-    #[test]
-    fn a_token_is_what_follows_bearer() {
-        let with = |value: &str| HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]);
-        assert_eq!(bearer(&with("Bearer abc")), Some("abc"));
-        assert_eq!(bearer(&with("bearer  abc ")), Some("abc"));
-        for none in ["Bearer ", "Basic abc", "abc"] {
-            assert_eq!(bearer(&with(none)), None, "{none}");
-        }
-    }
 }

@@ -29,6 +29,12 @@ impl Refusal {
         Self::internal("the API server does not say whether this is allowed".to_owned())
     }
 
+    /// Too many ask at once.
+    pub(crate) fn busy() -> Self {
+        let message = "too many requests wait to be authorized; try again in a few seconds";
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message.to_owned())
+    }
+
     pub(crate) fn internal(message: String) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
     }
