@@ -18,7 +18,8 @@ use anyhow::Context as _;
 use inbox::Batch;
 pub(crate) use inbox::{Inbox, Kind};
 use switchyard_scheduler::{
-    Changed, Cycle, Engine, Event, Explanation, Name, Reason, RefusedReason, Time, WorkloadKey,
+    Changed, Cycle, Engine, Event, Explanation, LocalQueueKey, Name, PendingEntry, Reason, RefusedReason, Time,
+    WorkloadKey,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -73,10 +74,40 @@ pub struct Pending {
     pub position_in_cluster_queue: usize,
     /// From 0.
     pub position_in_local_queue: usize,
-    /// Parked until something changes.
-    pub inadmissible: bool,
-    /// Why it was not admitted when last tried.
-    pub reason: Option<Reason>,
+}
+
+/// A part of the pending workloads of a ClusterQueue, or of those of one LocalQueue in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The ClusterQueue.
+    pub cluster_queue: String,
+    /// Only the workloads of this one.
+    pub local_queue: Option<LocalQueueKey>,
+    /// So many are left out at the beginning.
+    pub offset: usize,
+    /// So many at most.
+    pub limit: usize,
+}
+
+impl Part {
+    /// Looks no further than the last workload of the part.
+    fn of(&self, engine: &Engine) -> Vec<Pending> {
+        let there = self.local_queue.as_ref().map(|key| engine.local_queue(key).map_or(0, |queue| queue.pending));
+        let left = there.map_or(self.limit, |there| there.saturating_sub(self.offset).min(self.limit));
+        let asked = |entry: &PendingEntry<'_>| {
+            self.local_queue
+                .as_ref()
+                .is_none_or(|queue| entry.key.namespace == queue.namespace && *entry.local_queue == *queue.name)
+        };
+        let owned = |entry: PendingEntry<'_>| Pending {
+            key: entry.key.clone(),
+            local_queue: entry.local_queue.into(),
+            priority: entry.priority,
+            position_in_cluster_queue: entry.position_in_cluster_queue,
+            position_in_local_queue: entry.position_in_local_queue,
+        };
+        engine.pending(&self.cluster_queue).filter(asked).skip(self.offset).take(left).map(owned).collect()
+    }
 }
 
 impl EngineHandle {
@@ -111,26 +142,13 @@ impl EngineHandle {
         self.ask(move |engine| engine.explain(&key, now)).await
     }
 
-    /// The pending workloads of a ClusterQueue in its order, parked ones included.
+    /// A part of what is pending in a ClusterQueue, in its order, parked workloads included. The engine is held up for as
+    /// long as it takes to get to the end of the part.
     ///
     /// # Errors
     /// When the engine has ended or does not answer in time.
-    pub async fn pending(&self, cluster_queue: &str) -> anyhow::Result<Vec<Pending>> {
-        let name = cluster_queue.to_owned();
-        self.ask(move |engine| {
-            let entries = engine.pending(&name);
-            let owned = entries.into_iter().map(|entry| Pending {
-                key: entry.key.clone(),
-                local_queue: entry.local_queue.into(),
-                priority: entry.priority,
-                position_in_cluster_queue: entry.position_in_cluster_queue,
-                position_in_local_queue: entry.position_in_local_queue,
-                inadmissible: entry.inadmissible,
-                reason: entry.reason.cloned(),
-            });
-            owned.collect()
-        })
-        .await
+    pub async fn pending(&self, part: Part) -> anyhow::Result<Vec<Pending>> {
+        self.ask(move |engine| part.of(engine)).await
     }
 
     /// The published figures of all queues: at most a few tens of milliseconds old.

@@ -194,7 +194,13 @@ impl ServingFlags {
     /// Names the flag, or the field of the file, and the address.
     pub fn visibility(&self, config: &Configuration) -> anyhow::Result<Option<TcpListener>> {
         match self.visibility_listen.as_str() {
-            CONFIG if !config.enabled("VisibilityOnDemand") => Ok(None),
+            CONFIG if !config.enabled("VisibilityOnDemand") => {
+                tracing::warn!(
+                    field = "featureGates.VisibilityOnDemand",
+                    "the visibility API is not served, since its feature gate is off; APIServices that lead here answer nothing"
+                );
+                Ok(None)
+            }
             CONFIG => {
                 let server = &config.visibility_server;
                 let host = server.bind_address.as_deref().unwrap_or_default();

@@ -185,6 +185,13 @@ fn values_that_cannot_work_are_refused_by_name() {
         (&["--set=controllerManager.replicas=0"], "controllerManager/replicas"),
         (&["--set=hub.breaker.clusters=0"], "hub/breaker/clusters"),
         (&["--set=hub.brake.clusters=1"], "brake"),
+        (
+            &[
+                "--set=visibility.enabled=true",
+                "--set=managerConfig.controllerManagerConfigYaml=featureGates: {VisibilityOnDemand: false}",
+            ],
+            "visibility.enabled needs the feature gate VisibilityOnDemand",
+        ),
         (&["--set=managerConfig.controllerManagerConfigYaml=a: b: c"], "controllerManagerConfigYaml is not YAML"),
     ] {
         let refused = helm.refused(&[&["template", &chart], values].concat());

@@ -331,7 +331,7 @@ impl Stage {
 
     /// The queue's workloads in order; parked ones in brackets.
     pub(crate) fn order(&self, queue: &str) -> String {
-        let names: Vec<_> = (self.engine.pending(queue).iter())
+        let names: Vec<_> = (self.engine.pending(queue))
             .map(|entry| if entry.inadmissible { format!("[{}]", entry.key.name) } else { entry.key.name.to_string() })
             .collect();
         names.join(" ")

@@ -21,6 +21,7 @@ use axum::{
 };
 use rustls::{ServerConfig, ServerConnection};
 use serde_json::Value;
+use switchyard_scheduler::LocalQueueKey;
 use tokio_util::sync::CancellationToken;
 
 use self::summary::Page;
@@ -42,6 +43,8 @@ const PENDING: &str = "pendingworkloads";
 const COMPONENT: &str = "visibility";
 /// How often it is looked at what the API server publishes about itself, and whether the certificate is due.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// The same after a failure. As long as nothing is known, requests of the API server are refused.
+const RETRY: Duration = Duration::from_secs(2);
 
 /// Serves until `shutdown`.
 ///
@@ -61,9 +64,9 @@ pub(crate) async fn run(
     let site = Arc::new(Visibility { answers, state: keeper.state.clone() });
     let follow = async {
         loop {
-            keeper.refresh().await;
+            let known = keeper.refresh().await;
             ctx.components.set(COMPONENT, true);
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(if known { LOOK_AGAIN } else { RETRY }).await;
         }
     };
     tokio::select! {
@@ -93,19 +96,27 @@ impl Keeper {
         Ok(Self { ctx, own, state: Arc::new(ArcSwap::from_pointee(State { proxy, tls })) })
     }
 
-    async fn refresh(&mut self) {
+    /// False when it must be tried again soon.
+    async fn refresh(&mut self) -> bool {
         self.own.renew(self.ctx.clock.now());
         let proxy = match FrontProxy::read(&self.ctx.client).await {
             Ok(proxy) => proxy,
-            Err(error) => return tracing::warn!(%error, "visibility API: the API server's front proxy is not known"),
+            Err(error) => {
+                tracing::warn!(%error, "visibility API: the API server's front proxy is not known");
+                return false;
+            }
         };
         if proxy == *self.state.load().proxy {
-            return;
+            return true;
         }
         match proxy.tls(self.own.certificate.clone()) {
             Ok(tls) => self.state.store(Arc::new(State { proxy: Arc::new(proxy), tls: Arc::new(tls) })),
-            Err(error) => tracing::warn!(%error, "visibility API: what the API server publishes cannot be used"),
+            Err(error) => {
+                tracing::warn!(%error, "visibility API: what the API server publishes cannot be used");
+                return false;
+            }
         }
+        true
     }
 }
 
@@ -163,13 +174,13 @@ impl Answers {
             Some(Target::Version(version)) => Ok(discovery::resources(version)),
             Some(Target::ClusterQueue { version, name }) => {
                 known(self.ctx.stores.cluster_queues.get("", &name).is_some(), "clusterqueue", &name)?;
-                self.pending(head, version, &name, None).await
+                self.pending(head, version, name, None).await
             }
             Some(Target::LocalQueue { version, namespace, name }) => {
                 let queue = self.ctx.stores.local_queues.get(&namespace, &name);
                 known(queue.is_some(), "localqueue", &name)?;
                 let cluster_queue = queue.and_then(|queue| queue.spec.cluster_queue.clone()).unwrap_or_default();
-                self.pending(head, version, &cluster_queue, Some((&namespace, &name))).await
+                self.pending(head, version, cluster_queue, Some(LocalQueueKey::new(&*namespace, &*name))).await
             }
         }
     }
@@ -178,15 +189,16 @@ impl Answers {
         &self,
         head: &Parts,
         version: &str,
-        cluster_queue: &str,
-        local_queue: Option<(&str, &str)>,
+        cluster_queue: String,
+        local_queue: Option<LocalQueueKey>,
     ) -> Result<Value, Refusal> {
         let page = Query::<Page>::try_from_uri(&head.uri);
         let Query(page) =
             page.map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, "BadRequest", error.body_text()))?;
-        let pending = self.engine.pending(cluster_queue).await.map_err(|e| Refusal::internal(format!("{e:#}")))?;
+        let pending = self.engine.pending(page.of(cluster_queue, local_queue)).await;
+        let pending = pending.map_err(|error| Refusal::internal(format!("{error:#}")))?;
         let workload = |namespace: &str, name: &str| self.ctx.stores.workloads.get(namespace, name);
-        Ok(summary::summary(version, &page.of(&pending, local_queue), workload))
+        Ok(summary::summary(version, &pending, workload))
     }
 }
 

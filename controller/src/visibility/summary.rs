@@ -5,9 +5,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use switchyard_api::v1beta2::Workload;
+use switchyard_scheduler::LocalQueueKey;
 
 use super::GROUP;
-use crate::engine_task::Pending;
+use crate::engine_task::{Part, Pending};
 
 /// How many workloads are listed unless the caller says so, and how many at most. Kueue's.
 const DEFAULT_LIMIT: i64 = 1_000;
@@ -21,22 +22,18 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// The workloads on this page of a ClusterQueue's list, or of those of one LocalQueue in it (namespace and name).
-    pub(super) fn of<'a>(&self, pending: &'a [Pending], local_queue: Option<(&str, &str)>) -> Vec<&'a Pending> {
+    /// The part of a ClusterQueue's list that is on this page, or of that of one LocalQueue in it.
+    pub(super) fn of(self, cluster_queue: String, local_queue: Option<LocalQueueKey>) -> Part {
         let count = |number: i64| usize::try_from(number.max(0)).unwrap_or(usize::MAX);
         let limit = count(self.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT));
-        let offset = count(self.offset.unwrap_or(0));
-        let asked = |entry: &&Pending| {
-            local_queue.is_none_or(|(namespace, name)| &*entry.key.namespace == namespace && entry.local_queue == name)
-        };
-        pending.iter().filter(asked).skip(offset).take(limit).collect()
+        Part { cluster_queue, local_queue, offset: count(self.offset.unwrap_or(0)), limit }
     }
 }
 
 /// `PendingWorkloadsSummary`. A workload that is gone meanwhile has nothing but its name.
 pub(super) fn summary(
     version: &str,
-    page: &[&Pending],
+    page: &[Pending],
     workload: impl Fn(&str, &str) -> Option<Arc<Workload>>,
 ) -> Value {
     let items = page.iter().map(|entry| {
@@ -70,46 +67,38 @@ mod tests {
 
     use super::*;
 
-    /// Two LocalQueues of one name in two namespaces, and one of another name.
     fn pending() -> Vec<Pending> {
-        let places = [("a", "lq", 0), ("b", "lq", 0), ("a", "other", 0), ("a", "lq", 1)];
-        let entry = |(position, (namespace, local_queue, within)): (usize, &(&str, &str, usize))| Pending {
-            key: WorkloadKey { namespace: (*namespace).into(), name: format!("w{position}").as_str().into() },
-            local_queue: (*local_queue).to_owned(),
+        let entry = |position: usize, position_in_local_queue| Pending {
+            key: WorkloadKey::new("a", format!("w{position}")),
+            local_queue: "lq".to_owned(),
             priority: 5,
             position_in_cluster_queue: position,
-            position_in_local_queue: *within,
-            inadmissible: false,
-            reason: None,
+            position_in_local_queue,
         };
-        places.iter().enumerate().map(entry).collect()
+        vec![entry(0, 0), entry(3, 1)]
     }
 
     #[test]
-    fn a_page_is_cut_from_the_queues_own_list() {
-        let pending = pending();
-        let names = |limit, offset, local_queue| -> Vec<String> {
-            let page = Page { limit, offset }.of(&pending, local_queue);
-            page.iter().map(|entry| entry.key.name.to_string()).collect()
-        };
-        assert_eq!(names(None, None, None), ["w0", "w1", "w2", "w3"]);
-        assert_eq!(names(Some(2), Some(1), None), ["w1", "w2"]);
-        assert_eq!(names(None, None, Some(("a", "lq"))), ["w0", "w3"]);
-        assert_eq!(names(Some(1), Some(1), Some(("a", "lq"))), ["w3"]);
-        assert_eq!(names(Some(-1), None, None), [""; 0]);
-        assert_eq!(names(Some(i64::MAX), Some(-3), None).len(), 4);
-        assert_eq!(names(None, Some(i64::MAX), None), [""; 0]);
+    fn a_page_is_brought_into_its_bounds() {
+        for (limit, offset, expected) in [
+            (None, None, (0, 1_000)),
+            (Some(2), Some(1), (1, 2)),
+            (Some(-1), None, (0, 0)),
+            (Some(i64::MAX), Some(-3), (0, 100_000)),
+        ] {
+            let part = Page { limit, offset }.of("cq".to_owned(), None);
+            assert_eq!((part.offset, part.limit), expected, "limit {limit:?}, offset {offset:?}");
+        }
     }
 
     #[test]
     fn an_entry_names_its_job_and_its_places() {
         let pending = pending();
-        let page = Page::default().of(&pending, Some(("a", "lq")));
         let mut workload = Workload::default();
         let owner = OwnerReference { kind: "Job".to_owned(), controller: Some(true), ..OwnerReference::default() };
         workload.metadata.owner_references = Some(vec![owner]);
         let workload = Arc::new(workload);
-        let list = summary("v1beta1", &page, |_, name| (name == "w3").then(|| workload.clone()));
+        let list = summary("v1beta1", &pending, |_, name| (name == "w3").then(|| workload.clone()));
         assert_eq!(list["apiVersion"], "visibility.kueue.x-k8s.io/v1beta1");
         let last = &list["items"][1];
         assert_eq!((&last["positionInClusterQueue"], &last["positionInLocalQueue"]), (&json!(3), &json!(1)));

@@ -181,7 +181,7 @@ impl Player {
     /// The queued workloads by ClusterQueue: those to be tried, or the parked ones.
     fn queued(&self, inadmissible: bool) -> BTreeMap<String, BTreeSet<String>> {
         let of = |queue: &String| -> BTreeSet<String> {
-            let pending = self.engine.pending(queue).into_iter();
+            let pending = self.engine.pending(queue);
             pending.filter(|entry| entry.inadmissible == inadmissible).map(|entry| entry.key.to_string()).collect()
         };
         let all = self.cluster_queues.keys().map(|queue| (queue.clone(), of(queue)));

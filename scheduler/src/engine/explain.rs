@@ -124,7 +124,7 @@ impl Engine {
     }
 
     fn place_of(&self, id: WlId, wl: &Wl, cq: &Cq, now: Time) -> Option<Place> {
-        let order = cq.queue.in_order();
+        let order: Vec<_> = cq.queue.in_order().collect();
         let in_cluster_queue = order.iter().position(|(other, _)| *other == id)?;
         let same = |(other, _): &&(WlId, Spot)| self.workloads.get(*other).is_some_and(|wl2| wl2.queue == wl.queue);
         let spot = order.get(in_cluster_queue).map(|(_, spot)| *spot);

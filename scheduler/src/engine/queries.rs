@@ -104,29 +104,29 @@ impl Engine {
         })
     }
 
-    /// The pending workloads of a ClusterQueue in its order, parked ones included.
-    pub fn pending(&self, cluster_queue: &str) -> Vec<PendingEntry<'_>> {
-        let Some(cq) = self.cq_ids.get(cluster_queue).and_then(|id| self.cqs.get(id)) else { return Vec::new() };
+    /// The pending workloads of a ClusterQueue in its order, parked ones included. The first few cost little: as much as
+    /// there are kinds of workloads in it.
+    pub fn pending<'a>(&'a self, cluster_queue: &str) -> impl Iterator<Item = PendingEntry<'a>> + use<'a> {
+        let cq = self.cq_ids.get(cluster_queue).and_then(|id| self.cqs.get(id));
         let mut by_local_queue: BTreeMap<LqId, usize> = BTreeMap::new();
-        let mut entries = Vec::new();
-        for (position, (id, spot)) in cq.queue.in_order().into_iter().enumerate() {
-            let Some((wl, lq)) = self.workloads.get(id).and_then(|wl| Some((wl, self.lqs.get(wl.queue)?))) else {
-                continue;
-            };
+        let order = cq.into_iter().flat_map(|cq| cq.queue.in_order().map(move |(id, spot)| (cq, id, spot)));
+        order.enumerate().filter_map(move |(position, (cq, id, spot))| {
+            let wl = self.workloads.get(id)?;
+            let lq = self.lqs.get(wl.queue)?;
             let within = by_local_queue.entry(wl.queue).or_default();
+            let position_in_local_queue = *within;
+            *within += 1;
             let bypassed = cq.queue.failure_of(wl.class.id).map(|cause| &**cause);
-            entries.push(PendingEntry {
+            Some(PendingEntry {
                 key: &wl.key,
                 local_queue: &lq.key.name,
                 priority: wl.class.priority,
                 position_in_cluster_queue: position,
-                position_in_local_queue: *within,
+                position_in_local_queue,
                 inadmissible: spot != Spot::Heap,
                 reason: wl.reason.as_deref().or(bypassed.filter(|_| spot == Spot::Parked)),
-            });
-            *within += 1;
-        }
-        entries
+            })
+        })
     }
 
     /// How many of a ClusterQueue's pending workloads are parked, by LocalQueue; those with none are left out. Costs as much

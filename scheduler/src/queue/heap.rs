@@ -109,6 +109,11 @@ impl Buckets {
         self.items.iter().filter_map(size)
     }
 
+    /// Each bucket with its workloads in their order.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = (&Bucket, &BTreeSet<Item>)> {
+        self.items.iter()
+    }
+
     /// Everything with its bucket, in no order that means anything.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Bucket, &Item)> {
         self.items.iter().flat_map(|(bucket, items)| items.iter().map(move |item| (*bucket, item)))
@@ -166,6 +171,11 @@ impl Heap {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Bucket, &Item)> {
         self.buckets.iter()
+    }
+
+    /// [`Buckets::lists`].
+    pub(crate) fn lists(&self) -> impl Iterator<Item = (&Bucket, &BTreeSet<Item>)> {
+        self.buckets.lists()
     }
 
     /// The head.

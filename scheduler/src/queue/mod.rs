@@ -3,6 +3,7 @@
 pub(crate) mod hash;
 mod heap;
 pub(crate) mod inadmissible;
+mod order;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +14,7 @@ use std::sync::Arc;
 pub(crate) use heap::{Bucket, Buckets, Heap, Item};
 
 use self::hash::ClassId;
+use self::order::InOrder;
 use crate::afs::Usage;
 use crate::workloads::{LqId, WlId};
 use crate::{QueueingStrategy, Reason};
@@ -248,21 +250,10 @@ impl Queue {
         self.failed.get(&class)
     }
 
-    /// Everything that is pending, with where it is, in queue order.
-    pub(crate) fn in_order(&self) -> Vec<(WlId, Spot)> {
-        let all = (self.heap.iter().map(|(bucket, item)| (bucket, item, Spot::Heap)))
-            .chain(self.parked.iter().map(|(bucket, item)| (bucket, item, Spot::Parked)))
-            .chain(self.backing_off.values().map(|(bucket, item)| (*bucket, item, Spot::BackingOff)));
-        let mut all: Vec<_> = all.collect();
-        let preemptor = self.preemptor.as_ref().filter(|_| self.best_effort()).map(|(_, item)| item.id);
-        let sticky = |item: &Item| preemptor == Some(item.id);
-        all.sort_by(|(a, x, _), (b, y, _)| {
-            (self.usage_of(a.queue).cmp(&self.usage_of(b.queue)))
-                .then(sticky(y).cmp(&sticky(x)))
-                .then(b.priority.cmp(&a.priority))
-                .then_with(|| x.cmp(y))
-        });
-        all.into_iter().map(|(_, item, spot)| (item.id, spot)).collect()
+    /// Everything that is pending, with where it is, in queue order. Beginning costs as much as there are kinds of workloads
+    /// and workloads that back off; each next one costs the logarithm of that.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (WlId, Spot)> {
+        InOrder::new(self)
     }
 
     /// How many will be tried before this one.

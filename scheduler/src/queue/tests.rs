@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::hash::{Class, Classes};
 use super::*;
+use crate::afs::weighted;
 use crate::workloads::{LocalQueues, Wl, Workloads};
 use crate::{LocalQueueKey, Name, PodSet, Time, WorkloadKey};
 
@@ -94,6 +95,31 @@ proptest! {
             prop_assert_eq!(heap.peek().map(|(_, item)| item.clone()), first);
             prop_assert_eq!(heap.len(), model.len());
         }
+    }
+}
+
+proptest! {
+    #[test]
+    fn all_are_listed_in_order_wherever_they_wait(
+        spots in prop::collection::vec(0..4_u8, 12), preemptor in prop::option::of(0..12_usize), weighs in any::<bool>()
+    ) {
+        let ids = Ids::new();
+        let mut queue = Queue::default();
+        if weighs {
+            queue.set_usage(ids.queues[0], weighted(&BTreeMap::from([("cpu".into(), 1)]), &BTreeMap::new(), 1000));
+        }
+        queue.preemptor = preemptor.map(|number| ids.place(number));
+        let mut model = Vec::new();
+        for (number, spot) in spots.into_iter().enumerate() {
+            let Some(spot) = [Spot::Heap, Spot::Parked, Spot::BackingOff].get(usize::from(spot)) else { continue };
+            let (bucket, item) = ids.place(number);
+            queue.put_back(bucket, item.clone(), *spot);
+            let rank = (queue.usage_of(bucket.queue), preemptor != Some(number), Reverse(bucket.priority), item.clone());
+            model.push((rank, (item.id, *spot)));
+        }
+        model.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let expected: Vec<_> = model.into_iter().map(|(_, entry)| entry).collect();
+        prop_assert_eq!(queue.in_order().collect::<Vec<_>>(), expected);
     }
 }
 

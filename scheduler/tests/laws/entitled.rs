@@ -138,7 +138,7 @@ impl World {
     }
 
     fn parked(&self, queue: &ClusterQueue) -> Vec<WorkloadKey> {
-        let pending = self.engine.pending(&queue.name).into_iter();
+        let pending = self.engine.pending(&queue.name);
         pending.filter(|entry| entry.inadmissible).map(|entry| entry.key.clone()).collect()
     }
 

@@ -283,7 +283,7 @@ fn look(engine: &mut Engine, known: &BTreeMap<switchyard_scheduler::WorkloadKey,
         let queue = format!("q{number}");
         let view = engine.cluster_queue(&queue).map(|view| format!("{view:?}"));
         assert_eq!(view.is_some(), engine.cluster_queue(&queue).is_some());
-        assert!(engine.pending(&queue).iter().all(|entry| !entry.key.name.is_empty()));
+        assert!(engine.pending(&queue).all(|entry| !entry.key.name.is_empty()));
     }
     for key in known.keys() {
         // A workload without pod sets, which the API does not take, waits for nothing that could be told.

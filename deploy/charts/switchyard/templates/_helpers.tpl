@@ -22,7 +22,13 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{/* Not empty where the visibility API is served. */}}
 {{- define "switchyard.visibility" -}}
-{{- if and .Values.visibility.enabled (ne .Values.mode "agent") }}true{{ end -}}
+{{- if and .Values.visibility.enabled (ne .Values.mode "agent") -}}
+{{- $gates := (include "switchyard.config" . | fromYaml).featureGates | default dict -}}
+{{- if not (dig "VisibilityOnDemand" true $gates) -}}
+{{- fail "visibility.enabled needs the feature gate VisibilityOnDemand, which is off: turn it on, or set visibility.enabled=false" -}}
+{{- end -}}
+true
+{{- end -}}
 {{- end -}}
 
 {{/* All objects of a file of several, each with the release's labels and namespace. Takes (dict "root" $ "file" PATH). */}}

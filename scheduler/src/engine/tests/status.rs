@@ -129,7 +129,7 @@ fn pending_workloads_are_listed_with_their_positions() {
     stage.submit(wl("b").queue("second").request("cpu", 6).at(2));
     stage.submit(wl("c").request("cpu", 7).at(3));
     stage.cycle();
-    let lines: Vec<_> = (stage.engine.pending("main").iter())
+    let lines: Vec<_> = (stage.engine.pending("main"))
         .map(|entry| {
             format!(
                 "{} {} {}.{} parked={} {}",
