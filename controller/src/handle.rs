@@ -264,6 +264,8 @@ async fn supervise(parts: Parts, work: Work, shutdown: CancellationToken) -> any
     let mut result = tokio::select! {
         biased;
         () = shutdown.cancelled() => Ok(()),
+        ended = base.join_next() => unexpected(ended),
+        ended = watches.join_next() => watch_ended(ended),
         result = begin(&ctx, work, &mut workers, &shutdown) => result,
     };
     if result.is_ok() {
@@ -302,7 +304,11 @@ async fn begin(
         ctx.components.set("webhook", false);
         spawn(workers, "webhook", webhook::run(ctx.clone(), webhook, when_filled, shutdown.clone()));
     }
-    ctx.stores.ready(first_lists(&ctx.config)).await?;
+    tokio::select! {
+        filled = ctx.stores.ready(first_lists(&ctx.config)) => filled?,
+        // Without its conversions the lists may never come.
+        Some(ended) = workers.join_next() => return unexpected(Some(ended)),
+    }
     filled.send_replace(true);
     inbox.connect(&ctx.stores);
     spawn(workers, "engine", ok(engine.run(shutdown.clone())));

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 use switchyard_api::{
-    jobs::{JobKind, kind_of_owner, pod::Pod},
+    jobs::{JobKind, kind_of_owner, meta, pod::Pod},
     v1beta2::Workload,
 };
 
@@ -108,8 +108,34 @@ impl Index {
         affected
     }
 
+    /// Follows a change of an object of a kind of jobs; gives the jobs to look at. One that joins a group is no job of its own
+    /// any more.
+    pub(crate) fn object(
+        &self,
+        kind: &dyn JobKind,
+        key: &Key,
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) -> BTreeSet<JobKey> {
+        let job_of = |object: Option<&Value>| object.map(|object| JobKey::of(kind, key, object));
+        let (before, after) = (job_of(old), job_of(new));
+        self.member(key, before.as_ref(), after.as_ref());
+        let is_alone = |job: &Option<JobKey>| job.as_ref().is_some_and(|job| !job.composed);
+        let (old, new) = (old.filter(|_| is_alone(&before)), new.filter(|_| is_alone(&after)));
+        let job = JobKey::new(kind, key.clone());
+        let named = |object: Option<&Value>| object.map(meta::prebuilt_workload_name).unwrap_or_default().to_owned();
+        self.prebuilt(&job, &named(old), &named(new));
+        let parent = |object: Option<&Value>| {
+            let owner = meta::controller_of(object?)?;
+            let kind = kind_of_owner(&owner.api_version, &owner.kind)?;
+            Some(JobKey::new(kind, Key::new(&key.namespace, &owner.name)))
+        };
+        self.parent(&job, parent(old), parent(new));
+        [before, after].into_iter().flatten().collect()
+    }
+
     /// Follows a change of the job that controls a job.
-    pub(crate) fn parent(&self, job: &JobKey, old: Option<JobKey>, new: Option<JobKey>) {
+    fn parent(&self, job: &JobKey, old: Option<JobKey>, new: Option<JobKey>) {
         if old == new {
             return;
         }
@@ -123,7 +149,7 @@ impl Index {
     }
 
     /// Follows a change of the prebuilt workload that a job names; names are empty for none.
-    pub(crate) fn prebuilt(&self, job: &JobKey, old: &str, new: &str) {
+    fn prebuilt(&self, job: &JobKey, old: &str, new: &str) {
         if old == new {
             return;
         }
@@ -137,7 +163,7 @@ impl Index {
     }
 
     /// Follows a change of the job that an object belongs to. A group is told of the workload that has its name.
-    pub(crate) fn member(&self, object: &Key, old: Option<&JobKey>, new: Option<&JobKey>) {
+    fn member(&self, object: &Key, old: Option<&JobKey>, new: Option<&JobKey>) {
         if old == new {
             return;
         }
@@ -275,6 +301,39 @@ mod tests {
         index.member(&Key::new("ns", "a"), Some(&group), None);
         index.member(&Key::new("ns", "b"), Some(&group), None);
         assert_eq!(index.workload(&key, Some(&workload("x")), None), BTreeSet::from([job("x")]));
+    }
+
+    #[test]
+    fn a_pod_that_joins_a_group_later_is_no_job_of_its_own_any_more() {
+        let (index, key) = (Index::default(), Key::new("ns", "a"));
+        let owner = serde_json::json!([
+            {"apiVersion": "batch/v1", "kind": "Job", "name": "above", "uid": "u", "controller": true}
+        ]);
+        let pod = |labels: Value| {
+            serde_json::json!({"metadata": {
+                "name": "a", "namespace": "ns", "ownerReferences": owner, "labels": labels,
+                "annotations": {"kueue.x-k8s.io/prebuilt-workload-name": "w"},
+            }})
+        };
+        let alone = pod(serde_json::json!({"kueue.x-k8s.io/prebuilt-workload-name": "w"}));
+        let member = pod(serde_json::json!({"kueue.x-k8s.io/pod-group-name": "g"}));
+        let (lone, group) = (JobKey::new(&Pod, key.clone()), JobKey::of(&Pod, &key, &member));
+        let told = || {
+            let unowned = Workload { metadata: kube::core::ObjectMeta::default(), ..workload("x") };
+            let mut told = index.workload(&Key::new("ns", "w"), None, Some(&unowned));
+            told.extend(index.workload(&Key::new("ns", "of-above"), None, Some(&workload("above"))));
+            told.contains(&lone)
+        };
+        assert_eq!(index.object(&Pod, &key, None, Some(&alone)), BTreeSet::from([lone.clone()]));
+        assert!(told() && index.members(&group).is_empty());
+        let both = BTreeSet::from([lone.clone(), group.clone()]);
+        assert_eq!(index.object(&Pod, &key, Some(&alone), Some(&member)), both);
+        assert!(!told());
+        assert_eq!(index.members(&group), std::slice::from_ref(&key));
+        assert_eq!(index.object(&Pod, &key, Some(&member), Some(&alone)), both);
+        assert!(told() && index.members(&group).is_empty());
+        index.object(&Pod, &key, Some(&alone), None);
+        assert!(!told());
     }
 
     #[test]

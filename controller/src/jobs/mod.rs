@@ -20,7 +20,7 @@ mod perform;
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -36,7 +36,7 @@ use serde_json::Value;
 use switchyard_api::{
     conditions::reasons::events,
     config::{Configuration, GoDuration},
-    jobs::{BuildOptions, Held, JobKind, KindId, kind_for, kind_of_owner, meta, same_copy},
+    jobs::{BuildOptions, Held, JobKind, KindId, kind_for, meta, same_copy},
     v1beta2::Workload,
 };
 use tokio_util::sync::CancellationToken;
@@ -124,27 +124,14 @@ impl Reconciler {
     }
 
     fn job_changed(&self, kind: &dyn JobKind, change: &Change<Object>) {
-        let job_of = |object: &Option<Arc<Object>>| Some(JobKey::of(kind, &change.key, &object.as_ref()?.value));
-        let (before, after) = (job_of(&change.old), job_of(&change.new));
-        let jobs: BTreeSet<JobKey> = [&before, &after].into_iter().flatten().cloned().collect();
-        if jobs.iter().any(|job| job.composed) {
-            self.index.member(&change.key, before.as_ref(), after.as_ref());
-            jobs.into_iter().for_each(|job| self.queue.add(job));
-            return;
+        let (old, new) = (change.old.as_ref(), change.new.as_ref());
+        let jobs = self.index.object(kind, &change.key, old.map(|it| &it.value), new.map(|it| &it.value));
+        let alone = JobKey::new(kind, change.key.clone());
+        if jobs.contains(&alone) {
+            let is_alone = |object: &&Arc<Object>| JobKey::of(kind, &change.key, &object.value) == alone;
+            self.note_ready(kind, &alone, new.filter(is_alone));
         }
-        let key = JobKey::new(kind, change.key.clone());
-        let named = |job: &Option<Arc<Object>>| {
-            job.as_ref().map(|job| meta::prebuilt_workload_name(&job.value).to_owned()).unwrap_or_default()
-        };
-        self.index.prebuilt(&key, &named(&change.old), &named(&change.new));
-        let parent = |job: &Option<Arc<Object>>| {
-            let owner = meta::controller_of(&job.as_ref()?.value)?;
-            let kind = kind_of_owner(&owner.api_version, &owner.kind)?;
-            Some(JobKey::new(kind, Key::new(&key.key.namespace, &owner.name)))
-        };
-        self.index.parent(&key, parent(&change.old), parent(&change.new));
-        self.note_ready(kind, &key, change.new.as_ref());
-        self.queue.add(key);
+        jobs.into_iter().for_each(|job| self.queue.add(job));
     }
 
     /// Looks again at the jobs whose pods depend on the object.
@@ -218,6 +205,12 @@ impl Reconciler {
         let Some(jobs) = self.ctx.stores.job(key.group, key.kind) else { return Outcome::Done };
         let kind = kind_for(key.group, key.kind).filter(|kind| kind.makes_workloads());
         let Some(kind) = kind else { return Outcome::Done };
+        let object = jobs.store.by_key(&key.key).filter(|_| !key.composed);
+        if object.is_some_and(|object| JobKey::of(kind, &key.key, &object.value) != key) {
+            // It has joined a group, which is looked at instead.
+            self.index.forget(&key);
+            return Outcome::Done;
+        }
         let job = self.job(kind, jobs, &key);
         if key.composed {
             self.note_ready(kind, &key, job.as_ref());
