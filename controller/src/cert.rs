@@ -115,7 +115,8 @@ impl Bundle {
     /// # Errors
     /// When the stored serving certificate or key cannot be used.
     pub fn certified_key(&self) -> Result<Arc<CertifiedKey>, CertError> {
-        let chain = vec![der(&self.serving.certificate, "tls.crt")?];
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(self.serving.certificate.as_bytes()).collect();
+        let chain = chain.map_err(|e| unreadable("tls.crt")(&e))?;
         let key = PrivateKeyDer::from_pem_slice(self.serving.key.as_bytes()).map_err(|e| unreadable("tls.key")(&e))?;
         Ok(Arc::new(CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())?))
     }
@@ -159,6 +160,22 @@ fn name(name: &GeneralName<'_>) -> Option<String> {
 
 fn der(pem: &str, what: &'static str) -> Result<CertificateDer<'static>, CertError> {
     CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|e| unreadable(what)(&e))
+}
+
+/// What is wrong with a serving certificate that others made for a server of these DNS names and IP addresses, if
+/// anything, and the mend.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn problem(pem: &str, names: &BTreeSet<String>, now: Timestamp) -> Result<Option<String>, CertError> {
+    let facts = Facts::of(pem, "tls.crt")?;
+    let missing: Vec<&str> = names.difference(&facts.names).map(String::as_str).collect();
+    if !missing.is_empty() {
+        return Ok(Some(format!("it lacks the DNS names {}; have it issued with them", missing.join(", "))));
+    }
+    let valid = facts.from <= now && now < facts.to;
+    let problem = || format!("it is valid from {} to {}; have it issued anew", facts.from, facts.to);
+    Ok((!valid).then(problem))
 }
 
 /// The bundle as it should be at `now` for a server of these DNS names and IP addresses, or `None` when `current` is. A

@@ -40,6 +40,10 @@ pub struct WebhookFlags {
     /// as it reaches the webhooks.
     #[arg(long, env = "SWITCHYARD_CONVERSION_SERVICE", value_name = "SERVICE", requires = "webhook_listen")]
     pub conversion_service: Option<String>,
+    /// The Secret switchyard-webhook-cert is kept by somebody else, such as cert-manager: tls.crt, tls.key and ca.crt. They
+    /// are read every ten minutes. Default: certificates are made and renewed here.
+    #[arg(long, env = "SWITCHYARD_EXTERNAL_WEBHOOK_CERTIFICATES", requires = "webhook_listen")]
+    pub external_webhook_certificates: bool,
 }
 
 /// A namespace, as a flag names it.
@@ -120,8 +124,12 @@ impl WebhookFlags {
                 let conversion = self.conversion_service.as_deref();
                 let conversion =
                     conversion.map(|name| service_of("--conversion-service", name, namespace)).transpose()?;
-                let defaults = WebhookOptions::new(listener, advertise);
-                Ok(Some(WebhookOptions { configuration, conversion, ..defaults }))
+                Ok(Some(WebhookOptions {
+                    configuration,
+                    conversion,
+                    external_certificates: self.external_webhook_certificates,
+                    ..WebhookOptions::new(listener, advertise)
+                }))
             }
             (Some(_), None) => bail!(
                 "--webhook-listen needs --webhook-service or --webhook-url, so that the API server can be told where to call"

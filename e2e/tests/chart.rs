@@ -224,6 +224,27 @@ fn what_monitors_is_asked_for() {
 }
 
 #[test]
+fn cert_manager_makes_the_certificate_where_it_is_asked_to() {
+    let (helm, chart) = (Helm::new(None), chart());
+    let template = |values: &[&str]| helm.ok(&[&["template", &chart, "--namespace=ns"], values].concat());
+    let flag = "--external-webhook-certificates";
+    assert!(!template(&[]).contains("cert-manager.io") && !template(&[]).contains(flag));
+    for (values, name) in
+        [(&["--set=mode=single"][..], "switchyard"), (&HUB, "switchyard-hub"), (&AGENT, "switchyard-agent")]
+    {
+        let with = template(&[values, &["--set=enableCertManager=true"]].concat());
+        for part in [
+            flag,
+            "secretName: switchyard-webhook-cert",
+            &format!("- {name}-webhook.ns.svc\n"),
+            &format!("- {name}-conversion.ns.svc\n"),
+        ] {
+            assert!(with.contains(part), "no {part} in\n{with}");
+        }
+    }
+}
+
+#[test]
 fn the_visibility_api_is_led_to_where_it_is_asked_for() {
     let (helm, chart) = (Helm::new(None), chart());
     let visible =

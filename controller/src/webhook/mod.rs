@@ -102,8 +102,10 @@ pub struct WebhookOptions {
     pub configuration: String,
     /// Name of the Secret with the certificates, in our own namespace.
     pub secret: String,
-    /// How long certificates live.
+    /// How long certificates live that are made here.
     pub lives: Lives,
+    /// Somebody else, such as cert-manager, keeps it: `tls.crt`, `tls.key` and `ca.crt`.
+    pub external_certificates: bool,
     /// Refuse jobs with a queue while no replica can be reached, rather than let the reconciler suspend them afterwards.
     pub fail_closed: bool,
 }
@@ -115,9 +117,16 @@ impl WebhookOptions {
     /// Webhooks on a listener, with the usual names, failing open for jobs.
     #[must_use]
     pub fn new(listener: std::net::TcpListener, advertise: Advertise) -> Self {
-        let (configuration, secret) = (Self::CONFIGURATION.into(), "switchyard-webhook-cert".into());
-        let lives = Lives::default();
-        Self { listener, advertise, conversion: None, configuration, secret, lives, fail_closed: false }
+        Self {
+            listener,
+            advertise,
+            conversion: None,
+            configuration: Self::CONFIGURATION.into(),
+            secret: "switchyard-webhook-cert".into(),
+            lives: Lives::default(),
+            external_certificates: false,
+            fail_closed: false,
+        }
     }
 }
 
@@ -139,7 +148,8 @@ pub async fn run(
     let listener = tokio::net::TcpListener::from_std(options.listener).context("webhook listener")?;
     let early = options.conversion.unwrap_or_else(|| options.advertise.clone());
     let names = &options.advertise.names() | &early.names();
-    let secrets = SecretStore::new(ctx.client.clone(), &ctx.namespace, &options.secret, options.lives);
+    let external = options.external_certificates;
+    let secrets = SecretStore::new(ctx.client.clone(), &ctx.namespace, &options.secret, options.lives, external);
     let router = closed_until(filled.clone(), router(&ctx)?).merge(convert::router());
     let Some(bundle) = first_bundle(&ctx, &secrets, &names, &shutdown).await else { return Ok(()) };
     let certificate = Certificate::new(bundle.certified_key()?);

@@ -1,4 +1,5 @@
-//! Sharing the certificates among replicas through a Secret, and renewing them when they are due.
+//! Sharing the certificates among replicas through a Secret, and renewing them when they are due; or taking those that
+//! somebody else keeps there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use kube::{
 };
 
 use crate::{
-    cert::{Bundle, CertError, Lives, Pair, renewed},
+    cert::{self, Bundle, CertError, Lives, Pair, renewed},
     write::answered,
 };
 
@@ -24,6 +25,8 @@ pub(super) struct SecretStore {
     namespace: String,
     name: String,
     lives: Lives,
+    /// Somebody else keeps it.
+    external: bool,
 }
 
 /// Why there are no certificates.
@@ -33,18 +36,26 @@ pub(super) enum SecretError {
     Api { name: String, source: kube::Error },
     #[error("Secret {0}: other replicas keep writing it")]
     Contended(String),
+    #[error("Secret {0}: it is not there; who keeps it, such as cert-manager, has to make it")]
+    NotMade(String),
+    #[error("Secret {name}, {field}: {problem}")]
+    Given { name: String, field: &'static str, problem: String },
     #[error(transparent)]
     Cert(#[from] CertError),
 }
 
 impl SecretStore {
-    pub(super) fn new(client: Client, namespace: &str, name: &str, lives: Lives) -> Self {
-        Self { api: Api::namespaced(client, namespace), namespace: namespace.into(), name: name.into(), lives }
+    pub(super) fn new(client: Client, namespace: &str, name: &str, lives: Lives, external: bool) -> Self {
+        let api = Api::namespaced(client, namespace);
+        Self { api, namespace: namespace.into(), name: name.into(), lives, external }
     }
 
     /// The certificates as they should be now: those of the Secret, renewed and written back if that is due. Of replicas
-    /// that renew at once one wins, and the others take what it wrote.
+    /// that renew at once one wins, and the others take what it wrote. What somebody else keeps is only read.
     pub(super) async fn load(&self, names: &BTreeSet<String>, now: Timestamp) -> Result<Bundle, SecretError> {
+        if self.external {
+            return self.take(names, now).await;
+        }
         for _ in 0..ATTEMPTS {
             let found = answered(self.api.get_opt(&self.name)).await.map_err(|source| self.error(source))?;
             let current = found.as_ref().and_then(read);
@@ -72,8 +83,24 @@ impl SecretStore {
         Err(SecretError::Contended(self.name.clone()))
     }
 
+    async fn take(&self, names: &BTreeSet<String>, now: Timestamp) -> Result<Bundle, SecretError> {
+        let found = answered(self.api.get_opt(&self.name)).await.map_err(|source| self.error(source))?;
+        let found = found.ok_or_else(|| SecretError::NotMade(self.full_name()))?;
+        let wrong = |field, problem| SecretError::Given { name: self.full_name(), field, problem };
+        let bundle = given(&found).map_err(|field| wrong(field, "there is none; it has to be PEM".to_owned()))?;
+        bundle.certified_key()?;
+        match cert::problem(&bundle.serving.certificate, names, now)? {
+            None => Ok(bundle),
+            Some(problem) => Err(wrong("tls.crt", problem)),
+        }
+    }
+
+    fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
     fn error(&self, source: kube::Error) -> SecretError {
-        SecretError::Api { name: format!("{}/{}", self.namespace, self.name), source }
+        SecretError::Api { name: self.full_name(), source }
     }
 
     fn secret(&self, resource_version: Option<String>, bundle: &Bundle) -> Secret {
@@ -107,9 +134,24 @@ fn write(bundle: &Bundle) -> BTreeMap<String, ByteString> {
     data.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes()))).collect()
 }
 
+fn text(secret: &Secret, key: &str) -> Option<String> {
+    String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok()
+}
+
+/// What somebody else keeps in a Secret; what it lacks otherwise. The key of its CA is nobody's business.
+fn given(secret: &Secret) -> Result<Bundle, &'static str> {
+    let part = |key| text(secret, key).filter(|text| !text.trim().is_empty()).ok_or(key);
+    Ok(Bundle {
+        ca: Pair { certificate: part("ca.crt")?, key: String::new() },
+        next: None,
+        former: Vec::new(),
+        serving: Pair { certificate: part("tls.crt")?, key: part("tls.key")? },
+    })
+}
+
 fn read(secret: &Secret) -> Option<Bundle> {
     const END: &str = "-----END CERTIFICATE-----";
-    let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
+    let text = |key: &str| text(secret, key);
     let pair = |certificate: &str, key: &str| Some(Pair { certificate: text(certificate)?, key: text(key)? });
     let former = text("former.crt").unwrap_or_default();
     let former = former.split_inclusive(END).filter(|pem| pem.contains(END)).map(|pem| format!("{}\n", pem.trim()));
@@ -135,5 +177,28 @@ mod tests {
         let secret = Secret { data: Some(write(&bundle)), ..Secret::default() };
         assert_eq!(read(&secret), Some(bundle));
         assert_eq!(read(&Secret::default()), None);
+    }
+
+    #[test]
+    fn what_others_keep_is_taken_as_it_is_and_what_is_wrong_with_it_is_named() {
+        let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        let made = renewed(&Lives::default(), None, &names(&["a.ns.svc", "b.ns.svc"]), now).unwrap().unwrap();
+        let mut secret = Secret { data: Some(write(&made)), ..Secret::default() };
+        let bundle = given(&secret).unwrap();
+        assert_eq!((bundle.trusted(), &bundle.serving), (made.trusted(), &made.serving));
+        let problem = |of: &[&str], at: &str| {
+            cert::problem(&bundle.serving.certificate, &names(of), at.parse().unwrap()).unwrap().unwrap_or_default()
+        };
+        assert_eq!(problem(&["a.ns.svc"], "2026-11-21T10:00:00Z"), "");
+        let lacks = "it lacks the DNS names c.ns.svc; have it issued with them";
+        assert_eq!(problem(&["a.ns.svc", "c.ns.svc"], "2026-11-21T10:00:00Z"), lacks);
+        assert!(problem(&["a.ns.svc"], "2027-11-21T10:00:00Z").ends_with("have it issued anew"));
+        for key in ["ca.crt", "tls.crt", "tls.key"] {
+            let data = secret.data.as_mut().unwrap();
+            let kept = data.insert(key.to_owned(), ByteString(Vec::new())).unwrap();
+            assert_eq!(given(&secret).unwrap_err(), key);
+            secret.data.as_mut().unwrap().insert(key.to_owned(), kept);
+        }
     }
 }

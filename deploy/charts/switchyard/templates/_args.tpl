@@ -7,6 +7,9 @@
 - --webhook-listen=0.0.0.0:9443
 - --webhook-service={{ include "switchyard.name" . }}-webhook
 - --conversion-service={{ include "switchyard.name" . }}-conversion
+{{- if .Values.enableCertManager }}
+- --external-webhook-certificates
+{{- end }}
 - --log={{ .Values.controllerManager.manager.log }}
 - --log-format=json
 {{- if include "switchyard.visibility" . }}
