@@ -4,6 +4,7 @@
 //! published views when somebody asks.
 
 mod gauges;
+mod jobs;
 mod labels;
 mod life;
 mod series;
@@ -19,15 +20,16 @@ use std::{
 };
 
 pub(crate) use gauges::{Gauges, LastShares};
+use jobs::OfJobs;
 use labels::{
-    ClusterQueueLabels, CohortLabels, EvictedLabels, EvictionLatencyLabels, LocalQueueEvictedLabels, LocalQueueLabels,
-    PreemptedLabels, QueueLabels, ResultLabels, WriteLabels,
+    BuildLabels, ClusterQueueLabels, CohortLabels, EvictedLabels, EvictionLatencyLabels, LocalQueueEvictedLabels,
+    LocalQueueLabels, PreemptedLabels, QueueLabels, ReadyToEvictedLabels, ResultLabels, WriteLabels,
 };
 pub use life::Readiness;
-use life::{Life, waits};
+use life::{Life, long_waits, waits};
 use prometheus_client::{
     encoding::text,
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
 use series::Series;
@@ -75,11 +77,13 @@ pub struct Metrics {
     attempt_duration: Family<ResultLabels, Histogram, fn() -> Histogram>,
     cluster: Life<QueueLabels>,
     local: Life<LocalQueueLabels>,
+    jobs: OfJobs,
     cohort_admitted: Series<CohortLabels, Counter>,
     evicted: Series<EvictedLabels, Counter>,
     evicted_once: Series<EvictedLabels, Counter>,
     local_evicted: Series<LocalQueueEvictedLabels, Counter>,
     eviction_latency: Series<EvictionLatencyLabels, Histogram>,
+    ready_to_evicted: Series<ReadyToEvictedLabels, Histogram>,
     preempted: Series<PreemptedLabels, Counter>,
     preemption_skips: Series<ClusterQueueLabels, Gauge>,
     writes: Family<WriteLabels, Counter>,
@@ -99,13 +103,15 @@ impl Default for Metrics {
             shown: OnceLock::new(),
             admission_attempts: Family::default(),
             attempt_duration: Family::new_with_constructor(attempts as fn() -> Histogram),
-            cluster: Life::default(),
-            local: Life::default(),
+            cluster: Life::new(long_waits),
+            local: Life::new(waits),
+            jobs: OfJobs::default(),
             cohort_admitted: Series::new(Counter::default),
             evicted: Series::new(Counter::default),
             evicted_once: Series::new(Counter::default),
             local_evicted: Series::new(Counter::default),
             eviction_latency: Series::new(waits),
+            ready_to_evicted: Series::new(waits),
             preempted: Series::new(Counter::default),
             preemption_skips: Series::new(Gauge::default),
             writes: Family::default(),
@@ -214,8 +220,19 @@ impl Metrics {
         }
     }
 
-    /// A workload was evicted; `first` when it is the first time for this reason and cause.
-    pub fn evicted(&self, workload: &Workload, cluster_queue: &str, reason: &str, cause: &str, first: bool) {
+    /// The workload of a job was created, this long after the job.
+    pub fn workload_created(&self, job_kind: &'static str, after: Duration) {
+        self.jobs.created(job_kind, after, self.role().as_str());
+    }
+
+    /// The gate of a pod, alone or of a group, was taken off this long after the admission of its workload.
+    pub fn ungated(&self, cluster_queue: &str, group: bool, after: Duration) {
+        self.jobs.ungated(cluster_queue, group, after, self.role().as_str());
+    }
+
+    /// A workload was evicted.
+    pub fn evicted(&self, workload: &Workload, cluster_queue: &str, eviction: &CountedEviction<'_>) {
+        let CountedEviction { reason, cause, first, ready } = *eviction;
         let (queue, local) = self.labels(workload, cluster_queue);
         let labels = EvictedLabels::new(queue, reason, cause);
         self.evicted.inc(&labels);
@@ -224,6 +241,15 @@ impl Metrics {
         }
         if self.shows_labels(&local) {
             self.local_evicted.inc(&LocalQueueEvictedLabels::new(local, reason, cause));
+        }
+        if let Some(ready) = ready {
+            let labels = ReadyToEvictedLabels {
+                cluster_queue: cluster_queue.into(),
+                reason: reason.into(),
+                underlying_cause: cause.into(),
+                replica_role: self.role().as_str(),
+            };
+            self.ready_to_evicted.observe(&labels, ready);
         }
     }
 
@@ -262,6 +288,8 @@ impl Metrics {
         self.evicted.remove(&queue);
         self.evicted_once.remove(&queue);
         self.eviction_latency.remove(&queue);
+        self.ready_to_evicted.remove(&queue);
+        self.jobs.remove(&queue);
         self.preempted.remove(&queue);
         self.preemption_skips.remove(&queue);
     }
@@ -294,8 +322,7 @@ impl Metrics {
 
     fn register_all(&self, registry: &mut Registry) {
         let kueue = registry.sub_registry_with_prefix("kueue");
-        let build = Info::new(vec![("git_version", env!("CARGO_PKG_VERSION"))]);
-        kueue.register("build", "Version of this program", build);
+        kueue.register("build_info", "Version of this program", build_info());
         kueue.register("admission_attempts", "Scheduling cycles by result", self.admission_attempts.clone());
         kueue.register(
             "admission_attempt_duration_seconds",
@@ -303,6 +330,7 @@ impl Metrics {
             self.attempt_duration.clone(),
         );
         self.cluster.register(kueue);
+        self.jobs.register(kueue);
         kueue.register("cohort_subtree_admitted_workloads", "Admissions below a Cohort", self.cohort_admitted.family());
         kueue.register("evicted_workloads", "Evictions per ClusterQueue and reason", self.evicted.family());
         kueue.register(
@@ -321,6 +349,11 @@ impl Metrics {
             "Time from eviction to the release of quota",
             self.eviction_latency.family(),
         );
+        kueue.register(
+            "pods_ready_to_evicted_time_seconds",
+            "Time from all pods being ready to the eviction",
+            self.ready_to_evicted.family(),
+        );
         let local = kueue.sub_registry_with_prefix("local_queue");
         self.local.register(local);
         local.register("evicted_workloads", "Evictions per LocalQueue and reason", self.local_evicted.family());
@@ -330,6 +363,39 @@ impl Metrics {
             self.writes.clone(),
         );
     }
+}
+
+/// An eviction, as it is counted.
+#[derive(Debug, Clone, Copy)]
+pub struct CountedEviction<'a> {
+    /// Kueue's reason.
+    pub reason: &'a str,
+    /// What led to a deactivation; empty elsewhere.
+    pub cause: &'a str,
+    /// It is the first time for this reason and cause.
+    pub first: bool,
+    /// How long all pods had been ready, if they were.
+    pub ready: Option<Duration>,
+}
+
+/// Kueue's labels; what no program that is not written in Go has is empty.
+fn build_info() -> Family<BuildLabels, Gauge> {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let family = Family::<BuildLabels, Gauge>::default();
+    let labels = BuildLabels {
+        git_version: env!("CARGO_PKG_VERSION"),
+        git_commit: option_env!("SWITCHYARD_GIT_COMMIT").unwrap_or_default(),
+        build_date: option_env!("SWITCHYARD_BUILD_DATE").unwrap_or_default(),
+        go_version: "",
+        compiler: "rustc",
+        platform: format!("{}/{arch}", std::env::consts::OS),
+    };
+    family.get_or_create(&labels).set(1);
+    family
 }
 
 #[cfg(test)]
@@ -345,7 +411,9 @@ mod tests {
             metrics.quota_reserved(&workload, queue, second);
             metrics.admitted(&workload, queue, &[format!("above-{queue}")], second, Some(second));
             metrics.ready(&workload, queue, Readiness { queued: second, admitted: second });
-            metrics.evicted(&workload, queue, "Preempted", "", true);
+            let eviction = CountedEviction { reason: "Preempted", cause: "", first: true, ready: Some(second) };
+            metrics.evicted(&workload, queue, &eviction);
+            metrics.ungated(queue, true, second);
             metrics.preempted(queue, "InClusterQueue");
             metrics.preemptions_skipped(queue, 1);
             metrics.eviction_completed(queue, "Preempted", second);

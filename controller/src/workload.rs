@@ -6,6 +6,8 @@
 mod edit;
 mod write;
 
+use std::time::Duration;
+
 pub(crate) use edit::NOT_READY;
 pub use edit::{Edit, Evicted, Eviction};
 use jiff::Timestamp;
@@ -15,6 +17,8 @@ use switchyard_api::{
     v1beta2::{Workload, WorkloadStatus},
 };
 pub use write::{WriteError, patch_metadata, patch_status};
+
+use crate::clock::since;
 
 /// Where a workload is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +93,13 @@ pub fn has_reservation(workload: &Workload) -> bool {
 #[must_use]
 pub fn is_admitted(workload: &Workload) -> bool {
     holds(workload, conditions::ADMITTED)
+}
+
+/// How long all its pods have been ready, if they are.
+#[must_use]
+pub fn ready_for(workload: &Workload, now: Timestamp) -> Option<Duration> {
+    let ready = condition(workload, conditions::PODS_READY).filter(|ready| ready.status == conditions::TRUE)?;
+    Some(since(now, ready.last_transition_time.0))
 }
 
 /// A hub of ours made it here, for a Workload of its own.

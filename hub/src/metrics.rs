@@ -16,6 +16,7 @@ use switchyard_controller::metrics::Metrics;
 struct Labels {
     cluster_queue: String,
     cluster: String,
+    replica_role: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -25,8 +26,10 @@ struct LeftLabels {
 }
 
 /// The hub's own metrics.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct HubMetrics {
+    /// The controller's, which know our role.
+    shown: Arc<Metrics>,
     dispatched: Family<Labels, Counter>,
     admitted: Family<Labels, Counter>,
     taken_back: Family<LeftLabels, Counter>,
@@ -36,8 +39,9 @@ pub struct HubMetrics {
 
 impl HubMetrics {
     /// Shown among the controller's from now on.
-    pub fn register(shown: &Metrics) -> Arc<Self> {
-        let metrics = Arc::new(Self::default());
+    pub fn register(shown: &Arc<Metrics>) -> Arc<Self> {
+        let (dispatched, admitted, taken_back, sessions) = Default::default();
+        let metrics = Arc::new(Self { shown: shown.clone(), dispatched, admitted, taken_back, sessions });
         shown.register(|registry| {
             registry.register(
                 "multikueue_workloads_dispatched",
@@ -66,31 +70,35 @@ impl HubMetrics {
 
     /// A workload was offered to a cluster.
     pub fn dispatched(&self, cluster_queue: &str, cluster: &str) {
-        self.dispatched.get_or_create(&labels(cluster_queue, cluster)).inc();
+        self.dispatched.get_or_create(&self.labels(cluster_queue, cluster)).inc();
     }
 
     /// A workload was committed to a cluster.
     pub fn admitted(&self, cluster_queue: &str, cluster: &str) {
-        self.admitted.get_or_create(&labels(cluster_queue, cluster)).inc();
+        self.admitted.get_or_create(&self.labels(cluster_queue, cluster)).inc();
     }
 
     /// An attempt was taken from a cluster.
     pub fn taken_back(&self, cluster: &str, reason: &'static str) {
         self.taken_back.get_or_create(&LeftLabels { cluster: cluster.to_owned(), reason }).inc();
     }
-}
 
-fn labels(cluster_queue: &str, cluster: &str) -> Labels {
-    Labels { cluster_queue: cluster_queue.to_owned(), cluster: cluster.to_owned() }
+    fn labels(&self, cluster_queue: &str, cluster: &str) -> Labels {
+        let replica_role = self.shown.role().as_str();
+        Labels { cluster_queue: cluster_queue.to_owned(), cluster: cluster.to_owned(), replica_role }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use switchyard_controller::metrics::ReplicaRole;
+
     use super::*;
 
     #[test]
     fn counters_have_kueues_names() {
-        let shown = Metrics::default();
+        let shown = Arc::new(Metrics::default());
+        shown.set_role(ReplicaRole::Leader);
         let metrics = HubMetrics::register(&shown);
         metrics.dispatched("cq", "east");
         metrics.admitted("cq", "east");
@@ -98,8 +106,8 @@ mod tests {
         metrics.sessions.set(2);
         let page = shown.render();
         for line in [
-            r#"multikueue_workloads_dispatched_total{cluster_queue="cq",cluster="east"} 1"#,
-            r#"multikueue_workloads_admitted_total{cluster_queue="cq",cluster="east"} 1"#,
+            r#"multikueue_workloads_dispatched_total{cluster_queue="cq",cluster="east",replica_role="leader"} 1"#,
+            r#"multikueue_workloads_admitted_total{cluster_queue="cq",cluster="east",replica_role="leader"} 1"#,
             r#"switchyard_workloads_taken_back_total{cluster="east",reason="ClusterLost"} 1"#,
             "switchyard_cluster_sessions 2",
         ] {

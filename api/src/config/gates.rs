@@ -59,7 +59,7 @@ const GATES: &[Gate] = &[
     on("LWSImmutableGroupSize"),
     works(on("LocalQueueMetrics")),
     locked(on("ManagedJobsNamespaceSelectorAlwaysRespected")),
-    on("MetricForWorkloadCreationLatency"),
+    works(on("MetricForWorkloadCreationLatency")),
     on("MetricsForCohorts"),
     on("MultiKueue"),
     on("MultiKueueAdaptersForCustomJobs"),

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::{Admitter, Job, Preempt, Reserve, build};
 use crate::{
     clock::since,
+    metrics::CountedEviction,
     store::Key,
     work::Outcome,
     workload::{self, WriteError, patch_status},
@@ -162,7 +163,9 @@ impl Admitter {
         match patch_status(&self.ctx, current, &edit.status, "preemption").await {
             Ok(Some(after)) => {
                 let reason = evicted.eviction.reason;
-                self.ctx.metrics.evicted(&after, &cluster_queue, reason, "", evicted.first);
+                let ready = workload::ready_for(current, now);
+                let eviction = CountedEviction { reason, cause: "", first: evicted.first, ready };
+                self.ctx.metrics.evicted(&after, &cluster_queue, &eviction);
                 self.ctx.metrics.preempted(&preempt.preemptor.cluster_queue, preempt.reason);
                 self.ctx.events.normal(&after, &evicted.event, preempt.message.clone());
                 self.tell_both(&after, &cluster_queue, preempt);

@@ -48,7 +48,7 @@ pub struct ClusterQueueFigures {
 }
 
 /// A LocalQueue's figures at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LocalQueueFigures {
     /// Its ClusterQueue.
     pub cluster_queue: String,
@@ -66,6 +66,8 @@ pub struct LocalQueueFigures {
     pub admitted: usize,
     /// What it used in the past, if that counts.
     pub past_use: Option<PastUse>,
+    /// The same by weight, pending penalties included; infinite if the queue weighs nothing.
+    pub weighted_use: Option<f64>,
 }
 
 /// The newest figures of every queue. Cheap to read; written by the engine's task alone.
@@ -243,6 +245,7 @@ fn local_queue(engine: &Engine, key: &LocalQueueKey) -> Option<LocalQueueFigures
         pending: view.pending,
         reserving: view.reserving,
         admitted: view.admitted,
+        weighted_use: view.past_use.as_ref().map(|_| engine.weighted_use(key)),
         past_use: view.past_use,
     })
 }

@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use switchyard_api::{
-    conditions::truncated_message,
+    conditions::{self, truncated_message},
     jobs::{Held, JobKind, merge_diff, meta},
     names,
     v1beta2::Workload,
@@ -19,11 +19,12 @@ use super::{
     index::{Index, JobKey},
 };
 use crate::{
+    clock::since,
     context::Context,
     events::EventType,
     object::Object,
     stores::JobStore,
-    workload::{WriteError, patch_metadata, patch_status},
+    workload::{self, WriteError, admitted_by, condition, is_admitted, patch_metadata, patch_status},
     write::answered,
 };
 
@@ -91,8 +92,8 @@ pub(super) async fn perform(
 ) -> Result<(), PerformError> {
     for action in actions {
         match action {
-            Action::UpdateJob(wanted) => patch_job(ctx, target, &wanted, false).await?,
-            Action::UpdateJobStatus(wanted) => patch_job(ctx, target, &wanted, true).await?,
+            Action::UpdateJob(wanted) => patch_job(ctx, index, target, &wanted, false).await?,
+            Action::UpdateJobStatus(wanted) => patch_job(ctx, index, target, &wanted, true).await?,
             Action::CreateWorkload(workload) => create(ctx, index, target, &workload).await?,
             Action::UpdateWorkload { old, new } => update(ctx, &old, &new).await?,
             Action::UpdateWorkloadStatus { old, status } => {
@@ -136,14 +137,38 @@ pub(super) async fn is_gone(ctx: &Context, target: &Target<'_>, uids: &[String])
     Ok(found.is_none_or(|job| !same(&job) || lost(&job.value)))
 }
 
-async fn patch_job(ctx: &Context, target: &Target<'_>, wanted: &Value, status: bool) -> Result<(), PerformError> {
+async fn patch_job(
+    ctx: &Context,
+    index: &Index,
+    target: &Target<'_>,
+    wanted: &Value,
+    status: bool,
+) -> Result<(), PerformError> {
     let Some(job) = target.job else { return Ok(()) };
     let now = target.kind.members(&job.value);
     let pairs = target.kind.members(wanted).iter().filter_map(|wanted| {
         let now = now.iter().find(|now| meta::name(now) == meta::name(wanted))?;
-        Some((meta::name(now), job_patch(now, wanted, status)?))
+        Some((now, wanted, job_patch(now, wanted, status)?))
     });
-    all(pairs.map(|(name, patch)| patch_one(ctx, target, name, patch, status))).await
+    all(pairs.map(async |(now, wanted, patch)| {
+        patch_one(ctx, target, meta::name(now), patch, status).await?;
+        if target.kind.held() == Held::Gated && target.kind.is_suspended(now) && !target.kind.is_suspended(wanted) {
+            measure_ungated(ctx, index, target);
+        }
+        Ok::<(), PerformError>(())
+    }))
+    .await
+}
+
+/// Notes how long after the admission of its workload a pod was let go.
+fn measure_ungated(ctx: &Context, index: &Index, target: &Target<'_>) {
+    let owned = index.owned(target.key).into_iter().filter_map(|key| ctx.stores.workloads.by_key(&key));
+    for workload in owned.filter(|workload| is_admitted(workload)) {
+        let admitted = condition(&workload, conditions::ADMITTED).map(|admitted| admitted.last_transition_time.0);
+        if let (Some(cluster_queue), Some(admitted)) = (admitted_by(&workload), admitted) {
+            ctx.metrics.ungated(cluster_queue, target.key.composed, since(ctx.clock.now(), admitted));
+        }
+    }
 }
 
 /// Several requests, a few at a time. The first that fails ends it.
@@ -264,7 +289,8 @@ async fn create(ctx: &Context, index: &Index, target: &Target<'_>, workload: &Wo
     let created = answered(api.create(&params, workload)).await;
     ctx.metrics.wrote("workload", created.is_ok());
     match created {
-        Ok(_) => {
+        Ok(created) => {
+            measure_created(ctx, target, &created);
             index.created(target.key, ctx.clock.monotonic());
             Ok(())
         }
@@ -273,6 +299,16 @@ async fn create(ctx: &Context, index: &Index, target: &Target<'_>, workload: &Wo
             Some(message) => PerformError::Refused { what: "workload", message },
             None => PerformError::Failed(WriteError::Api(source)),
         }),
+    }
+}
+
+/// Notes how long a job had to wait for its workload. One that was changed meanwhile says nothing of that.
+fn measure_created(ctx: &Context, target: &Target<'_>, workload: &Workload) {
+    let job = target.job.and_then(|job| target.kind.members(&job.value).first());
+    let fresh = job.filter(|job| job.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default() <= 1);
+    let created = fresh.and_then(|job| meta::time_at(job, "/metadata/creationTimestamp"));
+    if let Some(created) = created.filter(|_| ctx.config.enabled("MetricForWorkloadCreationLatency")) {
+        ctx.metrics.workload_created(target.kind.id().kind, since(workload::created(workload), created));
     }
 }
 

@@ -12,9 +12,10 @@ use crate::{
     context::Context,
     engine_task::Views,
     events::EventType,
+    metrics::CountedEviction,
     store::Key,
     work::Outcome,
-    workload::{WriteError, patch_metadata, patch_status},
+    workload::{WriteError, patch_metadata, patch_status, ready_for},
     write::answered,
 };
 
@@ -53,7 +54,7 @@ async fn perform(ctx: &Context, subject: &Workload, plan: Plan) -> Result<(), Wr
         }
     }
     for told in plan.told {
-        tell(ctx, &current, told);
+        tell(ctx, subject, &current, told);
     }
     if plan.deactivate {
         current = patch_metadata(ctx, &current, json!({"spec": {"active": false}}), "deactivate").await?;
@@ -81,13 +82,17 @@ async fn delete(ctx: &Context, workload: &Workload) -> Result<(), WriteError> {
     Ok(())
 }
 
-fn tell(ctx: &Context, workload: &Workload, told: Told) {
+/// `before` is the workload before what is told of.
+fn tell(ctx: &Context, before: &Workload, workload: &Workload, told: Told) {
     match told {
         Told::Event { warning: true, reason, note } => ctx.events.warning(workload, reason, note),
         Told::Event { warning: false, reason, note } => ctx.events.normal(workload, reason, note),
         Told::Evicted { cluster_queue, evicted } => {
             let eviction = &evicted.eviction;
-            ctx.metrics.evicted(workload, &cluster_queue, eviction.reason, &eviction.cause, evicted.first);
+            let ready = ready_for(before, ctx.clock.now());
+            let counted =
+                CountedEviction { reason: eviction.reason, cause: &eviction.cause, first: evicted.first, ready };
+            ctx.metrics.evicted(workload, &cluster_queue, &counted);
             ctx.events.publish(
                 kube::Resource::object_ref(workload, &()),
                 EventType::Normal,

@@ -81,7 +81,12 @@ impl Gauges {
             labels.push((key, value.to_owned()));
             labels
         };
-        for (status, count) in [("active", figures.pending_active), ("inadmissible", figures.pending_inadmissible)] {
+        // As Kueue has it: of a queue that is not active nothing is tried.
+        let (active, inadmissible) = match figures.inactive.is_empty() {
+            true => (figures.pending_active, figures.pending_inadmissible),
+            false => (0, figures.pending_active + figures.pending_inadmissible),
+        };
+        for (status, count) in [("active", active), ("inadmissible", inadmissible)] {
             families.add(
                 "kueue_pending_workloads",
                 "Pending workloads per ClusterQueue",
@@ -209,13 +214,22 @@ impl Gauges {
                     number(count),
                 );
             }
-            for active in ["True", "False"] {
-                let value = f64::from(u8::from((active == "True") == figures.inactive.is_none()));
+            let is_active = if figures.inactive.is_none() { "True" } else { "False" };
+            for active in ["True", "False", "Unknown"] {
+                let value = f64::from(u8::from(active == is_active));
                 families.add(
                     "kueue_local_queue_status",
                     "Whether a LocalQueue is active",
                     with("active", active),
                     value,
+                );
+            }
+            if let Some(used) = figures.weighted_use {
+                families.add(
+                    "kueue_local_queue_admission_fair_sharing_usage",
+                    "Past use by weight, pending penalties included: who has less goes first",
+                    with("cluster_queue", &figures.cluster_queue),
+                    used,
                 );
             }
             // Quota is its ClusterQueue's: without one there is nothing to tell.

@@ -74,6 +74,38 @@ pub(super) struct ClusterQueueLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ReadyToEvictedLabels {
+    pub(super) cluster_queue: String,
+    pub(super) reason: String,
+    pub(super) underlying_cause: String,
+    pub(super) replica_role: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct UngatedLabels {
+    pub(super) name: &'static str,
+    pub(super) cluster_queue: String,
+    pub(super) is_group: &'static str,
+    pub(super) replica_role: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct CreationLabels {
+    pub(super) job_kind: &'static str,
+    pub(super) replica_role: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct BuildLabels {
+    pub(super) git_version: &'static str,
+    pub(super) git_commit: &'static str,
+    pub(super) build_date: &'static str,
+    pub(super) go_version: &'static str,
+    pub(super) compiler: &'static str,
+    pub(super) platform: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct EvictionLatencyLabels {
     pub(super) cluster_queue: String,
     pub(super) reason: String,
@@ -109,6 +141,8 @@ of_queue!(
     EvictedLabels: cluster_queue,
     ClusterQueueLabels: cluster_queue,
     EvictionLatencyLabels: cluster_queue,
+    ReadyToEvictedLabels: cluster_queue,
+    UngatedLabels: cluster_queue,
     PreemptedLabels: preempting_cluster_queue,
 );
 

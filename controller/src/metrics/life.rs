@@ -14,9 +14,14 @@ use prometheus_client::{
 use super::series::{OfQueue, Series};
 use crate::store::Key;
 
-// Kueue's buckets: 1 s, then 2.5 s doubling up to about 20,480 s.
+/// Kueue's buckets: 1 s, then 2.5 s doubling up to 10,240 s.
 pub(super) fn waits() -> Histogram {
-    Histogram::new(std::iter::once(1.0).chain(exponential_buckets(2.5, 2.0, 14)))
+    Histogram::new(std::iter::once(1.0).chain(exponential_buckets(2.5, 2.0, 13)))
+}
+
+/// Kueue's buckets of a ClusterQueue's waits for admission: up to 40,960 s.
+pub(super) fn long_waits() -> Histogram {
+    Histogram::new(std::iter::once(1.0).chain(exponential_buckets(2.5, 2.0, 15)))
 }
 
 /// How long until the pods of a workload were ready.
@@ -41,16 +46,17 @@ pub(super) struct Life<L> {
     execution_time: Series<L, Histogram>,
 }
 
-impl<L> Default for Life<L>
+impl<L> Life<L>
 where
     L: OfQueue + Clone + Hash + Eq,
 {
-    fn default() -> Self {
+    /// None yet. Waits for admission have buckets of their own.
+    pub(super) fn new(admission: fn() -> Histogram) -> Self {
         Self {
             quota_reserved: Series::new(Counter::default),
             quota_reserved_wait: Series::new(waits),
             admitted: Series::new(Counter::default),
-            admission_wait: Series::new(waits),
+            admission_wait: Series::new(admission),
             checks_wait: Series::new(waits),
             ready_wait: Series::new(waits),
             admitted_until_ready: Series::new(waits),
@@ -58,12 +64,7 @@ where
             execution_time: Series::new(waits),
         }
     }
-}
 
-impl<L> Life<L>
-where
-    L: OfQueue + Clone + Hash + Eq,
-{
     pub(super) fn quota_reserved(&self, labels: &L, waited: Duration) {
         self.quota_reserved.inc(labels);
         self.quota_reserved_wait.observe(labels, waited);

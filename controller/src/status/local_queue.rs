@@ -112,6 +112,7 @@ mod tests {
             reserving: 2,
             admitted: 1,
             past_use: None,
+            weighted_use: None,
         }
     }
 
