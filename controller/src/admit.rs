@@ -6,6 +6,7 @@
 //! - A reservation is written only over the spec that was decided upon.
 
 mod build;
+mod reasons;
 mod write;
 
 use std::{
@@ -14,7 +15,6 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 pub use build::{
@@ -33,15 +33,12 @@ use crate::{
     engine_task::Inbox,
     placement::{Placement, Reservation},
     store::Key,
-    work::{self, Queue},
+    work::{self, Outcome, Queue},
     workload::queue_name,
 };
 
 /// Writes in flight. The API server's own fairness does the rest.
 const WRITERS: usize = 64;
-
-/// A reason for waiting is written only when it has lasted this long: most jobs of a burst are admitted before.
-const PENDING_AFTER: Duration = Duration::from_millis(150);
 
 /// What is still to be written about one workload.
 #[derive(Debug, Clone)]
@@ -125,6 +122,8 @@ pub(crate) struct Admitter {
     inbox: Arc<Inbox>,
     placement: Option<Arc<dyn Placement>>,
     queue: Queue<Key>,
+    // Those with nothing but a reason for waiting, on their way into `queue`.
+    reasons: Queue<Key>,
     jobs: Mutex<Jobs>,
     // When a workload's reason was last written, to write a mere change of its message less often.
     told: Mutex<BTreeMap<Key, Instant>>,
@@ -139,6 +138,7 @@ impl Admitter {
             inbox,
             placement,
             queue: Queue::default(),
+            reasons: Queue::default(),
             jobs: Mutex::default(),
             told: Mutex::default(),
             count: AtomicU64::new(0),
@@ -237,7 +237,7 @@ impl Admitter {
         let patient = matches!(job, Job::Pending { .. });
         self.lock().insert(key.clone(), number, job);
         if patient {
-            self.queue.add_after(key, PENDING_AFTER);
+            self.reasons.add_after(key, reasons::AFTER);
         } else {
             self.queue.add(key);
         }
@@ -260,7 +260,19 @@ impl Admitter {
     /// Writes until `shutdown`.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let this = &self;
-        work::run(self.queue.clone(), WRITERS, shutdown, |key| async move { this.write(key).await }).await;
+        let write = work::run(self.queue.clone(), WRITERS, shutdown.clone(), |key| async move { this.write(key).await });
+        let pass = work::run(self.reasons.clone(), 1, shutdown, |key| async move { this.pass(key).await });
+        tokio::join!(write, pass);
+    }
+
+    /// Lets one reason for waiting into the queue, and waits before the next.
+    async fn pass(&self, key: Key) -> Outcome {
+        let waits = matches!(self.lock().by_key.get(&key), Some((_, Job::Pending { .. })));
+        if waits {
+            self.queue.add(key);
+            tokio::time::sleep(reasons::gap(self.backlog())).await;
+        }
+        Outcome::Done
     }
 
     fn lock(&self) -> MutexGuard<'_, Jobs> {

@@ -1,7 +1,8 @@
 //! The status of queues, and the finalizers that keep what is in use.
 //!
 //! A queue's status is written when it says something new. A changed condition is written at once; mere figures at most
-//! once a second, so that a burst of jobs costs a few writes and a single job is seen at once.
+//! once a second, and less often where many queues change, so that a burst of jobs costs a few writes and a single job is
+//! seen at once.
 
 mod cluster_queue;
 mod cohort;

@@ -8,7 +8,7 @@ use switchyard_api::{
 };
 use tokio::time::Instant;
 
-use super::{Admitter, Job, Preempt, Reserve, build};
+use super::{Admitter, Job, Preempt, Reserve, build, reasons};
 use crate::{
     clock::since,
     metrics::CountedEviction,
@@ -18,9 +18,6 @@ use crate::{
     world::{self, workload_key},
 };
 
-/// A change of the message alone is written at most this often: with much coming and going, each of a thousand waiting
-/// workloads would otherwise be written every second to say that a little less is missing.
-const MESSAGE_EVERY: Duration = Duration::from_secs(2);
 /// A reservation that keeps meeting other writers is given back; the next cycle decides afresh.
 const CONFLICTS: u32 = 4;
 
@@ -90,6 +87,7 @@ impl Admitter {
     }
 
     fn reserved(&self, reserve: &Reserve, before: &Workload, after: &Workload) {
+        self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&Key::of(after));
         let cluster_queue = &reserve.admission.cluster_queue;
         let waited = since(self.ctx.clock.now(), workload::queued_since(before));
         let mut note =
@@ -199,8 +197,11 @@ impl Admitter {
     }
 
     fn too_soon(&self, key: &Key) -> Option<Duration> {
-        let told = *self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(key)?;
-        let left = (told + MESSAGE_EVERY).saturating_duration_since(Instant::now());
+        let (told, waiting) = {
+            let told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            (*told.get(key)?, told.len())
+        };
+        let left = (told + reasons::message_every(waiting)).saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
     }
 }

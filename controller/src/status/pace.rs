@@ -1,7 +1,7 @@
 //! How often mere figures are written.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -12,27 +12,51 @@ use crate::store::Key;
 
 /// Between two writes of one object that differ in figures only.
 const EVERY: Duration = Duration::from_secs(1);
+/// With many objects whose figures change, so many such writes a second are made of all together,
+const A_SECOND: u32 = 10;
+/// but figures are never older than this for lack of a turn.
+const AT_LATEST: Duration = Duration::from_secs(15);
 
 /// When each object was written last.
 #[derive(Debug, Default)]
-pub(super) struct Pace(Mutex<BTreeMap<Key, Instant>>);
+pub(super) struct Pace(Mutex<Written>);
+
+#[derive(Debug, Default)]
+struct Written {
+    last: BTreeMap<Key, Instant>,
+    // Those of the last `AT_LATEST`, the oldest first.
+    lately: BTreeSet<(Instant, Key)>,
+}
 
 impl Pace {
     /// How long figures of this object must still wait; none: write now.
     pub(super) fn wait(&self, key: &Key) -> Option<Duration> {
-        let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key)?;
-        let left = (last + EVERY).saturating_duration_since(Instant::now());
+        let written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *written.last.get(key)?;
+        let turn = Duration::from_secs(1) / A_SECOND;
+        let every = turn.saturating_mul(u32::try_from(written.lately.len()).unwrap_or(u32::MAX));
+        let left = (last + every.clamp(EVERY, AT_LATEST)).saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
     }
 
     /// It was written now.
     pub(super) fn written(&self, key: Key) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Instant::now());
+        let (now, mut written) = (Instant::now(), self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(before) = written.last.insert(key.clone(), now) {
+            written.lately.remove(&(before, key.clone()));
+        }
+        written.lately.insert((now, key));
+        while written.lately.first().is_some_and(|(at, _)| *at + AT_LATEST <= now) {
+            written.lately.pop_first();
+        }
     }
 
     /// It is gone.
     pub(super) fn forget(&self, key: &Key) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        let mut written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = written.last.remove(key) {
+            written.lately.remove(&(last, key.clone()));
+        }
     }
 }
 
@@ -48,5 +72,24 @@ mod tests {
         assert_eq!(pace.wait(&key), Some(EVERY));
         tokio::time::advance(EVERY).await;
         assert_eq!(pace.wait(&key), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_objects_share_a_number_of_writes_a_second() {
+        let pace = Pace::default();
+        let keys: Vec<Key> = (0..1000).map(|number| Key::new("", &format!("cq-{number}"))).collect();
+        for key in &keys[..50] {
+            pace.written(key.clone());
+        }
+        assert_eq!(pace.wait(&keys[0]), Some(Duration::from_secs(5)));
+        for key in &keys[50..] {
+            pace.written(key.clone());
+        }
+        assert_eq!(pace.wait(&keys[0]), Some(AT_LATEST));
+        tokio::time::advance(AT_LATEST).await;
+        pace.written(keys[1].clone());
+        pace.forget(&keys[2]);
+        assert_eq!(pace.wait(&keys[1]), Some(EVERY), "the others have not changed since");
+        assert_eq!(pace.wait(&keys[2]), None);
     }
 }

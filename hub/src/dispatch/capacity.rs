@@ -92,8 +92,11 @@ pub struct Score {
     pub borrows: bool,
     /// Resources such as GPUs that the flavors have free and the workload does not ask for: not to be blocked by it.
     pub spare: usize,
-    /// What would stay free of the resource with the most left, in thousandths of its potential: tightest first.
+    /// What would stay free of the resource with the most left, in twentieths of its potential: tightest first.
     pub left: i64,
+    /// How many it was given and has not admitted yet: of clusters that are about as tight, the least busy, so that the API
+    /// servers of all of them take their share of a burst.
+    pub busy: usize,
 }
 
 /// Which amounts are looked at.
@@ -269,7 +272,7 @@ impl Capacity {
     }
 
     fn placed(&self, queue: &Queue, taken: &BTreeMap<(Name, Name), i64>) -> Placed {
-        let mut score = Score { borrows: false, spare: 0, left: 0 };
+        let mut score = Score { borrows: false, spare: 0, left: 0, busy: self.assumed.len() };
         let mut charges = Vec::new();
         for flavor in &queue.flavors {
             if !taken.keys().any(|(name, _)| *name == flavor.name) {
@@ -281,8 +284,8 @@ impl Capacity {
                     Some(amount) => {
                         score.borrows |= quota.used.saturating_add(*amount) > quota.nominal;
                         let left = i128::from(free.saturating_sub(*amount).max(0));
-                        let permille = (left * 1000 / i128::from(quota.potential.max(1))).min(1000) as i64;
-                        score.left = score.left.max(permille);
+                        let twentieths = (left * 20 / i128::from(quota.potential.max(1))).min(20) as i64;
+                        score.left = score.left.max(twentieths);
                         let key = (queue.cluster_queue.clone(), flavor.name.clone(), resource.clone());
                         charges.push((key, *amount));
                     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::mirror::{FURTHER, QUIET, SETTLE, Show};
+use super::mirror::{CROWDED, EACH, FURTHER, QUIET, SETTLE, Show};
 use super::writes::Write;
 use crate::dispatch::Uid;
 
@@ -69,15 +69,16 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// A status to show, soon.
+    /// A status to show, soon. With many to be shown it waits longer, and what changes meanwhile costs no write.
     pub(super) fn status(&mut self, uid: &Uid, status: Arc<Value>, now: Instant) {
+        let crowd = EACH.saturating_mul(u32::try_from(self.due.len()).unwrap_or(u32::MAX)).min(CROWDED);
         let slot = self.slots.entry(uid.clone()).or_default();
         let show = Show::Status(status);
         if Step::of(&show) > slot.step {
-            slot.further.get_or_insert(now + FURTHER);
+            slot.further.get_or_insert(now + FURTHER.max(crowd));
         }
         slot.show = Some(show);
-        let at = slot.due.unwrap_or(now + SETTLE);
+        let at = slot.due.unwrap_or(now + SETTLE.max(crowd));
         let at = slot.further.map_or(at, |further| further.min(at));
         self.plan(uid, at);
     }
@@ -226,6 +227,19 @@ mod tests {
         assert_eq!(slots.next_due(), Some(shown_at + QUIET), "what follows is shown now and then");
         slots.finish(write("u"), Some(status(0, 0)), shown_at + second);
         assert_eq!(slots.take(shown_at + second).len(), 1);
+    }
+
+    #[test]
+    fn with_many_to_be_shown_each_waits_longer() {
+        let (mut slots, now, uid) = (Slots::default(), Instant::now(), Uid::from("u"));
+        for other in 0..1000 {
+            slots.status(&Uid::from(format!("other-{other:04}").as_str()), Arc::new(json!(1)), now);
+        }
+        slots.status(&uid, Arc::new(json!({"active": 1})), now);
+        let waits = |slots: &Slots| slots.due.iter().find(|(_, waiting)| *waiting == uid).unwrap().0 - now;
+        assert_eq!(waits(&slots), EACH * 1000);
+        slots.finish(write("u"), Some(Arc::new(json!({"succeeded": 1}))), now);
+        assert!(waits(&slots).is_zero(), "an end waits for nobody");
     }
 
     #[test]

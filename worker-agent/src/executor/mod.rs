@@ -26,6 +26,13 @@ use crate::ledger::{Action, Outcome};
 /// A write that takes longer than this has failed, as far as is known.
 const DEADLINE: Duration = Duration::from_secs(30);
 
+/// Of the writes in flight, so many may remove what has ended: what is to be started does not wait behind a burst's remains.
+const TIDYING: usize = 2;
+
+/// What has ended for so long is removed in its turn with everything else, so that no more is left lying than ends in that
+/// time.
+const TIDIED_WITHIN: Duration = Duration::from_secs(20);
+
 /// Annotation on a Workload that the agent made inactive: it, and nobody else, may make it active again.
 pub(crate) const SUSPENDED: &str = "switchyard.dev/suspended";
 
@@ -60,6 +67,7 @@ pub(crate) struct Executor {
     origin: Arc<str>,
     allowed: Arc<Allowed>,
     permits: Arc<Semaphore>,
+    tidying: Arc<Semaphore>,
     admissions: Option<Arc<dyn Admissions>>,
     kinds: Arc<[Known]>,
     clock: Clock,
@@ -76,7 +84,8 @@ impl Executor {
         let (hub_id, origin) = (settings.hub_id.as_str().into(), settings.origin.as_str().into());
         let kinds = known(&settings.frameworks).into();
         let allowed = Arc::new(settings.allowed.clone());
-        Self { client, hub_id, origin, allowed, permits, admissions, kinds, clock }
+        let tidying = Arc::new(Semaphore::new(TIDYING));
+        Self { client, hub_id, origin, allowed, permits, tidying, admissions, kinds, clock }
     }
 
     /// Whether this process may write to the cluster, as far as it knows.
@@ -86,6 +95,10 @@ impl Executor {
 
     /// Performs one action, when its turn comes. Always says how it went.
     pub(crate) async fn perform(self, action: Action) -> (Action, Outcome) {
+        let _tidying = match action.tidies() {
+            true => tokio::time::timeout(TIDIED_WITHIN, self.tidying.acquire()).await.ok(),
+            false => None,
+        };
         let Ok(_permit) = self.permits.acquire().await else {
             return (action, Outcome::Failed("the executor has stopped".to_owned()));
         };

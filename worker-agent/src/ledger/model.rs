@@ -235,6 +235,13 @@ pub struct Action {
     pub until: Option<Time>,
 }
 
+impl Action {
+    /// Whether it removes a job that has ended, for which nobody waits.
+    pub(crate) fn tidies(&self) -> bool {
+        self.kind == Kind::Job && matches!(self.verb, Verb::Delete { foreground: false, .. })
+    }
+}
+
 /// What to do with an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verb {

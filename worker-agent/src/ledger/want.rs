@@ -19,7 +19,8 @@ pub(crate) fn whole_fence(after: Duration) -> Duration {
     after - Duration::from_nanos(u64::from(after.subsec_nanos() % 1_000_000))
 }
 
-/// Bytes of payloads kept although no assignment names them just now: a withdrawn one often comes back.
+/// Bytes of payloads kept although no assignment names them just now: a withdrawn one often comes back. Beyond that, all
+/// of them go.
 const SPARE_PAYLOADS: usize = 8 * 1024 * 1024;
 
 /// Why a session has to end. What was taken over before stays.
@@ -105,6 +106,11 @@ impl Want {
         }
     }
 
+    /// Whether there is something to be made of its payload; without one it is not taken over.
+    fn names_payload(&self) -> bool {
+        !matches!(self.phase, Phase::Absent | Phase::Unspecified)
+    }
+
     fn of(assignment: v1::Assignment) -> Self {
         let phase = assignment.phase();
         let fence = assignment.on_disconnect.filter(|rule| rule.policy() == v1::on_disconnect::Policy::Fence);
@@ -134,11 +140,26 @@ impl Want {
     }
 }
 
+/// A payload, and how many assignments name it.
+#[derive(Debug)]
+struct Kept {
+    payload: Arc<Payload>,
+    named: usize,
+}
+
+impl Kept {
+    fn size(&self) -> usize {
+        self.payload.workload.len() + self.payload.job.len()
+    }
+}
+
 /// The desired state as far as it was taken over.
 #[derive(Debug, Default)]
 pub(super) struct Wants {
     wants: BTreeMap<String, Want>,
-    payloads: BTreeMap<Vec<u8>, Arc<Payload>>,
+    payloads: BTreeMap<Vec<u8>, Kept>,
+    /// Bytes of `payloads` that no assignment names.
+    spare: usize,
     revision: u64,
     /// The highest revision of this session: older messages of it change nothing.
     floor: u64,
@@ -161,13 +182,27 @@ impl Wants {
 
     /// What to create for it.
     pub(super) fn payload(&self, want: &Want) -> Option<Arc<Payload>> {
-        self.payloads.get(&want.payload_hash).cloned()
+        self.payloads.get(&want.payload_hash).map(|kept| kept.payload.clone())
     }
 
     /// A tombstone has done its work.
     pub(super) fn forget(&mut self, uid: &str) {
-        let old = self.wants.remove(uid);
-        self.fenced -= usize::from(old.is_some_and(|want| want.fence_after.is_some()));
+        let Some(old) = self.wants.remove(uid) else { return };
+        self.fenced -= usize::from(old.fence_after.is_some());
+        if let Some(kept) = self.payloads.get_mut(&old.payload_hash).filter(|_| old.names_payload()) {
+            kept.named -= 1;
+            self.spare += if kept.named == 0 { kept.size() } else { 0 };
+        }
+    }
+
+    fn insert(&mut self, uid: &str, want: Want) {
+        self.forget(uid);
+        self.fenced += usize::from(want.fence_after.is_some());
+        if let Some(kept) = self.payloads.get_mut(&want.payload_hash).filter(|_| want.names_payload()) {
+            self.spare -= if kept.named == 0 { kept.size() } else { 0 };
+            kept.named += 1;
+        }
+        self.wants.insert(uid.to_owned(), want);
     }
 
     /// Whether any job is to be stopped when the lease lapses.
@@ -230,46 +265,42 @@ impl Wants {
 
     fn take_payload(&mut self, payload: v1::Payload) -> Result<(), SessionError> {
         // Too large a one is left out; its assignment is then refused by name.
-        let payload = if payload.workload.len() + payload.job.len() > MAX_PAYLOAD {
+        let (hash, payload) = if payload.workload.len() + payload.job.len() > MAX_PAYLOAD {
             (payload.hash, Payload { workload: Vec::new(), job: Vec::new() })
         } else if payload_hash(&payload.workload, &payload.job) == payload.hash {
             (payload.hash, Payload { workload: payload.workload, job: payload.job })
         } else {
             return Err(SessionError::PayloadCorrupt);
         };
-        self.payloads.insert(payload.0, Arc::new(payload.1));
+        // The same hash is the same content.
+        self.payloads.entry(hash).or_insert_with(|| {
+            let kept = Kept { payload: Arc::new(payload), named: 0 };
+            self.spare += kept.size();
+            kept
+        });
         Ok(())
     }
 
     /// Whether something changed.
     fn take_assignment(&mut self, uid: &str, assignment: v1::Assignment) -> Result<bool, SessionError> {
         let want = Want::of(assignment);
-        if !matches!(want.phase, Phase::Absent | Phase::Unspecified) && !self.payloads.contains_key(&want.payload_hash)
-        {
+        if want.names_payload() && !self.payloads.contains_key(&want.payload_hash) {
             return Err(SessionError::PayloadMissing(uid.to_owned()));
         }
         match self.wants.get(uid) {
             _ if want.phase == Phase::Unspecified => Ok(false),
             Some(have) if *have == want || !have.yields_to(&want) => Ok(false),
             _ => {
-                self.forget(uid);
-                self.fenced += usize::from(want.fence_after.is_some());
-                self.wants.insert(uid.to_owned(), want);
+                self.insert(uid, want);
                 Ok(true)
             }
         }
     }
 
     fn drop_spare_payloads(&mut self) {
-        let size = |payload: &Payload| payload.workload.len() + payload.job.len();
-        let named: BTreeSet<&[u8]> = self.wants.values().map(|want| want.payload_hash.as_slice()).collect();
-        let mut spare = 0;
-        self.payloads.retain(|hash, payload| {
-            if named.contains(hash.as_slice()) {
-                return true;
-            }
-            spare += size(payload);
-            spare <= SPARE_PAYLOADS
-        });
+        if self.spare > SPARE_PAYLOADS {
+            self.payloads.retain(|_, kept| kept.named > 0);
+            self.spare = 0;
+        }
     }
 }
