@@ -260,7 +260,8 @@ impl Admitter {
     /// Writes until `shutdown`.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let this = &self;
-        let write = work::run(self.queue.clone(), WRITERS, shutdown.clone(), |key| async move { this.write(key).await });
+        let write =
+            work::run(self.queue.clone(), WRITERS, shutdown.clone(), |key| async move { this.write(key).await });
         let pass = work::run(self.reasons.clone(), 1, shutdown, |key| async move { this.pass(key).await });
         tokio::join!(write, pass);
     }

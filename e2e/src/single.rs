@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, PostParams};
 use switchyard_api::v1beta1;
 
 use crate::Cluster;
-use crate::fleet::programs;
+use crate::fleet::programs::{self, OurProgram};
 use crate::process::Process;
 use crate::wait::{eventually, never};
 
@@ -31,7 +31,18 @@ impl Single {
     /// # Errors
     /// What its log ends with.
     pub async fn start(cluster: &Cluster) -> anyhow::Result<Self> {
-        let program = programs::single_program(cluster).await?;
+        Self::run(cluster, programs::single_program(cluster).await?).await
+    }
+
+    /// Starts it without webhooks and without conversion.
+    ///
+    /// # Errors
+    /// As [`Single::start`].
+    pub async fn start_without_webhooks(cluster: &Cluster) -> anyhow::Result<Self> {
+        Self::run(cluster, programs::single_without_webhooks(cluster).await?).await
+    }
+
+    async fn run(cluster: &Cluster, program: OurProgram) -> anyhow::Result<Self> {
         let process = program.program.start()?;
         let ready = eventually(TIME, format!("Switchyard on {} to be ready", cluster.name()), async || {
             process.check().map_err(never)?;

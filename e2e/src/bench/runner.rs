@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Generator::Baseline])]
     pub generator: Vec<Generator>,
     /// Which systems, in this order.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Ours, Kind::Minimal, Kind::Stock])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Ours, Kind::OursWithoutWebhooks, Kind::Minimal, Kind::Stock])]
     pub systems: Vec<Kind>,
     /// A generator's configuration of one's own instead, in the format of Kueue's.
     #[arg(long, value_name = "FILE")]

@@ -38,8 +38,8 @@ impl Ways {
 /// `switchyard-hub` on a cluster.
 pub(crate) async fn hub_program(cluster: &Cluster, ways: &Ways, config: Option<&str>) -> anyhow::Result<OurProgram> {
     let name = ways.replica.unwrap_or("switchyard-hub");
-    let OurProgram { mut program, health } =
-        controller(cluster, "switchyard-hub", name, (ways.webhooks, ways.webhooks_at)).await?;
+    let OurProgram { program, health } = controller(cluster, "switchyard-hub", name).await?;
+    let mut program = webhooks(program, (ways.webhooks, ways.webhooks_at));
     let (listen, advertise) =
         (format!("127.0.0.1:{}", ways.sessions), format!("https://127.0.0.1:{}", ways.sessions_at));
     program = program.args(["--mode", "hub", "--agent-listen", &listen, "--advertise", &advertise]);
@@ -63,26 +63,32 @@ fn configured(program: Program, cluster: &Cluster, file: &str, config: Option<&s
 /// `switchyard-hub --mode single` on a cluster.
 pub(crate) async fn single_program(cluster: &Cluster) -> anyhow::Result<OurProgram> {
     let port = ports::free()?;
-    let OurProgram { program, health } = controller(cluster, "switchyard", "switchyard-hub", (port, port)).await?;
+    let ours = single_without_webhooks(cluster).await?;
+    Ok(OurProgram { program: webhooks(ours.program, (port, port)), ..ours })
+}
+
+/// The same, as it may be run where nobody sends jobs: without webhooks, and without conversion.
+pub(crate) async fn single_without_webhooks(cluster: &Cluster) -> anyhow::Result<OurProgram> {
+    let OurProgram { program, health } = controller(cluster, "switchyard", "switchyard-hub").await?;
     Ok(OurProgram { program: program.args(["--mode", "single"]), health })
 }
 
 /// What both modes of `switchyard-hub` need.
-async fn controller(
-    cluster: &Cluster,
-    account_name: &str,
-    name: &str,
-    (webhook, webhook_at): (u16, u16),
-) -> anyhow::Result<OurProgram> {
+async fn controller(cluster: &Cluster, account_name: &str, name: &str) -> anyhow::Result<OurProgram> {
     let health = ports::free()?;
     let log = cluster.dir().join(format!("{name}.log"));
     let program = Program::new("hub", paths::binary("switchyard-hub")?, log)
         .env("KUBECONFIG", account(cluster, account_name).await?)
         .args(["--namespace", NAMESPACE])
-        .args(["--health-listen", &format!("127.0.0.1:{health}")])
-        .args(["--webhook-listen", &format!("127.0.0.1:{webhook}")])
-        .args(["--webhook-url", &format!("https://127.0.0.1:{webhook_at}")]);
+        .args(["--health-listen", &format!("127.0.0.1:{health}")]);
     Ok(OurProgram { program, health })
+}
+
+/// Where it listens for the API server, and where that finds it.
+fn webhooks(program: Program, (listen, at): (u16, u16)) -> Program {
+    program
+        .args(["--webhook-listen", &format!("127.0.0.1:{listen}")])
+        .args(["--webhook-url", &format!("https://127.0.0.1:{at}")])
 }
 
 /// `switchyard-agent` on a cluster, enrolling with a token.

@@ -23,10 +23,8 @@ pub(super) const SETTLE: Duration = Duration::from_millis(800);
 /// controller tells of ready pods, and of ended ones, up to a second late: a job that ends within that moment is spared
 /// the write.
 pub(super) const FURTHER: Duration = Duration::from_millis(1500);
-/// With many jobs to be shown each waits so much longer for each of them,
-pub(super) const EACH: Duration = Duration::from_millis(5);
-/// but no longer than this: in a burst the API server has better to do.
-pub(super) const CROWDED: Duration = Duration::from_secs(5);
+/// How long either waits at most where the API server is slow: in a burst it has better to do.
+pub(super) const WHEN_SLOW: Duration = Duration::from_secs(5);
 /// How long a job's status rests after it was shown, unless the job ends, or has its first pods, or a first one ready:
 /// what else happens on the way is worth one write now and then.
 pub(super) const QUIET: Duration = Duration::from_secs(5);

@@ -2,16 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::mirror::{CROWDED, EACH, FURTHER, QUIET, SETTLE, Show};
+use super::mirror::{FURTHER, QUIET, SETTLE, Show, WHEN_SLOW};
 use super::writes::Write;
 use crate::dispatch::Uid;
 
 /// After a failed write.
-const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What is not urgent waits so many times as long as it takes to show something.
+const SLOWER: u32 = 20;
+/// The last task counts for one part in so many of how long that takes.
+const MEMORY: u32 = 8;
 
 /// What a task is to do: show something, then perhaps end the run.
 #[derive(Debug)]
@@ -29,7 +35,8 @@ struct Slot {
     show: Option<Show>,
     finish: Option<Write>,
     due: Option<Instant>,
-    busy: bool,
+    /// Since when a task is at it.
+    busy: Option<Instant>,
     /// Before this the next status on the way is not shown: the one before was shown a moment ago.
     quiet: Option<Instant>,
     /// How far the job had come in what was shown last.
@@ -66,19 +73,22 @@ impl Step {
 pub(super) struct Slots {
     slots: BTreeMap<Uid, Slot>,
     due: BTreeSet<(Instant, Uid)>,
+    /// How long the last tasks took, from when they were due.
+    took: Duration,
 }
 
 impl Slots {
-    /// A status to show, soon. With many to be shown it waits longer, and what changes meanwhile costs no write.
+    /// A status to show, soon; later where the API server is slow to take them, so that what changes meanwhile costs no
+    /// write.
     pub(super) fn status(&mut self, uid: &Uid, status: Arc<Value>, now: Instant) {
-        let crowd = EACH.saturating_mul(u32::try_from(self.due.len()).unwrap_or(u32::MAX)).min(CROWDED);
+        let slow = (self.took * SLOWER).min(WHEN_SLOW);
         let slot = self.slots.entry(uid.clone()).or_default();
         let show = Show::Status(status);
         if Step::of(&show) > slot.step {
-            slot.further.get_or_insert(now + FURTHER.max(crowd));
+            slot.further.get_or_insert(now + FURTHER.max(slow));
         }
         slot.show = Some(show);
-        let at = slot.due.unwrap_or(now + SETTLE.max(crowd));
+        let at = slot.due.unwrap_or(now + SETTLE.max(slow));
         let at = slot.further.map_or(at, |further| further.min(at));
         self.plan(uid, at);
     }
@@ -122,7 +132,7 @@ impl Slots {
                 self.slots.remove(&uid);
                 continue;
             }
-            slot.busy = true;
+            slot.busy = Some(now);
             slot.further = None;
             slot.step = slot.show.as_ref().map_or(slot.step, Step::of);
             slot.quiet = slot.finish.is_none().then(|| now + QUIET);
@@ -134,7 +144,9 @@ impl Slots {
     /// A task has ended; what it could not show is shown later, unless there is newer.
     pub(super) fn done(&mut self, uid: &Uid, unshown: Option<Show>, now: Instant) {
         let Some(slot) = self.slots.get_mut(uid) else { return };
-        slot.busy = false;
+        if let Some(since) = slot.busy.take() {
+            self.took = (self.took * (MEMORY - 1) + now.saturating_duration_since(since)) / MEMORY;
+        }
         let failed = unshown.is_some();
         if slot.show.is_none() {
             slot.show = unshown;
@@ -156,7 +168,7 @@ impl Slots {
 
     fn plan(&mut self, uid: &Uid, at: Instant) {
         let Some(slot) = self.slots.get_mut(uid) else { return };
-        if slot.busy {
+        if slot.busy.is_some() {
             return;
         }
         let at = slot.due.map_or(at, |due| due.min(at));
@@ -230,16 +242,20 @@ mod tests {
     }
 
     #[test]
-    fn with_many_to_be_shown_each_waits_longer() {
-        let (mut slots, now, uid) = (Slots::default(), Instant::now(), Uid::from("u"));
-        for other in 0..1000 {
-            slots.status(&Uid::from(format!("other-{other:04}").as_str()), Arc::new(json!(1)), now);
+    fn what_is_not_urgent_waits_the_longer_the_slower_the_api_server_is() {
+        let (mut slots, mut now, uid) = (Slots::default(), Instant::now(), Uid::from("u"));
+        for other in 0..100 {
+            let other = Uid::from(format!("other-{other}").as_str());
+            slots.finish(write(&other), Some(Arc::new(json!(1))), now);
+            assert_eq!(slots.take(now).len(), 1);
+            now += Duration::from_millis(100);
+            slots.done(&other, None, now);
         }
-        slots.status(&uid, Arc::new(json!({"active": 1})), now);
-        let waits = |slots: &Slots| slots.due.iter().find(|(_, waiting)| *waiting == uid).unwrap().0 - now;
-        assert_eq!(waits(&slots), EACH * 1000);
+        slots.status(&uid, Arc::new(json!(1)), now);
+        let waits = slots.next_due().unwrap() - now;
+        assert!(waits > SETTLE * 2 && waits <= WHEN_SLOW, "{waits:?}");
         slots.finish(write("u"), Some(Arc::new(json!({"succeeded": 1}))), now);
-        assert!(waits(&slots).is_zero(), "an end waits for nobody");
+        assert_eq!(slots.next_due(), Some(now), "an end waits for nobody");
     }
 
     #[test]

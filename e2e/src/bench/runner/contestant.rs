@@ -14,6 +14,8 @@ use crate::{Cluster, ClusterSpec, Environment, Part, Parts, Process, Program};
 pub enum Kind {
     /// `switchyard-hub --mode single`, its webhooks registered.
     Ours,
+    /// The same without webhooks, as the others run here.
+    OursWithoutWebhooks,
     /// The small Kueue that Kueue's performance test comes with: no webhooks, no job controllers, 50 requests a second.
     Minimal,
     /// Kueue's release as shipped: 300 requests a second; its webhooks are not registered.
@@ -26,6 +28,7 @@ impl Kind {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Ours => "ours",
+            Self::OursWithoutWebhooks => "ours, no webhooks",
             Self::Minimal => "minimal kueue",
             Self::Stock => "stock as shipped",
             Self::StockRaised => "stock raised",
@@ -57,6 +60,10 @@ impl Contestant {
             Kind::Ours => {
                 cluster.install().await?;
                 Controller::Ours(Single::start(cluster).await?)
+            }
+            Kind::OursWithoutWebhooks => {
+                cluster.install().await?;
+                Controller::Ours(Single::start_without_webhooks(cluster).await?)
             }
             Kind::Minimal => Controller::Minimal(minimal(cluster).await?),
             Kind::Stock => Controller::Stock(Kueue::start(cluster, &shipped()).await?),
