@@ -13,7 +13,7 @@ const TIME: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// The status and the body otherwise.
-pub(crate) async fn get(port: u16, path: &str) -> anyhow::Result<String> {
+pub async fn get(port: u16, path: &str) -> anyhow::Result<String> {
     let exchange = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
         // Of version 1.0, so that the body comes in one piece and the connection is closed.

@@ -29,7 +29,7 @@ pub mod fixture;
 pub mod fleet;
 pub mod gate;
 mod go;
-mod http;
+pub mod http;
 pub mod job;
 pub mod kubeconfig;
 pub mod kueue_e2e;
