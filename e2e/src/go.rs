@@ -151,7 +151,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_asked_for_without_go_is_what_the_modules_ask_for() {
-        for module in ["etcd", "kubernetes", "kwok", "kueue", "kueue-runner"] {
+        for module in ["etcd", "kubernetes", "kwok", "kueue", "kueue-runner", "kubectl", "kueuectl"] {
             let go_mod = crate::paths::root().join("e2e/controlplane").join(module).join("go.mod");
             let line = format!("\ngo {NEEDED}\n");
             assert!(fs::read_to_string(&go_mod).unwrap().contains(&line), "{module}: mend NEEDED");

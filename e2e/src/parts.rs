@@ -39,6 +39,10 @@ pub enum Part {
     KueueRunner,
     /// The small Kueue that its performance test is run against.
     MinimalKueue,
+    /// What people use.
+    Kubectl,
+    /// Kueue's plugin of it, `kubectl kueue`.
+    KubectlKueue,
 }
 
 impl Part {
@@ -54,6 +58,8 @@ impl Part {
             Self::Helm => "helm",
             Self::KueueRunner => "kueue-runner",
             Self::MinimalKueue => "minimalkueue",
+            Self::Kubectl => "kubectl",
+            Self::KubectlKueue => "kubectl-kueue",
         }
     }
 
@@ -66,6 +72,8 @@ impl Part {
             Self::Kueue => "kueue",
             Self::Helm => "helm",
             Self::KueueRunner | Self::MinimalKueue => "kueue-runner",
+            Self::Kubectl => "kubectl",
+            Self::KubectlKueue => "kueuectl",
         }
     }
 
@@ -73,10 +81,10 @@ impl Part {
     fn source(self) -> &'static str {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
-            Self::ApiServer | Self::ControllerManager | Self::Scheduler => "k8s.io/kubernetes",
+            Self::ApiServer | Self::ControllerManager | Self::Scheduler | Self::Kubectl => "k8s.io/kubernetes",
             Self::Kwok => "sigs.k8s.io/kwok",
             Self::Helm => "helm.sh/helm/v4",
-            Self::Kueue | Self::KueueRunner | Self::MinimalKueue => "sigs.k8s.io/kueue",
+            Self::Kueue | Self::KueueRunner | Self::MinimalKueue | Self::KubectlKueue => "sigs.k8s.io/kueue",
         }
     }
 
@@ -85,6 +93,7 @@ impl Part {
             Self::Etcd => self.source().to_owned(),
             Self::KueueRunner => format!("{}/test/performance/scheduler/runner", self.source()),
             Self::MinimalKueue => format!("{}/test/performance/scheduler/minimalkueue", self.source()),
+            Self::KubectlKueue => format!("{}/cmd/kueuectl", self.source()),
             _ => format!("{}/cmd/{}", self.source(), self.name()),
         }
     }
@@ -92,7 +101,7 @@ impl Part {
     /// Kubernetes tells its version only when it is linked in.
     fn ldflags(self, version: &str) -> String {
         let stripped = "-s -w".to_owned();
-        if self.module() != "kubernetes" {
+        if self.source() != "k8s.io/kubernetes" {
             return stripped;
         }
         let mut numbers = version.trim_start_matches('v').split('.');
@@ -292,20 +301,33 @@ mod tests {
     #[test]
     fn every_pinned_module_names_its_version() {
         let modules = paths::root().join("e2e/controlplane");
-        for part in [Part::Etcd, Part::ApiServer, Part::Kwok, Part::Kueue, Part::KueueRunner, Part::Helm] {
+        for part in [
+            Part::Etcd,
+            Part::ApiServer,
+            Part::Kwok,
+            Part::Kueue,
+            Part::KueueRunner,
+            Part::Helm,
+            Part::Kubectl,
+            Part::KubectlKueue,
+        ] {
             let go_mod = read(&modules.join(part.module()).join("go.mod")).unwrap();
             assert!(module_version(&go_mod, part.source()).unwrap().starts_with('v'), "{part:?}");
         }
     }
 
     #[test]
-    fn the_runner_is_of_the_kueue_that_it_is_run_against() {
+    fn parts_of_one_source_have_one_version() {
         let parts = Parts::at(
             Go::find(std::env::var_os("PATH").as_deref()).unwrap(),
             paths::root().join("e2e/controlplane"),
             "",
         );
-        assert_eq!(parts.version(Part::KueueRunner).unwrap(), parts.version(Part::Kueue).unwrap());
+        for (one, other) in
+            [(Part::KueueRunner, Part::Kueue), (Part::KubectlKueue, Part::Kueue), (Part::Kubectl, Part::ApiServer)]
+        {
+            assert_eq!(parts.version(one).unwrap(), parts.version(other).unwrap(), "{one:?} and {other:?}");
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::net::TcpListener;
+mod visible;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,40 +12,12 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use switchyard_api::config::Configuration;
 use switchyard_controller::{Handle, Options};
-use switchyard_e2e::{Authority, Cluster, ClusterSpec, Environment, JobBuilder, fixture, queues, wait};
+use switchyard_e2e::{Cluster, ClusterSpec, JobBuilder, fixture, queues, wait};
+use visible::{NAMESPACE, environment, lead, listener};
 
 /// Longer than anything here takes on a busy machine.
 const WAIT: Duration = Duration::from_secs(120);
-const NAMESPACE: &str = "switchyard-system";
 const GROUP: &str = "/apis/visibility.kueue.x-k8s.io";
-
-/// A cluster whose API server is a front proxy, as every API server in use is.
-async fn environment(certificates: &tempfile::TempDir) -> Environment {
-    let authority = Authority::new("front-proxy").unwrap();
-    let client = authority.client("front-proxy-client", "front").unwrap();
-    let write = |name: &str, pem: &str| {
-        let path = certificates.path().join(name);
-        std::fs::write(&path, pem).unwrap();
-        path.display().to_string()
-    };
-    let args = [
-        format!("--requestheader-client-ca-file={}", write("ca.crt", &authority.pem())),
-        "--requestheader-allowed-names=front-proxy-client".to_owned(),
-        "--requestheader-username-headers=X-Remote-User".to_owned(),
-        "--requestheader-group-headers=X-Remote-Group".to_owned(),
-        "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
-        format!("--proxy-client-cert-file={}", write("proxy.crt", &client.certificate)),
-        format!("--proxy-client-key-file={}", write("proxy.key", &client.key)),
-    ];
-    let cluster = ClusterSpec::new("one").api_server_args(args);
-    Environment::builder("visibility").cluster(cluster).start().await.unwrap()
-}
-
-fn listener() -> (TcpListener, u16) {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    (listener, port)
-}
 
 /// A controller that serves both, and the ports.
 async fn controller(cluster: &Cluster) -> (Handle, u16, u16) {
@@ -56,26 +29,6 @@ async fn controller(cluster: &Cluster) -> (Handle, u16, u16) {
     let handle = switchyard_controller::start(options).unwrap();
     handle.ready(WAIT).await.unwrap();
     (handle, at, metrics_at)
-}
-
-/// Leads the API server to the port, by the name of this machine.
-async fn lead(cluster: &Cluster, port: u16) {
-    let service = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "visibility", "namespace": NAMESPACE},
-        "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]},
-    });
-    let version = |version: &str| {
-        json!({
-            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-            "metadata": {"name": format!("{version}.visibility.kueue.x-k8s.io")},
-            "spec": {
-                "group": "visibility.kueue.x-k8s.io", "version": version, "groupPriorityMinimum": 100,
-                "versionPriority": 100, "insecureSkipTLSVerify": true,
-                "service": {"name": "visibility", "namespace": NAMESPACE, "port": port},
-            },
-        })
-    };
-    cluster.apply([service, version("v1beta1"), version("v1beta2")]).await.unwrap();
 }
 
 async fn get(client: &Client, path: &str) -> kube::Result<Value> {
@@ -136,7 +89,7 @@ fn binding(kind: &str, role: &str, namespace: &str) -> Value {
 fn what_waits_is_listed_to_those_who_may_see_it() {
     fixture::run(async {
         let certificates = tempfile::tempdir().unwrap();
-        let environment = environment(&certificates).await;
+        let environment = environment("visibility", ClusterSpec::new("one"), &certificates).await;
         let cluster = environment.cluster("one");
         let (handle, port, metrics) = controller(cluster).await;
         lead(cluster, port).await;

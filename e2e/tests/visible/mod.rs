@@ -1,0 +1,57 @@
+//! A cluster whose API server leads to the visibility API of a controller in this process.
+
+use std::net::TcpListener;
+
+use serde_json::json;
+use switchyard_e2e::{Authority, Cluster, ClusterSpec, Environment};
+
+/// The controller's own.
+pub(crate) const NAMESPACE: &str = "switchyard-system";
+
+/// A cluster whose API server is a front proxy, as every API server in use is.
+pub(crate) async fn environment(name: &str, cluster: ClusterSpec, certificates: &tempfile::TempDir) -> Environment {
+    let authority = Authority::new("front-proxy").unwrap();
+    let client = authority.client("front-proxy-client", "front").unwrap();
+    let write = |name: &str, pem: &str| {
+        let path = certificates.path().join(name);
+        std::fs::write(&path, pem).unwrap();
+        path.display().to_string()
+    };
+    let args = [
+        format!("--requestheader-client-ca-file={}", write("ca.crt", &authority.pem())),
+        "--requestheader-allowed-names=front-proxy-client".to_owned(),
+        "--requestheader-username-headers=X-Remote-User".to_owned(),
+        "--requestheader-group-headers=X-Remote-Group".to_owned(),
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+        format!("--proxy-client-cert-file={}", write("proxy.crt", &client.certificate)),
+        format!("--proxy-client-key-file={}", write("proxy.key", &client.key)),
+    ];
+    Environment::builder(name).cluster(cluster.api_server_args(args)).start().await.unwrap()
+}
+
+/// A listener on loopback, and its port.
+pub(crate) fn listener() -> (TcpListener, u16) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+/// Leads the API server to the port, by the name of this machine.
+pub(crate) async fn lead(cluster: &Cluster, port: u16) {
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "visibility", "namespace": NAMESPACE},
+        "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]},
+    });
+    let version = |version: &str| {
+        json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": format!("{version}.visibility.kueue.x-k8s.io")},
+            "spec": {
+                "group": "visibility.kueue.x-k8s.io", "version": version, "groupPriorityMinimum": 100,
+                "versionPriority": 100, "insecureSkipTLSVerify": true,
+                "service": {"name": "visibility", "namespace": NAMESPACE, "port": port},
+            },
+        })
+    };
+    cluster.apply([service, version("v1beta1"), version("v1beta2")]).await.unwrap();
+}
