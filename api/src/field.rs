@@ -120,6 +120,12 @@ impl Shown for String {
     }
 }
 
+impl Shown for i64 {
+    fn shown(&self) -> String {
+        self.to_string()
+    }
+}
+
 impl Shown for i32 {
     fn shown(&self) -> String {
         self.to_string()

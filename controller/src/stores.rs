@@ -95,8 +95,12 @@ impl Stores {
     #[must_use]
     pub fn new(config: &Configuration) -> Self {
         let store = |id: KindId| JobStore { resource: id.api_resource(), store: Store::default() };
-        let enabled = enabled_kinds(&config.all_frameworks());
-        let dependencies = enabled.iter().flat_map(|kind| kind.dependencies()).map(|id| store(*id)).collect();
+        let mut enabled = enabled_kinds(&config.all_frameworks());
+        enabled.retain(|kind| kind.is_watched());
+        let dependencies = enabled.iter().flat_map(|kind| kind.dependencies());
+        // One watch for each kind.
+        let dependencies = dependencies.filter(|needed| enabled.iter().all(|kind| kind.id() != **needed));
+        let dependencies = dependencies.map(|id| store(*id)).collect();
         Self { jobs: enabled.iter().map(|kind| store(kind.id())).collect(), dependencies, ..Self::default() }
     }
 
@@ -104,6 +108,13 @@ impl Stores {
     #[must_use]
     pub fn job(&self, group: &str, kind: &str) -> Option<&JobStore> {
         self.jobs.iter().find(|jobs| jobs.resource.group == group && jobs.resource.kind == kind)
+    }
+
+    /// The store of a kind that is watched, be it for its own sake or for that of jobs.
+    #[must_use]
+    pub fn watched(&self, group: &str, kind: &str) -> Option<&JobStore> {
+        let is_it = |it: &&JobStore| it.resource.group == group && it.resource.kind == kind;
+        self.jobs.iter().chain(&self.dependencies).find(is_it)
     }
 
     /// The job with what its pods depend on, as far as that is there.

@@ -6,7 +6,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::{GoDuration, gates};
-use crate::{field::Path, jobs::kinds};
+use crate::field::Path;
 
 /// A field that the file sets and that has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,7 +112,6 @@ pub(super) fn ignored(value: &Value) -> Vec<Ignored> {
 fn visit(value: &Value, path: &Path, ignored: &mut Vec<Ignored>) {
     match path.as_str() {
         "featureGates" => return gates::visit_ignored(value, path, ignored),
-        "integrations.frameworks" => return frameworks(value, path, ignored),
         // Zero switches the collection off; there are no rounds of it whose length could be set.
         "multiKueue.gcInterval" if is_zero(value) => return,
         // It is managed here, and not otherwise.
@@ -133,17 +132,6 @@ fn visit(value: &Value, path: &Path, ignored: &mut Vec<Ignored>) {
 
 fn is_zero(value: &Value) -> bool {
     value.as_str().and_then(|text| text.parse().ok()).is_some_and(|duration: GoDuration| duration == GoDuration::ZERO)
-}
-
-/// Kinds of jobs that are not managed here.
-fn frameworks(value: &Value, path: &Path, ignored: &mut Vec<Ignored>) {
-    for (index, name) in value.as_array().into_iter().flatten().enumerate() {
-        let managed = |name: &&str| kinds().iter().any(|kind| kind.id().framework == *name);
-        if let Some(name) = name.as_str().filter(|name| !managed(name)) {
-            ignored
-                .push(Ignored::new(&path.index(index), format!("{name} is not a kind of jobs that is managed here")));
-        }
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use serde_json::Value;
 
-use super::{JobError, JobKind, Priority, meta, pod, workload_name};
+use super::serving::Group;
+use super::{JobError, JobKind, Priority, meta, owner_gvk, pod, workload_name};
 use crate::names;
 use crate::v1beta2::{PodSet, Workload, WorkloadSpec};
 
@@ -107,6 +108,35 @@ pub fn build_workload(
         },
         status: None,
     }
+}
+
+/// The Workload of a group of pods that serve, made for the object that makes them, before they come: the group's name,
+/// the object's uid, kind and name, and the object as one of its owners.
+#[must_use]
+pub fn build_group_workload(
+    kind: &dyn JobKind,
+    object: &Value,
+    group: &Group,
+    pod_sets: Vec<PodSet>,
+    priority: &Priority,
+    options: BuildOptions<'_>,
+) -> Workload {
+    let mut workload = build_workload(kind, object, pod_sets, priority, options);
+    workload.metadata.name = Some(group.name.clone());
+    workload.metadata.owner_references = Some(vec![owner_reference(kind, object)]);
+    let annotations = workload.metadata.annotations.get_or_insert_default();
+    annotations.insert(names::IS_GROUP_WORKLOAD.into(), "true".into());
+    annotations.extend(owner_annotations(kind, object));
+    if let Some(index) = group.index {
+        annotations.insert(names::COMPONENT_WORKLOAD_INDEX.into(), index.to_string());
+    }
+    workload
+}
+
+/// The annotations by which a Workload says what object it is of, also once its owners are forgotten.
+#[must_use]
+pub fn owner_annotations(kind: &dyn JobKind, object: &Value) -> [(String, String); 2] {
+    [(names::JOB_OWNER_GVK.into(), owner_gvk(kind.id())), (names::JOB_OWNER_NAME.into(), meta::name(object).to_owned())]
 }
 
 /// The reference that makes an object one of several owners of a workload.

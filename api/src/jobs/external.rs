@@ -32,7 +32,7 @@ pub fn external_kind(name: &str) -> Option<&'static dyn JobKind> {
     let (kind, version, group) = (parts.next()?, parts.next()?, parts.next()?);
     // Names of built-in frameworks have dots, too.
     let no_name = name.contains('/') || [kind, version, group].iter().any(|part| part.is_empty());
-    if no_name || super::built_in(group, kind).is_some() {
+    if no_name || super::table::built_in(group, kind).is_some() {
         return None;
     }
     let mut named = NAMED.write().unwrap_or_else(PoisonError::into_inner);

@@ -23,17 +23,23 @@
 //! | SparkApplication | `driver`, `executor` | state | state and executors' |
 //! | TrainJob | those of the JobSet that its runtime makes | Complete, Failed | counters, in Jobs |
 //! | Pod | `main`; of a group, one a role | phase; of a group, all have succeeded | Ready |
+//! | Deployment | its pods' | never | its pods' |
+//! | StatefulSet | `main` | never | its pods' |
+//! | LeaderWorkerSet | of each replica, `leader` and `worker`, or `main` | never | its pods' |
 //! | external frameworks | their controller's | with their workload | their controller's |
 
 pub mod app_wrapper;
 pub mod batch_job;
 mod build;
+mod by_pods;
 mod copy;
+pub mod deployment;
 mod equivalence;
 mod external;
 mod index_set;
 pub mod job_set;
 pub mod kubeflow;
+pub mod leader_worker_set;
 pub mod limit_range;
 mod merge;
 pub mod meta;
@@ -46,8 +52,11 @@ mod pod_set_info;
 mod priority;
 pub mod ray;
 mod remote;
+pub mod serving;
 pub mod spark_application;
+pub mod stateful_set;
 mod strategic;
+mod table;
 mod template;
 pub mod train_job;
 mod validate;
@@ -55,7 +64,8 @@ mod validate;
 use jiff::Timestamp;
 use serde_json::Value;
 
-pub use build::{BuildOptions, build_workload, job_pod_sets, owner_reference};
+pub use build::{BuildOptions, build_group_workload, build_workload, job_pod_sets, owner_annotations, owner_reference};
+pub use by_pods::Maker;
 pub use copy::{copy_of_another, named_job, owner_gvk, same_copy};
 pub use equivalence::{is_equivalent, owned_by};
 pub use external::external_kind;
@@ -64,6 +74,7 @@ pub use mirror::{merged_status, reset_status};
 pub use name::{workload_name, workload_name_with_extra};
 pub use pod_set_info::{PodSetInfo, is_dns_label, pod_set_infos, restore_template, running_pod_sets};
 pub use priority::{Priority, PriorityError, PriorityLookup, resolve_priority};
+pub use table::{enabled_kinds, framework_of, kind_for, kind_of_owner, kinds};
 pub use validate::{validate_create, validate_update};
 
 use crate::{
@@ -176,6 +187,9 @@ pub enum Held {
     /// By a scheduling gate that only their creation can set: one that was created without it has escaped. They carry the
     /// label `kueue.x-k8s.io/managed`, by which they are watched, and whether a job of ours owns them is settled then.
     Gated,
+    /// Not at all: the pods that they make are. What [`JobKind::suspend`] writes into their templates says so to the pods'
+    /// webhook, at creation and on updates.
+    ByPods,
 }
 
 /// The next write that takes a job towards "stopped, with its own templates".
@@ -254,6 +268,22 @@ pub trait JobKind: Send + Sync + 'static {
     fn is_composed(&self, job: &Value) -> bool {
         let _ = job;
         false
+    }
+
+    /// For a kind whose pods are groups that serve: what is to be known about them.
+    fn serving(&self) -> Option<&dyn serving::Serving> {
+        None
+    }
+
+    /// Whether objects of the kind are followed. Otherwise only the webhook sees them.
+    fn is_watched(&self) -> bool {
+        true
+    }
+
+    /// Whether the workload of a job goes to another queue with the job. That of pods that serve goes with their maker.
+    fn leads_queue(&self, job: &Value) -> bool {
+        let _ = job;
+        true
     }
 
     /// Takes the finalizer off that keeps an ended job until its end was noted; whether it had one.
@@ -421,65 +451,6 @@ fn suspend_and_restore<K: JobKind + ?Sized>(kind: &K, job: &Value, pod_sets: Opt
         kind.restore(&mut wanted, pod_sets);
     }
     Stop::Update { job: Box::new(wanted), now: true }
-}
-
-static KINDS: &[&dyn JobKind] = &[
-    &batch_job::BatchJob,
-    &job_set::JobSet,
-    &kubeflow::TF_JOB,
-    &kubeflow::PYTORCH_JOB,
-    &kubeflow::PADDLE_JOB,
-    &kubeflow::XGBOOST_JOB,
-    &kubeflow::JAX_JOB,
-    &kubeflow::MPI_JOB,
-    &ray::RayJob,
-    &ray::RAY_CLUSTER,
-    &ray::RAY_SERVICE,
-    &app_wrapper::AppWrapper,
-    &spark_application::SparkApplication,
-    &train_job::TrainJob,
-    &pod::Pod,
-];
-
-/// All job kinds, in the order in which they are watched.
-#[must_use]
-pub fn kinds() -> &'static [&'static dyn JobKind] {
-    KINDS
-}
-
-/// The kinds that a configuration names: built-in ones (`integrations.frameworks`) in the order of [`kinds`], then external
-/// ones (`Kind.version.group`). Names of kinds that are not managed here are left out.
-#[must_use]
-pub fn enabled_kinds(frameworks: &[String]) -> Vec<&'static dyn JobKind> {
-    let mut enabled: Vec<&'static dyn JobKind> =
-        kinds().iter().copied().filter(|kind| frameworks.iter().any(|name| name == kind.id().framework)).collect();
-    enabled.extend(frameworks.iter().filter_map(|name| external_kind(name)));
-    enabled
-}
-
-/// The kind for an API group and kind, of whatever version: one of [`kinds`], or one that a configuration has named.
-#[must_use]
-pub fn kind_for(group: &str, kind: &str) -> Option<&'static dyn JobKind> {
-    built_in(group, kind).or_else(|| external::named(group, kind))
-}
-
-fn built_in(group: &str, kind: &str) -> Option<&'static dyn JobKind> {
-    kinds().iter().copied().find(|k| k.id().group == group && k.id().kind == kind)
-}
-
-/// The name in `integrations.frameworks` of the built-in kind that an external framework (`Kind.version.group`) is.
-#[must_use]
-pub fn framework_of(external: &str) -> Option<&'static str> {
-    let mut parts = external.splitn(3, '.');
-    let (kind, group) = (parts.next()?, parts.nth(1)?);
-    built_in(group, kind).map(|kind| kind.id().framework)
-}
-
-/// The kind for an `apiVersion` and kind as in an owner reference.
-#[must_use]
-pub fn kind_of_owner(api_version: &str, kind: &str) -> Option<&'static dyn JobKind> {
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    kind_for(group, kind)
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ fn build(case: &Case<'_>, pod_sets: Vec<PodSet>) -> Result<Workload, Decision> {
     Ok(build_workload(case.kind, case.job, pod_sets, &priority, case.facts.copied))
 }
 
-fn priority(case: &Case<'_>, pod_sets: &[PodSet]) -> Result<Priority, Decision> {
+pub(super) fn priority(case: &Case<'_>, pod_sets: &[PodSet]) -> Result<Priority, Decision> {
     resolve_priority(case.kind, case.job, pod_sets, case.facts.priorities).map_err(|error| {
         let actions = match &error {
             PriorityError::WorkloadClass(_) => {

@@ -339,10 +339,8 @@ impl Case<'_> {
                 (true, false) => Decision::wait(),
             };
         }
-        if let Some(action) = edit::queue_name(workload, meta::queue_name(self.job)) {
-            return Decision::act([action]);
-        }
-        Decision::wait()
+        let moved = edit::queue_name(workload, meta::queue_name(self.job));
+        moved.filter(|_| self.kind.leads_queue(self.job)).map_or_else(Decision::wait, |action| Decision::act([action]))
     }
 
     /// On a hub, jobs for other clusters are not started here; nor is a job that should have been one, or one that was

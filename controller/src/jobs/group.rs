@@ -21,10 +21,11 @@ use super::{
 };
 use crate::workload::{condition, has_reservation, is_evicted, is_finished, is_group_workload};
 
-/// Whether somebody else than pods owns the workload of a group: it stays while there are none.
+/// Whether the workload of a group stays while there are no pods: somebody else owns it, or it was made before they come
+/// and nobody owns it yet.
 pub(super) fn outlives_its_pods(workload: &Workload) -> bool {
-    let mut owners = workload.metadata.owner_references.iter().flatten();
-    is_group_workload(workload) && owners.any(|owner| owner.kind != "Pod")
+    let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
+    is_group_workload(workload) && (owners.is_empty() || owners.iter().any(|owner| owner.kind != "Pod"))
 }
 
 /// What to do about a group.

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 use switchyard_api::{
     jobs::{JobKind, kind_of_owner, meta, pod::Pod},
@@ -63,6 +64,22 @@ impl JobKey {
     }
 }
 
+impl JobKey {
+    /// The keys of what makes the pods of a group, for the group's workload.
+    fn makers_of(workload: &Workload) -> Vec<Self> {
+        if !is_group_workload(workload) {
+            return Vec::new();
+        }
+        let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
+        let owners = workload.metadata.owner_references.iter().flatten();
+        let maker = |owner: &OwnerReference| {
+            let kind = kind_of_owner(&owner.api_version, &owner.kind).filter(|kind| kind.serving().is_some())?;
+            Some(Self::new(kind, Key::new(namespace, &owner.name)))
+        };
+        owners.filter_map(maker).collect()
+    }
+}
+
 impl fmt::Debug for JobKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{} {}", self.kind, if self.composed { " group" } else { "" }, self.key)
@@ -79,6 +96,9 @@ struct Maps {
     children: BTreeMap<JobKey, BTreeSet<JobKey>>,
     // The objects of each group.
     members: BTreeMap<JobKey, BTreeSet<Key>>,
+    // The workloads that the makers of groups of pods own, and the pods that they make.
+    served: BTreeMap<JobKey, BTreeSet<Key>>,
+    parts: BTreeMap<JobKey, BTreeSet<Key>>,
     // Jobs whose workload was created and has not arrived through the watch.
     created: BTreeMap<JobKey, Instant>,
 }
@@ -100,6 +120,15 @@ impl Index {
             maps.owned.entry(owner.clone()).or_default().insert(key.clone());
             maps.created.remove(&owner);
             affected.insert(owner);
+        }
+        for maker in old.into_iter().flat_map(JobKey::makers_of) {
+            remove(&mut maps.served, &maker, key);
+            affected.insert(maker);
+        }
+        for maker in new.into_iter().flat_map(JobKey::makers_of) {
+            maps.served.entry(maker.clone()).or_default().insert(key.clone());
+            maps.created.remove(&maker);
+            affected.insert(maker);
         }
         affected.extend(maps.named.get(key).into_iter().flatten().cloned());
         let children: Vec<JobKey> =
@@ -178,6 +207,30 @@ impl Index {
             maps.members.entry(new.clone()).or_default().insert(object.clone());
             maps.named.entry(new.key.clone()).or_default().insert(new.clone());
         }
+    }
+
+    /// Follows a change of what made a pod.
+    pub(crate) fn part(&self, pod: &Key, old: Option<&JobKey>, new: Option<&JobKey>) {
+        if old == new {
+            return;
+        }
+        let mut maps = self.lock();
+        if let Some(old) = old {
+            remove(&mut maps.parts, old, pod);
+        }
+        if let Some(new) = new {
+            maps.parts.entry(new.clone()).or_default().insert(pod.clone());
+        }
+    }
+
+    /// The pods that something makes.
+    pub(crate) fn parts(&self, maker: &JobKey) -> Vec<Key> {
+        self.lock().parts.get(maker).into_iter().flatten().cloned().collect()
+    }
+
+    /// The workloads of groups that their maker owns.
+    pub(crate) fn served(&self, maker: &JobKey) -> Vec<Key> {
+        self.lock().served.get(maker).into_iter().flatten().cloned().collect()
     }
 
     /// The objects of a group.

@@ -14,6 +14,8 @@ mod facts;
 mod group;
 mod index;
 pub(crate) mod lookup;
+mod maker;
+mod makers;
 mod perform;
 
 #[cfg(test)]
@@ -112,7 +114,10 @@ impl Reconciler {
         }
         for needed in &self.ctx.stores.dependencies {
             let (this, resource) = (self.clone(), needed.resource.clone());
-            needed.store.subscribe(move |change| this.dependency_changed(&resource, &change.key));
+            needed.store.subscribe(move |change| {
+                this.dependency_changed(&resource, &change.key);
+                this.part_changed(change);
+            });
         }
         let this = self.clone();
         self.ctx.stores.workloads.subscribe(move |change| {
@@ -124,6 +129,7 @@ impl Reconciler {
     }
 
     fn job_changed(&self, kind: &dyn JobKind, change: &Change<Object>) {
+        self.part_changed(change);
         let (old, new) = (change.old.as_ref(), change.new.as_ref());
         let jobs = self.index.object(kind, &change.key, old.map(|it| &it.value), new.map(|it| &it.value));
         let alone = JobKey::new(kind, change.key.clone());
@@ -205,6 +211,9 @@ impl Reconciler {
         let Some(jobs) = self.ctx.stores.job(key.group, key.kind) else { return Outcome::Done };
         let kind = kind_for(key.group, key.kind).filter(|kind| kind.makes_workloads());
         let Some(kind) = kind else { return Outcome::Done };
+        if let Some(serving) = kind.serving() {
+            return self.look_at_maker(&key, kind, serving).await;
+        }
         let object = jobs.store.by_key(&key.key).filter(|_| !key.composed);
         if object.is_some_and(|object| JobKey::of(kind, &key.key, &object.value) != key) {
             // It has joined a group, which is looked at instead.

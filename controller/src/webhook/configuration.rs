@@ -4,7 +4,8 @@
 //! Jobs: `Ignore`. A job whose webhook call was missed is suspended by the reconciler a moment later, so an outage of ours
 //! never keeps users from creating jobs. What cannot be mended later (`managedBy` on a hub is immutable) is said on the
 //! job and its workload; an operator who rather refuses such jobs sets [`super::WebhookOptions::fail_closed`].
-//! Pods: `Fail`, where they have a queue or are marked as ours. One that was created without its gate cannot be held back.
+//! Pods, and what is queued by its pods: `Fail`, where they have a queue or are marked as ours. A pod that was created
+//! without its gate cannot be held back.
 //! Kueue's own kinds: `Fail`. They are changed rarely, by administrators, and a wrong quota costs more than a retry.
 //!
 //! # What is not called for
@@ -26,7 +27,7 @@ use k8s_openapi::{
 };
 use kube::api::ObjectMeta;
 use switchyard_api::{
-    jobs::{Held, KindId, kind_for},
+    jobs::{Held, JobKind, KindId, kind_for},
     names, v1beta2,
 };
 
@@ -87,7 +88,7 @@ impl Inputs<'_> {
             ..webhook(
                 format!("m{}.kb.io", id.kind.to_lowercase()),
                 super::job_path("mutate", *id),
-                rule(id.group, id.version, &[id.plural], &["CREATE"]),
+                rule(id.group, id.version, &[id.plural], defaulted_at(*id)),
             )
         });
         let workloads = webhook(
@@ -140,7 +141,8 @@ impl Inputs<'_> {
     }
 
     fn job_policy(&self, id: KindId) -> &'static str {
-        if self.fail_closed || is_gated(id) { "Fail" } else { "Ignore" }
+        // What is created without us can never be held back.
+        if self.fail_closed || held(id) != Held::Suspended { "Fail" } else { "Ignore" }
     }
 
     fn client(&self, path: &str) -> WebhookClientConfig {
@@ -196,7 +198,7 @@ impl Inputs<'_> {
             format!("(has({object}.metadata.{map}) && {} in {object}.metadata.{map})", cel_string(key))
         };
         let mut any = vec![has("object", "labels", names::QUEUE_NAME)];
-        if is_gated(id) {
+        if held(id) == Held::Gated {
             any.push(has("object", "labels", names::MANAGED));
             any.push(has("object", "annotations", names::POD_SUSPENDING_PARENT));
         }
@@ -213,9 +215,13 @@ impl Inputs<'_> {
     }
 }
 
-/// Whether what is created without us can never be held back.
-fn is_gated(id: KindId) -> bool {
-    kind_for(id.group, id.kind).is_some_and(|kind| kind.held() == Held::Gated)
+fn held(id: KindId) -> Held {
+    kind_for(id.group, id.kind).map_or(Held::Suspended, JobKind::held)
+}
+
+/// When jobs of a kind are filled in: those that are held by their pods also hand a new queue on to these.
+fn defaulted_at(id: KindId) -> &'static [&'static str] {
+    if held(id) == Held::ByPods { &["CREATE", "UPDATE"] } else { &["CREATE"] }
 }
 
 fn rule(group: &str, version: &str, resources: &[&str], operations: &[&str]) -> RuleWithOperations {
@@ -290,6 +296,17 @@ mod tests {
         assert_eq!((pod.name.as_str(), pod.failure_policy.as_deref()), ("mpod.kb.io", Some("Fail")));
         assert_eq!(pod.client_config.url.as_deref(), Some("https://127.0.0.1:9443/mutate--v1-pod"));
         insta::assert_snapshot!(expressions(pod)[1], @"(has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (has(object.metadata.labels) && 'kueue.x-k8s.io/managed' in object.metadata.labels) || (has(object.metadata.annotations) && 'kueue.x-k8s.io/pod-suspending-parent' in object.metadata.annotations)");
+    }
+
+    #[test]
+    fn what_is_queued_by_its_pods_is_filled_in_when_it_changes_too() {
+        let url = url();
+        let id = kind_for("apps", "Deployment").unwrap().id();
+        let webhooks = Inputs { kinds: vec![id], ..inputs(&url) }.mutating().webhooks.unwrap();
+        let operations = webhooks[0].rules.as_ref().unwrap()[0].operations.as_deref();
+        assert_eq!(operations, Some(&["CREATE".to_owned(), "UPDATE".to_owned()][..]));
+        assert_eq!(webhooks[0].failure_policy.as_deref(), Some("Fail"));
+        assert_eq!(expressions(&webhooks[0])[1].matches("||").count(), 0, "only with a queue");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use switchyard_api::{
+    field::{FieldError, Path},
     jobs::{Held, JobKind, meta, pod, validate_create, validate_update},
     names,
 };
@@ -21,6 +22,8 @@ pub(super) struct Facts {
     pub(super) default_priority_class: bool,
     /// Whether a job of ours owns this one: its owner is queued, not this.
     pub(super) owned: bool,
+    /// Whether a group of pods that it makes has quota although there are to be no such pods, or a Workload that goes.
+    pub(super) quota_left: bool,
     /// Whether it is a hub's copy whose workload, made with it, is admitted: it comes as admission would start it.
     pub(super) admitted_copy: bool,
 }
@@ -34,8 +37,8 @@ pub(super) fn default(kind: &dyn JobKind, job: &mut Value, facts: &Facts, dispat
     if !settled && !fill_in(kind, job, facts) {
         return;
     }
-    // A gate that its user has set lacks our other marks.
-    if (gated || !kind.is_suspended(job)) && !facts.admitted_copy {
+    // A gate that its user has set lacks our other marks, and what is held by its pods is not suspended itself.
+    if (kind.held() != Held::Suspended || !kind.is_suspended(job)) && !facts.admitted_copy {
         kind.suspend(job);
     }
     if kind.can_default_managed_by(job) && dispatches(meta::queue_name(job)) {
@@ -45,7 +48,7 @@ pub(super) fn default(kind: &dyn JobKind, job: &mut Value, facts: &Facts, dispat
 
 /// Gives a job of ours its queue and priority class; whether it is one.
 fn fill_in(kind: &dyn JobKind, job: &mut Value, facts: &Facts) -> bool {
-    if !facts.managed_namespace || facts.implied || facts.owned || kind.skips(job) {
+    if !facts.managed_namespace || facts.implied || facts.owned || kind.skips(job) || meta::is_deleting(job) {
         return false;
     }
     if meta::queue_name(job).is_empty() && facts.default_queue {
@@ -71,11 +74,22 @@ pub(super) fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value, fac
     {
         return Vec::new();
     }
-    let errors = match old {
+    let mut errors = match old {
         None => validate_create(kind, job),
         Some(old) => validate_update(kind, old, job, facts.default_queue),
     };
+    if let Some(old) = old.filter(|_| facts.quota_left) {
+        errors.extend(comes_back_early(old, job));
+    }
     errors.iter().map(ToString::to_string).collect()
+}
+
+/// What was scaled to zero gets pods again only once the quota of those before is free.
+fn comes_back_early(old: &Value, new: &Value) -> Option<FieldError> {
+    let replicas = |object: &Value| object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+    let path = Path::new("spec").child("replicas");
+    let detail = "workload from previous scale-down is still being deleted";
+    (replicas(old) == 0 && replicas(new) > 0).then(|| FieldError::forbidden(&path, detail))
 }
 
 #[cfg(test)]
@@ -190,5 +204,41 @@ mod tests {
         let gate = json!([{"name": "kueue.x-k8s.io/admission"}]);
         assert_eq!(pod.pointer("/spec/schedulingGates") == Some(&gate), gated, "{pod}");
         assert_eq!(meta::label(&pod, names::MANAGED).is_some(), gated);
+    }
+
+    fn set(replicas: i32) -> Value {
+        job(json!({"spec": {"replicas": replicas}}))
+    }
+
+    #[rstest]
+    #[case::to_zero(set(3), set(0), true, "")]
+    #[case::from_zero(set(0), set(3), false, "")]
+    #[case::from_zero_before_the_quota_is_free(
+        set(0),
+        set(3),
+        true,
+        "spec.replicas: Forbidden: workload from previous scale-down is still being deleted"
+    )]
+    fn scaling_what_makes_pods(#[case] old: Value, #[case] new: Value, #[case] quota_left: bool, #[case] want: &str) {
+        let kind = switchyard_api::jobs::kind_for("apps", "StatefulSet").unwrap();
+        let errors = validate(kind, Some(&old), &new, &Facts { quota_left, ..facts() });
+        assert_eq!(errors.join("\n"), want);
+    }
+
+    #[test]
+    fn what_is_queued_by_its_pods_marks_their_template_at_every_change() {
+        let kind = switchyard_api::jobs::kind_for("apps", "Deployment").unwrap();
+        let queue_of_pods = |job: &Value| {
+            job.pointer("/spec/template/metadata/labels/kueue.x-k8s.io~1queue-name").cloned().unwrap_or_default()
+        };
+        let mut web = job(json!({"status": {"readyReplicas": 3}}));
+        default(kind, &mut web, &facts(), |_| true);
+        assert_eq!(queue_of_pods(&web), "lq");
+        let mut moved = web.clone().tap(in_queue("other"));
+        default(kind, &mut moved, &facts(), |_| true);
+        assert_eq!(queue_of_pods(&moved), "other");
+        let mut others = job(json!({}));
+        default(kind, &mut others, &Facts { owned: true, ..facts() }, |_| true);
+        assert_eq!(queue_of_pods(&others), Value::Null, "one that a queued job owns");
     }
 }

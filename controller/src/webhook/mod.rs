@@ -37,8 +37,9 @@ use review::{Answer, Question, Rule};
 use secret::SecretStore;
 use serde_json::Value;
 use switchyard_api::{
-    jobs::{Held, JobKind, KindId, enabled_kinds, meta, same_copy},
+    jobs::{Held, JobKind, KindId, enabled_kinds, meta, same_copy, serving::Group},
     names,
+    v1beta2::Workload,
 };
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -234,11 +235,23 @@ impl Jobs {
                 && stores.workload_priority_classes.get("", names::DEFAULT).is_some(),
             implied: lookup::is_implied(&self.ctx.config, self.kind, question.object),
             owned: match self.kind.held() {
-                Held::Gated => lookup::has_ruler(stores, &self.ctx.config, question.object),
+                Held::Gated | Held::ByPods => lookup::has_ruler(stores, &self.ctx.config, question.object),
                 Held::Suspended => lookup::owned_by_job(stores, question.object),
             },
+            quota_left: question.old.is_some_and(|old| self.has_quota_left(old)),
             admitted_copy: question.old.is_none() && self.is_admitted_copy(question),
         }
+    }
+
+    /// Whether a group that has no pods on purpose has its quota still, or a Workload that is about to go.
+    fn has_quota_left(&self, old: &Value) -> bool {
+        let Some(serving) = self.kind.serving() else { return false };
+        let left = |group: &Group| {
+            let found = self.ctx.stores.workloads.get(meta::namespace(old), &group.name);
+            let going = |it: &Workload| it.metadata.deletion_timestamp.is_some() || workload::has_reservation(it);
+            found.is_some_and(|it| going(&it))
+        };
+        serving.groups(old).iter().filter(|group| group.at_rest).any(left)
     }
 
     /// What an agent creates started would otherwise be suspended, and started again at once.

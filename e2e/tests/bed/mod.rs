@@ -43,7 +43,10 @@ async fn environment() -> &'static Environment {
             NodeSpec::new("spot").cpu(16).label("pool", "spot").taint("spot", "true", "NoSchedule"),
             NodeSpec::new("gpu").cpu(16).gpu(8).label("pool", "gpu"),
         ];
-        Environment::builder("single").cluster(ClusterSpec::new("one").nodes(nodes)).start().await.unwrap()
+        // For the kinds of Kubernetes itself that are queued by their pods.
+        let controllers = ["deployment-controller", "replicaset-controller", "statefulset-controller"];
+        let one = controllers.iter().fold(ClusterSpec::new("one").nodes(nodes), |one, it| one.controller(*it));
+        Environment::builder("single").cluster(one).start().await.unwrap()
     };
     ENVIRONMENT.get_or_init(start).await
 }

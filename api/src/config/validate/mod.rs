@@ -76,7 +76,7 @@ fn pods_ready(config: &Configuration, errors: &mut Vec<FieldError>) {
     count_not_negative(strategy.backoff_max_seconds, &path.child("backoffMaxSeconds"), errors);
 }
 
-/// Every kind of job that Kueue manages, whether we do or not.
+/// Every kind of job that is managed, which are all of Kueue's.
 const FRAMEWORKS: [&str; 18] = [
     "batch/job",
     "deployment",

@@ -15,6 +15,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 pub use group::{Sorted, fits, inactive, is_in_sync, sort, sort_new};
+pub(super) use one::{group_name, is_gated, is_terminated};
+pub(super) use shape::changed_shape;
 
 use super::meta::{last_transition, object_mut, str_at};
 use super::mirror::conditions;
@@ -74,6 +76,15 @@ impl JobKind for Pod {
 
     fn is_composed(&self, job: &Value) -> bool {
         group::is_group(job)
+    }
+
+    /// Not before it has been told its group.
+    fn skips(&self, job: &Value) -> bool {
+        super::serving::awaits_group(job)
+    }
+
+    fn leads_queue(&self, job: &Value) -> bool {
+        !group::is_serving(job)
     }
 
     fn release(&self, job: &mut Value) -> bool {

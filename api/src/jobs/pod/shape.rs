@@ -6,8 +6,11 @@
 
 use std::fmt::Write as _;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+
+use crate::field::{FieldError, Path};
+use crate::jobs::equivalence::same_value;
 
 /// Bytes of the hash that are kept.
 const BYTES: usize = 4;
@@ -48,6 +51,53 @@ fn shape(spec: &Value) -> String {
         list(spec.get("tolerations"), |item| ordered(item, TOLERATION)),
         field("topologySpreadConstraints"),
     )
+}
+
+/// The fields of a pod's spec whose shape is all of them.
+const WHOLE: &[&str] = &[
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "runtimeClassName",
+    "priority",
+    "topologySpreadConstraints",
+    "overhead",
+    "resourceClaims",
+];
+
+/// What has changed between the shapes of two pod specs, where none may: pods of a group keep their shape.
+pub(in crate::jobs) fn changed_shape(old: &Value, new: &Value, path: &Path) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for field in WHOLE {
+        errors.extend(kept(field, old.get(*field), new.get(*field), &path.child(field)));
+    }
+    let requests = |of: &Value| of.pointer("/resources/requests").cloned();
+    let of_pod = path.child("resources").child("requests");
+    errors.extend(kept("requests", requests(old).as_ref(), requests(new).as_ref(), &of_pod));
+    for field in ["initContainers", "containers"] {
+        let list = |of: &Value| of.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
+        let (old, new, path) = (list(old), list(new), path.child(field));
+        if old.len() != new.len() {
+            errors.push(FieldError::forbidden(&path, "field is immutable: their number cannot change"));
+            continue;
+        }
+        for (index, (old, new)) in old.iter().zip(&new).enumerate() {
+            let path = path.index(index);
+            let at = path.child("resources").child("requests");
+            errors.extend(kept("requests", requests(old).as_ref(), requests(new).as_ref(), &at));
+            errors.extend(kept("ports", old.get("ports"), new.get("ports"), &path.child("ports")));
+        }
+    }
+    errors
+}
+
+/// The error of a field that has changed.
+fn kept(field: &str, old: Option<&Value>, new: Option<&Value>, path: &Path) -> Option<FieldError> {
+    // Quantities are told by the field that they stand in.
+    let field = if field == "overhead" { "requests" } else { field };
+    let under = |value: Option<&Value>| json!({ field: value });
+    let changed = !same_value(&under(old), &under(new));
+    changed.then(|| FieldError::invalid(path, new.cloned().unwrap_or_default(), "field is immutable"))
 }
 
 fn text(value: Option<&Value>) -> String {

@@ -88,7 +88,8 @@ pub(super) fn samples() -> Vec<(&'static dyn JobKind, Value)> {
 fn every_kind_but_job_has_a_sample() {
     let mut sampled: Vec<KindId> = samples().iter().map(|(kind, _)| kind.id()).collect();
     sampled.extend([BatchJob.id(), crate::jobs::pod::Pod.id()]);
-    for kind in kinds() {
+    // Those that are queued by their pods are not started and stopped.
+    for kind in kinds().iter().filter(|kind| kind.held() != crate::jobs::Held::ByPods) {
         assert!(sampled.contains(&kind.id()), "{:?}", kind.id());
     }
 }

@@ -5,6 +5,7 @@ mod admission;
 mod hub;
 mod kinds;
 mod life;
+mod makers;
 mod matching;
 mod pods;
 

@@ -257,3 +257,28 @@ fn a_hub_says_that_it_sends_no_groups() {
     let told = hub.named(workload(&group).reserved()).told();
     assert!(told.contains("Warning NotDispatchable: Groups of pods are not sent to other clusters"), "{told}");
 }
+
+#[rstest]
+#[case::of_its_pods(None, true)]
+#[case::before_they_come(Some(Vec::new()), false)]
+#[case::of_what_makes_them(Some(vec![json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "a", "uid": "u"})]), false)]
+fn the_workload_of_a_group_without_pods_ends_if_it_is(#[case] owners: Option<Vec<Value>>, #[case] ends: bool) {
+    let mut of_group = workload(&group(pair())).admitted();
+    if let Some(owners) = owners {
+        of_group.0.metadata.owner_references = Some(serde_json::from_value(json!(owners)).unwrap());
+    }
+    let told = World { kind: &Pod, job: None, ..world(job()) }.workload(of_group).told();
+    assert_eq!(told.contains("OwnerNotFound"), ends, "{told}");
+}
+
+#[rstest]
+#[case::that_works("false", r#"workload {"spec":{"queueName":"other"}}"#)]
+#[case::that_serves("true", "")]
+fn the_workload_of_a_group_in_another_queue(#[case] serving: &str, #[case] want: &str) {
+    let moved = json!({"metadata": {
+        "labels": {"kueue.x-k8s.io/queue-name": "other"},
+        "annotations": {"kueue.x-k8s.io/pod-group-serving": serving},
+    }});
+    let waiting = workload(&group(pair()));
+    assert_eq!(world_of(&group(pair().map(|pod| pod.with(moved.clone())))).named(waiting).told(), want);
+}

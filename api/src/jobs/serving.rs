@@ -1,0 +1,136 @@
+//! Kinds whose pods are groups that serve: they do not end, and each group has a Workload of its own, which is made for
+//! the object before the pods come. A pod of such an object is told its group when it is seen.
+
+use serde_json::Value;
+
+use super::meta::{
+    LABEL_VALUE_MAX, annotation, controller_of, label, queue_name, set_annotation, set_label,
+    set_prebuilt_workload_name, str_at, uid, workload_priority_class,
+};
+use super::pod::{group_name, is_gated, is_terminated};
+use crate::names;
+
+/// A group of pods that there should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// Its name, which its Workload has, too.
+    pub name: String,
+    /// Which of the object's groups it is, where there are several.
+    pub index: Option<u32>,
+    /// Whether it has no pods on purpose: its Workload is put on hold, or not made at all.
+    pub at_rest: bool,
+}
+
+/// What the reconciler asks of such a kind. Its pod sets are [`super::JobKind::pod_sets`].
+pub trait Serving: Send + Sync {
+    /// The groups that the object should have.
+    fn groups(&self, object: &Value) -> Vec<Group>;
+
+    /// The name of the object that a pod, or whatever stands between them, belongs to; in the same namespace.
+    fn maker_of<'a>(&self, part: &'a Value) -> Option<&'a str>;
+
+    /// Makes a pod of the object a member of its group. Whether anything changed; not so for one whose group cannot be
+    /// told yet.
+    fn join(&self, object: &Value, pod: &mut Value) -> bool;
+}
+
+/// The uid by which the groups of an object are named: that of the hub's object for a copy.
+pub(super) fn naming_uid(object: &Value) -> &str {
+    let origin = annotation(object, names::MULTIKUEUE_ORIGIN_UID).filter(|_| is_sent(object));
+    origin.unwrap_or_else(|| uid(object))
+}
+
+/// Whether a hub has sent the object: its Workloads come with it.
+#[must_use]
+pub fn is_sent(object: &Value) -> bool {
+    label(object, names::MULTIKUEUE_ORIGIN).is_some()
+}
+
+/// Writes down the group of a pod: its name, which is also that of the Workload made for it, how many pods it has, and
+/// the pod's role.
+pub(super) fn enrol(pod: &mut Value, group: &str, count: i64, role: &str) {
+    set_label(pod, names::MANAGED, "true");
+    if group.len() <= LABEL_VALUE_MAX {
+        set_label(pod, names::POD_GROUP_NAME, group);
+    } else {
+        set_annotation(pod, names::POD_GROUP_NAME, group);
+    }
+    set_prebuilt_workload_name(pod, group);
+    set_annotation(pod, names::POD_GROUP_TOTAL_COUNT, &count.to_string());
+    set_annotation(pod, names::POD_GROUP_SERVING, "true");
+    set_annotation(pod, names::ROLE_HASH, role);
+}
+
+/// Moves a pod that still waits to the queue of its object; whether it was in another.
+pub(super) fn follow_queue(object: &Value, pod: &mut Value) -> bool {
+    let queue = queue_name(object);
+    if queue.is_empty() || queue == queue_name(pod) || !is_gated(pod) {
+        return false;
+    }
+    set_label(pod, names::QUEUE_NAME, queue);
+    true
+}
+
+/// Gives a pod the priority class of its object.
+pub(super) fn follow_priority(object: &Value, pod: &mut Value) {
+    let class = workload_priority_class(object);
+    if !class.is_empty() {
+        set_label(pod, names::PRIORITY_CLASS, class);
+    }
+}
+
+/// Whether pods of this framework's objects await to be told their group, and this one has not been.
+pub(super) fn awaits_group(pod: &Value) -> bool {
+    let by = annotation(pod, names::POD_SUSPENDING_PARENT);
+    let serving = [super::stateful_set::FRAMEWORK, super::leader_worker_set::FRAMEWORK];
+    by.is_some_and(|by| serving.contains(&by)) && group_name(pod).is_none()
+}
+
+/// Whether the pod is of the revision that a rolling update of its StatefulSet is leaving. The update goes on only when
+/// such a pod gets ready, so it is let go, to be replaced.
+#[must_use]
+pub fn is_outdated(stateful_set: &Value, pod: &Value) -> bool {
+    let (current, update) =
+        (str_at(stateful_set, "/status/currentRevision"), str_at(stateful_set, "/status/updateRevision"));
+    current != update && label(pod, REVISION) == Some(current)
+}
+
+/// The label of a StatefulSet's pods that names their revision.
+const REVISION: &str = "controller-revision-hash";
+
+/// The StatefulSet that controls a pod.
+#[must_use]
+pub fn stateful_set_of(pod: &Value) -> Option<String> {
+    let owner = controller_of(pod)?;
+    (owner.kind == "StatefulSet" && owner.api_version == "apps/v1").then_some(owner.name)
+}
+
+/// Whether the pod ends, or has ended.
+#[must_use]
+pub fn is_ending(pod: &Value) -> bool {
+    is_terminated(pod) || super::meta::is_deleting(pod)
+}
+
+/// Takes the gates off a pod that need not wait any longer; whether it had one.
+pub fn let_go(pod: &mut Value) -> bool {
+    let gates = [names::ADMISSION_SCHEDULING_GATE, names::TOPOLOGY_SCHEDULING_GATE];
+    let Some(list) = pod.pointer_mut("/spec/schedulingGates").and_then(Value::as_array_mut) else { return false };
+    let before = list.len();
+    list.retain(|gate| !gates.contains(&str_at(gate, "/name")));
+    list.len() != before
+}
+
+/// The pod template at a pointer with the parts of its metadata that its pods have of their user, and the quantities as
+/// text.
+pub(super) fn template(object: &Value, pointer: &str) -> Option<Value> {
+    let template = object.pointer(pointer).filter(|it| it.get("spec").is_some_and(Value::is_object))?;
+    let mut template = super::template::clean_template(template, &[]);
+    super::template::quantities_as_text(&mut template);
+    Some(template)
+}
+
+/// An empty pod template is as good as none.
+pub(super) fn no_template(pointer: &str) -> super::JobError {
+    let field = format!("{}.spec", pointer.trim_start_matches('/').replace('/', "."));
+    super::JobError::Malformed { field, problem: "is missing; a pod template is needed here".into() }
+}

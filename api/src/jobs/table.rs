@@ -1,0 +1,71 @@
+//! The table of all kinds, and how one is found.
+
+use super::{
+    Held, JobKind, app_wrapper, batch_job, deployment, external, external_kind, job_set, kubeflow, leader_worker_set,
+    pod, ray, spark_application, stateful_set, train_job,
+};
+
+static KINDS: &[&dyn JobKind] = &[
+    &batch_job::BatchJob,
+    &job_set::JobSet,
+    &kubeflow::TF_JOB,
+    &kubeflow::PYTORCH_JOB,
+    &kubeflow::PADDLE_JOB,
+    &kubeflow::XGBOOST_JOB,
+    &kubeflow::JAX_JOB,
+    &kubeflow::MPI_JOB,
+    &ray::RayJob,
+    &ray::RAY_CLUSTER,
+    &ray::RAY_SERVICE,
+    &app_wrapper::AppWrapper,
+    &spark_application::SparkApplication,
+    &train_job::TrainJob,
+    &pod::Pod,
+    &deployment::DEPLOYMENT,
+    &stateful_set::STATEFUL_SET,
+    &leader_worker_set::LEADER_WORKER_SET,
+];
+
+/// All job kinds, in the order in which they are watched.
+#[must_use]
+pub fn kinds() -> &'static [&'static dyn JobKind] {
+    KINDS
+}
+
+/// The kinds that a configuration names: built-in ones (`integrations.frameworks`) in the order of [`kinds`], then external
+/// ones (`Kind.version.group`). Names of kinds that are not managed here are left out. Kinds that are queued by their pods
+/// ([`Held::ByPods`]) bring the kind Pod with them.
+#[must_use]
+pub fn enabled_kinds(frameworks: &[String]) -> Vec<&'static dyn JobKind> {
+    let named = |kind: &dyn JobKind| frameworks.iter().any(|name| name == kind.id().framework);
+    let pods = kinds().iter().any(|kind| kind.held() == Held::ByPods && named(*kind));
+    let mut enabled: Vec<&'static dyn JobKind> =
+        kinds().iter().copied().filter(|kind| named(*kind) || pods && kind.held() == Held::Gated).collect();
+    enabled.extend(frameworks.iter().filter_map(|name| external_kind(name)));
+    enabled
+}
+
+/// The kind for an API group and kind, of whatever version: one of [`kinds`], or one that a configuration has named.
+#[must_use]
+pub fn kind_for(group: &str, kind: &str) -> Option<&'static dyn JobKind> {
+    built_in(group, kind).or_else(|| external::named(group, kind))
+}
+
+pub(super) fn built_in(group: &str, kind: &str) -> Option<&'static dyn JobKind> {
+    kinds().iter().copied().find(|k| k.id().group == group && k.id().kind == kind)
+}
+
+/// The name in `integrations.frameworks` of the built-in kind that an external framework (`Kind.version.group`) is.
+#[must_use]
+pub fn framework_of(external: &str) -> Option<&'static str> {
+    let mut parts = external.splitn(3, '.');
+    let (kind, group) = (parts.next()?, parts.nth(1)?);
+    built_in(group, kind).map(|kind| kind.id().framework)
+}
+
+/// The kind for an `apiVersion` and kind as in an owner reference.
+#[must_use]
+pub fn kind_of_owner(api_version: &str, kind: &str) -> Option<&'static dyn JobKind> {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    kind_for(group, kind)
+}

@@ -1,0 +1,209 @@
+//! What makes groups of pods that serve (StatefulSet, LeaderWorkerSet): each group gets a Workload before its pods come,
+//! and each pod is told its group. What becomes of a group's pods is decided with the group ([`super::group`]).
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::Value;
+use switchyard_api::{
+    conditions::reasons::{events, quota_reserved},
+    jobs::{
+        JobKind, build_group_workload, is_equivalent, meta, owner_annotations, owner_reference,
+        pod::Pod,
+        serving::{Group, Serving, is_ending, is_sent, let_go},
+    },
+    v1beta2::{PodSet, Workload},
+};
+
+use super::{
+    action::{Action, Decision, Next},
+    create,
+    decide::{Case, key},
+    edit,
+    ensure::{delete_others, is_live},
+};
+use crate::workload::{has_reservation, is_copy, is_group_workload, is_on_hold, queue_name};
+
+/// Workloads made in one look. Their arrival brings the next.
+const AT_ONCE: usize = 64;
+
+/// A maker with its pods.
+pub(super) struct Scene<'a> {
+    /// The maker, and in `facts.workloads` those of its groups, and those that it owns.
+    pub(super) case: Case<'a>,
+    pub(super) serving: &'a dyn Serving,
+    /// Its pods.
+    pub(super) pods: &'a [Value],
+    /// Whether a rolling update leaves a pod.
+    pub(super) is_outdated: &'a dyn Fn(&Value) -> bool,
+}
+
+/// What there is to do.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    /// About the maker and its Workloads.
+    pub(super) workloads: Decision,
+    /// The pods that change, as they are to be.
+    pub(super) pods: Vec<Value>,
+}
+
+/// What to do about a maker that is there.
+pub(super) fn decide(scene: &Scene<'_>) -> Plan {
+    let object = scene.case.job;
+    if meta::is_deleting(object) || !scene.case.facts.managed || scene.case.kind.skips(object) {
+        return Plan { workloads: Decision::wait(), pods: let_ended_go(scene.pods) };
+    }
+    let workloads = scene.workloads();
+    // A pod that is told a group is measured by the group's Workload: it has to be there, and as it should be.
+    let settled = workloads == Decision::wait();
+    Plan { workloads, pods: scene.pods.iter().filter_map(|pod| scene.pod(pod, settled)).collect() }
+}
+
+/// Pods that have ended, or are about to, need not be held any longer.
+pub(super) fn let_ended_go(pods: &[Value]) -> Vec<Value> {
+    pods.iter().filter(|pod| is_ending(pod)).filter_map(released).collect()
+}
+
+fn released(pod: &Value) -> Option<Value> {
+    let mut wanted = pod.clone();
+    Pod.release(&mut wanted).then_some(wanted)
+}
+
+impl Scene<'_> {
+    fn pod(&self, pod: &Value, settled: bool) -> Option<Value> {
+        if is_ending(pod) {
+            return released(pod);
+        }
+        let mut wanted = pod.clone();
+        let mut changed = settled && self.serving.join(self.case.job, &mut wanted);
+        if (self.is_outdated)(pod) {
+            changed |= let_go(&mut wanted);
+            changed |= Pod.release(&mut wanted);
+        }
+        changed.then_some(wanted)
+    }
+
+    fn workloads(&self) -> Decision {
+        let groups = self.serving.groups(self.case.job);
+        let mut left: BTreeMap<&str, &Arc<Workload>> = self
+            .case
+            .facts
+            .workloads
+            .iter()
+            .filter_map(|workload| Some((workload.metadata.name.as_deref()?, workload)))
+            .collect();
+        let mut pod_sets = None;
+        let mut actions = Vec::new();
+        let mut made = 0;
+        for group in &groups {
+            let found = left.remove(group.name.as_str());
+            let made_here = found.is_none() && !group.at_rest && !is_sent(self.case.job);
+            if found.is_none() && (!made_here || made == AT_ONCE) {
+                continue;
+            }
+            // Equal for all groups.
+            if pod_sets.is_none() {
+                match self.case.pod_sets() {
+                    Ok(sets) => pod_sets = Some(sets),
+                    Err(decision) => return decision,
+                }
+            }
+            let sets = pod_sets.as_deref().unwrap_or_default();
+            let done = match found {
+                Some(workload) => self.keep(group, workload, sets),
+                None => self.create(group, sets.to_vec()),
+            };
+            match done {
+                Ok(done) => actions.extend(done),
+                Err(decision) => return decision,
+            }
+            made += usize::from(made_here);
+        }
+        let others: Vec<&Arc<Workload>> = left.into_values().filter(|it| is_group_workload(it)).collect();
+        actions.extend(delete_others(&others).actions);
+        Decision::act(actions)
+    }
+
+    fn create(&self, group: &Group, pod_sets: Vec<PodSet>) -> Result<Vec<Action>, Decision> {
+        let case = &self.case;
+        let priority = create::priority(case, &pod_sets)?;
+        let copied = case.facts.copied;
+        let workload = build_group_workload(case.kind, case.job, group, pod_sets, &priority, copied);
+        let note = format!("Created Workload: {}", key(&workload));
+        Ok(vec![Action::CreateWorkload(Box::new(workload)), Action::normal(events::CREATED_WORKLOAD, note)])
+    }
+
+    /// Keeps the Workload of a group in step with the maker: one write to it at a time.
+    fn keep(&self, group: &Group, workload: &Arc<Workload>, pod_sets: &[PodSet]) -> Result<Vec<Action>, Decision> {
+        if !is_live(workload) {
+            return Ok(Vec::new());
+        }
+        if !is_group_workload(workload) {
+            let note = format!(
+                "A Workload named {:?} already exists but is not a pod group workload; the pods cannot be admitted",
+                group.name
+            );
+            return Ok(vec![Action::warning(events::WORKLOAD_NAME_CONFLICT, note)]);
+        }
+        if let Some(action) = self.bring_up_to_date(group, workload, pod_sets) {
+            return Ok(vec![action]);
+        }
+        // What a hub has sent says what is to be known.
+        if !is_copy(workload) {
+            if let Some(actions) = edit::admission_gates(self.case.job, workload) {
+                return Ok(actions.into());
+            }
+            if let Some(decision) = create::priority_change(&self.case, workload, pod_sets) {
+                return if decision.next == Next::OnChange { Ok(decision.actions) } else { Err(decision) };
+            }
+        }
+        Ok(self.hold(group, workload).into_iter().collect())
+    }
+
+    /// Owner, queue and, as long as no quota is reserved, pods of the Workload.
+    fn bring_up_to_date(&self, group: &Group, workload: &Arc<Workload>, pod_sets: &[PodSet]) -> Option<Action> {
+        let (kind, object) = (self.case.kind, self.case.job);
+        let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
+        let disowned = !owners.iter().any(|owner| owner.uid == meta::uid(object));
+        let free = !group.at_rest && !has_reservation(workload) && !is_copy(workload);
+        let queue = meta::queue_name(object);
+        let moved = free && queue_name(workload) != queue;
+        let changed = free && !is_equivalent(object, pod_sets, true, workload, None);
+        if group.at_rest || !(disowned || moved || changed) {
+            return None;
+        }
+        Some(Action::edit(workload, |workload| {
+            if disowned {
+                let owners = workload.metadata.owner_references.get_or_insert_default();
+                owners.push(owner_reference(kind, object));
+                let annotations = workload.metadata.annotations.get_or_insert_default();
+                annotations.extend(owner_annotations(kind, object));
+            }
+            if moved {
+                workload.spec.queue_name = Some(queue.to_owned()).filter(|queue| !queue.is_empty());
+            }
+            if changed {
+                workload.spec.pod_sets = pod_sets.to_vec();
+                workload.spec.maximum_execution_time_seconds = meta::max_exec_time_seconds(object);
+            }
+        }))
+    }
+
+    /// Puts the Workload of a group without pods on hold, which gives its quota back, and queues it again when pods are
+    /// wanted again.
+    fn hold(&self, group: &Group, workload: &Arc<Workload>) -> Option<Action> {
+        let kind = self.case.kind.id().kind;
+        let (reason, message) = match (group.at_rest, is_on_hold(workload)) {
+            (true, false) if workload.spec.is_active() => {
+                (quota_reserved::ON_HOLD, format!("{kind} scaled to zero; workload on hold"))
+            }
+            (false, true) => {
+                let message = "Workload no longer on hold; waiting for quota reservation";
+                (quota_reserved::PENDING_EVALUATION, message.to_owned())
+            }
+            _ => return None,
+        };
+        Some(Action::edit_status(workload, self.case.now, |edit| {
+            edit.unreserve(reason, message);
+        }))
+    }
+}

@@ -1,0 +1,118 @@
+//! The look at what makes groups of pods: gathers what [`super::maker`] decides by, and has it done.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use serde_json::Value;
+use switchyard_api::jobs::{
+    JobKind, kinds, meta,
+    pod::Pod,
+    serving::{Serving, is_outdated, stateful_set_of},
+};
+
+use super::{
+    Ancestor, Decision, Facts, PodsReadyDelay, Prebuilt, Reconciler,
+    action::Action,
+    decide::Case,
+    index::JobKey,
+    lookup,
+    maker::{self, Plan, Scene},
+    perform::Target,
+};
+use crate::{
+    object::Object,
+    store::{Change, Key},
+    work::Outcome,
+};
+
+/// Where StatefulSets are: they stand between a LeaderWorkerSet and its pods.
+const STATEFUL_SET: (&str, &str) = ("apps", "StatefulSet");
+
+impl Reconciler {
+    /// Looks at what made a pod, or what stands between the two, when that has changed.
+    pub(super) fn part_changed(&self, change: &Change<Object>) {
+        let before = change.old.as_ref().and_then(|part| self.maker_of(&change.key, &part.value));
+        let after = change.new.as_ref().and_then(|part| self.maker_of(&change.key, &part.value));
+        let is_pod = |part: &Option<Arc<Object>>| part.as_ref().is_some_and(|part| part.value["kind"] == "Pod");
+        if is_pod(&change.old) || is_pod(&change.new) {
+            self.index.part(&change.key, before.as_ref(), after.as_ref());
+        }
+        for maker in [before, after].into_iter().flatten().collect::<BTreeSet<_>>() {
+            self.queue.add(maker);
+        }
+    }
+
+    fn maker_of(&self, key: &Key, part: &Value) -> Option<JobKey> {
+        kinds().iter().find_map(|kind| {
+            let name = kind.serving()?.maker_of(part)?;
+            self.ctx.stores.job(kind.id().group, kind.id().kind)?;
+            Some(JobKey::new(*kind, Key::new(&key.namespace, name)))
+        })
+    }
+
+    pub(super) async fn look_at_maker(
+        &self,
+        key: &JobKey,
+        kind: &'static dyn JobKind,
+        serving: &'static dyn Serving,
+    ) -> Outcome {
+        let Some(makers) = self.ctx.stores.job(key.group, key.kind) else { return Outcome::Done };
+        let Some(pods) = self.ctx.stores.job(Pod.id().group, Pod.id().kind) else { return Outcome::Done };
+        let parts: Vec<Value> =
+            self.index.parts(key).iter().filter_map(|part| Some(pods.store.by_key(part)?.value.clone())).collect();
+        let maker = makers.store.by_key(&key.key);
+        let plan = match maker.as_deref() {
+            Some(maker) => self.decide_maker(key, kind, serving, &maker.value, &parts),
+            None => Plan { workloads: Decision::wait(), pods: maker::let_ended_go(&parts) },
+        };
+        let target = Target { key, jobs: makers, kind, job: maker.as_deref() };
+        let first = self.act(&target, plan.workloads).await;
+        if plan.pods.is_empty() {
+            return first;
+        }
+        let Ok(now) = Object::new(Pod.compose(parts)) else { return first };
+        let wanted = Decision::act([Action::UpdateJob(Box::new(Pod.compose(plan.pods)))]);
+        let target = Target { key, jobs: pods, kind: &Pod, job: Some(&now) };
+        match (first, self.act(&target, wanted).await) {
+            (Outcome::Done, second) => second,
+            (first, _) => first,
+        }
+    }
+
+    fn decide_maker(
+        &self,
+        key: &JobKey,
+        kind: &'static dyn JobKind,
+        serving: &'static dyn Serving,
+        maker: &Value,
+        pods: &[Value],
+    ) -> Plan {
+        let (ctx, namespace) = (&self.ctx, meta::namespace(maker));
+        let mut names: BTreeSet<Key> = self.index.served(key).into_iter().collect();
+        names.extend(serving.groups(maker).iter().map(|group| Key::new(namespace, &group.name)));
+        let queued = !meta::queue_name(maker).is_empty() || ctx.config.manage_jobs_without_queue_name;
+        let facts = Facts {
+            role: ctx.role,
+            managed: queued
+                && lookup::is_managed_namespace(&ctx.stores, &self.managed_namespaces, namespace)
+                && !lookup::has_ruler(&ctx.stores, &ctx.config, maker),
+            ancestor: Ancestor::None,
+            workloads: names.iter().filter_map(|name| ctx.stores.workloads.by_key(name)).collect(),
+            prebuilt: Prebuilt::NotNamed,
+            multi_kueue_check: None,
+            flavor: &|_| None,
+            priorities: &*ctx.stores,
+            copied: self.copied(),
+            pods_ready: PodsReadyDelay::default(),
+            keep_deactivated: None,
+        };
+        let outdated = |pod: &Value| {
+            let set = stateful_set_of(pod).and_then(|name| {
+                let (group, kind) = STATEFUL_SET;
+                ctx.stores.watched(group, kind)?.store.get(namespace, &name)
+            });
+            set.is_some_and(|set| is_outdated(&set.value, pod))
+        };
+        let case = Case { kind, job: maker, facts: &facts, now: ctx.clock.now() };
+        maker::decide(&Scene { case, serving, pods, is_outdated: &outdated })
+    }
+}
