@@ -34,7 +34,7 @@ use crate::{
     placement::{Placement, Reservation},
     store::Key,
     work::{self, Outcome, Queue},
-    workload::queue_name,
+    workload::{is_admissible, queue_name},
 };
 
 /// Writes in flight. The API server's own fairness does the rest.
@@ -125,7 +125,7 @@ pub(crate) struct Admitter {
     // Those with nothing but a reason for waiting, on their way into `queue`.
     reasons: Queue<Key>,
     jobs: Mutex<Jobs>,
-    // When a workload's reason was last written, to write a mere change of its message less often.
+    // When the reason of each that waits was last written, to write a mere change of its message less often.
     told: Mutex<BTreeMap<Key, Instant>>,
     count: AtomicU64,
     drained: Notify,
@@ -146,8 +146,9 @@ impl Admitter {
         });
         let forget = Arc::downgrade(&admitter);
         admitter.ctx.stores.workloads.subscribe(move |change| {
-            if let (None, Some(admitter)) = (&change.new, forget.upgrade()) {
-                admitter.told.lock().unwrap_or_else(PoisonError::into_inner).remove(&change.key);
+            let waits = change.new.as_ref().is_some_and(|workload| is_admissible(workload));
+            if let (false, Some(admitter)) = (waits, forget.upgrade()) {
+                admitter.told().remove(&change.key);
             }
         });
         admitter
@@ -266,14 +267,22 @@ impl Admitter {
         tokio::join!(write, pass);
     }
 
-    /// Lets one reason for waiting into the queue, and waits before the next.
+    /// Lets one reason for waiting into the queue, and waits before the next. One whose message may not change yet takes
+    /// nobody's turn.
     async fn pass(&self, key: Key) -> Outcome {
         let waits = matches!(self.lock().by_key.get(&key), Some((_, Job::Pending { .. })));
         if waits {
+            let takes_turn = self.too_soon(&key).is_none();
             self.queue.add(key);
-            tokio::time::sleep(reasons::gap(self.backlog())).await;
+            if takes_turn {
+                tokio::time::sleep(reasons::gap(self.backlog())).await;
+            }
         }
         Outcome::Done
+    }
+
+    fn told(&self) -> MutexGuard<'_, BTreeMap<Key, Instant>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Jobs> {

@@ -191,7 +191,9 @@ impl<K: Resource + 'static> Store<K> {
     }
 
     /// Takes in what a write returned, so that the writer's next look sees it. Returns whether it was news.
-    pub fn observe(&self, object: K) -> bool {
+    pub fn observe(&self, mut object: K) -> bool {
+        // As the watch leaves them out.
+        object.managed_fields_mut().clear();
         let key = Key::of(&object);
         self.change(|objects| {
             let current = objects.get(&key)?;

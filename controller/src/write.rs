@@ -135,8 +135,7 @@ where
 
     fn observed(&self, ctx: &Context, written: kube::Result<K>) -> Result<K, WriteError> {
         ctx.metrics.wrote(self.what, written.is_ok());
-        let mut written = written?;
-        written.managed_fields_mut().clear();
+        let written = written?;
         self.store.observe(written.clone());
         Ok(written)
     }

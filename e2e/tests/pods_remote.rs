@@ -42,7 +42,7 @@ async fn fleet() -> Borrowed<Fleet> {
 }
 
 /// The template of a pod that asks for one cpu and runs so long.
-fn template(run_for: &str, annotations: Value) -> Value {
+fn template(run_for: &str, annotations: &Value) -> Value {
     let mut template = json!({
         "metadata": {"labels": {"app": "web"}, "annotations": {RUN_FOR: run_for}},
         "spec": {
@@ -54,7 +54,7 @@ fn template(run_for: &str, annotations: Value) -> Value {
     template
 }
 
-fn pod(name: &str, run_for: &str, annotations: Value) -> Pod {
+fn pod(name: &str, run_for: &str, annotations: &Value) -> Pod {
     let mut pod = template(run_for, annotations);
     let metadata = json!({"name": name, "labels": {"kueue.x-k8s.io/queue-name": "main"}});
     switchyard_api::jobs::apply_merge(&mut pod, &json!({"metadata": metadata, "spec": {"restartPolicy": "Never"}}));
@@ -101,7 +101,7 @@ fn a_pod_runs_on_a_worker_and_is_shown_here() {
         let tenant = fleet.tenant("pods").hub(&quota).worker("west", &quota).make().await.unwrap();
         let (here, there) = (pods(fleet.hub(), tenant.name()), pods(fleet.worker("west"), tenant.name()));
         for (name, code, end) in [("good", "0", "Succeeded"), ("bad", "1", "Failed")] {
-            here.create(&PostParams::default(), &pod(name, "4s", json!({EXIT_CODE: code}))).await.unwrap();
+            here.create(&PostParams::default(), &pod(name, "4s", &json!({EXIT_CODE: code}))).await.unwrap();
             let copy = until(&there, name, "running there", |pod| phase(pod) == "Running").await;
             assert_eq!(copy.labels()["kueue.x-k8s.io/multikueue-origin"], "multikueue");
             assert!(copy.owner_references().is_empty());
@@ -136,7 +136,7 @@ fn a_pod_that_is_deleted_here_is_ended_there() {
         let quota = [("cpu", "4")];
         let tenant = fleet.tenant("ended").hub(&quota).worker("west", &quota).make().await.unwrap();
         let (here, there) = (pods(fleet.hub(), tenant.name()), pods(fleet.worker("west"), tenant.name()));
-        here.create(&PostParams::default(), &pod("a", "forever", json!({}))).await.unwrap();
+        here.create(&PostParams::default(), &pod("a", "forever", &json!({}))).await.unwrap();
         until(&there, "a", "running there", |pod| phase(pod) == "Running").await;
         here.delete("a", &DeleteParams::default()).await.unwrap();
         none_left(&here, "here").await;
@@ -159,7 +159,7 @@ fn the_pods_of_a_deployment_run_where_there_is_room_for_each() {
             "apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "web", "labels": {"kueue.x-k8s.io/queue-name": "main"}},
             "spec": {
-                "replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template("forever", json!({})),
+                "replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template("forever", &json!({})),
             },
         }))
         .unwrap();
@@ -195,7 +195,7 @@ fn a_stateful_set_is_sent_whole_and_waits_here() {
             "metadata": {"name": "db", "labels": {"kueue.x-k8s.io/queue-name": "main"}},
             "spec": {
                 "replicas": 2, "serviceName": "db", "selector": {"matchLabels": {"app": "web"}},
-                "template": template("forever", json!({})),
+                "template": template("forever", &json!({})),
             },
         }))
         .unwrap();
@@ -207,7 +207,8 @@ fn a_stateful_set_is_sent_whole_and_waits_here() {
         };
         eventually(SOON, "both pods there", both_run).await.unwrap();
         for pod in here.list(&Default::default()).await.unwrap() {
-            assert_eq!((phase(&pod), pod.spec.unwrap().node_name), ("Pending", None), "they wait here");
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+            assert_eq!((phase(&pod), node), ("Pending", None), "they wait here");
         }
         let scale = async |replicas: i32| {
             let patch = kube::api::Patch::Merge(json!({"spec": {"replicas": replicas}}));

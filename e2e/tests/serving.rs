@@ -128,7 +128,8 @@ fn in_queue(pod: &Pod, queue: &str) -> bool {
     pod.labels().get("kueue.x-k8s.io/queue-name").is_some_and(|name| name == queue)
 }
 
-fn queue(name: Value) -> Value {
+fn queue(name: impl Into<Value>) -> Value {
+    let name: Value = name.into();
     json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": name}}})
 }
 

@@ -74,7 +74,10 @@ const FIELDS: &[(&str, Effect)] = &[
     ("controller.groupKindConcurrency", No("reconcilers take what waits, whatever its kind")),
     ("controller.cacheSyncTimeout", Works),
     ("tls", No("versions from 1.2 on, suites and curves are those of rustls")),
-    ("internalCertManagement.enable", No("the webhooks' certificate is our own; others' are not used")),
+    (
+        "internalCertManagement.enable",
+        No("the flag --external-webhook-certificates says whose the webhooks' certificate is"),
+    ),
     ("internalCertManagement.webhookServiceName", No(WEBHOOKS)),
     ("internalCertManagement.webhookSecretName", No("it is switchyard-webhook-cert, which our role may write")),
     ("waitForPodsReady", Works),

@@ -8,16 +8,17 @@ use std::time::Duration;
 /// A reason for waiting is written only when it has lasted this long: most jobs of a burst are admitted before.
 pub(super) const AFTER: Duration = Duration::from_millis(150);
 
-/// Between two reasons, while reservations are being written.
+/// Between two reasons, while reservations are being written here. (What a hub dispatches is written by its placement, and
+/// is not among them.)
 const GAP_WHEN_BUSY: Duration = Duration::from_millis(50);
 /// Between two reasons otherwise.
 const GAP: Duration = Duration::from_millis(3);
 
 /// Of one workload, a change of the message alone is written at most this often.
 const MESSAGE_EVERY: Duration = Duration::from_secs(2);
-/// With many that wait, so many such changes a second are written of all together.
+/// With many that wait, about so many such changes a second are written of all together,
 const MESSAGES_PER_SECOND: u32 = 20;
-/// A message is never older than this for lack of a turn.
+/// but each may change this often, however many wait.
 const MESSAGE_AT_LATEST: Duration = Duration::from_secs(60);
 
 /// How long to wait after one reason before the next is written.

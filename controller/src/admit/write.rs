@@ -87,7 +87,6 @@ impl Admitter {
     }
 
     fn reserved(&self, reserve: &Reserve, before: &Workload, after: &Workload) {
-        self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&Key::of(after));
         let cluster_queue = &reserve.admission.cluster_queue;
         let waited = since(self.ctx.clock.now(), workload::queued_since(before));
         let mut note =
@@ -128,7 +127,7 @@ impl Admitter {
         match patch_status(&self.ctx, current, &edit.status, "pending").await {
             Ok(None) | Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
             Ok(Some(after)) => {
-                self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(key.clone(), Instant::now());
+                self.told().insert(key.clone(), Instant::now());
                 if let Some((reason, message)) = next.filter(|next| before.as_ref() != Some(next)) {
                     self.ctx.events.warning(&after, &reason, message);
                 }
@@ -196,9 +195,9 @@ impl Admitter {
         self.ctx.events.normal(victim, events::PREEMPTED, note);
     }
 
-    fn too_soon(&self, key: &Key) -> Option<Duration> {
+    pub(super) fn too_soon(&self, key: &Key) -> Option<Duration> {
         let (told, waiting) = {
-            let told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let told = self.told();
             (*told.get(key)?, told.len())
         };
         let left = (told + reasons::message_every(waiting)).saturating_duration_since(Instant::now());

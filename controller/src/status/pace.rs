@@ -12,9 +12,9 @@ use crate::store::Key;
 
 /// Between two writes of one object that differ in figures only.
 const EVERY: Duration = Duration::from_secs(1);
-/// With many objects whose figures change, so many such writes a second are made of all together,
+/// With many objects whose figures change, about so many such writes a second are made of a kind,
 const A_SECOND: u32 = 10;
-/// but figures are never older than this for lack of a turn.
+/// but each may be written this often, however many there are.
 const AT_LATEST: Duration = Duration::from_secs(15);
 
 /// When each object was written last.

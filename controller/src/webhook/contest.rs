@@ -33,17 +33,21 @@ pub(super) enum Verdict {
 }
 
 impl Contest {
-    /// Whether an object that is not as it should be is to be corrected now; it then counts as corrected.
+    /// Whether an object that is not as it should be is to be corrected now.
     pub(super) fn judge(&mut self, now: Instant) -> Verdict {
         while self.made.front().is_some_and(|made| now.saturating_duration_since(*made) >= WINDOW) {
             self.made.pop_front();
         }
         if self.made.len() < CORRECTIONS {
-            self.made.push_back(now);
             self.said = false;
             return Verdict::Correct;
         }
         Verdict::Leave { first: !std::mem::replace(&mut self.said, true) }
+    }
+
+    /// It was corrected. What fails does not count.
+    pub(super) fn corrected(&mut self, now: Instant) {
+        self.made.push_back(now);
     }
 }
 
@@ -63,9 +67,24 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
+    async fn corrections_that_fail_are_tried_again_without_end() {
+        let mut contest = Contest::default();
+        for _ in 0..10 * CORRECTIONS {
+            assert_eq!(contest.judge(Instant::now()), Verdict::Correct);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn what_people_do_is_corrected_and_a_program_is_left_alone_for_a_while() {
         let (mut contest, start) = (Contest::default(), Instant::now());
-        let mut judge = |seconds: u64| contest.judge(start + Duration::from_secs(seconds));
+        let mut judge = |seconds: u64| {
+            let now = start + Duration::from_secs(seconds);
+            let verdict = contest.judge(now);
+            if verdict == Verdict::Correct {
+                contest.corrected(now);
+            }
+            verdict
+        };
         let (first, again) = (Verdict::Leave { first: true }, Verdict::Leave { first: false });
         for (at, verdict) in [
             (0, Verdict::Correct),

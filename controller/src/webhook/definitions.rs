@@ -179,7 +179,11 @@ async fn one(
         tries += 1;
         match answered(api.replace(name, &params, &definition)).await {
             Err(kube::Error::Api(status)) if status.is_conflict() && tries < TRIES => {}
-            written => return written.map(|_| Done::Corrected),
+            Err(error) => return Err(error),
+            Ok(_) => {
+                contest.corrected(Instant::now());
+                return Ok(Done::Corrected);
+            }
         }
     }
 }

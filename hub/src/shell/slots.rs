@@ -73,7 +73,7 @@ impl Step {
 pub(super) struct Slots {
     slots: BTreeMap<Uid, Slot>,
     due: BTreeSet<(Instant, Uid)>,
-    /// How long the last tasks took, from when they were due.
+    /// How long the last tasks took, the wait for a writer's place included.
     took: Duration,
 }
 
@@ -145,7 +145,9 @@ impl Slots {
     pub(super) fn done(&mut self, uid: &Uid, unshown: Option<Show>, now: Instant) {
         let Some(slot) = self.slots.get_mut(uid) else { return };
         if let Some(since) = slot.busy.take() {
-            self.took = (self.took * (MEMORY - 1) + now.saturating_duration_since(since)) / MEMORY;
+            // One that waited for an API server's return says nothing of how fast it is now.
+            let took = now.saturating_duration_since(since).min(WHEN_SLOW / SLOWER);
+            self.took = (self.took * (MEMORY - 1) + took) / MEMORY;
         }
         let failed = unshown.is_some();
         if slot.show.is_none() {
