@@ -11,10 +11,8 @@ use std::time::Duration;
 pub(crate) use edit::NOT_READY;
 pub use edit::{Edit, Evicted, Eviction};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use switchyard_api::{
     conditions::{self, reasons},
-    jobs::{JobKind, kind_of_owner},
     names,
     v1beta2::{Workload, WorkloadStatus},
 };
@@ -40,17 +38,6 @@ pub enum Phase {
 pub fn is_group_workload(workload: &Workload) -> bool {
     let annotation = workload.metadata.annotations.as_ref().and_then(|all| all.get(names::IS_GROUP_WORKLOAD));
     annotation.is_some_and(|value| value == "true")
-}
-
-/// What makes the pods of a group and owns its workload, if it can be sent to another cluster in their place.
-#[must_use]
-pub fn sent_maker(workload: &Workload) -> Option<(&'static dyn JobKind, &OwnerReference)> {
-    let owners = workload.metadata.owner_references.iter().flatten();
-    let maker = |owner: &OwnerReference| {
-        let kind = kind_of_owner(&owner.api_version, &owner.kind)?;
-        kind.serving().filter(|serving| serving.is_one_group()).map(|_| kind)
-    };
-    is_group_workload(workload).then(|| owners.filter_map(|owner| Some((maker(owner)?, owner))).next()).flatten()
 }
 
 /// Where a workload is in its life.

@@ -79,13 +79,6 @@ impl FleetBuilder {
         self
     }
 
-    /// Runs more controllers of kube-controller-manager on the hub's cluster.
-    #[must_use]
-    pub fn hub_controllers<Name: Into<String>>(mut self, names: impl IntoIterator<Item = Name>) -> Self {
-        self.hub = names.into_iter().fold(self.hub, ClusterSpec::controller);
-        self
-    }
-
     /// Gives the hub a configuration file.
     #[must_use]
     pub fn config(mut self, yaml: impl Into<String>) -> Self {

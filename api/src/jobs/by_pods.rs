@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::meta::{label, label_path, object_mut, queue_name, set_annotation, uid};
+use super::meta::{label, label_path, object_mut, queue_name};
 use super::plain::count_at;
 use super::remote::remote_object;
 use super::serving::Serving;
@@ -118,10 +118,6 @@ impl<K: ByPods> JobKind for Maker<K> {
         self.0.serving().is_some()
     }
 
-    fn is_sent(&self) -> bool {
-        self.0.serving().is_some_and(Serving::is_one_group)
-    }
-
     fn tells_its_end(&self) -> bool {
         false
     }
@@ -195,12 +191,10 @@ impl<K: ByPods> JobKind for Maker<K> {
         errors
     }
 
-    /// The whole spec: its controller over there makes the pods. Their group is named by the uid here, as its Workload is.
+    /// The whole spec: its controller over there makes the pods.
     fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value {
         let spec = job.get("spec").cloned().unwrap_or_else(|| json!({}));
-        let mut copy = remote_object(self.0.id(), job, spec, remote);
-        set_annotation(&mut copy, names::MULTIKUEUE_ORIGIN_UID, uid(job));
-        copy
+        remote_object(self.0.id(), job, spec, remote)
     }
 
     /// Its controller here would write over it at once.

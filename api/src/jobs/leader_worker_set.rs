@@ -159,10 +159,6 @@ impl ByPods for LeaderWorkerSet {
 }
 
 impl Serving for LeaderWorkerSet {
-    fn is_one_group(&self) -> bool {
-        false
-    }
-
     fn groups(&self, object: &Value) -> Vec<Group> {
         let count = u32::try_from(count(object)).unwrap_or_default();
         let group =

@@ -280,11 +280,6 @@ pub trait JobKind: Send + Sync + 'static {
         true
     }
 
-    /// Whether a hub sends objects of the kind to other clusters.
-    fn is_sent(&self) -> bool {
-        true
-    }
-
     /// Whether the workload of a job goes to another queue with the job. That of pods that serve goes with their maker.
     fn leads_queue(&self, job: &Value) -> bool {
         let _ = job;

@@ -23,9 +23,6 @@ pub struct Group {
 
 /// What the reconciler asks of such a kind. Its pod sets are [`super::JobKind::pod_sets`].
 pub trait Serving: Send + Sync {
-    /// Whether all its pods are one group, so that a hub can send the object for its Workload.
-    fn is_one_group(&self) -> bool;
-
     /// The groups that the object should have.
     fn groups(&self, object: &Value) -> Vec<Group>;
 

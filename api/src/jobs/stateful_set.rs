@@ -91,10 +91,6 @@ impl ByPods for StatefulSet {
 }
 
 impl Serving for StatefulSet {
-    fn is_one_group(&self) -> bool {
-        true
-    }
-
     fn groups(&self, object: &Value) -> Vec<Group> {
         vec![Group { name: group_of(object), index: None, at_rest: replicas(object).0 <= 0 }]
     }
@@ -117,11 +113,7 @@ impl Serving for StatefulSet {
         if group_name(pod) == Some(&group) {
             return follow_queue(object, pod);
         }
-        let (count, _) = replicas(object);
-        if count <= 0 {
-            return false;
-        }
-        enrol(pod, &group, count, DEFAULT_POD_SET_NAME);
+        enrol(pod, &group, replicas(object).0, DEFAULT_POD_SET_NAME);
         set_annotation(pod, names::POD_GROUP_FAST_ADMISSION, "true");
         set_annotation(pod, names::POD_GROUP_POD_INDEX_LABEL, POD_INDEX);
         let queue = queue_name(object);

@@ -24,9 +24,7 @@ use super::{
 use crate::{
     clock::since,
     context::Role,
-    workload::{
-        admitted_by, condition, has_reservation, is_admitted, is_evicted, is_finished, is_group_workload, sent_maker,
-    },
+    workload::{admitted_by, condition, has_reservation, is_admitted, is_evicted, is_finished, is_group_workload},
 };
 
 /// How long the hub leaves it to the mirror of the job's status to finish the workload too.
@@ -326,11 +324,8 @@ impl Case<'_> {
         Some(Decision::act([reject, Action::warning(NOT_DISPATCHABLE, hint)]))
     }
 
-    /// A group is several objects, and a hub sends one, such as what makes them.
+    /// A group is several objects, and a hub sends one.
     fn group_not_dispatchable(&self, workload: &Arc<Workload>, check: &str) -> Option<Decision> {
-        if sent_maker(workload).is_some() {
-            return None;
-        }
         let message = "Groups of pods are not sent to other clusters: use a kind of jobs that makes the pods";
         let reject = edit::reject_check(workload, check, message, self.now)?;
         Some(Decision::act([reject, Action::warning(NOT_DISPATCHABLE, message)]))

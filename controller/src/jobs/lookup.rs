@@ -49,10 +49,12 @@ pub(crate) fn has_default_queue(stores: &Stores, namespace: &str) -> bool {
     stores.local_queues.get(namespace, names::DEFAULT).is_some()
 }
 
-/// Whether a job is of a kind that is enabled only for what other kinds make, and is not such a one: nothing is done to it.
+/// Whether a job is of a kind that is enabled only for what other kinds make, and is neither such a one nor sent by a hub: nothing is done
+/// to it.
 pub(crate) fn is_implied(config: &Configuration, kind: &dyn JobKind, job: &serde_json::Value) -> bool {
     let named = || config.integrations.frameworks.iter().any(|name| name == kind.id().framework);
-    kind.held() == Held::Gated && !pod::is_suspended_by_parent(job) && !named()
+    let sent = || meta::label(job, names::MULTIKUEUE_ORIGIN).is_some();
+    kind.held() == Held::Gated && !pod::is_suspended_by_parent(job) && !sent() && !named()
 }
 
 /// Whether a job of ours rules the object: one above it is queued, or all are. An owner that has not been seen yet does.

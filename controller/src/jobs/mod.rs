@@ -248,9 +248,7 @@ impl Reconciler {
     /// The job of a key with what its pods depend on. That of a group is composed of its members.
     fn job(&self, kind: &dyn JobKind, jobs: &JobStore, key: &JobKey) -> Option<Arc<Object>> {
         if !key.composed {
-            // One that has been told its group since is no job of its own any more.
-            let alone = jobs.store.by_key(&key.key).filter(|job| kind.group_of(&job.value).is_none());
-            return alone.map(|job| self.ctx.stores.attached(kind, job));
+            return jobs.store.by_key(&key.key).map(|job| self.ctx.stores.attached(kind, job));
         }
         let members: Vec<Value> = self
             .index

@@ -70,6 +70,8 @@ pub(super) fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value, fac
     if !facts.managed_namespace
         || facts.implied
         || meta::is_deleting(job)
+        // What another kind makes of pods is changed by its controller as it sees fit.
+        || kind.held() == Held::ByPods && (facts.owned || kind.skips(job))
         || !(ours(job) || old.is_some_and(ours) || prebuilt)
     {
         return Vec::new();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use switchyard_api::jobs::{JobKind, RemoteMeta, kind_for};
 use switchyard_api::names::{self, MULTIKUEUE_CONTROLLER};
 use switchyard_api::v1beta2::Workload;
-use switchyard_controller::workload::{is_group_workload, sent_maker};
+use switchyard_controller::workload::is_group_workload;
 use thiserror::Error;
 
 use crate::cluster::Content;
@@ -57,10 +57,10 @@ pub(super) fn runs_elsewhere(kind: &dyn JobKind, job: &Value) -> Result<(), Payl
 }
 
 /// The owner of a workload that is sent: its controller, of a kind that we know. That of a group of pods has several, none
-/// of which would do alone, but for what makes them.
+/// of which would do alone.
 pub(super) fn owner(workload: &Workload) -> Option<(&'static dyn JobKind, &OwnerReference)> {
     if is_group_workload(workload) {
-        return sent_maker(workload);
+        return None;
     }
     let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
     let owner = owners.iter().find(|owner| owner.controller == Some(true)).or_else(|| owners.first())?;
@@ -143,19 +143,7 @@ mod tests {
             serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": []}})).unwrap()
         };
         assert!(owner(&workload(json!({}))).is_some());
-        let mut group = workload(json!({"kueue.x-k8s.io/is-group-workload": "true"}));
-        assert!(owner(&group).is_none());
-        let maker = |kind: &str, api_version: &str| OwnerReference {
-            api_version: api_version.into(),
-            kind: kind.into(),
-            name: "db".into(),
-            ..OwnerReference::default()
-        };
-        group.metadata.owner_references.as_mut().unwrap().push(maker("StatefulSet", "apps/v1"));
-        let (kind, owner) = super::owner(&group).unwrap();
-        assert_eq!((kind.id().kind, owner.name.as_str()), ("StatefulSet", "db"));
-        group.metadata.owner_references = Some(vec![maker("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1")]);
-        assert!(super::owner(&group).is_none(), "one of several groups");
+        assert!(owner(&workload(json!({"kueue.x-k8s.io/is-group-workload": "true"}))).is_none());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use kube::Client;
-use switchyard_api::jobs::{JobKind, enabled_kinds, kinds};
+use switchyard_api::jobs::{Held, JobKind, enabled_kinds, kinds};
 use tokio::sync::Semaphore;
 
 pub(crate) use watch::{is_out_of_reach, watch};
@@ -47,12 +47,12 @@ struct Known {
     enabled: bool,
 }
 
-/// The kinds that a configuration names, then all others; none of those that nobody sends.
+/// The kinds that a configuration names, then all others; none of those that are queued by their pods, which nobody sends.
 fn known(frameworks: &[String]) -> Vec<Known> {
     let mut known: Vec<Known> =
         enabled_kinds(frameworks).into_iter().map(|kind| Known { kind, enabled: true }).collect();
-    known.retain(|known| known.kind.is_sent());
-    for kind in kinds().iter().filter(|kind| kind.is_sent()) {
+    known.retain(|known| known.kind.held() != Held::ByPods);
+    for kind in kinds().iter().filter(|kind| kind.held() != Held::ByPods) {
         if known.iter().all(|it| it.kind.id() != kind.id()) {
             known.push(Known { kind: *kind, enabled: false });
         }

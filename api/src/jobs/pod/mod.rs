@@ -84,7 +84,7 @@ impl JobKind for Pod {
     }
 
     fn leads_queue(&self, job: &Value) -> bool {
-        !group::is_serving(job)
+        !(group::is_serving(job) && one::is_suspended_by_parent(job))
     }
 
     fn release(&self, job: &mut Value) -> bool {

@@ -62,16 +62,6 @@ fn the_templates_say_whose_pods_they_make() {
 }
 
 #[test]
-fn a_stateful_set_is_sent_whole_and_names_its_group_by_the_uid_here() {
-    let (kind, set) = stateful_set();
-    assert!(kind.is_sent() && !leader_worker_set().0.is_sent() && !deployment().0.is_sent());
-    let group = groups(&(kind, set.clone()), json!({}));
-    let copy = kind.remote_copy(&set, RemoteMeta { workload: &group[0], origin: "multikueue" });
-    let copy = changed(&copy, json!({"metadata": {"uid": "uid-there"}}));
-    assert_eq!((&copy["spec"], groups(&(kind, copy.clone()), json!({}))), (&set["spec"], group));
-}
-
-#[test]
 fn what_a_kind_is_told_by_its_pods() {
     for (kind, object) in [deployment(), stateful_set(), leader_worker_set()] {
         assert_eq!(kind.held(), Held::ByPods);
@@ -108,7 +98,7 @@ fn groups((kind, object): &(&'static dyn JobKind, Value), patch: Value) -> Vec<S
 fn groups_are_named_as_kueue_names_their_workloads() {
     let set = stateful_set();
     let name = workload_name("StatefulSet", "apps", "a", "uid-a");
-    assert_eq!(groups(&set, json!({})), std::slice::from_ref(&name));
+    assert_eq!(groups(&set, json!({})), [name.clone()]);
     assert_eq!(groups(&set, json!({"spec": {"replicas": 0}})), [format!("{name} at rest")]);
     let origin = json!({
         "labels": {"kueue.x-k8s.io/multikueue-origin": "multikueue"},

@@ -89,10 +89,6 @@ fn lost_queue(subject: &Workload, facts: &Facts) -> Option<(&'static str, String
 
 /// Evicts what is not ready in time. Returns whether it did.
 fn pods_ready(plan: &mut Plan, edit: &mut Edit, subject: &Workload, rules: &PodsReadyRules, now: Timestamp) -> bool {
-    // The pods of a group that was sent with what makes them are another cluster's to wait for.
-    if workload::is_group_workload(subject) && subject.status.as_ref().is_some_and(|it| it.cluster_name.is_some()) {
-        return false;
-    }
     let Some((cause, begun, timeout)) = not_ready(subject, rules) else { return false };
     let waited = since(now, begun);
     if waited < timeout {

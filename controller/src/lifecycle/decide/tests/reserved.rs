@@ -153,14 +153,6 @@ fn times() {
 }
 
 #[test]
-fn the_pods_of_a_group_that_runs_elsewhere_are_not_waited_for_here() {
-    let group = || workload("a").annotation("kueue.x-k8s.io/is-group-workload", "true").reserved("cq").admitted();
-    let evicted = |workload: Workload| told(&workload, &open(), &patient(None)).contains("PodsReadyTimeout");
-    assert!(evicted(group()));
-    assert!(!evicted(group().status(|status| status.cluster_name = Some("west".into()))));
-}
-
-#[test]
 fn a_check_that_we_dispatch_by_is_written_with_the_reservation() {
     let mut facts = facts(StopPolicy::None, StopPolicy::None, &["mk"]);
     facts.dispatching_checks.insert("mk".into());
