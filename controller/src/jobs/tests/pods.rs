@@ -272,13 +272,15 @@ fn the_workload_of_a_group_without_pods_ends_if_it_is(#[case] owners: Option<Vec
 }
 
 #[rstest]
-#[case::that_works("false", r#"workload {"spec":{"queueName":"other"}}"#)]
-#[case::that_serves("true", "")]
-fn the_workload_of_a_group_in_another_queue(#[case] serving: &str, #[case] want: &str) {
-    let moved = json!({"metadata": {
-        "labels": {"kueue.x-k8s.io/queue-name": "other"},
-        "annotations": {"kueue.x-k8s.io/pod-group-serving": serving},
-    }});
+#[case::that_works(json!({}), r#"workload {"spec":{"queueName":"other"}}"#)]
+#[case::that_serves(json!({"kueue.x-k8s.io/pod-group-serving": "true"}), r#"workload {"spec":{"queueName":"other"}}"#)]
+#[case::that_serves_for_what_made_it(
+    json!({"kueue.x-k8s.io/pod-group-serving": "true", "kueue.x-k8s.io/pod-suspending-parent": "statefulset"}),
+    "",
+)]
+fn the_workload_of_a_group_in_another_queue(#[case] annotations: Value, #[case] want: &str) {
+    let labels = json!({"kueue.x-k8s.io/queue-name": "other"});
+    let moved = json!({"metadata": {"labels": labels, "annotations": annotations}});
     let waiting = workload(&group(pair()));
     assert_eq!(world_of(&group(pair().map(|pod| pod.with(moved.clone())))).named(waiting).told(), want);
 }

@@ -41,6 +41,8 @@ struct HubWorkload {
     attempt: u64,
     /// The attempt that ended, as the hub was told.
     ended: Option<u64>,
+    /// The attempt whose job, as the hub was told last, somebody took away on the worker.
+    taken: Option<u64>,
 }
 
 struct World {
@@ -217,6 +219,7 @@ impl World {
             let index = (0..WORKLOADS).find(|index| uid(*index) == observation.workload_uid).unwrap();
             let state = observation.state();
             let Some(workload) = self.hub.get_mut(index) else { continue };
+            workload.taken = matches!(state, State::Evicted | State::Gone).then_some(observation.attempt);
             match state {
                 State::Succeeded | State::Failed => {
                     if workload.ended.is_some_and(|attempt| attempt != observation.attempt) {
@@ -388,8 +391,10 @@ impl World {
                     // An attempt whose job was deleted on the worker is over until the hub begins another.
                     let Some(workload) = workload else { continue };
                     assert_eq!(workload.meta().attempt, attempt, "{text}");
+                    let over = job.is_none() && hub.taken == Some(attempt);
                     if let Object::Workload(workload) = &workload
                         && workload.finished.is_none()
+                        && !over
                     {
                         let has = workload.priority.as_ref().map(|it| it.value);
                         assert_eq!(has, Some(priority((attempt, phase))), "{text}");
