@@ -111,6 +111,9 @@ fn a_pod_waits_behind_its_gate_runs_when_admitted_and_is_let_go_at_its_end() {
         bed.simple(&[("cpu", "1")]).await;
         let first = create(&pods, pod("first", &json!({"annotations": {RUN_FOR: "500ms"}}))).await;
         assert!(is_gated(&first) && first.labels()[MANAGED] == "true" && first.finalizers() == [MANAGED]);
+        // Those of one second are in the order of their uids.
+        bed.workload_of("first").await;
+        bed.next_second().await;
         create(&pods, pod("second", &json!({}))).await;
         let ended =
             until(&pods, "first", "let go", |pod| phase(pod) == "Succeeded" && pod.finalizers().is_empty()).await;

@@ -98,7 +98,7 @@ fn groups((kind, object): &(&'static dyn JobKind, Value), patch: Value) -> Vec<S
 fn groups_are_named_as_kueue_names_their_workloads() {
     let set = stateful_set();
     let name = workload_name("StatefulSet", "apps", "a", "uid-a");
-    assert_eq!(groups(&set, json!({})), [name.clone()]);
+    assert_eq!(groups(&set, json!({})), std::slice::from_ref(&name));
     assert_eq!(groups(&set, json!({"spec": {"replicas": 0}})), [format!("{name} at rest")]);
     let origin = json!({
         "labels": {"kueue.x-k8s.io/multikueue-origin": "multikueue"},
