@@ -198,7 +198,8 @@ async fn lists(plugin: &Plugin<'_>) {
         let text = plugin.ok(line).await;
         assert!(text.contains(&**there) && !text.contains(&**not), "{line}: {text}");
     }
-    plugin.shows(&format!("list workload -q lq -c cq --field-selector metadata.name={second}"), &[&second]).await;
+    plugin.shows(&format!("list workload -q lq --field-selector metadata.name={second}"), &[&second]).await;
+    plugin.shows("list workload -c cq", &[&first]).await;
     let pods = async || {
         let text = String::from_utf8_lossy(&plugin.run("list pods --for job/first").await.stdout).into_owned();
         ensure!(text.lines().any(|line| line.starts_with("first-")), "{text}");

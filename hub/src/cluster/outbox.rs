@@ -145,6 +145,10 @@ impl Outbox {
                 return false;
             }
             self.changes.remove(&item.revision);
+            // The agent keeps what no assignment names for a while only: should the workload come back, it goes again.
+            if let (true, Some(content), Some(sending)) = (absent, &item.content, &mut self.sending) {
+                sending.payloads.remove(&content.hash);
+            }
         }
         self.revision += 1;
         let uid = assignment.workload_uid.clone();
