@@ -38,6 +38,12 @@ impl Outcome {
     }
 }
 
+/// How long each of so many waits between its turns, if all together have so many a second; within bounds.
+pub(crate) fn turns(many: usize, a_second: u32, (least, most): (Duration, Duration)) -> Duration {
+    let turn = Duration::from_secs(1) / a_second;
+    turn.saturating_mul(u32::try_from(many).unwrap_or(u32::MAX)).clamp(least, most)
+}
+
 const FIRST_RETRY: Duration = Duration::from_millis(5);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 

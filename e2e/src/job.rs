@@ -204,6 +204,23 @@ pub fn has_condition(job: &batch::Job, kind: &str) -> bool {
     conditions.into_iter().flatten().any(|one| one.type_ == kind && one.status == "True")
 }
 
+/// Waits until a Job is suspended, or is not.
+pub async fn suspended(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    within: Duration,
+    suspended: bool,
+) -> anyhow::Result<()> {
+    let api: Api<batch::Job> = Api::namespaced(client.clone(), namespace);
+    let check = async || {
+        let is = api.get(name).await?.spec.and_then(|spec| spec.suspend).unwrap_or_default();
+        ensure!(is == suspended, "suspend is {is}");
+        Ok(())
+    };
+    eventually(within, format!("{name} to have suspend {suspended}"), check).await
+}
+
 /// Waits until a Job is Complete. Gives up at once when it has failed.
 pub async fn complete(client: &Client, namespace: &str, name: &str, within: Duration) -> anyhow::Result<batch::Job> {
     finished(client, namespace, name, within, "Complete", "Failed").await

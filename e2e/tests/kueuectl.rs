@@ -18,7 +18,7 @@ use switchyard_api::config::Configuration;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
 use switchyard_controller::{Handle, Options};
-use switchyard_e2e::{Cluster, ClusterSpec, JobBuilder, NodeSpec, Part, Parts, fixture, wait};
+use switchyard_e2e::{Cluster, ClusterSpec, JobBuilder, NodeSpec, Part, Parts, fixture, job, wait};
 use visible::{NAMESPACE, environment, lead, listener};
 
 /// Longer than anything here takes on a busy machine.
@@ -116,14 +116,8 @@ impl<'a> Plugin<'a> {
         job.create(&self.cluster.admin).await.unwrap();
     }
 
-    async fn suspended(&self, job: &str, suspended: bool) {
-        let api: Api<Job> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
-        let check = async || {
-            let is = api.get(job).await?.spec.and_then(|spec| spec.suspend).unwrap_or_default();
-            ensure!(is == suspended, "suspend is {is}");
-            Ok(())
-        };
-        wait::eventually(WAIT, format!("{job} to have suspend {suspended}"), check).await.unwrap();
+    async fn suspended(&self, name: &str, suspended: bool) {
+        job::suspended(&self.cluster.admin, &self.namespace, name, WAIT, suspended).await.unwrap();
     }
 
     /// The name of a job's Workload.

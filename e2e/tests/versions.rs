@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
@@ -107,14 +106,8 @@ impl<'a> Bed<'a> {
         wait::eventually(WAIT, format!("the Workload of {job}"), check).await.unwrap()
     }
 
-    async fn suspended(&self, job: &str, suspended: bool) {
-        let api: Api<Job> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
-        let check = async || {
-            let is = api.get(job).await?.spec.and_then(|spec| spec.suspend).unwrap_or_default();
-            ensure!(is == suspended, "suspend is {is}");
-            Ok(())
-        };
-        wait::eventually(WAIT, format!("{job} to have suspend {suspended}"), check).await.unwrap();
+    async fn suspended(&self, name: &str, suspended: bool) {
+        job::suspended(&self.cluster.admin, &self.namespace, name, WAIT, suspended).await.unwrap();
     }
 }
 

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::work::turns;
+
 /// A reason for waiting is written only when it has lasted this long: most jobs of a burst are admitted before.
 pub(super) const AFTER: Duration = Duration::from_millis(150);
 
@@ -28,8 +30,7 @@ pub(super) fn gap(reservations: usize) -> Duration {
 
 /// How often a workload's message may change, when so many wait.
 pub(super) fn message_every(waiting: usize) -> Duration {
-    let turn = Duration::from_secs(1) / MESSAGES_PER_SECOND;
-    turn.saturating_mul(u32::try_from(waiting).unwrap_or(u32::MAX)).clamp(MESSAGE_EVERY, MESSAGE_AT_LATEST)
+    turns(waiting, MESSAGES_PER_SECOND, (MESSAGE_EVERY, MESSAGE_AT_LATEST))
 }
 
 #[cfg(test)]

@@ -62,9 +62,7 @@ impl JobKey {
         let kind = kind_of_owner(&owner.api_version, &owner.kind)?;
         Some(Self::new(kind, Key::new(workload.metadata.namespace.as_deref().unwrap_or_default(), &owner.name)))
     }
-}
 
-impl JobKey {
     /// The keys of what makes the pods of a group, for the group's workload.
     fn makers_of(workload: &Workload) -> Vec<Self> {
         if !is_group_workload(workload) {

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::store::Key;
+use crate::{store::Key, work::turns};
 
 /// Between two writes of one object that differ in figures only.
 const EVERY: Duration = Duration::from_secs(1);
@@ -33,9 +33,8 @@ impl Pace {
     pub(super) fn wait(&self, key: &Key) -> Option<Duration> {
         let written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = *written.last.get(key)?;
-        let turn = Duration::from_secs(1) / A_SECOND;
-        let every = turn.saturating_mul(u32::try_from(written.lately.len()).unwrap_or(u32::MAX));
-        let left = (last + every.clamp(EVERY, AT_LATEST)).saturating_duration_since(Instant::now());
+        let every = turns(written.lately.len(), A_SECOND, (EVERY, AT_LATEST));
+        let left = (last + every).saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
     }
 

@@ -94,8 +94,8 @@ pub struct Score {
     pub spare: usize,
     /// What would stay free of the resource with the most left, in twentieths of its potential: tightest first.
     pub left: i64,
-    /// How many it was given that are not in its report yet: of clusters that are about as tight, the least busy, so that the API
-    /// servers of all of them take their share of a burst.
+    /// How many it was given that are not in its report yet: of clusters that are about as tight, the least busy, so that
+    /// the API servers of all of them take their share of a burst.
     pub busy: usize,
 }
 

@@ -51,12 +51,12 @@ struct Known {
 fn known(frameworks: &[String]) -> Vec<Known> {
     let mut known: Vec<Known> =
         enabled_kinds(frameworks).into_iter().map(|kind| Known { kind, enabled: true }).collect();
-    known.retain(|known| known.kind.held() != Held::ByPods);
-    for kind in kinds().iter().filter(|kind| kind.held() != Held::ByPods) {
+    for kind in kinds() {
         if known.iter().all(|it| it.kind.id() != kind.id()) {
             known.push(Known { kind: *kind, enabled: false });
         }
     }
+    known.retain(|known| known.kind.held() != Held::ByPods);
     known
 }
 
