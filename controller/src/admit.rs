@@ -15,6 +15,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 pub use build::{
@@ -127,6 +128,8 @@ pub(crate) struct Admitter {
     jobs: Mutex<Jobs>,
     // When the reason of each that waits was last written, to write a mere change of its message less often.
     told: Mutex<BTreeMap<Key, Instant>>,
+    // How many milliseconds the last such write took.
+    reason_took: AtomicU64,
     count: AtomicU64,
     drained: Notify,
 }
@@ -141,6 +144,7 @@ impl Admitter {
             reasons: Queue::default(),
             jobs: Mutex::default(),
             told: Mutex::default(),
+            reason_took: AtomicU64::new(0),
             count: AtomicU64::new(0),
             drained: Notify::new(),
         });
@@ -275,7 +279,8 @@ impl Admitter {
             let takes_turn = self.too_soon(&key).is_none();
             self.queue.add(key);
             if takes_turn {
-                tokio::time::sleep(reasons::gap(self.backlog())).await;
+                let took = Duration::from_millis(self.reason_took.load(Ordering::Relaxed));
+                tokio::time::sleep(reasons::gap(self.backlog(), took)).await;
             }
         }
         Outcome::Done

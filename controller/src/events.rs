@@ -1,22 +1,33 @@
 //! Kubernetes Events, published in the background.
 //!
-//! Publishing never delays a reconciler: when the queue is full the event is dropped and counted.
+//! Publishing never delays a reconciler: when the queue is full the event is dropped and counted. Writing gives way to all
+//! else: the slower the API server answers, the longer the pauses.
 
 mod record;
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 pub use kube::runtime::events::EventType;
 use kube::{Client, Resource};
 use prometheus_client::metrics::counter::Counter;
 use record::{Event, Recorder};
 use switchyard_api::conditions::truncated_event;
-use tokio::sync::{Mutex, mpsc};
+use tokio::{
+    sync::{Mutex, mpsc},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 /// Events waiting to be written. A burst of 1,000 jobs makes about 5,000.
 const QUEUE: usize = 16_384;
 /// Writes in flight.
-const WRITERS: usize = 16;
+const WRITERS: usize = 8;
+/// A writer rests so many times as long as its last write took: what tells of the work must not be what holds it up.
+const REST: u32 = 4;
+/// But not longer than this.
+const LONGEST_REST: Duration = Duration::from_secs(2);
 
 /// A cheap handle that publishes events.
 #[derive(Clone, Debug)]
@@ -36,7 +47,8 @@ impl Events {
 
     /// Publishes an event about an object. Reason and note are Kueue's; the action equals the reason, as there.
     pub fn publish(&self, regarding: ObjectReference, type_: EventType, reason: &str, note: impl Into<String>) {
-        let event = Event { regarding, type_, reason: reason.into(), note: truncated_event(note.into()) };
+        let (at, reason, note) = (Timestamp::now(), reason.into(), truncated_event(note.into()));
+        let event = Event { at, regarding, type_, reason, note };
         if self.sender.try_send(event).is_err() {
             self.dropped.inc();
         }
@@ -81,9 +93,32 @@ impl Writer {
                 () = shutdown.cancelled() => self.receiver.lock().await.try_recv().ok(),
             };
             let Some(event) = event else { return };
+            let began = Instant::now();
             if let Err(error) = self.recorder.write(&event).await {
                 tracing::debug!(%error, reason = event.reason, object = event.regarding.name, "event not written");
             }
+            tokio::select! {
+                () = tokio::time::sleep(rest(began.elapsed())) => (),
+                // What is left has a deadline.
+                () = shutdown.cancelled() => (),
+            }
         }
+    }
+}
+
+fn rest(took: Duration) -> Duration {
+    (took * REST).min(LONGEST_REST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case::a_server_at_rest(2, 8)]
+    #[case::a_busy_one(200, 800)]
+    #[case::one_that_hardly_answers(30_000, 2_000)]
+    fn events_are_the_rarer_the_slower_the_server_is(#[case] took: u64, #[case] expected: u64) {
+        assert_eq!(rest(Duration::from_millis(took)), Duration::from_millis(expected));
     }
 }

@@ -23,9 +23,9 @@ const MESSAGES_PER_SECOND: u32 = 20;
 /// but each may change this often, however many wait.
 const MESSAGE_AT_LATEST: Duration = Duration::from_secs(60);
 
-/// How long to wait after one reason before the next is written.
-pub(super) fn gap(reservations: usize) -> Duration {
-    if reservations > 0 { GAP_WHEN_BUSY } else { GAP }
+/// How long to wait after one reason before the next is written: at least as long as the last one took.
+pub(super) fn gap(reservations: usize, took: Duration) -> Duration {
+    took.max(if reservations > 0 { GAP_WHEN_BUSY } else { GAP })
 }
 
 /// How often a workload's message may change, when so many wait.
@@ -46,8 +46,11 @@ mod tests {
         assert_eq!(message_every(waiting), Duration::from_secs(seconds));
     }
 
-    #[test]
-    fn reasons_give_way_to_reservations() {
-        assert!(gap(1) > gap(0));
+    #[rstest::rstest]
+    #[case::nothing_else_to_do(0, 2, GAP)]
+    #[case::beside_reservations(1, 2, GAP_WHEN_BUSY)]
+    #[case::to_a_slow_server(0, 300, Duration::from_millis(300))]
+    fn reasons_give_way(#[case] reservations: usize, #[case] took: u64, #[case] expected: Duration) {
+        assert_eq!(gap(reservations, Duration::from_millis(took)), expected);
     }
 }

@@ -1,6 +1,9 @@
 //! The writer of decisions.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use switchyard_api::{
     conditions::{self, reasons::events},
@@ -20,6 +23,8 @@ use crate::{
 
 /// A reservation that keeps meeting other writers is given back; the next cycle decides afresh.
 const CONFLICTS: u32 = 4;
+/// A reason for waiting that took longer counts as if it had taken this many milliseconds.
+const SLOWEST_REASON: u64 = 1000;
 
 impl Admitter {
     pub(super) async fn write(&self, key: Key) -> Outcome {
@@ -124,7 +129,11 @@ impl Admitter {
         {
             return Outcome::Again(left);
         }
-        match patch_status(&self.ctx, current, &edit.status, "pending").await {
+        let began = Instant::now();
+        let written = patch_status(&self.ctx, current, &edit.status, "pending").await;
+        let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.reason_took.store(took.min(SLOWEST_REASON), Ordering::Relaxed);
+        match written {
             Ok(None) | Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
             Ok(Some(after)) => {
                 self.told().insert(key.clone(), Instant::now());

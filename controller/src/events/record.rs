@@ -38,6 +38,8 @@ const NAME_LIMIT: usize = 253;
 /// What happened to an object.
 #[derive(Debug, Clone)]
 pub(super) struct Event {
+    /// When; it is written later.
+    pub(super) at: Timestamp,
     pub(super) regarding: ObjectReference,
     pub(super) type_: EventType,
     pub(super) reason: String,
@@ -111,22 +113,21 @@ impl Recorder {
     }
 
     pub(super) async fn write(&self, event: &Event) -> kube::Result<()> {
-        let now = Timestamp::now();
-        let name = || object_name(event.regarding.name.as_deref().unwrap_or(CONTROLLER), now);
+        let name = || object_name(event.regarding.name.as_deref().unwrap_or(CONTROLLER), event.at);
         let step = self.memory().step(key(event), name, Instant::now());
         let namespace = event.regarding.namespace.as_deref().unwrap_or("default");
         let api: Api<v1::Event> = Api::namespaced(self.client.clone(), namespace);
         match step {
             Step::Nothing => Ok(()),
             Step::Create { name } => {
-                let created = answered(api.create(&PostParams::default(), &self.object(event, name, now))).await;
+                let created = answered(api.create(&PostParams::default(), &self.object(event, name))).await;
                 if created.is_err() {
                     self.memory().forget(key(event));
                 }
                 created.map(drop)
             }
             Step::Count { name, count } => {
-                let series = json!({"series": {"count": count, "lastObservedTime": MicroTime(now)}});
+                let series = json!({"series": {"count": count, "lastObservedTime": MicroTime(event.at)}});
                 answered(api.patch(&name, &PatchParams::default(), &Patch::Merge(series))).await.map(drop)
             }
         }
@@ -136,7 +137,7 @@ impl Recorder {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn object(&self, event: &Event, name: String, now: Timestamp) -> v1::Event {
+    fn object(&self, event: &Event, name: String) -> v1::Event {
         let type_ = match event.type_ {
             EventType::Normal => "Normal",
             EventType::Warning => "Warning",
@@ -152,7 +153,7 @@ impl Recorder {
             reason: Some(event.reason.clone()),
             note: Some(event.note.clone()),
             type_: Some(type_.to_owned()),
-            event_time: Some(MicroTime(now)),
+            event_time: Some(MicroTime(event.at)),
             regarding: Some(event.regarding.clone()),
             reporting_controller: Some(CONTROLLER.to_owned()),
             reporting_instance: Some(self.instance.clone()),

@@ -13,7 +13,7 @@ use crate::{store::Key, work::turns};
 /// Between two writes of one object that differ in figures only.
 const EVERY: Duration = Duration::from_secs(1);
 /// With many objects whose figures change, about so many such writes a second are made of a kind,
-const A_SECOND: u32 = 10;
+const A_SECOND: u32 = 5;
 /// but each may be written this often, however many there are.
 const AT_LATEST: Duration = Duration::from_secs(15);
 
@@ -80,7 +80,7 @@ mod tests {
         for key in &keys[..50] {
             pace.written(key.clone());
         }
-        assert_eq!(pace.wait(&keys[0]), Some(Duration::from_secs(5)));
+        assert_eq!(pace.wait(&keys[0]), Some(Duration::from_secs(10)));
         for key in &keys[50..] {
             pace.written(key.clone());
         }
