@@ -147,9 +147,13 @@ pub fn is_admissible(workload: &Workload) -> bool {
 }
 
 /// The ClusterQueue that it has quota in.
+///
+/// An admission without a reservation says nothing: who gives a workload's quota back with server-side apply, as Kueue does,
+/// cannot take out of the status what another manager wrote.
 #[must_use]
 pub fn admitted_by(workload: &Workload) -> Option<&str> {
-    status(workload)?.admission.as_ref().map(|admission| admission.cluster_queue.as_str())
+    let admission = status(workload)?.admission.as_ref().filter(|_| has_reservation(workload))?;
+    Some(admission.cluster_queue.as_str())
 }
 
 /// The LocalQueue that it names; empty if none.
@@ -212,6 +216,15 @@ mod tests {
             workload = workload.condition_at(150, "Evicted", true, reason, "");
         }
         assert_eq!(queue_time(&workload, true).as_second(), expected);
+    }
+
+    #[test]
+    fn an_admission_that_was_left_behind_is_no_quota() {
+        let reserved = fixtures::workload("a").reserved("cq");
+        assert_eq!(admitted_by(&reserved), Some("cq"));
+        let given_back = reserved.condition("QuotaReserved", false, "Pending", "");
+        assert!(given_back.status.as_ref().is_some_and(|status| status.admission.is_some()));
+        assert_eq!(admitted_by(&given_back), None);
     }
 
     #[test]

@@ -4,6 +4,8 @@
 mod asleep;
 #[path = "failover/gates.rs"]
 mod gates;
+#[path = "failover/isolation.rs"]
+mod isolation;
 #[path = "failover/operators.rs"]
 mod operators;
 #[path = "failover/unable.rs"]
