@@ -4,6 +4,7 @@
 //!
 //! No client and no runtime: everything here is data and pure functions.
 
+pub mod autoscaling;
 pub mod conditions;
 pub mod config;
 pub mod field;

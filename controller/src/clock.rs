@@ -66,6 +66,15 @@ pub fn since(later: Timestamp, earlier: Timestamp) -> Duration {
     Duration::try_from(later.duration_since(earlier)).unwrap_or(Duration::ZERO)
 }
 
+/// The wait before the `count`th try: `base` before the first, doubled with each further one, at most `most`; a `most` of
+/// zero is no bound. Kueue adds a jitter of a ten-thousandth, which whole seconds hide.
+#[must_use]
+pub fn doubled(base: Duration, most: Duration, count: i32) -> Duration {
+    let doublings = u32::try_from(count.saturating_sub(1)).unwrap_or(0).min(31);
+    let wait = base.saturating_mul(1 << doublings);
+    if most.is_zero() { wait } else { wait.min(most) }
+}
+
 /// Cuts a time to whole seconds, as `metav1.Time` is stored.
 #[must_use]
 pub fn whole_seconds(at: Timestamp) -> Timestamp {
@@ -75,6 +84,13 @@ pub fn whole_seconds(at: Timestamp) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_longest() {
+        let wait = |base, most, count| doubled(Duration::from_secs(base), Duration::from_secs(most), count).as_secs();
+        assert_eq!([1, 2, 3, 4, i32::MAX].map(|count| wait(60, 300, count)), [60, 120, 240, 300, 300]);
+        assert_eq!([i32::MIN, 0, 3].map(|count| wait(60, 0, count)), [60, 60, 240], "zero is no bound");
+    }
 
     #[test]
     fn engine_time_and_back() {

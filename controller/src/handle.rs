@@ -23,7 +23,7 @@ use crate::{
     lifecycle,
     metrics::{self, Gauges, LastShares, Metrics, ReplicaRole, Shown},
     options::{self, LeaderMode, Options},
-    priority,
+    priority, provisioning,
     recording::Recorded,
     status,
     stores::Stores,
@@ -316,6 +316,7 @@ async fn begin(
     spawn(workers, "lifecycle", ok(lifecycle::run(ctx.clone(), views.clone(), shutdown.clone())));
     spawn(workers, "status", ok(status::run(ctx.clone(), views, shutdown.clone())));
     spawn(workers, "priorities", ok(priority::run(ctx.clone(), shutdown.clone())));
+    spawn(workers, "provisioning requests", ok(provisioning::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "jobs", jobs::run(ctx.clone(), shutdown.clone()));
     if let Some(listener) = visibility {
         ctx.components.set("visibility", false);

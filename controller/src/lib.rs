@@ -29,6 +29,7 @@ pub mod options;
 pub mod placement;
 mod priority;
 pub mod program;
+mod provisioning;
 pub mod recording;
 pub mod replica;
 mod status;

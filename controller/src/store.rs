@@ -78,6 +78,8 @@ struct Inner<K> {
     // Held while a change is applied and told, so that handlers see changes in order.
     handlers: Mutex<Vec<Handler<K>>>,
     ready: watch::Sender<bool>,
+    // Whether the server knows the kind.
+    served: watch::Sender<bool>,
     broken: AtomicBool,
 }
 
@@ -102,6 +104,7 @@ impl<K> Default for Store<K> {
             objects: RwLock::default(),
             handlers: Mutex::default(),
             ready: watch::channel(false).0,
+            served: watch::channel(true).0,
             broken: AtomicBool::new(false),
         }))
     }
@@ -172,6 +175,12 @@ impl<K: Resource + 'static> Store<K> {
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.is_ready() && !self.0.broken.load(Ordering::Relaxed)
+    }
+
+    /// Whether the server knows the kind, as far as we have asked; it may come to, and cease to.
+    #[must_use]
+    pub fn served(&self) -> watch::Receiver<bool> {
+        self.0.served.subscribe()
     }
 
     /// Waits until the first list has been read. Callers set the deadline.
@@ -255,6 +264,7 @@ impl<K: Resource + 'static> Feed<K> {
 
     /// The server does not know the kind: there are no objects of it, and nothing is wrong. Whether that ends an outage.
     pub(crate) fn absent(&self) -> bool {
+        self.store.0.served.send_if_modified(|served| std::mem::replace(served, false));
         self.store.set_ready();
         self.recovered()
     }
@@ -316,6 +326,7 @@ impl<K: Resource + 'static> Feed<K> {
             }
             Some(changes)
         });
+        self.store.0.served.send_if_modified(|served| !std::mem::replace(served, true));
         self.store.set_ready();
     }
 }

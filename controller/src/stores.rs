@@ -4,13 +4,14 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::{
-    core::v1::{LimitRange, Namespace},
+    core::v1::{LimitRange, Namespace, PodTemplate},
     node::v1::RuntimeClass,
     scheduling::v1::PriorityClass,
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::ApiResource,
+    core::PartialObjectMeta,
     runtime::{
         WatchStreamExt,
         watcher::{self, Event, watcher},
@@ -18,6 +19,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use switchyard_api::{
+    autoscaling::ProvisioningRequest,
     config::Configuration,
     jobs::{Held, JobKind, KindId, enabled_kinds, kind_for},
     names, v1beta2,
@@ -69,6 +71,12 @@ pub struct Stores {
     pub multi_kueue_clusters: Store<v1beta2::MultiKueueCluster>,
     /// MultiKueueConfigs; watched on a hub only, empty elsewhere.
     pub multi_kueue_configs: Store<v1beta2::MultiKueueConfig>,
+    /// ProvisioningRequestConfigs.
+    pub provisioning_request_configs: Store<v1beta2::ProvisioningRequestConfig>,
+    /// ProvisioningRequests; their CRD is the cluster autoscaler's.
+    pub provisioning_requests: Store<ProvisioningRequest>,
+    /// Of PodTemplates, those that we made for ProvisioningRequests, and of them the metadata.
+    pub pod_templates: Store<PartialObjectMeta<PodTemplate>>,
     /// Namespaces.
     pub namespaces: Store<Namespace>,
     /// Kubernetes' own PriorityClasses.
@@ -174,6 +182,7 @@ impl Stores {
         start(&self.resource_flavors, client, tasks, shutdown);
         start(&self.workload_priority_classes, client, tasks, shutdown);
         start(&self.admission_checks, client, tasks, shutdown);
+        start(&self.provisioning_request_configs, client, tasks, shutdown);
         start(&self.namespaces, client, tasks, shutdown);
         start(&self.priority_classes, client, tasks, shutdown);
         start(&self.limit_ranges, client, tasks, shutdown);
@@ -185,20 +194,33 @@ impl Stores {
             self.multi_kueue_clusters.set_ready();
             self.multi_kueue_configs.set_ready();
         }
+        self.watch_provisioning(client, tasks, shutdown);
         for jobs in self.jobs.iter().chain(&self.dependencies) {
             let api = Api::all_with(client.clone(), &jobs.resource);
             let resource = jobs.resource.clone();
             let typed = move |object: &mut Object| object.typed(&resource);
             let gated = kind_for(&jobs.resource.group, &jobs.resource.kind).is_some_and(|it| it.held() == Held::Gated);
-            let config = match gated {
-                // Of all pods of a cluster only those that are queued.
-                true => watcher::Config::default().labels(&format!("{}=true", names::MANAGED)),
-                false => watcher::Config::default(),
-            };
+            // Of all pods of a cluster only those that are queued.
+            let config = if gated { managed() } else { watcher::Config::default() };
             let watch = watcher(api, config).backoff(Patience::default());
             let kind = jobs.resource.plural.clone();
             tasks.spawn(feed(watch, kind, true, jobs.store.clone(), typed, shutdown.clone()));
         }
+    }
+
+    fn watch_provisioning(
+        &self,
+        client: &Client,
+        tasks: &mut JoinSet<anyhow::Result<()>>,
+        shutdown: &CancellationToken,
+    ) {
+        let requests = watcher(Api::all(client.clone()), watcher::Config::default()).backoff(Patience::default());
+        let (kind, store) = (ProvisioningRequest::plural(&()).into_owned(), self.provisioning_requests.clone());
+        tasks.spawn(feed(requests, kind, true, store, |_| (), shutdown.clone()));
+        let templates =
+            watcher(Api::<PartialObjectMeta<PodTemplate>>::all(client.clone()), managed()).default_backoff();
+        let (kind, store) = (PodTemplate::plural(&()).into_owned(), self.pod_templates.clone());
+        tasks.spawn(feed(templates, kind, false, store, |_| (), shutdown.clone()));
     }
 
     /// Waits until every kind's first list is read.
@@ -241,6 +263,9 @@ impl Stores {
             state(&self.resource_flavors),
             state(&self.workload_priority_classes),
             state(&self.admission_checks),
+            state(&self.provisioning_request_configs),
+            state(&self.provisioning_requests),
+            state(&self.pod_templates),
             state(&self.multi_kueue_clusters),
             state(&self.multi_kueue_configs),
             state(&self.namespaces),
@@ -255,6 +280,11 @@ impl Stores {
         }));
         states
     }
+}
+
+/// What bears our label.
+fn managed() -> watcher::Config {
+    watcher::Config::default().labels(&format!("{}=true", names::MANAGED))
 }
 
 /// Keeps one store in step with the server. A kind that is `awaited` may not be there yet: until it is, it has no objects.

@@ -210,7 +210,7 @@ pub mod local_queue {
 
 /// Reasons of [`super::ACTIVE`] on an AdmissionCheck.
 pub mod admission_check {
-    /// True: all its clusters are connected.
+    /// True: all its clusters are connected, or it has what it needs.
     pub const ACTIVE: &str = "Active";
     /// True: some of its clusters are not.
     pub const SOME_ACTIVE_CLUSTERS: &str = "SomeActiveClusters";
@@ -220,6 +220,8 @@ pub mod admission_check {
     pub const BAD_CONFIG: &str = "BadConfig";
     /// False: its parameters name no object that can be used.
     pub const BAD_PARAMETERS_REF: &str = "BadParametersRef";
+    /// False: the cluster does not know ProvisioningRequests. Ours.
+    pub const PROVISIONING_REQUEST_NOT_SUPPORTED: &str = "ProvisioningRequestNotSupported";
 }
 
 /// Reasons of [`super::ACTIVE`] on a MultiKueueCluster.
@@ -262,6 +264,12 @@ pub mod multi_kueue_cluster {
 
 /// Reasons of events on workloads and jobs.
 pub mod events {
+    /// A ProvisioningRequest moved an admission check of a workload.
+    pub const ADMISSION_CHECK_UPDATED: &str = "AdmissionCheckUpdated";
+    /// A ProvisioningRequest was made for a workload,
+    pub const PROVISIONING_REQUEST_CREATED: &str = "ProvisioningRequestCreated";
+    /// or could not be made.
+    pub const FAILED_CREATE: &str = "FailedCreate";
     /// A workload got quota.
     pub const QUOTA_RESERVED: &str = "QuotaReserved";
     /// A workload was admitted.

@@ -36,7 +36,7 @@ const GATES: &[Gate] = &[
     works(on("AdmissionFairSharing")),
     on("AdmissionGatedBy"),
     on("AssignQueueLabelsForPods"),
-    on("CleanupProvisioningRequestsOnEviction"),
+    works(on("CleanupProvisioningRequestsOnEviction")),
     off("ConcurrentAdmission"),
     off("CustomMetricLabels"),
     on("DeferRayServiceFinalizationForRedisCleanup"),

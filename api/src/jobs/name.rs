@@ -8,6 +8,8 @@ use sha1::{Digest, Sha1};
 const MAX_NAME: usize = 253;
 /// Hex digits of the hash at the end of a name.
 const HASH_DIGITS: usize = 5;
+/// What is left before the hash.
+const MAX_PREFIX: usize = MAX_NAME - 1 - HASH_DIGITS;
 
 /// Name of the Workload of a job, as Kueue makes it: `<kind>-<owner>` in lower
 /// case kind, cut to 247 bytes, and five hex digits of the SHA-1 of the owner's
@@ -21,18 +23,28 @@ pub fn workload_name(kind: &str, group: &str, owner_name: &str, owner_uid: &str)
 /// an elastic job.
 #[must_use]
 pub fn workload_name_with_extra(kind: &str, group: &str, owner_name: &str, owner_uid: &str, extra: &str) -> String {
-    let mut hash = Sha1::new();
-    hash.update(format!("{kind}\n{group}\n{owner_name}\n{owner_uid}"));
+    let mut hashed = format!("{kind}\n{group}\n{owner_name}\n{owner_uid}");
     if !extra.is_empty() {
-        hash.update(format!("\n{extra}"));
+        hashed.push('\n');
+        hashed.push_str(extra);
     }
+    with_hash(format!("{}-{owner_name}", kind.to_lowercase()), &hashed)
+}
+
+/// A name of at most 253 bytes: one that is longer than 247 is cut there, and five hex digits of the SHA-1 of the whole
+/// are put behind it. So Kueue names ProvisioningRequests and their PodTemplates.
+#[must_use]
+pub fn limited_name(whole: &str) -> String {
+    if whole.len() <= MAX_PREFIX { whole.to_owned() } else { with_hash(whole.to_owned(), whole) }
+}
+
+fn with_hash(mut prefix: String, hashed: &str) -> String {
     let mut hex = String::with_capacity(2 * 20);
-    for byte in hash.finalize() {
+    for byte in Sha1::digest(hashed) {
         // Writing to a String cannot fail.
         let _ = write!(hex, "{byte:02x}");
     }
-    let mut prefix = format!("{}-{owner_name}", kind.to_lowercase());
-    cut(&mut prefix, MAX_NAME - 1 - HASH_DIGITS);
+    cut(&mut prefix, MAX_PREFIX);
     format!("{prefix}-{}", &hex[..HASH_DIGITS])
 }
 
@@ -62,5 +74,13 @@ mod tests {
         let name = workload_name("Job", "batch", &"x".repeat(253), "1234");
         assert_eq!(name.len(), MAX_NAME);
         assert!(name.starts_with("job-xxx"));
+    }
+
+    #[test]
+    fn only_what_is_too_long_is_cut_and_hashed() {
+        let fits = "x".repeat(247);
+        assert_eq!(limited_name(&fits), fits);
+        // printf 'x%.0s' $(seq 248) | sha1sum
+        assert_eq!(limited_name(&format!("{fits}x")), format!("{fits}-f7a7d"));
     }
 }

@@ -48,7 +48,7 @@ pub fn pod_set_infos<'f>(
     let mut infos = Vec::with_capacity(admission.pod_set_assignments.len());
     for assignment in &admission.pod_set_assignments {
         let pod_set = workload.spec.pod_sets.iter().find(|p| p.name == assignment.name);
-        let mut info = from_assignment(assignment, pod_set, &flavor)?;
+        let mut info = PodSetInfo::of_flavors(assignment, pod_set, &flavor)?;
         info.annotations.insert(names::WORKLOAD.into(), workload.metadata.name.clone().unwrap_or_default());
         info.labels.insert(names::POD_SET.into(), assignment.name.clone());
         info.labels.extend(common.clone());
@@ -91,32 +91,36 @@ fn common_labels(workload: &Workload, cluster_queue: &str) -> BTreeMap<String, S
     labels
 }
 
-fn from_assignment<'f>(
-    assignment: &PodSetAssignment,
-    pod_set: Option<&PodSet>,
-    flavor: &impl Fn(&str) -> Option<&'f ResourceFlavor>,
-) -> Result<PodSetInfo, JobError> {
-    let mut info = PodSetInfo {
-        name: assignment.name.clone(),
-        count: assignment.count.or(pod_set.map(|p| p.count)).unwrap_or_default(),
-        ..PodSetInfo::default()
-    };
-    let names: std::collections::BTreeSet<&String> = assignment.flavors.values().collect();
-    for name in names {
-        let found = flavor(name).ok_or_else(|| JobError::FlavorNotFound { name: name.clone() })?;
-        for (key, value) in &found.spec.node_labels {
-            info.node_selector.insert(key.clone(), value.clone());
-        }
-        for toleration in &found.spec.tolerations {
-            if !contains(&info.tolerations, toleration) {
-                info.tolerations.push(toleration.clone());
+impl PodSetInfo {
+    /// What the flavors of one assignment ask for; `pod_set` is the pod set that it is of.
+    ///
+    /// # Errors
+    /// [`JobError::FlavorNotFound`].
+    pub fn of_flavors<'f>(
+        assignment: &PodSetAssignment,
+        pod_set: Option<&PodSet>,
+        flavor: &impl Fn(&str) -> Option<&'f ResourceFlavor>,
+    ) -> Result<Self, JobError> {
+        let mut info = Self {
+            name: assignment.name.clone(),
+            count: assignment.count.or(pod_set.map(|p| p.count)).unwrap_or_default(),
+            ..Self::default()
+        };
+        let names: std::collections::BTreeSet<&String> = assignment.flavors.values().collect();
+        for name in names {
+            let found = flavor(name).ok_or_else(|| JobError::FlavorNotFound { name: name.clone() })?;
+            for (key, value) in &found.spec.node_labels {
+                info.node_selector.insert(key.clone(), value.clone());
+            }
+            for toleration in &found.spec.tolerations {
+                if !contains(&info.tolerations, toleration) {
+                    info.tolerations.push(toleration.clone());
+                }
             }
         }
+        Ok(info)
     }
-    Ok(info)
-}
 
-impl PodSetInfo {
     /// Adds what `other` asks for.
     ///
     /// # Errors

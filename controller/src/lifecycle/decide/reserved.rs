@@ -10,7 +10,7 @@ use switchyard_api::{
 
 use super::{Plan, Told, checks, pending};
 use crate::{
-    clock::since,
+    clock::{doubled, since},
     lifecycle::{Facts, PodsReadyRules, Rules},
     workload::{self, Edit, Eviction, NOT_READY},
 };
@@ -101,7 +101,7 @@ fn pods_ready(plan: &mut Plan, edit: &mut Edit, subject: &Workload, rules: &Pods
         edit.deactivation_target(reasons::deactivation_target::REQUEUING_LIMIT_EXCEEDED, message);
         return true;
     }
-    let wait = back_off(rules, count);
+    let wait = doubled(rules.base, rules.max, count);
     let at = now.checked_add(jiff::SignedDuration::try_from(wait).unwrap_or_default()).unwrap_or(now);
     edit.requeue_at(at, true);
     if cause == reasons::pods_ready::WAIT_FOR_START {
@@ -133,12 +133,6 @@ fn not_ready(subject: &Workload, rules: &PodsReadyRules) -> Option<(&'static str
         }
         _ => Some((reasons::pods_ready::WAIT_FOR_START, admitted.last_transition_time.0, rules.timeout)),
     }
-}
-
-/// `base * 2^(count-1)`, at most `max`. Kueue adds a jitter of a ten-thousandth, which whole seconds hide.
-fn back_off(rules: &PodsReadyRules, count: i32) -> Duration {
-    let doublings = u32::try_from(count.saturating_sub(1)).unwrap_or(0).min(31);
-    rules.base.saturating_mul(1 << doublings).min(rules.max)
 }
 
 fn execution_time(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now: Timestamp) {

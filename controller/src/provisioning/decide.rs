@@ -1,0 +1,140 @@
+//! What is to be done about a workload with ProvisioningRequest checks. Pure.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::PodTemplate,
+    apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
+};
+use kube::{ResourceExt as _, core::PartialObjectMeta};
+use switchyard_api::{
+    autoscaling::ProvisioningRequest,
+    v1beta2::{AdmissionCheckState, CheckState, ProvisioningRequestConfigSpec, Workload, WorkloadStatus},
+};
+
+use super::{
+    facts::Facts,
+    objects::{self, Asked, Creation},
+    owned::workload_of,
+    request_name,
+    state::{Standing, has_ended, judged},
+};
+use crate::{clock::whole_seconds, store::Key, workload};
+
+/// What is to be done, in this order. The default is nothing.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Plan {
+    /// Write this status,
+    pub(super) status: Option<WorkloadStatus>,
+    /// and say so.
+    pub(super) told: Vec<String>,
+    /// Delete requests that nobody needs.
+    pub(super) delete: Vec<Arc<ProvisioningRequest>>,
+    /// Give templates to their requests.
+    pub(super) hand_over: Vec<(Key, OwnerReference)>,
+    /// Make requests.
+    pub(super) create: Vec<Creation>,
+    /// Requests that cannot be made: the check, and why.
+    pub(super) refused: Vec<(String, String)>,
+}
+
+/// Decides about one workload as it stands at `now`.
+pub(super) fn decide(subject: &Workload, facts: &Facts, now: Timestamp) -> Plan {
+    let evicted = workload::is_evicted(subject);
+    if workload::is_finished(subject) || (evicted && facts.cleanup_on_eviction) {
+        return Plan { delete: facts.requests.clone(), ..Plan::default() };
+    }
+    let status = subject.status.as_ref().filter(|_| !evicted && workload::has_reservation(subject));
+    let Some(before) = status.filter(|status| status.admission.is_some()) else { return Plan::default() };
+    let (mut plan, mut after, mut kept) = (Plan::default(), before.clone(), BTreeSet::new());
+    for state in &mut after.admission_checks {
+        let Some(config) = facts.checks.get(&state.name) else { continue };
+        let Some(config) = config.as_deref().map(|config| &config.spec) else {
+            turn(&mut plan, state, judged(subject, state, &Standing::Inactive), now);
+            continue;
+        };
+        // Else it is about to be given something else.
+        let Some(asked) = objects::asked(subject, config) else { return Plan::default() };
+        let latest = latest(subject, facts, state, config).filter(|_| !asked.is_empty());
+        let standing = match &latest {
+            _ if asked.is_empty() => Standing::NotNeeded,
+            None => Standing::NotAsked,
+            Some((attempt, request)) => Standing::Asked { request, attempt: *attempt, config },
+        };
+        turn(&mut plan, state, judged(subject, state, &standing), now);
+        if let Some((_, request)) = &latest {
+            kept.insert(request.name_any());
+            hand_over(&mut plan, subject, facts, request);
+        }
+        if !asked.is_empty() {
+            ask(&mut plan, subject, facts, state, config, (&asked, latest));
+        }
+    }
+    plan.delete = facts.requests.iter().filter(|request| !kept.contains(&request.name_any())).cloned().collect();
+    plan.status = (after != *before).then_some(after);
+    plan
+}
+
+/// The latest attempt for a check that asks for what its configuration says.
+fn latest<'a>(
+    subject: &Workload,
+    facts: &'a Facts,
+    state: &AdmissionCheckState,
+    config: &ProvisioningRequestConfigSpec,
+) -> Option<(i32, &'a Arc<ProvisioningRequest>)> {
+    let workload = subject.name_any();
+    let of_check = facts.requests.iter().filter_map(|request| {
+        let attempt = request_name::attempt(&request.name_any(), &workload, &state.name)?;
+        objects::is_current(request, subject, config).then_some((attempt, request))
+    });
+    of_check.max_by_key(|(attempt, _)| *attempt)
+}
+
+/// Lets the state become `after`.
+fn turn(plan: &mut Plan, state: &mut AdmissionCheckState, mut after: AdmissionCheckState, now: Timestamp) {
+    if after.state != state.state {
+        after.last_transition_time = Time(whole_seconds(now));
+        let (name, from, to) = (&after.name, state.state.as_str(), after.state.as_str());
+        let mut note = format!("Admission check {name} updated state from {from} to {to}");
+        if !after.message.is_empty() {
+            note = format!("{note} with message: {}", after.message);
+        }
+        plan.told.push(note);
+    }
+    *state = after;
+}
+
+/// Templates are the workload's until their request is there: so they are not left behind if it never is.
+fn hand_over(plan: &mut Plan, subject: &Workload, facts: &Facts, request: &Arc<ProvisioningRequest>) {
+    let Some(owner) = objects::controller(&**request) else { return };
+    let named = request.spec.pod_sets.iter().filter_map(|pods| facts.templates.get(&pods.pod_template_ref.name));
+    let ours = |template: &&Arc<PartialObjectMeta<PodTemplate>>| {
+        workload_of(&***template).is_some_and(|owner| Some(&owner.uid) == subject.metadata.uid.as_ref())
+    };
+    plan.hand_over.extend(named.filter(ours).map(|template| (Key::of(&**template), owner.clone())));
+}
+
+/// Makes the first request for a check, or the next after one that came to nothing.
+fn ask(
+    plan: &mut Plan,
+    subject: &Workload,
+    facts: &Facts,
+    state: &AdmissionCheckState,
+    config: &ProvisioningRequestConfigSpec,
+    (asked, latest): (&[Asked<'_>], Option<(i32, &Arc<ProvisioningRequest>)>),
+) {
+    if state.state != CheckState::Pending {
+        return;
+    }
+    let attempt = match latest {
+        // The check remembers how many there were that are deleted by now.
+        None => state.retry_count.unwrap_or(0).saturating_add(1),
+        Some((attempt, request)) if has_ended(subject, request) => attempt.saturating_add(1),
+        Some(_) => return,
+    };
+    match objects::creation(subject, &state.name, attempt, config, asked, &facts.flavors) {
+        Ok(creation) => plan.create.push(creation),
+        Err(message) => plan.refused.push((state.name.clone(), message)),
+    }
+}

@@ -1,0 +1,217 @@
+//! The ProvisioningRequest of a workload and its PodTemplates. Pure.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::OwnerReference};
+use kube::{Resource, ResourceExt as _, api::ObjectMeta};
+use serde_json::{Value, json};
+use switchyard_api::{
+    autoscaling::{PodTemplateReference, ProvisioningRequest, ProvisioningRequestSpec, RequestedPods},
+    jobs::{JobError, PodSetInfo, meta},
+    names,
+    quantity::Exact,
+    v1beta2::{PodSet, PodSetAssignment, PodSetMergePolicy, ProvisioningRequestConfigSpec, ResourceFlavor, Workload},
+};
+
+use super::request_name;
+use crate::object::Object;
+
+/// Pods that are asked for by one template: those of a pod set, and of all that were merged into it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Asked<'a> {
+    pub(super) pod_set: &'a PodSet,
+    assignment: &'a PodSetAssignment,
+    pub(super) count: i32,
+}
+
+/// A request that is to be made. The templates come first and are the workload's until the request is there.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Creation {
+    pub(super) check: String,
+    pub(super) templates: Vec<Object>,
+    pub(super) request: ProvisioningRequest,
+}
+
+/// What a workload with quota asks for; nothing if none of its pods uses what is managed, or none was admitted.
+/// None when what it was given does not fit its pod sets.
+pub(super) fn asked<'a>(subject: &'a Workload, config: &ProvisioningRequestConfigSpec) -> Option<Vec<Asked<'a>>> {
+    let assignments = &subject.status.as_ref()?.admission.as_ref()?.pod_set_assignments;
+    let mut all: Vec<Asked<'a>> = Vec::new();
+    for pod_set in &subject.spec.pod_sets {
+        if pod_set.count <= 0 || !uses(pod_set, &config.managed_resources) {
+            continue;
+        }
+        let assignment = assignments.iter().find(|it| it.name == pod_set.name)?;
+        let count = assignment.count.unwrap_or(pod_set.count);
+        if count <= 0 {
+            continue;
+        }
+        let same = |it: &&mut Asked<'_>| {
+            config.pod_set_merge_policy.is_some_and(|policy| are_alike(it.pod_set, pod_set, policy))
+        };
+        match all.iter_mut().find(same) {
+            Some(known) => known.count = known.count.saturating_add(count),
+            None => all.push(Asked { pod_set, assignment, count }),
+        }
+    }
+    Some(all)
+}
+
+/// Whether a request asks for what the configuration says now. What the job's annotations say goes before it.
+pub(super) fn is_current(
+    request: &ProvisioningRequest,
+    subject: &Workload,
+    config: &ProvisioningRequestConfigSpec,
+) -> bool {
+    let wanted = parameters(subject, config);
+    let same = |name: &String| request.spec.parameters.get(name) == wanted.get(name);
+    request.spec.provisioning_class_name == config.provisioning_class_name && config.parameters.keys().all(same)
+}
+
+fn parameters(subject: &Workload, config: &ProvisioningRequestConfigSpec) -> BTreeMap<String, String> {
+    let mut parameters = config.parameters.clone();
+    for (key, value) in subject.annotations() {
+        if let Some(name) = key.strip_prefix(names::PROVISIONING_REQUEST_PREFIX) {
+            parameters.insert(name.to_owned(), value.clone());
+        }
+    }
+    parameters
+}
+
+/// The request of one attempt for a check, with its templates.
+///
+/// # Errors
+/// What is told to the user, when a template cannot be composed.
+pub(super) fn creation(
+    subject: &Workload,
+    check: &str,
+    attempt: i32,
+    config: &ProvisioningRequestConfigSpec,
+    asked: &[Asked<'_>],
+    flavors: &BTreeMap<String, Arc<ResourceFlavor>>,
+) -> Result<Creation, String> {
+    let name = request_name::request(&subject.name_any(), check, attempt);
+    let mut pod_sets = Vec::with_capacity(asked.len());
+    let mut templates = Vec::with_capacity(asked.len());
+    for pods in asked {
+        let template = request_name::template(&name, &pods.pod_set.name);
+        let made = pod_template(subject, &template, pods, flavors);
+        templates.push(made.map_err(|error| format!("Error creating PodTemplate {template:?}: {error}"))?);
+        pod_sets.push(RequestedPods { pod_template_ref: PodTemplateReference { name: template }, count: pods.count });
+    }
+    let provisioning_class_name = config.provisioning_class_name.clone();
+    let spec = ProvisioningRequestSpec { pod_sets, provisioning_class_name, parameters: parameters(subject, config) };
+    let request = ProvisioningRequest { metadata: metadata(subject, &name), spec, status: None };
+    Ok(Creation { check: check.to_owned(), templates, request })
+}
+
+fn metadata(subject: &Workload, name: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: subject.namespace(),
+        labels: Some(BTreeMap::from([(names::MANAGED.to_owned(), "true".to_owned())])),
+        owner_references: controller(subject).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// The reference that makes an object the controller of another.
+pub(super) fn controller<K: Resource<DynamicType = ()>>(owner: &K) -> Option<OwnerReference> {
+    owner.controller_owner_ref(&()).map(|it| OwnerReference { block_owner_deletion: Some(true), ..it })
+}
+
+fn pod_template(
+    subject: &Workload,
+    name: &str,
+    pods: &Asked<'_>,
+    flavors: &BTreeMap<String, Arc<ResourceFlavor>>,
+) -> Result<Object, Box<dyn std::error::Error>> {
+    let flavor = |name: &str| flavors.get(name).map(Arc::as_ref);
+    let mut template = pods.pod_set.template.0.clone();
+    let info = PodSetInfo::of_flavors(pods.assignment, Some(pods.pod_set), &flavor)?;
+    info.merge_into(&mut template).map_err(|error: JobError| error)?;
+    limits_as_missing_requests(&mut template);
+    Ok(Object::new(json!({
+        "apiVersion": "v1", "kind": "PodTemplate", "metadata": metadata(subject, name), "template": template,
+    }))?)
+}
+
+/// The autoscaler counts requests only.
+fn limits_as_missing_requests(template: &mut Value) {
+    let Some(spec) = template.get_mut("spec") else { return };
+    for list in ["initContainers", "containers"] {
+        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
+        containers.into_iter().flatten().for_each(fill_requests);
+    }
+    fill_requests(spec);
+}
+
+fn fill_requests(of: &mut Value) {
+    let Some(limits) = of.pointer("/resources/limits").and_then(Value::as_object).cloned() else { return };
+    let Some(requests) = meta::object_mut(of, &["resources", "requests"]) else { return };
+    for (resource, limit) in limits {
+        requests.entry(resource).or_insert(limit);
+    }
+}
+
+/// Whether a container of the pods names one of the resources, or none is asked for in particular.
+fn uses(pod_set: &PodSet, resources: &[String]) -> bool {
+    let names = |container: &Value| {
+        let named = ["requests", "limits"].into_iter().filter_map(|kind| container.get("resources")?.get(kind));
+        let mut named = named.filter_map(Value::as_object).flatten();
+        named.any(|(resource, _)| resources.contains(resource))
+    };
+    resources.is_empty() || containers(pod_set).any(names)
+}
+
+fn containers(pod_set: &PodSet) -> impl Iterator<Item = &Value> {
+    let lists = ["initContainers", "containers"].into_iter();
+    lists.filter_map(|list| pod_set.template.spec()?.get(list)?.as_array()).flatten()
+}
+
+fn are_alike(one: &PodSet, other: &PodSet, policy: PodSetMergePolicy) -> bool {
+    match policy {
+        PodSetMergePolicy::IdenticalPodTemplates => one.template == other.template,
+        PodSetMergePolicy::IdenticalWorkloadSchedulingRequirements => {
+            let fields = ["resources", "nodeSelector", "tolerations", "affinity", "resourceClaims"];
+            let field = |pod_set: &PodSet, field: &str| {
+                let value = pod_set.template.spec().and_then(|spec| spec.get(field)).cloned();
+                value.filter(|value| !is_empty(value))
+            };
+            requests(one) == requests(other) && fields.into_iter().all(|it| field(one, it) == field(other, it))
+        }
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    value.is_null()
+        || value.as_array().is_some_and(Vec::is_empty)
+        || value.as_object().is_some_and(|map| map.is_empty())
+}
+
+/// What each container requests; init containers are told from the others.
+fn requests(pod_set: &PodSet) -> Vec<(&'static str, Requests)> {
+    let of = |container: &Value| -> Requests {
+        let requests = container.pointer("/resources/requests").and_then(Value::as_object);
+        requests.into_iter().flatten().map(|(resource, amount)| (resource.clone(), requested(amount))).collect()
+    };
+    let lists = ["initContainers", "containers"].into_iter().flat_map(|list| {
+        let containers = pod_set.template.spec().and_then(|spec| spec.get(list)).and_then(Value::as_array);
+        containers.into_iter().flatten().map(move |container| (list, of(container)))
+    });
+    lists.collect()
+}
+
+type Requests = BTreeMap<String, Requested>;
+
+/// `1` and `1000m` are the same.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Requested {
+    Amount(i128),
+    Other(String),
+}
+
+fn requested(amount: &Value) -> Requested {
+    let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
+    Exact::try_from(&Quantity(text.clone())).map_or(Requested::Other(text), |exact| Requested::Amount(exact.nanos()))
+}

@@ -1,0 +1,193 @@
+//! Doing what was decided about a workload.
+
+use std::{fmt::Debug, time::Duration};
+
+use k8s_openapi::{NamespaceResourceScope, api::core::v1::PodTemplate};
+use kube::{
+    Api, Resource, ResourceExt as _,
+    api::{ApiResource, DeleteParams, PostParams, Preconditions},
+    core::PartialObjectMeta,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
+use switchyard_api::{
+    conditions::{reasons::events, truncated_message},
+    names,
+    v1beta2::Workload,
+};
+
+use super::{
+    decide::{Plan, decide},
+    facts::Facts,
+    objects::Creation,
+    owned::{Owned, workload_of},
+};
+use crate::{
+    context::Context,
+    object::Object,
+    store::Key,
+    work::Outcome,
+    workload::{WriteError, patch_status},
+    write::{Target, answered},
+};
+
+/// What we have made and not seen yet is seen by then.
+const UNTIL_SEEN: Duration = Duration::from_secs(1);
+
+/// Looks at one workload, and does what is to be done.
+pub(super) async fn look(ctx: &Context, owned: &Owned, key: Key) -> Outcome {
+    // Without the kind there is nothing to ask; what is there is left as it is.
+    if !ctx.leading() || !*ctx.stores.provisioning_requests.served().borrow() {
+        return Outcome::Done;
+    }
+    let Some(subject) = ctx.stores.workloads.by_key(&key) else { return Outcome::Done };
+    let plan = decide(&subject, &Facts::gather(ctx, owned, &subject), ctx.clock.now());
+    if plan == Plan::default() {
+        return Outcome::Done;
+    }
+    match perform(ctx, &subject, plan).await {
+        Ok(outcome) => outcome,
+        // What made it out of date comes as a change of its own.
+        Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
+        Err(WriteError::Conflict) => Outcome::Failed,
+        Err(error) => {
+            tracing::warn!(workload = %key, %error, "provisioning requests not brought in line");
+            Outcome::Failed
+        }
+    }
+}
+
+#[tracing::instrument(name = "provisioning", skip_all, fields(workload = %Key::of(subject)))]
+async fn perform(ctx: &Context, subject: &Workload, plan: Plan) -> Result<Outcome, WriteError> {
+    let mut current = subject.clone();
+    if let Some(status) = &plan.status
+        && let Some(written) = patch_status(ctx, subject, status, "provisioning").await?
+    {
+        current = written;
+        for note in plan.told {
+            ctx.events.normal(&current, events::ADMISSION_CHECK_UPDATED, note);
+        }
+    }
+    for request in &plan.delete {
+        delete(ctx, &**request, Api::namespaced(ctx.client.clone(), &request.namespace().unwrap_or_default())).await?;
+    }
+    for (key, owner) in plan.hand_over {
+        let Some(template) = ctx.stores.pod_templates.by_key(&key) else { continue };
+        let target = Target {
+            api: Api::<PartialObjectMeta<PodTemplate>>::namespaced(ctx.client.clone(), &key.namespace),
+            store: &ctx.stores.pod_templates,
+            object: &*template,
+            manager: names::PROVISIONING_REQUEST_CONTROLLER,
+            what: "podtemplate",
+        };
+        target.patch(ctx, json!({"metadata": {"ownerReferences": [owner]}})).await?;
+    }
+    let mut outcome = Outcome::Done;
+    for (check, message) in plan.refused {
+        current = tell_failure(ctx, current, &check, message).await?;
+        outcome = Outcome::Failed;
+    }
+    for creation in plan.create {
+        match create(ctx, &creation).await {
+            Ok(()) => {
+                let note = format!("Created ProvisioningRequest: {:?}", creation.request.name_any());
+                ctx.events.normal(&current, events::PROVISIONING_REQUEST_CREATED, note);
+            }
+            Err(Failure::NotSeenYet) => outcome = Outcome::Again(UNTIL_SEEN),
+            Err(Failure::Write(error)) => return Err(error),
+            Err(Failure::Refused(message)) => {
+                current = tell_failure(ctx, current, &creation.check, message).await?;
+                outcome = Outcome::Failed;
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// Why a request was not made.
+enum Failure {
+    /// We have made it already, and the watch has not brought it yet.
+    NotSeenYet,
+    /// The server says why.
+    Refused(String),
+    /// Nothing that the user could mend.
+    Write(WriteError),
+}
+
+async fn create(ctx: &Context, creation: &Creation) -> Result<(), Failure> {
+    let namespace = creation.request.namespace().unwrap_or_default();
+    let resource = ApiResource::erase::<PodTemplate>(&());
+    let templates: Api<Object> = Api::namespaced_with(ctx.client.clone(), &namespace, &resource);
+    for template in &creation.templates {
+        match ctx.stores.pod_templates.get(&namespace, &template.name_any()) {
+            // It was made when the request could not be.
+            Some(known) if same_owner(&*known, template) => continue,
+            // What is left of an earlier request of the same name may ask for another flavor.
+            Some(stale) => {
+                let api = Api::<PartialObjectMeta<PodTemplate>>::namespaced(ctx.client.clone(), &namespace);
+                delete(ctx, &*stale, api).await.map_err(Failure::Write)?;
+            }
+            None => (),
+        }
+        post(ctx, &templates, template, "PodTemplate").await?;
+    }
+    post(ctx, &Api::namespaced(ctx.client.clone(), &namespace), &creation.request, "ProvisioningRequest").await
+}
+
+async fn post<K>(ctx: &Context, api: &Api<K>, object: &K, kind: &'static str) -> Result<(), Failure>
+where
+    K: Resource + Clone + Serialize + DeserializeOwned + Debug,
+{
+    if !ctx.leading() {
+        return Err(Failure::Write(WriteError::NotLeading));
+    }
+    let params =
+        PostParams { field_manager: Some(names::PROVISIONING_REQUEST_CONTROLLER.into()), ..PostParams::default() };
+    let made = answered(api.create(&params, object)).await;
+    ctx.metrics.wrote("provisioning", made.is_ok());
+    let status = match made {
+        Ok(_) => return Ok(()),
+        Err(kube::Error::Api(status)) => status,
+        Err(error) => return Err(Failure::Write(error.into())),
+    };
+    if status.is_already_exists() {
+        let found = answered(api.get_metadata_opt(&object.name_any())).await;
+        if found.map_err(|error| Failure::Write(error.into()))?.is_none_or(|found| same_owner(&found, object)) {
+            return Err(Failure::NotSeenYet);
+        }
+    }
+    Err(Failure::Refused(format!("Error creating {kind} {:?}: {}", object.name_any(), status.message)))
+}
+
+fn same_owner<A: Resource, B: Resource>(one: &A, other: &B) -> bool {
+    workload_of(one).is_some_and(|owner| workload_of(other).is_some_and(|other| owner.uid == other.uid))
+}
+
+/// Says on the check, and in an event, why its request could not be made.
+async fn tell_failure(ctx: &Context, current: Workload, check: &str, message: String) -> Result<Workload, WriteError> {
+    ctx.events.warning(&current, events::FAILED_CREATE, message.clone());
+    let mut status = current.status.clone().unwrap_or_default();
+    if let Some(state) = status.admission_checks.iter_mut().find(|state| state.name == check) {
+        state.message = truncated_message(message);
+    }
+    let written = patch_status(ctx, &current, &status, "provisioning").await?;
+    Ok(written.unwrap_or(current))
+}
+
+/// Deletes an object, if it is still the one that was seen.
+async fn delete<K>(ctx: &Context, object: &K, api: Api<K>) -> Result<(), WriteError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+{
+    if !ctx.leading() {
+        return Err(WriteError::NotLeading);
+    }
+    let preconditions = Preconditions { uid: object.uid(), resource_version: None };
+    let params = DeleteParams::background().preconditions(preconditions);
+    let deleted = answered(api.delete(&object.name_any(), &params)).await;
+    ctx.metrics.wrote("provisioning", deleted.is_ok());
+    match deleted.map_err(WriteError::from) {
+        Ok(_) | Err(WriteError::Gone | WriteError::Conflict) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,69 @@
+//! Names of ProvisioningRequests and of their PodTemplates, as Kueue makes them: what a restart knows again, and what
+//! tells the attempts apart.
+
+use switchyard_api::jobs::limited_name;
+
+/// A name that was cut holds its attempt in a hash only: so many are tried. A workload is deactivated long before.
+const ATTEMPTS_OF_CUT_NAMES: i32 = 100;
+
+/// The name of a workload's request for a check.
+pub(super) fn request(workload: &str, check: &str, attempt: i32) -> String {
+    limited_name(&format!("{workload}-{check}-{attempt}"))
+}
+
+/// Which attempt a request of a workload for a check is; none if its name is another's.
+pub(super) fn attempt(name: &str, workload: &str, check: &str) -> Option<i32> {
+    let digits = name.strip_prefix(workload).and_then(|rest| rest.strip_prefix('-')?.strip_prefix(check));
+    if let Some(digits) = digits.and_then(|rest| rest.strip_prefix('-'))
+        && !digits.is_empty()
+        && digits.bytes().all(|digit| digit.is_ascii_digit())
+    {
+        return digits.parse().ok();
+    }
+    let cut = |attempt: &i32| request(workload, check, *attempt) == name;
+    (name.len() > LONGEST_UNCUT).then(|| (1..=ATTEMPTS_OF_CUT_NAMES).find(cut)).flatten()
+}
+
+/// Longer names are cut ones.
+const LONGEST_UNCUT: usize = 247;
+
+/// The name of the PodTemplate of a pod set in a request.
+pub(super) fn template(request: &str, pod_set: &str) -> String {
+    limited_name(&format!("ppt-{request}-{pod_set}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[test]
+    fn names_are_kueues() {
+        assert_eq!(request("job-train-199b9", "ac-prov", 1), "job-train-199b9-ac-prov-1");
+        assert_eq!(template("wl-ac-prov-1", "main"), "ppt-wl-ac-prov-1-main");
+        assert_eq!(request(&"w".repeat(250), "c", 2).len(), 253);
+    }
+
+    #[rstest]
+    #[case::the_first("wl-check-1", Some(1))]
+    #[case::a_later_one("wl-check-12", Some(12))]
+    #[case::another_check("wl-check2-1", None)]
+    #[case::a_check_with_the_same_beginning("wl-check-b-1", None)]
+    #[case::another_workload("wl2-check-1", None)]
+    #[case::no_number("wl-check-", None)]
+    #[case::not_only_digits("wl-check-+1", None)]
+    #[case::more_than_fits("wl-check-99999999999", None)]
+    fn attempts(#[case] name: &str, #[case] expected: Option<i32>) {
+        assert_eq!(attempt(name, "wl", "check"), expected);
+    }
+
+    #[test]
+    fn attempts_of_names_that_were_cut_are_known_too() {
+        let workload = "w".repeat(245);
+        for number in [1, 7, 100] {
+            assert_eq!(attempt(&request(&workload, "check", number), &workload, "check"), Some(number));
+        }
+        assert_eq!(attempt(&request(&workload, "other", 1), &workload, "check"), None);
+    }
+}

@@ -1,0 +1,155 @@
+//! What the state of a check becomes by its ProvisioningRequest. Pure; the order of the questions and the messages are
+//! Kueue's.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use switchyard_api::{
+    autoscaling::{self, ProvisioningRequest},
+    conditions::{self, truncated_message},
+    v1beta2::{AdmissionCheckState, CheckState, PodSetUpdate, ProvisioningRequestConfigSpec, Workload},
+};
+
+use super::request_name;
+use crate::{clock::doubled, workload};
+
+/// How a check stands.
+pub(super) enum Standing<'a> {
+    /// It has no configuration.
+    Inactive,
+    /// None of the workload's pods needs a request.
+    NotNeeded,
+    /// There is no request yet, or no more.
+    NotAsked,
+    /// This is the latest request, of this attempt.
+    Asked { request: &'a ProvisioningRequest, attempt: i32, config: &'a ProvisioningRequestConfigSpec },
+}
+
+/// The state of a check, its time of transition left as it was.
+pub(super) fn judged(subject: &Workload, known: &AdmissionCheckState, standing: &Standing<'_>) -> AdmissionCheckState {
+    let mut state = known.clone();
+    match standing {
+        Standing::Inactive => {
+            state.state = CheckState::Pending;
+            state.message = "the check is not active".to_owned();
+        }
+        Standing::NotNeeded if known.state != CheckState::Ready => {
+            state.state = CheckState::Ready;
+            state.message = "the provisioning request is not needed".to_owned();
+            state.pod_set_updates.clear();
+        }
+        Standing::NotNeeded | Standing::NotAsked => (),
+        Standing::Asked { request, attempt, config } => by_request(&mut state, subject, request, *attempt, config),
+    }
+    state.message = truncated_message(state.message);
+    state
+}
+
+fn by_request(
+    state: &mut AdmissionCheckState,
+    subject: &Workload,
+    request: &ProvisioningRequest,
+    attempt: i32,
+    config: &ProvisioningRequestConfigSpec,
+) {
+    if let Some(failed) = holds(request, autoscaling::FAILED) {
+        retry(state, attempt, config, "Retrying after failure", &failed.message);
+    } else if let Some(revoked) = holds(request, autoscaling::CAPACITY_REVOKED) {
+        // The nodes are gone: pods that are made anew would wait for ever.
+        if subject.spec.is_active() {
+            state.state = CheckState::Rejected;
+            state.message.clone_from(&revoked.message);
+        }
+    } else if let Some(expired) = holds(request, autoscaling::BOOKING_EXPIRED) {
+        // Once it is admitted its pods have the room.
+        if !workload::is_admitted(subject) {
+            retry(state, attempt, config, "Retrying after booking expired", &expired.message);
+        }
+    } else if let Some(provisioned) = holds(request, autoscaling::PROVISIONED) {
+        if state.state != CheckState::Ready {
+            state.state = CheckState::Ready;
+            state.message.clone_from(&provisioned.message);
+            state.pod_set_updates = pod_set_updates(subject, request, config);
+        }
+    } else if holds(request, autoscaling::ACCEPTED).is_some() {
+        // Its message tells when the room will be there.
+        if let Some(expected) = find(request, autoscaling::PROVISIONED) {
+            state.state = CheckState::Pending;
+            state.message.clone_from(&expected.message);
+        }
+    } else {
+        // Whatever was said of an earlier request, or of a failure to make this one, is over.
+        state.state = CheckState::Pending;
+        state.message.clear();
+    }
+}
+
+fn retry(
+    state: &mut AdmissionCheckState,
+    attempt: i32,
+    config: &ProvisioningRequestConfigSpec,
+    what: &str,
+    message: &str,
+) {
+    let strategy = &config.retry_strategy;
+    if attempt > strategy.backoff_limit_count {
+        state.state = CheckState::Rejected;
+        message.clone_into(&mut state.message);
+        return;
+    }
+    state.message = format!("{what}: {message}");
+    let retries = state.retry_count.unwrap_or(0);
+    // An older request has had its retry.
+    if attempt > retries {
+        let seconds = |n: i32| Duration::from_secs(u64::try_from(n).unwrap_or(0));
+        let (base, most) = (seconds(strategy.backoff_base_seconds), seconds(strategy.backoff_max_seconds));
+        let wait = doubled(base, most, retries.saturating_add(1));
+        state.state = CheckState::Retry;
+        state.requeue_after_seconds = Some(i32::try_from(wait.as_secs()).unwrap_or(i32::MAX));
+    }
+}
+
+/// What leads the pods to the room that was made for them. Pods that were merged into others' template get nothing, as
+/// with Kueue.
+fn pod_set_updates(
+    subject: &Workload,
+    request: &ProvisioningRequest,
+    config: &ProvisioningRequestConfigSpec,
+) -> Vec<PodSetUpdate> {
+    let name = request.metadata.name.as_deref().unwrap_or_default();
+    let details = request.status.as_ref().map(|status| &status.provisioning_class_details);
+    let selectors = config.pod_set_updates.iter().flat_map(|updates| &updates.node_selector);
+    let node_selector: BTreeMap<String, String> = selectors
+        .filter_map(|it| Some((it.key.clone(), details?.get(&it.value_from_provisioning_class_detail)?.clone())))
+        .collect();
+    let annotations = BTreeMap::from([
+        (autoscaling::CONSUME_PROVISIONING_REQUEST.to_owned(), name.to_owned()),
+        (autoscaling::PROVISIONING_CLASS_NAME.to_owned(), request.spec.provisioning_class_name.clone()),
+    ]);
+    let of_template = |template: &str| {
+        subject.spec.pod_sets.iter().find(|pod_set| request_name::template(name, &pod_set.name) == template)
+    };
+    let pod_sets = request.spec.pod_sets.iter().filter_map(|pods| of_template(&pods.pod_template_ref.name));
+    pod_sets
+        .map(|pod_set| PodSetUpdate {
+            name: pod_set.name.clone(),
+            annotations: annotations.clone(),
+            node_selector: node_selector.clone(),
+            ..PodSetUpdate::default()
+        })
+        .collect()
+}
+
+/// Whether a request has come to nothing, so that another may be made.
+pub(super) fn has_ended(subject: &Workload, request: &ProvisioningRequest) -> bool {
+    holds(request, autoscaling::FAILED).is_some()
+        || (holds(request, autoscaling::BOOKING_EXPIRED).is_some() && !workload::is_admitted(subject))
+}
+
+fn find<'a>(request: &'a ProvisioningRequest, type_: &str) -> Option<&'a Condition> {
+    conditions::find(&request.status.as_ref()?.conditions, type_)
+}
+
+fn holds<'a>(request: &'a ProvisioningRequest, type_: &str) -> Option<&'a Condition> {
+    find(request, type_).filter(|condition| condition.status == conditions::TRUE)
+}

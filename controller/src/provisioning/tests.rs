@@ -1,0 +1,356 @@
+//! What is done about a workload with ProvisioningRequest checks, as tables of sentences.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt as _;
+use rstest::rstest;
+use serde_json::{Value, json};
+use switchyard_api::{
+    autoscaling::{ProvisioningRequest, ProvisioningRequestStatus},
+    conditions,
+    v1beta2::{
+        AdmissionCheckState, CheckState, PodSet, PodSetAssignment, ProvisioningRequestConfig, ResourceFlavor, Workload,
+    },
+};
+
+use super::{
+    decide::{Plan, decide},
+    facts::Facts,
+    objects,
+};
+use crate::fixtures::{WorkloadExt, at, workload};
+
+/// A configuration of class `class` with parameter `p=v`, one retry after 60 s, and a selector from the detail `Group`.
+fn config(spec: &Value) -> Arc<ProvisioningRequestConfig> {
+    let mut whole = json!({
+        "provisioningClassName": "class",
+        "parameters": {"p": "v"},
+        "retryStrategy": {"backoffLimitCount": 1, "backoffBaseSeconds": 60, "backoffMaxSeconds": 1800},
+        "podSetUpdates": {"nodeSelector": [{"key": "group", "valueFromProvisioningClassDetail": "Group"}]},
+    });
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    Arc::new(ProvisioningRequestConfig::new("config", serde_json::from_value(whole).unwrap()))
+}
+
+/// One check `prov` of ours.
+fn facts() -> Facts {
+    let flavor = json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "default"},
+        "spec": {"nodeLabels": {"pool": "spot"}, "tolerations": [{"key": "spot", "operator": "Exists"}]},
+    });
+    let flavor: ResourceFlavor = serde_json::from_value(flavor).unwrap();
+    Facts {
+        checks: [("prov".to_owned(), Some(config(&json!({}))))].into(),
+        flavors: [("default".to_owned(), Arc::new(flavor))].into(),
+        cleanup_on_eviction: true,
+        ..Facts::default()
+    }
+}
+
+/// Fluent changes of facts.
+trait FactsExt: Sized {
+    /// The next attempt of `prov` was made, and the autoscaler has said this of it.
+    fn asked(self, subject: &Workload, attempt: i32, said: &[(&str, bool, &str)]) -> Self;
+    fn config(self, spec: Value) -> Self;
+}
+
+impl FactsExt for Facts {
+    fn asked(mut self, subject: &Workload, attempt: i32, said: &[(&str, bool, &str)]) -> Self {
+        let config = self.checks["prov"].clone().unwrap();
+        let asked = objects::asked(subject, &config.spec).unwrap();
+        let creation = objects::creation(subject, "prov", attempt, &config.spec, &asked, &self.flavors).unwrap();
+        let mut status = ProvisioningRequestStatus::default();
+        for (type_, holds, message) in said {
+            let condition = conditions::new(type_, *holds, "Reason", *message, None);
+            conditions::set(&mut status.conditions, condition, at(50));
+        }
+        status.provisioning_class_details.insert("Group".to_owned(), "g7".to_owned());
+        let mut request = creation.request;
+        request.metadata.uid = Some(format!("uid-{}", request.name_any()));
+        request.status = Some(status);
+        self.requests.push(Arc::new(request));
+        self
+    }
+
+    fn config(mut self, spec: Value) -> Self {
+        self.checks.insert("prov".to_owned(), Some(config(&spec)));
+        self
+    }
+}
+
+fn reserved(state: CheckState) -> Workload {
+    workload("wl").reserved("cq").check("prov", state, "")
+}
+
+fn state(workload: &mut Workload) -> &mut AdmissionCheckState {
+    &mut workload.status.as_mut().unwrap().admission_checks[0]
+}
+
+fn retried(times: i32) -> Workload {
+    reserved(CheckState::Pending).edit(|workload| state(workload).retry_count = Some(times))
+}
+
+/// What is done at second 100, one line each.
+fn told(subject: &Workload, facts: &Facts) -> String {
+    let plan = decide(subject, facts, at(100));
+    let mut said = String::new();
+    let mut settled = subject.clone();
+    if let Some(status) = &plan.status {
+        for check in &status.admission_checks {
+            let since = check.last_transition_time.0.as_second();
+            writeln!(said, "{} is {} since {since}s: {:?}", check.name, check.state.as_str(), check.message).unwrap();
+            if let Some(seconds) = check.requeue_after_seconds {
+                writeln!(said, "  requeue after {seconds}s").unwrap();
+            }
+            for update in &check.pod_set_updates {
+                writeln!(said, "  {} gets {:?} {:?}", update.name, update.annotations, update.node_selector).unwrap();
+            }
+        }
+        settled.status = Some(status.clone());
+    }
+    plan.told.iter().for_each(|note| writeln!(said, "event: {note}").unwrap());
+    plan.delete.iter().for_each(|request| writeln!(said, "delete {}", request.name_any()).unwrap());
+    plan.hand_over.iter().for_each(|(it, owner)| writeln!(said, "{} to {}", it.name, owner.name).unwrap());
+    plan.refused.iter().for_each(|(check, why)| writeln!(said, "{check} cannot ask: {why}").unwrap());
+    for creation in &plan.create {
+        let sets = creation.request.spec.pod_sets.iter();
+        let sets: Vec<String> = sets.map(|it| format!("{} x {}", it.count, it.pod_template_ref.name)).collect();
+        writeln!(said, "ask {} for {}", creation.request.name_any(), sets.join(", ")).unwrap();
+    }
+    // Once the status is written there is nothing more to be written.
+    assert_eq!(decide(&settled, facts, at(200)).status, None, "{said}");
+    if said.is_empty() { "nothing".to_owned() } else { said.trim_end().to_owned() }
+}
+
+#[rstest]
+#[case::before_it_has_quota(workload("wl").check("prov", CheckState::Pending, ""), facts(), "nothing")]
+#[case::with_quota(reserved(CheckState::Pending), facts(), "ask wl-prov-1 for 3 x ppt-wl-prov-1-main")]
+#[case::a_check_of_another_controller(reserved(CheckState::Pending), Facts::default(), "nothing")]
+#[case::the_next_attempt_when_the_last_is_deleted(retried(2), facts(), "ask wl-prov-3 for 3 x ppt-wl-prov-3-main")]
+#[case::not_while_the_retry_is_under_way(reserved(CheckState::Retry), facts(), "nothing")]
+#[case::ready_and_its_request_deleted_by_somebody(reserved(CheckState::Ready).admitted(), facts(), "nothing")]
+#[case::a_flavor_that_is_gone(
+    reserved(CheckState::Pending),
+    Facts { flavors: Default::default(), ..facts() },
+    "prov cannot ask: Error creating PodTemplate \"ppt-wl-prov-1-main\": ResourceFlavor \"default\" not found; \
+     create it again, or let the workload be evicted"
+)]
+#[case::no_pod_uses_what_is_managed(
+    reserved(CheckState::Pending),
+    facts().config(json!({"managedResources": ["nvidia.com/gpu"]})),
+    "prov is Ready since 100s: \"the provisioning request is not needed\"\n\
+     event: Admission check prov updated state from Pending to Ready with message: the provisioning request is not needed"
+)]
+#[case::a_pod_uses_what_is_managed(
+    reserved(CheckState::Pending),
+    facts().config(json!({"managedResources": ["nvidia.com/gpu", "cpu"]})),
+    "ask wl-prov-1 for 3 x ppt-wl-prov-1-main"
+)]
+#[case::no_pod_was_admitted(
+    reserved(CheckState::Pending).status(|status| {
+        status.admission.as_mut().unwrap().pod_set_assignments[0].count = Some(0);
+    }),
+    facts(),
+    "prov is Ready since 100s: \"the provisioning request is not needed\"\n\
+     event: Admission check prov updated state from Pending to Ready with message: the provisioning request is not needed"
+)]
+#[case::quota_for_other_pod_sets(
+    reserved(CheckState::Pending).status(|status| {
+        status.admission.as_mut().unwrap().pod_set_assignments[0].name = "other".to_owned();
+    }),
+    facts(),
+    "nothing"
+)]
+#[case::without_a_configuration(
+    reserved(CheckState::Pending),
+    Facts { checks: [("prov".to_owned(), None)].into(), ..facts() },
+    "prov is Pending since 15s: \"the check is not active\""
+)]
+fn when_it_is_asked_for_room(#[case] subject: Workload, #[case] facts: Facts, #[case] expected: &str) {
+    assert_eq!(told(&subject, &facts), expected);
+}
+
+const ACCEPTED: (&str, bool, &str) = ("Accepted", true, "accepted");
+const PROVISIONED: (&str, bool, &str) = ("Provisioned", true, "3 nodes are there");
+const FAILED: (&str, bool, &str) = ("Failed", true, "no machines");
+const EXPIRED: (&str, bool, &str) = ("BookingExpired", true, "10 min are over");
+const REVOKED: (&str, bool, &str) = ("CapacityRevoked", true, "the nodes are gone");
+
+#[rstest]
+#[case::nothing_yet(reserved(CheckState::Pending), 1, &[], "nothing")]
+#[case::nothing_yet_after_a_failure_to_ask(
+    workload("wl").reserved("cq").check("prov", CheckState::Pending, "Error creating ProvisioningRequest"), 1, &[],
+    "prov is Pending since 15s: \"\""
+)]
+#[case::accepted(reserved(CheckState::Pending), 1, &[ACCEPTED], "nothing")]
+#[case::accepted_with_a_time(
+    reserved(CheckState::Pending), 1, &[ACCEPTED, ("Provisioned", false, "ETA: 2026-11-21T10:36:40Z")],
+    "prov is Pending since 15s: \"ETA: 2026-11-21T10:36:40Z\""
+)]
+#[case::provisioned(
+    reserved(CheckState::Pending), 1, &[ACCEPTED, PROVISIONED],
+    "prov is Ready since 100s: \"3 nodes are there\"\n  \
+       main gets {\"autoscaling.x-k8s.io/consume-provisioning-request\": \"wl-prov-1\", \
+                  \"autoscaling.x-k8s.io/provisioning-class-name\": \"class\"} {\"group\": \"g7\"}\n\
+     event: Admission check prov updated state from Pending to Ready with message: 3 nodes are there"
+)]
+#[case::failed_and_to_be_tried_again(
+    reserved(CheckState::Pending), 1, &[ACCEPTED, FAILED],
+    "prov is Retry since 100s: \"Retrying after failure: no machines\"\n  requeue after 60s\n\
+     event: Admission check prov updated state from Pending to Retry with message: Retrying after failure: no machines"
+)]
+#[case::failed_as_often_as_may_be(
+    retried(1), 2, &[FAILED],
+    "prov is Rejected since 100s: \"no machines\"\n\
+     event: Admission check prov updated state from Pending to Rejected with message: no machines"
+)]
+#[case::failed_and_retried_since(
+    retried(1), 1, &[FAILED],
+    "prov is Pending since 15s: \"Retrying after failure: no machines\"\nask wl-prov-2 for 3 x ppt-wl-prov-2-main"
+)]
+#[case::booking_expired_before_it_was_admitted(
+    reserved(CheckState::Ready), 1, &[PROVISIONED, EXPIRED],
+    "prov is Retry since 100s: \"Retrying after booking expired: 10 min are over\"\n  requeue after 60s\n\
+     event: Admission check prov updated state from Ready to Retry with message: Retrying after booking expired: 10 min are over"
+)]
+#[case::booking_expired_as_often_as_may_be(
+    retried(1), 2, &[PROVISIONED, EXPIRED],
+    "prov is Rejected since 100s: \"10 min are over\"\n\
+     event: Admission check prov updated state from Pending to Rejected with message: 10 min are over"
+)]
+#[case::booking_expired_when_it_runs(reserved(CheckState::Ready).admitted(), 1, &[PROVISIONED, EXPIRED], "nothing")]
+#[case::capacity_revoked_when_it_runs(
+    reserved(CheckState::Ready).admitted(), 1, &[PROVISIONED, REVOKED],
+    "prov is Rejected since 100s: \"the nodes are gone\"\n\
+     event: Admission check prov updated state from Ready to Rejected with message: the nodes are gone"
+)]
+#[case::capacity_revoked_of_what_is_deactivated(
+    reserved(CheckState::Ready).admitted().inactive(), 1, &[PROVISIONED, REVOKED], "nothing"
+)]
+#[case::evicted(
+    reserved(CheckState::Pending).condition("Evicted", true, "Preempted", ""), 1, &[ACCEPTED], "delete wl-prov-1"
+)]
+#[case::finished(
+    reserved(CheckState::Ready).admitted().condition("Finished", true, "Succeeded", ""), 1, &[PROVISIONED],
+    "delete wl-prov-1"
+)]
+fn what_the_autoscaler_says(
+    #[case] subject: Workload,
+    #[case] attempt: i32,
+    #[case] said: &[(&str, bool, &str)],
+    #[case] expected: &str,
+) {
+    assert_eq!(told(&subject, &facts().asked(&subject, attempt, said)), expected);
+}
+
+#[test]
+fn without_the_gate_an_evicted_workloads_requests_stay() {
+    let subject = reserved(CheckState::Pending).condition("Evicted", true, "Preempted", "");
+    let facts = Facts { cleanup_on_eviction: false, ..facts().asked(&subject, 1, &[]) };
+    assert_eq!(told(&subject, &facts), "nothing");
+}
+
+#[test]
+fn waits_double_up_to_the_longest() {
+    for (retries, expected) in [(0, 60), (1, 120), (2, 240), (9, 1800)] {
+        let subject = retried(retries);
+        let facts = facts().config(json!({"retryStrategy": {"backoffLimitCount": 20}}));
+        let plan = decide(&subject, &facts.asked(&subject, retries + 1, &[FAILED]), at(100));
+        assert_eq!(plan.status.unwrap().admission_checks[0].requeue_after_seconds, Some(expected), "{retries}");
+    }
+}
+
+#[test]
+fn only_the_latest_attempt_that_asks_for_what_the_configuration_says_is_kept() {
+    let subject = retried(1);
+    let both = facts().asked(&subject, 1, &[FAILED]).asked(&subject, 2, &[ACCEPTED]);
+    assert_eq!(told(&subject, &both), "delete wl-prov-1");
+    for changed in [json!({"provisioningClassName": "other"}), json!({"parameters": {"p": "w"}})] {
+        let subject = reserved(CheckState::Pending);
+        let changed = facts().asked(&subject, 1, &[ACCEPTED]).config(changed);
+        assert_eq!(told(&subject, &changed), "delete wl-prov-1\nask wl-prov-1 for 3 x ppt-wl-prov-1-main");
+    }
+    let subject = reserved(CheckState::Pending);
+    let inactive = Facts { checks: [("prov".to_owned(), None)].into(), ..facts().asked(&subject, 1, &[ACCEPTED]) };
+    assert_eq!(told(&subject, &inactive), "prov is Pending since 15s: \"the check is not active\"\ndelete wl-prov-1");
+}
+
+#[test]
+fn what_the_jobs_annotations_say_goes_before_the_configuration() {
+    let subject = reserved(CheckState::Pending)
+        .annotation("provreq.kueue.x-k8s.io/ValidUntilSeconds", "0")
+        .annotation("provreq.kueue.x-k8s.io/p", "mine")
+        .annotation("example.com/p", "another");
+    let asked = facts().asked(&subject, 1, &[]);
+    let parameters = &asked.requests[0].spec.parameters;
+    assert_eq!(json!(parameters), json!({"ValidUntilSeconds": "0", "p": "mine"}));
+    assert_eq!(told(&subject, &asked), "nothing", "it is not made anew again and again");
+}
+
+#[test]
+fn a_request_and_its_template() {
+    let plan = decide(&reserved(CheckState::Pending), &facts(), at(100));
+    let creation = &plan.create[0];
+    insta::assert_snapshot!(serde_json::to_string_pretty(&creation.request).unwrap());
+    insta::assert_snapshot!(serde_json::to_string_pretty(&creation.templates[0].value).unwrap());
+}
+
+#[test]
+fn a_limit_stands_for_a_missing_request() {
+    let subject = reserved(CheckState::Pending).edit(|workload| {
+        let resources = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}});
+        let container = json!({"name": "c", "resources": resources});
+        let template = json!({"spec": {"initContainers": [{"name": "i"}], "containers": [container]}});
+        workload.spec.pod_sets[0].template = template.into();
+    });
+    let plan = decide(&subject, &facts(), at(100));
+    let spec = &plan.create[0].templates[0].value["template"]["spec"];
+    assert_eq!(spec["containers"][0]["resources"]["requests"], json!({"cpu": "1", "memory": "1Gi"}));
+    assert_eq!(spec["initContainers"], json!([{"name": "i"}]));
+}
+
+/// A workload with these pod sets, each with as many pods as its place in the list.
+fn of_pod_sets(specs: &[Value]) -> Workload {
+    let named = |at: usize| (format!("ps{at}"), i32::try_from(at).unwrap());
+    reserved(CheckState::Pending).edit(|workload| {
+        let pod_sets = specs.iter().zip(1..).map(|(spec, at)| {
+            let (name, count) = named(at);
+            PodSet { name, count, template: json!({"spec": spec}).into(), ..PodSet::default() }
+        });
+        workload.spec.pod_sets = pod_sets.collect();
+        let assignments = (1..=specs.len()).map(|at| PodSetAssignment { name: named(at).0, ..Default::default() });
+        workload.status.as_mut().unwrap().admission.as_mut().unwrap().pod_set_assignments = assignments.collect();
+    })
+}
+
+#[rstest]
+#[case::never(json!(null), "1 x ppt-wl-prov-1-ps1, 2 x ppt-wl-prov-1-ps2, 3 x ppt-wl-prov-1-ps3, 4 x ppt-wl-prov-1-ps4")]
+#[case::equal_templates(json!("IdenticalPodTemplates"), "4 x ppt-wl-prov-1-ps1, 2 x ppt-wl-prov-1-ps2, 4 x ppt-wl-prov-1-ps4")]
+#[case::equal_for_the_scheduler(json!("IdenticalWorkloadSchedulingRequirements"), "6 x ppt-wl-prov-1-ps1, 4 x ppt-wl-prov-1-ps4")]
+fn pod_sets_that_are_alike_are_asked_for_as_one(#[case] policy: Value, #[case] expected: &str) {
+    let of = |image: &str, cpu: &str| json!({"tolerations": [], "containers": [{"name": "c", "image": image, "resources": {"requests": {"cpu": cpu}}}]});
+    let subject = of_pod_sets(&[of("a", "1"), of("b", "1000m"), of("a", "1"), of("a", "2")]);
+    let facts = facts().config(json!({"podSetMergePolicy": policy}));
+    assert_eq!(told(&subject, &facts), format!("ask wl-prov-1 for {expected}"));
+}
+
+#[test]
+fn a_template_is_the_workloads_until_its_request_is_there() {
+    let subject = reserved(CheckState::Pending);
+    let mut facts = facts().asked(&subject, 1, &[]);
+    let owned = |owner: OwnerReference| {
+        let mut template = kube::core::PartialObjectMeta::default();
+        template.metadata.name = Some("ppt-wl-prov-1-main".to_owned());
+        template.metadata.owner_references = Some(vec![owner]);
+        [("ppt-wl-prov-1-main".to_owned(), Arc::new(template))].into()
+    };
+    facts.templates = owned(objects::controller(&subject).unwrap());
+    let plan = decide(&subject, &facts, at(100));
+    assert_eq!(told(&subject, &facts), "ppt-wl-prov-1-main to wl-prov-1");
+    let owner = plan.hand_over[0].1.clone();
+    let request: &ProvisioningRequest = &facts.requests[0];
+    assert_eq!((Some(owner.uid.as_str()), owner.controller), (request.metadata.uid.as_deref(), Some(true)));
+    facts.templates = owned(owner);
+    assert_eq!(decide(&subject, &facts, at(100)), Plan::default());
+}

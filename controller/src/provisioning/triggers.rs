@@ -1,0 +1,99 @@
+//! What makes us look again: workloads, their requests and templates, checks, and their configurations.
+
+use std::sync::Arc;
+
+use kube::ResourceExt as _;
+use switchyard_api::v1beta2::{AdmissionCheck, Workload};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Queues,
+    facts::is_ours,
+    owned::{Owned, controller_of, workload_of},
+};
+use crate::{context::Context, store::Key, stores::Stores};
+
+pub(super) fn connect(ctx: &Arc<Context>, queues: &Arc<Queues>, owned: &Arc<Owned>) {
+    let stores = &ctx.stores;
+    let (into, owned) = (queues.clone(), owned.clone());
+    stores.provisioning_requests.subscribe(move |change| {
+        owned.changed(change).into_iter().for_each(|workload| into.workloads.add(workload));
+    });
+    let (into, seen) = (queues.clone(), stores.clone());
+    stores.workloads.subscribe(move |change| {
+        let had = change.old.as_deref().is_some_and(has_checks);
+        if change.new.as_deref().is_some_and(|new| had || has_checks(new)) && concerns_us(&seen) {
+            into.workloads.add(change.key.clone());
+        }
+    });
+    let (into, seen) = (queues.clone(), stores.clone());
+    stores.pod_templates.subscribe(move |change| {
+        let template = change.new.as_ref().or(change.old.as_ref());
+        let Some(owner) = template.and_then(|it| controller_of(&**it)) else { return };
+        let request = seen.provisioning_requests.get(&change.key.namespace, &owner.name);
+        // First it is the workload's, then the request's.
+        let workload = template.and_then(|it| workload_of(&**it)).or_else(|| request.as_deref().and_then(workload_of));
+        if let Some(workload) = workload {
+            into.workloads.add(Key::new(&change.key.namespace, &workload.name));
+        }
+    });
+    let (into, seen) = (queues.clone(), stores.clone());
+    stores.admission_checks.subscribe(move |change| {
+        // Finalizers and conditions are no reason to look at all workloads.
+        let spec = |check: &Option<Arc<AdmissionCheck>>| check.as_ref().map(|check| (check.uid(), check.spec.clone()));
+        let ours = [&change.old, &change.new].into_iter().flatten().any(|check| is_ours(check));
+        if ours && spec(&change.old) != spec(&change.new) {
+            check_changed(&into, &seen, &change.key);
+        }
+    });
+    let (into, seen) = (queues.clone(), stores.clone());
+    stores.provisioning_request_configs.subscribe(move |change| {
+        let names = |check: &AdmissionCheck| {
+            is_ours(check) && check.spec.parameters.as_ref().is_some_and(|it| it.name == *change.key.name)
+        };
+        for check in seen.admission_checks.filter(names) {
+            check_changed(&into, &seen, &Key::of(&*check));
+        }
+    });
+}
+
+/// A new leader looks at everything once, and so does everyone when the cluster comes to know ProvisioningRequests, or
+/// ceases to.
+pub(super) async fn everything_again(ctx: &Arc<Context>, queues: &Queues, shutdown: &CancellationToken) {
+    let all = || {
+        for check in ctx.stores.admission_checks.filter(is_ours) {
+            check_changed(queues, &ctx.stores, &Key::of(&*check));
+        }
+    };
+    let mut served = ctx.stores.provisioning_requests.served();
+    let known = async {
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                changed = served.changed() => if changed.is_err() { return },
+            }
+            all();
+        }
+    };
+    tokio::join!(ctx.each_term(shutdown, all), known);
+}
+
+fn check_changed(queues: &Queues, stores: &Stores, check: &Key) {
+    queues.checks.add(check.clone());
+    let has = |workload: &Workload| {
+        let status = workload.status.as_ref();
+        status.is_some_and(|status| status.admission_checks.iter().any(|state| state.name == *check.name))
+    };
+    for workload in stores.workloads.filter(has) {
+        queues.workloads.add(Key::of(&*workload));
+    }
+}
+
+fn has_checks(workload: &Workload) -> bool {
+    workload.status.as_ref().is_some_and(|status| !status.admission_checks.is_empty())
+}
+
+/// Where nobody uses our checks, workloads with checks of others are not ours to look at.
+fn concerns_us(stores: &Stores) -> bool {
+    stores.admission_checks.any(is_ours) || !stores.provisioning_requests.is_empty()
+}
