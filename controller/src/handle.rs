@@ -18,7 +18,7 @@ use crate::{
     context::Context,
     engine_task::{EngineHandle, EngineTask, Inbox, Views},
     events::{self, Events},
-    http, jobs,
+    failure_recovery, http, jobs,
     lease::{Elector, EpochFloor, Leadership},
     lifecycle,
     metrics::{self, Gauges, LastShares, Metrics, ReplicaRole, Shown},
@@ -259,7 +259,8 @@ async fn supervise(parts: Parts, work: Work, shutdown: CancellationToken) -> any
     let mut writer = Tasks::new();
     spawn(&mut writer, "events", ok(events.run(flush.clone())));
     let mut watches = JoinSet::new();
-    ctx.stores.watch(&ctx.client, ctx.role, &mut watches, &leave);
+    let recover = ctx.config.enabled("FailureRecoveryPolicy");
+    ctx.stores.watch(&ctx.client, ctx.role, recover, &mut watches, &leave);
 
     let mut result = tokio::select! {
         biased;
@@ -316,6 +317,7 @@ async fn begin(
     spawn(workers, "lifecycle", ok(lifecycle::run(ctx.clone(), views.clone(), shutdown.clone())));
     spawn(workers, "status", ok(status::run(ctx.clone(), views, shutdown.clone())));
     spawn(workers, "priorities", ok(priority::run(ctx.clone(), shutdown.clone())));
+    spawn(workers, "failure recovery", ok(failure_recovery::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "provisioning requests", ok(provisioning::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "jobs", jobs::run(ctx.clone(), shutdown.clone()));
     if let Some(listener) = visibility {

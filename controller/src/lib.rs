@@ -13,6 +13,7 @@ pub mod context;
 mod delegated;
 pub mod engine_task;
 pub mod events;
+mod failure_recovery;
 #[cfg(test)]
 mod fixtures;
 pub mod flags;

@@ -4,7 +4,7 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::{
-    core::v1::{LimitRange, Namespace, PodTemplate},
+    core::v1::{LimitRange, Namespace, Pod, PodTemplate},
     node::v1::RuntimeClass,
     scheduling::v1::PriorityClass,
 };
@@ -31,6 +31,7 @@ use crate::{
     awaited::{Patience, is_unknown_kind},
     cause::with_root,
     context::Role,
+    failure_recovery,
     object::Object,
     store::{Feed, Store},
 };
@@ -77,6 +78,8 @@ pub struct Stores {
     pub provisioning_requests: Store<ProvisioningRequest>,
     /// Of PodTemplates, those that we made for ProvisioningRequests, and of them the metadata.
     pub pod_templates: Store<PartialObjectMeta<PodTemplate>>,
+    /// The metadata of pods that are to end and may be deleted by force; watched with `FailureRecoveryPolicy` only.
+    pub ending_pods: Store<PartialObjectMeta<Pod>>,
     /// Namespaces.
     pub namespaces: Store<Namespace>,
     /// Kubernetes' own PriorityClasses.
@@ -154,11 +157,12 @@ impl Stores {
         above
     }
 
-    /// Starts the watches. Each ends at `shutdown` only; errors are logged, backed off and shown by [`Stores::watches`].
+    /// Starts the watches; `recover` says whether pods that hang are looked for. Each ends at `shutdown` only; errors are logged, backed off and shown by [`Stores::watches`].
     pub fn watch(
         &self,
         client: &Client,
         role: Role,
+        recover: bool,
         tasks: &mut JoinSet<anyhow::Result<()>>,
         shutdown: &CancellationToken,
     ) {
@@ -195,6 +199,14 @@ impl Stores {
             self.multi_kueue_configs.set_ready();
         }
         self.watch_provisioning(client, tasks, shutdown);
+        if recover {
+            let pods = watcher(Api::<PartialObjectMeta<Pod>>::all(client.clone()), watcher::Config::default())
+                .default_backoff();
+            let pods = pods.try_filter_map(|event| std::future::ready(Ok(only(event, failure_recovery::is_eligible))));
+            tasks.spawn(feed(pods, "pods".to_owned(), false, self.ending_pods.clone(), |_| (), shutdown.clone()));
+        } else {
+            self.ending_pods.set_ready();
+        }
         for jobs in self.jobs.iter().chain(&self.dependencies) {
             let api = Api::all_with(client.clone(), &jobs.resource);
             let resource = jobs.resource.clone();
@@ -266,6 +278,7 @@ impl Stores {
             state(&self.provisioning_request_configs),
             state(&self.provisioning_requests),
             state(&self.pod_templates),
+            state(&self.ending_pods),
             state(&self.multi_kueue_clusters),
             state(&self.multi_kueue_configs),
             state(&self.namespaces),
@@ -279,6 +292,15 @@ impl Stores {
             healthy: jobs.store.is_healthy(),
         }));
         states
+    }
+}
+
+/// The event as it is for those who want only some of the objects: what they do not want is not there.
+fn only<K>(event: Event<K>, wanted: impl Fn(&K) -> bool) -> Option<Event<K>> {
+    match event {
+        Event::Apply(object) if !wanted(&object) => Some(Event::Delete(object)),
+        Event::InitApply(object) if !wanted(&object) => None,
+        event => Some(event),
     }
 }
 
@@ -387,6 +409,21 @@ mod tests {
         assert!(store.is_ready() && !store.is_healthy());
         assert!(tokio::time::timeout(QUIET, watch).await.is_err());
         assert!(store.is_healthy());
+    }
+
+    #[test]
+    fn what_is_not_wanted_is_not_there_and_what_ceases_to_be_is_gone() {
+        let object = |name: &str| {
+            let mut object = ConfigMap::default();
+            object.metadata.name = Some(name.to_owned());
+            object
+        };
+        let wanted = |object: &ConfigMap| object.metadata.name.as_deref() == Some("a");
+        assert!(matches!(only(Event::Apply(object("a")), wanted), Some(Event::Apply(_))));
+        assert!(matches!(only(Event::Apply(object("b")), wanted), Some(Event::Delete(_))));
+        assert!(matches!(only(Event::InitApply(object("a")), wanted), Some(Event::InitApply(_))));
+        assert!(only(Event::InitApply(object("b")), wanted).is_none());
+        assert!(matches!(only(Event::Delete(object("b")), wanted), Some(Event::Delete(_))));
     }
 
     #[test]

@@ -43,7 +43,7 @@ const GATES: &[Gate] = &[
     works(off("DisableWaitForPodsReady")),
     on("ElasticJobsViaWorkloadSlices"),
     off("ElasticJobsViaWorkloadSlicesWithTAS"),
-    off("FailureRecoveryPolicy"),
+    works(off("FailureRecoveryPolicy")),
     on("FairSharingPreemptWithinNominal"),
     on("FairSharingPrioritizeNonBorrowing"),
     off("FastQuotaReleaseInPodIntegration"),

@@ -1,0 +1,219 @@
+//! Pods that cannot end because nobody reaches their node: Kueue's `FailureRecoveryPolicy`, for pods whose annotation says
+//! that it is safe to delete them by force. Off by default.
+//!
+//! Such a pod holds back its job, which is not replaced before the pod has ended. A minute after it should have ended it is
+//! declared failed and deleted at once, if its node bears Kubernetes' taint of nodes that are not reached. What that node
+//! does once it is back is the matter of whoever set the annotation.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{
+    Api, Resource, ResourceExt as _,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+};
+use serde_json::{Value, json};
+use switchyard_api::{config::GoDuration, names};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clock::since,
+    context::Context,
+    events::EventType,
+    store::Key,
+    work::{self, Outcome, Queue},
+    write::{WriteError, answered},
+};
+
+/// How long after the moment at which it should have ended a pod is given up.
+const GRACE: Duration = Duration::from_secs(60);
+/// How often the node of a pod that is given up is looked at, while it is reached.
+const NODE_AGAIN: Duration = Duration::from_secs(15);
+/// Pods looked at in parallel.
+const WORKERS: usize = 4;
+
+/// Kubernetes' taint of nodes that are not reached.
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+/// The condition of a pod that was deleted by force.
+const CONDITION: &str = "KueueFailureRecovery";
+/// Its reason, and that of the event.
+const FORCEFULLY_DELETED: &str = "KueueForcefullyDeleted";
+
+/// Whether a pod is to end, and may be deleted by force.
+pub(crate) fn is_eligible<K: Resource>(pod: &K) -> bool {
+    let annotation = pod.meta().annotations.as_ref().and_then(|all| all.get(names::SAFE_TO_FORCEFULLY_DELETE));
+    pod.meta().deletion_timestamp.is_some() && annotation.is_some_and(|value| value == "true")
+}
+
+/// How long a pod that is to end still has.
+fn left(pod: &Pod, now: Timestamp) -> Option<Duration> {
+    let ends = pod.metadata.deletion_timestamp.as_ref().filter(|_| is_eligible(pod))?;
+    let given_up = ends.0.checked_add(GRACE).unwrap_or(Timestamp::MAX);
+    Some(since(given_up, now))
+}
+
+fn is_unreachable(node: &Node) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+    taints.into_iter().flatten().any(|taint| taint.key == UNREACHABLE)
+}
+
+/// What is said of a pod that is deleted by force.
+fn message(pod: &Pod, node: &str) -> String {
+    let grace = i64::try_from(GRACE.as_secs()).unwrap_or(i64::MAX);
+    let waited = GoDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or(0).saturating_add(grace));
+    format!(
+        "Pod forcefully terminated after {waited} grace period due to unreachable node `{node}` (triggered by `{}` annotation)",
+        names::SAFE_TO_FORCEFULLY_DELETE
+    )
+}
+
+/// The pod's status once it is given up: it has failed, unless it has ended.
+fn status_patch(pod: &Pod, message: &str, now: Timestamp) -> Value {
+    let status = pod.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    let phase = phase.filter(|phase| ["Succeeded", "Failed"].contains(phase)).unwrap_or("Failed");
+    let mut conditions = json!(status.and_then(|status| status.conditions.as_ref()).cloned().unwrap_or_default());
+    if let Some(conditions) = conditions.as_array_mut() {
+        conditions.retain(|condition| condition["type"] != CONDITION);
+        conditions.push(json!({
+            "type": CONDITION, "status": "True", "reason": FORCEFULLY_DELETED, "message": message,
+            "lastTransitionTime": crate::clock::whole_seconds(now).to_string(),
+        }));
+    }
+    json!({
+        "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
+        "status": {"phase": phase, "conditions": conditions},
+    })
+}
+
+/// Looks after pods that hang until `shutdown`. Without the gate there are none to look after.
+pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
+    let queue = Queue::default();
+    let into = queue.clone();
+    ctx.stores.ending_pods.subscribe(move |change| {
+        if change.new.is_some() {
+            into.add(change.key.clone());
+        }
+    });
+    let everything = || ctx.stores.ending_pods.all().iter().for_each(|pod| queue.add(Key::of(&**pod)));
+    let again = ctx.each_term(&shutdown, everything);
+    let ctx = &ctx;
+    let look = |key| async move { look(ctx, key).await };
+    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), look), again);
+}
+
+async fn look(ctx: &Context, key: Key) -> Outcome {
+    if !ctx.leading() || ctx.stores.ending_pods.by_key(&key).is_none() {
+        return Outcome::Done;
+    }
+    match give_up(ctx, &key).await {
+        Ok(outcome) => outcome,
+        Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
+        Err(WriteError::Conflict) => Outcome::Failed,
+        Err(error) => {
+            tracing::warn!(pod = %key, %error, "a pod that hangs was not deleted");
+            Outcome::Failed
+        }
+    }
+}
+
+async fn give_up(ctx: &Context, key: &Key) -> Result<Outcome, WriteError> {
+    let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let Some(pod) = answered(pods.get_opt(&key.name)).await? else { return Ok(Outcome::Done) };
+    let now = ctx.clock.now();
+    match left(&pod, now) {
+        None => return Ok(Outcome::Done),
+        Some(Duration::ZERO) => (),
+        Some(left) => return Ok(Outcome::Again(left)),
+    }
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
+    if node.is_empty() {
+        return Ok(Outcome::Done);
+    }
+    let nodes: Api<Node> = Api::all(ctx.client.clone());
+    // The pods of a node that is gone are collected by Kubernetes.
+    let Some(found) = answered(nodes.get_opt(&node)).await? else { return Ok(Outcome::Done) };
+    if !is_unreachable(&found) {
+        return Ok(Outcome::Again(NODE_AGAIN));
+    }
+    delete_by_force(ctx, &pods, &pod, &node).await
+}
+
+async fn delete_by_force(ctx: &Context, pods: &Api<Pod>, pod: &Pod, node: &str) -> Result<Outcome, WriteError> {
+    if !ctx.leading() {
+        return Err(WriteError::NotLeading);
+    }
+    let (name, message) = (pod.name_any(), message(pod, node));
+    let params = PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() };
+    let patch = Patch::Merge(status_patch(pod, &message, ctx.clock.now()));
+    let written = answered(pods.patch_status(&name, &params, &patch)).await;
+    ctx.metrics.wrote("pod", written.is_ok());
+    written?;
+    ctx.events.publish(pod.object_ref(&()), EventType::Warning, FORCEFULLY_DELETED, message);
+    let preconditions = Preconditions { uid: pod.uid(), resource_version: None };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }.grace_period(0);
+    let deleted = answered(pods.delete(&name, &params)).await;
+    ctx.metrics.wrote("delete", deleted.is_ok());
+    deleted?;
+    Ok(Outcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::fixtures::at;
+
+    /// A running pod on node `n` that is to end at second 100, 30 s after it was deleted.
+    fn pod(metadata: &Value) -> Pod {
+        let mut whole = json!({
+            "name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "7", "deletionGracePeriodSeconds": 30,
+            "deletionTimestamp": at(100).to_string(),
+            "annotations": {"kueue.x-k8s.io/safe-to-forcefully-delete": "true"},
+        });
+        whole.as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+        let condition = json!({"type": "Ready", "status": "False"});
+        let status = json!({"phase": "Running", "conditions": [condition]});
+        serde_json::from_value(
+            json!({"metadata": whole, "spec": {"nodeName": "n", "containers": []}, "status": status}),
+        )
+        .unwrap()
+    }
+
+    #[rstest]
+    #[case::it_may_still_end(json!({}), 70, Some(90))]
+    #[case::it_should_have_ended(json!({}), 110, Some(50))]
+    #[case::a_minute_ago(json!({}), 160, Some(0))]
+    #[case::long_ago(json!({}), 9000, Some(0))]
+    #[case::nobody_deleted_it(json!({"deletionTimestamp": null}), 9000, None)]
+    #[case::it_is_not_safe(json!({"annotations": {}}), 9000, None)]
+    #[case::it_is_said_not_to_be_safe(json!({"annotations": {"kueue.x-k8s.io/safe-to-forcefully-delete": "false"}}), 9000, None)]
+    fn how_long_a_pod_has(#[case] metadata: Value, #[case] now: i64, #[case] seconds: Option<u64>) {
+        assert_eq!(left(&pod(&metadata), at(now)), seconds.map(Duration::from_secs));
+    }
+
+    #[test]
+    fn only_the_taint_of_nodes_that_are_not_reached_counts() {
+        let node = |taint: &str| -> Node {
+            serde_json::from_value(
+                json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": taint, "effect": "NoExecute"}]}}),
+            )
+            .unwrap()
+        };
+        assert!(is_unreachable(&node("node.kubernetes.io/unreachable")));
+        assert!(!is_unreachable(&node("node.kubernetes.io/not-ready")));
+        assert!(!is_unreachable(&Node::default()));
+    }
+
+    #[test]
+    fn a_pod_that_is_given_up_has_failed() {
+        let pod = pod(&json!({}));
+        let patch = status_patch(&pod, &message(&pod, "n"), at(160));
+        insta::assert_snapshot!(serde_json::to_string_pretty(&patch).unwrap());
+        let mut ended = pod;
+        ended.status.as_mut().unwrap().phase = Some("Succeeded".to_owned());
+        assert_eq!(status_patch(&ended, "", at(160))["status"]["phase"], "Succeeded");
+    }
+}
