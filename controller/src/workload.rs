@@ -60,6 +60,12 @@ pub fn holds(workload: &Workload, condition: &str) -> bool {
     status(workload).is_some_and(|status| conditions::is_true(&status.conditions, condition))
 }
 
+/// Whether it is active, and nobody has asked for its deactivation.
+#[must_use]
+pub fn stays_active(workload: &Workload) -> bool {
+    workload.spec.is_active() && !holds(workload, conditions::DEACTIVATION_TARGET)
+}
+
 /// Whether its job may run: admitted, and nobody stops it.
 #[must_use]
 pub fn runs(workload: &Workload) -> bool {

@@ -117,6 +117,30 @@ fn a_job_deleted_on_the_hub_while_it_runs_is_collected_and_its_quota_is_free() {
     });
 }
 
+/// The worker counts the time, too: what it has ended is not sent anywhere again.
+#[test]
+fn a_job_that_runs_for_too_long_on_the_worker_is_deactivated_on_the_hub() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let tenant = fleet.tenant("late").hub(&[("cpu", "2")]).worker("west", &[("cpu", "8")]).make().await.unwrap();
+        let job = tenant.job("late").label("kueue.x-k8s.io/max-exec-time-seconds", "3").run_forever();
+        tenant.submit(job).await.unwrap();
+        fleet.await_pods("west", tenant.name(), 1).await.unwrap();
+        let ended = async || {
+            let workload = tenant.hub_workloads().list(&ListParams::default()).await?.items.pop();
+            let status = workload.as_ref().and_then(|it| it.status.clone()).unwrap_or_default();
+            let evicted = status.conditions.iter().find(|it| it.type_ == "Evicted" && it.status == "True");
+            let reason = evicted.map(|it| it.reason.as_str()).unwrap_or_default();
+            ensure!(reason == "DeactivatedDueToMaximumExecutionTimeExceeded", "{:?}", status.conditions);
+            ensure!(workload.is_some_and(|it| it.spec.active == Some(false)), "it is active");
+            Ok(status.dispatch.unwrap_or_default().attempt)
+        };
+        assert_eq!(eventually(SOON, "the Workload to be deactivated", ended).await.unwrap(), 1);
+        fleet.await_pods("west", tenant.name(), 0).await.unwrap();
+        tenant.await_empty("west", SOON).await.unwrap();
+    });
+}
+
 #[test]
 fn a_job_that_fails_on_the_worker_fails_on_the_hub() {
     fixture::run(async {

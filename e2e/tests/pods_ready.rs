@@ -6,8 +6,11 @@ mod bed;
 
 use std::time::Duration;
 
+use anyhow::ensure;
 use bed::{Bed, WAIT};
-use switchyard_e2e::{fixture, job};
+use kube::api::ListParams;
+use switchyard_e2e::fleet::Fleet;
+use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues, wait::eventually};
 
 #[test]
 fn the_next_is_admitted_when_the_pods_of_all_are_ready() {
@@ -38,5 +41,32 @@ fn the_next_is_admitted_when_the_pods_of_all_are_ready() {
         bed.expect("waits", "QuotaReserved", "False", "WaitingForPodsReady", message).await;
         bed.delete_job("stuck").await;
         bed.expect_true("waits", "Admitted").await;
+    });
+}
+
+/// Readiness is the worker's matter: the hub hears that it gave up, and tries another.
+#[test]
+fn a_dispatched_job_whose_pods_do_not_get_ready_goes_elsewhere() {
+    fixture::run(async {
+        let spec = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(8));
+        let config =
+            "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nwaitForPodsReady: {timeout: 3s}\n";
+        let fleet = Fleet::builder("ready").agent(spec("west")).agent(spec("east")).agent_config(config);
+        let fleet = fleet.start().await.unwrap();
+        fleet.hub().apply(["west", "east"].map(queues::agent_cluster)).await.unwrap();
+        fleet.connect().await.unwrap();
+        let quota = [("cpu", "4")];
+        let tenant = fleet.tenant("ready").hub(&quota).worker("west", &quota).worker("east", &quota);
+        let tenant = tenant.make().await.unwrap();
+        tenant.submit(tenant.job("stuck").pod_annotation(job::START_AFTER, "1h")).await.unwrap();
+        let tried = async || {
+            let workload = tenant.hub_workloads().list(&ListParams::default()).await?.items.pop();
+            let history = workload.and_then(|it| it.status?.dispatch).unwrap_or_default().history;
+            let reasons: Vec<&str> = history.iter().map(|past| past.reason.as_str()).collect();
+            ensure!(reasons.len() >= 2 && reasons.iter().all(|it| *it == "EvictedOnWorker"), "{history:?}");
+            ensure!(history[0].cluster_name != history[1].cluster_name, "{history:?}");
+            Ok(())
+        };
+        eventually(WAIT, "two clusters to have given up", tried).await.unwrap();
     });
 }

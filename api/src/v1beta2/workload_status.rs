@@ -102,7 +102,8 @@ pub struct PastAttempt {
     /// Where it was.
     #[schemars(length(max = 256))]
     pub cluster_name: String,
-    /// Why, such as `ClusterLost`, `GoneOnWorker`, `EvictedOnWorker`, `RefusedByWorker`, `ClusterDrained` or `Moved`.
+    /// Why, such as `ClusterLost`, `GoneOnWorker`, `EvictedOnWorker`, `RefusedByWorker`, `ClusterDrained`,
+    /// `Moved` or `ExecutionTimeExceeded`.
     #[schemars(length(max = 64))]
     pub reason: String,
     /// When.

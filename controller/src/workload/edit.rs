@@ -246,6 +246,13 @@ impl Edit {
         self.set(conditions::DEACTIVATION_TARGET, true, reason, message)
     }
 
+    /// Asks for its deactivation because its job has run for as long as it may.
+    pub fn execution_time_exceeded(&mut self) {
+        let reason = reasons::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED;
+        self.deactivation_target(reason, "exceeding the maximum execution time");
+        self.status.accumulated_past_execution_time_seconds = None;
+    }
+
     /// Declares it finished.
     pub fn finish(&mut self, reason: &str, message: impl Into<String>) -> bool {
         self.set(conditions::FINISHED, true, reason, message)

@@ -178,7 +178,8 @@ pub enum Action {
         /// The workload.
         uid: Uid,
     },
-    /// Set the check to Retry, which evicts. Answered by [`Event::Written`].
+    /// Set the check to Retry, which evicts; or, of an attempt that was [`super::TIMED_OUT`], ask for the workload's
+    /// deactivation, which evicts as well. Answered by [`Event::Written`].
     Retry {
         /// The workload.
         uid: Uid,

@@ -44,6 +44,7 @@ pub use breaker::{Caution, Open};
 pub use cluster::{ClusterRules, Loss};
 pub use machine::{ClusterView, Dispatcher};
 pub use orphans::OrphanView;
+pub(crate) use settle::TIMED_OUT;
 
 /// A shared name.
 pub type Name = Arc<str>;

@@ -8,6 +8,10 @@ use super::{Action, Check, Facts, Left, Name, Phase, State, Time, terminal};
 const LOST: &str = "ClusterLost";
 const VANISHED: &str = "GoneOnWorker";
 const DRAINED: &str = "ClusterDrained";
+/// Its job has run for as long as it may: it is not tried again.
+pub(crate) const TIMED_OUT: &str = "ExecutionTimeExceeded";
+/// What a worker's eviction for that says: Kueue's reason, and ours.
+const EXECUTION_TIME_EXCEEDED: &str = "DeactivatedDueToMaximumExecutionTimeExceeded";
 /// How soon it is looked again whether a cluster takes what is to be moved there.
 const LOOK_AGAIN: i64 = 5_000;
 
@@ -185,7 +189,11 @@ impl Dispatcher {
             remote.attempt > attempt || (remote.attempt == attempt && remote.phase == Some(Phase::Absent))
         });
         let said = reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join("; ");
+        let timed_out = reasons.iter().any(|reason| reason.code == EXECUTION_TIME_EXCEEDED);
         let (reason, message) = match observed {
+            Some(State::Evicted) if timed_out => {
+                (TIMED_OUT, format!("Workload exceeded its maximum execution time on worker cluster: \"{cluster}\""))
+            }
             Some(State::Evicted) => {
                 let tail = format!("resetting for re-admission. Previously: \"{previously}\"");
                 ("EvictedOnWorker", format!("Workload evicted on worker cluster: \"{cluster}\", {tail}"))

@@ -87,7 +87,7 @@ fn from_parts(
         evicted: state::is_evicted(workload),
         finished: state::is_finished(workload),
         deleting: workload.metadata.deletion_timestamp.is_some(),
-        active: workload.spec.is_active(),
+        active: state::stays_active(workload),
         cluster: status.cluster_name.as_deref().map(Name::from),
         attempt: attempt(workload),
         nominated: status.nominated_cluster_names.iter().map(|name| Name::from(name.as_str())).collect(),

@@ -18,7 +18,7 @@ use switchyard_controller::{Context, Reservation};
 
 use super::facts::{attempt, check_of, facts, is_dispatching};
 use crate::dispatch::standing::{Intent, Standing, Verdict, judge};
-use crate::dispatch::{Left, Name, Outcome, Uid, Written};
+use crate::dispatch::{Left, Name, Outcome, TIMED_OUT, Uid, Written};
 use crate::metrics::HubMetrics;
 
 /// Pauses between tries of a write whose fate is not known: the API server is away.
@@ -48,7 +48,7 @@ pub(super) enum What {
         /// `status.nominatedClusterNames`.
         nominated: Option<Vec<Name>>,
     },
-    /// The check asks to be tried again.
+    /// The check asks to be tried again; or the workload is deactivated, if its attempt was [`TIMED_OUT`].
     Retry {
         /// Why.
         message: String,
@@ -241,12 +241,10 @@ impl Write {
             }),
             What::Retry { message, after_seconds, left } => {
                 let mut edit = Edit::new(current, now);
-                let ours = edit.status.admission_checks.iter_mut().find(|it| is_dispatching(&ctx.stores, &it.name));
-                if let Some(check) = ours {
-                    check.state = CheckState::Retry;
-                    check.message = truncated_message(message.clone());
-                    check.last_transition_time = ApiTime(whole_seconds(now));
-                    check.requeue_after_seconds = *after_seconds;
+                if left.as_ref().is_some_and(|left| left.reason == TIMED_OUT) {
+                    edit.execution_time_exceeded();
+                } else {
+                    retry(ctx, &mut edit, message, *after_seconds, now);
                 }
                 if let Some(left) = left {
                     remember(&mut edit, left, now);
@@ -338,7 +336,7 @@ fn standing<'a>(ctx: &Context, workload: &'a Workload, in_memory: bool) -> Stand
     Standing {
         finished: state::is_finished(workload),
         deleting: workload.metadata.deletion_timestamp.is_some(),
-        active: workload.spec.is_active(),
+        active: state::stays_active(workload),
         reserved: state::has_reservation(workload),
         evicted: state::is_evicted(workload),
         cluster: status.and_then(|status| status.cluster_name.as_deref()),
@@ -350,6 +348,17 @@ fn standing<'a>(ctx: &Context, workload: &'a Workload, in_memory: bool) -> Stand
 
 /// Past attempts that a Workload shows: its schema's limit.
 const HISTORY: usize = 8;
+
+/// Our check asks for another try.
+fn retry(ctx: &Context, edit: &mut Edit, message: &str, after_seconds: Option<i32>, now: Timestamp) {
+    let checks = &mut edit.status.admission_checks;
+    if let Some(check) = checks.iter_mut().find(|it| is_dispatching(&ctx.stores, &it.name)) {
+        check.state = CheckState::Retry;
+        check.message = truncated_message(message.to_owned());
+        check.last_transition_time = ApiTime(whole_seconds(now));
+        check.requeue_after_seconds = after_seconds;
+    }
+}
 
 fn remember(edit: &mut Edit, left: &Left, now: Timestamp) {
     let history = &mut edit.status.dispatch.get_or_insert_default().history;

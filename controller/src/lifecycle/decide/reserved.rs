@@ -145,9 +145,7 @@ fn execution_time(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now: Tim
         plan.again(seconds(limit).saturating_sub(used));
         return;
     }
-    let message = "exceeding the maximum execution time";
-    edit.deactivation_target(reasons::deactivation_target::MAXIMUM_EXECUTION_TIME_EXCEEDED, message);
-    edit.status.accumulated_past_execution_time_seconds = None;
+    edit.execution_time_exceeded();
     let note = format!("The maximum execution time ({limit}s) exceeded");
     plan.told.push(Told::Event {
         warning: true,

@@ -51,6 +51,17 @@ fn evicted_on_the_worker_it_goes_back_to_the_queue_and_elsewhere() {
 }
 
 #[test]
+fn what_has_run_for_as_long_as_it_may_is_not_tried_again() {
+    let mut bench = Bench::running();
+    let reason = Reason::new("DeactivatedDueToMaximumExecutionTimeExceeded", "60 s are over");
+    bench.observe_with("a", "w", 1, State::Evicted, vec![reason]);
+    assert_eq!(bench.take(), ["deactivate w: Workload exceeded its maximum execution time on worker cluster: \"a\""]);
+    let deactivated = Facts { active: false, ..committed("w", "a", 1) };
+    bench.written(Outcome::Done, deactivated);
+    assert_eq!(bench.take(), ["Absent w/1 on a"]);
+}
+
+#[test]
 fn evicted_or_deleted_on_the_hub_quota_stays_until_nothing_is_left() {
     for leaving in [
         Facts { evicted: true, ..committed("w", "a", 1) },

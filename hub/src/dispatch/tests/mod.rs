@@ -114,6 +114,10 @@ impl Bench {
             State::Waiting => vec![Reason::new("WaitingForQuota", "no room now")],
             _ => Vec::new(),
         };
+        self.observe_with(cluster, uid, attempt, state, reasons);
+    }
+
+    fn observe_with(&mut self, cluster: &str, uid: &str, attempt: u64, state: State, reasons: Vec<Reason>) {
         let observation = Observation {
             uid: uid.into(),
             namespace: "ns".into(),
@@ -186,6 +190,9 @@ fn line(action: &Action) -> String {
         }
         Action::GiveBack { uid, message, retry_at } => format!("give back {uid} until {retry_at}: {message}"),
         Action::Wake { uid } => format!("wake {uid}"),
+        Action::Retry { uid, message, left: Some(left), .. } if left.reason == TIMED_OUT => {
+            format!("deactivate {uid}: {message}")
+        }
         Action::Retry { uid, message, after_seconds, .. } => format!("retry {uid} after {after_seconds:?}: {message}"),
         Action::Release { uid } => format!("release {uid}"),
         Action::Recorded { uid } => format!("recorded {uid}"),

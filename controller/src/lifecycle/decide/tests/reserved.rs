@@ -86,6 +86,35 @@ fn admission_checks() {
     "#);
 }
 
+/// A check for one flavor is that of the workloads that got the flavor.
+#[test]
+fn checks_of_single_flavors() {
+    let with_quota = |flavor: &str| {
+        let flavors = [("cpu".to_owned(), flavor.to_owned())].into();
+        workload("a").reserved("cq").status(|status| {
+            status.admission.as_mut().unwrap().pod_set_assignments[0].flavors = flavors;
+        })
+    };
+    let states = |subject: Workload, on: &[&str]| {
+        let mut facts = facts(StopPolicy::None, StopPolicy::None, &["every", "some"]);
+        let mut queue = fixtures::cluster_queue(StopPolicy::None, &["every", "some"]);
+        queue.spec.admission_checks_strategy.as_mut().unwrap().admission_checks[1].on_flavors =
+            on.iter().map(|flavor| (*flavor).to_owned()).collect();
+        facts.cluster_queue = Some(Arc::new(queue));
+        let status = decide(&subject, &facts, &Rules::default(), at(100)).status.unwrap();
+        status.admission_checks.into_iter().map(|check| check.name).collect::<Vec<_>>().join(" ")
+    };
+    for (sentence, subject, on, expected) in [
+        ("before the flavor is known", workload("a"), ["gpu"].as_slice(), "every"),
+        ("for each of the queue's flavors, before one is known", workload("a"), &["default", "gpu"], "every some"),
+        ("with the flavor", with_quota("gpu"), &["gpu"], "every some"),
+        ("with another flavor", with_quota("default"), &["gpu"], "every"),
+        ("moved to another flavor", with_quota("default").check("some", CheckState::Ready, ""), &["gpu"], "every"),
+    ] {
+        assert_eq!(states(subject, on), expected, "{sentence}");
+    }
+}
+
 #[test]
 fn times() {
     let cases = vec![
