@@ -9,7 +9,7 @@ use anyhow::ensure;
 use bed::{Bed, WAIT};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Api, ResourceExt as _,
+    Api, ResourceExt,
     api::{DeleteParams, PostParams},
 };
 use serde_json::{Value, json};
@@ -195,6 +195,36 @@ fn a_group_is_admitted_whole_and_ends_when_all_its_pods_have() {
         bed.expect("a", "Finished", "True", "Succeeded", "Pods succeeded: 3/3.").await;
         for name in ["a", "c", "d", "e"] {
             delete(&pods, name).await;
+            gone(&pods, name).await;
+        }
+        bed.no_workloads().await;
+    });
+}
+
+#[test]
+fn a_waiting_pod_that_is_made_one_of_a_group_leaves_no_workload_of_its_own() {
+    fixture::run(async {
+        let (bed, pods) = pods_bed("joined").await;
+        bed.simple(&[("cpu", "2")]).await;
+        bed.stop_cluster_queue("Hold").await;
+        create(&pods, pod("a", &json!({}))).await;
+        assert!(bed.workload_of("a").await.name_any().starts_with("pod-a-"));
+        let joins = kube::api::Patch::Merge(json!({ "metadata": member("a", "2", &json!({})).metadata }));
+        pods.patch("a", &Default::default(), &joins).await.unwrap();
+        create(&pods, member("b", "2", &json!({}))).await;
+        let check = async || {
+            let names: Vec<String> = bed.workloads().await.iter().map(ResourceExt::name_any).collect();
+            ensure!(names == ["group"], "{names:?}");
+            Ok(())
+        };
+        wait::eventually(WAIT, "one workload, of the group", check).await.unwrap();
+        // Both fit: the quota is asked for once.
+        bed.stop_cluster_queue("None").await;
+        for name in ["a", "b"] {
+            running(&pods, name).await;
+        }
+        bed.delete_workload("group").await;
+        for name in ["a", "b"] {
             gone(&pods, name).await;
         }
         bed.no_workloads().await;

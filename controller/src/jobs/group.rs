@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use switchyard_api::{
     conditions::{
         self,
         reasons::{events, finished, termination_target, waiting_for_replacement_pods as waiting},
     },
-    jobs::{meta, owner_reference, pod},
+    jobs::{JobKind, meta, owner_reference, pod},
     v1beta2::Workload,
 };
 
@@ -26,6 +27,16 @@ use crate::workload::{condition, has_reservation, is_evicted, is_finished, is_gr
 pub(super) fn outlives_its_pods(workload: &Workload) -> bool {
     let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
     is_group_workload(workload) && (owners.is_empty() || owners.iter().any(|owner| owner.kind != "Pod"))
+}
+
+/// What to do about the workloads that a pod had of its own before its user made it one of a group. While it runs, it runs
+/// with their quota; else the group's workload asks for the same a second time. Kueue leaves them until the pod is gone.
+pub(super) fn left_behind(kind: &dyn JobKind, member: &Value, workloads: &[Arc<Workload>]) -> Decision {
+    if !kind.is_suspended(member) && kind.finished(member).is_none() {
+        return Decision::wait();
+    }
+    let open: Vec<&Arc<Workload>> = workloads.iter().filter(|workload| !is_finished(workload)).collect();
+    delete_others(&open)
 }
 
 /// What to do about a group.
@@ -177,7 +188,7 @@ fn tidy(case: &Case<'_>, sorted: &pod::Sorted) -> Vec<Action> {
     actions
 }
 
-fn let_go(case: &Case<'_>, pods: Vec<serde_json::Value>) -> Option<Action> {
+fn let_go(case: &Case<'_>, pods: Vec<Value>) -> Option<Action> {
     release(case.kind, &case.kind.compose(pods))
 }
 

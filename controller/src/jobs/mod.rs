@@ -136,6 +136,9 @@ impl Reconciler {
         if jobs.contains(&alone) {
             let is_alone = |object: &&Arc<Object>| JobKey::of(kind, &change.key, &object.value) == alone;
             self.note_ready(kind, &alone, new.filter(is_alone));
+        } else if !self.index.owned(&alone).is_empty() {
+            // It has joined a group, and has a workload of its own from before.
+            self.queue.add(alone);
         }
         jobs.into_iter().for_each(|job| self.queue.add(job));
     }
@@ -215,10 +218,11 @@ impl Reconciler {
             return self.look_at_maker(&key, kind, serving).await;
         }
         let object = jobs.store.by_key(&key.key).filter(|_| !key.composed);
-        if object.is_some_and(|object| JobKey::of(kind, &key.key, &object.value) != key) {
+        if let Some(member) = object.filter(|object| JobKey::of(kind, &key.key, &object.value) != key) {
             // It has joined a group, which is looked at instead.
             self.index.forget(&key);
-            return Outcome::Done;
+            let decision = group::left_behind(kind, &member.value, &self.owned(&key));
+            return self.act(&Target { key: &key, jobs, kind, job: Some(&*member) }, decision).await;
         }
         let job = self.job(kind, jobs, &key);
         if key.composed {

@@ -1,6 +1,6 @@
 //! What may happen next in a run.
 
-use switchyard_agent::ledger::{Kind, Outcome, Seen};
+use switchyard_agent::ledger::{Action, Kind, Outcome, Seen};
 use switchyard_controller::lease::step::Observed;
 use switchyard_hub::dispatch::Uid;
 
@@ -51,6 +51,11 @@ pub(crate) enum Event {
     Act {
         cluster: usize,
         id: u64,
+    },
+    /// It is performed although the agent has given it up.
+    ActLate {
+        cluster: usize,
+        action: Action,
     },
     Done {
         cluster: usize,
@@ -139,6 +144,17 @@ pub(crate) enum Event {
         epoch: u64,
         news: Box<News>,
     },
+    /// A replica hears what people want of a cluster.
+    Rules {
+        hub: usize,
+        boot: u32,
+        cluster: usize,
+    },
+    /// The leader writes the statuses of clusters.
+    Statuses {
+        hub: usize,
+        boot: u32,
+    },
     /// The hub's quota engine looks for whom it has quota.
     Engine {
         hub: usize,
@@ -146,6 +162,7 @@ pub(crate) enum Event {
     },
     WriteArrives(Box<WriteJob>),
     WriteAnswered(Box<WriteJob>, WriteReply),
+    WriteLate(Box<WriteJob>),
     WriteReads(Box<WriteJob>),
     ShowDue {
         hub: usize,
@@ -194,6 +211,8 @@ impl Event {
             | Self::HubTick { hub, .. }
             | Self::SessionTick { hub, .. }
             | Self::News { hub, .. }
+            | Self::Rules { hub, .. }
+            | Self::Statuses { hub, .. }
             | Self::Engine { hub, .. }
             | Self::ShowDue { hub, .. }
             | Self::ShowAnswered { hub, .. } => Process::Hub(*hub),
@@ -203,6 +222,7 @@ impl Event {
             | Self::Submit(_)
             | Self::Probe
             | Self::Act { .. }
+            | Self::ActLate { .. }
             | Self::Controllers { .. }
             | Self::PodsStart { .. }
             | Self::PodsStop { .. }
@@ -211,6 +231,7 @@ impl Event {
             | Self::LeaseRead { .. }
             | Self::LeaseWrite { .. }
             | Self::WriteArrives(_)
+            | Self::WriteLate(_)
             | Self::WriteReads(_)
             | Self::ShowArrives { .. }
             | Self::Lifecycle { .. } => return None,

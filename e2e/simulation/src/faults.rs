@@ -55,6 +55,7 @@ impl World {
             FaultKind::StoreRestored => self.back_up(),
             FaultKind::Drain(cluster) => self.drain(cluster, true),
             FaultKind::Says { workload, loss } => self.change_mind(&self.uid(workload), loss, 1),
+            FaultKind::Rule { cluster, loss } => self.change_rule(cluster, loss),
             FaultKind::Move { workload, cluster } => self.move_to(&self.uid(workload), cluster),
         }
     }
@@ -94,7 +95,12 @@ impl World {
             FaultKind::HubCut(hub) => {
                 self.hubs[hub].cut -= 1;
                 self.hub_lists(hub);
-                self.write_unable(hub);
+                self.reads_statuses(hub);
+                let boot = self.hubs[hub].boot;
+                for cluster in 0..self.clusters.len() {
+                    self.reads_rules(hub, boot, cluster);
+                }
+                self.statuses_soon(hub);
             }
             FaultKind::Mute(cluster) => self.cut(cluster, true, false, -1),
             FaultKind::Deaf(cluster) => self.cut(cluster, false, true, -1),
@@ -123,6 +129,7 @@ impl World {
             FaultKind::StoreLost { not_again } => self.begin_again(not_again),
             FaultKind::StoreRestored => self.restore(),
             FaultKind::Drain(cluster) => self.drain(cluster, false),
+            FaultKind::Rule { cluster, .. } => self.change_rule(cluster, self.plan.clusters[cluster].loss),
             FaultKind::Says { workload, .. } => {
                 self.change_mind(&self.uid(workload), self.plan.workloads[workload].loss, 2)
             }

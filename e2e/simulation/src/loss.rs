@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use switchyard_hub::dispatch::{ClusterRules, Loss};
 
+use crate::event::Event;
 use crate::laws::{Law, name};
 use crate::mutation::Mutation;
 use crate::plan::Ms;
@@ -17,6 +18,9 @@ pub(crate) const WORKER_LOST: Ms = 45_000;
 const CATCH_UP: Ms = 60_000;
 /// What is lost within so long is lost at about one time: less than what the hub goes by, as clocks differ.
 const AT_ONCE: Ms = 250_000;
+/// A session that lasted so long after people had changed what its loss means has brought it to the agent: what the hub goes
+/// by, until the change has come to the hub, and until a session's end is noticed.
+const HEARD_WITHIN: Ms = 60_000;
 /// Between two signs of life of a session, and until its end is noticed.
 const SIGNS: Ms = 20_000;
 
@@ -24,10 +28,10 @@ impl World {
     /// What people want of a cluster.
     pub(crate) fn rules(&self, cluster: usize) -> ClusterRules {
         let it = &self.clusters[cluster];
-        let hold = self.mutated(Mutation::GiveUpHeld) && self.plan.clusters[cluster].loss == Loss::Hold;
+        let hold = self.mutated(Mutation::GiveUpHeld) && it.loss == Loss::Hold;
         ClusterRules {
-            loss: if hold { Loss::GiveUp } else { self.plan.clusters[cluster].loss },
-            unfenced: self.plan.clusters[cluster].loss == Loss::GiveUp,
+            loss: if hold { Loss::GiveUp } else { it.loss },
+            unfenced: self.is_unfenced(cluster),
             declared_lost: it.declared,
             cordoned: it.drained > 0,
             draining: it.drained > 0,
@@ -74,16 +78,57 @@ impl World {
         it.declared || losses.iter().any(|loss| silent(loss) || unable(loss))
     }
 
+    /// Nobody there can see to a fence.
+    fn is_unfenced(&self, cluster: usize) -> bool {
+        self.plan.clusters[cluster].loss == Loss::GiveUp
+    }
+
     /// All that the loss of a cluster ever meant for a workload: its own word goes before the cluster's, but for a fence
     /// that nobody there can see to.
     fn losses(&self, cluster: usize, workload: usize) -> BTreeSet<Loss> {
-        let theirs = self.plan.clusters[cluster].loss;
+        let theirs = &self.clusters[cluster].losses;
         let said = self.law_of(&self.uid(workload)).map(|object| object.losses.clone()).unwrap_or_default();
         let of = |own: Option<Loss>| match own {
-            Some(Loss::Fence { .. }) if theirs == Loss::GiveUp => theirs,
-            own => own.unwrap_or(theirs),
+            Some(own) if own.fence().is_none() || !self.is_unfenced(cluster) => BTreeSet::from([own]),
+            _ => theirs.clone(),
         };
-        said.into_iter().map(of).collect()
+        said.into_iter().flat_map(of).collect()
+    }
+
+    /// People change what the loss of a cluster means. Hubs hear of it a moment later.
+    pub(crate) fn change_rule(&mut self, cluster: usize, loss: Loss) {
+        self.forgive(cluster);
+        let it = &mut self.clusters[cluster];
+        (it.loss, it.changed) = (loss, self.now);
+        it.losses.insert(loss);
+        for hub in 0..self.hubs.len() {
+            let longest = self.plan.noise.stale;
+            let delay = self.dice(0).between(1, longest);
+            let boot = self.hubs[hub].boot;
+            self.after(delay, Event::Rules { hub, boot, cluster });
+        }
+    }
+
+    /// A hub reads a MultiKueueCluster.
+    pub(crate) fn reads_rules(&mut self, hub: usize, boot: u32, cluster: usize) {
+        if self.hub_is(hub, boot) && self.hubs[hub].cut == 0 {
+            let (name, rules) = (name(cluster).into(), self.rules(cluster));
+            self.dispatch(hub, switchyard_hub::dispatch::Event::Cluster { name, rules });
+        }
+    }
+
+    /// A term begins. What its agent was told last, an earlier term may have taken along: see what is not claimed.
+    pub(crate) fn note_unheard(&mut self) {
+        for cluster in 0..self.clusters.len() {
+            for workload in 0..self.plan.workloads.len() {
+                let own = self.law_of(&self.uid(workload)).map_or(0, |object| object.changed);
+                let it = &mut self.clusters[cluster];
+                let changed = it.changed.max(own);
+                if changed > 0 && it.heard < changed + HEARD_WITHIN {
+                    it.unheard.insert(workload);
+                }
+            }
+        }
     }
 
     /// Whether this attempt was rightly given up on that cluster.
@@ -96,7 +141,8 @@ impl World {
         let it = &self.clusters[cluster];
         let fenced = self.losses(cluster, workload).iter().all(|loss| matches!(loss, Loss::Fence { .. } | Loss::Hold));
         let able = self.now > it.unable_until + CATCH_UP && self.is_able(cluster);
-        self.given_up(cluster, workload, attempt) && (it.lied || !fenced || !able)
+        let unheard = it.unheard.contains(&workload);
+        self.given_up(cluster, workload, attempt) && (it.lied || unheard || !fenced || !able)
     }
 
     /// Whether the agent is there and can reach its own API server, or has told the hub that it does not.

@@ -39,6 +39,8 @@ pub enum Mutation {
     CountSilent,
     /// A hub that begins anew does not read which agents could not act.
     ForgetUnable,
+    /// What an agent said of itself is forgotten with its session, if it was not written by then.
+    ForgetWord,
     /// Clusters are not told of another priority.
     KeepPriority,
     /// Workers do not say that it was a fence that stopped a job.

@@ -170,6 +170,13 @@ pub enum FaultKind {
         /// What it means.
         loss: Option<Loss>,
     },
+    /// People change what the loss of a cluster means; at the end it means what it did before.
+    Rule {
+        /// Which.
+        cluster: usize,
+        /// What it means.
+        loss: Loss,
+    },
     /// Operators want a workload on that cluster.
     Move {
         /// What.
@@ -186,6 +193,8 @@ pub struct Noise {
     pub lost_answers: u32,
     /// Requests that do not get through at all.
     pub lost_requests: u32,
+    /// Requests that are performed after their sender has given them up.
+    pub late: u32,
     /// Messages that come twice.
     pub twice: u32,
     /// The longest delay of a message or request.
@@ -267,6 +276,12 @@ impl Plan {
             plan.restore_store(&mut last);
         } else if last.chance(100) {
             plan.lose_control_plane(&mut last);
+        } else if last.chance(80) {
+            plan.lose_word(&mut last);
+        }
+        let mut rules = Dice::new(seed, 4);
+        if rules.chance(150) {
+            plan.change_rules(&mut rules);
         }
         plan
     }
@@ -292,7 +307,8 @@ impl Plan {
     /// Whether only the first cluster fails, and the others have room for all.
     pub fn is_isolated(&self) -> bool {
         let all: u64 = self.workloads.iter().map(|workload| workload.need).sum();
-        let calm = self.noise.lost_answers + self.noise.lost_requests + self.noise.twice == 0 && self.noise.delay <= 40;
+        let losses = self.noise.lost_answers + self.noise.lost_requests + self.noise.late + self.noise.twice;
+        let calm = losses == 0 && self.noise.delay <= 40;
         let others = &self.clusters[1..];
         self.mode == Mode::BestFit
             && calm
@@ -404,6 +420,7 @@ impl Noise {
         Self {
             lost_answers: if rough { 50 } else { 0 },
             lost_requests: if rough { 50 } else { 0 },
+            late: if rough { 30 } else { 0 },
             twice: if rough { 50 } else { 0 },
             delay: if dice.chance(300) { 800 } else { 40 },
             stale: if dice.chance(300) { 3_000 } else { 100 },
@@ -444,6 +461,7 @@ impl FaultKind {
             | Self::Replay(cluster)
             | Self::DeclareLost(cluster)
             | Self::Drain(cluster)
+            | Self::Rule { cluster, .. }
             | Self::Move { cluster, .. } => Some(*cluster),
             _ => None,
         }

@@ -42,6 +42,7 @@ fn a_seed_plays_the_same_again() {
 #[case::forget_memory_and_sweep(Mutation::ForgetMemory, Law::Forgotten)]
 #[case::count_silent(Mutation::CountSilent, Law::OneRuns)]
 #[case::forget_unable(Mutation::ForgetUnable, Law::OneRuns)]
+#[case::forget_word(Mutation::ForgetWord, Law::OneRuns)]
 #[case::keep_priority(Mutation::KeepPriority, Law::InStep)]
 #[case::hide_why(Mutation::HideWhy, Law::InPlace)]
 fn breaks(#[case] mutation: Mutation, #[case] law: Law) {

@@ -2,6 +2,7 @@
 //! gone.
 
 pub mod conditions;
+mod draft;
 mod status;
 
 use std::collections::BTreeMap;
@@ -27,11 +28,9 @@ use crate::hosted::{CLUSTER_PROFILE_GATE, HostedStates};
 use crate::server::{Clusters, Member, Registry};
 use crate::shell::Reports;
 use conditions::Reach;
+use draft::{Draft, Plan};
+pub use status::agent_status;
 
-/// Capacity in a cluster's status is written at most this often: it is for people.
-const CAPACITY_EVERY: Duration = Duration::from_secs(5);
-/// A cluster's status is written at most this often, however often its agent comes and goes.
-const CHANGES_EVERY: Duration = Duration::from_millis(250);
 /// Writes in flight.
 const WRITERS: usize = 8;
 
@@ -73,7 +72,8 @@ fn member(cluster: &MultiKueueCluster) -> Member {
     let agent = cluster.status.as_ref().and_then(|status| status.agent.as_ref());
     let worker = agent.and_then(|agent| agent.cluster_uid.clone());
     let worker = worker.filter(|_| cluster.metadata.deletion_timestamp.is_none());
-    Member { rank: (made, cluster.name_any()), worker }
+    let session = agent.and_then(|agent| agent.session_id.as_deref()?.parse().ok());
+    Member { rank: (made, cluster.name_any()), worker, session }
 }
 
 fn may_have_agent(cluster: &MultiKueueCluster) -> bool {
@@ -234,28 +234,12 @@ impl Reconciler {
 
     async fn cluster(&self, cluster: &MultiKueueCluster) -> Result<Outcome, WriteError> {
         let name = cluster.name_any();
-        let before = cluster.status.clone().unwrap_or_default();
-        let mut after = before.clone();
-        let reach = self.reach(cluster, &name, &mut after);
-        let condition = conditions::cluster_active(cluster, &reach);
-        let now = self.ctx.clock.now();
-        let orphans = self.reports.orphans(&name);
-        if let Some(orphans) = &orphans {
-            after.orphans = orphans.iter().map(status::orphan).collect();
-        }
-        let stopped = self.stop_evictions(cluster, &name, &mut after)
-            | self.cannot_fence(cluster, &name, &mut after)
-            | (orphans.is_some() && self.has_orphans(cluster, &mut after));
-        let changed = api_conditions::set(&mut after.conditions, condition, now)
-            || stopped
-            || status::differ_beyond_capacity(before.agent.as_ref(), after.agent.as_ref());
-        if !changed && before == after {
-            return Ok(Outcome::Done);
-        }
-        let every = if changed { CHANGES_EVERY } else { CAPACITY_EVERY };
-        if let Some(left) = self.too_soon(&name, every) {
-            return Ok(Outcome::Again(left));
-        }
+        let draft = self.draft(cluster, &name);
+        let warnings = match draft.plan(self.written_ago(&name)) {
+            Plan::Done => return Ok(Outcome::Done),
+            Plan::Later(left) => return Ok(Outcome::Again(left)),
+            Plan::Write(warnings) => warnings,
+        };
         let target = Target {
             api: Api::<MultiKueueCluster>::all(self.ctx.client.clone()),
             store: &self.ctx.stores.multi_kueue_clusters,
@@ -263,49 +247,48 @@ impl Reconciler {
             manager: names::FIELD_MANAGER,
             what: "multikueuecluster",
         };
-        target.status(&self.ctx, &serde_json::to_value(&before)?, &serde_json::to_value(&after)?).await?;
+        let (before, after) = (serde_json::to_value(draft.before())?, serde_json::to_value(&draft.after)?);
+        target.status(&self.ctx, &before, &after).await?;
         self.written.lock().unwrap_or_else(PoisonError::into_inner).insert(name, Instant::now());
+        for (reason, note) in warnings {
+            self.ctx.events.warning(cluster, reason, note);
+        }
         Ok(Outcome::Done)
     }
 
-    /// Whether its workloads are kept although it is lost. Returns whether that is news.
-    fn stop_evictions(&self, cluster: &MultiKueueCluster, name: &str, status: &mut MultiKueueClusterStatus) -> bool {
+    /// What its status is to say now.
+    fn draft(&self, cluster: &MultiKueueCluster, name: &str) -> Draft {
+        let mut draft = Draft::new(cluster, self.ctx.clock.now());
+        let reach = self.reach(cluster, name, &mut draft.after);
+        draft.set(conditions::cluster_active(cluster, &reach));
         let open = self.reports.breaker().filter(|open| open.lost.is_empty() || open.lost.contains(name));
-        let Some(condition) = conditions::evictions_stopped(cluster, open.as_ref()) else { return false };
-        let (holds, message) = (condition.status == api_conditions::TRUE, condition.message.clone());
-        let news = api_conditions::set(&mut status.conditions, condition, self.ctx.clock.now());
-        if news && holds {
-            self.ctx.events.warning(cluster, api_conditions::EVICTIONS_STOPPED, message);
+        if let Some(condition) = conditions::evictions_stopped(cluster, open.as_ref()) {
+            draft.set_and_warn(api_conditions::EVICTIONS_STOPPED, condition);
         }
-        news
+        if let Some(condition) = conditions::fence_unavailable(cluster, &self.fencing_queues(cluster, name)) {
+            draft.set(condition);
+        }
+        if let Some(orphans) = self.reports.orphans(name) {
+            draft.after.orphans = orphans.iter().map(status::orphan).collect();
+            if let Some(condition) = conditions::orphans_found(cluster, &draft.after.orphans) {
+                draft.set_and_warn_once(api_conditions::ORPHANS_FOUND, condition);
+            }
+        }
+        draft
     }
 
-    /// Whether queues ask for a fence that nobody there can see to. Returns whether that is news.
-    fn cannot_fence(&self, cluster: &MultiKueueCluster, name: &str, status: &mut MultiKueueClusterStatus) -> bool {
+    /// Queues that ask for a fence that nobody there can see to.
+    fn fencing_queues(&self, cluster: &MultiKueueCluster, name: &str) -> Vec<String> {
+        if cluster.spec.cluster_source.agent.is_some() {
+            return Vec::new();
+        }
         let stores = &self.ctx.stores;
-        let queues = match cluster.spec.cluster_source.agent {
-            Some(_) => Vec::new(),
-            None => conditions::fencing_queues(
-                name,
-                stores.cluster_queues.all().iter().map(AsRef::as_ref),
-                &|name| stores.admission_checks.get("", name),
-                &|name| stores.multi_kueue_configs.get("", name),
-            ),
-        };
-        let condition = conditions::fence_unavailable(cluster, &queues);
-        condition.is_some_and(|condition| api_conditions::set(&mut status.conditions, condition, self.ctx.clock.now()))
-    }
-
-    /// Whether there are workloads that the hub does not know. Returns whether that is news.
-    fn has_orphans(&self, cluster: &MultiKueueCluster, status: &mut MultiKueueClusterStatus) -> bool {
-        let Some(condition) = conditions::orphans_found(cluster, &status.orphans) else { return false };
-        let (holds, message) = (condition.status == api_conditions::TRUE, condition.message.clone());
-        let begins = holds && !api_conditions::is_true(&status.conditions, api_conditions::ORPHANS_FOUND);
-        let news = api_conditions::set(&mut status.conditions, condition, self.ctx.clock.now());
-        if begins {
-            self.ctx.events.warning(cluster, api_conditions::ORPHANS_FOUND, message);
-        }
-        news
+        conditions::fencing_queues(
+            name,
+            stores.cluster_queues.all().iter().map(AsRef::as_ref),
+            &|name| stores.admission_checks.get("", name),
+            &|name| stores.multi_kueue_configs.get("", name),
+        )
     }
 
     /// Whether the cluster can be reached; `status.agent` is brought up to date on the way.
@@ -313,10 +296,8 @@ impl Reconciler {
         let source = &cluster.spec.cluster_source;
         let live = self.registry.get(name);
         if source.agent.is_some() {
-            status.agent = match &live {
-                Some(live) => Some(status::connected(live, self.reports.capacity(name).as_deref())),
-                None => status.agent.as_ref().map(status::disconnected),
-            };
+            let (left, capacity) = (self.registry.left_unable(name), self.reports.capacity(name));
+            status.agent = agent_status(live.as_ref(), left, status.agent.as_ref(), capacity.as_deref());
             let twin = self.registry.refused(name).filter(|_| live.is_none());
             return match (twin, live.as_ref().and_then(|live| live.unable)) {
                 (Some(twin), _) => conditions::twin(&twin),
@@ -343,10 +324,10 @@ impl Reconciler {
         })
     }
 
-    fn too_soon(&self, name: &str, every: Duration) -> Option<Duration> {
+    /// How long ago this process wrote its status.
+    fn written_ago(&self, name: &str) -> Option<Duration> {
         let last = self.written.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()?;
-        let left = (last + every).saturating_duration_since(Instant::now());
-        (!left.is_zero()).then_some(left)
+        Some(last.elapsed())
     }
 
     async fn check(&self, check: &AdmissionCheck) -> Result<Outcome, WriteError> {

@@ -13,9 +13,21 @@ use crate::server::Live;
 /// Rows of capacity in the status: its schema's limit.
 const ROWS: usize = 256;
 
+/// What the status says of a cluster's agent: by the session that it has, or as it left.
+pub fn agent_status(
+    live: Option<&Live>,
+    left_unable: Option<jiff::Timestamp>,
+    last: Option<&AgentStatus>,
+    capacity: Option<&Capacity>,
+) -> Option<AgentStatus> {
+    match live {
+        Some(live) => Some(connected(live, capacity)),
+        None => disconnected(last, left_unable),
+    }
+}
+
 /// What the status says of a connected agent.
 pub(super) fn connected(live: &Live, capacity: Option<&Capacity>) -> AgentStatus {
-    let second = |at: jiff::Timestamp| jiff::Timestamp::from_second(at.as_second()).ok().map(Time);
     AgentStatus {
         connected_since: second(live.since),
         unable_since: live.unable.and_then(second),
@@ -27,12 +39,22 @@ pub(super) fn connected(live: &Live, capacity: Option<&Capacity>) -> AgentStatus
     }
 }
 
-/// What it keeps saying of one that left: that there was one, and where; and that it could not act.
-pub(super) fn disconnected(last: &AgentStatus) -> AgentStatus {
+/// What it keeps saying of one that left: that there was one, and where; and that it could not act. `left_unable`: since
+/// when, if it left before that was written.
+fn disconnected(last: Option<&AgentStatus>, left_unable: Option<jiff::Timestamp>) -> Option<AgentStatus> {
+    let unable_since = left_unable.and_then(second);
+    let Some(last) = last else {
+        return unable_since.is_some().then(|| AgentStatus { unable_since, ..AgentStatus::default() });
+    };
     let hosted = last.software.as_deref() == Some(HOSTED_SOFTWARE);
     let (software, version) = if hosted { (None, None) } else { (last.software.clone(), last.version.clone()) };
-    let (cluster_uid, unable_since) = (last.cluster_uid.clone(), last.unable_since.clone());
-    AgentStatus { software, version, cluster_uid, unable_since, ..AgentStatus::default() }
+    let (cluster_uid, unable_since) = (last.cluster_uid.clone(), unable_since.or_else(|| last.unable_since.clone()));
+    Some(AgentStatus { software, version, cluster_uid, unable_since, ..AgentStatus::default() })
+}
+
+/// As the API has it.
+fn second(at: jiff::Timestamp) -> Option<Time> {
+    jiff::Timestamp::from_second(at.as_second()).ok().map(Time)
 }
 
 /// What it keeps saying of a cluster without an agent of its own: which one it is.
@@ -100,9 +122,16 @@ mod tests {
         let unable = connected(&live(Some("2026-01-01T00:01:00.5Z")), None);
         assert_eq!(said(&unable).as_deref(), Some("2026-01-01T00:01:00Z"));
         assert!(differ_beyond_capacity(Some(&connected(&live(None), None)), Some(&unable)), "written at once");
-        let gone = disconnected(&unable);
+        let gone = disconnected(Some(&unable), None).unwrap();
         assert_eq!((said(&gone), gone.connected_since.is_none()), (said(&unable), true));
         assert_eq!(said(&connected(&live(None), None)), None);
+        let able = connected(&live(None), None);
+        let since = "2026-01-01T00:01:00.5Z".parse().ok();
+        for (case, last) in [("it had a status", Some(&able)), ("it left before it had any", None)] {
+            let gone = disconnected(last, since).unwrap();
+            assert_eq!(said(&gone), said(&unable), "left before it was written: {case}");
+        }
+        assert_eq!(disconnected(None, None), None);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub enum Loss {
 
 impl Loss {
     /// After the end of the lease, its agent stops the job.
-    pub(super) fn fence(self) -> Option<i64> {
+    pub fn fence(self) -> Option<i64> {
         match self {
             Self::Fence { after } => Some(after),
             Self::Hold | Self::Duplicate { .. } | Self::GiveUp => None,

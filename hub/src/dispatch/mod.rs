@@ -33,6 +33,8 @@ mod simulation;
 pub mod standing;
 #[cfg(test)]
 mod tests;
+mod told;
+mod tries;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,6 +47,8 @@ pub use cluster::{ClusterRules, Loss};
 pub use machine::{ClusterView, Dispatcher};
 pub use orphans::OrphanView;
 pub(crate) use settle::TIMED_OUT;
+pub use told::{Memory, Sessions, Told};
+pub use tries::Tries;
 
 /// A shared name.
 pub type Name = Arc<str>;
@@ -278,6 +282,13 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Whether quota that was reserved in memory for the workload, as it was in that version, is in memory no longer: the
+    /// API shows it, or that it is not needed. A late answer may speak of an earlier reservation, that was given up since.
+    pub fn settles(&self, version: Option<u64>) -> bool {
+        let shown = self.reserved || self.finished || self.cluster.is_some();
+        shown && version.is_none_or(|version| version <= self.version)
+    }
+
     /// Quota or cluster are to be given up.
     pub(crate) fn leaving(&self) -> bool {
         let held = self.reserved || self.cluster.is_some();

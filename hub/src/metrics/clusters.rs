@@ -41,7 +41,7 @@ impl Collector for ClusterGauges {
             clusters.iter().filter(|cluster| is_unable(cluster)).map(|cluster| cluster.name_any()).collect();
         let able = |name: &str| match self.registry.get(name) {
             Some(live) => Some(live.unable.is_none()),
-            None => unable.contains(name).then_some(false),
+            None => (unable.contains(name) || self.registry.left_unable(name).is_some()).then_some(false),
         };
         let help = "Whether a worker cluster's agent can write to its own API server, as it last said";
         by_cluster(&mut encoder, "switchyard_cluster_able", help, &names, &|name| {

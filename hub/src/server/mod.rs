@@ -17,6 +17,7 @@ mod registry;
 mod session;
 mod tls;
 mod twins;
+mod words;
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! The live sessions, by cluster. Many connection tasks insert, look up and remove at once; no guard is held across an
 //! await or another access.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dashmap::DashMap;
@@ -9,6 +10,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::twins::{Member, Workers};
+use super::words::{Word, Words};
 
 /// Ends one session from outside.
 #[derive(Debug, Clone, Default)]
@@ -55,7 +57,10 @@ pub struct Live {
 pub struct Registry {
     sessions: DashMap<String, (Live, Cut)>,
     workers: Mutex<Workers>,
-    /// Rung when a cluster was refused because another one leads to its worker cluster, or is not any more.
+    /// What agents last said of themselves in sessions that are over.
+    words: Mutex<Words>,
+    /// Rung when a cluster was refused because another one leads to its worker cluster, or is not any more; and when its
+    /// agent has changed its word, or left with one that has to be written down.
     pub bell: Notify,
 }
 
@@ -81,6 +86,8 @@ impl Registry {
         }
         let cut = Cut::default();
         let before = self.sessions.insert(cluster.to_owned(), (live, cut.clone()));
+        // It dials only while it can act: what it said before is over, also in a session that has not ended yet.
+        self.words().take_back(cluster);
         if let Some((_, older)) = before {
             older.now("superseded by a newer session");
         }
@@ -89,7 +96,21 @@ impl Registry {
 
     /// What is known of a MultiKueueCluster; none: it is gone.
     pub fn know(&self, cluster: &str, member: Option<Member>) {
+        self.words().know(cluster, member.as_ref().map(|it| it.session));
         self.workers().know(cluster, member);
+    }
+
+    /// Since when the agent of a cluster without a session cannot act there, as it said in its last one; none: it could, or
+    /// has a session, or it was another process that it told.
+    pub fn left_unable(&self, cluster: &str) -> Option<Timestamp> {
+        self.words().left_unable(cluster)
+    }
+
+    /// All clusters whose agent cannot act there, as it last said to this process.
+    pub fn all_unable(&self) -> BTreeSet<String> {
+        let unable = self.sessions.iter().filter(|entry| entry.0.unable.is_some());
+        let live: BTreeSet<String> = unable.map(|entry| entry.key().clone()).collect();
+        self.words().all().into_iter().chain(live).collect()
     }
 
     /// Which other cluster leads to this worker cluster, if one does that goes before.
@@ -102,7 +123,11 @@ impl Registry {
         self.workers().refused(cluster)
     }
 
-    // A panic while it is held would have been between two plain changes: what is there can be used.
+    // A panic while one of these is held would have been between two plain changes: what is there can be used.
+    fn words(&self) -> MutexGuard<'_, Words> {
+        self.words.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn workers(&self) -> MutexGuard<'_, Workers> {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -121,9 +146,16 @@ impl Registry {
     }
 
     /// Takes a session out, unless another has taken its place.
+    ///
+    /// That its agent could not act is kept until it has a session again: the status of its MultiKueueCluster, by which
+    /// other processes know it, may not say so yet.
     pub fn leave(&self, cluster: &str, session_id: u64) {
-        self.sessions.remove_if(cluster, |_, (live, _)| live.session_id == session_id);
+        let left = self.sessions.remove_if(cluster, |_, (live, _)| live.session_id == session_id);
         self.workers().leave(cluster, session_id);
+        if let Some(since) = left.and_then(|(_, (live, _))| live.unable) {
+            self.words().keep(cluster, Word { session: session_id, since });
+            self.bell.notify_one();
+        }
     }
 
     /// Ends the session of a cluster, if it has one.
@@ -167,6 +199,10 @@ mod tests {
         Live { session_id, since: Timestamp::UNIX_EPOCH, software, version: 1, address, worker: None, unable: None }
     }
 
+    fn member(name: &str) -> Member {
+        Member { rank: (1, name.to_owned()), worker: None, session: None }
+    }
+
     #[tokio::test]
     async fn the_newer_session_supersedes_and_the_older_one_leaves_nothing_behind() {
         let registry = Registry::default();
@@ -189,7 +225,7 @@ mod tests {
         let first = registry.enter("a", at(1)).unwrap();
         assert_eq!(registry.enter("b", at(2)).unwrap_err(), "a");
         assert_eq!((registry.refused("b").as_deref(), registry.len()), (Some("a"), 1));
-        registry.know("b", Some(Member { rank: (1, "b".to_owned()), worker: Some("w".to_owned()) }));
+        registry.know("b", Some(Member { worker: Some("w".to_owned()), ..member("b") }));
         let _second = registry.enter("b", at(3)).unwrap();
         assert_eq!(first.happened().await, "another MultiKueueCluster was known to lead to its worker cluster");
     }
@@ -197,10 +233,26 @@ mod tests {
     #[test]
     fn a_session_that_does_not_tell_its_worker_keeps_the_one_that_was_known() {
         let registry = Registry::default();
-        registry.know("west", Some(Member { rank: (1, "west".to_owned()), worker: Some("w".to_owned()) }));
+        registry.know("west", Some(Member { worker: Some("w".to_owned()), ..member("west") }));
         let _session = registry.enter("west", live(1)).unwrap();
         assert_eq!(registry.get("west").unwrap().worker.as_deref(), Some("w"));
         let twin = Live { worker: Some("w".to_owned()), ..live(2) };
         assert_eq!(registry.enter("twin", twin).unwrap_err(), "west");
+    }
+
+    #[test]
+    fn the_word_of_an_agent_that_cannot_act_outlives_its_session() {
+        let registry = Registry::default();
+        registry.know("west", Some(member("west")));
+        let _session = registry.enter("west", live(1)).unwrap();
+        assert!(registry.set_able("west", 1, false));
+        assert_eq!(registry.left_unable("west"), None, "while the session stands, it has the word");
+        assert_eq!(registry.all_unable().len(), 1);
+        registry.leave("west", 1);
+        assert!(registry.left_unable("west").is_some());
+        assert_eq!(registry.all_unable().len(), 1);
+        let _next = registry.enter("west", live(2)).unwrap();
+        registry.leave("west", 2);
+        assert_eq!((registry.left_unable("west"), registry.all_unable().len()), (None, 0), "it could act again");
     }
 }

@@ -12,6 +12,8 @@ pub struct Member {
     pub rank: (i64, String),
     /// The uid of the worker cluster that it was known to lead to, by its status.
     pub worker: Option<String>,
+    /// The session that stands, by its status.
+    pub session: Option<u64>,
 }
 
 /// How good a claim is; less is better. A claim that was known goes before one that was only just made, a session that
@@ -111,7 +113,7 @@ mod tests {
     }
 
     fn know(workers: &mut Workers, age: i64, name: &str, worker: Option<&str>) {
-        let member = Member { rank: (age, name.to_owned()), worker: worker.map(str::to_owned) };
+        let member = Member { rank: (age, name.to_owned()), worker: worker.map(str::to_owned), session: None };
         workers.know(name, Some(member));
     }
 

@@ -39,25 +39,31 @@ pub(super) fn content_for(
     Ok(Arc::new(made))
 }
 
-/// The assignment; its payload's hash is filled in by the outbox. `fence`: milliseconds after the end of the agent's
-/// lease.
-pub(super) fn assignment(
+/// A workload's priority and the class that it comes from.
+pub(super) fn priority(workload: &Workload) -> (i32, &str) {
+    (workload.spec.priority.unwrap_or(0), priority_class(workload).unwrap_or_default())
+}
+
+/// The assignment; its payload's hash is filled in by the outbox. `priority`: with its class. `fence`: milliseconds after
+/// the end of the agent's lease.
+pub fn assignment(
     workload_uid: &str,
     namespace: &str,
     name: &str,
     attempt: u64,
     phase: Phase,
-    workload: Option<&Workload>,
+    priority: Option<(i32, &str)>,
     fence: Option<i64>,
 ) -> Assignment {
+    let (priority, priority_class) = priority.unwrap_or_default();
     Assignment {
         workload_uid: workload_uid.to_owned(),
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         attempt,
         phase: phase.into(),
-        priority: workload.and_then(|workload| workload.spec.priority).unwrap_or(0),
-        priority_class: workload.and_then(priority_class).unwrap_or_default().to_owned(),
+        priority,
+        priority_class: priority_class.to_owned(),
         on_disconnect: fence.map(on_disconnect),
         ..Assignment::default()
     }

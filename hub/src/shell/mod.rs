@@ -7,29 +7,30 @@ mod inbox;
 mod mirror;
 mod payload;
 mod policy;
+mod reports;
 mod slots;
 mod term;
 mod topology;
 mod writes;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::engine_task::EngineHandle;
 use switchyard_controller::{Context, Leadership};
-use switchyard_proto::v1 as proto;
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+pub use desire::assignment;
 pub use inbox::Inbox;
+pub use reports::Reports;
 pub use topology::{is_declared_lost, is_held, is_unable, lost_since, parameters};
 
 use crate::cluster::Ports;
-use crate::dispatch::{Open, OrphanView, Settings, Time, Uid, Written};
+use crate::dispatch::{Settings, Time, Uid, Written};
 use crate::metrics::HubMetrics;
 use crate::server::{Registry, SessionEvent};
 use mirror::Show;
@@ -43,81 +44,6 @@ const ANSWERS: usize = 1024;
 const WRITERS: usize = 64;
 /// Events taken in before the timers are looked at again.
 const AT_ONCE: usize = 256;
-
-/// What was last reported of each cluster, for its status.
-#[derive(Debug, Default)]
-pub struct Reports {
-    capacity: Mutex<BTreeMap<String, Arc<proto::Capacity>>>,
-    /// The same of clusters that are away by now.
-    last: Mutex<BTreeMap<String, Arc<proto::Capacity>>>,
-    breaker: Mutex<Option<Open>>,
-    orphans: Mutex<BTreeMap<String, Vec<OrphanView>>>,
-    /// Rung when something of a cluster changed: capacity or session.
-    pub bell: Notify,
-}
-
-impl Reports {
-    /// The last report of a cluster.
-    pub fn capacity(&self, cluster: &str) -> Option<Arc<proto::Capacity>> {
-        self.capacity.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
-    }
-
-    /// The last report of a cluster that was connected in this term and is away.
-    pub fn last_capacity(&self, cluster: &str) -> Option<Arc<proto::Capacity>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
-    }
-
-    /// Why nothing is given up at present.
-    pub fn breaker(&self) -> Option<Open> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Workloads on a cluster that the hub does not know, as the cluster last told; none if it has not told in this term.
-    pub fn orphans(&self, cluster: &str) -> Option<Vec<OrphanView>> {
-        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
-    }
-
-    /// A cluster is gone.
-    pub fn forget(&self, cluster: &str) {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
-        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).remove(cluster);
-    }
-
-    fn set_orphans(&self, cluster: &str, orphans: Vec<OrphanView>) {
-        let mut known = self.orphans.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.get(cluster) == Some(&orphans) {
-            return;
-        }
-        known.insert(cluster.to_owned(), orphans);
-        drop(known);
-        self.bell.notify_one();
-    }
-
-    /// A term has ended.
-    fn forget_all(&self) {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-
-    fn set_breaker(&self, open: Option<&Open>) {
-        *self.breaker.lock().unwrap_or_else(PoisonError::into_inner) = open.cloned();
-        self.bell.notify_one();
-    }
-
-    fn set(&self, cluster: &str, capacity: Option<proto::Capacity>) {
-        let mut reports = self.capacity.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = match capacity {
-            Some(capacity) => reports.insert(cluster.to_owned(), Arc::new(capacity)),
-            None => reports.remove(cluster),
-        };
-        let gone = before.filter(|_| !reports.contains_key(cluster));
-        drop(reports);
-        if let Some(gone) = gone {
-            self.last.lock().unwrap_or_else(PoisonError::into_inner).insert(cluster.to_owned(), gone);
-        }
-        self.bell.notify_one();
-    }
-}
 
 /// Where the shell's parts come from.
 pub struct Parts {

@@ -21,8 +21,7 @@ use super::slots::Slots;
 use super::topology::Topology;
 use super::{Answer, Clock, Hands, Parts, Reports};
 use crate::cluster::Ports;
-use crate::dispatch::{Dispatcher, Event, Facts, Name, Reserved, Uid, Written};
-use sessions::Told;
+use crate::dispatch::{Dispatcher, Event, Facts, Memory, Reserved, Sessions, Uid, Written};
 
 /// The state of one term.
 pub(super) struct TermState {
@@ -42,8 +41,8 @@ pub(super) struct TermState {
     /// Quota in memory.
     reservations: BTreeMap<Uid, Arc<Reservation>>,
     /// The session that counts, by cluster.
-    live: BTreeMap<String, u64>,
-    told: BTreeMap<(Name, Uid), Told>,
+    live: Sessions,
+    told: Memory,
     /// Clusters may have what the hub has forgotten: workloads are to be known again by their jobs.
     forgetful: bool,
     slots: Slots,
@@ -55,6 +54,7 @@ impl TermState {
         parts.inbox.set_open(true);
         parts.inbox.take();
         parts.ports.clear();
+        let forgetful = parts.settings.memory_since.is_some();
         let mut state = Self {
             epoch,
             ctx: parts.ctx.clone(),
@@ -68,13 +68,17 @@ impl TermState {
             living: BTreeMap::new(),
             places: BTreeMap::new(),
             reservations: BTreeMap::new(),
-            live: BTreeMap::new(),
-            told: BTreeMap::new(),
-            forgetful: parts.settings.memory_since.is_some(),
+            live: Sessions::default(),
+            told: Memory::new(forgetful),
+            forgetful,
             slots: Slots::default(),
         };
         state.reports.set_breaker(None);
         state.update_topology();
+        // What agents told this process in an earlier term may not be in their clusters' status.
+        for name in parts.registry.all_unable() {
+            state.apply(Event::ClusterUnable { name: name.as_str().into() });
+        }
         let workloads = state.ctx.stores.workloads.all();
         for workload in &workloads {
             state.workload(workload);
@@ -94,8 +98,8 @@ impl TermState {
             let message = "leadership was lost before a cluster had it".to_owned();
             self.refuse(&reservation.workload, RefusedReason::WriteFailed { message });
         }
-        for cluster in self.live.keys() {
-            self.reports.set(cluster, None);
+        for cluster in self.live.clusters() {
+            self.reports.left(cluster, false);
         }
         self.reports.forget_all();
         self.hands.metrics.sessions.set(0);
@@ -219,7 +223,7 @@ impl TermState {
     fn written(&mut self, written: Written) {
         if let Some(facts) = &written.facts {
             self.confirm(facts);
-            self.rename_told(facts);
+            self.told.rename(facts);
         }
         self.apply(Event::Written(written));
     }
@@ -233,11 +237,8 @@ impl TermState {
 
     /// Once the API shows the reservation, it is in memory no longer.
     fn confirm(&mut self, facts: &Facts) {
-        let shown = facts.reserved || facts.finished || facts.cluster.is_some();
         let since = |reservation: &Reservation| reservation.workload.resource_version()?.parse::<u64>().ok();
-        let held = self.reservations.get(&facts.uid);
-        // A late answer may speak of an earlier reservation, that was given up since.
-        if shown && held.is_some_and(|held| since(held).is_none_or(|version| version <= facts.version)) {
+        if self.reservations.get(&facts.uid).is_some_and(|held| facts.settles(since(held))) {
             self.reservations.remove(&facts.uid);
         }
     }

@@ -18,16 +18,8 @@ use switchyard_controller::{Context, Reservation};
 
 use super::facts::{attempt, check_of, facts, is_dispatching};
 use crate::dispatch::standing::{Intent, Standing, Verdict, judge};
-use crate::dispatch::{Left, Name, Outcome, TIMED_OUT, Uid, Written};
+use crate::dispatch::{Left, Name, Outcome, TIMED_OUT, Tries, Uid, Written};
 use crate::metrics::HubMetrics;
-
-/// Pauses between tries of a write whose fate is not known: the API server is away.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LAST_PAUSE: Duration = Duration::from_secs(5);
-/// Other writers that may come first before the dispatcher decides anew.
-const CONFLICTS: u32 = 4;
-/// One call, answer included.
-const CALL: Duration = Duration::from_secs(30);
 
 /// What is to be written.
 #[derive(Debug, Clone)]
@@ -109,7 +101,7 @@ impl Write {
         let Some(mut current) = stored.filter(|workload| workload.metadata.uid.as_deref() == Some(&*self.uid)) else {
             return (Outcome::Superseded, None);
         };
-        let (mut conflicts, mut pause, mut taken_away) = (0, FIRST_PAUSE, false);
+        let (mut tries, mut taken_away) = (Tries::default(), false);
         loop {
             let (edit, is_all) = match self.plan(ctx, &current) {
                 Plan::Write(edit) => (edit, true),
@@ -124,7 +116,8 @@ impl Write {
                     return (Outcome::Superseded, Some(current));
                 }
             };
-            let written = tokio::time::timeout(CALL, patch_status(ctx, &current, &edit.status, self.label())).await;
+            let written =
+                tokio::time::timeout(Tries::CALL, patch_status(ctx, &current, &edit.status, self.label())).await;
             let unknown = match written {
                 Ok(Ok(Some(after))) => {
                     let after = Arc::new(after);
@@ -143,8 +136,7 @@ impl Write {
                 Ok(Err(WriteError::Gone)) => return (Outcome::Superseded, None),
                 Ok(Err(WriteError::NotLeading)) => return (Outcome::Superseded, Some(current)),
                 Ok(Err(WriteError::Conflict)) => {
-                    conflicts += 1;
-                    if conflicts > CONFLICTS {
+                    if !tries.conflict() {
                         return (Outcome::Superseded, Some(current));
                     }
                     "somebody wrote first".to_owned()
@@ -154,19 +146,19 @@ impl Write {
                     return (Outcome::Failed, Some(current));
                 }
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("no answer within {CALL:?}"),
+                Err(_) => format!("no answer within {:?}", Tries::CALL),
             };
             // It may have happened all the same: only a fresh look tells.
             current = loop {
                 if !ctx.leading() {
                     return (Outcome::Superseded, Some(current));
                 }
-                tokio::time::sleep(pause).await;
+                tokio::time::sleep(tries.pause()).await;
                 match self.read(ctx).await {
                     Ok(Some(fresh)) => break fresh,
                     Ok(None) => return (Outcome::Superseded, None),
                     Err(error) => {
-                        pause = (pause * 2).min(LAST_PAUSE);
+                        tries.unseen();
                         tracing::warn!(workload = %self.key, %error, write = unknown, "reading a workload failed");
                     }
                 }
@@ -183,7 +175,7 @@ impl Write {
     /// The object as the server has it; none if it is gone or another.
     async fn read(&self, ctx: &Context) -> anyhow::Result<Option<Arc<Workload>>> {
         let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &self.key.namespace);
-        let found = tokio::time::timeout(CALL, api.get_opt(&self.key.name)).await??;
+        let found = tokio::time::timeout(Tries::CALL, api.get_opt(&self.key.name)).await??;
         let found = found.filter(|workload| workload.metadata.uid.as_deref() == Some(&*self.uid));
         if let Some(workload) = &found {
             ctx.stores.workloads.observe(workload.clone());

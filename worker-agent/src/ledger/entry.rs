@@ -11,6 +11,9 @@ use super::want::Want;
 const FIRST_RETRY: Time = Time::from_millis(250);
 /// Longest wait between two tries.
 const MAX_RETRY: Time = Time::from_secs(30);
+/// For how long a creation that was not answered may yet happen, from when it was asked for: API servers give requests up
+/// after a minute (`--request-timeout`).
+const MAY_COME: Time = Time::from_secs(60);
 /// A deletion that shows no effect for this long is asked for again.
 const DELETE_AGAIN: Time = Time::from_secs(30);
 
@@ -23,6 +26,8 @@ pub(super) struct Slot {
     deleted: Option<(String, Time)>,
     /// A creation under way, or one that failed although it may have happened: how to look for what it made.
     creation: Option<Verb>,
+    /// When it was last asked for.
+    asked: Time,
     /// The object, by uid, that a list lacked: it is read again until an answer says whether it is there.
     missed: Option<String>,
 }
@@ -89,6 +94,7 @@ impl Slot {
             Verb::Delete { target, .. } => self.deleted = Some((target.uid, now)),
             Verb::Create { namespace, name, attempt, payload, .. } => {
                 self.creation = Some(Verb::Find { namespace, name, attempt, payload });
+                self.asked = now;
             }
             Verb::Find { .. }
             | Verb::Release { .. }
@@ -105,6 +111,17 @@ impl Slot {
         self.busy = false;
         self.failures = 0;
         self.not_before = Time::ZERO;
+    }
+
+    /// What an unanswered creation was to make is not there. Whether it may yet come; then it is looked for again.
+    fn not_found(&mut self, now: Time) -> bool {
+        let until = self.asked + MAY_COME;
+        let may_come = self.creation.is_some() && now < until;
+        if may_come {
+            self.failed(now);
+            self.not_before = self.not_before.min(until);
+        }
+        may_come
     }
 
     fn failed(&mut self, now: Time) {
@@ -287,6 +304,7 @@ impl Entry {
                 self.apply(*object);
             }
             Outcome::Accepted => self.slot(action.kind).succeeded(),
+            Outcome::Gone if matches!(action.verb, Verb::Find { .. }) && self.slot(action.kind).not_found(now) => {}
             Outcome::Gone => {
                 self.slot(action.kind).succeeded();
                 if let Some(target) = action.verb.target() {

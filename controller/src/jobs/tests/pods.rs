@@ -4,6 +4,7 @@ use rstest::rstest;
 use switchyard_api::jobs::pod::Pod;
 
 use super::*;
+use crate::jobs::group;
 
 /// Pod `ns/NAME` in queue `lq` as the webhook lets it be created.
 struct TestPod(Value);
@@ -283,4 +284,23 @@ fn the_workload_of_a_group_in_another_queue(#[case] annotations: Value, #[case] 
     let moved = json!({"metadata": {"labels": labels, "annotations": annotations}});
     let waiting = workload(&group(pair()));
     assert_eq!(world_of(&group(pair().map(|pod| pod.with(moved.clone())))).named(waiting).told(), want);
+}
+
+#[rstest]
+#[case::waits_to_be_started(
+    pod("a"),
+    "delete pod-a-5b54b\nNormal DeletedWorkload: Deleted not matching Workload: ns/pod-a-5b54b"
+)]
+#[case::runs(pod("a").phase("Running"), "")]
+#[case::has_ended(pod("a").phase("Failed"), "delete pod-a-5b54b\nNormal DeletedWorkload: Deleted not matching Workload: ns/pod-a-5b54b")]
+fn a_workload_of_its_own_goes_once_a_pod_that_joined_a_group(#[case] member: TestPod, #[case] want: &str) {
+    let of_its_own = Arc::new(pod("a").workload().admitted().0);
+    let member = member.of_group("2").0;
+    let told = |workload: Arc<Workload>| {
+        let decision = group::left_behind(&Pod, &member, &[workload]);
+        let world = World { kind: &Pod, ..world(TestJob(member.clone())) };
+        decision.actions.iter().map(|action| world.line(action)).collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(told(of_its_own), want);
+    assert_eq!(told(Arc::new(pod("a").workload().admitted().finished().0)), "", "what has ended stays");
 }

@@ -11,8 +11,10 @@ use switchyard_agent::ledger::{
     Action, Condition, Kind, Meta, Object, Origin, Priority, RemoteJob, RemoteWorkload, Seen, Target,
 };
 
+use switchyard_hub::dispatch::Loss;
+
 use crate::event::Event;
-use crate::hub::PRIORITY_CLASS;
+use crate::hub::{PRIORITY_CLASS, Status};
 use crate::laws::{short, uid};
 use crate::plan::{ClusterPlan, Ms};
 use crate::world::World;
@@ -55,6 +57,13 @@ pub(crate) struct Cluster {
     pub(crate) out_since: Option<Ms>,
     pub(crate) gap: u32,
     pub(crate) expired: u32,
+    /// What its loss means now, and all that it ever meant.
+    pub(crate) loss: Loss,
+    pub(crate) losses: BTreeSet<Loss>,
+    /// When people last changed that.
+    pub(crate) changed: Ms,
+    /// Workloads whose policy was changed, and then the hub began anew before the agent had surely heard of it.
+    pub(crate) unheard: BTreeSet<usize>,
     /// Operators drain it.
     pub(crate) drained: u32,
     /// Somebody has declared it lost, and it has not been back.
@@ -67,7 +76,9 @@ pub(crate) struct Cluster {
     pub(crate) heard: Ms,
     /// Until when the agent could not act on its cluster.
     pub(crate) unable_until: Ms,
-    /// By the last word that a hub has heard, and written down, it cannot.
+    /// The process of a hub that it told that it cannot, and that has not written it down.
+    pub(crate) said_unable: Option<(usize, u32)>,
+    /// By the last word that a hub has heard, and could write down, it cannot.
     pub(crate) told_unable: bool,
     /// Workloads that people evicted here, or took away.
     pub(crate) evicted: BTreeSet<usize>,
@@ -92,12 +103,17 @@ impl Cluster {
             out_since: None,
             gap: 0,
             expired: 0,
+            loss: plan.loss,
+            losses: BTreeSet::from([plan.loss]),
+            changed: 0,
+            unheard: BTreeSet::new(),
             drained: 0,
             declared: false,
             lied: false,
             memory: (0, None),
             heard: 0,
             unable_until: 0,
+            said_unable: None,
             told_unable: false,
             evicted: BTreeSet::new(),
             forgiven: BTreeSet::new(),
@@ -198,7 +214,7 @@ impl World {
                 origin: origin(index, made),
             }),
             Kind::Job => {
-                let status = b"idle".to_vec();
+                let status = Status::Idle.to_json();
                 Object::Job(RemoteJob { meta, suspended: true, active: false, tells_its_end: true, end: None, status })
             }
         };
@@ -216,9 +232,9 @@ impl World {
         meta_mut(&mut stored.object).version = version;
         if let Object::Job(job) = &mut stored.object {
             job.status = match (&job.end, job.active) {
-                (Some(_), _) => b"ended".to_vec(),
-                (None, true) => b"active".to_vec(),
-                (None, false) => b"idle".to_vec(),
+                (Some(_), _) => Status::Ended.to_json(),
+                (None, true) => Status::Active.to_json(),
+                (None, false) => Status::Idle.to_json(),
             };
         }
         let object = stored.object.clone();

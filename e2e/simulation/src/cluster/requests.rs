@@ -4,6 +4,7 @@ use switchyard_agent::ledger::{Action, Kind, Object, Outcome, Target, Trouble, V
 
 use super::{Stored, meta_mut};
 use crate::event::Event;
+use crate::hub::LATE;
 use crate::laws::{Law, number};
 use crate::mutation::Mutation;
 use crate::world::World;
@@ -36,12 +37,27 @@ impl World {
             let outcome = Outcome::Failed("no answer".to_owned());
             return self.after(wait, Event::Done { cluster, boot, id, outcome });
         }
+        if self.dice(1 + cluster).chance(noise.late) {
+            let (wait, more) = (self.dice(1 + cluster).between(1, 5_000), self.dice(1 + cluster).between(1, LATE));
+            self.was_unable(cluster, self.now + wait + more);
+            let outcome = Outcome::Failed("no answer".to_owned());
+            self.after(wait, Event::Done { cluster, boot, id, outcome });
+            return self.after(wait + more, Event::ActLate { cluster, action });
+        }
         let mut outcome = self.perform(cluster, &action);
         if unanswered && !matches!(action.verb, Verb::Find { .. } | Verb::Reread { .. }) {
             outcome = Outcome::Failed("the answer was lost".to_owned());
         }
         let delay = self.dice(1 + cluster).between(1, noise.delay);
         self.after(delay, Event::Done { cluster, boot, id, outcome });
+    }
+
+    /// A request is performed although the agent has given it up.
+    pub(crate) fn act_late(&mut self, cluster: usize, action: &Action) {
+        if self.clusters[cluster].outage == 0 {
+            self.note(|| format!("c{cluster}: late, {}", action.verb.name()));
+            self.perform(cluster, action);
+        }
     }
 
     /// The agent's process is dead: what it had sent happens at once or never.

@@ -2,6 +2,7 @@
 
 use switchyard_controller::lease::step::{Action, Observed, Timing};
 
+use super::LATE;
 use crate::event::Event;
 use crate::plan::Ms;
 use crate::world::World;
@@ -47,7 +48,9 @@ impl World {
         let transitions = action.transitions(transitions, self.hubs[hub].floor);
         // The version that is replaced; the server gives a new one.
         let next = Observed { version, holder: identity, duration: Some(Timing::default().lease), transitions };
-        let delay = self.dice(0).between(1, 30);
+        let chance = self.plan.noise.late;
+        let late = self.dice(0).chance(chance);
+        let delay = self.dice(0).between(1, if late { LATE } else { 30 });
         self.after(delay, Event::LeaseWrite { hub, boot, round, next, sent });
     }
 

@@ -4,6 +4,7 @@ mod election;
 mod recovery;
 mod sessions;
 mod show;
+mod statuses;
 mod term;
 mod users;
 mod writes;
@@ -11,11 +12,14 @@ mod writes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use switchyard_api::v1beta2::AgentStatus;
 use switchyard_controller::lease::step::{Observed, State as Election};
 use switchyard_hub::cluster::Port;
-use switchyard_hub::dispatch::{Dispatcher, Facts, Loss, Uid};
+use switchyard_hub::dispatch::{Dispatcher, Facts, Loss, Memory, Sessions, Uid};
+use switchyard_hub::server::Registry;
 
 use crate::event::Event;
+use crate::laws::name;
 use crate::plan::Ms;
 use crate::world::World;
 
@@ -23,7 +27,7 @@ pub(crate) use recovery::LostStore;
 pub(crate) use sessions::News;
 pub(crate) use show::{Show, Status};
 pub(crate) use users::{PRIORITY_CLASS, subject};
-pub(crate) use writes::{WriteJob, WriteReply};
+pub(crate) use writes::{LATE, WriteJob, WriteReply};
 
 /// A Workload on the hub, with its job.
 #[derive(Debug, Clone)]
@@ -46,6 +50,8 @@ pub(crate) struct Object {
     pub(crate) committed: BTreeSet<(usize, u64)>,
     /// Everything it ever said of the loss of its cluster.
     pub(crate) losses: BTreeSet<Option<Loss>>,
+    /// When its owner last changed that.
+    pub(crate) changed: Ms,
     /// Where and as which attempt its job really ended.
     pub(crate) ended: Vec<(usize, u64)>,
 }
@@ -57,8 +63,8 @@ pub(crate) struct Api {
     pub(crate) version: u64,
     pub(crate) lease: Option<Observed>,
     lease_version: u64,
-    /// Clusters whose agent could not act when it was last connected, by their status.
-    pub(crate) unable: BTreeSet<usize>,
+    /// What the statuses of MultiKueueClusters say of their agents.
+    pub(crate) agents: BTreeMap<usize, AgentStatus>,
 }
 
 /// What a watch of the hub tells.
@@ -86,6 +92,8 @@ pub(crate) struct Hub {
     store: BTreeMap<Uid, Facts>,
     watched: Ms,
     last_session: u64,
+    /// Its sessions, and what agents said of themselves in them.
+    registry: Registry,
     /// The highest epoch that an agent remembers.
     floor: u64,
     /// What is desired of each cluster; emptied with each term.
@@ -97,19 +105,17 @@ pub(crate) struct Hub {
 pub(crate) struct Term {
     pub(crate) epoch: u64,
     pub(crate) dispatcher: Dispatcher,
-    /// Connections that have said Hello, by cluster: the registry.
+    /// Connections that have said Hello, by cluster.
     sessions: BTreeMap<usize, crate::network::LinkId>,
     /// The session that counts, by cluster, for the dispatcher's task.
-    live: BTreeMap<usize, u64>,
-    /// Those of them whose agent says that it cannot act.
-    unable: BTreeSet<usize>,
+    live: Sessions,
     /// Clusters that were connected in this term and are not, and since when.
     pub(crate) lost: BTreeMap<usize, Ms>,
     /// Quota in the engine's memory, and the version of the Workload for which it was reserved.
     pub(crate) memory: BTreeMap<Uid, u64>,
     /// Not queued again before.
     parked: BTreeMap<Uid, Ms>,
-    told: BTreeMap<(usize, Uid), (u64, Status)>,
+    told: Memory,
     slots: BTreeMap<Uid, show::Slot>,
     tick: Option<Ms>,
     news_at: Ms,
@@ -119,7 +125,7 @@ pub(crate) struct Term {
 impl Term {
     /// Whether the dispatcher's task thinks that a cluster is connected.
     pub(crate) fn is_live(&self, cluster: usize) -> bool {
-        self.live.contains_key(&cluster)
+        self.live.is_up(&name(cluster))
     }
 }
 
@@ -167,6 +173,7 @@ impl World {
         self.note(|| format!("hub {hub} begins"));
         let delay = self.dice(0).between(1, 200);
         self.after(delay, Event::Elect { hub, boot });
+        self.reads_statuses(hub);
         self.hub_lists(hub);
     }
 
@@ -177,6 +184,7 @@ impl World {
         it.up = false;
         it.frozen = None;
         it.term = None;
+        self.forgets_words(hub);
         let links: Vec<u64> =
             self.network.links.iter().filter(|(_, link)| link.hub == hub).map(|(id, _)| *id).collect();
         for link in links {

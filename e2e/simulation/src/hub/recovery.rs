@@ -70,7 +70,9 @@ impl World {
             self.hub_dies(hub, true);
         }
         // What agents have said of themselves is forgotten with it.
-        self.clusters.iter_mut().for_each(|cluster| cluster.told_unable = false);
+        for cluster in &mut self.clusters {
+            (cluster.said_unable, cluster.told_unable) = (None, false);
+        }
         let version = self.api.version;
         let api = std::mem::take(&mut self.api);
         // Versions go on, so that what a dead process had sent meets nothing that it knows.
@@ -103,6 +105,7 @@ impl World {
             None => object,
             Some(past) => Object {
                 committed: past.committed.clone(),
+                changed: past.changed,
                 losses: past.losses.union(&object.losses).copied().collect(),
                 // That a job has ended is not known any more once nothing of it is left.
                 ended: past.ended.iter().filter(|(at, attempt)| self.has_end(*at, index, *attempt)).copied().collect(),

@@ -1,9 +1,11 @@
 //! Sessions at the hub's end: what a connection's task does around the production port, and what it tells the
 //! dispatcher's task.
 
+use jiff::Timestamp;
 use switchyard_hub::cluster::Outgoing;
 use switchyard_hub::cluster::inbound::Accepted;
 use switchyard_hub::dispatch::{Event as Input, Uids, capacity};
+use switchyard_hub::server::Live;
 use switchyard_proto::v1::{
     AgentMessage, Capacity, Goodbye, Hello, Lease, Observation, Ping, Pong, Resend, Welcome, agent_message, hub_message,
 };
@@ -73,6 +75,9 @@ impl World {
         if let Some(term) = &mut self.hubs[hub].term {
             term.sessions.insert(cluster, id);
         }
+        // Nobody here leads to the same cluster as another.
+        let _cut = self.hubs[hub].registry.enter(&name(cluster), live(session));
+        self.statuses_soon(hub);
         let ours = hello.last_hub_id == crate::cluster::HUB_ID && hello.last_epoch == epoch && hello.last_revision > 0;
         let snapshot = self.port(hub, cluster).open(session, ours.then_some(hello.last_revision));
         let seconds = |ms: i64| Some(prost_types::Duration { seconds: ms / 1000, nanos: 0 });
@@ -128,7 +133,9 @@ impl World {
             }
             Some(agent_message::Kind::Ping(ping)) => {
                 self.tell(id, hub_message::Kind::Pong(Pong { nonce: ping.nonce }));
-                self.tell_task(hub, News::Able { cluster, session, able: !ping.unable });
+                if self.says_able(hub, cluster, session, !ping.unable) {
+                    self.tell_task(hub, News::Able { cluster, session, able: !ping.unable });
+                }
             }
             Some(agent_message::Kind::Pong(pong)) => {
                 if let Some(session) = self.network.links.get_mut(&id).and_then(|link| link.session.as_mut())
@@ -182,6 +189,8 @@ impl World {
             {
                 term.sessions.remove(&cluster);
             }
+            self.hubs[hub].registry.leave(&name(cluster), session);
+            self.statuses_soon(hub);
             self.tell_task(hub, News::Down { cluster, session });
         }
         if goodbye {
@@ -219,61 +228,35 @@ impl World {
         self.at(at, Event::News { hub, boot, epoch, news: Box::new(news) });
     }
 
-    /// An agent says whether it can act: the status of its cluster is to say so as well.
-    fn says_able(&mut self, hub: usize, cluster: usize, able: bool) {
-        let Some(term) = &mut self.hubs[hub].term else { return };
-        if able {
-            term.unable.remove(&cluster);
-            self.clusters[cluster].told_unable = false;
-        } else {
-            term.unable.insert(cluster);
-        }
-        self.write_unable(hub);
-    }
-
-    /// The status of each connected cluster is written, as soon as the API server is there.
-    pub(crate) fn write_unable(&mut self, hub: usize) {
-        let Some(term) = self.hubs[hub].term.as_ref().filter(|_| self.hubs[hub].cut == 0) else { return };
-        for cluster in term.live.keys() {
-            if term.unable.contains(cluster) {
-                self.api.unable.insert(*cluster);
-                self.clusters[*cluster].told_unable = true;
-            } else {
-                self.api.unable.remove(cluster);
-            }
-        }
-    }
-
     /// Only the newest session of each cluster counts.
     pub(crate) fn news(&mut self, hub: usize, boot: u32, epoch: u64, news: News) {
         let now = self.now;
         let Some(term) = self.term(hub, boot, epoch) else { return };
         match news {
             News::Up { cluster, session } => {
-                if term.live.get(&cluster).is_some_and(|live| *live >= session) {
+                let events = term.live.up(&name(cluster).into(), session);
+                if events.is_empty() {
                     return;
                 }
                 term.lost.remove(&cluster);
-                if term.live.insert(cluster, session).is_some() {
-                    self.dispatch(hub, Input::ClusterDown { name: name(cluster).into() });
+                for event in events {
+                    self.dispatch(hub, event);
                 }
-                self.dispatch(hub, Input::ClusterUp { name: name(cluster).into() });
                 self.is_back(cluster);
-                self.is_able_again(cluster);
-                self.says_able(hub, cluster, true);
+                self.counts_as_able(cluster);
                 if self.mutated(Mutation::NoInventory) {
                     self.dispatch(hub, Input::Inventory { cluster: name(cluster).into(), uids: Uids::new() });
                 }
             }
             News::Down { cluster, session } => {
-                if term.live.get(&cluster) == Some(&session) {
-                    term.live.remove(&cluster);
+                if let Some(event) = term.live.down(&name(cluster).into(), session) {
                     term.lost.insert(cluster, now);
-                    self.dispatch(hub, Input::ClusterDown { name: name(cluster).into() });
+                    self.dispatch(hub, event);
+                    self.forget_useless(hub, cluster);
                 }
             }
             News::Observed { cluster, session, observations, inventory } => {
-                if term.live.get(&cluster) != Some(&session) {
+                if !term.live.counts(&name(cluster), session) {
                     return;
                 }
                 for observation in &observations {
@@ -281,23 +264,36 @@ impl World {
                 }
                 if let Some(uids) = inventory {
                     self.dispatch(hub, Input::Inventory { cluster: name(cluster).into(), uids });
+                    self.forget_useless(hub, cluster);
                 }
             }
             News::Able { cluster, session, able } => {
-                if term.live.get(&cluster) == Some(&session) {
+                if term.live.counts(&name(cluster), session) {
                     self.dispatch(hub, Input::ClusterAble { name: name(cluster).into(), able });
-                    self.says_able(hub, cluster, able);
                     if able {
-                        self.is_able_again(cluster);
+                        self.counts_as_able(cluster);
                     }
                 }
             }
             News::Capacity { cluster, session, capacity } => {
-                if term.live.get(&cluster) == Some(&session) {
+                if term.live.counts(&name(cluster), session) {
                     let queues = capacity::from_wire(capacity);
                     self.dispatch(hub, Input::Capacity { cluster: name(cluster).into(), queues });
                 }
             }
         }
+    }
+}
+
+/// A session, as people are told of it.
+fn live(session_id: u64) -> Live {
+    Live {
+        session_id,
+        since: Timestamp::UNIX_EPOCH,
+        software: "switchyard-agent".to_owned(),
+        version: *switchyard_proto::VERSIONS.end(),
+        address: String::new(),
+        worker: None,
+        unable: None,
     }
 }

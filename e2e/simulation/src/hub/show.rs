@@ -1,5 +1,6 @@
 //! What is shown on the hub's job: per workload one write at a time, the newest wins, an end after its status.
 
+use serde_json::{Value, json};
 use switchyard_hub::dispatch::{Action, Outcome, Uid, Written};
 
 use crate::event::Event;
@@ -16,6 +17,28 @@ pub(crate) enum Status {
     Idle,
     Active,
     Ended,
+}
+
+impl Status {
+    /// As an agent sends it.
+    pub(crate) fn to_json(self) -> Vec<u8> {
+        let word = match self {
+            Self::Idle => "idle",
+            Self::Active => "active",
+            Self::Ended => "ended",
+        };
+        json!({ "is": word }).to_string().into_bytes()
+    }
+
+    /// As the hub keeps it.
+    pub(super) fn of(json: &Value) -> Option<Self> {
+        match json["is"].as_str()? {
+            "idle" => Some(Self::Idle),
+            "active" => Some(Self::Active),
+            "ended" => Some(Self::Ended),
+            _ => None,
+        }
+    }
 }
 
 /// What to show.

@@ -1,15 +1,14 @@
 //! One term: what comes in for the dispatcher, and what its actions become.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use switchyard_hub::cluster::{Content, Port};
 use switchyard_hub::dispatch::{
-    Action, Caution, Dispatcher, Event as Input, Facts, Name, Observation, Origin, Outcome, Phase, Reason, Settings,
-    State, Uid, Written, terminal,
+    Action, Caution, Dispatcher, Event as Input, Facts, Memory, Name, Observation, Outcome, Phase, Reason, Sessions,
+    Settings, State, Uid, Written, terminal,
 };
-use switchyard_proto::v1::{Assignment, OnDisconnect, on_disconnect};
+use switchyard_hub::shell::assignment;
 
 use super::{Change, Show, Status, Term};
 use crate::event::Event;
@@ -52,17 +51,17 @@ impl World {
     pub(super) fn term_begins(&mut self, hub: usize, epoch: u64) {
         self.note(|| format!("hub {hub} leads, epoch {epoch}"));
         let dispatcher = Dispatcher::new(self.settings(), self.hub_now(hub));
+        let forgetful = self.memory_since().is_some();
         self.hubs[hub].ports.clear();
         self.hubs[hub].term = Some(Term {
             epoch,
             dispatcher,
             sessions: BTreeMap::new(),
-            live: BTreeMap::new(),
-            unable: BTreeSet::new(),
+            live: Sessions::default(),
             lost: BTreeMap::new(),
             memory: BTreeMap::new(),
             parked: BTreeMap::new(),
-            told: BTreeMap::new(),
+            told: Memory::new(forgetful),
             slots: BTreeMap::new(),
             tick: None,
             news_at: 0,
@@ -73,11 +72,9 @@ impl World {
             let rules = self.rules(index);
             self.dispatch(hub, Input::Cluster { name: cluster.clone(), rules });
         }
-        for cluster in self.api.unable.clone() {
-            if !self.mutated(Mutation::ForgetUnable) {
-                self.dispatch(hub, Input::ClusterUnable { name: name(cluster).into() });
-            }
-        }
+        self.note_unheard();
+        self.recall_unable(hub);
+        self.statuses_soon(hub);
         if self.memory_since().is_some() && self.mutated(Mutation::CountSilent) {
             for cluster in &clusters {
                 self.dispatch(hub, Input::ClusterUp { name: cluster.clone() });
@@ -99,6 +96,11 @@ impl World {
         let links: Vec<u64> =
             self.network.links.iter().filter(|(_, link)| link.hub == hub).map(|(id, _)| *id).collect();
         for link in links {
+            if let Some(link) = self.network.links.get(&link)
+                && let Some(session) = &link.session
+            {
+                self.hubs[hub].registry.leave(&name(link.cluster), session.id);
+            }
             self.goodbye(link, "the hub's term has ended");
         }
         self.hubs[hub].term = None;
@@ -158,10 +160,8 @@ impl World {
 
     /// Once the API shows the reservation, it is in memory no longer.
     fn confirm(&mut self, hub: usize, facts: &Facts) {
-        let shown = facts.reserved || facts.finished || facts.cluster.is_some();
         let Some(term) = &mut self.hubs[hub].term else { return };
-        // A late answer speaks of an earlier reservation.
-        if shown && term.memory.get(&facts.uid).is_some_and(|version| *version <= facts.version) {
+        if term.memory.get(&facts.uid).is_some_and(|version| facts.settles(Some(*version))) {
             term.memory.remove(&facts.uid);
         }
     }
@@ -172,8 +172,10 @@ impl World {
             return;
         }
         if let Some(facts) = &written.facts {
-            self.confirm(hub, &facts.clone());
-            self.rename_told(hub, &facts.clone());
+            self.confirm(hub, facts);
+            if let Some(term) = &mut self.hubs[hub].term {
+                term.told.rename(facts);
+            }
         }
         self.dispatch(hub, Input::Written(written));
     }
@@ -232,11 +234,10 @@ impl World {
                 self.desire(hub, number(&cluster), &uid, attempt, phase);
             }
             Action::Forget { cluster, uid, attempt } => {
-                let cluster = number(&cluster);
-                self.port(hub, cluster).forget(&uid, attempt);
+                self.port(hub, number(&cluster)).forget(&uid, attempt);
                 let uid = self.ours(hub, &uid);
                 if let Some(term) = &mut self.hubs[hub].term {
-                    term.told.remove(&(cluster, uid));
+                    term.told.forget(&cluster, &uid);
                 }
             }
             Action::Ack { cluster, uid, attempt } => self.port(hub, number(&cluster)).persisted(&uid, attempt),
@@ -273,9 +274,9 @@ impl World {
             // The engine here never takes back what it has in memory.
             Action::Recorded { .. } => {}
             Action::Mirror { uid, cluster, attempt } => {
-                let told =
-                    self.hubs[hub].term.as_ref().and_then(|term| term.told.get(&(number(&cluster), uid.clone())));
-                if let Some((_, status)) = told.copied().filter(|(at, _)| *at == attempt) {
+                let term = self.hubs[hub].term.as_ref();
+                let told = term.and_then(|term| term.told.of(&cluster, &uid, attempt)?.job_status.clone());
+                if let Some(status) = told.and_then(|status| Status::of(&status)) {
                     self.show(hub, &uid, Show::Status(status));
                 }
             }
@@ -288,12 +289,10 @@ impl World {
         self.hubs[hub].term.as_ref().map_or_else(|| theirs.clone(), |term| term.dispatcher.our_uid(theirs))
     }
 
-    /// What was told of a copy is told of the workload that has adopted it.
-    fn rename_told(&mut self, hub: usize, facts: &Facts) {
-        let (Some(theirs), Some(cluster)) = (&facts.known_as, &facts.cluster) else { return };
-        let Some(term) = &mut self.hubs[hub].term else { return };
-        if let Some(told) = term.told.remove(&(number(cluster), theirs.clone())) {
-            term.told.insert((number(cluster), facts.uid.clone()), told);
+    /// What nobody will have to write is not kept.
+    pub(super) fn forget_useless(&mut self, hub: usize, cluster: usize) {
+        if let Some(term) = &mut self.hubs[hub].term {
+            term.told.forget_useless_of(&term.dispatcher, &name(cluster).into());
         }
     }
 
@@ -313,22 +312,11 @@ impl World {
         }
         let ours = self.ours(hub, uid);
         let told = self.hubs[hub].term.as_ref().and_then(|term| term.dispatcher.fence(&ours, &name(cluster).into()));
-        let fence = told.filter(|_| !self.mutated(Mutation::NoFence)).map(|after| OnDisconnect {
-            policy: on_disconnect::Policy::Fence.into(),
-            after: u64::try_from(after).ok().and_then(|after| Duration::from_millis(after).try_into().ok()),
-        });
+        let fence = told.filter(|_| !self.mutated(Mutation::NoFence));
         let stored = self.hubs[hub].store.get(&ours).filter(|_| !self.mutated(Mutation::KeepPriority));
-        let assignment = Assignment {
-            priority: stored.map_or(0, |facts| facts.priority),
-            priority_class: stored.and_then(|facts| facts.priority_class.as_deref()).unwrap_or_default().to_owned(),
-            workload_uid: uid.to_string(),
-            namespace: crate::cluster::NAMESPACE.to_owned(),
-            name: format!("job-{ours}"),
-            attempt,
-            phase: phase.into(),
-            on_disconnect: fence,
-            ..Assignment::default()
-        };
+        let priority = stored.map(|facts| (facts.priority, facts.priority_class.as_deref().unwrap_or_default()));
+        let name = format!("job-{ours}");
+        let assignment = assignment(uid, crate::cluster::NAMESPACE, &name, attempt, phase, priority, fence);
         let port = self.port(hub, cluster);
         let content = (phase != Phase::Absent).then(|| {
             let known = port.content(uid);
@@ -342,7 +330,7 @@ impl World {
         let theirs = Uid::from(told.workload_uid.as_str());
         let uid = self.ours(hub, &theirs);
         let stored = self.hubs[hub].store.get(&uid).cloned();
-        let forgetful = self.memory_since().is_some();
+        let key = Name::from(name(cluster));
         let Some(term) = &mut self.hubs[hub].term else { return };
         if !term.dispatcher.knows(&uid)
             && let Some(facts) = stored
@@ -350,22 +338,14 @@ impl World {
             term.dispatcher.learn(facts);
         }
         let known = term.dispatcher.knows(&uid);
-        let wanted = (forgetful || known) && !term.dispatcher.is_superseded(&theirs);
-        let news = wanted && remember(term, cluster, &uid, told);
-        let observation = Observation {
-            uid: theirs,
-            namespace: told.namespace.as_str().into(),
-            name: told.name.as_str().into(),
-            attempt: told.attempt,
-            state: told.state(),
-            reasons: told.reasons.iter().map(|it| Reason::new(it.code.clone(), it.message.clone())).collect(),
-            job_status: news,
-            origin: told.origin.as_ref().map(Origin::from),
-        };
+        let observation = term.told.take_in(&term.dispatcher, &key, told);
         if self.mutated(Mutation::AckBeforeWritten) && terminal(observation.state) {
             self.port(hub, cluster).persisted(&observation.uid, observation.attempt);
         }
-        self.dispatch(hub, Input::Observed { cluster: name(cluster).into(), observation });
+        self.dispatch(hub, Input::Observed { cluster: key.clone(), observation });
+        if let Some(term) = self.hubs[hub].term.as_mut().filter(|_| !known) {
+            term.told.forget_useless(&term.dispatcher, &key, &uid);
+        }
     }
 
     /// Sends what sessions have to say.
@@ -400,26 +380,4 @@ impl World {
         let message = switchyard_proto::v1::HubMessage { session_id, epoch, kind: Some(kind) };
         self.send_down(link, Packet::Message(message));
     }
-}
-
-/// Keeps what may have to be shown. Whether the job's status is news.
-fn remember(term: &mut Term, cluster: usize, uid: &Uid, told: &switchyard_proto::v1::Observation) -> bool {
-    let key = (cluster, uid.clone());
-    if told.state() == State::Gone {
-        term.told.remove(&key);
-        return false;
-    }
-    let status = match told.job_status.as_slice() {
-        b"active" => Status::Active,
-        b"ended" => Status::Ended,
-        b"idle" => Status::Idle,
-        _ => {
-            if term.told.get(&key).is_some_and(|(attempt, _)| *attempt != told.attempt) {
-                term.told.remove(&key);
-            }
-            return false;
-        }
-    };
-    term.told.insert(key, (told.attempt, status));
-    true
 }

@@ -70,6 +70,7 @@ impl World {
             ends: 0,
             committed: BTreeSet::new(),
             losses: BTreeSet::from([self.plan.workloads[index].loss]),
+            changed: 0,
             ended: Vec::new(),
         };
         let object = self.with_past(index, object);
@@ -97,7 +98,9 @@ impl World {
 
     /// Its owner changes what the loss of its cluster means for it, and its priority.
     pub(crate) fn change_mind(&mut self, uid: &Uid, loss: Option<Loss>, priority: i32) {
+        let now = self.now;
         let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else { return };
+        object.changed = now;
         object.facts.loss = loss;
         object.facts.priority = priority;
         object.losses.insert(loss);

@@ -1,8 +1,10 @@
 //! Writes of Workloads, as the hub's shell performs them: from its cache, under a resourceVersion, until the fate of
 //! each is known.
 
+use std::time::Duration;
+
 use switchyard_hub::dispatch::standing::{Intent, Standing, Verdict, judge};
-use switchyard_hub::dispatch::{Action, Check, Facts, Outcome, Uid, Written};
+use switchyard_hub::dispatch::{Action, Check, Facts, Outcome, Tries, Uid, Written};
 
 use super::term::CHECK;
 use crate::event::Event;
@@ -11,12 +13,8 @@ use crate::mutation::Mutation;
 use crate::plan::Ms;
 use crate::world::World;
 
-/// Other writers that may come first before the dispatcher decides anew.
-const CONFLICTS: u32 = 4;
-/// One call, answer included.
-const CALL: Ms = 30_000;
-/// Between looks after a write whose fate is not known.
-const PAUSE: Ms = 50;
+/// How long after its sender has given a request up it may yet be performed, on the hub or on a worker.
+pub(crate) const LATE: Ms = 30_000;
 
 /// One write on its way.
 #[derive(Debug, Clone)]
@@ -29,8 +27,7 @@ pub(crate) struct WriteJob {
     base: Facts,
     /// The reservation was in memory when the write was asked for.
     memory: bool,
-    conflicts: u32,
-    pause: Ms,
+    tries: Tries,
     /// When the dispatcher asked for it.
     asked: Ms,
 }
@@ -101,7 +98,7 @@ impl World {
         let Some(base) = it.store.get(&uid).cloned() else {
             return self.answer(hub, boot, epoch, Self::superseded(uid, None));
         };
-        let job = WriteJob { hub, boot, epoch, uid, action, base, memory, conflicts: 0, pause: PAUSE, asked: self.now };
+        let job = WriteJob { hub, boot, epoch, uid, action, base, memory, tries: Tries::default(), asked: self.now };
         self.try_write(job);
     }
 
@@ -146,12 +143,23 @@ impl World {
             return;
         }
         if self.hubs[hub].cut > 0 || lost {
-            let wait = if lost { delay } else { CALL };
+            let wait = if lost { delay } else { milliseconds(Tries::CALL) };
             return self.after(wait, Event::WriteAnswered(Box::new(job), WriteReply::Unknown));
+        }
+        if self.dice(0).chance(noise.late) {
+            let (call, more) = (milliseconds(Tries::CALL), self.dice(0).between(1, LATE));
+            self.after(call, Event::WriteAnswered(Box::new(job.clone()), WriteReply::Unknown));
+            return self.after(call + more, Event::WriteLate(Box::new(job)));
         }
         let reply = self.perform_write(&job);
         let reply = if unanswered { WriteReply::Unknown } else { reply };
         self.after(delay, Event::WriteAnswered(Box::new(job), reply));
+    }
+
+    /// A write is performed although its sender has given it up, or is gone.
+    pub(crate) fn write_late(&mut self, job: &WriteJob) {
+        self.note(|| format!("api: late, {:?}", job.action));
+        self.perform_write(job);
     }
 
     fn perform_write(&mut self, job: &WriteJob) -> WriteReply {
@@ -203,12 +211,11 @@ impl World {
                 self.answer(hub, boot, epoch, Written { uid, outcome: Outcome::Done, facts: Some(*facts) });
             }
             WriteReply::Gone => self.answer(hub, boot, epoch, Self::superseded(uid, None)),
-            WriteReply::Conflict if job.conflicts >= CONFLICTS => {
+            WriteReply::Conflict if !job.tries.conflict() => {
                 self.answer(hub, boot, epoch, Self::superseded(uid, Some(job.base)));
             }
             WriteReply::Conflict | WriteReply::Unknown => {
-                job.conflicts += u32::from(matches!(reply, WriteReply::Conflict));
-                let pause = job.pause;
+                let pause = milliseconds(job.tries.pause());
                 self.after(pause, Event::WriteReads(Box::new(job)));
             }
         }
@@ -224,8 +231,8 @@ impl World {
             return self.answer(hub, boot, epoch, Self::superseded(job.uid, Some(job.base)));
         }
         if self.hubs[hub].cut > 0 || self.hubs[hub].frozen.is_some() {
-            job.pause = (job.pause * 2).min(5_000);
-            let pause = job.pause;
+            job.tries.unseen();
+            let pause = milliseconds(job.tries.pause());
             return self.after(pause, Event::WriteReads(Box::new(job)));
         }
         match self.api.objects.get(&job.uid).filter(|object| !object.deleted).map(|object| object.facts.clone()) {
@@ -237,4 +244,8 @@ impl World {
             }
         }
     }
+}
+
+fn milliseconds(duration: Duration) -> Ms {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

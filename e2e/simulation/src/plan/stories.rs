@@ -2,7 +2,7 @@
 
 use switchyard_hub::dispatch::{Loss, Mode};
 
-use super::{ClusterPlan, Fault, FaultKind, ISOLATED_FROM, LAST_SUBMIT, Noise, Plan, roll_loss};
+use super::{ClusterPlan, Fault, FaultKind, ISOLATED_FROM, LAST_SUBMIT, Ms, Noise, Plan, roll_loss};
 use crate::dice::Dice;
 
 impl Plan {
@@ -63,7 +63,7 @@ impl Plan {
             self.clusters.push(ClusterPlan::roll(dice));
         }
         self.mode = Mode::BestFit;
-        self.noise = Noise { lost_answers: 0, lost_requests: 0, twice: 0, delay: 40, stale: 100 };
+        self.noise = Noise { lost_answers: 0, lost_requests: 0, late: 0, twice: 0, delay: 40, stale: 100 };
         let all: u64 = self.workloads.iter().map(|workload| workload.need).sum();
         for cluster in &mut self.clusters {
             cluster.capacity = cluster.capacity.max(all);
@@ -149,6 +149,24 @@ impl Plan {
         });
     }
 
+    /// People change what the loss of a cluster means, most of them shortly before it is lost.
+    pub(super) fn change_rules(&mut self, dice: &mut Dice) {
+        let lost = self.faults.iter().find_map(|fault| match fault.kind {
+            FaultKind::Partition(cluster) | FaultKind::Mute(cluster) => Some((cluster, fault.at)),
+            _ => None,
+        });
+        let (cluster, at) = match lost {
+            Some((cluster, at)) if dice.chance(700) => (cluster, at.saturating_sub(dice.between(0, 40_000))),
+            _ => (dice.index(self.clusters.len()), dice.between(0, LAST_SUBMIT + 30_000)),
+        };
+        // Nobody sees to a fence where there is no agent.
+        if self.clusters[cluster].loss == Loss::GiveUp {
+            return;
+        }
+        let kind = FaultKind::Rule { cluster, loss: roll_loss(dice) };
+        self.faults.push(Fault { at, until: at + dice.between(1_000, 120_000), kind });
+    }
+
     /// The hub's store is lost while most jobs are under way; or minutes later, when a cluster was given up for another that
     /// is slow to speak to the hub that begins anew.
     pub(super) fn lose_store(&mut self, dice: &mut Dice) {
@@ -194,6 +212,16 @@ impl Plan {
 
     /// While a worker's API server is away for long, which its agent has told, the hub begins anew.
     pub(super) fn lose_control_plane(&mut self, dice: &mut Dice) {
+        let (_, at) = self.lose_api(dice);
+        let crash = at + dice.between(11_000, 30_000);
+        for hub in 0..self.hubs.len() {
+            let kind = FaultKind::HubCrash { hub, fin: dice.chance(700) };
+            self.faults.push(Fault { at: crash, until: crash + dice.between(500, 5_000), kind });
+        }
+    }
+
+    /// A worker's API server is away for long while it runs something under a fence: which, and from when on.
+    fn lose_api(&mut self, dice: &mut Dice) -> (usize, Ms) {
         while self.clusters.len() < 2 {
             self.clusters.push(ClusterPlan::roll(dice));
         }
@@ -204,13 +232,27 @@ impl Plan {
         self.workloads[workload].loss = None;
         self.workloads[workload].runs += dice.between(200_000, 300_000);
         let at = self.workloads[workload].at + dice.between(5_000, 20_000);
-        let crash = at + dice.between(11_000, 30_000);
         let until = at + dice.between(150_000, 300_000);
         self.faults.push(Fault { at, until, kind: FaultKind::ApiOutage(cluster) });
-        for hub in 0..self.hubs.len() {
-            let kind = FaultKind::HubCrash { hub, fin: dice.chance(700) };
-            self.faults.push(Fault { at: crash, until: crash + dice.between(500, 5_000), kind });
-        }
+        (cluster, at)
+    }
+
+    /// While the hub cannot write, an agent says that it cannot act, and its session ends; once the hub could write again, it
+    /// begins anew.
+    pub(super) fn lose_word(&mut self, dice: &mut Dice) {
+        let (cluster, at) = self.lose_api(dice);
+        self.hubs.truncate(1);
+        self.faults.retain(|fault| fault.kind.hub().is_none_or(|hub| hub == 0));
+        // Within ten seconds it has said so.
+        let ends = at + dice.between(10_100, 14_000);
+        let again = ends + dice.between(100, 10_000);
+        let crash = again + dice.between(1_000, 15_000);
+        let cut = FaultKind::HubCut(0);
+        self.faults.push(Fault { at: at + dice.between(0, 4_000), until: again, kind: cut });
+        let expired = FaultKind::Expired(cluster);
+        self.faults.push(Fault { at: ends, until: ends + dice.between(500, 5_000), kind: expired });
+        let hub = FaultKind::HubCrash { hub: 0, fin: true };
+        self.faults.push(Fault { at: crash, until: crash + dice.between(500, 5_000), kind: hub });
     }
 
     /// Operators at work.

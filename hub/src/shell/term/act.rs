@@ -11,7 +11,7 @@ use crate::dispatch::{Action, Event, Name, Observation, Outcome, Reason, Uid, Wr
 use crate::shell::mirror::{self, Show};
 use crate::shell::slots::Work;
 use crate::shell::writes::{What, Write, finish_reason};
-use crate::shell::{Answer, Hands, desire};
+use crate::shell::{Answer, Hands, assignment, desire};
 
 impl TermState {
     pub(super) fn apply(&mut self, event: Event) {
@@ -41,7 +41,7 @@ impl TermState {
             Action::Forget { cluster, uid, attempt } => {
                 self.ports.of(&cluster).forget(&uid, attempt);
                 let ours = self.dispatcher.our_uid(&uid);
-                self.told.remove(&(cluster, ours));
+                self.told.forget(&cluster, &ours);
             }
             Action::Ack { cluster, uid, attempt } => self.ports.of(&cluster).persisted(&uid, attempt),
             Action::Commit { uid, cluster, attempt, adopts } => {
@@ -80,7 +80,7 @@ impl TermState {
                 }
             }
             Action::Mirror { uid, cluster, attempt } => {
-                if let Some(status) = self.status_of(&cluster, &uid, attempt) {
+                if let Some(status) = self.told.of(&cluster, &uid, attempt).and_then(|told| told.job_status.clone()) {
                     self.slots.status(&uid, status, Instant::now());
                 }
             }
@@ -113,7 +113,7 @@ impl TermState {
         let uid = &self.dispatcher.our_uid(theirs);
         let fence = self.dispatcher.fence(uid, cluster);
         if phase == Phase::Absent {
-            let tombstone = desire::assignment(theirs, namespace, name, attempt, phase, None, None);
+            let tombstone = assignment(theirs, namespace, name, attempt, phase, None, None);
             port.set(tombstone, None);
             return Ok(());
         }
@@ -121,7 +121,8 @@ impl TermState {
         let workload = workload.filter(|workload| workload.metadata.uid.as_deref() == Some(uid));
         let workload = workload.ok_or("the workload is gone")?;
         let content = desire::content_for(&self.ctx, &port, theirs, &workload).map_err(|error| error.to_string())?;
-        let assignment = desire::assignment(theirs, namespace, name, attempt, phase, Some(&workload), fence);
+        let priority = desire::priority(&workload);
+        let assignment = assignment(theirs, namespace, name, attempt, phase, Some(priority), fence);
         if phase == Phase::Reserve && port.attempt(theirs) != Some(attempt) {
             let held = self.reservations.get(uid).map(|reservation| reservation.admission.cluster_queue.as_str());
             let queue = held.or(switchyard_controller::workload::admitted_by(&workload)).unwrap_or_default();
@@ -148,7 +149,7 @@ impl TermState {
     }
 
     fn finish(&mut self, uid: &Uid, cluster: Name, attempt: u64, success: bool) {
-        let told = self.told.get(&(cluster.clone(), uid.clone())).filter(|told| told.attempt == attempt);
+        let told = self.told.of(&cluster, uid, attempt);
         let reason = told.and_then(|told| told.reason.clone());
         let code = finish_reason(success, reason.as_ref().map(|reason| reason.code.as_str()));
         let message = reason.map_or_else(|| "Job finished".to_owned(), |reason| reason.message);

@@ -229,6 +229,8 @@ fn an_inventory_names_what_may_yet_come_to_be() {
     bench.answer(Outcome::Failed("no answer".to_owned()));
     assert!(bench.heard().is_empty());
     bench.pass(Time::from_secs(1)).answer(Outcome::Gone);
+    assert!(bench.heard().is_empty(), "it may be on its way");
+    bench.pass(Time::from_secs(60)).answer(Outcome::Gone);
     assert_eq!(bench.heard(), [(1, State::Gone)]);
 }
 

@@ -313,3 +313,24 @@ fn late_news_of_an_earlier_attempts_job_is_not_said_of_the_later_one() {
     bench.see(gone(Kind::Job, 1));
     assert_eq!(bench.heard(), [(2, State::Reserved)]);
 }
+
+#[test]
+fn a_creation_that_was_not_answered_may_yet_come_for_a_minute() {
+    let lost = || {
+        let mut bench = Bench::open();
+        bench.want(1, Phase::Reserve).answer(Outcome::Failed("no answer".to_owned()));
+        assert_eq!(bench.want(1, Phase::Absent).asked(), ["find Workload"]);
+        bench.answer(Outcome::Gone);
+        assert_eq!(bench.heard(), [], "to say that it is gone would let the hub begin elsewhere");
+        assert_eq!(bench.pass(Time::from_secs(30)).asked(), ["find Workload"]);
+        bench
+    };
+    let mut comes = lost();
+    comes.answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+    assert_eq!(comes.asked(), ["delete Workload"]);
+
+    let mut never = lost();
+    never.answer(Outcome::Gone).pass(Time::from_secs(30));
+    never.answer(Outcome::Gone);
+    assert_eq!(never.heard(), [(1, State::Gone)]);
+}

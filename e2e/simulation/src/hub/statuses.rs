@@ -1,0 +1,107 @@
+//! What agents say of themselves, and what the statuses of MultiKueueClusters say of it: production's registry and status,
+//! with a write that takes a while, or fails with the API server.
+
+use switchyard_hub::clusters::agent_status;
+use switchyard_hub::dispatch::Event as Input;
+use switchyard_hub::server::Member;
+
+use crate::event::Event;
+use crate::laws::name;
+use crate::mutation::Mutation;
+use crate::world::World;
+
+/// A status is written after at most this long.
+const WRITTEN_WITHIN: u64 = 400;
+
+impl World {
+    /// Something that statuses show has changed.
+    pub(crate) fn statuses_soon(&mut self, hub: usize) {
+        let delay = self.dice(0).between(1, WRITTEN_WITHIN);
+        let boot = self.hubs[hub].boot;
+        self.after(delay, Event::Statuses { hub, boot });
+    }
+
+    /// The leader writes what is not as it should be.
+    pub(crate) fn write_statuses(&mut self, hub: usize, boot: u32) {
+        let it = &self.hubs[hub];
+        if !self.hub_is(hub, boot) || it.cut > 0 || it.term.is_none() {
+            return;
+        }
+        for cluster in 0..self.clusters.len() {
+            let (it, key) = (&self.hubs[hub], name(cluster));
+            let left = it.registry.left_unable(&key).filter(|_| !self.mutated(Mutation::ForgetWord));
+            let last = self.api.agents.get(&cluster);
+            let wanted = agent_status(it.registry.get(&key).as_ref(), left, last, None);
+            if self.clusters[cluster].said_unable == Some((hub, boot)) {
+                self.clusters[cluster].told_unable = true;
+            }
+            if last == wanted.as_ref() {
+                continue;
+            }
+            self.note(|| format!("hub {hub}: status of {key}: {wanted:?}"));
+            self.api.agents.extend(wanted.map(|wanted| (cluster, wanted)));
+            for hub in 0..self.hubs.len() {
+                self.reads_statuses(hub);
+            }
+        }
+    }
+
+    /// A replica knows the MultiKueueClusters as they are.
+    pub(crate) fn reads_statuses(&mut self, hub: usize) {
+        let it = &self.hubs[hub];
+        if !it.up || it.cut > 0 {
+            return;
+        }
+        for cluster in 0..self.clusters.len() {
+            let status = self.api.agents.get(&cluster);
+            let session = status.and_then(|status| status.session_id.as_deref()?.parse().ok());
+            let rank = (0, name(cluster));
+            it.registry.know(&name(cluster), Some(Member { rank, worker: None, session }));
+        }
+    }
+
+    /// The dispatcher of a new term hears which agents cannot act, as far as is known.
+    pub(super) fn recall_unable(&mut self, hub: usize) {
+        let boot = self.hubs[hub].boot;
+        for cluster in &mut self.clusters {
+            // What another process was told and has not written, nobody knows here.
+            cluster.said_unable.take_if(|said| *said != (hub, boot));
+        }
+        if self.mutated(Mutation::ForgetUnable) {
+            return;
+        }
+        let unable = |(_, status): &(&usize, &switchyard_api::v1beta2::AgentStatus)| status.unable_since.is_some();
+        let mut unable: Vec<String> =
+            self.api.agents.iter().filter(unable).map(|(cluster, _)| name(*cluster)).collect();
+        if !self.mutated(Mutation::ForgetWord) {
+            unable.extend(self.hubs[hub].registry.all_unable());
+        }
+        for name in unable {
+            self.dispatch(hub, Input::ClusterUnable { name: name.as_str().into() });
+        }
+    }
+
+    /// An agent says in its session whether it can act. Returns whether that is news.
+    pub(super) fn says_able(&mut self, hub: usize, cluster: usize, session: u64, able: bool) -> bool {
+        let news = self.hubs[hub].registry.set_able(&name(cluster), session, able);
+        if news {
+            let boot = self.hubs[hub].boot;
+            self.clusters[cluster].said_unable = (!able).then_some((hub, boot));
+            self.statuses_soon(hub);
+        }
+        news
+    }
+
+    /// The dispatcher takes its agent for one that can act.
+    pub(super) fn counts_as_able(&mut self, cluster: usize) {
+        self.clusters[cluster].told_unable = false;
+        self.is_able_again(cluster);
+    }
+
+    /// A process has died, and what it alone knew with it.
+    pub(super) fn forgets_words(&mut self, hub: usize) {
+        for cluster in &mut self.clusters {
+            cluster.said_unable.take_if(|(of, _)| *of == hub);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What clusters tell, on its way to the dispatcher: which session of each counts, and what has to be kept of it until it may
+//! be written. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use switchyard_proto::v1 as proto;
+
+use super::{Dispatcher, Event, Facts, Name, Observation, Origin, Reason, State, Uid, terminal};
+
+/// The session of each cluster that counts: the newest.
+#[derive(Debug, Default)]
+pub struct Sessions {
+    live: BTreeMap<Name, u64>,
+}
+
+impl Sessions {
+    /// One has begun. What the dispatcher is to be told; nothing if there is a newer one.
+    pub fn up(&mut self, cluster: &Name, session_id: u64) -> Vec<Event> {
+        if self.live.get(cluster).is_some_and(|live| *live >= session_id) {
+            return Vec::new();
+        }
+        let before = self.live.insert(cluster.clone(), session_id);
+        let down = before.map(|_| Event::ClusterDown { name: cluster.clone() });
+        down.into_iter().chain([Event::ClusterUp { name: cluster.clone() }]).collect()
+    }
+
+    /// One has ended. What the dispatcher is to be told; nothing if it was not the one that counts.
+    pub fn down(&mut self, cluster: &Name, session_id: u64) -> Option<Event> {
+        if !self.counts(cluster, session_id) {
+            return None;
+        }
+        self.live.remove(cluster);
+        Some(Event::ClusterDown { name: cluster.clone() })
+    }
+
+    /// Whether what is said in a session counts.
+    pub fn counts(&self, cluster: &str, session_id: u64) -> bool {
+        self.live.get(cluster) == Some(&session_id)
+    }
+
+    /// The connected clusters.
+    pub fn clusters(&self) -> impl Iterator<Item = &Name> {
+        self.live.keys()
+    }
+
+    /// Whether a cluster is connected.
+    pub fn is_up(&self, cluster: &str) -> bool {
+        self.live.contains_key(cluster)
+    }
+}
+
+/// What a cluster last told of a workload.
+#[derive(Debug, Clone, Default)]
+pub struct Told {
+    /// Of which attempt.
+    pub attempt: u64,
+    /// The job's status.
+    pub job_status: Option<Arc<Value>>,
+    /// Why it ended as it did.
+    pub reason: Option<Reason>,
+}
+
+/// What clusters last told, as far as it may have to be written. By the hub's own uids.
+#[derive(Debug, Default)]
+pub struct Memory {
+    told: BTreeMap<(Name, Uid), Told>,
+    /// Clusters may have what the hub has forgotten: what they tell of workloads that it does not know is kept as well.
+    forgetful: bool,
+}
+
+impl Memory {
+    /// `forgetful`: the hub may have forgotten what clusters have.
+    pub fn new(forgetful: bool) -> Self {
+        Self { told: BTreeMap::new(), forgetful }
+    }
+
+    /// Takes in what a cluster tells, and gives it as the dispatcher wants it. [`Self::forget_useless`] follows once the
+    /// dispatcher has it.
+    pub fn take_in(&mut self, dispatcher: &Dispatcher, cluster: &Name, told: &proto::Observation) -> Observation {
+        let theirs = Uid::from(told.workload_uid.as_str());
+        let uid = dispatcher.our_uid(&theirs);
+        let reasons: Vec<Reason> =
+            told.reasons.iter().map(|reason| Reason::new(reason.code.clone(), reason.message.clone())).collect();
+        // What is not known may be a copy; what goes by the own uid of one that has adopted a copy tells nothing of its job.
+        let wanted = (self.forgetful || dispatcher.knows(&uid)) && !dispatcher.is_superseded(&theirs);
+        let job_status = wanted && self.remember(cluster, &uid, told, &reasons);
+        Observation {
+            uid: theirs,
+            namespace: told.namespace.as_str().into(),
+            name: told.name.as_str().into(),
+            attempt: told.attempt,
+            state: told.state(),
+            reasons,
+            job_status,
+            origin: told.origin.as_ref().map(Origin::from),
+        }
+    }
+
+    /// Keeps what may have to be written. Returns whether the job's status is news.
+    fn remember(&mut self, cluster: &Name, uid: &Uid, observation: &proto::Observation, reasons: &[Reason]) -> bool {
+        let key = (cluster.clone(), uid.clone());
+        if observation.state() == State::Gone {
+            self.told.remove(&key);
+            return false;
+        }
+        let told = self.told.entry(key).or_default();
+        if told.attempt != observation.attempt {
+            *told = Told { attempt: observation.attempt, ..Told::default() };
+        }
+        if terminal(observation.state()) {
+            told.reason = reasons.first().cloned();
+        }
+        let status = parse_status(&observation.job_status);
+        let news = status.is_some();
+        if let Some(status) = status {
+            told.job_status = Some(Arc::new(status));
+        }
+        news
+    }
+
+    /// Forgets what a cluster told of a workload if it will never have to be written.
+    pub fn forget_useless(&mut self, dispatcher: &Dispatcher, cluster: &Name, uid: &Uid) {
+        if !is_of_use(dispatcher, cluster, uid) {
+            self.forget(cluster, uid);
+        }
+    }
+
+    /// Forgets what a cluster told of workloads that the dispatcher has forgotten.
+    pub fn forget_useless_of(&mut self, dispatcher: &Dispatcher, cluster: &Name) {
+        self.told.retain(|(at, uid), _| at != cluster || is_of_use(dispatcher, at, uid));
+    }
+
+    /// Forgets what a cluster told of a workload.
+    pub fn forget(&mut self, cluster: &Name, uid: &Uid) {
+        self.told.remove(&(cluster.clone(), uid.clone()));
+    }
+
+    /// What was told of a copy is told of the workload that has adopted it.
+    pub fn rename(&mut self, facts: &Facts) {
+        let (Some(theirs), Some(cluster)) = (&facts.known_as, &facts.cluster) else { return };
+        if let Some(told) = self.told.remove(&(cluster.clone(), theirs.clone())) {
+            self.told.insert((cluster.clone(), facts.uid.clone()), told);
+        }
+    }
+
+    /// What a cluster last told of an attempt.
+    pub fn of(&self, cluster: &Name, uid: &Uid, attempt: u64) -> Option<&Told> {
+        self.told.get(&(cluster.clone(), uid.clone())).filter(|told| told.attempt == attempt)
+    }
+}
+
+fn is_of_use(dispatcher: &Dispatcher, cluster: &Name, uid: &Uid) -> bool {
+    dispatcher.knows(uid) || dispatcher.has_orphan(cluster, uid)
+}
+
+/// A job's status as the agent sent it. What cannot be read is not shown.
+fn parse_status(bytes: &[u8]) -> Option<Value> {
+    if bytes.is_empty() {
+        return None;
+    }
+    match serde_json::from_slice::<Value>(bytes) {
+        Ok(status) if status.is_object() => Some(status),
+        Ok(_) | Err(_) => {
+            tracing::warn!("an agent sent a job status that is no JSON object, ignored");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Settings;
+    use super::*;
+
+    #[test]
+    fn only_the_newest_session_of_a_cluster_counts() {
+        let (mut sessions, west) = (Sessions::default(), Name::from("west"));
+        let told = |events: Vec<Event>| events.iter().map(|event| format!("{event:?}")).collect::<Vec<_>>().join(" ");
+        assert_eq!(told(sessions.up(&west, 7)), r#"ClusterUp { name: "west" }"#);
+        assert_eq!(told(sessions.up(&west, 6)), "", "an older one comes late");
+        assert_eq!(told(sessions.up(&west, 8)), r#"ClusterDown { name: "west" } ClusterUp { name: "west" }"#);
+        assert!(sessions.down(&west, 7).is_none(), "it has not counted any more");
+        assert!(sessions.is_up("west") && sessions.counts("west", 8));
+        assert!(sessions.down(&west, 8).is_some() && !sessions.is_up("west"));
+    }
+
+    #[test]
+    fn of_a_job_that_nobody_knows_nothing_is_kept_unless_the_hub_has_forgotten_some() {
+        let told = proto::Observation {
+            workload_uid: "u".into(),
+            attempt: 1,
+            state: State::Running.into(),
+            job_status: br#"{"active": 1}"#.to_vec(),
+            ..proto::Observation::default()
+        };
+        let (west, uid) = (Name::from("west"), Uid::from("u"));
+        for forgetful in [false, true] {
+            let dispatcher = Dispatcher::new(Settings::default(), 0);
+            let mut memory = Memory::new(forgetful);
+            assert_eq!(memory.take_in(&dispatcher, &west, &told).job_status, forgetful);
+            assert_eq!(memory.of(&west, &uid, 1).is_some(), forgetful);
+            assert!(memory.of(&west, &uid, 2).is_none(), "of another attempt nothing was told");
+            memory.forget_useless(&dispatcher, &west, &uid);
+            assert!(memory.of(&west, &uid, 1).is_none(), "the dispatcher has no use for it");
+        }
+    }
+}
