@@ -197,10 +197,16 @@ impl World {
                 status: b"{}".to_vec(),
                 origin: origin(index, made),
             }),
-            Kind::Job => {
-                let status = b"idle".to_vec();
-                Object::Job(RemoteJob { meta, suspended: true, active: false, tells_its_end: true, end: None, status })
-            }
+            Kind::Job => Object::Job(RemoteJob {
+                meta,
+                suspended: true,
+                active: false,
+                tells_its_end: true,
+                several: false,
+                broken: false,
+                end: None,
+                status: b"idle".to_vec(),
+            }),
         };
         it.objects.insert((kind, index), Stored { object, foreign, run: 0, turning: false, ended: None });
         self.touch(cluster, kind, index);
