@@ -1,22 +1,29 @@
 //! `switchyard copies`: the jobs that a hub has had made on a worker cluster, as they would be applied on the hub. For jobs
 //! that nobody has the manifest of any more, once the hub has lost its store. It is run against the worker.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::bail;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
-use switchyard_api::jobs::{JobKind, RemoteMeta, kind_of_owner, meta, named_job};
+use switchyard_api::jobs::{Held, JobKind, RemoteMeta, kind_of_owner, meta, named_job};
 use switchyard_api::names;
 use switchyard_api::v1beta2::{PriorityClassKind, Workload};
+use switchyard_controller::workload::is_group_workload;
 
 /// Workloads read at once.
 const PAGE: u32 = 500;
 
 /// Labels and annotations that say that a job is a copy.
-const OF_COPIES: [&str; 5] =
-    [names::HUB_ID, names::MULTIKUEUE_ORIGIN, names::PREBUILT_WORKLOAD_NAME, names::WORKLOAD_UID, names::ATTEMPT];
+const OF_COPIES: [&str; 6] = [
+    names::HUB_ID,
+    names::MULTIKUEUE_ORIGIN,
+    names::MULTIKUEUE_ORIGIN_UID,
+    names::PREBUILT_WORKLOAD_NAME,
+    names::WORKLOAD_UID,
+    names::ATTEMPT,
+];
 
 /// Arguments of `switchyard copies`.
 #[derive(clap::Args, Debug, Default)]
@@ -62,9 +69,8 @@ pub async fn manifests(client: Client, namespace: &str, args: &Args) -> anyhow::
         }
         let namespace = workload.namespace().unwrap_or_default();
         let jobs: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &kind.id().api_resource());
-        let doing = format!("reading {} {namespace}/{name}", kind.id().kind);
         // One that was never made is sent anew when it is applied: it waits for quota, and nothing of it is to be kept.
-        if let Some(job) = jobs.get_opt(name).await.map_err(|error| crate::explain(&error, &doing))? {
+        for job in objects(&jobs, kind, name, workload).await? {
             manifests.push(manifest(kind, &serde_json::to_value(&job)?, workload));
         }
     }
@@ -100,6 +106,26 @@ fn one_hub(copies: &[Workload]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The job that a copy stands for, or the members of its group.
+async fn objects(
+    jobs: &Api<DynamicObject>,
+    kind: &dyn JobKind,
+    name: &str,
+    workload: &Workload,
+) -> anyhow::Result<Vec<DynamicObject>> {
+    let doing = format!("reading {} {name}", kind.id().kind);
+    let explained = |error: kube::Error| crate::explain(&error, &doing);
+    let is_group = kind.held() == Held::Gated && is_group_workload(workload);
+    if !is_group {
+        return Ok(jobs.get_opt(name).await.map_err(explained)?.into_iter().collect());
+    }
+    let marked = ListParams::default().labels(names::HUB_ID);
+    let all = jobs.list(&marked).await.map_err(explained)?.items;
+    let of = |annotations: Option<&BTreeMap<String, String>>| annotations?.get(names::WORKLOAD_UID).cloned();
+    let whose = of(workload.metadata.annotations.as_ref());
+    Ok(all.into_iter().filter(|pod| whose.is_some() && of(pod.metadata.annotations.as_ref()) == whose).collect())
+}
+
 /// The kind and name of the job that a copy stands for.
 fn job_of(workload: &Workload) -> Option<(&'static dyn JobKind, &str)> {
     let (gvk, name) = named_job(workload)?;
@@ -113,19 +139,27 @@ fn manifest(kind: &dyn JobKind, copy: &Value, workload: &Workload) -> Value {
     let mut job = copy.clone();
     kind.restore(&mut job, &workload.spec.pod_sets);
     let mut manifest = kind.remote_copy(&job, RemoteMeta { workload: "", origin: "" });
-    for field in ["labels", "annotations"] {
-        let Some(metadata) = meta::object_mut(&mut manifest, &["metadata"]) else { continue };
-        let Some(entries) = metadata.get_mut(field).and_then(Value::as_object_mut) else { continue };
-        OF_COPIES.iter().for_each(|key| drop(entries.remove(*key)));
-        if entries.is_empty() {
-            metadata.remove(field);
-        }
-    }
+    unmark(&mut manifest);
     let class = workload.spec.priority_class_ref.as_ref();
     if let Some(class) = class.filter(|class| class.kind == PriorityClassKind::WorkloadPriorityClass) {
         meta::set_label(&mut manifest, names::PRIORITY_CLASS, &class.name);
     }
     manifest
+}
+
+/// Takes off what says that it is a copy, also in pod templates.
+fn unmark(value: &mut Value) {
+    let Some(fields) = value.as_object_mut() else { return };
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+        for field in ["labels", "annotations"] {
+            let Some(entries) = metadata.get_mut(field).and_then(Value::as_object_mut) else { continue };
+            OF_COPIES.iter().for_each(|key| drop(entries.remove(*key)));
+            if entries.is_empty() {
+                metadata.remove(field);
+            }
+        }
+    }
+    fields.values_mut().for_each(unmark);
 }
 
 #[cfg(test)]
@@ -185,6 +219,17 @@ mod tests {
         });
         let told = manifest(kind, &copy, &workload);
         assert_eq!(without_empty(told), expected);
+    }
+
+    #[test]
+    fn the_pods_of_a_copy_do_not_say_any_more_whose_they_are() {
+        let marked = json!({
+            "labels": {"app": "web", "switchyard.dev/hub-id": "hub"}, "annotations": {"switchyard.dev/attempt": "1"},
+        });
+        let mut copy = json!({"metadata": marked, "spec": {"template": {"metadata": marked}}});
+        unmark(&mut copy);
+        let plain = json!({"labels": {"app": "web"}});
+        assert_eq!(copy, json!({"metadata": plain, "spec": {"template": {"metadata": plain}}}));
     }
 
     /// What is empty is as good as not there.

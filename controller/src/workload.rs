@@ -11,8 +11,10 @@ use std::time::Duration;
 pub(crate) use edit::NOT_READY;
 pub use edit::{Edit, Evicted, Eviction};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use switchyard_api::{
     conditions::{self, reasons},
+    jobs::{JobKind, kind_of_owner},
     names,
     v1beta2::{Workload, WorkloadStatus},
 };
@@ -38,6 +40,22 @@ pub enum Phase {
 pub fn is_group_workload(workload: &Workload) -> bool {
     let annotation = workload.metadata.annotations.as_ref().and_then(|all| all.get(names::IS_GROUP_WORKLOAD));
     annotation.is_some_and(|value| value == "true")
+}
+
+/// Whether a hub has committed it to a cluster, be it that it has been taken back since.
+#[must_use]
+pub fn was_dispatched(workload: &Workload) -> bool {
+    let dispatch = status(workload).and_then(|status| status.dispatch.as_ref());
+    dispatch.is_some_and(|dispatch| dispatch.attempt > 0)
+}
+
+/// What makes the pods of a group and owns its workload.
+#[must_use]
+pub fn maker_of(workload: &Workload) -> Option<(&'static dyn JobKind, &OwnerReference)> {
+    let owners = workload.metadata.owner_references.iter().flatten().filter(|_| is_group_workload(workload));
+    let maker = |owner: &&OwnerReference| kind_of_owner(&owner.api_version, &owner.kind)?.serving().map(|_| ());
+    let owner = owners.into_iter().find(|owner| maker(owner).is_some())?;
+    Some((kind_of_owner(&owner.api_version, &owner.kind)?, owner))
 }
 
 /// Where a workload is in its life.

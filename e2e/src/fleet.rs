@@ -48,6 +48,7 @@ pub struct FleetBuilder {
     manifests: Vec<serde_json::Value>,
     hub_flags: Vec<String>,
     two: bool,
+    agent_webhooks: bool,
 }
 
 impl FleetBuilder {
@@ -79,6 +80,13 @@ impl FleetBuilder {
         self
     }
 
+    /// Runs more controllers of kube-controller-manager on the hub's cluster.
+    #[must_use]
+    pub fn hub_controllers<Name: Into<String>>(mut self, names: impl IntoIterator<Item = Name>) -> Self {
+        self.hub = names.into_iter().fold(self.hub, ClusterSpec::controller);
+        self
+    }
+
     /// Gives the hub a configuration file.
     #[must_use]
     pub fn config(mut self, yaml: impl Into<String>) -> Self {
@@ -86,7 +94,14 @@ impl FleetBuilder {
         self
     }
 
-    /// Gives each agent a configuration file.
+    /// Has the agents serve webhooks, which mark what is queued by its pods.
+    #[must_use]
+    pub fn agent_webhooks(mut self) -> Self {
+        self.agent_webhooks = true;
+        self
+    }
+
+    /// Gives each worker's program a configuration file.
     #[must_use]
     pub fn agent_config(mut self, yaml: impl Into<String>) -> Self {
         self.agent_config = Some(yaml.into());
@@ -164,6 +179,7 @@ impl FleetBuilder {
             hub_programs: programs,
             _services: services,
             agent_config: self.agent_config,
+            agent_webhooks: self.agent_webhooks,
             agent_programs: Mutex::default(),
             environment,
         };
@@ -183,6 +199,7 @@ pub struct Fleet {
     hub_programs: BTreeMap<&'static str, OurProgram>,
     _services: Vec<Service>,
     agent_config: Option<String>,
+    agent_webhooks: bool,
     agent_programs: Mutex<BTreeMap<String, OurProgram>>,
     environment: Environment,
 }
@@ -201,6 +218,7 @@ impl Fleet {
             manifests: Vec::new(),
             hub_flags: Vec::new(),
             two: false,
+            agent_webhooks: false,
         }
     }
 
@@ -261,6 +279,9 @@ impl Fleet {
     /// When it does not come up.
     pub async fn start_agent_with(&self, name: &str, token: &JoinToken, flags: &[&str]) -> anyhow::Result<()> {
         let mut program = agent_program(self.worker(name), token, self.agent_config.as_deref()).await?;
+        if self.agent_webhooks {
+            program = program.with_webhooks()?;
+        }
         program.program = program.program.args(flags);
         self.agent_programs().insert(name.to_owned(), program.clone());
         self.start(name, &program)
@@ -317,7 +338,7 @@ impl Fleet {
     pub async fn start_single(&self, name: &str) -> anyhow::Result<()> {
         let cluster = self.worker(name);
         cluster.install().await?;
-        let program = single_program(cluster).await?;
+        let program = single_program(cluster, self.agent_config.as_deref()).await?;
         self.start(name, &program)?;
         self.ready(name, program.health).await
     }

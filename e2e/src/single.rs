@@ -31,7 +31,7 @@ impl Single {
     /// # Errors
     /// What its log ends with.
     pub async fn start(cluster: &Cluster) -> anyhow::Result<Self> {
-        Self::run(cluster, programs::single_program(cluster).await?).await
+        Self::run(cluster, programs::single_program(cluster, None).await?).await
     }
 
     /// Starts it without webhooks and without conversion.

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use switchyard_api::jobs::{JobKind, kind_of_owner, kinds};
+use switchyard_api::jobs::{JobKind, kind_of_owner, kinds, sent_objects};
 use thiserror::Error;
 
 use crate::ledger::Trouble;
@@ -55,6 +55,10 @@ impl Allowed {
             return None;
         }
         let job: Value = serde_json::from_slice(job).ok()?;
+        sent_objects(job).iter().find_map(|object| self.trouble_of(object, namespace))
+    }
+
+    fn trouble_of(&self, job: &Value, namespace: &str) -> Option<Trouble> {
         let text = |field: &str| job.get(field).and_then(Value::as_str).unwrap_or_default();
         let kind = kind_of_owner(text("apiVersion"), text("kind"))?;
         if !self.kind(kind) {
@@ -64,7 +68,7 @@ impl Allowed {
             );
             return Some(Trouble::refused("KindNotAllowed", text));
         }
-        self.account(&job, kind, namespace)
+        self.account(job, kind, namespace)
     }
 
     fn account(&self, job: &Value, kind: &dyn JobKind, namespace: &str) -> Option<Trouble> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use jiff::{SignedDuration, Timestamp};
-use switchyard_api::jobs::{Held, JobKind, enabled_kinds, owner_gvk};
+use switchyard_api::jobs::{JobKind, enabled_kinds, owner_gvk};
 use switchyard_proto::v1::{self, AgentMessage, Capacity, HubMessage, agent_message};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -370,7 +370,7 @@ impl Core {
 
     fn kinds(&self) -> Vec<String> {
         let kinds = enabled_kinds(&self.settings.frameworks);
-        let runs = |kind: &&&dyn JobKind| kind.held() != Held::ByPods && self.settings.allowed.kind(**kind);
+        let runs = |kind: &&&dyn JobKind| kind.is_sent() && self.settings.allowed.kind(**kind);
         kinds.iter().filter(runs).map(|kind| owner_gvk(kind.id())).collect()
     }
 

@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::meta::{label, label_path, object_mut, queue_name};
+use super::meta::{label, label_path, object_mut, queue_name, set_annotation, uid};
 use super::plain::count_at;
 use super::remote::remote_object;
 use super::serving::Serving;
@@ -118,6 +118,10 @@ impl<K: ByPods> JobKind for Maker<K> {
         self.0.serving().is_some()
     }
 
+    fn is_sent(&self) -> bool {
+        self.0.serving().is_some_and(Serving::is_sent)
+    }
+
     fn tells_its_end(&self) -> bool {
         false
     }
@@ -191,13 +195,16 @@ impl<K: ByPods> JobKind for Maker<K> {
         errors
     }
 
-    /// The whole spec: its controller over there makes the pods.
+    /// The whole spec: its controller over there makes the pods. Their groups are named by the uid here, as their Workloads
+    /// are.
     fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value {
         let spec = job.get("spec").cloned().unwrap_or_else(|| json!({}));
-        remote_object(self.0.id(), job, spec, remote)
+        let mut copy = remote_object(self.0.id(), job, spec, remote);
+        set_annotation(&mut copy, names::MULTIKUEUE_ORIGIN_UID, uid(job));
+        copy
     }
 
-    /// Its controller here would write over it at once.
+    /// Its controller here would write over it at once. What is shown is shown by its pods here, which it goes by.
     fn mirror_status(&self, _local: &Value, _remote: &Value) -> Option<Value> {
         None
     }

@@ -7,7 +7,7 @@ use super::by_pods::{ByPods, Maker, annotate, hand_on, hold_back, replicas};
 use super::meta::{annotation, label, name, str_at};
 use super::plain::count_at;
 use super::pod::{changed_shape, group_name};
-use super::serving::{Group, Serving, enrol, follow_queue, naming_uid, no_template, template};
+use super::serving::{Group, Marks, Serving, enrol, follow_queue, naming_uid, no_template, template};
 use super::{JobError, KindId, workload_name};
 use crate::field::{FieldError, Path};
 use crate::names;
@@ -43,6 +43,15 @@ const MAX_REPLICAS: i64 = 1_000_000;
 
 fn has_leader(object: &Value) -> bool {
     object.pointer(LEADER).is_some_and(Value::is_object)
+}
+
+/// The fields that hold its pod templates.
+fn templates(object: &Value) -> Vec<&'static str> {
+    let mut templates = vec!["workerTemplate"];
+    if has_leader(object) {
+        templates.push("leaderTemplate");
+    }
+    templates
 }
 
 fn size(object: &Value) -> (i64, Path) {
@@ -104,11 +113,7 @@ impl ByPods for LeaderWorkerSet {
     }
 
     fn mark(&self, object: &mut Value) {
-        let mut templates = vec!["workerTemplate"];
-        if has_leader(object) {
-            templates.push("leaderTemplate");
-        }
-        for field in templates {
+        for field in templates(object) {
             let at = ["spec", "leaderWorkerTemplate", field];
             hold_back(object, &at, FRAMEWORK);
             annotate(object, &at, names::POD_GROUP_SERVING, "true");
@@ -159,6 +164,16 @@ impl ByPods for LeaderWorkerSet {
 }
 
 impl Serving for LeaderWorkerSet {
+    fn is_sent(&self) -> bool {
+        false
+    }
+
+    fn mark_pods(&self, object: &mut Value, marks: &Marks<'_>) {
+        for field in templates(object) {
+            marks.put(object, &["spec", "leaderWorkerTemplate", field]);
+        }
+    }
+
     fn groups(&self, object: &Value) -> Vec<Group> {
         let count = u32::try_from(count(object)).unwrap_or_default();
         let group =

@@ -74,6 +74,7 @@ pub use mirror::{merged_status, reset_status};
 pub use name::{limited_name, workload_name, workload_name_with_extra};
 pub use pod_set_info::{PodSetInfo, is_dns_label, pod_set_infos, restore_template, running_pod_sets};
 pub use priority::{Priority, PriorityError, PriorityLookup, resolve_priority};
+pub use remote::sent_objects;
 pub use table::{enabled_kinds, framework_of, kind_for, kind_of_owner, kinds};
 pub use validate::{validate_create, validate_update};
 
@@ -280,6 +281,11 @@ pub trait JobKind: Send + Sync + 'static {
         true
     }
 
+    /// Whether a hub sends objects of the kind to other clusters. Of what is not, the pods may be.
+    fn is_sent(&self) -> bool {
+        true
+    }
+
     /// Whether the workload of a job goes to another queue with the job. That of pods that serve goes with their maker.
     fn leads_queue(&self, job: &Value) -> bool {
         let _ = job;
@@ -428,7 +434,8 @@ pub trait JobKind: Send + Sync + 'static {
     }
 
     /// The object to create in a worker cluster: suspended, without owner, uid,
-    /// status, managedBy and whatever the worker's API server sets itself.
+    /// status, managedBy and whatever the worker's API server sets itself. Of a
+    /// group, a List of its members ([`sent_objects`]).
     fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value;
 
     /// The status that the local job should show, given the remote one; `None`

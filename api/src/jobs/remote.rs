@@ -1,4 +1,4 @@
-//! The object that is created in a worker cluster, as far as it is the same for all kinds.
+//! What is created in a worker cluster, as far as it is the same for all kinds.
 
 use serde_json::{Value, json};
 
@@ -28,4 +28,23 @@ pub(super) fn remote_object(id: KindId, job: &Value, spec: Value, remote: Remote
     meta::set_label(&mut copy, names::MULTIKUEUE_ORIGIN, remote.origin);
     meta::set_prebuilt_workload_name(&mut copy, remote.workload);
     copy
+}
+
+/// Several objects that are sent as one job.
+pub(super) fn list(items: &[Value]) -> Value {
+    json!({ "apiVersion": "v1", "kind": "List", "items": items })
+}
+
+/// The objects of what a hub sends as a job: the items of a List, or the one that it is.
+#[must_use]
+pub fn sent_objects(job: Value) -> Vec<Value> {
+    match job {
+        Value::Object(mut fields) if fields.get("kind").is_some_and(|kind| kind == "List") => {
+            match fields.remove("items") {
+                Some(Value::Array(items)) => items,
+                _ => Vec::new(),
+            }
+        }
+        one => vec![one],
+    }
 }

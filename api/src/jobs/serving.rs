@@ -21,8 +21,40 @@ pub struct Group {
     pub at_rest: bool,
 }
 
+/// Labels and annotations for pods.
+#[derive(Debug, Clone, Copy)]
+pub struct Marks<'a> {
+    /// Labels.
+    pub labels: &'a [(&'a str, &'a str)],
+    /// Annotations.
+    pub annotations: &'a [(&'a str, &'a str)],
+}
+
+impl Marks<'_> {
+    /// Puts them into the pod template to which the keys lead.
+    pub(super) fn put(&self, object: &mut Value, at: &[&str]) {
+        for (map, entries) in [("labels", self.labels), ("annotations", self.annotations)] {
+            for (key, value) in entries {
+                super::by_pods::write(object, at, map, key, value);
+            }
+        }
+    }
+}
+
+/// Whether the object is a pod of a group that serves for what made it, or stands between the two.
+#[must_use]
+pub fn is_part(object: &Value) -> bool {
+    super::kinds().iter().any(|kind| kind.serving().is_some_and(|serving| serving.maker_of(object).is_some()))
+}
+
 /// What the reconciler asks of such a kind. Its pod sets are [`super::JobKind::pod_sets`].
 pub trait Serving: Send + Sync {
+    /// Whether a hub sends the object itself: its pods then run where it is, and those that it has on the hub wait.
+    fn is_sent(&self) -> bool;
+
+    /// Writes labels and annotations into its pod templates, so that its pods have them.
+    fn mark_pods(&self, object: &mut Value, marks: &Marks<'_>);
+
     /// The groups that the object should have.
     fn groups(&self, object: &Value) -> Vec<Group>;
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::by_pods::{ByPods, Maker, hold_back, replicas};
 use super::meta::{annotation, name, queue_name, set_annotation, set_label, str_at};
 use super::pod::{changed_shape, group_name};
-use super::serving::{Group, Serving, enrol, follow_priority, follow_queue, naming_uid, no_template, template};
+use super::serving::{Group, Marks, Serving, enrol, follow_priority, follow_queue, naming_uid, no_template, template};
 use super::{JobError, KindId, workload_name};
 use crate::field::{FieldError, Path};
 use crate::names;
@@ -91,6 +91,14 @@ impl ByPods for StatefulSet {
 }
 
 impl Serving for StatefulSet {
+    fn is_sent(&self) -> bool {
+        true
+    }
+
+    fn mark_pods(&self, object: &mut Value, marks: &Marks<'_>) {
+        marks.put(object, &["spec", "template"]);
+    }
+
     fn groups(&self, object: &Value) -> Vec<Group> {
         vec![Group { name: group_of(object), index: None, at_rest: replicas(object).0 <= 0 }]
     }
@@ -113,7 +121,12 @@ impl Serving for StatefulSet {
         if group_name(pod) == Some(&group) {
             return follow_queue(object, pod);
         }
-        enrol(pod, &group, replicas(object).0, DEFAULT_POD_SET_NAME);
+        let (count, _) = replicas(object);
+        if count <= 0 {
+            // It goes.
+            return false;
+        }
+        enrol(pod, &group, count, DEFAULT_POD_SET_NAME);
         set_annotation(pod, names::POD_GROUP_FAST_ADMISSION, "true");
         set_annotation(pod, names::POD_GROUP_POD_INDEX_LABEL, POD_INDEX);
         let queue = queue_name(object);

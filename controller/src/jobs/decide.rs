@@ -24,7 +24,10 @@ use super::{
 use crate::{
     clock::since,
     context::Role,
-    workload::{admitted_by, condition, has_reservation, is_admitted, is_evicted, is_finished, is_group_workload},
+    workload::{
+        admitted_by, condition, has_reservation, is_admitted, is_evicted, is_finished, is_group_workload, maker_of,
+        was_dispatched,
+    },
 };
 
 /// How long the hub leaves it to the mirror of the job's status to finish the workload too.
@@ -297,8 +300,7 @@ impl Case<'_> {
     /// On a hub, a workload that was committed to a cluster keeps its quota until the dispatcher gives it back: the
     /// job's status here says nothing of what runs there.
     fn was_sent(&self, workload: &Workload) -> bool {
-        let dispatch = workload.status.as_ref().and_then(|status| status.dispatch.as_ref());
-        self.facts.role == Role::Hub && dispatch.is_some_and(|dispatch| dispatch.attempt > 0)
+        self.facts.role == Role::Hub && was_dispatched(workload)
     }
 
     /// A job of a dispatching queue that was created while no webhook could set `managedBy`, which cannot be changed
@@ -306,7 +308,7 @@ impl Case<'_> {
     fn not_dispatchable(&self, workload: &Arc<Workload>) -> Option<Decision> {
         let check = self.facts.multi_kueue_check.as_deref()?;
         if self.kind.is_composed(self.job) {
-            return self.group_not_dispatchable(workload, check);
+            return self.part_not_dispatchable(workload, check);
         }
         let manager = self.kind.managed_by(self.job).unwrap_or_default();
         if manager == names::MULTIKUEUE_CONTROLLER || !self.kind.names_manager() {
@@ -324,9 +326,12 @@ impl Case<'_> {
         Some(Decision::act([reject, Action::warning(NOT_DISPATCHABLE, hint)]))
     }
 
-    /// A group is several objects, and a hub sends one.
-    fn group_not_dispatchable(&self, workload: &Arc<Workload>, check: &str) -> Option<Decision> {
-        let message = "Groups of pods are not sent to other clusters: use a kind of jobs that makes the pods";
+    /// The pods of a LeaderWorkerSet belong where that is.
+    fn part_not_dispatchable(&self, workload: &Arc<Workload>, check: &str) -> Option<Decision> {
+        if maker_of(workload).is_none_or(|(kind, _)| kind.is_sent()) {
+            return None;
+        }
+        let message = "What makes these pods is not sent to other clusters: use another kind of jobs";
         let reject = edit::reject_check(workload, check, message, self.now)?;
         Some(Decision::act([reject, Action::warning(NOT_DISPATCHABLE, message)]))
     }

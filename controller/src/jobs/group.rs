@@ -20,7 +20,7 @@ use super::{
     ensure::{Ensured, delete_others, is_live, keep_in_step},
     facts::Prebuilt,
 };
-use crate::workload::{condition, has_reservation, is_evicted, is_finished, is_group_workload};
+use crate::workload::{condition, has_reservation, is_copy, is_evicted, is_finished, is_group_workload};
 
 /// Whether the workload of a group stays while there are no pods: somebody else owns it, or it was made before they come
 /// and nobody owns it yet.
@@ -55,7 +55,14 @@ fn without_prebuilt(case: &Case<'_>) -> Decision {
     if case.kind.finished(case.job).is_some() {
         return Decision::act(release(case.kind, case.job));
     }
-    case.stop(None, termination_target::NO_MATCHING_WORKLOAD, "missing workload").unwrap_or_default()
+    let stop = case.stop(None, termination_target::NO_MATCHING_WORKLOAD, "missing workload");
+    // Those that go are not waited for by anybody once there is no workload.
+    stop.unwrap_or_else(|| Decision::act(let_go(case, going(case))))
+}
+
+/// The pods that are being deleted.
+fn going(case: &Case<'_>) -> Vec<serde_json::Value> {
+    case.kind.members(case.job).iter().filter(|pod| meta::is_deleting(pod)).cloned().collect()
 }
 
 /// A workload that was made for the group by somebody, who takes care of its pods, too.
@@ -73,6 +80,10 @@ fn with_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
         return case.reconcile(Some(workload));
     }
     if let Some(action) = own(case, workload) {
+        return Decision::act([action]);
+    }
+    // Whoever made them waits for them to go, and nobody here for others in their place.
+    if let Some(action) = let_go(case, going(case)).filter(|_| is_copy(workload)) {
         return Decision::act([action]);
     }
     let pod_sets = match case.pod_sets() {

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 use switchyard_api::{
-    conditions::reasons::{events, quota_reserved},
+    conditions::{
+        self,
+        reasons::{events, quota_reserved},
+    },
     jobs::{
         JobKind, build_group_workload, is_equivalent, meta, owner_annotations, owner_reference,
         pod::Pod,
@@ -21,7 +24,13 @@ use super::{
     edit,
     ensure::{delete_others, is_live},
 };
-use crate::workload::{has_reservation, is_copy, is_group_workload, is_on_hold, queue_name};
+use crate::{
+    context::Role,
+    workload::{
+        Eviction, condition, has_reservation, is_copy, is_evicted, is_group_workload, is_on_hold, queue_name,
+        was_dispatched,
+    },
+};
 
 /// Workloads made in one look. Their arrival brings the next.
 const AT_ONCE: usize = 64;
@@ -156,7 +165,7 @@ impl Scene<'_> {
                 return if decision.next == Next::OnChange { Ok(decision.actions) } else { Err(decision) };
             }
         }
-        Ok(self.hold(group, workload).into_iter().collect())
+        Ok(self.hold(group, workload))
     }
 
     /// Owner, queue and, as long as no quota is reserved, pods of the Workload.
@@ -189,21 +198,42 @@ impl Scene<'_> {
     }
 
     /// Puts the Workload of a group without pods on hold, which gives its quota back, and queues it again when pods are
-    /// wanted again.
-    fn hold(&self, group: &Group, workload: &Arc<Workload>) -> Option<Action> {
+    /// wanted again. One that was sent to a cluster is evicted first: its quota goes back once nothing is left there.
+    fn hold(&self, group: &Group, workload: &Arc<Workload>) -> Vec<Action> {
         let kind = self.case.kind.id().kind;
-        let (reason, message) = match (group.at_rest, is_on_hold(workload)) {
-            (true, false) if workload.spec.is_active() => {
-                (quota_reserved::ON_HOLD, format!("{kind} scaled to zero; workload on hold"))
-            }
-            (false, true) => {
+        let now = self.case.now;
+        if !group.at_rest {
+            let ended = Action::edit_status(workload, now, |edit| {
                 let message = "Workload no longer on hold; waiting for quota reservation";
-                (quota_reserved::PENDING_EVALUATION, message.to_owned())
-            }
-            _ => return None,
-        };
-        Some(Action::edit_status(workload, self.case.now, |edit| {
-            edit.unreserve(reason, message);
-        }))
+                edit.unreserve(quota_reserved::PENDING_EVALUATION, message);
+                if is_kept_out(workload) {
+                    edit.requeued(true, quota_reserved::PENDING_EVALUATION, message);
+                }
+            });
+            let held = is_on_hold(workload) || is_kept_out(workload) && !has_reservation(workload);
+            return held.then_some(ended).into_iter().collect();
+        }
+        if is_on_hold(workload) || !workload.spec.is_active() {
+            return Vec::new();
+        }
+        let message = format!("{kind} scaled to zero; workload on hold");
+        if !(self.case.facts.role == Role::Hub && has_reservation(workload) && was_dispatched(workload)) {
+            return vec![Action::edit_status(workload, now, |edit| {
+                edit.unreserve(quota_reserved::ON_HOLD, message);
+                edit.status.nominated_cluster_names.clear();
+            })];
+        }
+        if is_evicted(workload) {
+            return Vec::new();
+        }
+        let eviction = Eviction { reason: quota_reserved::ON_HOLD, cause: String::new(), message: message.clone() };
+        let evict = Action::edit_status(workload, now, |edit| drop(edit.evict(eviction)));
+        vec![evict, Action::normal(events::STOPPED, message)]
     }
+}
+
+/// Whether it is not queued because it was put on hold while a cluster had it.
+fn is_kept_out(workload: &Workload) -> bool {
+    let requeued = condition(workload, conditions::REQUEUED);
+    requeued.is_some_and(|it| it.status == conditions::FALSE && it.reason == quota_reserved::ON_HOLD)
 }

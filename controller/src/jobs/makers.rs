@@ -19,9 +19,11 @@ use super::{
     perform::Target,
 };
 use crate::{
+    context::Role,
     object::Object,
     store::{Change, Key},
     work::Outcome,
+    workload::was_dispatched,
 };
 
 /// Where StatefulSets are: they stand between a LeaderWorkerSet and its pods.
@@ -105,7 +107,14 @@ impl Reconciler {
             pods_ready: PodsReadyDelay::default(),
             keep_deactivated: None,
         };
+        // Where its pods only wait, no update has to be helped along.
+        let elsewhere = ctx.role == Role::Hub
+            && (lookup::multi_kueue_check(&ctx.stores, namespace, meta::queue_name(maker)).is_some()
+                || facts.workloads.iter().any(|workload| was_dispatched(workload)));
         let outdated = |pod: &Value| {
+            if elsewhere {
+                return false;
+            }
             let set = stateful_set_of(pod).and_then(|name| {
                 let (group, kind) = STATEFUL_SET;
                 ctx.stores.watched(group, kind)?.store.get(namespace, &name)

@@ -16,6 +16,14 @@ pub(crate) struct OurProgram {
     pub(crate) health: u16,
 }
 
+impl OurProgram {
+    /// Serving the webhooks of its cluster.
+    pub(crate) fn with_webhooks(self) -> anyhow::Result<Self> {
+        let port = ports::free()?;
+        Ok(Self { program: webhooks(self.program, (port, port)), ..self })
+    }
+}
+
 /// Where a hub's process listens, and where it is reached: elsewhere, behind a [`Service`](super::service::Service).
 #[derive(Clone, Debug)]
 pub(crate) struct Ways {
@@ -61,10 +69,9 @@ fn configured(program: Program, cluster: &Cluster, file: &str, config: Option<&s
 }
 
 /// `switchyard-hub --mode single` on a cluster.
-pub(crate) async fn single_program(cluster: &Cluster) -> anyhow::Result<OurProgram> {
-    let port = ports::free()?;
-    let ours = single_without_webhooks(cluster).await?;
-    Ok(OurProgram { program: webhooks(ours.program, (port, port)), ..ours })
+pub(crate) async fn single_program(cluster: &Cluster, config: Option<&str>) -> anyhow::Result<OurProgram> {
+    let ours = single_without_webhooks(cluster).await?.with_webhooks()?;
+    Ok(OurProgram { program: configured(ours.program, cluster, "switchyard.yaml", config)?, ..ours })
 }
 
 /// The same, as it may be run where nobody sends jobs: without webhooks, and without conversion.

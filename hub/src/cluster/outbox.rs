@@ -157,6 +157,14 @@ impl Outbox {
         true
     }
 
+    /// Exchanges what is to be created for a workload, at the attempt and in the phase that stand. Returns whether that is
+    /// news. A tombstone stays one.
+    pub fn exchange(&mut self, workload_uid: &str, content: Arc<Content>) -> bool {
+        let Some(item) = self.items.get(workload_uid) else { return false };
+        let assignment = item.assignment.clone();
+        assignment.phase != Phase::Absent as i32 && self.set(assignment, Some(content))
+    }
+
     /// Forgets a tombstone, once the cluster said that nothing is left. Anything but a tombstone stays.
     pub fn forget(&mut self, workload_uid: &str, attempt: u64) -> bool {
         let Some(item) = self.items.get(workload_uid) else { return false };
@@ -315,6 +323,22 @@ mod tests {
         assert_eq!(uids(&messages[0]), ["b", "a"]);
         assert_eq!(messages[0].assignments[1].phase(), Phase::Run);
         assert!(outbox.next(Limits::default()).is_none());
+    }
+
+    #[test]
+    fn what_a_workload_is_made_of_may_be_exchanged_while_it_runs() {
+        let mut outbox = Outbox::new(0);
+        outbox.open(None);
+        outbox.set(assignment("a", 1, Phase::Run), content("a"));
+        drain(&mut outbox, Limits::default());
+        let more = content("more").unwrap();
+        assert!(outbox.exchange("a", more.clone()) && !outbox.exchange("a", more.clone()), "once");
+        let messages = drain(&mut outbox, Limits::default());
+        let sent = &messages[0].assignments[0];
+        assert_eq!((sent.attempt, sent.phase(), &sent.payload_hash), (1, Phase::Run, &more.hash));
+        assert_eq!(messages[0].payloads.len(), 1);
+        outbox.set(assignment("a", 1, Phase::Absent), None);
+        assert!(!outbox.exchange("a", more.clone()) && !outbox.exchange("b", more), "nothing is made of a tombstone");
     }
 
     #[test]

@@ -64,6 +64,13 @@ impl Port {
         }
     }
 
+    /// See [`Outbox::exchange`].
+    pub fn exchange(&self, workload_uid: &str, content: Arc<Content>) {
+        if self.lock().outbox.exchange(workload_uid, content) {
+            self.ring();
+        }
+    }
+
     /// See [`Outbox::forget`].
     pub fn forget(&self, workload_uid: &str, attempt: u64) {
         self.lock().outbox.forget(workload_uid, attempt);

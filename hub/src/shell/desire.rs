@@ -23,12 +23,20 @@ pub(super) fn content_for(
     known_as: &str,
     workload: &Workload,
 ) -> Result<Arc<Content>, PayloadError> {
-    if let Some(known) = port.content(known_as) {
-        return Ok(known);
+    match port.content(known_as) {
+        Some(known) => Ok(known),
+        None => made_of(ctx, workload),
     }
+}
+
+/// As [`content_for`], made anew.
+///
+/// # Errors
+/// Says why there is nothing to create.
+pub(super) fn made_of(ctx: &Context, workload: &Workload) -> Result<Arc<Content>, PayloadError> {
     let Some((kind, job)) = job_of(ctx, workload) else {
-        let (_, owner) = owner(workload).ok_or(PayloadError::NoOwner)?;
-        return Err(PayloadError::OwnerMissing { kind: owner.kind.clone(), name: owner.name.clone() });
+        let owned = owner(workload).ok_or(PayloadError::NoOwner)?;
+        return Err(PayloadError::OwnerMissing { kind: owned.kind.id().kind.to_owned(), name: owned.name.to_owned() });
     };
     runs_elsewhere(kind, &job.value)?;
     let made = content(workload, kind, &job.value, &ctx.config.multi_kueue.origin)?;

@@ -142,11 +142,11 @@ pub(super) fn known_as(workload: &Workload) -> Option<Uid> {
 
 /// Which job a workload stands for. Hashes its pod sets.
 pub(super) fn subject(workload: &Workload) -> Option<Subject> {
-    let (kind, owner) = payload::owner(workload)?;
+    let owned = payload::owner(workload)?;
     let pod_sets = serde_json::to_value(&workload.spec.pod_sets).ok()?;
     Some(Subject {
-        kind: owner_gvk(kind.id()).into(),
-        job: owner.name.as_str().into(),
+        kind: owner_gvk(owned.kind.id()).into(),
+        job: owned.name.into(),
         pod_sets: switchyard_proto::pod_sets_hash(&pod_sets).into(),
     })
 }

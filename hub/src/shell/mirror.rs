@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
 use switchyard_controller::object::Object;
 
-use super::payload::owner;
+use super::payload::{Owned, owner, shown_on};
 
 /// How long a status that is not terminal waits for the next one.
 pub(super) const SETTLE: Duration = Duration::from_millis(800);
@@ -31,6 +32,8 @@ pub(super) const QUIET: Duration = Duration::from_secs(5);
 /// One call, answer included.
 const CALL: Duration = Duration::from_secs(30);
 const CONFLICTS: u32 = 8;
+/// Members of one group that are written to at once.
+const AT_ONCE: usize = 4;
 
 /// What to show.
 #[derive(Debug, Clone)]
@@ -41,22 +44,51 @@ pub(super) enum Show {
     Nothing,
 }
 
-/// The job behind a workload, as the store has it.
-pub(super) fn job_of(ctx: &Context, workload: &Workload) -> Option<(&'static dyn JobKind, Arc<Object>)> {
-    let (kind, owner) = owner(workload)?;
-    let id = kind.id();
+/// The owners of a workload as the store has them: one object, or those members of a group that are there.
+fn objects(ctx: &Context, workload: &Workload, owned: &Owned<'_>) -> Option<Vec<Arc<Object>>> {
+    let id = owned.kind.id();
     let store = &ctx.stores.job(id.group, id.kind)?.store;
-    let job = store.get(workload.metadata.namespace.as_deref()?, &owner.name)?;
-    (job.uid().as_deref() == Some(&owner.uid)).then_some((kind, job))
+    let namespace = workload.metadata.namespace.as_deref()?;
+    let there = owned.owners.iter().filter_map(|owner| {
+        let job = store.get(namespace, &owner.name)?;
+        (job.metadata.uid.as_ref() == Some(&owner.uid)).then_some(job)
+    });
+    Some(there.collect())
 }
 
-/// Writes what is to be shown on the job of a workload. Says whether the job shows it now; a job that is gone has
-/// nothing to show.
+/// The job that is sent for a workload; a group composed of those members that are there.
+pub(super) fn job_of(ctx: &Context, workload: &Workload) -> Option<(&'static dyn JobKind, Arc<Object>)> {
+    let owned = owner(workload)?;
+    let (kind, objects) = (owned.kind, objects(ctx, workload, &owned)?);
+    if !owned.is_group {
+        return Some((kind, objects.into_iter().next()?));
+    }
+    let members: Vec<Value> = objects.iter().map(|member| member.value.clone()).collect();
+    let group = (!members.is_empty()).then(|| Object::new(kind.compose(members)))?;
+    Some((kind, Arc::new(group.ok()?)))
+}
+
+/// Writes what is to be shown on the job of a workload, and ends well once the job shows it; a job that is gone has
+/// nothing to show. Of a group, each member shows what is said of it.
 ///
 /// # Errors
 /// When the API server could not be reached or refuses.
 pub(super) async fn show(ctx: &Context, workload: &Workload, what: &Show) -> anyhow::Result<()> {
-    let Some((kind, mut job)) = job_of(ctx, workload) else { return Ok(()) };
+    let Some(owned) = shown_on(workload) else { return Ok(()) };
+    let (kind, is_group) = (owned.kind, owned.is_group);
+    let Some(objects) = objects(ctx, workload, &owned) else { return Ok(()) };
+    let shown = objects.into_iter().filter_map(|object| match what {
+        Show::Status(status) if is_group => {
+            let of_member = status.get("pods")?.get(object.metadata.name.as_deref()?)?;
+            Some((object, Show::Status(Arc::new(of_member.clone()))))
+        }
+        what => Some((object, what.clone())),
+    });
+    let written = stream::iter(shown).map(Ok::<_, anyhow::Error>);
+    written.try_for_each_concurrent(AT_ONCE, async |(object, what)| show_one(ctx, kind, object, &what).await).await
+}
+
+async fn show_one(ctx: &Context, kind: &dyn JobKind, mut job: Arc<Object>, what: &Show) -> anyhow::Result<()> {
     let resource = kind.id().api_resource();
     let api: Api<Object> = Api::namespaced_with(ctx.client.clone(), &job.namespace().unwrap_or_default(), &resource);
     for _ in 0..CONFLICTS {

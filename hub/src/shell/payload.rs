@@ -1,12 +1,14 @@
 //! What a cluster is given to create for a workload. Pure, and the same for the same objects, so that its hash says
 //! whether a cluster has it already.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
-use switchyard_api::jobs::{JobKind, RemoteMeta, kind_for};
+use switchyard_api::jobs::{JobKind, RemoteMeta, kind_of_owner, meta, pod::Pod, sent_objects};
 use switchyard_api::names::{self, MULTIKUEUE_CONTROLLER};
 use switchyard_api::v1beta2::Workload;
-use switchyard_controller::workload::is_group_workload;
+use switchyard_controller::workload::{is_group_workload, maker_of};
 use thiserror::Error;
 
 use crate::cluster::Content;
@@ -56,16 +58,45 @@ pub(super) fn runs_elsewhere(kind: &dyn JobKind, job: &Value) -> Result<(), Payl
     Err(PayloadError::NotManaged { kind: kind.id().kind, manager: manager.to_owned() })
 }
 
-/// The owner of a workload that is sent: its controller, of a kind that we know. That of a group of pods has several, none
-/// of which would do alone.
-pub(super) fn owner(workload: &Workload) -> Option<(&'static dyn JobKind, &OwnerReference)> {
-    if is_group_workload(workload) {
-        return None;
+/// The job that a workload stands for, by what owns it.
+pub(super) struct Owned<'a> {
+    pub(super) kind: &'static dyn JobKind,
+    /// The job's; a group has that of its workload.
+    pub(super) name: &'a str,
+    /// The job, or the members of the group.
+    pub(super) owners: Vec<&'a OwnerReference>,
+    pub(super) is_group: bool,
+}
+
+impl<'a> Owned<'a> {
+    fn one(kind: &'static dyn JobKind, owner: &'a OwnerReference) -> Self {
+        Self { kind, name: &owner.name, owners: vec![owner], is_group: false }
     }
+}
+
+/// What is sent for a workload: its controller, of a kind that we know. For a group of pods what makes them, or all of
+/// them.
+pub(super) fn owner(workload: &Workload) -> Option<Owned<'_>> {
+    match maker_of(workload) {
+        Some((kind, maker)) => kind.is_sent().then(|| Owned::one(kind, maker)),
+        None => shown_on(workload),
+    }
+}
+
+/// What shows how a workload goes elsewhere: its controller; for a group of pods, whoever makes them, the pods.
+pub(super) fn shown_on(workload: &Workload) -> Option<Owned<'_>> {
     let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
+    if is_group_workload(workload) {
+        let owners: Vec<&OwnerReference> = owners.iter().filter(|owner| is_pod(owner)).collect();
+        let name = workload.metadata.name.as_deref()?;
+        return (!owners.is_empty()).then_some(Owned { kind: &Pod, name, owners, is_group: true });
+    }
     let owner = owners.iter().find(|owner| owner.controller == Some(true)).or_else(|| owners.first())?;
-    let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-    Some((kind_for(group, &owner.kind)?, owner))
+    Some(Owned::one(kind_of_owner(&owner.api_version, &owner.kind)?, owner))
+}
+
+fn is_pod(owner: &OwnerReference) -> bool {
+    owner.kind == "Pod" && owner.api_version == "v1"
 }
 
 /// What a cluster creates for a workload and its job. The agent adds its own marks.
@@ -97,6 +128,15 @@ pub(super) fn content(
     Ok(Content::new(serde_json::to_vec(&copy)?, serde_json::to_vec(&job)?))
 }
 
+/// Whether a job of several objects has some that it did not have before.
+pub(super) fn has_others(before: &[u8], now: &[u8]) -> bool {
+    let names = |job: &[u8]| -> BTreeSet<String> {
+        let objects = serde_json::from_slice(job).map(sent_objects).unwrap_or_default();
+        objects.iter().map(|object| meta::name(object).to_owned()).collect()
+    };
+    before != now && !names(now).is_subset(&names(before))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,9 +160,9 @@ mod tests {
             "spec": {"suspend": true, "managedBy": "kueue.x-k8s.io/multikueue", "template": {}},
             "status": {"active": 1},
         });
-        let (kind, owner) = owner(&workload).unwrap();
-        assert_eq!(owner.name, "a");
-        let content = content(&workload, kind, &job, "multikueue").unwrap();
+        let owned = owner(&workload).unwrap();
+        assert_eq!(owned.name, "a");
+        let content = content(&workload, owned.kind, &job, "multikueue").unwrap();
         let copy: Value = serde_json::from_slice(&content.workload).unwrap();
         assert_eq!(
             copy["metadata"],
@@ -136,14 +176,58 @@ mod tests {
     }
 
     #[test]
-    fn the_workload_of_a_group_of_pods_is_not_sent_with_one_of_them() {
+    fn a_group_of_pods_is_sent_whole() {
         let workload = |annotations: Value| -> Workload {
-            let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u"});
-            let metadata = json!({"name": "g", "annotations": annotations, "ownerReferences": [owner]});
+            let owner = |name: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": name});
+            let owners = [owner("a"), owner("b")];
+            let metadata =
+                json!({"name": "g", "namespace": "ns", "annotations": annotations, "ownerReferences": owners});
             serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": []}})).unwrap()
         };
-        assert!(owner(&workload(json!({}))).is_some());
-        assert!(owner(&workload(json!({"kueue.x-k8s.io/is-group-workload": "true"}))).is_none());
+        let names = |workload: &Workload| {
+            let owned = owner(workload).unwrap();
+            (owned.name.to_owned(), owned.owners.iter().map(|owner| owner.name.clone()).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&workload(json!({}))), ("a".to_owned(), vec!["a".to_owned()]));
+        let group = workload(json!({"kueue.x-k8s.io/is-group-workload": "true"}));
+        assert_eq!(names(&group), ("g".to_owned(), vec!["a".to_owned(), "b".to_owned()]));
+        let pod = |name: &str| {
+            let labels = json!({"kueue.x-k8s.io/pod-group-name": "g"});
+            let metadata = json!({"name": name, "namespace": "ns", "uid": name, "labels": labels});
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": []}})
+        };
+        let job = Pod.compose(vec![pod("a"), pod("b")]);
+        let content = content(&group, &Pod, &job, "multikueue").unwrap();
+        let sent: Vec<Value> = sent_objects(serde_json::from_slice(&content.job).unwrap());
+        let of = |pod: &Value| {
+            let labels = &pod["metadata"]["labels"];
+            (pod["metadata"]["name"].clone(), labels["kueue.x-k8s.io/prebuilt-workload-name"].clone())
+        };
+        assert_eq!(sent.iter().map(of).collect::<Vec<_>>(), [(json!("a"), json!("g")), (json!("b"), json!("g"))]);
+        let with = |names: &[&str]| {
+            let pods = names.iter().map(|name| pod(name)).collect();
+            super::content(&group, &Pod, &Pod.compose(pods), "multikueue").unwrap().job
+        };
+        assert!(has_others(&content.job, &with(&["a", "b", "c"])) && has_others(&content.job, &with(&["b", "c"])));
+        assert!(!has_others(&content.job, &with(&["a"])) && !has_others(&content.job, &content.job));
+    }
+
+    #[test]
+    fn what_makes_the_pods_of_a_group_is_sent_in_their_place_and_shown_on_them() {
+        let workload = |version: &str, kind: &str| -> Workload {
+            let owner =
+                |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind, "name": "db", "uid": "u"});
+            let metadata = json!({
+                "name": "g", "annotations": {"kueue.x-k8s.io/is-group-workload": "true"},
+                "ownerReferences": [owner("v1", "Pod"), owner(version, kind)],
+            });
+            serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": []}})).unwrap()
+        };
+        let set = workload("apps/v1", "StatefulSet");
+        let (sent, shown) = (owner(&set).unwrap(), shown_on(&set).unwrap());
+        assert_eq!((sent.kind.id().kind, sent.name, sent.is_group), ("StatefulSet", "db", false));
+        assert_eq!((shown.kind.id().kind, shown.is_group), ("Pod", true));
+        assert!(owner(&workload("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")).is_none(), "one of several groups");
     }
 
     #[test]

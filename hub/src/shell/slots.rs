@@ -60,12 +60,24 @@ impl Step {
     fn of(show: &Show) -> Self {
         let Show::Status(status) = show else { return Self::Nothing };
         let some = |field: &str| status.get(field).and_then(Value::as_i64).is_some_and(|count| count > 0);
-        match (some("ready"), some("active")) {
+        // Of pods, alone or together, what they say themselves.
+        let pods = || match status.get("pods").and_then(Value::as_object) {
+            Some(pods) => pods.values().collect(),
+            None => vec![&**status],
+        };
+        let ready = some("ready") || pods().into_iter().any(is_ready);
+        match (ready, some("active") || pods().iter().any(|pod| pod["phase"] == "Running")) {
             (true, _) => Self::Ready,
             (false, true) => Self::Active,
             (false, false) => Self::Nothing,
         }
     }
+}
+
+/// Whether a pod says that it is ready.
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod.get("conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|it| it["type"] == "Ready" && it["status"] == "True")
 }
 
 /// All of them.
@@ -241,6 +253,23 @@ mod tests {
         assert_eq!(slots.next_due(), Some(shown_at + QUIET), "what follows is shown now and then");
         slots.finish(write("u"), Some(status(0, 0)), shown_at + second);
         assert_eq!(slots.take(shown_at + second).len(), 1);
+    }
+
+    #[test]
+    fn how_far_a_job_has_come_is_told_by_its_counters_or_its_pods() {
+        let pod =
+            |phase: &str, ready: &str| json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]});
+        for (step, status) in [
+            (Step::Nothing, json!({"active": 0})),
+            (Step::Active, json!({"active": 1})),
+            (Step::Ready, json!({"active": 1, "ready": 1})),
+            (Step::Nothing, pod("Pending", "False")),
+            (Step::Active, pod("Running", "False")),
+            (Step::Nothing, json!({"pods": {"a": pod("Pending", "False")}})),
+            (Step::Ready, json!({"pods": {"a": pod("Pending", "False"), "b": pod("Running", "True")}})),
+        ] {
+            assert_eq!(Step::of(&Show::Status(Arc::new(status.clone()))), step, "{status}");
+        }
     }
 
     #[test]

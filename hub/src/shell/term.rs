@@ -12,6 +12,7 @@ use kube::ResourceExt as _;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::engine_task::EngineHandle;
 use switchyard_controller::store::Key;
+use switchyard_controller::workload::is_group_workload;
 use switchyard_controller::{Context, Reservation};
 use switchyard_scheduler::RefusedReason;
 use tokio::time::Instant;
@@ -197,6 +198,9 @@ impl TermState {
         self.place(&facts);
         self.confirm(&facts);
         self.apply(Event::Workload(facts));
+        if is_group_workload(workload) {
+            self.follow_members(workload, &uid);
+        }
     }
 
     fn reserved(&mut self, reservation: Reservation) {

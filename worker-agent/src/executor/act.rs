@@ -13,6 +13,7 @@ use switchyard_api::jobs::{JobKind, PodSetInfo, owner_gvk};
 use switchyard_api::names;
 use switchyard_api::v1beta2::PriorityClassRef;
 
+use super::group::{group_of, is_member};
 use super::read::{read_job, read_workload};
 use super::stamp::{BadPayload, Stamp, fence_text, job_kind, job_to_create, workload_to_create};
 use super::watch::{workload_gvk, workload_resource};
@@ -22,6 +23,13 @@ use crate::ledger::{Action, Kind, Object, Outcome, Payload, Target, Trouble, Ver
 /// How often, and how far apart, the controller's view of an admission is looked at before its job is made without.
 const ADMISSION_LOOKS: u32 = 20;
 const ADMISSION_LOOK: Duration = Duration::from_millis(10);
+
+/// What a payload is made into.
+enum Made {
+    One(Box<DynamicObject>),
+    /// The members of a group.
+    Group(Vec<Value>),
+}
 
 /// How an object of one kind is reached and read.
 #[derive(Clone)]
@@ -70,16 +78,18 @@ impl Executor {
                 let stamp = self.stamp(&action.workload_uid, *attempt, namespace, name);
                 let stamp = Stamp { fence_after: *fence_after, ..stamp };
                 match self.make(action.kind, payload, stamp) {
-                    Ok((object, access)) => {
-                        self.create(&self.started(object, &access, stamp).await, &access, stamp).await
+                    Ok((Made::One(object), access)) => {
+                        self.create(&self.started(*object, &access, stamp).await, &access, stamp).await
                     }
+                    Ok((Made::Group(pods), access)) => self.create_group(pods, &access, stamp).await,
                     Err(bad) => Outcome::Refused(bad_payload(&bad)),
                 }
             }
             Verb::Find { namespace, name, attempt, payload } => {
                 let stamp = self.stamp(&action.workload_uid, *attempt, namespace, name);
                 match self.make(action.kind, payload, stamp) {
-                    Ok((object, access)) => self.find(&object, &access, stamp).await,
+                    Ok((Made::One(object), access)) => self.find(&object, &access, stamp).await,
+                    Ok((Made::Group(_), access)) => self.find_group(&access, stamp).await,
                     // What cannot be made was not made.
                     Err(_) => Outcome::Gone,
                 }
@@ -141,7 +151,7 @@ impl Executor {
     }
 
     /// What admission gave to the job. Our own watch may be a moment ahead of the controller's.
-    async fn admission(&self, access: &Access, stamp: Stamp<'_>) -> Option<Vec<PodSetInfo>> {
+    pub(super) async fn admission(&self, access: &Access, stamp: Stamp<'_>) -> Option<Vec<PodSetInfo>> {
         let admissions = self.admissions.as_ref().filter(|_| access.job_kind.is_some())?;
         for _ in 0..ADMISSION_LOOKS {
             let found = admissions.of(stamp.namespace, stamp.name, stamp.workload_uid, stamp.attempt);
@@ -161,33 +171,50 @@ impl Executor {
         self.allowed.trouble(&payload.job, namespace).or(disabled)
     }
 
-    /// The object of this kind that the payload holds, and how it is reached.
-    fn make(&self, kind: Kind, payload: &Payload, stamp: Stamp<'_>) -> Result<(DynamicObject, Access), BadPayload> {
-        let (object, access) = match kind {
-            Kind::Workload => (workload_to_create(payload, stamp)?, Access::workload()),
+    /// What the payload holds of this kind, and how it is reached.
+    fn make(&self, kind: Kind, payload: &Payload, stamp: Stamp<'_>) -> Result<(Made, Access), BadPayload> {
+        let (mut objects, access) = match kind {
+            Kind::Workload => (vec![workload_to_create(payload, stamp)?], Access::workload()),
             Kind::Job => {
-                let (object, kind) = job_to_create(&payload.job, stamp)?;
-                (object, Access::job(kind))
+                let (objects, kind) = job_to_create(&payload.job, stamp)?;
+                (objects, Access::job(kind))
             }
         };
-        Ok((serde_json::from_value(object)?, access))
+        if objects.iter().any(|object| is_member(&access, object)) {
+            return Ok((Made::Group(objects), access));
+        }
+        let object = serde_json::from_value(objects.pop().unwrap_or_default())?;
+        Ok((Made::One(Box::new(object)), access))
     }
 
-    fn api(&self, access: &Access, namespace: &str) -> Api<DynamicObject> {
+    pub(super) fn api(&self, access: &Access, namespace: &str) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), namespace, &access.resource)
     }
 
     /// Creates the object. If the name is taken by what an earlier, unanswered try made, that is as good.
     async fn create(&self, object: &DynamicObject, access: &Access, stamp: Stamp<'_>) -> Outcome {
+        match self.create_one(object, access, stamp).await {
+            Ok(there) => self.object(access, &there),
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// As [`Self::create`]; gives what is there then.
+    pub(super) async fn create_one(
+        &self,
+        object: &DynamicObject,
+        access: &Access,
+        stamp: Stamp<'_>,
+    ) -> Result<DynamicObject, Outcome> {
         let name = object.metadata.name.clone().unwrap_or_default();
         let api = self.api(access, stamp.namespace);
         let params = PostParams { field_manager: Some(names::FIELD_MANAGER.to_owned()), ..PostParams::default() };
         match api.create(&params, object).await {
-            Ok(created) => self.object(access, &created),
+            Ok(created) => Ok(created),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 self.in_the_way(access, &api, &name, stamp).await
             }
-            Err(error) => failed(error, access, &format!("{}/{name}", stamp.namespace)),
+            Err(error) => Err(failed(error, access, &format!("{}/{name}", stamp.namespace))),
         }
     }
 
@@ -203,14 +230,20 @@ impl Executor {
         }
     }
 
-    async fn in_the_way(&self, access: &Access, api: &Api<DynamicObject>, name: &str, stamp: Stamp<'_>) -> Outcome {
+    async fn in_the_way(
+        &self,
+        access: &Access,
+        api: &Api<DynamicObject>,
+        name: &str,
+        stamp: Stamp<'_>,
+    ) -> Result<DynamicObject, Outcome> {
         let there = match api.get_opt(name).await {
-            Ok(Some(there)) => value(&there),
-            Ok(None) => return Outcome::Failed(format!("{name} was in the way and is gone")),
-            Err(error) => return failed(error, access, name),
+            Ok(Some(there)) => there,
+            Ok(None) => return Err(Outcome::Failed(format!("{name} was in the way and is gone"))),
+            Err(error) => return Err(failed(error, access, name)),
         };
-        match access.read(&there, &self.hub_id) {
-            Some(object) if object.meta().workload_uid == stamp.workload_uid => Outcome::Object(Box::new(object)),
+        Err(match access.read(&value(&there), &self.hub_id) {
+            Some(object) if object.meta().workload_uid == stamp.workload_uid => return Ok(there),
             Some(object) => Outcome::Occupied { by: object.meta().workload_uid.clone() },
             None => Outcome::Refused(Trouble::refused(
                 "ObjectInTheWay",
@@ -219,10 +252,17 @@ impl Executor {
                     access.resource.kind, stamp.namespace
                 ),
             )),
-        }
+        })
     }
 
     async fn delete(&self, access: &Access, target: &Target, foreground: bool) -> Outcome {
+        match group_of(target) {
+            Some(group) => self.delete_group(access, target, group, foreground).await,
+            None => self.delete_one(access, target, foreground).await,
+        }
+    }
+
+    pub(super) async fn delete_one(&self, access: &Access, target: &Target, foreground: bool) -> Outcome {
         let policy = if foreground { PropagationPolicy::Foreground } else { PropagationPolicy::Background };
         let params = DeleteParams {
             propagation_policy: Some(policy),
@@ -239,7 +279,14 @@ impl Executor {
     }
 
     /// Takes our finalizer off, by its place in the list and only if it is there.
-    async fn release(&self, access: &Access, target: &Target, mut index: usize) -> Outcome {
+    async fn release(&self, access: &Access, target: &Target, index: usize) -> Outcome {
+        match group_of(target) {
+            Some(group) => self.release_group(access, target, group).await,
+            None => self.release_one(access, target, index).await,
+        }
+    }
+
+    pub(super) async fn release_one(&self, access: &Access, target: &Target, mut index: usize) -> Outcome {
         for _ in 0..3 {
             let patch = json!([
                 {"op": "test", "path": "/metadata/uid", "value": target.uid},
@@ -283,6 +330,9 @@ impl Executor {
     }
 
     async fn reread(&self, access: &Access, target: &Target) -> Outcome {
+        if let Some(group) = group_of(target) {
+            return self.reread_group(access, target, group).await;
+        }
         match self.api(access, &target.namespace).get_opt(&target.name).await {
             Ok(Some(object)) if object.metadata.uid.as_deref() == Some(&target.uid) => self.object(access, &object),
             Ok(_) => Outcome::Gone,
@@ -325,7 +375,7 @@ fn unknown_kind(target: &Target) -> Outcome {
 }
 
 /// What an error means: what a change on the cluster must mend, or what only needs another try.
-fn failed(error: kube::Error, access: &Access, name: &str) -> Outcome {
+pub(super) fn failed(error: kube::Error, access: &Access, name: &str) -> Outcome {
     let kube::Error::Api(status) = error else { return Outcome::Failed(error.to_string()) };
     let kind = &access.resource.kind;
     let text = format!("{kind} {name}: {}", status.message);

@@ -2,6 +2,9 @@
 //! actions on its API server.
 
 mod act;
+mod group;
+mod members;
+mod parts;
 mod read;
 mod stamp;
 mod watch;
@@ -12,7 +15,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use kube::Client;
-use switchyard_api::jobs::{Held, JobKind, enabled_kinds, kinds};
+use switchyard_api::jobs::{JobKind, enabled_kinds, kinds};
 use tokio::sync::Semaphore;
 
 pub(crate) use watch::{is_out_of_reach, watch};
@@ -47,7 +50,7 @@ struct Known {
     enabled: bool,
 }
 
-/// The kinds that a configuration names, then all others; none of those that are queued by their pods, which nobody sends.
+/// The kinds that a configuration names, then all others; none of those that nobody sends.
 fn known(frameworks: &[String]) -> Vec<Known> {
     let mut known: Vec<Known> =
         enabled_kinds(frameworks).into_iter().map(|kind| Known { kind, enabled: true }).collect();
@@ -56,7 +59,7 @@ fn known(frameworks: &[String]) -> Vec<Known> {
             known.push(Known { kind: *kind, enabled: false });
         }
     }
-    known.retain(|known| known.kind.held() != Held::ByPods);
+    known.retain(|known| known.kind.is_sent());
     known
 }
 

@@ -68,7 +68,8 @@ pub(crate) fn read_job(object: &Value, kind: &dyn JobKind, gvk: &Arc<str>, hub_i
     });
     let status = object.get("status").filter(|_| !torn_down).map(bytes).unwrap_or_default();
     let (suspended, active) = (kind.is_suspended(object), kind.is_active(object));
-    Some(RemoteJob { meta, suspended, active, tells_its_end: kind.tells_its_end(), end, status })
+    let tells_its_end = kind.tells_its_end();
+    Some(RemoteJob { meta, suspended, active, tells_its_end, several: false, broken: false, end, status })
 }
 
 /// Whether a failure came with the deletion, or after it. The pods of a job that is deleted in the foreground go first,
@@ -89,7 +90,7 @@ fn failed_by_deletion(object: &Value) -> bool {
     failed.min().is_none_or(|failed| failed >= deleted)
 }
 
-fn read_meta(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Option<Meta> {
+pub(super) fn read_meta(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Option<Meta> {
     let text = |path: &str| object.pointer(path).and_then(Value::as_str);
     let labels = object.pointer("/metadata/labels")?;
     if labels.get(names::HUB_ID).and_then(Value::as_str) != Some(hub_id) {
@@ -155,7 +156,7 @@ fn mirrored_status(object: &Value) -> Vec<u8> {
     if mirrored.is_empty() { Vec::new() } else { bytes(&json!(mirrored)) }
 }
 
-fn bytes(value: &Value) -> Vec<u8> {
+pub(super) fn bytes(value: &Value) -> Vec<u8> {
     // A Value always serializes.
     serde_json::to_vec(value).unwrap_or_default()
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use switchyard_api::jobs::{JobKind, kind_of_owner, owner_gvk};
+use switchyard_api::jobs::{JobKind, kind_of_owner, owner_gvk, sent_objects, serving::Marks};
 use switchyard_api::names;
 use thiserror::Error;
 
@@ -44,6 +44,12 @@ pub(super) enum BadPayload {
     /// Not the kind of object it should be.
     #[error("the payload holds {0}, which this agent does not create")]
     Kind(String),
+    /// A list of nothing.
+    #[error("the payload is a List without items")]
+    Empty,
+    /// Several objects that are no group, or one of a group.
+    #[error("the payload's objects are not one job: a List has to hold pods of one group")]
+    Group,
     /// A kind of job that this cluster's configuration does not manage.
     #[error(
         "jobs of this kind are not managed on this cluster; add {0} to integrations.frameworks of its configuration"
@@ -79,12 +85,10 @@ pub(super) fn workload_to_create(payload: &Payload, stamp: Stamp<'_>) -> Result<
     if let Some(after) = stamp.fence_after {
         set(&mut object, "annotations", FENCE_AFTER, &fence_text(after));
     }
-    // A job that cannot be read is refused when it is to be created.
-    if let Ok(job) = serde_json::from_slice::<Named>(&payload.job)
-        && let Some(kind) = kind_of_owner(&job.api_version, &job.kind)
-    {
+    // A job that cannot be read is refused when it is to be created. A group has the name of its Workload.
+    if let Some((kind, name)) = named(&payload.job) {
         set(&mut object, "annotations", names::JOB_OWNER_GVK, &owner_gvk(kind.id()));
-        set(&mut object, "annotations", names::JOB_OWNER_NAME, &job.metadata.name);
+        set(&mut object, "annotations", names::JOB_OWNER_NAME, name.as_deref().unwrap_or(stamp.name));
     }
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         spec.remove("active");
@@ -96,13 +100,28 @@ pub(super) fn workload_to_create(payload: &Payload, stamp: Stamp<'_>) -> Result<
     Ok(object)
 }
 
-/// The job to create, suspended and kept by our finalizer, and its kind.
+/// The objects of a job to create, suspended and kept by our finalizer, and their kind: one, or all of a group.
 ///
 /// # Errors
 ///
 /// The payload is not a job of a known kind in the assignment's namespace.
-pub(super) fn job_to_create(payload: &[u8], stamp: Stamp<'_>) -> Result<(Value, &'static dyn JobKind), BadPayload> {
-    let mut object: Value = serde_json::from_slice(payload)?;
+pub(super) fn job_to_create(
+    payload: &[u8],
+    stamp: Stamp<'_>,
+) -> Result<(Vec<Value>, &'static dyn JobKind), BadPayload> {
+    let job: Value = serde_json::from_slice(payload)?;
+    let is_list = type_of(&job).1 == "List";
+    let made = sent_objects(job).into_iter().map(|object| one_to_create(object, stamp));
+    let made = made.collect::<Result<Vec<_>, _>>()?;
+    let Some(kind) = made.first().map(|(_, kind)| *kind) else { return Err(BadPayload::Empty) };
+    let objects: Vec<Value> = made.into_iter().map(|(object, _)| object).collect();
+    if objects.iter().any(|object| kind.group_of(object).is_some() != is_list || type_of(object).1 != kind.id().kind) {
+        return Err(BadPayload::Group);
+    }
+    Ok((objects, kind))
+}
+
+fn one_to_create(mut object: Value, stamp: Stamp<'_>) -> Result<(Value, &'static dyn JobKind), BadPayload> {
     let (version, kind) = type_of(&object);
     let Some(job_kind) = kind_of_owner(&version, &kind) else {
         return Err(BadPayload::Kind(format!("{version} {kind}")));
@@ -111,6 +130,13 @@ pub(super) fn job_to_create(payload: &[u8], stamp: Stamp<'_>) -> Result<(Value, 
     let name = text(&object, "/metadata/name");
     restamp(&mut object, stamp, name);
     job_kind.suspend(&mut object);
+    if let Some(serving) = job_kind.serving() {
+        // Its pods are watched for what they say of it.
+        let attempt = stamp.attempt.to_string();
+        let annotations = [(names::WORKLOAD_UID, stamp.workload_uid), (names::ATTEMPT, &attempt)];
+        let marks = Marks { labels: &[(names::HUB_ID, stamp.hub_id)], annotations: &annotations };
+        serving.mark_pods(&mut object, &marks);
+    }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("finalizers".to_owned(), json!([names::TERMINAL_STATE]));
     }
@@ -120,8 +146,16 @@ pub(super) fn job_to_create(payload: &[u8], stamp: Stamp<'_>) -> Result<(Value, 
 
 /// The kind of a payload's job, if it is a known one.
 pub(super) fn job_kind(payload: &[u8]) -> Option<&'static dyn JobKind> {
+    named(payload).map(|(kind, _)| kind)
+}
+
+/// The kind of a payload's job, and its name if it is one object.
+fn named(payload: &[u8]) -> Option<(&'static dyn JobKind, Option<String>)> {
     let job: Named = serde_json::from_slice(payload).ok()?;
-    kind_of_owner(&job.api_version, &job.kind)
+    match job.items.first() {
+        Some(member) => Some((kind_of_owner(&member.api_version, &member.kind)?, None)),
+        None => Some((kind_of_owner(&job.api_version, &job.kind)?, Some(job.metadata.name))),
+    }
 }
 
 /// What a payload's job is called, without reading the rest of it.
@@ -130,10 +164,13 @@ pub(super) fn job_kind(payload: &[u8]) -> Option<&'static dyn JobKind> {
 struct Named {
     api_version: String,
     kind: String,
+    #[serde(default)]
     metadata: NamedMeta,
+    #[serde(default)]
+    items: Vec<Self>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct NamedMeta {
     name: String,
 }
@@ -238,9 +275,51 @@ mod tests {
             "spec": {"suspend": false},
         });
         let (made, kind) = job_to_create(payload.to_string().as_bytes(), STAMP).unwrap();
-        assert!(kind.is_suspended(&made));
+        let [made] = &*made else { panic!("{made:?}") };
+        assert!(kind.is_suspended(made));
         assert_eq!(made.pointer("/metadata/finalizers"), Some(&json!(["switchyard.dev/terminal-state"])));
         assert_eq!(made.pointer("/metadata/labels/kueue.x-k8s.io~1prebuilt-workload-name"), Some(&json!("job-a")));
+    }
+
+    #[test]
+    fn the_pods_of_what_serves_say_whose_they_are() {
+        let set = json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db", "namespace": "ns"},
+            "spec": {"template": {"spec": {"containers": []}}},
+        });
+        let (made, _) = job_to_create(set.to_string().as_bytes(), STAMP).unwrap();
+        let metadata = &made[0]["spec"]["template"]["metadata"];
+        assert_eq!(metadata["labels"], json!({"switchyard.dev/hub-id": "hub"}));
+        let annotations = &metadata["annotations"];
+        let marks = ["switchyard.dev/workload-uid", "switchyard.dev/attempt", "kueue.x-k8s.io/pod-suspending-parent"];
+        assert_eq!(marks.map(|key| &annotations[key]), ["u", "7", "statefulset"]);
+    }
+
+    #[test]
+    fn a_group_is_made_of_all_its_pods_and_named_as_its_workload() {
+        let pod = |name: &str, group: &str| {
+            let labels = json!({"kueue.x-k8s.io/pod-group-name": group});
+            let metadata = json!({"name": name, "namespace": "ns", "labels": labels});
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": []}})
+        };
+        let list = |items: Value| json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string().into_bytes();
+        let job = list(json!([pod("a", "job-a"), pod("b", "job-a")]));
+        let (made, kind) = job_to_create(&job, STAMP).unwrap();
+        assert!(made.len() == 2 && made.iter().all(|pod| kind.is_suspended(pod)));
+        let workload = json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "job-a", "namespace": "ns"},
+        });
+        let workload =
+            workload_to_create(&Payload { workload: workload.to_string().into_bytes(), job }, STAMP).unwrap();
+        let annotation = |key: &str| workload["metadata"]["annotations"][format!("kueue.x-k8s.io/{key}")].clone();
+        assert_eq!(
+            (annotation("job-owner-gvk"), annotation("job-owner-name")),
+            (json!("v1, Kind=Pod"), json!("job-a"))
+        );
+        let bad = |job: &[u8]| job_to_create(job, STAMP).map(|_| ()).unwrap_err().to_string();
+        assert!(bad(&list(json!([]))).contains("without items"));
+        assert!(bad(&list(json!([pod("a", "")]))).contains("not one job"));
+        assert!(bad(pod("a", "job-a").to_string().as_bytes()).contains("not one job"));
     }
 
     #[test]

@@ -7,13 +7,17 @@ use futures::StreamExt;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::Value;
+use switchyard_api::jobs::serving::is_part;
 use switchyard_api::names;
 use switchyard_controller::awaited::{Patience, is_unknown_kind};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::act::{Access, value};
+use super::group::{Groups, is_member};
 use super::known;
+use super::parts::Parts;
 use crate::ledger::{Seen, Target};
 
 /// Observations that may wait for the ledger.
@@ -67,23 +71,30 @@ async fn one_kind(
     let kind = access.kind();
     let mut first = Some(done);
     let mut listing = BTreeSet::new();
+    let mut pods = Pods::new(access.clone(), hub_id.clone());
     let mut ended = false;
     while !ended && let Some(event) = events.next().await {
         let seen = match event {
             Ok(watcher::Event::Init) => {
                 listing.clear();
+                pods.begin_list();
                 None
             }
             Ok(watcher::Event::InitApply(object)) => {
                 listing.extend(object.metadata.uid.clone());
-                Some(applied(&access, &object, &hub_id))
+                applied(&access, &object, &hub_id, &mut pods)
             }
             Ok(watcher::Event::InitDone) => {
-                let uids = std::mem::take(&mut listing);
+                let mut uids = std::mem::take(&mut listing);
+                for seen in pods.end_list(&mut uids) {
+                    if sender.send(seen).await.is_err() {
+                        return;
+                    }
+                }
                 Some(Seen::Listed { kind, gvk: access.gvk.clone(), uids })
             }
-            Ok(watcher::Event::Apply(object)) => Some(applied(&access, &object, &hub_id)),
-            Ok(watcher::Event::Delete(object)) => deleted(&access, &object, &hub_id),
+            Ok(watcher::Event::Apply(object)) => applied(&access, &object, &hub_id, &mut pods),
+            Ok(watcher::Event::Delete(object)) => deleted(&access, &object, &hub_id, &mut pods),
             // A kind that was taken out of the configuration may have left jobs here, but only where they were ours to see:
             // the rights that `deploy/` gives are for all kinds, on or off. Whoever takes those away as well takes the jobs
             // out of our hands.
@@ -112,29 +123,89 @@ async fn one_kind(
     }
 }
 
+/// Objects that are told of together with others: pods of groups, and of what serves.
+struct Pods {
+    access: Access,
+    groups: Groups,
+    parts: Parts,
+}
+
+/// What an object is part of.
+enum Together {
+    /// Of others, of which this is to be told.
+    Told(Option<Seen>),
+    /// Of nothing.
+    Alone,
+}
+
+impl Pods {
+    fn new(access: Access, hub_id: String) -> Self {
+        let parts = Parts::new(access.gvk.clone(), hub_id.clone());
+        Self { groups: Groups::new(access.clone(), hub_id), parts, access }
+    }
+
+    fn begin_list(&mut self) {
+        self.groups.begin_list();
+        self.parts.begin_list();
+    }
+
+    fn end_list(&mut self, uids: &mut BTreeSet<String>) -> Vec<Seen> {
+        let mut seen = self.groups.end_list(uids);
+        seen.extend(self.parts.end_list());
+        seen
+    }
+
+    fn apply(&mut self, object: Value) -> Together {
+        if is_part(&object) {
+            Together::Told(self.parts.apply(&object))
+        } else if is_member(&self.access, &object) {
+            Together::Told(self.groups.apply(object))
+        } else {
+            Together::Alone
+        }
+    }
+
+    fn remove(&mut self, object: &Value) -> Together {
+        if is_part(object) {
+            Together::Told(self.parts.remove(object))
+        } else if is_member(&self.access, object) {
+            Together::Told(self.groups.remove(object))
+        } else {
+            Together::Alone
+        }
+    }
+}
+
 /// Whether a list was refused for want of rights.
 pub(crate) fn is_out_of_reach(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403)
 }
 
-fn applied(access: &Access, object: &DynamicObject, hub_id: &str) -> Seen {
-    if let Some(read) = access.read(&value(object), hub_id) {
-        return Seen::Applied(Box::new(read));
+fn applied(access: &Access, object: &DynamicObject, hub_id: &str, pods: &mut Pods) -> Option<Seen> {
+    let now = value(object);
+    if let Some(read) = access.read(&now, hub_id) {
+        return match pods.apply(now) {
+            Together::Told(seen) => seen,
+            Together::Alone => Some(Seen::Applied(Box::new(read))),
+        };
     }
     let ObjectMeta { name, namespace, uid, .. } = object.metadata.clone();
     let (name, namespace) = (name.unwrap_or_default(), namespace.unwrap_or_default());
     tracing::warn!(kind = &*access.gvk, namespace, name, "carries the hub's label but not its annotations: left alone");
     let target = Target { gvk: access.gvk.clone(), namespace, name, uid: uid.unwrap_or_default() };
-    Seen::Disowned { kind: access.kind(), target }
+    Some(Seen::Disowned { kind: access.kind(), target })
 }
 
-fn deleted(access: &Access, object: &DynamicObject, hub_id: &str) -> Option<Seen> {
+fn deleted(access: &Access, object: &DynamicObject, hub_id: &str, pods: &mut Pods) -> Option<Seen> {
     // The last state may lack the marks by which it was ours: then whoever took them off took it from us.
     let mut last = value(object);
     if let Some(labels) = last.pointer_mut("/metadata/labels").and_then(|labels| labels.as_object_mut()) {
         labels.insert(names::HUB_ID.to_owned(), hub_id.into());
     }
     let object = access.read(&last, hub_id)?;
+    if let Together::Told(seen) = pods.remove(&last) {
+        return seen;
+    }
     let meta = object.meta();
     Some(Seen::Deleted { kind: object.kind(), workload_uid: meta.workload_uid.clone(), target: meta.target.clone() })
 }

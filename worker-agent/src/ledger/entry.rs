@@ -1,10 +1,13 @@
 //! One workload: its objects, what is being done to them, and what has become of it.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use switchyard_proto::v1::{Observation, State};
 
-use super::model::{Action, Kind, Object, Outcome, Priority, RemoteJob, RemoteWorkload, Target, Time, Trouble, Verb};
+use super::model::{
+    Action, Kind, Object, Outcome, Payload, Priority, RemoteJob, RemoteWorkload, Target, Time, Trouble, Verb,
+};
 use super::want::Want;
 
 /// First wait after an action failed; doubles up to [`MAX_RETRY`].
@@ -175,6 +178,8 @@ pub(super) struct Entry {
     pub(super) uid: String,
     pub(super) workload: Option<RemoteWorkload>,
     pub(super) job: Option<RemoteJob>,
+    /// What the pods of its job say, and for which attempt they were made.
+    pub(super) parts: Option<(u64, Vec<u8>)>,
     pub(super) workload_slot: Slot,
     pub(super) job_slot: Slot,
     /// Why the assignment of this attempt cannot be followed, and of which object.
@@ -188,6 +193,8 @@ pub(super) struct Entry {
     removed: [Option<String>; 2],
     /// The attempt whose job went before it had ended.
     pub(super) lost: Option<u64>,
+    /// Of a job of several objects: the payload that is known to have been made whole, and for which attempt.
+    made: Option<(u64, Arc<Payload>)>,
     pub(super) report: Report,
     /// Under which time the ledger has it listed to be looked at again.
     pub(super) wake: Option<Time>,
@@ -199,6 +206,7 @@ impl Entry {
             uid: uid.to_owned(),
             workload: None,
             job: None,
+            parts: None,
             workload_slot: Slot::default(),
             job_slot: Slot::default(),
             trouble: None,
@@ -207,6 +215,7 @@ impl Entry {
             job_gone: None,
             removed: [None, None],
             lost: None,
+            made: None,
             report: Report::default(),
             wake: None,
         }
@@ -266,7 +275,10 @@ impl Entry {
                     None => true,
                 };
                 if newer {
-                    self.cure(Kind::Job);
+                    // That some of its objects are there does not mean that the others could be made.
+                    if !new.several {
+                        self.cure(Kind::Job);
+                    }
                     self.job = Some(new);
                 }
                 newer
@@ -290,6 +302,22 @@ impl Entry {
         }
     }
 
+    /// The pods of an attempt's job say something else.
+    pub(super) fn take_parts(&mut self, attempt: u64, status: Vec<u8>) {
+        if !status.is_empty() {
+            self.parts = Some((attempt, status));
+        } else if self.parts.as_ref().is_some_and(|(of, _)| *of == attempt) {
+            self.parts = None;
+        }
+    }
+
+    /// What is to be shown of the job: what its pods say, where they are others' to make.
+    pub(super) fn job_status(&self) -> Vec<u8> {
+        let Some(job) = &self.job else { return Vec::new() };
+        let parts = self.parts.as_ref().filter(|(attempt, _)| *attempt == job.meta.attempt);
+        parts.map_or_else(|| job.status.clone(), |(_, status)| status.clone())
+    }
+
     /// How an action went.
     pub(super) fn done(&mut self, action: &Action, outcome: Outcome, attempt: u64, now: Time) {
         let answered = !matches!(outcome, Outcome::Failed(_) | Outcome::Refused(_));
@@ -301,6 +329,10 @@ impl Entry {
         match outcome {
             Outcome::Object(object) => {
                 self.slot(action.kind).succeeded();
+                if let (Kind::Job, Verb::Create { attempt, payload, .. }) = (action.kind, &action.verb) {
+                    self.cure(Kind::Job);
+                    self.made = is_several(&object).then(|| (*attempt, payload.clone()));
+                }
                 self.apply(*object);
             }
             Outcome::Accepted => self.slot(action.kind).succeeded(),
@@ -348,10 +380,21 @@ impl Entry {
         }
     }
 
+    /// Whether the job is to be made of this payload: it is not there, or, of several objects, perhaps not all of them.
+    pub(super) fn is_unmade(&self, attempt: u64, payload: Option<&Arc<Payload>>) -> bool {
+        let Some(job) = &self.job else { return true };
+        let whole = self.made.as_ref().is_some_and(|(of, made)| *of == attempt && Some(made) == payload);
+        job.several && !job.broken && !job.meta.deleting && !whole
+    }
+
     /// The object that could not be made is there.
     fn cure(&mut self, kind: Kind) {
         self.trouble.take_if(|(_, of, _)| *of == kind);
     }
+}
+
+fn is_several(object: &Object) -> bool {
+    matches!(object, Object::Job(job) if job.several)
 }
 
 /// Where an object of this kind is among two.

@@ -235,6 +235,11 @@ impl Ledger {
                 let Some(workload_uid) = owner.map(|entry| entry.uid.clone()) else { return Vec::new() };
                 self.take(Seen::Deleted { kind, workload_uid, target }, now)
             }
+            Seen::Parts { workload_uid: uid, attempt, status } => {
+                let entry = self.entries.entry(uid.clone()).or_insert_with(|| Entry::new(&uid));
+                entry.take_parts(attempt, status);
+                self.refresh(&uid, now)
+            }
             Seen::Listed { kind, gvk, uids } => self.listed(kind, &gvk, &uids, now),
             Seen::Synced => {
                 self.synced = true;
@@ -369,6 +374,7 @@ impl Ledger {
             !wanted
                 && entry.attempt_there().is_none()
                 && entry.unsettled().is_none()
+                && entry.parts.is_none()
                 && entry.report.queue.is_empty()
                 && entry.workload_slot.idle()
                 && entry.job_slot.idle()

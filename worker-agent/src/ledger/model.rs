@@ -145,6 +145,10 @@ pub struct RemoteJob {
     pub active: bool,
     /// Whether `end` will say how it ends; if not, only its Workload does.
     pub tells_its_end: bool,
+    /// Whether it is a group of objects, which may become more.
+    pub several: bool,
+    /// Whether an object of it was taken away before it had ended: it does not go on without.
+    pub broken: bool,
     /// How it ended, if it has.
     pub end: Option<JobEnd>,
     /// JSON: its status.
@@ -208,6 +212,15 @@ pub enum Seen {
         kind: Kind,
         /// The object.
         target: Target,
+    },
+    /// What the pods say that the job's own controller has made for it.
+    Parts {
+        /// The hub's workload.
+        workload_uid: String,
+        /// The attempt that they were made for.
+        attempt: u64,
+        /// JSON: their statuses; empty when there are none.
+        status: Vec<u8>,
     },
     /// A complete list of one kind of objects (by gvk) has been delivered as `Applied`; these were in it.
     Listed {

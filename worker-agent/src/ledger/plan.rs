@@ -187,7 +187,8 @@ impl Entry {
             self.start_until(Kind::Workload, verb, until, context.now, actions);
         }
         let Some(workload) = self.workload.as_ref().filter(|_| !waits) else { return };
-        if runs && self.job.is_none() && verdict(workload).0 == State::Reserved {
+        let reserved = runs && verdict(workload).0 == State::Reserved;
+        if reserved && self.is_unmade(want.attempt, context.payload.as_ref()) {
             self.plan_create(Kind::Job, want, context, actions);
         }
     }

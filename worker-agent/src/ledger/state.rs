@@ -94,6 +94,7 @@ impl Entry {
         match (&self.workload, &self.job) {
             (_, Some(RemoteJob { end: Some(end), .. })) => ended(attempt, end),
             (_, Some(job)) if job.meta.deleting => deleted(attempt, "the job was deleted on the worker"),
+            (_, Some(job)) if job.broken => deleted(attempt, "a part of the job was deleted on the worker"),
             (None, Some(_)) => deleted(attempt, "the job's Workload was deleted on the worker"),
             (None, None) => lasting(State::Waiting, Vec::new()),
             (Some(workload), None) => {
@@ -140,7 +141,7 @@ impl Entry {
             attempt: verdict.attempt,
             state: verdict.state.into(),
             reasons: verdict.reasons.clone(),
-            job_status: self.job.as_ref().map(|job| job.status.clone()).unwrap_or_default(),
+            job_status: self.job_status(),
             workload_status: self.workload.as_ref().map(|workload| workload.status.clone()).unwrap_or_default(),
             preemption: None,
             origin: if want.is_none() { self.origin() } else { None },

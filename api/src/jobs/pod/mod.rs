@@ -20,7 +20,7 @@ pub(super) use shape::changed_shape;
 
 use super::meta::{last_transition, object_mut, str_at};
 use super::mirror::conditions;
-use super::remote::remote_object;
+use super::remote::{list, remote_object};
 use super::{Finished, Held, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop};
 use crate::field::FieldError;
 use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, PodTemplate, ReclaimablePod};
@@ -51,6 +51,19 @@ fn status(pod: &Value) -> Map<String, Value> {
 
 fn scheduled(pod: &Value) -> Option<&Value> {
     conditions(pod).find(|it| str_at(it, "/type") == "PodScheduled")
+}
+
+/// What the other cluster's API server computes by itself is left to it.
+fn copy_of_one(pod: &Value, remote: RemoteMeta<'_>) -> Value {
+    let spec = pod.get("spec").cloned().unwrap_or_else(|| json!({}));
+    let mut copy = remote_object(JobKind::id(&Pod), pod, spec, remote);
+    if let Some(spec) = object_mut(&mut copy, &["spec"]) {
+        for field in ["nodeName", "priority", "preemptionPolicy"] {
+            spec.remove(field);
+        }
+    }
+    one::gate(&mut copy);
+    copy
 }
 
 impl JobKind for Pod {
@@ -192,17 +205,13 @@ impl JobKind for Pod {
         validate::pod_update(old, new)
     }
 
-    /// What the other cluster's API server computes by itself is left to it.
+    /// Of a group, all pods that are to stay.
     fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value {
-        let spec = job.get("spec").cloned().unwrap_or_else(|| json!({}));
-        let mut copy = remote_object(JobKind::id(self), job, spec, remote);
-        if let Some(spec) = object_mut(&mut copy, &["spec"]) {
-            for field in ["nodeName", "priority", "preemptionPolicy"] {
-                spec.remove(field);
-            }
+        if !group::is_group(job) {
+            return copy_of_one(job, remote);
         }
-        self.suspend(&mut copy);
-        copy
+        let pods = group::members(job).iter().filter(|pod| !super::meta::is_deleting(pod));
+        list(&pods.map(|pod| copy_of_one(pod, remote)).collect::<Vec<_>>())
     }
 
     /// The remote status as it is; but while the copy has no node, the pod here goes on saying that it is gated: nobody

@@ -7,7 +7,7 @@ use super::plain::{changed, shape, template};
 use super::*;
 use crate::jobs::Held;
 use crate::jobs::pod::Pod;
-use crate::jobs::serving::{is_outdated, let_go};
+use crate::jobs::serving::{Marks, is_outdated, is_part, let_go};
 
 /// An object of a kind in queue `lq`, as its user writes it.
 fn written(group: &str, kind: &str, spec: Value) -> (&'static dyn JobKind, Value) {
@@ -59,6 +59,42 @@ fn the_templates_say_whose_pods_they_make() {
     let both = marks(leader_worker_set());
     let of = |field: &str| both.pointer(&format!("/spec/leaderWorkerTemplate/{field}")).cloned();
     assert!(of("leaderTemplate").is_some() && of("leaderTemplate") == of("workerTemplate"));
+}
+
+#[test]
+fn a_stateful_set_is_sent_whole_and_names_its_group_by_the_uid_here() {
+    let (kind, set) = stateful_set();
+    assert!(kind.is_sent() && !leader_worker_set().0.is_sent() && !deployment().0.is_sent());
+    let group = groups(&(kind, set.clone()), json!({}));
+    let copy = kind.remote_copy(&set, RemoteMeta { workload: &group[0], origin: "multikueue" });
+    let copy = changed(&copy, json!({"metadata": {"uid": "uid-there"}}));
+    assert_eq!((&copy["spec"], groups(&(kind, copy.clone()), json!({}))), (&set["spec"], group));
+}
+
+#[test]
+fn the_pods_of_what_serves_can_be_marked_and_known_again() {
+    let marks = Marks { labels: &[("l", "1")], annotations: &[("a", "2")] };
+    for ((kind, mut object), templates) in
+        [(stateful_set(), vec!["/spec/template"]), (leader_worker_set(), vec!["leaderTemplate", "workerTemplate"])]
+    {
+        kind.serving().unwrap().mark_pods(&mut object, &marks);
+        for template in templates {
+            let at = if template.starts_with('/') {
+                template.into()
+            } else {
+                format!("/spec/leaderWorkerTemplate/{template}")
+            };
+            let metadata = &object.pointer(&at).unwrap()["metadata"];
+            assert_eq!((&metadata["labels"]["l"], &metadata["annotations"]["a"]), (&json!("1"), &json!("2")), "{at}");
+        }
+    }
+    let pod = |owner: &str, by: &str| {
+        let owner = json!({"apiVersion": "apps/v1", "kind": owner, "name": "a", "uid": "u", "controller": true});
+        let annotations = json!({"kueue.x-k8s.io/pod-suspending-parent": by});
+        json!({"metadata": {"name": "a-0", "namespace": "ns", "ownerReferences": [owner], "annotations": annotations}})
+    };
+    assert!(is_part(&pod("StatefulSet", "statefulset")));
+    assert!(!is_part(&pod("ReplicaSet", "deployment")));
 }
 
 #[test]

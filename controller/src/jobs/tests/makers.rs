@@ -1,7 +1,10 @@
 //! What makes groups of pods that serve.
 
 use rstest::rstest;
-use switchyard_api::jobs::{build_group_workload, kind_for, pod::Pod, serving::Serving};
+use switchyard_api::{
+    jobs::{build_group_workload, kind_for, pod::Pod, serving::Serving},
+    v1beta2::DispatchStatus,
+};
 
 use super::{
     super::{
@@ -10,6 +13,7 @@ use super::{
     },
     *,
 };
+use crate::workload::Eviction;
 
 /// A maker `ns/a` in queue `lq`, its pods and its Workloads.
 struct Made {
@@ -19,6 +23,7 @@ struct Made {
     pods: Vec<Value>,
     managed: bool,
     outdated: bool,
+    role: Role,
 }
 
 fn made(group: &str, kind: &str, spec: Value) -> Made {
@@ -28,7 +33,8 @@ fn made(group: &str, kind: &str, spec: Value) -> Made {
         "metadata": {"name": "a", "namespace": "ns", "uid": "uid-a", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
         "spec": spec,
     });
-    Made { kind, maker: TestJob(maker), workloads: Vec::new(), pods: Vec::new(), managed: true, outdated: false }
+    let (workloads, pods, role) = (Vec::new(), Vec::new(), Role::Single);
+    Made { kind, maker: TestJob(maker), workloads, pods, managed: true, outdated: false, role }
 }
 
 fn template() -> Value {
@@ -94,7 +100,7 @@ impl Made {
 
     fn decide(&self) -> Plan {
         let facts = Facts {
-            role: Role::Single,
+            role: self.role,
             managed: self.managed,
             ancestor: Ancestor::None,
             workloads: self.workloads.clone(),
@@ -168,6 +174,34 @@ fn scaled_to_zero_its_workload_is_put_on_hold_and_comes_back_with_other_pods() {
     let told = stateful_set().scaled(3).has(held()).told();
     assert!(told.starts_with("workload {\"spec\":{\"podSets\":[{\"count\":3"), "{told}");
     insta::assert_snapshot!(stateful_set().has(held()).told(), @r#"workload status {"conditions":["QuotaReserved=False/PendingEvaluation: Workload no longer on hold; waiting for quota reservation"]}"#);
+}
+
+#[test]
+fn one_that_a_cluster_has_is_evicted_first_when_scaled_to_zero_and_is_on_hold_once_nothing_is_left_there() {
+    let sent = || {
+        stateful_set().workload(0).admitted().status(|edit| {
+            edit.status.cluster_name = Some("west".into());
+            edit.status.dispatch = Some(DispatchStatus { attempt: 1, ..DispatchStatus::default() });
+        })
+    };
+    let hub = |replicas: i32, workload: TestWorkload| {
+        Made { role: Role::Hub, ..stateful_set().scaled(replicas).has(workload) }.told()
+    };
+    let told = hub(0, sent());
+    assert!(told.contains("Evicted=True/OnHold: StatefulSet scaled to zero") && told.contains("clusterName"), "{told}");
+    let eviction = || Eviction { reason: "OnHold", cause: String::new(), message: "rests".into() };
+    let evicted = || sent().status(|edit| drop(edit.evict(eviction())));
+    assert_eq!(hub(0, evicted()), "", "its cluster is to say first that nothing is left");
+    assert_eq!(hub(2, evicted()), "", "also if pods are wanted again");
+    let released = || {
+        evicted().status(|edit| {
+            assert!(edit.release_quota());
+        })
+    };
+    let told = hub(0, released());
+    assert!(told.contains("QuotaReserved=False/OnHold"), "{told}");
+    let told = hub(2, released());
+    assert!(told.contains("Requeued=True/PendingEvaluation: Workload no longer on hold"), "{told}");
 }
 
 #[rstest]

@@ -252,11 +252,42 @@ fn the_workload_of_a_group_goes_with_its_last_pod() {
 }
 
 #[test]
-fn a_hub_says_that_it_sends_no_groups() {
+fn a_hub_starts_no_group_that_it_sends_and_says_what_it_cannot_send() {
     let group = group(pair());
-    let hub = World { role: Role::Hub, check: Some("mk"), ..world_of(&group) };
-    let told = hub.named(workload(&group).reserved()).told();
-    assert!(told.contains("Warning NotDispatchable: Groups of pods are not sent to other clusters"), "{told}");
+    let told = |maker: Option<(&str, &str)>| {
+        let mut workload = workload(&group).admitted();
+        let maker = maker.map(|(version, kind)| json!({"apiVersion": version, "kind": kind, "name": "a", "uid": "u"}));
+        let maker = maker.map(|maker| serde_json::from_value(maker).unwrap());
+        workload.0.metadata.owner_references.get_or_insert_default().extend(maker);
+        World { role: Role::Hub, check: Some("mk"), ..world_of(&group) }.named(workload).told()
+    };
+    assert_eq!(told(None), "");
+    assert_eq!(told(Some(("apps/v1", "StatefulSet"))), "");
+    let part = told(Some(("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")));
+    assert!(part.contains("Warning NotDispatchable: What makes these pods is not sent to other clusters"), "{part}");
+}
+
+#[test]
+fn pods_of_a_hubs_group_that_are_deleted_are_let_go_for_whoever_waits_for_that() {
+    let named = json!({"metadata": {"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "g"}}});
+    let [first, second] = pair().map(|pod| pod.with(named.clone()).phase("Running"));
+    let one_goes = group([first, second.deleting()]);
+    let told = |copy: bool| {
+        let mut workload = workload(&one_goes).admitted();
+        if copy {
+            let annotations = workload.0.metadata.annotations.get_or_insert_default();
+            annotations.insert("switchyard.dev/workload-uid".into(), "w".into());
+        }
+        world_of(&one_goes).named(workload).told()
+    };
+    assert_eq!(told(true), r#"pod b {"metadata":{"finalizers":[]}}"#);
+    assert_eq!(told(false), "", "a user's own waits for another in its place");
+    let missing = World { prebuilt: Prebuilt::Missing, ..world_of(&one_goes) };
+    assert!(missing.told().starts_with("end a for NoMatchingWorkload"), "{}", missing.told());
+    let [first, second] = pair().map(|pod| pod.with(named.clone()).phase("Running").deleting());
+    let missing = World { prebuilt: Prebuilt::Missing, ..world_of(&group([first, second])) };
+    let told = missing.told();
+    assert!(told.contains("pod a") && told.contains("pod b") && told.contains("finalizers"), "{told}");
 }
 
 #[rstest]

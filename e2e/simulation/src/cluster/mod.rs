@@ -215,7 +215,16 @@ impl World {
             }),
             Kind::Job => {
                 let status = Status::Idle.to_json();
-                Object::Job(RemoteJob { meta, suspended: true, active: false, tells_its_end: true, end: None, status })
+                Object::Job(RemoteJob {
+                    meta,
+                    suspended: true,
+                    active: false,
+                    tells_its_end: true,
+                    several: false,
+                    broken: false,
+                    end: None,
+                    status,
+                })
             }
         };
         it.objects.insert((kind, index), Stored { object, foreign, run: 0, turning: false, ended: None });

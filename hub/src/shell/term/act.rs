@@ -1,5 +1,7 @@
 //! What the dispatcher wants done, done: wishes to clusters' ports, writes to the API in tasks of their own.
 
+use std::sync::Arc;
+
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::store::Key;
 use switchyard_proto::v1::{Phase, State};
@@ -7,11 +9,12 @@ use switchyard_scheduler::{RefusedReason, WorkloadKey};
 use tokio::time::Instant;
 
 use super::TermState;
+use crate::cluster::Content;
 use crate::dispatch::{Action, Event, Name, Observation, Outcome, Reason, Uid, Written};
 use crate::shell::mirror::{self, Show};
 use crate::shell::slots::Work;
 use crate::shell::writes::{What, Write, finish_reason};
-use crate::shell::{Answer, Hands, assignment, desire};
+use crate::shell::{Answer, Hands, assignment, desire, payload};
 
 impl TermState {
     pub(super) fn apply(&mut self, event: Event) {
@@ -130,6 +133,21 @@ impl TermState {
         }
         port.set(assignment, Some(content));
         Ok(())
+    }
+
+    /// Pods that come to a group after it was sent go after the others, and show what is known of them there.
+    pub(super) fn follow_members(&mut self, workload: &Workload, uid: &Uid) {
+        let Some((cluster, attempt)) = self.dispatcher.committed(uid) else { return };
+        if let Some(status) = self.status_of(&cluster, uid, attempt) {
+            self.slots.status(uid, status, Instant::now());
+        }
+        let (port, theirs) = (self.ports.of(&cluster), self.dispatcher.their_uid(uid));
+        let Some(known) = port.content(&theirs) else { return };
+        // That none of them is there any more is not for the cluster to know before its Workload goes.
+        let Ok(now) = desire::made_of(&self.ctx, workload) else { return };
+        if payload::has_others(&known.job, &now.job) {
+            port.exchange(&theirs, Arc::new(Content::new(known.workload.clone(), now.job.clone())));
+        }
     }
 
     fn write(&self, uid: &Uid, what: What) {

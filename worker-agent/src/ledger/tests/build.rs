@@ -120,7 +120,16 @@ impl RemoteWorkload {
 /// A job as it was created.
 pub(super) fn job(attempt: u64) -> RemoteJob {
     let meta = Meta { held: Some(0), ..meta(Kind::Job, attempt) };
-    RemoteJob { meta, suspended: true, active: false, tells_its_end: true, end: None, status: b"j".to_vec() }
+    RemoteJob {
+        meta,
+        suspended: true,
+        active: false,
+        tells_its_end: true,
+        several: false,
+        broken: false,
+        end: None,
+        status: b"j".to_vec(),
+    }
 }
 
 impl RemoteJob {
@@ -221,6 +230,20 @@ impl Bench {
     /// The assignment of the test's workload changes.
     pub(super) fn want(&mut self, attempt: u64, phase: Phase) -> &mut Self {
         self.desire(vec![assignment(UID, attempt, phase)], false).unwrap();
+        self
+    }
+
+    /// The same, and what it is made of.
+    pub(super) fn want_of(&mut self, attempt: u64, phase: Phase, job: &[u8]) -> &mut Self {
+        let workload = payload().workload;
+        let payload = v1::Payload { hash: payload_hash(&workload, job), workload, job: job.to_vec() };
+        let wanted = v1::Assignment { payload_hash: payload.hash.clone(), ..assignment(UID, attempt, phase) };
+        let base_revision = self.revision;
+        self.revision += 1;
+        let (revision, payloads) = (self.revision, vec![payload]);
+        let assignments = vec![wanted];
+        let desired = v1::Desired { revision, snapshot: false, base_revision, payloads, assignments, more: false };
+        self.say(hub_message::Kind::Desired(desired)).unwrap();
         self
     }
 

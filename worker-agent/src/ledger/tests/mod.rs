@@ -1,5 +1,6 @@
 mod build;
 mod fencing;
+mod groups;
 mod laws;
 mod making;
 mod reporting;

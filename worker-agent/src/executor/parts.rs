@@ -1,0 +1,162 @@
+//! The pods of what serves (StatefulSet), which its own controller makes: what they say of it goes to the hub with it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::read::{bytes, read_meta};
+use crate::ledger::Seen;
+
+/// Bytes of statuses that are told whole. Of more, so many pods, only what their readiness is told by.
+const WHOLE: usize = 256 * 1024;
+const BRIEF: &[&str] = &["phase", "conditions", "reason", "message", "startTime"];
+
+/// The statuses of pods, by their names, as JSON.
+pub(super) fn shown(mut pods: Map<String, Value>) -> Vec<u8> {
+    let whole = bytes(&json!({ "pods": pods }));
+    if whole.len() <= WHOLE {
+        return whole;
+    }
+    for status in pods.values_mut().filter_map(Value::as_object_mut) {
+        status.retain(|field, _| BRIEF.contains(&field.as_str()));
+    }
+    bytes(&json!({ "pods": pods }))
+}
+
+/// The pods of one attempt of a workload: names and statuses by their uids.
+type Pods = BTreeMap<String, (String, Value)>;
+/// A workload's uid and an attempt.
+type Of = (String, u64);
+
+/// The pods of one hub's objects, as one watch tells of them.
+pub(super) struct Parts {
+    gvk: Arc<str>,
+    hub_id: String,
+    pods: BTreeMap<Of, Pods>,
+    /// While a list is coming: what was known before.
+    before: Option<BTreeMap<Of, Pods>>,
+}
+
+impl Parts {
+    pub(super) fn new(gvk: Arc<str>, hub_id: String) -> Self {
+        Self { gvk, hub_id, pods: BTreeMap::new(), before: None }
+    }
+
+    /// A list begins: until its end nothing is told.
+    pub(super) fn begin_list(&mut self) {
+        let known = std::mem::take(&mut self.pods);
+        // One that did not come to its end counts for nothing.
+        self.before.get_or_insert(known);
+    }
+
+    /// The list has come to its end: what it has changed.
+    pub(super) fn end_list(&mut self) -> Vec<Seen> {
+        let before = self.before.take().unwrap_or_default();
+        let none = BTreeMap::new();
+        let gone = before.keys().filter(|of| !self.pods.contains_key(*of));
+        let changed = self.pods.iter().filter(|(of, pods)| before.get(*of).unwrap_or(&none) != *pods).map(|(of, _)| of);
+        gone.chain(changed).map(|of| self.tell(of)).collect()
+    }
+
+    /// A pod is there, in this state.
+    pub(super) fn apply(&mut self, pod: &Value) -> Option<Seen> {
+        let meta = read_meta(pod, &self.gvk, &self.hub_id)?;
+        let of = (meta.workload_uid, meta.attempt);
+        let pods = self.pods.entry(of.clone()).or_default();
+        if meta.deleting {
+            pods.remove(&meta.target.uid);
+        } else {
+            let status = pod.get("status").cloned().unwrap_or_default();
+            pods.insert(meta.target.uid, (meta.target.name, status));
+        }
+        self.told(&of)
+    }
+
+    /// A pod is gone.
+    pub(super) fn remove(&mut self, pod: &Value) -> Option<Seen> {
+        let meta = read_meta(pod, &self.gvk, &self.hub_id)?;
+        let of = (meta.workload_uid, meta.attempt);
+        self.pods.get_mut(&of)?.remove(&meta.target.uid);
+        self.told(&of)
+    }
+
+    fn told(&mut self, of: &Of) -> Option<Seen> {
+        if self.pods.get(of).is_some_and(BTreeMap::is_empty) {
+            self.pods.remove(of);
+        }
+        self.before.is_none().then(|| self.tell(of))
+    }
+
+    fn tell(&self, of: &Of) -> Seen {
+        let pods = self.pods.get(of).filter(|pods| !pods.is_empty());
+        let status = pods.map(|pods| shown(pods.values().cloned().collect())).unwrap_or_default();
+        Seen::Parts { workload_uid: of.0.clone(), attempt: of.1, status }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str, phase: &str) -> Value {
+        json!({
+            "metadata": {
+                "namespace": "ns", "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1",
+                "labels": {"switchyard.dev/hub-id": "hub"},
+                "annotations": {"switchyard.dev/workload-uid": "w", "switchyard.dev/attempt": "3"},
+            },
+            "status": {"phase": phase},
+        })
+    }
+
+    fn parts() -> Parts {
+        Parts::new("v1, Kind=Pod".into(), "hub".into())
+    }
+
+    fn told(seen: impl IntoIterator<Item = Seen>) -> Vec<String> {
+        let one = |seen: Seen| match seen {
+            Seen::Parts { workload_uid, attempt, status } => {
+                format!("{workload_uid} {attempt} {}", String::from_utf8(status).unwrap())
+            }
+            other => format!("{other:?}"),
+        };
+        seen.into_iter().map(one).collect()
+    }
+
+    #[test]
+    fn pods_that_stay_are_told_of_together() {
+        let mut parts = parts();
+        assert_eq!(told(parts.apply(&pod("a", "Pending"))), [r#"w 3 {"pods":{"a":{"phase":"Pending"}}}"#]);
+        let both = r#"w 3 {"pods":{"a":{"phase":"Pending"},"b":{"phase":"Running"}}}"#;
+        assert_eq!(told(parts.apply(&pod("b", "Running"))), [both]);
+        let mut going = pod("a", "Running");
+        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        assert_eq!(told(parts.apply(&going)), [r#"w 3 {"pods":{"b":{"phase":"Running"}}}"#]);
+        assert_eq!(told(parts.remove(&pod("b", "Running"))), ["w 3 "]);
+        assert_eq!(told(parts.remove(&pod("b", "Running"))), [""; 0]);
+    }
+
+    #[test]
+    fn a_list_tells_what_it_has_changed() {
+        let mut parts = parts();
+        let mut list = |pods: &[(&str, &str)]| {
+            parts.begin_list();
+            for (name, phase) in pods {
+                assert!(parts.apply(&pod(name, phase)).is_none(), "not before all have come");
+            }
+            told(parts.end_list())
+        };
+        assert_eq!(list(&[("a", "Running")]), [r#"w 3 {"pods":{"a":{"phase":"Running"}}}"#]);
+        assert_eq!(list(&[("a", "Running")]), [""; 0]);
+        assert_eq!(list(&[]), ["w 3 "]);
+    }
+
+    #[test]
+    fn of_very_many_pods_only_their_readiness_is_told() {
+        let status = json!({"phase": "Running", "containerStatuses": [{"imageID": "x".repeat(1000)}]});
+        let pods = |count: usize| (0..count).map(|index| (format!("pod-{index}"), status.clone())).collect();
+        let has_containers = |count| String::from_utf8(shown(pods(count))).unwrap().contains("containerStatuses");
+        assert!(has_containers(10) && !has_containers(1000));
+    }
+}
