@@ -82,11 +82,7 @@ impl TermState {
                     self.slots.release(write, Instant::now());
                 }
             }
-            Action::Mirror { uid, cluster, attempt } => {
-                if let Some(status) = self.told.of(&cluster, &uid, attempt).and_then(|told| told.job_status.clone()) {
-                    self.slots.status(&uid, status, Instant::now());
-                }
-            }
+            Action::Mirror { uid, cluster, attempt } => self.show(&cluster, &uid, attempt),
             Action::Breaker { open } => {
                 match &open {
                     Some(why) => tracing::error!(why, "circuit breaker open: nothing is given up until it is released"),
@@ -135,12 +131,17 @@ impl TermState {
         Ok(())
     }
 
+    /// Shows how the job stands there, soon, if its cluster has told.
+    fn show(&mut self, cluster: &Name, uid: &Uid, attempt: u64) {
+        if let Some(status) = self.told.of(cluster, uid, attempt).and_then(|told| told.job_status.clone()) {
+            self.slots.status(uid, status, Instant::now());
+        }
+    }
+
     /// Pods that come to a group after it was sent go after the others, and show what is known of them there.
     pub(super) fn follow_members(&mut self, workload: &Workload, uid: &Uid) {
         let Some((cluster, attempt)) = self.dispatcher.committed(uid) else { return };
-        if let Some(status) = self.status_of(&cluster, uid, attempt) {
-            self.slots.status(uid, status, Instant::now());
-        }
+        self.show(&cluster, uid, attempt);
         let (port, theirs) = (self.ports.of(&cluster), self.dispatcher.their_uid(uid));
         let Some(known) = port.content(&theirs) else { return };
         // That none of them is there any more is not for the cluster to know before its Workload goes.
