@@ -87,6 +87,13 @@ fn status_patch(pod: &Pod, message: &str, now: Timestamp) -> Value {
     })
 }
 
+/// Whether all was done for it: it is still there for somebody's finalizer.
+fn was_given_up(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let said = conditions.into_iter().any(|condition| condition.type_ == CONDITION && condition.status == "True");
+    said && pod.metadata.deletion_grace_period_seconds == Some(0)
+}
+
 /// Looks after pods that hang until `shutdown`. Without the gate there are none to look after.
 pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let queue = Queue::default();
@@ -121,6 +128,9 @@ async fn look(ctx: &Context, key: Key) -> Outcome {
 async fn give_up(ctx: &Context, key: &Key) -> Result<Outcome, WriteError> {
     let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), &key.namespace);
     let Some(pod) = answered(pods.get_opt(&key.name)).await? else { return Ok(Outcome::Done) };
+    if was_given_up(&pod) {
+        return Ok(Outcome::Done);
+    }
     let now = ctx.clock.now();
     match left(&pod, now) {
         None => return Ok(Outcome::Done),

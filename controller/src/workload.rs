@@ -16,7 +16,7 @@ use switchyard_api::{
     conditions::{self, reasons},
     jobs::{JobKind, kind_of_owner},
     names,
-    v1beta2::{Workload, WorkloadStatus},
+    v1beta2::{Admission, Workload, WorkloadStatus},
 };
 pub use write::{WriteError, patch_metadata, patch_status};
 
@@ -170,14 +170,19 @@ pub fn is_admissible(workload: &Workload) -> bool {
         && !holds(workload, conditions::WAITING_FOR_REPLACEMENT_PODS)
 }
 
-/// The ClusterQueue that it has quota in.
+/// The quota that it has.
 ///
 /// An admission without a reservation says nothing: who gives a workload's quota back with server-side apply, as Kueue does,
 /// cannot take out of the status what another manager wrote.
 #[must_use]
+pub fn admission(status: &WorkloadStatus) -> Option<&Admission> {
+    status.admission.as_ref().filter(|_| conditions::is_true(&status.conditions, conditions::QUOTA_RESERVED))
+}
+
+/// The ClusterQueue that it has quota in.
+#[must_use]
 pub fn admitted_by(workload: &Workload) -> Option<&str> {
-    let admission = status(workload)?.admission.as_ref().filter(|_| has_reservation(workload))?;
-    Some(admission.cluster_queue.as_str())
+    admission(status(workload)?).map(|admission| admission.cluster_queue.as_str())
 }
 
 /// The LocalQueue that it names; empty if none.

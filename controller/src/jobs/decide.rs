@@ -144,14 +144,17 @@ impl Case<'_> {
                 return self.workload_deleting(workload);
             }
         }
-        if let Some(end) = self.kind.finished(self.job) {
+        if let Some(end) = self.kind.finished(self.job).filter(|_| !workload.is_some_and(|it| self.ends_elsewhere(it)))
+        {
             return match workload {
                 Some(workload) => self.job_finished(workload, end.success, &end.message),
                 None => Decision::act(release(self.kind, self.job)),
             };
         }
         let Some(workload) = workload else { return self.no_workload() };
-        if let Some(action) = edit::reclaimable_pods(workload, self.kind.reclaimable(self.job), self.now) {
+        let reclaimable = self.kind.reclaimable(self.job);
+        let told_here = !self.kind.is_composed(self.job) || self.facts.multi_kueue_check.is_none();
+        if let Some(action) = edit::reclaimable_pods(workload, reclaimable, self.now).filter(|_| told_here) {
             return Decision::act([action]);
         }
         if is_evicted(workload) {
@@ -301,6 +304,12 @@ impl Case<'_> {
     /// job's status here says nothing of what runs there.
     fn was_sent(&self, workload: &Workload) -> bool {
         self.facts.role == Role::Hub && was_dispatched(workload)
+    }
+
+    /// A group that was sent: only its cluster knows of its end. Of its pods here some may show how an earlier attempt went,
+    /// as one that has ended never changes again, while they run once more there.
+    fn ends_elsewhere(&self, workload: &Workload) -> bool {
+        self.kind.is_composed(self.job) && self.was_sent(workload)
     }
 
     /// A job of a dispatching queue that was created while no webhook could set `managedBy`, which cannot be changed

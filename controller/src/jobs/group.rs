@@ -20,7 +20,9 @@ use super::{
     ensure::{Ensured, delete_others, is_live, keep_in_step},
     facts::Prebuilt,
 };
-use crate::workload::{condition, has_reservation, is_copy, is_evicted, is_finished, is_group_workload};
+use crate::workload::{
+    condition, has_reservation, is_copy, is_evicted, is_finished, is_group_workload, was_dispatched,
+};
 
 /// Whether the workload of a group stays while there are no pods: somebody else owns it, or it was made before they come
 /// and nobody owns it yet.
@@ -30,12 +32,14 @@ pub(super) fn outlives_its_pods(workload: &Workload) -> bool {
 }
 
 /// What to do about the workloads that a pod had of its own before its user made it one of a group. While it runs, it runs
-/// with their quota; else the group's workload asks for the same a second time. Kueue leaves them until the pod is gone.
+/// with their quota, be it on another cluster; else the group's workload asks for the same a second time. Kueue leaves them
+/// until the pod is gone.
 pub(super) fn left_behind(kind: &dyn JobKind, member: &Value, workloads: &[Arc<Workload>]) -> Decision {
-    if !kind.is_suspended(member) && kind.finished(member).is_none() {
+    let open: Vec<&Arc<Workload>> = workloads.iter().filter(|workload| !is_finished(workload)).collect();
+    let runs_here = !kind.is_suspended(member) && kind.finished(member).is_none();
+    if runs_here || open.iter().any(|workload| was_dispatched(workload)) {
         return Decision::wait();
     }
-    let open: Vec<&Arc<Workload>> = workloads.iter().filter(|workload| !is_finished(workload)).collect();
     delete_others(&open)
 }
 

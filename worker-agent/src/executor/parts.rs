@@ -10,7 +10,6 @@ use crate::ledger::Seen;
 
 /// Bytes of statuses that are told whole. Of more, so many pods, only what their readiness is told by.
 const WHOLE: usize = 256 * 1024;
-const BRIEF: &[&str] = &["phase", "conditions", "reason", "message", "startTime"];
 
 /// The statuses of pods, by their names, as JSON.
 pub(super) fn shown(mut pods: Map<String, Value>) -> Vec<u8> {
@@ -18,10 +17,16 @@ pub(super) fn shown(mut pods: Map<String, Value>) -> Vec<u8> {
     if whole.len() <= WHOLE {
         return whole;
     }
-    for status in pods.values_mut().filter_map(Value::as_object_mut) {
-        status.retain(|field, _| BRIEF.contains(&field.as_str()));
-    }
+    pods.values_mut().for_each(|status| *status = brief(status));
     bytes(&json!({ "pods": pods }))
+}
+
+/// Phase and readiness, in a hundred bytes.
+fn brief(status: &Value) -> Value {
+    let conditions = status["conditions"].as_array();
+    let ready = conditions.into_iter().flatten().filter(|condition| condition["type"] == "Ready");
+    let ready: Vec<Value> = ready.map(|it| json!({"type": "Ready", "status": it["status"]})).collect();
+    json!({"phase": status["phase"], "conditions": ready})
 }
 
 /// The pods of one attempt of a workload: names and statuses by their uids.
@@ -154,9 +159,14 @@ mod tests {
 
     #[test]
     fn of_very_many_pods_only_their_readiness_is_told() {
-        let status = json!({"phase": "Running", "containerStatuses": [{"imageID": "x".repeat(1000)}]});
+        let condition = |kind: &str| json!({"type": kind, "status": "True", "message": "x".repeat(200)});
+        let conditions = ["Initialized", "PodScheduled", "ContainersReady", "Ready"].map(condition);
+        let status = json!({"phase": "Running", "conditions": conditions, "containerStatuses": [{"imageID": "x"}]});
         let pods = |count: usize| (0..count).map(|index| (format!("pod-{index}"), status.clone())).collect();
-        let has_containers = |count| String::from_utf8(shown(pods(count))).unwrap().contains("containerStatuses");
-        assert!(has_containers(10) && !has_containers(1000));
+        let told = |count| String::from_utf8(shown(pods(count))).unwrap();
+        assert!(told(10).contains("containerStatuses"));
+        let many = told(2000);
+        assert!(many.len() <= WHOLE, "{}", many.len());
+        assert!(many.contains(r#""pod-1999":{"conditions":[{"status":"True","type":"Ready"}],"phase":"Running"}"#));
     }
 }

@@ -361,7 +361,14 @@ impl Entry {
                     self.trouble = Some((attempt, action.kind, trouble));
                 }
             },
-            Outcome::Failed(_) => self.slot(action.kind).failed(now),
+            Outcome::Failed(_) => {
+                let slot = self.slot(action.kind);
+                if matches!(action.verb, Verb::Create { .. }) {
+                    // It may have waited long for its turn.
+                    slot.asked = now;
+                }
+                slot.failed(now);
+            }
         }
     }
 

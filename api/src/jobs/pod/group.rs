@@ -14,7 +14,7 @@ use super::one::{
     created, group_name, is_gated, is_held, is_runnable_or_succeeded, is_terminated, is_unretriable, last_active,
     phase, role,
 };
-use crate::jobs::meta::{annotation, label, name, prebuilt_workload_name, queue_name};
+use crate::jobs::meta::{annotation, is_deleting, label, name, prebuilt_workload_name, queue_name};
 use crate::jobs::{BuildOptions, Finished, JobError, MAX_POD_SETS};
 use crate::names;
 use crate::v1beta2::{PodSet, ReclaimablePod, Workload};
@@ -74,6 +74,15 @@ pub(super) fn total_count(pod: &Value) -> Result<i32, String> {
         ));
     }
     Ok(count)
+}
+
+/// The pods that are to run where the group runs, not more than it has: one that has failed only if none came in its place.
+pub(super) fn to_run(group: &Value) -> Vec<&Value> {
+    let total = total_count(group).map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
+    let there = members(group).iter().filter(|pod| !is_deleting(pod));
+    let (good, failed): (Vec<&Value>, Vec<&Value>) = there.partition(|pod| is_runnable_or_succeeded(pod));
+    let lacking = total.saturating_sub(good.len());
+    good.into_iter().take(total).chain(failed.into_iter().take(lacking)).collect()
 }
 
 /// The pod sets: one a role, by name. A group that is queued with its first pod has that one's role alone.

@@ -210,8 +210,7 @@ impl JobKind for Pod {
         if !group::is_group(job) {
             return copy_of_one(job, remote);
         }
-        let pods = group::members(job).iter().filter(|pod| !super::meta::is_deleting(pod));
-        list(&pods.map(|pod| copy_of_one(pod, remote)).collect::<Vec<_>>())
+        list(&group::to_run(job).into_iter().map(|pod| copy_of_one(pod, remote)).collect::<Vec<_>>())
     }
 
     /// The remote status as it is; but while the copy has no node, the pod here goes on saying that it is gated: nobody

@@ -53,6 +53,22 @@ fn annotated(group: &mut [Value], key: &str) {
     }
 }
 
+#[rstest]
+#[case::as_many_as_it_has(&["Pending", "Pending"], "a b")]
+#[case::one_that_succeeded_on_another_cluster_runs_again(&["Succeeded", "Pending"], "a b")]
+#[case::one_that_failed_there_and_was_not_replaced(&["Failed", "Pending"], "b a")]
+#[case::one_that_was_replaced(&["Failed", "Pending", "Pending"], "b c")]
+#[case::one_too_many(&["Pending", "Pending", "Pending"], "a b")]
+fn of_a_group_so_many_pods_are_sent_as_it_has(#[case] phases: &[&str], #[case] want: &str) {
+    let members = ["a", "b", "c"].iter().zip(phases).map(|(name, of)| member(name, "2", "r", phase(of))).collect();
+    let copy = Pod.remote_copy(&Pod.compose(members), RemoteMeta { workload: "g", origin: "hub" });
+    let sent: Vec<String> = crate::jobs::sent_objects(copy)
+        .iter()
+        .map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(sent.join(" "), want);
+}
+
 #[test]
 fn a_pod_is_marked_held_and_gated() {
     let marks = merge_diff(&written("a"), &pod("a")).unwrap();

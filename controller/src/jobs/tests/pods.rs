@@ -1,7 +1,7 @@
 //! Pods, one by one and in groups.
 
 use rstest::rstest;
-use switchyard_api::jobs::pod::Pod;
+use switchyard_api::{jobs::pod::Pod, v1beta2::DispatchStatus};
 
 use super::*;
 use crate::jobs::group;
@@ -268,6 +268,21 @@ fn a_hub_starts_no_group_that_it_sends_and_says_what_it_cannot_send() {
 }
 
 #[test]
+fn of_a_group_that_was_sent_only_its_cluster_tells_the_end_and_what_is_needed_no_more() {
+    let told = |second: &str, sent: bool| {
+        let [a, b] = pair();
+        let group = group([a.phase("Succeeded"), b.phase(second)]);
+        let mut workload = workload(&group).admitted();
+        workload.0.status.get_or_insert_default().dispatch =
+            sent.then(|| DispatchStatus { attempt: 2, ..DispatchStatus::default() });
+        World { role: Role::Hub, check: Some("mk"), ..world_of(&group) }.named(workload).told()
+    };
+    assert_eq!(told("Pending", true), "");
+    assert_eq!(told("Succeeded", true), "", "one of them may run again there");
+    assert!(told("Succeeded", false).contains("FinishedWorkload"));
+}
+
+#[test]
 fn pods_of_a_hubs_group_that_are_deleted_are_let_go_for_whoever_waits_for_that() {
     let named = json!({"metadata": {"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "g"}}});
     let [first, second] = pair().map(|pod| pod.with(named.clone()).phase("Running"));
@@ -334,4 +349,7 @@ fn a_workload_of_its_own_goes_once_a_pod_that_joined_a_group(#[case] member: Tes
     };
     assert_eq!(told(of_its_own), want);
     assert_eq!(told(Arc::new(pod("a").workload().admitted().finished().0)), "", "what has ended stays");
+    let mut sent = pod("a").workload().admitted();
+    sent.0.status.get_or_insert_default().dispatch = Some(DispatchStatus { attempt: 1, ..DispatchStatus::default() });
+    assert_eq!(told(Arc::new(sent.0)), "", "it may run on another cluster");
 }

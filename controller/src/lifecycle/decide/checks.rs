@@ -21,7 +21,7 @@ pub(super) fn sync(edit: &mut Edit, facts: &Facts) {
     if let Some(queue) = &facts.cluster_queue {
         let apply = required(queue, &edit.status);
         let mut needed = apply.clone();
-        if edit.status.admission.is_none() {
+        if workload::admission(&edit.status).is_none() {
             needed.retain(|check| !facts.dispatching_checks.contains(check));
         }
         edit.sync_checks(&apply, &needed);
@@ -32,7 +32,7 @@ pub(super) fn sync(edit: &mut Edit, facts: &Facts) {
 fn required(queue: &ClusterQueue, status: &WorkloadStatus) -> BTreeSet<String> {
     let groups = queue.spec.resource_groups.iter();
     let all: BTreeSet<&str> = groups.flat_map(|group| &group.flavors).map(|flavor| flavor.name.as_str()).collect();
-    let assigned: Option<BTreeSet<&str>> = status.admission.as_ref().map(|admission| {
+    let assigned: Option<BTreeSet<&str>> = workload::admission(status).map(|admission| {
         admission.pod_set_assignments.iter().flat_map(|pod_set| pod_set.flavors.values()).map(String::as_str).collect()
     });
     let rules = queue.spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks);

@@ -314,11 +314,13 @@ fn late_news_of_an_earlier_attempts_job_is_not_said_of_the_later_one() {
     assert_eq!(bench.heard(), [(2, State::Reserved)]);
 }
 
-#[test]
-fn a_creation_that_was_not_answered_may_yet_come_for_a_minute() {
+#[rstest::rstest]
+#[case::sent_at_once(0)]
+#[case::that_waited_long_for_its_turn(100)]
+fn a_creation_that_was_not_answered_may_yet_come_for_a_minute(#[case] waited: u64) {
     let lost = || {
         let mut bench = Bench::open();
-        bench.want(1, Phase::Reserve).answer(Outcome::Failed("no answer".to_owned()));
+        bench.want(1, Phase::Reserve).pass(Time::from_secs(waited)).answer(Outcome::Failed("no answer".to_owned()));
         assert_eq!(bench.want(1, Phase::Absent).asked(), ["find Workload"]);
         bench.answer(Outcome::Gone);
         assert_eq!(bench.heard(), [], "to say that it is gone would let the hub begin elsewhere");
