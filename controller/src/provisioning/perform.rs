@@ -93,7 +93,7 @@ async fn perform(ctx: &Context, subject: &Workload, plan: Plan) -> Result<Outcom
                 let note = format!("Created ProvisioningRequest: {:?}", creation.request.name_any());
                 ctx.events.normal(&current, events::PROVISIONING_REQUEST_CREATED, note);
             }
-            Err(Failure::NotSeenYet) => outcome = Outcome::Again(UNTIL_SEEN),
+            Err(Failure::NotSeenYet) => outcome = outcome.at_latest(Some(UNTIL_SEEN)),
             Err(Failure::Write(error)) => return Err(error),
             Err(Failure::Refused(message)) => {
                 current = tell_failure(ctx, current, &creation.check, message).await?;
@@ -123,11 +123,12 @@ async fn create(ctx: &Context, creation: &Creation) -> Result<(), Failure> {
             // It was made when the request could not be.
             Some(known) if same_owner(&*known, template) => continue,
             // What is left of an earlier request of the same name may ask for another flavor.
-            Some(stale) => {
+            Some(stale) if was_handed_over(&*stale) => {
                 let api = Api::<PartialObjectMeta<PodTemplate>>::namespaced(ctx.client.clone(), &namespace);
                 delete(ctx, &*stale, api).await.map_err(Failure::Write)?;
             }
-            None => (),
+            // Somebody else's: the answer will say so.
+            Some(_) | None => (),
         }
         post(ctx, &templates, template, "PodTemplate").await?;
     }
@@ -157,6 +158,11 @@ where
         }
     }
     Err(Failure::Refused(format!("Error creating {kind} {:?}: {}", object.name_any(), status.message)))
+}
+
+/// Whether a request owns the template.
+fn was_handed_over(template: &impl Resource) -> bool {
+    template.owner_references().iter().any(|owner| owner.kind == "ProvisioningRequest")
 }
 
 fn same_owner<A: Resource, B: Resource>(one: &A, other: &B) -> bool {
