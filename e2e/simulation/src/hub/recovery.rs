@@ -178,12 +178,15 @@ impl World {
     /// A hub tells a cluster to remove a workload: no job that it has forgotten.
     pub(super) fn check_forgotten(&mut self, cluster: usize, uid: &Uid) {
         let index = number(uid);
-        let job = self.clusters[cluster].objects.get(&(Kind::Job, index)).filter(|stored| !stored.foreign);
+        let objects = &self.clusters[cluster].objects;
+        let job = objects.get(&(Kind::Job, index)).filter(|stored| !stored.foreign);
         let uid_now = self.uid(index);
         let unwanted =
             self.api.objects.get(&uid_now).is_some_and(|it| it.owner_gone || it.deleted || it.facts.finished);
         let meant = !unwanted && job.is_some_and(|stored| stored.object.meta().workload_uid == **uid);
-        if meant && self.is_forgotten(cluster, index) {
+        // A creation performed long after all of that attempt was gone: nothing ever ran.
+        let late = job.is_some_and(|stored| stored.run == 0) && !objects.contains_key(&(Kind::Workload, index));
+        if meant && !late && self.is_forgotten(cluster, index) {
             self.broken(Law::Forgotten, format!("{uid} is to be removed from {cluster}, and the hub has forgotten it"));
         }
     }
