@@ -181,12 +181,15 @@ impl World {
         let objects = &self.clusters[cluster].objects;
         let job = objects.get(&(Kind::Job, index)).filter(|stored| !stored.foreign);
         let uid_now = self.uid(index);
-        let unwanted =
-            self.api.objects.get(&uid_now).is_some_and(|it| it.owner_gone || it.deleted || it.facts.finished);
+        // Its end as the attempt that the hub knows counts, though a backup has forgotten a later one.
+        let unwanted = self.api.objects.get(&uid_now).is_some_and(|it| {
+            let over = it.ended.iter().any(|(_, attempt)| *attempt == it.facts.attempt);
+            it.owner_gone || it.deleted || it.facts.finished || over
+        });
         let meant = !unwanted && job.is_some_and(|stored| stored.object.meta().workload_uid == **uid);
-        // A creation performed long after all of that attempt was gone: nothing ever ran.
-        let late = job.is_some_and(|stored| stored.run == 0) && !objects.contains_key(&(Kind::Workload, index));
-        if meant && !late && self.is_forgotten(cluster, index) {
+        // Made since its cluster said that it had none, or performed long after all of it was gone: nothing ever ran.
+        let made_late = job.is_some_and(|stored| stored.run == 0);
+        if meant && !made_late && self.is_forgotten(cluster, index) {
             self.broken(Law::Forgotten, format!("{uid} is to be removed from {cluster}, and the hub has forgotten it"));
         }
     }
