@@ -55,6 +55,7 @@ pub(crate) enum Event {
     /// It is performed although the agent has given it up.
     ActLate {
         cluster: usize,
+        boot: u32,
         action: Action,
     },
     Done {

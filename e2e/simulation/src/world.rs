@@ -199,7 +199,7 @@ impl World {
             Event::Watch { cluster, boot, seen } => self.agent_sees(cluster, boot, *seen),
             Event::CapacityChanged { cluster, boot } => self.capacity_changed(cluster, boot),
             Event::Act { cluster, id } => self.act(cluster, id),
-            Event::ActLate { cluster, action } => self.act_late(cluster, &action),
+            Event::ActLate { cluster, boot, action } => self.act_late(cluster, boot, &action),
             Event::Done { cluster, boot, id, outcome } => self.agent_done(cluster, boot, id, outcome),
             Event::Controllers { cluster } => self.controllers(cluster),
             Event::PodsStart { cluster, workload, object } => self.pods_start(cluster, workload, &object),

@@ -14,6 +14,11 @@
 //! given up by its policy; but not for longer than [`CAREFUL`] after the memory began. Whoever wants it sooner declares the
 //! cluster lost. A copy that does not run may be what is left of an attempt that was given up: it is adopted only then, too.
 //!
+//! # Copies that come late
+//! The workload may have been sent elsewhere before the copy's cluster spoke, and wait for a cluster again: refused there,
+//! evicted, or given up. A workload that waits for a cluster has nothing that runs, so the copy is adopted as if it had come
+//! in time, once all have spoken. Its attempts are those of another uid: that they are lower says nothing.
+//!
 //! # Clusters of bad will
 //! Only clusters of the workload's check can have a copy of it. None can claim an attempt that no hub can have given out, nor,
 //! once those that had not spoken are not waited for, one that it says was made since. Nothing can adopt what is another's.
@@ -123,7 +128,7 @@ impl Dispatcher {
             ))
         };
         let past = match self.copy_of(entry, now, out) {
-            Some(Past::Adopt(copy)) if !copy.runs => {
+            Some(Past::Adopt(copy)) if !copy.runs || copy.attempt <= entry.facts.attempt => {
                 Some(self.unheard(entry, since, now).map_or(Past::Adopt(copy), wait))
             }
             Some(past) => Some(past),
@@ -280,8 +285,6 @@ impl Orphan {
             Err("its job was never made, it is being removed".to_owned())
         } else if self.attempt() > known.saturating_add(MAX_LEAD) {
             Err(format!("no hub gave out attempt {}; delete the copy on its cluster", self.attempt()))
-        } else if self.attempt() <= known {
-            Err("the workload has been sent elsewhere since; delete the copy on its cluster".to_owned())
         } else if origin.subject.pod_sets != subject.pod_sets && !asked {
             let mend = "apply the job as it was, delete the copy on its cluster, or see switchyard adopt";
             Err(format!("its pod sets are others; {mend}"))

@@ -156,6 +156,10 @@ impl Entry {
             self.memory = None;
         }
         self.sure |= facts.cluster.is_some();
+        if facts.known_as != self.facts.known_as {
+            // That was said of attempts under another uid.
+            self.cleared.clear();
+        }
         if facts.cluster.is_some() {
             self.last.clone_from(&facts.cluster);
         }

@@ -14,6 +14,8 @@ pub enum Intent<'a> {
         attempt: u64,
         /// It runs there already.
         adopts: bool,
+        /// By another uid, whose attempts are counted apart.
+        copy: bool,
     },
     /// [`Action::Record`].
     Record,
@@ -34,8 +36,9 @@ impl<'a> Intent<'a> {
     /// What an action wants written; none if it is no write.
     pub fn of(action: &'a Action) -> Option<Self> {
         Some(match action {
-            Action::Commit { cluster, attempt, adopts, .. } => {
-                Self::Commit { cluster, attempt: *attempt, adopts: adopts.is_some() }
+            Action::Commit { uid, cluster, attempt, adopts } => {
+                let copy = adopts.as_ref().is_some_and(|theirs| theirs != uid);
+                Self::Commit { cluster, attempt: *attempt, adopts: adopts.is_some(), copy }
             }
             Action::Record { .. } => Self::Record,
             Action::Retry { .. } => Self::Retry,
@@ -63,6 +66,8 @@ pub struct Standing<'a> {
     pub cluster: Option<&'a str>,
     /// `status.dispatch.attempt`.
     pub attempt: u64,
+    /// It has adopted a copy: clusters know it by another uid.
+    pub adopted: bool,
     /// The state of its MultiKueue check, if it has one.
     pub check: Option<Check>,
     /// Its quota is reserved in memory.
@@ -80,6 +85,7 @@ impl<'a> Standing<'a> {
             evicted: facts.evicted,
             cluster: facts.cluster.as_deref(),
             attempt: facts.attempt,
+            adopted: facts.known_as.is_some(),
             check: facts.check.as_ref().map(|(_, check)| *check),
             in_memory,
         }
@@ -122,12 +128,12 @@ pub fn judge(intent: Intent<'_>, at: &Standing<'_>) -> Verdict {
     }
     let quota = if at.reserved || at.in_memory { Verdict::Write } else { Verdict::Void("its reservation is gone") };
     match intent {
-        Intent::Commit { cluster, attempt, adopts } => match at.cluster {
+        Intent::Commit { cluster, attempt, adopts, copy } => match at.cluster {
             Some(name) if name == &**cluster && at.attempt == attempt => Verdict::There,
             // What the API says was restored from a backup. The name is not to be changed, but may be taken away.
             Some(_) if adopts && at.attempt < attempt => Verdict::TakeAway,
             Some(_) => Verdict::Void("another cluster has it"),
-            None if at.attempt >= attempt => Verdict::Void("a later attempt was made"),
+            None if at.attempt >= attempt && (at.adopted || !copy) => Verdict::Void("a later attempt was made"),
             None => quota,
         },
         Intent::Record if at.cluster.is_some() => Verdict::Void("a cluster has it"),
@@ -156,7 +162,7 @@ mod tests {
     #[test]
     fn a_commit_is_written_once_and_only_over_what_it_was_decided_on() {
         let east = Name::from("east");
-        let commit = |adopts| Intent::Commit { cluster: &east, attempt: 2, adopts };
+        let commit = |adopts| Intent::Commit { cluster: &east, attempt: 2, adopts, copy: false };
         for (case, adopts, standing, expected) in [
             ("it has quota", false, reserved(), Verdict::Write),
             ("quota in memory", false, Standing { reserved: false, in_memory: true, ..reserved() }, Verdict::Write),
@@ -177,6 +183,18 @@ mod tests {
         ] {
             assert_eq!(judge(commit(adopts), &standing), expected, "{case}");
         }
+    }
+
+    #[test]
+    fn attempts_of_a_copy_are_counted_apart_until_it_is_adopted() {
+        let east = Name::from("east");
+        let adopt = Intent::Commit { cluster: &east, attempt: 2, adopts: true, copy: true };
+        let sent = Standing { attempt: 3, ..reserved() };
+        assert_eq!(judge(adopt, &sent), Verdict::Write);
+        let late = Verdict::Void("a later attempt was made");
+        assert_eq!(judge(adopt, &Standing { adopted: true, ..sent }), late);
+        assert_eq!(judge(adopt, &on("west", 3)), Verdict::Void("another cluster has it"));
+        assert_eq!(judge(Intent::Commit { cluster: &east, attempt: 2, adopts: true, copy: false }, &sent), late);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use switchyard_controller::store::Key;
 use switchyard_controller::workload::{self as state, Edit, WriteError, patch_status};
 use switchyard_controller::{Context, Reservation};
 
-use super::facts::{attempt, check_of, facts, is_dispatching};
+use super::facts::{attempt, check_of, facts, is_dispatching, known_as};
 use crate::dispatch::standing::{Intent, Standing, Verdict, judge};
 use crate::dispatch::{Left, Name, Outcome, TIMED_OUT, Tries, Uid, Written};
 use crate::metrics::HubMetrics;
@@ -187,7 +187,8 @@ impl Write {
     fn intent(&self) -> Intent<'_> {
         match &self.what {
             What::Commit { cluster, attempt, adopts } => {
-                Intent::Commit { cluster, attempt: *attempt, adopts: adopts.is_some() }
+                let copy = adopts.as_ref().is_some_and(|theirs| *theirs != self.uid);
+                Intent::Commit { cluster, attempt: *attempt, adopts: adopts.is_some(), copy }
             }
             What::Record { .. } => Intent::Record,
             What::Retry { .. } => Intent::Retry,
@@ -333,6 +334,7 @@ fn standing<'a>(ctx: &Context, workload: &'a Workload, in_memory: bool) -> Stand
         evicted: state::is_evicted(workload),
         cluster: status.and_then(|status| status.cluster_name.as_deref()),
         attempt: attempt(workload),
+        adopted: known_as(workload).is_some(),
         check: checks.iter().find(|check| is_dispatching(&ctx.stores, &check.name)).map(|check| check_of(check.state)),
         in_memory,
     }

@@ -42,7 +42,7 @@ impl World {
             self.was_unable(cluster, self.now + wait + more);
             let outcome = Outcome::Failed("no answer".to_owned());
             self.after(wait, Event::Done { cluster, boot, id, outcome });
-            return self.after(wait + more, Event::ActLate { cluster, action });
+            return self.after(wait + more, Event::ActLate { cluster, boot, action });
         }
         let mut outcome = self.perform(cluster, &action);
         if unanswered && !matches!(action.verb, Verb::Find { .. } | Verb::Reread { .. }) {
@@ -52,9 +52,9 @@ impl World {
         self.after(delay, Event::Done { cluster, boot, id, outcome });
     }
 
-    /// A request is performed although the agent has given it up.
-    pub(crate) fn act_late(&mut self, cluster: usize, action: &Action) {
-        if self.clusters[cluster].outage == 0 {
+    /// A request is performed although the agent has given it up; never, if it has died since.
+    pub(crate) fn act_late(&mut self, cluster: usize, boot: u32, action: &Action) {
+        if self.clusters[cluster].outage == 0 && self.clusters[cluster].agent.boot == boot {
             self.note(|| format!("c{cluster}: late, {}", action.verb.name()));
             self.perform(cluster, action);
         }

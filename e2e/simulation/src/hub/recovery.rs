@@ -178,12 +178,18 @@ impl World {
     /// A hub tells a cluster to remove a workload: no job that it has forgotten.
     pub(super) fn check_forgotten(&mut self, cluster: usize, uid: &Uid) {
         let index = number(uid);
-        let job = self.clusters[cluster].objects.get(&(Kind::Job, index)).filter(|stored| !stored.foreign);
+        let objects = &self.clusters[cluster].objects;
+        let job = objects.get(&(Kind::Job, index)).filter(|stored| !stored.foreign);
         let uid_now = self.uid(index);
-        let unwanted =
-            self.api.objects.get(&uid_now).is_some_and(|it| it.owner_gone || it.deleted || it.facts.finished);
+        // Its end as the attempt that the hub knows counts, though a backup has forgotten a later one.
+        let unwanted = self.api.objects.get(&uid_now).is_some_and(|it| {
+            let over = it.ended.iter().any(|(_, attempt)| *attempt == it.facts.attempt);
+            it.owner_gone || it.deleted || it.facts.finished || over
+        });
         let meant = !unwanted && job.is_some_and(|stored| stored.object.meta().workload_uid == **uid);
-        if meant && self.is_forgotten(cluster, index) {
+        // Made since its cluster said that it had none, or performed long after all of it was gone: nothing ever ran.
+        let made_late = job.is_some_and(|stored| stored.run == 0);
+        if meant && !made_late && self.is_forgotten(cluster, index) {
             self.broken(Law::Forgotten, format!("{uid} is to be removed from {cluster}, and the hub has forgotten it"));
         }
     }

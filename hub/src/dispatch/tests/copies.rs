@@ -331,6 +331,56 @@ fn a_copy_that_does_not_run_is_adopted_only_when_no_other_cluster_may_have_a_lat
     }
 }
 
+/// The workload was sent elsewhere three times while the copy's cluster was silent, and waits again: nothing of it runs.
+#[test]
+fn a_copy_that_comes_late_is_adopted_whatever_became_of_later_attempts() {
+    let waits = |clusters: &[&str]| {
+        let mut bench = Bench::forgetful(clusters);
+        bench.tells("a", vec![]);
+        bench.reserve(Facts { attempt: 3, ..again() });
+        bench.take();
+        bench
+    };
+    let copy = || Copy::of("old", "train").attempt(2);
+
+    let mut bench = waits(&["a", "b"]);
+    bench.tells("b", vec![copy().state(State::Succeeded)]);
+    assert_eq!(bench.take(), ["orphan old/2 on b", "commit new/2 on b, known as old"]);
+    bench.written(Outcome::Done, adopted("b", 2));
+    assert_eq!(bench.take(), ["finish new/2 from b: true"], "it does not run again");
+
+    let mut bench = waits(&["a", "b", "c"]);
+    bench.tells("b", vec![copy()]);
+    assert_eq!(bench.take(), ["orphan old/2 on b"], "c may have a later one");
+    bench.tells("c", vec![]);
+    assert_eq!(bench.take(), ["commit new/2 on b, known as old"]);
+    bench.written(Outcome::Done, adopted("b", 2));
+    assert_eq!(bench.take(), ["mirror new/2 from b", "Run old/2 on b"]);
+    bench.apply(Event::Workload(Facts { evicted: true, ..adopted("b", 2) }));
+    bench.observe("b", "old", 2, State::Gone);
+    bench.take();
+    bench.written(Outcome::Done, Facts { cluster: None, reserved: false, check: None, ..adopted("b", 2) });
+    bench.reserve(Facts { attempt: 2, known_as: Some("old".into()), ..again() });
+    assert_eq!(bench.take(), ["Reserve old/4 on a"], "and no number is used twice");
+}
+
+#[test]
+fn a_copy_that_comes_late_is_left_alone_while_a_later_attempt_may_run() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.apply(Event::Workload(Facts { subject: again().subject, ..committed("new", "a", 3) }));
+    bench.tells("a", vec![Copy { uid: "new", ..Copy::of("new", "train") }]);
+    bench.take();
+    bench.tells("b", vec![Copy::of("old", "train").attempt(2)]);
+    assert_eq!(bench.take(), ["orphan old/2 on b"], "that one runs");
+    bench.apply(Event::Workload(Facts { evicted: true, subject: again().subject, ..committed("new", "a", 3) }));
+    assert_eq!(bench.take(), ["Absent new/3 on a"], "not before it is gone");
+    bench.observe("a", "new", 3, State::Gone);
+    assert_eq!(bench.take(), ["forget new/3 on a", "release new"]);
+    bench.written(Outcome::Done, Facts { attempt: 3, evicted: true, ..again() });
+    bench.reserve(Facts { attempt: 3, ..again() });
+    assert_eq!(bench.take(), ["commit new/2 on b, known as old"]);
+}
+
 #[test]
 fn nor_does_an_attempt_that_the_api_knows_go_on_before() {
     let stopped = |attempt| vec![Copy::of("w", "train").attempt(attempt).state(State::Suspended)];
