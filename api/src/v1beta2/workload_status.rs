@@ -77,7 +77,8 @@ pub struct WorkloadStatus {
 #[schemars(inline)]
 #[serde(rename_all = "camelCase")]
 pub struct DispatchStatus {
-    /// Counts assignments to a cluster. It is written before it is sent and never goes down; agents refuse a lower one.
+    /// Counts assignments to a cluster. It is written before it is sent, and never goes down for the uid by which clusters know
+    /// the workload; agents refuse a lower one.
     #[schemars(range(min = 0))]
     pub attempt: i64,
     /// The uid by which worker clusters know it, if that is not its own: it took over what ran there when the hub had
