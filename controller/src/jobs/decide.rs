@@ -153,6 +153,7 @@ impl Case<'_> {
         }
         let Some(workload) = workload else { return self.no_workload() };
         let reclaimable = self.kind.reclaimable(self.job);
+        // On a hub, a group's pods that have succeeded run again wherever it is sent next.
         let told_here = !self.kind.is_composed(self.job) || self.facts.multi_kueue_check.is_none();
         if let Some(action) = edit::reclaimable_pods(workload, reclaimable, self.now).filter(|_| told_here) {
             return Decision::act([action]);

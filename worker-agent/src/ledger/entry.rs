@@ -14,8 +14,8 @@ use super::want::Want;
 const FIRST_RETRY: Time = Time::from_millis(250);
 /// Longest wait between two tries.
 const MAX_RETRY: Time = Time::from_secs(30);
-/// For how long a creation that was not answered may yet happen, from when it was asked for: API servers give requests up
-/// after a minute (`--request-timeout`).
+/// For how long a creation that was not answered may yet happen, from when we gave it up: API servers give requests up after
+/// a minute (`--request-timeout`).
 const MAY_COME: Time = Time::from_secs(60);
 /// A deletion that shows no effect for this long is asked for again.
 const DELETE_AGAIN: Time = Time::from_secs(30);
@@ -29,7 +29,7 @@ pub(super) struct Slot {
     deleted: Option<(String, Time)>,
     /// A creation under way, or one that failed although it may have happened: how to look for what it made.
     creation: Option<Verb>,
-    /// When it was last asked for.
+    /// When it was last asked for, or given up without an answer.
     asked: Time,
     /// The object, by uid, that a list lacked: it is read again until an answer says whether it is there.
     missed: Option<String>,
