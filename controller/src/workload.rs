@@ -52,10 +52,11 @@ pub fn was_dispatched(workload: &Workload) -> bool {
 /// What makes the pods of a group and owns its workload.
 #[must_use]
 pub fn maker_of(workload: &Workload) -> Option<(&'static dyn JobKind, &OwnerReference)> {
-    let owners = workload.metadata.owner_references.iter().flatten().filter(|_| is_group_workload(workload));
-    let maker = |owner: &&OwnerReference| kind_of_owner(&owner.api_version, &owner.kind)?.serving().map(|_| ());
-    let owner = owners.into_iter().find(|owner| maker(owner).is_some())?;
-    Some((kind_of_owner(&owner.api_version, &owner.kind)?, owner))
+    let mut owners = workload.metadata.owner_references.iter().flatten().filter(|_| is_group_workload(workload));
+    owners.find_map(|owner| {
+        let kind = kind_of_owner(&owner.api_version, &owner.kind)?;
+        kind.serving().map(|_| (kind, owner))
+    })
 }
 
 /// Where a workload is in its life.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 use switchyard_api::jobs::JobKind;
+use switchyard_api::jobs::meta::{self, is_deleting};
 
 use super::act::Access;
 use super::parts::shown;
@@ -36,7 +37,7 @@ pub(super) fn read_group(members: Vec<Value>, access: &Access, hub_id: &str, los
     let kind = access.job_kind?;
     let metas: Vec<Meta> = members.iter().filter_map(|it| read_meta(it, &access.gvk, hub_id)).collect();
     let first = metas.first()?.clone();
-    let name = switchyard_api::jobs::meta::prebuilt_workload_name(members.first()?).to_owned();
+    let name = meta::prebuilt_workload_name(members.first()?).to_owned();
     let meta = Meta {
         target: Target { uid: uid_of(&first.workload_uid, first.attempt), name, ..first.target },
         version: metas.iter().map(|it| it.version).max().unwrap_or_default(),
@@ -68,13 +69,9 @@ fn statuses(members: &[Value]) -> Map<String, Value> {
     stays.filter_map(status).collect()
 }
 
-fn is_deleting(object: &Value) -> bool {
-    switchyard_api::jobs::meta::is_deleting(object)
-}
-
 /// Whether a member that goes, or has gone, had not ended by itself before: what is deleted fails.
 fn was_taken_away(kind: &dyn JobKind, member: &Value) -> bool {
-    let deleted = switchyard_api::jobs::meta::time_at(member, "/metadata/deletionTimestamp");
+    let deleted = meta::time_at(member, "/metadata/deletionTimestamp");
     let before = || kind.ended_at(member).zip(deleted).is_some_and(|(ended, deleted)| ended < deleted);
     kind.finished(member).is_none_or(|end| !end.success && deleted.is_some() && !before())
 }
@@ -153,7 +150,7 @@ impl Groups {
     fn drop_member(&mut self, uid: &str, member: &Value, version: u64) -> Option<Seen> {
         let kind = self.access.job_kind?;
         let group = self.groups.get_mut(uid)?;
-        let last = group.members.remove(switchyard_api::jobs::meta::uid(member))?;
+        let last = group.members.remove(meta::uid(member))?;
         group.version = group.version.max(version);
         group.lost |= was_taken_away(kind, member);
         if !group.members.is_empty() {

@@ -48,14 +48,15 @@ impl Executor {
 
     /// What an unanswered creation has made of a group.
     pub(super) async fn find_group(&self, access: &Access, stamp: Stamp<'_>) -> Outcome {
-        match self.members(access, (stamp.namespace, stamp.name), (stamp.workload_uid, stamp.attempt)).await {
-            Ok(members) => self.group(members.into_iter().map(|(it, _)| it).collect(), access),
-            Err(outcome) => outcome,
-        }
+        self.read(access, (stamp.namespace, stamp.name), (stamp.workload_uid, stamp.attempt)).await
     }
 
     pub(super) async fn reread_group(&self, access: &Access, target: &Target, group: (&str, u64)) -> Outcome {
-        match self.members(access, (&target.namespace, &target.name), group).await {
+        self.read(access, (&target.namespace, &target.name), group).await
+    }
+
+    async fn read(&self, access: &Access, named: (&str, &str), group: (&str, u64)) -> Outcome {
+        match self.members(access, named, group).await {
             Ok(members) => self.group(members.into_iter().map(|(it, _)| it).collect(), access),
             Err(outcome) => outcome,
         }
