@@ -25,14 +25,28 @@ pub fn unique(stem: &str) -> String {
 /// Logs go to the test's output as `RUST_LOG` says (default `info`, and this crate's `debug`).
 ///
 /// # Panics
-/// When no runtime can be made.
+/// When no runtime can be made, and when tests of another file have run in this process: what they share would mix.
 #[expect(clippy::expect_used, reason = "nothing can be tested without a runtime")]
 pub fn run<F: Future>(test: F) -> F::Output {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     init_logs();
     short_panics();
+    one_file();
     let build = || tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a tokio runtime");
     RUNTIME.get_or_init(build).block_on(test)
+}
+
+/// A test's thread has its path as name, `FILE::TEST`.
+fn one_file() {
+    static FIRST: OnceLock<String> = OnceLock::new();
+    let thread = std::thread::current();
+    let Some((file, _)) = thread.name().and_then(|name| name.split_once("::")) else { return };
+    let first = FIRST.get_or_init(|| file.to_owned());
+    assert!(
+        first == file,
+        "the tests of {first} and of {file} need a process each: name a file, `--test cluster {file}::`, or run all with \
+         `cargo xtask test --only cluster`"
+    );
 }
 
 /// Sends logs to the test's output. Does nothing when something has done so already.
@@ -78,7 +92,7 @@ fn message(payload: &(dyn std::any::Any + Send)) -> &str {
     text.split_once("\n\nStack backtrace:").map_or(text, |(said, _)| said)
 }
 
-/// What all tests of a binary use, started by the first: an [`Environment`] or a [`crate::fleet::Fleet`]. Make it a
+/// What all tests of a file use, started by the first: an [`Environment`] or a [`crate::fleet::Fleet`]. Make it a
 /// `static`:
 ///
 /// ```no_run

@@ -8,7 +8,12 @@ use crate::{run, tools};
 
 pub(crate) fn run() -> anyhow::Result<()> {
     run::step("format", run::cargo(&["fmt", "--all", "--check"]))?;
-    run::step("clippy", run::cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
+    let clippy = |targets: &[&str]| {
+        run::cargo(&[&["clippy", "--workspace"][..], targets, &["--", "--deny", "warnings"]].concat())
+    };
+    run::step("clippy", clippy(&["--all-targets"]))?;
+    // They are not among those that a plain `cargo test` runs, so not among all targets either.
+    run::step("clippy of the cluster tests", clippy(&["--test", "cluster"]))?;
     purity()?;
     deny()
 }

@@ -1,6 +1,8 @@
 //! `cargo xtask test`: every check and every test, and how many there were.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -60,8 +62,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if wants(Part::Cluster) {
         // The binaries under test, and the one that ends what a killed test leaves behind.
         run::step("build what the cluster tests run", run::cargo(&["build", "--workspace", "--bins"]))?;
-        let command = run::cargo(&["test", "--package", "switchyard-e2e", "--no-fail-fast"]);
-        failures.extend(tests("tests on real control planes", command, &filter, &mut counts, &mut panics)?);
+        let harness = run::cargo(&["test", "--package", "switchyard-e2e", "--no-fail-fast"]);
+        failures.extend(tests("tests of the harness", harness, &filter, &mut counts, &mut panics)?);
+        // Each file's in a process of their own: they share what they run on.
+        let program = cluster_program()?;
+        for (file, names) in cluster_tests(&program, &filter)? {
+            let title = format!("real control planes: {file}");
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let mut command = Command::new(&program);
+            command.arg("--exact").current_dir(run::root());
+            failures.extend(tests(&title, command, &names, &mut counts, &mut panics)?);
+        }
     }
     panics.print();
     println!("\ntook {:.0} s", start.elapsed().as_secs_f64());
@@ -69,7 +80,36 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if failures.is_empty() { Ok(()) } else { bail!("failed: {}", failures.join(", ")) }
 }
 
-/// Runs `cargo test`, shows its output, and adds up its `test result:` lines. The error names what failed.
+/// Builds the program of the tests on real control planes.
+fn cluster_program() -> anyhow::Result<PathBuf> {
+    let build = ["test", "--package", "switchyard-e2e", "--test", "cluster", "--no-run", "--message-format", "json"];
+    let built = run::output(run::cargo(&build))?;
+    let artifact = |line: &str| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        let wanted = message["target"]["name"] == "cluster";
+        message["executable"].as_str().filter(|_| wanted).map(PathBuf::from)
+    };
+    built.lines().find_map(artifact).context("cargo names no program of the tests on real control planes")
+}
+
+/// Its tests by file.
+fn cluster_tests(program: &Path, filter: &[&str]) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+    let mut list = Command::new(program);
+    list.args(["--list", "--format", "terse"]).args(filter);
+    Ok(by_file(&run::output(list)?))
+}
+
+/// Reads lines such as `dispatch::moves::one_that_waits: test`.
+fn by_file(list: &str) -> BTreeMap<String, Vec<String>> {
+    let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for name in list.lines().filter_map(|line| line.strip_suffix(": test")) {
+        let file = name.split("::").next().unwrap_or(name);
+        files.entry(file.to_owned()).or_default().push(name.to_owned());
+    }
+    files
+}
+
+/// Runs tests, shows its output, and adds up its `test result:` lines. The error names what failed.
 fn tests(
     title: &str,
     mut command: Command,
@@ -84,8 +124,9 @@ fn tests(
     for variable in SEEDS.into_iter().filter(|variable| std::env::var_os(variable).is_none()) {
         command.env(variable, "1");
     }
-    let mut child = command.args(filter).stdout(Stdio::piped()).spawn().context("cannot start cargo test")?;
-    let stdout = child.stdout.take().context("cargo test has no output")?;
+    let mut child =
+        command.args(filter).stdout(Stdio::piped()).spawn().with_context(|| format!("{title}: cannot start"))?;
+    let stdout = child.stdout.take().with_context(|| format!("{title}: no output"))?;
     for line in BufReader::new(stdout).lines() {
         let line = line?;
         println!("{line}");
@@ -152,7 +193,19 @@ impl Panics {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counts, Panics};
+    use super::{Counts, Panics, by_file};
+
+    #[test]
+    fn the_tests_of_one_file_run_together() {
+        let list =
+            "moves::to_another: test\nsingle::order::first: test\nsingle::stops::one: test\n\n3 tests, 0 benchmarks\n";
+        let files: Vec<_> = by_file(list).into_iter().collect();
+        let single = ["single::order::first", "single::stops::one"].map(str::to_owned);
+        assert_eq!(
+            files,
+            [("moves".to_owned(), vec!["moves::to_another".to_owned()]), ("single".to_owned(), single.to_vec())]
+        );
+    }
 
     #[test]
     fn the_message_of_a_panic_is_kept_and_its_backtrace_is_not() {
@@ -160,13 +213,13 @@ mod tests {
         let printed = "running 1 test\n\
             ---- moves stdout ----\n\
             2026 INFO a log line\n\
-            thread 'moves' (7) panicked at e2e/tests/moves.rs:35:6:\n\
+            thread 'moves' (7) panicked at e2e/tests/cluster/moves.rs:35:6:\n\
             waited 45 s for the other cluster:\n\
             it is on west\n\
             stack backtrace:\n   0: rust_begin_unwind\n\
             failures:\n    moves";
         printed.lines().for_each(|line| panics.add(line));
-        let message = "thread 'moves' (7) panicked at e2e/tests/moves.rs:35:6:\nwaited 45 s for the other cluster:\nit is on west";
+        let message = "thread 'moves' (7) panicked at e2e/tests/cluster/moves.rs:35:6:\nwaited 45 s for the other cluster:\nit is on west";
         assert_eq!(panics.messages, [message]);
     }
 

@@ -1,0 +1,70 @@
+//! Two replicas of the hub: one leads, the other is warm. When the leader is killed, the other goes on where it was.
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::ListParams;
+use switchyard_e2e::fleet::{Fleet, REPLICAS, Tenant};
+use switchyard_e2e::takeover::{QUICK, leader};
+use switchyard_e2e::wait::eventually;
+use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
+
+const SOON: Duration = Duration::from_secs(120);
+
+/// Names and uids of all pods that a tenant has on the worker, the ended ones as well.
+async fn pods(fleet: &Fleet, tenant: &Tenant<'_>) -> Vec<(String, String)> {
+    let pods: Api<Pod> = Api::namespaced(fleet.worker("west").admin.clone(), tenant.name());
+    let pods = pods.list(&ListParams::default()).await.unwrap().items;
+    let named = |pod: Pod| Some((pod.metadata.labels?.get("job-name")?.clone(), pod.metadata.uid?));
+    pods.into_iter().filter_map(named).collect()
+}
+
+#[test]
+fn a_killed_leader_is_followed_and_nothing_that_runs_is_touched() {
+    fixture::run(async {
+        let west = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(16));
+        let fleet = Fleet::builder("availability").two_replicas().config(QUICK).agent(west).start().await.unwrap();
+        fleet.hub().apply([queues::agent_cluster("west")]).await.unwrap();
+        fleet.connect().await.unwrap();
+        assert_eq!(leader(&fleet).await.unwrap().as_deref(), Some(REPLICAS[0]));
+        let tenant = fleet.tenant("ha").hub(&[("cpu", "2")]).worker("west", &[("cpu", "8")]).make().await.unwrap();
+        tenant.submit(tenant.job("long").cpu("1").run_forever()).await.unwrap();
+        tenant.submit(tenant.job("short").cpu("1").run_for(Duration::from_secs(2))).await.unwrap();
+        fleet.await_pods("west", tenant.name(), 2).await.unwrap();
+        for name in ["queued-1", "queued-2"] {
+            tenant.submit(tenant.job(name).cpu("1").run_for(Duration::from_millis(200))).await.unwrap();
+        }
+        let before = pods(&fleet, &tenant).await;
+        let long = before.iter().find(|(job, _)| job == "long").unwrap();
+
+        fleet.kill(REPLICAS[0]);
+        // The other one's webhooks take it in, whoever leads.
+        tenant.submit(tenant.job("meanwhile").cpu("1").run_for(Duration::from_millis(200))).await.unwrap();
+        eventually(SOON, "the other replica to lead", async || {
+            let leads = leader(&fleet).await?;
+            ensure!(leads.as_deref() == Some(REPLICAS[1]), "{leads:?} leads");
+            Ok(())
+        })
+        .await
+        .unwrap();
+        for name in ["short", "queued-1", "queued-2", "meanwhile"] {
+            job::complete(&fleet.hub().admin, tenant.name(), name, SOON).await.unwrap();
+        }
+        let after = pods(&fleet, &tenant).await;
+        assert!(after.contains(long), "{long:?} is not among {after:?}");
+        assert_eq!(after.iter().filter(|(job, _)| job == "long").count(), 1, "{after:?}");
+        assert_eq!(fleet.pods("west", tenant.name()).await.unwrap(), 1, "what runs");
+        for workload in tenant.hub_workloads().list(&ListParams::default()).await.unwrap().items {
+            let attempt = workload.status.as_ref().and_then(|status| status.dispatch.as_ref()).map(|it| it.attempt);
+            assert_eq!(attempt, Some(1), "{}", Tenant::told(&workload));
+        }
+
+        // Whoever was killed comes back as the second.
+        fleet.start_replica(REPLICAS[0]).await.unwrap();
+        tenant.submit(tenant.job("last").cpu("1").run_for(Duration::from_millis(200))).await.unwrap();
+        job::complete(&fleet.hub().admin, tenant.name(), "last", SOON).await.unwrap();
+        let leads = leader(&fleet).await.unwrap().context("nobody leads").unwrap();
+        assert_eq!(leads, REPLICAS[1]);
+    });
+}

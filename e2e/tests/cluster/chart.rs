@@ -1,0 +1,261 @@
+//! The Helm chart, installed, upgraded and removed by Helm itself on a real API server.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams};
+use switchyard_e2e::{Cluster, ClusterSpec, Environment, Part, Parts, fixture, paths};
+
+/// Not the namespace that deploy/rbac names: the chart puts its own there.
+const NAMESPACE: &str = "jobs-system";
+const DIGEST: &str = "--set=agent.hubCaSha256=0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+const HUB: [&str; 2] = ["--set=mode=hub", "--set=hub.advertise=https://hub.example:7443"];
+const AGENT: [&str; 5] = [
+    "--set=mode=agent",
+    "--set=agent.hub=https://hub.example:7443",
+    DIGEST,
+    "--set=agent.token=east.0123.secret",
+    "--set=agent.allowNamespaces={team-a,team-b}",
+];
+
+struct Helm<'a> {
+    program: PathBuf,
+    home: tempfile::TempDir,
+    cluster: Option<&'a Cluster>,
+}
+
+impl<'a> Helm<'a> {
+    fn new(cluster: Option<&'a Cluster>) -> Self {
+        let program = Parts::new().unwrap().binary(Part::Helm).unwrap();
+        Self { program, home: tempfile::tempdir().unwrap(), cluster }
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(&self.program);
+        command.env("HELM_NAMESPACE", NAMESPACE).env_remove("KUBECONFIG");
+        for (variable, dir) in
+            [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")]
+        {
+            command.env(variable, self.home.path().join(dir));
+        }
+        if let Some(cluster) = self.cluster {
+            command.env("KUBECONFIG", cluster.kubeconfig());
+        }
+        command.args(words).output().unwrap()
+    }
+
+    /// What it prints; it must succeed.
+    fn ok(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert!(output.status.success(), "helm {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What it says when it refuses.
+    fn refused(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert!(!output.status.success(), "helm {words:?} was accepted");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+fn chart() -> String {
+    paths::root().join("deploy/charts/switchyard").display().to_string()
+}
+
+/// The only container of a mode's only Deployment.
+async fn container(cluster: &Cluster, name: &str) -> (Deployment, Container) {
+    let deployments: Api<Deployment> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+    let deployment = deployments.get(name).await.unwrap();
+    let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.clone()).unwrap();
+    let account = pod.service_account_name.unwrap();
+    let accounts: Api<ServiceAccount> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+    accounts.get(&account).await.unwrap();
+    (deployment, pod.containers.into_iter().next().unwrap())
+}
+
+/// The flags are those of the program: it answers `--version` after all of them.
+fn accepted_by(program: &str, container: &Container) {
+    let args = container.args.clone().unwrap();
+    let mut command = Command::new(paths::binary(program).unwrap());
+    command.env("SWITCHYARD_HUB", "https://hub.example:7443").args(&args).arg("--version");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+async fn config(cluster: &Cluster, name: &str) -> switchyard_api::config::Configuration {
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+    let map = maps.get(&format!("{name}-config")).await.unwrap();
+    let text = &map.data.unwrap()["controller_manager_config.yaml"];
+    let config = switchyard_api::config::load(text).unwrap();
+    assert!(config.ignored().is_empty(), "{:?}", config.ignored());
+    config
+}
+
+#[test]
+fn the_chart_installs_upgrades_and_goes_in_each_mode() {
+    fixture::run(async {
+        let environment = Environment::builder("chart").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let cluster = environment.cluster("one");
+        let helm = Helm::new(Some(cluster));
+        let chart = chart();
+        for (name, program, values, lease) in [
+            ("switchyard", "switchyard-hub", &[][..], "15s"),
+            ("switchyard-hub", "switchyard-hub", &HUB, "3s"),
+            ("switchyard-agent", "switchyard-agent", &AGENT, "15s"),
+        ] {
+            helm.ok(&[&["lint", "--strict", &chart], values].concat());
+            let told = helm.ok(&[&["install", "ours", &chart, "--create-namespace"], values].concat());
+            assert!(
+                told.contains(&format!("runs in {NAMESPACE}")) || told.contains("are queued from now on"),
+                "{told}"
+            );
+            let (deployment, first) = container(cluster, name).await;
+            accepted_by(program, &first);
+            assert_eq!(converted(cluster).await, format!("{NAMESPACE}/{name}-webhook"));
+            reached_before_ready(cluster, name, &first).await;
+            assert_eq!(deployment.spec.as_ref().and_then(|spec| spec.replicas), Some(2));
+            assert_eq!(config(cluster, name).await.leader_election.lease_duration.to_string(), lease);
+
+            let changed = [
+                "--reuse-values",
+                "--set=controllerManager.replicas=1",
+                "--set=controllerManager.featureGates[0].name=LocalQueueMetrics",
+            ];
+            let changed =
+                [&["upgrade", "ours", &chart][..], &changed, &["--set=controllerManager.featureGates[0].enabled=true"]];
+            helm.ok(&changed.concat());
+            let (after, _) = container(cluster, name).await;
+            assert_eq!(after.spec.as_ref().and_then(|spec| spec.replicas), Some(1));
+            assert_ne!(template_annotations(&deployment), template_annotations(&after), "new configuration, new pods");
+            assert!(config(cluster, name).await.feature_gates["LocalQueueMetrics"]);
+            let budgets: Api<PodDisruptionBudget> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+            assert!(budgets.list(&ListParams::default()).await.unwrap().items.is_empty(), "one replica has no budget");
+
+            helm.ok(&["uninstall", "ours"]);
+            let crds: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
+            assert_eq!(crds.list(&ListParams::default()).await.unwrap().items.len(), 11, "CRDs outlive a release");
+        }
+    });
+}
+
+/// The Service that is asked to convert Workloads, whose older version is served.
+async fn converted(cluster: &Cluster) -> String {
+    let crds: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
+    let spec = crds.get("workloads.kueue.x-k8s.io").await.unwrap().spec;
+    assert!(spec.versions.iter().all(|version| version.served));
+    let client = spec.conversion.and_then(|conversion| conversion.webhook).and_then(|it| it.client_config).unwrap();
+    let service = client.service.unwrap();
+    assert_eq!(service.path.as_deref(), Some("/convert"));
+    format!("{}/{}", service.namespace, service.name)
+}
+
+/// The Service of conversions leads to the same pods as that of the webhooks, ready or not.
+async fn reached_before_ready(cluster: &Cluster, name: &str, container: &Container) {
+    let (early, ready) = (format!("{name}-conversion"), format!("{name}-webhook"));
+    let args = container.args.as_deref().unwrap_or_default();
+    assert!(args.contains(&format!("--conversion-service={early}")), "{args:?}");
+    let services: Api<Service> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+    let of = async |name: &str| services.get(name).await.unwrap().spec.unwrap();
+    let (early, ready) = (of(&early).await, of(&ready).await);
+    assert_eq!((early.publish_not_ready_addresses, ready.publish_not_ready_addresses), (Some(true), None));
+    assert_eq!(early.selector, ready.selector);
+}
+
+fn template_annotations(deployment: &Deployment) -> Option<&std::collections::BTreeMap<String, String>> {
+    deployment.spec.as_ref()?.template.metadata.as_ref()?.annotations.as_ref()
+}
+
+#[test]
+fn values_that_cannot_work_are_refused_by_name() {
+    let helm = Helm::new(None);
+    let chart = chart();
+    for (values, said) in [
+        (&["--set=mode=worker"][..], "mode"),
+        (&["--set=mode=agent"], "mode agent needs agent.hub and agent.hubCaSha256"),
+        (&["--set=mode=agent", "--set=agent.hub=http://hub"], "agent/hub"),
+        (&["--set=mode=agent", "--set=agent.existingSecret=mine", DIGEST], "leave agent.hub, agent.hubCaSha256"),
+        (&["--set=controllerManager.replicas=0"], "controllerManager/replicas"),
+        (&["--set=hub.breaker.clusters=0"], "hub/breaker/clusters"),
+        (&["--set=hub.brake.clusters=1"], "brake"),
+        (
+            &[
+                "--set=visibility.enabled=true",
+                "--set=managerConfig.controllerManagerConfigYaml=featureGates: {VisibilityOnDemand: false}",
+            ],
+            "visibility.enabled needs the feature gate VisibilityOnDemand",
+        ),
+        (&["--set=managerConfig.controllerManagerConfigYaml=a: b: c"], "controllerManagerConfigYaml is not YAML"),
+    ] {
+        let refused = helm.refused(&[&["template", &chart], values].concat());
+        assert!(refused.contains(said), "{values:?}: {refused}");
+    }
+}
+
+#[test]
+fn what_monitors_is_asked_for() {
+    let helm = Helm::new(None);
+    let rendered = |values: &[&str]| helm.ok(&[&["template", &chart()], values].concat());
+    let alerts = fs::read_to_string(paths::root().join("deploy/monitoring/rules.yaml")).unwrap();
+    let summary = alerts.lines().find_map(|line| line.split_once("summary: '{{").map(|(_, rest)| rest)).unwrap();
+    let (monitor, rule, dashboard) = ("kind: ServiceMonitor", "kind: PrometheusRule", "grafana_dashboard: \"1\"");
+    let resources = "enableClusterQueueResources: true";
+
+    let without = rendered(&[]);
+    assert!([monitor, rule, dashboard, resources].iter().all(|it| !without.contains(it)));
+    let with = rendered(&["--set=enablePrometheus=true"]);
+    for it in
+        [monitor, rule, dashboard, resources, "honorLabels: true", summary.trim_end_matches('\''), "${datasource}"]
+    {
+        assert!(with.contains(it), "no {it} in\n{with}");
+    }
+    let off = ["--set=metrics.prometheusRule.enabled=false", "--set=metrics.dashboard.enabled=false"];
+    let part = rendered(&[&["--set=enablePrometheus=true"][..], &off].concat());
+    assert!(part.contains(monitor) && !part.contains(rule) && !part.contains(dashboard));
+    let own = "--set=managerConfig.controllerManagerConfigYaml=metrics: {enableClusterQueueResources: false}";
+    assert!(!rendered(&["--set=enablePrometheus=true", own]).contains(resources), "what the configuration says counts");
+}
+
+#[test]
+fn cert_manager_makes_the_certificate_where_it_is_asked_to() {
+    let (helm, chart) = (Helm::new(None), chart());
+    let template = |values: &[&str]| helm.ok(&[&["template", &chart, "--namespace=ns"], values].concat());
+    let flag = "--external-webhook-certificates";
+    assert!(!template(&[]).contains("cert-manager.io") && !template(&[]).contains(flag));
+    for (values, name) in
+        [(&["--set=mode=single"][..], "switchyard"), (&HUB, "switchyard-hub"), (&AGENT, "switchyard-agent")]
+    {
+        let with = template(&[values, &["--set=enableCertManager=true"]].concat());
+        for part in [
+            flag,
+            "secretName: switchyard-webhook-cert",
+            &format!("- {name}-webhook.ns.svc\n"),
+            &format!("- {name}-conversion.ns.svc\n"),
+        ] {
+            assert!(with.contains(part), "no {part} in\n{with}");
+        }
+    }
+}
+
+#[test]
+fn the_visibility_api_is_led_to_where_it_is_asked_for() {
+    let (helm, chart) = (Helm::new(None), chart());
+    let visible =
+        ["--visibility-listen=config", "name: v1beta1.visibility.kueue.x-k8s.io", "name: kueue-batch-user-role"];
+    let template = |values: &[&str]| helm.ok(&[&["template", &chart], values].concat());
+    for values in [&["--set=mode=single"][..], &HUB] {
+        let (without, with) = (template(values), template(&[values, &["--set=visibility.enabled=true"]].concat()));
+        for part in visible {
+            assert!(with.contains(part) && !without.contains(part), "{values:?}: {part}");
+        }
+    }
+    let agent = template(&[&AGENT[..], &["--set=visibility.enabled=true"]].concat());
+    assert!(visible.iter().all(|part| !agent.contains(part)));
+    let moved = "--set=managerConfig.controllerManagerConfigYaml=visibilityServer: {bindPort: 9000}";
+    assert!(template(&["--set=visibility.enabled=true", moved]).contains("targetPort: 9000"));
+}

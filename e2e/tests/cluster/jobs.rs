@@ -1,0 +1,172 @@
+//! What the job reconciler does to jobs on a real API server, whose rules for suspended Jobs decide what can be written
+//! when: partial admission, restoration, workloads made beforehand.
+use std::time::Duration;
+
+use crate::bed::{Bed, WAIT};
+use anyhow::ensure;
+use k8s_openapi::api::batch::v1::{Job, JobSpec};
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
+use serde_json::json;
+use switchyard_api::{
+    conditions,
+    jobs::{JobKind, RemoteMeta, batch_job::BatchJob},
+    v1beta2::Workload,
+};
+use switchyard_e2e::{fixture, job, queues, wait};
+
+fn jobs(bed: &Bed) -> Api<Job> {
+    Api::namespaced(bed.admin().clone(), &bed.namespace)
+}
+
+fn workloads(bed: &Bed) -> Api<Workload> {
+    Api::namespaced(bed.admin().clone(), &bed.namespace)
+}
+
+async fn spec(bed: &Bed, name: &str) -> JobSpec {
+    jobs(bed).get(name).await.unwrap().spec.unwrap()
+}
+
+#[test]
+fn a_job_that_takes_less_is_started_smaller_and_restored_when_it_is_stopped() {
+    fixture::run(async {
+        let bed = Bed::new("partial").await;
+        let flavor = queues::ResourceFlavor::new(&bed.name).node_label("pool", "gpu").build();
+        bed.simple(&[("cpu", "3")]).await;
+        bed.cluster().apply([flavor]).await.unwrap();
+        let before = bed
+            .job("a")
+            .cpu("1")
+            .parallelism(5)
+            .completions(10)
+            .annotation("kueue.x-k8s.io/job-min-parallelism", "2")
+            .run_forever()
+            .create(bed.admin())
+            .await
+            .unwrap();
+        bed.running("a").await;
+        let running = spec(&bed, "a").await;
+        assert_eq!((running.parallelism, running.completions), (Some(3), Some(10)));
+        let pod = running.template.spec.clone().unwrap();
+        assert_eq!(pod.node_selector.unwrap_or_default().get("pool").map(String::as_str), Some("gpu"));
+        let labels = running.template.metadata.unwrap().labels.unwrap();
+        assert_eq!(labels.get("kueue.x-k8s.io/podset").map(String::as_str), Some("main"));
+
+        bed.stop_cluster_queue("HoldAndDrain").await;
+        let restored = async || {
+            let now = spec(&bed, "a").await;
+            let was = before.spec.clone().unwrap();
+            ensure!(now == was, "{now:?} is not {was:?}");
+            Ok(())
+        };
+        wait::eventually(WAIT, "the job as its user wrote it", restored).await.unwrap();
+        bed.stop_cluster_queue("None").await;
+        bed.running("a").await;
+        assert_eq!(spec(&bed, "a").await.parallelism, Some(3), "and started smaller again");
+    });
+}
+
+/// The workload of a job as a hub sends it, and the copy of the job that names it.
+async fn sent(bed: &Bed, name: &str) -> (Workload, Job) {
+    let original = bed.job(name).cpu("1").run_for(Duration::from_millis(200)).create(bed.admin()).await.unwrap();
+    let mut workload = bed.workload_of(name).await;
+    jobs(bed).delete(name, &DeleteParams::foreground()).await.unwrap();
+    let gone = async || {
+        ensure!(jobs(bed).get_opt(name).await?.is_none(), "there");
+        Ok(())
+    };
+    wait::eventually(WAIT, "the original to be gone", gone).await.unwrap();
+    bed.no_workloads().await;
+    let original = serde_json::to_value(original).unwrap();
+    let copy = BatchJob.remote_copy(&original, RemoteMeta { workload: "sent", origin: "hub" });
+    workload.metadata = kube::api::ObjectMeta {
+        name: Some("sent".into()),
+        namespace: Some(bed.namespace.clone()),
+        labels: Some([("kueue.x-k8s.io/multikueue-origin".to_owned(), "hub".to_owned())].into()),
+        ..Default::default()
+    };
+    workload.status = None;
+    (workload, serde_json::from_value(copy).unwrap())
+}
+
+#[test]
+fn a_job_that_names_its_workload_waits_for_it_and_runs_with_it() {
+    fixture::run(async {
+        let bed = Bed::new("prebuilt").await;
+        bed.simple(&[("cpu", "3")]).await;
+        let (workload, copy) = sent(&bed, "a").await;
+        let created = jobs(&bed).create(&PostParams::default(), &copy).await.unwrap();
+        wait::always(Duration::from_secs(1), "no workload is made for it", async || {
+            ensure!(bed.workloads().await.is_empty());
+            Ok(())
+        })
+        .await
+        .unwrap();
+        workloads(&bed).create(&PostParams::default(), &workload).await.unwrap();
+        job::complete(bed.admin(), &bed.namespace, "a", WAIT).await.unwrap();
+        bed.expect_true("a", "Finished").await;
+        let adopted = workloads(&bed).get("sent").await.unwrap();
+        let owners = adopted.metadata.owner_references.unwrap();
+        assert_eq!(owners[0].uid, created.metadata.uid.unwrap());
+        let labels = spec(&bed, "a").await.template.metadata.unwrap().labels.unwrap();
+        assert_eq!(labels.get("kueue.x-k8s.io/multikueue-worker-workload-pod").map(String::as_str), Some("true"));
+    });
+}
+
+#[test]
+fn a_workload_that_says_something_else_than_the_job_that_names_it_is_finished() {
+    fixture::run(async {
+        let bed = Bed::new("outofsync").await;
+        bed.simple(&[("cpu", "3")]).await;
+        let (mut workload, copy) = sent(&bed, "a").await;
+        workload.spec.pod_sets[0].count = 2;
+        workloads(&bed).create(&PostParams::default(), &workload).await.unwrap();
+        jobs(&bed).create(&PostParams::default(), &copy).await.unwrap();
+        let message = "The prebuilt workload is out of sync with its user job";
+        bed.expect("a", "Finished", "True", "OutOfSync", message).await;
+        bed.suspended("a", true).await;
+    });
+}
+
+#[test]
+fn a_failed_job_says_so_on_its_workload() {
+    fixture::run(async {
+        let bed = Bed::new("fails").await;
+        bed.simple(&[("cpu", "3")]).await;
+        bed.job("a")
+            .cpu("1")
+            .fails()
+            .backoff_limit(0)
+            .run_for(Duration::from_millis(100))
+            .create(bed.admin())
+            .await
+            .unwrap();
+        job::failed(bed.admin(), &bed.namespace, "a", WAIT).await.unwrap();
+        bed.expect("a", "Finished", "True", "Failed", "Job has reached the specified backoff limit").await;
+    });
+}
+
+#[test]
+fn slots_that_no_pod_needs_any_more_go_to_others() {
+    fixture::run(async {
+        let bed = Bed::new("reclaim").await;
+        bed.simple(&[("cpu", "3")]).await;
+        // The pods of the first round end soon, the last one never.
+        bed.job("a")
+            .cpu("1")
+            .parallelism(3)
+            .completions(3)
+            .field("completionMode", json!("Indexed"))
+            .run_for(Duration::from_secs(3))
+            .create(bed.admin())
+            .await
+            .unwrap();
+        bed.job("b").cpu("2").run_for(Duration::from_millis(100)).create(bed.admin()).await.unwrap();
+        job::complete(bed.admin(), &bed.namespace, "b", WAIT).await.unwrap();
+        let status = bed.workload_of("a").await.status.unwrap();
+        let finished = conditions::is_true(&status.conditions, conditions::FINISHED);
+        assert!(finished || !status.reclaimable_pods.is_empty(), "{status:?}");
+    });
+}

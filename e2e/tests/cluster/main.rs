@@ -1,0 +1,60 @@
+//! What is tested on real control planes: a file a subject.
+//!
+//! The tests of one file run in one process and may share a cluster; each file has a process of its own, so that what one
+//! installs is nothing to the others. `cargo xtask test --only cluster` runs them all that way, and
+//! `cargo test -p switchyard-e2e --test cluster dispatch::` those of one file. One program and not one a file: each
+//! would be linked with everything again.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+mod bed;
+mod common;
+#[path = "../../../api/tests/support/table.rs"]
+mod manifests;
+mod visible;
+
+mod agent;
+mod allowed;
+mod api;
+mod availability;
+mod budget;
+mod chart;
+mod cohorts;
+mod deploy;
+mod dispatch;
+mod enrolment;
+mod explain;
+mod failover;
+mod failure_recovery;
+mod fair;
+mod fair_admission;
+mod harness;
+mod job_kinds;
+mod jobs;
+mod kubeconfig;
+mod kueuectl;
+mod metrics;
+mod monitoring;
+mod moves;
+mod multikueue;
+mod odd_jobs;
+mod pods;
+mod pods_ready;
+mod pods_remote;
+mod preemption;
+mod provisioning;
+mod recovery;
+mod replay;
+mod restarts;
+mod retention;
+mod rotation;
+mod serving;
+mod single;
+mod single_cost;
+mod stock_kueue;
+mod takeover;
+mod twins;
+mod usage;
+mod versions;
+mod visibility;
+mod webhook;

@@ -1,0 +1,170 @@
+//! A hub that has lost its etcd: what runs on the workers goes on, and becomes what is applied again.
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::ensure;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
+use kube::{Api, ResourceExt as _};
+use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
+use switchyard_e2e::fleet::{Fleet, HUB, NAMESPACE, Tenant};
+use switchyard_e2e::wait::{always, eventually};
+use switchyard_e2e::{ClusterSpec, JobBuilder, NodeSpec, fixture, job, queues};
+
+const SOON: Duration = Duration::from_secs(120);
+const WORKERS: [&str; 2] = ["west", "east"];
+const QUOTA: [(&str, &str); 1] = [("cpu", "4")];
+const AUTHORITY: &str = "switchyard-hub-ca";
+
+/// What a worker has of a job: its uid, and those of its pods.
+type Copy = (String, Vec<String>);
+
+/// All that the workers have of a tenant, by cluster and job.
+async fn copies(fleet: &Fleet, tenant: &Tenant<'_>) -> anyhow::Result<BTreeMap<(String, String), Copy>> {
+    let mut copies = BTreeMap::new();
+    for cluster in WORKERS {
+        let pods: Api<Pod> = Api::namespaced(fleet.worker(cluster).admin.clone(), tenant.name());
+        for copy in tenant.worker_jobs(cluster).list(&ListParams::default()).await? {
+            let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={}", copy.name_any()));
+            let pods = pods.list(&of_job).await?.items.iter().filter_map(Pod::uid).collect();
+            copies.insert((cluster.to_owned(), copy.name_any()), (copy.uid().unwrap_or_default(), pods));
+        }
+    }
+    Ok(copies)
+}
+
+async fn orphans(fleet: &Fleet) -> anyhow::Result<Vec<String>> {
+    let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
+    let found = clusters.list(&ListParams::default()).await?;
+    let notes = found.items.into_iter().filter_map(|cluster| cluster.status).flat_map(|status| status.orphans);
+    Ok(notes.map(|orphan| orphan.note.unwrap_or_default()).collect())
+}
+
+/// Everything but the authority is lost, and applied again: the agents enrol anew.
+async fn lose_and_restore(fleet: &Fleet) {
+    let secrets: Api<Secret> = Api::namespaced(fleet.hub().admin.clone(), NAMESPACE);
+    let authority = secrets.get(AUTHORITY).await.unwrap();
+    fleet.kill(HUB);
+    fleet.hub().lose_store().await.unwrap();
+    fleet.reinstall_hub().await.unwrap();
+    let metadata = ObjectMeta { name: Some(AUTHORITY.to_owned()), ..ObjectMeta::default() };
+    let backup = Secret { metadata, data: authority.data, ..Secret::default() };
+    secrets.create(&PostParams::default(), &backup).await.unwrap();
+    fleet.start_hub().await.unwrap();
+    fleet.hub().apply(WORKERS.map(queues::agent_cluster)).await.unwrap();
+}
+
+/// An agent whose MultiKueueCluster was made again needs a new token.
+async fn enrol_again(fleet: &Fleet, cluster: &str) {
+    fleet.kill(cluster);
+    let secrets: Api<Secret> = Api::namespaced(fleet.worker(cluster).admin.clone(), NAMESPACE);
+    secrets.delete("switchyard-agent-identity", &DeleteParams::default()).await.unwrap();
+    let token = fleet.join_token(cluster).await.unwrap();
+    fleet.start_agent(cluster, &token).await.unwrap();
+    fleet.connected(cluster).await.unwrap();
+}
+
+/// Jobs that run when the store is lost, one that ends meanwhile, one that nobody applies again, and one that waits.
+fn jobs(tenant: &Tenant<'_>) -> Vec<JobBuilder> {
+    let job = |name: &str, cpu: &str, seconds| tenant.job(name).cpu(cpu).run_for(Duration::from_secs(seconds));
+    vec![job("first", "1", 90), job("second", "1", 90), job("short", "1", 15), job("late", "2", 1)]
+}
+
+/// What the workers have of a tenant, as `switchyard copies` tells it.
+async fn manifests(fleet: &Fleet, tenant: &Tenant<'_>) -> Vec<serde_json::Value> {
+    let args = switchyard::copies::Args::default();
+    let mut manifests = Vec::new();
+    for cluster in WORKERS {
+        let client = fleet.worker(cluster).admin.clone();
+        manifests.extend(switchyard::copies::manifests(client, tenant.name(), &args).await.unwrap());
+    }
+    manifests
+}
+
+async fn workload_of(tenant: &Tenant<'_>, job: &str) -> anyhow::Result<Workload> {
+    let owned = |it: &Workload| it.metadata.owner_references.iter().flatten().any(|owner| owner.name == job);
+    let found = tenant.hub_workloads().list(&ListParams::default()).await?.items.into_iter().find(owned);
+    found.ok_or_else(|| anyhow::anyhow!("{job} has no Workload"))
+}
+
+#[test]
+fn what_runs_goes_on_and_becomes_what_is_applied_again() {
+    fixture::run(async {
+        let spec = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(16));
+        let fleet =
+            Fleet::builder("recovery").hub_etcd().agent(spec("west")).agent(spec("east")).start().await.unwrap();
+        fleet.hub().apply(WORKERS.map(queues::agent_cluster)).await.unwrap();
+        fleet.connect().await.unwrap();
+        let corner = || {
+            let tenant = fleet.tenant("recovery").hub(&QUOTA);
+            WORKERS.into_iter().fold(tenant, |tenant, worker| tenant.worker(worker, &QUOTA))
+        };
+        let tenant = corner().make().await.unwrap();
+        tenant.submit(tenant.job("nobodys").cpu("1").run_forever()).await.unwrap();
+        for job in jobs(&tenant) {
+            tenant.submit(job).await.unwrap();
+        }
+        let running =
+            |copies: &BTreeMap<(String, String), Copy>| copies.values().filter(|(_, pods)| pods.len() == 1).count();
+        let before = eventually(SOON, "four jobs to run", async || {
+            let copies = copies(&fleet, &tenant).await?;
+            ensure!(running(&copies) == 4, "{copies:?}");
+            Ok(copies)
+        })
+        .await
+        .unwrap();
+
+        lose_and_restore(&fleet).await;
+        // Queues are active, and take jobs, once a cluster is connected.
+        enrol_again(&fleet, "west").await;
+        let tenant = corner().again(tenant.name()).make().await.unwrap();
+        for job in jobs(&tenant) {
+            tenant.submit(job).await.unwrap();
+        }
+        // As long as one of the clusters has not spoken, nothing is started anywhere.
+        always(Duration::from_secs(5), "what runs", async || {
+            let now = copies(&fleet, &tenant).await?;
+            ensure!(now == before, "{now:?}, before: {before:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+        enrol_again(&fleet, "east").await;
+
+        for name in ["first", "second"] {
+            let row = tenant.await_status(name, "adopted", SOON, |row| row.cluster.is_some()).await.unwrap();
+            let cluster = row.cluster.unwrap();
+            assert!(before.contains_key(&(cluster.clone(), name.to_owned())), "{name} is on {cluster}: {before:?}");
+            let dispatch = workload_of(&tenant, name).await.unwrap().status.unwrap().dispatch.unwrap();
+            assert_eq!(dispatch.attempt, 1);
+            assert!(dispatch.workload_uid.is_some(), "clusters know it by another uid");
+        }
+        let now = copies(&fleet, &tenant).await.unwrap();
+        for ((cluster, name), copy) in &before {
+            // The short one may have been collected.
+            let known = now.get(&(cluster.clone(), name.clone()));
+            assert!(known == Some(copy) || (name == "short" && known.is_none()), "{name} on {cluster}: {known:?}");
+        }
+        for name in ["short", "first", "second", "late"] {
+            job::complete(&fleet.hub().admin, tenant.name(), name, SOON).await.unwrap();
+        }
+        eventually(SOON, "nothing to be left but what nobody has applied again", async || {
+            let left = copies(&fleet, &tenant).await?;
+            let kept = left.iter().all(|(key, copy)| key.1 == "nobodys" && before.get(key) == Some(copy));
+            ensure!(left.len() == 1 && kept, "{left:?}");
+            let notes = orphans(&fleet).await?;
+            ensure!(notes == ["made before this hub's memory; waits for its job to be applied again"], "{notes:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+
+        // Whoever wants to be rid of it applies it again, and deletes it. Its copy says what it was.
+        fleet.hub().apply(manifests(&fleet, &tenant).await).await.unwrap();
+        tenant.await_status("nobodys", "adopted", SOON, |row| row.cluster.is_some()).await.unwrap();
+        tenant.hub_jobs().delete("nobodys", &DeleteParams::background()).await.unwrap();
+        for worker in WORKERS {
+            tenant.await_empty(worker, SOON).await.unwrap();
+        }
+    });
+}

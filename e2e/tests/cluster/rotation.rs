@@ -1,0 +1,81 @@
+//! The webhooks' certificates are exchanged while an API server asks all the time.
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::ensure;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::PostParams;
+use switchyard_api::config::Configuration;
+use switchyard_controller::cert::Lives;
+use switchyard_controller::webhook::{Advertise, WebhookOptions};
+use switchyard_controller::{Handle, Options};
+use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, fixture, wait};
+
+const NAMESPACE: &str = "switchyard-system";
+const WAIT: Duration = Duration::from_secs(60);
+/// Everything is exchanged within half a minute, as it is within two years otherwise. The overlap is what an API server takes
+/// to learn of a new CA, and much on top for a busy machine.
+const LIVES: Lives = Lives {
+    ca: Duration::from_secs(36),
+    serving: Duration::from_secs(21),
+    overlap: Duration::from_secs(6),
+    backdate: Duration::from_secs(2),
+    look: Duration::from_secs(1),
+};
+
+async fn controller(cluster: &Cluster) -> Handle {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("https://127.0.0.1:{}", listener.local_addr().unwrap().port());
+    let (client, _) = cluster.service_account(NAMESPACE, "switchyard").await.unwrap();
+    let mut options = Options::new(client, Arc::new(Configuration::default()), "rotation", NAMESPACE);
+    // A request that the webhook does not answer is refused, and not let through.
+    options.webhook =
+        Some(WebhookOptions { lives: LIVES, fail_closed: true, ..WebhookOptions::new(listener, Advertise::Url(url)) });
+    let handle = switchyard_controller::start(options).unwrap();
+    handle.ready(WAIT).await.unwrap();
+    handle
+}
+
+/// Creates a job, as far as the API server would: the webhook is asked, nothing is kept.
+async fn admitted(jobs: &Api<Job>, namespace: &str) -> anyhow::Result<()> {
+    let job: Job = serde_json::from_value(JobBuilder::new(namespace, "probe").queue("none").build())?;
+    let answer = jobs.create(&PostParams { dry_run: true, ..PostParams::default() }, &job).await?;
+    ensure!(answer.spec.is_some_and(|spec| spec.suspend == Some(true)), "the webhook was not asked");
+    Ok(())
+}
+
+#[test]
+fn no_request_is_refused_while_serving_certificates_and_cas_are_exchanged() {
+    fixture::run(async {
+        let environment = Environment::builder("rotation").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let cluster = environment.cluster("one");
+        cluster.install().await.unwrap();
+        let _controller = controller(cluster).await;
+        let namespace = cluster.namespace("rotation").await.unwrap();
+        let jobs: Api<Job> = Api::namespaced(cluster.admin.clone(), &namespace);
+        wait::eventually(WAIT, "the webhook to be asked", async || admitted(&jobs, &namespace).await).await.unwrap();
+
+        let secrets: Api<Secret> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+        let (mut serving, mut signers, mut asked) = (BTreeSet::new(), BTreeSet::new(), 0);
+        let until = tokio::time::Instant::now() + 3 * WAIT;
+        // Two of each have signed or served, and a third serves: all ways from one to the next have been gone.
+        while serving.len() < 4 || signers.len() < 3 {
+            assert!(tokio::time::Instant::now() < until, "{} served, {} signed", serving.len(), signers.len());
+            let secret = secrets.get("switchyard-webhook-cert").await.unwrap();
+            let data = secret.data.unwrap_or_default();
+            serving.insert(data["tls.crt"].0.clone());
+            signers.insert(data["signer.crt"].0.clone());
+            for _ in 0..5 {
+                asked += 1;
+                if let Err(error) = admitted(&jobs, &namespace).await {
+                    panic!("request {asked}, certificate {}, CA {}: {error:#}", serving.len(), signers.len());
+                }
+            }
+        }
+        println!("{asked} requests, {} serving certificates, {} CAs", serving.len(), signers.len());
+    });
+}
