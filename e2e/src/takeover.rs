@@ -97,10 +97,13 @@ async fn once(fleet: &Fleet, tenant: &Tenant<'_>, turn: usize) -> anyhow::Result
     fleet.kill(old);
     let start = Instant::now();
     let name = format!("after-{turn}");
-    tenant.submit(tenant.job(&name).cpu("1").run_for(Duration::from_millis(10))).await?;
+    tenant.submit_until_taken(tenant.job(&name).cpu("1").run_for(Duration::from_millis(10)), SOON).await?;
     let (mut leads, mut session, mut pod) = (None, None, None);
     while leads.is_none() || session.is_none() || pod.is_none() {
-        ensure!(start.elapsed() < SOON, "no takeover within {SOON:?}");
+        ensure!(
+            start.elapsed() < SOON,
+            "no takeover within {SOON:?}: leads after {leads:?}, session after {session:?}, pod of {name} after {pod:?}"
+        );
         let seconds = Some(start.elapsed().as_secs_f64());
         if leads.is_none() && leader(fleet).await?.as_deref() == Some(new) {
             leads = seconds;

@@ -1,9 +1,11 @@
 //! The webhook configurations that make the API server call us. Pure; [`super`] applies them.
 //!
 //! # Failure policies
-//! Jobs: `Ignore`. A job whose webhook call was missed is suspended by the reconciler a moment later, so an outage of ours
-//! never keeps users from creating jobs. What cannot be mended later (`managedBy` on a hub is immutable) is said on the
-//! job and its workload; an operator who rather refuses such jobs sets [`super::WebhookOptions::fail_closed`].
+//! Jobs of one cluster: `Ignore`. A job whose webhook call was missed is suspended by the reconciler a moment later, so an
+//! outage of ours never keeps users from creating jobs. Whoever rather refuses such jobs sets
+//! [`super::WebhookOptions::fail_closed`].
+//! Jobs that are created on a hub: `Fail`, as Kueue's. What makes them be sent elsewhere, `managedBy`, is immutable: one that
+//! was created without it would wait for ever, and its user would not know before they look.
 //! Pods, and what is queued by its pods: `Fail`, where they have a queue or are marked as ours. A pod that was created
 //! without its gate cannot be held back.
 //! Kueue's own kinds: `Fail`. They are changed rarely, by administrators, and a wrong quota costs more than a retry.
@@ -64,6 +66,8 @@ pub(super) struct Inputs<'a> {
     pub(super) default_queues: BTreeSet<String>,
     /// Refuse jobs while we cannot be reached.
     pub(super) fail_closed: bool,
+    /// Whether jobs may be sent to other clusters.
+    pub(super) dispatches: bool,
 }
 
 impl Inputs<'_> {
@@ -82,7 +86,7 @@ impl Inputs<'_> {
             ..MutatingWebhook::default()
         };
         let jobs = self.kinds.iter().map(|id| MutatingWebhook {
-            failure_policy: Some(self.job_policy(*id).into()),
+            failure_policy: Some(if self.dispatches { "Fail" } else { self.job_policy(*id) }.into()),
             namespace_selector: Some(self.job_namespaces()),
             match_conditions: self.conditions(self.labelled(*id, false)),
             ..webhook(
@@ -258,6 +262,7 @@ mod tests {
             without_queue_name: false,
             default_queues: BTreeSet::new(),
             fail_closed: false,
+            dispatches: false,
         }
     }
 
@@ -296,6 +301,14 @@ mod tests {
         assert_eq!((pod.name.as_str(), pod.failure_policy.as_deref()), ("mpod.kb.io", Some("Fail")));
         assert_eq!(pod.client_config.url.as_deref(), Some("https://127.0.0.1:9443/mutate--v1-pod"));
         insta::assert_snapshot!(expressions(pod)[1], @"(has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (has(object.metadata.labels) && 'kueue.x-k8s.io/managed' in object.metadata.labels) || (has(object.metadata.annotations) && 'kueue.x-k8s.io/pod-suspending-parent' in object.metadata.annotations)");
+    }
+
+    #[test]
+    fn on_a_hub_no_job_is_created_without_us_and_none_that_is_there_needs_us() {
+        let url = url();
+        let hub = Inputs { dispatches: true, ..inputs(&url) };
+        assert_eq!(hub.mutating().webhooks.unwrap()[0].failure_policy.as_deref(), Some("Fail"));
+        assert_eq!(hub.validating().webhooks.unwrap()[0].failure_policy.as_deref(), Some("Ignore"));
     }
 
     #[test]

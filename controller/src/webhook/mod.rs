@@ -107,7 +107,8 @@ pub struct WebhookOptions {
     pub lives: Lives,
     /// Somebody else, such as cert-manager, keeps it: `tls.crt`, `tls.key` and `ca.crt`.
     pub external_certificates: bool,
-    /// Refuse jobs with a queue while no replica can be reached, rather than let the reconciler suspend them afterwards.
+    /// Refuse jobs with a queue while no replica can be reached, rather than let the reconciler suspend them afterwards. A
+    /// hub does for those that are created.
     pub fail_closed: bool,
 }
 
@@ -115,7 +116,7 @@ impl WebhookOptions {
     /// What both webhook configurations are called where nothing else is said.
     pub const CONFIGURATION: &str = "switchyard";
 
-    /// Webhooks on a listener, with the usual names, failing open for jobs.
+    /// Webhooks on a listener, with the usual names, failing open for the jobs of one cluster.
     #[must_use]
     pub fn new(listener: std::net::TcpListener, advertise: Advertise) -> Self {
         Self {

@@ -18,7 +18,12 @@ use switchyard_api::{jobs::enabled_kinds, names};
 use tokio::sync::{Notify, watch};
 
 use super::{Advertise, COMPONENT, RETRY, configuration::Inputs, secret::SecretStore};
-use crate::{cert::Bundle, context::Context, https::Certificate, write::answered};
+use crate::{
+    cert::Bundle,
+    context::{Context, Role},
+    https::Certificate,
+    write::answered,
+};
 
 /// Our user name, if it is a service account's: users do not share it, so its calls need no review.
 pub(super) async fn service_account(ctx: &Context) -> Option<String> {
@@ -155,6 +160,7 @@ impl Registrar {
             without_queue_name: self.ctx.config.manage_jobs_without_queue_name,
             default_queues: defaults.iter().filter_map(|queue| queue.metadata.namespace.clone()).collect(),
             fail_closed: self.fail_closed,
+            dispatches: self.ctx.role == Role::Hub,
         };
         (inputs.mutating(), inputs.validating())
     }

@@ -125,6 +125,15 @@ impl Tenant<'_> {
         job.create(&self.fleet.hub().admin).await
     }
 
+    /// The same, again until it is taken: where the API server asks the webhooks of a replica that has just died, it refuses
+    /// the job.
+    ///
+    /// # Errors
+    /// When it is still refused after `within`.
+    pub async fn submit_until_taken(&self, job: JobBuilder, within: Duration) -> anyhow::Result<Job> {
+        eventually(within, "the hub to take a job", async || self.submit(job.clone()).await).await
+    }
+
     /// Its jobs on the hub.
     pub fn hub_jobs(&self) -> Api<Job> {
         Api::namespaced(self.fleet.hub().admin.clone(), &self.name)

@@ -40,7 +40,8 @@ fn a_killed_leader_is_followed_and_nothing_that_runs_is_touched() {
 
         fleet.kill(REPLICAS[0]);
         // The other one's webhooks take it in, whoever leads.
-        tenant.submit(tenant.job("meanwhile").cpu("1").run_for(Duration::from_millis(200))).await.unwrap();
+        let meanwhile = tenant.job("meanwhile").cpu("1").run_for(Duration::from_millis(200));
+        tenant.submit_until_taken(meanwhile, SOON).await.unwrap();
         eventually(SOON, "the other replica to lead", async || {
             let leads = leader(&fleet).await?;
             ensure!(leads.as_deref() == Some(REPLICAS[1]), "{leads:?} leads");

@@ -11,7 +11,7 @@ use anyhow::ensure;
 use k8s_openapi::api::{admissionregistration::v1::MutatingWebhookConfiguration, batch::v1::Job, events::v1::Event};
 use kube::{
     Api,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use switchyard_api::{
@@ -429,7 +429,13 @@ fn a_hub_hands_the_jobs_of_dispatching_queues_over_and_says_when_it_cannot() {
         handle.shutdown();
         handle.ended().await.unwrap();
 
-        bed.job("missed").create(&cluster.admin).await.unwrap();
+        let refused = bed.job("missed").create(&cluster.admin).await.unwrap_err().to_string();
+        assert!(refused.contains("failed calling webhook \"mjob.kb.io\""), "{refused}");
+        // As before the hub's webhooks were first registered.
+        let webhooks: Api<MutatingWebhookConfiguration> = Api::all(cluster.admin.clone());
+        webhooks.delete("switchyard", &DeleteParams::default()).await.unwrap();
+        let create = async || bed.job("missed").create(&cluster.admin).await;
+        wait::eventually(WAIT, "the API server to forget them", create).await.unwrap();
         let handle = controller(cluster, Role::Hub, false).await;
         let rejected = async || {
             let workload = bed.workload_of("missed").await;
