@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use switchyard_agent::ledger::Kind;
+use switchyard_agent::ledger::{Kind, Meta};
 use switchyard_hub::dispatch::{Time, Uid};
 
 use super::{Object, START};
@@ -175,8 +175,9 @@ impl World {
         self.is_forgotten(cluster, index) && shown.iter().any(|it| it.note.is_some() && number(&it.uid) == index)
     }
 
-    /// A hub tells a cluster to remove a workload: no job that it has forgotten.
-    pub(super) fn check_forgotten(&mut self, cluster: usize, uid: &Uid) {
+    /// A hub tells a cluster to remove a workload: no job that it has forgotten. What is removed is up to that attempt; a later
+    /// one, that a backup has forgotten, is not touched by it.
+    pub(super) fn check_forgotten(&mut self, cluster: usize, uid: &Uid, attempt: u64) {
         let index = number(uid);
         let objects = &self.clusters[cluster].objects;
         let job = objects.get(&(Kind::Job, index)).filter(|stored| !stored.foreign);
@@ -186,7 +187,8 @@ impl World {
             let over = it.ended.iter().any(|(_, attempt)| *attempt == it.facts.attempt);
             it.owner_gone || it.deleted || it.facts.finished || over
         });
-        let meant = !unwanted && job.is_some_and(|stored| stored.object.meta().workload_uid == **uid);
+        let is_meant = |meta: &Meta| meta.workload_uid == **uid && meta.attempt <= attempt;
+        let meant = !unwanted && job.is_some_and(|stored| is_meant(stored.object.meta()));
         // Made since its cluster said that it had none, or performed long after all of it was gone: nothing ever ran.
         let made_late = job.is_some_and(|stored| stored.run == 0);
         if meant && !made_late && self.is_forgotten(cluster, index) {

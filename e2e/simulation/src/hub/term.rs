@@ -308,7 +308,7 @@ impl World {
             return;
         }
         if phase == Phase::Absent {
-            self.check_forgotten(cluster, uid);
+            self.check_forgotten(cluster, uid, attempt);
         }
         let ours = self.ours(hub, uid);
         let told = self.hubs[hub].term.as_ref().and_then(|term| term.dispatcher.fence(&ours, &name(cluster).into()));
