@@ -8,139 +8,8 @@ use switchyard_proto::v1::{Observation, State};
 use super::model::{
     Action, Kind, Object, Outcome, Payload, Priority, RemoteJob, RemoteWorkload, Target, Time, Trouble, Verb,
 };
+use super::slot::Slot;
 use super::want::Want;
-
-/// First wait after an action failed; doubles up to [`MAX_RETRY`].
-const FIRST_RETRY: Time = Time::from_millis(250);
-/// Longest wait between two tries.
-const MAX_RETRY: Time = Time::from_secs(30);
-/// For how long a creation that was not answered may yet happen, from when we gave it up: API servers give requests up after
-/// a minute (`--request-timeout`).
-const MAY_COME: Time = Time::from_secs(60);
-/// A deletion that shows no effect for this long is asked for again.
-const DELETE_AGAIN: Time = Time::from_secs(30);
-
-/// What is under way for one object.
-#[derive(Debug, Default)]
-pub(super) struct Slot {
-    busy: bool,
-    failures: u32,
-    not_before: Time,
-    deleted: Option<(String, Time)>,
-    /// A creation under way, or one that failed although it may have happened: how to look for what it made.
-    creation: Option<Verb>,
-    /// When it was last asked for, or given up without an answer.
-    asked: Time,
-    /// The object, by uid, that a list lacked: it is read again until an answer says whether it is there.
-    missed: Option<String>,
-}
-
-impl Slot {
-    /// A list lacked this object.
-    pub(super) fn miss(&mut self, uid: &str) {
-        self.missed = Some(uid.to_owned());
-    }
-
-    /// Whether this object is to be read again now.
-    pub(super) fn is_missed(&self, uid: &str, now: Time) -> bool {
-        self.free(now) && self.missed.as_deref() == Some(uid)
-    }
-
-    /// Whether an action may be started now.
-    pub(super) fn free(&self, now: Time) -> bool {
-        !self.busy && now >= self.not_before
-    }
-
-    /// Whether nothing is under way.
-    pub(super) fn idle(&self) -> bool {
-        !self.busy
-    }
-
-    /// When to look again, if only time is in the way.
-    pub(super) fn wake(&self, now: Time) -> Option<Time> {
-        let again = self.deleted.as_ref().map(|(_, at)| *at + DELETE_AGAIN);
-        let times = [Some(self.not_before), again].into_iter().flatten();
-        times.filter(|at| !self.busy && *at > now).min()
-    }
-
-    /// Whether this object's deletion was asked for lately.
-    pub(super) fn deletion_sent(&self, uid: &str, now: Time) -> bool {
-        self.deleted.as_ref().is_some_and(|(sent, at)| sent == uid && now < *at + DELETE_AGAIN)
-    }
-
-    /// The attempt of a creation that may have happened, or yet happen.
-    pub(super) fn creating(&self) -> Option<u64> {
-        match &self.creation {
-            Some(Verb::Find { attempt, .. }) => Some(*attempt),
-            _ => None,
-        }
-    }
-
-    /// Whether a creation is under way.
-    pub(super) fn is_creating(&self) -> bool {
-        self.busy && self.creation.is_some()
-    }
-
-    /// The search for what an unanswered creation may have made.
-    pub(super) fn search(&self) -> Option<Verb> {
-        self.creation.clone().filter(|_| !self.busy)
-    }
-
-    /// Whether something may be there, or come to be, that is not known.
-    pub(super) fn certain(&self) -> bool {
-        !self.busy && self.creation.is_none()
-    }
-
-    pub(super) fn begin(&mut self, verb: &Verb, now: Time) {
-        self.busy = true;
-        match verb.clone() {
-            Verb::Delete { target, .. } => self.deleted = Some((target.uid, now)),
-            Verb::Create { namespace, name, attempt, payload, .. } => {
-                self.creation = Some(Verb::Find { namespace, name, attempt, payload });
-                self.asked = now;
-            }
-            Verb::Find { .. }
-            | Verb::Release { .. }
-            | Verb::SetActive { .. }
-            | Verb::SetFence { .. }
-            | Verb::SetPriority { .. }
-            | Verb::Reread { .. } => {}
-        }
-    }
-
-    /// The API server has answered.
-    fn succeeded(&mut self) {
-        self.creation = None;
-        self.busy = false;
-        self.failures = 0;
-        self.not_before = Time::ZERO;
-    }
-
-    /// What an unanswered creation was to make is not there. Whether it may yet come; then it is looked for again.
-    fn not_found(&mut self, now: Time) -> bool {
-        let until = self.asked + MAY_COME;
-        let may_come = self.creation.is_some() && now < until;
-        if may_come {
-            self.failed(now);
-            self.not_before = self.not_before.min(until);
-        }
-        may_come
-    }
-
-    fn failed(&mut self, now: Time) {
-        self.busy = false;
-        self.deleted = None;
-        let wait = FIRST_RETRY.saturating_mul(1 << self.failures.min(10));
-        self.failures = self.failures.saturating_add(1);
-        self.not_before = now + wait.min(MAX_RETRY);
-    }
-
-    /// Something changed: what failed may be tried again at once.
-    pub(super) fn reset(&mut self) {
-        self.failures = 0;
-        self.not_before = Time::ZERO;
-    }
-}
 
 /// A state from which an attempt does not come back, and whether the hub has persisted it.
 #[derive(Clone, Debug)]
@@ -324,11 +193,14 @@ impl Entry {
         if let Verb::Reread { target } = &action.verb
             && answered
         {
-            self.slot(action.kind).missed.take_if(|uid| *uid == target.uid);
+            self.slot(action.kind).reread(&target.uid);
         }
         match outcome {
             Outcome::Object(object) => {
-                self.slot(action.kind).succeeded();
+                match action.verb {
+                    Verb::Find { .. } => self.slot(action.kind).found(),
+                    _ => self.slot(action.kind).succeeded(),
+                }
                 if let (Kind::Job, Verb::Create { attempt, payload, .. }) = (action.kind, &action.verb) {
                     self.cure(Kind::Job);
                     self.made = is_several(&object).then(|| (*attempt, payload.clone()));
@@ -336,7 +208,7 @@ impl Entry {
                 self.apply(*object);
             }
             Outcome::Accepted => self.slot(action.kind).succeeded(),
-            Outcome::Gone if matches!(action.verb, Verb::Find { .. }) && self.slot(action.kind).not_found(now) => {}
+            Outcome::Gone if matches!(action.verb, Verb::Find { .. }) => self.slot(action.kind).not_found(now),
             Outcome::Gone => {
                 self.slot(action.kind).succeeded();
                 if let Some(target) = action.verb.target() {
@@ -344,8 +216,7 @@ impl Entry {
                 }
             }
             Outcome::Occupied { by } => {
-                self.slot(action.kind).creation = None;
-                self.slot(action.kind).failed(now);
+                self.slot(action.kind).refused(now);
                 let text = format!("the name is still taken by what was made for workload {by}; waiting for it to go");
                 self.trouble = Some((attempt, action.kind, Trouble::waiting("NameInUse", text)));
             }
@@ -356,19 +227,14 @@ impl Entry {
                     self.refused_priority = Some(priority.clone());
                 }
                 _ => {
-                    self.slot(action.kind).creation = None;
-                    self.slot(action.kind).failed(now);
+                    self.slot(action.kind).refused(now);
                     self.trouble = Some((attempt, action.kind, trouble));
                 }
             },
-            Outcome::Failed(_) => {
-                let slot = self.slot(action.kind);
-                if matches!(action.verb, Verb::Create { .. }) {
-                    // It may have waited long for its turn.
-                    slot.asked = now;
-                }
-                slot.failed(now);
+            Outcome::Failed(_) if matches!(action.verb, Verb::Create { .. }) => {
+                self.slot(action.kind).unanswered(now);
             }
+            Outcome::Failed(_) => self.slot(action.kind).failed(now),
         }
     }
 

@@ -18,6 +18,7 @@ mod model;
 mod plan;
 mod report;
 mod session;
+mod slot;
 mod state;
 mod verdict;
 mod want;

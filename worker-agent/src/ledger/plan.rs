@@ -75,7 +75,7 @@ impl Entry {
         let release = match (&job.end, job.meta.deleting) {
             _ if self.unsettled().is_some() => false,
             // What is not desired may be of a hub that has forgotten it: whoever applies its job again wants its end.
-            (Some(_), _) => context.want.is_some() && self.settled(job.meta.attempt),
+            (Some(_), _) => context.want.is_some() && self.settled(job.meta.attempt) && !self.keeps_name(context.now),
             (None, true) => ours || self.settled(job.meta.attempt),
             (None, false) => false,
         };
@@ -83,6 +83,12 @@ impl Entry {
             let verb = Verb::Release { target: job.meta.target.clone(), index };
             self.start(Kind::Job, verb, context.now, actions);
         }
+    }
+
+    /// Whether a job that has ended keeps its name for now: where an earlier creation of it had no answer, another one would
+    /// come once the name is free, and run.
+    fn keeps_name(&self, now: Time) -> bool {
+        self.job.as_ref().is_some_and(|job| job.end.is_some()) && self.job_slot.may_come_again(now)
     }
 
     /// Looks at what a list lacked.
@@ -117,7 +123,9 @@ impl Entry {
                 self.start(kind, search, now, actions);
             }
         }
+        let keeps_name = self.keeps_name(now);
         if let Some(job) = self.job.as_ref().filter(|job| job.meta.attempt <= limit && !job.meta.deleting)
+            && !keeps_name
             && self.job_slot.free(now)
             && !self.job_slot.deletion_sent(&job.meta.target.uid, now)
         {
@@ -132,7 +140,7 @@ impl Entry {
             // It goes by itself with the job that owns it; and the quota of one that may run is kept until it is gone.
             Some(job) => {
                 let runs = job.end.is_none() && job.meta.attempt <= limit;
-                runs || workload.meta.owners.contains(&job.meta.target.uid)
+                runs || (workload.meta.owners.contains(&job.meta.target.uid) && !keeps_name)
             }
             None => !workload.meta.owners.is_empty() && self.job_gone.is_some_and(|gone| now < gone + OWNER_GRACE),
         };

@@ -1,6 +1,7 @@
 mod build;
 mod fencing;
 mod groups;
+mod late;
 mod laws;
 mod making;
 mod reporting;

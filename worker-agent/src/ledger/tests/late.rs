@@ -1,0 +1,123 @@
+//! Creations that were not answered, and what may yet come of them.
+
+use switchyard_proto::v1::{Phase, State};
+
+use super::super::*;
+use super::build::*;
+
+const MINUTE: Time = Time::from_secs(60);
+
+fn unanswered() -> Outcome {
+    Outcome::Failed("no answer".to_owned())
+}
+
+fn found(job: RemoteJob) -> Outcome {
+    Outcome::Object(Box::new(Object::Job(job)))
+}
+
+/// Answers the last of several actions.
+fn answer_last(bench: &mut Bench, outcome: Outcome) {
+    let action = bench.actions.pop().unwrap();
+    let next = bench.ledger.done(&action, outcome, bench.now);
+    bench.actions.extend(next);
+}
+
+/// Up to a job whose first creation was not answered, whose second one was, and that runs.
+fn made_twice() -> Bench {
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+    bench.see(workload(1).admitted().seen()).answer(unanswered());
+    assert_eq!(bench.pass(Time::from_millis(250)).asked(), ["create Job"]);
+    bench.answer(found(job(1))).see(job(1).running().seen());
+    assert_eq!(bench.heard().last(), Some(&(1, State::Running)));
+    bench
+}
+
+/// Up to its end, which is known, and its tombstone.
+fn ended_and_buried(owned: bool) -> Bench {
+    let mut bench = made_twice();
+    if owned {
+        bench.see(workload(1).admitted().owned().seen());
+    }
+    bench.see(job(1).ended(true).seen()).heard();
+    bench.persist().want(1, Phase::Absent);
+    bench
+}
+
+/// What a creation makes that comes when the first object of its name is gone.
+fn second(mut job: RemoteJob) -> RemoteJob {
+    job.meta.target.uid = "second".to_owned();
+    job
+}
+
+#[test]
+fn while_a_creation_may_come_a_job_that_has_ended_keeps_its_name() {
+    for owned in [false, true] {
+        let mut bench = ended_and_buried(owned);
+        assert_eq!(bench.asked(), ["delete Workload"], "its quota goes back");
+        bench.answer(Outcome::Accepted).see(gone(Kind::Workload, 1)).pass(Time::from_secs(50));
+        assert!(bench.asked().is_empty(), "another job would take the name");
+        assert_eq!(bench.pass(Time::from_secs(10)).asked(), ["release Job"]);
+        bench.answer(found(job(1).ended(true).released()));
+        assert_eq!(bench.asked(), ["delete Job"]);
+        bench.answer(Outcome::Accepted);
+        assert_eq!(bench.see(gone(Kind::Job, 1)).asked(), ["find Job"]);
+        assert_eq!(bench.answer(Outcome::Gone).heard(), [(1, State::Gone)]);
+    }
+}
+
+#[test]
+fn what_is_gone_is_not_said_to_be_while_a_creation_may_come_although_a_later_one_was_answered() {
+    let mut bench = made_twice();
+    bench.want(1, Phase::Absent).answer(Outcome::Accepted).see(gone(Kind::Job, 1));
+    assert_eq!(bench.asked(), ["find Job", "delete Workload"]);
+    answer_last(&mut bench, Outcome::Accepted);
+    bench.answer(Outcome::Gone).see(gone(Kind::Workload, 1));
+    assert!(bench.heard().is_empty());
+    assert_eq!(bench.pass(MINUTE).asked(), ["find Job"]);
+    assert_eq!(bench.answer(Outcome::Gone).heard(), [(1, State::Gone)]);
+}
+
+#[test]
+fn what_comes_late_is_removed_before_anything_is_said_to_be_gone() {
+    let mut bench = made_twice();
+    bench.want(1, Phase::Absent).answer(Outcome::Accepted).see(gone(Kind::Job, 1));
+    assert_eq!(bench.asked(), ["find Job", "delete Workload"]);
+    answer_last(&mut bench, Outcome::Accepted);
+    assert_eq!(bench.answer(Outcome::Gone).see(second(job(1)).seen()).pass(Time::from_secs(1)).asked(), ["delete Job"]);
+    assert!(bench.heard().is_empty());
+}
+
+#[test]
+fn of_two_creations_without_an_answer_one_is_found_and_the_other_may_come() {
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+    bench.see(workload(1).admitted().seen()).answer(unanswered());
+    bench.pass(Time::from_millis(250)).answer(unanswered());
+    bench.want(1, Phase::Absent).heard();
+    assert_eq!(bench.asked(), ["find Job", "delete Workload"]);
+    answer_last(&mut bench, Outcome::Accepted);
+    bench.answer(found(job(1))).answer(Outcome::Accepted);
+    bench.see(gone(Kind::Workload, 1));
+    assert_eq!(bench.see(gone(Kind::Job, 1)).asked(), ["find Job"]);
+    assert!(bench.answer(Outcome::Gone).heard().is_empty());
+}
+
+#[test]
+fn what_the_only_creation_has_made_comes_once() {
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+    bench.see(workload(1).admitted().seen()).answer(unanswered()).see(job(1).running().seen()).heard();
+    bench.see(job(1).ended(true).seen()).heard();
+    assert_eq!(bench.persist().want(1, Phase::Absent).asked(), ["release Job", "delete Workload"]);
+}
+
+#[test]
+fn a_creation_that_was_answered_is_not_waited_for() {
+    let mut bench = Bench::running();
+    bench.see(job(1).ended(true).seen()).heard();
+    bench.persist().want(1, Phase::Absent);
+    bench.answer(found(job(1).ended(true).released())).answer(Outcome::Accepted);
+    bench.see(gone(Kind::Job, 1)).see(gone(Kind::Workload, 1));
+    assert_eq!(bench.heard(), [(1, State::Gone)]);
+}
