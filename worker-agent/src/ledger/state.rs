@@ -42,9 +42,15 @@ impl Entry {
         }
         let creating = self.workload_slot.creating().max(self.job_slot.creating());
         let attempt = self.attempt_there().or(creating)?;
-        // Until it is gone it may run.
-        let state = if self.job.is_some() { State::Running } else { State::Waiting };
-        Some(self.observation(&Verdict { attempt, state, reasons: Vec::new(), is_final: false }, want))
+        let is = |state| Verdict { attempt, state, reasons: Vec::new(), is_final: false };
+        let verdict = match &self.job {
+            // Whoever persisted it may have forgotten it since.
+            Some(RemoteJob { end: Some(end), .. }) => ended(attempt, end),
+            // Until it is gone it may run.
+            Some(_) => is(State::Running),
+            None => is(State::Waiting),
+        };
+        Some(self.observation(&verdict, want))
     }
 
     fn verdict(&self, want: Option<&Want>) -> Option<Verdict> {

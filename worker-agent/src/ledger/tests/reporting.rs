@@ -222,6 +222,14 @@ fn an_inventory_names_what_is_being_torn_down() {
 }
 
 #[test]
+fn an_inventory_tells_the_end_of_what_is_being_torn_down() {
+    let mut bench = Bench::running();
+    bench.see(job(1).ended(true).seen()).heard();
+    bench.persist().want(1, Phase::Absent).connect();
+    assert_eq!(bench.heard(), [(1, State::Succeeded)], "a hub that has forgotten it would let it run again");
+}
+
+#[test]
 fn an_inventory_names_what_may_yet_come_to_be() {
     let mut bench = Bench::open();
     bench.want(1, Phase::Reserve).want(1, Phase::Absent).connect();
