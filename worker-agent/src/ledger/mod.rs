@@ -28,7 +28,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use switchyard_proto::v1::{HubMessage, hub_message};
+use switchyard_proto::v1::{HubMessage, Phase, hub_message};
 
 use self::entry::Entry;
 use self::session::Session;
@@ -204,6 +204,9 @@ impl Ledger {
             entry.refused_priority = None;
             entry.workload_slot.reset();
             entry.job_slot.reset();
+            if self.wants.get(&uid).is_some_and(|want| want.phase == Phase::Absent) {
+                entry.report.latest = None;
+            }
             actions.extend(self.refresh(&uid, now));
         }
         if complete && std::mem::take(&mut self.behind) {

@@ -289,7 +289,9 @@ impl Wants {
         }
         match self.wants.get(uid) {
             _ if want.phase == Phase::Unspecified => Ok(false),
-            Some(have) if *have == want || !have.yields_to(&want) => Ok(false),
+            // The hub asks for what is gone to be said again: it was said before the tombstone was.
+            Some(have) if *have == want => Ok(want.phase == Phase::Absent),
+            Some(have) if !have.yields_to(&want) => Ok(false),
             _ => {
                 self.insert(uid, want);
                 Ok(true)

@@ -121,3 +121,14 @@ fn a_creation_that_was_answered_is_not_waited_for() {
     bench.see(gone(Kind::Job, 1)).see(gone(Kind::Workload, 1));
     assert_eq!(bench.heard(), [(1, State::Gone)]);
 }
+
+#[test]
+fn a_tombstone_that_is_told_again_is_answered_again() {
+    let mut bench = Bench::open();
+    bench.want(4, Phase::Absent);
+    assert_eq!(bench.heard(), [(4, State::Gone)]);
+    bench.want(4, Phase::Run).pass(Time::from_secs(1));
+    assert!(bench.heard().is_empty(), "an attempt that was buried does not come back");
+    bench.want(4, Phase::Absent).pass(Time::from_secs(1));
+    assert_eq!(bench.heard(), [(4, State::Gone)], "the hub may have heard of it before it asked");
+}
