@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use switchyard_proto::digest::Digest;
 use switchyard_proto::v1::{self, Observed, State};
 
+use crate::dispatch::terminal;
+
 /// What to do with a message of observations.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Accepted {
@@ -109,8 +111,19 @@ impl Inbound {
         }
     }
 
-    /// A terminal observation in the last accepted message has to be persisted before it may be acknowledged.
-    pub fn hold(&mut self, workload_uid: &str, attempt: u64) {
+    /// Terminal observations in the last accepted message have to be persisted before it may be acknowledged; but for those of
+    /// what is gone by now: a cluster lets only go of an end that was persisted, or needed by nobody, in an earlier session.
+    pub fn hold_ends(&mut self, message: &Observed) {
+        for observation in &message.observations {
+            match observation.state() {
+                State::Gone => self.persisted(&observation.workload_uid, observation.attempt),
+                state if terminal(state) => self.hold(&observation.workload_uid, observation.attempt),
+                _ => {}
+            }
+        }
+    }
+
+    fn hold(&mut self, workload_uid: &str, attempt: u64) {
         let added = self.held.entry(self.last).or_default().insert((workload_uid.to_owned(), attempt));
         self.held_count += usize::from(added);
     }
@@ -232,5 +245,28 @@ mod tests {
         inbound.persisted("b", 4);
         assert_eq!(inbound.ack(), Some(3));
         assert_eq!(inbound.ack(), None, "said once");
+    }
+
+    #[test]
+    fn the_end_of_what_is_gone_holds_nothing_back() {
+        let mut inbound = Inbound::default();
+        let mut say = |sequence: u64, said: &[(u64, State)]| {
+            let observed = |(attempt, state): &(u64, State)| Observation {
+                workload_uid: "a".into(),
+                attempt: *attempt,
+                state: (*state).into(),
+                ..Observation::default()
+            };
+            let message =
+                Observed { sequence, observations: said.iter().map(observed).collect(), ..Observed::default() };
+            inbound.accept(&message);
+            inbound.hold_ends(&message);
+            inbound.ack()
+        };
+        assert_eq!(say(1, &[(2, State::Succeeded)]), None);
+        assert_eq!(say(2, &[(1, State::Gone)]), None, "another attempt");
+        assert_eq!(say(3, &[(2, State::Gone)]), Some(3));
+        assert_eq!(say(4, &[(3, State::Failed), (3, State::Gone)]), Some(4));
+        assert_eq!(say(5, &[(4, State::Failed)]), None);
     }
 }

@@ -9,7 +9,6 @@ use tokio::sync::watch;
 
 use super::inbound::{Accepted, Inbound};
 use super::outbox::{Content, Limits, Outbox};
-use crate::dispatch::terminal;
 
 /// What the session's writer sends next.
 #[derive(Debug, PartialEq)]
@@ -143,9 +142,7 @@ impl Port {
         }
         let accepted = state.inbound.accept(message);
         if matches!(accepted, Accepted::Take { .. }) {
-            for observation in message.observations.iter().filter(|observation| terminal(observation.state())) {
-                state.inbound.hold(&observation.workload_uid, observation.attempt);
-            }
+            state.inbound.hold_ends(message);
         }
         drop(state);
         self.ring();
