@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::entry::Entry;
 use super::machine::Dispatcher;
 use super::{Action, Name, Observation, Origin, Phase, Settings, State, Subject, Time, Uid, terminal};
 
@@ -289,6 +290,7 @@ impl Dispatcher {
                 }
                 return;
             };
+            self.touch_waiting_for(&orphan);
             if let Some(attempt) = orphan.holds() {
                 out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
             }
@@ -333,6 +335,19 @@ impl Dispatcher {
                 self.orphans.insert(key, known);
             }
         }
+    }
+
+    /// Has those looked at that stand for the same job as an orphan, and may have waited for it.
+    fn touch_waiting_for(&mut self, orphan: &Orphan) {
+        let forgetful = self.settings.memory_since.is_some();
+        let Some(Origin { subject, .. }) = orphan.origin().filter(|_| forgetful) else { return };
+        let same_job = |uid: &&Uid| {
+            self.entries.get(*uid).is_some_and(|Entry { facts, .. }| {
+                let same = |it: &Subject| it.job == subject.job && it.kind == subject.kind;
+                facts.namespace == orphan.last.namespace && facts.subject.as_ref().is_some_and(same)
+            })
+        };
+        self.dirty.extend(self.nominating.iter().map(|(_, _, uid)| uid).filter(same_job).cloned());
     }
 
     /// Workloads that we have come to know are no orphans: what clusters said of them counts.

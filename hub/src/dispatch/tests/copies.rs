@@ -9,7 +9,7 @@ fn subject(job: &str, pods: u8) -> Subject {
 }
 
 /// A copy as a cluster shows it: its old uid, attempt, state and job.
-struct Copy {
+pub(super) struct Copy {
     uid: &'static str,
     attempt: u64,
     state: State,
@@ -17,20 +17,20 @@ struct Copy {
 }
 
 impl Copy {
-    fn of(uid: &'static str, job: &str) -> Self {
+    pub(super) fn of(uid: &'static str, job: &str) -> Self {
         let origin = Origin { subject: subject(job, 1), has_job: true, created: START - 1_000 };
         Self { uid, attempt: 3, state: State::Running, origin: Some(origin) }
     }
 
-    fn attempt(self, attempt: u64) -> Self {
+    pub(super) fn attempt(self, attempt: u64) -> Self {
         Self { attempt, ..self }
     }
 
-    fn state(self, state: State) -> Self {
+    pub(super) fn state(self, state: State) -> Self {
         Self { state, ..self }
     }
 
-    fn with(mut self, change: impl FnMut(&mut Origin)) -> Self {
+    pub(super) fn with(mut self, change: impl FnMut(&mut Origin)) -> Self {
         self.origin.iter_mut().for_each(change);
         self
     }
@@ -38,7 +38,7 @@ impl Copy {
 
 impl Bench {
     /// A hub whose memory begins now, none of whose clusters has spoken.
-    fn forgetful(clusters: &[&str]) -> Self {
+    pub(super) fn forgetful(clusters: &[&str]) -> Self {
         let settings = Settings { memory_since: Some(START), ..Settings::default() };
         let mut bench = Self { dispatcher: Dispatcher::new(settings, START), now: START, log: Vec::new() };
         let names = clusters.iter().map(|name| Name::from(*name)).collect();
@@ -49,7 +49,7 @@ impl Bench {
         bench
     }
 
-    fn tells(&mut self, cluster: &str, copies: Vec<Copy>) {
+    pub(super) fn tells(&mut self, cluster: &str, copies: Vec<Copy>) {
         self.apply(Event::ClusterUp { name: cluster.into() });
         let uids = copies.iter().map(|copy| Uid::from(copy.uid)).collect();
         for Copy { uid, attempt, state, origin } in copies {
@@ -64,12 +64,12 @@ impl Bench {
     }
 
     /// A job that was applied again has its quota.
-    fn applied(&mut self) {
+    pub(super) fn applied(&mut self) {
         self.reserve(again());
     }
 }
 
-fn again() -> Facts {
+pub(super) fn again() -> Facts {
     Facts { subject: Some(subject("train", 1)), ..facts("new") }
 }
 

@@ -7,6 +7,7 @@ use switchyard_scheduler::{Amount, PodSet};
 use super::capacity::{Flavor, Queue, Quota};
 use super::*;
 
+mod backups;
 mod copies;
 mod ends;
 mod forged;
