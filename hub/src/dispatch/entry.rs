@@ -36,6 +36,11 @@ impl Remote {
         self.ran.is_some() && !self.lost
     }
 
+    /// Whether we or the cluster have said something of it: it is not here by the API's word alone.
+    pub(super) fn is_spoken_of(&self) -> bool {
+        self.phase.is_some() || self.state.is_some()
+    }
+
     /// Whether the cluster has said nothing of this attempt, or only that it has not looked yet.
     pub(super) fn unanswered(&self) -> bool {
         match self.state {
@@ -164,8 +169,9 @@ impl Entry {
             self.last.clone_from(&facts.cluster);
         }
         // Who makes facts of a write's answer does not look for the job.
-        let subject = self.facts.subject.take();
-        self.facts = Facts { subject: facts.subject.clone().or(subject), ..facts };
+        let (subject, job_ended) = (self.facts.subject.take(), self.facts.job_ended);
+        self.facts =
+            Facts { subject: facts.subject.clone().or(subject), job_ended: facts.job_ended.or(job_ended), ..facts };
     }
 
     /// Wants `phase` of `attempt` on a cluster, and says so if that is news.

@@ -279,6 +279,9 @@ pub struct Facts {
     pub known_as: Option<Uid>,
     /// Somebody says which copy it is to adopt.
     pub adopt: Option<Adopt>,
+    /// Whether its job shows by itself that it has ended; none where nobody has looked, as the hub has not forgotten
+    /// anything.
+    pub job_ended: Option<bool>,
 }
 
 impl Facts {

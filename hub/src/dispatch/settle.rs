@@ -47,6 +47,10 @@ impl Dispatcher {
             entry.ended = None;
             out.push(Action::Ack { cluster, uid: entry.facts.uid.clone(), attempt });
         }
+        if self.settings.memory_since.is_some() && entry.facts.job_ended == Some(true) && !entry.facts.leaving() {
+            self.wait_for_finish(entry);
+            return;
+        }
         if self.catch_up(entry, now, out) {
             return;
         }
@@ -67,6 +71,16 @@ impl Dispatcher {
                 }
                 self.acknowledge_rest(entry, out);
             }
+        }
+    }
+
+    /// The job shows its end, and its Workload does not yet: they are two writes, and a store that was restored is from between
+    /// them. Its cluster may have nothing of it any more, and would make it anew. Who looks after jobs writes the end; a cluster
+    /// that still has it tells it.
+    fn wait_for_finish(&mut self, entry: &mut Entry) {
+        entry.nomination = None;
+        if let Some(cluster) = entry.facts.cluster.clone() {
+            entry.presume(&cluster, entry.facts.attempt);
         }
     }
 

@@ -97,6 +97,7 @@ fn from_parts(
         subject: None,
         known_as: known_as(workload),
         adopt: adopt(workload),
+        job_ended: None,
     }
 }
 

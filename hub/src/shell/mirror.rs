@@ -68,6 +68,11 @@ pub(super) fn job_of(ctx: &Context, workload: &Workload) -> Option<(&'static dyn
     Some((kind, Arc::new(group.ok()?)))
 }
 
+/// Whether the job of a workload shows that it has ended.
+pub(super) fn shows_end(ctx: &Context, workload: &Workload) -> bool {
+    job_of(ctx, workload).is_some_and(|(kind, job)| kind.finished(&job.value).is_some())
+}
+
 /// Writes what is to be shown on the job of a workload, and ends well once the job shows it; a job that is gone has
 /// nothing to show. Of a group, each member shows what is said of it.
 ///

@@ -236,7 +236,9 @@ impl TermState {
         let facts = super::facts::facts(&self.ctx, workload);
         let waits = facts.cluster.is_none() && facts.known_as.is_none() && !facts.finished;
         let subject = if self.forgetful && waits { super::facts::subject(workload) } else { None };
-        Facts { subject, ..facts }
+        let looks = self.forgetful && !facts.finished;
+        let job_ended = looks.then(|| super::mirror::shows_end(&self.ctx, workload));
+        Facts { subject, job_ended, ..facts }
     }
 
     /// Once the API shows the reservation, it is in memory no longer.

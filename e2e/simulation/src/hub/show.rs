@@ -120,6 +120,7 @@ impl World {
         if !lost && let Some(object) = self.api.objects.get_mut(&uid).filter(|object| !object.deleted) {
             if show == Show::Status(Status::Ended) {
                 object.job_ended.get_or_insert(now);
+                object.facts.job_ended = Some(true);
             }
             self.note(|| format!("api: job of {uid} shows {show:?}"));
             let delay = self.dice(0).between(1, 300);

@@ -44,6 +44,7 @@ pub(super) fn facts(uid: &str) -> Facts {
         subject: None,
         known_as: None,
         adopt: None,
+        job_ended: None,
     }
 }
 
