@@ -19,6 +19,12 @@
 //! evicted, or given up. A workload that waits for a cluster has nothing that runs, so the copy is adopted as if it had come
 //! in time, once all have spoken. Its attempts are those of another uid: that they are lower says nothing.
 //!
+//! # Later attempts that do not run
+//! Of a store that is an older one, a later attempt than the API knows may have been stopped by its fence, or have ended, on a
+//! cluster that was away until another attempt was let run elsewhere. What runs goes on: the later one is as good as given up,
+//! and is left alone. Only if the other is taken away, and nothing of it is left, does the later one go on. One that waits there
+//! for its turn would run by itself, and is removed instead.
+//!
 //! # Clusters of bad will
 //! Only clusters of the workload's check can have a copy of it. None can claim an attempt that no hub can have given out, nor,
 //! once those that had not spoken are not waited for, one that it says was made since. Nothing can adopt what is another's.
@@ -64,26 +70,27 @@ impl Copy {
 }
 
 impl Remote {
-    /// Whether it runs, or has ended, as an attempt that this process has not given out and the API does not know.
-    fn is_ahead(&self, known: u64) -> bool {
-        let has_job = self.origin.as_ref().is_none_or(|origin| origin.has_job);
-        let made = self.state.is_some_and(|state| match state {
+    /// Its state, if its job was made as an attempt that this process has not given out and the API does not know.
+    fn ahead_of(&self, known: u64) -> Option<State> {
+        let has_job = self.origin.as_ref().map(|origin| origin.has_job);
+        let made = |state: &State| match state {
             State::Running | State::Suspended => true,
+            // Its job waits to go on, or was taken away there and is about to be gone.
+            State::Waiting | State::Reserved | State::Evicted => has_job == Some(true),
             // A Workload that ended without a job was an offer.
-            state => terminal(state) && has_job,
-        });
-        self.phase.is_none() && self.attempt > known && !self.lost && made
+            state => terminal(*state) && has_job != Some(false),
+        };
+        self.state.filter(made).filter(|_| self.phase.is_none() && self.attempt > known && !self.lost)
     }
 }
 
 impl Entry {
-    /// Where an attempt runs that is later than the API knows: it was written, and the API's store is an older one. And
-    /// whether it does run.
-    fn ahead(&self, counts: impl Fn(&Name, &Remote) -> bool) -> Option<(Name, u64, bool)> {
+    /// Where there is an attempt that is later than the API knows: it was written, and the API's store is an older one.
+    fn ahead(&self, counts: impl Fn(&Name, &Remote) -> bool) -> Option<(Name, u64, State)> {
         let known = self.facts.attempt;
-        let ahead = self.remotes.iter().filter(|(name, remote)| remote.is_ahead(known) && counts(name, remote));
-        let (cluster, remote) = ahead.max_by_key(|(_, remote)| remote.attempt)?;
-        Some((cluster.clone(), remote.attempt, remote.state == Some(State::Running)))
+        let ahead = self.remotes.iter().filter(|(name, remote)| counts(name, remote));
+        let ahead = ahead.filter_map(|(name, remote)| Some((name.clone(), remote.attempt, remote.ahead_of(known)?)));
+        ahead.max_by_key(|(_, attempt, _)| *attempt)
     }
 }
 
@@ -101,21 +108,56 @@ impl Dispatcher {
             let predates = remote.origin.as_ref().is_some_and(|origin| Some(origin.created) < forgotten);
             (configured.is_empty() || configured.contains(cluster)) && (early || predates)
         };
-        let Some((cluster, attempt, runs)) = entry.ahead(counts) else { return false };
+        let Some((cluster, attempt, state)) = entry.ahead(counts) else { return false };
         entry.kept = Some(cluster.clone());
         let charged = entry.facts.reserved || entry.memory.is_some() || entry.facts.cluster.is_some();
         if !charged || entry.facts.leaving() {
             // It runs on, and waits for its quota like others. An eviction that the API shows was over before it began.
             return false;
         }
-        if !runs && self.unheard(entry, since, now).is_some() {
-            // A later one may run on a cluster that has not spoken.
-            return false;
+        if state != State::Running {
+            if self.unheard(entry, since, now).is_some() {
+                // A later one may run on a cluster that has not spoken.
+                return false;
+            }
+            if self.goes_on_elsewhere(entry, &cluster, now) {
+                // What runs is not stopped for it. Where its cluster may let it run by itself, it goes.
+                entry.kept.take_if(|_| state != State::Suspended && !terminal(state));
+                return false;
+            }
+            if self.is_left_elsewhere(entry, now, out) {
+                return true;
+            }
         }
         entry.nomination = None;
         let theirs = self.identities.theirs(&entry.facts.uid);
         self.commit_seen(entry, cluster, attempt, theirs, now, out);
         true
+    }
+
+    /// Whether the attempt that the API knows is, or may be, on another cluster than this one, which has not been given up.
+    fn goes_on_elsewhere(&self, entry: &mut Entry, later: &Name, now: Time) -> bool {
+        let Some(on) = entry.facts.cluster.clone().filter(|on| on != later) else { return false };
+        if self.lost(&on, entry, now) {
+            return false;
+        }
+        match entry.remotes.get(&on).filter(|remote| remote.is_spoken_of()) {
+            Some(remote) => remote.may_run(),
+            None => !self.clusters.get(&on).is_some_and(|cluster| cluster.told),
+        }
+    }
+
+    /// Whether something of the workload may run besides what is kept and what the API says to be sent. Takes it back.
+    fn is_left_elsewhere(&self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) -> bool {
+        if entry.facts.cluster.is_some() {
+            return false;
+        }
+        entry.clear(None, now, out);
+        let clusters: Vec<Name> = entry.remotes.keys().cloned().collect();
+        for cluster in clusters {
+            self.lost(&cluster, entry, now);
+        }
+        entry.may_run()
     }
 
     /// Looks for a copy of a workload that is to be sent somewhere. Whether it is not to be sent now.

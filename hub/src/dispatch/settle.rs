@@ -350,15 +350,18 @@ fn tell_priority(entry: &mut Entry, out: &mut Vec<Action>) {
     out.extend(again.into_iter().map(|(name, attempt, phase)| entry.desire(&name, attempt, phase)));
 }
 
-/// The end of an attempt that was given up is of no use once another is what counts: its cluster need not keep it.
+/// The end of an attempt that was given up is of no use once another is what counts: its cluster need not keep it. Of one that
+/// is left alone it keeps it until it is told what to do, so that it may count again; it must not hold up what follows.
 fn acknowledge_past(entry: &Entry, out: &mut Vec<Action>) {
     let (committed, current) = (entry.facts.cluster.as_ref(), entry.facts.attempt);
     if entry.gone || entry.facts.finished || entry.ended.is_some() {
         return;
     }
+    let goes_on = committed.and_then(|on| entry.remotes.get(on)).is_some_and(|it| it.is_spoken_of() && it.may_run());
     for (cluster, remote) in entry.remotes.iter().filter(|(_, remote)| remote.state.is_some_and(terminal)) {
         let elsewhere = committed.is_some_and(|committed| committed != cluster);
-        if remote.attempt < current || (remote.attempt == current && elsewhere) {
+        let left_alone = goes_on && entry.kept.as_ref() == Some(cluster);
+        if remote.attempt < current || (elsewhere && (remote.attempt == current || left_alone)) {
             let (uid, attempt) = (entry.facts.uid.clone(), remote.attempt);
             out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
         }

@@ -3,6 +3,113 @@
 use super::copies::{Copy, again};
 use super::*;
 
+fn stopped(attempt: u64) -> Vec<Copy> {
+    vec![Copy::of("w", "train").attempt(attempt).state(State::Suspended)]
+}
+
+/// Attempt 2 runs on `a`; the cluster of a later one was away until then.
+fn sent_elsewhere_meanwhile() -> Bench {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.tells("a", vec![]);
+    bench.rules("b", Loss::Fence { after: 10_000 });
+    bench.later(600_000);
+    bench.runs("w", "a", 2);
+    assert_eq!(bench.take(), ["Run w/2 on a"]);
+    bench
+}
+
+#[test]
+fn a_later_attempt_that_was_stopped_is_left_alone_while_an_earlier_one_runs() {
+    let mut bench = sent_elsewhere_meanwhile();
+    bench.tells("b", stopped(3));
+    assert!(bench.take().is_empty(), "neither is told anything");
+    bench.observe("a", "w", 2, State::Succeeded);
+    assert_eq!(bench.take(), ["Absent w/3 on b", "finish w/2 from a: true"], "it is of no use any more");
+}
+
+#[test]
+fn a_later_attempt_that_was_stopped_goes_on_once_nothing_is_left_of_the_earlier_one() {
+    let mut bench = sent_elsewhere_meanwhile();
+    bench.tells("b", stopped(3));
+    bench.apply(Event::Workload(Facts { evicted: true, ..committed("w", "a", 2) }));
+    assert_eq!(bench.take(), ["Absent w/2 on a"]);
+    bench.observe("a", "w", 2, State::Gone);
+    assert_eq!(bench.take(), ["forget w/2 on a", "release w"]);
+    bench.written(Outcome::Done, Facts { attempt: 2, evicted: true, ..facts("w") });
+    bench.reserve(Facts { attempt: 2, ..facts("w") });
+    assert_eq!(bench.take(), ["commit w/3 on b, known as w"]);
+    bench.written(Outcome::Done, committed("w", "b", 3));
+    assert_eq!(bench.take(), ["Run w/3 on b"]);
+}
+
+#[test]
+fn a_later_attempt_that_was_stopped_waits_for_what_is_left_of_others() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.tells("a", vec![]);
+    bench.tells("b", stopped(3));
+    bench.observe("a", "w", 1, State::Running);
+    bench.take();
+    bench.reserve(Facts { attempt: 2, ..facts("w") });
+    assert_eq!(bench.take(), ["Absent w/1 on a"]);
+    bench.observe("a", "w", 1, State::Gone);
+    assert_eq!(bench.take(), ["forget w/1 on a", "commit w/3 on b, known as w"]);
+}
+
+/// Its cluster has stopped it and may let it go on, or has evicted it.
+fn has_job_and(state: State) -> Vec<Copy> {
+    vec![Copy::of("w", "train").attempt(3).state(state)]
+}
+
+#[test]
+fn a_later_attempt_that_waits_on_its_cluster_goes_on_there_unless_an_earlier_one_runs() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.tells("a", vec![]);
+    bench.tells("b", has_job_and(State::Waiting));
+    bench.reserve(Facts { attempt: 1, ..facts("w") });
+    assert_eq!(bench.take(), ["orphan w/3 on b", "commit w/3 on b, known as w"]);
+
+    let mut bench = sent_elsewhere_meanwhile();
+    bench.tells("b", has_job_and(State::Waiting));
+    assert_eq!(bench.take(), ["Absent w/3 on b"], "it would run as soon as there is room");
+}
+
+#[test]
+fn a_later_attempt_that_was_evicted_on_its_cluster_is_gone_before_another_begins() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.tells("a", vec![]);
+    bench.tells("b", has_job_and(State::Evicted));
+    bench.reserve(Facts { attempt: 1, ..facts("w") });
+    assert_eq!(bench.take(), ["orphan w/3 on b", "commit w/3 on b, known as w"]);
+    bench.written(Outcome::Done, committed("w", "b", 3));
+    let said = bench.take().join("\n");
+    assert!(said.contains("retry w") && said.contains("evicted on worker cluster"), "{said}");
+}
+
+#[test]
+fn the_end_of_a_later_attempt_is_kept_by_its_cluster_and_holds_nothing_up_while_an_earlier_one_runs() {
+    let mut bench = sent_elsewhere_meanwhile();
+    bench.tells("b", vec![Copy::of("w", "train").attempt(3).state(State::Succeeded)]);
+    let said = bench.take();
+    assert!(!said.is_empty() && said.iter().all(|line| line == "ack w/3 to b"), "{said:?}");
+}
+
+#[test]
+fn a_cluster_that_has_not_spoken_may_run_the_attempt_that_the_api_knows() {
+    let later = |told: bool| {
+        let mut bench = Bench::forgetful(&["a", "b"]);
+        bench.later(2 * 3_600_000);
+        if told {
+            bench.tells("a", vec![]);
+        }
+        bench.dispatcher.learn(committed("w", "a", 2));
+        bench.take();
+        bench.tells("b", stopped(3));
+        bench.take()
+    };
+    assert_eq!(later(false), ["Run w/2 on a"], "nobody waits for it any more, but it stays where it is");
+    assert_eq!(later(true), ["commit w/3 on b, known as w"]);
+}
+
 #[test]
 fn a_job_that_shows_its_end_is_sent_nowhere() {
     let over = |facts: Facts| Facts { job_ended: Some(true), ..facts };
