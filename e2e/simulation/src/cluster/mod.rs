@@ -82,6 +82,8 @@ pub(crate) struct Cluster {
     pub(crate) told_unable: bool,
     /// Workloads that people evicted here, or took away.
     pub(crate) evicted: BTreeSet<usize>,
+    /// Workloads that a hub has told it to remove.
+    pub(crate) removed: BTreeSet<usize>,
     /// Workloads, and their attempts, that were rightly given up here.
     pub(crate) forgiven: BTreeSet<(usize, u64)>,
     /// The controllers are about to look.
@@ -116,6 +118,7 @@ impl Cluster {
             said_unable: None,
             told_unable: false,
             evicted: BTreeSet::new(),
+            removed: BTreeSet::new(),
             forgiven: BTreeSet::new(),
             looking: false,
         }

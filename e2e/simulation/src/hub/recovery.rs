@@ -45,9 +45,6 @@ impl World {
     pub(crate) fn restore(&mut self) {
         let Some(backup) = self.lost_store.backup.take() else { return };
         self.lose_store(None);
-        // What the store has forgotten may have told a cluster to remove a job that is wanted now.
-        let workloads = self.plan.workloads.len();
-        self.clusters.iter_mut().for_each(|cluster| cluster.evicted.extend(0..workloads));
         for (uid, object) in backup {
             let index = number(&uid);
             let restored = self.with_past(index, object);
@@ -81,6 +78,8 @@ impl World {
             self.lost_store.past.insert(number(&uid), object);
         }
         (self.lost_store.times, self.lost_store.at) = (self.lost_store.times + 1, Some(self.now));
+        // What the store has forgotten may have told a cluster to remove a job that is wanted now.
+        self.clusters.iter_mut().for_each(|cluster| cluster.evicted.extend(cluster.removed.iter().copied()));
         self.note(|| format!("the store is lost; {not_again:?} is not applied again"));
     }
 
