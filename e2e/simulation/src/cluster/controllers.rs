@@ -77,7 +77,11 @@ impl World {
 
     /// Evictions, ends, and what follows its owner.
     fn reconcile_workload(&mut self, cluster: usize, index: usize) {
-        let job = self.clusters[cluster].job(index).map(|job| job.clone());
+        let Some(of) = self.clusters[cluster].workload(index).map(|workload| workload.meta.workload_uid.clone()) else {
+            return;
+        };
+        // A job names its Workload. One that was applied again has another uid, and so its Workload another name.
+        let job = self.clusters[cluster].job(index).filter(|job| job.meta.workload_uid == of).map(|job| job.clone());
         let adopts = self.plan.clusters[cluster].adopts;
         let ended = self.clusters[cluster].objects.get(&(Kind::Job, index)).and_then(|stored| stored.ended);
         let collected_soon = !adopts && ended.is_some_and(|at| self.now < at + COPY_GRACE);
@@ -117,8 +121,10 @@ impl World {
 
     /// Jobs run when they are admitted, and only then.
     fn reconcile_job(&mut self, cluster: usize, index: usize) {
+        let Some(of) = self.clusters[cluster].job(index).map(|job| job.meta.workload_uid.clone()) else { return };
         let admitted = self.clusters[cluster].workload(index).is_some_and(|workload| {
-            workload.active && !workload.meta.deleting && workload.admitted.as_ref().is_some_and(|it| it.is_true)
+            let admitted = workload.admitted.as_ref().is_some_and(|it| it.is_true);
+            workload.meta.workload_uid == of && workload.active && !workload.meta.deleting && admitted
         });
         let Some(job) = self.clusters[cluster].job(index) else { return };
         if job.end.is_some() {
