@@ -39,9 +39,11 @@ impl Orphan {
         settings.forgotten_until().is_some_and(|end| self.origin().is_none_or(|origin| origin.created < end))
     }
 
-    /// Whether it is never removed as unknown. One that has no job holds quota, and nothing of it ever ran.
+    /// Whether it is never removed as unknown. One that has no job holds quota, and nothing of it ever ran. One that is over
+    /// there, and of whose Workload nothing is left, nobody can adopt, nor could it run; and its job's name is taken by it.
     pub(super) fn stays(&self, settings: &Settings) -> bool {
-        self.has_job() && self.predates(settings)
+        let is_over = self.last.state == State::Evicted && self.origin().is_none();
+        self.has_job() && self.predates(settings) && !is_over
     }
 
     /// What it was made of.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use switchyard_proto::v1::{Observation, State};
 
 use super::model::{
-    Action, Kind, Object, Outcome, Payload, Priority, RemoteJob, RemoteWorkload, Target, Time, Trouble, Verb,
+    Action, Kind, Object, Origin, Outcome, Payload, Priority, RemoteJob, RemoteWorkload, Target, Time, Trouble, Verb,
 };
 use super::slot::Slot;
 use super::want::Want;
@@ -47,6 +47,8 @@ pub(super) struct Entry {
     pub(super) uid: String,
     pub(super) workload: Option<RemoteWorkload>,
     pub(super) job: Option<RemoteJob>,
+    /// What its Workload was made of, also once that is gone.
+    pub(super) origin: Option<Origin>,
     /// What the pods of its job say, and for which attempt they were made.
     pub(super) parts: Option<(u64, Vec<u8>)>,
     pub(super) workload_slot: Slot,
@@ -75,6 +77,7 @@ impl Entry {
             uid: uid.to_owned(),
             workload: None,
             job: None,
+            origin: None,
             parts: None,
             workload_slot: Slot::default(),
             job_slot: Slot::default(),
@@ -134,6 +137,11 @@ impl Entry {
                 };
                 if newer {
                     self.cure(Kind::Workload);
+                    if self.workload.is_none() {
+                        // It was looked for ever more slowly.
+                        self.workload_slot.reset();
+                    }
+                    self.origin = Some(new.origin.clone());
                     self.workload = Some(new);
                 }
                 newer
@@ -147,6 +155,9 @@ impl Entry {
                     // That some of its objects are there does not mean that the others could be made.
                     if !new.several {
                         self.cure(Kind::Job);
+                    }
+                    if self.job.is_none() {
+                        self.job_slot.reset();
                     }
                     self.job = Some(new);
                 }

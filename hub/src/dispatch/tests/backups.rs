@@ -149,3 +149,46 @@ fn a_job_that_waited_for_a_copy_without_a_job_is_sent_once_that_is_gone() {
     bench.observe("a", "old", 3, State::Gone);
     assert_eq!(bench.take()[..2], ["forget old/3 on a", "Reserve new/1 on a"]);
 }
+
+#[test]
+fn a_copy_that_is_over_and_says_nothing_of_its_job_is_removed_as_unknown() {
+    let left = |origin: bool| {
+        let mut bench = Bench::forgetful(&["a"]);
+        let copy = Copy::of("old", "train").state(State::Evicted);
+        bench.tells("a", vec![if origin { copy } else { copy.unknown() }]);
+        bench.take();
+        bench.later(2 * 900_000);
+        bench.take()
+    };
+    assert_eq!(left(false), ["Absent old/3 on a"], "nobody could adopt it, and its name is taken");
+    assert!(left(true).is_empty());
+}
+
+#[test]
+fn an_attempt_that_the_api_knows_does_not_go_on_while_there_may_be_a_later_one() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.tells("a", stopped(2));
+    assert_eq!(bench.take(), ["mirror w/2 from a"], "b may have a later one");
+    bench.tells("b", vec![]);
+    assert_eq!(bench.take(), ["Run w/2 on a"]);
+
+    let mut bench = Bench::forgetful(&["a", "b", "c"]);
+    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.tells("a", vec![]);
+    bench.tells("b", stopped(3));
+    assert!(bench.take().is_empty(), "c may have a later one");
+    bench.tells("c", vec![Copy::of("w", "train").attempt(4)]);
+    assert_eq!(bench.take(), ["commit w/4 on c, known as w"]);
+}
+
+#[test]
+fn quota_of_an_eviction_from_a_backup_goes_back_when_every_cluster_has_told() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.apply(Event::Workload(Facts { evicted: true, ..committed("w", "a", 2) }));
+    bench.tells("a", vec![]);
+    bench.observe("a", "w", 2, State::Gone);
+    assert_eq!(bench.take(), ["Absent w/2 on a", "forget w/2 on a"], "b may run a later one");
+    bench.tells("b", vec![]);
+    assert_eq!(bench.take(), ["release w"]);
+}

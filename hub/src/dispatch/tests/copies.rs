@@ -30,6 +30,11 @@ impl Copy {
         Self { state, ..self }
     }
 
+    /// One of which the cluster does not say what it was made of.
+    pub(super) fn unknown(self) -> Self {
+        Self { origin: None, ..self }
+    }
+
     pub(super) fn with(mut self, change: impl FnMut(&mut Origin)) -> Self {
         self.origin.iter_mut().for_each(change);
         self
@@ -382,25 +387,6 @@ fn a_copy_that_comes_late_is_left_alone_while_a_later_attempt_may_run() {
 }
 
 #[test]
-fn nor_does_an_attempt_that_the_api_knows_go_on_before() {
-    let stopped = |attempt| vec![Copy::of("w", "train").attempt(attempt).state(State::Suspended)];
-    let mut bench = Bench::forgetful(&["a", "b"]);
-    bench.apply(Event::Workload(committed("w", "a", 2)));
-    bench.tells("a", stopped(2));
-    assert_eq!(bench.take(), ["mirror w/2 from a"], "b may have a later one");
-    bench.tells("b", vec![]);
-    assert_eq!(bench.take(), ["Run w/2 on a"]);
-
-    let mut bench = Bench::forgetful(&["a", "b", "c"]);
-    bench.apply(Event::Workload(committed("w", "a", 2)));
-    bench.tells("a", vec![]);
-    bench.tells("b", stopped(3));
-    assert!(bench.take().is_empty(), "c may have a later one");
-    bench.tells("c", vec![Copy::of("w", "train").attempt(4)]);
-    assert_eq!(bench.take(), ["commit w/4 on c, known as w"]);
-}
-
-#[test]
 fn a_job_made_since_its_cluster_said_that_it_was_not_is_a_copy_like_others() {
     let mut bench = Bench::forgetful(&["a"]);
     bench.tells("a", vec![Copy::of("old", "train").state(State::Reserved).with(|it| it.has_job = false)]);
@@ -485,17 +471,6 @@ fn a_cluster_that_is_not_there_yet_or_not_any_more_is_waited_for_until_it_has_to
     assert!(bench.take().is_empty(), "it was made again, and has not told");
     bench.tells("b", vec![Copy::of("old", "train")]);
     assert_eq!(bench.take(), ["orphan old/3 on b", "commit new/3 on b, known as old"]);
-}
-
-#[test]
-fn quota_of_an_eviction_from_a_backup_goes_back_when_every_cluster_has_told() {
-    let mut bench = Bench::forgetful(&["a", "b"]);
-    bench.apply(Event::Workload(Facts { evicted: true, ..committed("w", "a", 2) }));
-    bench.tells("a", vec![]);
-    bench.observe("a", "w", 2, State::Gone);
-    assert_eq!(bench.take(), ["Absent w/2 on a", "forget w/2 on a"], "b may run a later one");
-    bench.tells("b", vec![]);
-    assert_eq!(bench.take(), ["release w"]);
 }
 
 #[test]

@@ -158,6 +158,15 @@ fn the_end_of_what_is_not_desired_is_kept_until_somebody_wants_it() {
 }
 
 #[test]
+fn a_job_without_its_workload_still_says_what_it_was_made_of() {
+    let mut bench = Bench::running();
+    bench.see(gone(Kind::Workload, 1)).connect();
+    bench.desire(Vec::new(), true).unwrap();
+    let told = bench.told();
+    assert_eq!(told[0].origin.as_ref().map(|origin| (origin.job_name.as_str(), origin.has_job)), Some(("a", true)));
+}
+
+#[test]
 fn a_job_that_is_being_made_may_be_there() {
     let mut bench = Bench::open();
     bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
