@@ -1,5 +1,9 @@
 //! Objects of kinds that we know only by their JSON: the jobs.
 
+mod held;
+
+use std::{fmt, sync::Arc};
+
 use kube::{
     Resource,
     api::{ApiResource, ObjectMeta},
@@ -7,16 +11,17 @@ use kube::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::Value;
 
-/// An object as the server sent it, with its metadata parsed.
+use self::held::Held;
+
+/// An object as the server sent it, without `metadata.managedFields`. Serializing gives the whole of it.
 ///
-/// `value` is the whole object with `apiVersion` and `kind` (lists leave them out; the watch puts them back) and without
-/// `metadata.managedFields`. Serializing gives `value`.
-#[derive(Debug, Clone, PartialEq)]
+/// Thousands are held, and few of them looked at: see [`Object::value`] for what a look costs.
+#[derive(Clone)]
 pub struct Object {
-    /// The parsed `metadata`, without `managedFields`.
+    /// What its `metadata` says in single values: names, versions, times. Maps and lists are left out: [`Object::value`] has
+    /// them.
     pub metadata: ObjectMeta,
-    /// The whole object.
-    pub value: Value,
+    held: Arc<Held>,
 }
 
 impl Object {
@@ -29,15 +34,47 @@ impl Object {
             metadata.remove("managedFields");
         }
         let metadata = ObjectMeta::deserialize(value.get("metadata").unwrap_or(&Value::Null))?;
-        Ok(Self { metadata, value })
+        let metadata =
+            ObjectMeta { labels: None, annotations: None, owner_references: None, finalizers: None, ..metadata };
+        Ok(Self { metadata, held: Held::new(value) })
     }
 
-    /// Fills `apiVersion` and `kind` where the server left them out.
-    pub(crate) fn typed(&mut self, resource: &ApiResource) {
-        if let Some(fields) = self.value.as_object_mut() {
+    /// The whole object. At hand for those that were made or looked at last, parsed anew for the others.
+    #[must_use]
+    pub fn value(&self) -> Arc<Value> {
+        self.held.value()
+    }
+
+    /// The object with its `metadata` at least: cheaper than the whole where that is not at hand.
+    #[must_use]
+    pub(crate) fn head(&self) -> Arc<Value> {
+        self.held.head()
+    }
+
+    /// Fills `apiVersion` and `kind` where the server left them out, as it does in lists.
+    pub fn typed(&mut self, resource: &ApiResource) {
+        let value = self.held.value();
+        if value.get("apiVersion").is_some() && value.get("kind").is_some() {
+            return;
+        }
+        let mut value = Arc::unwrap_or_clone(value);
+        if let Some(fields) = value.as_object_mut() {
             fields.entry("apiVersion").or_insert_with(|| resource.api_version.clone().into());
             fields.entry("kind").or_insert_with(|| resource.kind.clone().into());
         }
+        self.held = Held::new(value);
+    }
+}
+
+impl PartialEq for Object {
+    fn eq(&self, other: &Self) -> bool {
+        self.value() == other.value()
+    }
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Object").field(&self.value()).finish()
     }
 }
 
@@ -49,7 +86,7 @@ impl<'de> Deserialize<'de> for Object {
 
 impl Serialize for Object {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.value.serialize(serializer)
+        self.value().serialize(serializer)
     }
 }
 

@@ -9,7 +9,7 @@ use k8s_openapi::api::{
     scheduling::v1::PriorityClass,
 };
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Api, Client, Resource,
     api::ApiResource,
     core::PartialObjectMeta,
     runtime::{
@@ -34,6 +34,7 @@ use crate::{
     failure_recovery,
     object::Object,
     store::{Feed, Store},
+    workload,
 };
 
 /// The watched objects of one job kind.
@@ -112,7 +113,8 @@ impl Stores {
         // One watch for each kind.
         let dependencies = dependencies.filter(|needed| enabled.iter().all(|kind| kind.id() != **needed));
         let dependencies = dependencies.map(|id| store(*id)).collect();
-        Self { jobs: enabled.iter().map(|kind| store(kind.id())).collect(), dependencies, ..Self::default() }
+        let jobs = enabled.iter().map(|kind| store(kind.id())).collect();
+        Self { jobs, dependencies, workloads: Store::fitted(workload::fit), ..Self::default() }
     }
 
     /// The store of a job kind.
@@ -131,13 +133,17 @@ impl Stores {
     /// The job with what its pods depend on, as far as that is there.
     #[must_use]
     pub fn attached(&self, kind: &dyn JobKind, job: Arc<Object>) -> Arc<Object> {
-        let Some(needed) = kind.depends_on(&job.value) else { return job };
+        if kind.dependencies().is_empty() {
+            return job;
+        }
+        let value = job.value();
+        let Some(needed) = kind.depends_on(&value) else { return job };
         let of_kind = |it: &&JobStore| it.resource.group == needed.kind.group && it.resource.kind == needed.kind.kind;
         let store = self.dependencies.iter().find(of_kind).map(|it| &it.store);
         let Some(found) = store.and_then(|store| store.get(&needed.namespace, &needed.name)) else { return job };
-        let mut attached = Object::clone(&job);
-        kind.attach(&mut attached.value, &found.value);
-        Arc::new(attached)
+        let mut attached = Arc::unwrap_or_clone(value);
+        kind.attach(&mut attached, &found.value());
+        Object::new(attached).map_or(job, Arc::new)
     }
 
     /// The Cohorts above a ClusterQueue, the nearest first; none on a cycle.
@@ -321,12 +327,7 @@ async fn feed<K>(
 where
     K: Resource + Send + Sync + 'static,
 {
-    let events = watch.map_ok(|event| {
-        event.modify(|object| {
-            object.managed_fields_mut().clear();
-            modify(object);
-        })
-    });
+    let events = watch.map_ok(|event| event.modify(&modify));
     tokio::select! {
         biased;
         () = shutdown.cancelled() => Ok(()),
@@ -442,7 +443,7 @@ mod tests {
             }))
             .unwrap(),
         );
-        assert!(kind.pod_sets(&stores.attached(kind, job.clone()).value).is_err());
+        assert!(kind.pod_sets(&stores.attached(kind, job.clone()).value()).is_err());
         let template = json!({"spec": {"containers": []}});
         let node = json!({"name": "node", "template": {"spec": {"template": template}}});
         let runtime = json!({
@@ -450,8 +451,8 @@ mod tests {
             "spec": {"template": {"spec": {"replicatedJobs": [node]}}},
         });
         stores.dependencies[1].store.insert(Object::new(runtime).unwrap());
-        assert_eq!(kind.pod_sets(&stores.attached(kind, job.clone()).value).unwrap().len(), 1);
-        assert!(kind.pod_sets(&job.value).is_err(), "what is stored stays as it is");
+        assert_eq!(kind.pod_sets(&stores.attached(kind, job.clone()).value()).unwrap().len(), 1);
+        assert!(kind.pod_sets(&job.value()).is_err(), "what is stored stays as it is");
     }
 
     #[test]

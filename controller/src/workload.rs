@@ -22,6 +22,26 @@ pub use write::{WriteError, patch_metadata, patch_status};
 
 use crate::clock::since;
 
+/// Gives back the room that lists have for more than they hold: those that were read begin with room for four, and of
+/// Workloads there are thousands.
+pub fn fit(workload: &mut Workload) {
+    fn shrink<T>(list: &mut Vec<T>) {
+        list.shrink_to_fit();
+    }
+    workload.metadata.owner_references.as_mut().map(shrink);
+    workload.metadata.finalizers.as_mut().map(shrink);
+    shrink(&mut workload.spec.pod_sets);
+    let Some(status) = &mut workload.status else { return };
+    shrink(&mut status.conditions);
+    shrink(&mut status.admission_checks);
+    shrink(&mut status.resource_requests);
+    shrink(&mut status.reclaimable_pods);
+    shrink(&mut status.nominated_cluster_names);
+    if let Some(admission) = &mut status.admission {
+        shrink(&mut admission.pod_set_assignments);
+    }
+}
+
 /// Where a workload is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {

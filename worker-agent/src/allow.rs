@@ -79,7 +79,8 @@ impl Allowed {
             Err(error) => return refused(format!("the service accounts of the job cannot be read: {error}")),
         };
         for pod_set in &pod_sets {
-            let named = |field: &str| pod_set.template.spec().and_then(|spec| spec.get(field)).and_then(Value::as_str);
+            let template = pod_set.template.value();
+            let named = |field: &str| template.get("spec").and_then(|spec| spec.get(field)).and_then(Value::as_str);
             // The API server takes the older name of the field for the newer one where that is missing.
             let names = [named("serviceAccountName"), named("serviceAccount")];
             let mut names: Vec<&str> = names.into_iter().flatten().filter(|name| !name.is_empty()).collect();

@@ -11,7 +11,7 @@ use super::template::clean_template;
 use super::{Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, mirror, restore_template};
 use crate::field::{FieldError, Path};
 use crate::names;
-use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, PodTemplate, ReclaimablePod};
+use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, ReclaimablePod};
 
 /// Labels that the Job controller puts on the pod template. All but the first
 /// are taken off what a workload or a remote copy holds: the first is the name of
@@ -114,7 +114,7 @@ impl JobKind for BatchJob {
         })?;
         Ok(vec![PodSet {
             name: DEFAULT_POD_SET_NAME.into(),
-            template: PodTemplate(clean_template(template, &CONTROLLER_LABELS[1..])),
+            template: clean_template(template, &CONTROLLER_LABELS[1..]).into(),
             count: pods_count(job),
             min_count: min_pods_count(job),
             ..PodSet::default()
@@ -155,7 +155,7 @@ impl JobKind for BatchJob {
             changed = true;
         }
         if let Some(template) = job.pointer_mut("/spec/template") {
-            changed |= restore_template(template, &pod_set.template.0, &CONTROLLER_LABELS);
+            changed |= restore_template(template, &pod_set.template.value(), &CONTROLLER_LABELS);
         }
         changed
     }

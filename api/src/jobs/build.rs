@@ -30,7 +30,7 @@ pub fn job_pod_sets(kind: &dyn JobKind, job: &Value) -> Result<Vec<PodSet>, JobE
     let mut pod_sets = kind.pod_sets(job)?;
     for pod_set in &mut pod_sets {
         for field in ["containers", "initContainers"] {
-            let containers = pod_set.template.0.get_mut("spec").and_then(|s| s.get_mut(field));
+            let containers = pod_set.template.value_mut().get_mut("spec").and_then(|s| s.get_mut(field));
             for container in containers.and_then(Value::as_array_mut).into_iter().flatten() {
                 if let Some(env) = container.get_mut("env").and_then(Value::as_array_mut) {
                     keep_last_of_each_name(env);

@@ -54,12 +54,15 @@ fn same_pod_set(a: &PodSet, b: &PodSet, tolerations: bool) -> bool {
     if a.count != b.count || a.min_count != b.min_count {
         return false;
     }
-    let spec =
-        |p: &PodSet, field: &str| p.template.0.get("spec").and_then(|s| s.get(field)).cloned().unwrap_or_default();
-    let same = |field: &str| same_value(&spec(a, field), &spec(b, field));
+    let (a, b) = (a.template.value(), b.template.value());
+    let both = |field: &str| [&a, &b].map(|it| it.get("spec").and_then(|spec| spec.get(field)).unwrap_or(&Value::Null));
+    let same = |field: &str| {
+        let [a, b] = both(field);
+        same_value(a, b)
+    };
     let same_containers = |field: &str| {
-        let (a, b) = (spec(a, field), spec(b, field));
-        same_value(&a, &b) || same_value(&known_fields(&a), &known_fields(&b))
+        let [a, b] = both(field);
+        same_value(a, b) || same_value(&known_fields(a), &known_fields(b))
     };
     (!tolerations || same("tolerations")) && same_containers("initContainers") && same_containers("containers")
 }

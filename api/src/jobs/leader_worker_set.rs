@@ -11,7 +11,7 @@ use super::serving::{Group, Marks, Serving, enrol, follow_queue, naming_uid, no_
 use super::{JobError, KindId, workload_name};
 use crate::field::{FieldError, Path};
 use crate::names;
-use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, PodTemplate};
+use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet};
 
 /// Its name in the configuration, and on its pods.
 pub(super) const FRAMEWORK: &str = "leaderworkerset.x-k8s.io/leaderworkerset";
@@ -89,7 +89,7 @@ fn pod_set(object: &Value, at: &str, name: &str, count: i64) -> Result<PodSet, J
         field: size(object).1.to_string(),
         problem: format!("must be between 1 and {}", i32::MAX),
     })?;
-    Ok(PodSet { name: name.into(), template: PodTemplate(template), count, ..PodSet::default() })
+    Ok(PodSet { name: name.into(), template: template.into(), count, ..PodSet::default() })
 }
 
 /// What may not change of a pod template while its pods are queued.

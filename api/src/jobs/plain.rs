@@ -15,7 +15,7 @@ use super::{
     suspend_and_restore,
 };
 use crate::field::FieldError;
-use crate::v1beta2::{PodSet, PodTemplate, ReclaimablePod};
+use crate::v1beta2::{PodSet, ReclaimablePod};
 
 /// Path of a field, as keys of nested objects.
 pub(super) type Keys = &'static [&'static str];
@@ -110,7 +110,7 @@ pub(super) trait PlainKind: Send + Sync + 'static {
         let mut changed = false;
         for (slot, pod_set) in slots.iter().zip(pod_sets) {
             if let Some(template) = job.pointer_mut(&slot.template) {
-                changed |= restore_template(template, &pod_set.template.0, &[]);
+                changed |= restore_template(template, &pod_set.template.value(), &[]);
             }
         }
         changed
@@ -230,7 +230,7 @@ fn pod_set(kind: &impl PlainKind, job: &Value, slot: &Slot) -> Result<PodSet, Jo
     let count = count.ok_or_else(|| {
         malformed(&slot.replicas, format!("gives {} pods; must be between 0 and {}", slot.count, i32::MAX))
     })?;
-    Ok(PodSet { name: slot.name.to_lowercase(), template: PodTemplate(template), count, ..PodSet::default() })
+    Ok(PodSet { name: slot.name.to_lowercase(), template: template.into(), count, ..PodSet::default() })
 }
 
 /// Sets a field, or takes it away.

@@ -301,7 +301,7 @@ pub fn running_pod_sets(workload: &Workload, infos: &[PodSetInfo]) -> Option<Vec
     let mut running = workload.spec.pod_sets.clone();
     for pod_set in &mut running {
         let info = infos.iter().find(|info| info.name == pod_set.name)?;
-        info.merge_into(&mut pod_set.template.0).ok()?;
+        info.merge_into(pod_set.template.value_mut()).ok()?;
         if pod_set.min_count.is_some() {
             pod_set.count = info.count;
         }

@@ -66,7 +66,7 @@ pub fn resolve_priority(
         let value = lookup.workload_class(label).ok_or_else(|| PriorityError::WorkloadClass(label.to_owned()))?;
         return Ok(Priority::of_workload_class(label, value));
     }
-    let of_template = |p: &PodSet| meta::str_at(&p.template.0, "/spec/priorityClassName").to_owned();
+    let of_template = |p: &PodSet| meta::str_at(&p.template.value(), "/spec/priorityClassName").to_owned();
     let named = kind
         .priority_class(job)
         .or_else(|| pod_sets.iter().map(of_template).find(|name| !name.is_empty()))

@@ -13,7 +13,7 @@ use super::template::quantities_as_text;
 use super::{Finished, JobError, KindId, PodSetInfo};
 use crate::field::{FieldError, Path};
 use crate::quantity;
-use crate::v1beta2::{PodSet, PodTemplate};
+use crate::v1beta2::PodSet;
 
 /// The kind `sparkoperator.k8s.io/v1beta2` SparkApplication.
 #[derive(Debug, Clone, Copy)]
@@ -245,7 +245,7 @@ impl PlainKind for SparkApplication {
         let before = job.clone();
         for (slot, pod_set) in slots.iter().zip(pod_sets) {
             let Some(role) = role_of(slot) else { continue };
-            let PodTemplate(template) = &pod_set.template;
+            let template = &*pod_set.template.value();
             let list = |pointer: &str| template.pointer(pointer).cloned();
             let own = PodSetInfo {
                 labels: string_map(template, "/metadata/labels"),

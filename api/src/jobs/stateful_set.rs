@@ -10,7 +10,7 @@ use super::serving::{Group, Marks, Serving, enrol, follow_priority, follow_queue
 use super::{JobError, KindId, workload_name};
 use crate::field::{FieldError, Path};
 use crate::names;
-use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, PodTemplate};
+use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet};
 
 /// Its name in the configuration, and on its pods.
 pub(super) const FRAMEWORK: &str = "statefulset";
@@ -65,12 +65,7 @@ impl ByPods for StatefulSet {
             field: path.to_string(),
             problem: format!("gives {count} pods; must be between 0 and {}", i32::MAX),
         })?;
-        Ok(vec![PodSet {
-            name: DEFAULT_POD_SET_NAME.into(),
-            template: PodTemplate(template),
-            count,
-            ..PodSet::default()
-        }])
+        Ok(vec![PodSet { name: DEFAULT_POD_SET_NAME.into(), template: template.into(), count, ..PodSet::default() }])
     }
 
     fn validate_change(&self, old: &Value, new: &Value) -> Vec<FieldError> {

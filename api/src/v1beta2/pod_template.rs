@@ -1,21 +1,33 @@
 //! The pod template of a pod set, kept as it was written.
 
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::schema;
 
 /// A pod template as JSON. Fields that this version of Kubernetes' types does not know survive, because a template is
 /// compared with the job's own and handed to worker clusters that may be newer than us.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[serde(transparent)]
-pub struct PodTemplate(pub Value);
+///
+/// What was read is held as its text, which takes a tenth of the memory of its tree and is shared by all clones: it is looked
+/// into seldom, and mostly by [`PodTemplate::read`]. What is made of a [`Value`] or edited is held as that.
+#[derive(Clone)]
+pub struct PodTemplate {
+    /// JSON without blanks, its fields in the order in which they were read.
+    text: Arc<str>,
+    /// Counts in place of the text.
+    tree: Option<Box<Value>>,
+}
 
 impl Default for PodTemplate {
     fn default() -> Self {
-        Self(Value::Object(Map::new()))
+        Value::Object(Map::new()).into()
     }
 }
 
@@ -25,35 +37,77 @@ impl PodTemplate {
     /// # Errors
     /// When a known field has another shape than Kubernetes'.
     pub fn parse(&self) -> Result<PodTemplateSpec, serde_json::Error> {
-        PodTemplateSpec::deserialize(&self.0)
+        self.read()
     }
 
-    /// The template's `spec`, if it has one.
+    /// What of the fields a type has.
+    ///
+    /// # Errors
+    /// When one of them has another shape than the type's.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        match &self.tree {
+            Some(tree) => T::deserialize(&**tree),
+            // The tree's error says nothing of lines and columns, which nobody sees.
+            None => serde_json::from_str(&self.text).or_else(|_| T::deserialize(tree(&self.text))),
+        }
+    }
+
+    /// All fields. Costs a parse of the whole where the template was read and never edited.
     #[must_use]
-    pub fn spec(&self) -> Option<&Map<String, Value>> {
-        self.0.get("spec").and_then(Value::as_object)
+    pub fn value(&self) -> Cow<'_, Value> {
+        match &self.tree {
+            Some(tree) => Cow::Borrowed(tree),
+            None => Cow::Owned(tree(&self.text)),
+        }
     }
 
-    /// The template's `metadata.labels` or `metadata.annotations`, where they are strings.
-    fn metadata(&self, field: &str) -> impl Iterator<Item = (&str, &str)> {
-        let map = self.0.get("metadata").and_then(|m| m.get(field)).and_then(Value::as_object);
-        map.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
+    /// All fields, to be edited.
+    pub fn value_mut(&mut self) -> &mut Value {
+        self.tree.get_or_insert_with(|| Box::new(tree(&self.text)))
     }
+}
 
-    /// The template's labels.
-    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.metadata("labels")
+/// What we have written as text can be read.
+fn tree(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+/// As the same JSON: the order of fields and how it is held are of no matter.
+impl PartialEq for PodTemplate {
+    fn eq(&self, other: &Self) -> bool {
+        let as_read = self.tree.is_none() && other.tree.is_none();
+        as_read && self.text == other.text || self.value() == other.value()
     }
+}
 
-    /// The template's annotations.
-    pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.metadata("annotations")
+impl fmt::Debug for PodTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PodTemplate").field(&self.value()).finish()
+    }
+}
+
+impl<'de> Deserialize<'de> for PodTemplate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut text = Vec::new();
+        serde_transcode::transcode(deserializer, &mut serde_json::Serializer::new(&mut text))
+            .map_err(D::Error::custom)?;
+        let text = String::from_utf8(text).map_err(D::Error::custom)?;
+        Ok(Self { text: text.into(), tree: None })
+    }
+}
+
+impl Serialize for PodTemplate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.tree {
+            Some(tree) => tree.serialize(serializer),
+            None => serde_transcode::transcode(&mut serde_json::Deserializer::from_str(&self.text), serializer),
+        }
     }
 }
 
 impl From<Value> for PodTemplate {
     fn from(value: Value) -> Self {
-        Self(value)
+        Self { text: Arc::default(), tree: Some(Box::new(value)) }
     }
 }
 
@@ -61,7 +115,7 @@ impl TryFrom<&PodTemplateSpec> for PodTemplate {
     type Error = serde_json::Error;
 
     fn try_from(template: &PodTemplateSpec) -> Result<Self, Self::Error> {
-        serde_json::to_value(template).map(Self)
+        serde_json::to_value(template).map(Self::from)
     }
 }
 
@@ -153,5 +207,66 @@ impl JsonSchema for PodTemplate {
                 },
             },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    const READ: &str = r#"{"spec":{"containers":[{"name":"a \"é\"","future":{"big":18446744073709551615,"part":1.0,"none":null}}],"priority":-1}}"#;
+
+    fn read() -> PodTemplate {
+        serde_json::from_str(READ).unwrap()
+    }
+
+    #[test]
+    fn what_was_read_is_written_as_it_was() {
+        assert_eq!(serde_json::to_string(&read()).unwrap(), READ);
+        let value: Value = serde_json::from_str(READ).unwrap();
+        assert_eq!(serde_json::to_value(read()).unwrap(), value);
+        assert_eq!(serde_json::from_value::<PodTemplate>(value.clone()).unwrap().value().into_owned(), value);
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_and_text_survive(part in any::<f64>(), below in any::<i64>(), above in any::<u64>(), text in any::<String>()) {
+            let value = json!({"part": part, "below": below, "above": above, text.clone(): [text, null]});
+            let template: PodTemplate = serde_json::from_str(&value.to_string()).unwrap();
+            prop_assert_eq!(&*template.value(), &value);
+            prop_assert_eq!(serde_json::to_value(&template).unwrap(), value);
+        }
+    }
+
+    #[test]
+    fn an_edit_counts_and_leaves_clones_alone() {
+        let mut template = read();
+        let clone = template.clone();
+        template.value_mut()["spec"]["priority"] = json!(5);
+        assert_eq!(template.value()["spec"]["priority"], 5);
+        assert_eq!(template.value()["spec"]["containers"], clone.value()["spec"]["containers"]);
+        assert_ne!(template, clone);
+        template.value_mut()["spec"]["priority"] = json!(-1);
+        assert_eq!(template, clone);
+    }
+
+    #[test]
+    fn the_order_of_fields_is_of_no_matter() {
+        let [one, other] = [r#"{"a":1,"b":[2]}"#, r#"{ "b": [2], "a": 1 }"#]
+            .map(|it| serde_json::from_str::<PodTemplate>(it).unwrap());
+        assert_eq!(one, other);
+        assert_eq!(one, json!({"a": 1, "b": [2]}).into());
+        assert_ne!(one, json!({"a": 1, "b": []}).into());
+    }
+
+    #[test]
+    fn what_has_another_shape_is_told_without_a_place_in_the_text() {
+        let template: PodTemplate = serde_json::from_str(r#"{"spec":{"containers":7}}"#).unwrap();
+        let said = template.parse().unwrap_err().to_string();
+        assert_eq!(said, PodTemplate::from(json!({"spec": {"containers": 7}})).parse().unwrap_err().to_string());
+        assert!(!said.contains("line"), "{said}");
     }
 }

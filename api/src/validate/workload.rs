@@ -10,7 +10,7 @@ use crate::{
     conditions,
     field::{FieldError, Path},
     names, quantity,
-    v1beta2::{OnDisconnect, PodSet, PodSetTopologyRequest, PodTemplate, Workload},
+    v1beta2::{OnDisconnect, PodSet, PodSetTopologyRequest, Workload},
 };
 
 /// What must hold of a Workload. `old` is what it was before a change, none for a new one.
@@ -57,17 +57,24 @@ fn pod_sets(workload: &Workload, path: &Path, errors: &mut Vec<FieldError>) {
 fn one_pod_set(pod_set: &PodSet, path: &Path, errors: &mut Vec<FieldError>) {
     let template = path.child("template");
     let metadata = template.child("metadata");
-    labels::labels(pod_set.template.labels(), &metadata.child("labels"), errors);
-    annotations(pod_set.template.annotations(), &metadata.child("annotations"), errors);
-    requests(&pod_set.template, &template.child("spec"), errors);
+    let value = pod_set.template.value();
+    labels::labels(texts(&value, "labels"), &metadata.child("labels"), errors);
+    annotations(texts(&value, "annotations"), &metadata.child("annotations"), errors);
+    requests(&value, &template.child("spec"), errors);
     if let Some(request) = &pod_set.topology_request {
         slices(request, &path.child("topologyRequest"), errors);
     }
 }
 
+/// The template's `metadata.labels` or `metadata.annotations`, where they are strings.
+fn texts<'a>(template: &'a Value, field: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let map = template.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Value::as_object);
+    map.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
+}
+
 /// Requests and limits of all containers and of the pod itself.
-fn requests(template: &PodTemplate, path: &Path, errors: &mut Vec<FieldError>) {
-    let Some(spec) = template.spec() else { return };
+fn requests(template: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+    let Some(spec) = template.get("spec").filter(|spec| spec.is_object()) else { return };
     for list in ["initContainers", "containers"] {
         for (index, container) in spec.get(list).and_then(Value::as_array).into_iter().flatten().enumerate() {
             resources(container.get("resources"), &path.child(list).index(index).child("resources"), errors);

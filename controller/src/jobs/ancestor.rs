@@ -36,7 +36,8 @@ pub(super) fn top(
     while let Some(reference) = owner {
         let Some(kind) = kind_of_owner(&reference.api_version, &reference.kind) else { break };
         let Some(parent) = find(kind, &reference.name) else { break };
-        if meta::uid(&parent.value) != reference.uid {
+        let value = parent.value();
+        if meta::uid(&value) != reference.uid {
             break;
         }
         if passed.len() > MAX_ANCESTORS {
@@ -45,8 +46,8 @@ pub(super) fn top(
         if !passed.insert(reference.uid) {
             return Top::Cyclic;
         }
-        owner = meta::controller_of(&parent.value);
-        if !kind.skips(&parent.value) && counts(&parent.value) {
+        owner = meta::controller_of(&value);
+        if !kind.skips(&value) && counts(&value) {
             found = Top::Job(kind, parent);
         }
     }
@@ -79,7 +80,7 @@ mod tests {
         let counts = |job: &Value| counting.iter().any(|i| meta::name(job) == format!("j{i}"));
         match top(&job(0, length, last_owner), find, counts) {
             Top::None => "none".to_owned(),
-            Top::Job(_, parent) => meta::name(&parent.value).to_owned(),
+            Top::Job(_, parent) => meta::name(&parent.value()).to_owned(),
             Top::TooDeep => "too deep".to_owned(),
             Top::Cyclic => "cyclic".to_owned(),
         }

@@ -31,11 +31,14 @@ const STATEFUL_SET: (&str, &str) = ("apps", "StatefulSet");
 
 impl Reconciler {
     /// Looks at what made a pod, or what stands between the two, when that has changed.
-    pub(super) fn part_changed(&self, change: &Change<Object>) {
-        let before = change.old.as_ref().and_then(|part| self.maker_of(&change.key, &part.value));
-        let after = change.new.as_ref().and_then(|part| self.maker_of(&change.key, &part.value));
-        let is_pod = |part: &Option<Arc<Object>>| part.as_ref().is_some_and(|part| part.value["kind"] == "Pod");
-        if is_pod(&change.old) || is_pod(&change.new) {
+    pub(super) fn part_changed(&self, kind: &str, change: &Change<Object>) {
+        let is_pod = kind == Pod.id().kind;
+        if !is_pod && kind != STATEFUL_SET.1 {
+            return;
+        }
+        let maker_of = |part: &Arc<Object>| self.maker_of(&change.key, &part.value());
+        let (before, after) = (change.old.as_ref().and_then(maker_of), change.new.as_ref().and_then(maker_of));
+        if is_pod {
             self.index.part(&change.key, before.as_ref(), after.as_ref());
         }
         for maker in [before, after].into_iter().flatten().collect::<BTreeSet<_>>() {
@@ -59,11 +62,12 @@ impl Reconciler {
     ) -> Outcome {
         let Some(makers) = self.ctx.stores.job(key.group, key.kind) else { return Outcome::Done };
         let Some(pods) = self.ctx.stores.job(Pod.id().group, Pod.id().kind) else { return Outcome::Done };
-        let parts: Vec<Value> =
-            self.index.parts(key).iter().filter_map(|part| Some(pods.store.by_key(part)?.value.clone())).collect();
+        let parts = self.index.parts(key);
+        let parts = parts.iter().filter_map(|part| Some(Arc::unwrap_or_clone(pods.store.by_key(part)?.value())));
+        let parts: Vec<Value> = parts.collect();
         let maker = makers.store.by_key(&key.key);
         let plan = match maker.as_deref() {
-            Some(maker) => self.decide_maker(key, kind, serving, &maker.value, &parts),
+            Some(maker) => self.decide_maker(key, kind, serving, &maker.value(), &parts),
             None => Plan { workloads: Decision::wait(), pods: maker::let_ended_go(&parts) },
         };
         let target = Target { key, jobs: makers, kind, job: maker.as_deref() };
@@ -119,7 +123,7 @@ impl Reconciler {
                 let (group, kind) = STATEFUL_SET;
                 ctx.stores.watched(group, kind)?.store.get(namespace, &name)
             });
-            set.is_some_and(|set| is_outdated(&set.value, pod))
+            set.is_some_and(|set| is_outdated(&set.value(), pod))
         };
         let case = Case { kind, job: maker, facts: &facts, now: ctx.clock.now() };
         maker::decide(&Scene { case, serving, pods, is_outdated: &outdated })

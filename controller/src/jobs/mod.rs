@@ -116,7 +116,7 @@ impl Reconciler {
             let (this, resource) = (self.clone(), needed.resource.clone());
             needed.store.subscribe(move |change| {
                 this.dependency_changed(&resource, &change.key);
-                this.part_changed(change);
+                this.part_changed(&resource.kind, change);
             });
         }
         let this = self.clone();
@@ -129,13 +129,15 @@ impl Reconciler {
     }
 
     fn job_changed(&self, kind: &dyn JobKind, change: &Change<Object>) {
-        self.part_changed(change);
+        self.part_changed(kind.id().kind, change);
         let (old, new) = (change.old.as_ref(), change.new.as_ref());
-        let jobs = self.index.object(kind, &change.key, old.map(|it| &it.value), new.map(|it| &it.value));
+        // What was is looked at for its metadata alone.
+        let (before, after) = (old.map(|it| it.head()), new.map(|it| it.value()));
+        let jobs = self.index.object(kind, &change.key, before.as_deref(), after.as_deref());
         let alone = JobKey::new(kind, change.key.clone());
         if jobs.contains(&alone) {
-            let is_alone = |object: &&Arc<Object>| JobKey::of(kind, &change.key, &object.value) == alone;
-            self.note_ready(kind, &alone, new.filter(is_alone));
+            let is_alone = after.is_some_and(|object| JobKey::of(kind, &change.key, &object) == alone);
+            self.note_ready(kind, &alone, new.filter(|_| is_alone));
         } else if !self.index.owned(&alone).is_empty() {
             // It has joined a group, and has a workload of its own from before.
             self.queue.add(alone);
@@ -152,12 +154,12 @@ impl Reconciler {
                 continue;
             }
             let depends = |job: &Object| {
-                kind.depends_on(&job.value).is_some_and(|needed| {
+                kind.depends_on(&job.value()).is_some_and(|needed| {
                     of_kind(&needed.kind) && *needed.namespace == *changed.namespace && *needed.name == *changed.name
                 })
             };
-            for job in jobs.store.filter(depends) {
-                self.queue.add(JobKey::of(kind, &Key::of(&*job), &job.value));
+            for job in jobs.store.all().into_iter().filter(|job| depends(job)) {
+                self.queue.add(JobKey::of(kind, &Key::of(&*job), &job.head()));
             }
         }
     }
@@ -165,7 +167,7 @@ impl Reconciler {
     fn note_ready(&self, kind: &dyn JobKind, key: &JobKey, job: Option<&Arc<Object>>) {
         let job = job.map(|job| self.ctx.stores.attached(kind, job.clone()));
         let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        if job.is_some_and(|job| kind.pods_ready(&job.value)) {
+        if job.is_some_and(|job| kind.pods_ready(&job.value())) {
             ready.entry(key.clone()).or_insert_with(|| self.ctx.clock.monotonic());
         } else {
             ready.remove(key);
@@ -199,7 +201,7 @@ impl Reconciler {
         for jobs in &self.ctx.stores.jobs {
             let Some(kind) = kind_for(&jobs.resource.group, &jobs.resource.kind) else { continue };
             for job in jobs.store.all() {
-                self.queue.add(JobKey::of(kind, &Key::of(&*job), &job.value));
+                self.queue.add(JobKey::of(kind, &Key::of(&*job), &job.head()));
             }
         }
         for owner in self.index.owners() {
@@ -218,10 +220,10 @@ impl Reconciler {
             return self.look_at_maker(&key, kind, serving).await;
         }
         let object = jobs.store.by_key(&key.key).filter(|_| !key.composed);
-        if let Some(member) = object.filter(|object| JobKey::of(kind, &key.key, &object.value) != key) {
+        if let Some(member) = object.filter(|object| JobKey::of(kind, &key.key, &object.value()) != key) {
             // It has joined a group, which is looked at instead.
             self.index.forget(&key);
-            let decision = group::left_behind(kind, &member.value, &self.owned(&key));
+            let decision = group::left_behind(kind, &member.value(), &self.owned(&key));
             return self.act(&Target { key: &key, jobs, kind, job: Some(&*member) }, decision).await;
         }
         let job = self.job(kind, jobs, &key);
@@ -258,7 +260,7 @@ impl Reconciler {
             .index
             .members(key)
             .iter()
-            .filter_map(|member| Some(jobs.store.by_key(member)?.value.clone()))
+            .filter_map(|member| Some(Arc::unwrap_or_clone(jobs.store.by_key(member)?.value())))
             .collect();
         if members.is_empty() {
             return None;
@@ -307,8 +309,7 @@ impl Reconciler {
         workloads: Vec<Arc<Workload>>,
     ) -> Decision {
         let ctx = &self.ctx;
-        let none = Value::Null;
-        let value = job.map_or(&none, |job| &job.value);
+        let value = &*job.map(Object::value).unwrap_or_default();
         let (namespace, queue) = (meta::namespace(value), meta::queue_name(value));
         let prebuilt = match meta::prebuilt_workload_name(value) {
             // A group has the workload of its name.
@@ -339,7 +340,7 @@ impl Reconciler {
                 .after_deactivated_by_kueue
                 .map(GoDuration::std),
         };
-        decide(kind, job.map(|job| &job.value), &facts, ctx.clock.now())
+        decide(kind, job.map(|_| value), &facts, ctx.clock.now())
     }
 
     /// What else of a job its workload gets.
@@ -377,8 +378,9 @@ impl Reconciler {
             Top::Job(kind, parent) => (kind, parent),
         };
         let owned = self.owned(&JobKey::new(kind, Key::of(&*parent)));
-        let named = self.ctx.stores.workloads.get(namespace, meta::prebuilt_workload_name(&parent.value));
-        let copy = named.filter(|workload| same_copy(kind.id(), &parent.value, workload));
+        let parent = parent.value();
+        let named = self.ctx.stores.workloads.get(namespace, meta::prebuilt_workload_name(&parent));
+        let copy = named.filter(|workload| same_copy(kind.id(), &parent, workload));
         let admitted = owned.iter().chain(&copy).any(|workload| is_admitted(workload));
         if admitted { Ancestor::Admitted } else { Ancestor::NotAdmitted }
     }
@@ -390,7 +392,7 @@ impl Reconciler {
         let Some((jobs, kind)) = self.ctx.stores.job(key.group, key.kind).zip(kind_for(key.group, key.kind)) else {
             return;
         };
-        let Some(job) = self.job(kind, jobs, &key).filter(|job| kind.is_suspended(&job.value)) else { return };
+        let Some(job) = self.job(kind, jobs, &key).filter(|job| kind.is_suspended(&job.value())) else { return };
         self.ctx.events.publish(
             job.object_ref(&jobs.resource),
             EventType::Normal,

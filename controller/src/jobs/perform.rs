@@ -102,7 +102,7 @@ pub(super) async fn perform(
             Action::DeleteWorkload(workload) => delete(ctx, &workload).await?,
             Action::DeleteJob => {
                 if let Some(job) = target.job {
-                    delete_one(ctx, target, &job.value).await?;
+                    delete_one(ctx, target, &job.value()).await?;
                 }
             }
             Action::Terminate { members, why } => terminate(ctx, target, &members, why.as_ref()).await?,
@@ -134,7 +134,7 @@ pub(super) async fn is_gone(ctx: &Context, target: &Target<'_>, uids: &[String])
     // What is watched by its label is gone for us when it has lost it.
     let lost = |job: &Value| target.kind.held() == Held::Gated && meta::label(job, names::MANAGED) != Some("true");
     let same = |job: &Object| uids.iter().any(|uid| Some(uid) == job.metadata.uid.as_ref());
-    Ok(found.is_none_or(|job| !same(&job) || lost(&job.value)))
+    Ok(found.is_none_or(|job| !same(&job) || lost(&job.value())))
 }
 
 async fn patch_job(
@@ -145,7 +145,8 @@ async fn patch_job(
     status: bool,
 ) -> Result<(), PerformError> {
     let Some(job) = target.job else { return Ok(()) };
-    let now = target.kind.members(&job.value);
+    let value = job.value();
+    let now = target.kind.members(&value);
     let pairs = target.kind.members(wanted).iter().filter_map(|wanted| {
         let now = now.iter().find(|now| meta::name(now) == meta::name(wanted))?;
         Some((now, wanted, job_patch(now, wanted, status)?))
@@ -304,7 +305,8 @@ async fn create(ctx: &Context, index: &Index, target: &Target<'_>, workload: &Wo
 
 /// Notes how long a job had to wait for its workload. One that was changed meanwhile says nothing of that.
 fn measure_created(ctx: &Context, target: &Target<'_>, workload: &Workload) {
-    let job = target.job.and_then(|job| target.kind.members(&job.value).first());
+    let value = target.job.map(Object::value);
+    let job = value.as_deref().and_then(|job| target.kind.members(job).first());
     let fresh = job.filter(|job| job.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default() <= 1);
     let created = fresh.and_then(|job| meta::time_at(job, "/metadata/creationTimestamp"));
     if let Some(created) = created.filter(|_| ctx.config.enabled("MetricForWorkloadCreationLatency")) {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use serde_json::Value;
 use switchyard_api::{
     conditions::{self, reasons},
     jobs::{JobKind, kind_for, meta, named_job, same_copy},
@@ -18,6 +17,7 @@ use crate::{
     context::Context,
     engine_task::Views,
     metrics::Readiness,
+    object::Object,
     store::{Change, Key, Store},
     work::Queue,
     workload::{self, Phase},
@@ -33,7 +33,7 @@ pub(super) fn connect(ctx: &Arc<Context>, queue: &Queue<Key>) {
         let kind = kind_for(&jobs.resource.group, &jobs.resource.kind);
         jobs.store.subscribe(move |change| {
             if let (Some(kind), Some(old), Some(new)) = (kind, &change.old, &change.new) {
-                count_copy(&counted, kind, &old.value, &new.value);
+                count_copy(&counted, kind, old, new);
             }
             let (Some(old), None) = (&change.old, &change.new) else { return };
             let uid = old.metadata.uid.as_deref().unwrap_or_default();
@@ -101,8 +101,9 @@ fn count(ctx: &Context, old: &Workload, new: &Workload) {
 
 /// A hub collects its copies when it knows of their end, mostly before the workload is declared finished: there the end of
 /// the job is what counts.
-fn count_copy(ctx: &Context, kind: &dyn JobKind, old: &Value, new: &Value) {
-    if !ctx.leading() || kind.finished(old).is_some() || kind.finished(new).is_none() {
+fn count_copy(ctx: &Context, kind: &dyn JobKind, old: &Object, new: &Object) {
+    let new = &*new.value();
+    if !ctx.leading() || kind.finished(new).is_none() || kind.finished(&old.value()).is_some() {
         return;
     }
     let named = ctx.stores.workloads.get(meta::namespace(new), meta::prebuilt_workload_name(new));

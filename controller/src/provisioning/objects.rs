@@ -127,7 +127,7 @@ fn pod_template(
     flavors: &BTreeMap<String, Arc<ResourceFlavor>>,
 ) -> Result<Object, Box<dyn std::error::Error>> {
     let flavor = |name: &str| flavors.get(name).map(Arc::as_ref);
-    let mut template = pods.pod_set.template.0.clone();
+    let mut template = pods.pod_set.template.value().into_owned();
     let info = PodSetInfo::of_flavors(pods.assignment, Some(pods.pod_set), &flavor)?;
     info.merge_into(&mut template).map_err(|error: JobError| error)?;
     limits_as_missing_requests(&mut template);
@@ -161,12 +161,15 @@ fn uses(pod_set: &PodSet, resources: &[String]) -> bool {
         let mut named = named.filter_map(Value::as_object).flatten();
         named.any(|(resource, _)| resources.contains(resource))
     };
-    resources.is_empty() || containers(pod_set).any(names)
+    resources.is_empty() || containers(&pod_set.template.value()).any(|(_, container)| names(container))
 }
 
-fn containers(pod_set: &PodSet) -> impl Iterator<Item = &Value> {
-    let lists = ["initContainers", "containers"].into_iter();
-    lists.filter_map(|list| pod_set.template.spec()?.get(list)?.as_array()).flatten()
+/// The containers of a pod template, each with the list that it is in.
+fn containers(template: &Value) -> impl Iterator<Item = (&'static str, &Value)> {
+    ["initContainers", "containers"].into_iter().flat_map(|list| {
+        let containers = template.get("spec").and_then(|spec| spec.get(list)).and_then(Value::as_array);
+        containers.into_iter().flatten().map(move |container| (list, container))
+    })
 }
 
 fn are_alike(one: &PodSet, other: &PodSet, policy: PodSetMergePolicy) -> bool {
@@ -174,11 +177,12 @@ fn are_alike(one: &PodSet, other: &PodSet, policy: PodSetMergePolicy) -> bool {
         PodSetMergePolicy::IdenticalPodTemplates => one.template == other.template,
         PodSetMergePolicy::IdenticalWorkloadSchedulingRequirements => {
             let fields = ["resources", "nodeSelector", "tolerations", "affinity", "resourceClaims"];
-            let field = |pod_set: &PodSet, field: &str| {
-                let value = pod_set.template.spec().and_then(|spec| spec.get(field)).cloned();
-                value.filter(|value| !is_empty(value))
+            let (one, other) = (one.template.value(), other.template.value());
+            let same = |field: &str| {
+                let [one, other] = [&one, &other].map(|it| it.get("spec").and_then(|spec| spec.get(field)));
+                one.filter(|value| !is_empty(value)) == other.filter(|value| !is_empty(value))
             };
-            requests(one) == requests(other) && fields.into_iter().all(|it| field(one, it) == field(other, it))
+            requests(&one) == requests(&other) && fields.into_iter().all(same)
         }
     }
 }
@@ -190,16 +194,12 @@ fn is_empty(value: &Value) -> bool {
 }
 
 /// What each container requests; init containers are told from the others.
-fn requests(pod_set: &PodSet) -> Vec<(&'static str, Requests)> {
+fn requests(template: &Value) -> Vec<(&'static str, Requests)> {
     let of = |container: &Value| -> Requests {
         let requests = container.pointer("/resources/requests").and_then(Value::as_object);
         requests.into_iter().flatten().map(|(resource, amount)| (resource.clone(), requested(amount))).collect()
     };
-    let lists = ["initContainers", "containers"].into_iter().flat_map(|list| {
-        let containers = pod_set.template.spec().and_then(|spec| spec.get(list)).and_then(Value::as_array);
-        containers.into_iter().flatten().map(move |container| (list, of(container)))
-    });
-    lists.collect()
+    containers(template).map(|(list, container)| (list, of(container))).collect()
 }
 
 type Requests = BTreeMap<String, Requested>;

@@ -293,7 +293,7 @@ fn a_request_and_its_template() {
     let plan = decide(&reserved(CheckState::Pending), &facts(), at(100));
     let creation = &plan.create[0];
     insta::assert_snapshot!(serde_json::to_string_pretty(&creation.request).unwrap());
-    insta::assert_snapshot!(serde_json::to_string_pretty(&creation.templates[0].value).unwrap());
+    insta::assert_snapshot!(serde_json::to_string_pretty(&creation.templates[0].value()).unwrap());
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn a_limit_stands_for_a_missing_request() {
         workload.spec.pod_sets[0].template = template.into();
     });
     let plan = decide(&subject, &facts(), at(100));
-    let spec = &plan.create[0].templates[0].value["template"]["spec"];
+    let spec = &plan.create[0].templates[0].value()["template"]["spec"];
     assert_eq!(spec["containers"][0]["resources"]["requests"], json!({"cpu": "1", "memory": "1Gi"}));
     assert_eq!(spec["initContainers"], json!([{"name": "i"}]));
 }

@@ -92,11 +92,9 @@ async fn answered(rule: &Rule, body: &[u8]) -> Result<AdmissionReview<DynamicObj
         review.try_into().map_err(|_| "the AdmissionReview has no request".to_owned())?;
     let response = AdmissionResponse::from(&request);
     let Some(object) = &request.object else { return Ok(response.into_review()) };
-    let question = Question {
-        namespace: request.namespace.as_deref().unwrap_or_default(),
-        object: &object.value,
-        old: request.old_object.as_ref().map(|old| &old.value),
-    };
+    let (object, old) = (object.value(), request.old_object.as_ref().map(Object::value));
+    let question =
+        Question { namespace: request.namespace.as_deref().unwrap_or_default(), object: &object, old: old.as_deref() };
     let mut answer = rule(&question);
     while let Answer::Later(later) = answer {
         answer = later.await;
@@ -104,7 +102,7 @@ async fn answered(rule: &Rule, body: &[u8]) -> Result<AdmissionReview<DynamicObj
     let response = match answer {
         Answer::Allow | Answer::Later(_) => response,
         Answer::Refuse(reasons) => refuse(response, &reasons),
-        Answer::Change(wanted) => change(response, &object.value, &wanted)?,
+        Answer::Change(wanted) => change(response, &object, &wanted)?,
     };
     Ok(response.into_review())
 }

@@ -38,8 +38,9 @@ pub(super) fn made_of(ctx: &Context, workload: &Workload) -> Result<Arc<Content>
         let owned = owner(workload).ok_or(PayloadError::NoOwner)?;
         return Err(PayloadError::OwnerMissing { kind: owned.kind.id().kind.to_owned(), name: owned.name.to_owned() });
     };
-    runs_elsewhere(kind, &job.value)?;
-    let made = content(workload, kind, &job.value, &ctx.config.multi_kueue.origin)?;
+    let job = job.value();
+    runs_elsewhere(kind, &job)?;
+    let made = content(workload, kind, &job, &ctx.config.multi_kueue.origin)?;
     let bytes = made.workload.len() + made.job.len();
     if bytes > MAX_PAYLOAD {
         return Err(PayloadError::TooLarge { bytes });

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
+use serde::Deserialize;
 use switchyard_api::jobs::owner_gvk;
 use switchyard_api::names;
 use switchyard_api::v1beta2::{CheckState, ClusterQueue, PriorityClassKind, Workload};
@@ -128,9 +129,17 @@ const DEFAULT_GRACE: i64 = 30;
 
 /// The longest that pods of the workload may take to stop, in milliseconds.
 fn grace(workload: &Workload) -> i64 {
+    #[derive(Deserialize)]
+    struct Template {
+        spec: Pod,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Pod {
+        termination_grace_period_seconds: i64,
+    }
     let seconds = |set: &switchyard_api::v1beta2::PodSet| {
-        let asked = set.template.0.pointer("/spec/terminationGracePeriodSeconds");
-        asked.and_then(serde_json::Value::as_i64).unwrap_or(DEFAULT_GRACE)
+        set.template.read().map_or(DEFAULT_GRACE, |it: Template| it.spec.termination_grace_period_seconds)
     };
     workload.spec.pod_sets.iter().map(seconds).max().unwrap_or(DEFAULT_GRACE).max(0).saturating_mul(1_000)
 }

@@ -63,14 +63,14 @@ pub(super) fn job_of(ctx: &Context, workload: &Workload) -> Option<(&'static dyn
     if !owned.is_group {
         return Some((kind, objects.into_iter().next()?));
     }
-    let members: Vec<Value> = objects.iter().map(|member| member.value.clone()).collect();
+    let members: Vec<Value> = objects.iter().map(|member| Arc::unwrap_or_clone(member.value())).collect();
     let group = (!members.is_empty()).then(|| Object::new(kind.compose(members)))?;
     Some((kind, Arc::new(group.ok()?)))
 }
 
 /// Whether the job of a workload shows that it has ended.
 pub(super) fn shows_end(ctx: &Context, workload: &Workload) -> bool {
-    job_of(ctx, workload).is_some_and(|(kind, job)| kind.finished(&job.value).is_some())
+    job_of(ctx, workload).is_some_and(|(kind, job)| kind.finished(&job.value()).is_some())
 }
 
 /// Writes what is to be shown on the job of a workload, and ends well once the job shows it; a job that is gone has
@@ -97,21 +97,22 @@ async fn show_one(ctx: &Context, kind: &dyn JobKind, mut job: Arc<Object>, what:
     let resource = kind.id().api_resource();
     let api: Api<Object> = Api::namespaced_with(ctx.client.clone(), &job.namespace().unwrap_or_default(), &resource);
     for _ in 0..CONFLICTS {
+        let value = job.value();
         let wanted = match what {
             Show::Status(status) => {
                 let remote = json!({"spec": {"suspend": false}, "status": **status});
-                kind.mirror_status(&job.value, &remote)
+                kind.mirror_status(&value, &remote)
             }
             Show::Nothing => {
-                let reset = kind.reset_status(&job.value, ctx.clock.now());
-                if reset.is_none() && is_shown_running(kind, &job.value) {
+                let reset = kind.reset_status(&value, ctx.clock.now());
+                if reset.is_none() && is_shown_running(kind, &value) {
                     anyhow::bail!("the job is not suspended yet");
                 }
                 reset
             }
         };
         let Some(wanted) = wanted else { return Ok(()) };
-        let before = job.value.get("status").cloned().unwrap_or_else(|| json!({}));
+        let before = value.get("status").cloned().unwrap_or_else(|| json!({}));
         let Some(difference) = merge_diff(&before, &wanted) else { return Ok(()) };
         if !ctx.leading() {
             anyhow::bail!("not the leader");
@@ -152,10 +153,7 @@ fn is_shown_running(kind: &dyn JobKind, job: &Value) -> bool {
 fn observe(ctx: &Context, kind: &dyn JobKind, mut job: Object) {
     let id = kind.id();
     if let Some(jobs) = ctx.stores.job(id.group, id.kind) {
-        if let Some(fields) = job.value.as_object_mut() {
-            fields.entry("apiVersion").or_insert_with(|| id.api_version().into());
-            fields.entry("kind").or_insert_with(|| id.kind.into());
-        }
+        job.typed(&jobs.resource);
         jobs.store.observe(job);
     }
 }

@@ -23,7 +23,7 @@ use super::mirror::conditions;
 use super::remote::{list, remote_object};
 use super::{Finished, Held, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop};
 use crate::field::FieldError;
-use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, PodTemplate, ReclaimablePod};
+use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, ReclaimablePod};
 
 /// The kind `v1` Pod.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,7 @@ pub struct Pod;
 fn pod_set(pod: &Value) -> PodSet {
     PodSet {
         name: DEFAULT_POD_SET_NAME.into(),
-        template: PodTemplate(json!({ "spec": pod.get("spec").cloned().unwrap_or_default() })),
+        template: json!({ "spec": pod.get("spec").cloned().unwrap_or_default() }).into(),
         count: 1,
         ..PodSet::default()
     }

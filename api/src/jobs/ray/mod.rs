@@ -56,7 +56,7 @@ fn account_for_head(job: &Value, at: &str, pod_sets: &mut [PodSet]) {
     let set = |field: &str| job.pointer(&format!("{at}/{field}")).is_some_and(|value| !value.is_null());
     let annotated = annotation(job, FAULT_TOLERANT).is_some_and(|value| value.eq_ignore_ascii_case("true"));
     if annotated || set("gcsFaultToleranceOptions") {
-        request_at_least(&mut head.template.0, &[("cpu", "200m"), ("memory", "256Mi")]);
+        request_at_least(head.template.value_mut(), &[("cpu", "200m"), ("memory", "256Mi")]);
     }
     if autoscales(job, at) {
         let own = job.pointer(&format!("{at}/autoscalerOptions/resources")).filter(|value| value.is_object());
@@ -71,7 +71,7 @@ fn autoscales(job: &Value, at: &str) -> bool {
 }
 
 fn add_container(pod_set: &mut PodSet, container: Value) {
-    if let Some(Value::Array(containers)) = pod_set.template.0.pointer_mut("/spec/containers") {
+    if let Some(Value::Array(containers)) = pod_set.template.value_mut().pointer_mut("/spec/containers") {
         containers.push(container);
     }
 }

@@ -128,6 +128,6 @@ fn of_a_variable_that_occurs_twice_the_last_counts() {
     let containers = json!([{"name": "c", "env": env}]);
     let job = job().with(json!({"spec": {"template": {"spec": {"containers": containers}}}})).build();
     let pod_sets = job_pod_sets(&BatchJob, &job).unwrap();
-    let env = &pod_sets[0].template.0["spec"]["containers"][0]["env"];
+    let env = &pod_sets[0].template.value()["spec"]["containers"][0]["env"];
     assert_eq!(*env, json!([{"name": "A", "value": "3"}, {"name": "B", "value": "2"}]));
 }

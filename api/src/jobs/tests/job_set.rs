@@ -73,6 +73,6 @@ fn the_first_class_that_a_template_names_counts() {
     *job.pointer_mut("/spec/replicatedJobs/1/template/spec/template/spec").unwrap() =
         json!({"priorityClassName": "high", "containers": []});
     let pod_sets = kind.pod_sets(&job).unwrap();
-    assert_eq!(pod_sets[1].template.0["spec"]["priorityClassName"], "high");
+    assert_eq!(pod_sets[1].template.value()["spec"]["priorityClassName"], "high");
     assert_eq!(kind.priority_class(&job), None);
 }

@@ -48,7 +48,7 @@ fn pod_sets_of_a_job(#[case] more: Value, #[case] want: &str) {
 }
 
 fn head_containers(kind: &dyn JobKind, job: &Value) -> Value {
-    kind.pod_sets(job).unwrap()[0].template.0["spec"]["containers"].clone()
+    kind.pod_sets(job).unwrap()[0].template.value()["spec"]["containers"].clone()
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn application(more: Value) -> (&'static dyn JobKind, Value) {
 
 fn driver(more: Value) -> Value {
     let (kind, job) = application(json!({ "driver": more }));
-    kind.pod_sets(&job).unwrap()[0].template.0.clone()
+    kind.pod_sets(&job).unwrap()[0].template.value().into_owned()
 }
 
 #[rstest]
@@ -65,7 +65,7 @@ fn the_template_holds_what_decides_where_it_runs() {
             "nodeSelector": {"zone": "a"},
         },
     });
-    assert_eq!(kind.pod_sets(&job).unwrap()[0].template.0, want);
+    assert_eq!(kind.pod_sets(&job).unwrap()[0].template.value().into_owned(), want);
 }
 
 #[test]

@@ -56,7 +56,8 @@ fn nodes_of_mpi(#[case] run_launcher_as_node: bool, #[case] want: &str) {
     let runtime = json!({"spec": {"mlPolicy": policy, "template": {"spec": {"replicatedJobs": jobs}}}});
     let (kind, job) = of(&runtime, json!({"trainer": {"numNodes": 4, "resourcesPerNode": {"requests": {"cpu": "7"}}}}));
     assert_eq!(shape(kind, &job), want);
-    let node = &kind.pod_sets(&job).unwrap()[1].template.0["spec"]["containers"][0]["resources"]["requests"]["cpu"];
+    let pod_sets = kind.pod_sets(&job).unwrap();
+    let node = &pod_sets[1].template.value()["spec"]["containers"][0]["resources"]["requests"]["cpu"];
     assert_eq!(*node == "7", run_launcher_as_node);
 }
 
@@ -68,7 +69,7 @@ fn the_job_says_what_the_container_that_trains_runs_and_needs() {
     });
     let (kind, job) = of(&runtime(json!({})), json!({ "trainer": trainer }));
     let pod_sets = kind.pod_sets(&job).unwrap();
-    let container = |at: usize| pod_sets[at].template.0["spec"]["containers"][0].clone();
+    let container = |at: usize| pod_sets[at].template.value()["spec"]["containers"][0].clone();
     let want = json!({
         "name": "node", "image": "mine", "command": ["train"], "resources": {"limits": {"nvidia.com/gpu": "8"}},
         "env": [{"name": "A", "value": "b"}],
@@ -86,8 +87,8 @@ fn patches_of_others_count_as_the_jobs_own() {
         json!({"manager": "example.com/me", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}});
     let (kind, job) = of(&runtime(json!({})), json!({"runtimePatches": [patch]}));
     let pod_sets = kind.pod_sets(&job).unwrap();
-    assert_eq!(pod_sets[1].template.0["spec"]["nodeSelector"], json!({"zone": "a"}));
-    assert_eq!(pod_sets[0].template.0["spec"].get("nodeSelector"), None);
+    assert_eq!(pod_sets[1].template.value()["spec"]["nodeSelector"], json!({"zone": "a"}));
+    assert_eq!(pod_sets[0].template.value()["spec"].get("nodeSelector"), None);
     let started = running(kind, &job);
     let ours = started.pointer("/spec/runtimePatches/1/trainingRuntimeSpec/template/spec/replicatedJobs/1").unwrap();
     let keys: Vec<&Value> = ours
@@ -110,7 +111,7 @@ fn what_runs_still_matches_when_its_runtime_is_read_again() {
     let mut started = running(kind, &job);
     kind.attach(&mut started, &runtime);
     let pod_sets = job_pod_sets(kind, &started).unwrap();
-    assert_eq!(pod_sets[1].template.0["spec"]["nodeSelector"], json!({"accelerator": "a100"}));
+    assert_eq!(pod_sets[1].template.value()["spec"]["nodeSelector"], json!({"accelerator": "a100"}));
     assert!(is_equivalent(&started, &pod_sets, false, &workload, Some(&infos_of(&workload))));
 }
 

@@ -1,0 +1,135 @@
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ObjectMeta;
+
+use super::*;
+
+fn object(name: &str, uid: &str, version: u64) -> ConfigMap {
+    ConfigMap {
+        metadata: ObjectMeta {
+            namespace: Some("ns".into()),
+            name: Some(name.into()),
+            uid: Some(uid.into()),
+            resource_version: Some(version.to_string()),
+            ..ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    }
+}
+
+fn recorded(store: &Store<ConfigMap>) -> Arc<Mutex<Vec<String>>> {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sink = seen.clone();
+    let text = |object: &Option<Arc<ConfigMap>>| {
+        object.as_ref().map_or("-".to_owned(), |object| {
+            format!("{}@{}", object.uid().unwrap_or_default(), object.resource_version().unwrap_or_default())
+        })
+    };
+    store.subscribe(move |change| {
+        sink.lock().unwrap().push(format!("{} {} {}", change.key, text(&change.old), text(&change.new)));
+    });
+    seen
+}
+
+#[test]
+fn a_relist_tells_only_the_difference() {
+    let store = Store::default();
+    let mut feed = Feed::new(store.clone());
+    for event in [
+        Event::Init,
+        Event::InitApply(object("a", "1", 1)),
+        Event::InitApply(object("b", "2", 2)),
+        Event::InitApply(object("c", "3", 3)),
+        Event::InitDone,
+    ] {
+        feed.apply(event);
+    }
+    assert!(store.is_ready());
+    let seen = recorded(&store);
+    for event in [
+        Event::Init,
+        Event::InitApply(object("a", "1", 1)),
+        Event::InitApply(object("b", "2", 7)),
+        Event::InitApply(object("d", "4", 8)),
+        Event::InitDone,
+    ] {
+        feed.apply(event);
+    }
+    insta::assert_snapshot!(seen.lock().unwrap().join("\n"), @r"
+    ns/a - 1@1
+    ns/b - 2@2
+    ns/c - 3@3
+    ns/c 3@3 -
+    ns/b 2@2 2@7
+    ns/d - 4@8
+    ");
+}
+
+#[test]
+fn own_writes_are_seen_at_once_and_never_undone_by_the_watch() {
+    let store = Store::default();
+    let mut feed = Feed::new(store.clone());
+    feed.apply(Event::Apply(object("a", "1", 1)));
+    assert!(store.observe(object("a", "1", 5)));
+    assert!(!store.observe(object("a", "1", 5)), "told once");
+    assert!(!store.observe(object("a", "1", 4)), "older");
+    assert!(!store.observe(object("a", "9", 9)), "another uid");
+    feed.apply(Event::Apply(object("a", "1", 3)));
+    assert_eq!(store.get("ns", "a").unwrap().resource_version().as_deref(), Some("5"));
+    feed.apply(Event::Delete(object("a", "1", 6)));
+    assert!(!store.observe(object("a", "1", 7)), "a deleted object does not come back");
+    assert!(store.is_empty());
+}
+
+#[test]
+fn a_late_deletion_leaves_the_recreated_object() {
+    let store = Store::default();
+    let mut feed = Feed::new(store.clone());
+    feed.apply(Event::Apply(object("a", "2", 9)));
+    feed.apply(Event::Delete(object("a", "1", 8)));
+    assert_eq!(store.len(), 1);
+}
+
+#[test]
+fn objects_of_one_namespace() {
+    let store: Store<ConfigMap> = Store::default();
+    for (namespace, name) in [("a", "x"), ("ns", "x"), ("ns", "y"), ("ns2", "x")] {
+        let mut object = object(name, "1", 1);
+        object.metadata.namespace = Some(namespace.into());
+        store.insert(object);
+    }
+    assert_eq!(store.in_namespace("ns").len(), 2);
+    store.remove(&Key::new("ns", "x"));
+    assert_eq!(store.in_namespace("ns").len(), 1);
+}
+
+#[test]
+fn health_follows_the_watch() {
+    let store: Store<ConfigMap> = Store::default();
+    let mut feed = Feed::new(store.clone());
+    assert!(!store.is_healthy());
+    feed.apply(Event::Init);
+    feed.apply(Event::InitDone);
+    assert!(store.is_healthy());
+    assert!(feed.failed(), "news");
+    assert!(!store.is_healthy() && store.is_ready());
+    assert!(!feed.apply(Event::Init) && !store.is_healthy(), "a list that is begun may fail again");
+    assert!(!feed.failed(), "known");
+    assert!(feed.apply(Event::InitDone) && store.is_healthy());
+    feed.failed();
+    assert!(feed.recovered() && store.is_healthy());
+}
+
+#[test]
+fn a_kind_that_is_not_there_keeps_nobody_waiting() {
+    let store: Store<ConfigMap> = Store::default();
+    let mut feed = Feed::new(store.clone());
+    for _ in 0..2 {
+        feed.apply(Event::Init);
+        feed.absent();
+        assert!(store.is_ready() && store.is_healthy() && store.is_empty());
+    }
+    for event in [Event::Init, Event::InitApply(object("a", "1", 1)), Event::InitDone] {
+        feed.apply(event);
+    }
+    assert_eq!(store.len(), 1);
+}
