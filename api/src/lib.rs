@@ -17,5 +17,7 @@ pub mod validate;
 
 mod crd;
 mod schema;
+mod small_map;
 
 pub use crd::{crd_files, crds};
+pub use small_map::{Iter as SmallMapIter, SmallMap};

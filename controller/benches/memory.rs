@@ -13,7 +13,7 @@ use switchyard_controller::{object::Object, store::Store, workload};
 /// What one object may take, in bytes. As trees of JSON and lists as they were read it took 15,000 to 18,000.
 const JOB: usize = 3_500;
 const PENDING: usize = 4_000;
-const RUNNING: usize = 6_500;
+const RUNNING: usize = 5_500;
 
 fn main() {
     if std::env::args().any(|arg| arg == "--list") {

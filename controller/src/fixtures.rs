@@ -87,7 +87,7 @@ pub(crate) trait WorkloadExt: Sized {
 
     fn reserved(self, cluster_queue: &str) -> Self {
         let message = format!("Quota reserved in ClusterQueue {cluster_queue}");
-        let flavors = BTreeMap::from([("cpu".to_owned(), "default".to_owned())]);
+        let flavors = [("cpu".to_owned(), "default".to_owned())].into();
         let assignment = PodSetAssignment { flavors, count: Some(3), ..PodSetAssignment::default() };
         let admission = Admission { cluster_queue: cluster_queue.to_owned(), pod_set_assignments: vec![assignment] };
         self.condition_at(10, "QuotaReserved", true, "QuotaReserved", &message)

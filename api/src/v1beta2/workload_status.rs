@@ -1,7 +1,5 @@
 //! What has been decided about a workload.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::{
     api::resource::Quantity,
     apis::meta::v1::{Condition, Time},
@@ -11,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{AdmissionCheckState, PreemptionGateState, TopologyAssignment, workload::main};
-use crate::schema;
+use crate::{SmallMap, schema};
 
 /// What has been decided about a workload.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -140,13 +138,13 @@ pub struct PodSetAssignment {
     #[schemars(schema_with = "schema::pod_set_name_or_main")]
     pub name: String,
     /// The flavor of each resource.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "SmallMap::is_empty")]
     #[schemars(schema_with = "schema::flavors_by_resource")]
-    pub flavors: BTreeMap<String, String>,
+    pub flavors: SmallMap<String>,
     /// What all its pods together hold, of each resource.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "SmallMap::is_empty")]
     #[schemars(schema_with = "schema::resource_list")]
-    pub resource_usage: BTreeMap<String, Quantity>,
+    pub resource_usage: SmallMap<Quantity>,
     /// How many pods were counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
@@ -163,8 +161,8 @@ impl Default for PodSetAssignment {
     fn default() -> Self {
         Self {
             name: main(),
-            flavors: BTreeMap::new(),
-            resource_usage: BTreeMap::new(),
+            flavors: SmallMap::default(),
+            resource_usage: SmallMap::default(),
             count: None,
             topology_assignment: None,
             delayed_topology_request: None,
@@ -220,9 +218,9 @@ pub struct PodSetRequest {
     #[schemars(schema_with = "schema::pod_set_name")]
     pub name: String,
     /// What all its pods together ask for.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "SmallMap::is_empty")]
     #[schemars(schema_with = "schema::resource_list")]
-    pub resources: BTreeMap<String, Quantity>,
+    pub resources: SmallMap<Quantity>,
 }
 
 /// Counts over a workload's life.

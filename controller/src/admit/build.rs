@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time};
 use switchyard_api::{
+    SmallMap,
     conditions::{self, reasons},
     v1beta2::{self, CheckState, DispatchStatus, PodSetRequest, Workload},
 };
@@ -29,7 +30,7 @@ pub fn admission(admission: &engine::Admission) -> v1beta2::Admission {
     }
 }
 
-fn quantities(amounts: &BTreeMap<Name, Amount>) -> BTreeMap<String, Quantity> {
+fn quantities(amounts: &BTreeMap<Name, Amount>) -> SmallMap<Quantity> {
     amounts.iter().map(|(resource, amount)| (resource.to_string(), Quantity(amount.quantity(resource)))).collect()
 }
 

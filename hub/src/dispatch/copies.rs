@@ -197,7 +197,7 @@ impl Dispatcher {
     pub(super) fn may_be_behind(&self, entry: &mut Entry, cluster: &Name, now: Time) -> bool {
         let Some(since) = self.settings.memory_since else { return false };
         let runs = |remote: &Remote| remote.phase.is_some() || remote.state == Some(State::Running);
-        !entry.remotes.get(cluster).is_some_and(runs) && self.unheard(entry, since, now).is_some()
+        !entry.remotes.get(cluster).is_some_and(|remote| runs(remote)) && self.unheard(entry, since, now).is_some()
     }
 
     fn commit_seen(

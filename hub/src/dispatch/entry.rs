@@ -85,7 +85,8 @@ pub(super) struct Entry {
     pub(super) withdrawn: bool,
     /// The highest attempt ever used or seen.
     pub(super) top: u64,
-    pub(super) remotes: BTreeMap<Name, Remote>,
+    /// Boxed: a map has room for eleven from the first on, and most workloads are on one cluster.
+    pub(super) remotes: BTreeMap<Name, Box<Remote>>,
     pub(super) nomination: Option<Nomination>,
     pub(super) writing: Option<Writing>,
     /// Failed writes in a row, and when to try again.

@@ -177,7 +177,7 @@ impl Dispatcher {
             return;
         }
         if observation.attempt > remote.attempt {
-            *remote = Remote { attempt: observation.attempt, since: now, ..Remote::default() };
+            **remote = Remote { attempt: observation.attempt, since: now, ..Remote::default() };
         }
         remote.lost = false;
         remote.state = Some(observation.state);

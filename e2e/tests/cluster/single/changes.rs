@@ -43,7 +43,7 @@ fn a_job_that_is_changed_while_it_waits_is_counted_anew() {
             .unwrap();
         bed.expect("a", "QuotaReserved", "False", "ExceedsMaxQuota", "").await;
         let requests = bed.workload_of("a").await.status.unwrap().resource_requests;
-        assert_eq!(requests[0].resources["cpu"].0, "3");
+        assert_eq!(requests[0].resources.get("cpu").unwrap().0, "3");
         bed.patch_job("a", json!({"spec": {"parallelism": 2}})).await;
         job::complete(bed.admin(), &bed.namespace, "a", WAIT).await.unwrap();
     });

@@ -76,7 +76,7 @@ fn flavors_are_tried_in_order_and_select_nodes() {
         assert_eq!(pod(&first).tolerations.unwrap()[0].key.as_deref(), Some("spot"));
         assert_eq!(pod(&second).node_selector.unwrap()["pool"], "gpu");
         let taken = bed.workload_of("second").await.status.unwrap().admission.unwrap();
-        assert_eq!(taken.pod_set_assignments[0].flavors["cpu"], gpu);
+        assert_eq!(taken.pod_set_assignments[0].flavors.get("cpu"), Some(&gpu));
         // A job that asks for a pool gets its flavor, though another is first.
         bed.job("picky")
             .cpu("1")
