@@ -113,7 +113,7 @@ pub(super) struct Entry {
     pub(super) wake: Option<Time>,
     /// Its place among those that look for a cluster.
     pub(super) queued: Option<(i64, Time)>,
-    /// A later attempt than the API knows runs there: it is not taken away.
+    /// A later attempt than the API knows is there, and runs, has stopped, has ended, or waits: it is not taken away.
     pub(super) kept: Option<Name>,
 }
 

@@ -68,9 +68,13 @@ pub(super) fn job_of(ctx: &Context, workload: &Workload) -> Option<(&'static dyn
     Some((kind, Arc::new(group.ok()?)))
 }
 
-/// Whether the job of a workload shows that it has ended.
+/// Whether the job of a workload shows that it has ended. The pods of a group do not say it: they may show how an earlier
+/// attempt went, as a pod that has ended is never shown as anything else.
 pub(super) fn shows_end(ctx: &Context, workload: &Workload) -> bool {
-    job_of(ctx, workload).is_some_and(|(kind, job)| kind.finished(&job.value()).is_some())
+    job_of(ctx, workload).is_some_and(|(kind, job)| {
+        let job = job.value();
+        !kind.is_composed(&job) && kind.finished(&job).is_some()
+    })
 }
 
 /// Writes what is to be shown on the job of a workload, and ends well once the job shows it; a job that is gone has

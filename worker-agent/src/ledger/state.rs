@@ -45,7 +45,7 @@ impl Entry {
         let is = |state| Verdict { attempt, state, reasons: Vec::new(), is_final: false };
         let verdict = match &self.job {
             // Whoever persisted it may have forgotten it since.
-            Some(RemoteJob { end: Some(end), .. }) => ended(attempt, end),
+            Some(RemoteJob { end: Some(end), meta, .. }) if meta.attempt == attempt => ended(attempt, end),
             // Until it is gone it may run.
             Some(_) => is(State::Running),
             None => is(State::Waiting),
