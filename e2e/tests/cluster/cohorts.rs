@@ -72,20 +72,23 @@ fn limits_hold_at_every_level_of_the_hierarchy() {
         ];
         bed.set_up(objects, &["l", "r"]).await;
 
-        let right = bed.fill("r", 5).await;
-        bed.admitted(&right, 3).await;
+        let mut right = bed.fill("r", 4).await;
+        let admitted = bed.admitted(&right, 3).await;
+        let waits = right.iter().find(|job| !admitted.contains(job)).unwrap().clone();
+        bed.expect(&waits, "QuotaReserved", "False", "WaitingForQuota", "").await;
+        // Once one has been tried, those that are equal to it are not, and nothing is said of them.
+        bed.job_in("r", "r-4").create(bed.admin()).await.unwrap();
+        right.push("r-4".to_owned());
         bed.shows("r", Shown::cpus(3, 2, 2)).await;
         // Three of its own are kept from the root, and one of the root's three is left.
         let left = bed.fill("l", 7).await;
         bed.admitted(&left, 4).await;
         bed.shows("l", Shown::cpus(4, 0, 3)).await;
-        let waits = bed.admitted_now(&right).await;
-        let waits = right.iter().find(|job| !waits.contains(job)).unwrap();
         let message = format!(
             "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor {}, 1 more needed",
             bed.name
         );
-        bed.expect(waits, "QuotaReserved", "False", "WaitingForQuota", &message).await;
+        bed.expect(&waits, "QuotaReserved", "False", "WaitingForQuota", &message).await;
         // More than the limits ever let in.
         bed.job_in("r", "big").cpu("4").create(bed.admin()).await.unwrap();
         let message = format!(
