@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use switchyard_api::config::Configuration;
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
 use switchyard_controller::{Handle, Options};
-use switchyard_e2e::{Cluster, ClusterSpec, Environment, Part, Parts, fixture, wait};
+use switchyard_e2e::{Cluster, ClusterSpec, Environment, Part, Parts, fixture, paths, wait};
 
 /// Longer than anything here takes on a busy machine.
 const WAIT: Duration = Duration::from_secs(60);
@@ -28,7 +28,7 @@ static ENVIRONMENT: fixture::Shared<Environment> = fixture::Shared::new(|| {
 });
 
 fn api_dir() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../api")
+    paths::root().join("api")
 }
 
 /// The server's objects of the manifest's kind, in the manifest's namespace.
@@ -80,7 +80,7 @@ fn every_manifest_is_accepted_and_kept_whole() {
     fixture::run(async {
         let environment = ENVIRONMENT.get().await.unwrap();
         let plain = environment.cluster("plain");
-        plain.apply_dir(api_dir().join("../deploy/crds")).await.unwrap();
+        plain.apply_dir(paths::root().join("deploy/crds")).await.unwrap();
         for file in crate::manifests::accepted(&api_dir()) {
             for manifest in &file.documents {
                 let api = objects(plain, manifest).await;
@@ -115,7 +115,7 @@ fn malformed_twins_are_refused_with_their_message() {
     fixture::run(async {
         let environment = ENVIRONMENT.get().await.unwrap();
         let plain = environment.cluster("plain");
-        plain.apply_dir(api_dir().join("../deploy/crds")).await.unwrap();
+        plain.apply_dir(paths::root().join("deploy/crds")).await.unwrap();
         all_refused(plain, |case| !case.by_webhook).await;
     });
 }

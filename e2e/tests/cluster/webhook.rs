@@ -2,7 +2,6 @@
 //! while nobody answers.
 use std::{
     net::{Ipv4Addr, TcpListener},
-    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -22,7 +21,7 @@ use switchyard_controller::{
     Handle, LeaderMode, Options, Role,
     webhook::{Advertise, WebhookOptions},
 };
-use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, job, queues, wait};
+use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, job, paths, queues, wait};
 use tokio::sync::OnceCell;
 
 /// Longer than anything here takes on a busy machine.
@@ -345,7 +344,7 @@ fn manifests_that_are_right_pass_and_malformed_twins_that_the_schema_lets_throug
     fixture::run(async {
         let cluster = environment().await.cluster("objects");
         let handle = only_webhooks(cluster).await;
-        let api = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../api");
+        let api = paths::root().join("api");
         for file in crate::manifests::accepted(&api) {
             for manifest in &file.documents {
                 put(cluster, manifest).await.unwrap_or_else(|error| panic!("{}: {error}", file.name));

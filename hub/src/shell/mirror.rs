@@ -71,10 +71,9 @@ pub(super) fn job_of(ctx: &Context, workload: &Workload) -> Option<(&'static dyn
 /// Whether the job of a workload shows that it has ended. The pods of a group do not say it: they may show how an earlier
 /// attempt went, as a pod that has ended is never shown as anything else.
 pub(super) fn shows_end(ctx: &Context, workload: &Workload) -> bool {
-    job_of(ctx, workload).is_some_and(|(kind, job)| {
-        let job = job.value();
-        !kind.is_composed(&job) && kind.finished(&job).is_some()
-    })
+    let Some(owned) = owner(workload).filter(|owned| !owned.is_group) else { return false };
+    let job = objects(ctx, workload, &owned).and_then(|jobs| jobs.into_iter().next());
+    job.is_some_and(|job| owned.kind.finished(&job.value()).is_some())
 }
 
 /// Writes what is to be shown on the job of a workload, and ends well once the job shows it; a job that is gone has
