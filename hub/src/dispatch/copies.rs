@@ -22,8 +22,9 @@
 //! # Later attempts that do not run
 //! Of a store that is an older one, a later attempt than the API knows may have been stopped by its fence, or have ended, on a
 //! cluster that was away until another attempt was let run elsewhere. What runs goes on: the later one is as good as given up,
-//! and is left alone. Only if the other is taken away, and nothing of it is left, does the later one go on. One that waits there
-//! for its turn would run by itself, and is removed instead.
+//! and is left alone. Only if the other is taken away, and nothing of it is left, does the later one go on; if the cluster of
+//! the other is lost, that is given up like anything that is lost, no sooner and no faster. One that waits there for its turn
+//! would run by itself, and is removed instead, whoever else is silent.
 //!
 //! # Clusters of bad will
 //! Only clusters of the workload's check can have a copy of it. None can claim an attempt that no hub can have given out, nor,
@@ -116,13 +117,21 @@ impl Dispatcher {
             return false;
         }
         if state != State::Running {
+            let on = entry.facts.cluster.clone().filter(|on| *on != cluster);
+            let is_given_up = on.is_some_and(|on| self.lost(&on, entry, now));
+            // What its cluster may let run by itself goes for what runs: at once, whoever else is silent.
+            let stays = state == State::Suspended || terminal(state) || is_given_up;
+            let goes_on = self.goes_on_elsewhere(entry, &cluster);
+            if !stays && goes_on == Some(true) {
+                entry.kept = None;
+                return false;
+            }
             if self.unheard(entry, since, now).is_some() {
                 // A later one may run on a cluster that has not spoken.
                 return false;
             }
-            if self.goes_on_elsewhere(entry, &cluster, now) {
-                // What runs is not stopped for it. Where its cluster may let it run by itself, it goes.
-                entry.kept.take_if(|_| state != State::Suspended && !terminal(state));
+            if goes_on != Some(false) {
+                entry.kept.take_if(|_| !stays);
                 return false;
             }
             if self.is_left_elsewhere(entry, now, out) {
@@ -135,15 +144,14 @@ impl Dispatcher {
         true
     }
 
-    /// Whether the attempt that the API knows is, or may be, on another cluster than this one, which has not been given up.
-    fn goes_on_elsewhere(&self, entry: &mut Entry, later: &Name, now: Time) -> bool {
-        let Some(on) = entry.facts.cluster.clone().filter(|on| on != later) else { return false };
-        if self.lost(&on, entry, now) {
-            return false;
-        }
-        match entry.remotes.get(&on).filter(|remote| remote.is_spoken_of()) {
-            Some(remote) => remote.may_run(),
-            None => !self.clusters.get(&on).is_some_and(|cluster| cluster.told),
+    /// Whether the attempt that the API knows is on another cluster than this one; none if nobody has said so, and it may be.
+    /// That its cluster is lost changes nothing: it is given up like any other, in its turn, and then the API knows none.
+    fn goes_on_elsewhere(&self, entry: &Entry, later: &Name) -> Option<bool> {
+        let Some(on) = entry.facts.cluster.as_ref().filter(|on| *on != later) else { return Some(false) };
+        match entry.remotes.get(on).filter(|remote| remote.is_spoken_of()) {
+            Some(remote) => Some(remote.ran.is_some()),
+            None if self.clusters.get(on).is_some_and(|cluster| cluster.told) => Some(false),
+            None => None,
         }
     }
 

@@ -192,3 +192,66 @@ fn quota_of_an_eviction_from_a_backup_goes_back_when_every_cluster_has_told() {
     bench.tells("b", vec![]);
     assert_eq!(bench.take(), ["release w"]);
 }
+
+#[test]
+fn a_later_attempt_that_waits_is_removed_for_one_that_runs_whoever_else_is_silent() {
+    for state in [State::Waiting, State::Reserved, State::Evicted] {
+        let mut bench = Bench::forgetful(&["a", "b", "c"]);
+        bench.apply(Event::Workload(committed("w", "a", 2)));
+        bench.tells("a", vec![Copy::of("w", "train").attempt(2)]);
+        assert_eq!(bench.take().last().map(String::as_str), Some("Run w/2 on a"));
+        bench.tells("b", has_job_and(state));
+        assert_eq!(
+            bench.take(),
+            ["Absent w/3 on b"],
+            "{state:?}: it would run beside the other as soon as there is room"
+        );
+    }
+    let mut bench = Bench::forgetful(&["a", "b", "c"]);
+    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.tells("b", has_job_and(State::Waiting));
+    assert!(bench.take().is_empty(), "nobody says that the other is there");
+}
+
+/// Attempt 3, stopped, is left alone on `b` while attempt 2 runs on `a`, whose jobs go elsewhere after a minute.
+fn left_alone(clusters: &[&str]) -> Bench {
+    let mut bench = Bench::forgetful(clusters);
+    bench.rules("a", Loss::Duplicate { after: 60_000 });
+    bench.tells("a", vec![]);
+    for cluster in clusters.iter().filter(|name| **name > "b") {
+        bench.tells(cluster, vec![]);
+    }
+    bench.rules("b", Loss::Fence { after: 10_000 });
+    bench.later(600_000);
+    bench.runs("w", "a", 2);
+    bench.tells("b", stopped(3));
+    assert_eq!(bench.take(), ["Run w/2 on a"]);
+    bench
+}
+
+#[test]
+fn an_attempt_whose_cluster_is_lost_is_given_up_before_a_later_one_goes_on() {
+    let mut bench = left_alone(&["a", "b"]);
+    bench.down("a");
+    bench.later(60_000);
+    assert_eq!(bench.take(), ["retry w after None: Admitting remote lost, Previously: \"Ready\""]);
+    let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 2) };
+    bench.written(Outcome::Done, retrying.clone());
+    assert_eq!(bench.take(), ["Absent w/2 on a"]);
+    bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
+    assert_eq!(bench.take(), ["release w"]);
+    bench.written(Outcome::Done, Facts { attempt: 2, evicted: true, ..facts("w") });
+    bench.reserve(Facts { attempt: 2, ..facts("w") });
+    assert_eq!(bench.take(), ["commit w/3 on b, known as w"]);
+}
+
+#[test]
+fn a_later_attempt_does_not_go_on_past_the_circuit_breaker() {
+    let mut bench = left_alone(&["a", "b", "c"]);
+    bench.down("a");
+    bench.down("c");
+    bench.later(60_000);
+    assert_eq!(bench.take(), ["breaker Some(\"2 of 3 clusters were lost at about one time\")"]);
+    bench.later(600_000);
+    assert!(bench.take().is_empty(), "people look first");
+}
