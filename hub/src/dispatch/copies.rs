@@ -208,6 +208,22 @@ impl Dispatcher {
         !entry.remotes.get(cluster).is_some_and(|remote| runs(remote)) && self.unheard(entry, since, now).is_some()
     }
 
+    /// Whether a committed attempt, which is not known to run, is not to go on yet: it was committed over another one, or is
+    /// found by a hub that was, and something of that may run. What it ran when it was committed, a fence may have stopped since.
+    pub(super) fn others_are_left(&self, entry: &mut Entry, cluster: &Name, now: Time) -> bool {
+        let attempt = entry.facts.attempt;
+        let runs =
+            |it: &Remote| it.attempt == attempt && (it.phase == Some(Phase::Run) || it.state == Some(State::Running));
+        if self.settings.memory_since.is_none() || entry.remotes.get(cluster).is_some_and(|remote| runs(remote)) {
+            return false;
+        }
+        let is_other = |at: &Name, it: &Remote| at != cluster && entry.kept.as_ref() != Some(at) && it.may_run();
+        let others = entry.remotes.iter().filter(|(at, remote)| is_other(at, remote));
+        let others: Vec<Name> = others.map(|(at, _)| at.clone()).collect();
+        // Each sets the timer of its cluster's loss.
+        others.iter().filter(|at| !self.lost(at, entry, now)).count() > 0
+    }
+
     fn commit_seen(
         &mut self,
         entry: &mut Entry,

@@ -174,7 +174,7 @@ impl Dispatcher {
         }
         entry.clear(Some(cluster), now, out);
         let buried = entry.remotes.get(cluster).is_some_and(|r| r.attempt == attempt && r.phase == Some(Phase::Absent));
-        if self.may_be_behind(entry, cluster, now) {
+        if self.may_be_behind(entry, cluster, now) || self.others_are_left(entry, cluster, now) {
             entry.presume(cluster, attempt);
         } else if !buried {
             entry.want(cluster, attempt, Phase::Run, now, out);

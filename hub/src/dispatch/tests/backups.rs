@@ -255,3 +255,17 @@ fn a_later_attempt_does_not_go_on_past_the_circuit_breaker() {
     bench.later(600_000);
     assert!(bench.take().is_empty(), "people look first");
 }
+
+#[test]
+fn what_a_fence_has_stopped_while_it_was_committed_goes_on_once_nothing_is_left_of_the_other() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.tells("a", vec![Copy::of("w", "train").attempt(2)]);
+    bench.tells("b", vec![Copy::of("w", "train").attempt(3)]);
+    assert_eq!(bench.take().last().map(String::as_str), Some("commit w/3 on b, known as w"));
+    bench.observe("b", "w", 3, State::Suspended);
+    bench.written(Outcome::Done, committed("w", "b", 3));
+    assert_eq!(bench.take(), ["Absent w/2 on a"], "they would run side by side");
+    bench.observe("a", "w", 2, State::Gone);
+    assert_eq!(bench.take(), ["forget w/2 on a", "Run w/3 on b"]);
+}
