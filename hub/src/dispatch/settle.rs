@@ -19,7 +19,7 @@ impl Dispatcher {
     pub(super) fn settle(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
         self.collect(entry, out);
         self.decide(entry, now, out);
-        acknowledge_past(entry, out);
+        self.acknowledge_past(entry, out);
         self.tell_fences(entry, now, out);
         tell_priority(entry, out);
         // What has been given up on a cluster that does not exist is not asked for any more.
@@ -130,6 +130,26 @@ impl Dispatcher {
         }
         for (cluster, remote) in &entry.remotes {
             if remote.state.is_some_and(terminal) && entry.ended.is_none() {
+                let (uid, attempt) = (entry.facts.uid.clone(), remote.attempt);
+                out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
+            }
+        }
+    }
+
+    /// The end of an attempt that was given up is of no use once another is what counts: its cluster need not keep it. Of one
+    /// that is left alone it keeps it until it is told what to do, so that it may count again; it must not hold up what follows,
+    /// for as long as others go on or are silent.
+    fn acknowledge_past(&self, entry: &Entry, out: &mut Vec<Action>) {
+        let (committed, current) = (entry.facts.cluster.as_ref(), entry.facts.attempt);
+        if entry.gone || entry.facts.finished || entry.ended.is_some() {
+            return;
+        }
+        // What is about to count is acknowledged when its end is written.
+        let kept = entry.kept.as_ref().filter(|_| !matches!(entry.writing, Some(Writing::Commit { .. })));
+        for (cluster, remote) in entry.remotes.iter().filter(|(_, remote)| remote.state.is_some_and(terminal)) {
+            let elsewhere = committed.is_some_and(|committed| committed != cluster);
+            let left_alone = kept == Some(cluster) && self.has_told(cluster);
+            if remote.attempt < current || (elsewhere && remote.attempt == current) || left_alone {
                 let (uid, attempt) = (entry.facts.uid.clone(), remote.attempt);
                 out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
             }
@@ -348,22 +368,4 @@ fn tell_priority(entry: &mut Entry, out: &mut Vec<Action>) {
         }
     }
     out.extend(again.into_iter().map(|(name, attempt, phase)| entry.desire(&name, attempt, phase)));
-}
-
-/// The end of an attempt that was given up is of no use once another is what counts: its cluster need not keep it. Of one that
-/// is left alone it keeps it until it is told what to do, so that it may count again; it must not hold up what follows.
-fn acknowledge_past(entry: &Entry, out: &mut Vec<Action>) {
-    let (committed, current) = (entry.facts.cluster.as_ref(), entry.facts.attempt);
-    if entry.gone || entry.facts.finished || entry.ended.is_some() {
-        return;
-    }
-    let goes_on = committed.and_then(|on| entry.remotes.get(on)).is_some_and(|it| it.is_spoken_of() && it.may_run());
-    for (cluster, remote) in entry.remotes.iter().filter(|(_, remote)| remote.state.is_some_and(terminal)) {
-        let elsewhere = committed.is_some_and(|committed| committed != cluster);
-        let left_alone = goes_on && entry.kept.as_ref() == Some(cluster);
-        if remote.attempt < current || (elsewhere && (remote.attempt == current || left_alone)) {
-            let (uid, attempt) = (entry.facts.uid.clone(), remote.attempt);
-            out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
-        }
-    }
 }

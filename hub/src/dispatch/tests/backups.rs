@@ -269,3 +269,17 @@ fn what_a_fence_has_stopped_while_it_was_committed_goes_on_once_nothing_is_left_
     bench.observe("a", "w", 2, State::Gone);
     assert_eq!(bench.take(), ["forget w/2 on a", "Run w/3 on b"]);
 }
+
+#[test]
+fn the_end_of_a_later_attempt_holds_nothing_up_while_another_cluster_is_silent() {
+    let mut bench = Bench::forgetful(&["a", "b", "c"]);
+    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.tells("b", vec![Copy::of("w", "train").attempt(3).state(State::Succeeded)]);
+    let said = bench.take();
+    assert!(!said.is_empty() && said.iter().all(|line| line == "ack w/3 to b"), "{said:?}");
+    bench.tells("a", vec![]);
+    bench.tells("c", vec![]);
+    assert_eq!(bench.take().last().map(String::as_str), Some("commit w/3 on b, known as w"), "it counts all the same");
+    bench.written(Outcome::Done, committed("w", "b", 3));
+    assert_eq!(bench.take().last().map(String::as_str), Some("finish w/3 from b: true"));
+}
