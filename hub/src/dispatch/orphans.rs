@@ -39,8 +39,8 @@ impl Orphan {
         settings.forgotten_until().is_some_and(|end| self.origin().is_none_or(|origin| origin.created < end))
     }
 
-    /// Whether it is never removed as unknown. One that has no job holds quota, and nothing of it ever ran. One that is over
-    /// there, and of whose Workload nothing is left, nobody can adopt, nor could it run; and its job's name is taken by it.
+    /// Whether it is never removed as unknown. One that has no job holds quota, and nothing of it ever ran. One that was evicted
+    /// there, and of which nobody knows what it was made of, nobody can adopt; and its job's name is taken by it.
     pub(super) fn stays(&self, settings: &Settings) -> bool {
         let is_over = self.last.state == State::Evicted && self.origin().is_none();
         self.has_job() && self.predates(settings) && !is_over
@@ -76,9 +76,11 @@ impl Orphan {
         (uid.clone(), namespace.clone(), name.clone(), *attempt)
     }
 
-    /// Takes what is said of it now. What it was made of, and a status that nobody has seen, stay.
-    fn update(&mut self, now: Observation) {
-        let before = std::mem::replace(&mut self.last, now);
+    /// Takes what is said of it now. What it was made of, and a status that nobody has seen, stay. If it was not to be removed
+    /// until now, its time begins: an eviction may be followed by its going on.
+    fn update(&mut self, said: Observation, settings: &Settings, now: Time) {
+        let stayed = self.stays(settings);
+        let before = std::mem::replace(&mut self.last, said);
         if self.last.attempt == before.attempt {
             self.last.job_status |= before.job_status;
         }
@@ -94,6 +96,9 @@ impl Orphan {
     }
 
     /// The attempt whose end holds up the acknowledgement of all that its cluster said since, if one does.
+        if stayed && !self.stays(settings) {
+            self.since = now;
+        }
     fn holds(&self) -> Option<u64> {
         (terminal(self.last.state) && !self.acked).then_some(self.last.attempt)
     }
@@ -330,7 +335,7 @@ impl Dispatcher {
                                 let uid = observation.uid.clone();
                                 out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
                             }
-                            known.update(observation);
+                            known.update(observation, &self.settings, now);
                         }
                     }
                 }

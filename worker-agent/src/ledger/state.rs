@@ -65,12 +65,12 @@ impl Entry {
             // Left of an earlier attempt, or the late news of it. To speak of the later one says that it is gone.
             return None;
         }
-        let Some(want) = want else { return there.map(|attempt| self.derive(attempt, Phase::Run)) };
+        let Some(want) = want else { return there.map(|attempt| self.unasked(attempt)) };
         if self.lost == Some(want.attempt) && want.phase != Phase::Absent && !self.ended(want.attempt) {
             return Some(deleted(want.attempt, "the job was removed on the worker before it had ended"));
         }
         match there {
-            Some(attempt) if attempt > want.attempt => Some(self.derive(attempt, Phase::Run)),
+            Some(attempt) if attempt > want.attempt => Some(self.unasked(attempt)),
             // Being torn down; the next to say is that it is gone.
             Some(attempt) if attempt <= want.teardown() => None,
             None if want.phase == Phase::Absent => {
@@ -91,6 +91,17 @@ impl Entry {
                 }),
                 None => there.map(|attempt| self.derive(attempt, want.phase)),
             },
+        }
+    }
+
+    /// Of what nobody asks for. Nothing is done to it, so that a job whose Workload is gone runs until its controller stops it:
+    /// a hub that has forgotten it must not take it for one that is over.
+    fn unasked(&self, attempt: u64) -> Verdict {
+        match (&self.workload, &self.job) {
+            (None, Some(job)) if job.end.is_none() && !job.meta.deleting && !job.broken && !quiet(job) => {
+                Verdict { attempt, state: State::Running, reasons: Vec::new(), is_final: false }
+            }
+            _ => self.derive(attempt, Phase::Run),
         }
     }
 

@@ -164,6 +164,24 @@ fn a_copy_that_is_over_and_says_nothing_of_its_job_is_removed_as_unknown() {
     assert!(left(true).is_empty());
 }
 
+/// Of an agent that is older than the hub, `Evicted` may be a preemption.
+#[test]
+fn a_copy_of_which_nobody_knows_the_job_has_its_time_from_when_it_was_evicted() {
+    let mut bench = Bench::forgetful(&["a"]);
+    bench.tells("a", vec![Copy::of("old", "train").unknown()]);
+    bench.later(2 * 900_000);
+    assert_eq!(bench.take(), ["orphan old/3 on a"]);
+    bench.observe("a", "old", 3, State::Evicted);
+    bench.later(900_000 - 1);
+    assert!(bench.take().is_empty(), "its worker may let it go on");
+    bench.observe("a", "old", 3, State::Running);
+    bench.later(900_000);
+    assert!(bench.take().is_empty(), "it goes on");
+    bench.observe("a", "old", 3, State::Evicted);
+    bench.later(900_000);
+    assert_eq!(bench.take(), ["Absent old/3 on a"]);
+}
+
 #[test]
 fn an_attempt_that_the_api_knows_does_not_go_on_while_there_may_be_a_later_one() {
     let mut bench = Bench::forgetful(&["a", "b"]);

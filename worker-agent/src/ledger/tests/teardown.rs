@@ -167,6 +167,15 @@ fn a_job_without_its_workload_still_says_what_it_was_made_of() {
 }
 
 #[test]
+fn a_job_that_nobody_asks_for_runs_on_without_its_workload_until_it_is_stopped() {
+    let mut bench = Bench::new();
+    bench.see(job(3).running().seen()).connect();
+    assert_eq!(bench.heard(), [(3, State::Running)], "its hub must not take it for one that is over");
+    assert_eq!(bench.see(job(3).seen()).heard(), [(3, State::Evicted)]);
+    assert!(bench.asked().is_empty());
+}
+
+#[test]
 fn a_job_that_is_being_made_may_be_there() {
     let mut bench = Bench::open();
     bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
