@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::cluster::{Cluster, ClusterRules};
 use super::entry::{Entry, Remote, Writing};
 use super::machine::{Dispatcher, MAX_WRITE_BACKOFF};
-use super::{Action, Facts, MAX_LEAD, Name, Observation, Outcome, State, Time, Uids, Written, terminal};
+use super::{Action, Facts, MAX_LEAD, Name, Observation, Outcome, Phase, State, Time, Uids, Written, terminal};
 
 impl Dispatcher {
     pub(super) fn check(&mut self, name: Name, clusters: Vec<Name>) {
@@ -177,7 +177,9 @@ impl Dispatcher {
             return;
         }
         if observation.attempt > remote.attempt {
-            **remote = Remote { attempt: observation.attempt, since: now, ..Remote::default() };
+            // Where a later attempt is gone, what was asked for of an earlier one is done.
+            let phase = remote.phase.filter(|phase| *phase == Phase::Absent && observation.state == State::Gone);
+            **remote = Remote { attempt: observation.attempt, phase, since: now, ..Remote::default() };
         }
         remote.lost = false;
         remote.state = Some(observation.state);

@@ -289,9 +289,11 @@ impl Wants {
         }
         match self.wants.get(uid) {
             _ if want.phase == Phase::Unspecified => Ok(false),
-            // The hub asks for what is gone to be said again: it was said before the tombstone was.
-            Some(have) if *have == want => Ok(want.phase == Phase::Absent),
-            Some(have) if !have.yields_to(&want) => Ok(false),
+            // The hub asks for what is gone to be said again: it was said before the tombstone was. So it does with a lower
+            // tombstone, after its store was lost.
+            Some(have) if *have == want || !have.yields_to(&want) => {
+                Ok(have.phase == Phase::Absent && want.phase == Phase::Absent)
+            }
             _ => {
                 self.insert(uid, want);
                 Ok(true)

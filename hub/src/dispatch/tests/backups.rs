@@ -301,3 +301,14 @@ fn the_end_of_a_later_attempt_holds_nothing_up_while_another_cluster_is_silent()
     bench.written(Outcome::Done, committed("w", "b", 3));
     assert_eq!(bench.take().last().map(String::as_str), Some("finish w/3 from b: true"));
 }
+
+/// The cluster was told to remove a later attempt before the store was lost, and says of that that it is gone.
+#[test]
+fn quota_goes_back_when_a_later_attempt_than_was_asked_for_is_gone() {
+    let mut bench = Bench::forgetful(&["a"]);
+    bench.apply(Event::Workload(Facts { evicted: true, ..committed("w", "a", 4) }));
+    bench.tells("a", vec![]);
+    assert_eq!(bench.take(), ["Absent w/4 on a"]);
+    bench.observe("a", "w", 5, State::Gone);
+    assert_eq!(bench.take(), ["forget w/5 on a", "release w"]);
+}

@@ -132,3 +132,14 @@ fn a_tombstone_that_is_told_again_is_answered_again() {
     bench.want(4, Phase::Absent).pass(Time::from_secs(1));
     assert_eq!(bench.heard(), [(4, State::Gone)], "the hub may have heard of it before it asked");
 }
+
+#[test]
+fn a_lower_tombstone_is_answered_by_what_is_gone() {
+    let mut bench = Bench::open();
+    bench.want(5, Phase::Absent);
+    assert_eq!(bench.heard(), [(5, State::Gone)]);
+    bench.want(4, Phase::Absent).pass(Time::from_secs(1));
+    assert_eq!(bench.heard(), [(5, State::Gone)], "a hub whose store was lost asks for less than it did");
+    bench.want(4, Phase::Run).pass(Time::from_secs(1));
+    assert!(bench.heard().is_empty());
+}
