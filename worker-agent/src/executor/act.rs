@@ -239,7 +239,7 @@ impl Executor {
     ) -> Result<DynamicObject, Outcome> {
         let there = match api.get_opt(name).await {
             Ok(Some(there)) => there,
-            Ok(None) => return Err(Outcome::Failed(format!("{name} was in the way and is gone"))),
+            Ok(None) => return Err(Outcome::Rejected(format!("{name} was in the way and is gone"))),
             Err(error) => return Err(failed(error, access, name)),
         };
         Err(match access.read(&value(&there), &self.hub_id) {
@@ -385,6 +385,36 @@ pub(super) fn failed(error: kube::Error, access: &Access, name: &str) -> Outcome
         // Also a terminating namespace, a ResourceQuota, a policy that denies it.
         403 => Outcome::Refused(Trouble::refused("Forbidden", text)),
         400 | 413 | 422 => Outcome::Refused(Trouble::refused("Invalid", text)),
+        // It asks to come again; of a request that it gave up, or that went wrong within, it does not know.
+        401..=499 if status.code != 408 => Outcome::Rejected(text),
         _ => Outcome::Failed(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_api_server_answers_says_whether_a_creation_may_yet_come() {
+        for (case, code, expected) in [
+            ("it is busy", 429, "rejected"),
+            ("it does not know who asks", 401, "rejected"),
+            ("another has changed it", 409, "rejected"),
+            ("it may not be", 403, "refused"),
+            ("it is malformed", 422, "refused"),
+            ("it has given the request up", 408, "failed"),
+            ("something went wrong within", 500, "failed"),
+            ("something between heard no answer", 504, "failed"),
+        ] {
+            let error = kube::Error::Api(Box::new(Status { code, ..Status::failure("no", "") }));
+            let came = match failed(error, &Access::workload(), "w") {
+                Outcome::Rejected(_) => "rejected",
+                Outcome::Refused(_) => "refused",
+                Outcome::Failed(_) => "failed",
+                other => panic!("{case}: {other:?}"),
+            };
+            assert_eq!(came, expected, "{case}");
+        }
     }
 }

@@ -15,6 +15,14 @@ use crate::ledger::{Meta, Object, Outcome, Target};
 /// Members that are written to at once.
 const AT_ONCE: usize = 8;
 
+/// Of a group, others may have been made where one was not, and are to be looked for.
+fn of_several(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Rejected(why) => Outcome::Failed(why),
+        other => other,
+    }
+}
+
 impl Executor {
     /// Creates the members that are not there. That all are there is said only if it is so.
     pub(super) async fn create_group(&self, pods: Vec<Value>, access: &Access, stamp: Stamp<'_>) -> Outcome {
@@ -22,7 +30,7 @@ impl Executor {
         let made = stream::iter(pods).map(|pod| async move {
             let pod: DynamicObject =
                 serde_json::from_value(pod).map_err(|error| Outcome::Failed(format!("not an object: {error}")))?;
-            let there = value(&self.create_one(&pod, access, stamp).await?);
+            let there = value(&self.create_one(&pod, access, stamp).await.map_err(of_several)?);
             match read_meta(&there, &access.gvk, &self.hub_id) {
                 Some(meta) if meta.attempt == stamp.attempt => Ok(there),
                 _ => Err(Outcome::Failed("a pod of an earlier attempt is in the way, and is being removed".to_owned())),
@@ -103,7 +111,8 @@ impl Executor {
         Acting: Future<Output = Outcome>,
     {
         let outcomes: Vec<Outcome> = stream::iter(members.map(act)).buffer_unordered(AT_ONCE).collect().await;
-        outcomes.into_iter().find(|outcome| matches!(outcome, Outcome::Failed(_) | Outcome::Refused(_)))
+        let went_wrong = |it: &Outcome| matches!(it, Outcome::Failed(_) | Outcome::Rejected(_) | Outcome::Refused(_));
+        outcomes.into_iter().find(went_wrong)
     }
 
     /// The members of one attempt's group, as the API server has them.

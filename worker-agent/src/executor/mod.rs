@@ -104,14 +104,14 @@ impl Executor {
             false => None,
         };
         let Ok(_permit) = self.permits.acquire().await else {
-            return (action, Outcome::Failed("the executor has stopped".to_owned()));
+            return (action, Outcome::Rejected("the executor has stopped".to_owned()));
         };
         // It may have waited long, and so may the whole process have.
         if action.until.is_some_and(|until| until <= self.clock.now()) {
-            return (action, Outcome::Failed("the hub's lease has lapsed: nothing is started".to_owned()));
+            return (action, Outcome::Rejected("the hub's lease has lapsed: nothing is started".to_owned()));
         }
         if !self.may_write() {
-            return (action, Outcome::Failed("the agent's Lease is not held: nothing is written".to_owned()));
+            return (action, Outcome::Rejected("the agent's Lease is not held: nothing is written".to_owned()));
         }
         // A panic must not take the workload's slot with it: it would be busy for ever.
         let acting = AssertUnwindSafe(self.act(&action)).catch_unwind();
@@ -120,7 +120,7 @@ impl Executor {
             Ok(Err(_)) => Outcome::Failed("the action panicked, which is a mistake in the agent".to_owned()),
             Err(_) => Outcome::Failed(format!("the cluster's API server did not answer within {DEADLINE:?}")),
         };
-        if let Outcome::Failed(error) = &outcome {
+        if let Outcome::Failed(error) | Outcome::Rejected(error) = &outcome {
             tracing::warn!(workload = action.workload_uid, kind = ?action.kind, error, "action failed, will be tried again");
         }
         (action, outcome)

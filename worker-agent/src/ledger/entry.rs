@@ -200,7 +200,8 @@ impl Entry {
 
     /// How an action went.
     pub(super) fn done(&mut self, action: &Action, outcome: Outcome, attempt: u64, now: Time) {
-        let answered = !matches!(outcome, Outcome::Failed(_) | Outcome::Refused(_));
+        let answered = !matches!(outcome, Outcome::Failed(_) | Outcome::Rejected(_) | Outcome::Refused(_));
+        let creates = matches!(action.verb, Verb::Create { .. });
         if let Verb::Reread { target } = &action.verb
             && answered
         {
@@ -238,14 +239,18 @@ impl Entry {
                     self.refused_priority = Some(priority.clone());
                 }
                 _ => {
-                    self.slot(action.kind).refused(now);
+                    // That nobody may look for it says nothing of whether it was made.
+                    if creates {
+                        self.slot(action.kind).refused(now);
+                    } else {
+                        self.slot(action.kind).failed(now);
+                    }
                     self.trouble = Some((attempt, action.kind, trouble));
                 }
             },
-            Outcome::Failed(_) if matches!(action.verb, Verb::Create { .. }) => {
-                self.slot(action.kind).unanswered(now);
-            }
-            Outcome::Failed(_) => self.slot(action.kind).failed(now),
+            Outcome::Rejected(_) if creates => self.slot(action.kind).refused(now),
+            Outcome::Failed(_) if creates => self.slot(action.kind).unanswered(now),
+            Outcome::Rejected(_) | Outcome::Failed(_) => self.slot(action.kind).failed(now),
         }
     }
 

@@ -340,6 +340,8 @@ pub enum Outcome {
     },
     /// It cannot be done as things are.
     Refused(Trouble),
+    /// It has not happened, and will not by itself; another try may go through.
+    Rejected(String),
     /// It did not go through; it may have happened all the same.
     Failed(String),
 }

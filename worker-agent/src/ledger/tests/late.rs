@@ -143,3 +143,30 @@ fn a_lower_tombstone_is_answered_by_what_is_gone() {
     bench.want(4, Phase::Run).pass(Time::from_secs(1));
     assert!(bench.heard().is_empty());
 }
+
+#[test]
+fn a_creation_that_was_rejected_does_not_come() {
+    let rejected = || Outcome::Rejected("too many requests".to_owned());
+    let reserving = || {
+        let mut bench = Bench::open();
+        bench.want(1, Phase::Reserve);
+        bench
+    };
+    let mut bench = reserving();
+    bench.answer(rejected());
+    assert!(bench.want(1, Phase::Absent).asked().is_empty(), "there is nothing to look for");
+    assert_eq!(bench.heard(), [(1, State::Gone)]);
+
+    let mut bench = reserving();
+    assert!(bench.answer(rejected()).asked().is_empty());
+    assert_eq!(bench.pass(Time::from_millis(250)).asked(), ["create Workload"], "it is tried again");
+
+    let mut bench = reserving();
+    bench.answer(unanswered()).pass(Time::from_millis(250)).answer(rejected());
+    assert_eq!(bench.want(1, Phase::Absent).asked(), ["find Workload"], "the first try may have gone through");
+    bench.answer(rejected());
+    assert!(bench.heard().is_empty());
+    assert_eq!(bench.pass(MINUTE).asked(), ["find Workload"]);
+    bench.answer(Outcome::Refused(Trouble::refused("Forbidden", "nobody may look")));
+    assert!(bench.heard().is_empty(), "what nobody may look for may be there");
+}
