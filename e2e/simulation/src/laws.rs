@@ -144,7 +144,10 @@ impl World {
         if left.reason == "ClusterLost" {
             self.check_careful(term, decided, cluster);
         }
-        if left.reason == "EvictedOnWorker" && !self.clusters[cluster].evicted.contains(&number(uid)) {
+        let (index, at) = (number(uid), &self.clusters[cluster]);
+        // What the store has forgotten may have told it to remove an attempt that is wanted again.
+        let by_forgotten = at.removed_before.get(&index).is_some_and(|attempt| left.attempt <= *attempt);
+        if left.reason == "EvictedOnWorker" && !at.evicted.contains(&index) && !by_forgotten {
             let what = format!("{uid}, attempt {} on {cluster}, goes as evicted there; nobody has", left.attempt);
             self.broken(Law::InPlace, what);
         }

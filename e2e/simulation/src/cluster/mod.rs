@@ -82,8 +82,9 @@ pub(crate) struct Cluster {
     pub(crate) told_unable: bool,
     /// Workloads that people evicted here, or took away.
     pub(crate) evicted: BTreeSet<usize>,
-    /// Workloads that a hub has told it to remove.
-    pub(crate) removed: BTreeSet<usize>,
+    /// The highest attempts of workloads that a hub has told it to remove since the store was last lost, and before.
+    pub(crate) removed: BTreeMap<usize, u64>,
+    pub(crate) removed_before: BTreeMap<usize, u64>,
     /// Workloads, and their attempts, that were rightly given up here.
     pub(crate) forgiven: BTreeSet<(usize, u64)>,
     /// The controllers are about to look.
@@ -118,7 +119,8 @@ impl Cluster {
             said_unable: None,
             told_unable: false,
             evicted: BTreeSet::new(),
-            removed: BTreeSet::new(),
+            removed: BTreeMap::new(),
+            removed_before: BTreeMap::new(),
             forgiven: BTreeSet::new(),
             looking: false,
         }

@@ -79,7 +79,12 @@ impl World {
         }
         (self.lost_store.times, self.lost_store.at) = (self.lost_store.times + 1, Some(self.now));
         // What the store has forgotten may have told a cluster to remove a job that is wanted now.
-        self.clusters.iter_mut().for_each(|cluster| cluster.evicted.extend(cluster.removed.iter().copied()));
+        for cluster in &mut self.clusters {
+            for (index, attempt) in std::mem::take(&mut cluster.removed) {
+                let before = cluster.removed_before.entry(index).or_default();
+                *before = attempt.max(*before);
+            }
+        }
         self.note(|| format!("the store is lost; {not_again:?} is not applied again"));
     }
 

@@ -309,7 +309,8 @@ impl World {
         }
         if phase == Phase::Absent {
             self.check_forgotten(cluster, uid, attempt);
-            self.clusters[cluster].removed.insert(number(uid));
+            let removed = self.clusters[cluster].removed.entry(number(uid)).or_default();
+            *removed = attempt.max(*removed);
         }
         let ours = self.ours(hub, uid);
         let told = self.hubs[hub].term.as_ref().and_then(|term| term.dispatcher.fence(&ours, &name(cluster).into()));
