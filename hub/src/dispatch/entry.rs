@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::orphans::JobKey;
 use super::policy::Told;
 use super::{Action, Facts, Name, Origin, Phase, Reason, Reserved, State, Time};
 
@@ -113,6 +114,8 @@ pub(super) struct Entry {
     pub(super) wake: Option<Time>,
     /// Its place among those that look for a cluster.
     pub(super) queued: Option<(i64, Time)>,
+    /// The job by which it is found there. Boxed: most look for none.
+    pub(super) queued_as: Option<Box<JobKey>>,
     /// A later attempt than the API knows is there, and runs, has stopped, has ended, or waits: it is not taken away.
     pub(super) kept: Option<Name>,
 }
@@ -140,6 +143,7 @@ impl Entry {
             cleared: BTreeMap::new(),
             wake: None,
             queued: None,
+            queued_as: None,
             kept: None,
         }
     }
@@ -150,6 +154,12 @@ impl Entry {
         let committed = self.facts.cluster.as_ref().or(self.last.as_ref());
         let here = committed.is_none_or(|committed| committed == cluster);
         !self.facts.finished && here && attempt > 0 && self.facts.attempt == attempt
+    }
+
+    /// The job that it stands for, as orphans are found by it.
+    pub(super) fn job(&self) -> Option<JobKey> {
+        let Facts { namespace, subject, .. } = &self.facts;
+        subject.as_ref().map(|subject| subject.key(namespace))
     }
 
     /// Takes the API's word, unless it is older than what we have.

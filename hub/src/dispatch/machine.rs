@@ -6,7 +6,7 @@ use super::breaker::Breaker;
 use super::cluster::Cluster;
 use super::entry::Entry;
 use super::identities::Identities;
-use super::orphans::Orphans;
+use super::orphans::{JobKey, Orphans, take_from};
 use super::{Action, Event, Facts, Name, Phase, Settings, Time, Uid};
 
 /// The longest pause between two tries of a write that fails, in milliseconds.
@@ -38,6 +38,8 @@ pub struct Dispatcher {
     pub(super) breaker: Breaker,
     /// Looking for a cluster: highest priority first, then the longest waiting.
     pub(super) nominating: BTreeSet<(i64, Time, Uid)>,
+    /// The same by their jobs, where those may have copies that the hub has forgotten.
+    pub(super) waiting: BTreeMap<JobKey, BTreeSet<Uid>>,
     /// Given back for want of a cluster; to be woken when one may take it.
     pub(super) parked: BTreeMap<Uid, Facts>,
     timers: BTreeSet<(Time, Uid)>,
@@ -58,6 +60,7 @@ impl Dispatcher {
             newcomers: BTreeSet::new(),
             breaker: Breaker::default(),
             nominating: BTreeSet::new(),
+            waiting: BTreeMap::new(),
             parked: BTreeMap::new(),
             timers: BTreeSet::new(),
             dirty: BTreeSet::new(),
@@ -200,6 +203,9 @@ impl Dispatcher {
         if let Some((priority, since)) = entry.queued.take() {
             self.nominating.remove(&(priority, since, uid.clone()));
         }
+        if let Some(job) = entry.queued_as.take() {
+            take_from(&mut self.waiting, &job, uid);
+        }
         let from = out.len();
         self.settle(&mut entry, now, out);
         self.identities.translate(out.get_mut(from..).unwrap_or_default());
@@ -208,6 +214,10 @@ impl Dispatcher {
             let (priority, since) = (-i64::from(entry.facts.priority), nomination.since);
             entry.queued = Some((priority, since));
             self.nominating.insert((priority, since, uid.clone()));
+            if let Some(job) = entry.job().filter(|_| self.settings.memory_since.is_some()) {
+                self.waiting.entry(job.clone()).or_default().insert(uid.clone());
+                entry.queued_as = Some(Box::new(job));
+            }
         } else {
             for cluster in self.clusters.values_mut() {
                 if !entry.remotes.values().any(|remote| remote.phase == Some(Phase::Run)) {

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::entry::Entry;
 use super::machine::Dispatcher;
 use super::{Action, Name, Observation, Origin, Phase, Settings, State, Subject, Time, Uid, terminal};
 
@@ -12,6 +11,16 @@ const MAX_ORPHANS: usize = crate::server::MAX_WORKLOADS;
 /// A cluster of which the hub knows less than it does not know, and of that at least this much, is left as it is: it is
 /// more likely that the hub's store was lost or is an old one.
 const MANY_ORPHANS: usize = 10;
+
+/// Namespace, kind and name of a job.
+pub(super) type JobKey = (Name, Name, Name);
+
+impl Subject {
+    /// What its job is found by.
+    pub(super) fn key(&self, namespace: &Name) -> JobKey {
+        (namespace.clone(), self.kind.clone(), self.job.clone())
+    }
+}
 
 /// A workload of ours that we do not know.
 #[derive(Debug, Clone)]
@@ -87,6 +96,9 @@ impl Orphan {
         if self.last.origin.is_none() {
             self.last.origin = before.origin;
         }
+        if stayed && !self.stays(settings) {
+            self.since = now;
+        }
     }
 
     /// For people: why it stays.
@@ -96,9 +108,6 @@ impl Orphan {
     }
 
     /// The attempt whose end holds up the acknowledgement of all that its cluster said since, if one does.
-        if stayed && !self.stays(settings) {
-            self.since = now;
-        }
     fn holds(&self) -> Option<u64> {
         (terminal(self.last.state) && !self.acked).then_some(self.last.attempt)
     }
@@ -145,7 +154,7 @@ pub(super) struct Orphans {
     settings: Settings,
     all: BTreeMap<(Name, Uid), Orphan>,
     /// By namespace, kind and name of their jobs.
-    by_job: BTreeMap<(Name, Name, Name), BTreeSet<(Name, Uid)>>,
+    by_job: BTreeMap<JobKey, BTreeSet<(Name, Uid)>>,
     /// Where those of a uid are.
     by_uid: BTreeMap<Uid, BTreeSet<Name>>,
     /// By when something is to be done about them.
@@ -166,15 +175,13 @@ impl Orphans {
         }
     }
 
-    fn job(orphan: &Orphan) -> Option<(Name, Name, Name)> {
-        let subject = &orphan.origin()?.subject;
-        Some((orphan.last.namespace.clone(), subject.kind.clone(), subject.job.clone()))
+    fn job(orphan: &Orphan) -> Option<JobKey> {
+        Some(orphan.origin()?.subject.key(&orphan.last.namespace))
     }
 
     /// Those whose job has this kind and name.
     pub(super) fn of_job(&self, namespace: &Name, subject: &Subject) -> impl Iterator<Item = &(Name, Uid)> {
-        let key = (namespace.clone(), subject.kind.clone(), subject.job.clone());
-        self.by_job.get(&key).into_iter().flatten()
+        self.by_job.get(&subject.key(namespace)).into_iter().flatten()
     }
 
     pub(super) fn get(&self, cluster: &Name, uid: &Uid) -> Option<&Orphan> {
@@ -250,7 +257,7 @@ impl Orphans {
 }
 
 /// Removes a value from a set, and the set with its last one.
-fn take_from<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
+pub(super) fn take_from<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
     if let Some(set) = sets.get_mut(key) {
         set.remove(value);
         if set.is_empty() {
@@ -346,15 +353,8 @@ impl Dispatcher {
 
     /// Has those looked at that stand for the same job as an orphan, and may have waited for it.
     fn touch_waiting_for(&mut self, orphan: &Orphan) {
-        let forgetful = self.settings.memory_since.is_some();
-        let Some(Origin { subject, .. }) = orphan.origin().filter(|_| forgetful) else { return };
-        let same_job = |uid: &&Uid| {
-            self.entries.get(*uid).is_some_and(|Entry { facts, .. }| {
-                let same = |it: &Subject| it.job == subject.job && it.kind == subject.kind;
-                facts.namespace == orphan.last.namespace && facts.subject.as_ref().is_some_and(same)
-            })
-        };
-        self.dirty.extend(self.nominating.iter().map(|(_, _, uid)| uid).filter(same_job).cloned());
+        let waiting = Orphans::job(orphan).and_then(|job| self.waiting.get(&job));
+        self.dirty.extend(waiting.into_iter().flatten().cloned());
     }
 
     /// Workloads that we have come to know are no orphans: what clusters said of them counts.

@@ -148,6 +148,10 @@ fn a_job_that_waited_for_a_copy_without_a_job_is_sent_once_that_is_gone() {
     bench.take();
     bench.observe("a", "old", 3, State::Gone);
     assert_eq!(bench.take()[..2], ["forget old/3 on a", "Reserve new/1 on a"]);
+    assert_eq!(bench.dispatcher.waiting.len(), 1, "it is found by its job while it looks for a cluster");
+    bench.observe("a", "new", 1, State::Reserved);
+    bench.written(Outcome::Done, committed("new", "a", 1));
+    assert!(bench.dispatcher.waiting.is_empty());
 }
 
 #[test]
