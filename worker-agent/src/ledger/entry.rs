@@ -47,8 +47,8 @@ pub(super) struct Entry {
     pub(super) uid: String,
     pub(super) workload: Option<RemoteWorkload>,
     pub(super) job: Option<RemoteJob>,
-    /// What its Workload was made of, also once that is gone.
-    pub(super) origin: Option<Origin>,
+    /// What its last Workload was made of, once that is gone.
+    origin: Option<Origin>,
     /// What the pods of its job say, and for which attempt they were made.
     pub(super) parts: Option<(u64, Vec<u8>)>,
     pub(super) workload_slot: Slot,
@@ -141,7 +141,7 @@ impl Entry {
                         // It was looked for ever more slowly.
                         self.workload_slot.reset();
                     }
-                    self.origin = Some(new.origin.clone());
+                    self.origin = None;
                     self.workload = Some(new);
                 }
                 newer
@@ -170,7 +170,12 @@ impl Entry {
     pub(super) fn remove(&mut self, kind: Kind, target: &Target, now: Time) -> bool {
         self.removed[slot(kind)] = Some(target.uid.clone());
         match kind {
-            Kind::Workload => self.workload.take_if(|workload| workload.meta.target.uid == target.uid).is_some(),
+            Kind::Workload => {
+                let gone = self.workload.take_if(|workload| workload.meta.target.uid == target.uid);
+                let Some(gone) = gone else { return false };
+                self.origin = Some(gone.origin);
+                true
+            }
             Kind::Job => {
                 let Some(job) = self.job.take_if(|job| job.meta.target.uid == target.uid) else { return false };
                 self.job_gone = Some(now);
@@ -180,6 +185,11 @@ impl Entry {
                 true
             }
         }
+    }
+
+    /// What its Workload was made of, also once that is gone.
+    pub(super) fn made_of(&self) -> Option<&Origin> {
+        self.workload.as_ref().map(|workload| &workload.origin).or(self.origin.as_ref())
     }
 
     /// The pods of an attempt's job say something else.

@@ -49,6 +49,11 @@ impl Entry {
     /// The actions to start now. Marks their objects busy.
     pub(super) fn plan(&mut self, context: &Context<'_>) -> Vec<Action> {
         let mut actions = Vec::new();
+        for kind in [Kind::Workload, Kind::Job] {
+            if self.target(kind).is_some() {
+                self.slot(kind).lapse(context.now);
+            }
+        }
         self.plan_fence(context, &mut actions);
         self.plan_reread(context.now, &mut actions);
         self.plan_release(context, &mut actions);

@@ -99,6 +99,12 @@ impl Slot {
         self.late.is_some() && self.comes_until().is_some_and(|until| now < until)
     }
 
+    /// The object is there. What was to come until a minute ago has found its name taken, or a watch would have told of it, and
+    /// is not kept in mind any longer.
+    pub(super) fn lapse(&mut self, now: Time) {
+        self.late.take_if(|(_, until)| *until + MAY_COME <= now);
+    }
+
     fn uncertain(&self) -> Option<&Verb> {
         self.creation.as_ref().or_else(|| self.late.as_ref().map(|(search, _)| search))
     }

@@ -167,7 +167,7 @@ impl Entry {
 
     /// What its Workload was made of.
     fn origin(&self) -> Option<v1::Origin> {
-        let Origin { kind, job_name, pod_sets, created } = self.origin.clone()?;
+        let Origin { kind, job_name, pod_sets, created } = self.made_of()?.clone();
         let created = Some(prost_types::Timestamp { seconds: created, nanos: 0 });
         // One that is being made may be there by now; whether it is will be said.
         let has_job = self.job.is_some() || self.job_slot.is_creating();

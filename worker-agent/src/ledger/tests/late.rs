@@ -170,3 +170,12 @@ fn a_creation_that_was_rejected_does_not_come() {
     bench.answer(Outcome::Refused(Trouble::refused("Forbidden", "nobody may look")));
     assert!(bench.heard().is_empty(), "what nobody may look for may be there");
 }
+
+#[test]
+fn a_creation_that_can_have_come_long_ago_is_not_looked_for() {
+    let mut bench = made_twice();
+    bench.pass(MINUTE).pass(MINUTE).want(1, Phase::Absent).answer(Outcome::Accepted);
+    assert_eq!(bench.see(gone(Kind::Job, 1)).asked(), ["delete Workload"]);
+    bench.answer(Outcome::Accepted).see(gone(Kind::Workload, 1));
+    assert_eq!(bench.heard(), [(1, State::Gone)]);
+}
