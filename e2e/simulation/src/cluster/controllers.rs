@@ -80,7 +80,8 @@ impl World {
         let Some(of) = self.clusters[cluster].workload(index).map(|workload| workload.meta.workload_uid.clone()) else {
             return;
         };
-        // A job names its Workload. One that was applied again has another uid, and so its Workload another name.
+        // A job names its Workload. One that was applied again has another uid, and so its Workload another name, but for
+        // prebuilt ones, which are not simulated.
         let job = self.clusters[cluster].job(index).filter(|job| job.meta.workload_uid == of).map(|job| job.clone());
         let adopts = self.plan.clusters[cluster].adopts;
         let ended = self.clusters[cluster].objects.get(&(Kind::Job, index)).and_then(|stored| stored.ended);
