@@ -146,7 +146,8 @@ impl World {
         }
         let (index, at) = (number(uid), &self.clusters[cluster]);
         // What the store has forgotten may have told it to remove an attempt that is wanted again.
-        let by_forgotten = at.removed_before.get(&index).is_some_and(|attempt| left.attempt <= *attempt);
+        let theirs = self.law_of(uid).and_then(|object| object.facts.known_as.as_ref()).unwrap_or(uid);
+        let by_forgotten = at.removed_before.get(theirs).is_some_and(|attempt| left.attempt <= *attempt);
         if left.reason == "EvictedOnWorker" && !at.evicted.contains(&index) && !by_forgotten {
             let what = format!("{uid}, attempt {} on {cluster}, goes as evicted there; nobody has", left.attempt);
             self.broken(Law::InPlace, what);

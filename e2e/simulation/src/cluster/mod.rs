@@ -11,7 +11,7 @@ use switchyard_agent::ledger::{
     Action, Condition, Kind, Meta, Object, Origin, Priority, RemoteJob, RemoteWorkload, Seen, Target,
 };
 
-use switchyard_hub::dispatch::Loss;
+use switchyard_hub::dispatch::{Loss, Uid};
 
 use crate::event::Event;
 use crate::hub::{PRIORITY_CLASS, Status};
@@ -82,9 +82,10 @@ pub(crate) struct Cluster {
     pub(crate) told_unable: bool,
     /// Workloads that people evicted here, or took away.
     pub(crate) evicted: BTreeSet<usize>,
-    /// The highest attempts of workloads that a hub has told it to remove since the store was last lost, and before.
-    pub(crate) removed: BTreeMap<usize, u64>,
-    pub(crate) removed_before: BTreeMap<usize, u64>,
+    /// The highest attempts that a hub has told it to remove since the store was last lost, by the uids that it knows.
+    pub(crate) removed: BTreeMap<Uid, u64>,
+    /// The same, from before the store was lost.
+    pub(crate) removed_before: BTreeMap<Uid, u64>,
     /// Workloads, and their attempts, that were rightly given up here.
     pub(crate) forgiven: BTreeSet<(usize, u64)>,
     /// The controllers are about to look.

@@ -80,8 +80,8 @@ impl World {
         (self.lost_store.times, self.lost_store.at) = (self.lost_store.times + 1, Some(self.now));
         // What the store has forgotten may have told a cluster to remove a job that is wanted now.
         for cluster in &mut self.clusters {
-            for (index, attempt) in std::mem::take(&mut cluster.removed) {
-                let before = cluster.removed_before.entry(index).or_default();
+            for (uid, attempt) in std::mem::take(&mut cluster.removed) {
+                let before = cluster.removed_before.entry(uid).or_default();
                 *before = attempt.max(*before);
             }
         }

@@ -309,7 +309,7 @@ impl World {
         }
         if phase == Phase::Absent {
             self.check_forgotten(cluster, uid, attempt);
-            let removed = self.clusters[cluster].removed.entry(number(uid)).or_default();
+            let removed = self.clusters[cluster].removed.entry(uid.clone()).or_default();
             *removed = attempt.max(*removed);
         }
         let ours = self.ours(hub, uid);
