@@ -120,7 +120,13 @@ impl Executor {
             Ok(Err(_)) => Outcome::Failed("the action panicked, which is a mistake in the agent".to_owned()),
             Err(_) => Outcome::Failed(format!("the cluster's API server did not answer within {DEADLINE:?}")),
         };
-        if let Outcome::Failed(error) | Outcome::Rejected(error) = &outcome {
+        let error = match &outcome {
+            Outcome::Failed(error) | Outcome::Rejected(error) => Some(error),
+            // To the hub, a refusal to look for what was made says nothing.
+            Outcome::Refused(trouble) => Some(&trouble.message),
+            _ => None,
+        };
+        if let Some(error) = error {
             tracing::warn!(workload = action.workload_uid, kind = ?action.kind, error, "action failed, will be tried again");
         }
         (action, outcome)

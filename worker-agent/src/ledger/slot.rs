@@ -61,7 +61,8 @@ impl Slot {
     /// When to look again, if only time is in the way.
     pub(super) fn wake(&self, now: Time) -> Option<Time> {
         let again = self.deleted.as_ref().map(|(_, at)| *at + DELETE_AGAIN);
-        let times = [Some(self.not_before), again, self.comes_until()].into_iter().flatten();
+        let lapses = self.late.as_ref().map(|(_, until)| *until + MAY_COME);
+        let times = [Some(self.not_before), again, self.comes_until(), lapses].into_iter().flatten();
         times.filter(|at| !self.busy && *at > now).min()
     }
 
@@ -99,8 +100,8 @@ impl Slot {
         self.late.is_some() && self.comes_until().is_some_and(|until| now < until)
     }
 
-    /// The object is there. What was to come until a minute ago has found its name taken, or a watch would have told of it, and
-    /// is not kept in mind any longer.
+    /// The object is there. What was to come until a minute ago has found its name taken, or the watch, which is taken to be
+    /// less than a minute behind, would have told of it: it is not kept in mind any longer.
     pub(super) fn lapse(&mut self, now: Time) {
         self.late.take_if(|(_, until)| *until + MAY_COME <= now);
     }
@@ -170,7 +171,7 @@ impl Slot {
         }
     }
 
-    /// The API server has said no.
+    /// The API server has said no, or was never asked.
     pub(super) fn refused(&mut self, now: Time) {
         self.creation = None;
         self.failed(now);
