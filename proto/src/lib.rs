@@ -24,5 +24,9 @@ pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 /// The largest payload (Workload and job together) an agent takes, in bytes.
 pub const MAX_PAYLOAD: usize = 3 * 1024 * 1024;
 
+/// Reason of `EVICTED` when somebody else deleted the job, or its Workload, on the worker: the attempt is over. With `RUNNING`
+/// the Workload is gone, and the job's pods are not yet.
+pub const DELETED_ON_WORKER: &str = "DeletedOnWorker";
+
 /// The DNS name that every hub's certificate carries beside its own: agents verify it, whatever address they dial.
 pub const SERVER_NAME: &str = "switchyard-hub";

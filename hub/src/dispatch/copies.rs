@@ -30,6 +30,8 @@
 //! Only clusters of the workload's check can have a copy of it. None can claim an attempt that no hub can have given out, nor,
 //! once those that had not spoken are not waited for, one that it says was made since. Nothing can adopt what is another's.
 
+use switchyard_proto::DELETED_ON_WORKER;
+
 use super::entry::{Entry, Remote, Writing};
 use super::machine::Dispatcher;
 use super::orphans::Orphan;
@@ -44,6 +46,19 @@ enum Past {
     Adopt(Copy),
     /// Not yet.
     Wait(String),
+}
+
+/// What became of the attempt that the API knows, where a later one is on another cluster.
+#[derive(PartialEq, Eq)]
+enum Earlier {
+    /// It runs.
+    Runs,
+    /// It has run, or may have, and is not over.
+    IsLeft,
+    /// Its cluster has not spoken.
+    Silent,
+    /// It is on no other cluster.
+    Over,
 }
 
 /// A copy that may be adopted.
@@ -81,7 +96,9 @@ impl Remote {
             // A Workload that ended without a job was an offer.
             state => terminal(*state) && has_job != Some(false),
         };
-        self.state.filter(made).filter(|_| self.phase.is_none() && self.attempt > known && !self.lost)
+        let goes = self.reasons.iter().any(|reason| reason.code == DELETED_ON_WORKER);
+        let state = self.state.map(|state| if goes && state == State::Running { State::Evicted } else { state });
+        state.filter(made).filter(|_| self.phase.is_none() && self.attempt > known && !self.lost)
     }
 }
 
@@ -120,9 +137,9 @@ impl Dispatcher {
             let on = entry.facts.cluster.clone().filter(|on| *on != cluster);
             let is_given_up = on.is_some_and(|on| self.lost(&on, entry, now));
             // What its cluster may let run by itself goes for what runs: at once, whoever else is silent.
-            let stays = state == State::Suspended || terminal(state) || is_given_up;
-            let goes_on = self.goes_on_elsewhere(entry, &cluster);
-            if !stays && goes_on == Some(true) {
+            let may_stay = state == State::Suspended || terminal(state) || is_given_up;
+            let earlier = self.earlier_than(entry, &cluster);
+            if !may_stay && earlier == Earlier::Runs {
                 entry.kept = None;
                 return false;
             }
@@ -130,8 +147,8 @@ impl Dispatcher {
                 // A later one may run on a cluster that has not spoken.
                 return false;
             }
-            if goes_on != Some(false) {
-                entry.kept.take_if(|_| !stays);
+            if earlier != Earlier::Over {
+                entry.kept.take_if(|_| !may_stay);
                 return false;
             }
             if self.is_left_elsewhere(entry, now, out) {
@@ -144,14 +161,16 @@ impl Dispatcher {
         true
     }
 
-    /// Whether the attempt that the API knows is on another cluster than this one; none if nobody has said so, and it may be.
-    /// That its cluster is lost changes nothing: it is given up like any other, in its turn, and then the API knows none.
-    fn goes_on_elsewhere(&self, entry: &Entry, later: &Name) -> Option<bool> {
-        let Some(on) = entry.facts.cluster.as_ref().filter(|on| *on != later) else { return Some(false) };
+    /// What became of the attempt that the API knows, if it is on another cluster than this later one. That its cluster is lost
+    /// changes nothing: it is given up like any other, in its turn, and then the API knows none.
+    fn earlier_than(&self, entry: &Entry, later: &Name) -> Earlier {
+        let Some(on) = entry.facts.cluster.as_ref().filter(|on| *on != later) else { return Earlier::Over };
         match entry.remotes.get(on).filter(|remote| remote.is_spoken_of()) {
-            Some(remote) => Some(remote.ran.is_some()),
-            None if self.clusters.get(on).is_some_and(|cluster| cluster.told) => Some(false),
-            None => None,
+            Some(remote) if remote.ran.is_some() && remote.state == Some(State::Running) => Earlier::Runs,
+            Some(remote) if remote.ran.is_some() => Earlier::IsLeft,
+            Some(_) => Earlier::Over,
+            None if self.clusters.get(on).is_some_and(|cluster| cluster.told) => Earlier::Over,
+            None => Earlier::Silent,
         }
     }
 
@@ -209,11 +228,13 @@ impl Dispatcher {
     }
 
     /// Whether a committed attempt, which is not known to run, is not to go on yet: it was committed over another one, or is
-    /// found by a hub that was, and something of that may run. What it ran when it was committed, a fence may have stopped since.
+    /// found by a hub that was, and something of that may run. It may have run when it was committed, and been stopped since by its
+    /// fence: of a cluster that is away, nobody knows.
     pub(super) fn others_are_left(&self, entry: &mut Entry, cluster: &Name, now: Time) -> bool {
         let attempt = entry.facts.attempt;
-        let runs =
-            |it: &Remote| it.attempt == attempt && (it.phase == Some(Phase::Run) || it.state == Some(State::Running));
+        let is_up = self.clusters.get(cluster).is_some_and(|it| it.up);
+        let says_so = |it: &Remote| is_up && it.state == Some(State::Running);
+        let runs = |it: &Remote| it.attempt == attempt && (it.phase == Some(Phase::Run) || says_so(it));
         if self.settings.memory_since.is_none() || entry.remotes.get(cluster).is_some_and(|remote| runs(remote)) {
             return false;
         }

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::orphans::JobKey;
 use super::policy::Told;
-use super::{Action, Facts, Name, Origin, Phase, Reason, Reserved, State, Time};
+use super::{Action, Facts, JobKey, Name, Origin, Phase, Reason, Reserved, State, Time};
 
 /// One workload on one cluster.
 #[derive(Debug, Clone, Default)]

@@ -6,8 +6,8 @@ use super::breaker::Breaker;
 use super::cluster::Cluster;
 use super::entry::Entry;
 use super::identities::Identities;
-use super::orphans::{JobKey, Orphans, take_from};
-use super::{Action, Event, Facts, Name, Phase, Settings, Time, Uid};
+use super::orphans::Orphans;
+use super::{Action, Event, Facts, JobKey, Name, Phase, Settings, Time, Uid, take_from};
 
 /// The longest pause between two tries of a write that fails, in milliseconds.
 pub(super) const MAX_WRITE_BACKOFF: i64 = 30_000;

@@ -36,7 +36,7 @@ mod tests;
 mod told;
 mod tries;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use switchyard_scheduler::PodSet;
@@ -185,6 +185,16 @@ pub struct Subject {
     pub job: Name,
     /// See [`switchyard_proto::pod_sets_hash`].
     pub pod_sets: Arc<[u8]>,
+}
+
+/// Namespace, kind and name of a job.
+type JobKey = (Name, Name, Name);
+
+impl Subject {
+    /// What its job is found by.
+    fn key(&self, namespace: &Name) -> JobKey {
+        (namespace.clone(), self.kind.clone(), self.job.clone())
+    }
 }
 
 /// Which copy on a cluster a workload is to adopt, by the word of people.
@@ -337,3 +347,13 @@ pub fn terminal(state: State) -> bool {
 
 /// A set of workload uids.
 pub type Uids = BTreeSet<Uid>;
+
+/// Removes a value from a set, and the set with its last one.
+fn take_from<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
+    if let Some(set) = sets.get_mut(key) {
+        set.remove(value);
+        if set.is_empty() {
+            sets.remove(key);
+        }
+    }
+}

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::machine::Dispatcher;
-use super::{Action, Name, Observation, Origin, Phase, Settings, State, Subject, Time, Uid, terminal};
+use super::{
+    Action, JobKey, Name, Observation, Origin, Phase, Settings, State, Subject, Time, Uid, take_from, terminal,
+};
 
 /// Unknown workloads of one cluster that are remembered at once. One that has more is not believed to have told all.
 const MAX_ORPHANS: usize = crate::server::MAX_WORKLOADS;
@@ -11,16 +13,6 @@ const MAX_ORPHANS: usize = crate::server::MAX_WORKLOADS;
 /// A cluster of which the hub knows less than it does not know, and of that at least this much, is left as it is: it is
 /// more likely that the hub's store was lost or is an old one.
 const MANY_ORPHANS: usize = 10;
-
-/// Namespace, kind and name of a job.
-pub(super) type JobKey = (Name, Name, Name);
-
-impl Subject {
-    /// What its job is found by.
-    pub(super) fn key(&self, namespace: &Name) -> JobKey {
-        (namespace.clone(), self.kind.clone(), self.job.clone())
-    }
-}
 
 /// A workload of ours that we do not know.
 #[derive(Debug, Clone)]
@@ -253,16 +245,6 @@ impl Orphans {
     /// How many a cluster has.
     pub(super) fn count(&self, cluster: &str) -> usize {
         self.counts.get(cluster).copied().unwrap_or(0)
-    }
-}
-
-/// Removes a value from a set, and the set with its last one.
-pub(super) fn take_from<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
-    if let Some(set) = sets.get_mut(key) {
-        set.remove(value);
-        if set.is_empty() {
-            sets.remove(key);
-        }
     }
 }
 

@@ -136,20 +136,21 @@ impl Dispatcher {
         }
     }
 
-    /// The end of an attempt that was given up is of no use once another is what counts: its cluster need not keep it. Of one
-    /// that is left alone it keeps it until it is told what to do, so that it may count again; it must not hold up what follows,
-    /// for as long as others go on or are silent.
+    /// The end of an attempt that was given up, or is being removed, is of no use once another is what counts: its cluster need
+    /// not keep it. The cluster of an attempt that is left alone keeps the end until it is told what to do, and is answered all
+    /// the same: what it says next must not wait for as long as others go on or are silent.
     fn acknowledge_past(&self, entry: &Entry, out: &mut Vec<Action>) {
         let (committed, current) = (entry.facts.cluster.as_ref(), entry.facts.attempt);
         if entry.gone || entry.facts.finished || entry.ended.is_some() {
             return;
         }
         // What is about to count is acknowledged when its end is written.
-        let kept = entry.kept.as_ref().filter(|_| !matches!(entry.writing, Some(Writing::Commit { .. })));
+        let is_chosen = matches!(entry.writing, Some(Writing::Commit { .. }));
         for (cluster, remote) in entry.remotes.iter().filter(|(_, remote)| remote.state.is_some_and(terminal)) {
             let elsewhere = committed.is_some_and(|committed| committed != cluster);
-            let left_alone = kept == Some(cluster) && self.has_told(cluster);
-            if remote.attempt < current || (elsewhere && remote.attempt == current) || left_alone {
+            let left_alone = entry.kept.as_ref() == Some(cluster) && self.has_told(cluster);
+            let later = !is_chosen && (left_alone || remote.phase == Some(Phase::Absent));
+            if remote.attempt < current || (elsewhere && remote.attempt == current) || later {
                 let (uid, attempt) = (entry.facts.uid.clone(), remote.attempt);
                 out.push(Action::Ack { cluster: cluster.clone(), uid, attempt });
             }

@@ -36,7 +36,6 @@ use self::want::Wants;
 use crate::core::AllowedNamespaces;
 
 pub use self::model::*;
-pub use self::state::DELETED_ON_WORKER;
 pub use self::want::SessionError;
 pub(crate) use self::want::whole_fence;
 

@@ -1,14 +1,12 @@
 //! What one workload's state is, as the hub is told.
 
+use switchyard_proto::DELETED_ON_WORKER;
 use switchyard_proto::v1::{self, Observation, Phase, Reason, State};
 
 use super::entry::Entry;
 use super::model::{JobEnd, Origin, RemoteJob, RemoteWorkload};
 use super::verdict::verdict;
 use super::want::Want;
-
-/// Reason of `EVICTED` when somebody else deleted the job, or its Workload, on the worker. The attempt is over.
-pub const DELETED_ON_WORKER: &str = "DeletedOnWorker";
 
 /// A state, why, and whether this attempt can never leave it.
 struct Verdict {
@@ -99,7 +97,9 @@ impl Entry {
     fn unasked(&self, attempt: u64) -> Verdict {
         match (&self.workload, &self.job) {
             (None, Some(job)) if job.end.is_none() && !job.meta.deleting && !job.broken && !quiet(job) => {
-                Verdict { attempt, state: State::Running, reasons: Vec::new(), is_final: false }
+                let deleted =
+                    deleted(attempt, "the job's Workload was deleted on the worker, and its pods are not gone yet");
+                Verdict { state: State::Running, is_final: false, ..deleted }
             }
             _ => self.derive(attempt, Phase::Run),
         }

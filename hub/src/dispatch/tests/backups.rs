@@ -233,6 +233,34 @@ fn a_later_attempt_that_waits_is_removed_for_one_that_runs_whoever_else_is_silen
     bench.apply(Event::Workload(committed("w", "a", 2)));
     bench.tells("b", has_job_and(State::Waiting));
     assert!(bench.take().is_empty(), "nobody says that the other is there");
+    bench.tells("a", vec![Copy::of("w", "train").attempt(2).state(State::Suspended)]);
+    assert!(!bench.take().iter().any(|line| line.starts_with("Absent")), "the other does not run");
+}
+
+#[test]
+fn the_end_of_a_later_attempt_that_is_being_removed_keeps_nothing_waiting() {
+    let mut bench = Bench::forgetful(&["b", "c"]);
+    bench.apply(Event::Workload(committed("w", "b", 3)));
+    bench.tells("b", vec![Copy::of("w", "train")]);
+    assert_eq!(bench.take().last().map(String::as_str), Some("Run w/3 on b"));
+    bench.tells("c", vec![Copy::of("w", "train").attempt(4).state(State::Waiting)]);
+    assert_eq!(bench.take(), ["Absent w/4 on c"]);
+    bench.observe("c", "w", 4, State::Succeeded);
+    assert_eq!(bench.take(), ["ack w/4 to c"], "it ended before it was told");
+    bench.observe("c", "w", 4, State::Gone);
+    assert_eq!(bench.take(), ["forget w/4 on c"]);
+}
+
+#[test]
+fn a_later_attempt_whose_pods_outlive_its_workload_does_not_count_as_one_that_runs() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.tells("a", vec![Copy::of("w", "train").attempt(2)]);
+    bench.tells("b", vec![]);
+    bench.take();
+    let going = vec![Reason::new(switchyard_proto::DELETED_ON_WORKER, "its pods are not gone yet")];
+    bench.observe_with("b", "w", 3, State::Running, going);
+    assert!(!bench.take().iter().any(|line| line.starts_with("commit")), "it is about to be gone");
 }
 
 /// Attempt 3, stopped, is left alone on `b` while attempt 2 runs on `a`, whose jobs go elsewhere after a minute.
@@ -288,6 +316,20 @@ fn what_a_fence_has_stopped_while_it_was_committed_goes_on_once_nothing_is_left_
     bench.observe("b", "w", 3, State::Suspended);
     bench.written(Outcome::Done, committed("w", "b", 3));
     assert_eq!(bench.take(), ["Absent w/2 on a"], "they would run side by side");
+    bench.observe("a", "w", 2, State::Gone);
+    assert_eq!(bench.take(), ["forget w/2 on a", "Run w/3 on b"]);
+}
+
+#[test]
+fn what_its_fence_may_have_stopped_while_its_cluster_is_away_waits_for_what_is_left_of_the_other() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.tells("a", vec![Copy::of("w", "train").attempt(2)]);
+    bench.tells("b", vec![Copy::of("w", "train").attempt(3)]);
+    assert_eq!(bench.take().last().map(String::as_str), Some("commit w/3 on b, known as w"));
+    bench.down("b");
+    bench.written(Outcome::Done, committed("w", "b", 3));
+    assert_eq!(bench.take(), ["mirror w/3 from b", "Absent w/2 on a"], "nobody knows whether it still runs");
     bench.observe("a", "w", 2, State::Gone);
     assert_eq!(bench.take(), ["forget w/2 on a", "Run w/3 on b"]);
 }

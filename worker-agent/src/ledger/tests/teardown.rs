@@ -1,6 +1,7 @@
 //! What is deleted, and what never.
 
 use rstest::rstest;
+use switchyard_proto::DELETED_ON_WORKER;
 use switchyard_proto::v1::{Phase, State};
 
 use super::super::*;
@@ -170,7 +171,9 @@ fn a_job_without_its_workload_still_says_what_it_was_made_of() {
 fn a_job_that_nobody_asks_for_runs_on_without_its_workload_until_it_is_stopped() {
     let mut bench = Bench::new();
     bench.see(job(3).running().seen()).connect();
-    assert_eq!(bench.heard(), [(3, State::Running)], "its hub must not take it for one that is over");
+    let told = bench.told();
+    let said: Vec<_> = told.iter().map(|it| (it.attempt, it.state(), it.reasons[0].code.as_str())).collect();
+    assert_eq!(said, [(3, State::Running, DELETED_ON_WORKER)], "its hub must not take it for one that is over");
     assert_eq!(bench.see(job(3).seen()).heard(), [(3, State::Evicted)]);
     assert!(bench.asked().is_empty());
 }
