@@ -36,7 +36,7 @@ pub const JOB_UID: &str = "kueue.x-k8s.io/job-uid";
 pub const JOB_OWNER_GVK: &str = "kueue.x-k8s.io/job-owner-gvk";
 /// Annotation: the job's name.
 pub const JOB_OWNER_NAME: &str = "kueue.x-k8s.io/job-owner-name";
-/// Annotation: which part of a job that has several workloads.
+/// Annotation: which part of a job that has several workloads, counted from 0.
 pub const COMPONENT_WORKLOAD_INDEX: &str = "kueue.x-k8s.io/component-workload-index";
 /// Annotation, `true`: the workload of a pod group.
 pub const IS_GROUP_WORKLOAD: &str = "kueue.x-k8s.io/is-group-workload";
@@ -163,6 +163,8 @@ pub const HUB_ID: &str = "switchyard.dev/hub-id";
 pub const WORKLOAD_UID: &str = "switchyard.dev/workload-uid";
 /// Annotation on objects in a worker cluster: the attempt that made them.
 pub const ATTEMPT: &str = "switchyard.dev/attempt";
+/// Annotation on a Workload in a worker cluster, `true`: its pods are those of another Workload's job, which it came after.
+pub const FOLLOWS: &str = "switchyard.dev/follows";
 /// Annotation on a MultiKueueCluster: `cordon`, nothing new is sent to it; `drain`, what runs there goes elsewhere, too.
 pub const SCHEDULING: &str = "switchyard.dev/scheduling";
 /// Values of [`SCHEDULING`].

@@ -63,6 +63,10 @@ pub async fn manifests(client: Client, namespace: &str, args: &Args) -> anyhow::
     one_hub(&copies)?;
     let mut manifests = Vec::new();
     for workload in &copies {
+        // Its job is that of the Workload that it follows.
+        if workload.annotations().contains_key(names::FOLLOWS) {
+            continue;
+        }
         let Some((kind, name)) = job_of(workload) else { continue };
         if args.job.as_deref().is_some_and(|wanted| wanted != name) {
             continue;

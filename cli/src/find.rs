@@ -4,12 +4,17 @@ use std::borrow::Borrow;
 
 use anyhow::bail;
 use kube::ResourceExt as _;
-use switchyard_api::v1beta2::Workload;
+use switchyard_api::{names, v1beta2::Workload};
 
 use crate::status::row;
 
+/// Whether the workload is a later one of several of one object, which goes where the first is.
+pub(crate) fn follows(workload: &Workload) -> bool {
+    workload.annotations().get(names::COMPONENT_WORKLOAD_INDEX).is_some_and(|index| index != "0")
+}
+
 /// The workload of this name, or of the job of this name; `KIND/NAME` is a job of that kind. Of several workloads of one
-/// job the newest.
+/// job the first replica's, or the newest.
 ///
 /// # Errors
 /// When there is none: with close names.
@@ -33,11 +38,11 @@ pub(crate) fn find<'a, W: Borrow<Workload>>(
         let workload: &Workload = (*workload).borrow();
         workload.name_any() == name && kind.is_none_or(str::is_empty)
     };
-    let age = |workload: &&W| {
+    let rank = |workload: &&W| {
         let workload: &Workload = (*workload).borrow();
-        workload.creation_timestamp()
+        (!follows(workload), workload.creation_timestamp())
     };
-    let newest = workloads.iter().filter(of_job).max_by_key(age);
+    let newest = workloads.iter().filter(of_job).max_by_key(rank);
     if let Some(workload) = workloads.iter().find(itself).or(newest) {
         return Ok(workload);
     }
@@ -94,6 +99,18 @@ mod tests {
             .map(|(name, created)| workload(name, "train", created));
         assert_eq!(find(&all, "team", "train").unwrap().name_any(), "b");
         assert_eq!(find(&all, "team", "a").unwrap().name_any(), "a");
+    }
+
+    #[test]
+    fn of_several_replicas_the_first_counts() {
+        let mut all = [("a", "2026-11-21T10:00:00Z"), ("b", "2026-11-21T12:00:00Z")]
+            .map(|(name, created)| workload(name, "llm", created));
+        for (index, workload) in ["0", "1"].into_iter().zip(&mut all) {
+            let annotations = workload.metadata.annotations.get_or_insert_default();
+            annotations.insert("kueue.x-k8s.io/component-workload-index".into(), index.into());
+        }
+        assert_eq!(find(&all, "team", "llm").unwrap().name_any(), "a");
+        assert!(follows(find(&all, "team", "b").unwrap()));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::Serialize;
 use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_api::{conditions, names};
 
-use crate::find::find;
+use crate::find::{find, follows};
 use crate::{Output, operate};
 
 /// Arguments of `switchyard move`.
@@ -57,6 +57,9 @@ pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::
 
 fn plan(workload: &Workload, target: &MultiKueueCluster) -> anyhow::Result<Move> {
     let (name, to) = (workload.name_any(), target.name_any());
+    if follows(workload) {
+        bail!("{name} is a later replica, and goes where the first is; move its object");
+    }
     let status = workload.status.clone().unwrap_or_default();
     if conditions::is_true(&status.conditions, conditions::FINISHED) {
         bail!("{name} has finished");
@@ -119,5 +122,9 @@ mod tests {
         assert!(no(&running, &cluster(&json!({}), "False")).contains("is not connected"));
         let cordoned = cluster(&json!({"switchyard.dev/scheduling": "cordon"}), "True");
         assert!(no(&running, &cordoned).contains("takes nothing new (cordon)"));
+        let mut later = workload(&running);
+        let index = ("kueue.x-k8s.io/component-workload-index".to_owned(), "1".to_owned());
+        later.metadata.annotations = Some([index].into());
+        assert!(plan(&later, &east).unwrap_err().to_string().contains("goes where the first is"));
     }
 }

@@ -60,7 +60,11 @@ fn size(object: &Value) -> (i64, Path) {
 }
 
 fn group_of(object: &Value, index: &str) -> String {
-    workload_name(ID.kind, ID.group, &format!("{}-{index}", name(object)), naming_uid(object))
+    named_group(name(object), naming_uid(object), index)
+}
+
+fn named_group(name: &str, uid: &str, index: &str) -> String {
+    workload_name(ID.kind, ID.group, &format!("{name}-{index}"), uid)
 }
 
 /// How many groups there are: while more are made than asked for, to replace those of before, all of them.
@@ -165,7 +169,11 @@ impl ByPods for LeaderWorkerSet {
 
 impl Serving for LeaderWorkerSet {
     fn is_sent(&self) -> bool {
-        false
+        true
+    }
+
+    fn first_group(&self, name: &str, uid: &str) -> Option<String> {
+        Some(named_group(name, uid, "0"))
     }
 
     fn mark_pods(&self, object: &mut Value, marks: &Marks<'_>) {

@@ -55,6 +55,13 @@ pub trait Serving: Send + Sync {
     /// Writes labels and annotations into its pod templates, so that its pods have them.
     fn mark_pods(&self, object: &mut Value, marks: &Marks<'_>);
 
+    /// The name of the first of several groups of an object of that name and uid: the object is sent with it, and the other
+    /// groups go where it is. None for a kind whose objects have one group. What a hub has sent has other names.
+    fn first_group(&self, name: &str, uid: &str) -> Option<String> {
+        let _ = (name, uid);
+        None
+    }
+
     /// The groups that the object should have.
     fn groups(&self, object: &Value) -> Vec<Group>;
 
@@ -64,6 +71,12 @@ pub trait Serving: Send + Sync {
     /// Makes a pod of the object a member of its group. Whether anything changed; not so for one whose group cannot be
     /// told yet.
     fn join(&self, object: &Value, pod: &mut Value) -> bool;
+}
+
+/// What stands for one of several groups of an object where jobs are told apart by their names.
+#[must_use]
+pub fn part_name(object: &str, index: &str) -> String {
+    format!("{object}/{index}")
 }
 
 /// The uid by which the groups of an object are named: that of the hub's object for a copy.

@@ -25,7 +25,7 @@ use crate::{
     clock::since,
     context::Role,
     workload::{
-        admitted_by, condition, has_reservation, is_admitted, is_evicted, is_finished, is_group_workload, maker_of,
+        admitted_by, condition, has_reservation, is_admitted, is_evicted, is_finished, is_group_workload,
         was_dispatched,
     },
 };
@@ -317,9 +317,6 @@ impl Case<'_> {
     /// later. Its check is rejected, with the reason, so that the workload does not hold quota for ever.
     fn not_dispatchable(&self, workload: &Arc<Workload>) -> Option<Decision> {
         let check = self.facts.multi_kueue_check.as_deref()?;
-        if self.kind.is_composed(self.job) {
-            return self.part_not_dispatchable(workload, check);
-        }
         let manager = self.kind.managed_by(self.job).unwrap_or_default();
         if manager == names::MULTIKUEUE_CONTROLLER || !self.kind.names_manager() {
             return None;
@@ -334,16 +331,6 @@ impl Case<'_> {
             kind = self.kind.id().kind
         );
         Some(Decision::act([reject, Action::warning(NOT_DISPATCHABLE, hint)]))
-    }
-
-    /// The pods of a LeaderWorkerSet belong where that is.
-    fn part_not_dispatchable(&self, workload: &Arc<Workload>, check: &str) -> Option<Decision> {
-        if maker_of(workload).is_none_or(|(kind, _)| kind.is_sent()) {
-            return None;
-        }
-        let message = "What makes these pods is not sent to other clusters: use another kind of jobs";
-        let reject = edit::reject_check(workload, check, message, self.now)?;
-        Some(Decision::act([reject, Action::warning(NOT_DISPATCHABLE, message)]))
     }
 
     fn suspended(&self, workload: &Arc<Workload>) -> Decision {

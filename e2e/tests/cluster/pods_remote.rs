@@ -1,5 +1,7 @@
 //! Pods that a hub sends to workers, by agent and by kubeconfig: alone, in groups, and of a Deployment, which makes its pods
-//! on the hub; and a StatefulSet, which is sent itself.
+//! on the hub; and StatefulSet and LeaderWorkerSet, which are sent themselves.
+mod replicas;
+
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -21,7 +23,8 @@ const SOON: Duration = Duration::from_secs(120);
 const CONFIG: &str = "\
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
-integrations: {frameworks: [batch/job, pod, deployment, statefulset]}
+integrations:
+  frameworks: [batch/job, pod, deployment, statefulset, leaderworkerset.x-k8s.io/leaderworkerset]
 ";
 /// A worker with an agent, and one in single mode that the hub reaches by its kubeconfig.
 const WORKERS: [&str; 2] = ["west", "east"];

@@ -11,13 +11,13 @@ use kube::{
 };
 use serde_json::{Value, json};
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
-use switchyard_e2e::{Part, Parts, fixture, job::RUN_FOR, wait};
+use switchyard_e2e::{Cluster, Part, Parts, fixture, job::RUN_FOR, wait};
 
 /// Pods are not named: they come with the others.
 const SECTIONS: &str =
     "integrations: {frameworks: [batch/job, deployment, statefulset, leaderworkerset.x-k8s.io/leaderworkerset]}";
 const GATE: &str = "kueue.x-k8s.io/admission";
-const LWS: &str = "leaderworkerset.x-k8s.io/v1";
+pub(crate) const LWS: &str = "leaderworkerset.x-k8s.io/v1";
 
 /// A namespace under a controller that manages these kinds, once the API server calls its webhooks.
 async fn serving_bed(stem: &str) -> Bed {
@@ -232,16 +232,18 @@ fn the_pods_of_a_stateful_set_wait_while_its_queue_is_stopped_and_roll_while_it_
 }
 
 /// Installs the CRD of LeaderWorkerSet, as its module has it.
-async fn install_lws(bed: &Bed) {
+pub(crate) async fn install_lws(clusters: &[&Cluster]) {
     let source = tokio::task::spawn_blocking(|| {
         Parts::new()?.source_dir(Part::Kueue, "sigs.k8s.io/lws").map_err(anyhow::Error::from)
     });
     let crds = source.await.unwrap().unwrap().join("config/crd/bases");
-    bed.cluster().apply_dir(crds).await.unwrap();
+    for cluster in clusters {
+        cluster.apply_dir(&crds).await.unwrap();
+    }
 }
 
 /// Makes a pod of a replica as the operator would: of a template, with what says where it belongs.
-async fn make_pod(bed: &Bed, set: &DynamicObject, role: &str, index: u32) -> Pod {
+pub(crate) async fn make_pod(pods: &Api<Pod>, set: &DynamicObject, role: &str, index: u32) {
     let mut pod = set.data.pointer(&format!("/spec/leaderWorkerTemplate/{role}Template")).unwrap().clone();
     let leader = format!("{}-{index}", set.name_any());
     let name = if role == "leader" { leader.clone() } else { format!("{leader}-1") };
@@ -257,14 +259,14 @@ async fn make_pod(bed: &Bed, set: &DynamicObject, role: &str, index: u32) -> Pod
         metadata["annotations"] = json!({"leaderworkerset.sigs.k8s.io/leader-name": leader});
     }
     switchyard_api::jobs::apply_merge(&mut pod, &json!({ "metadata": metadata }));
-    pods(bed).create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap()
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
 }
 
 #[test]
 fn each_replica_of_a_leader_worker_set_is_a_workload() {
     fixture::run(async {
         let bed = serving_bed("lws").await;
-        install_lws(&bed).await;
+        install_lws(&[bed.cluster()]).await;
         bed.simple(&[("cpu", "3")]).await;
         let sets = Objects::new(&bed, LWS, "LeaderWorkerSet").await;
         let template = json!({"size": 2, "leaderTemplate": template("leader"), "workerTemplate": template("worker")});
@@ -296,8 +298,9 @@ fn each_replica_of_a_leader_worker_set_is_a_workload() {
 
         // One replica fits; its pods run as they come, those of the other wait.
         for index in [0, 1] {
-            make_pod(&bed, &set, "leader", index).await;
-            make_pod(&bed, &set, "worker", index).await;
+            for role in ["leader", "worker"] {
+                make_pod(&pods(&bed), &set, role, index).await;
+            }
         }
         let check = async || {
             let pods = pods(&bed).list(&Default::default()).await?.items;

@@ -178,10 +178,14 @@ impl Entry {
         if facts.cluster.is_some() {
             self.last.clone_from(&facts.cluster);
         }
-        // Who makes facts of a write's answer does not look for the job.
-        let (subject, job_ended) = (self.facts.subject.take(), self.facts.job_ended);
-        self.facts =
-            Facts { subject: facts.subject.clone().or(subject), job_ended: facts.job_ended.or(job_ended), ..facts };
+        // Who makes facts of a write's answer does not look for the job, nor for other replicas.
+        let (subject, replica) = (self.facts.subject.take(), self.facts.replica.take());
+        self.facts = Facts {
+            subject: facts.subject.clone().or(subject),
+            replica: facts.replica.clone().or(replica),
+            job_ended: facts.job_ended.or(self.facts.job_ended),
+            ..facts
+        };
     }
 
     /// Wants `phase` of `attempt` on a cluster, and says so if that is news.

@@ -115,9 +115,13 @@ impl Dispatcher {
         self.wake_parked(name, now, out);
     }
 
-    pub(super) fn workload(&mut self, facts: Facts) {
+    pub(super) fn workload(&mut self, facts: Facts, out: &mut Vec<Action>) {
         self.introduce_facts(&facts);
         let uid = facts.uid.clone();
+        if self.parked.get(&uid).is_some_and(Facts::is_behind) && !facts.is_behind() {
+            self.parked.remove(&uid);
+            out.push(Action::Wake { uid: uid.clone() });
+        }
         if let Some(parked) = self.parked.get_mut(&uid) {
             *parked = facts.clone();
         }

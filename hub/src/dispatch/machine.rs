@@ -101,7 +101,7 @@ impl Dispatcher {
                 }
                 None => out.push(Action::Recorded { uid }),
             },
-            Event::Workload(facts) => self.workload(facts),
+            Event::Workload(facts) => self.workload(facts, &mut out),
             Event::WorkloadGone { uid } => {
                 self.parked.remove(&uid);
                 if let Some(entry) = self.entries.get_mut(&uid) {

@@ -27,6 +27,7 @@ mod machine;
 mod nominate;
 mod orphans;
 mod policy;
+mod replicas;
 mod settle;
 #[cfg(test)]
 mod simulation;
@@ -46,6 +47,7 @@ pub use breaker::{Caution, Open};
 pub use cluster::{ClusterRules, Loss};
 pub use machine::{ClusterView, Dispatcher};
 pub use orphans::OrphanView;
+pub use replicas::Replica;
 pub(crate) use settle::TIMED_OUT;
 pub use told::{Memory, Sessions, Told};
 pub use tries::Tries;
@@ -289,6 +291,8 @@ pub struct Facts {
     pub known_as: Option<Uid>,
     /// Somebody says which copy it is to adopt.
     pub adopt: Option<Adopt>,
+    /// Which of several replicas of one object it is; none if it is all of its job, or where nobody has looked.
+    pub replica: Option<Replica>,
     /// Whether its job shows by itself that it has ended; none where nobody has looked, as the hub has not forgotten
     /// anything.
     pub job_ended: Option<bool>,

@@ -24,14 +24,14 @@ impl Dispatcher {
         if entry.writing.is_some() {
             return;
         }
-        if !self.other_checks_passed(entry, now, out) {
+        if self.wait_for_first(entry, now, out) || !self.other_checks_passed(entry, now, out) {
             return;
         }
         if entry.nomination.is_none() {
             entry.avoid.retain(|_, (until, _)| *until > now);
             entry.nomination = Some(Nomination { attempt: entry.top + 1, since: now, rounds: 0, next_round: now });
         }
-        if self.recall(entry, now, out) {
+        if self.recall(entry, now, out) || self.join_first(entry, now, out) {
             return;
         }
         self.retire(entry, now, out);
@@ -165,7 +165,7 @@ impl Dispatcher {
             } else if standings.iter().any(|(_, standing)| matches!(standing, Standing::Unknown(_))) {
                 entry.wake_at((self.started + self.settings.start_grace).max(now + 500));
             } else {
-                self.give_back(entry, &standings, now, out);
+                self.give_back(entry, none_can(&standings), now, out);
                 return;
             }
         }
@@ -220,11 +220,10 @@ impl Dispatcher {
         fresh
     }
 
-    fn give_back(&mut self, entry: &mut Entry, standings: &[(Name, Standing)], now: Time, out: &mut Vec<Action>) {
+    pub(super) fn give_back(&mut self, entry: &mut Entry, message: String, now: Time, out: &mut Vec<Action>) {
         if !self.may_write(entry, now) {
             return;
         }
-        let message = none_can(standings);
         let (first, longest) = self.settings.give_back;
         let delay = first.saturating_mul(1 << entry.given_back.min(10)).min(longest);
         entry.given_back = entry.given_back.saturating_add(1);
@@ -425,7 +424,7 @@ impl Dispatcher {
             let said = if said.is_empty() { vec![Reason::new("Asked", "was asked")] } else { said };
             return Standing::Waits(said, 0);
         }
-        match cluster.capacity.judge(&facts.namespace, &facts.queue, &facts.pod_sets) {
+        match self.verdict(facts, &cluster.capacity) {
             Verdict::Fits(score) => Standing::Fits(score),
             Verdict::Waits { reasons, pending } => Standing::Waits(reasons, pending),
             Verdict::Never(reasons) => Standing::No(reasons),

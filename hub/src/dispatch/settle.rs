@@ -2,6 +2,7 @@
 
 use super::entry::{Entry, Writing};
 use super::machine::{Dispatcher, MAX_WRITE_BACKOFF};
+use super::replicas::FOLLOWS;
 use super::{Action, Check, Facts, Left, Name, Phase, State, Time, terminal};
 
 /// Reasons for which a workload leaves its cluster, in the history of its attempts.
@@ -262,7 +263,9 @@ impl Dispatcher {
         if !may {
             return;
         }
-        entry.avoid(cluster, now + self.settings.refused_for, reasons);
+        if reason != FOLLOWS {
+            entry.avoid(cluster, now + self.settings.refused_for, reasons);
+        }
         entry.writing = Some(Writing::Retry);
         let left = Some(Left { cluster: cluster.clone(), attempt, reason });
         out.push(Action::Retry { uid: entry.facts.uid.clone(), message, after_seconds: None, left });
@@ -270,11 +273,14 @@ impl Dispatcher {
 
     /// Whether people want it taken away from where it runs: all of the cluster, or this one.
     fn called_away(&self, entry: &mut Entry, cluster: &Name, now: Time) -> Option<(&'static str, String)> {
+        if self.is_left(entry, cluster, now) {
+            return Some((FOLLOWS, "The first replica is no longer there".to_owned()));
+        }
         let known = self.clusters.get(cluster)?;
         if known.up && known.rules.draining {
             return Some((DRAINED, format!("Worker cluster \"{cluster}\" is being drained")));
         }
-        let (attempt, to) = entry.facts.moving.clone()?;
+        let (attempt, to) = entry.facts.moving.clone().filter(|_| !entry.facts.follows())?;
         if attempt != entry.facts.attempt || to == *cluster || !known.up {
             return None;
         }
@@ -340,7 +346,7 @@ impl Dispatcher {
     pub(super) fn wake_parked(&mut self, name: &Name, now: Time, out: &mut Vec<Action>) {
         let Some(cluster) = self.clusters.get(name).filter(|cluster| cluster.usable()) else { return };
         let mut woken = Vec::new();
-        for (uid, facts) in &self.parked {
+        for (uid, facts) in self.parked.iter().filter(|(_, facts)| !facts.is_behind()) {
             let refused = self.entries.get(uid).and_then(|e| e.avoid.get(name)).is_some_and(|(until, _)| *until > now);
             let verdict = cluster.capacity.judge(&facts.namespace, &facts.queue, &facts.pod_sets);
             if !refused && !matches!(verdict, super::capacity::Verdict::Never(_)) {

@@ -12,12 +12,12 @@ use std::time::Duration;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
-use switchyard_api::jobs::enabled_kinds;
+use switchyard_api::jobs::{JobKind, enabled_kinds};
 use switchyard_api::names;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
 
-use crate::shell::dispatches;
+use crate::shell::{dispatches, follows};
 
 /// A list or a write takes no longer.
 const CALL: Duration = Duration::from_secs(30);
@@ -58,6 +58,9 @@ impl Adoption<'_> {
             let api: Api<Workload> = Api::namespaced(self.remote.clone(), &namespace);
             let mut marks = self.marks(&uid, attempt);
             marks["metadata"]["uid"] = copy.uid().into();
+            if follows(&original) {
+                marks["metadata"]["annotations"][names::FOLLOWS] = "true".into();
+            }
             call(api.patch(&name, &params(), &Patch::Merge(marks))).await?;
             tracing::info!(
                 cluster = self.cluster,
@@ -112,6 +115,7 @@ impl Adoption<'_> {
                 // An annotation since names may be long, a label before.
                 let key = names::PREBUILT_WORKLOAD_NAME;
                 let workload = job.annotations().get(key).or_else(|| job.labels().get(key)).cloned();
+                let workload = workload.or_else(|| first_group(kind, &job));
                 let (namespace, Some(workload)) = (job.namespace().unwrap_or_default(), workload) else { continue };
                 jobs.entry((namespace, workload)).or_default().push((resource.clone(), job));
             }
@@ -145,6 +149,12 @@ impl Adoption<'_> {
             "annotations": {names::WORKLOAD_UID: uid, names::ATTEMPT: attempt.to_string()},
         }})
     }
+}
+
+/// The Workload with which an object goes that does not name it: that of its first group of pods.
+fn first_group(kind: &dyn JobKind, object: &DynamicObject) -> Option<String> {
+    let groups = kind.serving()?.groups(&serde_json::to_value(object).ok()?);
+    groups.into_iter().next().map(|group| group.name)
 }
 
 fn params() -> PatchParams {

@@ -11,6 +11,7 @@ use switchyard_proto::v1::{Assignment, OnDisconnect, Phase, on_disconnect};
 use super::facts::priority_class;
 use super::mirror::job_of;
 use super::payload::{PayloadError, content, owner, runs_elsewhere};
+use super::replicas::follows;
 use crate::cluster::{Content, Port};
 
 /// What the cluster is to create for a workload: what it was given before under the uid by which it knows it, or made anew.
@@ -29,7 +30,7 @@ pub(super) fn content_for(
     }
 }
 
-/// As [`content_for`], made anew.
+/// As [`content_for`], made anew. A later replica of an object comes without it: it is there with the first.
 ///
 /// # Errors
 /// Says why there is nothing to create.
@@ -40,7 +41,10 @@ pub(super) fn made_of(ctx: &Context, workload: &Workload) -> Result<Arc<Content>
     };
     let job = job.value();
     runs_elsewhere(kind, &job)?;
-    let made = content(workload, kind, &job, &ctx.config.multi_kueue.origin)?;
+    let mut made = content(workload, kind, &job, &ctx.config.multi_kueue.origin)?;
+    if follows(workload) {
+        made = Content::new(made.workload, Vec::new());
+    }
     let bytes = made.workload.len() + made.job.len();
     if bytes > MAX_PAYLOAD {
         return Err(PayloadError::TooLarge { bytes });

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use serde::Deserialize;
-use switchyard_api::jobs::owner_gvk;
+use switchyard_api::jobs::{owner_gvk, serving::part_name};
 use switchyard_api::names;
 use switchyard_api::v1beta2::{CheckState, ClusterQueue, PriorityClassKind, Workload};
 use switchyard_controller::stores::Stores;
 use switchyard_controller::{Context, placement, workload as state};
 use switchyard_scheduler::PodSet;
 
-use super::{payload, policy};
+use super::{payload, policy, replicas};
 use crate::dispatch::{Adopt, Check, Facts, Name, Subject, Uid};
 
 /// The facts of a workload as it is now.
@@ -98,6 +98,7 @@ fn from_parts(
         subject: None,
         known_as: known_as(workload),
         adopt: adopt(workload),
+        replica: None,
         job_ended: None,
     }
 }
@@ -150,13 +151,15 @@ pub(super) fn known_as(workload: &Workload) -> Option<Uid> {
     (workload.metadata.uid.as_deref() != Some(theirs)).then(|| theirs.into())
 }
 
-/// Which job a workload stands for. Hashes its pod sets.
+/// Which job a workload stands for, or which replica of one. Hashes its pod sets.
 pub(super) fn subject(workload: &Workload) -> Option<Subject> {
     let owned = payload::owner(workload)?;
     let pod_sets = serde_json::to_value(&workload.spec.pod_sets).ok()?;
+    let index = workload.annotations().get(names::COMPONENT_WORKLOAD_INDEX).map_or("", String::as_str);
+    let job = if replicas::follows(workload) { part_name(owned.name, index) } else { owned.name.to_owned() };
     Some(Subject {
         kind: owner_gvk(owned.kind.id()).into(),
-        job: owned.name.into(),
+        job: job.into(),
         pod_sets: switchyard_proto::pod_sets_hash(&pod_sets).into(),
     })
 }

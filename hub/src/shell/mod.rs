@@ -7,6 +7,7 @@ mod inbox;
 mod mirror;
 mod payload;
 mod policy;
+mod replicas;
 mod reports;
 mod slots;
 mod term;
@@ -26,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use desire::assignment;
 pub use inbox::Inbox;
+pub(crate) use replicas::follows;
 pub use reports::Reports;
 pub use topology::{is_declared_lost, is_held, is_unable, lost_since, parameters};
 

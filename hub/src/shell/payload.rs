@@ -227,7 +227,8 @@ mod tests {
         let (sent, shown) = (owner(&set).unwrap(), shown_on(&set).unwrap());
         assert_eq!((sent.kind.id().kind, sent.name, sent.is_group), ("StatefulSet", "db", false));
         assert_eq!((shown.kind.id().kind, shown.is_group), ("Pod", true));
-        assert!(owner(&workload("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")).is_none(), "one of several groups");
+        let set = workload("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet");
+        assert_eq!(owner(&set).map(|owned| owned.kind.id().kind), Some("LeaderWorkerSet"));
     }
 
     #[test]

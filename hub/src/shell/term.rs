@@ -18,6 +18,7 @@ use switchyard_scheduler::RefusedReason;
 use tokio::time::Instant;
 
 use super::inbox::Batch;
+use super::replicas;
 use super::slots::Slots;
 use super::topology::Topology;
 use super::{Answer, Clock, Hands, Parts, Reports};
@@ -178,6 +179,18 @@ impl TermState {
     }
 
     fn workload(&mut self, workload: &Workload) {
+        self.one(workload);
+        self.followers(workload);
+    }
+
+    /// Where the first replica of an object stands is where the later ones go.
+    fn followers(&mut self, workload: &Workload) {
+        for follower in replicas::followers_of(&self.ctx.stores, workload) {
+            self.one(&follower);
+        }
+    }
+
+    fn one(&mut self, workload: &Workload) {
         let uid = Uid::from(workload.metadata.uid.as_deref().unwrap_or_default());
         self.dispatcher.introduce(&uid, super::facts::known_as(workload).as_ref());
         if self.forgetful && !self.living.contains_key(&uid) {
@@ -207,8 +220,10 @@ impl TermState {
         let facts = self.facts(&reservation.workload);
         self.place(&facts);
         let reserved = Reserved { check: reservation.check.as_str().into(), other_checks: reservation.other_checks };
-        self.reservations.insert(facts.uid.clone(), Arc::new(reservation));
+        let reservation = Arc::new(reservation);
+        self.reservations.insert(facts.uid.clone(), reservation.clone());
         self.apply(Event::Reserved { facts, reserved });
+        self.followers(&reservation.workload);
     }
 
     pub(super) fn answered(&mut self, answer: Answer) {
@@ -238,7 +253,9 @@ impl TermState {
         let subject = if self.forgetful && waits { super::facts::subject(workload) } else { None };
         let looks = self.forgetful && !facts.finished;
         let job_ended = looks.then(|| super::mirror::shows_end(&self.ctx, workload));
-        Facts { subject, job_ended, ..facts }
+        let has_quota = |uid: &str| self.reservations.contains_key(uid);
+        let replica = replicas::replica(&self.ctx.stores, workload, &facts.pod_sets, has_quota);
+        Facts { subject, replica, job_ended, ..facts }
     }
 
     /// Once the API shows the reservation, it is in memory no longer.

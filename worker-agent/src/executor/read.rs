@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use switchyard_api::config::GoDuration;
-use switchyard_api::jobs::JobKind;
+use switchyard_api::jobs::{JobKind, serving::part_name};
 use switchyard_api::names;
 use switchyard_api::v1beta2::{PriorityClassKind, PriorityClassRef};
 
@@ -23,6 +23,7 @@ pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Opt
     Some(RemoteWorkload {
         active: object.pointer("/spec/active").and_then(Value::as_bool).unwrap_or(true),
         suspended_by_us: annotation(object, SUSPENDED) == Some("true"),
+        follows: follows(object),
         fence_after: annotation(object, FENCE_AFTER).map(read_fence),
         priority: read_priority(object),
         quota_reserved: condition("QuotaReserved"),
@@ -45,12 +46,18 @@ fn read_priority(object: &Value) -> Option<Priority> {
     ours.then(|| Priority { class: class.name, value: value.unwrap_or_default() })
 }
 
+fn follows(workload: &Value) -> bool {
+    annotation(workload, names::FOLLOWS) == Some("true")
+}
+
 fn read_origin(object: &Value) -> Origin {
     let text = |key: &str| annotation(object, key).unwrap_or_default().to_owned();
     let created = object.pointer("/metadata/creationTimestamp").and_then(Value::as_str);
+    let job_name = text(names::JOB_OWNER_NAME);
     Origin {
         kind: text(names::JOB_OWNER_GVK),
-        job_name: text(names::JOB_OWNER_NAME),
+        // It is not to be taken for the one that it follows.
+        job_name: if follows(object) { part_name(&job_name, &text(names::COMPONENT_WORKLOAD_INDEX)) } else { job_name },
         pod_sets: switchyard_proto::pod_sets_hash(object.pointer("/spec/podSets").unwrap_or(&Value::Null)),
         created: created.and_then(|at| at.parse::<Timestamp>().ok()).map_or(0, Timestamp::as_second),
     }
@@ -207,6 +214,16 @@ mod tests {
         assert_eq!(read.origin.pod_sets, switchyard_proto::pod_sets_hash(&json!([{"name": "main"}])));
         let status: Value = serde_json::from_slice(&read.status).unwrap();
         assert!(status.get("conditions").is_some() && status.get("resourceRequests").is_none());
+    }
+
+    #[test]
+    fn a_workload_that_follows_another_says_so_and_has_a_name_of_its_own() {
+        let mut object = workload();
+        object["metadata"]["annotations"]["switchyard.dev/follows"] = json!("true");
+        object["metadata"]["annotations"]["kueue.x-k8s.io/component-workload-index"] = json!("1");
+        let read = read_workload(&object, &"gvk".into(), "hub").unwrap();
+        assert_eq!((read.follows, read.origin.job_name.as_str()), (true, "a/1"));
+        assert!(!read_workload(&workload(), &"gvk".into(), "hub").unwrap().follows);
     }
 
     #[test]

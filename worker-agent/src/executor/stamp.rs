@@ -85,6 +85,9 @@ pub(super) fn workload_to_create(payload: &Payload, stamp: Stamp<'_>) -> Result<
     if let Some(after) = stamp.fence_after {
         set(&mut object, "annotations", FENCE_AFTER, &fence_text(after));
     }
+    if payload.job.is_empty() {
+        set(&mut object, "annotations", names::FOLLOWS, "true");
+    }
     // A job that cannot be read is refused when it is to be created. A group has the name of its Workload.
     if let Some((kind, name)) = named(&payload.job) {
         set(&mut object, "annotations", names::JOB_OWNER_GVK, &owner_gvk(kind.id()));
@@ -266,6 +269,24 @@ mod tests {
         let fence_after = Some(Duration::from_secs(90));
         let made = workload_to_create(&payload, Stamp { fence_after, ..STAMP }).unwrap();
         assert_eq!(made.pointer("/metadata/annotations/switchyard.dev~1fence-after"), Some(&json!("90000ms")));
+    }
+
+    #[test]
+    fn a_workload_that_comes_without_a_job_follows_another() {
+        let marks = json!({"kueue.x-k8s.io/job-owner-name": "llm", "kueue.x-k8s.io/component-workload-index": "1"});
+        let workload = json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "metadata": {"name": "job-a", "namespace": "ns", "annotations": marks},
+        });
+        let made = |job: &[u8]| {
+            let payload = Payload { workload: workload.to_string().into_bytes(), job: job.to_vec() };
+            let annotations = workload_to_create(&payload, STAMP).unwrap()["metadata"]["annotations"].clone();
+            let of = |key: &str| annotations[key].clone();
+            (of("switchyard.dev/follows"), of("kueue.x-k8s.io/job-owner-name"))
+        };
+        assert_eq!(made(b""), (json!("true"), json!("llm")));
+        let job = br#"{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a", "namespace": "ns"}}"#;
+        assert_eq!(made(job), (Value::Null, json!("a")));
     }
 
     #[test]

@@ -103,6 +103,8 @@ pub struct RemoteWorkload {
     pub active: bool,
     /// Whether it was us who made it inactive.
     pub suspended_by_us: bool,
+    /// Whether its pods are those of another Workload's job: none is made for it, and they run once it has quota.
+    pub follows: bool,
     /// For how long after the lease lapsed its job may run on, as recorded on it; none: as long as it likes.
     pub fence_after: Option<Duration>,
     /// Its priority, if that comes from a WorkloadPriorityClass.

@@ -39,6 +39,11 @@ impl Context<'_> {
         self.fence.is_some_and(|at| at <= self.now)
     }
 
+    /// Whether there is no job to be made: the pods come with that of another workload.
+    fn follows(&self) -> bool {
+        self.payload.as_ref().is_some_and(|payload| payload.job.is_empty())
+    }
+
     /// Whether nothing of it may be started.
     fn held(&self) -> bool {
         self.behind || self.fenced()
@@ -110,7 +115,7 @@ impl Entry {
     fn plan_fence(&mut self, context: &Context<'_>, actions: &mut Vec<Action>) {
         let may_run = self.job.as_ref().map_or(!self.job_slot.certain(), |job| job.end.is_none());
         let Some(workload) = self.workload.as_ref().filter(|it| it.active && !it.meta.deleting) else { return };
-        if context.fenced() && may_run && self.workload_slot.free(context.now) {
+        if context.fenced() && (may_run || workload.follows) && self.workload_slot.free(context.now) {
             let verb = Verb::SetActive { target: workload.meta.target.clone(), active: false };
             self.start(Kind::Workload, verb, context.now, actions);
         }
@@ -168,8 +173,9 @@ impl Entry {
             return;
         }
         let Some(workload) = &self.workload else {
-            // A job without its Workload: somebody deleted that, and the observation says so.
-            if self.job.is_none() {
+            // A job without its Workload: somebody deleted that, and the observation says so. One that follows another starts
+            // pods by itself.
+            if self.job.is_none() && !(context.follows() && context.held()) {
                 self.plan_create(Kind::Workload, want, context, actions);
             }
             return;
@@ -200,7 +206,8 @@ impl Entry {
             self.start_until(Kind::Workload, verb, until, context.now, actions);
         }
         let Some(workload) = self.workload.as_ref().filter(|_| !waits) else { return };
-        let reserved = runs && verdict(workload).0 == State::Reserved;
+        let follows = workload.follows || context.follows();
+        let reserved = runs && !follows && verdict(workload).0 == State::Reserved;
         if reserved && self.is_unmade(want.attempt, context.payload.as_ref()) {
             self.plan_create(Kind::Job, want, context, actions);
         }
@@ -215,7 +222,7 @@ impl Entry {
         let (namespace, name, attempt) = (want.namespace.clone(), want.name.clone(), want.attempt);
         let fence_after = want.fence_after;
         let verb = Verb::Create { namespace, name, attempt, payload, fence_after };
-        let until = context.fence.filter(|_| kind == Kind::Job);
+        let until = context.fence.filter(|_| kind == Kind::Job || context.follows());
         self.start_until(kind, verb, until, context.now, actions);
     }
 

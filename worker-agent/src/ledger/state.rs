@@ -119,6 +119,7 @@ impl Entry {
                 match state {
                     State::Succeeded | State::Failed => Verdict { attempt, state, reasons, is_final: true },
                     _ if stopped_by_us(workload, phase) => lasting(State::Suspended, Vec::new()),
+                    State::Reserved if workload.follows && phase == Phase::Run => lasting(State::Running, Vec::new()),
                     _ => lasting(state, reasons),
                 }
             }
@@ -170,7 +171,8 @@ impl Entry {
         let Origin { kind, job_name, pod_sets, created } = self.made_of()?.clone();
         let created = Some(prost_types::Timestamp { seconds: created, nanos: 0 });
         // One that is being made may be there by now; whether it is will be said.
-        let has_job = self.job.is_some() || self.job_slot.is_creating();
+        let follows = self.workload.as_ref().is_some_and(|workload| workload.follows);
+        let has_job = self.job.is_some() || self.job_slot.is_creating() || follows;
         Some(v1::Origin { kind, job_name, pod_sets, has_job, created })
     }
 }

@@ -62,13 +62,23 @@ fn the_templates_say_whose_pods_they_make() {
 }
 
 #[test]
-fn a_stateful_set_is_sent_whole_and_names_its_group_by_the_uid_here() {
-    let (kind, set) = stateful_set();
-    assert!(kind.is_sent() && !leader_worker_set().0.is_sent() && !deployment().0.is_sent());
-    let group = groups(&(kind, set.clone()), json!({}));
-    let copy = kind.remote_copy(&set, RemoteMeta { workload: &group[0], origin: "multikueue" });
-    let copy = changed(&copy, json!({"metadata": {"uid": "uid-there"}}));
-    assert_eq!((&copy["spec"], groups(&(kind, copy.clone()), json!({}))), (&set["spec"], group));
+fn what_serves_is_sent_whole_and_names_its_groups_by_the_uid_here() {
+    assert!(!deployment().0.is_sent(), "its pods are");
+    for (kind, object) in [stateful_set(), leader_worker_set()] {
+        assert!(kind.is_sent());
+        let here = groups(&(kind, object.clone()), json!({}));
+        let copy = kind.remote_copy(&object, RemoteMeta { workload: &here[0], origin: "multikueue" });
+        let copy = changed(&copy, json!({"metadata": {"uid": "uid-there"}}));
+        assert_eq!((&copy["spec"], groups(&(kind, copy.clone()), json!({}))), (&object["spec"], here));
+    }
+}
+
+#[test]
+fn of_several_groups_the_first_goes_ahead() {
+    let first = |kind: &dyn JobKind| kind.serving().unwrap().first_group("a", "uid-a");
+    assert_eq!(first(stateful_set().0), None, "it has one");
+    let set = leader_worker_set();
+    assert_eq!(first(set.0).as_ref(), groups(&set, json!({})).first());
 }
 
 #[test]
@@ -94,6 +104,8 @@ fn the_pods_of_what_serves_can_be_marked_and_known_again() {
         json!({"metadata": {"name": "a-0", "namespace": "ns", "ownerReferences": [owner], "annotations": annotations}})
     };
     assert!(is_part(&pod("StatefulSet", "statefulset")));
+    let of_replica = json!({"metadata": {"labels": {"leaderworkerset.sigs.k8s.io/name": "a"}}});
+    assert!(is_part(&changed(&pod("StatefulSet", "leaderworkerset.x-k8s.io/leaderworkerset"), of_replica)));
     assert!(!is_part(&pod("ReplicaSet", "deployment")));
 }
 

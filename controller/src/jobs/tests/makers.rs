@@ -241,6 +241,28 @@ fn replicas_of_a_leader_worker_set_come_and_go() {
 }
 
 #[test]
+fn the_replicas_of_one_that_a_hub_has_sent_get_their_workloads_from_there_one_after_another() {
+    let sent = || {
+        let metadata = json!({"labels": {"kueue.x-k8s.io/multikueue-origin": "multikueue"}});
+        leader_worker_set(2).with(json!({ "metadata": metadata }))
+    };
+    assert_eq!(sent().told(), "");
+    let labels = |index: &str| {
+        json!({"metadata": {"labels": {
+            "leaderworkerset.sigs.k8s.io/name": "a", "leaderworkerset.sigs.k8s.io/group-index": index,
+        }}})
+    };
+    let first = sent().workload(0);
+    let told = sent().has(first).pod(labels("0")).pod(labels("1")).told();
+    let lines: Vec<&str> = told.lines().collect();
+    let groups = leader_worker_set(2).serving().groups(&sent().maker.0);
+    assert!(lines.len() == 2, "each is told its group, and nothing is made: {told}");
+    for (line, group) in lines.iter().zip(groups) {
+        assert!(line.contains(&format!("\"kueue.x-k8s.io/prebuilt-workload-name\":\"{}\"", group.name)), "{told}");
+    }
+}
+
+#[test]
 fn a_set_without_a_template_is_told_so() {
     let told = stateful_set().with(json!({"spec": {"template": null}})).told();
     assert_eq!(told, "Warning ErrWorkloadCompose: spec.template.spec: is missing; a pod template is needed here");

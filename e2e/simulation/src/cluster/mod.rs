@@ -209,6 +209,7 @@ impl World {
                 meta,
                 active: true,
                 suspended_by_us: false,
+                follows: false,
                 fence_after: None,
                 priority: Some(Priority { class: PRIORITY_CLASS.to_owned(), value: 0 }),
                 quota_reserved: None,

@@ -59,6 +59,7 @@ impl World {
             subject: Some(subject(index)),
             known_as: None,
             adopt: None,
+            replica: None,
             job_ended: Some(false),
         };
         let object = Object {

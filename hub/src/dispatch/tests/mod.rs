@@ -15,6 +15,7 @@ mod loss;
 mod offers;
 mod operators;
 mod orphans;
+mod replicas;
 
 pub(super) const START: Time = 1_000_000;
 
@@ -44,6 +45,7 @@ pub(super) fn facts(uid: &str) -> Facts {
         subject: None,
         known_as: None,
         adopt: None,
+        replica: None,
         job_ended: None,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::store::Key;
 use switchyard_proto::v1::{Phase, State};
@@ -14,7 +15,7 @@ use crate::dispatch::{Action, Event, Name, Observation, Outcome, Reason, Uid, Wr
 use crate::shell::mirror::{self, Show};
 use crate::shell::slots::Work;
 use crate::shell::writes::{What, Write, finish_reason};
-use crate::shell::{Answer, Hands, assignment, desire, payload};
+use crate::shell::{Answer, Hands, assignment, desire, payload, replicas};
 
 impl TermState {
     pub(super) fn apply(&mut self, event: Event) {
@@ -65,6 +66,7 @@ impl TermState {
                     let retry_at = switchyard_scheduler::Time(retry_at.saturating_mul(1_000_000));
                     let reason = RefusedReason::GivenBack { message, retry_at: Some(retry_at) };
                     self.refuse(&reservation.workload, reason);
+                    self.followers(&reservation.workload);
                 }
             }
             Action::Wake { uid } => {
@@ -131,23 +133,48 @@ impl TermState {
         Ok(())
     }
 
-    /// Shows how the job stands there, soon, if its cluster has told.
+    /// Shows how the job stands there, soon, if its cluster has told. What is told of an object is told with its first
+    /// replica, of the pods of all.
     fn show(&mut self, cluster: &Name, uid: &Uid, attempt: u64) {
-        if let Some(status) = self.told.of(cluster, uid, attempt).and_then(|told| told.job_status.clone()) {
-            self.slots.status(uid, status, Instant::now());
+        let Some(status) = self.told.of(cluster, uid, attempt).and_then(|told| told.job_status.clone()) else { return };
+        let stores = &self.ctx.stores;
+        let workload = self.places.get(uid).and_then(|key| stores.workloads.by_key(key));
+        for follower in workload.map(|workload| replicas::followers_of(stores, &workload)).unwrap_or_default() {
+            if let Some(follower) = follower.metadata.uid.as_deref() {
+                self.show_with(&Uid::from(follower), cluster, &status);
+            }
+        }
+        self.slots.status(uid, status, Instant::now());
+    }
+
+    /// Shows a later replica what was told with the first, if it is on the same cluster.
+    fn show_with(&mut self, follower: &Uid, cluster: &Name, status: &Arc<Value>) {
+        if self.dispatcher.committed(follower).is_some_and(|(there, _)| there == *cluster) {
+            self.slots.status(follower, status.clone(), Instant::now());
         }
     }
 
     /// Pods that come to a group after it was sent go after the others, and show what is known of them there.
     pub(super) fn follow_members(&mut self, workload: &Workload, uid: &Uid) {
         let Some((cluster, attempt)) = self.dispatcher.committed(uid) else { return };
-        self.show(&cluster, uid, attempt);
+        match replicas::first_of(&self.ctx.stores, workload).and_then(|first| first.metadata.uid.clone()) {
+            None => self.show(&cluster, uid, attempt),
+            Some(first) => self.show_as_first(uid, &cluster, &Uid::from(first.as_str())),
+        }
         let (port, theirs) = (self.ports.of(&cluster), self.dispatcher.their_uid(uid));
         let Some(known) = port.content(&theirs) else { return };
         // That none of them is there any more is not for the cluster to know before its Workload goes.
         let Ok(now) = desire::made_of(&self.ctx, workload) else { return };
         if payload::has_others(&known.job, &now.job) {
             port.exchange(&theirs, Arc::new(Content::new(known.workload.clone(), now.job.clone())));
+        }
+    }
+
+    fn show_as_first(&mut self, uid: &Uid, cluster: &Name, first: &Uid) {
+        let Some((there, attempt)) = self.dispatcher.committed(first) else { return };
+        let told = self.told.of(&there, first, attempt).and_then(|told| told.job_status.clone());
+        if let Some(status) = told.filter(|_| there == *cluster) {
+            self.show_with(uid, cluster, &status);
         }
     }
 

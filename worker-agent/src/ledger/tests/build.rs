@@ -73,6 +73,7 @@ pub(super) fn workload(attempt: u64) -> RemoteWorkload {
         meta: meta(Kind::Workload, attempt),
         active: true,
         suspended_by_us: false,
+        follows: false,
         fence_after: None,
         priority: None,
         quota_reserved: None,
@@ -235,9 +236,18 @@ impl Bench {
 
     /// The same, and what it is made of.
     pub(super) fn want_of(&mut self, attempt: u64, phase: Phase, job: &[u8]) -> &mut Self {
+        self.want_made_of(assignment(UID, attempt, phase), job)
+    }
+
+    /// To run, with a fence.
+    pub(super) fn want_fenced_of(&mut self, attempt: u64, after: Time, job: &[u8]) -> &mut Self {
+        self.want_made_of(fenced(UID, attempt, after), job)
+    }
+
+    fn want_made_of(&mut self, assignment: v1::Assignment, job: &[u8]) -> &mut Self {
         let workload = payload().workload;
         let payload = v1::Payload { hash: payload_hash(&workload, job), workload, job: job.to_vec() };
-        let wanted = v1::Assignment { payload_hash: payload.hash.clone(), ..assignment(UID, attempt, phase) };
+        let wanted = v1::Assignment { payload_hash: payload.hash.clone(), ..assignment };
         let base_revision = self.revision;
         self.revision += 1;
         let (revision, payloads) = (self.revision, vec![payload]);

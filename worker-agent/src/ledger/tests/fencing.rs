@@ -204,3 +204,21 @@ fn what_a_fence_has_stopped_goes_on_in_the_same_attempt() {
     bench.see(workload_of(1).seen()).see(job(1).running().seen());
     assert_eq!(bench.heard().last(), Some(&(1, State::Running)));
 }
+
+#[test]
+fn a_workload_whose_pods_come_with_anothers_job_is_stopped_by_its_fence_and_not_made_behind_it() {
+    let follower = || RemoteWorkload { follows: true, ..workload(1).fenced(AFTER) };
+    let mut bench = Bench::open();
+    bench.renew().want_fenced_of(1, AFTER, b"");
+    assert_eq!(bench.asked(), ["create Workload"]);
+    bench.answer(Outcome::Object(Box::new(Object::Workload(follower()))));
+    assert!(bench.see(follower().admitted().seen()).asked().is_empty());
+    bench.ledger.session_closed();
+    assert_eq!(bench.pass(LEASE + AFTER).asked(), ["deactivate Workload"]);
+
+    let mut bench = Bench::open();
+    bench.renew();
+    bench.pass(LEASE + AFTER).want_fenced_of(1, AFTER, b"");
+    assert!(bench.asked().is_empty(), "its pods would start with it");
+    assert_eq!(bench.renew().asked(), ["create Workload"]);
+}

@@ -1,4 +1,4 @@
-//! Jobs that are several objects, and jobs whose pods speak for them.
+//! Jobs that are several objects, jobs whose pods speak for them, and Workloads whose pods come with another one's job.
 
 use switchyard_proto::v1::{Phase, State};
 
@@ -98,4 +98,27 @@ fn pods_that_are_seen_before_their_job_are_not_forgotten() {
     assert_eq!(bench.ledger.len(), 1);
     bench.see(Seen::Parts { workload_uid: UID.to_owned(), attempt: 1, status: Vec::new() });
     assert!(bench.ledger.is_empty());
+}
+
+/// A Workload whose pods come with the job of another.
+fn follower() -> RemoteWorkload {
+    RemoteWorkload { follows: true, ..workload(1) }
+}
+
+/// Up to one that has quota under attempt 1.
+fn following() -> Bench {
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(follower()))));
+    assert!(bench.see(follower().admitted().seen()).asked().is_empty(), "nothing is made for it");
+    bench
+}
+
+#[test]
+fn nothing_is_made_for_a_workload_whose_pods_come_with_anothers_job_and_it_runs_once_it_has_quota() {
+    let mut bench = following();
+    assert_eq!(bench.heard(), [(1, State::Waiting), (1, State::Running)]);
+    assert_eq!(bench.want(1, Phase::Absent).asked(), ["delete Workload"]);
+    bench.answer(Outcome::Accepted);
+    bench.see(gone(Kind::Workload, 1));
+    assert_eq!(bench.heard(), [(1, State::Gone)]);
 }

@@ -1,0 +1,146 @@
+//! A LeaderWorkerSet, whose replicas go to one worker. Its operator does not run here: the test makes its pods, on the hub and
+//! where it was sent.
+use switchyard_e2e::{job, queues::ClusterQueue};
+
+use super::*;
+use crate::serving::{LWS, install_lws, make_pod};
+
+/// A LeaderWorkerSet whose replicas are one pod each, which asks for one cpu.
+struct Replicas<'a> {
+    fleet: &'a Fleet,
+    tenant: &'a Tenant<'a>,
+    here: Api<DynamicObject>,
+}
+
+impl<'a> Replicas<'a> {
+    async fn create(fleet: &'a Fleet, tenant: &'a Tenant<'a>, replicas: u32) -> Self {
+        let clusters: Vec<&Cluster> = WORKERS.map(|name| fleet.worker(name)).into_iter().chain([fleet.hub()]).collect();
+        install_lws(&clusters).await;
+        for cluster in clusters {
+            await_mark(cluster).await;
+        }
+        let here = sets(fleet.hub(), tenant.name()).await;
+        here.create(&PostParams::default(), &written(replicas)).await.unwrap();
+        Self { fleet, tenant, here }
+    }
+
+    /// The cluster that all its replicas are on, once they are so many and each has one.
+    async fn cluster(&self, replicas: usize) -> String {
+        let check = async || {
+            let all = self.tenant.hub_workloads().list(&Default::default()).await?.items;
+            let clusters: Vec<_> = all.iter().filter_map(|it| it.status.as_ref()?.cluster_name.clone()).collect();
+            ensure!(all.len() == replicas && clusters.len() == replicas, "{all:?}");
+            Ok(clusters)
+        };
+        let clusters = eventually(SOON, "a cluster for each replica", check).await.unwrap();
+        assert!(clusters.iter().all(|cluster| *cluster == clusters[0]), "{clusters:?}");
+        clusters[0].clone()
+    }
+
+    /// Makes its pods as its operator would, on the hub and on the worker.
+    async fn make_pods(&self, worker: &str, replicas: u32) {
+        let there = sets(self.fleet.worker(worker), self.tenant.name()).await;
+        let copy = eventually(SOON, "the copy", async || Ok(there.get("llm").await?)).await.unwrap();
+        assert_eq!(copy.data.pointer("/spec/replicas"), Some(&json!(replicas)));
+        for (set, cluster) in
+            [(self.here.get("llm").await.unwrap(), self.fleet.hub()), (copy, self.fleet.worker(worker))]
+        {
+            for index in 0..replicas {
+                make_pod(&pods(cluster, self.tenant.name()), &set, "worker", index).await;
+            }
+        }
+    }
+
+    async fn delete(&self) {
+        self.here.delete("llm", &DeleteParams::background()).await.unwrap();
+    }
+}
+
+async fn sets(cluster: &Cluster, namespace: &str) -> Api<DynamicObject> {
+    let sets = async || cluster.dynamic(LWS, "LeaderWorkerSet", namespace).await;
+    eventually(SOON, "the kind LeaderWorkerSet", sets).await.unwrap()
+}
+
+fn written(replicas: u32) -> DynamicObject {
+    serde_json::from_value(json!({
+        "apiVersion": LWS, "kind": "LeaderWorkerSet",
+        "metadata": {"name": "llm", "labels": {"kueue.x-k8s.io/queue-name": "main"}},
+        "spec": {
+            "replicas": replicas, "leaderWorkerTemplate": {"size": 1, "workerTemplate": template("forever", &json!({}))},
+        },
+    }))
+    .unwrap()
+}
+
+/// Waits until the webhook marks what is of this kind, which has just come.
+async fn await_mark(cluster: &Cluster) {
+    let sets = sets(cluster, "default").await;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let marked = async || {
+        let made = sets.create(&dry, &written(1)).await?;
+        let at = "/spec/leaderWorkerTemplate/workerTemplate/metadata/annotations/kueue.x-k8s.io~1pod-suspending-parent";
+        ensure!(made.data.pointer(at).is_some(), "it is let through");
+        Ok(())
+    };
+    eventually(SOON, "the webhook of LeaderWorkerSets", marked).await.unwrap();
+}
+
+#[test]
+fn all_replicas_of_a_leader_worker_set_run_on_one_worker_and_are_shown_here() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        futures::future::join_all(WORKERS.map(async |worker| {
+            let scene = Scene::new(&fleet, "replicas", worker, "2").await;
+            let set = Replicas::create(&fleet, &scene.tenant, 2).await;
+            assert_eq!(set.cluster(2).await, worker);
+            set.make_pods(worker, 2).await;
+            for name in ["llm-0-1", "llm-1-1"] {
+                until(&scene.there, name, "running there", |pod| phase(pod) == "Running" && !is_gated(pod)).await;
+                until(&scene.here, name, "shown as running", |pod| phase(pod) == "Running" && is_gated(pod)).await;
+            }
+            set.delete().await;
+            scene.nothing_left().await;
+        }))
+        .await;
+    });
+}
+
+#[test]
+fn a_leader_worker_set_goes_where_there_is_room_for_all_its_replicas() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        // West would fit the first replica best.
+        let tenant = fleet.tenant("room").hub(&[("cpu", "2")]);
+        let tenant = tenant.worker("west", &[("cpu", "1")]).worker("east", &[("cpu", "4")]).make().await.unwrap();
+        // Nobody else has room for it: once it has run, what east has is known.
+        tenant.submit(tenant.job("first").cpu("2").run_for(Duration::from_secs(1))).await.unwrap();
+        job::complete(&fleet.hub().admin, tenant.name(), "first", SOON).await.unwrap();
+        tenant.hub_jobs().delete("first", &DeleteParams::background()).await.unwrap();
+        tenant.await_empty("east", SOON).await.unwrap();
+        let set = Replicas::create(&fleet, &tenant, 2).await;
+        assert_eq!(set.cluster(2).await, "east");
+        set.delete().await;
+        tenant.await_empty("east", SOON).await.unwrap();
+    });
+}
+
+#[test]
+fn a_replica_that_has_no_room_waits_where_the_first_is_and_runs_once_there_is() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let quota = [("cpu", "2")];
+        let tenant = fleet.tenant("waits").hub(&quota).worker("west", &[("cpu", "1")]).make().await.unwrap();
+        let set = Replicas::create(&fleet, &tenant, 2).await;
+        assert_eq!(set.cluster(2).await, "west");
+        set.make_pods("west", 2).await;
+        let there = pods(fleet.worker("west"), tenant.name());
+        until(&there, "llm-0-1", "running there", |pod| phase(pod) == "Running").await;
+        until(&there, "llm-1-1", "waiting there", is_gated).await;
+        let more = ClusterQueue::new(tenant.name()).group(tenant.name(), &quota).build();
+        fleet.worker("west").apply([more]).await.unwrap();
+        until(&there, "llm-1-1", "running there", |pod| phase(pod) == "Running").await;
+        set.delete().await;
+        none_left(&there, "there").await;
+        tenant.await_empty("west", SOON).await.unwrap();
+    });
+}

@@ -1,0 +1,177 @@
+//! Which replica of an object a Workload stands for, where an object has several (LeaderWorkerSet), and how the first stands.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use switchyard_api::jobs::{JobKind, serving::Serving};
+use switchyard_api::v1beta2::Workload;
+use switchyard_controller::stores::Stores;
+use switchyard_controller::workload as state;
+use switchyard_scheduler::PodSet;
+
+use crate::dispatch::Replica;
+
+/// What makes the groups of pods of which a Workload stands for one.
+struct Maker<'a> {
+    kind: &'static dyn JobKind,
+    serving: &'static dyn Serving,
+    owner: &'a OwnerReference,
+    /// The name of the first group, and of its Workload.
+    first: String,
+}
+
+fn maker(workload: &Workload) -> Option<Maker<'_>> {
+    let (kind, owner) = state::maker_of(workload)?;
+    let serving = kind.serving()?;
+    Some(Maker { kind, serving, owner, first: serving.first_group(&owner.name, &owner.uid)? })
+}
+
+impl Maker<'_> {
+    fn is_first(&self, workload: &Workload) -> bool {
+        workload.metadata.name.as_ref() == Some(&self.first)
+    }
+
+    /// The names of all its groups; none if it is gone.
+    fn groups(&self, stores: &Stores, namespace: &str) -> Vec<String> {
+        let id = self.kind.id();
+        let object = stores.job(id.group, id.kind).and_then(|jobs| jobs.store.get(namespace, &self.owner.name));
+        let object = object.filter(|object| object.metadata.uid.as_ref() == Some(&self.owner.uid));
+        let groups = object.map(|object| self.serving.groups(&object.value())).unwrap_or_default();
+        groups.into_iter().map(|group| group.name).collect()
+    }
+}
+
+/// Whether the Workload goes where that of the first replica is, with which the object is sent.
+pub(crate) fn follows(workload: &Workload) -> bool {
+    maker(workload).is_some_and(|maker| !maker.is_first(workload))
+}
+
+/// The Workload of the first replica of the object that this one is a later one of.
+pub(super) fn first_of(stores: &Stores, workload: &Workload) -> Option<Arc<Workload>> {
+    let maker = maker(workload).filter(|maker| !maker.is_first(workload))?;
+    let first = stores.workloads.get(workload.metadata.namespace.as_deref()?, &maker.first)?;
+    // One of that name may be anybody's.
+    let theirs = state::maker_of(&first).is_some_and(|(_, owner)| owner.uid == maker.owner.uid);
+    theirs.then_some(first)
+}
+
+/// The Workloads of the later replicas of the object that this one is the first of.
+pub(super) fn followers_of(stores: &Stores, workload: &Workload) -> Vec<Arc<Workload>> {
+    let Some(maker) = maker(workload).filter(|maker| maker.is_first(workload)) else { return Vec::new() };
+    let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
+    let others = maker.groups(stores, namespace).into_iter().filter(|name| *name != maker.first);
+    let others = others.filter_map(|name| stores.workloads.get(namespace, &name));
+    others.filter(|other| first_of(stores, other).is_some_and(|it| it.metadata.uid == workload.metadata.uid)).collect()
+}
+
+/// Which replica the Workload stands for, if the object may have several. `has_quota`: whether quota is reserved, be it in
+/// memory only, for the Workload of that uid.
+pub(super) fn replica(
+    stores: &Stores,
+    workload: &Workload,
+    pod_sets: &Arc<[PodSet]>,
+    has_quota: impl Fn(&str) -> bool,
+) -> Option<Replica> {
+    let maker = maker(workload)?;
+    if maker.is_first(workload) {
+        let groups = maker.groups(stores, workload.metadata.namespace.as_deref().unwrap_or_default());
+        return Some(Replica::First(times(pod_sets, groups.len())));
+    }
+    let first = first_of(stores, workload);
+    let in_memory = first.as_deref().and_then(|first| first.metadata.uid.as_deref()).is_some_and(has_quota);
+    Some(behind(first.as_deref(), in_memory))
+}
+
+/// What all replicas ask for together.
+fn times(pod_sets: &Arc<[PodSet]>, replicas: usize) -> Arc<[PodSet]> {
+    let replicas = i32::try_from(replicas).unwrap_or(i32::MAX);
+    if replicas <= 1 {
+        return pod_sets.clone();
+    }
+    pod_sets.iter().map(|set| PodSet { count: set.count.saturating_mul(replicas), ..set.clone() }).collect()
+}
+
+/// Where a later replica is to be, by the Workload of the first.
+fn behind(first: Option<&Workload>, in_memory: bool) -> Replica {
+    let Some(first) = first.filter(|first| is_wanted(first)) else { return Replica::Behind };
+    match first.status.as_ref().and_then(|status| status.cluster_name.as_deref()) {
+        Some(cluster) => Replica::At(cluster.into()),
+        None if in_memory || state::has_reservation(first) => Replica::Undecided,
+        None => Replica::Behind,
+    }
+}
+
+/// Whether nobody takes its quota away.
+fn is_wanted(workload: &Workload) -> bool {
+    workload.metadata.deletion_timestamp.is_none()
+        && state::stays_active(workload)
+        && !state::is_evicted(workload)
+        && !state::is_finished(workload)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use switchyard_api::jobs::kind_for;
+
+    use super::*;
+
+    /// The Workload of a replica of LeaderWorkerSet `llm`.
+    fn workload(index: u32, status: &Value) -> Workload {
+        let set = kind_for("leaderworkerset.x-k8s.io", "LeaderWorkerSet").unwrap();
+        let object = json!({"metadata": {"name": "llm", "uid": "u"}, "spec": {"replicas": 3}});
+        let name = &set.serving().unwrap().groups(&object)[index as usize].name;
+        let owner =
+            json!({"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "name": "llm", "uid": "u"});
+        let metadata = json!({
+            "name": name, "namespace": "ns", "ownerReferences": [owner],
+            "annotations": {"kueue.x-k8s.io/is-group-workload": "true"},
+        });
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": []}, "status": status})).unwrap()
+    }
+
+    fn condition(kind: &str) -> Value {
+        let at = "2026-01-01T00:00:00Z";
+        json!([{"type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": at}])
+    }
+
+    #[test]
+    fn all_but_the_first_follow() {
+        assert_eq!([0, 1, 2].map(|index| follows(&workload(index, &json!({})))), [false, true, true]);
+        let mut alone = workload(1, &json!({}));
+        alone.metadata.owner_references = None;
+        assert!(!follows(&alone), "nobody made it");
+    }
+
+    #[test]
+    fn where_a_later_replica_is_to_be() {
+        let there = |more: Value| {
+            let mut status = json!({"clusterName": "west"});
+            switchyard_api::jobs::apply_merge(&mut status, &more);
+            status
+        };
+        for (case, first, in_memory, expected) in [
+            ("there is no first", None, false, Replica::Behind),
+            ("it waits for quota", Some(json!({})), false, Replica::Behind),
+            ("it has quota in memory", Some(json!({})), true, Replica::Undecided),
+            ("it has quota", Some(json!({"conditions": condition("QuotaReserved")})), false, Replica::Undecided),
+            ("it is on a cluster", Some(there(json!({}))), false, Replica::At("west".into())),
+            ("it leaves it", Some(there(json!({"conditions": condition("Evicted")}))), false, Replica::Behind),
+            ("it is over", Some(there(json!({"conditions": condition("Finished")}))), false, Replica::Behind),
+        ] {
+            let first = first.map(|status| workload(0, &status));
+            assert_eq!(behind(first.as_ref(), in_memory), expected, "{case}");
+        }
+        let mut going = workload(0, &there(json!({})));
+        going.spec.active = Some(false);
+        assert_eq!(behind(Some(&going), true), Replica::Behind, "deactivated");
+    }
+
+    #[test]
+    fn all_replicas_ask_for_so_many_times_as_much() {
+        let one: Arc<[PodSet]> = Arc::from(vec![PodSet::new("leader", 1), PodSet::new("worker", 3)]);
+        let counts = |replicas: usize| times(&one, replicas).iter().map(|set| set.count).collect::<Vec<_>>();
+        assert_eq!((counts(0), counts(1), counts(2)), (vec![1, 3], vec![1, 3], vec![2, 6]));
+        assert_eq!(counts(usize::MAX), [i32::MAX, i32::MAX]);
+    }
+}
