@@ -176,6 +176,10 @@ impl Serving for LeaderWorkerSet {
         Some(named_group(name, uid, "0"))
     }
 
+    fn replicas(&self, object: &Value) -> Option<i64> {
+        Some(replicas(object).0)
+    }
+
     fn mark_pods(&self, object: &mut Value, marks: &Marks<'_>) {
         for field in templates(object) {
             marks.put(object, &["spec", "leaderWorkerTemplate", field]);

@@ -62,6 +62,13 @@ pub trait Serving: Send + Sync {
         None
     }
 
+    /// How many groups an object asks for of a kind whose objects may have several: another number while they run goes where the
+    /// object was sent. None for a kind whose objects have one group.
+    fn replicas(&self, object: &Value) -> Option<i64> {
+        let _ = object;
+        None
+    }
+
     /// The groups that the object should have.
     fn groups(&self, object: &Value) -> Vec<Group>;
 

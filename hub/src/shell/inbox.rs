@@ -10,6 +10,8 @@ use switchyard_controller::store::Key;
 use switchyard_controller::stores::Stores;
 use tokio::sync::Notify;
 
+use super::replicas;
+
 /// What has come in since the last look.
 #[derive(Debug, Default)]
 pub struct Batch {
@@ -61,6 +63,15 @@ impl Inbox {
             drop(state);
             inbox.bell.notify_one();
         });
+        for jobs in &stores.jobs {
+            let (inbox, resource) = (self.clone(), jobs.resource.clone());
+            jobs.store.subscribe(move |change| {
+                if let Some(first) = replicas::changed(&resource, change) {
+                    inbox.lock().batch.workloads.insert(first);
+                    inbox.bell.notify_one();
+                }
+            });
+        }
         let inbox = self.clone();
         stores.cluster_queues.subscribe(move |change| {
             let rule = |queue: &Option<Arc<ClusterQueue>>| queue.as_ref().and_then(|it| it.spec.on_disconnect.clone());

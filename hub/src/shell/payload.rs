@@ -128,13 +128,23 @@ pub(super) fn content(
     Ok(Content::new(serde_json::to_vec(&copy)?, serde_json::to_vec(&job)?))
 }
 
-/// Whether a job of several objects has some that it did not have before.
-pub(super) fn has_others(before: &[u8], now: &[u8]) -> bool {
-    let names = |job: &[u8]| -> BTreeSet<String> {
-        let objects = serde_json::from_slice(job).map(sent_objects).unwrap_or_default();
-        objects.iter().map(|object| meta::name(object).to_owned()).collect()
-    };
-    before != now && !names(now).is_subset(&names(before))
+/// Whether a job of several objects has some that it did not have before, or an object of several groups of pods asks for
+/// another number of them.
+pub(super) fn has_changed(before: &[u8], now: &[u8]) -> bool {
+    if before == now {
+        return false;
+    }
+    let objects = |job: &[u8]| serde_json::from_slice(job).map(sent_objects).unwrap_or_default();
+    let names =
+        |objects: &[Value]| -> BTreeSet<String> { objects.iter().map(|it| meta::name(it).to_owned()).collect() };
+    let replicas = |objects: &[Value]| objects.first().and_then(replicas);
+    let (before, now) = (objects(before), objects(now));
+    !names(&now).is_subset(&names(&before)) || replicas(&before) != replicas(&now)
+}
+
+fn replicas(object: &Value) -> Option<i64> {
+    let text = |key: &str| object.get(key).and_then(Value::as_str);
+    kind_of_owner(text("apiVersion")?, text("kind")?)?.serving()?.replicas(object)
 }
 
 #[cfg(test)]
@@ -208,8 +218,8 @@ mod tests {
             let pods = names.iter().map(|name| pod(name)).collect();
             super::content(&group, &Pod, &Pod.compose(pods), "multikueue").unwrap().job
         };
-        assert!(has_others(&content.job, &with(&["a", "b", "c"])) && has_others(&content.job, &with(&["b", "c"])));
-        assert!(!has_others(&content.job, &with(&["a"])) && !has_others(&content.job, &content.job));
+        assert!(has_changed(&content.job, &with(&["a", "b", "c"])) && has_changed(&content.job, &with(&["b", "c"])));
+        assert!(!has_changed(&content.job, &with(&["a"])) && !has_changed(&content.job, &content.job));
     }
 
     #[test]
@@ -229,6 +239,23 @@ mod tests {
         assert_eq!((shown.kind.id().kind, shown.is_group), ("Pod", true));
         let set = workload("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet");
         assert_eq!(owner(&set).map(|owned| owned.kind.id().kind), Some("LeaderWorkerSet"));
+    }
+
+    #[test]
+    fn another_number_of_replicas_follows_where_each_is_a_group_of_its_own() {
+        let asks = |version: &str, kind: &str, replicas: u32, image: &str| {
+            let object = json!({"apiVersion": version, "kind": kind, "spec": {"replicas": replicas, "image": image}});
+            object.to_string().into_bytes()
+        };
+        for (version, kind, follows) in
+            [("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", true), ("apps/v1", "StatefulSet", false)]
+        {
+            let before = asks(version, kind, 2, "a");
+            for replicas in [1, 3] {
+                assert_eq!(has_changed(&before, &asks(version, kind, replicas, "a")), follows, "{kind} {replicas}");
+            }
+            assert!(!has_changed(&before, &asks(version, kind, 2, "b")), "{kind}: something else");
+        }
     }
 
     #[test]

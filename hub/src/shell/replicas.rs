@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use switchyard_api::jobs::{JobKind, serving::Serving};
+use kube::api::ApiResource;
+use switchyard_api::jobs::{JobKind, kind_for, serving::Serving};
 use switchyard_api::v1beta2::Workload;
+use switchyard_controller::object::Object;
+use switchyard_controller::store::{Change, Key};
 use switchyard_controller::stores::Stores;
 use switchyard_controller::workload as state;
 use switchyard_scheduler::PodSet;
@@ -44,6 +47,18 @@ impl Maker<'_> {
 /// Whether the Workload goes where that of the first replica is, with which the object is sent.
 pub(crate) fn follows(workload: &Workload) -> bool {
     maker(workload).is_some_and(|maker| !maker.is_first(workload))
+}
+
+/// The Workload of the first replica of an object whose spec has changed: its number of replicas may be another.
+pub(super) fn changed(resource: &ApiResource, change: &Change<Object>) -> Option<Key> {
+    let object = &change.new.as_ref()?.metadata;
+    let before = change.old.as_ref().and_then(|old| old.metadata.generation);
+    if before.is_some() && before == object.generation {
+        return None;
+    }
+    let serving = kind_for(&resource.group, &resource.kind)?.serving()?;
+    let first = serving.first_group(object.name.as_deref()?, object.uid.as_deref()?)?;
+    Some(Key::new(object.namespace.as_deref()?, &first))
 }
 
 /// The Workload of the first replica of the object that this one is a later one of.
@@ -111,10 +126,8 @@ fn is_wanted(workload: &Workload) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-    use switchyard_api::jobs::kind_for;
-
     use super::*;
+    use serde_json::{Value, json};
 
     /// The Workload of a replica of LeaderWorkerSet `llm`.
     fn workload(index: u32, status: &Value) -> Workload {
@@ -141,6 +154,27 @@ mod tests {
         let mut alone = workload(1, &json!({}));
         alone.metadata.owner_references = None;
         assert!(!follows(&alone), "nobody made it");
+    }
+
+    #[test]
+    fn the_first_is_looked_at_when_its_object_has_another_spec() {
+        let object = |generation: u32| {
+            let metadata = json!({"name": "llm", "namespace": "ns", "uid": "u", "generation": generation});
+            Arc::new(Object::new(json!({ "metadata": metadata })).unwrap())
+        };
+        let first = workload(0, &json!({})).metadata.name.unwrap();
+        let sets = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet");
+        for (case, (group, kind), old, new, looked_at) in [
+            ("it is new", sets, None, Some(1), true),
+            ("it has another spec", sets, Some(1), Some(2), true),
+            ("it has another status", sets, Some(1), Some(1), false),
+            ("it is gone", sets, Some(1), None, false),
+            ("its kind has one group", ("apps", "StatefulSet"), Some(1), Some(2), false),
+        ] {
+            let change = Change { key: Key::new("ns", "llm"), old: old.map(object), new: new.map(object) };
+            let told = changed(&kind_for(group, kind).unwrap().id().api_resource(), &change);
+            assert_eq!(told, looked_at.then(|| Key::new("ns", &first)), "{case}");
+        }
     }
 
     #[test]

@@ -76,7 +76,8 @@ pub(crate) fn read_job(object: &Value, kind: &dyn JobKind, gvk: &Arc<str>, hub_i
     let status = object.get("status").filter(|_| !torn_down).map(bytes).unwrap_or_default();
     let (suspended, active) = (kind.is_suspended(object), kind.is_active(object));
     let tells_its_end = kind.tells_its_end();
-    Some(RemoteJob { meta, suspended, active, tells_its_end, several: false, broken: false, end, status })
+    let several = kind.serving().is_some_and(|serving| serving.replicas(object).is_some());
+    Some(RemoteJob { meta, suspended, active, tells_its_end, several, broken: false, end, status })
 }
 
 /// Whether a failure came with the deletion, or after it. The pods of a job that is deleted in the foreground go first,

@@ -124,6 +124,13 @@ pub(super) fn job_to_create(
     Ok((objects, kind))
 }
 
+/// A merge patch that gives the object that is there as many replicas as it is to have, if it has another number of them.
+pub(super) fn rescaled(kind: &dyn JobKind, wanted: &Value, there: &Value) -> Option<Value> {
+    let serving = kind.serving()?;
+    let replicas = serving.replicas(wanted)?;
+    (serving.replicas(there) != Some(replicas)).then(|| json!({"spec": {"replicas": replicas}}))
+}
+
 fn one_to_create(mut object: Value, stamp: Stamp<'_>) -> Result<(Value, &'static dyn JobKind), BadPayload> {
     let (version, kind) = type_of(&object);
     let Some(job_kind) = kind_of_owner(&version, &kind) else {
@@ -287,6 +294,18 @@ mod tests {
         assert_eq!(made(b""), (json!("true"), json!("llm")));
         let job = br#"{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a", "namespace": "ns"}}"#;
         assert_eq!(made(job), (Value::Null, json!("a")));
+    }
+
+    #[test]
+    fn what_is_there_gets_another_number_of_replicas_and_nothing_else() {
+        let patch = |group: &str, kind: &str, wanted: u32| {
+            let kind = switchyard_api::jobs::kind_for(group, kind).unwrap();
+            let of = |replicas: u32, more: u32| json!({"spec": {"replicas": replicas, "more": more}});
+            rescaled(kind, &of(wanted, 1), &of(2, 2))
+        };
+        let of_sets = |wanted| patch("leaderworkerset.x-k8s.io", "LeaderWorkerSet", wanted);
+        assert_eq!(of_sets(3), Some(json!({"spec": {"replicas": 3}})));
+        assert_eq!((of_sets(2), patch("apps", "StatefulSet", 3)), (None, None));
     }
 
     #[test]

@@ -147,7 +147,7 @@ pub struct RemoteJob {
     pub active: bool,
     /// Whether `end` will say how it ends; if not, only its Workload does.
     pub tells_its_end: bool,
-    /// Whether it is a group of objects, which may become more.
+    /// Whether it may become more, or less, than it was made: a group of objects, or one object with replicas.
     pub several: bool,
     /// Whether an object of it was taken away before it had ended: it does not go on without.
     pub broken: bool,

@@ -79,6 +79,8 @@ fn of_several_groups_the_first_goes_ahead() {
     assert_eq!(first(stateful_set().0), None, "it has one");
     let set = leader_worker_set();
     assert_eq!(first(set.0).as_ref(), groups(&set, json!({})).first());
+    let asked = |(kind, object): &(&dyn JobKind, Value)| kind.serving().unwrap().replicas(object);
+    assert_eq!((asked(&stateful_set()), asked(&set)), (None, Some(2)));
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! A LeaderWorkerSet, whose replicas go to one worker. Its operator does not run here: the test makes its pods, on the hub and
 //! where it was sent.
+use std::ops::Range;
+
+use kube::api::PatchParams;
+use switchyard_api::v1beta2;
 use switchyard_e2e::{job, queues::ClusterQueue};
 
 use super::*;
@@ -37,18 +41,32 @@ impl<'a> Replicas<'a> {
         clusters[0].clone()
     }
 
-    /// Makes its pods as its operator would, on the hub and on the worker.
-    async fn make_pods(&self, worker: &str, replicas: u32) {
+    /// The copy on the worker, once it has so many replicas.
+    async fn copy(&self, worker: &str, replicas: u32) -> DynamicObject {
         let there = sets(self.fleet.worker(worker), self.tenant.name()).await;
-        let copy = eventually(SOON, "the copy", async || Ok(there.get("llm").await?)).await.unwrap();
-        assert_eq!(copy.data.pointer("/spec/replicas"), Some(&json!(replicas)));
+        let check = async || {
+            let copy = there.get("llm").await?;
+            ensure!(copy.data.pointer("/spec/replicas") == Some(&json!(replicas)), "{:?}", copy.data.get("spec"));
+            Ok(copy)
+        };
+        eventually(SOON, "the copy with its replicas", check).await.unwrap()
+    }
+
+    /// Makes the pods of its last replicas as its operator would, on the hub and on the worker.
+    async fn make_pods(&self, worker: &str, replicas: Range<u32>) {
+        let copy = self.copy(worker, replicas.end).await;
         for (set, cluster) in
             [(self.here.get("llm").await.unwrap(), self.fleet.hub()), (copy, self.fleet.worker(worker))]
         {
-            for index in 0..replicas {
+            for index in replicas.clone() {
                 make_pod(&pods(cluster, self.tenant.name()), &set, "worker", index).await;
             }
         }
+    }
+
+    async fn scale(&self, replicas: u32) {
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        self.here.patch("llm", &PatchParams::default(), &patch).await.unwrap();
     }
 
     async fn delete(&self) {
@@ -93,7 +111,7 @@ fn all_replicas_of_a_leader_worker_set_run_on_one_worker_and_are_shown_here() {
             let scene = Scene::new(&fleet, "replicas", worker, "2").await;
             let set = Replicas::create(&fleet, &scene.tenant, 2).await;
             assert_eq!(set.cluster(2).await, worker);
-            set.make_pods(worker, 2).await;
+            set.make_pods(worker, 0..2).await;
             for name in ["llm-0-1", "llm-1-1"] {
                 until(&scene.there, name, "running there", |pod| phase(pod) == "Running" && !is_gated(pod)).await;
                 until(&scene.here, name, "shown as running", |pod| phase(pod) == "Running" && is_gated(pod)).await;
@@ -132,7 +150,7 @@ fn a_replica_that_has_no_room_waits_where_the_first_is_and_runs_once_there_is() 
         let tenant = fleet.tenant("waits").hub(&quota).worker("west", &[("cpu", "1")]).make().await.unwrap();
         let set = Replicas::create(&fleet, &tenant, 2).await;
         assert_eq!(set.cluster(2).await, "west");
-        set.make_pods("west", 2).await;
+        set.make_pods("west", 0..2).await;
         let there = pods(fleet.worker("west"), tenant.name());
         until(&there, "llm-0-1", "running there", |pod| phase(pod) == "Running").await;
         until(&there, "llm-1-1", "waiting there", is_gated).await;
@@ -143,4 +161,68 @@ fn a_replica_that_has_no_room_waits_where_the_first_is_and_runs_once_there_is() 
         none_left(&there, "there").await;
         tenant.await_empty("west", SOON).await.unwrap();
     });
+}
+
+#[test]
+fn replicas_that_come_and_go_do_so_where_the_first_is() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        futures::future::join_all(WORKERS.map(async |worker| {
+            let scene = Scene::new(&fleet, "scaled", worker, "3").await;
+            let set = Replicas::create(&fleet, &scene.tenant, 1).await;
+            assert_eq!(set.cluster(1).await, worker);
+            set.make_pods(worker, 0..1).await;
+            set.scale(3).await;
+            assert_eq!(set.cluster(3).await, worker);
+            set.make_pods(worker, 1..3).await;
+            let running = |pod: &Pod| phase(pod) == "Running" && !is_gated(pod);
+            let first = until(&scene.there, "llm-0-1", "running there", running).await;
+            until(&scene.there, "llm-2-1", "running there", running).await;
+            set.scale(1).await;
+            assert_eq!(set.cluster(1).await, worker);
+            set.copy(worker, 1).await;
+            for name in ["llm-1-1", "llm-2-1"] {
+                gone(&scene.there, name).await;
+            }
+            let still = scene.there.get("llm-0-1").await.unwrap();
+            assert!(running(&still) && still.uid() == first.uid(), "{still:?}");
+            set.delete().await;
+            scene.nothing_left().await;
+        }))
+        .await;
+    });
+}
+
+#[test]
+fn all_replicas_leave_a_worker_together_and_go_to_another() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let quota = [("cpu", "2")];
+        let tenant = fleet.tenant("leaves").hub(&quota).worker("west", &quota).worker("east", &quota);
+        let tenant = tenant.make().await.unwrap();
+        let set = Replicas::create(&fleet, &tenant, 2).await;
+        let before = set.cluster(2).await;
+        set.make_pods(&before, 0..2).await;
+        let there = pods(fleet.worker(&before), tenant.name());
+        until(&there, "llm-1-1", "running there", |pod| phase(pod) == "Running").await;
+        let stopped = json!({"spec": {"stopPolicy": "HoldAndDrain"}});
+        let queues: Api<v1beta2::ClusterQueue> = Api::all(fleet.worker(&before).admin.clone());
+        queues.patch(tenant.name(), &PatchParams::default(), &Patch::Merge(stopped)).await.unwrap();
+        tenant.await_empty(&before, SOON).await.unwrap();
+        none_left(&there, "there").await;
+        let after = set.cluster(2).await;
+        assert_ne!(before, after);
+        set.copy(&after, 2).await;
+        set.delete().await;
+        tenant.await_empty(&after, SOON).await.unwrap();
+    });
+}
+
+async fn gone(pods: &Api<Pod>, name: &str) {
+    let check = async || {
+        let left = pods.get_opt(name).await?;
+        ensure!(left.is_none(), "{left:?}");
+        Ok(())
+    };
+    eventually(SOON, format!("pod {name} gone"), check).await.unwrap();
 }

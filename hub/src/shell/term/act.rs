@@ -154,7 +154,8 @@ impl TermState {
         }
     }
 
-    /// Pods that come to a group after it was sent go after the others, and show what is known of them there.
+    /// Pods that come to a group after it was sent go after the others, and show what is known of them there. So does another
+    /// number of an object's replicas.
     pub(super) fn follow_members(&mut self, workload: &Workload, uid: &Uid) {
         let Some((cluster, attempt)) = self.dispatcher.committed(uid) else { return };
         match replicas::first_of(&self.ctx.stores, workload).and_then(|first| first.metadata.uid.clone()) {
@@ -165,7 +166,7 @@ impl TermState {
         let Some(known) = port.content(&theirs) else { return };
         // That none of them is there any more is not for the cluster to know before its Workload goes.
         let Ok(now) = desire::made_of(&self.ctx, workload) else { return };
-        if payload::has_others(&known.job, &now.job) {
+        if payload::has_changed(&known.job, &now.job) {
             port.exchange(&theirs, Arc::new(Content::new(known.workload.clone(), now.job.clone())));
         }
     }
