@@ -28,6 +28,7 @@ mod failover;
 mod failure_recovery;
 mod fair;
 mod fair_admission;
+mod from_kueue;
 mod harness;
 mod job_kinds;
 mod jobs;
