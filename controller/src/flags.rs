@@ -90,18 +90,38 @@ impl ClusterFlags {
     /// # Errors
     /// Why there is none, and the mend.
     pub async fn client(&self) -> anyhow::Result<Client> {
+        Client::try_from(self.config().await?).map_err(|error| self.said(&error))
+    }
+
+    /// A client that sends each request once. Others repeat one that was answered with 429, 503 or 504, and show the last
+    /// answer alone, which says nothing of whether an earlier one of them happened, or will.
+    ///
+    /// # Errors
+    /// As [`ClusterFlags::client`].
+    pub async fn client_without_retries(&self) -> anyhow::Result<Client> {
+        let mut config = self.config().await?;
+        config.default_retry = false;
+        Client::try_from(config).map_err(|error| self.said(&error))
+    }
+
+    async fn config(&self) -> anyhow::Result<Config> {
         let Some(path) = &self.kubeconfig else {
-            return Client::try_default().await.map_err(|error| {
-                let root = with_root(&error);
-                anyhow!("no cluster: {root}; name a kubeconfig in --kubeconfig or KUBECONFIG, or run in the cluster")
-            });
+            return Config::infer().await.map_err(|error| self.said(&error));
         };
-        let said = |error: &(dyn std::error::Error + 'static)| {
-            anyhow!("--kubeconfig {}: {}", path.display(), with_root(error))
-        };
-        let file = Kubeconfig::read_from(path).map_err(|error| said(&error))?;
+        let file = Kubeconfig::read_from(path).map_err(|error| self.said(&error))?;
         let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-        Client::try_from(config.map_err(|error| said(&error))?).map_err(|error| said(&error))
+        config.map_err(|error| self.said(&error))
+    }
+
+    /// What is wrong, and the mend.
+    fn said(&self, error: &(dyn std::error::Error + 'static)) -> anyhow::Error {
+        let root = with_root(error);
+        match &self.kubeconfig {
+            Some(path) => anyhow!("--kubeconfig {}: {root}", path.display()),
+            None => {
+                anyhow!("no cluster: {root}; name a kubeconfig in --kubeconfig or KUBECONFIG, or run in the cluster")
+            }
+        }
     }
 }
 

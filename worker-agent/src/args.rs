@@ -99,7 +99,7 @@ impl Args {
         let allow = Allowed::parse(&self.allow_kinds, &self.allow_service_accounts)?;
         let webhook = self.webhook.options(&self.namespace)?;
         let health = listen_unless_none("--health-listen", &self.health_listen)?;
-        let client = self.cluster.client().await?;
+        let (client, once) = (self.cluster.client().await?, self.cluster.client_without_retries().await?);
         let identity = self.replica.clone().unwrap_or_else(|| replica::name("agent", rand::random()));
         let mut controller =
             switchyard_controller::Options::new(client, config.clone(), identity, self.namespace.clone());
@@ -109,6 +109,7 @@ impl Args {
         controller.webhook = webhook;
         Ok(Options {
             controller,
+            client: once,
             hub: self.hub,
             join,
             namespaces: allowed(&self.allow_namespaces),

@@ -84,7 +84,8 @@ pub struct Settings {
     pub memory: Option<String>,
 }
 
-/// Runs until `shutdown`, or until the last link has closed and no further can come.
+/// Runs until `shutdown`, or until the last link has closed and no further can come. The client must send each request once
+/// (`kube::Config::default_retry` off): a creation that was not answered may yet happen, also if a repetition was refused.
 ///
 /// # Errors
 ///

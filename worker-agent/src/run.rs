@@ -30,6 +30,8 @@ pub const SOFTWARE: &str = env!("CARGO_PKG_VERSION");
 pub struct Options {
     /// The admission controller of this cluster, in the role of a worker. Its health pages are served by the agent.
     pub controller: switchyard_controller::Options,
+    /// For what the hub asks for; must send each request once. See [`run_core`](crate::run_core).
+    pub client: kube::Client,
     /// Where the hub is.
     pub hub: HubAddress,
     /// For the first start.
@@ -70,8 +72,7 @@ struct Agent {
 ///
 /// A part failed, or the cluster has no identity and cannot get one: the message says what to do.
 pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let client = options.controller.client.clone();
-    let store = Store::new(client.clone(), &options.controller.namespace);
+    let store = Store::new(options.controller.client.clone(), &options.controller.namespace);
     let origin = options.controller.config.multi_kueue.origin.clone();
     let namespace = options.controller.namespace.clone();
     let frameworks = options.controller.config.all_frameworks();
@@ -81,7 +82,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         leadership: handle.leadership(),
         capacity: handle.capacity.clone(),
         admissions: admissions(handle.context.clone()),
-        client,
+        client: options.client,
         store,
         hub: options.hub.into(),
         join: options.join,

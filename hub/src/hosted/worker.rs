@@ -279,9 +279,11 @@ async fn finish<T>(mut task: tokio::task::JoinHandle<T>) {
 }
 
 async fn connect(config: Kubeconfig) -> Result<Client, String> {
-    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
+    let mut config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
         .await
         .map_err(|error| error.to_string())?;
+    // Of a request that was repeated, the last answer does not say whether an earlier one happened.
+    config.default_retry = false;
     let client = Client::try_from(config).map_err(|error| error.to_string())?;
     probe(&client).await?;
     Ok(client)
