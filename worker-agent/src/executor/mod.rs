@@ -24,7 +24,7 @@ use crate::admissions::Admissions;
 use crate::allow::Allowed;
 use crate::clock::Clock;
 use crate::core::Settings;
-use crate::ledger::{Action, Outcome};
+use crate::ledger::{Action, Outcome, Verb};
 
 /// A write that takes longer than this has failed, as far as is known.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -122,8 +122,8 @@ impl Executor {
         };
         let error = match &outcome {
             Outcome::Failed(error) | Outcome::Rejected(error) => Some(error),
-            // To the hub, a refusal to look for what was made says nothing.
-            Outcome::Refused(trouble) => Some(&trouble.message),
+            // The hub is not told that nobody may look for what was made.
+            Outcome::Refused(trouble) if matches!(action.verb, Verb::Find { .. }) => Some(&trouble.message),
             _ => None,
         };
         if let Some(error) = error {
