@@ -388,10 +388,11 @@ impl World {
                 Some((_, Phase::Absent)) => panic!("a tombstone stays: {text}"),
                 Some(_) if index == BLOCKED => assert!(workload.is_none() && job.is_none(), "{text}"),
                 Some((attempt, phase)) => {
-                    // An attempt whose job was deleted on the worker is over until the hub begins another.
+                    // An attempt that was said to be deleted on the worker is over until the hub begins another, whatever a
+                    // creation that was under way has made of it.
                     let Some(workload) = workload else { continue };
                     assert_eq!(workload.meta().attempt, attempt, "{text}");
-                    let over = job.is_none() && hub.taken == Some(attempt);
+                    let over = hub.taken == Some(attempt);
                     if let Object::Workload(workload) = &workload
                         && workload.finished.is_none()
                         && !over
