@@ -24,13 +24,11 @@
 //! cluster that was away until another attempt was let run elsewhere. What runs goes on: the later one is as good as given up,
 //! and is left alone. Only if the other is taken away, and nothing of it is left, does the later one go on; if the cluster of
 //! the other is lost, that is given up like anything that is lost, no sooner and no faster. One that waits there for its turn
-//! would run by itself, and is removed instead, whoever else is silent.
+//! would run by itself: for one that runs it is removed, whoever else is silent.
 //!
 //! # Clusters of bad will
 //! Only clusters of the workload's check can have a copy of it. None can claim an attempt that no hub can have given out, nor,
 //! once those that had not spoken are not waited for, one that it says was made since. Nothing can adopt what is another's.
-
-use switchyard_proto::DELETED_ON_WORKER;
 
 use super::entry::{Entry, Remote, Writing};
 use super::machine::Dispatcher;
@@ -51,9 +49,9 @@ enum Past {
 /// What became of the attempt that the API knows, where a later one is on another cluster.
 #[derive(PartialEq, Eq)]
 enum Earlier {
-    /// It runs.
+    /// It runs, or was told to.
     Runs,
-    /// It has run, or may have, and is not over.
+    /// It has run, or may have, and nothing of it may be gone.
     IsLeft,
     /// Its cluster has not spoken.
     Silent,
@@ -96,8 +94,8 @@ impl Remote {
             // A Workload that ended without a job was an offer.
             state => terminal(*state) && has_job != Some(false),
         };
-        let goes = self.reasons.iter().any(|reason| reason.code == DELETED_ON_WORKER);
-        let state = self.state.map(|state| if goes && state == State::Running { State::Evicted } else { state });
+        let goes = self.state == Some(State::Running) && !self.runs();
+        let state = if goes { Some(State::Evicted) } else { self.state };
         state.filter(made).filter(|_| self.phase.is_none() && self.attempt > known && !self.lost)
     }
 }
@@ -128,6 +126,8 @@ impl Dispatcher {
         };
         let Some((cluster, attempt, state)) = entry.ahead(counts) else { return false };
         entry.kept = Some(cluster.clone());
+        // A cluster that is away, or has just come back, may have stopped since what it said to run.
+        let state = if state == State::Running && !self.has_told(&cluster) { State::Suspended } else { state };
         let charged = entry.facts.reserved || entry.memory.is_some() || entry.facts.cluster.is_some();
         if !charged || entry.facts.leaving() {
             // It runs on, and waits for its quota like others. An eviction that the API shows was over before it began.
@@ -166,7 +166,7 @@ impl Dispatcher {
     fn earlier_than(&self, entry: &Entry, later: &Name) -> Earlier {
         let Some(on) = entry.facts.cluster.as_ref().filter(|on| *on != later) else { return Earlier::Over };
         match entry.remotes.get(on).filter(|remote| remote.is_spoken_of()) {
-            Some(remote) if remote.ran.is_some() && remote.state == Some(State::Running) => Earlier::Runs,
+            Some(remote) if remote.ran.is_some() && remote.goes_on() => Earlier::Runs,
             Some(remote) if remote.ran.is_some() => Earlier::IsLeft,
             Some(_) => Earlier::Over,
             None if self.clusters.get(on).is_some_and(|cluster| cluster.told) => Earlier::Over,
@@ -229,12 +229,11 @@ impl Dispatcher {
 
     /// Whether a committed attempt, which is not known to run, is not to go on yet: it was committed over another one, or is
     /// found by a hub that was, and something of that may run. It may have run when it was committed, and been stopped since by its
-    /// fence: of a cluster that is away, nobody knows.
+    /// fence: of a cluster that is away, or has not told since it is back, nobody knows.
     pub(super) fn others_are_left(&self, entry: &mut Entry, cluster: &Name, now: Time) -> bool {
         let attempt = entry.facts.attempt;
-        let is_up = self.clusters.get(cluster).is_some_and(|it| it.up);
-        let says_so = |it: &Remote| is_up && it.state == Some(State::Running);
-        let runs = |it: &Remote| it.attempt == attempt && (it.phase == Some(Phase::Run) || says_so(it));
+        let has_told = self.has_told(cluster);
+        let runs = |it: &Remote| it.attempt == attempt && (it.phase == Some(Phase::Run) || (has_told && it.runs()));
         if self.settings.memory_since.is_none() || entry.remotes.get(cluster).is_some_and(|remote| runs(remote)) {
             return false;
         }

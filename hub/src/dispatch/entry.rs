@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::policy::Told;
-use super::{Action, Facts, JobKey, Name, Origin, Phase, Reason, Reserved, State, Time};
+use super::{Action, Facts, JobKey, Name, Origin, Phase, Reason, Reserved, State, Time, is_running};
 
 /// One workload on one cluster.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +34,16 @@ impl Remote {
     /// Whether something may run there.
     pub(super) fn may_run(&self) -> bool {
         self.ran.is_some() && !self.lost
+    }
+
+    /// Whether its cluster says that it runs.
+    pub(super) fn runs(&self) -> bool {
+        self.state.is_some_and(|state| is_running(state, &self.reasons))
+    }
+
+    /// Whether its cluster says that it runs, or has been told to run it and does not say that it is over.
+    pub(super) fn goes_on(&self) -> bool {
+        self.runs() || (self.phase == Some(Phase::Run) && self.state != Some(State::Evicted))
     }
 
     /// Whether we or the cluster have said something of it: it is not here by the API's word alone.

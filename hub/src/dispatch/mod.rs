@@ -352,6 +352,11 @@ pub fn terminal(state: State) -> bool {
 /// A set of workload uids.
 pub type Uids = BTreeSet<Uid>;
 
+/// Whether a cluster says that an attempt runs, and not only that its pods are not gone yet.
+fn is_running(state: State, reasons: &[Reason]) -> bool {
+    state == State::Running && !reasons.iter().any(|reason| reason.code == switchyard_proto::DELETED_ON_WORKER)
+}
+
 /// Removes a value from a set, and the set with its last one.
 fn take_from<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
     if let Some(set) = sets.get_mut(key) {

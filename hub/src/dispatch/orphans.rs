@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::machine::Dispatcher;
 use super::{
-    Action, JobKey, Name, Observation, Origin, Phase, Settings, State, Subject, Time, Uid, take_from, terminal,
+    Action, JobKey, Name, Observation, Origin, Phase, Settings, State, Subject, Time, Uid, is_running, take_from,
+    terminal,
 };
 
 /// Unknown workloads of one cluster that are remembered at once. One that has more is not believed to have told all.
@@ -64,7 +65,7 @@ impl Orphan {
 
     /// Whether its cluster says that it runs.
     pub(super) fn runs(&self) -> bool {
-        self.last.state == State::Running
+        is_running(self.last.state, &self.last.reasons)
     }
 
     pub(super) fn attempt(&self) -> u64 {

@@ -145,11 +145,11 @@ impl Dispatcher {
         if entry.gone || entry.facts.finished || entry.ended.is_some() {
             return;
         }
-        // What is about to count is acknowledged when its end is written.
         let is_chosen = matches!(entry.writing, Some(Writing::Commit { .. }));
         for (cluster, remote) in entry.remotes.iter().filter(|(_, remote)| remote.state.is_some_and(terminal)) {
             let elsewhere = committed.is_some_and(|committed| committed != cluster);
             let left_alone = entry.kept.as_ref() == Some(cluster) && self.has_told(cluster);
+            // While it is being committed, its end is acknowledged when that is written.
             let later = !is_chosen && (left_alone || remote.phase == Some(Phase::Absent));
             if remote.attempt < current || (elsewhere && remote.attempt == current) || later {
                 let (uid, attempt) = (entry.facts.uid.clone(), remote.attempt);

@@ -201,7 +201,7 @@ fn an_attempt_that_the_api_knows_does_not_go_on_while_there_may_be_a_later_one()
     bench.tells("b", stopped(3));
     assert!(bench.take().is_empty(), "c may have a later one");
     bench.tells("c", vec![Copy::of("w", "train").attempt(4)]);
-    assert_eq!(bench.take(), ["commit w/4 on c, known as w"]);
+    assert_eq!(bench.take(), ["Absent w/3 on b", "commit w/4 on c, known as w"]);
 }
 
 #[test]
@@ -238,6 +238,18 @@ fn a_later_attempt_that_waits_is_removed_for_one_that_runs_whoever_else_is_silen
 }
 
 #[test]
+fn a_later_attempt_that_waits_is_removed_for_one_that_waits_for_room_to_go_on() {
+    let mut bench = Bench::forgetful(&["a", "b", "c"]);
+    bench.apply(Event::Workload(committed("w", "a", 2)));
+    bench.tells("a", vec![Copy::of("w", "train").attempt(2)]);
+    assert_eq!(bench.take().last().map(String::as_str), Some("Run w/2 on a"));
+    bench.observe("a", "w", 2, State::Waiting);
+    bench.take();
+    bench.tells("b", has_job_and(State::Waiting));
+    assert_eq!(bench.take(), ["Absent w/3 on b"], "both would begin as soon as there is room");
+}
+
+#[test]
 fn the_end_of_a_later_attempt_that_is_being_removed_keeps_nothing_waiting() {
     let mut bench = Bench::forgetful(&["b", "c"]);
     bench.apply(Event::Workload(committed("w", "b", 3)));
@@ -258,9 +270,8 @@ fn a_later_attempt_whose_pods_outlive_its_workload_does_not_count_as_one_that_ru
     bench.tells("a", vec![Copy::of("w", "train").attempt(2)]);
     bench.tells("b", vec![]);
     bench.take();
-    let going = vec![Reason::new(switchyard_proto::DELETED_ON_WORKER, "its pods are not gone yet")];
-    bench.observe_with("b", "w", 3, State::Running, going);
-    assert!(!bench.take().iter().any(|line| line.starts_with("commit")), "it is about to be gone");
+    bench.tells("b", vec![Copy::of("w", "train").going()]);
+    assert_eq!(bench.take(), ["Absent w/3 on b"], "it is about to be gone");
 }
 
 /// Attempt 3, stopped, is left alone on `b` while attempt 2 runs on `a`, whose jobs go elsewhere after a minute.
@@ -330,6 +341,10 @@ fn what_its_fence_may_have_stopped_while_its_cluster_is_away_waits_for_what_is_l
     bench.down("b");
     bench.written(Outcome::Done, committed("w", "b", 3));
     assert_eq!(bench.take(), ["mirror w/3 from b", "Absent w/2 on a"], "nobody knows whether it still runs");
+    bench.apply(Event::ClusterUp { name: "b".into() });
+    assert!(!bench.take().iter().any(|line| line.starts_with("Run")), "it has not told yet");
+    bench.tells("b", stopped(3));
+    assert!(!bench.take().iter().any(|line| line.starts_with("Run")), "its fence has stopped it");
     bench.observe("a", "w", 2, State::Gone);
     assert_eq!(bench.take(), ["forget w/2 on a", "Run w/3 on b"]);
 }

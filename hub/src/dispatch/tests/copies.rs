@@ -13,13 +13,14 @@ pub(super) struct Copy {
     uid: &'static str,
     attempt: u64,
     state: State,
+    reasons: Vec<Reason>,
     origin: Option<Origin>,
 }
 
 impl Copy {
     pub(super) fn of(uid: &'static str, job: &str) -> Self {
         let origin = Origin { subject: subject(job, 1), has_job: true, created: START - 1_000 };
-        Self { uid, attempt: 3, state: State::Running, origin: Some(origin) }
+        Self { uid, attempt: 3, state: State::Running, reasons: Vec::new(), origin: Some(origin) }
     }
 
     pub(super) fn attempt(self, attempt: u64) -> Self {
@@ -28,6 +29,12 @@ impl Copy {
 
     pub(super) fn state(self, state: State) -> Self {
         Self { state, ..self }
+    }
+
+    /// Its Workload is gone, and its pods are not.
+    pub(super) fn going(self) -> Self {
+        let reason = Reason::new(switchyard_proto::DELETED_ON_WORKER, "its pods are not gone yet");
+        Self { reasons: vec![reason], ..self }
     }
 
     /// One of which the cluster does not say what it was made of.
@@ -57,11 +64,10 @@ impl Bench {
     pub(super) fn tells(&mut self, cluster: &str, copies: Vec<Copy>) {
         self.apply(Event::ClusterUp { name: cluster.into() });
         let uids = copies.iter().map(|copy| Uid::from(copy.uid)).collect();
-        for Copy { uid, attempt, state, origin } in copies {
+        for Copy { uid, attempt, state, reasons, origin } in copies {
             let (uid, name) = (Uid::from(uid), Name::from("old"));
             let namespace = Name::from("ns");
-            let observation =
-                Observation { uid, namespace, name, attempt, state, reasons: Vec::new(), job_status: true, origin };
+            let observation = Observation { uid, namespace, name, attempt, state, reasons, job_status: true, origin };
             self.apply(Event::Observed { cluster: cluster.into(), observation });
         }
         self.apply(Event::Inventory { cluster: cluster.into(), uids });
