@@ -53,6 +53,15 @@ pub enum Action {
         /// Kueue's text.
         note: String,
     },
+    /// As [`Action::Event`], a Normal one about each of these members of the job: of a group, each pod is told.
+    TellMembers {
+        /// Which.
+        members: Vec<Value>,
+        /// One of Kueue's reasons.
+        reason: &'static str,
+        /// Kueue's text.
+        note: String,
+    },
 }
 
 impl Action {

@@ -372,6 +372,12 @@ impl Case<'_> {
         }
     }
 
+    /// The members of the job that are not as they should be.
+    fn changed(&self, wanted: &Value) -> Vec<Value> {
+        let wanted = self.kind.members(wanted);
+        self.kind.members(self.job).iter().filter(|now| !wanted.contains(now)).cloned().collect()
+    }
+
     fn start(&self, workload: &Arc<Workload>) -> Decision {
         if let Some(status) = self.kind.before_run(self.job) {
             return Decision::act([Action::UpdateJobStatus(Box::new(status))]);
@@ -383,7 +389,11 @@ impl Case<'_> {
             Ok(()) if wanted == *self.job => Decision::wait(),
             Ok(()) => {
                 let note = format!("Admitted by clusterQueue {}", admitted_by(workload).unwrap_or_default());
-                Decision::act([Action::UpdateJob(Box::new(wanted)), Action::normal(events::STARTED, note)])
+                let told = match self.kind.is_composed(self.job) {
+                    true => Action::TellMembers { members: self.changed(&wanted), reason: events::STARTED, note },
+                    false => Action::normal(events::STARTED, note),
+                };
+                Decision::act([Action::UpdateJob(Box::new(wanted)), told])
             }
             Err(error) if error.is_permanent() => {
                 Decision::act([edit::finish(workload, finished::FAILED_TO_START, &error.to_string(), self.now)])
@@ -436,17 +446,18 @@ impl Case<'_> {
 
 /// What a step of stopping comes to, `None` when nothing is left of it.
 fn stopping(stop: Stop, reason: &'static str, message: &str) -> Option<Decision> {
-    let told = || Action::normal(events::STOPPED, message);
     match stop {
         Stop::Done => None,
         Stop::Wait => Some(Decision::wait()),
         Stop::UpdateStatus(job) => Some(Decision::act([Action::UpdateJobStatus(job)])),
         Stop::Terminate(members) => {
+            let told =
+                Action::TellMembers { members: members.clone(), reason: events::STOPPED, note: message.to_owned() };
             let why = Some((reason, message.to_owned()));
-            Some(Decision::act([Action::Terminate { members, why }, told()]))
+            Some(Decision::act([Action::Terminate { members, why }, told]))
         }
         Stop::Update { job, now } => {
-            let told = now.then(told);
+            let told = now.then(|| Action::normal(events::STOPPED, message));
             Some(Decision::act(std::iter::once(Action::UpdateJob(job)).chain(told)))
         }
     }

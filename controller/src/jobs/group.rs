@@ -197,8 +197,9 @@ fn tidy(case: &Case<'_>, sorted: &pod::Sorted) -> Vec<Action> {
     let mut actions: Vec<Action> = let_go(case, gone).into_iter().collect();
     let excess: Vec<_> = sorted.excess.iter().filter(|pod| !meta::is_deleting(pod)).cloned().collect();
     if !excess.is_empty() {
-        actions.push(Action::Terminate { members: excess, why: None });
-        actions.push(Action::normal(events::EXCESS_POD_DELETED, "Excess pod deleted"));
+        actions.push(Action::Terminate { members: excess.clone(), why: None });
+        let note = "Excess pod deleted".to_owned();
+        actions.push(Action::TellMembers { members: excess, reason: events::EXCESS_POD_DELETED, note });
     }
     actions
 }

@@ -107,6 +107,7 @@ pub(super) async fn perform(
             }
             Action::Terminate { members, why } => terminate(ctx, target, &members, why.as_ref()).await?,
             Action::Event { warning, reason, note } => publish(ctx, target, warning, reason, note),
+            Action::TellMembers { members, reason, note } => tell(ctx, target, &members, reason, &note),
         }
     }
     Ok(())
@@ -117,6 +118,13 @@ pub(super) fn publish(ctx: &Context, target: &Target<'_>, warning: bool, reason:
     let Some(job) = target.job else { return };
     let type_ = if warning { EventType::Warning } else { EventType::Normal };
     ctx.events.publish(job.object_ref(&target.jobs.resource), type_, reason, note);
+}
+
+/// Publishes a Normal event about each of these members of the job.
+fn tell(ctx: &Context, target: &Target<'_>, members: &[Value], reason: &str, note: &str) {
+    for member in members.iter().filter_map(|member| Object::new(member.clone()).ok()) {
+        ctx.events.publish(member.object_ref(&target.jobs.resource), EventType::Normal, reason, note.to_owned());
+    }
 }
 
 fn params() -> PatchParams {

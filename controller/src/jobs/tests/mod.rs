@@ -269,6 +269,10 @@ impl World {
             Action::Event { warning, reason, note } => {
                 format!("{} {reason}: {note}", if *warning { "Warning" } else { "Normal" })
             }
+            Action::TellMembers { members, reason, note } => {
+                let names: Vec<&str> = members.iter().map(switchyard_api::jobs::meta::name).collect();
+                format!("tell {}: {reason}: {note}", names.join(", "))
+            }
         }
     }
 }

@@ -165,6 +165,7 @@ fn of_too_many_pods_the_youngest_go() {
     let lines: Vec<&str> = told.lines().collect();
     assert_eq!(lines[..2], [r#"pod a {"metadata":{"finalizers":[]}}"#, "end a"], "{told}");
     assert!(lines.contains(&"create g"), "{told}");
+    assert!(lines.contains(&"tell a: ExcessPodDeleted: Excess pod deleted"), "{told}");
 }
 
 fn pair() -> [TestPod; 2] {
@@ -178,8 +179,16 @@ fn an_admitted_group_starts_whole() {
     insta::assert_snapshot!(told, @r#"
     pod a {"metadata":{"annotations":{"kueue.x-k8s.io/workload":"g"},"labels":{"kueue.x-k8s.io/cluster-queue-name":"cq","kueue.x-k8s.io/local-queue-name":"lq","kueue.x-k8s.io/podset":"x"}},"spec":{"nodeSelector":{"accelerator":"a100"},"schedulingGates":[]}}
     pod b {"metadata":{"annotations":{"kueue.x-k8s.io/workload":"g"},"labels":{"kueue.x-k8s.io/cluster-queue-name":"cq","kueue.x-k8s.io/local-queue-name":"lq","kueue.x-k8s.io/podset":"x"}},"spec":{"nodeSelector":{"accelerator":"a100"},"schedulingGates":[]}}
-    Normal Started: Admitted by clusterQueue cq
+    tell a, b: Started: Admitted by clusterQueue cq
     "#);
+}
+
+#[test]
+fn of_a_group_that_starts_in_part_only_the_pods_that_are_let_go_are_told() {
+    let admitted = workload(&group(pair())).admitted();
+    let [a, b] = pair();
+    let told = world_of(&group([a.phase("Running"), b])).named(admitted).told();
+    assert_eq!(told.lines().last(), Some("tell b: Started: Admitted by clusterQueue cq"), "{told}");
 }
 
 #[test]
@@ -205,6 +214,7 @@ fn a_group_that_is_evicted_is_ended_and_gives_its_quota_back_when_nothing_runs()
     let running = group(pair().map(|pod| pod.phase("Running")));
     let told = world_of(&running).named(evicted()).told();
     assert!(told.starts_with("end a, b for WorkloadEvicted"), "{told}");
+    assert!(told.ends_with("tell a, b: Stopped: Preempted to accommodate another"), "{told}");
 
     let ending = group(pair().map(|pod| pod.phase("Running").deleting()));
     assert_eq!(world_of(&ending).named(evicted()).told(), "again after 29s", "its grace is not over");
