@@ -16,7 +16,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use switchyard_api::conditions::{self, MULTIKUEUE_MANAGER_QUOTA_AUTOMATION};
 use switchyard_api::names;
-use switchyard_api::quantity::{amount_of, format_amount};
+use switchyard_api::quantity::{amount_of, format_shortest};
 use switchyard_api::v1beta2::{
     ClusterQueue, ClusterQueueStatus, MultiKueueCluster, MultiKueueConfig, QuotaManagement, ResourceGroup,
 };
@@ -124,7 +124,7 @@ fn changed(group: &ResourceGroup, sums: &Sums, floor: bool) -> Option<ResourceGr
         let sum = sums.get(quota.name.as_str()).copied().unwrap_or(0);
         let sum = if floor { sum.max(now) } else { sum };
         as_is &= sum == now && quota.borrowing_limit.is_none() && quota.lending_limit.is_none();
-        quota.nominal_quota = Quantity(format_amount(&quota.name, sum));
+        quota.nominal_quota = Quantity(format_shortest(&quota.name, sum));
         (quota.borrowing_limit, quota.lending_limit) = (None, None);
     }
     (!as_is).then_some(wanted)
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn quota_is_written_when_it_differs_in_amount() {
-        let sums = Sums::from([("cpu".to_owned(), 3_200), ("memory".to_owned(), 5_000_000_000)]);
+        let sums = Sums::from([("cpu".to_owned(), 3_200), ("memory".to_owned(), 20_000_000_000)]);
         let of = |cpu: &str, memory: &str| {
             let told = Told { sums: sums.clone(), unknown: Vec::new() };
             let queue = queue(&json!([group(&[("cpu", cpu), ("memory", memory)])]));
@@ -330,9 +330,9 @@ mod tests {
         let wanted = of("0", "0");
         let groups = wanted.groups.as_ref().unwrap();
         let nominal = groups[0].flavors[0].resources.iter().map(|quota| quota.nominal_quota.0.as_str());
-        assert_eq!(nominal.collect::<Vec<_>>(), ["3200m", "5G"]);
+        assert_eq!(nominal.collect::<Vec<_>>(), ["3200m", "20G"]);
         assert_eq!((wanted.automated, wanted.reason), (true, "QuotaAutomated"));
-        assert_eq!(of("3.2", "5000M").groups, None);
+        assert_eq!(of("3.2", "20000M").groups, None);
     }
 
     #[test]

@@ -15,6 +15,18 @@ pub fn format_amount(resource: &str, amount: i64) -> String {
     Exact { nanos, style }.to_string()
 }
 
+/// As [`format_amount`], of bytes in the shorter one of both forms: `20G` rather than `19531250Ki`, and `20Gi`. So an amount
+/// that people have written keeps its form, as a rule.
+#[must_use]
+pub fn format_shortest(resource: &str, amount: i64) -> String {
+    let kueues = format_amount(resource, amount);
+    if !is_bytes(resource) {
+        return kueues;
+    }
+    let decimal = Exact { nanos: i128::from(amount) * NANO, style: Style::Decimal }.to_string();
+    if decimal.len() < kueues.len() { decimal } else { kueues }
+}
+
 /// So many billionths, in the decimal form.
 #[must_use]
 pub fn quantity_of_nanos(nanos: i128) -> Quantity {

@@ -10,7 +10,7 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-pub use format::{format_amount, quantity_of_nanos};
+pub use format::{format_amount, format_shortest, quantity_of_nanos};
 pub use parse::{ParseQuantityError, parse};
 
 /// How many billionths one is.

@@ -101,6 +101,17 @@ fn amounts_as_kueue_writes_them(#[case] resource: &str, #[case] amount: i64, #[c
     assert_eq!(format_amount(resource, amount), text);
 }
 
+#[rstest]
+#[case::bytes_in_thousands("ephemeral-storage", 20_000_000_000, "20G")]
+#[case::bytes_in_powers_of_two("memory", 20 << 30, "20Gi")]
+#[case::bytes_in_both_forms("memory", 1_024_000, "1024k")]
+#[case::bytes_in_none("memory", 1_000_001, "1000001")]
+#[case::no_bytes("cpu", 1_500, "1500m")]
+#[case::nothing("memory", 0, "0")]
+fn amounts_in_their_shorter_form(#[case] resource: &str, #[case] amount: i64, #[case] text: &str) {
+    assert_eq!(format_shortest(resource, amount), text);
+}
+
 #[test]
 fn sums_lose_nothing() {
     let sum = parse("1Gi").unwrap().plus(parse("1G").unwrap());
