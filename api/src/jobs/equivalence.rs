@@ -77,7 +77,7 @@ fn known_fields(containers: &Value) -> Value {
 
 /// Equality as Kubernetes means it: what is absent equals what is empty, and
 /// quantities under `requests` and `limits` are compared by value.
-pub(super) fn same_value(a: &Value, b: &Value) -> bool {
+pub(crate) fn same_value(a: &Value, b: &Value) -> bool {
     same(a, b, false)
 }
 

@@ -67,6 +67,7 @@ use serde_json::Value;
 pub use build::{BuildOptions, build_group_workload, build_workload, job_pod_sets, owner_annotations, owner_reference};
 pub use by_pods::Maker;
 pub use copy::{copy_of_another, named_job, owner_gvk, same_copy};
+pub(crate) use equivalence::same_value;
 pub use equivalence::{is_equivalent, owned_by};
 pub use external::external_kind;
 pub use merge::{apply_merge, merge_diff};

@@ -103,6 +103,34 @@ fn a_pod_set_that_holds_quota_may_shrink_but_not_grow() {
 }
 
 #[rstest]
+#[case::what_is_empty_is_left_out(json!({"metadata": {"labels": {}}, "spec": {"containers": [{"name": "c", "resources": {}}]}}), true)]
+#[case::a_null(json!({"metadata": {"creationTimestamp": null}, "spec": {"containers": [{"name": "c"}]}}), true)]
+#[case::a_request_more(json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}), false)]
+#[case::another_label(json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}}), false)]
+fn the_template_of_a_pod_set_that_holds_quota_may_be_said_in_other_words(
+    #[case] template: Value,
+    #[case] allowed: bool,
+) {
+    let old = reserved(4, &json!({}));
+    let mut new = old.clone();
+    new.spec.pod_sets[0].template = template.into();
+    assert_eq!(workload_update(&new, &old).is_empty(), allowed);
+    assert_eq!(workload_update(&old, &new).is_empty(), allowed, "and back");
+}
+
+#[test]
+fn quantities_of_a_pod_set_that_holds_quota_are_compared_by_their_value() {
+    let requesting = |cpu: &str| {
+        let mut workload = reserved(4, &json!({}));
+        let container = json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
+        workload.spec.pod_sets[0].template = json!({"spec": {"containers": [container]}}).into();
+        workload
+    };
+    assert!(workload_update(&requesting("1"), &requesting("1000m")).is_empty());
+    assert_eq!(workload_update(&requesting("2"), &requesting("1000m")).len(), 1);
+}
+
+#[rstest]
 #[case::it_grows(1, json!({}), 2, json!({}), &[])]
 #[case::it_shrinks(2, json!({}), 1, json!({}), &["status.reclaimablePods[main].count: Invalid value: 1: cannot be less than 2"])]
 #[case::it_shrinks_with_an_elastic_job(2, json!({names::ELASTIC_JOB: "true"}), 1, json!({names::ELASTIC_JOB: "true"}), &[])]

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     conditions,
     field::{FieldError, Path},
+    jobs::same_value,
     names,
     v1beta2::{Admission, CheckState, PodSet, Workload, WorkloadStatus},
 };
@@ -49,12 +50,20 @@ fn pod_sets(new: &[PodSet], old: &[PodSet], path: &Path, errors: &mut Vec<FieldE
         return;
     }
     for (index, (new, old)) in new.iter().zip(old).enumerate() {
-        let count = if new.count < old.count { old.count } else { new.count };
-        if (PodSet { count, ..new.clone() }) != *old {
+        if !may_become(old, new) {
             let value = serde_json::to_value(new).unwrap_or_default();
             errors.push(FieldError::invalid(&path.child(&index.to_string()), value, IMMUTABLE));
         }
     }
+}
+
+/// Whether nothing but the count is another, and that no higher. Typed clients write templates in other words: without what
+/// is empty, and quantities in their canonical form.
+fn may_become(old: &PodSet, new: &PodSet) -> bool {
+    let (count, template) = (old.count, &old.template);
+    new.count <= count
+        && PodSet { count, template: template.clone(), ..new.clone() } == *old
+        && (new.template == *template || same_value(&new.template.value(), &template.value()))
 }
 
 /// Reclaimable counts do not go down while quota is held, but for pod sets that shrank.
