@@ -5,7 +5,7 @@ use crate::{figures, run};
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Args {
-    /// `[SUITE...] --harness DIR [--focus REGEX] [--skip REGEX] [--stock] [--limit SECONDS] [--out DIR] [--json FILE]`;
+    /// `[SUITE...] --harness DIR [--focus REGEX] [--skip REGEX] [--stock] [--dispatcher NAME] [--limit SECONDS] [--out DIR] [--json FILE]`;
     /// see docs/compatibility.md.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,

@@ -40,6 +40,10 @@ pub struct Args {
     /// Run Kueue itself instead of ours.
     #[arg(long)]
     pub stock: bool,
+    /// What MultiKueue's manager dispatches by where the suite's configuration does not say it. Default: ours. Kueue's is
+    /// kueue.x-k8s.io/multikueue-dispatcher-all-at-once.
+    #[arg(long, value_name = "NAME")]
+    pub dispatcher: Option<String>,
     /// Seconds for one suite.
     #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
     pub limit: u32,
@@ -111,6 +115,7 @@ fn play(args: &Args, harness: &Path, programs: &Programs, suite: &str, out: &Pat
     for (flag, values) in [("--focus", &args.focus), ("--skip", &args.skip)] {
         command.args(values.iter().flat_map(|value| [flag, value.as_str()]));
     }
+    command.envs(args.dispatcher.as_ref().map(|name| (system::DISPATCHER, name)));
     // It ends with 1 when a test failed, too; whether it ran is told by what it has written.
     let status = command.status().with_context(|| format!("cannot start {}", command.get_program().display()))?;
     if !out.join("results.json").is_file() {

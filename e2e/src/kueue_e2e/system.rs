@@ -24,6 +24,8 @@ const ACCOUNT: &str = "kueue-controller-manager";
 const OUR_WEBHOOKS: &str = "switchyard";
 /// The one that the suites look at. Ours have one name for both.
 const WEBHOOKS: &str = "kueue-mutating-webhook-configuration";
+/// The variable with the dispatcher that the manager's configuration is to name.
+pub(super) const DISPATCHER: &str = "SWITCHYARD_KUEUE_E2E_DISPATCHER";
 /// How long the API server may take to serve the CRDs.
 const ESTABLISHED: &str = "--timeout=60s";
 
@@ -34,9 +36,12 @@ const ESTABLISHED: &str = "--timeout=60s";
 /// # Errors
 /// What the environment lacks, or what the API server refuses.
 pub fn install() -> anyhow::Result<()> {
-    let kueue = manifests(Path::new(&variable("E2E_KUEUE_MANIFESTS")?))?;
+    let mut kueue = manifests(Path::new(&variable("E2E_KUEUE_MANIFESTS")?))?;
     let namespace = variable("E2E_NAMESPACE")?;
     let mode = Mode::of(&variable("E2E_ROLE")?)?;
+    if let (Mode::Hub, Ok(dispatcher)) = (mode, std::env::var(DISPATCHER)) {
+        dispatch_by(&mut kueue, &dispatcher)?;
+    }
     let mut first = vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})];
     first.extend(documents(&paths::root().join("deploy/crds"), |_| true)?);
     kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], Some(&first))?;
@@ -153,6 +158,21 @@ fn move_to(named: &mut Value, namespace: &str) {
     }
 }
 
+/// Names the dispatcher in the configuration, if that names none.
+fn dispatch_by(kueue: &mut [Value], dispatcher: &str) -> anyhow::Result<()> {
+    for object in
+        kueue.iter_mut().filter(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == CONFIG)
+    {
+        let text = object["data"][CONFIG_FILE].as_str().with_context(|| format!("{CONFIG} has no {CONFIG_FILE}"))?;
+        let mut config: Value = serde_saphyr::from_str(text).context(CONFIG_FILE)?;
+        if config["multiKueue"]["dispatcherName"].is_null() {
+            config["multiKueue"]["dispatcherName"] = dispatcher.into();
+        }
+        object["data"][CONFIG_FILE] = serde_saphyr::to_string(&config).context(CONFIG_FILE)?.into();
+    }
+    Ok(())
+}
+
 /// What of Kueue's manifests says how the program is configured and reached.
 fn leads_to_program(object: &Value) -> bool {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -245,6 +265,17 @@ mod tests {
     fn of_kueues_manifests_its_program_and_its_rights_are_left_out() {
         let taken = kueue().into_iter().filter(leads_to_program).map(|object| object["metadata"]["name"].clone());
         assert_eq!(taken.collect::<Vec<_>>(), [WEBHOOK_SERVICE, CONFIG, "v1beta2.visibility.kueue.x-k8s.io"]);
+    }
+
+    #[test]
+    fn a_dispatcher_is_named_where_the_configuration_names_none() {
+        for (written, named) in [("kind: Configuration", "ours"), ("multiKueue: {dispatcherName: theirs}", "theirs")] {
+            let mut kueue =
+                [json!({"kind": "ConfigMap", "metadata": {"name": CONFIG}, "data": {CONFIG_FILE: written}})];
+            dispatch_by(&mut kueue, "ours").unwrap();
+            let config: Value = serde_saphyr::from_str(kueue[0]["data"][CONFIG_FILE].as_str().unwrap()).unwrap();
+            assert_eq!(config["multiKueue"]["dispatcherName"], named);
+        }
     }
 
     #[test]
