@@ -90,6 +90,41 @@ fn written(replicas: u32) -> DynamicObject {
     .unwrap()
 }
 
+/// From now on the API server refuses any LeaderWorkerSet that is to be created in the namespace, before it looks at its name.
+async fn allow_no_more(cluster: &Cluster, namespace: &str) {
+    let name = format!("no-more-{namespace}");
+    let rule = json!({
+        "apiGroups": ["leaderworkerset.x-k8s.io"], "apiVersions": ["*"],
+        "operations": ["CREATE"], "resources": ["leaderworkersets"],
+    });
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": "false", "message": "there is one"}],
+        },
+    });
+    let here = json!({"matchLabels": {"kubernetes.io/metadata.name": namespace}});
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {
+            "policyName": name, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": here},
+        },
+    });
+    cluster.apply([policy, binding]).await.unwrap();
+    let (sets, dry) = (sets(cluster, namespace).await, PostParams { dry_run: true, ..PostParams::default() });
+    let refused = async || {
+        let another = sets.create(&dry, &written(1)).await;
+        ensure!(another.is_err_and(|error| error.to_string().contains("there is one")), "it is let through");
+        Ok(())
+    };
+    eventually(SOON, "the policy to be in force", refused).await.unwrap();
+}
+
 /// Waits until the webhook marks what is of this kind, which has just come.
 async fn await_mark(cluster: &Cluster) {
     let sets = sets(cluster, "default").await;
@@ -172,6 +207,7 @@ fn replicas_that_come_and_go_do_so_where_the_first_is() {
             let set = Replicas::create(&fleet, &scene.tenant, 1).await;
             assert_eq!(set.cluster(1).await, worker);
             set.make_pods(worker, 0..1).await;
+            allow_no_more(fleet.worker(worker), scene.tenant.name()).await;
             set.scale(3).await;
             assert_eq!(set.cluster(3).await, worker);
             set.make_pods(worker, 1..3).await;
