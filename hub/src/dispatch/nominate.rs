@@ -225,7 +225,11 @@ impl Dispatcher {
             return;
         }
         let (first, longest) = self.settings.give_back;
-        let delay = first.saturating_mul(1 << entry.given_back.min(10)).min(longest);
+        // A later replica is woken when the first has quota.
+        let delay = match entry.facts.is_behind() {
+            true => longest,
+            false => first.saturating_mul(1 << entry.given_back.min(10)).min(longest),
+        };
         entry.given_back = entry.given_back.saturating_add(1);
         entry.nomination = None;
         self.park(entry.facts.clone());

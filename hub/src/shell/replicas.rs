@@ -109,19 +109,18 @@ fn times(pod_sets: &Arc<[PodSet]>, replicas: usize) -> Arc<[PodSet]> {
 /// Where a later replica is to be, by the Workload of the first.
 fn behind(first: Option<&Workload>, in_memory: bool) -> Replica {
     let Some(first) = first.filter(|first| is_wanted(first)) else { return Replica::Behind };
-    match first.status.as_ref().and_then(|status| status.cluster_name.as_deref()) {
+    let is_evicted = state::is_evicted(first);
+    match first.status.as_ref().and_then(|status| status.cluster_name.as_deref()).filter(|_| !is_evicted) {
         Some(cluster) => Replica::At(cluster.into()),
-        None if in_memory || state::has_reservation(first) => Replica::Undecided,
+        // It shows its last eviction until a reservation is written again.
+        None if in_memory || (state::has_reservation(first) && !is_evicted) => Replica::Undecided,
         None => Replica::Behind,
     }
 }
 
-/// Whether nobody takes its quota away.
+/// Whether it is to run.
 fn is_wanted(workload: &Workload) -> bool {
-    workload.metadata.deletion_timestamp.is_none()
-        && state::stays_active(workload)
-        && !state::is_evicted(workload)
-        && !state::is_finished(workload)
+    workload.metadata.deletion_timestamp.is_none() && state::stays_active(workload) && !state::is_finished(workload)
 }
 
 #[cfg(test)]
@@ -191,6 +190,12 @@ mod tests {
             ("it has quota", Some(json!({"conditions": condition("QuotaReserved")})), false, Replica::Undecided),
             ("it is on a cluster", Some(there(json!({}))), false, Replica::At("west".into())),
             ("it leaves it", Some(there(json!({"conditions": condition("Evicted")}))), false, Replica::Behind),
+            (
+                "it was evicted, and has quota again",
+                Some(json!({"conditions": condition("Evicted")})),
+                true,
+                Replica::Undecided,
+            ),
             ("it is over", Some(there(json!({"conditions": condition("Finished")}))), false, Replica::Behind),
         ] {
             let first = first.map(|status| workload(0, &status));
