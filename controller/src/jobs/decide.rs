@@ -375,7 +375,9 @@ impl Case<'_> {
     /// The members of the job that are not as they should be.
     fn changed(&self, wanted: &Value) -> Vec<Value> {
         let wanted = self.kind.members(wanted);
-        self.kind.members(self.job).iter().filter(|now| !wanted.contains(now)).cloned().collect()
+        // What is wanted was made of the job itself: its members are in the same order.
+        let both = self.kind.members(self.job).iter().zip(wanted);
+        both.filter(|(now, wanted)| now != wanted).map(|(now, _)| now.clone()).collect()
     }
 
     fn start(&self, workload: &Arc<Workload>) -> Decision {
