@@ -32,7 +32,9 @@ fn commands() -> Vec<String> {
     let (_, section) = readme.split_once(&format!("{HEADING}\n")).expect("the heading");
     let section = section.split("\n## ").next().unwrap_or_default();
     let code = section.lines().filter_map(|line| line.strip_prefix("    ")).collect::<Vec<_>>().join("\n");
-    code.replace("\\\n", "").lines().map(ToOwned::to_owned).collect()
+    // Nothing pulls images here.
+    let code = code.replace("\\\n", "").replace("REGISTRY", "registry.example");
+    code.lines().map(ToOwned::to_owned).collect()
 }
 
 /// A shell in the repository's root, for somebody with every right on a cluster.

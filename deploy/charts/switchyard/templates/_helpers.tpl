@@ -54,7 +54,9 @@ need. */}}
 {{- $gates := $config.featureGates | default dict -}}
 {{- range .Values.controllerManager.featureGates }}{{ $_ := set $gates .name .enabled }}{{ end -}}
 {{- if $gates }}{{ $_ := set $config "featureGates" $gates }}{{ end -}}
-{{- $election := $config.leaderElection | default dict -}}
+{{- /* Where the Lease is and what it is called is the roles' to say, which know these names alone. */}}
+{{- $election := omit ($config.leaderElection | default dict) "resourceName" "resourceNamespace" -}}
+{{- if $config.leaderElection }}{{ $_ := set $config "leaderElection" $election }}{{ end -}}
 {{- if and (eq .Values.mode "hub") (not (hasKey $election "leaseDuration")) -}}
 {{- $fast := dict "leaseDuration" "3s" "renewDeadline" "2s" "retryPeriod" "500ms" -}}
 {{- $_ := set $config "leaderElection" (merge $election $fast) -}}
