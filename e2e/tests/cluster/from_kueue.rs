@@ -82,8 +82,10 @@ impl<'a> Shell<'a> {
 fn the_commands_of_the_readme_bring_a_cluster_from_kueue_to_ours() {
     fixture::run(async {
         let nodes = [NodeSpec::new("node").cpu(8)];
-        let environment = Environment::builder("from-kueue").cluster(ClusterSpec::new("one").nodes(nodes));
-        let environment = environment.start().await.unwrap();
+        // Helm waits for the pods of our Deployment.
+        let controllers = ["deployment-controller", "replicaset-controller", "endpointslice-controller"];
+        let spec = controllers.into_iter().fold(ClusterSpec::new("one").nodes(nodes), ClusterSpec::controller);
+        let environment = Environment::builder("from-kueue").cluster(spec).start().await.unwrap();
         let cluster = environment.cluster("one");
         let kueue = Kueue::start(cluster, &Options { webhooks: true, ..Options::default() }).await.unwrap();
         installed(cluster).await;
