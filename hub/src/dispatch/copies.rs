@@ -51,10 +51,8 @@ enum Past {
 enum Earlier {
     /// It runs, or was told to.
     Runs,
-    /// It has run, or may have, and nothing of it may be gone.
+    /// It has run, or may have, and is not gone, as far as its cluster has spoken.
     IsLeft,
-    /// Its cluster has not spoken.
-    Silent,
     /// It is on no other cluster.
     Over,
 }
@@ -170,7 +168,7 @@ impl Dispatcher {
             Some(remote) if remote.ran.is_some() => Earlier::IsLeft,
             Some(_) => Earlier::Over,
             None if self.clusters.get(on).is_some_and(|cluster| cluster.told) => Earlier::Over,
-            None => Earlier::Silent,
+            None => Earlier::IsLeft,
         }
     }
 

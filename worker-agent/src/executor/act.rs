@@ -233,23 +233,10 @@ impl Executor {
             }
             Err(error) => match failed(error, access, &format!("{}/{name}", stamp.namespace)) {
                 // A quota that an object fills by itself refuses another one like it before its name is looked at.
-                refused @ Outcome::Refused(_) => self.made(access, &api, &name, stamp).await.ok_or(refused),
+                refused @ Outcome::Refused(_) => self.in_the_way(access, &api, &name, stamp).await.or(Err(refused)),
                 outcome => Err(outcome),
             },
         }
-    }
-
-    /// The object of this name, if it was made for this workload.
-    async fn made(
-        &self,
-        access: &Access,
-        api: &Api<DynamicObject>,
-        name: &str,
-        stamp: Stamp<'_>,
-    ) -> Option<DynamicObject> {
-        let there = api.get_opt(name).await.ok()??;
-        let ours = access.read(&value(&there), &self.hub_id)?.meta().workload_uid == stamp.workload_uid;
-        ours.then_some(there)
     }
 
     /// Whether a creation that was not answered happened.
@@ -264,6 +251,7 @@ impl Executor {
         }
     }
 
+    /// What has the name, if it was made for this workload.
     async fn in_the_way(
         &self,
         access: &Access,

@@ -317,13 +317,19 @@ fn a_later_attempt_does_not_go_on_past_the_circuit_breaker() {
     assert!(bench.take().is_empty(), "people look first");
 }
 
-#[test]
-fn what_a_fence_has_stopped_while_it_was_committed_goes_on_once_nothing_is_left_of_the_other() {
+/// Attempt 3, which runs on `b`, is being committed over attempt 2, which runs on `a`.
+fn being_committed() -> Bench {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.apply(Event::Workload(committed("w", "a", 2)));
     bench.tells("a", vec![Copy::of("w", "train").attempt(2)]);
     bench.tells("b", vec![Copy::of("w", "train").attempt(3)]);
     assert_eq!(bench.take().last().map(String::as_str), Some("commit w/3 on b, known as w"));
+    bench
+}
+
+#[test]
+fn what_a_fence_has_stopped_while_it_was_committed_goes_on_once_nothing_is_left_of_the_other() {
+    let mut bench = being_committed();
     bench.observe("b", "w", 3, State::Suspended);
     bench.written(Outcome::Done, committed("w", "b", 3));
     assert_eq!(bench.take(), ["Absent w/2 on a"], "they would run side by side");
@@ -333,11 +339,7 @@ fn what_a_fence_has_stopped_while_it_was_committed_goes_on_once_nothing_is_left_
 
 #[test]
 fn what_its_fence_may_have_stopped_while_its_cluster_is_away_waits_for_what_is_left_of_the_other() {
-    let mut bench = Bench::forgetful(&["a", "b"]);
-    bench.apply(Event::Workload(committed("w", "a", 2)));
-    bench.tells("a", vec![Copy::of("w", "train").attempt(2)]);
-    bench.tells("b", vec![Copy::of("w", "train").attempt(3)]);
-    assert_eq!(bench.take().last().map(String::as_str), Some("commit w/3 on b, known as w"));
+    let mut bench = being_committed();
     bench.down("b");
     bench.written(Outcome::Done, committed("w", "b", 3));
     assert_eq!(bench.take(), ["mirror w/3 from b", "Absent w/2 on a"], "nobody knows whether it still runs");

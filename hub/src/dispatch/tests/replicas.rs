@@ -73,6 +73,17 @@ fn a_later_one_holds_no_quota_while_the_first_has_none() {
     assert!(bench.take().is_empty(), "once");
 }
 
+/// The retry of attempt 1 is written, nothing of it is left on `b`, and it has quota anew.
+fn leaves_and_is_reserved_again(bench: &mut Bench) {
+    let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "b", 1) };
+    bench.written(Outcome::Done, retrying.clone());
+    bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
+    bench.observe("b", "w", 1, State::Gone);
+    bench.written(Outcome::Done, Facts { attempt: 1, evicted: true, ..facts("w") });
+    bench.take();
+    bench.reserve(Facts { attempt: 1, ..later(at("b")) });
+}
+
 #[test]
 fn a_later_one_leaves_with_the_first_and_follows_it() {
     for first in [Replica::Behind, Replica::Undecided, at("a")] {
@@ -80,13 +91,7 @@ fn a_later_one_leaves_with_the_first_and_follows_it() {
         bench.apply(Event::Workload(Facts { replica: Some(first.clone()), ..committed("w", "b", 1) }));
         let expected = "retry w after None: The first replica is no longer there. Previously: \"Ready\"";
         assert_eq!(bench.take(), [expected], "{first:?}");
-        let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "b", 1) };
-        bench.written(Outcome::Done, retrying.clone());
-        bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
-        bench.observe("b", "w", 1, State::Gone);
-        bench.written(Outcome::Done, Facts { attempt: 1, evicted: true, ..facts("w") });
-        bench.take();
-        bench.reserve(Facts { attempt: 1, ..later(at("b")) });
+        leaves_and_is_reserved_again(&mut bench);
         assert_eq!(bench.take(), ["commit w/2 on b"], "{first:?}: it may come back there at once");
     }
 }
@@ -95,13 +100,7 @@ fn a_later_one_leaves_with_the_first_and_follows_it() {
 fn a_later_one_that_its_cluster_has_refused_is_tried_there_again_after_a_while() {
     let mut bench = following();
     bench.observe("b", "w", 1, State::Evicted);
-    let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "b", 1) };
-    bench.written(Outcome::Done, retrying.clone());
-    bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
-    bench.observe("b", "w", 1, State::Gone);
-    bench.written(Outcome::Done, Facts { attempt: 1, evicted: true, ..facts("w") });
-    bench.take();
-    bench.reserve(Facts { attempt: 1, ..later(at("b")) });
+    leaves_and_is_reserved_again(&mut bench);
     assert!(bench.take().is_empty());
     bench.later(60_000);
     assert_eq!(bench.take(), ["commit w/2 on b"]);
