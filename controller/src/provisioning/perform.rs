@@ -11,6 +11,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use switchyard_api::{
+    autoscaling::ProvisioningRequest,
     conditions::{reasons::events, truncated_message},
     names,
     v1beta2::Workload,
@@ -121,7 +122,7 @@ async fn create(ctx: &Context, creation: &Creation) -> Result<(), Failure> {
     for template in &creation.templates {
         match ctx.stores.pod_templates.get(&namespace, &template.name_any()) {
             // It was made when the request could not be.
-            Some(known) if same_owner(&*known, template) => continue,
+            Some(known) if same_owner(&*known, &creation.request) => continue,
             // What is left of an earlier request of the same name may ask for another flavor.
             Some(stale) if was_handed_over(&*stale) => {
                 let api = Api::<PartialObjectMeta<PodTemplate>>::namespaced(ctx.client.clone(), &namespace);
@@ -130,12 +131,13 @@ async fn create(ctx: &Context, creation: &Creation) -> Result<(), Failure> {
             // Somebody else's: the answer will say so.
             Some(_) | None => (),
         }
-        post(ctx, &templates, template, "PodTemplate").await?;
+        post(ctx, &templates, template, creation, "PodTemplate").await?;
     }
-    post(ctx, &Api::namespaced(ctx.client.clone(), &namespace), &creation.request, "ProvisioningRequest").await
+    let requests = Api::namespaced(ctx.client.clone(), &namespace);
+    post(ctx, &requests, &creation.request, creation, "ProvisioningRequest").await
 }
 
-async fn post<K>(ctx: &Context, api: &Api<K>, object: &K, kind: &'static str) -> Result<(), Failure>
+async fn post<K>(ctx: &Context, api: &Api<K>, object: &K, of: &Creation, kind: &'static str) -> Result<(), Failure>
 where
     K: Resource + Clone + Serialize + DeserializeOwned + Debug,
 {
@@ -153,7 +155,7 @@ where
     };
     if status.is_already_exists() {
         let found = answered(api.get_metadata_opt(&object.name_any())).await;
-        if found.map_err(|error| Failure::Write(error.into()))?.is_none_or(|found| same_owner(&found, object)) {
+        if found.map_err(|error| Failure::Write(error.into()))?.is_none_or(|found| same_owner(&found, &of.request)) {
             return Err(Failure::NotSeenYet);
         }
     }
@@ -165,8 +167,9 @@ fn was_handed_over(template: &impl Resource) -> bool {
     template.owner_references().iter().any(|owner| owner.kind == "ProvisioningRequest")
 }
 
-fn same_owner<A: Resource, B: Resource>(one: &A, other: &B) -> bool {
-    workload_of(one).is_some_and(|owner| workload_of(other).is_some_and(|other| owner.uid == other.uid))
+/// Whether an object is of the workload that a request is for.
+pub(super) fn same_owner(found: &impl Resource, request: &ProvisioningRequest) -> bool {
+    workload_of(found).is_some_and(|owner| workload_of(request).is_some_and(|other| owner.uid == other.uid))
 }
 
 /// Says on the check, and in an event, why its request could not be made.

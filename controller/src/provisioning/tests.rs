@@ -2,8 +2,8 @@
 
 use std::{fmt::Write as _, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::ResourceExt as _;
+use k8s_openapi::{api::core::v1::PodTemplate, apimachinery::pkg::apis::meta::v1::OwnerReference};
+use kube::{ResourceExt as _, core::PartialObjectMeta};
 use rstest::rstest;
 use serde_json::{Value, json};
 use switchyard_api::{
@@ -18,8 +18,12 @@ use super::{
     decide::{Plan, decide},
     facts::Facts,
     objects,
+    perform::same_owner,
 };
-use crate::fixtures::{WorkloadExt, at, workload};
+use crate::{
+    fixtures::{WorkloadExt, at, workload},
+    object::Object,
+};
 
 /// A configuration of class `class` with parameter `p=v`, one retry after 60 s, and a selector from the detail `Group`.
 fn config(spec: &Value) -> Arc<ProvisioningRequestConfig> {
@@ -340,7 +344,7 @@ fn a_template_is_the_workloads_until_its_request_is_there() {
     let subject = reserved(CheckState::Pending);
     let mut facts = facts().asked(&subject, 1, &[]);
     let owned = |owner: OwnerReference| {
-        let mut template = kube::core::PartialObjectMeta::default();
+        let mut template = PartialObjectMeta::default();
         template.metadata.name = Some("ppt-wl-prov-1-main".to_owned());
         template.metadata.owner_references = Some(vec![owner]);
         [("ppt-wl-prov-1-main".to_owned(), Arc::new(template))].into()
@@ -353,4 +357,15 @@ fn a_template_is_the_workloads_until_its_request_is_there() {
     assert_eq!((Some(owner.uid.as_str()), owner.controller), (request.metadata.uid.as_deref(), Some(true)));
     facts.templates = owned(owner);
     assert_eq!(decide(&subject, &facts, at(100)), Plan::default());
+}
+
+#[test]
+fn a_template_that_an_earlier_request_left_to_the_workload_is_known_again() {
+    let subject = reserved(CheckState::Pending);
+    let creation = decide(&subject, &facts(), at(100)).create.remove(0);
+    let as_stored = |template: &Object| {
+        serde_json::from_value::<PartialObjectMeta<PodTemplate>>((*template.value()).clone()).unwrap()
+    };
+    assert!(same_owner(&as_stored(&creation.templates[0]), &creation.request));
+    assert!(!same_owner(&PartialObjectMeta::<PodTemplate>::default(), &creation.request));
 }
