@@ -199,6 +199,10 @@ impl JobKind for BatchJob {
         Stop::Update { job: Box::new(wanted), now: false }
     }
 
+    fn elastic_templates(&self, _job: &Value) -> Vec<String> {
+        vec!["/spec/template".to_owned()]
+    }
+
     fn finished(&self, job: &Value) -> Option<Finished> {
         let condition = mirror::conditions(job)
             .find(|c| matches!(str_at(c, "/type"), "Complete" | "Failed") && str_at(c, "/status") == "True")?;

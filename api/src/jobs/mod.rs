@@ -34,6 +34,7 @@ mod build;
 mod by_pods;
 mod copy;
 pub mod deployment;
+pub mod elastic;
 mod equivalence;
 mod external;
 mod index_set;
@@ -379,6 +380,13 @@ pub trait JobKind: Send + Sync + 'static {
     /// As [`JobKind::stop`] for a job whose workload was deleted by somebody.
     fn discard(&self, job: &Value, pod_sets: &[PodSet]) -> Stop {
         self.stop(job, Some(pod_sets))
+    }
+
+    /// The pod templates of a job of a kind whose jobs may change their size while they run, as JSON pointers; none of other
+    /// kinds.
+    fn elastic_templates(&self, job: &Value) -> Vec<String> {
+        let _ = job;
+        Vec::new()
     }
 
     /// The end of the job, once it has one.

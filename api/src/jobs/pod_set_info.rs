@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{PodSchedulingGate, Toleration};
 use serde_json::{Map, Value};
 
-use super::{JobError, meta};
+use super::{JobError, elastic, meta};
 use crate::v1beta2::{PodSet, PodSetAssignment, ResourceFlavor, Workload};
 use crate::{conditions, names};
 
@@ -51,6 +51,10 @@ pub fn pod_set_infos<'f>(
         let mut info = PodSetInfo::of_flavors(assignment, pod_set, &flavor)?;
         info.annotations.insert(names::WORKLOAD.into(), workload.metadata.name.clone().unwrap_or_default());
         info.labels.insert(names::POD_SET.into(), assignment.name.clone());
+        if elastic::is_slice(workload) {
+            info.annotations.insert(names::WORKLOAD_SLICE_NAME.into(), elastic::slice_name(workload).to_owned());
+            info.labels.insert(names::ELASTIC_POD.into(), "true".into());
+        }
         info.labels.extend(common.clone());
         for check in &status.admission_checks {
             if let Some(update) = check.pod_set_updates.iter().find(|u| u.name == assignment.name) {

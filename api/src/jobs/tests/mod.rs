@@ -6,6 +6,7 @@ mod app_wrapper;
 mod batch_job;
 mod build;
 mod by_pods;
+mod elastic;
 mod equivalence;
 mod external;
 mod infos;

@@ -1,0 +1,193 @@
+//! Jobs that change their size while they run: Kueue's `ElasticJobsViaWorkloadSlices` (KEP-77).
+//!
+//! A job that is marked so has, once it runs, a chain of workloads: what it grows to is a new one, a slice, that replaces the
+//! one before it once it has quota. Its pods bear a scheduling gate until a slice that counts them is admitted. When the job
+//! shrinks, its workload keeps its quota with lower counts.
+
+use serde_json::{Value, json};
+
+use super::{JobKind, meta, workload_name_with_extra};
+use crate::{
+    field::{FieldError, Path},
+    names,
+    v1beta2::{PodSet, Workload},
+};
+
+/// The feature gate, on by default as in Kueue.
+pub const FEATURE_GATE: &str = "ElasticJobsViaWorkloadSlices";
+
+/// Kinds whose elastic jobs are known to Kueue and run here as all others do: stopped and queued anew when their size
+/// changes.
+const TAKEN_AS_OTHERS: [&str; 3] = ["RayCluster", "RayJob", "RayService"];
+
+const WITH_PARTIAL: &str = "partial admission and elastic job cannot be used together";
+
+/// Whether a job's annotation says that it is elastic.
+#[must_use]
+pub fn is_marked(job: &Value) -> bool {
+    meta::annotation(job, names::ELASTIC_JOB) == Some("true")
+}
+
+/// Whether a job is to be elastic here: it is marked so and of a kind for which that is possible. A hub's copy and a job that
+/// a hub sends elsewhere are of one size, that of their workload.
+#[must_use]
+pub fn may_be_elastic(kind: &dyn JobKind, job: &Value) -> bool {
+    is_marked(job)
+        && !kind.elastic_templates(job).is_empty()
+        && meta::prebuilt_workload_name(job).is_empty()
+        && kind.managed_by(job) != Some(names::MULTIKUEUE_CONTROLLER)
+}
+
+/// Whether a job may change its size while it runs: [`may_be_elastic`], and its pods come gated. Those of one that was made
+/// while no webhook put the gate into it would run as soon as it grows, whatever the quota.
+#[must_use]
+pub fn is_elastic(kind: &dyn JobKind, job: &Value) -> bool {
+    let gated = |template: &String| {
+        let gates = job.pointer(template).and_then(|it| it.pointer("/spec/schedulingGates")).and_then(Value::as_array);
+        gates.into_iter().flatten().any(|gate| meta::str_at(gate, "/name") == names::ELASTIC_JOB_SCHEDULING_GATE)
+    };
+    may_be_elastic(kind, job) && kind.elastic_templates(job).iter().all(gated)
+}
+
+/// Puts the scheduling gate into the job's pod templates, from which its pods have it until their slice is admitted.
+pub fn gate_pods(kind: &dyn JobKind, job: &mut Value) {
+    for template in kind.elastic_templates(job) {
+        let Some(spec) = job.pointer_mut(&template).and_then(|template| meta::object_mut(template, &["spec"])) else {
+            continue;
+        };
+        let gates = spec.entry("schedulingGates").or_insert_with(|| json!([]));
+        if gates.is_null() {
+            *gates = json!([]);
+        }
+        let gate = json!({"name": names::ELASTIC_JOB_SCHEDULING_GATE});
+        if let Some(gates) = gates.as_array_mut().filter(|gates| !gates.contains(&gate)) {
+            gates.push(gate);
+        }
+    }
+}
+
+/// How the size of a job compares to that of a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// It is the same.
+    Same,
+    /// Some pod sets have fewer pods, none has more.
+    Smaller,
+    /// Some pod set has more pods.
+    Larger,
+    /// They have not the same pod sets.
+    Incomparable,
+}
+
+/// How the size of a job, as its pod sets have it, compares to that of a workload.
+#[must_use]
+pub fn compare(job: &[PodSet], workload: &[PodSet]) -> Size {
+    if job.len() != workload.len() {
+        return Size::Incomparable;
+    }
+    let mut size = Size::Same;
+    for before in workload {
+        let Some(now) = job.iter().find(|now| now.name == before.name) else { return Size::Incomparable };
+        size = match now.count.cmp(&before.count) {
+            std::cmp::Ordering::Greater => Size::Larger,
+            std::cmp::Ordering::Less if size == Size::Same => Size::Smaller,
+            _ => size,
+        };
+    }
+    size
+}
+
+/// A workload's pod sets with the counts of the job's. The templates stay: a running job's bear what admission put there.
+#[must_use]
+pub fn resized(workload: &[PodSet], job: &[PodSet]) -> Vec<PodSet> {
+    let resized = |before: &PodSet| {
+        let count = job.iter().find(|now| now.name == before.name).map_or(before.count, |now| now.count);
+        PodSet { count, ..before.clone() }
+    };
+    workload.iter().map(resized).collect()
+}
+
+/// Makes a new workload of an elastic job one: it says so, has a name of its own for each generation of the job, and names
+/// the first of its chain and the one that it replaces.
+pub fn mark_slice(kind: &dyn JobKind, job: &Value, workload: &mut Workload, replaced: Option<&Workload>) {
+    let (id, generation) = (kind.id(), job.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0));
+    let name = workload_name_with_extra(id.kind, id.group, meta::name(job), meta::uid(job), &generation.to_string());
+    let first = replaced.map_or(name.as_str(), slice_name).to_owned();
+    let annotations = workload.metadata.annotations.get_or_insert_default();
+    annotations.insert(names::ELASTIC_JOB.into(), "true".into());
+    annotations.insert(names::WORKLOAD_SLICE_NAME.into(), first);
+    if let Some(replaced) = replaced {
+        annotations.insert(names::WORKLOAD_SLICE_REPLACEMENT_FOR.into(), key(replaced));
+    }
+    workload.metadata.name = Some(name);
+}
+
+/// Whether it is a workload of an elastic job.
+#[must_use]
+pub fn is_slice(workload: &Workload) -> bool {
+    annotation(workload, names::ELASTIC_JOB) == Some("true")
+}
+
+/// The name that the workloads of a chain have in common, and their pods: that of the first of them.
+#[must_use]
+pub fn slice_name(workload: &Workload) -> &str {
+    annotation(workload, names::WORKLOAD_SLICE_NAME).or(workload.metadata.name.as_deref()).unwrap_or_default()
+}
+
+/// The workload that this one replaces, as `namespace/name`.
+#[must_use]
+pub fn replacement_for(workload: &Workload) -> Option<&str> {
+    annotation(workload, names::WORKLOAD_SLICE_REPLACEMENT_FOR)
+}
+
+/// Whether one workload says that it replaces the other.
+#[must_use]
+pub fn replaces(new: &Workload, old: &Workload) -> bool {
+    replacement_for(new).is_some_and(|replaced| replaced == key(old))
+}
+
+fn annotation<'a>(workload: &'a Workload, name: &str) -> Option<&'a str> {
+    workload.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+}
+
+fn key(workload: &Workload) -> String {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    format!("{}/{}", part(&workload.metadata.namespace), part(&workload.metadata.name))
+}
+
+/// What is wrong with a job's being elastic, where the feature gate is on. `old` is what it was before a change.
+#[must_use]
+pub fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value) -> Vec<FieldError> {
+    let path = &meta::annotation_path(names::ELASTIC_JOB);
+    if let Some(old) = old {
+        let (before, now) = (is_marked(old), is_marked(job));
+        let changed = (before != now).then(|| FieldError::invalid(path, Value::from(now), "field is immutable"));
+        return changed.into_iter().collect();
+    }
+    let id = kind.id();
+    if !is_marked(job) || TAKEN_AS_OTHERS.contains(&id.kind) {
+        return Vec::new();
+    }
+    if kind.elastic_templates(job).is_empty() {
+        let gvk = format!("{}, Kind={}", id.api_version(), id.kind);
+        return vec![FieldError::forbidden(path, &format!("elastic job is not supported for {gvk:?}"))];
+    }
+    let mut errors = Vec::new();
+    if let Some(text) = meta::annotation(job, names::JOB_MIN_PARALLELISM) {
+        errors.push(FieldError::invalid(&meta::annotation_path(names::JOB_MIN_PARALLELISM), text, WITH_PARTIAL));
+    }
+    for (annotation, kind_of_request) in
+        [(names::POD_SET_REQUIRED_TOPOLOGY, "required"), (names::POD_SET_PREFERRED_TOPOLOGY, "preferred")]
+    {
+        for template in kind.elastic_templates(job) {
+            let of_template = job.pointer(&template).and_then(|template| meta::annotation(template, annotation));
+            if of_template.is_some() {
+                let path = template.split('/').skip(1).fold(Path::root(), |path, field| path.child(field));
+                let path = path.child("metadata").child("annotations").key(annotation);
+                let detail = format!("{kind_of_request} topology is not supported with elastic jobs");
+                errors.push(FieldError::forbidden(&path, &detail));
+            }
+        }
+    }
+    errors
+}

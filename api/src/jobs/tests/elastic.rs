@@ -1,0 +1,169 @@
+//! Jobs that change their size while they run.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::jobs::{
+    BuildOptions, JobKind, Priority, apply_merge,
+    batch_job::BatchJob,
+    build_workload,
+    elastic::{
+        Size, compare, gate_pods, is_elastic, mark_slice, may_be_elastic, replaces, resized, slice_name, validate,
+    },
+    job_pod_sets, kind_for, pod_set_infos,
+};
+use crate::v1beta2::{PodSet, Workload};
+
+fn job(change: &Value) -> Value {
+    let mut job = json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {
+            "name": "train", "namespace": "ns", "uid": "1234", "generation": 2,
+            "annotations": {"kueue.x-k8s.io/elastic-job": "true"}, "labels": {"kueue.x-k8s.io/queue-name": "lq"},
+        },
+        "spec": {"parallelism": 3, "template": {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}},
+    });
+    apply_merge(&mut job, change);
+    job
+}
+
+#[rstest]
+#[case::a_job_that_says_so(json!({}), true)]
+#[case::one_that_says_nothing(json!({"metadata": {"annotations": null}}), false)]
+#[case::one_that_says_no(json!({"metadata": {"annotations": {"kueue.x-k8s.io/elastic-job": "false"}}}), false)]
+#[case::a_hubs_copy(json!({"metadata": {"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "wl"}}}), false)]
+#[case::one_that_a_hub_sends_elsewhere(json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}), false)]
+fn which_jobs_are_elastic_here(#[case] change: Value, #[case] elastic: bool) {
+    let mut job = job(&change);
+    assert_eq!(may_be_elastic(&BatchJob, &job), elastic);
+    assert!(!is_elastic(&BatchJob, &job), "its pods would not wait");
+    gate_pods(&BatchJob, &mut job);
+    assert_eq!(is_elastic(&BatchJob, &job), elastic);
+}
+
+fn sizes(counts: &[(&str, i32)]) -> Vec<PodSet> {
+    counts.iter().map(|(name, count)| PodSet { name: (*name).into(), count: *count, ..PodSet::default() }).collect()
+}
+
+#[rstest]
+#[case::the_same(&[("a", 1), ("b", 2)], Size::Same)]
+#[case::in_another_order(&[("b", 2), ("a", 1)], Size::Same)]
+#[case::one_has_fewer(&[("a", 1), ("b", 1)], Size::Smaller)]
+#[case::one_has_more(&[("a", 2), ("b", 2)], Size::Larger)]
+#[case::one_has_more_and_another_fewer(&[("a", 0), ("b", 3)], Size::Larger)]
+#[case::one_has_fewer_and_a_later_one_more(&[("a", 2), ("b", 1)], Size::Larger)]
+#[case::one_more_pod_set(&[("a", 1), ("b", 2), ("c", 1)], Size::Incomparable)]
+#[case::another_pod_set(&[("a", 1), ("c", 2)], Size::Incomparable)]
+fn sizes_of_jobs(#[case] job: &[(&str, i32)], #[case] want: Size) {
+    assert_eq!(compare(&sizes(job), &sizes(&[("a", 1), ("b", 2)])), want);
+}
+
+#[test]
+fn a_slice_has_the_templates_of_the_one_before_with_the_counts_of_the_job() {
+    let running = sizes(&[("a", 5), ("b", 2)]);
+    let mut before = sizes(&[("a", 1), ("b", 2)]);
+    before[0].template = json!({"spec": {"nodeSelector": {"mine": "x"}}}).into();
+    let after = resized(&before, &running);
+    assert_eq!((after[0].count, after[1].count), (5, 2));
+    assert_eq!(after[0].template, before[0].template);
+}
+
+fn slice(job: &Value, replaced: Option<&Workload>) -> Workload {
+    let pod_sets = job_pod_sets(&BatchJob, job).unwrap();
+    let mut workload = build_workload(&BatchJob, job, pod_sets, &Priority::default(), BuildOptions::default());
+    mark_slice(&BatchJob, job, &mut workload, replaced);
+    workload
+}
+
+#[test]
+fn slices_name_the_first_of_their_chain_and_the_one_that_they_replace() {
+    let first = slice(&job(&json!({})), None);
+    let second = slice(&job(&json!({"metadata": {"generation": 3}})), Some(&first));
+    let third = slice(&job(&json!({"metadata": {"generation": 4}})), Some(&second));
+    // printf 'Job\nbatch\ntrain\n1234\n2' | sha1sum
+    assert_eq!(first.metadata.name.as_deref(), Some("job-train-f0dbe"));
+    let names = [&first, &second, &third].map(|slice| slice.metadata.name.clone());
+    assert!(names[0] != names[1] && names[1] != names[2]);
+    assert_eq!([&first, &second, &third].map(slice_name), ["job-train-f0dbe"; 3]);
+    assert!(replaces(&second, &first) && replaces(&third, &second) && !replaces(&third, &first));
+    insta::assert_json_snapshot!(second.metadata.annotations, @r#"
+    {
+      "kueue.x-k8s.io/elastic-job": "true",
+      "kueue.x-k8s.io/workload-slice-name": "job-train-f0dbe",
+      "kueue.x-k8s.io/workload-slice-replacement-for": "ns/job-train-f0dbe"
+    }
+    "#);
+}
+
+#[test]
+fn the_gate_is_put_into_the_template_once_and_beside_others() {
+    let gates = |job: &Value| job.pointer("/spec/template/spec/schedulingGates").cloned().unwrap_or_default();
+    let ours = json!({"name": "kueue.x-k8s.io/elastic-job"});
+    for (before, after) in [
+        (json!(null), json!([ours])),
+        (json!([{"name": "x.io/y"}]), json!([{"name": "x.io/y"}, ours])),
+        (json!([ours]), json!([ours])),
+    ] {
+        let mut job = job(&json!({"spec": {"template": {"spec": {"schedulingGates": before}}}}));
+        gate_pods(&BatchJob, &mut job);
+        assert_eq!(gates(&job), after);
+    }
+}
+
+#[test]
+fn its_pods_say_which_chain_they_are_of_and_lose_that_when_the_job_stops() {
+    let mut job = job(&json!({}));
+    gate_pods(&BatchJob, &mut job);
+    let mut workload = slice(&job, None);
+    workload.status = serde_json::from_value(json!({
+        "admission": {"clusterQueue": "cq", "podSetAssignments": [{"name": "main", "count": 3}]},
+    }))
+    .unwrap();
+    let infos = pod_set_infos(&workload, |_| None).unwrap();
+    BatchJob.run(&mut job, &infos).unwrap();
+    let at = |job: &Value, pointer: &str| job.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let name = "/spec/template/metadata/annotations/kueue.x-k8s.io~1workload-slice-name";
+    let label = "/spec/template/metadata/labels/switchyard.dev~1elastic-pod";
+    assert_eq!(at(&job, name).as_deref(), Some("job-train-f0dbe"));
+    assert_eq!(at(&job, label).as_deref(), Some("true"));
+    BatchJob.restore(&mut job, &workload.spec.pod_sets);
+    assert_eq!((at(&job, name), at(&job, label)), (None, None));
+    assert!(job.pointer("/spec/template/spec/schedulingGates/0").is_some(), "the gate is the job's own");
+}
+
+#[rstest]
+#[case::a_new_one("batch", "Job", json!({}), None, "")]
+#[case::a_kind_that_cannot_be(
+    "jobset.x-k8s.io", "JobSet", json!({}), None,
+    r#"metadata.annotations[kueue.x-k8s.io/elastic-job]: Forbidden: elastic job is not supported for "jobset.x-k8s.io/v1alpha2, Kind=JobSet""#
+)]
+#[case::a_kind_that_runs_as_all_others_do("ray.io", "RayCluster", json!({}), None, "")]
+#[case::one_that_would_take_fewer_pods(
+    "batch", "Job", json!({"metadata": {"annotations": {"kueue.x-k8s.io/job-min-parallelism": "1"}}}), None,
+    r#"metadata.annotations[kueue.x-k8s.io/job-min-parallelism]: Invalid value: "1": partial admission and elastic job cannot be used together"#
+)]
+#[case::one_that_wants_a_topology(
+    "batch", "Job",
+    json!({"spec": {"template": {"metadata": {"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}}}}}), None,
+    "spec.template.metadata.annotations[kueue.x-k8s.io/podset-required-topology]: Forbidden: required topology is not supported with elastic jobs"
+)]
+#[case::it_grows("batch", "Job", json!({"spec": {"parallelism": 9}}), Some(json!({})), "")]
+#[case::it_becomes_elastic(
+    "batch", "Job", json!({}), Some(json!({"metadata": {"annotations": null}})),
+    "metadata.annotations[kueue.x-k8s.io/elastic-job]: Invalid value: true: field is immutable"
+)]
+#[case::it_ceases_to_be(
+    "batch", "Job", json!({"metadata": {"annotations": null}}), Some(json!({})),
+    "metadata.annotations[kueue.x-k8s.io/elastic-job]: Invalid value: false: field is immutable"
+)]
+fn what_the_webhook_says(
+    #[case] group: &str,
+    #[case] kind: &str,
+    #[case] change: Value,
+    #[case] old: Option<Value>,
+    #[case] want: &str,
+) {
+    let kind = kind_for(group, kind).unwrap();
+    let errors = validate(kind, old.map(|old| job(&old)).as_ref(), &job(&change));
+    assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), want);
+}
