@@ -80,6 +80,8 @@ struct Reserve {
     admission: v1beta2::Admission,
     checks: Vec<String>,
     note: String,
+    /// In whose place it comes, with its uid.
+    replaces: Option<(Key, Name)>,
 }
 
 /// What is still to be written, by workload. Holds at most one entry for each.
@@ -162,10 +164,11 @@ impl Admitter {
     pub(crate) fn submit(&self, decisions: Vec<Decision>) {
         for decision in decisions {
             match decision {
-                Decision::Reserve { key, uid, admission, checks, waited_since, note } => {
+                Decision::Reserve { key, uid, admission, checks, waited_since, note, replaces } => {
                     let admission = build::admission(&admission);
                     let checks = checks.iter().map(ToString::to_string).collect();
-                    let reserve = Reserve { uid, generation: None, admission, checks, note };
+                    let replaces = replaces.map(|(key, uid)| (object_key(&key), uid));
+                    let reserve = Reserve { uid, generation: None, admission, checks, note, replaces };
                     self.reserve(&key, reserve, wall_time(waited_since));
                 }
                 Decision::Pending { key, uid, reason, requests } => {
@@ -310,6 +313,7 @@ mod tests {
             admission: v1beta2::Admission::default(),
             checks: Vec::new(),
             note: String::new(),
+            replaces: None,
         };
         Job::Reserve(Box::new(reserve))
     }

@@ -16,6 +16,7 @@ use crate::{
     clock::{Clock, engine_time},
     components::Components,
     context::Context,
+    elastic,
     engine_task::{EngineHandle, EngineTask, Inbox, Views},
     events::{self, Events},
     failure_recovery, http, jobs,
@@ -259,8 +260,7 @@ async fn supervise(parts: Parts, work: Work, shutdown: CancellationToken) -> any
     let mut writer = Tasks::new();
     spawn(&mut writer, "events", ok(events.run(flush.clone())));
     let mut watches = JoinSet::new();
-    let recover = ctx.config.enabled("FailureRecoveryPolicy");
-    ctx.stores.watch(&ctx.client, ctx.role, recover, &mut watches, &leave);
+    ctx.stores.watch(&ctx.client, ctx.role, &ctx.config, &mut watches, &leave);
 
     let mut result = tokio::select! {
         biased;
@@ -318,6 +318,7 @@ async fn begin(
     spawn(workers, "status", ok(status::run(ctx.clone(), views, shutdown.clone())));
     spawn(workers, "priorities", ok(priority::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "failure recovery", ok(failure_recovery::run(ctx.clone(), shutdown.clone())));
+    spawn(workers, "elastic jobs", ok(elastic::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "provisioning requests", ok(provisioning::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "jobs", jobs::run(ctx.clone(), shutdown.clone()));
     if let Some(listener) = visibility {

@@ -11,6 +11,7 @@ pub mod clock;
 pub mod components;
 pub mod context;
 mod delegated;
+mod elastic;
 pub mod engine_task;
 pub mod events;
 mod failure_recovery;

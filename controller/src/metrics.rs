@@ -85,6 +85,7 @@ pub struct Metrics {
     eviction_latency: Series<EvictionLatencyLabels, Histogram>,
     ready_to_evicted: Series<ReadyToEvictedLabels, Histogram>,
     preempted: Series<PreemptedLabels, Counter>,
+    slices_replaced: Series<ClusterQueueLabels, Counter>,
     preemption_skips: Series<ClusterQueueLabels, Gauge>,
     writes: Family<WriteLabels, Counter>,
 }
@@ -113,6 +114,7 @@ impl Default for Metrics {
             eviction_latency: Series::new(waits),
             ready_to_evicted: Series::new(waits),
             preempted: Series::new(Counter::default),
+            slices_replaced: Series::new(Counter::default),
             preemption_skips: Series::new(Gauge::default),
             writes: Family::default(),
         };
@@ -226,8 +228,8 @@ impl Metrics {
     }
 
     /// The gate of a pod, alone or of a group, was taken off this long after the admission of its workload.
-    pub fn ungated(&self, cluster_queue: &str, group: bool, after: Duration) {
-        self.jobs.ungated(cluster_queue, group, after, self.role().as_str());
+    pub fn ungated(&self, gate: &'static str, cluster_queue: &str, group: bool, after: Duration) {
+        self.jobs.ungated(gate, (cluster_queue, group), after, self.role().as_str());
     }
 
     /// A workload was evicted.
@@ -270,6 +272,12 @@ impl Metrics {
         self.preempted.inc(&labels);
     }
 
+    /// A workload of this ClusterQueue was replaced by what its job grew to.
+    pub fn slice_replaced(&self, cluster_queue: &str) {
+        let labels = ClusterQueueLabels { cluster_queue: cluster_queue.into(), replica_role: self.role().as_str() };
+        self.slices_replaced.inc(&labels);
+    }
+
     /// So many workloads of a ClusterQueue would have preempted others in this cycle and were skipped.
     pub fn preemptions_skipped(&self, cluster_queue: &str, count: usize) {
         let labels = ClusterQueueLabels { cluster_queue: cluster_queue.into(), replica_role: self.role().as_str() };
@@ -291,6 +299,7 @@ impl Metrics {
         self.ready_to_evicted.remove(&queue);
         self.jobs.remove(&queue);
         self.preempted.remove(&queue);
+        self.slices_replaced.remove(&queue);
         self.preemption_skips.remove(&queue);
     }
 
@@ -344,6 +353,11 @@ impl Metrics {
             self.preemption_skips.family(),
         );
         kueue.register("preempted_workloads", "Preemptions per preempting ClusterQueue", self.preempted.family());
+        kueue.register(
+            "replaced_workload_slices",
+            "Workloads that were replaced by what their jobs grew to, per ClusterQueue",
+            self.slices_replaced.family(),
+        );
         kueue.register(
             "workload_eviction_latency_seconds",
             "Time from eviction to the release of quota",
@@ -413,8 +427,9 @@ mod tests {
             metrics.ready(&workload, queue, Readiness { queued: second, admitted: second });
             let eviction = CountedEviction { reason: "Preempted", cause: "", first: true, ready: Some(second) };
             metrics.evicted(&workload, queue, &eviction);
-            metrics.ungated(queue, true, second);
+            metrics.ungated("gate", queue, true, second);
             metrics.preempted(queue, "InClusterQueue");
+            metrics.slice_replaced(queue);
             metrics.preemptions_skipped(queue, 1);
             metrics.eviction_completed(queue, "Preempted", second);
             metrics.finished(&workload, queue, Some(second));

@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use switchyard_api::{
     autoscaling::ProvisioningRequest,
     config::Configuration,
-    jobs::{Held, JobKind, KindId, enabled_kinds, kind_for},
+    jobs::{Held, JobKind, KindId, elastic::FEATURE_GATE, enabled_kinds, kind_for},
     names, v1beta2,
 };
 use tokio::task::JoinSet;
@@ -31,7 +31,7 @@ use crate::{
     awaited::{Patience, is_unknown_kind},
     cause::with_root,
     context::Role,
-    failure_recovery,
+    elastic, failure_recovery,
     object::Object,
     store::{Feed, Store},
     workload,
@@ -81,6 +81,8 @@ pub struct Stores {
     pub pod_templates: Store<PartialObjectMeta<PodTemplate>>,
     /// The metadata of pods that are to end and may be deleted by force; watched with `FailureRecoveryPolicy` only.
     pub ending_pods: Store<PartialObjectMeta<Pod>>,
+    /// The pods of elastic jobs; watched with `ElasticJobsViaWorkloadSlices` only.
+    pub elastic_pods: Store<Pod>,
     /// Namespaces.
     pub namespaces: Store<Namespace>,
     /// Kubernetes' own PriorityClasses.
@@ -114,7 +116,13 @@ impl Stores {
         let dependencies = dependencies.filter(|needed| enabled.iter().all(|kind| kind.id() != **needed));
         let dependencies = dependencies.map(|id| store(*id)).collect();
         let jobs = enabled.iter().map(|kind| store(kind.id())).collect();
-        Self { jobs, dependencies, workloads: Store::fitted(workload::fit), ..Self::default() }
+        Self {
+            jobs,
+            dependencies,
+            workloads: Store::fitted(workload::fit),
+            elastic_pods: Store::fitted(elastic::fit),
+            ..Self::default()
+        }
     }
 
     /// The store of a job kind.
@@ -163,12 +171,12 @@ impl Stores {
         above
     }
 
-    /// Starts the watches; `recover` says whether pods that hang are looked for. Each ends at `shutdown` only; errors are logged, backed off and shown by [`Stores::watches`].
+    /// Starts the watches. Each ends at `shutdown` only; errors are logged, backed off and shown by [`Stores::watches`].
     pub fn watch(
         &self,
         client: &Client,
         role: Role,
-        recover: bool,
+        config: &Configuration,
         tasks: &mut JoinSet<anyhow::Result<()>>,
         shutdown: &CancellationToken,
     ) {
@@ -205,14 +213,7 @@ impl Stores {
             self.multi_kueue_configs.set_ready();
         }
         self.watch_provisioning(client, tasks, shutdown);
-        if recover {
-            let pods = watcher(Api::<PartialObjectMeta<Pod>>::all(client.clone()), watcher::Config::default())
-                .default_backoff();
-            let pods = pods.try_filter_map(|event| std::future::ready(Ok(only(event, failure_recovery::is_eligible))));
-            tasks.spawn(feed(pods, "pods".to_owned(), false, self.ending_pods.clone(), |_| (), shutdown.clone()));
-        } else {
-            self.ending_pods.set_ready();
-        }
+        self.watch_pods(client, config, tasks, shutdown);
         for jobs in self.jobs.iter().chain(&self.dependencies) {
             let api = Api::all_with(client.clone(), &jobs.resource);
             let resource = jobs.resource.clone();
@@ -223,6 +224,31 @@ impl Stores {
             let watch = watcher(api, config).backoff(Patience::default());
             let kind = jobs.resource.plural.clone();
             tasks.spawn(feed(watch, kind, true, jobs.store.clone(), typed, shutdown.clone()));
+        }
+    }
+
+    /// The pods that are looked after without being jobs.
+    fn watch_pods(
+        &self,
+        client: &Client,
+        config: &Configuration,
+        tasks: &mut JoinSet<anyhow::Result<()>>,
+        shutdown: &CancellationToken,
+    ) {
+        if config.enabled("FailureRecoveryPolicy") {
+            let pods = watcher(Api::<PartialObjectMeta<Pod>>::all(client.clone()), watcher::Config::default())
+                .default_backoff();
+            let pods = pods.try_filter_map(|event| std::future::ready(Ok(only(event, failure_recovery::is_eligible))));
+            tasks.spawn(feed(pods, "pods".to_owned(), false, self.ending_pods.clone(), |_| (), shutdown.clone()));
+        } else {
+            self.ending_pods.set_ready();
+        }
+        if config.enabled(FEATURE_GATE) {
+            let config = watcher::Config::default().labels(&format!("{}=true", names::ELASTIC_POD));
+            let pods = watcher(Api::<Pod>::all(client.clone()), config).default_backoff();
+            tasks.spawn(feed(pods, "pods".to_owned(), false, self.elastic_pods.clone(), |_| (), shutdown.clone()));
+        } else {
+            self.elastic_pods.set_ready();
         }
     }
 
@@ -285,6 +311,7 @@ impl Stores {
             state(&self.provisioning_requests),
             state(&self.pod_templates),
             state(&self.ending_pods),
+            state(&self.elastic_pods),
             state(&self.multi_kueue_clusters),
             state(&self.multi_kueue_configs),
             state(&self.namespaces),

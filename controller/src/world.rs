@@ -11,6 +11,7 @@ pub(crate) use requests::RequestRules;
 use switchyard_api::{
     conditions,
     config::Configuration,
+    jobs::elastic,
     quantity::{Exact, parse},
     v1beta2,
 };
@@ -84,7 +85,11 @@ pub(crate) fn known_workload(stores: &Stores, config: &Configuration, object: &v
 }
 
 fn ordering(config: &Configuration) -> Ordering {
-    Ordering { by_eviction: options::order_by_eviction(config), priority_boost: config.enabled("PriorityBoost") }
+    Ordering {
+        by_eviction: options::order_by_eviction(config),
+        priority_boost: config.enabled("PriorityBoost"),
+        slices: config.enabled(elastic::FEATURE_GATE),
+    }
 }
 
 /// The effective priority of a workload.

@@ -40,6 +40,9 @@ pub enum Decision {
         waited_since: Time,
         /// The flavors considered and why others were not taken, for the event; may be empty.
         note: String,
+        /// The workload in whose place it comes, and its uid: once this reservation is written, that one is over. Its
+        /// quota is this one's already.
+        replaces: Option<(WorkloadKey, Name)>,
     },
     /// It stays pending.
     Pending {

@@ -41,7 +41,7 @@ const GATES: &[Gate] = &[
     off("CustomMetricLabels"),
     on("DeferRayServiceFinalizationForRedisCleanup"),
     works(off("DisableWaitForPodsReady")),
-    on("ElasticJobsViaWorkloadSlices"),
+    works(on("ElasticJobsViaWorkloadSlices")),
     off("ElasticJobsViaWorkloadSlicesWithTAS"),
     works(off("FailureRecoveryPolicy")),
     on("FairSharingPreemptWithinNominal"),

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Ti
 use switchyard_api::{
     SmallMap,
     conditions::{self, reasons},
+    names,
     v1beta2::{self, CheckState, DispatchStatus, PodSetRequest, Workload},
 };
 use switchyard_scheduler::{self as engine, Amount, Name, PodSetRequests, Reason};
@@ -150,6 +151,23 @@ pub fn preempted_status(workload: &Workload, reason: &str, message: &str, now: T
     let eviction = Eviction { reason: reasons::evicted::PREEMPTED, cause: String::new(), message: message.to_owned() };
     let evicted = edit.evict(eviction);
     (edit, evicted)
+}
+
+/// What is said of a workload in whose place another was given quota.
+#[must_use]
+pub(super) fn replaced_message(new: &Workload) -> String {
+    let uid = new.metadata.uid.as_deref().unwrap_or_default();
+    let job_uid = new.metadata.labels.as_ref().and_then(|labels| labels.get(names::JOB_UID));
+    let job_uid = job_uid.map(String::as_str).unwrap_or_default();
+    format!("Replaced to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to workload slice aggregation")
+}
+
+/// Over, because another was given quota in its place.
+#[must_use]
+pub(super) fn replaced_status(workload: &Workload, message: &str, now: Timestamp) -> Edit {
+    let mut edit = Edit::new(workload, now);
+    edit.finish(reasons::finished::WORKLOAD_SLICE_REPLACED, message);
+    edit
 }
 
 #[cfg(test)]

@@ -6,7 +6,10 @@ use std::{
 };
 
 use switchyard_api::{
-    conditions::{self, reasons::events},
+    conditions::{
+        self,
+        reasons::{events, finished},
+    },
     v1beta2::Workload,
 };
 use tokio::time::Instant;
@@ -60,7 +63,13 @@ impl Admitter {
     #[tracing::instrument(name = "admission", skip_all, fields(workload = %key))]
     async fn write_reservation(&self, key: &Key, reserve: &Reserve) {
         let refusal = match self.try_reserve(key, reserve).await {
-            Ok((before, after)) => return self.reserved(reserve, &before, &after),
+            Ok((before, after)) => {
+                self.reserved(reserve, &before, &after);
+                if let Some((old, uid)) = &reserve.replaces {
+                    self.replace(old, uid, &after).await;
+                }
+                return;
+            }
             Err(refusal) => refusal,
         };
         tracing::info!(workload = %key, reason = refusal, "reservation given back");
@@ -110,6 +119,25 @@ impl Admitter {
             self.ctx.events.normal(after, "Admitted", note);
             let checks = (!reserve.checks.is_empty()).then_some(Duration::ZERO);
             self.ctx.count_admitted(after, cluster_queue, waited, checks);
+        }
+    }
+
+    /// Declares a workload finished in whose place another was given quota. Should that fail, the look at their job does
+    /// it.
+    async fn replace(&self, key: &Key, uid: &str, new: &Workload) {
+        let message = build::replaced_message(new);
+        for attempt in 0..CONFLICTS {
+            let Some(old) = self.current(key, uid).filter(|old| !workload::is_finished(old)) else { return };
+            let edit = build::replaced_status(&old, &message, self.ctx.clock.now());
+            match patch_status(&self.ctx, &old, &edit.status, "replacement").await {
+                Ok(Some(after)) => {
+                    self.ctx.metrics.slice_replaced(workload::admitted_by(&old).unwrap_or_default());
+                    return self.ctx.events.normal(&after, finished::WORKLOAD_SLICE_REPLACED, message);
+                }
+                Ok(None) | Err(WriteError::Gone | WriteError::NotLeading) => return,
+                Err(WriteError::Conflict) => tokio::time::sleep(Duration::from_millis(5 << attempt)).await,
+                Err(error) => return tracing::warn!(workload = %key, %error, "replaced, and not declared finished"),
+            }
         }
     }
 

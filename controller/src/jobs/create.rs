@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use switchyard_api::{
     conditions::reasons::events,
-    jobs::{Priority, PriorityError, build_workload, meta, resolve_priority},
+    jobs::{Priority, PriorityError, build_workload, elastic, meta, resolve_priority},
     v1beta2::{PodSet, PriorityClassKind, Workload},
 };
 
@@ -21,12 +21,30 @@ pub(super) fn create(case: &Case<'_>) -> Decision {
         Err(decision) => return decision,
     };
     match build(case, pod_sets) {
-        Ok(workload) => {
-            let note = format!("Created Workload: {}", key(&workload));
-            Decision::act([Action::CreateWorkload(Box::new(workload)), Action::normal(events::CREATED_WORKLOAD, note)])
+        Ok(mut workload) => {
+            if case.is_elastic() {
+                elastic::mark_slice(case.kind, case.job, &mut workload, None);
+            }
+            created(workload)
         }
         Err(decision) => decision,
     }
+}
+
+/// Creates the workload that a growing job grows to, in the place of the one that holds its quota.
+pub(super) fn slice(case: &Case<'_>, holder: &Workload, pod_sets: &[PodSet]) -> Decision {
+    match build(case, elastic::resized(&holder.spec.pod_sets, pod_sets)) {
+        Ok(mut workload) => {
+            elastic::mark_slice(case.kind, case.job, &mut workload, Some(holder));
+            created(workload)
+        }
+        Err(decision) => decision,
+    }
+}
+
+fn created(workload: Workload) -> Decision {
+    let note = format!("Created Workload: {}", key(&workload));
+    Decision::act([Action::CreateWorkload(Box::new(workload)), Action::normal(events::CREATED_WORKLOAD, note)])
 }
 
 /// Replaces the spec of a workload that holds no quota by what the job says now.

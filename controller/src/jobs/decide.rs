@@ -9,7 +9,11 @@ use switchyard_api::{
         self,
         reasons::{self, events, finished, termination_target},
     },
-    jobs::{Held, JobError, JobKind, PodSetInfo, Stop, job_pod_sets, meta, pod_set_infos, same_copy},
+    jobs::{
+        Held, JobError, JobKind, PodSetInfo, Stop,
+        elastic::{self, Size},
+        job_pod_sets, meta, pod_set_infos, same_copy,
+    },
     names,
     v1beta2::{PodSet, ResourceFlavor, Workload},
 };
@@ -19,7 +23,7 @@ use super::{
     create, edit,
     ensure::{Ensured, ensure},
     facts::{Ancestor, Facts, Prebuilt},
-    group,
+    group, slices,
 };
 use crate::{
     clock::since,
@@ -152,7 +156,11 @@ impl Case<'_> {
             };
         }
         let Some(workload) = workload else { return self.no_workload() };
-        let reclaimable = self.kind.reclaimable(self.job);
+        let size = self.is_elastic().then(|| self.kind.pod_sets(self.job).unwrap_or_default());
+        let mut reclaimable = self.kind.reclaimable(self.job);
+        if let Some(pod_sets) = &size {
+            reclaimable = slices::reclaimable(workload, pod_sets, reclaimable);
+        }
         // On a hub, a group's pods that have succeeded run again wherever it is sent next.
         let told_here = !self.kind.is_composed(self.job) || self.facts.multi_kueue_check.is_none();
         if let Some(action) = edit::reclaimable_pods(workload, reclaimable, self.now).filter(|_| told_here) {
@@ -161,7 +169,11 @@ impl Case<'_> {
         if is_evicted(workload) {
             return self.evicted(workload);
         }
-        let later = match edit::pods_ready(workload, self.kind.pods_ready(self.job), &self.facts.pods_ready, self.now) {
+        // Of the pods of a growing job not all are the workload's.
+        let grows = size.is_some_and(|pod_sets| elastic::compare(&pod_sets, &workload.spec.pod_sets) != Size::Same);
+        let ready = self.kind.pods_ready(self.job);
+        let later = match edit::pods_ready(workload, ready, &self.facts.pods_ready, self.now) {
+            _ if grows => None,
             edit::PodsReady::Say(action) => return Decision::act([action]),
             edit::PodsReady::Later(after) => Some(after),
             edit::PodsReady::Said => None,
@@ -404,8 +416,16 @@ impl Case<'_> {
         }
     }
 
+    /// Whether the job may change its size while it runs. What a hub sends to other clusters is of one size.
+    pub(super) fn is_elastic(&self) -> bool {
+        let sent = self.facts.role == Role::Hub && self.facts.multi_kueue_check.is_some();
+        self.facts.elastic && !sent && elastic::is_elastic(self.kind, self.job)
+    }
+
     fn running(&self, workload: &Arc<Workload>) -> Decision {
-        if is_admitted(workload) {
+        // What it grew to has quota and waits for its checks: its pods of before run on, the new ones are gated.
+        let grew = self.is_elastic() && has_reservation(workload) && elastic::replacement_for(workload).is_some();
+        if is_admitted(workload) || grew {
             return Decision::wait();
         }
         let reason = termination_target::NOT_ADMITTED;

@@ -14,6 +14,7 @@ use super::{
     decide::{Case, key},
     edit,
     facts::Prebuilt,
+    slices::{self, Slices},
 };
 use crate::workload::{has_reservation, is_finished};
 
@@ -28,7 +29,7 @@ pub(super) enum Ensured {
 /// Finds the workload of the job, and does away with others.
 pub(super) fn ensure(case: &Case<'_>) -> Ensured {
     match &case.facts.prebuilt {
-        Prebuilt::NotNamed => ensure_one(case),
+        Prebuilt::NotNamed => ensure_own(case),
         Prebuilt::Missing => Ensured::Workload(None),
         Prebuilt::Found(workload) => ensure_prebuilt(case, workload),
     }
@@ -75,12 +76,21 @@ fn matches(case: &Case<'_>, pod_sets: &[PodSet], workload: &Arc<Workload>) -> bo
     is_equivalent(case.job, pod_sets, as_written, workload, infos.as_deref())
 }
 
-fn ensure_one(case: &Case<'_>) -> Ensured {
+fn ensure_own(case: &Case<'_>) -> Ensured {
     let pod_sets = match case.pod_sets() {
         Ok(pod_sets) => pod_sets,
         Err(decision) => return Ensured::Act(decision),
     };
-    let workloads = &case.facts.workloads;
+    if !case.is_elastic() {
+        return ensure_one(case, &case.facts.workloads, pod_sets);
+    }
+    match slices::ensure(case, &pod_sets) {
+        Slices::Ensured(ensured) => ensured,
+        Slices::One(workloads) => ensure_one(case, &workloads, pod_sets),
+    }
+}
+
+fn ensure_one(case: &Case<'_>, workloads: &[Arc<Workload>], pod_sets: Vec<PodSet>) -> Ensured {
     let owned = |workload: &Arc<Workload>| owned_by(workload, meta::uid(case.job));
     let found = workloads.iter().position(|workload| owned(workload) && matches(case, &pod_sets, workload));
     let mut others: Vec<&Arc<Workload>> =

@@ -41,6 +41,8 @@ pub enum Prebuilt {
 pub struct Facts<'a> {
     /// How this process takes part.
     pub role: Role,
+    /// Whether jobs may change their size while they run (`ElasticJobsViaWorkloadSlices`).
+    pub elastic: bool,
     /// Whether the job is ours: it has a queue, or all jobs of its namespace are managed.
     pub managed: bool,
     /// The job that owns it.

@@ -97,6 +97,7 @@ impl Reconciler {
         names.extend(serving.groups(maker).iter().map(|group| Key::new(namespace, &group.name)));
         let queued = !meta::queue_name(maker).is_empty() || ctx.config.manage_jobs_without_queue_name;
         let facts = Facts {
+            elastic: false,
             role: ctx.role,
             managed: queued
                 && lookup::is_managed_namespace(&ctx.stores, &self.managed_namespaces, namespace)

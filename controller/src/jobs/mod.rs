@@ -17,6 +17,7 @@ pub(crate) mod lookup;
 mod maker;
 mod makers;
 mod perform;
+mod slices;
 
 #[cfg(test)]
 mod tests;
@@ -38,7 +39,7 @@ use serde_json::Value;
 use switchyard_api::{
     conditions::reasons::events,
     config::{Configuration, GoDuration},
-    jobs::{BuildOptions, Held, JobKind, KindId, kind_for, meta, same_copy},
+    jobs::{BuildOptions, Held, JobKind, KindId, elastic, kind_for, meta, same_copy},
     v1beta2::Workload,
 };
 use tokio_util::sync::CancellationToken;
@@ -322,6 +323,7 @@ impl Reconciler {
         let topmost = kind.held() == Held::Gated;
         let facts = Facts {
             role: ctx.role,
+            elastic: ctx.config.enabled(elastic::FEATURE_GATE),
             managed: managed && (!queue.is_empty() || ctx.config.manage_jobs_without_queue_name),
             ancestor: if managed && !topmost { self.ancestor(value) } else { Ancestor::None },
             workloads,

@@ -175,7 +175,8 @@ fn measure_ungated(ctx: &Context, index: &Index, target: &Target<'_>) {
     for workload in owned.filter(|workload| is_admitted(workload)) {
         let admitted = condition(&workload, conditions::ADMITTED).map(|admitted| admitted.last_transition_time.0);
         if let (Some(cluster_queue), Some(admitted)) = (admitted_by(&workload), admitted) {
-            ctx.metrics.ungated(cluster_queue, target.key.composed, since(ctx.clock.now(), admitted));
+            let after = since(ctx.clock.now(), admitted);
+            ctx.metrics.ungated(names::ADMISSION_SCHEDULING_GATE, cluster_queue, target.key.composed, after);
         }
     }
 }

@@ -9,7 +9,6 @@ use prometheus_client::{
     },
     registry::Registry,
 };
-use switchyard_api::names;
 
 use super::{
     labels::{CreationLabels, UngatedLabels},
@@ -45,9 +44,15 @@ impl OfJobs {
         self.created.get_or_create(&CreationLabels { job_kind, replica_role }).observe(after.as_secs_f64());
     }
 
-    pub(super) fn ungated(&self, cluster_queue: &str, group: bool, after: Duration, replica_role: &'static str) {
+    pub(super) fn ungated(
+        &self,
+        gate: &'static str,
+        (cluster_queue, group): (&str, bool),
+        after: Duration,
+        replica_role: &'static str,
+    ) {
         let (cluster_queue, is_group) = (cluster_queue.to_owned(), if group { "true" } else { "false" });
-        let labels = UngatedLabels { name: names::ADMISSION_SCHEDULING_GATE, cluster_queue, is_group, replica_role };
+        let labels = UngatedLabels { name: gate, cluster_queue, is_group, replica_role };
         self.ungated.observe(&labels, after);
     }
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use switchyard_api::{
     field::{FieldError, Path},
-    jobs::{Held, JobKind, meta, pod, validate_create, validate_update},
+    jobs::{Held, JobKind, elastic, meta, pod, validate_create, validate_update},
     names,
 };
 
@@ -26,6 +26,8 @@ pub(super) struct Facts {
     pub(super) quota_left: bool,
     /// Whether it is a hub's copy whose workload, made with it, is admitted: it comes as admission would start it.
     pub(super) admitted_copy: bool,
+    /// Whether jobs may change their size while they run (`ElasticJobsViaWorkloadSlices`).
+    pub(super) elastic: bool,
 }
 
 /// Fills in the default queue and priority class, suspends what must wait for admission, and hands jobs of dispatching
@@ -43,6 +45,9 @@ pub(super) fn default(kind: &dyn JobKind, job: &mut Value, facts: &Facts, dispat
     }
     if kind.can_default_managed_by(job) && dispatches(meta::queue_name(job)) {
         kind.set_managed_by(job, Some(names::MULTIKUEUE_CONTROLLER));
+    }
+    if facts.elastic && elastic::may_be_elastic(kind, job) {
+        elastic::gate_pods(kind, job);
     }
 }
 
@@ -80,6 +85,9 @@ pub(super) fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value, fac
         None => validate_create(kind, job),
         Some(old) => validate_update(kind, old, job, facts.default_queue),
     };
+    if facts.elastic {
+        errors.extend(elastic::validate(kind, old, job));
+    }
     if let Some(old) = old.filter(|_| facts.quota_left) {
         errors.extend(comes_back_early(old, job));
     }
@@ -148,6 +156,31 @@ mod tests {
             job["spec"]["managedBy"],
         ]);
         assert_eq!(got, want);
+    }
+
+    fn elastic(change: Value) -> Value {
+        job(json!({"metadata": {"annotations": {"kueue.x-k8s.io/elastic-job": "true"}}})).tap(change)
+    }
+
+    #[rstest]
+    #[case::of_an_elastic_job(elastic(json!({})), Facts { elastic: true, ..facts() }, true)]
+    #[case::not_without_the_feature_gate(elastic(json!({})), facts(), false)]
+    #[case::not_of_another_job(job(json!({})), Facts { elastic: true, ..facts() }, false)]
+    #[case::not_of_one_that_is_not_queued(elastic(without_queue()), Facts { elastic: true, ..facts() }, false)]
+    #[case::not_of_one_that_is_sent_elsewhere(elastic(in_queue("dispatching")), Facts { elastic: true, ..facts() }, false)]
+    fn the_pods_are_gated(#[case] mut job: Value, #[case] facts: Facts, #[case] gated: bool) {
+        default(&BatchJob, &mut job, &facts, |queue| queue == "dispatching");
+        let gate = json!([{"name": "kueue.x-k8s.io/elastic-job"}]);
+        assert_eq!(job.pointer("/spec/template/spec/schedulingGates") == Some(&gate), gated);
+    }
+
+    #[test]
+    fn whether_a_job_is_elastic_is_settled_when_it_is_made() {
+        let errors = |elastic_jobs| {
+            let facts = Facts { elastic: elastic_jobs, ..facts() };
+            validate(&BatchJob, Some(&job(json!({}))), &elastic(json!({})), &facts).len()
+        };
+        assert_eq!((errors(true), errors(false)), (1, 0));
     }
 
     #[test]

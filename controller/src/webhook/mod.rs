@@ -37,7 +37,7 @@ use review::{Answer, Question, Rule};
 use secret::SecretStore;
 use serde_json::Value;
 use switchyard_api::{
-    jobs::{Held, JobKind, KindId, enabled_kinds, meta, same_copy, serving::Group},
+    jobs::{Held, JobKind, KindId, elastic, enabled_kinds, meta, same_copy, serving::Group},
     names,
     v1beta2::Workload,
 };
@@ -240,6 +240,7 @@ impl Jobs {
                 Held::Suspended => lookup::owned_by_job(stores, question.object),
             },
             quota_left: question.old.is_some_and(|old| self.has_quota_left(old)),
+            elastic: self.ctx.config.enabled(elastic::FEATURE_GATE),
             admitted_copy: question.old.is_none() && self.is_admitted_copy(question),
         }
     }

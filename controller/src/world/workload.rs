@@ -1,6 +1,6 @@
 //! Workloads.
 
-use switchyard_api::{conditions, names, quantity::amount_of, v1beta2 as api};
+use switchyard_api::{conditions, jobs::elastic, names, quantity::amount_of, v1beta2 as api};
 use switchyard_scheduler::{self as engine, Amount, Name, WorkloadKey};
 
 use super::{RequestRules, selector};
@@ -16,6 +16,8 @@ pub(crate) struct Ordering {
     pub(crate) by_eviction: bool,
     /// Whether the annotation `priority-boost` counts.
     pub(crate) priority_boost: bool,
+    /// Whether one may come in the place of another (`ElasticJobsViaWorkloadSlices`).
+    pub(crate) slices: bool,
 }
 
 /// The workload as the engine knows it.
@@ -51,13 +53,29 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, order
         reclaimable: status
             .iter()
             .flat_map(|status| &status.reclaimable_pods)
+            .filter(|pods| !is_outdated(workload, pods))
             .map(|pods| (Name::from(pods.name.as_str()), pods.count))
             .collect(),
         checks: status.iter().flat_map(|status| &status.admission_checks).map(check).collect(),
         gates_closed: gates_closed(workload),
         deleting: workload.metadata.deletion_timestamp.is_some(),
+        replaces: ordering.slices.then(|| replaced(workload)).flatten(),
         key,
     }
+}
+
+/// The workload of the same namespace in whose place it comes.
+fn replaced(workload: &api::Workload) -> Option<WorkloadKey> {
+    let (namespace, name) =
+        elastic::replacement_for(workload).filter(|_| elastic::is_slice(workload))?.split_once('/')?;
+    let same = workload.metadata.namespace.as_deref() == Some(namespace);
+    same.then(|| WorkloadKey { namespace: Name::from(namespace), name: Name::from(name) })
+}
+
+/// More pods than there are cannot be done with: that was said before an elastic job shrank.
+fn is_outdated(workload: &api::Workload, pods: &api::ReclaimablePod) -> bool {
+    let pod_set = workload.spec.pod_sets.iter().find(|pod_set| pod_set.name == pods.name);
+    elastic::is_slice(workload) && pod_set.is_some_and(|pod_set| pods.count > pod_set.count)
 }
 
 /// The effective priority. A boost that is no number is refused by the webhook; what was stored without one counts as none.
@@ -153,7 +171,7 @@ mod tests {
         workload(
             subject,
             &RequestRules::of(&stores, &resources, "ns"),
-            Ordering { by_eviction: true, priority_boost: true },
+            Ordering { by_eviction: true, priority_boost: true, slices: true },
         )
     }
 
@@ -169,7 +187,7 @@ mod tests {
             subject = subject.annotation(names::PRIORITY_BOOST, boost);
         }
         assert_eq!(told(&subject).priority, effective);
-        assert_eq!(priority(&subject, Ordering { by_eviction: true, priority_boost: false }), 5);
+        assert_eq!(priority(&subject, Ordering { by_eviction: true, priority_boost: false, slices: true }), 5);
     }
 
     #[test]
@@ -183,6 +201,29 @@ mod tests {
             ["cpu=1000"]
         );
         assert_eq!(workload.pod_sets[0].count, 3);
+    }
+
+    #[rstest::rstest]
+    #[case::a_slice("true", "ns/old", Some("ns/old"))]
+    #[case::one_of_another_namespace("true", "other/old", None)]
+    #[case::no_key("true", "old", None)]
+    #[case::no_slice("false", "ns/old", None)]
+    fn what_it_replaces(#[case] elastic: &str, #[case] key: &str, #[case] want: Option<&str>) {
+        let subject = fixtures::workload("new")
+            .annotation(names::ELASTIC_JOB, elastic)
+            .annotation(names::WORKLOAD_SLICE_REPLACEMENT_FOR, key);
+        assert_eq!(told(&subject).replaces.map(|key| key.to_string()).as_deref(), want);
+    }
+
+    #[test]
+    fn more_reclaimable_pods_than_a_shrunk_job_has_are_none() {
+        let pods = |count| api::ReclaimablePod { name: "main".into(), count };
+        for (elastic, count, want) in [("true", 3, 1), ("true", 4, 0), ("false", 4, 1)] {
+            let subject = fixtures::workload("a").annotation(names::ELASTIC_JOB, elastic);
+            let subject = subject.edit(|workload| workload.spec.pod_sets[0].name = "main".into());
+            let subject = subject.status(|status| status.reclaimable_pods = vec![pods(count)]);
+            assert_eq!(told(&subject).reclaimable.len(), want, "{elastic} {count}");
+        }
     }
 
     #[test]

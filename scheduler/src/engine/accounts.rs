@@ -76,6 +76,7 @@ impl Engine {
             }
         }
         hold.charge.sort_unstable();
+        self.leave_to_replacement(wl, hold);
     }
 
     /// Quota of this ClusterQueue became free: flavor searches start anew, and parked workloads are tried again.

@@ -121,6 +121,9 @@ impl Engine {
 
     /// Admits an entry, starts its preemptions, or says why neither.
     fn process(&mut self, entry: &mut Entry, progress: &mut Progress, now: Time) -> Result<(), Postponed> {
+        if entry.replaced.is_some_and(|id| progress.preempted.contains(&id)) {
+            return Err((Requeue::FailedAfterNomination, Reason::VictimsTaken));
+        }
         let overlaps = entry.targets.iter().any(|target| progress.preempted.contains(&target.id));
         if overlaps && self.preemption.as_ref().is_some_and(|preemption| preemption.recompute_overlaps) {
             self.search_again(entry, progress);
@@ -168,7 +171,7 @@ impl Engine {
 
     /// Whether the assignment still fits when everybody who was told to go has gone.
     fn fits(&mut self, entry: &Entry, progress: &mut Progress) -> bool {
-        let own = self.usage_of(entry.targets.iter().map(|target| target.id));
+        let own = self.usage_of(entry.targets.iter().map(|target| target.id).chain(entry.replaced));
         let root = self.root_of(entry.cq);
         let tree = match progress.going.without(&self.tree, root) {
             Some(without) => without,
@@ -185,7 +188,7 @@ impl Engine {
         self.tree.root(cq).unwrap_or(cq)
     }
 
-    fn usage_of(&self, ids: impl Iterator<Item = WlId>) -> Usage {
+    pub(super) fn usage_of(&self, ids: impl Iterator<Item = WlId>) -> Usage {
         let mut usage = Usage::new();
         for hold in ids.filter_map(|id| self.workloads.get(id)?.hold.as_ref()) {
             let Some(cq) = hold.charged else { continue };
@@ -230,6 +233,7 @@ impl Engine {
         if let Some(wl) = self.workloads.get_mut(entry.id) {
             wl.scan = assignment.scan.clone().map(Box::new);
         }
+        entry.need = self.need(&assignment, entry.replaced);
         entry.assignment = assignment;
         entry.targets = targets;
         if entry.assignment.fitness == Fitness::Fit {
@@ -239,7 +243,7 @@ impl Engine {
 
     /// Counts an entry's usage for the rest of the cycle.
     fn claim(&mut self, entry: &Entry, progress: &mut Progress) {
-        for (fr, amount) in &entry.assignment.usage {
+        for (fr, amount) in &entry.need {
             self.claim_amount(entry.cq, *fr, *amount, progress);
         }
     }
@@ -257,7 +261,7 @@ impl Engine {
         if always {
             return;
         }
-        for (fr, usage) in &entry.assignment.usage {
+        for (fr, usage) in &entry.need {
             let quota = self.tree.quota(entry.cq, *fr);
             let used = self.tree.usage(entry.cq, *fr);
             let amount = match (entry.assignment.borrow > 0, quota.borrowing_limit) {
@@ -292,7 +296,9 @@ impl Engine {
             wl.reason = None;
             wl.scan = None;
         });
+        self.replace_held(entry, progress, now);
         self.charge_entry(entry.id, entry.cq, now);
+        let replaced = entry.replaced.and_then(|id| self.workloads.get(id));
         Some(Decision::Reserve {
             key: wl.key,
             uid: wl.uid,
@@ -300,7 +306,21 @@ impl Engine {
             checks,
             waited_since: wl.queue_time,
             note: entry.assignment.note(),
+            replaces: replaced.map(|old| (old.key.clone(), old.uid.clone())),
         })
+    }
+
+    /// What an entry was given is in the place of what the replaced workload had.
+    fn replace_held(&mut self, entry: &Entry, progress: &mut Progress, now: Time) {
+        let root = self.root_of(entry.cq);
+        let before = self.usage_of(entry.replaced.into_iter());
+        self.recharge_replaced(entry.class.replaces.as_ref(), now);
+        let after = self.usage_of(entry.replaced.into_iter());
+        for (sign, usage) in [(-1, before), (1, after)] {
+            for ((cq, fr), amount) in usage {
+                progress.going.shift(root, cq, fr, amount * sign);
+            }
+        }
     }
 
     /// Tells the targets to go; the entry waits for them.

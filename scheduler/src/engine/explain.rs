@@ -109,18 +109,21 @@ impl Engine {
         Alone { reason, victims, assignment: Some(assignment) }
     }
 
-    fn preemptor<'a>(&'a self, cq: &'a Cq, wl: &'a Wl) -> Preemptor<'a> {
+    pub(super) fn preemptor<'a>(&'a self, cq: &'a Cq, wl: &'a Wl) -> Preemptor<'a> {
         let (cqs, workloads, lqs) = (&self.cqs, &self.workloads, &self.lqs);
-        Preemptor { cqs, workloads, lqs, cq, class: &wl.class, queue_time: wl.queue_time }
+        let replaced = self.replaced(wl, cq.node).unwrap_or_default();
+        Preemptor { cqs, workloads, lqs, cq, class: &wl.class, queue_time: wl.queue_time, replaced }
     }
 
     fn desk<'a>(&'a self, cq: &'a Cq, wl: &'a Wl) -> Desk<'a> {
         let preemptor = self.preemptor(cq, wl);
+        let mut tree = self.tree.clone();
+        preemptor.shift_replaced(&mut tree, -1);
         let chooser = self.preemption.as_ref().map(|preemption| match self.settings.fair_sharing {
             true => Chooser::Fair(Fair::new(preemptor, &preemption.fair_strategies)),
             false => Chooser::Classical(Classical::new(preemptor)),
         });
-        Desk { engine: self, cq, chooser, tree: self.tree.clone() }
+        Desk { engine: self, cq, chooser, tree }
     }
 
     fn place_of(&self, id: WlId, wl: &Wl, cq: &Cq, now: Time) -> Option<Place> {

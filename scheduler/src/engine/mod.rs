@@ -12,6 +12,7 @@ mod placement;
 mod queries;
 mod queues;
 mod ready;
+mod slices;
 #[cfg(test)]
 mod tests;
 mod tournament;
@@ -28,7 +29,7 @@ use crate::queue::inadmissible::Triggers;
 use crate::status::World;
 use crate::tree::{NodeId, Tree};
 use crate::workloads::{LocalQueues, WlId, Workloads};
-use crate::{Changed, Event, Name, Preemption, Settings, Time};
+use crate::{Changed, Event, Name, Preemption, Settings, Time, WorkloadKey};
 
 /// The quota engine of one cluster.
 ///
@@ -74,6 +75,9 @@ pub struct Engine {
     classes: Classes,
     /// Reservations of ClusterQueues that are not there.
     orphans: BTreeMap<Name, BTreeSet<WlId>>,
+    /// Those that come in the place of a workload, by it.
+    #[cfg_attr(feature = "record", serde(default, with = "crate::record::pairs"))]
+    replacements: BTreeMap<WorkloadKey, BTreeSet<WlId>>,
     triggers: Triggers,
     /// Ends of back-offs.
     wakeups: BTreeSet<(Time, WlId)>,
@@ -100,6 +104,7 @@ impl Engine {
             workloads: Workloads::default(),
             classes: Classes::default(),
             orphans: BTreeMap::new(),
+            replacements: BTreeMap::new(),
             triggers: Triggers::default(),
             wakeups: BTreeSet::new(),
             changed: Changed::default(),

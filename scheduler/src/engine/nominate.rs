@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Engine;
+use super::slices::Leaving;
 use crate::flavors::{Assigner, Assignment, Fitness, largest_that_fits};
+use crate::intern::Fr;
 use crate::preemption::candidates::Preemptor;
 use crate::preemption::classical::Classical;
 use crate::preemption::fair::Fair;
@@ -14,7 +16,7 @@ use crate::queue::hash::Class;
 use crate::status::World;
 use crate::tree::{NodeId, Tree};
 use crate::workloads::{Wl, WlId};
-use crate::{Name, Preemption, Reason, Settings, Time};
+use crate::{Amount, Name, Preemption, Reason, Settings, Time};
 
 /// A head with what could be done for it.
 #[derive(Debug)]
@@ -26,6 +28,10 @@ pub(super) struct Entry {
     pub(super) queue_time: Time,
     pub(super) assignment: Assignment,
     pub(super) targets: Vec<Target>,
+    /// The workload in whose place it comes.
+    pub(super) replaced: Option<WlId>,
+    /// What the assignment takes beyond what that one has.
+    pub(super) need: Vec<(Fr, Amount)>,
 }
 
 /// Everything a search for flavors reads, and the tree, on which it simulates.
@@ -44,22 +50,24 @@ impl Engine {
         let unknown = (Requeue::Generic, Reason::Held);
         let Some((wl, queue)) = self.workloads.get(id).zip(self.cqs.get(&cq)) else { return Err(unknown) };
         inadmissible(wl, &queue.object, &self.world)?;
+        let replaced = self.replaced(wl, cq).map_err(|Leaving| (Requeue::Generic, Reason::VictimsTaken))?;
         let outdated = |scan: &crate::flavors::Scan| scan.is_outdated(wl.class.id, queue.generation, self.cycles);
         let scan = wl.scan.as_deref().filter(|scan| !outdated(scan)).cloned();
         let (class, uid, queue_time) = (wl.class.clone(), wl.uid.clone(), wl.queue_time);
-        let Some(mut bench) = self.bench(cq, &class, queue_time) else { return Err(unknown) };
+        let Some(mut bench) = self.bench(cq, &class, queue_time, replaced) else { return Err(unknown) };
         let (assignment, targets) = bench.best(scan.as_ref(), None);
         if let Some(wl) = self.workloads.get_mut(id) {
             wl.scan = assignment.scan.clone().map(Box::new);
         }
-        Ok(Entry { id, cq, class, uid, queue_time, assignment, targets })
+        let need = self.need(&assignment, replaced);
+        Ok(Entry { id, cq, class, uid, queue_time, assignment, targets, replaced, need })
     }
 
     /// Searches again within the cycle, among the flavors that were chosen before, with usage as `tree` has it.
     pub(super) fn renominate(&self, tree: &mut Tree, entry: &Entry) -> Option<(Assignment, Vec<Target>)> {
         let (cqs, workloads, lqs) = (&self.cqs, &self.workloads, &self.lqs);
         let (cq, class, queue_time) = (cqs.get(&entry.cq)?, &entry.class, entry.queue_time);
-        let preemptor = Preemptor { cqs, workloads, lqs, cq, class, queue_time };
+        let preemptor = Preemptor { cqs, workloads, lqs, cq, class, queue_time, replaced: entry.replaced };
         let (settings, world, preemption) = (&self.settings, &self.world, self.preemption.as_ref());
         let mut bench = Bench { settings, world, preemption, preemptor, cycle: self.cycles, tree };
         Some(bench.best(None, Some(&entry.assignment.nomination())))
@@ -69,19 +77,25 @@ impl Engine {
     pub(super) fn dry_run(&self, tree: &mut Tree, id: WlId, cq: NodeId) -> Result<(Assignment, Vec<Target>), Reason> {
         let Some((wl, queue)) = self.workloads.get(id).zip(self.cqs.get(&cq)) else { return Err(Reason::Held) };
         inadmissible(wl, &queue.object, &self.world).map_err(|(_, reason)| reason)?;
-        let (cqs, workloads, lqs) = (&self.cqs, &self.workloads, &self.lqs);
-        let preemptor = Preemptor { cqs, workloads, lqs, cq: queue, class: &wl.class, queue_time: wl.queue_time };
+        self.replaced(wl, cq).map_err(|Leaving| Reason::VictimsTaken)?;
+        let preemptor = self.preemptor(queue, wl);
         let (settings, world, preemption) = (&self.settings, &self.world, self.preemption.as_ref());
         Ok(Bench { settings, world, preemption, preemptor, cycle: self.cycles, tree }.best(None, None))
     }
 
-    fn bench<'a>(&'a mut self, cq: NodeId, class: &'a Class, queue_time: Time) -> Option<Bench<'a>> {
+    fn bench<'a>(
+        &'a mut self,
+        cq: NodeId,
+        class: &'a Class,
+        queue_time: Time,
+        replaced: Option<WlId>,
+    ) -> Option<Bench<'a>> {
         let (cqs, workloads, lqs) = (&self.cqs, &self.workloads, &self.lqs);
         Some(Bench {
             settings: &self.settings,
             world: &self.world,
             preemption: self.preemption.as_ref(),
-            preemptor: Preemptor { cqs, workloads, lqs, cq: cqs.get(&cq)?, class, queue_time },
+            preemptor: Preemptor { cqs, workloads, lqs, cq: cqs.get(&cq)?, class, queue_time, replaced },
             cycle: self.cycles,
             tree: &mut self.tree,
         })
@@ -112,9 +126,23 @@ impl Bench<'_> {
         scan: Option<&crate::flavors::Scan>,
         nominated: Option<&[BTreeMap<Name, Name>]>,
     ) -> (Assignment, Vec<Target>) {
+        let preemptor = self.preemptor;
+        preemptor.shift_replaced(self.tree, -1);
+        let best = self.search(scan, nominated);
+        preemptor.shift_replaced(self.tree, 1);
+        best
+    }
+
+    fn search(
+        &mut self,
+        scan: Option<&crate::flavors::Scan>,
+        nominated: Option<&[BTreeMap<Name, Name>]>,
+    ) -> (Assignment, Vec<Target>) {
         let Self { settings, world, preemption, preemptor, cycle, tree } = self;
-        let Preemptor { cq, class, .. } = *preemptor;
-        let assigner = Assigner { settings, world, cq, class, scan, nominated, cycle: *cycle };
+        let Preemptor { cq, class, workloads, replaced, .. } = *preemptor;
+        let kept = replaced.and_then(|id| workloads.get(id)?.hold.as_deref()).map(|hold| &hold.admission);
+        let scan = scan.filter(|_| kept.is_none());
+        let assigner = Assigner { settings, world, cq, class, scan, nominated, kept, cycle: *cycle };
         let (mut nobody, mut classical) = (NoPreemption { node: cq.node }, Classical::new(*preemptor));
         let strategies = preemption.map_or(&[][..], |preemption| &preemption.fair_strategies);
         let mut fair = Fair::new(*preemptor, strategies);

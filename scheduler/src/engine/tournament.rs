@@ -115,11 +115,11 @@ impl Tournament {
     /// An entry at a node, as if it were admitted.
     fn contender(&self, tree: &mut Tree, node: NodeId, number: usize) -> Option<Contender> {
         let entry = self.entries.get(number)?.as_ref()?;
-        for (fr, amount) in &entry.assignment.usage {
+        for (fr, amount) in &entry.need {
             tree.shift(entry.cq, *fr, i128::from(amount.get()));
         }
-        let (borrows, share) = (tree.borrows_of(node, &entry.assignment.usage), tree.share(node));
-        for (fr, amount) in &entry.assignment.usage {
+        let (borrows, share) = (tree.borrows_of(node, &entry.need), tree.share(node));
+        for (fr, amount) in &entry.need {
             tree.shift(entry.cq, *fr, -i128::from(amount.get()));
         }
         Some(Contender { number, borrows, share })

@@ -49,11 +49,14 @@ impl Engine {
         if let Some(admission) = object.reservation.filter(|_| wl.may_hold()) {
             wl.hold = Some(self.confirmed(&wl, admission, object.reserved_at.unwrap_or(now)));
         }
+        let class = wl.class.clone();
         let id = self.workloads.insert(wl);
+        self.note_replacement(id, class.replaces.as_ref());
         if let Some(lq) = self.lqs.get_mut(queue) {
             lq.workloads.insert(id);
         }
         self.count(id, 1);
+        self.recharge_replaced(class.replaces.as_ref(), now);
         self.note_orphan(id);
         self.place(id, true, false, now);
     }
@@ -65,7 +68,8 @@ impl Engine {
             (pod_set.count - gone.clamp(0, pod_set.count.max(0))).max(0)
         };
         let counts = object.pod_sets.iter().map(wanted).collect();
-        let class = self.classes.intern(object.priority, counts, std::mem::take(&mut object.pod_sets));
+        let (pod_sets, replaces) = (std::mem::take(&mut object.pod_sets), object.replaces.take());
+        let class = self.classes.intern(object.priority, counts, pod_sets, replaces);
         let failed = |check: &crate::CheckState| matches!(check.state, CheckPhase::Retry | CheckPhase::Rejected);
         let flags = Flags {
             active: object.active,
@@ -143,7 +147,14 @@ impl Engine {
         let recharged = charged(old) != charged(&new);
         let (queue, held, may_hold) = (new.queue, new.hold.is_some(), new.may_hold());
         let reprioritised = old.hold.is_some() && old.class.priority != new.class.priority;
+        let class = new.class.clone();
         self.edit(id, |wl| *wl = new);
+        self.forget_replacement(id, old.class.replaces.as_ref());
+        self.note_replacement(id, class.replaces.as_ref());
+        if old.class.replaces != class.replaces {
+            self.recharge_replaced(old.class.replaces.as_ref(), now);
+        }
+        self.recharge_replaced(class.replaces.as_ref(), now);
         self.classes.release(old.class.clone());
         if queue != old.queue {
             if let Some(lq) = self.lqs.get_mut(old.queue) {
@@ -210,7 +221,7 @@ impl Engine {
     }
 
     /// What `old` held is free, wholly or in part.
-    fn announce_freed(&mut self, old: &Wl, now: Time) {
+    pub(super) fn announce_freed(&mut self, old: &Wl, now: Time) {
         if let Some(cq) = old.hold.as_ref().and_then(|hold| hold.charged) {
             self.freed(cq, now);
         }
@@ -235,6 +246,8 @@ impl Engine {
             lq.workloads.remove(&id);
         }
         self.forget_orphan(id, &wl);
+        self.forget_replacement(id, wl.class.replaces.as_ref());
+        self.recharge_replaced(wl.class.replaces.as_ref(), now);
         self.announce_freed(&wl, now);
         self.lqs.drop_if_unused(wl.queue);
         self.classes.release(wl.class);
@@ -258,6 +271,7 @@ impl Engine {
             wl.reason = Some(Arc::new(reason));
             wl.not_before = not_before;
         });
+        self.recharge_replaced(old.class.replaces.as_ref(), now);
         self.absolve_entry(id, old.queue);
         self.announce_freed(&old, now);
         // Failed writes go to the heap at once, whatever became of equal workloads meanwhile.

@@ -12,7 +12,7 @@ use crate::preemption::{Oracle, Possibility};
 use crate::queue::hash::Class;
 use crate::status::World;
 use crate::tree::Tree;
-use crate::{Amount, Cause, Name, NoFitKind, PodSet, PreemptionPolicy, QuotaCheckStrategy, Settings};
+use crate::{Admission, Amount, Cause, Name, NoFitKind, PodSet, PreemptionPolicy, QuotaCheckStrategy, Settings};
 
 /// Searches flavors for one workload in one ClusterQueue.
 pub(crate) struct Assigner<'a> {
@@ -24,6 +24,8 @@ pub(crate) struct Assigner<'a> {
     pub(crate) scan: Option<&'a Scan>,
     /// The flavors that an earlier search of the same cycle chose: only these are looked at.
     pub(crate) nominated: Option<&'a [BTreeMap<Name, Name>]>,
+    /// What the workload has whose place this one takes: it gets the same flavors. Not in the tree meanwhile.
+    pub(crate) kept: Option<&'a Admission>,
     pub(crate) cycle: u64,
 }
 
@@ -97,6 +99,10 @@ impl Assigner<'_> {
     }
 
     fn progress(&self, result: &Assignment) -> Option<Scan> {
+        // Of flavors that are kept there is no other to go on with.
+        if self.kept.is_some() {
+            return None;
+        }
         let tried: Vec<_> = (result.pod_sets.iter().enumerate())
             .flat_map(|(at, pod_set)| pod_set.flavors.iter().map(move |(name, picked)| (at, name, picked)))
             .filter_map(|(at, name, picked)| Some((at, name.clone(), picked.ended_at?)))
@@ -183,7 +189,8 @@ impl Assigner<'_> {
                 found.causes.push(Cause::NotNominated { flavor, resource });
                 continue;
             }
-            if let Some(cause) = self.mismatch(&flavor.name, pod_set) {
+            let refused = self.mismatch(&flavor.name, pod_set);
+            if let Some(cause) = refused.or_else(|| self.departs(&flavor.name, pod_set, group, requests)) {
                 found.causes.push(cause.clone());
                 found.attempts.push(no_match(flavor, index, cause));
                 continue;
@@ -218,6 +225,20 @@ impl Assigner<'_> {
             Some(object) => filters::mismatch(object, pod_set),
             None => Some(Cause::FlavorMissing { flavor: flavor.clone() }),
         }
+    }
+
+    /// Why a flavor is not the one that the pod set has already.
+    fn departs(
+        &self,
+        flavor: &Name,
+        pod_set: &PodSet,
+        group: &Group,
+        requests: &BTreeMap<Name, Amount>,
+    ) -> Option<Cause> {
+        let before = self.kept?.pod_sets.iter().find(|before| before.name == pod_set.name)?;
+        let asked = group.resources.iter().filter(|resource| requests.contains_key(*resource));
+        let kept = asked.filter_map(|resource| before.flavors.get(resource)).find(|kept| *kept != flavor)?;
+        Some(Cause::OtherThanReplaced { flavor: flavor.clone(), kept: kept.clone() })
     }
 
     /// One flavor is as good as its worst resource.

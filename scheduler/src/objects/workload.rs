@@ -51,6 +51,10 @@ pub struct Workload {
     pub held: bool,
     /// It is being deleted.
     pub deleting: bool,
+    /// The older workload in whose place it comes: what an elastic job grew from. While that holds quota of the same
+    /// ClusterQueue, this one gets the same flavors and needs only what it asks for beyond it.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub replaces: Option<WorkloadKey>,
 }
 
 impl Workload {
@@ -78,6 +82,7 @@ impl Workload {
             gates_closed: false,
             held: false,
             deleting: false,
+            replaces: None,
         }
     }
 }

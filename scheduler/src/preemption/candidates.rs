@@ -21,6 +21,8 @@ pub(crate) struct Preemptor<'a> {
     pub(crate) cq: &'a Cq,
     pub(crate) class: &'a Class,
     pub(crate) queue_time: Time,
+    /// The workload whose place it takes: what that holds is its own, so that it is no victim.
+    pub(crate) replaced: Option<WlId>,
 }
 
 /// A workload that may be preempted, with what orders it.
@@ -127,6 +129,9 @@ impl<'a> Preemptor<'a> {
             PreemptionPolicy::Any => Some(i32::MAX),
         };
         let candidate = move |(priority, holder): (i32, &'n Holder)| {
+            if preemptor.replaced == Some(holder.id) {
+                return None;
+            }
             let wl = preemptor.workloads.get(holder.id)?;
             let hold = wl.hold.as_deref()?;
             let uses = hold.charge.iter().any(|(fr, _)| contested.contains(fr));
@@ -150,6 +155,13 @@ impl<'a> Preemptor<'a> {
             PreemptionPolicy::LowerPriority => own > other,
             PreemptionPolicy::LowerOrNewerEqualPriority => own > other || (own == other && self.queue_time < wl.age()),
             PreemptionPolicy::Any => true,
+        }
+    }
+
+    /// Takes the usage of the workload that it replaces out of the tree (-1) or puts it back (1).
+    pub(crate) fn shift_replaced(&self, tree: &mut Tree, sign: i128) {
+        if let Some(replaced) = self.replaced {
+            self.shift(tree, replaced, sign);
         }
     }
 

@@ -153,7 +153,8 @@ pub(crate) fn victims(preemptor: &Preemptor<'_>, tree: &Tree, targets: &[Target]
 /// The workloads of a queue that hold some of a pair, and how much.
 fn holders<'a>(preemptor: &Preemptor<'a>, cq: &Cq, fr: Fr) -> Vec<(WlId, &'a Wl, i64)> {
     let workloads = preemptor.workloads;
-    let held = cq.workloads.iter().filter_map(|id| {
+    let others = cq.workloads.iter().filter(|id| preemptor.replaced != Some(**id));
+    let held = others.filter_map(|id| {
         let wl = workloads.get(*id)?;
         let charge = wl.hold.as_ref()?.charge.iter();
         let amount = charge.filter(|(pair, _)| *pair == fr).fold(0_i64, |sum, (_, amount)| sum.saturating_add(*amount));

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::PodSet;
+use crate::{PodSet, WorkloadKey};
 
 /// A class of equivalent workloads. Never reused, so a remembered class cannot come to mean another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +23,9 @@ pub(crate) struct Class {
     /// Pods still wanted, by pod set: the count without reclaimable pods.
     pub(crate) counts: Vec<i32>,
     pub(crate) pod_sets: Vec<PodSet>,
+    /// The workload in whose place it comes. What that holds decides what it gets, so it is like no other.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub(crate) replaces: Option<WorkloadKey>,
 }
 
 impl Class {
@@ -37,8 +40,8 @@ impl Class {
 struct ByShape(Arc<Class>);
 
 impl ByShape {
-    fn parts(&self) -> (i32, &[i32], &[PodSet]) {
-        (self.0.priority, &self.0.counts, &self.0.pod_sets)
+    fn parts(&self) -> (i32, &[i32], &[PodSet], Option<&WorkloadKey>) {
+        (self.0.priority, &self.0.counts, &self.0.pod_sets, self.0.replaces.as_ref())
     }
 }
 
@@ -70,8 +73,14 @@ pub(crate) struct Classes {
 
 impl Classes {
     /// The class of one more workload.
-    pub(crate) fn intern(&mut self, priority: i32, counts: Vec<i32>, pod_sets: Vec<PodSet>) -> Arc<Class> {
-        let class = ByShape(Arc::new(Class { id: ClassId(self.next), priority, counts, pod_sets }));
+    pub(crate) fn intern(
+        &mut self,
+        priority: i32,
+        counts: Vec<i32>,
+        pod_sets: Vec<PodSet>,
+        replaces: Option<WorkloadKey>,
+    ) -> Arc<Class> {
+        let class = ByShape(Arc::new(Class { id: ClassId(self.next), priority, counts, pod_sets, replaces }));
         if let Some(users) = self.known.get_mut(&class) {
             *users += 1;
             return self.known.get_key_value(&class).map_or(class.0, |(known, _)| known.0.clone());
@@ -98,7 +107,7 @@ impl Classes {
 impl Class {
     /// One that only says which it is, until [`Classes::whole`] gives the whole one.
     pub(crate) fn named(id: ClassId) -> Self {
-        Self { id, priority: 0, counts: Vec::new(), pod_sets: Vec::new() }
+        Self { id, priority: 0, counts: Vec::new(), pod_sets: Vec::new(), replaces: None }
     }
 }
 

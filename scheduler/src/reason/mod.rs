@@ -197,4 +197,11 @@ pub enum Cause {
         /// The resource.
         resource: Name,
     },
+    /// The workload that this one replaces has its quota on another flavor, and a job's pods run on one.
+    OtherThanReplaced {
+        /// The flavor.
+        flavor: Name,
+        /// The one that is kept.
+        kept: Name,
+    },
 }

@@ -124,6 +124,9 @@ impl Cause {
             Self::NotNominated { flavor, resource } => {
                 format!("skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}")
             }
+            Self::OtherThanReplaced { flavor, kept } => {
+                format!("could not assign {flavor} flavor since the original workload is assigned: {kept}")
+            }
         }
     }
 
@@ -135,7 +138,8 @@ impl Cause {
             | Self::Untolerated { flavor, .. }
             | Self::AffinityMismatch { flavor }
             | Self::FlavorMissing { flavor }
-            | Self::NotNominated { flavor, .. } => Some(flavor),
+            | Self::NotNominated { flavor, .. }
+            | Self::OtherThanReplaced { flavor, .. } => Some(flavor),
             Self::ResourceUnavailable { .. } | Self::NoFlavors => None,
         }
     }

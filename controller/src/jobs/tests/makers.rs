@@ -100,6 +100,7 @@ impl Made {
 
     fn decide(&self) -> Plan {
         let facts = Facts {
+            elastic: true,
             role: self.role,
             managed: self.managed,
             ancestor: Ancestor::None,

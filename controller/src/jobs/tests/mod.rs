@@ -8,6 +8,7 @@ mod life;
 mod makers;
 mod matching;
 mod pods;
+mod slices;
 
 use std::{sync::Arc, time::Duration};
 
@@ -178,6 +179,7 @@ pub(super) struct World {
     pub(super) managed: bool,
     pub(super) ancestor: Ancestor,
     pub(super) role: Role,
+    pub(super) elastic: bool,
     pub(super) check: Option<&'static str>,
     pub(super) flavors: bool,
     pub(super) ready_for: Duration,
@@ -193,6 +195,7 @@ pub(super) fn world(job: TestJob) -> World {
         managed: true,
         ancestor: Ancestor::None,
         role: Role::Single,
+        elastic: true,
         check: None,
         flavors: true,
         ready_for: Duration::from_secs(60),
@@ -210,6 +213,7 @@ impl World {
         let flavor = |name: &str| (self.flavors && name == "gpu").then(|| Arc::new(gpu()));
         let facts = Facts {
             role: self.role,
+            elastic: self.elastic,
             managed: self.managed,
             ancestor: self.ancestor,
             workloads: self.workloads.clone(),

@@ -10,4 +10,5 @@ mod flavors;
 mod parking;
 mod preemption;
 mod queues;
+mod slices;
 mod status;

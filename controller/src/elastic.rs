@@ -1,0 +1,294 @@
+//! Lets the pods of elastic jobs go. Each comes with a scheduling gate and is let go once a workload of its job is admitted
+//! that counts it: so what a job grew to waits for quota while its other pods run.
+//!
+//! # Guarantees
+//! - Of each pod set no more pods are let go than the newest admitted workload of the job counts.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
+use kube::Api;
+use serde_json::json;
+use switchyard_api::{conditions, jobs::elastic, names, v1beta2::Workload};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clock::since,
+    context::Context,
+    store::{Change, Key},
+    work::{self, Outcome, Queue},
+    workload::{admitted_by, condition, created, runs},
+    write::{Target, WriteError},
+};
+
+/// Chains of workloads looked at in parallel.
+const WORKERS: usize = 8;
+/// Pods of one chain that are written to at once.
+const AT_ONCE: usize = 8;
+
+/// Leaves of a pod what is looked at here.
+pub(crate) fn fit(pod: &mut Pod) {
+    let scheduling_gates = pod.spec.take().and_then(|spec| spec.scheduling_gates);
+    pod.spec = Some(PodSpec { scheduling_gates, ..PodSpec::default() });
+    let phase = pod.status.take().and_then(|status| status.phase);
+    pod.status = Some(PodStatus { phase, ..PodStatus::default() });
+}
+
+/// The chain of workloads that a pod belongs to: the first of them, as admission wrote it into the pod's template.
+fn chain_of_pod(pod: &Pod) -> Option<Key> {
+    let annotations = pod.metadata.annotations.as_ref()?;
+    let first = annotations.get(names::WORKLOAD_SLICE_NAME).or_else(|| annotations.get(names::WORKLOAD))?;
+    Some(Key::new(pod.metadata.namespace.as_deref()?, first))
+}
+
+/// The chain that a workload belongs to.
+fn chain_of(workload: &Workload) -> Option<Key> {
+    let namespace = workload.metadata.namespace.as_deref().filter(|_| elastic::is_slice(workload))?;
+    Some(Key::new(namespace, elastic::slice_name(workload)))
+}
+
+fn pod_set_of(pod: &Pod) -> &str {
+    pod.metadata.labels.as_ref().and_then(|labels| labels.get(names::POD_SET)).map_or("", String::as_str)
+}
+
+fn is_gated(pod: &Pod) -> bool {
+    let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+    gates.into_iter().any(|gate| gate.name == names::ELASTIC_JOB_SCHEDULING_GATE)
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// The workload whose counts hold: the newest that is admitted.
+fn active(workloads: &[Arc<Workload>]) -> Option<&Arc<Workload>> {
+    workloads.iter().filter(|it| runs(it)).max_by_key(|it| (created(it), it.metadata.uid.clone()))
+}
+
+/// The pods to be let go: as many as the workload counts and are not let go yet, by name.
+fn to_let_go<'a>(workload: &Workload, pods: &'a [Arc<Pod>]) -> Vec<&'a Arc<Pod>> {
+    let mut rooms: BTreeMap<&str, i32> = workload.spec.pod_sets.iter().map(|it| (it.name.as_str(), it.count)).collect();
+    let (mut gated, running): (Vec<_>, Vec<_>) =
+        pods.iter().filter(|pod| !has_ended(pod)).partition(|pod| is_gated(pod));
+    for pod in running {
+        if let Some(room) = rooms.get_mut(pod_set_of(pod)) {
+            *room -= 1;
+        }
+    }
+    gated.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+    gated.retain(|pod| {
+        let room = rooms.get_mut(pod_set_of(pod)).filter(|room| **room > 0);
+        room.map(|room| *room -= 1).is_some()
+    });
+    gated
+}
+
+/// What belongs to each chain.
+#[derive(Default)]
+struct Chains(Mutex<BTreeMap<Key, Members>>);
+
+#[derive(Default)]
+struct Members {
+    workloads: BTreeSet<Key>,
+    pods: BTreeSet<Key>,
+}
+
+impl Chains {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Members>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows a change of an object; gives the chains to look at.
+    fn follow<K>(
+        &self,
+        change: &Change<K>,
+        chain: impl Fn(&K) -> Option<Key>,
+        of: impl Fn(&mut Members) -> &mut BTreeSet<Key>,
+    ) -> BTreeSet<Key> {
+        let before = change.old.as_deref().and_then(&chain);
+        let after = change.new.as_deref().and_then(&chain);
+        let mut chains = self.lock();
+        if let Some(before) = before.as_ref().filter(|before| after.as_ref() != Some(before))
+            && let Some(members) = chains.get_mut(before)
+        {
+            of(members).remove(&change.key);
+            if members.workloads.is_empty() && members.pods.is_empty() {
+                chains.remove(before);
+            }
+        }
+        if let Some(after) = &after {
+            of(chains.entry(after.clone()).or_default()).insert(change.key.clone());
+        }
+        before.into_iter().chain(after).collect()
+    }
+}
+
+/// Lets pods go until `shutdown`. Without the gate there are none that wait.
+pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
+    if !ctx.config.enabled(elastic::FEATURE_GATE) {
+        return shutdown.cancelled().await;
+    }
+    let (queue, chains) = (Queue::default(), Arc::new(Chains::default()));
+    let (into, of) = (queue.clone(), chains.clone());
+    ctx.stores.workloads.subscribe(move |change| {
+        let changed = of.follow(change, chain_of, |members| &mut members.workloads);
+        changed.into_iter().for_each(|chain| into.add(chain));
+    });
+    let (into, of) = (queue.clone(), chains.clone());
+    ctx.stores.elastic_pods.subscribe(move |change| {
+        let changed = of.follow(change, chain_of_pod, |members| &mut members.pods);
+        changed.into_iter().for_each(|chain| into.add(chain));
+    });
+    let everything = || {
+        let all: Vec<Key> = chains.lock().keys().cloned().collect();
+        all.into_iter().for_each(|chain| queue.add(chain));
+    };
+    let again = ctx.each_term(&shutdown, everything);
+    let (ctx, chains) = (&ctx, &chains);
+    let look = |chain| async move { look(ctx, chains, chain).await };
+    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), look), again);
+}
+
+async fn look(ctx: &Context, chains: &Chains, chain: Key) -> Outcome {
+    if !ctx.leading() {
+        return Outcome::Done;
+    }
+    let (workloads, pods): (Vec<_>, Vec<_>) = {
+        let chains = chains.lock();
+        let Some(members) = chains.get(&chain) else { return Outcome::Done };
+        let workloads = members.workloads.iter().filter_map(|key| ctx.stores.workloads.by_key(key));
+        (workloads.collect(), members.pods.iter().filter_map(|key| ctx.stores.elastic_pods.by_key(key)).collect())
+    };
+    let Some(active) = active(&workloads) else { return Outcome::Done };
+    let let_go = stream::iter(to_let_go(active, &pods)).map(Ok);
+    match let_go.try_for_each_concurrent(AT_ONCE, |pod| ungate(ctx, active, pod)).await {
+        Ok(()) | Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
+        Err(WriteError::Conflict) => Outcome::Failed,
+        Err(error) => {
+            tracing::warn!(%chain, %error, "a pod of an elastic job was not let go");
+            Outcome::Failed
+        }
+    }
+}
+
+async fn ungate(ctx: &Context, workload: &Workload, pod: &Pod) -> Result<(), WriteError> {
+    let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+    let others: Vec<_> = gates.filter(|gate| gate.name != names::ELASTIC_JOB_SCHEDULING_GATE).collect();
+    let api = Api::namespaced(ctx.client.clone(), pod.metadata.namespace.as_deref().unwrap_or_default());
+    let store = &ctx.stores.elastic_pods;
+    let target = Target { api, store, object: pod, manager: names::JOB_CONTROLLER_MANAGER, what: "pod" };
+    match target.patch(ctx, json!({"spec": {"schedulingGates": others}})).await {
+        // One that is gone takes nobody else's turn.
+        Ok(_) | Err(WriteError::Gone) => {}
+        Err(error) => return Err(error),
+    }
+    measure(ctx, workload, ctx.clock.now());
+    Ok(())
+}
+
+/// Notes how long after the admission of its workload a pod was let go.
+fn measure(ctx: &Context, workload: &Workload, now: Timestamp) {
+    let admitted = condition(workload, conditions::ADMITTED).map(|admitted| admitted.last_transition_time.0);
+    if let (Some(cluster_queue), Some(admitted)) = (admitted_by(workload), admitted) {
+        ctx.metrics.ungated(names::ELASTIC_JOB_SCHEDULING_GATE, cluster_queue, false, since(now, admitted));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::fixtures::{self, WorkloadExt};
+
+    fn pod(name: &str, phase: &str, gates: &Value) -> Arc<Pod> {
+        let pod = json!({
+            "metadata": {
+                "name": name, "namespace": "ns",
+                "labels": {"kueue.x-k8s.io/podset": "main"}, "annotations": {"kueue.x-k8s.io/workload-slice-name": "first"},
+            },
+            "spec": {"containers": [{"name": "c"}], "schedulingGates": gates},
+            "status": {"phase": phase},
+        });
+        let mut pod: Pod = serde_json::from_value(pod).unwrap();
+        fit(&mut pod);
+        Arc::new(pod)
+    }
+
+    fn gated(name: &str) -> Arc<Pod> {
+        pod(name, "Pending", &json!([{"name": "x.io/y"}, {"name": "kueue.x-k8s.io/elastic-job"}]))
+    }
+
+    fn running(name: &str) -> Arc<Pod> {
+        pod(name, "Running", &json!([]))
+    }
+
+    /// Admitted with that many pods.
+    fn slice(name: &str, count: i32) -> Workload {
+        let slice = fixtures::workload(name).reserved("cq").admitted().annotation(names::ELASTIC_JOB, "true");
+        slice.annotation(names::WORKLOAD_SLICE_NAME, "first").edit(|slice| {
+            slice.spec.pod_sets[0].name = "main".into();
+            slice.spec.pod_sets[0].count = count;
+        })
+    }
+
+    #[rstest]
+    #[case::all_that_are_counted(3, vec![gated("a"), gated("b")], "a b")]
+    #[case::no_more_than_are_counted(1, vec![gated("b"), gated("a")], "a")]
+    #[case::beside_those_that_run(3, vec![running("a"), running("b"), gated("c"), gated("d")], "c")]
+    #[case::none_where_as_many_run(2, vec![running("a"), running("b"), gated("c")], "")]
+    #[case::none_where_more_run_after_it_shrank(1, vec![running("a"), running("b"), gated("c")], "")]
+    #[case::what_has_ended_takes_no_room(1, vec![pod("a", "Succeeded", &json!([])), pod("b", "Failed", &json!([])), gated("c")], "c")]
+    #[case::a_pod_that_has_no_gate_of_ours_stays(9, vec![pod("a", "Pending", &json!([{"name": "x.io/y"}]))], "")]
+    fn which_pods_are_let_go(#[case] count: i32, #[case] pods: Vec<Arc<Pod>>, #[case] want: &str) {
+        let slice = slice("a", count);
+        let names: Vec<_> = to_let_go(&slice, &pods).iter().filter_map(|pod| pod.metadata.name.clone()).collect();
+        assert_eq!(names.join(" "), want);
+    }
+
+    #[test]
+    fn a_pod_of_a_pod_set_that_the_workload_does_not_have_waits() {
+        let mut slice = slice("a", 3);
+        slice.spec.pod_sets[0].name = "other".into();
+        assert!(to_let_go(&slice, &[gated("a")]).is_empty());
+    }
+
+    #[rstest]
+    #[case::the_newest(vec![slice("a", 1).created(1), slice("b", 2).created(2)], Some("b"))]
+    #[case::not_one_that_waits(vec![slice("a", 1).created(1), fixtures::workload("b").created(2)], Some("a"))]
+    #[case::not_one_whose_checks_are_to_come(vec![fixtures::workload("b").reserved("cq")], None)]
+    #[case::not_one_that_goes(vec![slice("a", 1).condition("Evicted", true, "Preempted", "")], None)]
+    #[case::not_one_that_is_over(vec![slice("a", 1).condition("Finished", true, "WorkloadSliceReplaced", "")], None)]
+    fn whose_counts_hold(#[case] workloads: Vec<Workload>, #[case] want: Option<&str>) {
+        let workloads: Vec<_> = workloads.into_iter().map(Arc::new).collect();
+        assert_eq!(active(&workloads).and_then(|it| it.metadata.name.as_deref()), want);
+    }
+
+    #[test]
+    fn pods_and_workloads_are_of_the_chain_that_they_name() {
+        let first = Key::new("ns", "first");
+        assert_eq!(chain_of_pod(&gated("a")), Some(first.clone()));
+        assert_eq!(chain_of(&slice("b", 1)), Some(first));
+        assert_eq!(chain_of(&fixtures::workload("c")), None, "no elastic job's");
+    }
+
+    #[test]
+    fn a_chain_is_known_as_long_as_something_is_of_it() {
+        let chains = Chains::default();
+        let pod = gated("a");
+        let told = |old: Option<&Arc<Pod>>, new: Option<&Arc<Pod>>| {
+            let change = Change { key: Key::new("ns", "a"), old: old.cloned(), new: new.cloned() };
+            chains.follow(&change, chain_of_pod, |members| &mut members.pods).len()
+        };
+        assert_eq!((told(None, Some(&pod)), chains.lock().len()), (1, 1));
+        assert_eq!((told(Some(&pod), Some(&pod)), chains.lock().len()), (1, 1));
+        assert_eq!((told(Some(&pod), None), chains.lock().len()), (1, 0));
+    }
+}

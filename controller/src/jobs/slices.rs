@@ -1,0 +1,186 @@
+//! The workloads of an elastic job: one that holds its quota, and while it grows a second one that is to replace it.
+//!
+//! Kueue's `workloadslicing` is the rule. Other than there, a growing job's life goes on with the workload that holds its
+//! quota (evicted, deleted, its pods ready or reclaimed), and what it grows to only waits; and a job whose quota goes is
+//! stopped, even if it was growing.
+
+use std::sync::Arc;
+
+use switchyard_api::{
+    conditions::{FINISHED, reasons::finished},
+    jobs::{
+        elastic::{Size, compare, replaces, resized},
+        owned_by,
+    },
+    v1beta2::{PodSet, ReclaimablePod, Workload},
+};
+
+use super::{
+    action::{Action, Decision},
+    create,
+    decide::Case,
+    edit,
+    ensure::{Ensured, keep_in_step},
+};
+use crate::workload::{condition, created, has_reservation, is_evicted, is_finished};
+
+/// The live workloads of a job.
+#[derive(Default)]
+struct Chain {
+    /// Has its quota: the newest one, where one has been given quota in the place of the other.
+    holder: Option<Arc<Workload>>,
+    /// Is to replace that one, and waits.
+    pending: Option<Arc<Workload>>,
+    /// Waits, with nobody to replace.
+    alone: Option<Arc<Workload>>,
+    /// Those that are over.
+    rest: Vec<Arc<Workload>>,
+}
+
+impl Chain {
+    /// `live` in the order in which they were made.
+    fn of(live: &[Arc<Workload>]) -> Self {
+        let superseded = |old: &Workload| live.iter().any(|new| has_reservation(new) && replaces(new, old));
+        let holder = live.iter().rev().find(|it| has_reservation(it) && !superseded(it)).cloned();
+        let waits = |it: &&Arc<Workload>| !has_reservation(it) && !is_evicted(it);
+        let (pending, alone) = match &holder {
+            Some(holder) => (live.iter().filter(waits).find(|it| replaces(it, holder)).cloned(), None),
+            None => (None, live.last().cloned()),
+        };
+        let kept = [&holder, &pending, &alone].into_iter().flatten().cloned().collect::<Vec<_>>();
+        let rest = live.iter().filter(|it| !kept.iter().any(|kept| Arc::ptr_eq(kept, it))).cloned().collect();
+        Self { holder, pending, alone, rest }
+    }
+}
+
+/// What is left to do as for any other job.
+pub(super) enum Slices {
+    /// Nothing: this is it.
+    Ensured(Ensured),
+    /// Find the one workload of the job, among these.
+    One(Vec<Arc<Workload>>),
+}
+
+/// Brings the workloads of an elastic job in step with it.
+pub(super) fn ensure(case: &Case<'_>, pod_sets: &[PodSet]) -> Slices {
+    let act = |actions: Vec<Action>| Slices::Ensured(Ensured::Act(Decision::act(actions)));
+    let all = case.facts.workloads.iter().filter(|it| owned_by(it, switchyard_api::jobs::meta::uid(case.job)));
+    let mut all: Vec<Arc<Workload>> = all.cloned().collect();
+    all.sort_by(|a, b| (created(a), &a.metadata.uid).cmp(&(created(b), &b.metadata.uid)));
+    let (over, live): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| is_finished(it));
+    let to_go = over.iter().filter(|it| it.metadata.deletion_timestamp.is_some());
+    let let_go: Vec<Action> = to_go.filter_map(edit::drop_finalizer).collect();
+    if !let_go.is_empty() {
+        return act(let_go);
+    }
+    if live.is_empty() {
+        // That one was replaced by another says nothing of the job's end.
+        let last = over.into_iter().rev().find(ended_with_its_job);
+        return match case.kind.finished(case.job) {
+            Some(_) => Slices::Ensured(Ensured::Workload(last)),
+            None => Slices::One(last.into_iter().collect()),
+        };
+    }
+    let chain = Chain::of(&live);
+    if !chain.rest.is_empty() {
+        return act(chain.rest.iter().filter_map(|it| end(case, it, &live)).collect());
+    }
+    if let Some(alone) = chain.alone {
+        return match case.kind.finished(case.job) {
+            Some(_) => Slices::Ensured(Ensured::Workload(Some(alone))),
+            None => Slices::One(vec![alone]),
+        };
+    }
+    let Some(holder) = chain.holder else { return Slices::One(Vec::new()) };
+    let growing = grown(case, pod_sets, &holder);
+    match chain.pending {
+        Some(pending) if !growing => act(end(case, &pending, &live).into_iter().collect()),
+        Some(pending) => Slices::Ensured(grows_to(case, &holder, &pending, pod_sets)),
+        None if growing => Slices::Ensured(Ensured::Act(create::slice(case, &holder, pod_sets))),
+        None => keeps(case, holder, pod_sets),
+    }
+}
+
+/// Whether the job runs and has become larger than the workload that holds its quota, which it keeps.
+fn grown(case: &Case<'_>, pod_sets: &[PodSet], holder: &Workload) -> bool {
+    runs(case)
+        && holder.metadata.deletion_timestamp.is_none()
+        && !is_evicted(holder)
+        && compare(pod_sets, &holder.spec.pod_sets) == Size::Larger
+}
+
+fn runs(case: &Case<'_>) -> bool {
+    !case.kind.is_suspended(case.job) && case.kind.finished(case.job).is_none()
+}
+
+/// What a growing job grows to has its counts, as long as it waits.
+fn grows_to(case: &Case<'_>, holder: &Arc<Workload>, pending: &Arc<Workload>, pod_sets: &[PodSet]) -> Ensured {
+    if pending.metadata.deletion_timestamp.is_some() {
+        // Somebody deleted it: it is made anew.
+        return Ensured::Act(Decision::act(edit::drop_finalizer(pending)));
+    }
+    let wanted = resized(&holder.spec.pod_sets, pod_sets);
+    if compare(&wanted, &pending.spec.pod_sets) != Size::Same {
+        let resize = Action::edit(pending, |workload| workload.spec.pod_sets = wanted);
+        return Ensured::Act(Decision::act([resize]));
+    }
+    match keep_in_step(case, pending, pod_sets) {
+        Ensured::Workload(_) => keep_in_step(case, holder, pod_sets),
+        act @ Ensured::Act(_) => act,
+    }
+}
+
+/// A job that does not grow keeps its workload, with lower counts if it has shrunk.
+fn keeps(case: &Case<'_>, holder: Arc<Workload>, pod_sets: &[PodSet]) -> Slices {
+    let ends = case.kind.finished(case.job).is_some();
+    if ends || holder.metadata.deletion_timestamp.is_some() || is_evicted(&holder) {
+        // Whatever the job's size: it gives its quota up first.
+        return Slices::Ensured(Ensured::Workload(Some(holder)));
+    }
+    if !runs(case) {
+        return Slices::One(vec![holder]);
+    }
+    Slices::Ensured(match compare(pod_sets, &holder.spec.pod_sets) {
+        Size::Smaller => {
+            let wanted = resized(&holder.spec.pod_sets, pod_sets);
+            Ensured::Act(Decision::act([Action::edit(&holder, |workload| workload.spec.pod_sets = wanted)]))
+        }
+        Size::Same => keep_in_step(case, &holder, pod_sets),
+        Size::Larger | Size::Incomparable => return Slices::One(vec![holder]),
+    })
+}
+
+/// Ends a workload that is not its job's any more.
+fn end(case: &Case<'_>, workload: &Arc<Workload>, live: &[Arc<Workload>]) -> Option<Action> {
+    if workload.metadata.deletion_timestamp.is_some() {
+        return edit::drop_finalizer(workload);
+    }
+    let replaced = live.iter().any(|new| replaces(new, workload));
+    let (reason, message) = match replaced {
+        true => (finished::WORKLOAD_SLICE_REPLACED, "Replaced to accommodate a new workload slice"),
+        false => (finished::OUT_OF_SYNC, "The workload slice is out of sync with its parent job"),
+    };
+    Some(edit::finish(workload, reason, message, case.now))
+}
+
+fn ended_with_its_job(workload: &Arc<Workload>) -> bool {
+    let reason = condition(workload, FINISHED).map(|finished| finished.reason.as_str());
+    !matches!(reason, Some(finished::WORKLOAD_SLICE_REPLACED | finished::OUT_OF_SYNC))
+}
+
+/// Of a job that has become larger (or smaller) than its workload, the pods that the workload counts and that are not
+/// needed any more.
+pub(super) fn reclaimable(
+    workload: &Workload,
+    pod_sets: &[PodSet],
+    of_job: Vec<ReclaimablePod>,
+) -> Vec<ReclaimablePod> {
+    let of_workload = |mut pods: ReclaimablePod| {
+        let count = |sets: &[PodSet]| sets.iter().find(|set| set.name == pods.name).map(|set| set.count);
+        if let (Some(now), Some(counted)) = (count(pod_sets), count(&workload.spec.pod_sets)) {
+            pods.count = counted.saturating_sub(now.saturating_sub(pods.count));
+        }
+        (pods.count > 0).then_some(pods)
+    };
+    of_job.into_iter().filter_map(of_workload).collect()
+}

@@ -1,0 +1,265 @@
+//! Elastic jobs: their one workload or two, and that they run on meanwhile.
+
+use rstest::rstest;
+use serde_json::json;
+use switchyard_api::{jobs::elastic::mark_slice, v1beta2::PodSet};
+
+use super::*;
+
+/// Elastic, of its second generation, gated by the webhook.
+fn elastic() -> TestJob {
+    job().with(json!({
+        "metadata": {"generation": 2, "annotations": {"kueue.x-k8s.io/elastic-job": "true"}},
+        "spec": {
+            "completions": 10,
+            "template": {"spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/elastic-job"}]}},
+        },
+    }))
+}
+
+trait Grown: Sized {
+    fn of_size(self, pods: i32, generation: i64) -> Self;
+}
+
+impl Grown for TestJob {
+    fn of_size(self, pods: i32, generation: i64) -> Self {
+        self.with(json!({"metadata": {"generation": generation}, "spec": {"parallelism": pods}}))
+    }
+}
+
+/// A workload of the job, made at that second.
+fn slice(second: i64, job: TestJob, replaced: Option<&TestWorkload>) -> TestWorkload {
+    job.workload().edit(|workload| {
+        mark_slice(&BatchJob, &job.0, workload, replaced.map(|it| &it.0));
+        workload.metadata.name = Some(format!("slice-{second}"));
+        workload.metadata.uid = Some(format!("uid-{second}"));
+        workload.metadata.creation_timestamp = Some(Time(Timestamp::from_second(second).unwrap()));
+    })
+}
+
+/// Holds quota for three pods.
+fn first() -> TestWorkload {
+    slice(1, elastic(), None).admitted()
+}
+
+/// Its pods have been seen ready.
+fn ready(workload: TestWorkload) -> TestWorkload {
+    workload.status(|edit| {
+        edit.set(conditions::PODS_READY, true, "Started", "All pods reached readiness and the workload is running");
+    })
+}
+
+/// What it grew to, five pods.
+fn second() -> TestWorkload {
+    slice(2, elastic().of_size(5, 3), Some(&first()))
+}
+
+/// The job as it runs with the first workload.
+fn runs() -> TestJob {
+    elastic().started(&first().0).running()
+}
+
+#[test]
+fn its_first_workload_says_that_it_is_elastic_and_has_a_name_of_its_generation() {
+    let world = world(elastic());
+    let [Action::CreateWorkload(workload), _] = &world.decide().actions[..] else { panic!("one is created") };
+    let name = workload.metadata.name.clone().unwrap();
+    assert_ne!(name, job().workload().0.metadata.name.unwrap());
+    insta::assert_json_snapshot!(workload.metadata.annotations, @r#"
+    {
+      "kueue.x-k8s.io/elastic-job": "true",
+      "kueue.x-k8s.io/workload-slice-name": "job-train-863e4"
+    }
+    "#);
+    assert_eq!(name, "job-train-863e4");
+}
+
+#[test]
+fn without_the_gate_it_is_a_job_as_any_other() {
+    let mut grown = world(runs().of_size(5, 3)).workload(first());
+    grown.elastic = false;
+    assert!(grown.told().contains("No matching Workload"), "{}", grown.told());
+}
+
+#[test]
+fn what_a_hub_sends_is_of_one_size() {
+    let mut grown = world(runs().of_size(5, 3)).workload(first());
+    (grown.role, grown.check) = (Role::Hub, Some("multikueue"));
+    assert!(grown.told().contains("No matching Workload"), "{}", grown.told());
+}
+
+#[test]
+fn what_it_grows_to_is_as_its_user_wrote_it_and_replaces_what_it_had() {
+    let world = world(runs().of_size(5, 3)).workload(first());
+    let [Action::CreateWorkload(workload), Action::Event { note, .. }] = &world.decide().actions[..] else {
+        panic!("{}", world.told())
+    };
+    assert_eq!(*note, format!("Created Workload: ns/{}", workload.metadata.name.as_deref().unwrap()));
+    assert_eq!(workload.spec.pod_sets[0].count, 5);
+    assert_eq!(workload.spec.pod_sets[0].template, first().0.spec.pod_sets[0].template, "without the flavor's labels");
+    let annotations = workload.metadata.annotations.clone().unwrap();
+    assert_eq!(annotations["kueue.x-k8s.io/workload-slice-replacement-for"], "ns/slice-1");
+    assert_eq!(annotations["kueue.x-k8s.io/workload-slice-name"], "job-train-863e4");
+}
+
+const NOTHING: &str = "";
+const DROPPED: &str = r#"workload status {"conditions":["Finished=True/OutOfSync: The workload slice is out of sync with its parent job"]}"#;
+const REPLACED: &str = r#"workload status {"conditions":["Finished=True/WorkloadSliceReplaced: Replaced to accommodate a new workload slice"]}"#;
+
+fn resized(pods: i32) -> String {
+    let mut podset = serde_json::to_value(&first().0.spec.pod_sets).unwrap();
+    podset[0]["count"] = json!(pods);
+    format!("workload {}", json!({"spec": {"podSets": podset}}))
+}
+
+#[rstest]
+#[case::it_runs(runs(), vec![ready(first())], NOTHING.into())]
+#[case::it_grows_and_what_it_grew_to_waits(runs().of_size(5, 3), vec![first(), second()], NOTHING.into())]
+#[case::it_grows_further_before_that_has_quota(runs().of_size(7, 4), vec![first(), second()], resized(7))]
+#[case::it_grows_less_before_that_has_quota(runs().of_size(4, 4), vec![first(), second()], resized(4))]
+#[case::it_shrinks_to_what_it_has_before_that_has_quota(runs(), vec![first(), second()], DROPPED.into())]
+#[case::it_shrinks_below_what_it_has(runs().of_size(2, 4), vec![first(), second()], DROPPED.into())]
+#[case::it_shrinks(runs().of_size(2, 3), vec![first()], resized(2))]
+#[case::it_shrinks_to_nothing(runs().of_size(0, 3), vec![first()], resized(0))]
+#[case::both_have_quota(runs().of_size(5, 3), vec![first(), second().admitted()], REPLACED.into())]
+#[case::the_older_one_is_over(runs().of_size(5, 3), vec![first().finished(), second().admitted()], NOTHING.into())]
+#[case::the_newer_one_waits_for_its_checks(runs().of_size(5, 3), vec![first().finished(), second().reserved()], NOTHING.into())]
+#[case::two_wait_for_one(
+    runs().of_size(5, 3), vec![first(), second(), slice(3, elastic().of_size(5, 4), Some(&first()))], DROPPED.into()
+)]
+fn its_workloads_follow_its_size_and_it_runs_on(
+    #[case] job: TestJob,
+    #[case] workloads: Vec<TestWorkload>,
+    #[case] want: String,
+) {
+    let world = workloads.into_iter().fold(world(job), World::workload);
+    assert_eq!(world.told(), want);
+}
+
+#[test]
+fn two_are_found_in_whatever_order_they_are_told() {
+    let world = world(runs().of_size(5, 3)).workload(second()).workload(first());
+    assert_eq!(world.told(), "");
+}
+
+#[test]
+fn a_growing_job_that_is_evicted_stops_and_waits_as_a_whole() {
+    let grown = || runs().of_size(5, 3);
+    // What it grew to would be nothing to stop the job by.
+    assert_eq!(world(grown()).workload(first().evicted()).workload(second()).told(), DROPPED);
+    let evicted = world(grown()).workload(first().evicted()).told();
+    assert!(evicted.contains(r#""suspend":true"#) && evicted.contains("Normal Stopped: Preempted"), "{evicted}");
+    // Its workload is not deleted for its size while it gives its quota up.
+    let stopped = world(elastic().of_size(5, 3)).workload(first().evicted()).told();
+    assert!(stopped.contains("QuotaReserved=False"), "{stopped}");
+    let waits = slice(1, elastic(), None);
+    let after = world(elastic().of_size(5, 3)).workload(waits).told();
+    assert!(after.contains("Updated not matching Workload for suspended job"), "{after}");
+}
+
+#[test]
+fn it_stops_when_the_workload_with_its_quota_is_deleted() {
+    let deleted = world(runs()).workload(first().deleting()).told();
+    assert!(deleted.contains(r#""suspend":true"#) && deleted.contains("Workload is deleted"), "{deleted}");
+}
+
+#[test]
+fn it_stops_when_it_has_no_quota_at_all() {
+    let alone = world(runs()).workload(slice(1, elastic(), None)).told();
+    assert!(alone.contains("Not admitted by cluster queue"), "{alone}");
+    let replaced = first().edit(|_| ()).status(|edit| {
+        edit.finish("WorkloadSliceReplaced", "");
+    });
+    let none = world(runs()).workload(replaced).told();
+    assert!(none.contains("Missing Workload"), "{none}");
+}
+
+#[test]
+fn one_whose_pod_sets_are_others_is_stopped_and_queued_anew() {
+    let other = first().edit(|workload| {
+        let another = PodSet { name: "other".into(), ..workload.spec.pod_sets[0].clone() };
+        workload.spec.pod_sets.push(another);
+    });
+    let told = world(runs()).workload(other).told();
+    assert!(told.contains("No matching Workload"), "{told}");
+}
+
+#[test]
+fn what_was_replaced_may_be_deleted_while_the_job_runs() {
+    let gone = first().finished().deleting();
+    let told = world(runs().of_size(5, 3)).workload(gone).workload(second().admitted()).told();
+    assert!(told.contains(r#""finalizers":"#), "{told}");
+}
+
+#[test]
+fn when_it_ends_its_workload_does() {
+    let ended = || runs().of_size(5, 3).condition("Complete");
+    assert_eq!(world(ended()).workload(first()).workload(second()).told(), DROPPED);
+    let told = world(ended()).workload(first()).told();
+    assert!(told.contains("Finished=True/Succeeded"), "{told}");
+    let over = world(ended()).workload(first().finished());
+    assert_eq!(over.told(), "");
+    let failed = first().status(|edit| {
+        edit.finish("FailedToStart", "");
+    });
+    assert_eq!(world(elastic()).workload(failed).told(), "", "one that could not start is not tried again");
+}
+
+#[test]
+fn a_change_of_priority_reaches_both() {
+    let job = || runs().of_size(5, 3).label("kueue.x-k8s.io/priority-class", "high");
+    let classed = |workload: TestWorkload| {
+        workload.edit(|workload| {
+            workload.spec.priority_class_ref = serde_json::from_value(
+                json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "low"}),
+            )
+            .unwrap();
+        })
+    };
+    let told = world(job()).workload(classed(first())).workload(classed(second())).told();
+    assert!(told.contains("Updated workload priority class: ns/slice-2"), "{told}");
+    let high = |workload: TestWorkload| {
+        classed(workload).edit(|workload| {
+            if let Some(class) = &mut workload.spec.priority_class_ref {
+                class.name = "high".into();
+            }
+        })
+    };
+    let told = world(job()).workload(classed(first())).workload(high(second())).told();
+    assert!(told.contains("Updated workload priority class: ns/slice-1"), "{told}");
+}
+
+#[rstest]
+#[case::of_the_size_of_its_workload(runs(), vec![first()], 8, Some(1))]
+#[case::of_a_growing_job_what_its_workload_does_not_need(runs().of_size(5, 3), vec![first(), second()], 8, Some(1))]
+#[case::of_a_growing_job_that_needs_all_that_it_has(runs().of_size(5, 3), vec![first(), second()], 7, None)]
+fn reclaimable_pods_are_the_workloads(
+    #[case] job: TestJob,
+    #[case] workloads: Vec<TestWorkload>,
+    #[case] succeeded: i32,
+    #[case] want: Option<i32>,
+) {
+    let job = job.with(json!({"status": {"succeeded": succeeded}}));
+    let told = workloads.into_iter().fold(world(job), World::workload).told();
+    let reclaims =
+        want.map(|count| format!(r#"workload status {{"reclaimablePods":[{{"count":{count},"name":"main"}}]}}"#));
+    assert_eq!(told, reclaims.unwrap_or_default());
+}
+
+#[test]
+fn reclaimable_pods_of_a_job_that_shrank_are_counted_anew() {
+    let shrunk = || {
+        first().edit(|workload| {
+            workload.spec.pod_sets[0].count = 1;
+            let pods = json!([{"name": "main", "count": 1}]);
+            workload.status.as_mut().unwrap().reclaimable_pods = serde_json::from_value(pods).unwrap();
+        })
+    };
+    let job = runs().of_size(1, 4).with(json!({"status": {"succeeded": 8}}));
+    assert_eq!(world(job).workload(shrunk()).told(), r#"workload status {"reclaimablePods":null}"#);
+}
+
+#[test]
+fn the_pods_that_a_growing_job_lacks_are_not_said_to_have_failed() {
+    assert_eq!(world(runs().of_size(5, 3)).workload(ready(first())).workload(second()).told(), "");
+}
