@@ -22,6 +22,7 @@ mod chart;
 mod cohorts;
 mod deploy;
 mod dispatch;
+mod elastic;
 mod enrolment;
 mod explain;
 mod failover;

@@ -121,6 +121,6 @@ pub(crate) const LATER: &[Family] = &[
 
 /// Families that need something that does not happen here, and what.
 pub(crate) const UNSEEN: &[(&str, &str)] = &[
-    ("kueue_replaced_workload_slices_total", "elastic jobs, which are not offered"),
+    ("kueue_replaced_workload_slices_total", "an elastic job that grows"),
     ("kueue_admission_cycle_preemption_skips", "two that would preempt in one cycle"),
 ];
