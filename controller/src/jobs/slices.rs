@@ -4,10 +4,10 @@
 //! quota (evicted, deleted, its pods ready or reclaimed), and what it grows to only waits; and a job whose quota goes is
 //! stopped, even if it was growing.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use switchyard_api::{
-    conditions::{FINISHED, reasons::finished},
+    conditions::{FINISHED, QUOTA_RESERVED, reasons::finished},
     jobs::{
         elastic::{Size, compare, replaces, resized},
         owned_by,
@@ -16,13 +16,19 @@ use switchyard_api::{
 };
 
 use super::{
-    action::{Action, Decision},
+    action::{Action, Decision, Next},
     create,
     decide::Case,
     edit,
     ensure::{Ensured, keep_in_step},
 };
-use crate::workload::{condition, created, has_reservation, is_evicted, is_finished};
+use crate::{
+    clock::since,
+    workload::{condition, created, has_reservation, is_evicted, is_finished},
+};
+
+/// How long it is left to the writer of a reservation to finish what it replaces. Times in conditions are whole seconds.
+const REPLACEMENT_GRACE: Duration = Duration::from_secs(3);
 
 /// The live workloads of a job.
 #[derive(Default)]
@@ -82,6 +88,10 @@ pub(super) fn ensure(case: &Case<'_>, pod_sets: &[PodSet]) -> Slices {
         };
     }
     let chain = Chain::of(&live);
+    if let Some(left) = chain.rest.iter().filter_map(|it| just_replaced(it, &live, case)).max() {
+        let wait = Decision { actions: Vec::new(), next: Next::After(left) };
+        return Slices::Ensured(Ensured::Act(wait));
+    }
     if !chain.rest.is_empty() {
         return act(chain.rest.iter().filter_map(|it| end(case, it, &live)).collect());
     }
@@ -148,6 +158,13 @@ fn keeps(case: &Case<'_>, holder: Arc<Workload>, pod_sets: &[PodSet]) -> Slices 
         Size::Same => keep_in_step(case, &holder, pod_sets),
         Size::Larger | Size::Incomparable => return Slices::One(vec![holder]),
     })
+}
+
+/// How long whoever gave another its quota still has to declare this one replaced, and to say by which.
+fn just_replaced(old: &Workload, live: &[Arc<Workload>], case: &Case<'_>) -> Option<Duration> {
+    let by = live.iter().find(|new| has_reservation(new) && replaces(new, old))?;
+    let reserved = condition(by, QUOTA_RESERVED)?.last_transition_time.0;
+    REPLACEMENT_GRACE.checked_sub(since(case.now, reserved)).filter(|left| !left.is_zero())
 }
 
 /// Ends a workload that is not its job's any more.

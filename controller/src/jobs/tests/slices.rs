@@ -137,6 +137,16 @@ fn its_workloads_follow_its_size_and_it_runs_on(
 }
 
 #[test]
+fn whoever_gave_it_the_quota_of_another_says_so_first() {
+    let just_reserved = second().admitted().edit(|workload| {
+        let conditions = &mut workload.status.as_mut().unwrap().conditions;
+        conditions.iter_mut().for_each(|it| it.last_transition_time = Time(now() - jiff::SignedDuration::from_secs(1)));
+    });
+    let told = world(runs().of_size(5, 3)).workload(first()).workload(just_reserved).told();
+    assert_eq!(told, "again after 2s");
+}
+
+#[test]
 fn two_are_found_in_whatever_order_they_are_told() {
     let world = world(runs().of_size(5, 3)).workload(second()).workload(first());
     assert_eq!(world.told(), "");
