@@ -1,6 +1,6 @@
 //! `/healthz`, `/livez`, `/readyz` and `/metrics`.
 
-use std::{net::TcpListener, sync::Arc};
+use std::{net::TcpListener, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -12,7 +12,7 @@ use axum::{
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::context::Context;
+use crate::{context::Context, stores::WatchState};
 
 #[derive(Deserialize)]
 struct Verbose {
@@ -56,16 +56,22 @@ async fn ready(State(ctx): State<Arc<Context>>, Query(query): Query<Verbose>) ->
     (status, render(&checks, ready, query.verbose.is_some()))
 }
 
+/// A watch that is broken for less is no reason to take a replica's webhooks away: an API server ends watches when it comes to
+/// serve another version of their kind, and a fault of the network ends those of all replicas at once.
+const BEARABLE: Duration = Duration::from_secs(15);
+
+fn watch_check(watch: &WatchState) -> Check {
+    let (ok, says) = match watch.broken_for {
+        _ if !watch.ready => (false, "the first list was not read yet"),
+        None => (true, "ok"),
+        Some(broken) => (broken < BEARABLE, "the watch is broken and retried"),
+    };
+    Check { name: format!("watch/{}", watch.kind), ok, says }
+}
+
 fn checks(ctx: &Context) -> Vec<Check> {
-    let watches = ctx.stores.watches().into_iter().map(|watch| Check {
-        name: format!("watch/{}", watch.kind),
-        ok: watch.healthy,
-        says: match (watch.ready, watch.healthy) {
-            (false, _) => "the first list was not read yet",
-            (true, false) => "the watch is broken and retried",
-            (true, true) => "ok",
-        },
-    });
+    let watches = ctx.stores.watches();
+    let watches = watches.iter().map(watch_check);
     watches
         .chain(ctx.components.checks().into_iter().map(|(name, ok)| Check {
             name: name.into(),
@@ -95,6 +101,25 @@ pub(crate) async fn metrics(State(ctx): State<Arc<Context>>) -> impl IntoRespons
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_watch_that_is_broken_for_a_moment_leaves_the_replica_ready() {
+        let verdict = |ready, broken_for: Option<u64>| {
+            let broken_for = broken_for.map(Duration::from_secs);
+            let check = watch_check(&WatchState { kind: "jobs".into(), ready, broken_for });
+            (check.ok, check.says)
+        };
+        for (ready, broken_for, ok, says) in [
+            (false, None, false, "the first list was not read yet"),
+            (false, Some(1), false, "the first list was not read yet"),
+            (true, None, true, "ok"),
+            (true, Some(0), true, "the watch is broken and retried"),
+            (true, Some(14), true, "the watch is broken and retried"),
+            (true, Some(15), false, "the watch is broken and retried"),
+        ] {
+            assert_eq!(verdict(ready, broken_for), (ok, says), "{ready} {broken_for:?}");
+        }
+    }
 
     #[test]
     fn a_failing_component_is_named() {

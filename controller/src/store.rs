@@ -12,14 +12,12 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{
-        Arc, Mutex, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
 };
 
 use kube::{Resource, ResourceExt, runtime::watcher::Event};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 /// Names an object within its kind. Cluster-scoped objects have an empty namespace.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,7 +78,8 @@ struct Inner<K> {
     ready: watch::Sender<bool>,
     // Whether the server knows the kind.
     served: watch::Sender<bool>,
-    broken: AtomicBool,
+    // Since when the watch does not run.
+    broken: Mutex<Option<Instant>>,
     // Makes what comes in as small as it can be.
     fit: fn(&mut K),
 }
@@ -115,7 +114,7 @@ impl<K> Store<K> {
             handlers: Mutex::default(),
             ready: watch::channel(false).0,
             served: watch::channel(true).0,
-            broken: AtomicBool::new(false),
+            broken: Mutex::default(),
             fit,
         }))
     }
@@ -182,10 +181,11 @@ impl<K: Resource + 'static> Store<K> {
         *self.0.ready.borrow()
     }
 
-    /// Whether the watch runs. False from an error until the next object or list, or until no error came for a while.
+    /// For how long the watch has not run, if it does not: from an error until the next object or list, or until no error
+    /// came for a while.
     #[must_use]
-    pub fn is_healthy(&self) -> bool {
-        self.is_ready() && !self.0.broken.load(Ordering::Relaxed)
+    pub fn broken_for(&self) -> Option<Duration> {
+        self.0.broken.lock().unwrap_or_else(PoisonError::into_inner).map(|since| since.elapsed())
     }
 
     /// Whether the server knows the kind, as far as we have asked; it may come to, and cease to.
@@ -272,12 +272,15 @@ impl<K: Resource + 'static> Feed<K> {
 
     /// Notes that the watch does not run. Whether that is news.
     pub(crate) fn failed(&self) -> bool {
-        !self.store.0.broken.swap(true, Ordering::Relaxed)
+        let mut broken = self.store.0.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = broken.is_none();
+        broken.get_or_insert_with(Instant::now);
+        news
     }
 
     /// Notes that the watch runs. Whether that is news.
     pub(crate) fn recovered(&self) -> bool {
-        self.store.0.broken.swap(false, Ordering::Relaxed)
+        self.store.0.broken.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
     }
 
     /// The server does not know the kind: there are no objects of it, and nothing is wrong. Whether that ends an outage.

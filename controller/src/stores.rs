@@ -100,8 +100,8 @@ pub struct WatchState {
     pub kind: String,
     /// Whether the first list was read.
     pub ready: bool,
-    /// Whether the watch runs now.
-    pub healthy: bool,
+    /// For how long the watch has not run, if it does not.
+    pub broken_for: Option<Duration>,
 }
 
 impl Stores {
@@ -296,7 +296,7 @@ impl Stores {
     #[must_use]
     pub fn watches(&self) -> Vec<WatchState> {
         fn state<K: Resource<DynamicType = ()> + 'static>(store: &Store<K>) -> WatchState {
-            WatchState { kind: K::plural(&()).into_owned(), ready: store.is_ready(), healthy: store.is_healthy() }
+            WatchState { kind: K::plural(&()).into_owned(), ready: store.is_ready(), broken_for: store.broken_for() }
         }
         let mut states = vec![
             state(&self.workloads),
@@ -322,7 +322,7 @@ impl Stores {
         states.extend(self.jobs.iter().chain(&self.dependencies).map(|jobs| WatchState {
             kind: jobs.resource.plural.clone(),
             ready: jobs.store.is_ready(),
-            healthy: jobs.store.is_healthy(),
+            broken_for: jobs.store.broken_for(),
         }));
         states
     }
@@ -427,16 +427,16 @@ mod tests {
 
     /// After a fault of the network the watch is resumed where it was, and a kind that nobody changes sends nothing.
     #[tokio::test(start_paused = true)]
-    async fn a_quiet_watch_that_was_broken_is_healthy_again_when_no_error_comes() {
+    async fn a_quiet_watch_that_was_broken_runs_again_when_no_error_comes() {
         let store: Store<ConfigMap> = Store::default();
         let error = || Err(std::io::Error::other("connection refused"));
         let said = stream::iter([Ok(Event::Init), Ok(Event::InitDone), error(), error()]).chain(stream::pending());
         let watch = follow(said, "configmaps", Feed::new(store.clone()), |_| false);
         let mut watch = std::pin::pin!(watch);
         assert!(tokio::time::timeout(QUIET / 2, watch.as_mut()).await.is_err());
-        assert!(store.is_ready() && !store.is_healthy());
+        assert_eq!((store.is_ready(), store.broken_for()), (true, Some(QUIET / 2)));
         assert!(tokio::time::timeout(QUIET, watch).await.is_err());
-        assert!(store.is_healthy());
+        assert_eq!(store.broken_for(), None);
     }
 
     #[test]
