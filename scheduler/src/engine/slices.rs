@@ -1,9 +1,9 @@
 //! Workloads that come in the place of others: what an elastic job grows to replaces what it grew from, while its pods run
 //! on. Kueue's `workloadslicing` is the rule.
 //!
-//! The quota of both is one: as soon as the newer one is given its own, the older one charges nothing any more, and until
-//! then the newer one needs only what it asks for beyond the older. If the newer one loses its quota first, the older one
-//! charges what it has again.
+//! The quota of both is one: as soon as the newer one is given its own in the same ClusterQueue, the older one charges
+//! nothing any more, and until then the newer one needs only what it asks for beyond the older. If the newer one loses its
+//! quota first, the older one charges what it has again.
 
 use super::Engine;
 use crate::flavors::Assignment;
@@ -60,12 +60,15 @@ impl Engine {
         }
     }
 
-    /// Takes off what a workload charges what others have in its place. Until their reservation is confirmed it may be
-    /// taken back, so what they would not use stays charged.
+    /// Takes off what a workload charges what others of the same ClusterQueue have in its place. Until their reservation is
+    /// confirmed it may be taken back, so what they would not use stays charged.
     pub(super) fn leave_to_replacement(&self, wl: &Wl, hold: &mut Hold) {
         let Some(ids) = self.replacements.get(&wl.key) else { return };
         for new in ids.iter().filter_map(|id| self.workloads.get(*id)) {
-            let Some(taken) = new.hold.as_ref().filter(|_| self.may_replace(new, wl)) else { continue };
+            let Some(taken) = new.hold.as_ref().filter(|taken| taken.charged == hold.charged) else { continue };
+            if !self.may_replace(new, wl) {
+                continue;
+            }
             if taken.confirmed {
                 hold.charge.clear();
             }
@@ -91,6 +94,13 @@ impl Engine {
             }
         }
         false
+    }
+
+    /// A workload that was told to go stays after all: what comes in its place need not wait for it any more.
+    pub(super) fn wake_replacements(&mut self, key: &WorkloadKey) {
+        for id in self.replacements.get(key).cloned().into_iter().flatten() {
+            self.wake(id);
+        }
     }
 
     /// A workload that comes in the place of this one was given quota, or lost it.

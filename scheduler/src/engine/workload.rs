@@ -120,7 +120,11 @@ impl Engine {
             ..old.clone()
         };
         new.hold = self.next_hold(&old, &new, object.reservation, object.reserved_at.unwrap_or(now));
+        let stays = old.told_to_go && new.hold.is_some() && !new.flags.evicted;
         self.replace(id, &old, new, changed, now);
+        if stays {
+            self.wake_replacements(&old.key);
+        }
     }
 
     /// What a workload holds after the API told about it.
@@ -279,8 +283,9 @@ impl Engine {
     }
 
     pub(super) fn preemption_failed(&mut self, key: &WorkloadKey) {
-        if let Some(wl) = self.workloads.id(key).and_then(|id| self.workloads.get_mut(id)) {
-            wl.told_to_go = false;
+        let Some(wl) = self.workloads.id(key).and_then(|id| self.workloads.get_mut(id)) else { return };
+        if std::mem::take(&mut wl.told_to_go) {
+            self.wake_replacements(key);
         }
     }
 

@@ -109,15 +109,17 @@ fn odd_workload() -> impl Strategy<Value = Workload> {
         .prop_map(|(name, count, min_count, requests)| PodSet { min_count, requests, ..PodSet::new(name, count) });
     let pod_sets = proptest::option::of(prop::collection::vec(pod_set, 0..4));
     let status = (proptest::option::of(admission()), any::<[bool; 7]>(), proptest::option::of(any::<bool>()));
+    let replaces = proptest::option::of(key());
     let times = (time(), proptest::option::of(time()), proptest::option::of(time()));
     let reclaimable = prop::collection::btree_map(name("p", 3), count(), 0..3);
-    (workload(), pod_sets, status, times, reclaimable, 0..6_u8).prop_map(
+    (workload(), pod_sets, status, times, reclaimable, replaces, 0..6_u8).prop_map(
         |(
             workload,
             pod_sets,
             (reservation, flags, requeued),
             (queue_time, requeue_at, reserved_at),
             reclaimable,
+            replaces,
             rare,
         )| {
             let [admitted, evicted, finished, deleting, held, gates_closed, usual] = flags;
@@ -138,6 +140,7 @@ fn odd_workload() -> impl Strategy<Value = Workload> {
                 requeued: requeued.filter(|_| rare == 3),
                 checks: if rare == 4 { vec![check] } else { Vec::new() },
                 reclaimable: if rare < 3 { reclaimable } else { BTreeMap::new() },
+                replaces: replaces.filter(|_| rare > 1),
                 ..workload
             }
         },

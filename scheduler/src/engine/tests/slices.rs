@@ -188,6 +188,47 @@ fn one_that_is_leaving_is_not_replaced() {
     assert_eq!(stage.cycle(), ["admit new: main x 9 cpu 9 on default"], "nobody is left to replace");
 }
 
+/// `old` was told to go for another, so that `new` waits; then it stays.
+fn stays_after_all(how: impl FnOnce(&mut Stage)) -> Stage {
+    let mut stage = grown_from_six(preempts_lower);
+    stage.submit(job("higher", 8).priority(9));
+    assert_eq!(stage.cycle()[0], "preempt old for higher: InClusterQueue");
+    stage.submit(job("new", 7).at(5).replacing("old"));
+    stage.delete("higher");
+    stage.wait(2);
+    let taken = "pending new: WaitingForQuota: Workload has overlapping preemption targets with another workload";
+    assert_eq!(stage.cycle(), [taken]);
+    // Whatever the other one's end set going is over by now.
+    stage.wait(2);
+    stage.cycle();
+    assert_eq!(stage.order("main"), "[new]");
+    how(&mut stage);
+    stage
+}
+
+#[test]
+fn it_is_tried_again_when_what_it_grew_from_stays_after_all() {
+    let key = || WorkloadKey::new("ns", "old");
+    let mut refused = stays_after_all(|stage| stage.apply(Event::PreemptionFailed { key: key() }));
+    assert_eq!(refused.admit(), ["new"]);
+    let mut changed = stays_after_all(|stage| stage.change("old", |workload| workload.pods_ready = true));
+    assert_eq!(changed.admit(), ["new"]);
+    let leaves = stays_after_all(|stage| stage.change("old", |workload| workload.evicted = true));
+    assert_eq!(leaves.order("main"), "[new]", "it waits for the end of that");
+}
+
+#[test]
+fn one_that_is_given_quota_in_another_queue_leaves_the_older_one_its_own() {
+    let mut stage = grown_from_six(|queue| queue);
+    stage.queue(cq("other").quota("default", "cpu", 10));
+    stage.apply(Event::LocalQueue(lq("other", "other")));
+    stage.submit(job("new", 9).queue("other").replacing("old"));
+    assert_eq!(stage.admit(), ["new"]);
+    assert_eq!((stage.reserved("main"), stage.reserved("other")), (6, 9));
+    finish(&mut stage, "old");
+    assert_eq!((stage.reserved("main"), stage.reserved("other")), (0, 9));
+}
+
 #[test]
 fn of_two_that_replace_one_the_other_waits_although_there_is_room() {
     let mut stage = grown_from_six(|queue| queue);
