@@ -41,6 +41,14 @@ fn pods_count(job: &Value) -> i32 {
     completions(job).map_or(parallelism(job), |completions| completions.min(parallelism(job)))
 }
 
+/// Pods that have succeeded or are ready.
+fn done_or_ready(job: &Value) -> i32 {
+    let uncounted = job.pointer("/status/uncountedTerminatedPods/succeeded").and_then(Value::as_array);
+    let uncounted = uncounted.map_or(0, |pods| i32::try_from(pods.len()).unwrap_or(i32::MAX));
+    let counter = |name: &str| i32_at(job, name).unwrap_or(0);
+    counter("/status/succeeded").saturating_add(counter("/status/ready")).saturating_add(uncounted)
+}
+
 fn min_pods_count(job: &Value) -> Option<i32> {
     annotation(job, names::JOB_MIN_PARALLELISM)?.parse().ok()
 }
@@ -213,11 +221,11 @@ impl JobKind for BatchJob {
     }
 
     fn pods_ready(&self, job: &Value) -> bool {
-        let uncounted = job.pointer("/status/uncountedTerminatedPods/succeeded").and_then(Value::as_array);
-        let uncounted = uncounted.map_or(0, |pods| i32::try_from(pods.len()).unwrap_or(i32::MAX));
-        let counter = |name: &str| i32_at(job, name).unwrap_or(0);
-        let done = counter("/status/succeeded").saturating_add(counter("/status/ready")).saturating_add(uncounted);
-        done >= pods_count(job)
+        done_or_ready(job) >= pods_count(job)
+    }
+
+    fn pods_ready_of(&self, job: &Value, pod_sets: &[PodSet]) -> bool {
+        pod_sets.first().is_some_and(|pod_set| done_or_ready(job) >= pod_set.count)
     }
 
     /// Slots that no remaining completion can fill.

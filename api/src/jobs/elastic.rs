@@ -4,6 +4,8 @@
 //! one before it once it has quota. Its pods bear a scheduling gate until a slice that counts them is admitted. When the job
 //! shrinks, its workload keeps its quota with lower counts.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::{JobKind, meta, workload_name_with_extra};
@@ -66,6 +68,27 @@ pub fn gate_pods(kind: &dyn JobKind, job: &mut Value) {
     }
 }
 
+/// Takes that gate out again: the pods of a job that starts without being elastic would wait for ever.
+pub fn ungate_pods(kind: &dyn JobKind, job: &mut Value) {
+    for template in kind.elastic_templates(job) {
+        let spec = job.pointer_mut(&template).and_then(|template| template.get_mut("spec")?.as_object_mut());
+        let Some(spec) = spec else { continue };
+        let Some(gates) = spec.get_mut("schedulingGates").and_then(Value::as_array_mut) else { continue };
+        gates.retain(|gate| meta::str_at(gate, "/name") != names::ELASTIC_JOB_SCHEDULING_GATE);
+        if gates.is_empty() {
+            spec.remove("schedulingGates");
+        }
+    }
+}
+
+/// Whether the pods that a job makes now say that they are of the chain of this workload.
+#[must_use]
+pub fn makes_pods_of(kind: &dyn JobKind, job: &Value, workload: &Workload) -> bool {
+    let chain = |template: &String| meta::annotation(job.pointer(template)?, names::WORKLOAD_SLICE_NAME);
+    let templates = kind.elastic_templates(job);
+    !templates.is_empty() && templates.iter().all(|template| chain(template) == Some(slice_name(workload)))
+}
+
 /// How the size of a job compares to that of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
@@ -108,18 +131,41 @@ pub fn resized(workload: &[PodSet], job: &[PodSet]) -> Vec<PodSet> {
 }
 
 /// Makes a new workload of an elastic job one: it says so, has a name of its own for each generation of the job, and names
-/// the first of its chain and the one that it replaces.
-pub fn mark_slice(kind: &dyn JobKind, job: &Value, workload: &mut Workload, replaced: Option<&Workload>) {
-    let (id, generation) = (kind.id(), job.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0));
-    let name = workload_name_with_extra(id.kind, id.group, meta::name(job), meta::uid(job), &generation.to_string());
-    let first = replaced.map_or(name.as_str(), slice_name).to_owned();
-    let annotations = workload.metadata.annotations.get_or_insert_default();
-    annotations.insert(names::ELASTIC_JOB.into(), "true".into());
-    annotations.insert(names::WORKLOAD_SLICE_NAME.into(), first);
+/// the first of its chain and the one that it replaces. `known` are the workloads that the job has: a slice of the same
+/// generation may be among them that somebody ended.
+pub fn mark_slice(
+    kind: &dyn JobKind,
+    job: &Value,
+    workload: &mut Workload,
+    replaced: Option<&Workload>,
+    known: &[Arc<Workload>],
+) {
+    workload.metadata.name = Some(free_name(kind, job, known));
+    mark_first(workload);
     if let Some(replaced) = replaced {
+        let annotations = workload.metadata.annotations.get_or_insert_default();
+        annotations.insert(names::WORKLOAD_SLICE_NAME.into(), slice_name(replaced).to_owned());
         annotations.insert(names::WORKLOAD_SLICE_REPLACEMENT_FOR.into(), key(replaced));
     }
-    workload.metadata.name = Some(name);
+}
+
+/// Makes a workload that has its name the first of a chain.
+pub fn mark_first(workload: &mut Workload) {
+    let name = workload.metadata.name.clone().unwrap_or_default();
+    let annotations = workload.metadata.annotations.get_or_insert_default();
+    annotations.insert(names::ELASTIC_JOB.into(), "true".into());
+    annotations.insert(names::WORKLOAD_SLICE_NAME.into(), name);
+}
+
+/// Kueue's name of a slice, which is of the job's generation; and where the job has one of that name, another.
+fn free_name(kind: &dyn JobKind, job: &Value, known: &[Arc<Workload>]) -> String {
+    let (id, generation) = (kind.id(), job.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0));
+    let name = |extra: &str| workload_name_with_extra(id.kind, id.group, meta::name(job), meta::uid(job), extra);
+    let first = name(&generation.to_string());
+    let taken = |name: &String| known.iter().any(|workload| workload.metadata.name.as_ref() == Some(name));
+    let others = (1..=2 * known.len()).map(|n| name(&format!("{generation}-{n}")));
+    // Of more names than there are workloads one is free.
+    std::iter::once(first.clone()).chain(others).find(|name| !taken(name)).unwrap_or(first)
 }
 
 /// Whether it is a workload of an elastic job.

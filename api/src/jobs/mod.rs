@@ -400,6 +400,12 @@ pub trait JobKind: Send + Sync + 'static {
     /// True when all pods are ready or have succeeded.
     fn pods_ready(&self, job: &Value) -> bool;
 
+    /// True when as many pods as these pod sets have are ready or have succeeded, of a job that has grown since.
+    fn pods_ready_of(&self, job: &Value, pod_sets: &[PodSet]) -> bool {
+        let _ = pod_sets;
+        self.pods_ready(job)
+    }
+
     /// Pods whose quota is not needed any more. Empty pod sets are left out.
     fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
         let _ = job;

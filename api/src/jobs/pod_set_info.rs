@@ -10,6 +10,10 @@ use super::{JobError, elastic, meta};
 use crate::v1beta2::{PodSet, PodSetAssignment, ResourceFlavor, Workload};
 use crate::{conditions, names};
 
+/// Annotations by which pods name their workload. Only a start writes them. The workloads of an elastic job have different
+/// names, and a job that lost all of them starts anew with what it got from the last one.
+const NAMES_OF_WORKLOADS: [&str; 2] = [names::WORKLOAD, names::WORKLOAD_SLICE_NAME];
+
 /// What is merged into the pod template of one pod set when its job starts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PodSetInfo {
@@ -152,12 +156,15 @@ impl PodSetInfo {
 
     /// Merges this into a pod template (an object with `metadata` and `spec`).
     /// Tolerations and gates already there keep their place and all their fields.
+    /// The names of workloads that an earlier start left there give way.
     ///
     /// # Errors
     /// [`JobError::PodSetUpdateConflict`] when the template has another value for
     /// a key; the template has not been changed then.
     pub fn merge_into(&self, template: &mut Value) -> Result<(), JobError> {
-        conflict("annotations", &meta::string_map(template, "/metadata/annotations"), &self.annotations)?;
+        let mut annotations = meta::string_map(template, "/metadata/annotations");
+        annotations.retain(|key, _| !NAMES_OF_WORKLOADS.contains(&key.as_str()));
+        conflict("annotations", &annotations, &self.annotations)?;
         conflict("labels", &meta::string_map(template, "/metadata/labels"), &self.labels)?;
         conflict("nodeSelector", &meta::string_map(template, "/spec/nodeSelector"), &self.node_selector)?;
         put_all(template, &["metadata", "annotations"], &self.annotations);

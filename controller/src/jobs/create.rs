@@ -23,7 +23,7 @@ pub(super) fn create(case: &Case<'_>) -> Decision {
     match build(case, pod_sets) {
         Ok(mut workload) => {
             if case.is_elastic() {
-                elastic::mark_slice(case.kind, case.job, &mut workload, None);
+                elastic::mark_slice(case.kind, case.job, &mut workload, None, &case.facts.workloads);
             }
             created(workload)
         }
@@ -35,7 +35,7 @@ pub(super) fn create(case: &Case<'_>) -> Decision {
 pub(super) fn slice(case: &Case<'_>, holder: &Workload, pod_sets: &[PodSet]) -> Decision {
     match build(case, elastic::resized(&holder.spec.pod_sets, pod_sets)) {
         Ok(mut workload) => {
-            elastic::mark_slice(case.kind, case.job, &mut workload, Some(holder));
+            elastic::mark_slice(case.kind, case.job, &mut workload, Some(holder), &case.facts.workloads);
             created(workload)
         }
         Err(decision) => decision,

@@ -9,11 +9,7 @@ use switchyard_api::{
         self,
         reasons::{self, events, finished, termination_target},
     },
-    jobs::{
-        Held, JobError, JobKind, PodSetInfo, Stop,
-        elastic::{self, Size},
-        job_pod_sets, meta, pod_set_infos, same_copy,
-    },
+    jobs::{Held, JobError, JobKind, PodSetInfo, Stop, elastic, job_pod_sets, meta, pod_set_infos, same_copy},
     names,
     v1beta2::{PodSet, ResourceFlavor, Workload},
 };
@@ -169,11 +165,7 @@ impl Case<'_> {
         if is_evicted(workload) {
             return self.evicted(workload);
         }
-        // Of the pods of a growing job not all are the workload's.
-        let grows = size.is_some_and(|pod_sets| elastic::compare(&pod_sets, &workload.spec.pod_sets) != Size::Same);
-        let ready = self.kind.pods_ready(self.job);
-        let later = match edit::pods_ready(workload, ready, &self.facts.pods_ready, self.now) {
-            _ if grows => None,
+        let later = match slices::pods_ready(self, workload, size.as_deref()) {
             edit::PodsReady::Say(action) => return Decision::act([action]),
             edit::PodsReady::Later(after) => Some(after),
             edit::PodsReady::Said => None,
@@ -397,6 +389,9 @@ impl Case<'_> {
             return Decision::act([Action::UpdateJobStatus(Box::new(status))]);
         }
         let mut wanted = self.job.clone();
+        if !self.is_elastic() {
+            elastic::ungate_pods(self.kind, &mut wanted);
+        }
         let run = self.infos(workload).and_then(|infos| self.kind.run(&mut wanted, &infos));
         match run {
             // Nothing is left to be started.
@@ -423,9 +418,7 @@ impl Case<'_> {
     }
 
     fn running(&self, workload: &Arc<Workload>) -> Decision {
-        // What it grew to has quota and waits for its checks: its pods of before run on, the new ones are gated.
-        let grew = self.is_elastic() && has_reservation(workload) && elastic::replacement_for(workload).is_some();
-        if is_admitted(workload) || grew {
+        if is_admitted(workload) || slices::runs_on(self, workload) {
             return Decision::wait();
         }
         let reason = termination_target::NOT_ADMITTED;

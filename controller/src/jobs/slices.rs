@@ -7,10 +7,13 @@
 use std::{sync::Arc, time::Duration};
 
 use switchyard_api::{
-    conditions::{FINISHED, QUOTA_RESERVED, reasons::finished},
+    conditions::{
+        FINISHED, QUOTA_RESERVED,
+        reasons::{finished, termination_target},
+    },
     jobs::{
-        elastic::{Size, compare, replaces, resized},
-        owned_by,
+        elastic::{self, Size, compare, is_slice, replaces, resized},
+        meta, owned_by,
     },
     v1beta2::{PodSet, ReclaimablePod, Workload},
 };
@@ -19,12 +22,12 @@ use super::{
     action::{Action, Decision, Next},
     create,
     decide::Case,
-    edit,
+    edit::{self, PodsReady},
     ensure::{Ensured, keep_in_step},
 };
 use crate::{
     clock::since,
-    workload::{condition, created, has_reservation, is_evicted, is_finished},
+    workload::{condition, created, has_reservation, is_admitted, is_evicted, is_finished},
 };
 
 /// How long it is left to the writer of a reservation to finish what it replaces. Times in conditions are whole seconds.
@@ -70,7 +73,7 @@ pub(super) enum Slices {
 /// Brings the workloads of an elastic job in step with it.
 pub(super) fn ensure(case: &Case<'_>, pod_sets: &[PodSet]) -> Slices {
     let act = |actions: Vec<Action>| Slices::Ensured(Ensured::Act(Decision::act(actions)));
-    let all = case.facts.workloads.iter().filter(|it| owned_by(it, switchyard_api::jobs::meta::uid(case.job)));
+    let all = case.facts.workloads.iter().filter(|it| owned_by(it, meta::uid(case.job)));
     let mut all: Vec<Arc<Workload>> = all.cloned().collect();
     all.sort_by(|a, b| (created(a), &a.metadata.uid).cmp(&(created(b), &b.metadata.uid)));
     let (over, live): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| is_finished(it));
@@ -80,12 +83,10 @@ pub(super) fn ensure(case: &Case<'_>, pod_sets: &[PodSet]) -> Slices {
         return act(let_go);
     }
     if live.is_empty() {
-        // That one was replaced by another says nothing of the job's end.
-        let last = over.into_iter().rev().find(ended_with_its_job);
-        return match case.kind.finished(case.job) {
-            Some(_) => Slices::Ensured(Ensured::Workload(last)),
-            None => Slices::One(last.into_iter().collect()),
-        };
+        return without_any(case, &over);
+    }
+    if let Some(decision) = live.iter().find_map(|it| marked(case, it)) {
+        return Slices::Ensured(Ensured::Act(decision));
     }
     let chain = Chain::of(&live);
     if let Some(left) = chain.rest.iter().filter_map(|it| just_replaced(it, &live, case)).max() {
@@ -111,6 +112,35 @@ pub(super) fn ensure(case: &Case<'_>, pod_sets: &[PodSet]) -> Slices {
     }
 }
 
+/// All workloads of the job are over, or there are none.
+fn without_any(case: &Case<'_>, over: &[Arc<Workload>]) -> Slices {
+    // That one was replaced by another says nothing of the job's end.
+    let last = over.iter().rev().find(|it| ended_with_its_job(it)).cloned();
+    if case.kind.finished(case.job).is_some() {
+        return Slices::Ensured(Ensured::Workload(last));
+    }
+    let replaced = over.last().filter(|_| last.is_none() && runs(case));
+    let message = "Missing Workload; restoring pod templates according to the last one";
+    match replaced.and_then(|it| case.stop(Some(it), termination_target::NO_MATCHING_WORKLOAD, message)) {
+        Some(stop) => Slices::Ensured(Ensured::Act(stop)),
+        None => Slices::One(last.into_iter().collect()),
+    }
+}
+
+/// What makes a workload say that its job is elastic, if it does not: another replica made it while ours gated the pods.
+/// A job that was started by such a one has no pod that could run, as none says of which chain it is.
+fn marked(case: &Case<'_>, workload: &Arc<Workload>) -> Option<Decision> {
+    let goes = workload.metadata.deletion_timestamp.is_some() || is_evicted(workload);
+    if is_slice(workload) || goes || case.kind.finished(case.job).is_some() {
+        return None;
+    }
+    if case.kind.is_suspended(case.job) {
+        return Some(Decision::act([Action::edit(workload, elastic::mark_first)]));
+    }
+    let message = "The Workload does not say that the job is elastic, so its pods would wait for ever";
+    case.stop(Some(workload), termination_target::NO_MATCHING_WORKLOAD, message)
+}
+
 /// Whether the job runs and has become larger than the workload that holds its quota, which it keeps.
 fn grown(case: &Case<'_>, pod_sets: &[PodSet], holder: &Workload) -> bool {
     runs(case)
@@ -134,6 +164,10 @@ fn grows_to(case: &Case<'_>, holder: &Arc<Workload>, pending: &Arc<Workload>, po
         let resize = Action::edit(pending, |workload| workload.spec.pod_sets = wanted);
         return Ensured::Act(Decision::act([resize]));
     }
+    // Pods that no completion is left for need no quota: it must neither wait nor preempt others for them.
+    if let Some(reclaim) = edit::reclaimable_pods(pending, case.kind.reclaimable(case.job), case.now) {
+        return Ensured::Act(Decision::act([reclaim]));
+    }
     match keep_in_step(case, pending, pod_sets) {
         Ensured::Workload(_) => keep_in_step(case, holder, pod_sets),
         act @ Ensured::Act(_) => act,
@@ -147,16 +181,14 @@ fn keeps(case: &Case<'_>, holder: Arc<Workload>, pod_sets: &[PodSet]) -> Slices 
         // Whatever the job's size: it gives its quota up first.
         return Slices::Ensured(Ensured::Workload(Some(holder)));
     }
-    if !runs(case) {
-        return Slices::One(vec![holder]);
-    }
     Slices::Ensured(match compare(pod_sets, &holder.spec.pod_sets) {
+        // Also of a job that is about to start: it keeps its quota.
         Size::Smaller => {
             let wanted = resized(&holder.spec.pod_sets, pod_sets);
             Ensured::Act(Decision::act([Action::edit(&holder, |workload| workload.spec.pod_sets = wanted)]))
         }
-        Size::Same => keep_in_step(case, &holder, pod_sets),
-        Size::Larger | Size::Incomparable => return Slices::One(vec![holder]),
+        Size::Same if runs(case) => keep_in_step(case, &holder, pod_sets),
+        Size::Same | Size::Larger | Size::Incomparable => return Slices::One(vec![holder]),
     })
 }
 
@@ -183,6 +215,29 @@ fn end(case: &Case<'_>, workload: &Arc<Workload>, live: &[Arc<Workload>]) -> Opt
 fn ended_with_its_job(workload: &Arc<Workload>) -> bool {
     let reason = condition(workload, FINISHED).map(|finished| finished.reason.as_str());
     !matches!(reason, Some(finished::WORKLOAD_SLICE_REPLACED | finished::OUT_OF_SYNC))
+}
+
+/// What there is to say about the pods of a job; `pod_sets` are those of an elastic one. Of the pods of a growing job not all
+/// are the workload's: that all of those are ready is said, that others are not yet is not.
+pub(super) fn pods_ready(case: &Case<'_>, workload: &Arc<Workload>, pod_sets: Option<&[PodSet]>) -> PodsReady {
+    let (kind, job, counted) = (case.kind, case.job, &workload.spec.pod_sets);
+    let say = |ready| edit::pods_ready(workload, ready, &case.facts.pods_ready, case.now);
+    if pod_sets.is_none_or(|pod_sets| compare(pod_sets, counted) == Size::Same) {
+        return say(kind.pods_ready(job));
+    }
+    match is_admitted(workload) && kind.pods_ready_of(job, counted) {
+        true => say(true),
+        false => PodsReady::Said,
+    }
+}
+
+/// Whether what a job grew to has quota and waits for its checks: the pods of before run on, the new ones are gated. A job
+/// that was stopped meanwhile has no such pods.
+pub(super) fn runs_on(case: &Case<'_>, workload: &Workload) -> bool {
+    case.is_elastic()
+        && has_reservation(workload)
+        && elastic::replacement_for(workload).is_some()
+        && elastic::makes_pods_of(case.kind, case.job, workload)
 }
 
 /// Of a job that has become larger (or smaller) than its workload, the pods that the workload counts and that are not

@@ -1,5 +1,7 @@
 //! Jobs that change their size while they run.
 
+use std::sync::Arc;
+
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -8,7 +10,8 @@ use crate::jobs::{
     batch_job::BatchJob,
     build_workload,
     elastic::{
-        Size, compare, gate_pods, is_elastic, mark_slice, may_be_elastic, replaces, resized, slice_name, validate,
+        Size, compare, gate_pods, is_elastic, is_slice, makes_pods_of, mark_first, mark_slice, may_be_elastic,
+        replaces, resized, slice_name, ungate_pods, validate,
     },
     job_pod_sets, kind_for, pod_set_infos,
 };
@@ -71,8 +74,34 @@ fn a_slice_has_the_templates_of_the_one_before_with_the_counts_of_the_job() {
 fn slice(job: &Value, replaced: Option<&Workload>) -> Workload {
     let pod_sets = job_pod_sets(&BatchJob, job).unwrap();
     let mut workload = build_workload(&BatchJob, job, pod_sets, &Priority::default(), BuildOptions::default());
-    mark_slice(&BatchJob, job, &mut workload, replaced);
+    mark_slice(&BatchJob, job, &mut workload, replaced, &[]);
     workload
+}
+
+#[test]
+fn a_slice_whose_name_is_taken_has_another_one() {
+    let job = job(&json!({}));
+    let mut known: Vec<Arc<Workload>> = Vec::new();
+    for _ in 0..3 {
+        let mut next = slice(&job, None);
+        mark_slice(&BatchJob, &job, &mut next, None, &known);
+        assert!(known.iter().all(|other| other.metadata.name != next.metadata.name), "{known:?}");
+        assert_eq!(Some(slice_name(&next)), next.metadata.name.as_deref());
+        known.push(Arc::new(next));
+    }
+    // printf 'Job\nbatch\ntrain\n1234\n2' | sha1sum
+    assert_eq!(known[0].metadata.name.as_deref(), Some("job-train-f0dbe"), "Kueue's name, as long as that is free");
+}
+
+#[test]
+fn a_workload_that_does_not_say_so_becomes_the_first_of_a_chain() {
+    let job = job(&json!({}));
+    let pod_sets = job_pod_sets(&BatchJob, &job).unwrap();
+    let mut workload = build_workload(&BatchJob, &job, pod_sets, &Priority::default(), BuildOptions::default());
+    assert!(!is_slice(&workload));
+    mark_first(&mut workload);
+    assert!(is_slice(&workload));
+    assert_eq!(Some(slice_name(&workload)), workload.metadata.name.as_deref());
 }
 
 #[test]
@@ -111,6 +140,21 @@ fn the_gate_is_put_into_the_template_once_and_beside_others() {
 }
 
 #[test]
+fn the_gate_is_taken_out_of_the_template_and_others_stay() {
+    let ours = json!({"name": "kueue.x-k8s.io/elastic-job"});
+    for (before, after) in [
+        (json!(null), None),
+        (json!([ours]), None),
+        (json!([{"name": "x.io/y"}, ours]), Some(json!([{"name": "x.io/y"}]))),
+        (json!([{"name": "x.io/y"}]), Some(json!([{"name": "x.io/y"}]))),
+    ] {
+        let mut job = job(&json!({"spec": {"template": {"spec": {"schedulingGates": before}}}}));
+        ungate_pods(&BatchJob, &mut job);
+        assert_eq!(job.pointer("/spec/template/spec/schedulingGates"), after.as_ref());
+    }
+}
+
+#[test]
 fn its_pods_say_which_chain_they_are_of_and_lose_that_when_the_job_stops() {
     let mut job = job(&json!({}));
     gate_pods(&BatchJob, &mut job);
@@ -126,8 +170,16 @@ fn its_pods_say_which_chain_they_are_of_and_lose_that_when_the_job_stops() {
     let label = "/spec/template/metadata/labels/switchyard.dev~1elastic-pod";
     assert_eq!(at(&job, name).as_deref(), Some("job-train-f0dbe"));
     assert_eq!(at(&job, label).as_deref(), Some("true"));
+    let another = slice(&self::job(&json!({"metadata": {"generation": 9}})), None);
+    assert!(makes_pods_of(&BatchJob, &job, &workload) && !makes_pods_of(&BatchJob, &job, &another));
+    let mut again = another.clone();
+    again.status.clone_from(&workload.status);
+    let mut anew = job.clone();
+    BatchJob.run(&mut anew, &pod_set_infos(&again, |_| None).unwrap()).unwrap();
+    assert!(makes_pods_of(&BatchJob, &anew, &another), "a start overwrites what an earlier one left");
     BatchJob.restore(&mut job, &workload.spec.pod_sets);
     assert_eq!((at(&job, name), at(&job, label)), (None, None));
+    assert!(!makes_pods_of(&BatchJob, &job, &workload));
     assert!(job.pointer("/spec/template/spec/schedulingGates/0").is_some(), "the gate is the job's own");
 }
 

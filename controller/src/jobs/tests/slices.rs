@@ -2,7 +2,10 @@
 
 use rstest::rstest;
 use serde_json::json;
-use switchyard_api::{jobs::elastic::mark_slice, v1beta2::PodSet};
+use switchyard_api::{
+    jobs::elastic::mark_slice,
+    v1beta2::{PodSet, ReclaimablePod},
+};
 
 use super::*;
 
@@ -30,16 +33,31 @@ impl Grown for TestJob {
 /// A workload of the job, made at that second.
 fn slice(second: i64, job: TestJob, replaced: Option<&TestWorkload>) -> TestWorkload {
     job.workload().edit(|workload| {
-        mark_slice(&BatchJob, &job.0, workload, replaced.map(|it| &it.0));
+        mark_slice(&BatchJob, &job.0, workload, replaced.map(|it| &it.0), &[]);
         workload.metadata.name = Some(format!("slice-{second}"));
         workload.metadata.uid = Some(format!("uid-{second}"));
         workload.metadata.creation_timestamp = Some(Time(Timestamp::from_second(second).unwrap()));
     })
 }
 
+/// Waits with three pods.
+fn waiting() -> TestWorkload {
+    slice(1, elastic(), None)
+}
+
 /// Holds quota for three pods.
 fn first() -> TestWorkload {
-    slice(1, elastic(), None).admitted()
+    waiting().admitted()
+}
+
+/// As if another replica had made it, which knows of no elastic jobs.
+fn unmarked(workload: TestWorkload) -> TestWorkload {
+    workload.edit(|workload| workload.metadata.annotations = None)
+}
+
+/// So many of its pods are not needed any more.
+fn reclaimed(workload: TestWorkload, count: i32) -> TestWorkload {
+    workload.status(|edit| edit.status.reclaimable_pods = vec![ReclaimablePod { name: "main".into(), count }])
 }
 
 /// Its pods have been seen ready.
@@ -114,12 +132,13 @@ fn resized(pods: i32) -> String {
 
 #[rstest]
 #[case::it_runs(runs(), vec![ready(first())], NOTHING.into())]
-#[case::it_grows_and_what_it_grew_to_waits(runs().of_size(5, 3), vec![first(), second()], NOTHING.into())]
+#[case::it_grows_and_what_it_grew_to_waits(runs().of_size(5, 3), vec![ready(first()), second()], NOTHING.into())]
 #[case::it_grows_further_before_that_has_quota(runs().of_size(7, 4), vec![first(), second()], resized(7))]
 #[case::it_grows_less_before_that_has_quota(runs().of_size(4, 4), vec![first(), second()], resized(4))]
 #[case::it_shrinks_to_what_it_has_before_that_has_quota(runs(), vec![first(), second()], DROPPED.into())]
 #[case::it_shrinks_below_what_it_has(runs().of_size(2, 4), vec![first(), second()], DROPPED.into())]
 #[case::it_shrinks(runs().of_size(2, 3), vec![first()], resized(2))]
+#[case::it_shrinks_before_it_starts(elastic().of_size(2, 3), vec![waiting().reserved()], resized(2))]
 #[case::it_shrinks_to_nothing(runs().of_size(0, 3), vec![first()], resized(0))]
 #[case::both_have_quota(runs().of_size(5, 3), vec![first(), second().admitted()], REPLACED.into())]
 #[case::the_older_one_is_over(runs().of_size(5, 3), vec![first().finished(), second().admitted()], NOTHING.into())]
@@ -148,7 +167,7 @@ fn whoever_gave_it_the_quota_of_another_says_so_first() {
 
 #[test]
 fn two_are_found_in_whatever_order_they_are_told() {
-    let world = world(runs().of_size(5, 3)).workload(second()).workload(first());
+    let world = world(runs().of_size(5, 3)).workload(second()).workload(ready(first()));
     assert_eq!(world.told(), "");
 }
 
@@ -162,8 +181,7 @@ fn a_growing_job_that_is_evicted_stops_and_waits_as_a_whole() {
     // Its workload is not deleted for its size while it gives its quota up.
     let stopped = world(elastic().of_size(5, 3)).workload(first().evicted()).told();
     assert!(stopped.contains("QuotaReserved=False"), "{stopped}");
-    let waits = slice(1, elastic(), None);
-    let after = world(elastic().of_size(5, 3)).workload(waits).told();
+    let after = world(elastic().of_size(5, 3)).workload(waiting()).told();
     assert!(after.contains("Updated not matching Workload for suspended job"), "{after}");
 }
 
@@ -175,13 +193,96 @@ fn it_stops_when_the_workload_with_its_quota_is_deleted() {
 
 #[test]
 fn it_stops_when_it_has_no_quota_at_all() {
-    let alone = world(runs()).workload(slice(1, elastic(), None)).told();
+    let alone = world(runs()).workload(waiting()).told();
     assert!(alone.contains("Not admitted by cluster queue"), "{alone}");
     let replaced = first().edit(|_| ()).status(|edit| {
         edit.finish("WorkloadSliceReplaced", "");
     });
     let none = world(runs()).workload(replaced).told();
     assert!(none.contains("Missing Workload"), "{none}");
+}
+
+/// In the middle of being stopped, with all its pods gone.
+fn stopping(job: TestJob) -> TestJob {
+    job.with(json!({
+        "metadata": {"annotations": {"kueue.x-k8s.io/stopping": "true"}}, "spec": {"suspend": true}, "status": null,
+    }))
+}
+
+#[test]
+fn one_that_lost_all_its_workloads_gets_the_templates_of_the_last_one_back() {
+    let over = |workload: TestWorkload| {
+        workload.status(|edit| {
+            edit.finish("WorkloadSliceReplaced", "");
+        })
+    };
+    let both = |job| world(job).workload(over(first())).workload(over(second())).told();
+    let stops = both(runs().of_size(5, 3));
+    assert!(stops.contains("Missing Workload; restoring pod templates according to the last one"), "{stops}");
+    let restored = both(stopping(runs().of_size(5, 3)));
+    assert!(restored.contains(r#""template":{"metadata":{"annotations":null"#), "{restored}");
+    assert!(restored.contains(r#""nodeSelector":null"#), "{restored}");
+}
+
+#[test]
+fn a_workload_that_does_not_say_that_its_job_is_elastic_comes_to_say_so() {
+    let waits = world(elastic()).workload(unmarked(waiting())).told();
+    assert_eq!(
+        waits,
+        r#"workload {"metadata":{"annotations":{"kueue.x-k8s.io/elastic-job":"true","kueue.x-k8s.io/workload-slice-name":"slice-1"}}}"#
+    );
+    // It was started without what its pods are let go by.
+    let plain = unmarked(first());
+    let stops = world(elastic().started(&plain.0).running()).workload(plain).told();
+    assert!(stops.contains(r#""suspend":true"#) && stops.contains("its pods would wait for ever"), "{stops}");
+    let stopped = world(elastic()).workload(unmarked(first())).told();
+    assert!(stopped.starts_with("workload {"), "it is started anew only then: {stopped}");
+}
+
+#[rstest]
+#[case::one_that_is_elastic(elastic(), true, Prebuilt::NotNamed, false)]
+#[case::one_that_was_when_it_was_made(elastic(), false, Prebuilt::NotNamed, true)]
+#[case::one_that_came_to_name_a_workload(
+    elastic().label("kueue.x-k8s.io/prebuilt-workload-name", "slice-1"), true, Prebuilt::Found(Arc::new(first().0)), true
+)]
+fn pods_of_a_job_that_is_not_elastic_start_without_the_gate(
+    #[case] job: TestJob,
+    #[case] elastic_jobs: bool,
+    #[case] prebuilt: Prebuilt,
+    #[case] ungated: bool,
+) {
+    let mut world = world(job).workload(first());
+    (world.elastic, world.prebuilt) = (elastic_jobs, prebuilt);
+    let told = world.told();
+    assert!(told.contains(r#""suspend":false"#), "{told}");
+    assert_eq!(told.contains(r#""schedulingGates":null"#), ungated, "{told}");
+}
+
+#[test]
+fn a_job_that_was_stopped_does_not_run_on_with_what_it_grew_to() {
+    let waits_for_checks = || second().reserved();
+    assert_eq!(world(runs().of_size(5, 3)).workload(waits_for_checks()).told(), "");
+    let unsuspended = elastic().of_size(5, 3).running();
+    let told = world(unsuspended).workload(waits_for_checks()).told();
+    assert!(told.contains(r#""suspend":true"#) && told.contains("Not admitted by cluster queue"), "{told}");
+}
+
+#[test]
+fn a_slice_that_somebody_ended_is_made_again_under_another_name() {
+    let make = |ended: Option<TestWorkload>| {
+        let world = world(runs().of_size(5, 3)).workload(ready(first()));
+        let world = ended.into_iter().fold(world, World::workload);
+        let [Action::CreateWorkload(workload), _] = &world.decide().actions[..] else { panic!("{}", world.told()) };
+        workload.clone()
+    };
+    let one = make(None);
+    let name = one.metadata.name.clone().unwrap();
+    let ended = second().named(&name).status(|edit| {
+        edit.finish("OutOfSync", "");
+    });
+    let other = make(Some(ended));
+    assert_ne!(other.metadata.name, one.metadata.name);
+    assert_eq!(other.metadata.annotations, one.metadata.annotations);
 }
 
 #[test]
@@ -241,8 +342,11 @@ fn a_change_of_priority_reaches_both() {
 
 #[rstest]
 #[case::of_the_size_of_its_workload(runs(), vec![first()], 8, Some(1))]
-#[case::of_a_growing_job_what_its_workload_does_not_need(runs().of_size(5, 3), vec![first(), second()], 8, Some(1))]
-#[case::of_a_growing_job_that_needs_all_that_it_has(runs().of_size(5, 3), vec![first(), second()], 7, None)]
+#[case::of_a_growing_job_first_of_what_it_grows_to(runs().of_size(5, 3), vec![first(), second()], 8, Some(3))]
+#[case::then_what_its_workload_does_not_need(runs().of_size(5, 3), vec![first(), reclaimed(second(), 3)], 8, Some(1))]
+#[case::not_of_one_that_needs_all_that_it_has(
+    runs().of_size(5, 3), vec![ready(first()), reclaimed(second(), 2)], 7, None
+)]
 fn reclaimable_pods_are_the_workloads(
     #[case] job: TestJob,
     #[case] workloads: Vec<TestWorkload>,
@@ -272,4 +376,14 @@ fn reclaimable_pods_of_a_job_that_shrank_are_counted_anew() {
 #[test]
 fn the_pods_that_a_growing_job_lacks_are_not_said_to_have_failed() {
     assert_eq!(world(runs().of_size(5, 3)).workload(ready(first())).workload(second()).told(), "");
+}
+
+#[rstest]
+#[case::all_of_its_workload_are_ready(2, 1, true)]
+#[case::one_of_them_is_not(2, 0, false)]
+fn the_pods_of_its_workload_are_ready_while_it_grows(#[case] ready: i32, #[case] succeeded: i32, #[case] want: bool) {
+    let job = runs().of_size(5, 3).with(json!({"status": {"ready": ready, "succeeded": succeeded}}));
+    let told = world(job).workload(first()).workload(second()).told();
+    assert_eq!(told.contains("PodsReady=True"), want, "{told}");
+    assert!(want || told.is_empty(), "{told}");
 }
