@@ -2,19 +2,25 @@
 //! that counts it: so what a job grew to waits for quota while its other pods run.
 //!
 //! # Guarantees
-//! - Of each pod set no more pods are let go than the newest admitted workload of the job counts.
+//! - Of each pod set no more pods are let go than the newest admitted workload of the job has quota for: those that it counts
+//!   without those that it does not need any more.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use kube::Api;
 use serde_json::json;
-use switchyard_api::{conditions, jobs::elastic, names, v1beta2::Workload};
+use switchyard_api::{
+    conditions,
+    jobs::elastic,
+    names,
+    v1beta2::{PodSet, Workload},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -41,8 +47,7 @@ pub(crate) fn fit(pod: &mut Pod) {
 
 /// The chain of workloads that a pod belongs to: the first of them, as admission wrote it into the pod's template.
 fn chain_of_pod(pod: &Pod) -> Option<Key> {
-    let annotations = pod.metadata.annotations.as_ref()?;
-    let first = annotations.get(names::WORKLOAD_SLICE_NAME).or_else(|| annotations.get(names::WORKLOAD))?;
+    let first = pod.metadata.annotations.as_ref()?.get(names::WORKLOAD_SLICE_NAME)?;
     Some(Key::new(pod.metadata.namespace.as_deref()?, first))
 }
 
@@ -71,9 +76,18 @@ fn active(workloads: &[Arc<Workload>]) -> Option<&Arc<Workload>> {
     workloads.iter().filter(|it| runs(it)).max_by_key(|it| (created(it), it.metadata.uid.clone()))
 }
 
-/// The pods to be let go: as many as the workload counts and are not let go yet, by name.
+/// The pods of a pod set that the workload has quota for.
+fn room(workload: &Workload, pod_set: &PodSet) -> i32 {
+    let reclaimable = workload.status.iter().flat_map(|status| &status.reclaimable_pods);
+    let gone = reclaimable.filter(|pods| pods.name == pod_set.name).map(|pods| pods.count).sum::<i32>();
+    pod_set.count.saturating_sub(gone).max(0)
+}
+
+/// The pods to be let go: as many as the workload has quota for and are not let go yet, by name.
 fn to_let_go<'a>(workload: &Workload, pods: &'a [Arc<Pod>]) -> Vec<&'a Arc<Pod>> {
-    let mut rooms: BTreeMap<&str, i32> = workload.spec.pod_sets.iter().map(|it| (it.name.as_str(), it.count)).collect();
+    let room_of = |pod_set| room(workload, pod_set);
+    let mut rooms: BTreeMap<&str, i32> =
+        workload.spec.pod_sets.iter().map(|it| (it.name.as_str(), room_of(it))).collect();
     let (mut gated, running): (Vec<_>, Vec<_>) =
         pods.iter().filter(|pod| !has_ended(pod)).partition(|pod| is_gated(pod));
     for pod in running {
@@ -87,6 +101,16 @@ fn to_let_go<'a>(workload: &Workload, pods: &'a [Arc<Pod>]) -> Vec<&'a Arc<Pod>>
         room.map(|room| *room -= 1).is_some()
     });
     gated
+}
+
+/// Whether a change of a pod may change which pods are to be let go. Most do not: there is one for each time that a pod
+/// becomes ready.
+fn matters(change: &Change<Pod>) -> bool {
+    let seen = |pod: &Arc<Pod>| {
+        let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.clone());
+        (chain_of_pod(pod), pod_set_of(pod).to_owned(), gates, has_ended(pod), pod.metadata.uid.clone())
+    };
+    change.old.as_ref().map(seen) != change.new.as_ref().map(seen)
 }
 
 /// What belongs to each chain.
@@ -113,6 +137,10 @@ impl Chains {
     ) -> BTreeSet<Key> {
         let before = change.old.as_deref().and_then(&chain);
         let after = change.new.as_deref().and_then(&chain);
+        if before.is_none() && after.is_none() {
+            // Most workloads are no elastic job's.
+            return BTreeSet::new();
+        }
         let mut chains = self.lock();
         if let Some(before) = before.as_ref().filter(|before| after.as_ref() != Some(before))
             && let Some(members) = chains.get_mut(before)
@@ -129,11 +157,9 @@ impl Chains {
     }
 }
 
-/// Lets pods go until `shutdown`. Without the gate there are none that wait.
+/// Lets pods go until `shutdown`, whatever the feature gate says: while it was on, jobs may have been started whose templates
+/// have the scheduling gate, and cannot be changed while they run.
 pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
-    if !ctx.config.enabled(elastic::FEATURE_GATE) {
-        return shutdown.cancelled().await;
-    }
     let (queue, chains) = (Queue::default(), Arc::new(Chains::default()));
     let (into, of) = (queue.clone(), chains.clone());
     ctx.stores.workloads.subscribe(move |change| {
@@ -143,7 +169,7 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let (into, of) = (queue.clone(), chains.clone());
     ctx.stores.elastic_pods.subscribe(move |change| {
         let changed = of.follow(change, chain_of_pod, |members| &mut members.pods);
-        changed.into_iter().for_each(|chain| into.add(chain));
+        changed.into_iter().filter(|_| matters(change)).for_each(|chain| into.add(chain));
     });
     let everything = || {
         let all: Vec<Key> = chains.lock().keys().cloned().collect();
@@ -166,30 +192,35 @@ async fn look(ctx: &Context, chains: &Chains, chain: Key) -> Outcome {
         (workloads.collect(), members.pods.iter().filter_map(|key| ctx.stores.elastic_pods.by_key(key)).collect())
     };
     let Some(active) = active(&workloads) else { return Outcome::Done };
-    let let_go = stream::iter(to_let_go(active, &pods)).map(Ok);
-    match let_go.try_for_each_concurrent(AT_ONCE, |pod| ungate(ctx, active, pod)).await {
-        Ok(()) | Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
+    let requests: Vec<_> = to_let_go(active, &pods).into_iter().map(|pod| let_go(ctx, active, pod)).collect();
+    // One that cannot be let go keeps no other back.
+    let done: Vec<Outcome> = stream::iter(requests).buffer_unordered(AT_ONCE).collect().await;
+    if done.contains(&Outcome::Failed) { Outcome::Failed } else { Outcome::Done }
+}
+
+/// Lets a pod go.
+async fn let_go(ctx: &Context, workload: &Workload, pod: &Pod) -> Outcome {
+    match ungate(ctx, pod).await {
+        Ok(()) => {
+            measure(ctx, workload, ctx.clock.now());
+            Outcome::Done
+        }
+        Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
         Err(WriteError::Conflict) => Outcome::Failed,
         Err(error) => {
-            tracing::warn!(%chain, %error, "a pod of an elastic job was not let go");
+            tracing::warn!(pod = %Key::of(pod), %error, "a pod of an elastic job was not let go");
             Outcome::Failed
         }
     }
 }
 
-async fn ungate(ctx: &Context, workload: &Workload, pod: &Pod) -> Result<(), WriteError> {
+async fn ungate(ctx: &Context, pod: &Pod) -> Result<(), WriteError> {
     let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
     let others: Vec<_> = gates.filter(|gate| gate.name != names::ELASTIC_JOB_SCHEDULING_GATE).collect();
     let api = Api::namespaced(ctx.client.clone(), pod.metadata.namespace.as_deref().unwrap_or_default());
     let store = &ctx.stores.elastic_pods;
     let target = Target { api, store, object: pod, manager: names::JOB_CONTROLLER_MANAGER, what: "pod" };
-    match target.patch(ctx, json!({"spec": {"schedulingGates": others}})).await {
-        // One that is gone takes nobody else's turn.
-        Ok(_) | Err(WriteError::Gone) => {}
-        Err(error) => return Err(error),
-    }
-    measure(ctx, workload, ctx.clock.now());
-    Ok(())
+    target.patch(ctx, json!({"spec": {"schedulingGates": others}})).await.map(drop)
 }
 
 /// Notes how long after the admission of its workload a pod was let go.
@@ -253,6 +284,30 @@ mod tests {
         assert_eq!(names.join(" "), want);
     }
 
+    #[rstest]
+    #[case::those_that_it_does_not_need_any_more_have_no_quota("main", 2, "b")]
+    #[case::those_of_another_pod_set_are_not_its("other", 2, "b c d")]
+    #[case::more_than_it_has_were_said_before_it_shrank("main", 9, "")]
+    fn what_is_reclaimable_is_no_room(#[case] pod_set: &str, #[case] count: i32, #[case] want: &str) {
+        let mut slice = slice("a", 4);
+        let pods = json!([{"name": pod_set, "count": count}]);
+        slice.status.as_mut().unwrap().reclaimable_pods = serde_json::from_value(pods).unwrap();
+        let pods = [running("a"), gated("b"), gated("c"), gated("d")];
+        let names: Vec<_> = to_let_go(&slice, &pods).iter().filter_map(|pod| pod.metadata.name.clone()).collect();
+        assert_eq!(names.join(" "), want);
+    }
+
+    #[rstest]
+    #[case::it_comes(None, Some(gated("a")), true)]
+    #[case::it_goes(Some(running("a")), None, true)]
+    #[case::it_is_let_go(Some(gated("a")), Some(pod("a", "Pending", &json!([]))), true)]
+    #[case::it_starts(Some(pod("a", "Pending", &json!([]))), Some(running("a")), false)]
+    #[case::it_becomes_ready(Some(running("a")), Some(running("a")), false)]
+    #[case::it_ends(Some(running("a")), Some(pod("a", "Failed", &json!([]))), true)]
+    fn changes_that_matter(#[case] old: Option<Arc<Pod>>, #[case] new: Option<Arc<Pod>>, #[case] want: bool) {
+        assert_eq!(matters(&Change { key: Key::new("ns", "a"), old, new }), want);
+    }
+
     #[test]
     fn a_pod_of_a_pod_set_that_the_workload_does_not_have_waits() {
         let mut slice = slice("a", 3);
@@ -290,5 +345,8 @@ mod tests {
         assert_eq!((told(None, Some(&pod)), chains.lock().len()), (1, 1));
         assert_eq!((told(Some(&pod), Some(&pod)), chains.lock().len()), (1, 1));
         assert_eq!((told(Some(&pod), None), chains.lock().len()), (1, 0));
+        let workload = Some(Arc::new(fixtures::workload("c")));
+        let change = Change { key: Key::new("ns", "c"), old: workload.clone(), new: workload };
+        assert!(chains.follow(&change, chain_of, |members| &mut members.workloads).is_empty(), "no elastic job's");
     }
 }

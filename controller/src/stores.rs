@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use switchyard_api::{
     autoscaling::ProvisioningRequest,
     config::Configuration,
-    jobs::{Held, JobKind, KindId, elastic::FEATURE_GATE, enabled_kinds, kind_for},
+    jobs::{Held, JobKind, KindId, enabled_kinds, kind_for},
     names, v1beta2,
 };
 use tokio::task::JoinSet;
@@ -81,7 +81,7 @@ pub struct Stores {
     pub pod_templates: Store<PartialObjectMeta<PodTemplate>>,
     /// The metadata of pods that are to end and may be deleted by force; watched with `FailureRecoveryPolicy` only.
     pub ending_pods: Store<PartialObjectMeta<Pod>>,
-    /// The pods of elastic jobs; watched with `ElasticJobsViaWorkloadSlices` only.
+    /// The pods of elastic jobs.
     pub elastic_pods: Store<Pod>,
     /// Namespaces.
     pub namespaces: Store<Namespace>,
@@ -243,13 +243,10 @@ impl Stores {
         } else {
             self.ending_pods.set_ready();
         }
-        if config.enabled(FEATURE_GATE) {
-            let config = watcher::Config::default().labels(&format!("{}=true", names::ELASTIC_POD));
-            let pods = watcher(Api::<Pod>::all(client.clone()), config).default_backoff();
-            tasks.spawn(feed(pods, "pods".to_owned(), false, self.elastic_pods.clone(), |_| (), shutdown.clone()));
-        } else {
-            self.elastic_pods.set_ready();
-        }
+        // There are few or none in most clusters: the API server finds them in its cache, without reading all pods from etcd.
+        let elastic = watcher::Config::default().labels(&format!("{}=true", names::ELASTIC_POD)).any_semantic();
+        let pods = watcher(Api::<Pod>::all(client.clone()), elastic).default_backoff();
+        tasks.spawn(feed(pods, "pods".to_owned(), false, self.elastic_pods.clone(), |_| (), shutdown.clone()));
     }
 
     fn watch_provisioning(
