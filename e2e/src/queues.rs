@@ -217,6 +217,11 @@ pub fn kubeconfig_cluster(name: &str, secret: &str) -> Value {
     object("MultiKueueCluster", name, json!({"clusterSource": source}))
 }
 
+/// A MultiKueueCluster reached as a ClusterProfile of the hub's namespace says.
+pub fn profile_cluster(name: &str, profile: &str) -> Value {
+    object("MultiKueueCluster", name, json!({"clusterSource": {"clusterProfileRef": {"name": profile}}}))
+}
+
 /// A Secret with a worker's kubeconfig.
 pub fn kubeconfig_secret(namespace: &str, name: &str, kubeconfig: &str) -> Value {
     json!({
@@ -232,6 +237,11 @@ pub fn multikueue(name: &str, clusters: &[&str]) -> Vec<Value> {
     let parameters = json!({"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": name});
     let check = json!({"controllerName": "kueue.x-k8s.io/multikueue", "parameters": parameters});
     vec![object("MultiKueueConfig", name, json!({"clusters": clusters})), object("AdmissionCheck", name, check)]
+}
+
+/// An AdmissionCheck whose controller is the test itself.
+pub fn admission_check(name: &str) -> Value {
+    object("AdmissionCheck", name, json!({"controllerName": "example.com/check"}))
 }
 
 /// A flavor, a ClusterQueue with all its quota on it, and a LocalQueue `queue` in the namespace: the least that

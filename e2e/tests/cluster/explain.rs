@@ -218,11 +218,7 @@ fn each_cause_has_its_words() {
 fn a_check_that_has_not_answered_is_named() {
     switchyard_e2e::fixture::run(async {
         let bed = Bed::new("asked").await;
-        let check = json!({
-            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": bed.name},
-            "spec": {"controllerName": "example.com/check"},
-        });
-        bed.cluster().apply([check]).await.unwrap();
+        bed.cluster().apply([queues::admission_check(&bed.name)]).await.unwrap();
         let queue = queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "2")]).admission_check(&bed.name);
         bed.apply(queue.build()).await;
         bed.job("waits").create(bed.admin()).await.unwrap();

@@ -80,15 +80,11 @@ async fn work(bed: &Bed) {
     let queue = bed.member("q", "2").limits("cpu", Some("0"), None).preemption("LowerPriority", "Never");
     let queue = queue.field("admissionScope", scope);
     let checked = bed.member("checked", "2").admission_check(&bed.name);
-    let check = json!({
-        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": bed.name},
-        "spec": {"controllerName": "example.com/test"},
-    });
     let cohorts = [
         queues::Cohort::new(&bed.part("top")).build(),
         queues::Cohort::new(&bed.part("all")).parent(&bed.part("top")).group(&bed.name, &[("cpu", "0")]).build(),
     ];
-    bed.cluster().apply([check]).await.unwrap();
+    bed.cluster().apply([queues::admission_check(&bed.name)]).await.unwrap();
     bed.activate_check().await;
     let objects = classes.into_iter().chain(cohorts).chain([queue.build(), checked.build()]);
     bed.set_up(objects, &["q", "checked"]).await;

@@ -11,6 +11,7 @@ use switchyard_api::v1beta2::{ClusterQueue, ClusterQueueStatus, Cohort, FlavorUs
 use switchyard_e2e::{JobBuilder, queues, wait};
 
 use super::{Bed, WAIT};
+use crate::common::events;
 
 impl Bed {
     /// The name of one of this test's cluster-wide objects.
@@ -111,24 +112,16 @@ impl Bed {
 
     /// The reasons and notes of the events about an object, of whatever kind, sorted.
     pub(crate) async fn events(&self, object: &str) -> Vec<(String, String)> {
-        let api: Api<Event> = Api::all(self.admin().clone());
-        let about =
-            |event: &Event| event.regarding.as_ref().is_some_and(|regarding| regarding.name.as_deref() == Some(object));
-        let events = api.list(&Default::default()).await.unwrap().items.into_iter().filter(about);
+        let all = events::about(self.admin(), object).await.unwrap();
         let told = |event: Event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default());
-        let mut told: Vec<_> = events.map(told).collect();
+        let mut told: Vec<_> = all.into_iter().map(told).collect();
         told.sort();
         told
     }
 
     /// Waits for an event about an object whose note contains this.
     pub(crate) async fn event(&self, object: &str, reason: &str, note: &str) {
-        let check = async || {
-            let told = self.events(object).await;
-            ensure!(told.iter().any(|(why, said)| why == reason && said.contains(note)), "{told:?}");
-            Ok(())
-        };
-        wait::eventually(WAIT, format!("event {reason} of {object}: {note:?}"), check).await.unwrap();
+        events::told(self.admin(), object, reason, note).await;
     }
 }
 

@@ -1,8 +1,10 @@
-//! The fleet that the tests of a file share: a hub, and two workers with agents.
+//! The fleet that the tests of a file share: a hub, and two workers with agents. And what tests of several files look at.
+
+pub(crate) mod events;
 
 use switchyard_e2e::fixture::{Borrowed, Shared};
 use switchyard_e2e::fleet::Fleet;
-use switchyard_e2e::{ClusterSpec, NodeSpec, queues};
+use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, Part, Parts, queues};
 
 /// The workers of the shared fleet.
 const WORKERS: [&str; 2] = ["west", "east"];
@@ -19,6 +21,13 @@ static FLEET: Shared<Fleet> = Shared::new(|| {
         Ok(fleet)
     })
 });
+
+/// Installs the CRDs of a Go module that Kueue itself requires, as the module has them.
+pub(crate) async fn crds_of(cluster: &Cluster, module: &'static str) {
+    let source =
+        tokio::task::spawn_blocking(move || Parts::new()?.source_dir(Part::Kueue, module).map_err(anyhow::Error::from));
+    cluster.apply_dir(source.await.unwrap().unwrap().join("config/crd")).await.unwrap();
+}
 
 /// The shared fleet, started by the first test.
 pub(crate) async fn fleet() -> Borrowed<Fleet> {

@@ -9,17 +9,14 @@ use kube::{
 };
 use serde_json::json;
 use switchyard_api::{autoscaling::ProvisioningRequest, conditions};
-use switchyard_e2e::{Cluster, Part, Parts, wait::eventually};
+use switchyard_e2e::{Cluster, wait::eventually};
 
 use crate::bed::WAIT;
+use crate::common::crds_of;
 
-/// Installs the CRD, as its module has it.
+/// Installs the CRD.
 pub(super) async fn install(cluster: &Cluster) {
-    let source = tokio::task::spawn_blocking(|| {
-        let module = "k8s.io/autoscaler/cluster-autoscaler/apis";
-        Parts::new()?.source_dir(Part::Kueue, module).map_err(anyhow::Error::from)
-    });
-    cluster.apply_dir(source.await.unwrap().unwrap().join("config/crd")).await.unwrap();
+    crds_of(cluster, "k8s.io/autoscaler/cluster-autoscaler/apis").await;
 }
 
 /// Sees and answers the requests of one namespace.
