@@ -8,10 +8,10 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use switchyard::status::State;
-use switchyard_api::v1beta2::{ClusterQueue, MultiKueueCluster, Workload};
+use switchyard_api::v1beta2::{AdmissionCheck, CheckState, ClusterQueue, MultiKueueCluster, Workload};
 use switchyard_e2e::fleet::Tenant;
 use switchyard_e2e::wait::{always, eventually};
-use switchyard_e2e::{JobBuilder, fixture, job, queues};
+use switchyard_e2e::{Cluster, JobBuilder, fixture, job, queues};
 
 const SOON: Duration = Duration::from_secs(30);
 const WHILE: Duration = Duration::from_secs(2);
@@ -261,5 +261,79 @@ fn a_priority_that_changes_while_the_job_runs_follows_to_the_worker() {
         let fleet = fleet().await;
         let tenant = fleet.tenant("urgent").hub(&[("cpu", "2")]).worker("west", &[("cpu", "8")]).make().await.unwrap();
         tenant.changes_priority("west", SOON).await.unwrap();
+    });
+}
+
+/// The first Workload that is a job's, on the hub.
+async fn workload_of(tenant: &Tenant<'_>, job: &str) -> anyhow::Result<Workload> {
+    let of = |it: &Workload| it.metadata.owner_references.iter().flatten().any(|owner| owner.name == job);
+    let all = tenant.hub_workloads().list(&ListParams::default()).await?.items;
+    all.into_iter().find(of).with_context(|| format!("{job} has no Workload"))
+}
+
+/// Gives the hub's ClusterQueue of a tenant a second flavor, and a check for the first one alone.
+async fn check_first_flavor(hub: &Cluster, name: &str, check: &str) {
+    let (free, cpu) = (format!("{name}-free"), [("cpu", "1")]);
+    let strategy = json!({"admissionChecks": [{"name": name}, {"name": check, "onFlavors": [name]}]});
+    let queue = queues::ClusterQueue::new(name).flavors(&[(name, &cpu), (&free, &cpu)]);
+    let queue = queue.field("admissionChecksStrategy", strategy).build();
+    let flavor = queues::ResourceFlavor::new(&free).build();
+    hub.apply([queues::admission_check(check), flavor, queue]).await.unwrap();
+    let queues: Api<ClusterQueue> = Api::all(hub.admin.clone());
+    let active = async |wanted: &str| {
+        let look = async || {
+            let known = queues.get(name).await?.status.unwrap_or_default().conditions;
+            let active = known.into_iter().find(|it| it.type_ == "Active");
+            ensure!(active.as_ref().is_some_and(|it| it.status == wanted), "{active:?}");
+            Ok(())
+        };
+        eventually(SOON, format!("ClusterQueue {name} to be Active={wanted}"), look).await.unwrap();
+    };
+    // The hub knows of the check by now.
+    active("False").await;
+    let condition = json!({
+        "type": "Active", "status": "True", "reason": "Active", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"
+    });
+    let checks: Api<AdmissionCheck> = Api::all(hub.admin.clone());
+    let status = Patch::Merge(json!({"status": {"conditions": [condition]}}));
+    checks.patch_status(check, &PatchParams::default(), &status).await.unwrap();
+    active("True").await;
+}
+
+#[test]
+fn a_check_of_one_flavor_comes_before_any_worker_for_those_who_get_the_flavor() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let tenant = fleet.tenant("checked").hub(&[("cpu", "1")]).worker("west", &[("cpu", "8")]).make().await.unwrap();
+        let (hub, check) = (fleet.hub(), format!("{}-budget", tenant.name()));
+        check_first_flavor(hub, tenant.name(), &check).await;
+        let brief = |name: &str| tenant.job(name).run_for(Duration::from_millis(200));
+        tenant.submit(brief("waits")).await.unwrap();
+        let listed = async || {
+            let status = workload_of(&tenant, "waits").await?.status.unwrap_or_default();
+            let checks: Vec<&str> = status.admission_checks.iter().map(|it| it.name.as_str()).collect();
+            ensure!(checks == [tenant.name(), check.as_str()], "{checks:?}");
+            Ok(())
+        };
+        eventually(SOON, "both checks to be listed", listed).await.unwrap();
+
+        // The flavor is taken: the next one gets the other.
+        tenant.submit(brief("goes")).await.unwrap();
+        job::complete(&hub.admin, tenant.name(), "goes", SOON).await.unwrap();
+        let waits = workload_of(&tenant, "waits").await.unwrap();
+        assert_eq!(waits.status.as_ref().unwrap().cluster_name, None);
+        assert!(tenant.worker_jobs("west").get_opt("waits").await.unwrap().is_none(), "it was sent");
+
+        let answer = async || {
+            let mut workload = workload_of(&tenant, "waits").await?;
+            let checks = workload.status.as_mut().map(|it| it.admission_checks.as_mut_slice()).unwrap_or_default();
+            for ours in checks.iter_mut().filter(|it| it.name == check) {
+                ours.state = CheckState::Ready;
+            }
+            tenant.hub_workloads().replace_status(&workload.name_any(), &Default::default(), &workload).await?;
+            Ok(())
+        };
+        eventually(SOON, "an answer of the check", answer).await.unwrap();
+        job::complete(&hub.admin, tenant.name(), "waits", SOON).await.unwrap();
     });
 }

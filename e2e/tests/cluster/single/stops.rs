@@ -95,11 +95,7 @@ fn the_maximum_execution_time_ends_a_job() {
 fn an_admission_check_decides_after_the_quota() {
     fixture::run(async {
         let bed = Bed::new("check").await;
-        let check = json!({
-            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": bed.name},
-            "spec": {"controllerName": "example.com/check"}
-        });
-        bed.cluster().apply([check]).await.unwrap();
+        bed.cluster().apply([queues::admission_check(&bed.name)]).await.unwrap();
         bed.apply(
             queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "2")]).admission_check(&bed.name).build(),
         )
@@ -135,5 +131,42 @@ fn an_admission_check_decides_after_the_quota() {
                 }
             }
         }
+    });
+}
+
+#[test]
+fn a_check_of_one_flavor_is_waited_for_by_those_who_get_the_flavor() {
+    fixture::run(async {
+        let bed = Bed::new("flavors").await;
+        let (checked, free) = (bed.part("checked"), bed.part("free"));
+        let cpu = [("cpu", "1")];
+        let strategy = json!({"admissionChecks": [{"name": bed.name, "onFlavors": [checked]}]});
+        let queue = queues::ClusterQueue::new(&bed.name).flavors(&[(&checked, &cpu), (&free, &cpu)]);
+        let flavors = [&checked, &free].map(|name| queues::ResourceFlavor::new(name).build());
+        bed.cluster().apply(flavors.into_iter().chain([queues::admission_check(&bed.name)])).await.unwrap();
+        bed.activate_check().await;
+        bed.apply(queue.field("admissionChecksStrategy", strategy).build()).await;
+
+        let got = async |name: &str| {
+            let status = bed.workload_of(name).await.status.unwrap();
+            let flavor = status.admission.unwrap().pod_set_assignments[0].flavors.get("cpu").cloned();
+            let checks: Vec<String> = status.admission_checks.into_iter().map(|check| check.name).collect();
+            (flavor, checks)
+        };
+        let brief = |name: &str| bed.job(name).run_for(Duration::from_millis(200));
+        brief("waits").create(bed.admin()).await.unwrap();
+        let message = "The workload has not all checks ready";
+        bed.expect("waits", "Admitted", "False", "UnsatisfiedAdmissionChecks", message).await;
+        assert_eq!(got("waits").await, (Some(checked), vec![bed.name.clone()]));
+
+        // The first flavor is taken, and nobody is asked about the second.
+        brief("goes").create(bed.admin()).await.unwrap();
+        job::complete(bed.admin(), &bed.namespace, "goes", WAIT).await.unwrap();
+        assert_eq!(got("goes").await, (Some(free), vec![]));
+        bed.suspended("waits", true).await;
+        assert!(!bed.is_true("waits", "Admitted").await);
+
+        bed.answer_check("waits", "Ready").await;
+        job::complete(bed.admin(), &bed.namespace, "waits", WAIT).await.unwrap();
     });
 }
