@@ -89,6 +89,7 @@ fn ordering(config: &Configuration) -> Ordering {
         by_eviction: options::order_by_eviction(config),
         priority_boost: config.enabled("PriorityBoost"),
         slices: config.enabled(elastic::FEATURE_GATE),
+        preemption_gates: config.preemption_gates(),
     }
 }
 

@@ -14,14 +14,16 @@ struct Gate {
     locked: bool,
     /// Whether it switches something here.
     works: bool,
+    /// What of it is here, where the rest is not.
+    only: Option<&'static str>,
 }
 
 const fn on(name: &'static str) -> Gate {
-    Gate { name, default: true, locked: false, works: false }
+    Gate { name, default: true, locked: false, works: false, only: None }
 }
 
 const fn off(name: &'static str) -> Gate {
-    Gate { name, default: false, locked: false, works: false }
+    Gate { name, default: false, locked: false, works: false, only: None }
 }
 
 const fn locked(gate: Gate) -> Gate {
@@ -32,12 +34,20 @@ const fn works(gate: Gate) -> Gate {
     Gate { works: true, ..gate }
 }
 
+const fn only(part: &'static str, gate: Gate) -> Gate {
+    Gate { only: Some(part), ..gate }
+}
+
+/// What two gates of Kueue have in common.
+const GATED: &str =
+    "of what this gate switches, only preemption gates of Workloads hold here: nothing sets or opens them by itself";
+
 const GATES: &[Gate] = &[
     works(on("AdmissionFairSharing")),
     on("AdmissionGatedBy"),
     on("AssignQueueLabelsForPods"),
     works(on("CleanupProvisioningRequestsOnEviction")),
-    off("ConcurrentAdmission"),
+    only(GATED, off("ConcurrentAdmission")),
     off("CustomMetricLabels"),
     on("DeferRayServiceFinalizationForRedisCleanup"),
     works(off("DisableWaitForPodsReady")),
@@ -69,7 +79,7 @@ const GATES: &[Gate] = &[
     on("MultiKueueIncrementalDispatcherRespectConfigOrder"),
     on("MultiKueueKubeConfigPathValidation"),
     works(off("MultiKueueManagerQuotaAutomation")),
-    off("MultiKueueOrchestratedPreemption"),
+    only(GATED, off("MultiKueueOrchestratedPreemption")),
     locked(on("MultiKueueRedoAdmissionOnEvictionInWorker")),
     on("MultiKueueRemoteSpecSync"),
     locked(on("MultiKueueWaitForWorkloadAdmitted")),
@@ -144,14 +154,14 @@ pub(super) fn is_locked(name: &str) -> bool {
     find(name).is_some_and(|gate| gate.locked)
 }
 
-/// Gates that are set to something else than they are, and switch nothing here.
+/// Gates that are set to something else than they are, and do not switch here all that they do in Kueue.
 pub(super) fn visit_ignored(value: &Value, path: &Path, ignored: &mut Vec<Ignored>) {
     for (name, value) in value.as_object().into_iter().flatten() {
         if let Some(gate) = find(name).filter(|gate| !gate.works && Some(gate.default) != value.as_bool()) {
-            let reason = if gate.default {
-                "what this gate switches cannot be switched off here, or is not there"
-            } else {
-                "what this gate switches is not there"
+            let reason = match gate.only {
+                Some(part) => part,
+                None if gate.default => "what this gate switches cannot be switched off here, or is not there",
+                None => "what this gate switches is not there",
             };
             ignored.push(Ignored::new(&path.child(name), reason));
         }

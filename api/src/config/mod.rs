@@ -143,6 +143,12 @@ impl Configuration {
         self.feature_gates.get(gate).copied().or_else(|| gates::default(gate)).unwrap_or(false)
     }
 
+    /// Whether preemption gates of Workloads hold: by one of Kueue's feature gates that make use of them.
+    #[must_use]
+    pub fn preemption_gates(&self) -> bool {
+        self.enabled("ConcurrentAdmission") || self.enabled("MultiKueueOrchestratedPreemption")
+    }
+
     /// The keys of labels and of annotations of a job that its workload gets: `integrations.labelKeysToCopy`, and those
     /// that become labels of metrics as the Workload's.
     #[must_use]

@@ -247,7 +247,25 @@ fn gates_are_as_the_file_says_or_as_they_are() {
     assert!(!config.enabled("PartialAdmission") && config.enabled("ConcurrentAdmission"));
     assert!(config.enabled("ReclaimablePods") && !config.enabled("NoSuchGate"));
     // The first switches something, the last is as it would be anyway.
-    assert_eq!(told(&config), "featureGates.ConcurrentAdmission: what this gate switches is not there");
+    assert_eq!(
+        told(&config),
+        "featureGates.ConcurrentAdmission: of what this gate switches, only preemption gates of Workloads hold here: \
+         nothing sets or opens them by itself"
+    );
+    let config = with("featureGates: {CustomMetricLabels: true, ReclaimablePods: false}").unwrap();
+    assert_eq!(
+        told(&config),
+        "featureGates.CustomMetricLabels: what this gate switches is not there\n\
+         featureGates.ReclaimablePods: what this gate switches cannot be switched off here, or is not there"
+    );
+}
+
+#[rstest]
+#[case::by_default("", false)]
+#[case::for_one_cluster_at_a_time("featureGates: {MultiKueueOrchestratedPreemption: true}", true)]
+#[case::for_variants("featureGates: {ConcurrentAdmission: true}", true)]
+fn preemption_gates_hold_by_either_gate_that_makes_use_of_them(#[case] body: &str, #[case] hold: bool) {
+    assert_eq!(with(&format!("{body}\n")).unwrap().preemption_gates(), hold);
 }
 
 /// Each of these is read by the controller or the hub; to say that it has no effect would be untrue.

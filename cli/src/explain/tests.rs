@@ -245,7 +245,13 @@ fn cases() -> Vec<(&'static str, World)> {
             "its preemption gate is closed",
             preempting(json!({"withinClusterQueue": "LowerPriority"}))
                 .runs("b", "main", "4", 1)
-                .workload("a", "2", json!({"priority": 5, "preemptionGates": [{"name": "kueue.x-k8s.io/multikueue"}]}), json!({})),
+                .workload(
+                    "a",
+                    "2",
+                    json!({"priority": 5, "preemptionGates": [{"name": "kueue.x-k8s.io/multikueue"}]}),
+                    json!({"preemptionGates": [{"name": "kueue.x-k8s.io/multikueue", "position": "Closed",
+                        "lastTransitionTime": "2026-11-21T10:04:00Z"}]}),
+                ),
         ),
         (
             "a taint that it does not tolerate",

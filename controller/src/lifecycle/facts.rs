@@ -21,6 +21,8 @@ pub struct Rules {
     pub keep_finished: Option<Duration>,
     /// `waitForPodsReady`; none: not waited for.
     pub pods_ready: Option<PodsReadyRules>,
+    /// Whether the status lists the preemption gates of the spec, as Kueue's `MultiKueueOrchestratedPreemption` has it.
+    pub preemption_gates: bool,
 }
 
 impl Rules {
@@ -37,7 +39,11 @@ impl Rules {
             max: seconds(wait.requeuing_strategy.backoff_max_seconds),
         };
         let keep_finished = config.object_retention_policies.workloads.after_finished.map(GoDuration::std);
-        Self { keep_finished, pods_ready: Some(pods_ready).filter(|_| config.waits_for_pods_ready()) }
+        Self {
+            keep_finished,
+            pods_ready: Some(pods_ready).filter(|_| config.waits_for_pods_ready()),
+            preemption_gates: config.enabled("MultiKueueOrchestratedPreemption"),
+        }
     }
 }
 

@@ -7,8 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use switchyard_api::{
     conditions::{self, reasons},
     v1beta2::{
-        Admission, AdmissionCheckState, CheckState, DelayedTopologyRequestState, PreemptionGatePosition, RequeueState,
-        SchedulingStats, Workload, WorkloadSchedulingStatsEviction, WorkloadStatus,
+        Admission, AdmissionCheckState, CheckState, DelayedTopologyRequestState, PreemptionGate,
+        PreemptionGatePosition, PreemptionGateState, RequeueState, SchedulingStats, Workload,
+        WorkloadSchedulingStatsEviction, WorkloadStatus,
     },
 };
 
@@ -152,6 +153,19 @@ impl Edit {
             checks.sort_by(|a, b| a.name.cmp(&b.name));
         }
         changed
+    }
+
+    /// Has a state for each preemption gate of the spec, closed at first, and for no other.
+    pub fn sync_preemption_gates(&mut self, gates: &[PreemptionGate]) {
+        let states = &mut self.status.preemption_gates;
+        states.retain(|state| gates.iter().any(|gate| gate.name == state.name));
+        for gate in gates {
+            if !states.iter().any(|state| state.name == gate.name) {
+                let position = PreemptionGatePosition::Closed;
+                let name = gate.name.clone();
+                states.push(PreemptionGateState { name, position, last_transition_time: Time(self.now) });
+            }
+        }
     }
 
     /// Tells it to give its quota back.

@@ -9,7 +9,7 @@ use crate::{
     workload::{self as state},
 };
 
-/// What orders workloads of equal priority.
+/// What the configuration says of the order of workloads, and of who may preempt.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ordering {
     /// Whether a PodsReady timeout sends a workload to the back of the queue.
@@ -18,6 +18,8 @@ pub(crate) struct Ordering {
     pub(crate) priority_boost: bool,
     /// Whether one may come in the place of another (`ElasticJobsViaWorkloadSlices`).
     pub(crate) slices: bool,
+    /// Whether `spec.preemptionGates` hold.
+    pub(crate) preemption_gates: bool,
 }
 
 /// The workload as the engine knows it.
@@ -57,7 +59,7 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, order
             .map(|pods| (Name::from(pods.name.as_str()), pods.count))
             .collect(),
         checks: status.iter().flat_map(|status| &status.admission_checks).map(check).collect(),
-        gates_closed: gates_closed(workload),
+        gates_closed: ordering.preemption_gates && gates_closed(workload),
         deleting: workload.metadata.deletion_timestamp.is_some(),
         replaces: ordering.slices.then(|| replaced(workload)).flatten(),
         key,
@@ -166,13 +168,16 @@ mod tests {
         stores::Stores,
     };
 
+    const ORDERING: Ordering =
+        Ordering { by_eviction: true, priority_boost: true, slices: true, preemption_gates: true };
+
     fn told(subject: &api::Workload) -> engine::Workload {
+        told_by(subject, ORDERING)
+    }
+
+    fn told_by(subject: &api::Workload, ordering: Ordering) -> engine::Workload {
         let (stores, resources) = (Stores::default(), Resources::default());
-        workload(
-            subject,
-            &RequestRules::of(&stores, &resources, "ns"),
-            Ordering { by_eviction: true, priority_boost: true, slices: true },
-        )
+        workload(subject, &RequestRules::of(&stores, &resources, "ns"), ordering)
     }
 
     #[rstest::rstest]
@@ -187,7 +192,7 @@ mod tests {
             subject = subject.annotation(names::PRIORITY_BOOST, boost);
         }
         assert_eq!(told(&subject).priority, effective);
-        assert_eq!(priority(&subject, Ordering { by_eviction: true, priority_boost: false, slices: true }), 5);
+        assert_eq!(priority(&subject, Ordering { priority_boost: false, ..ORDERING }), 5);
     }
 
     #[test]
@@ -262,6 +267,8 @@ mod tests {
                     .collect();
             });
         assert_eq!(told(&subject).gates_closed, closed);
+        let off = Ordering { preemption_gates: false, ..ORDERING };
+        assert!(!told_by(&subject, off).gates_closed, "they hold only where the configuration says so");
     }
 
     #[test]

@@ -44,6 +44,7 @@ mod pods;
 mod pods_ready;
 mod pods_remote;
 mod preemption;
+mod preemption_gates;
 mod provisioning;
 mod recovery;
 mod replay;

@@ -114,6 +114,9 @@ pub(super) fn content(
     let mut labels = workload.metadata.labels.clone().unwrap_or_default();
     // The uid of a job in this cluster.
     labels.remove(names::JOB_UID);
+    // Whether it may preempt here says nothing of whether it may there; and here is where its gates are opened.
+    let mut spec = workload.spec.clone();
+    spec.preemption_gates.clear();
     let copy = json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",
@@ -123,7 +126,7 @@ pub(super) fn content(
             "labels": labels,
             "annotations": workload.metadata.annotations.clone().unwrap_or_default(),
         },
-        "spec": workload.spec,
+        "spec": spec,
     });
     Ok(Content::new(serde_json::to_vec(&copy)?, serde_json::to_vec(&job)?))
 }
@@ -160,7 +163,7 @@ mod tests {
                 "labels": {"kueue.x-k8s.io/job-uid": "j", "team": "t"},
                 "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "j", "controller": true}],
             },
-            "spec": {"queueName": "lq", "podSets": []},
+            "spec": {"queueName": "lq", "podSets": [], "preemptionGates": [{"name": "example.com/gate"}]},
             "status": {"clusterName": "east"},
         }))
         .unwrap();
@@ -179,6 +182,7 @@ mod tests {
             json!({"name": "job-a-12345", "namespace": "ns", "labels": {"team": "t"}, "annotations": {}})
         );
         assert_eq!(copy["spec"]["queueName"], "lq");
+        assert_eq!(copy["spec"].get("preemptionGates"), None, "they are this cluster's");
         assert!(copy.get("status").is_none());
         let job: Value = serde_json::from_slice(&content.job).unwrap();
         assert_eq!(job.pointer("/spec/managedBy"), None);

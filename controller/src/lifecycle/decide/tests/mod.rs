@@ -120,5 +120,5 @@ fn patient(limit: Option<i32>) -> Rules {
         base: Duration::from_secs(60),
         max: Duration::from_secs(3600),
     };
-    Rules { keep_finished: Some(Duration::from_secs(60)), pods_ready: Some(pods_ready) }
+    Rules { keep_finished: Some(Duration::from_secs(60)), pods_ready: Some(pods_ready), ..Rules::default() }
 }

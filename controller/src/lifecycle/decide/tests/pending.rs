@@ -1,5 +1,8 @@
 //! Queues that let nobody in, deactivation, gates and back-off.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use switchyard_api::v1beta2::{PreemptionGate, PreemptionGatePosition, PreemptionGateState};
+
 use super::*;
 
 #[test]
@@ -133,6 +136,39 @@ fn queues() {
     100s Admitted=False NoReservation: The workload has no reservation
     check ac Pending "" retries None
     "#);
+}
+
+/// As Kueue's `MultiKueueOrchestratedPreemption` has it; without that gate the status is left alone.
+#[test]
+fn preemption_gates_are_listed_in_the_status_closed_at_first() {
+    let subject = |gates: &[&str], known: &[(&str, PreemptionGatePosition)]| {
+        let known = known.iter().map(|(name, position)| PreemptionGateState {
+            name: (*name).to_owned(),
+            position: *position,
+            last_transition_time: Time(at(1)),
+        });
+        let gates = gates.iter().map(|name| PreemptionGate { name: (*name).to_owned() }).collect();
+        workload("a")
+            .edit(|workload| workload.spec.preemption_gates = gates)
+            .status(|status| status.preemption_gates = known.collect())
+    };
+    let rules = Rules { preemption_gates: true, ..Rules::default() };
+    for (sentence, subject, rules, expected) in [
+        ("new ones", subject(&["a", "b"], &[]), &rules, Some("a Closed 100, b Closed 100")),
+        ("one that is open", subject(&["a"], &[("a", PreemptionGatePosition::Open)]), &rules, None),
+        ("one more, one fewer", subject(&["b"], &[("a", PreemptionGatePosition::Open)]), &rules, Some("b Closed 100")),
+        ("where they do not hold", subject(&["a"], &[]), &Rules::default(), None),
+    ] {
+        settled(&subject, &open(), rules);
+        let states = decide(&subject, &open(), rules, at(100)).status.map(|status| {
+            let states = status.preemption_gates.iter();
+            let said = |it: &PreemptionGateState| {
+                format!("{} {:?} {}", it.name, it.position, it.last_transition_time.0.as_second())
+            };
+            states.map(said).collect::<Vec<_>>().join(", ")
+        });
+        assert_eq!(states.as_deref(), expected, "{sentence}");
+    }
 }
 
 #[test]
