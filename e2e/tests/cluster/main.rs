@@ -41,6 +41,7 @@ mod moves;
 mod multikueue;
 mod odd_jobs;
 mod pods;
+mod pods_lost;
 mod pods_ready;
 mod pods_remote;
 mod preemption;
