@@ -4,16 +4,18 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::bed::{Bed, WAIT};
+use crate::common::events;
 use anyhow::{Context as _, ensure};
 use futures::StreamExt as _;
 use k8s_openapi::api::batch::v1::Job;
 use kube::{
-    Api,
-    api::{WatchEvent, WatchParams},
+    Api, ResourceExt as _,
+    api::{ListParams, WatchEvent, WatchParams},
 };
 use serde_json::json;
 use switchyard_api::{conditions, v1beta2::Workload};
-use switchyard_e2e::{fixture, job, wait};
+use switchyard_e2e::fleet::{Fleet, Tenant};
+use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues, wait};
 use tokio::sync::Mutex;
 
 /// Long enough for a pod to start on a busy machine, twice.
@@ -69,8 +71,7 @@ fn says(workload: &Workload, type_: &str, status: &str, reason: &str, message: &
     known.is_some_and(|it| it.status == status && it.reason == reason && (message.is_empty() || it.message == message))
 }
 
-async fn job_is_gone(bed: &Bed, name: &str) {
-    let api: Api<Job> = Api::namespaced(bed.admin().clone(), &bed.namespace);
+async fn job_is_gone(api: &Api<Job>, name: &str) {
     let check = async || {
         ensure!(api.get_opt(name).await?.is_none(), "it is still there");
         Ok(())
@@ -126,7 +127,7 @@ fn pods_that_never_get_ready_cost_the_job_its_quota_twice_and_then_its_life() {
         bed.event(&name, &format!("EvictedDueTo{due_to}"), &message).await;
 
         bed.event("stuck", "Deleted", "Deleted job: deactivation retention period expired").await;
-        job_is_gone(&bed, "stuck").await;
+        job_is_gone(&Api::namespaced(bed.admin().clone(), &bed.namespace), "stuck").await;
         bed.queue_status(0, 0, 0).await;
         assert_eq!(bed.workload_of("kept").await.spec.active, Some(false));
         bed.suspended("kept", true).await;
@@ -150,5 +151,75 @@ fn what_has_finished_is_forgotten_and_its_job_stays() {
             job::complete(bed.admin(), &bed.namespace, "ends", WAIT).await.map(drop)
         };
         wait::always(Duration::from_secs(1), "the job without a workload", still).await.unwrap();
+    });
+}
+
+/// A fleet that keeps nothing for long, neither on the hub nor on its worker.
+async fn forgetful() -> Fleet {
+    let config = |kept: &str| {
+        let kept = format!("{{afterFinished: {kept}, afterDeactivatedByKueue: {kept}}}");
+        let head = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
+        format!("{head}objectRetentionPolicies: {{workloads: {kept}}}\n")
+    };
+    let west = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(8));
+    let fleet = Fleet::builder("retention").agent(west).config(config("2s")).agent_config(config("0s"));
+    let fleet = fleet.start().await.unwrap();
+    fleet.hub().apply([queues::agent_cluster("west")]).await.unwrap();
+    fleet.connect().await.unwrap();
+    fleet
+}
+
+async fn no_hub_workloads(tenant: &Tenant<'_>) {
+    let check = async || {
+        let left = tenant.hub_workloads().list(&ListParams::default()).await?.items;
+        ensure!(left.is_empty(), "{:?}", left.iter().map(Tenant::told).collect::<Vec<_>>());
+        Ok(())
+    };
+    wait::eventually(WAIT, "the hub's Workloads to be deleted", check).await.unwrap();
+}
+
+/// Neither is anything left on the worker, nor run again; that its copies are forgotten at once is the hub's matter alone.
+#[test]
+fn what_a_hub_has_sent_is_forgotten_on_the_hub() {
+    fixture::run(async {
+        let fleet = forgetful().await;
+        let quota = [("cpu", "2")];
+        let tenant = fleet.tenant("sent").hub(&quota).worker("west", &quota).make().await.unwrap();
+        let hub = &fleet.hub().admin;
+
+        tenant.submit(tenant.job("ends").run_for(Duration::from_millis(500))).await.unwrap();
+        let row = tenant.await_status("ends", "sent", WAIT, |row| row.cluster.is_some()).await.unwrap();
+        assert_eq!(row.cluster.as_deref(), Some("west"));
+        let name = tenant.hub_workloads().list(&ListParams::default()).await.unwrap().items.remove(0).name_any();
+        let ended = job::complete(hub, tenant.name(), "ends", WAIT).await.unwrap();
+        no_hub_workloads(&tenant).await;
+        let told = events::told(hub, &name, "Deleted", "Deleted finished workload due to elapsed retention").await;
+        let kept = told
+            .metadata
+            .creation_timestamp
+            .unwrap()
+            .0
+            .duration_since(ended.status.unwrap().completion_time.unwrap().0);
+        assert!(kept.as_secs() >= 2, "kept for {kept}");
+        tenant.await_empty("west", WAIT).await.unwrap();
+
+        // Its own doing, not its user's.
+        let late = tenant.job("late").label("kueue.x-k8s.io/max-exec-time-seconds", "2").run_forever();
+        tenant.submit(late).await.unwrap();
+        fleet.await_pods("west", tenant.name(), 1).await.unwrap();
+        events::told(hub, "late", "Deleted", "Deleted job: deactivation retention period expired").await;
+        job_is_gone(&tenant.hub_jobs(), "late").await;
+        no_hub_workloads(&tenant).await;
+        tenant.await_empty("west", WAIT).await.unwrap();
+
+        // The first one is where it was, and nowhere else.
+        let still = async || {
+            let job = tenant.hub_jobs().get("ends").await?;
+            ensure!(job.status.is_some_and(|status| status.succeeded == Some(1)), "it has not succeeded any more");
+            ensure!(tenant.hub_workloads().list(&ListParams::default()).await?.items.is_empty(), "a Workload");
+            ensure!(tenant.worker_jobs("west").list(&ListParams::default()).await?.items.is_empty(), "it runs again");
+            Ok(())
+        };
+        wait::always(Duration::from_secs(2), "the job that has finished", still).await.unwrap();
     });
 }
