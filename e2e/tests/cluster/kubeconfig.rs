@@ -230,3 +230,14 @@ fn a_rotated_secret_is_taken_up() {
         delete(&fleet, &twin).await;
     });
 }
+
+#[test]
+fn a_cluster_profile_is_not_used_where_its_gate_is_off() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let name = fixture::unique("profiled");
+        fleet.hub().apply([queues::profile_cluster(&name, &name)]).await.unwrap();
+        let message = "load client config failed: MultiKueueClusterProfile feature gate is disabled";
+        says(&fleet, &name, "MultiKueueClusterProfileFeatureDisabled", message).await;
+    });
+}

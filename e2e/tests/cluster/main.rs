@@ -19,6 +19,7 @@ mod api;
 mod availability;
 mod budget;
 mod chart;
+mod cluster_profile;
 mod cohorts;
 mod deploy;
 mod dispatch;

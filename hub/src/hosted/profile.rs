@@ -3,11 +3,14 @@
 //! The profile says where the cluster is; the hub's configuration says which command prints credentials for the profile's
 //! access provider. Messages are Kueue's.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use switchyard_api::config::AccessProvider;
 
 /// What context, cluster and user are called in the kubeconfig.
 const NAME: &str = "profile";
+/// What is taken over of a profile's cluster. The rest says nothing, as with Kueue: a profile can neither switch off that the
+/// server's certificate is verified nor name a file of the hub's.
+const TAKEN: [&str; 5] = ["server", "certificate-authority-data", "tls-server-name", "proxy-url", "extensions"];
 
 /// The kubeconfig, as JSON, by the first configured provider that the profile has. `accessProviders` of its status take
 /// precedence over the older `credentialProviders`.
@@ -23,6 +26,8 @@ pub(super) fn kubeconfig(name: &str, profile: &Value, providers: &[AccessProvide
         .find_map(|provider| Some((provider, accessor(profile, &provider.name)?)))
         .ok_or_else(|| format!("no matching cluster accessor found for cluster profile \"{name}\""))?;
     let mut exec = serde_json::to_value(&provider.exec_config).map_err(|error| error.to_string())?;
+    let taken = |key: &str| Some((key.to_owned(), cluster.get(key)?.clone()));
+    let cluster: Map<String, Value> = TAKEN.into_iter().filter_map(taken).collect();
     // Nobody is there to be asked.
     exec["interactiveMode"] = "Never".into();
     let config = json!({
@@ -73,6 +78,17 @@ mod tests {
             assert_eq!(cluster.server.as_deref(), Some("https://east:6443"));
             assert_eq!(cluster.extensions.unwrap()[0].extension["clusterName"], "east");
         }
+    }
+
+    #[test]
+    fn a_profile_cannot_weaken_how_its_cluster_is_known() {
+        let cluster = json!({
+            "server": "https://east:6443", "certificate-authority": "/etc/ca", "insecure-skip-tls-verify": true,
+        });
+        let profile = json!({"status": {"accessProviders": [{"name": "cloud", "cluster": cluster}]}});
+        let bytes = kubeconfig("east", &profile, &[provider("cloud")]).unwrap();
+        let config: Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(config["clusters"][0]["cluster"], json!({"server": "https://east:6443"}));
     }
 
     #[test]
