@@ -57,10 +57,14 @@ impl fmt::Display for Report<'_> {
         write!(f, "{}", self.table())?;
         for outcome in &self.outcomes {
             let stock = self.stock.suite(&outcome.suite);
+            let passes = |test: &&Test| stock.and_then(|stock| stock.state(&test.name)) == Some(State::Passed);
             for test in outcome.tests.iter().filter(|test| test.state == State::Failed) {
-                let passes = stock.and_then(|stock| stock.state(&test.name)) == Some(State::Passed);
-                let beside = if passes { "" } else { " (nor does Kueue)" };
+                let beside = if passes(&test) { "" } else { " (nor does Kueue)" };
                 writeln!(f, "\n{}: {}{beside}\n    {}", outcome.suite, test.name, reason(test))?;
+            }
+            let left_out = outcome.tests.iter().filter(|test| test.state == State::Skipped).filter(passes).count();
+            if left_out > 0 {
+                writeln!(f, "\n{}: not run, but passed by Kueue: {left_out}", outcome.suite)?;
             }
             if let Some(note) = stock.map(|stock| stock.note.as_str()).filter(|note| !note.is_empty()) {
                 writeln!(f, "\n{}: what Kueue does not pass: {note}", outcome.suite)?;
@@ -87,7 +91,8 @@ mod tests {
     fn report(stock: &Stock) -> Report<'_> {
         let mut report = Report::new(stock);
         report.add(outcome("single-baseline", &[(PASSED, "failed", &"no ".repeat(100)), ("new", "failed", "unknown")]));
-        report.add(outcome("mk-baseline", &[("a", "passed", ""), ("b", "skipped", "")]));
+        let left_out = "MultiKueue TAS with asymmetric quotas Should admit a TAS Job with required hostname topology";
+        report.add(outcome("mk-baseline", &[("a", "passed", ""), ("b", "skipped", ""), (left_out, "skipped", "")]));
         report
     }
 
@@ -99,10 +104,11 @@ mod tests {
         assert_eq!(lines[0], "Kueue v0.19.2's end-to-end suites on Kubernetes 1.36");
         assert_eq!(lines[1], "                 passed  failed  not run  Kueue passes  Kueue fails");
         assert_eq!(lines[2], "single-baseline       0       2        0            59            0");
-        assert_eq!(lines[3], "mk-baseline           1       0        1            18            0");
+        assert_eq!(lines[3], "mk-baseline           1       0        2            18            0");
         assert_eq!(lines[5], format!("single-baseline: {PASSED}"));
         assert!(lines[6].ends_with("...") && lines[6].len() < 4 + REASON + 4, "{}", lines[6]);
         assert_eq!(lines[8..10], ["single-baseline: new (nor does Kueue)", "    unknown"]);
+        assert!(lines.contains(&"mk-baseline: not run, but passed by Kueue: 1"), "{text}");
     }
 
     #[test]
