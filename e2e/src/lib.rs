@@ -33,6 +33,7 @@ pub mod http;
 pub mod job;
 pub mod kubeconfig;
 pub mod kueue_e2e;
+pub mod operators;
 mod parts;
 pub mod paths;
 pub mod ports;

@@ -43,6 +43,16 @@ pub enum Part {
     Kubectl,
     /// Kueue's plugin of it, `kubectl kueue`.
     KubectlKueue,
+    /// The operator of JobSets.
+    JobSet,
+    /// The operator of LeaderWorkerSets.
+    LeaderWorkerSet,
+    /// The operator of Kubeflow's kinds but MPIJob.
+    TrainingOperator,
+    /// The operator of Ray's kinds.
+    KubeRay,
+    /// The operator of MPIJobs.
+    MpiOperator,
 }
 
 impl Part {
@@ -60,6 +70,11 @@ impl Part {
             Self::MinimalKueue => "minimalkueue",
             Self::Kubectl => "kubectl",
             Self::KubectlKueue => "kubectl-kueue",
+            Self::JobSet => "jobset",
+            Self::LeaderWorkerSet => "lws",
+            Self::TrainingOperator => "training-operator",
+            Self::KubeRay => "kuberay",
+            Self::MpiOperator => "mpi-operator",
         }
     }
 
@@ -74,23 +89,33 @@ impl Part {
             Self::KueueRunner | Self::MinimalKueue => "kueue-runner",
             Self::Kubectl => "kubectl",
             Self::KubectlKueue => "kueuectl",
+            Self::JobSet | Self::LeaderWorkerSet | Self::TrainingOperator | Self::KubeRay | Self::MpiOperator => {
+                self.name()
+            }
         }
     }
 
     /// The Go module it comes from.
-    fn source(self) -> &'static str {
+    pub fn source(self) -> &'static str {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
             Self::ApiServer | Self::ControllerManager | Self::Scheduler | Self::Kubectl => "k8s.io/kubernetes",
             Self::Kwok => "sigs.k8s.io/kwok",
             Self::Helm => "helm.sh/helm/v4",
             Self::Kueue | Self::KueueRunner | Self::MinimalKueue | Self::KubectlKueue => "sigs.k8s.io/kueue",
+            Self::JobSet => "sigs.k8s.io/jobset",
+            Self::LeaderWorkerSet => "sigs.k8s.io/lws",
+            Self::TrainingOperator => "github.com/kubeflow/training-operator",
+            Self::KubeRay => "github.com/ray-project/kuberay/ray-operator",
+            Self::MpiOperator => "github.com/kubeflow/mpi-operator",
         }
     }
 
     fn package(self) -> String {
         match self {
-            Self::Etcd => self.source().to_owned(),
+            Self::Etcd | Self::JobSet | Self::KubeRay => self.source().to_owned(),
+            Self::LeaderWorkerSet => format!("{}/cmd", self.source()),
+            Self::TrainingOperator => format!("{}/cmd/training-operator.v1", self.source()),
             Self::KueueRunner => format!("{}/test/performance/scheduler/runner", self.source()),
             Self::MinimalKueue => format!("{}/test/performance/scheduler/minimalkueue", self.source()),
             Self::KubectlKueue => format!("{}/cmd/kueuectl", self.source()),
@@ -310,6 +335,11 @@ mod tests {
             Part::Helm,
             Part::Kubectl,
             Part::KubectlKueue,
+            Part::JobSet,
+            Part::LeaderWorkerSet,
+            Part::TrainingOperator,
+            Part::KubeRay,
+            Part::MpiOperator,
         ] {
             let go_mod = read(&modules.join(part.module()).join("go.mod")).unwrap();
             assert!(module_version(&go_mod, part.source()).unwrap().starts_with('v'), "{part:?}");
@@ -327,6 +357,17 @@ mod tests {
             [(Part::KueueRunner, Part::Kueue), (Part::KubectlKueue, Part::Kueue), (Part::Kubectl, Part::ApiServer)]
         {
             assert_eq!(parts.version(one).unwrap(), parts.version(other).unwrap(), "{one:?} and {other:?}");
+        }
+    }
+
+    #[test]
+    fn operators_are_of_the_versions_that_kueue_asks_for() {
+        let modules = paths::root().join("e2e/controlplane");
+        let kueue = read(&modules.join(Part::Kueue.module()).join("go.mod")).unwrap();
+        for part in [Part::JobSet, Part::LeaderWorkerSet, Part::TrainingOperator, Part::KubeRay, Part::MpiOperator] {
+            let own = read(&modules.join(part.module()).join("go.mod")).unwrap();
+            let version = |go_mod: &str| module_version(go_mod, part.source()).unwrap();
+            assert_eq!(version(&own), version(&kueue), "{part:?}");
         }
     }
 

@@ -10,6 +10,7 @@ mod instructions;
 mod kueue_e2e;
 mod lint;
 mod mutants;
+mod operators;
 mod run;
 mod simulate;
 mod test;
@@ -46,6 +47,8 @@ enum Command {
     Image(image::Args),
     /// Run Kueue's own end-to-end suites against ours, beside what Kueue passes.
     KueueE2e(kueue_e2e::Args),
+    /// Run kinds of jobs with their real operators, built from their Go modules, on one cluster and from a hub.
+    Operators(operators::Args),
     /// Count the instructions of the engine's cycles on fixed inputs, and compare them with those recorded. Needs
     /// valgrind.
     Instructions(instructions::Args),
@@ -65,6 +68,7 @@ fn main() -> anyhow::Result<()> {
         Command::Failover(args) => failover::run(&args),
         Command::Image(args) => image::run(&args),
         Command::KueueE2e(args) => kueue_e2e::run(&args),
+        Command::Operators(args) => operators::run(&args),
         Command::Instructions(args) => instructions::run(&args),
         Command::Generate => run::step(
             "generate deploy/crds",

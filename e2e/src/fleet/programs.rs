@@ -116,7 +116,12 @@ pub(crate) async fn agent_program(
 
 /// A kubeconfig file with the rights of a service account.
 pub(super) async fn account(cluster: &Cluster, name: &str) -> anyhow::Result<PathBuf> {
-    let (_, kubeconfig) = cluster.service_account(NAMESPACE, name).await?;
+    account_in(cluster, NAMESPACE, name).await
+}
+
+/// The same of any namespace.
+pub(crate) async fn account_in(cluster: &Cluster, namespace: &str, name: &str) -> anyhow::Result<PathBuf> {
+    let (_, kubeconfig) = cluster.service_account(namespace, name).await?;
     let path = cluster.state_dir().join(format!("{name}.kubeconfig"));
     std::fs::write(&path, kubeconfig).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
