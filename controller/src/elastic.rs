@@ -79,7 +79,8 @@ fn active(workloads: &[Arc<Workload>]) -> Option<&Arc<Workload>> {
 /// The pods of a pod set that the workload has quota for.
 fn room(workload: &Workload, pod_set: &PodSet) -> i32 {
     let reclaimable = workload.status.iter().flat_map(|status| &status.reclaimable_pods);
-    let gone = reclaimable.filter(|pods| pods.name == pod_set.name).map(|pods| pods.count).sum::<i32>();
+    let of_it = reclaimable.filter(|pods| pods.name == pod_set.name && !elastic::is_outdated(workload, pods));
+    let gone: i32 = of_it.map(|pods| pods.count).sum();
     pod_set.count.saturating_sub(gone).max(0)
 }
 
@@ -287,7 +288,7 @@ mod tests {
     #[rstest]
     #[case::those_that_it_does_not_need_any_more_have_no_quota("main", 2, "b")]
     #[case::those_of_another_pod_set_are_not_its("other", 2, "b c d")]
-    #[case::more_than_it_has_were_said_before_it_shrank("main", 9, "")]
+    #[case::more_than_it_has_were_said_before_it_shrank("main", 9, "b c d")]
     fn what_is_reclaimable_is_no_room(#[case] pod_set: &str, #[case] count: i32, #[case] want: &str) {
         let mut slice = slice("a", 4);
         let pods = json!([{"name": pod_set, "count": count}]);

@@ -382,15 +382,20 @@ impl Fleet {
     /// # Errors
     /// What it says instead.
     pub async fn says(&self, name: &str, reason: &str, words: &str) -> anyhow::Result<()> {
+        eventually(READY, format!("{name} to be {reason}"), async || self.says_now(name, reason, words).await).await
+    }
+
+    /// The same at one look.
+    ///
+    /// # Errors
+    /// What it says instead.
+    pub async fn says_now(&self, name: &str, reason: &str, words: &str) -> anyhow::Result<()> {
         let clusters: Api<MultiKueueCluster> = Api::all(self.hub().admin.clone());
-        eventually(READY, format!("{name} to be {reason}"), async || {
-            let status = clusters.get(name).await?.status.unwrap_or_default();
-            let active = conditions::find(&status.conditions, conditions::ACTIVE);
-            let (is, text) = active.map(|active| (active.reason.as_str(), active.message.as_str())).unwrap_or_default();
-            ensure!(is == reason && text.contains(words), "{is}: {text}");
-            Ok(())
-        })
-        .await
+        let status = clusters.get(name).await?.status.unwrap_or_default();
+        let active = conditions::find(&status.conditions, conditions::ACTIVE);
+        let (is, text) = active.map(|active| (active.reason.as_str(), active.message.as_str())).unwrap_or_default();
+        ensure!(is == reason && text.contains(words), "{is}: {text}");
+        Ok(())
     }
 
     /// Begins a corner of the fleet that no other test touches.

@@ -12,7 +12,7 @@ use super::{JobKind, meta, workload_name_with_extra};
 use crate::{
     field::{FieldError, Path},
     names,
-    v1beta2::{PodSet, Workload},
+    v1beta2::{PodSet, ReclaimablePod, Workload, WorkloadStatus},
 };
 
 /// The feature gate, on by default as in Kueue.
@@ -172,6 +172,25 @@ fn free_name(kind: &dyn JobKind, job: &Value, known: &[Arc<Workload>]) -> String
 #[must_use]
 pub fn is_slice(workload: &Workload) -> bool {
     annotation(workload, names::ELASTIC_JOB) == Some("true")
+}
+
+/// Whether fewer pods of a pod set may be reclaimable than were said to be, while quota is held: of an elastic job that has
+/// shrunk since, as long as no more are needed than were admitted. How many were reclaimable when they were admitted is
+/// not known any more, so that what has shrunk is not told from what has not.
+#[must_use]
+pub fn may_reclaim_fewer(workload: &Workload, status: &WorkloadStatus, pod_set: &str, reclaimable: i32) -> bool {
+    let counted = workload.spec.pod_sets.iter().find(|it| it.name == pod_set).map_or(0, |it| it.count);
+    let assignments = status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
+    let admitted = assignments.filter(|it| it.name == pod_set).find_map(|it| it.count);
+    is_slice(workload) && admitted.is_some_and(|admitted| counted.saturating_sub(reclaimable) <= admitted)
+}
+
+/// Whether more pods of an elastic job are said to be reclaimable than there are: that was said before it shrank, and says
+/// nothing.
+#[must_use]
+pub fn is_outdated(workload: &Workload, pods: &ReclaimablePod) -> bool {
+    let pod_set = workload.spec.pod_sets.iter().find(|pod_set| pod_set.name == pods.name);
+    is_slice(workload) && pod_set.is_some_and(|pod_set| pods.count > pod_set.count)
 }
 
 /// The name that the workloads of a chain have in common, and their pods: that of the first of them.

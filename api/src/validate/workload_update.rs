@@ -6,12 +6,12 @@ use kube::ResourceExt;
 
 use super::{
     IMMUTABLE,
-    workload::{gated_by_path, is_elastic, workload},
+    workload::{gated_by_path, workload},
 };
 use crate::{
     conditions,
     field::{FieldError, Path},
-    jobs::same_value,
+    jobs::{elastic, same_value},
     names,
     v1beta2::{Admission, CheckState, PodSet, Workload, WorkloadStatus},
 };
@@ -66,7 +66,7 @@ fn may_become(old: &PodSet, new: &PodSet) -> bool {
         && (new.template == *template || same_value(&new.template.value(), &template.value()))
 }
 
-/// Reclaimable counts do not go down while quota is held, but for pod sets that shrank.
+/// Reclaimable counts do not go down while quota is held, but for those of elastic jobs that shrank.
 fn reclaimable(
     new: &Workload,
     now: &WorkloadStatus,
@@ -74,12 +74,12 @@ fn reclaimable(
     path: &Path,
     errors: &mut Vec<FieldError>,
 ) {
-    let shrunk = shrunk(new, now);
     let counts: BTreeMap<&str, i32> = now.reclaimable_pods.iter().map(|p| (p.name.as_str(), p.count)).collect();
     for old in &before.reclaimable_pods {
         let name = old.name.as_str();
-        match counts.get(name) {
-            _ if shrunk.contains(name) => {}
+        let count = counts.get(name);
+        match count {
+            _ if elastic::may_reclaim_fewer(new, now, name, count.copied().unwrap_or(0)) => {}
             None => errors.push(FieldError::required(&path.key(name), "cannot be removed")),
             Some(count) if *count < old.count => {
                 let detail = format!("cannot be less than {}", old.count);
@@ -88,19 +88,6 @@ fn reclaimable(
             Some(_) => {}
         }
     }
-}
-
-/// Pod sets of an elastic job that have fewer pods than were admitted.
-fn shrunk<'a>(workload: &'a Workload, status: &'a WorkloadStatus) -> BTreeSet<&'a str> {
-    if !is_elastic(workload) {
-        return BTreeSet::new();
-    }
-    let counts: BTreeMap<&str, i32> = workload.spec.pod_sets.iter().map(|p| (p.name.as_str(), p.count)).collect();
-    let assignments = status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
-    assignments
-        .filter(|one| one.count > counts.get(one.name.as_str()).copied().or(Some(0)))
-        .map(|one| one.name.as_str())
-        .collect()
 }
 
 /// An admission stays but for where its pods go.

@@ -1,6 +1,7 @@
 //! How the controller of the cluster decides, as far as it can be told.
 
 use serde::Serialize;
+use switchyard_api::conditions;
 use switchyard_api::config::{AdmissionFairSharing, Configuration, FairSharing, PreemptionStrategy};
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::stores::Stores;
@@ -25,8 +26,8 @@ pub enum Source {
 
 impl Settings {
     /// The given configuration, or Kueue's defaults with fair sharing where the status of any ClusterQueue shows its
-    /// share, past use where that of any LocalQueue shows it, and preemption gates where that of any Workload lists them:
-    /// controllers write these only where they count.
+    /// share, past use where that of any LocalQueue shows it, and preemption gates where that of any Workload says that they
+    /// hold it back: controllers write these only where they count. Gates that nobody has met yet are not seen.
     pub fn of(given: Option<Configuration>, stores: &Stores) -> Self {
         if let Some(config) = given {
             return Self { config, source: Source::File };
@@ -43,7 +44,10 @@ impl Settings {
             sharing.is_some_and(|sharing| sharing.admission_fair_sharing_status.is_some())
         });
         config.admission_fair_sharing = remembered.then(AdmissionFairSharing::default);
-        let gated = |workload: &Workload| workload.status.as_ref().is_some_and(|it| !it.preemption_gates.is_empty());
+        let blocked = conditions::BLOCKED_ON_PREEMPTION_GATES;
+        let gated = |workload: &Workload| {
+            workload.status.as_ref().is_some_and(|it| conditions::is_true(&it.conditions, blocked))
+        };
         if stores.workloads.any(gated) {
             config.feature_gates.insert("MultiKueueOrchestratedPreemption".to_owned(), true);
         }

@@ -249,8 +249,8 @@ fn cases() -> Vec<(&'static str, World)> {
                     "a",
                     "2",
                     json!({"priority": 5, "preemptionGates": [{"name": "kueue.x-k8s.io/multikueue"}]}),
-                    json!({"preemptionGates": [{"name": "kueue.x-k8s.io/multikueue", "position": "Closed",
-                        "lastTransitionTime": "2026-11-21T10:04:00Z"}]}),
+                    json!({"conditions": [{"type": "BlockedOnPreemptionGates", "status": "True", "reason": "PreemptionGated",
+                        "message": "", "lastTransitionTime": "2026-11-21T10:04:00Z"}]}),
                 ),
         ),
         (

@@ -101,23 +101,15 @@ pub(super) fn reclaimable_pods(
         return None;
     }
     // While quota is reserved the counts may only grow; what we see of the job may be older than what we saw.
+    let status = workload.status.as_ref();
     let shrinks = |was: &ReclaimablePod| {
-        let now = pods.iter().find(|pod| pod.name == was.name);
-        !has_shrunk(workload, &was.name) && now.is_none_or(|pod| pod.count < was.count)
+        let now = pods.iter().find(|pod| pod.name == was.name).map_or(0, |pod| pod.count);
+        now < was.count && !status.is_some_and(|it| elastic::may_reclaim_fewer(workload, it, &was.name, now))
     };
     if has_reservation(workload) && current.iter().any(shrinks) {
         return None;
     }
     Some(Action::edit_status(workload, now, |edit| edit.status.reclaimable_pods = pods))
-}
-
-/// Whether a pod set of an elastic job counts fewer pods than were admitted.
-fn has_shrunk(workload: &Workload, name: &str) -> bool {
-    let count = workload.spec.pod_sets.iter().find(|pod_set| pod_set.name == name).map(|pod_set| pod_set.count);
-    let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
-    let assigned = admission.and_then(|all| all.pod_set_assignments.iter().find(|one| one.name == name));
-    let admitted = assigned.and_then(|one| one.count);
-    elastic::is_slice(workload) && count.zip(admitted).is_some_and(|(count, admitted)| count < admitted)
 }
 
 /// What there is to say about the pods of a job.

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     clock::since,
-    workload::{condition, created, has_reservation, is_admitted, is_evicted, is_finished},
+    workload::{condition, created, has_reservation, is_evicted, is_finished},
 };
 
 /// How long it is left to the writer of a reservation to finish what it replaces. Times in conditions are whole seconds.
@@ -217,18 +217,15 @@ fn ended_with_its_job(workload: &Arc<Workload>) -> bool {
     !matches!(reason, Some(finished::WORKLOAD_SLICE_REPLACED | finished::OUT_OF_SYNC))
 }
 
-/// What there is to say about the pods of a job; `pod_sets` are those of an elastic one. Of the pods of a growing job not all
-/// are the workload's: that all of those are ready is said, that others are not yet is not.
+/// What there is to say about the pods of a job; `pod_sets` are those of an elastic one. Of the pods of a growing job as
+/// many count as the workload does: that others are not ready yet is not said.
 pub(super) fn pods_ready(case: &Case<'_>, workload: &Arc<Workload>, pod_sets: Option<&[PodSet]>) -> PodsReady {
     let (kind, job, counted) = (case.kind, case.job, &workload.spec.pod_sets);
     let say = |ready| edit::pods_ready(workload, ready, &case.facts.pods_ready, case.now);
     if pod_sets.is_none_or(|pod_sets| compare(pod_sets, counted) == Size::Same) {
         return say(kind.pods_ready(job));
     }
-    match is_admitted(workload) && kind.pods_ready_of(job, counted) {
-        true => say(true),
-        false => PodsReady::Said,
-    }
+    say(kind.pods_ready_of(job, counted))
 }
 
 /// Whether what a job grew to has quota and waits for its checks: the pods of before run on, the new ones are gated. A job

@@ -22,7 +22,7 @@ pub struct Rules {
     /// `waitForPodsReady`; none: not waited for.
     pub pods_ready: Option<PodsReadyRules>,
     /// Whether the status lists the preemption gates of the spec, as Kueue's `MultiKueueOrchestratedPreemption` has it.
-    pub preemption_gates: bool,
+    pub lists_preemption_gates: bool,
 }
 
 impl Rules {
@@ -42,7 +42,7 @@ impl Rules {
         Self {
             keep_finished,
             pods_ready: Some(pods_ready).filter(|_| config.waits_for_pods_ready()),
-            preemption_gates: config.enabled("MultiKueueOrchestratedPreemption"),
+            lists_preemption_gates: config.enabled("MultiKueueOrchestratedPreemption"),
         }
     }
 }

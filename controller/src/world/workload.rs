@@ -55,7 +55,7 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, order
         reclaimable: status
             .iter()
             .flat_map(|status| &status.reclaimable_pods)
-            .filter(|pods| !is_outdated(workload, pods))
+            .filter(|pods| !elastic::is_outdated(workload, pods))
             .map(|pods| (Name::from(pods.name.as_str()), pods.count))
             .collect(),
         checks: status.iter().flat_map(|status| &status.admission_checks).map(check).collect(),
@@ -72,12 +72,6 @@ fn replaced(workload: &api::Workload) -> Option<WorkloadKey> {
         elastic::replacement_for(workload).filter(|_| elastic::is_slice(workload))?.split_once('/')?;
     let same = workload.metadata.namespace.as_deref() == Some(namespace);
     same.then(|| WorkloadKey { namespace: Name::from(namespace), name: Name::from(name) })
-}
-
-/// More pods than there are cannot be done with: that was said before an elastic job shrank.
-fn is_outdated(workload: &api::Workload, pods: &api::ReclaimablePod) -> bool {
-    let pod_set = workload.spec.pod_sets.iter().find(|pod_set| pod_set.name == pods.name);
-    elastic::is_slice(workload) && pod_set.is_some_and(|pod_set| pods.count > pod_set.count)
 }
 
 /// The effective priority. A boost that is no number is refused by the webhook; what was stored without one counts as none.

@@ -149,6 +149,16 @@ impl Tenant<'_> {
         Api::namespaced(self.fleet.hub().admin.clone(), &self.name)
     }
 
+    /// The first Workload of a job on the hub.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub async fn workload_of(&self, job: &str) -> anyhow::Result<Workload> {
+        let all = self.hub_workloads().list(&kube::api::ListParams::default()).await?.items;
+        let owned = |it: &Workload| it.metadata.owner_references.iter().flatten().any(|owner| owner.name == job);
+        all.into_iter().find(owned).with_context(|| format!("job {job} has no Workload on the hub"))
+    }
+
     /// Its Workloads on a worker.
     pub fn worker_workloads(&self, cluster: &str) -> Api<Workload> {
         Api::namespaced(self.fleet.worker(cluster).admin.clone(), &self.name)

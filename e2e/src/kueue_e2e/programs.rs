@@ -24,10 +24,11 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Builds what is missing, once per machine and version of the harness's `go.sum`: half an hour on two cores.
+    /// Builds what is missing, once per machine and version of the harness's `go.sum`: half an hour on two cores. An operator
+    /// that cannot be built is named and left out, now and at the next run: it is tried again once its log is removed.
     ///
     /// # Errors
-    /// What could not be built.
+    /// What could not be built of all but the operators, or which script could not be run.
     pub(super) fn build(harness: &Path, suites: &[&str]) -> anyhow::Result<Self> {
         let dir = paths::cache()?.join("kueue-e2e").join(key(harness)?);
         fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -62,22 +63,36 @@ fn key(harness: &Path) -> anyhow::Result<String> {
     Ok(Sha256::digest(&sums).iter().take(8).map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Builds the operators that are missing. Says which still are: the suites can do without.
+/// Builds the operators that are missing and have not been tried before. Says which still are: the suites can do without.
 fn operators(harness: &Path, dir: &Path) -> anyhow::Result<()> {
-    let missing = || -> Vec<&str> { OPERATORS.into_iter().filter(|name| !program(dir, name).is_file()).collect() };
-    let wanted = missing();
+    let wanted = untried(dir);
     if !wanted.is_empty() {
         build(&harness.join("build-operators.sh"), dir, &wanted)?;
     }
-    for name in missing() {
-        let log = program(dir, name).with_extension("log");
-        eprintln!("    {name} could not be built, so its tests are not run; see {}", log.display());
+    for name in missing(dir) {
+        let log = log(dir, name);
+        let log = log.display();
+        eprintln!("    {name} could not be built, so its tests are not run; see {log}, and remove it to try again");
     }
     Ok(())
 }
 
+fn missing(dir: &Path) -> Vec<&'static str> {
+    OPERATORS.into_iter().filter(|name| !program(dir, name).is_file()).collect()
+}
+
+/// Those that are missing and have no log: what failed once would fail again, many minutes later.
+fn untried(dir: &Path) -> Vec<&'static str> {
+    missing(dir).into_iter().filter(|name| !log(dir, name).exists()).collect()
+}
+
 fn program(dir: &Path, operator: &str) -> PathBuf {
     dir.join(format!("op-{operator}"))
+}
+
+/// What its build has said, beside the program.
+fn log(dir: &Path, operator: &str) -> PathBuf {
+    program(dir, operator).with_extension("log")
 }
 
 fn build(script: &Path, dir: &Path, names: &[&str]) -> anyhow::Result<()> {
@@ -88,4 +103,23 @@ fn build(script: &Path, dir: &Path, names: &[&str]) -> anyhow::Result<()> {
         bail!("{}: {status}", script.display());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operator_that_could_not_be_built_is_tried_again_once_its_log_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        for built in ["jobset", "mpi", "training", "trainer"] {
+            fs::write(program(dir, built), "").unwrap();
+            fs::write(log(dir, built), "").unwrap();
+        }
+        fs::write(log(dir, "appwrapper"), "it does not compile").unwrap();
+        assert_eq!((missing(dir), untried(dir)), (vec!["lws", "appwrapper"], vec!["lws"]));
+        fs::remove_file(log(dir, "appwrapper")).unwrap();
+        assert_eq!(untried(dir), ["lws", "appwrapper"]);
+    }
 }

@@ -119,29 +119,40 @@ async fn fleet() -> anyhow::Result<Fleet> {
     Ok(fleet)
 }
 
-/// Starts an operator on all clusters, plays its kinds, and ends it.
+/// Starts an operator on all clusters, plays its kinds, and ends it wherever it has started.
 async fn all(fleet: &Fleet, operator: &Operator, package: &Package, beside: &Beside) -> Vec<Row> {
     eprintln!("==> {} {}", operator.part.name(), package.version);
-    let mut running = Vec::new();
+    let (mut running, mut failed) = (Vec::new(), None);
     for cluster in [ALONE, HUB, WEST].map(|name| fleet.worker(name)) {
         match Running::start(cluster, operator, package, beside).await {
             Ok(started) => running.push(started),
-            Err(error) => return not_played(operator, &package.version, &error.context("it does not run")),
+            Err(error) => {
+                failed = Some(error.context("it does not run"));
+                break;
+            }
         }
     }
+    let rows = match failed {
+        None => played(fleet, operator, &package.version).await,
+        Some(error) => not_played(operator, &package.version, &error),
+    };
+    for running in running {
+        if let Err(error) = running.stop().await {
+            // What it has left there may hinder the next.
+            eprintln!("    {}: {error:#}", operator.part.name());
+        }
+    }
+    rows
+}
+
+async fn played(fleet: &Fleet, operator: &Operator, version: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     for sample in (operator.kinds)() {
         let single = Outcome::of(play::single(fleet, &sample)).await;
         eprintln!("    {}, single: {single}", sample.kind);
         let dispatched = Outcome::of(play::dispatched(fleet, &sample)).await;
         eprintln!("    {}, dispatched: {dispatched}", sample.kind);
-        rows.push(Row::new(sample.kind, operator.part, &package.version, single, dispatched));
-    }
-    for running in running {
-        if let Err(error) = running.stop().await {
-            // What it has left there may hinder the next.
-            eprintln!("    {}: {error:#}", operator.part.name());
-        }
+        rows.push(Row::new(sample.kind, operator.part, version, single, dispatched));
     }
     rows
 }

@@ -67,10 +67,7 @@ pub(super) async fn dispatched(fleet: &Fleet, sample: &Sample) -> anyhow::Result
     here.release().await?;
     there.pods_run().await?;
     here.shows("running", sample.runs).await?;
-    if sample.managed_by.is_some() {
-        let pods = here.pods.list(&ListParams::default()).await?.items.len();
-        ensure!(pods == 0, "{}", here.what(&format!("its operator there made {pods} pods")));
-    }
+    here.is_left_alone().await?;
     if let Some(ended) = sample.ended {
         here.shows("succeeded", ended).await?;
         here.finished().await?;
@@ -78,6 +75,7 @@ pub(super) async fn dispatched(fleet: &Fleet, sample: &Sample) -> anyhow::Result
         // Its copy goes with that.
         there.leaves_nothing().await?;
     }
+    here.is_left_alone().await?;
     here.delete().await?;
     here.leaves_nothing().await?;
     there.leaves_nothing().await
@@ -190,6 +188,14 @@ impl<'a> Side<'a> {
             Ok(())
         })
         .await
+    }
+
+    /// On the hub: the operator there has made no pods for what another manages.
+    async fn is_left_alone(&self) -> anyhow::Result<()> {
+        let pods = self.pods.list(&ListParams::default()).await?.items.len();
+        let alone = self.sample.managed_by.is_none() || pods == 0;
+        ensure!(alone, "{}", self.what(&format!("its operator there made {pods} pods")));
+        Ok(())
     }
 
     async fn shows(&self, what: &str, right: fn(&Value) -> bool) -> anyhow::Result<()> {

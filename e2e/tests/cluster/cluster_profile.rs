@@ -7,9 +7,12 @@ use anyhow::ensure;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use switchyard_e2e::fleet::{Fleet, NAMESPACE};
-use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, fixture, job, queues, wait::eventually};
+use switchyard_e2e::wait::{always, eventually};
+use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, fixture, job, queues};
 
 const SOON: Duration = Duration::from_secs(60);
+/// The hub looks for a profile every three seconds.
+const WHILE: Duration = Duration::from_secs(5);
 const WORKER: &str = "east";
 const PROFILE: &str = "east-profile";
 const PROVIDER: &str = "vault";
@@ -83,6 +86,8 @@ fn a_job_runs_where_a_cluster_profile_leads() {
         // One of another namespace is none.
         make(hub, "default").await;
         shows(hub, "default", PROVIDER, &way(worker)).await;
+        let still = async || fleet.says_now(WORKER, "BadClusterProfile", &missing).await;
+        always(WHILE, "the cluster without a profile", still).await.unwrap();
         make(hub, NAMESPACE).await;
         shows(hub, NAMESPACE, "another", &way(worker)).await;
         let nobody = format!("no matching cluster accessor found for cluster profile \"{PROFILE}\"");

@@ -119,7 +119,7 @@ fn a_job_that_runs_for_too_long_on_the_worker_is_deactivated_on_the_hub() {
     fixture::run(async {
         let fleet = fleet().await;
         let tenant = fleet.tenant("late").hub(&[("cpu", "2")]).worker("west", &[("cpu", "8")]).make().await.unwrap();
-        let job = tenant.job("late").label("kueue.x-k8s.io/max-exec-time-seconds", "3").run_forever();
+        let job = tenant.job("late").label("kueue.x-k8s.io/max-exec-time-seconds", "6").run_forever();
         tenant.submit(job).await.unwrap();
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
         let ended = async || {
@@ -264,13 +264,6 @@ fn a_priority_that_changes_while_the_job_runs_follows_to_the_worker() {
     });
 }
 
-/// The first Workload that is a job's, on the hub.
-async fn workload_of(tenant: &Tenant<'_>, job: &str) -> anyhow::Result<Workload> {
-    let of = |it: &Workload| it.metadata.owner_references.iter().flatten().any(|owner| owner.name == job);
-    let all = tenant.hub_workloads().list(&ListParams::default()).await?.items;
-    all.into_iter().find(of).with_context(|| format!("{job} has no Workload"))
-}
-
 /// Gives the hub's ClusterQueue of a tenant a second flavor, and a check for the first one alone.
 async fn check_first_flavor(hub: &Cluster, name: &str, check: &str) {
     let (free, cpu) = (format!("{name}-free"), [("cpu", "1")]);
@@ -310,7 +303,7 @@ fn a_check_of_one_flavor_comes_before_any_worker_for_those_who_get_the_flavor() 
         let brief = |name: &str| tenant.job(name).run_for(Duration::from_millis(200));
         tenant.submit(brief("waits")).await.unwrap();
         let listed = async || {
-            let status = workload_of(&tenant, "waits").await?.status.unwrap_or_default();
+            let status = tenant.workload_of("waits").await?.status.unwrap_or_default();
             let checks: Vec<&str> = status.admission_checks.iter().map(|it| it.name.as_str()).collect();
             ensure!(checks == [tenant.name(), check.as_str()], "{checks:?}");
             Ok(())
@@ -320,12 +313,12 @@ fn a_check_of_one_flavor_comes_before_any_worker_for_those_who_get_the_flavor() 
         // The flavor is taken: the next one gets the other.
         tenant.submit(brief("goes")).await.unwrap();
         job::complete(&hub.admin, tenant.name(), "goes", SOON).await.unwrap();
-        let waits = workload_of(&tenant, "waits").await.unwrap();
+        let waits = tenant.workload_of("waits").await.unwrap();
         assert_eq!(waits.status.as_ref().unwrap().cluster_name, None);
         assert!(tenant.worker_jobs("west").get_opt("waits").await.unwrap().is_none(), "it was sent");
 
         let answer = async || {
-            let mut workload = workload_of(&tenant, "waits").await?;
+            let mut workload = tenant.workload_of("waits").await?;
             let checks = workload.status.as_mut().map(|it| it.admission_checks.as_mut_slice()).unwrap_or_default();
             for ours in checks.iter_mut().filter(|it| it.name == check) {
                 ours.state = CheckState::Ready;

@@ -2,7 +2,7 @@
 use std::time::Duration;
 
 use crate::common::fleet;
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -108,13 +108,6 @@ fn drained_on_the_hub_it_stops_and_comes_back() {
     });
 }
 
-/// The Workload of a job on the hub.
-async fn workload_of(tenant: &Tenant<'_>, job: &str) -> anyhow::Result<Workload> {
-    let all = tenant.hub_workloads().list(&ListParams::default()).await?.items;
-    let owned = |it: &Workload| it.metadata.owner_references.iter().flatten().any(|owner| owner.name == job);
-    all.into_iter().find(owned).with_context(|| format!("{job} has no Workload"))
-}
-
 fn has_quota(workload: &Workload) -> bool {
     let conditions = workload.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     conditions::is_true(conditions, "QuotaReserved")
@@ -143,7 +136,7 @@ fn preempted_on_the_hub_it_gives_its_quota_away_only_when_nothing_of_it_runs() {
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
         tenant.submit(tenant.job("high").gpu(2).run_forever().priority_class(&class)).await.unwrap();
         eventually(SOON, "high to get quota", async || {
-            let high = workload_of(&tenant, "high").await?;
+            let high = tenant.workload_of("high").await?;
             ensure!(has_quota(&high), "high: {}", Tenant::told(&high));
             Ok(())
         })
@@ -157,11 +150,11 @@ fn preempted_on_the_hub_it_gives_its_quota_away_only_when_nothing_of_it_runs() {
         assert!(pods.list_metadata(&of_low).await.unwrap().items.is_empty(), "pods of low are still there");
 
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
-        let waiting = workload_of(&tenant, "low").await.unwrap();
+        let waiting = tenant.workload_of("low").await.unwrap();
         assert!(!has_quota(&waiting), "{}", Tenant::told(&waiting));
         tenant.hub_jobs().delete("high", &kube::api::DeleteParams::background()).await.unwrap();
         eventually(SOON, "low to run again", async || {
-            let low = workload_of(&tenant, "low").await?;
+            let low = tenant.workload_of("low").await?;
             let status = low.status.clone().unwrap_or_default();
             ensure!(status.dispatch.is_some_and(|it| it.attempt >= 2), "low: {}", Tenant::told(&low));
             Ok(())

@@ -82,10 +82,6 @@ fn a_pod_that_does_not_come_back_costs_the_job_its_quota() {
     });
 }
 
-async fn hub_workload(tenant: &Tenant<'_>) -> anyhow::Result<Workload> {
-    tenant.hub_workloads().list(&ListParams::default()).await?.items.pop().context("no Workload")
-}
-
 /// Where the job has been, and why it left.
 fn history(workload: &Workload) -> Vec<(String, String)> {
     let dispatch = workload.status.iter().filter_map(|status| status.dispatch.as_ref());
@@ -109,14 +105,14 @@ fn a_dispatched_job_that_has_lost_a_pod_for_good_goes_elsewhere() {
         tenant.submit(pair(tenant.job("lost")).pod_annotation(job::START_AFTER, "3s")).await.unwrap();
         let first = tenant.await_status("lost", "sent", WAIT, |row| row.cluster.is_some()).await.unwrap();
         let first = first.cluster.unwrap();
-        let name = hub_workload(&tenant).await.unwrap().name_any();
+        let name = tenant.workload_of("lost").await.unwrap().name_any();
         let ready = async || {
             let status = tenant.worker_workloads(&first).get(&name).await?.status.unwrap_or_default();
             ensure!(conditions::is_true(&status.conditions, conditions::PODS_READY), "{:?}", status.conditions);
             Ok(())
         };
         eventually(WAIT, "the worker to see the pods ready", ready).await.unwrap();
-        assert_eq!(history(&hub_workload(&tenant).await.unwrap()), []);
+        assert_eq!(history(&tenant.workload_of("lost").await.unwrap()), []);
 
         let worker = fleet.worker(&first);
         lose_a_pod(worker, tenant.name(), "lost").await;
@@ -124,7 +120,7 @@ fn a_dispatched_job_that_has_lost_a_pod_for_good_goes_elsewhere() {
         events::told(&worker.admin, &name, "EvictedDueToPodsReadyTimeout", &late).await;
         let other = if first == "west" { "east" } else { "west" };
         let moved = async || {
-            let workload = hub_workload(&tenant).await?;
+            let workload = tenant.workload_of("lost").await?;
             let told = Tenant::told(&workload);
             ensure!(history(&workload) == [(first.clone(), "EvictedOnWorker".to_owned())], "{told}");
             let status = workload.status.unwrap_or_default();

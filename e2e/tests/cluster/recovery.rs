@@ -6,7 +6,7 @@ use anyhow::ensure;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, ResourceExt as _};
-use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
+use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_e2e::fleet::{Fleet, HUB, NAMESPACE, Tenant};
 use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{ClusterSpec, JobBuilder, NodeSpec, fixture, job, queues};
@@ -81,12 +81,6 @@ async fn manifests(fleet: &Fleet, tenant: &Tenant<'_>) -> Vec<serde_json::Value>
     manifests
 }
 
-async fn workload_of(tenant: &Tenant<'_>, job: &str) -> anyhow::Result<Workload> {
-    let owned = |it: &Workload| it.metadata.owner_references.iter().flatten().any(|owner| owner.name == job);
-    let found = tenant.hub_workloads().list(&ListParams::default()).await?.items.into_iter().find(owned);
-    found.ok_or_else(|| anyhow::anyhow!("{job} has no Workload"))
-}
-
 #[test]
 fn what_runs_goes_on_and_becomes_what_is_applied_again() {
     fixture::run(async {
@@ -135,7 +129,7 @@ fn what_runs_goes_on_and_becomes_what_is_applied_again() {
             let row = tenant.await_status(name, "adopted", SOON, |row| row.cluster.is_some()).await.unwrap();
             let cluster = row.cluster.unwrap();
             assert!(before.contains_key(&(cluster.clone(), name.to_owned())), "{name} is on {cluster}: {before:?}");
-            let dispatch = workload_of(&tenant, name).await.unwrap().status.unwrap().dispatch.unwrap();
+            let dispatch = tenant.workload_of(name).await.unwrap().status.unwrap().dispatch.unwrap();
             assert_eq!(dispatch.attempt, 1);
             assert!(dispatch.workload_uid.is_some(), "clusters know it by another uid");
         }

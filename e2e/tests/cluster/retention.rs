@@ -187,10 +187,10 @@ fn what_a_hub_has_sent_is_forgotten_on_the_hub() {
         let tenant = fleet.tenant("sent").hub(&quota).worker("west", &quota).make().await.unwrap();
         let hub = &fleet.hub().admin;
 
-        tenant.submit(tenant.job("ends").run_for(Duration::from_millis(500))).await.unwrap();
+        tenant.submit(tenant.job("ends").run_for(Duration::from_secs(3))).await.unwrap();
         let row = tenant.await_status("ends", "sent", WAIT, |row| row.cluster.is_some()).await.unwrap();
         assert_eq!(row.cluster.as_deref(), Some("west"));
-        let name = tenant.hub_workloads().list(&ListParams::default()).await.unwrap().items.remove(0).name_any();
+        let name = tenant.workload_of("ends").await.unwrap().name_any();
         let ended = job::complete(hub, tenant.name(), "ends", WAIT).await.unwrap();
         no_hub_workloads(&tenant).await;
         let told = events::told(hub, &name, "Deleted", "Deleted finished workload due to elapsed retention").await;
@@ -204,7 +204,7 @@ fn what_a_hub_has_sent_is_forgotten_on_the_hub() {
         tenant.await_empty("west", WAIT).await.unwrap();
 
         // Its own doing, not its user's.
-        let late = tenant.job("late").label("kueue.x-k8s.io/max-exec-time-seconds", "2").run_forever();
+        let late = tenant.job("late").label("kueue.x-k8s.io/max-exec-time-seconds", "6").run_forever();
         tenant.submit(late).await.unwrap();
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
         events::told(hub, "late", "Deleted", "Deleted job: deactivation retention period expired").await;

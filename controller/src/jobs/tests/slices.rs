@@ -77,6 +77,11 @@ fn runs() -> TestJob {
     elastic().started(&first().0).running()
 }
 
+/// The same as it grows while its three pods are ready.
+fn grows() -> TestJob {
+    runs().of_size(5, 3).with(json!({"status": {"ready": 3}}))
+}
+
 #[test]
 fn its_first_workload_says_that_it_is_elastic_and_has_a_name_of_its_generation() {
     let world = world(elastic());
@@ -132,7 +137,7 @@ fn resized(pods: i32) -> String {
 
 #[rstest]
 #[case::it_runs(runs(), vec![ready(first())], NOTHING.into())]
-#[case::it_grows_and_what_it_grew_to_waits(runs().of_size(5, 3), vec![ready(first()), second()], NOTHING.into())]
+#[case::it_grows_and_what_it_grew_to_waits(grows(), vec![ready(first()), second()], NOTHING.into())]
 #[case::it_grows_further_before_that_has_quota(runs().of_size(7, 4), vec![first(), second()], resized(7))]
 #[case::it_grows_less_before_that_has_quota(runs().of_size(4, 4), vec![first(), second()], resized(4))]
 #[case::it_shrinks_to_what_it_has_before_that_has_quota(runs(), vec![first(), second()], DROPPED.into())]
@@ -167,7 +172,7 @@ fn whoever_gave_it_the_quota_of_another_says_so_first() {
 
 #[test]
 fn two_are_found_in_whatever_order_they_are_told() {
-    let world = world(runs().of_size(5, 3)).workload(second()).workload(ready(first()));
+    let world = world(grows()).workload(second()).workload(ready(first()));
     assert_eq!(world.told(), "");
 }
 
@@ -373,17 +378,37 @@ fn reclaimable_pods_of_a_job_that_shrank_are_counted_anew() {
     assert_eq!(world(job).workload(shrunk()).told(), r#"workload status {"reclaimablePods":null}"#);
 }
 
+/// What a job grew to was admitted with the two pods that were needed of its five; then the job shrank to three.
+#[test]
+fn what_was_admitted_without_reclaimable_pods_may_reclaim_fewer_when_its_job_shrinks() {
+    let shrunk = || {
+        reclaimed(second().admitted(), 3).edit(|workload| {
+            workload.spec.pod_sets[0].count = 3;
+            let admission = workload.status.as_mut().unwrap().admission.as_mut().unwrap();
+            admission.pod_set_assignments[0].count = Some(2);
+        })
+    };
+    let told = |succeeded: i32| {
+        let job = runs().of_size(3, 4).with(json!({"status": {"succeeded": succeeded}}));
+        world(job).workload(first().finished()).workload(shrunk()).told()
+    };
+    assert_eq!(told(8), r#"workload status {"reclaimablePods":[{"count":1,"name":"main"}]}"#);
+    assert_eq!(told(7), "", "it would need more than it was given");
+}
+
 #[test]
 fn the_pods_that_a_growing_job_lacks_are_not_said_to_have_failed() {
-    assert_eq!(world(runs().of_size(5, 3)).workload(ready(first())).workload(second()).told(), "");
+    assert_eq!(world(grows()).workload(ready(first())).workload(second()).told(), "");
 }
 
 #[rstest]
 #[case::all_of_its_workload_are_ready(2, 1, true)]
 #[case::one_of_them_is_not(2, 0, false)]
 fn the_pods_of_its_workload_are_ready_while_it_grows(#[case] ready: i32, #[case] succeeded: i32, #[case] want: bool) {
-    let job = runs().of_size(5, 3).with(json!({"status": {"ready": ready, "succeeded": succeeded}}));
-    let told = world(job).workload(first()).workload(second()).told();
+    let job = || runs().of_size(5, 3).with(json!({"status": {"ready": ready, "succeeded": succeeded}}));
+    let told = world(job()).workload(first()).workload(second()).told();
     assert_eq!(told.contains("PodsReady=True"), want, "{told}");
     assert!(want || told.is_empty(), "{told}");
+    let lost = world(job()).workload(super::slices::ready(first())).workload(second()).told();
+    assert_eq!(lost.contains("PodsReady=False/WaitForRecovery"), !want, "{lost}");
 }

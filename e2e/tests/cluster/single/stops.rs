@@ -78,7 +78,7 @@ fn the_maximum_execution_time_ends_a_job() {
         bed.simple(&[("cpu", "1")]).await;
         bed.job("a")
             .cpu("1")
-            .label("kueue.x-k8s.io/max-exec-time-seconds", "2")
+            .label("kueue.x-k8s.io/max-exec-time-seconds", "5")
             .run_forever()
             .create(bed.admin())
             .await

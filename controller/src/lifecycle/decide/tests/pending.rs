@@ -152,7 +152,7 @@ fn preemption_gates_are_listed_in_the_status_closed_at_first() {
             .edit(|workload| workload.spec.preemption_gates = gates)
             .status(|status| status.preemption_gates = known.collect())
     };
-    let rules = Rules { preemption_gates: true, ..Rules::default() };
+    let rules = Rules { lists_preemption_gates: true, ..Rules::default() };
     for (sentence, subject, rules, expected) in [
         ("new ones", subject(&["a", "b"], &[]), &rules, Some("a Closed 100, b Closed 100")),
         ("one that is open", subject(&["a"], &[("a", PreemptionGatePosition::Open)]), &rules, None),
