@@ -382,7 +382,7 @@ fn reclaimable_pods_of_a_job_that_shrank_are_counted_anew() {
 #[test]
 fn what_was_admitted_without_reclaimable_pods_may_reclaim_fewer_when_its_job_shrinks() {
     let shrunk = || {
-        reclaimed(second().admitted(), 3).edit(|workload| {
+        ready(reclaimed(second().admitted(), 3)).edit(|workload| {
             workload.spec.pod_sets[0].count = 3;
             let admission = workload.status.as_mut().unwrap().admission.as_mut().unwrap();
             admission.pod_set_assignments[0].count = Some(2);
