@@ -100,8 +100,7 @@ impl fmt::Display for Report {
         let mut table = Table::new("Kinds of jobs with their real operators", columns);
         for row in &self.rows {
             let took = row.single.took() + row.dispatched.took();
-            let words = [row.single.word().to_owned(), row.dispatched.word().to_owned()];
-            let [single, dispatched] = words;
+            let [single, dispatched] = row.ways().map(|(_, outcome)| outcome.word().to_owned());
             table.row(&row.kind, [row.operator.clone(), single, dispatched, format!("{:.1}", took.as_secs_f64())]);
         }
         write!(f, "{table}")?;
