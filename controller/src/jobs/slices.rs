@@ -42,7 +42,7 @@ struct Chain {
     pending: Option<Arc<Workload>>,
     /// Waits, with nobody to replace.
     alone: Option<Arc<Workload>>,
-    /// Those that are over.
+    /// Those that are to end.
     rest: Vec<Arc<Workload>>,
 }
 
@@ -221,11 +221,9 @@ fn ended_with_its_job(workload: &Arc<Workload>) -> bool {
 /// many count as the workload does: that others are not ready yet is not said.
 pub(super) fn pods_ready(case: &Case<'_>, workload: &Arc<Workload>, pod_sets: Option<&[PodSet]>) -> PodsReady {
     let (kind, job, counted) = (case.kind, case.job, &workload.spec.pod_sets);
-    let say = |ready| edit::pods_ready(workload, ready, &case.facts.pods_ready, case.now);
-    if pod_sets.is_none_or(|pod_sets| compare(pod_sets, counted) == Size::Same) {
-        return say(kind.pods_ready(job));
-    }
-    say(kind.pods_ready_of(job, counted))
+    let is_of_its_size = pod_sets.is_none_or(|pod_sets| compare(pod_sets, counted) == Size::Same);
+    let ready = if is_of_its_size { kind.pods_ready(job) } else { kind.pods_ready_of(job, counted) };
+    edit::pods_ready(workload, ready, &case.facts.pods_ready, case.now)
 }
 
 /// Whether what a job grew to has quota and waits for its checks: the pods of before run on, the new ones are gated. A job

@@ -51,14 +51,20 @@ async fn positions(bed: &Bed, job: &str, expected: PreemptionGatePosition) {
     wait::eventually(WAIT, format!("the gate of {job} to be {expected:?}"), check).await.unwrap();
 }
 
+/// A queue of two cpus in which a workload of the class, whose name comes with it, may preempt others.
+async fn preempting(name: &str) -> (Bed, String) {
+    let bed = Bed::configured(name, SECTIONS).await;
+    let class = bed.part("high");
+    bed.cluster().apply([queues::priority_class(&class, 1000)]).await.unwrap();
+    let queue = queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "2")]);
+    bed.apply(queue.preemption("LowerPriority", "Never").build()).await;
+    (bed, class)
+}
+
 #[test]
 fn a_gated_workload_preempts_nobody_until_its_gate_is_open() {
     fixture::run(async {
-        let bed = Bed::configured("gated", SECTIONS).await;
-        let class = bed.part("high");
-        bed.cluster().apply([queues::priority_class(&class, 1000)]).await.unwrap();
-        let queue = queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "2")]);
-        bed.apply(queue.preemption("LowerPriority", "Never").build()).await;
+        let (bed, class) = preempting("gated").await;
         let low = |name: &str| bed.job(name).cpu("1").run_forever();
         low("low").create(bed.admin()).await.unwrap();
         bed.running("low").await;
@@ -95,11 +101,7 @@ fn a_gated_workload_preempts_nobody_until_its_gate_is_open() {
 #[test]
 fn a_gated_workload_that_fits_is_not_blocked() {
     fixture::run(async {
-        let bed = Bed::configured("fits", SECTIONS).await;
-        let class = bed.part("high");
-        bed.cluster().apply([queues::priority_class(&class, 1000)]).await.unwrap();
-        let queue = queues::ClusterQueue::new(&bed.name).group(&bed.name, &[("cpu", "2")]);
-        bed.apply(queue.preemption("LowerPriority", "Never").build()).await;
+        let (bed, class) = preempting("fits").await;
         gated(&bed, "high", "2", &class).await;
         bed.running("high").await;
         positions(&bed, "high", PreemptionGatePosition::Closed).await;

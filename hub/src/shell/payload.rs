@@ -114,10 +114,7 @@ pub(super) fn content(
     let mut labels = workload.metadata.labels.clone().unwrap_or_default();
     // The uid of a job in this cluster.
     labels.remove(names::JOB_UID);
-    // Whether it may preempt here says nothing of whether it may there; and here is where its gates are opened.
-    let mut spec = workload.spec.clone();
-    spec.preemption_gates.clear();
-    let copy = json!({
+    let mut copy = json!({
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",
         "metadata": {
@@ -126,8 +123,12 @@ pub(super) fn content(
             "labels": labels,
             "annotations": workload.metadata.annotations.clone().unwrap_or_default(),
         },
-        "spec": spec,
+        "spec": workload.spec,
     });
+    // Whether it may preempt here says nothing of whether it may there; and here is where its gates are opened.
+    if let Some(spec) = copy["spec"].as_object_mut() {
+        spec.remove("preemptionGates");
+    }
     Ok(Content::new(serde_json::to_vec(&copy)?, serde_json::to_vec(&job)?))
 }
 
