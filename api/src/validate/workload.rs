@@ -9,6 +9,7 @@ use super::{annotations, labels, quota, resource_flavor::tolerations};
 use crate::{
     conditions,
     field::{FieldError, Path},
+    jobs::elastic::is_slice,
     names, quantity,
     v1beta2::{OnDisconnect, PodSet, PodSetTopologyRequest, Workload},
 };
@@ -35,11 +36,6 @@ pub fn workload(workload: &Workload, old: Option<&Workload>) -> Vec<FieldError> 
     errors
 }
 
-/// Whether the workload's size may change while it holds quota.
-pub(super) fn is_elastic(workload: &Workload) -> bool {
-    workload.annotations().get(names::ELASTIC_JOB).is_some_and(|value| value == "true")
-}
-
 fn pod_sets(workload: &Workload, path: &Path, errors: &mut Vec<FieldError>) {
     for (index, pod_set) in workload.spec.pod_sets.iter().enumerate() {
         one_pod_set(pod_set, &path.index(index), errors);
@@ -48,7 +44,7 @@ fn pod_sets(workload: &Workload, path: &Path, errors: &mut Vec<FieldError>) {
     if variable > 1 {
         errors.push(FieldError::invalid(path, variable, "at most one podSet can use minCount"));
     }
-    if variable > 0 && is_elastic(workload) {
+    if variable > 0 && is_slice(workload) {
         let detail = "partial admission and elastic job cannot be used together";
         errors.push(FieldError::invalid(path, variable, detail));
     }
@@ -166,7 +162,7 @@ fn reclaimable(workload: &Workload, old: Option<&Workload>, path: &Path, errors:
     let counts: BTreeMap<&str, i32> =
         workload.spec.pod_sets.iter().map(|pod_set| (pod_set.name.as_str(), pod_set.count)).collect();
     // A count left over from before an elastic job shrank is let through until it is mended.
-    let before = old.filter(|_| is_elastic(workload)).map(reclaimable).unwrap_or_default();
+    let before = old.filter(|_| is_slice(workload)).map(reclaimable).unwrap_or_default();
     for pods in reclaimable(workload) {
         let path = path.key(&pods.name);
         match counts.get(pods.name.as_str()) {
