@@ -1,8 +1,6 @@
 //! `cargo xtask figures`: builds for release, then measures what it built.
 
-use std::process::Command;
-
-use crate::run;
+use crate::{programs, run};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -21,26 +19,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let mut figures = released("switchyard-figures")?;
+    let mut figures = programs::released("switchyard-figures")?;
     figures.args(["--jobs", &args.jobs.to_string(), "--burst", &args.burst.to_string()]);
     figures.args(["--takeovers", &args.takeovers.to_string(), "--sessions", &args.sessions.to_string()]);
     run::step("figures", figures)
-}
-
-/// A measuring program, built for release with all others: it starts the hub and the agents that lie beside it.
-pub(crate) fn released(name: &str) -> anyhow::Result<Command> {
-    run::step("build for release", run::cargo(&["build", "--release", "--workspace", "--bins"]))?;
-    Ok(built("release", name))
-}
-
-/// [`released`], built as tests are.
-pub(crate) fn debug(name: &str) -> anyhow::Result<Command> {
-    run::step("build all programs", run::cargo(&["build", "--workspace", "--bins"]))?;
-    Ok(built("debug", name))
-}
-
-fn built(profile: &str, name: &str) -> Command {
-    let mut program = Command::new(run::target().join(profile).join(name));
-    program.current_dir(run::root());
-    program
 }

@@ -24,7 +24,7 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Builds what is missing, once per machine and version of the harness's `go.sum`: half an hour on two cores. An operator
+    /// Builds what is missing, once per machine and version of the harness: half an hour on two cores. An operator
     /// that cannot be built is named and left out, now and at the next run: it is tried again once its log is removed.
     ///
     /// # Errors
@@ -58,9 +58,12 @@ impl Programs {
 
 /// Of what decides the versions of all that the harness builds.
 fn key(harness: &Path) -> anyhow::Result<String> {
-    let path = harness.join("go.sum");
-    let sums = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(Sha256::digest(&sums).iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+    let mut all = Sha256::new();
+    for name in ["go.sum", "build.sh", "build-operators.sh"] {
+        let path = harness.join(name);
+        all.update(fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?);
+    }
+    Ok(all.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Builds the operators that are missing and have not been tried before. Says which still are: the suites can do without.
