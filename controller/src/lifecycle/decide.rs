@@ -152,8 +152,12 @@ fn end_of_life(subject: &Workload, facts: &Facts, now: Timestamp) -> Option<Plan
     (plan != Plan::default()).then_some(plan)
 }
 
+/// A hub's copies are for the hub to collect, however long it is away: some say by their Workload alone how they ended.
 fn retention(subject: &Workload, rules: &Rules, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
+    if workload::is_copy(subject) {
+        return plan;
+    }
     let finished = workload::condition(subject, conditions::FINISHED);
     let (Some(keep), Some(finished)) = (rules.keep_finished, finished) else { return plan };
     let kept = since(now, finished.last_transition_time.0);

@@ -18,6 +18,14 @@ fn the_end() {
             patient(None),
         ),
         (
+            "a finished copy waits for its hub",
+            workload("a").condition_at(30, "Finished", true, "Succeeded", "done").edit(|workload| {
+                workload.metadata.annotations = Some([(names::WORKLOAD_UID.to_owned(), "hub-a".to_owned())].into());
+            }),
+            open(),
+            patient(None),
+        ),
+        (
             "deleted without an owner",
             workload("a").deleting().edit(|workload| workload.metadata.owner_references = None),
             open(),
@@ -52,6 +60,7 @@ fn the_end() {
     release
     delete
     event Normal Deleted: Deleted finished workload due to elapsed retention
+    # a finished copy waits for its hub
     # deleted without an owner
     release
     # deleted with an owner is the job reconcilers
