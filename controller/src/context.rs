@@ -14,6 +14,7 @@ use crate::{
     lease::{EpochFloor, Leadership},
     metrics::Metrics,
     stores::Stores,
+    workload::{Edit, Reasons},
 };
 
 /// How this process takes part.
@@ -59,6 +60,12 @@ impl Context {
     #[must_use]
     pub fn leading(&self) -> bool {
         self.leadership.borrow().leading
+    }
+
+    /// Begins a change of a workload's status, in the words of the configuration.
+    #[must_use]
+    pub fn edit(&self, workload: &Workload) -> Edit {
+        Edit::new(workload, Reasons::of(&self.config), self.clock.now())
     }
 
     /// Counts an admission: how long since it queued, and since its quota was reserved (if it had checks).

@@ -30,6 +30,7 @@ use crate::{
     stores::Stores,
     visibility,
     webhook::{self, WebhookOptions},
+    workload::Reasons,
 };
 
 /// The first lists must be there within this, or the process ends and says what is missing.
@@ -152,6 +153,7 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
         stores: context.stores.clone(),
         metrics: Arc::downgrade(&context.metrics),
         resources,
+        unadmitted: Reasons::of(&context.config) == Reasons::Fine,
         fair: context.config.fair_sharing.is_some(),
         shares: LastShares::default(),
     };

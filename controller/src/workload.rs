@@ -9,7 +9,7 @@ mod write;
 use std::time::Duration;
 
 pub(crate) use edit::NOT_READY;
-pub use edit::{Edit, Evicted, Eviction};
+pub use edit::{Edit, Evicted, Eviction, Reasons};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use switchyard_api::{

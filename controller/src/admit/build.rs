@@ -37,13 +37,7 @@ fn quantities(amounts: &BTreeMap<Name, Amount>) -> SmallMap<Quantity> {
 
 /// Quota reserved and, where no check is to be waited for, admitted: one write.
 #[must_use]
-pub fn reservation_status(
-    workload: &Workload,
-    admission: v1beta2::Admission,
-    checks: &[String],
-    now: Timestamp,
-) -> Edit {
-    let mut edit = Edit::new(workload, now);
+pub fn reservation_status(mut edit: Edit, admission: v1beta2::Admission, checks: &[String]) -> Edit {
     let checks = checks.iter().cloned().collect();
     edit.sync_checks(&checks, &checks);
     edit.reserve(admission);
@@ -67,13 +61,12 @@ pub struct Dispatch {
 /// Quota, cluster, attempt, the MultiKueue check Ready and, if no other check is missing, admission: one write.
 #[must_use]
 pub fn dispatched_status(
-    workload: &Workload,
+    mut edit: Edit,
     admission: v1beta2::Admission,
     checks: &[String],
     dispatch: &Dispatch,
     now: Timestamp,
 ) -> Edit {
-    let mut edit = Edit::new(workload, now);
     let required = checks.iter().chain(std::iter::once(&dispatch.check)).cloned().collect();
     edit.sync_checks(&required, &required);
     let at = Time(crate::clock::whole_seconds(now));
@@ -96,9 +89,8 @@ pub fn dispatched_status(
 
 /// Why it waits, and what it asks for.
 #[must_use]
-pub fn pending_status(workload: &Workload, reason: &Reason, requests: &[PodSetRequests], now: Timestamp) -> Edit {
-    let mut edit = Edit::new(workload, now);
-    edit.unreserve(reason.condition_reason(), reason.message());
+pub fn pending_status(mut edit: Edit, reason: &Reason, requests: &[PodSetRequests]) -> Edit {
+    edit.looked_at(reason.condition_reason(), reason.message());
     if *reason == Reason::PreemptionGated {
         let gated = reasons::blocked_on_preemption_gates::PREEMPTION_GATED;
         edit.set(conditions::BLOCKED_ON_PREEMPTION_GATES, true, gated, reason.message());
@@ -145,8 +137,7 @@ pub fn preemption_priorities(preemptor: (i32, i32), preemptee: (i32, i32)) -> St
 
 /// Evicted for another workload.
 #[must_use]
-pub fn preempted_status(workload: &Workload, reason: &str, message: &str, now: Timestamp) -> (Edit, Evicted) {
-    let mut edit = Edit::new(workload, now);
+pub fn preempted_status(mut edit: Edit, reason: &str, message: &str) -> (Edit, Evicted) {
     edit.set(conditions::PREEMPTED, true, reason, message);
     let eviction = Eviction { reason: reasons::evicted::PREEMPTED, cause: String::new(), message: message.to_owned() };
     let evicted = edit.evict(eviction);
@@ -164,8 +155,7 @@ pub(super) fn replaced_message(new: &Workload) -> String {
 
 /// Over, because another was given quota in its place.
 #[must_use]
-pub(super) fn replaced_status(workload: &Workload, message: &str, now: Timestamp) -> Edit {
-    let mut edit = Edit::new(workload, now);
+pub(super) fn replaced_status(mut edit: Edit, message: &str) -> Edit {
     edit.finish(reasons::finished::WORKLOAD_SLICE_REPLACED, message);
     edit
 }
@@ -174,6 +164,11 @@ pub(super) fn replaced_status(workload: &Workload, message: &str, now: Timestamp
 mod tests {
     use super::*;
     use crate::fixtures::{self, WorkloadExt, rendered};
+    use crate::workload::Reasons;
+
+    fn begun(workload: &Workload, at: i64) -> Edit {
+        Edit::new(workload, Reasons::Fine, fixtures::at(at))
+    }
 
     fn two_cpus() -> v1beta2::Admission {
         let name = |text: &str| Name::from(text);
@@ -190,7 +185,7 @@ mod tests {
 
     #[test]
     fn without_checks_one_write_reserves_and_admits() {
-        let edit = reservation_status(&fixtures::workload("a"), two_cpus(), &[], fixtures::at(30));
+        let edit = reservation_status(begun(&fixtures::workload("a"), 30), two_cpus(), &[]);
         insta::assert_snapshot!(rendered(&edit.status), @r#"
         30s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
         30s Admitted=True Admitted: The workload is admitted
@@ -218,8 +213,7 @@ mod tests {
 
     #[test]
     fn with_checks_admission_waits_for_them() {
-        let edit =
-            reservation_status(&fixtures::workload("a"), two_cpus(), &["b".into(), "a".into()], fixtures::at(30));
+        let edit = reservation_status(begun(&fixtures::workload("a"), 30), two_cpus(), &["b".into(), "a".into()]);
         insta::assert_snapshot!(rendered(&edit.status), @r#"
         30s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
         30s Admitted=False UnsatisfiedAdmissionChecks: The workload has not all checks ready
@@ -266,7 +260,7 @@ mod tests {
             .condition_at(10, "Preempted", true, "InClusterQueue", "for another")
             .condition_at(12, "QuotaReserved", false, "PendingEvaluation", "for another")
             .condition_at(12, "Admitted", false, "NoReservation", "The workload has no reservation");
-        let edit = reservation_status(&evicted, two_cpus(), &[], fixtures::at(30));
+        let edit = reservation_status(begun(&evicted, 30), two_cpus(), &[]);
         insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
         30s Evicted=False QuotaReserved: Previously: for another
         30s Preempted=False QuotaReserved: Previously: for another
@@ -278,7 +272,7 @@ mod tests {
     #[test]
     fn dispatch_is_one_write() {
         let dispatch = Dispatch { check: "mk".into(), cluster: "west".into(), attempt: 3, adopts: None };
-        let edit = dispatched_status(&fixtures::workload("a"), two_cpus(), &[], &dispatch, fixtures::at(30));
+        let edit = dispatched_status(begun(&fixtures::workload("a"), 30), two_cpus(), &[], &dispatch, fixtures::at(30));
         insta::assert_snapshot!(rendered(&edit.status), @r#"
         30s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
         30s Admitted=True Admitted: The workload is admitted
@@ -319,7 +313,7 @@ mod tests {
     #[test]
     fn pending_says_why_and_what_it_asks_for() {
         let requests = vec![(Name::from("main"), BTreeMap::from([(Name::from("cpu"), Amount::new(1500))]))];
-        let edit = pending_status(&fixtures::workload("a"), &Reason::Overtaken, &requests, fixtures::at(30));
+        let edit = pending_status(begun(&fixtures::workload("a"), 30), &Reason::Overtaken, &requests);
         insta::assert_snapshot!(rendered(&edit.status), @r#"
         30s QuotaReserved=False WaitingForQuota: Workload no longer fits after processing another workload
         30s Admitted=False NoReservation: The workload has no reservation
@@ -337,20 +331,35 @@ mod tests {
         let absurd = [("cpu", Amount::UNLIMITED), ("memory", Amount::UNLIMITED)];
         let absurd = absurd.map(|(resource, amount)| (Name::from(resource), amount)).into();
         let absurd =
-            pending_status(&fixtures::workload("a"), &Reason::Overtaken, &[("main".into(), absurd)], fixtures::at(30));
+            pending_status(begun(&fixtures::workload("a"), 30), &Reason::Overtaken, &[("main".into(), absurd)]);
         let written = &absurd.status.resource_requests[0].resources;
         for quantity in written.values() {
             switchyard_api::quantity::parse(&quantity.0).expect("the API server takes quantities only");
         }
         let mut again = fixtures::workload("a");
         again.status = Some(edit.status.clone());
-        let second = pending_status(&again, &Reason::Overtaken, &requests, fixtures::at(99));
+        let second = pending_status(begun(&again, 99), &Reason::Overtaken, &requests);
         assert_eq!(second.status, edit.status, "the same again writes nothing");
+    }
+
+    /// Without Kueue's `UnadmittedWorkloadsObservability`.
+    #[test]
+    fn in_plain_words_the_engine_has_two_reasons() {
+        let told = |reason: &Reason| {
+            let edit = Edit::new(&fixtures::workload("a"), Reasons::Plain, fixtures::at(30));
+            fixtures::conditions(&pending_status(edit, reason, &[]).status)
+        };
+        insta::assert_snapshot!(told(&Reason::Overtaken), @"30s QuotaReserved=False Pending: Workload no longer fits after processing another workload");
+        insta::assert_snapshot!(told(&Reason::WaitingForPodsReady), @"30s QuotaReserved=False Waiting: waiting for all admitted workloads to be in PodsReady condition");
+        insta::assert_snapshot!(told(&Reason::PreemptionGated), @r"
+        30s QuotaReserved=False Pending: Workload requires preemption, but it's gated
+        30s BlockedOnPreemptionGates=True PreemptionGated: Workload requires preemption, but it's gated
+        ");
     }
 
     #[test]
     fn a_closed_preemption_gate_has_a_condition_of_its_own() {
-        let edit = pending_status(&fixtures::workload("a"), &Reason::PreemptionGated, &[], fixtures::at(30));
+        let edit = pending_status(begun(&fixtures::workload("a"), 30), &Reason::PreemptionGated, &[]);
         insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
         30s QuotaReserved=False AdmissionGated: Workload requires preemption, but it's gated
         30s Admitted=False NoReservation: The workload has no reservation
@@ -358,7 +367,7 @@ mod tests {
         ");
         let mut gated = fixtures::workload("a");
         gated.status = Some(edit.status);
-        let edit = reservation_status(&gated, two_cpus(), &[], fixtures::at(40));
+        let edit = reservation_status(begun(&gated, 40), two_cpus(), &[]);
         insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
         40s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
         40s Admitted=True Admitted: The workload is admitted
@@ -377,10 +386,9 @@ mod tests {
         let preemptor = Preemptor { key, uid: "u1".into(), job_uid: "j1".into(), cluster_queue: "b".into() };
         let message = preemption_message("InCohortReclamation", &preemptor, ["/all/b", "/all/a"]);
         let (edit, evicted) = preempted_status(
-            &fixtures::workload("a").reserved("a").admitted(),
+            begun(&fixtures::workload("a").reserved("a").admitted(), 30),
             "InCohortReclamation",
             &message,
-            fixtures::at(30),
         );
         insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
         10s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue a

@@ -39,7 +39,7 @@ impl Admitter {
             }
             Job::Pending { uid, reason, requests } => match self.current(&key, &uid) {
                 Some(current) => {
-                    let edit = build::pending_status(&current, &reason, &requests, self.ctx.clock.now());
+                    let edit = build::pending_status(self.ctx.edit(&current), &reason, &requests);
                     self.write_pending(&key, &current, edit).await
                 }
                 None => Outcome::Done,
@@ -85,8 +85,8 @@ impl Admitter {
             if !workload::is_admissible(&current) || current.metadata.deletion_timestamp.is_some() {
                 return Err("the workload cannot be admitted any more".into());
             }
-            let now = self.ctx.clock.now();
-            let edit = build::reservation_status(&current, reserve.admission.clone(), &reserve.checks, now);
+            let edit = self.ctx.edit(&current);
+            let edit = build::reservation_status(edit, reserve.admission.clone(), &reserve.checks);
             match patch_status(&self.ctx, &current, &edit.status, "admission").await {
                 Ok(Some(after)) => return Ok((current, after)),
                 Ok(None) => return Err("the workload has this reservation already".into()),
@@ -128,7 +128,7 @@ impl Admitter {
         let message = build::replaced_message(new);
         for attempt in 0..CONFLICTS {
             let Some(old) = self.current(key, uid).filter(|old| !workload::is_finished(old)) else { return };
-            let edit = build::replaced_status(&old, &message, self.ctx.clock.now());
+            let edit = build::replaced_status(self.ctx.edit(&old), &message);
             match patch_status(&self.ctx, &old, &edit.status, "replacement").await {
                 Ok(Some(after)) => {
                     self.ctx.metrics.slice_replaced(workload::admitted_by(&old).unwrap_or_default());
@@ -193,7 +193,7 @@ impl Admitter {
             return Outcome::Done;
         }
         let now = self.ctx.clock.now();
-        let (edit, evicted) = build::preempted_status(current, preempt.reason, &preempt.message, now);
+        let (edit, evicted) = build::preempted_status(self.ctx.edit(current), preempt.reason, &preempt.message);
         match patch_status(&self.ctx, current, &edit.status, "preemption").await {
             Ok(Some(after)) => {
                 let reason = evicted.eviction.reason;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use switchyard_api::v1beta2::{Workload, WorkloadStatus};
 
-use crate::workload::Edit;
+use crate::workload::{Edit, Reasons};
 
 /// One write or event. The writes of one decision go to different objects, and each is followed by another look at the
 /// job, so a decision never builds on a write that has not happened.
@@ -82,9 +82,19 @@ impl Action {
         Self::UpdateWorkload { old: workload.clone(), new }
     }
 
-    /// An edit of a workload's status.
+    /// An edit of a workload's status that says nothing of quota or admission.
     pub(super) fn edit_status(workload: &Arc<Workload>, now: Timestamp, edit: impl FnOnce(&mut Edit)) -> Self {
-        let mut changed = Edit::new(workload, now);
+        Self::edit_quota(workload, Reasons::default(), now, edit)
+    }
+
+    /// An edit of a workload's status, quota included.
+    pub(super) fn edit_quota(
+        workload: &Arc<Workload>,
+        reasons: Reasons,
+        now: Timestamp,
+        edit: impl FnOnce(&mut Edit),
+    ) -> Self {
+        let mut changed = Edit::new(workload, reasons, now);
         edit(&mut changed);
         Self::UpdateWorkloadStatus { old: workload.clone(), status: Box::new(changed.status) }
     }

@@ -266,7 +266,7 @@ impl Case<'_> {
             return self.retention(workload);
         }
         match self.active_for() {
-            None => Decision::act([edit::release_quota(workload, self.now)]),
+            None => Decision::act([edit::release_quota(workload, self.facts.reasons, self.now)]),
             Some(Duration::MAX) => Decision::wait(),
             Some(left) => Decision { actions: Vec::new(), next: Next::After(left) },
         }

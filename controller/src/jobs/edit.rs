@@ -15,7 +15,7 @@ use switchyard_api::{
 use super::{action::Action, facts::PodsReadyDelay};
 use crate::{
     clock::{since, whole_seconds},
-    workload::{Edit, NOT_READY, condition, has_reservation, is_admitted},
+    workload::{Edit, NOT_READY, Reasons, condition, has_reservation, is_admitted},
 };
 
 /// Declares the workload finished.
@@ -26,8 +26,8 @@ pub(super) fn finish(workload: &Arc<Workload>, reason: &str, message: &str, now:
 }
 
 /// Gives the quota of an evicted workload back, once its job has stopped.
-pub(super) fn release_quota(workload: &Arc<Workload>, now: Timestamp) -> Action {
-    Action::edit_status(workload, now, |edit| {
+pub(super) fn release_quota(workload: &Arc<Workload>, reasons: Reasons, now: Timestamp) -> Action {
+    Action::edit_quota(workload, reasons, now, |edit| {
         edit.release_quota();
     })
 }

@@ -7,7 +7,7 @@ use switchyard_api::{
     v1beta2::{ResourceFlavor, Workload},
 };
 
-use crate::context::Role;
+use crate::{context::Role, workload::Reasons};
 
 /// How the job stands to a job of ours that owns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,6 +41,8 @@ pub enum Prebuilt {
 pub struct Facts<'a> {
     /// How this process takes part.
     pub role: Role,
+    /// How finely is said why there is no quota.
+    pub reasons: Reasons,
     /// Whether jobs may change their size while they run (`ElasticJobsViaWorkloadSlices`).
     pub elastic: bool,
     /// Whether the job is ours: it has a queue, or all jobs of its namespace are managed.

@@ -201,9 +201,9 @@ impl Scene<'_> {
     /// wanted again. One that was sent to a cluster is evicted first: its quota goes back once nothing is left there.
     fn hold(&self, group: &Group, workload: &Arc<Workload>) -> Vec<Action> {
         let kind = self.case.kind.id().kind;
-        let now = self.case.now;
+        let (reasons, now) = (self.case.facts.reasons, self.case.now);
         if !group.at_rest {
-            let ended = Action::edit_status(workload, now, |edit| {
+            let ended = Action::edit_quota(workload, reasons, now, |edit| {
                 let message = "Workload no longer on hold; waiting for quota reservation";
                 edit.unreserve(quota_reserved::PENDING_EVALUATION, message);
                 if is_kept_out(workload) {
@@ -218,7 +218,7 @@ impl Scene<'_> {
         }
         let message = format!("{kind} scaled to zero; workload on hold");
         if !(self.case.facts.role == Role::Hub && has_reservation(workload) && was_dispatched(workload)) {
-            return vec![Action::edit_status(workload, now, |edit| {
+            return vec![Action::edit_quota(workload, reasons, now, |edit| {
                 edit.unreserve(quota_reserved::ON_HOLD, message);
                 edit.status.nominated_cluster_names.clear();
             })];

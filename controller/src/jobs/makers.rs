@@ -23,7 +23,7 @@ use crate::{
     object::Object,
     store::{Change, Key},
     work::Outcome,
-    workload::was_dispatched,
+    workload::{Reasons, was_dispatched},
 };
 
 /// Where StatefulSets are: they stand between a LeaderWorkerSet and its pods.
@@ -99,6 +99,7 @@ impl Reconciler {
         let facts = Facts {
             elastic: false,
             role: ctx.role,
+            reasons: Reasons::of(&ctx.config),
             managed: queued
                 && lookup::is_managed_namespace(&ctx.stores, &self.managed_namespaces, namespace)
                 && !lookup::has_ruler(&ctx.stores, &ctx.config, maker),

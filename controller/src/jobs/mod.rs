@@ -51,7 +51,7 @@ use crate::{
     store::{Change, Key},
     stores::JobStore,
     work::{self, Outcome, Queue},
-    workload::is_admitted,
+    workload::{Reasons, is_admitted},
 };
 
 /// Jobs looked at at once. Each waits for one or two API writes of a few milliseconds.
@@ -323,6 +323,7 @@ impl Reconciler {
         let topmost = kind.held() == Held::Gated;
         let facts = Facts {
             role: ctx.role,
+            reasons: Reasons::of(&ctx.config),
             elastic: ctx.config.enabled(elastic::FEATURE_GATE),
             managed: managed && (!queue.is_empty() || ctx.config.manage_jobs_without_queue_name),
             ancestor: if managed && !topmost { self.ancestor(value) } else { Ancestor::None },

@@ -19,7 +19,7 @@ use switchyard_api::{
 use super::{Facts, Rules};
 use crate::{
     clock::since,
-    workload::{self, Edit, Evicted, Eviction, Phase},
+    workload::{self, Edit, Evicted, Eviction, Phase, Reasons},
 };
 
 /// What is to be done. The default is nothing.
@@ -93,7 +93,7 @@ pub fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) 
         return retention(subject, rules, now);
     }
     let mut plan = Plan::default();
-    let mut edit = Edit::new(subject, now);
+    let mut edit = Edit::new(subject, rules.reasons, now);
     if subject.spec.is_active() {
         if workload::holds(subject, conditions::DEACTIVATION_TARGET) {
             plan.deactivate = true;
@@ -144,7 +144,7 @@ fn end_of_life(subject: &Workload, facts: &Facts, now: Timestamp) -> Option<Plan
     }
     let mut plan = Plan { release: held, ..Plan::default() };
     if !workload::is_finished(subject) {
-        let mut edit = Edit::new(subject, now);
+        let mut edit = Edit::new(subject, Reasons::default(), now);
         edit.finish(reasons::finished::OWNER_NOT_FOUND, "The workload's owner no longer exists");
         plan.status = Some(edit.status);
     }

@@ -11,7 +11,7 @@ use switchyard_api::{
 use crate::{
     context::{Context, Role},
     engine_task::Views,
-    workload,
+    workload::{self, Reasons},
 };
 
 /// What the configuration says. The same for all workloads.
@@ -21,6 +21,8 @@ pub struct Rules {
     pub keep_finished: Option<Duration>,
     /// `waitForPodsReady`; none: not waited for.
     pub pods_ready: Option<PodsReadyRules>,
+    /// How finely is said why there is no quota.
+    pub reasons: Reasons,
     /// Whether the status lists the preemption gates of the spec, as Kueue's `MultiKueueOrchestratedPreemption` has it.
     pub lists_preemption_gates: bool,
 }
@@ -41,6 +43,7 @@ impl Rules {
         let keep_finished = config.object_retention_policies.workloads.after_finished.map(GoDuration::std);
         Self {
             keep_finished,
+            reasons: Reasons::of(config),
             pods_ready: Some(pods_ready).filter(|_| config.waits_for_pods_ready()),
             lists_preemption_gates: config.enabled("MultiKueueOrchestratedPreemption"),
         }

@@ -24,6 +24,8 @@ pub(crate) struct Gauges {
     pub(crate) metrics: std::sync::Weak<Metrics>,
     /// `metrics.enableClusterQueueResources`.
     pub(crate) resources: bool,
+    /// Workloads that are not admitted are counted by why (`UnadmittedWorkloadsObservability`).
+    pub(crate) unadmitted: bool,
     /// Quota is shared fairly.
     pub(crate) fair: bool,
     /// What was shown of ClusterQueues' shares last.

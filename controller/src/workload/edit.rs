@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use switchyard_api::{
     conditions::{self, reasons},
+    config::Configuration,
     v1beta2::{
         Admission, AdmissionCheckState, CheckState, DelayedTopologyRequestState, PreemptionGate,
         PreemptionGatePosition, PreemptionGateState, RequeueState, SchedulingStats, Workload,
@@ -15,6 +16,47 @@ use switchyard_api::{
 
 /// What PodsReady says when it is false.
 pub(crate) const NOT_READY: &str = "Not all pods are ready or succeeded";
+
+/// How finely a workload without quota, or that is not admitted, says why: Kueue's gate
+/// `UnadmittedWorkloadsObservability`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Reasons {
+    /// `WaitingForQuota`, `Misconfigured` and so on; `Admitted` says from the beginning why not.
+    #[default]
+    Fine,
+    /// `Pending`, `Inadmissible` and `Waiting`; `Admitted` is not there until it has once been True.
+    Plain,
+}
+
+impl Reasons {
+    /// Those of a configuration.
+    #[must_use]
+    pub fn of(config: &Configuration) -> Self {
+        if config.enabled("UnadmittedWorkloadsObservability") { Self::Fine } else { Self::Plain }
+    }
+
+    /// The reason of `QuotaReserved` for one of the finer ones.
+    fn unreserved(self, reason: &str) -> &str {
+        use reasons::quota_reserved::{
+            ADMISSION_GATED, INADMISSIBLE, MISCONFIGURED, ON_HOLD, PENDING, SUSPENDED, WAITING, WAITING_FOR_PODS_READY,
+        };
+        match (self, reason) {
+            (Self::Fine, _) | (Self::Plain, ADMISSION_GATED | INADMISSIBLE | ON_HOLD | PENDING | WAITING) => reason,
+            (Self::Plain, MISCONFIGURED | SUSPENDED) => INADMISSIBLE,
+            (Self::Plain, WAITING_FOR_PODS_READY) => WAITING,
+            (Self::Plain, _) => PENDING,
+        }
+    }
+
+    /// The same where the engine has looked at it: whatever it found wrong then is `Pending`.
+    fn looked_at(self, reason: &str) -> &str {
+        use reasons::quota_reserved::{PENDING, WAITING_FOR_PODS_READY};
+        match self {
+            Self::Plain if reason != WAITING_FOR_PODS_READY => PENDING,
+            Self::Fine | Self::Plain => self.unreserved(reason),
+        }
+    }
+}
 
 /// Why a workload is evicted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,16 +86,20 @@ pub struct Edit {
     /// The status as it is to become.
     pub status: WorkloadStatus,
     generation: Option<i64>,
+    reasons: Reasons,
     now: Timestamp,
 }
 
 impl Edit {
-    /// Begins with the workload's status; conditions that change get this time.
+    /// Begins with the workload's status; conditions that change get this time. A hub's copies always say finely why: it is
+    /// the hub that reads them.
     #[must_use]
-    pub fn new(workload: &Workload, now: Timestamp) -> Self {
+    pub fn new(workload: &Workload, reasons: Reasons, now: Timestamp) -> Self {
+        let reasons = if super::is_copy(workload) { Reasons::Fine } else { reasons };
         Self {
             status: workload.status.clone().unwrap_or_default(),
             generation: workload.metadata.generation,
+            reasons,
             now: crate::clock::whole_seconds(now),
         }
     }
@@ -86,8 +132,14 @@ impl Edit {
         }
     }
 
+    /// Says why it got no quota when the engine looked at it.
+    pub fn looked_at(&mut self, reason: &str, message: impl Into<String>) -> bool {
+        self.unreserve(self.reasons.looked_at(reason), message)
+    }
+
     /// Says why it has no quota, and takes it away if it had. Returns whether anything changed.
     pub fn unreserve(&mut self, reason: &str, message: impl Into<String>) -> bool {
+        let reason = self.reasons.unreserved(reason);
         let mut changed = self.set(conditions::QUOTA_RESERVED, false, reason, message);
         changed |= self.status.admission.take().is_some();
         changed | self.sync_admitted()
@@ -101,6 +153,9 @@ impl Edit {
         }
         let (holds, reason, message) = self.admitted();
         let was_admitted = self.is_true(conditions::ADMITTED);
+        if self.reasons == Reasons::Plain && holds == was_admitted {
+            return false;
+        }
         if was_admitted && !holds {
             self.accumulate_execution_time();
         }
@@ -109,10 +164,17 @@ impl Edit {
 
     fn admitted(&self) -> (bool, &'static str, &'static str) {
         let ready = self.status.admission_checks.iter().all(|check| check.state == CheckState::Ready);
+        let plain = self.reasons == Reasons::Plain;
         if !self.is_true(conditions::QUOTA_RESERVED) {
+            if plain && !ready {
+                let reason = reasons::admitted::NO_RESERVATION_UNSATISFIED_CHECKS;
+                return (false, reason, "The workload has no reservation and not all checks ready");
+            }
             (false, reasons::admitted::NO_RESERVATION, "The workload has no reservation")
         } else if !ready {
-            (false, reasons::admitted::UNSATISFIED_ADMISSION_CHECKS, "The workload has not all checks ready")
+            use reasons::admitted::{UNSATISFIED_ADMISSION_CHECKS, UNSATISFIED_CHECKS};
+            let reason = if plain { UNSATISFIED_CHECKS } else { UNSATISFIED_ADMISSION_CHECKS };
+            (false, reason, "The workload has not all checks ready")
         } else if self.topology_pending() {
             let reason = reasons::admitted::PENDING_DELAYED_TOPOLOGY_REQUESTS;
             (false, reason, "There are pending delayed topology requests")

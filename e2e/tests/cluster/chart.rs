@@ -144,6 +144,30 @@ fn the_chart_installs_upgrades_and_goes_in_each_mode() {
     });
 }
 
+#[test]
+fn what_cert_manager_is_asked_for_is_of_its_api() {
+    fixture::run(async {
+        let environment = Environment::builder("issued").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let cluster = environment.cluster("one");
+        let find = || Parts::new().unwrap().source_dir(Part::KueueRunner, "github.com/cert-manager/cert-manager");
+        let source = tokio::task::spawn_blocking(find).await.unwrap().unwrap();
+        for name in ["issuers", "certificates"] {
+            let path = source.join(format!("deploy/crds/cert-manager.io_{name}.yaml"));
+            cluster.apply_yaml(&fs::read_to_string(path).unwrap()).await.unwrap();
+        }
+        let helm = Helm::new(Some(cluster));
+        for values in [&[][..], &HUB, &AGENT] {
+            let install = ["install", "ours", &chart(), "--create-namespace", "--set=enableCertManager=true"];
+            helm.ok(&[&install, values].concat());
+            for (kind, count) in [("Issuer", 2), ("Certificate", 2)] {
+                let made = cluster.dynamic("cert-manager.io/v1", kind, NAMESPACE).await.unwrap();
+                assert_eq!(made.list(&ListParams::default()).await.unwrap().items.len(), count, "{kind}, {values:?}");
+            }
+            helm.ok(&["uninstall", "ours"]);
+        }
+    });
+}
+
 /// The Service that is asked to convert Workloads, whose older version is served.
 async fn converted(cluster: &Cluster) -> String {
     let crds: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());

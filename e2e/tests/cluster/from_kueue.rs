@@ -1,5 +1,7 @@
-//! From stock Kueue to ours on a live cluster, by the commands of the README as they stand there.
+//! From stock Kueue to ours on a live cluster, by the commands of the README as they stand there; and what has to be the same
+//! for that without a word of the user.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,6 +14,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
+use switchyard_api::config::gates;
 use switchyard_e2e::single::Single;
 use switchyard_e2e::stock::{Kueue, NAMESPACE, Options};
 use switchyard_e2e::wait::eventually;
@@ -122,6 +125,32 @@ fn the_commands_of_the_readme_bring_a_cluster_from_kueue_to_ours() {
         jobs.delete("first", &DeleteParams::background()).await.unwrap();
         pod_of(cluster, &namespace, "second").await;
     });
+}
+
+/// Those of its newest version, in its source.
+fn gates_of_kueue() -> BTreeMap<String, bool> {
+    let source = Parts::new().unwrap().own_source_dir(Part::Kueue).unwrap();
+    let text = fs::read_to_string(source.join("pkg/features/kube_features.go")).unwrap();
+    let (mut gates, mut name) = (BTreeMap::new(), None);
+    for line in text.lines() {
+        if let Some(gate) = line.strip_prefix('\t').and_then(|line| line.strip_suffix(": {")) {
+            name = Some(gate.to_owned());
+        } else if let (Some(name), Some((_, spec))) = (&name, line.split_once("Default: ")) {
+            gates.insert(name.clone(), spec.starts_with("true"));
+        }
+    }
+    gates
+}
+
+#[test]
+fn feature_gates_are_as_they_are_in_kueue_where_nothing_is_said() {
+    let kueue = gates_of_kueue();
+    let ours: BTreeMap<_, _> =
+        gates::names().map(|name| (name.to_owned(), gates::default(name).unwrap_or_default())).collect();
+    assert!(kueue.len() > 80 && kueue.keys().eq(ours.keys()), "{:?}", (kueue.keys(), ours.keys()));
+    let other: Vec<_> = ours.iter().filter(|&(name, on)| kueue[name] != *on).map(|(name, _)| name.as_str()).collect();
+    // A path outside of the folder of kubeconfigs is refused whatever the gate says.
+    assert_eq!(other, ["MultiKueueKubeConfigPathValidation"]);
 }
 
 /// What the commands find of Kueue's own installation, which here is a process.

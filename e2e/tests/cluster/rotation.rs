@@ -1,18 +1,21 @@
-//! The webhooks' certificates are exchanged while an API server asks all the time.
-use std::collections::BTreeSet;
+//! The webhooks' certificates are exchanged while an API server asks all the time, whoever keeps them.
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use switchyard_api::config::Configuration;
 use switchyard_controller::cert::Lives;
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
 use switchyard_controller::{Handle, Options};
+use switchyard_e2e::Authority;
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, fixture, wait};
 
 const NAMESPACE: &str = "switchyard-system";
@@ -27,17 +30,16 @@ const LIVES: Lives = Lives {
     look: Duration::from_secs(1),
 };
 
-async fn controller(cluster: &Cluster) -> Handle {
+/// A controller in this process, which may not be ready yet.
+async fn start(cluster: &Cluster, external_certificates: bool) -> Handle {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("https://127.0.0.1:{}", listener.local_addr().unwrap().port());
     let (client, _) = cluster.service_account(NAMESPACE, "switchyard").await.unwrap();
     let mut options = Options::new(client, Arc::new(Configuration::default()), "rotation", NAMESPACE);
     // A request that the webhook does not answer is refused, and not let through.
-    options.webhook =
-        Some(WebhookOptions { lives: LIVES, fail_closed: true, ..WebhookOptions::new(listener, Advertise::Url(url)) });
-    let handle = switchyard_controller::start(options).unwrap();
-    handle.ready(WAIT).await.unwrap();
-    handle
+    let usual = WebhookOptions::new(listener, Advertise::Url(url));
+    options.webhook = Some(WebhookOptions { lives: LIVES, fail_closed: true, external_certificates, ..usual });
+    switchyard_controller::start(options).unwrap()
 }
 
 /// Creates a job, as far as the API server would: the webhook is asked, nothing is kept.
@@ -54,7 +56,8 @@ fn no_request_is_refused_while_serving_certificates_and_cas_are_exchanged() {
         let environment = Environment::builder("rotation").cluster(ClusterSpec::new("one")).start().await.unwrap();
         let cluster = environment.cluster("one");
         cluster.install().await.unwrap();
-        let _controller = controller(cluster).await;
+        let controller = start(cluster, false).await;
+        controller.ready(WAIT).await.unwrap();
         let namespace = cluster.namespace("rotation").await.unwrap();
         let jobs: Api<Job> = Api::namespaced(cluster.admin.clone(), &namespace);
         wait::eventually(WAIT, "the webhook to be asked", async || admitted(&jobs, &namespace).await).await.unwrap();
@@ -77,5 +80,62 @@ fn no_request_is_refused_while_serving_certificates_and_cas_are_exchanged() {
             }
         }
         println!("{asked} requests, {} serving certificates, {} CAs", serving.len(), signers.len());
+    });
+}
+
+/// The Secret as cert-manager writes it.
+fn kept(name: &str, signer: &Authority, trusted: &[&Authority]) -> Secret {
+    let serving = signer.server(&["127.0.0.1"]).unwrap();
+    let trusted: String = trusted.iter().map(|authority| authority.pem()).collect();
+    Secret {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        type_: Some("kubernetes.io/tls".to_owned()),
+        string_data: Some(BTreeMap::from([
+            ("tls.crt".to_owned(), serving.certificate),
+            ("tls.key".to_owned(), serving.key),
+            ("ca.crt".to_owned(), trusted),
+        ])),
+        ..Secret::default()
+    }
+}
+
+#[test]
+fn certificates_that_somebody_else_keeps_are_waited_for_and_followed() {
+    fixture::run(async {
+        let environment = Environment::builder("kept").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let cluster = environment.cluster("one");
+        cluster.install().await.unwrap();
+        let secrets: Api<Secret> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+        let (name, apply) = ("switchyard-webhook-cert", PatchParams::apply("cert-manager").force());
+        let write = async |secret: Secret| secrets.patch(name, &apply, &Patch::Apply(&secret)).await.unwrap();
+        let (first, second) = (Authority::new("first").unwrap(), Authority::new("second").unwrap());
+
+        let controller = start(cluster, true).await;
+        assert!(controller.ready(Duration::from_secs(2)).await.is_err(), "ready without a certificate");
+        assert!(secrets.get_opt(name).await.unwrap().is_none(), "it is not ours to make");
+        write(kept(name, &first, &[&first])).await;
+        controller.ready(WAIT).await.unwrap();
+        let namespace = cluster.namespace("kept").await.unwrap();
+        let jobs: Api<Job> = Api::namespaced(cluster.admin.clone(), &namespace);
+        wait::eventually(WAIT, "the webhook to be asked", async || admitted(&jobs, &namespace).await).await.unwrap();
+
+        // Both are trusted before the new one signs, as docs/certificates.md asks.
+        write(kept(name, &first, &[&first, &second])).await;
+        let webhooks: Api<MutatingWebhookConfiguration> = Api::all(cluster.admin.clone());
+        let trusts = async || {
+            let bundle =
+                webhooks.get("switchyard").await?.webhooks.unwrap_or_default().remove(0).client_config.ca_bundle;
+            let bundle = String::from_utf8(bundle.unwrap_or_default().0)?;
+            ensure!(bundle.contains(second.pem().trim()), "{bundle}");
+            Ok(())
+        };
+        wait::eventually(WAIT, "the new authority to be trusted", trusts).await.unwrap();
+        // What an API server takes to learn of it.
+        tokio::time::sleep(LIVES.overlap).await;
+        write(kept(name, &second, &[&second])).await;
+        let until = tokio::time::Instant::now() + 5 * LIVES.look;
+        while tokio::time::Instant::now() < until {
+            admitted(&jobs, &namespace).await.unwrap();
+        }
     });
 }

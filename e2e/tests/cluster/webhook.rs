@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use k8s_openapi::api::{admissionregistration::v1::MutatingWebhookConfiguration, batch::v1::Job, events::v1::Event};
 use kube::{
     Api,
@@ -452,6 +452,30 @@ fn a_hub_hands_the_jobs_of_dispatching_queues_over_and_says_when_it_cannot() {
         assert!(suspended(&job), "it never runs on the hub");
         handle.shutdown();
         handle.ended().await.unwrap();
+    });
+}
+
+/// By default, as in Kueue, without the feature gate `UnadmittedWorkloadsObservability`.
+#[test]
+fn why_a_job_waits_is_told_in_the_words_that_kueue_has_by_default() {
+    fixture::run(async {
+        let bed = Bed::up("words").await;
+        bed.queue().await;
+        bed.job("big").cpu("5").create(&bed.cluster.admin).await.unwrap();
+        bed.job("nowhere").queue("nosuch").create(&bed.cluster.admin).await.unwrap();
+        for (job, reason, message) in [
+            ("big", "Pending", "insufficient quota for cpu in flavor"),
+            ("nowhere", "Inadmissible", "LocalQueue nosuch doesn't exist"),
+        ] {
+            let told = async || {
+                let all = bed.workload_of(job).await.status.unwrap_or_default().conditions;
+                let waits = all.iter().find(|it| it.type_ == "QuotaReserved").context("nothing is said yet")?;
+                ensure!(waits.reason == reason && waits.message.contains(message), "{waits:?}");
+                ensure!(all.len() == 1, "{all:?}");
+                Ok(())
+            };
+            wait::eventually(WAIT, "the reason", told).await.unwrap();
+        }
     });
 }
 

@@ -201,7 +201,7 @@ impl Write {
         match judge(self.intent(), &standing(ctx, current, self.reservation.is_some())) {
             Verdict::Write => self.edit(ctx, current),
             Verdict::TakeAway => {
-                let mut edit = Edit::new(current, ctx.clock.now());
+                let mut edit = ctx.edit(current);
                 edit.status.cluster_name = None;
                 Plan::TakeAway(Box::new(edit))
             }
@@ -218,12 +218,12 @@ impl Write {
                 let adopts = theirs.map(|theirs| theirs.to_string());
                 self.with_admission(ctx, current, |admission, checks, check| {
                     let dispatch = Dispatch { check, cluster: cluster.to_string(), attempt: signed(*attempt), adopts };
-                    dispatched_status(current, admission, &checks, &dispatch, now)
+                    dispatched_status(ctx.edit(current), admission, &checks, &dispatch, now)
                 })
             }
             What::Record { message, nominated } => self.with_admission(ctx, current, |admission, mut checks, check| {
                 checks.push(check.clone());
-                let mut edit = reservation_status(current, admission, &checks, now);
+                let mut edit = reservation_status(ctx.edit(current), admission, &checks);
                 if let Some(message) = message {
                     say(&mut edit, &check, message);
                 }
@@ -233,7 +233,7 @@ impl Write {
                 edit
             }),
             What::Retry { message, after_seconds, left } => {
-                let mut edit = Edit::new(current, now);
+                let mut edit = ctx.edit(current);
                 if left.as_ref().is_some_and(|left| left.reason == TIMED_OUT) {
                     edit.execution_time_exceeded();
                 } else {
@@ -245,11 +245,11 @@ impl Write {
                 Plan::Write(Box::new(edit))
             }
             What::Release => {
-                let mut edit = Edit::new(current, now);
+                let mut edit = ctx.edit(current);
                 if edit.release_quota() { Plan::Write(Box::new(edit)) } else { Plan::There }
             }
             What::Finish { reason, message, .. } => {
-                let mut edit = Edit::new(current, now);
+                let mut edit = ctx.edit(current);
                 edit.finish(reason, truncated_message(message.clone()));
                 Plan::Write(Box::new(edit))
             }

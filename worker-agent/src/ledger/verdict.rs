@@ -49,14 +49,14 @@ pub(super) fn verdict(workload: &RemoteWorkload) -> (State, Vec<Reason>) {
     }
     match &workload.quota_reserved {
         Some(reserved) if reserved.is_true => (State::Waiting, checks(workload)),
+        _ if !workload.active => (
+            State::Unfit,
+            vec![reason(DEACTIVATED, "the Workload was deactivated on the worker: spec.active is false")],
+        ),
         Some(pending) => {
             let state = if never(pending) { State::Unfit } else { State::Waiting };
             (state, vec![reason(&pending.reason, &pending.message)])
         }
-        None if !workload.active => (
-            State::Unfit,
-            vec![reason(DEACTIVATED, "the Workload was deactivated on the worker: spec.active is false")],
-        ),
         None => (State::Waiting, vec![reason(UNSEEN, "the worker has not considered it yet")]),
     }
 }

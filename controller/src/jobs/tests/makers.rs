@@ -13,7 +13,7 @@ use super::{
     },
     *,
 };
-use crate::workload::Eviction;
+use crate::workload::{Eviction, Reasons};
 
 /// A maker `ns/a` in queue `lq`, its pods and its Workloads.
 struct Made {
@@ -102,6 +102,7 @@ impl Made {
         let facts = Facts {
             elastic: true,
             role: self.role,
+            reasons: Reasons::Fine,
             managed: self.managed,
             ancestor: Ancestor::None,
             workloads: self.workloads.clone(),

@@ -25,7 +25,10 @@ use switchyard_api::{
 };
 
 use super::{Action, Ancestor, Decision, Facts, Next, PodsReadyDelay, Prebuilt, decide};
-use crate::{context::Role, workload::Edit};
+use crate::{
+    context::Role,
+    workload::{Edit, Reasons},
+};
 
 pub(super) fn now() -> Timestamp {
     "2026-11-21T10:00:00Z".parse().unwrap()
@@ -101,7 +104,7 @@ impl TestWorkload {
     }
 
     pub(super) fn status(mut self, edit: impl FnOnce(&mut Edit)) -> Self {
-        let mut changed = Edit::new(&self.0, now() - jiff::SignedDuration::from_secs(60));
+        let mut changed = Edit::new(&self.0, Reasons::Fine, now() - jiff::SignedDuration::from_secs(60));
         edit(&mut changed);
         self.0.status = Some(changed.status);
         self
@@ -213,6 +216,7 @@ impl World {
         let flavor = |name: &str| (self.flavors && name == "gpu").then(|| Arc::new(gpu()));
         let facts = Facts {
             role: self.role,
+            reasons: Reasons::Fine,
             elastic: self.elastic,
             managed: self.managed,
             ancestor: self.ancestor,

@@ -117,10 +117,13 @@ pub(super) fn blockers(edit: &mut Edit, subject: &Workload, facts: &Facts) {
     }
 }
 
+/// What is said of a deactivated workload.
+const INACTIVE: &str = "The workload is deactivated";
+
 fn blocker(subject: &Workload, facts: &Facts) -> Option<(&'static str, String)> {
     use reasons::quota_reserved::{DEACTIVATED, MISCONFIGURED, SUSPENDED};
     if !subject.spec.is_active() {
-        return Some((DEACTIVATED, "The workload is deactivated".to_owned()));
+        return Some((DEACTIVATED, INACTIVE.to_owned()));
     }
     let name = workload::queue_name(subject);
     let Some(local_queue) = &facts.local_queue else {
@@ -140,7 +143,12 @@ fn blocker(subject: &Workload, facts: &Facts) -> Option<(&'static str, String)> 
 }
 
 fn is_blocker(reason: &str, message: &str) -> bool {
-    use reasons::quota_reserved::{DEACTIVATED, MISCONFIGURED, SUSPENDED};
+    use reasons::quota_reserved::{DEACTIVATED, INADMISSIBLE, MISCONFIGURED, PENDING, SUSPENDED};
     let about_queue = message.starts_with("LocalQueue ") || message.starts_with("ClusterQueue ");
-    reason == DEACTIVATED || ((reason == MISCONFIGURED || reason == SUSPENDED) && about_queue)
+    match reason {
+        DEACTIVATED => true,
+        PENDING => message == INACTIVE,
+        MISCONFIGURED | SUSPENDED | INADMISSIBLE => about_queue,
+        _ => false,
+    }
 }

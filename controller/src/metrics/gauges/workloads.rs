@@ -24,6 +24,9 @@ pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
         stores.workloads.filter(|workload| !workload::is_admitted(workload) || workload::is_finished(workload))
     {
         let Some(kind) = kind(&subject) else { continue };
+        if !gauges.unadmitted && matches!(kind, Kind::Unadmitted { .. }) {
+            continue;
+        }
         let namespace = subject.metadata.namespace.clone().unwrap_or_default();
         *counts.entry((namespace, workload::queue_name(&subject).to_owned(), kind)).or_default() += 1;
     }

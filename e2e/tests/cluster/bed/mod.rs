@@ -62,9 +62,11 @@ pub(crate) async fn configured_controller(cluster: &Cluster, identity: &str, con
 async fn controller_with(
     cluster: &Cluster,
     identity: &str,
-    config: Configuration,
+    mut config: Configuration,
     change: impl FnOnce(&mut Options),
 ) -> Handle {
+    // The finer reasons tell apart what tests wait for.
+    config.feature_gates.entry("UnadmittedWorkloadsObservability".to_owned()).or_insert(true);
     let (client, _) = cluster.service_account("switchyard-system", "switchyard").await.unwrap();
     let mut options = Options::new(client, Arc::new(config), identity, "switchyard-system");
     change(&mut options);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn subjects() -> impl Strategy<Value = Workload> {
-    let condition = (0_usize..9, any::<bool>(), 0_usize..8, 0_i64..200);
+    let condition = (0_usize..9, any::<bool>(), 0_usize..9, 0_i64..200);
     let check = (0_usize..3, 0_usize..4);
     (proptest::collection::vec(condition, 0..7), proptest::collection::vec(check, 0..3), any::<bool>(), any::<bool>())
         .prop_map(|(conditions, checks, active, admission)| {
@@ -20,7 +20,7 @@ fn subjects() -> impl Strategy<Value = Workload> {
                 "Finished",
                 "BlockedOnPreemptionGates",
             ];
-            const REASONS: [&str; 8] = [
+            const REASONS: [&str; 9] = [
                 "QuotaReserved",
                 "Deactivated",
                 "AdmissionCheck",
@@ -28,6 +28,7 @@ fn subjects() -> impl Strategy<Value = Workload> {
                 "WaitForRecovery",
                 "AdmissionGated",
                 "Misconfigured",
+                "Pending",
                 "OnHold",
             ];
             const STATES: [CheckState; 4] =
@@ -53,10 +54,11 @@ fn subjects() -> impl Strategy<Value = Workload> {
 proptest! {
     /// However a workload looks, a few looks bring it to rest: no loop of writes.
     #[test]
-    fn every_workload_comes_to_rest(subject in subjects(), drain in any::<bool>(), checks in any::<bool>()) {
+    fn every_workload_comes_to_rest(subject in subjects(), drain in any::<bool>(), checks in any::<bool>(), plain in any::<bool>()) {
         let policy = if drain { StopPolicy::HoldAndDrain } else { StopPolicy::None };
         let facts = facts(StopPolicy::None, policy, if checks { &["a", "b"] } else { &[] });
-        let rules = Rules::default();
+        let reasons = if plain { Reasons::Plain } else { Reasons::Fine };
+        let rules = Rules { reasons, ..Rules::default() };
         let mut subject = subject;
         for look in 0.. {
             prop_assert!(look < 8, "still writing after 8 looks: {:?}", subject.status);

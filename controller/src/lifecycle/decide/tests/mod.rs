@@ -3,6 +3,7 @@
 
 mod laws;
 mod pending;
+mod plain;
 mod reserved;
 mod the_end;
 

@@ -195,7 +195,7 @@ fn an_eviction_ends_when_the_job_has_no_pods() {
     let mut evicted = workload("a").reserved("cq").admitted();
     let stopped = decide(&evicted, &facts(StopPolicy::None, StopPolicy::HoldAndDrain, &[]), &Rules::default(), at(100));
     evicted.status = stopped.status;
-    let mut edit = Edit::new(&evicted, at(110));
+    let mut edit = Edit::new(&evicted, Reasons::Fine, at(110));
     assert!(edit.complete_eviction());
     insta::assert_snapshot!(fixtures::rendered(&edit.status), @r#"
     110s QuotaReserved=False PendingEvaluation: The ClusterQueue is stopped
@@ -216,5 +216,5 @@ fn an_eviction_ends_when_the_job_has_no_pods() {
     }
     "#);
     evicted.status = Some(edit.status);
-    assert!(!Edit::new(&evicted, at(120)).complete_eviction());
+    assert!(!Edit::new(&evicted, Reasons::Fine, at(120)).complete_eviction());
 }
