@@ -18,7 +18,7 @@ pub(crate) struct Holder {
 /// no more of them than it takes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holders {
-    /// Those that are being evicted (`false`) before those that run, then by priority.
+    /// Those that are on their way out (`false`) before those that run, then by priority.
     ranked: BTreeMap<(bool, i32), BTreeSet<Holder>>,
 }
 
@@ -40,7 +40,12 @@ impl Holders {
         }
     }
 
-    /// Those that run, or those that are being evicted, with priorities up to `most`, in order: priority and holder.
+    /// Whether any is on its way out.
+    pub(crate) fn any_leaving(&self) -> bool {
+        self.ranked.first_key_value().is_some_and(|((running, _), _)| !running)
+    }
+
+    /// Those that run, or those that are on their way out, with priorities up to `most`, in order: priority and holder.
     pub(crate) fn up_to(&self, most: i32, running: bool) -> impl Iterator<Item = (i32, &Holder)> {
         let groups = self.ranked.range((running, i32::MIN)..=(running, most));
         groups.flat_map(|((_, priority), alike)| alike.iter().map(move |holder| (*priority, holder)))
@@ -49,5 +54,5 @@ impl Holders {
 
 fn filed(id: WlId, wl: &Wl) -> Option<((bool, i32), Holder)> {
     let since = Reverse(wl.hold.as_ref()?.since);
-    Some(((!wl.flags.evicted, wl.class.priority), Holder { since, uid: wl.uid.clone(), id }))
+    Some(((!wl.is_leaving(), wl.class.priority), Holder { since, uid: wl.uid.clone(), id }))
 }

@@ -95,6 +95,11 @@ impl Wl {
         self.flags.active && !self.flags.finished
     }
 
+    /// It gives its quota back: that was decided here or elsewhere.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.flags.evicted || self.told_to_go
+    }
+
     /// Its back-off has not ended.
     pub(crate) fn is_backing_off(&self, now: Time) -> bool {
         self.requeued == Some(false) || self.wakes_at().is_some_and(|at| at > now)

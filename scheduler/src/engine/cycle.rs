@@ -13,7 +13,7 @@ use crate::intern::Fr;
 use crate::preemption::{Target, can_always_reclaim, path};
 use crate::queue::{Requeue, Requeued};
 use crate::tree::{NodeId, Tree};
-use crate::workloads::{Hold, WlId};
+use crate::workloads::{Hold, Wl, WlId};
 use crate::{Amount, Cycle, Decision, Name, Reason, Time, WorkloadKey};
 
 /// What a cycle has done so far.
@@ -28,6 +28,8 @@ struct Progress {
     claims: Vec<(NodeId, Fr, Amount)>,
     /// [`Cycle::preemption_skips`].
     preemption_skips: BTreeMap<Name, usize>,
+    /// The trees in which somebody that was told to go before this cycle has not gone yet, as far as that was asked.
+    awaiting: BTreeMap<NodeId, bool>,
     /// Something was admitted or preempted.
     busy: bool,
 }
@@ -150,9 +152,11 @@ impl Engine {
             Fitness::Preempt | Fitness::Fit => {}
         }
         if entry.targets.iter().any(|target| progress.preempted.contains(&target.id)) {
+            self.keep_room(entry, progress);
             return Err((Requeue::FailedAfterNomination, Reason::VictimsTaken));
         }
         if !self.fits(entry, progress) {
+            self.keep_room(entry, progress);
             return Err((Requeue::FailedAfterNomination, Reason::Overtaken));
         }
         self.note_targets(entry, progress);
@@ -206,6 +210,9 @@ impl Engine {
         if new.is_empty() {
             return;
         }
+        if new.iter().any(|id| self.workloads.get(*id).is_some_and(Wl::is_leaving)) {
+            progress.awaiting.insert(self.root_of(entry.cq), true);
+        }
         // Nobody gives way to a workload of another tree.
         progress.going.add(self.root_of(entry.cq), &self.usage_of(new.iter().copied()));
         for id in new {
@@ -252,6 +259,23 @@ impl Engine {
         self.tree.shift(node, fr, i128::from(amount.get()));
         progress.going.shift(self.root_of(node), node, fr, i128::from(amount.get()));
         progress.claims.push((node, fr, amount));
+    }
+
+    /// An entry for which others were told to go, and that an earlier one overtook, holds what it needs against those after
+    /// it until all are gone: a lesser workload that took of the room that is being made would have to go for it in the
+    /// next cycle.
+    fn keep_room(&mut self, entry: &Entry, progress: &mut Progress) {
+        let preempts = self.cqs.get(&entry.cq).is_some_and(|cq| cq.queue.preemptor() == Some(entry.id));
+        if preempts && self.awaits_leaving(entry.cq, progress) {
+            self.claim(entry, progress);
+        }
+    }
+
+    /// Whether somebody of the tree was told to go before this cycle and has not gone yet.
+    fn awaits_leaving(&self, cq: NodeId, progress: &mut Progress) -> bool {
+        let leaving = |cq: &NodeId| self.cqs.get(cq).is_some_and(|cq| cq.holders.any_leaving());
+        let root = self.root_of(cq);
+        *progress.awaiting.entry(root).or_insert_with(|| self.tree.queues_of_tree(cq).iter().any(leaving))
     }
 
     /// An entry that nobody gives way to holds what it could use against the entries after it, so that lesser

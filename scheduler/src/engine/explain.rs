@@ -70,7 +70,7 @@ impl Engine {
             held: wl.hold.as_ref().map(|hold| Held {
                 admission: hold.admission.clone(),
                 since: hold.since,
-                evicted: wl.flags.evicted || wl.told_to_go,
+                evicted: wl.is_leaving(),
             }),
             place,
             pod_sets,

@@ -50,7 +50,8 @@ use crate::{Changed, Event, Name, Preemption, Settings, Time, WorkloadKey};
 ///   and for each victim the logarithm of their number and as many steps as the tree is deep. Workloads that are not
 ///   needed are not looked at, unless they do not use what is wanted or are of a size that the shares forbid to take;
 /// - for each victim one decision;
-/// - in a tree in which somebody is preempted one copy of the tree, if other entries of it follow;
+/// - in a tree in which somebody is preempted one copy of the tree, if other entries of it follow; in one in which a
+///   preemptor is overtaken one look at its ClusterQueues;
 /// - with fair sharing, for each entry the shares of the nodes on its way up, compared to those beside them.
 ///
 /// When a trigger is due, parked workloads come back by class and LocalQueue, not one by one. An event about a workload

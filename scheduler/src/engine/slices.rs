@@ -29,7 +29,7 @@ impl Engine {
         }
         let taken = |other: &WlId| self.workloads.get(*other).is_some_and(|other| other.hold.is_some());
         let is_taken = self.replacements.get(&old.key).is_some_and(|others| others.iter().any(taken));
-        if old.flags.evicted || old.told_to_go || is_taken { Err(Leaving) } else { Ok(Some(id)) }
+        if old.is_leaving() || is_taken { Err(Leaving) } else { Ok(Some(id)) }
     }
 
     /// What an assignment takes beyond what the replaced workload has.

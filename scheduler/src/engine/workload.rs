@@ -283,8 +283,9 @@ impl Engine {
     }
 
     pub(super) fn preemption_failed(&mut self, key: &WorkloadKey) {
-        let Some(wl) = self.workloads.id(key).and_then(|id| self.workloads.get_mut(id)) else { return };
-        if std::mem::take(&mut wl.told_to_go) {
+        let Some(id) = self.workloads.id(key) else { return };
+        if self.workloads.get(id).is_some_and(|wl| wl.told_to_go) {
+            self.edit(id, |wl| wl.told_to_go = false);
             self.wake_replacements(key);
         }
     }

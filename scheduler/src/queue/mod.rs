@@ -150,6 +150,11 @@ impl Queue {
         }
     }
 
+    /// The workload that others were told to go for, until it has quota.
+    pub(crate) fn preemptor(&self) -> Option<WlId> {
+        self.preemptor.as_ref().map(|(_, item)| item.id)
+    }
+
     /// The workload that is tried next.
     pub(crate) fn head(&self) -> Option<WlId> {
         self.sticky().or_else(|| self.heap.peek()).map(|(_, item)| item.id)

@@ -105,6 +105,49 @@ fn the_preemptor_stays_the_head_until_its_victims_are_gone() {
 }
 
 #[test]
+fn who_was_told_to_go_stays_the_victim_before_the_api_shows_it() {
+    let mut stage = alone(LowerPriority);
+    for name in ["older", "newer"] {
+        stage.submit(wl(name).request("cpu", 5).priority(1));
+        stage.wait(1);
+        stage.admit();
+    }
+    stage.submit(wl("new").request("cpu", 5).priority(9));
+    assert_eq!(stage.cycle()[0], "preempt newer for new: InClusterQueue");
+    stage.change("older", |workload| workload.priority = 0);
+    let again = stage.cycle();
+    assert!(!again.iter().any(|text| text.starts_with("preempt")), "one is enough: {again:?}");
+    stage.apply(Event::PreemptionFailed { key: crate::WorkloadKey::new("ns", "newer") });
+    assert_eq!(stage.cycle()[0], "preempt older for new: InClusterQueue", "nobody is on the way out any more");
+}
+
+#[test]
+fn a_preemptor_that_was_overtaken_loses_no_room_to_lesser_workloads_while_victims_are_on_their_way_out() {
+    let mut stage = cohort(|queue| rules(queue, Never, Any));
+    stage.apply(Event::LocalQueue(lq("second", "second")));
+    stage.queue(rules(cq("second").cohort("all").quota("default", "cpu", 10), Never, Any));
+    for (name, queue, cpu, priority) in
+        [("kept", "main", 4, 9), ("base", "other", 10, 9), ("ten", "other", 10, 0), ("six", "other", 6, 0)]
+    {
+        stage.submit(wl(name).queue(queue).request("cpu", cpu).priority(priority));
+        stage.wait(1);
+        stage.admit();
+    }
+    stage.submit(wl("first").request("cpu", 6).priority(3));
+    stage.submit(wl("second").queue("second").request("cpu", 10).priority(2));
+    stage.submit(wl("lesser").queue("other").request("cpu", 4).priority(1));
+    let told: Vec<_> = stage.cycle().into_iter().filter(|text| text.starts_with("preempt")).collect();
+    let reason = "InCohortReclamation";
+    assert_eq!(told, [format!("preempt six for first: {reason}"), format!("preempt ten for second: {reason}")]);
+    stage.evict("ten");
+    // Four cores are left, and `lesser` would have to go again for `second`.
+    assert_eq!(stage.admit(), ["first"]);
+    assert_eq!(stage.admit(), Vec::<String>::new());
+    stage.evict("six");
+    assert_eq!(stage.admit_all(), ["second"]);
+}
+
+#[test]
 fn the_victim_is_told_why_in_kueues_words() {
     let mut stage = cohort(|queue| rules(queue, Never, Any));
     stage.submit(wl("borrower").queue("other").request("cpu", 15));
