@@ -14,6 +14,7 @@ pub mod quantity;
 pub mod v1beta1;
 pub mod v1beta2;
 pub mod validate;
+pub mod variants;
 
 mod crd;
 mod schema;

@@ -44,7 +44,7 @@ pub const IS_GROUP_WORKLOAD: &str = "kueue.x-k8s.io/is-group-workload";
 pub const PRIORITY_BOOST: &str = "kueue.x-k8s.io/priority-boost";
 /// Annotation: the only flavors that may be used.
 pub const WORKLOAD_ALLOWED_RESOURCE_FLAVORS: &str = "kueue.x-k8s.io/workload-allowed-resource-flavors";
-/// Label: the workload that this is a variant of.
+/// Label, `true`: the workload stands for a job and is admitted with one of its variants.
 pub const CONCURRENT_ADMISSION_PARENT: &str = "kueue.x-k8s.io/concurrent-admission-parent";
 /// Annotation: the first workload in a chain of slices.
 pub const WORKLOAD_SLICE_NAME: &str = "kueue.x-k8s.io/workload-slice-name";

@@ -47,6 +47,7 @@ enum Job {
     Reserve(Box<Reserve>),
     Pending { uid: Name, reason: Reason, requests: Vec<PodSetRequests> },
     Preempt(Box<Preempt>),
+    Migrate { uid: Name, to_uid: Name },
 }
 
 #[derive(Debug, Clone)]
@@ -174,6 +175,7 @@ impl Admitter {
                 Decision::Pending { key, uid, reason, requests } => {
                     self.add(object_key(&key), Job::Pending { uid, reason, requests });
                 }
+                Decision::Migrate { key, uid, to_uid } => self.add(object_key(&key), Job::Migrate { uid, to_uid }),
                 Decision::Preempt { key, uid, reason, preemptor, preemptor_uid, preemptor_path, preemptee_path } => {
                     let preemptor = self.preemptor(&preemptor, &preemptor_uid);
                     let message = build::preemption_message(reason, &preemptor, [&preemptor_path, &preemptee_path]);

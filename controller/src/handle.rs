@@ -28,7 +28,7 @@ use crate::{
     recording::Recorded,
     status,
     stores::Stores,
-    visibility,
+    variants, visibility,
     webhook::{self, WebhookOptions},
     workload::Reasons,
 };
@@ -321,6 +321,7 @@ async fn begin(
     spawn(workers, "priorities", ok(priority::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "failure recovery", ok(failure_recovery::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "elastic jobs", ok(elastic::run(ctx.clone(), shutdown.clone())));
+    spawn(workers, "variants", ok(variants::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "provisioning requests", ok(provisioning::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "jobs", jobs::run(ctx.clone(), shutdown.clone()));
     if let Some(listener) = visibility {

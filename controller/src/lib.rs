@@ -38,6 +38,7 @@ mod status;
 pub mod store;
 pub mod stores;
 pub mod telemetry;
+mod variants;
 mod visibility;
 pub mod webhook;
 pub mod work;

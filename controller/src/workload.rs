@@ -18,6 +18,7 @@ use switchyard_api::{
     names,
     v1beta2::{Admission, Workload, WorkloadStatus},
 };
+pub(crate) use write::delete;
 pub use write::{WriteError, patch_metadata, patch_status};
 
 use crate::clock::since;

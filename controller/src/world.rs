@@ -13,12 +13,12 @@ use switchyard_api::{
     config::Configuration,
     jobs::elastic,
     quantity::{Exact, parse},
-    v1beta2,
+    v1beta2, variants,
 };
 use switchyard_scheduler::{self as engine, Event, LocalQueueKey, Name, WorkloadKey};
 pub(crate) use workload::Ordering;
 
-use crate::{context::Context, engine_task::Kind, options, store::Key, stores::Stores};
+use crate::{context::Context, engine_task::Kind, options, store::Key, stores::Stores, variants::family};
 
 /// The event that tells the engine how this object stands now, or that it is gone.
 pub(crate) fn object(stores: &Stores, kind: Kind, key: &Key) -> Event {
@@ -81,7 +81,11 @@ pub(crate) fn workload(ctx: &Context, key: &Key) -> Event {
 /// The event that tells the engine of a workload that is there.
 pub(crate) fn known_workload(stores: &Stores, config: &Configuration, object: &v1beta2::Workload) -> Event {
     let rules = RequestRules::of(stores, &config.resources, object.metadata.namespace.as_deref().unwrap_or_default());
-    Event::Workload(Box::new(workload::workload(object, &rules, ordering(config))))
+    let mut known = workload::workload(object, &rules, ordering(config));
+    if config.enabled(variants::FEATURE_GATE) {
+        family::tell(stores, object, &mut known);
+    }
+    Event::Workload(Box::new(known))
 }
 
 fn ordering(config: &Configuration) -> Ordering {

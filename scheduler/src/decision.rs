@@ -55,6 +55,15 @@ pub enum Decision {
         /// What it asks for (`status.resourceRequests`).
         requests: Vec<PodSetRequests>,
     },
+    /// It must give its quota back, as a variant of the same workload is given a better flavor once it has.
+    Migrate {
+        /// The place of the one on the worse flavor.
+        key: WorkloadKey,
+        /// Its uid.
+        uid: Name,
+        /// The uid of the one on the better flavor.
+        to_uid: Name,
+    },
     /// It must give its quota back. Only decided by an engine made by [`Engine::preempting`](crate::Engine::preempting).
     Preempt {
         /// The victim's place.

@@ -350,6 +350,7 @@ fn describe(decision: &Decision) -> String {
         Decision::Pending { key, reason, .. } => {
             format!("pending {}: {}: {}", key.name, reason.condition_reason(), reason.message())
         }
+        Decision::Migrate { key, to_uid, .. } => format!("migrate {} to {to_uid}", key.name),
         Decision::Preempt { key, reason, preemptor, .. } => {
             format!("preempt {} for {}: {reason}", key.name, preemptor.name)
         }

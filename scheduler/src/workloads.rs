@@ -52,6 +52,9 @@ pub(crate) struct Wl {
     pub(crate) reason: Option<Arc<Reason>>,
     /// The ClusterQueue in whose queue it is.
     pub(crate) queued_in: Option<NodeId>,
+    /// The uid of the workload that it is a variant of.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub(crate) parent: Option<Box<Name>>,
 }
 
 /// The yes-or-no facts of a workload.

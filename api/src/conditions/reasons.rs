@@ -102,6 +102,10 @@ pub mod evicted {
     pub const DEACTIVATED: &str = "Deactivated";
     /// It moves to a better flavor.
     pub const FLAVOR_MIGRATION: &str = "FlavorMigration";
+    /// The variant that it ran as was evicted.
+    pub const VARIANT_EVICTED: &str = "VariantEvicted";
+    /// No variant of it is admitted.
+    pub const CONCURRENT_ADMISSION: &str = "ConcurrentAdmission";
     /// The hub moved it elsewhere; on a worker cluster.
     pub const EVICTED_ON_MANAGER_CLUSTER: &str = "EvictedOnManagerCluster";
 

@@ -38,16 +38,16 @@ const fn only(part: &'static str, gate: Gate) -> Gate {
     Gate { only: Some(part), ..gate }
 }
 
-/// What two gates of Kueue have in common.
+/// What is here of preemption one worker at a time.
 const GATED: &str =
-    "of what this gate switches, only preemption gates of Workloads hold here: nothing sets or opens them by itself";
+    "of what this gate switches, only preemption gates of Workloads hold here: it sets and opens none by itself";
 
 const GATES: &[Gate] = &[
     works(on("AdmissionFairSharing")),
     on("AdmissionGatedBy"),
     on("AssignQueueLabelsForPods"),
     works(on("CleanupProvisioningRequestsOnEviction")),
-    only(GATED, off("ConcurrentAdmission")),
+    works(off("ConcurrentAdmission")),
     off("CustomMetricLabels"),
     on("DeferRayServiceFinalizationForRedisCleanup"),
     works(off("DisableWaitForPodsReady")),

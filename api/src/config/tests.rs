@@ -243,14 +243,18 @@ fn what_is_no_yaml_is_refused() {
 
 #[test]
 fn gates_are_as_the_file_says_or_as_they_are() {
-    let config = with("featureGates: {PartialAdmission: false, ConcurrentAdmission: true, MultiKueue: true}").unwrap();
+    let config = with(
+        "featureGates: {PartialAdmission: false, ConcurrentAdmission: true, MultiKueueOrchestratedPreemption: true, \
+                       MultiKueue: true}",
+    )
+    .unwrap();
     assert!(!config.enabled("PartialAdmission") && config.enabled("ConcurrentAdmission"));
     assert!(config.enabled("ReclaimablePods") && !config.enabled("NoSuchGate"));
-    // The first switches something, the last is as it would be anyway.
+    // The first two switch something, the last is as it would be anyway.
     assert_eq!(
         told(&config),
-        "featureGates.ConcurrentAdmission: of what this gate switches, only preemption gates of Workloads hold here: \
-         nothing sets or opens them by itself"
+        "featureGates.MultiKueueOrchestratedPreemption: of what this gate switches, only preemption gates of Workloads hold \
+         here: it sets and opens none by itself"
     );
     let config = with("featureGates: {CustomMetricLabels: true, ReclaimablePods: false}").unwrap();
     assert_eq!(

@@ -73,7 +73,7 @@ pub use equivalence::{is_equivalent, owned_by};
 pub use external::external_kind;
 pub use merge::{apply_merge, merge_diff};
 pub use mirror::{merged_status, reset_status};
-pub use name::{limited_name, workload_name, workload_name_with_extra};
+pub use name::{limited_name, variant_name, workload_name, workload_name_with_extra};
 pub use pod_set_info::{PodSetInfo, is_dns_label, pod_set_infos, restore_template, running_pod_sets};
 pub use priority::{Priority, PriorityError, PriorityLookup, resolve_priority};
 pub use remote::sent_objects;

@@ -31,6 +31,15 @@ pub fn workload_name_with_extra(kind: &str, group: &str, owner_name: &str, owner
     with_hash(format!("{}-{owner_name}", kind.to_lowercase()), &hashed)
 }
 
+/// Name of the variant of a workload for a flavor, as Kueue makes it: the workload's name with the flavor in the place of its
+/// hash, and a hash of both.
+#[must_use]
+pub fn variant_name(parent: &str, parent_uid: &str, flavor: &str) -> String {
+    let base = parent.rsplit_once('-').map_or(parent, |(base, _)| base);
+    let hashed = format!("Workload\nkueue.x-k8s.io\n{parent}\n{parent_uid}\n{flavor}");
+    with_hash(format!("{base}-variant-{flavor}"), &hashed)
+}
+
 /// A name of at most 253 bytes: one that is longer than 247 is cut there, and five hex digits of the SHA-1 of the whole
 /// are put behind it. So Kueue names ProvisioningRequests and their PodTemplates.
 #[must_use]
@@ -67,6 +76,12 @@ mod tests {
         // printf 'Job\nbatch\ntrain\n1234' | sha1sum
         assert_eq!(workload_name("Job", "batch", "train", "1234"), "job-train-199b9");
         assert_eq!(workload_name_with_extra("Job", "batch", "train", "1234", "2"), "job-train-f0dbe");
+    }
+
+    #[test]
+    fn a_variant_is_named_after_its_parent_and_its_flavor() {
+        // printf 'Workload\nkueue.x-k8s.io\njob-train-199b9\n1234\nspot' | sha1sum
+        assert_eq!(variant_name("job-train-199b9", "1234", "spot"), "job-train-variant-spot-6fde0");
     }
 
     #[test]

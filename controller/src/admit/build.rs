@@ -144,6 +144,16 @@ pub fn preempted_status(mut edit: Edit, reason: &str, message: &str) -> (Edit, E
     (edit, evicted)
 }
 
+/// Evicted for a variant of the same workload on a better flavor.
+#[must_use]
+pub(super) fn migrated_status(workload: &Workload, to_uid: &str, now: Timestamp) -> (Edit, Evicted) {
+    let mut edit = Edit::new(workload, now);
+    let message =
+        format!("Evicted to accommodate a workload (UID: {to_uid}) due to migration to more favorable resource flavor");
+    let evicted = edit.evict(Eviction { reason: reasons::evicted::FLAVOR_MIGRATION, cause: String::new(), message });
+    (edit, evicted)
+}
+
 /// What is said of a workload in whose place another was given quota.
 #[must_use]
 pub(super) fn replaced_message(new: &Workload) -> String {

@@ -12,6 +12,7 @@ use switchyard_api::{
     },
     v1beta2::Workload,
 };
+use switchyard_scheduler::Name;
 use tokio::time::Instant;
 
 use super::{Admitter, Job, Preempt, Reserve, build, reasons};
@@ -46,6 +47,10 @@ impl Admitter {
             },
             Job::Preempt(preempt) => match self.current(&key, &preempt.uid) {
                 Some(current) => self.preempt(&key, &current, &preempt).await,
+                None => Outcome::Done,
+            },
+            Job::Migrate { uid, to_uid } => match self.current(&key, &uid) {
+                Some(current) => self.migrate(&key, &current, &to_uid).await,
                 None => Outcome::Done,
             },
         };
@@ -209,6 +214,39 @@ impl Admitter {
             Err(WriteError::Conflict) => Outcome::Failed,
             Err(error) => {
                 tracing::warn!(workload = %key, %error, "preemption not written");
+                self.inbox.unpreempted(workload_key(key));
+                Outcome::Done
+            }
+        }
+    }
+
+    /// Evicts a variant for one of the same workload that is given a better flavor.
+    #[tracing::instrument(name = "migration", skip_all, fields(workload = %key))]
+    async fn migrate(&self, key: &Key, current: &Workload, to_uid: &str) -> Outcome {
+        let Some(cluster_queue) = workload::admitted_by(current).map(str::to_owned) else {
+            // If its reservation is not written yet, it never will be: the engine takes the quota back.
+            let uid = Name::from(current.metadata.uid.as_deref().unwrap_or_default());
+            self.refuse(workload_key(key), uid, "a variant on a better flavor is given quota");
+            return Outcome::Done;
+        };
+        if workload::is_evicted(current) || workload::is_finished(current) {
+            return Outcome::Done;
+        }
+        let now = self.ctx.clock.now();
+        let (edit, evicted) = build::migrated_status(current, to_uid, now);
+        match patch_status(&self.ctx, current, &edit.status, "migration").await {
+            Ok(Some(after)) => {
+                let ready = workload::ready_for(current, now);
+                let reason = evicted.eviction.reason;
+                let eviction = CountedEviction { reason, cause: "", first: evicted.first, ready };
+                self.ctx.metrics.evicted(&after, &cluster_queue, &eviction);
+                self.ctx.events.normal(&after, &evicted.event, evicted.eviction.message);
+                Outcome::Done
+            }
+            Ok(None) | Err(WriteError::Gone) => Outcome::Done,
+            Err(WriteError::Conflict) => Outcome::Failed,
+            Err(error) => {
+                tracing::warn!(workload = %key, %error, "migration not written");
                 self.inbox.unpreempted(workload_key(key));
                 Outcome::Done
             }

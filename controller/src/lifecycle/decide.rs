@@ -105,7 +105,9 @@ pub fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) 
     }
     pending::restarts(&mut edit, subject, facts);
     pending::gates(&mut plan, &mut edit, subject, facts);
-    checks::sync(&mut edit, facts);
+    if !facts.parent {
+        checks::sync(&mut edit, facts);
+    }
     if rules.lists_preemption_gates {
         edit.sync_preemption_gates(&subject.spec.preemption_gates);
     }

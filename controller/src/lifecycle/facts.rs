@@ -6,6 +6,7 @@ use switchyard_api::{
     config::{Configuration, GoDuration},
     names,
     v1beta2::{ClusterQueue, LocalQueue, Workload},
+    variants,
 };
 
 use crate::{
@@ -78,6 +79,10 @@ pub struct Facts {
     pub cluster_queue_active: bool,
     /// The MultiKueue checks among those of the ClusterQueue, on a hub.
     pub dispatching_checks: BTreeSet<String>,
+    /// It is admitted with one of its variants, whose checks count.
+    pub parent: bool,
+    /// It is a variant of another, whose pods and time count.
+    pub variant: bool,
     /// It is being deleted and the job that owns it is gone.
     pub owner_gone: bool,
 }
@@ -95,7 +100,17 @@ impl Facts {
         let cluster_queue_active = view.is_none_or(|view| view.inactive.is_empty());
         let owner_gone = subject.metadata.deletion_timestamp.is_some() && owner_gone(ctx, namespace, subject);
         let dispatching_checks = cluster_queue.as_deref().map(|queue| dispatching(ctx, queue)).unwrap_or_default();
-        Self { local_queue, cluster_queue_name, cluster_queue, cluster_queue_active, dispatching_checks, owner_gone }
+        let families = ctx.config.enabled(variants::FEATURE_GATE);
+        Self {
+            local_queue,
+            cluster_queue_name,
+            cluster_queue,
+            cluster_queue_active,
+            dispatching_checks,
+            parent: families && variants::is_parent(subject),
+            variant: families && variants::parent_of(subject).is_some(),
+            owner_gone,
+        }
     }
 }
 

@@ -1,9 +1,6 @@
 //! Doing what was decided about a workload.
 
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, Preconditions},
-};
+use kube::ResourceExt;
 use serde_json::json;
 use switchyard_api::{names, v1beta2::Workload};
 
@@ -15,8 +12,7 @@ use crate::{
     metrics::CountedEviction,
     store::Key,
     work::Outcome,
-    workload::{WriteError, patch_metadata, patch_status, ready_for},
-    write::answered,
+    workload::{WriteError, delete, patch_metadata, patch_status, ready_for},
 };
 
 /// Looks at one workload, and does what is to be done.
@@ -66,19 +62,6 @@ async fn perform(ctx: &Context, subject: &Workload, plan: Plan) -> Result<(), Wr
     if plan.delete {
         delete(ctx, &current).await?;
     }
-    Ok(())
-}
-
-async fn delete(ctx: &Context, workload: &Workload) -> Result<(), WriteError> {
-    if !ctx.leading() {
-        return Err(WriteError::NotLeading);
-    }
-    let preconditions = Preconditions { uid: workload.uid(), resource_version: None };
-    let params = DeleteParams::background().preconditions(preconditions);
-    let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &workload.namespace().unwrap_or_default());
-    let deleted = answered(api.delete(&workload.name_any(), &params)).await;
-    ctx.metrics.wrote("delete", deleted.is_ok());
-    deleted?;
     Ok(())
 }
 

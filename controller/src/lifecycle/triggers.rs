@@ -9,6 +9,7 @@ use switchyard_api::{
     jobs::{JobKind, kind_for, meta, named_job, same_copy},
     names,
     v1beta2::{ClusterQueue, LocalQueue, Workload},
+    variants,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -49,9 +50,12 @@ pub(super) fn connect(ctx: &Arc<Context>, queue: &Queue<Key>) {
 }
 
 fn workloads(ctx: &Arc<Context>, queue: &Queue<Key>) {
-    let (queue, counted) = (queue.clone(), ctx.clone());
+    let (queue, counted, families) = (queue.clone(), ctx.clone(), ctx.config.enabled(variants::FEATURE_GATE));
     ctx.stores.workloads.subscribe(move |change| {
-        if let (Some(old), Some(new)) = (&change.old, &change.new) {
+        // Of a workload with variants it alone is counted.
+        if let (Some(old), Some(new)) = (&change.old, &change.new)
+            && !(families && variants::parent_of(new).is_some())
+        {
             count(&counted, old, new);
         }
         if change.new.is_some() {

@@ -1,6 +1,9 @@
 //! Writing a Workload.
 
-use kube::{Api, ResourceExt};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Preconditions},
+};
 use serde_json::Value;
 use switchyard_api::{
     names,
@@ -8,7 +11,10 @@ use switchyard_api::{
 };
 
 pub use crate::write::WriteError;
-use crate::{context::Context, write::Target};
+use crate::{
+    context::Context,
+    write::{Target, answered},
+};
 
 /// Writes the difference between the workload's status and `status`, if there is one, with the workload's resourceVersion as
 /// precondition, and shows the result to all readers of the store. `what` labels the write in the metrics.
@@ -37,6 +43,23 @@ pub async fn patch_metadata(
     what: &'static str,
 ) -> Result<Workload, WriteError> {
     target(ctx, workload, names::FIELD_MANAGER, what).patch(ctx, patch).await
+}
+
+/// Deletes it, if it is still the same.
+///
+/// # Errors
+/// [`WriteError`].
+pub(crate) async fn delete(ctx: &Context, workload: &Workload) -> Result<(), WriteError> {
+    if !ctx.leading() {
+        return Err(WriteError::NotLeading);
+    }
+    let preconditions = Preconditions { uid: workload.uid(), resource_version: None };
+    let params = DeleteParams::background().preconditions(preconditions);
+    let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &workload.namespace().unwrap_or_default());
+    let deleted = answered(api.delete(&workload.name_any(), &params)).await;
+    ctx.metrics.wrote("delete", deleted.is_ok());
+    deleted?;
+    Ok(())
 }
 
 fn target<'a>(

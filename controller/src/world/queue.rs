@@ -38,6 +38,9 @@ pub(super) fn cluster_queue(queue: &api::ClusterQueue) -> engine::ClusterQueue {
             Some(api::AdmissionMode::NoAdmissionFairSharing) | None => engine::AdmissionScope::NoAdmissionFairSharing,
         },
         deleting: queue.metadata.deletion_timestamp.is_some(),
+        last_acceptable: (spec.concurrent_admission_policy.as_ref()).and_then(|policy| {
+            reference(policy.migration.constraints.as_ref()?.last_acceptable_flavor_name.as_deref())
+        }),
     }
 }
 

@@ -62,6 +62,8 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, order
         gates_closed: ordering.preemption_gates && gates_closed(workload),
         deleting: workload.metadata.deletion_timestamp.is_some(),
         replaces: ordering.slices.then(|| replaced(workload)).flatten(),
+        flavors: None,
+        parent: None,
         key,
     }
 }

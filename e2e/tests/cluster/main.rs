@@ -60,6 +60,7 @@ mod stock_kueue;
 mod takeover;
 mod twins;
 mod usage;
+mod variants;
 mod versions;
 mod visibility;
 mod webhook;

@@ -119,7 +119,7 @@ impl<'a> Cluster<'a> {
                     self.apply(Event::Workload(Box::new(workload)));
                     done.admitted.push(number);
                 }
-                Decision::Preempt { key, .. } => done.preempted.push(number(&key)),
+                Decision::Preempt { key, .. } | Decision::Migrate { key, .. } => done.preempted.push(number(&key)),
                 Decision::Pending { .. } => done.postponed += 1,
             }
         }

@@ -143,7 +143,7 @@ impl Player {
                 Decision::Preempt { key, reason, .. } => {
                     victims.insert(key.to_string(), reason.to_owned());
                 }
-                Decision::Pending { .. } => {}
+                Decision::Migrate { .. } | Decision::Pending { .. } => {}
             }
         }
         if !self.sharing {

@@ -18,8 +18,8 @@ use crate::{Amount, Cycle, Decision, Name, Reason, Time, WorkloadKey};
 
 /// What a cycle has done so far.
 #[derive(Default)]
-struct Progress {
-    decisions: Vec<Decision>,
+pub(super) struct Progress {
+    pub(super) decisions: Vec<Decision>,
     /// Workloads that were told to go.
     preempted: BTreeSet<WlId>,
     /// What would be without them.
@@ -31,11 +31,11 @@ struct Progress {
     /// The trees in which somebody that was told to go before this cycle has not gone yet, as far as that was asked.
     awaiting: BTreeMap<NodeId, bool>,
     /// Something was admitted or preempted.
-    busy: bool,
+    pub(super) busy: bool,
 }
 
 /// What became of an entry that was not admitted.
-type Postponed = (Requeue, Reason);
+pub(super) type Postponed = (Requeue, Reason);
 
 /// The entries that are left.
 enum Order {
@@ -126,6 +126,7 @@ impl Engine {
         if entry.replaced.is_some_and(|id| progress.preempted.contains(&id)) {
             return Err((Requeue::FailedAfterNomination, Reason::VictimsTaken));
         }
+        self.yield_to_better_variant(entry)?;
         let overlaps = entry.targets.iter().any(|target| progress.preempted.contains(&target.id));
         if overlaps && self.preemption.as_ref().is_some_and(|preemption| preemption.recompute_overlaps) {
             self.search_again(entry, progress);
@@ -167,6 +168,7 @@ impl Engine {
         if self.settings.block_admission && self.unready > 0 {
             return Err((Requeue::FailedAfterNomination, Reason::WaitingForPodsReady));
         }
+        self.migrate(entry, progress)?;
         let decision = self.assume(entry, progress, now);
         progress.decisions.extend(decision);
         progress.busy = true;
@@ -249,7 +251,7 @@ impl Engine {
     }
 
     /// Counts an entry's usage for the rest of the cycle.
-    fn claim(&mut self, entry: &Entry, progress: &mut Progress) {
+    pub(super) fn claim(&mut self, entry: &Entry, progress: &mut Progress) {
         for (fr, amount) in &entry.need {
             self.claim_amount(entry.cq, *fr, *amount, progress);
         }
@@ -379,7 +381,7 @@ impl Engine {
         })
     }
 
-    fn forget_scan(&mut self, id: WlId) {
+    pub(super) fn forget_scan(&mut self, id: WlId) {
         if let Some(wl) = self.workloads.get_mut(id) {
             wl.scan = None;
         }

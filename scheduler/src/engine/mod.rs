@@ -16,6 +16,7 @@ mod slices;
 #[cfg(test)]
 mod tests;
 mod tournament;
+mod variants;
 mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,6 +80,9 @@ pub struct Engine {
     /// Those that come in the place of a workload, by it.
     #[cfg_attr(feature = "record", serde(default, with = "crate::record::pairs"))]
     replacements: BTreeMap<WorkloadKey, BTreeSet<WlId>>,
+    /// The variants of each workload that has some, by its uid.
+    #[cfg_attr(feature = "record", serde(default))]
+    variants: BTreeMap<Name, BTreeSet<WlId>>,
     triggers: Triggers,
     /// Ends of back-offs.
     wakeups: BTreeSet<(Time, WlId)>,
@@ -106,6 +110,7 @@ impl Engine {
             classes: Classes::default(),
             orphans: BTreeMap::new(),
             replacements: BTreeMap::new(),
+            variants: BTreeMap::new(),
             triggers: Triggers::default(),
             wakeups: BTreeSet::new(),
             changed: Changed::default(),

@@ -45,13 +45,15 @@ impl Engine {
             scan: None,
             reason: None,
             queued_in: None,
+            parent: object.parent.map(Box::new),
         };
         if let Some(admission) = object.reservation.filter(|_| wl.may_hold()) {
             wl.hold = Some(self.confirmed(&wl, admission, object.reserved_at.unwrap_or(now)));
         }
-        let class = wl.class.clone();
+        let (class, parent) = (wl.class.clone(), wl.parent.clone());
         let id = self.workloads.insert(wl);
         self.note_replacement(id, class.replaces.as_ref());
+        self.note_variant(id, parent.as_deref());
         if let Some(lq) = self.lqs.get_mut(queue) {
             lq.workloads.insert(id);
         }
@@ -69,7 +71,7 @@ impl Engine {
         };
         let counts = object.pod_sets.iter().map(wanted).collect();
         let (pod_sets, replaces) = (std::mem::take(&mut object.pod_sets), object.replaces.take());
-        let class = self.classes.intern(object.priority, counts, pod_sets, replaces);
+        let class = self.classes.intern(object.priority, counts, pod_sets, replaces, object.flavors.take());
         let failed = |check: &crate::CheckState| matches!(check.state, CheckPhase::Retry | CheckPhase::Rejected);
         let flags = Flags {
             active: object.active,
@@ -117,6 +119,7 @@ impl Engine {
             scan: old.scan.clone().filter(|_| !reclassed),
             reason: old.reason.clone().filter(|_| !reclassed),
             hold: None,
+            parent: object.parent.map(Box::new),
             ..old.clone()
         };
         new.hold = self.next_hold(&old, &new, object.reservation, object.reserved_at.unwrap_or(now));
@@ -151,8 +154,12 @@ impl Engine {
         let recharged = charged(old) != charged(&new);
         let (queue, held, may_hold) = (new.queue, new.hold.is_some(), new.may_hold());
         let reprioritised = old.hold.is_some() && old.class.priority != new.class.priority;
-        let class = new.class.clone();
+        let (class, parent) = (new.class.clone(), new.parent.clone());
         self.edit(id, |wl| *wl = new);
+        if parent != old.parent {
+            self.forget_variant(id, old.parent.as_deref());
+            self.note_variant(id, parent.as_deref());
+        }
         self.forget_replacement(id, old.class.replaces.as_ref());
         self.note_replacement(id, class.replaces.as_ref());
         if old.class.replaces != class.replaces {
@@ -250,6 +257,7 @@ impl Engine {
             lq.workloads.remove(&id);
         }
         self.forget_orphan(id, &wl);
+        self.forget_variant(id, wl.parent.as_deref());
         self.forget_replacement(id, wl.class.replaces.as_ref());
         self.recharge_replaced(wl.class.replaces.as_ref(), now);
         self.announce_freed(&wl, now);

@@ -189,6 +189,10 @@ impl Assigner<'_> {
                 found.causes.push(Cause::NotNominated { flavor, resource });
                 continue;
             }
+            if self.class.flavors.as_ref().is_some_and(|allowed| !allowed.contains(&flavor.name)) {
+                found.causes.push(Cause::NotAllowed { flavor: flavor.name.clone() });
+                continue;
+            }
             let refused = self.mismatch(&flavor.name, pod_set);
             if let Some(cause) = refused.or_else(|| self.departs(&flavor.name, pod_set, group, requests)) {
                 found.causes.push(cause.clone());

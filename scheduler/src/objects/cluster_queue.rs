@@ -187,6 +187,9 @@ pub struct ClusterQueue {
     pub admission_scope: AdmissionScope,
     /// It is being deleted: it admits nothing more.
     pub deleting: bool,
+    /// The last flavor that is worth moving a running workload to, from one variant of it to another.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub last_acceptable: Option<Name>,
 }
 
 impl ClusterQueue {
@@ -205,6 +208,7 @@ impl ClusterQueue {
             fair_weight_milli: 1000,
             admission_scope: AdmissionScope::default(),
             deleting: false,
+            last_acceptable: None,
         }
     }
 }

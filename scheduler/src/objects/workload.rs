@@ -55,6 +55,12 @@ pub struct Workload {
     /// ClusterQueue, this one gets the same flavors and needs only what it asks for beyond it.
     #[cfg_attr(feature = "record", serde(default))]
     pub replaces: Option<WorkloadKey>,
+    /// The flavors that it may be given; `None` restricts nothing.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub flavors: Option<Vec<Name>>,
+    /// The uid of the workload that it is a variant of. Of the variants of one workload the one on the best flavor runs.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub parent: Option<Name>,
 }
 
 impl Workload {
@@ -83,6 +89,8 @@ impl Workload {
             held: false,
             deleting: false,
             replaces: None,
+            flavors: None,
+            parent: None,
         }
     }
 }

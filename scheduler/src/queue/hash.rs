@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::{PodSet, WorkloadKey};
+use crate::{Name, PodSet, WorkloadKey};
 
 /// A class of equivalent workloads. Never reused, so a remembered class cannot come to mean another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +26,9 @@ pub(crate) struct Class {
     /// The workload in whose place it comes. What that holds decides what it gets, so it is like no other.
     #[cfg_attr(feature = "record", serde(default))]
     pub(crate) replaces: Option<WorkloadKey>,
+    /// The only flavors that do.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub(crate) flavors: Option<Vec<Name>>,
 }
 
 impl Class {
@@ -58,7 +61,7 @@ impl PartialOrd for ByShape {
 }
 impl Ord for ByShape {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.parts().cmp(&other.parts())
+        self.parts().cmp(&other.parts()).then_with(|| self.0.flavors.cmp(&other.0.flavors))
     }
 }
 
@@ -79,8 +82,10 @@ impl Classes {
         counts: Vec<i32>,
         pod_sets: Vec<PodSet>,
         replaces: Option<WorkloadKey>,
+        flavors: Option<Vec<Name>>,
     ) -> Arc<Class> {
-        let class = ByShape(Arc::new(Class { id: ClassId(self.next), priority, counts, pod_sets, replaces }));
+        let id = ClassId(self.next);
+        let class = ByShape(Arc::new(Class { id, priority, counts, pod_sets, replaces, flavors }));
         if let Some(users) = self.known.get_mut(&class) {
             *users += 1;
             return self.known.get_key_value(&class).map_or(class.0, |(known, _)| known.0.clone());
@@ -107,7 +112,7 @@ impl Classes {
 impl Class {
     /// One that only says which it is, until [`Classes::whole`] gives the whole one.
     pub(crate) fn named(id: ClassId) -> Self {
-        Self { id, priority: 0, counts: Vec::new(), pod_sets: Vec::new(), replaces: None }
+        Self { id, priority: 0, counts: Vec::new(), pod_sets: Vec::new(), replaces: None, flavors: None }
     }
 }
 

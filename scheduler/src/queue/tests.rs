@@ -19,7 +19,7 @@ impl Ids {
     fn new() -> Self {
         let (mut classes, mut queues, mut workloads) =
             (Classes::default(), LocalQueues::default(), Workloads::default());
-        let class = |number: i32| classes.intern(number % 2, vec![1], vec![PodSet::new("main", number)], None);
+        let class = |number: i32| classes.intern(number % 2, vec![1], vec![PodSet::new("main", number)], None, None);
         let classes: Vec<_> = (0..4).map(class).collect();
         let queues: Vec<_> = (0..2).map(|n| queues.intern(&LocalQueueKey::new("ns", format!("q{n}")))).collect();
         let mut workload = |number: i32| {
@@ -39,6 +39,7 @@ impl Ids {
                 scan: None,
                 reason: None,
                 queued_in: None,
+                parent: None,
             })
         };
         let workloads = (0..12).map(&mut workload).collect();
@@ -127,7 +128,7 @@ proptest! {
 fn classes_are_told_apart_by_shape_and_forgotten_with_their_last_workload() {
     let mut classes = Classes::default();
     let intern = |classes: &mut Classes, priority, count| {
-        classes.intern(priority, vec![count], vec![PodSet::new("main", 1)], None)
+        classes.intern(priority, vec![count], vec![PodSet::new("main", 1)], None, None)
     };
     let one = intern(&mut classes, 0, 1);
     let same = intern(&mut classes, 0, 1);

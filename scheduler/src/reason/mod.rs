@@ -34,6 +34,12 @@ pub enum Reason {
     },
     /// It would have to preempt, which a closed gate forbids.
     PreemptionGated,
+    /// Another variant of the same workload runs on a better flavor.
+    BetterVariant,
+    /// It would be given quota, but its flavor is not worth moving the workload there from the one that it runs on.
+    NotWorthMigrating,
+    /// The variant on a worse flavor is being evicted for it.
+    Migrating,
     /// Its victims are being preempted for another workload; it will fit when they are gone.
     VictimsShared,
     /// Its victims are being preempted for another workload.
@@ -190,6 +196,11 @@ pub enum Cause {
     },
     /// The queue has no flavors at all. Kueue takes such a queue for one of topologies only, of which it knows none.
     NoFlavors,
+    /// The workload is for other flavors only.
+    NotAllowed {
+        /// The flavor.
+        flavor: Name,
+    },
     /// A nominated flavor is kept when an assignment is made anew within a cycle; this is another.
     NotNominated {
         /// The flavor.

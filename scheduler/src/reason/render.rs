@@ -9,7 +9,7 @@ impl Reason {
         match self {
             Self::NoFit { kind, .. } => kind.condition_reason(),
             Self::NoCandidates { .. } | Self::VictimsTaken | Self::Overtaken => "WaitingForQuota",
-            Self::Preempting { .. } | Self::VictimsShared => "WaitingForPreemptedWorkloads",
+            Self::Preempting { .. } | Self::VictimsShared | Self::Migrating => "WaitingForPreemptedWorkloads",
             Self::PreemptionGated => "AdmissionGated",
             Self::WaitingForPodsReady => "WaitingForPodsReady",
             Self::ClusterQueueInactive { .. } | Self::LocalQueueInactive { .. } => "Suspended",
@@ -19,7 +19,9 @@ impl Reason {
             | Self::NamespaceMissing { .. }
             | Self::Invalid { .. } => "Misconfigured",
             Self::EquivalentFailed { cause } => cause.condition_reason(),
-            Self::ChecksFailed
+            Self::BetterVariant
+            | Self::NotWorthMigrating
+            | Self::ChecksFailed
             | Self::Waiting { .. }
             | Self::BackingOff { .. }
             | Self::WriteFailed { .. }
@@ -37,6 +39,9 @@ impl Reason {
                 format!("{}. Pending the preemption of {victims} workload(s)", couldnt_assign(pod_sets))
             }
             Self::PreemptionGated => "Workload requires preemption, but it's gated".to_owned(),
+            Self::BetterVariant => "A more favorable variant is already admitted".to_owned(),
+            Self::NotWorthMigrating => "Target flavor is below LastAcceptableFlavorName".to_owned(),
+            Self::Migrating => "Pending the migration of 1 workload(s)".to_owned(),
             Self::VictimsShared => "Workload has overlapping preemption targets with another workload, but will fit \
                                     after these preemptions complete"
                 .to_owned(),
@@ -121,6 +126,9 @@ impl Cause {
             Self::FlavorMissing { flavor } => format!("flavor {flavor} not found"),
             Self::ResourceUnavailable { resource } => format!("resource {resource} unavailable in ClusterQueue"),
             Self::NoFlavors => "workload requires Topology, but there is no TAS cache information".to_owned(),
+            Self::NotAllowed { flavor } => {
+                format!("skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation")
+            }
             Self::NotNominated { flavor, resource } => {
                 format!("skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}")
             }
@@ -138,6 +146,7 @@ impl Cause {
             | Self::Untolerated { flavor, .. }
             | Self::AffinityMismatch { flavor }
             | Self::FlavorMissing { flavor }
+            | Self::NotAllowed { flavor }
             | Self::NotNominated { flavor, .. }
             | Self::OtherThanReplaced { flavor, .. } => Some(flavor),
             Self::ResourceUnavailable { .. } | Self::NoFlavors => None,

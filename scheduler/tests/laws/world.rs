@@ -282,7 +282,7 @@ impl World {
                     admitted.push(key);
                 }
                 Decision::Preempt { key, preemptor, .. } => self.tell_to_go(key, preemptor),
-                Decision::Pending { .. } => {}
+                Decision::Migrate { .. } | Decision::Pending { .. } => {}
             }
         }
         self.going.clone_from(&self.told);

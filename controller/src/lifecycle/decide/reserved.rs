@@ -17,7 +17,7 @@ use crate::{
 
 pub(super) fn look(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) {
     let evicted = workload::is_evicted(subject);
-    if !evicted && by_checks(plan, edit, subject) {
+    if !evicted && !facts.parent && by_checks(plan, edit, subject) {
         return;
     }
     let admitted = conditions::is_true(&edit.status.conditions, conditions::ADMITTED);
@@ -28,6 +28,9 @@ pub(super) fn look(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts: 
         edit.unreserve(reason, message);
         // Kueue says the next thing in a second write.
         pending::blockers(edit, subject, facts);
+        return;
+    }
+    if facts.variant {
         return;
     }
     if let Some(rules) = rules.pods_ready.as_ref().filter(|_| !evicted)

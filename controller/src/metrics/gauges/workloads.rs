@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use switchyard_api::{
     conditions::{self, reasons},
     v1beta2::Workload,
+    variants,
 };
 
 use super::{Families, Gauges, number};
@@ -23,6 +24,10 @@ pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
     for subject in
         stores.workloads.filter(|workload| !workload::is_admitted(workload) || workload::is_finished(workload))
     {
+        // Of a workload with variants it alone is counted.
+        if variants::parent_of(&subject).is_some() {
+            continue;
+        }
         let Some(kind) = kind(&subject) else { continue };
         if !gauges.unadmitted && matches!(kind, Kind::Unadmitted { .. }) {
             continue;

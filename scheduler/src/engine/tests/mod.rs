@@ -12,3 +12,4 @@ mod preemption;
 mod queues;
 mod slices;
 mod status;
+mod variants;

@@ -24,6 +24,8 @@ fn facts(local: StopPolicy, cluster: StopPolicy, checks: &[&str]) -> Facts {
         cluster_queue: Some(Arc::new(fixtures::cluster_queue(cluster, checks))),
         cluster_queue_active: cluster == StopPolicy::None,
         dispatching_checks: Default::default(),
+        parent: false,
+        variant: false,
         owner_gone: false,
     }
 }

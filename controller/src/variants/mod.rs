@@ -1,0 +1,201 @@
+//! Workloads that try for several flavors at once, Kueue's `ConcurrentAdmission`: off by default.
+//!
+//! In a ClusterQueue with a policy for it, each workload has a variant for each flavor. [`plan`] says what is to be done about
+//! a workload and its variants as they stand: who is created, who tries, whom the workload is admitted with, who may preempt.
+//! What the engine does with variants is its own matter (`engine/variants.rs` there).
+//!
+//! # Guarantees
+//! - A job that runs has its quota charged once: its workload's is its variant's, which gives it back once the pods are gone.
+//! - Once the feature gate is switched off, what is left of it is undone when this process comes to lead.
+
+pub(crate) mod family;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use kube::{Api, ResourceExt as _, api::PostParams};
+use switchyard_api::{
+    names,
+    v1beta2::{ClusterQueue, LocalQueue, Workload},
+    variants,
+};
+use tokio_util::sync::CancellationToken;
+
+use self::plan::{Act, Plan, plan};
+use crate::{
+    context::Context,
+    store::{Change, Key},
+    work::{self, Outcome, Queue},
+    workload::{self, WriteError, patch_metadata, patch_status},
+    write::answered,
+};
+
+/// Workloads looked at in parallel.
+const WORKERS: usize = 8;
+
+/// The variants of each workload, by its place.
+#[derive(Default)]
+struct Index(Mutex<BTreeMap<Key, BTreeSet<Key>>>);
+
+impl Index {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, BTreeSet<Key>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows a change; gives the workload to look at, itself or that which it is a variant of.
+    fn follow(&self, change: &Change<Workload>) -> Key {
+        let Some(parent) = change.new.as_ref().or(change.old.as_ref()).and_then(|it| parent_key(it)) else {
+            return change.key.clone();
+        };
+        let mut all = self.lock();
+        if change.new.is_some() {
+            all.entry(parent.clone()).or_default().insert(change.key.clone());
+        } else if let Some(variants) = all.get_mut(&parent) {
+            variants.remove(&change.key);
+            if variants.is_empty() {
+                all.remove(&parent);
+            }
+        }
+        parent
+    }
+
+    fn of(&self, parent: &Key) -> Vec<Key> {
+        self.lock().get(parent).into_iter().flatten().cloned().collect()
+    }
+}
+
+fn parent_key(workload: &Workload) -> Option<Key> {
+    Some(Key::new(workload.metadata.namespace.as_deref()?, &variants::parent_of(workload)?.name))
+}
+
+/// Looks after variants until `shutdown`.
+pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
+    let (queue, index, on) = (Queue::default(), Index::default(), ctx.config.enabled(variants::FEATURE_GATE));
+    let index = Arc::new(index);
+    let everything = || {
+        let left = |it: &Workload| on || variants::is_parent(it) || variants::parent_of(it).is_some();
+        for workload in ctx.stores.workloads.filter(left) {
+            index.follow(&Change { key: Key::of(&*workload), old: None, new: Some(workload.clone()) });
+            queue.add(parent_key(&workload).unwrap_or_else(|| Key::of(&*workload)));
+        }
+    };
+    if on {
+        connect(&ctx, &queue, &index);
+    } else {
+        everything();
+    }
+    let again = ctx.each_term(&shutdown, everything);
+    let (ctx, index) = (&ctx, &index);
+    let look = |key| async move { look(ctx, index, on, key).await };
+    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), look), again);
+}
+
+fn connect(ctx: &Arc<Context>, queue: &Queue<Key>, index: &Arc<Index>) {
+    let (into, index) = (queue.clone(), index.clone());
+    ctx.stores.workloads.subscribe(move |change| into.add(index.follow(change)));
+    let (into, workloads) = (queue.clone(), ctx.stores.workloads.clone());
+    ctx.stores.local_queues.subscribe(move |change| {
+        let behind = |queue: &Option<Arc<LocalQueue>>| queue.as_ref().map(|it| it.spec.cluster_queue.clone());
+        if behind(&change.old) != behind(&change.new) {
+            let concerned = workloads.in_namespace(&change.key.namespace);
+            let concerned = concerned.iter().filter(|it| workload::queue_name(it) == &*change.key.name);
+            concerned.for_each(|it| into.add(Key::of(&**it)));
+        }
+    });
+    let (into, stores) = (queue.clone(), ctx.stores.clone());
+    ctx.stores.cluster_queues.subscribe(move |change| {
+        let said =
+            |queue: &Option<Arc<ClusterQueue>>| queue.as_ref().and_then(|queue| family::Policy::of(queue, |_| false));
+        if said(&change.old) != said(&change.new) {
+            let behind = |it: &Workload| family::queue(&stores, it).is_some_and(|it| it.name_any() == *change.key.name);
+            let live = stores.workloads.filter(|it| !workload::is_finished(it));
+            live.iter().filter(|it| behind(it)).for_each(|it| into.add(Key::of(&**it)));
+        }
+    });
+}
+
+/// Looks at one workload and its variants, and does what is to be done.
+async fn look(ctx: &Context, index: &Index, on: bool, key: Key) -> Outcome {
+    if !ctx.leading() {
+        return Outcome::Done;
+    }
+    let parent = ctx.stores.workloads.by_key(&key);
+    let variants: Vec<_> = index.of(&key).iter().filter_map(|key| ctx.stores.workloads.by_key(key)).collect();
+    let policy = parent.as_ref().filter(|_| on).and_then(|parent| family::policy(&ctx.stores, parent));
+    // Without its queues nothing is known of what they say.
+    let unknown = on && parent.as_ref().is_some_and(|parent| family::queue(&ctx.stores, parent).is_none());
+    if unknown && !parent.as_ref().is_some_and(|parent| workload::is_finished(parent)) {
+        return Outcome::Done;
+    }
+    let Plan { acts, again } = plan(parent.as_ref(), variants, policy.as_ref(), ctx.clock.now());
+    // Without the gate nothing follows the changes.
+    let mut outcome = if on || acts.is_empty() { Outcome::Done } else { Outcome::Failed };
+    for act in acts {
+        match perform(ctx, parent.as_deref(), act).await {
+            Ok(()) => (),
+            // What made it out of date comes as a change of its own.
+            Err(WriteError::Gone | WriteError::NotLeading) => (),
+            Err(WriteError::Conflict) => outcome = Outcome::Failed,
+            Err(error) => {
+                tracing::warn!(workload = %key, %error, "variants not updated");
+                outcome = Outcome::Failed;
+            }
+        }
+    }
+    outcome.at_latest(again)
+}
+
+#[tracing::instrument(name = "variants", skip_all)]
+async fn perform(ctx: &Context, parent: Option<&Workload>, act: Act) -> Result<(), WriteError> {
+    match act {
+        Act::Create(variant) => {
+            create(ctx, &variant).await?;
+            if let Some(parent) = parent {
+                let note = format!("Variant Workload {:?} created", Key::of(&*variant).to_string());
+                ctx.events.normal(parent, "CreatedVariant", note);
+            }
+        }
+        Act::Delete(variant) => {
+            workload::delete(ctx, &variant).await?;
+            if let Some(parent) = parent {
+                let (name, flavor) =
+                    (Key::of(&*variant).to_string(), variants::flavor_of(&variant).unwrap_or_default());
+                let note = format!("Variant Workload {name:?} deleted; flavor {flavor:?} no longer in ClusterQueue");
+                ctx.events.normal(parent, "DeletedVariant", note);
+            }
+        }
+        Act::Patch { of, patch, told } => {
+            let written = patch_metadata(ctx, &of, patch, "variants").await?;
+            tell(ctx, &written, told);
+        }
+        Act::Status { of, status, told } => {
+            if let Some(written) = patch_status(ctx, &of, &status, "variants").await? {
+                tell(ctx, &written, told);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn tell(ctx: &Context, workload: &Workload, told: Option<(&'static str, String)>) {
+    if let Some((reason, note)) = told {
+        ctx.events.normal(workload, reason, note);
+    }
+}
+
+async fn create(ctx: &Context, variant: &Workload) -> Result<(), WriteError> {
+    if !ctx.leading() {
+        return Err(WriteError::NotLeading);
+    }
+    let api: Api<Workload> = Api::namespaced(ctx.client.clone(), &variant.namespace().unwrap_or_default());
+    let params = PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() };
+    let created = answered(api.create(&params, variant)).await;
+    ctx.metrics.wrote("variants", created.is_ok());
+    ctx.stores.workloads.observe(created?);
+    Ok(())
+}

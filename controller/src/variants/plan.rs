@@ -1,0 +1,366 @@
+//! What is to be done about a workload and its variants. Pure. Kueue's `variantReconciler` is the rule.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+use switchyard_api::{
+    conditions::{self, reasons::evicted},
+    v1beta2::{PreemptionGatePosition, PreemptionGateState, Workload, WorkloadStatus},
+    variants::{self, FOLLOWED, PREEMPTION_GATE},
+};
+
+use super::family::Policy;
+use crate::{
+    clock::{since, whole_seconds},
+    store::Key,
+    workload::{Edit, Eviction, condition, has_reservation, is_admissible, is_admitted, is_evicted, is_finished},
+};
+
+/// How long a variant that may preempt has before the next one may, too.
+const PREEMPTION_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+
+/// One write.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Act {
+    /// Create this variant.
+    Create(Box<Workload>),
+    /// Delete this variant, as its flavor or its parent is gone.
+    Delete(Arc<Workload>),
+    /// Merge this into metadata and spec.
+    Patch {
+        of: Arc<Workload>,
+        patch: Value,
+        /// Reason and note of the event about it.
+        told: Option<(&'static str, String)>,
+    },
+    /// Write this status.
+    Status {
+        of: Arc<Workload>,
+        status: Box<WorkloadStatus>,
+        /// Reason and note of the event about it.
+        told: Option<(&'static str, String)>,
+    },
+}
+
+/// What is to be done. The default is nothing.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    /// At most one for each object.
+    pub(super) acts: Vec<Act>,
+    /// Look again after this long at the latest.
+    pub(super) again: Option<Duration>,
+}
+
+impl Plan {
+    fn acts(acts: Vec<Act>) -> Self {
+        Self { acts, again: None }
+    }
+}
+
+/// A workload, its variants in the order of their flavors, and what its ClusterQueue says.
+struct Family<'a> {
+    parent: &'a Arc<Workload>,
+    variants: Vec<Arc<Workload>>,
+    policy: &'a Policy,
+    now: Timestamp,
+}
+
+/// What is to be done about a workload that may have variants. Those of one that is gone go, too.
+pub(super) fn plan(
+    parent: Option<&Arc<Workload>>,
+    variants: Vec<Arc<Workload>>,
+    policy: Option<&Policy>,
+    now: Timestamp,
+) -> Plan {
+    let is_own = |variant: &Arc<Workload>, parent: &Workload| {
+        variants::parent_of(variant).map(|owner| &owner.uid) == parent.metadata.uid.as_ref()
+    };
+    let (mut own, orphans): (Vec<_>, Vec<_>) =
+        variants.into_iter().partition(|variant| parent.is_some_and(|parent| is_own(variant, parent)));
+    let orphans: Vec<Act> = orphans.iter().filter_map(delete).collect();
+    if !orphans.is_empty() {
+        return Plan::acts(orphans);
+    }
+    let Some(parent) = parent else { return Plan::default() };
+    if is_finished(parent) {
+        return Plan::acts(own.iter().filter_map(|variant| finish(parent, variant, now)).collect());
+    }
+    if parent.metadata.deletion_timestamp.is_some() {
+        return Plan::default();
+    }
+    let Some(policy) = policy else { return Plan::acts(dissolve(parent, &own)) };
+    if !variants::is_parent(parent) {
+        return Plan::acts(vec![label(parent, Some("true"))]);
+    }
+    let rank = |variant: &Arc<Workload>| policy.rank(variants::flavor_of(variant).unwrap_or_default());
+    own.sort_by_key(|variant| (rank(variant), variant.metadata.name.clone()));
+    let acts = in_step(parent, &own, policy);
+    if !acts.is_empty() {
+        return Plan::acts(acts);
+    }
+    own.retain(|variant| variant.metadata.deletion_timestamp.is_none());
+    Family { parent, variants: own, policy, now }.plan()
+}
+
+/// What ends a family: its parent is queued, or charged, by itself again, and then its variants go.
+pub(super) fn dissolve(parent: &Arc<Workload>, variants: &[Arc<Workload>]) -> Vec<Act> {
+    if variants::is_parent(parent) {
+        return vec![label(parent, None)];
+    }
+    variants.iter().filter_map(delete).collect()
+}
+
+fn label(parent: &Arc<Workload>, value: Option<&str>) -> Act {
+    let patch = json!({"metadata": {"labels": {switchyard_api::names::CONCURRENT_ADMISSION_PARENT: value}}});
+    Act::Patch { of: parent.clone(), patch, told: None }
+}
+
+fn delete(variant: &Arc<Workload>) -> Option<Act> {
+    variant.metadata.deletion_timestamp.is_none().then(|| Act::Delete(variant.clone()))
+}
+
+fn finish(parent: &Workload, variant: &Arc<Workload>, now: Timestamp) -> Option<Act> {
+    let finished = condition(parent, conditions::FINISHED).filter(|_| !is_finished(variant))?;
+    let mut edit = Edit::new(variant, now);
+    edit.finish(&finished.reason, finished.message.clone());
+    Some(status(variant, edit, None))
+}
+
+fn status(of: &Arc<Workload>, edit: Edit, told: Option<(&'static str, String)>) -> Act {
+    Act::Status { of: of.clone(), status: Box::new(edit.status), told }
+}
+
+/// A variant for each flavor, none for others, and each as its parent says.
+fn in_step(parent: &Arc<Workload>, variants: &[Arc<Workload>], policy: &Policy) -> Vec<Act> {
+    let is_for = |variant: &Arc<Workload>, flavor: &String| variants::flavor_of(variant) == Some(flavor);
+    let missing = policy.flavors.iter().filter(|flavor| !variants.iter().any(|variant| is_for(variant, flavor)));
+    let mut acts: Vec<Act> = missing.map(|flavor| Act::Create(Box::new(variants::make(parent, flavor)))).collect();
+    for variant in variants {
+        let known = policy.flavors.iter().any(|flavor| is_for(variant, flavor));
+        acts.extend(if known { follow(parent, variant) } else { delete(variant) });
+    }
+    acts
+}
+
+/// What of its parent has changed since a variant was made. While it holds quota only what may change then is taken over.
+fn follow(parent: &Workload, variant: &Arc<Workload>) -> Option<Act> {
+    if is_finished(variant) || variant.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let (wanted, has) = (&parent.spec, &variant.spec);
+    let holds = has_reservation(variant);
+    let mut patch = json!({});
+    if wanted.queue_name != has.queue_name && !holds {
+        patch["spec"]["queueName"] = json!(wanted.queue_name);
+    }
+    if wanted.pod_sets != has.pod_sets && !holds {
+        patch["spec"]["podSets"] = json!(wanted.pod_sets);
+    }
+    let one_has_none = wanted.priority_class_ref.is_none() != has.priority_class_ref.is_none();
+    if (&wanted.priority, &wanted.priority_class_ref) != (&has.priority, &has.priority_class_ref)
+        && !(holds && one_has_none)
+    {
+        patch["spec"]["priority"] = json!(wanted.priority);
+        patch["spec"]["priorityClassRef"] = json!(wanted.priority_class_ref);
+    }
+    let annotation = |of: &Workload, key: &str| of.metadata.annotations.as_ref().and_then(|all| all.get(key).cloned());
+    for key in FOLLOWED {
+        let wanted = annotation(parent, key);
+        if wanted != annotation(variant, key) {
+            patch["metadata"]["annotations"][key] = json!(wanted);
+        }
+    }
+    (patch != json!({})).then(|| Act::Patch { of: variant.clone(), patch, told: None })
+}
+
+impl Family<'_> {
+    fn plan(&self) -> Plan {
+        if let Some(acts) = self.evictions() {
+            return Plan::acts(acts);
+        }
+        let mut acts: Vec<Act> = self.variants.iter().filter_map(|variant| self.activity(variant)).collect();
+        acts.extend(self.admission());
+        if !acts.is_empty() {
+            return Plan::acts(acts);
+        }
+        self.gates()
+    }
+
+    /// The variant that is admitted; of several, on their way from one to the other, the best.
+    fn admitted(&self) -> Option<&Arc<Workload>> {
+        self.variants.iter().find(|variant| is_admitted(variant))
+    }
+
+    /// Whether the parent's job runs with this variant's quota.
+    fn runs_with(&self, variant: &Workload) -> bool {
+        let quota = |of: &Workload| of.status.as_ref().and_then(|status| status.admission.clone());
+        has_reservation(self.parent) && is_admitted(variant) && quota(self.parent) == quota(variant)
+    }
+
+    /// First the parent's job stops, and then its variant's quota is given back: also if the parent was evicted for itself.
+    fn evictions(&self) -> Option<Vec<Act>> {
+        if is_evicted(self.parent)
+            && let Some(variant) = self.variants.iter().find(|it| self.runs_with(it) && !is_evicted(it))
+            && let Some(act) = self.evict_with_parent(variant)
+        {
+            return Some(vec![act]);
+        }
+        let variant = self.variants.iter().find(|it| is_evicted(it) && has_reservation(it))?;
+        if self.runs_with(variant) {
+            let stop = || self.evict(evicted::VARIANT_EVICTED, "Admitted variant was evicted");
+            return Some((!is_evicted(self.parent)).then(stop).into_iter().collect());
+        }
+        let mut edit = Edit::new(variant, self.now);
+        edit.complete_eviction();
+        Some(vec![status(variant, edit, None)])
+    }
+
+    /// What stopped the parent (its pods were not ready in time, its queue was stopped) is its variant's matter as well, and
+    /// how long it is kept out of the queue.
+    fn evict_with_parent(&self, variant: &Arc<Workload>) -> Option<Act> {
+        let why = condition(self.parent, conditions::EVICTED)?;
+        let own = [evicted::PODS_READY_TIMEOUT, evicted::LOCAL_QUEUE_STOPPED, evicted::CLUSTER_QUEUE_STOPPED];
+        let reason = own.into_iter().find(|own| *own == why.reason)?;
+        let mut edit = Edit::new(variant, self.now);
+        let again = self.parent.status.as_ref().and_then(|status| status.requeue_state.as_ref()?.requeue_at.clone());
+        if let Some(again) = again {
+            edit.requeue_at(again.0, false);
+        }
+        edit.evict(Eviction { reason, cause: String::new(), message: why.message.clone() });
+        Some(status(variant, edit, None))
+    }
+
+    fn evict(&self, reason: &'static str, message: &str) -> Act {
+        let mut edit = Edit::new(self.parent, self.now);
+        edit.evict(Eviction { reason, cause: String::new(), message: message.to_owned() });
+        status(self.parent, edit, None)
+    }
+
+    /// Which variants try for quota: all until one is admitted, then those that it may move to.
+    fn activity(&self, variant: &Arc<Workload>) -> Option<Act> {
+        let (active, why) = self.wanted(variant)?;
+        if variant.spec.is_active() == active {
+            return None;
+        }
+        let (reason, done) =
+            if active { ("ActivatedVariant", "activated") } else { ("DeactivatedVariant", "deactivated") };
+        let told = Some((reason, format!("Variant Workload {done} due to {why}")));
+        Some(Act::Patch { of: variant.clone(), patch: json!({"spec": {"active": active}}), told })
+    }
+
+    fn wanted(&self, variant: &Arc<Workload>) -> Option<(bool, String)> {
+        if !self.parent.spec.is_active() {
+            return Some((false, format!("Parent Workload {:?} not active", Key::of(&**self.parent).to_string())));
+        }
+        let Some(admitted) = self.admitted() else {
+            return Some((true, "no other Variant being admitted".to_owned()));
+        };
+        if Arc::ptr_eq(variant, admitted) {
+            return None;
+        }
+        let name = format!("{:?}", Key::of(&**admitted).to_string());
+        if self.policy.retains {
+            return Some((false, format!("RetainFirstAdmission: another Variant {name} is admitted")));
+        }
+        let rank = |of: &Workload| self.policy.rank(variants::flavor_of(of).unwrap_or_default());
+        let last = self.policy.last.as_ref();
+        if let Some(last) = last.filter(|last| rank(variant) > self.policy.rank(last)) {
+            return Some((
+                false,
+                format!("being below lastAcceptableFlavor: {last:?} and another Variant admitted {name}"),
+            ));
+        }
+        if rank(variant) > rank(admitted) {
+            return Some((false, format!("being lower priority than admitted Variant {name}")));
+        }
+        let above = format!("being higher priority than admitted Variant {name}");
+        Some((
+            true,
+            last.map_or(above, |last| {
+                format!(
+                    "being at least lastAcceptableFlavor: {last:?} and higher priority than admitted Variant {name}"
+                )
+            }),
+        ))
+    }
+
+    /// The parent is admitted with its variant.
+    fn admission(&self) -> Option<Act> {
+        if is_admitted(self.parent) {
+            return match self.variants.iter().find(|variant| self.runs_with(variant)) {
+                Some(variant) => self.tell_of_pods(variant),
+                None if is_evicted(self.parent) => None,
+                None => Some(self.evict(evicted::CONCURRENT_ADMISSION, "No variant is running")),
+            };
+        }
+        let variant = self.admitted().filter(|it| !is_evicted(it) && it.spec.is_active())?;
+        if !self.parent.spec.is_active() || has_reservation(self.parent) {
+            return None;
+        }
+        let admission = variant.status.as_ref()?.admission.clone()?;
+        let name = variant.metadata.name.as_deref().unwrap_or_default();
+        let mut edit = Edit::new(self.parent, self.now);
+        edit.status.admission_checks.clear();
+        edit.reserve(admission);
+        edit.set(conditions::ADMITTED, true, "Admitted", format!("The variant {name} is admitted"));
+        Some(status(self.parent, edit, None))
+    }
+
+    /// What the job says of its pods to the parent holds for the variant that is charged for them.
+    fn tell_of_pods(&self, variant: &Arc<Workload>) -> Option<Act> {
+        let mut edit = Edit::new(variant, self.now);
+        if let Some(ready) = condition(self.parent, conditions::PODS_READY) {
+            edit.set(conditions::PODS_READY, ready.status == conditions::TRUE, &ready.reason, ready.message.clone());
+        }
+        if let Some(parent) = &self.parent.status {
+            edit.status.reclaimable_pods.clone_from(&parent.reclaimable_pods);
+        }
+        (variant.status.as_ref() != Some(&edit.status)).then(|| status(variant, edit, None))
+    }
+
+    /// One variant after the other may preempt, the best first; each has some time to get quota by that.
+    fn gates(&self) -> Plan {
+        let waiting: Vec<_> = self.variants.iter().filter(|variant| is_admissible(variant)).collect();
+        let Some(next) = next_to_preempt(&waiting) else { return Plan::default() };
+        let opened = waiting.iter().filter_map(|variant| opened(variant)).max();
+        let left = opened.and_then(|at| PREEMPTION_TIMEOUT.checked_sub(since(self.now, at))).unwrap_or_default();
+        if !left.is_zero() {
+            return Plan { acts: Vec::new(), again: Some(left) };
+        }
+        let mut edit = Edit::new(next, self.now);
+        open(&mut edit.status, self.now);
+        let key = Key::of(&**next);
+        let told =
+            ("PreemptionUngatedVariant", format!("Opened preemption gate for variant workload {:?}", key.to_string()));
+        Plan { acts: vec![status(next, edit, Some(told))], again: Some(PREEMPTION_TIMEOUT) }
+    }
+}
+
+/// The best variant that would have to preempt and must not. Better ones have to be tried first.
+fn next_to_preempt<'a>(waiting: &[&'a Arc<Workload>]) -> Option<&'a Arc<Workload>> {
+    for variant in waiting.iter().filter(|variant| opened(variant).is_none()) {
+        if condition(variant, conditions::BLOCKED_ON_PREEMPTION_GATES).is_some_and(|it| it.status == conditions::TRUE) {
+            return Some(variant);
+        }
+        condition(variant, conditions::QUOTA_RESERVED)?;
+    }
+    None
+}
+
+/// Since when a variant may preempt.
+fn opened(variant: &Workload) -> Option<Timestamp> {
+    let gates = variant.status.as_ref().map(|status| status.preemption_gates.as_slice()).unwrap_or_default();
+    let gate = gates.iter().find(|gate| gate.name == PREEMPTION_GATE)?;
+    (gate.position == PreemptionGatePosition::Open).then_some(gate.last_transition_time.0)
+}
+
+fn open(status: &mut WorkloadStatus, now: Timestamp) {
+    status.preemption_gates.retain(|gate| gate.name != PREEMPTION_GATE);
+    status.preemption_gates.push(PreemptionGateState {
+        name: PREEMPTION_GATE.to_owned(),
+        position: PreemptionGatePosition::Open,
+        last_transition_time: Time(whole_seconds(now)),
+    });
+}

@@ -1,0 +1,332 @@
+//! What is done about workload `ns/job`, whose variants are named after their flavors: `reserved` before `spot`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use rstest::rstest;
+use serde_json::json;
+use switchyard_api::{
+    conditions, names,
+    v1beta2::{
+        ClusterQueue, PreemptionGatePosition, PreemptionGateState, ReclaimablePod, RequeueState, StopPolicy, Workload,
+    },
+    variants::{self, PREEMPTION_GATE},
+};
+
+use super::{
+    family::Policy,
+    plan::{Act, Plan, plan},
+};
+use crate::fixtures::{self, WorkloadExt, at};
+
+const NOW: i64 = 1000;
+
+fn parent() -> Workload {
+    fixtures::workload("job").edit(|it| {
+        it.metadata.labels = Some(BTreeMap::from([(names::CONCURRENT_ADMISSION_PARENT.into(), "true".into())]));
+    })
+}
+
+fn variant(flavor: &str) -> Workload {
+    let mut variant = variants::make(&parent(), flavor);
+    variant.metadata.name = Some(flavor.into());
+    variant.metadata.uid = Some(format!("uid-{flavor}"));
+    variant
+}
+
+/// With quota on its flavor, and admitted.
+fn runs(variant: Workload) -> Workload {
+    let flavor = variants::flavor_of(&variant).unwrap_or_default().to_owned();
+    runs_on(variant, &flavor)
+}
+
+fn runs_on(workload: Workload, flavor: &str) -> Workload {
+    workload.reserved("cq").admitted().status(|status| {
+        let assignments = &mut status.admission.as_mut().unwrap().pod_set_assignments;
+        assignments[0].flavors.insert("cpu".into(), flavor.into());
+    })
+}
+
+fn evicted(workload: Workload, reason: &str) -> Workload {
+    workload.condition_at(20, "Evicted", true, reason, "why")
+}
+
+fn policy() -> Policy {
+    Policy { flavors: vec!["reserved".into(), "spot".into()], retains: false, last: None }
+}
+
+fn flavors(flavors: &[&str]) -> Policy {
+    Policy { flavors: flavors.iter().map(|flavor| (*flavor).to_owned()).collect(), ..policy() }
+}
+
+fn planned(parent: Option<Workload>, variants: Vec<Workload>, policy: Option<&Policy>) -> Plan {
+    let parent = parent.map(Arc::new);
+    plan(parent.as_ref(), variants.into_iter().map(Arc::new).collect(), policy, at(NOW))
+}
+
+/// The acts in words: of a status those conditions that are news.
+fn words(plan: &Plan) -> Vec<String> {
+    let name = |of: &Workload| of.metadata.name.clone().unwrap_or_default();
+    let word = |act: &Act| match act {
+        Act::Create(variant) => format!("create {}", variants::flavor_of(variant).unwrap_or_default()),
+        Act::Delete(variant) => format!("delete {}", name(variant)),
+        Act::Patch { of, patch, told } => {
+            let told = told.as_ref().map(|(reason, note)| format!(" ({reason}: {note})")).unwrap_or_default();
+            format!("{}: {patch}{told}", name(of))
+        }
+        Act::Status { of, status, .. } => {
+            let before = of.status.clone().unwrap_or_default().conditions;
+            let news = status.conditions.iter().filter(|new| conditions::find(&before, &new.type_) != Some(*new));
+            let news: Vec<_> = news.map(|it| format!("{}={} {}", it.type_, it.status, it.reason)).collect();
+            format!("{}: {}", name(of), news.join(", "))
+        }
+    };
+    plan.acts.iter().map(word).collect()
+}
+
+fn family(parent: Workload, variants: Vec<Workload>, policy: &Policy) -> Vec<String> {
+    words(&planned(Some(parent), variants, Some(policy)))
+}
+
+const ON: &str = r#"{"spec":{"active":true}}"#;
+const OFF: &str = r#"{"spec":{"active":false}}"#;
+
+#[rstest]
+#[case::a_workload_of_such_a_queue_is_labelled_first(
+    fixtures::workload("job"), vec![],
+    &[r#"job: {"metadata":{"labels":{"kueue.x-k8s.io/concurrent-admission-parent":"true"}}}"#]
+)]
+#[case::then_it_has_a_variant_for_each_flavor(parent(), vec![], &["create reserved", "create spot"])]
+#[case::one_that_is_missing_is_made_anew(parent(), vec![variant("spot")], &["create reserved"])]
+#[case::one_for_a_flavor_that_is_gone_goes(
+    parent(), vec![variant("gone"), variant("spot"), variant("reserved")], &["delete gone"]
+)]
+#[case::one_of_another_workload_of_that_name_goes(
+    parent().edit(|it| it.metadata.uid = Some("other".into())), vec![variant("spot")], &["delete spot"]
+)]
+#[case::all_try_and_nothing_is_done(parent(), vec![variant("spot"), variant("reserved")], &[])]
+#[case::while_it_is_deleted_nothing_is_done(parent().deleting(), vec![], &[])]
+#[case::its_end_is_theirs(
+    parent().condition("Finished", true, "Succeeded", "done"),
+    vec![runs(variant("spot")), variant("reserved").condition("Finished", true, "Succeeded", "done")],
+    &["spot: Finished=True Succeeded"]
+)]
+fn who_is_there(#[case] parent: Workload, #[case] variants: Vec<Workload>, #[case] expected: &[&str]) {
+    assert_eq!(family(parent, variants, &policy()), expected);
+}
+
+#[test]
+fn variants_of_a_workload_that_is_gone_go() {
+    assert_eq!(words(&planned(None, vec![variant("spot")], None)), ["delete spot"]);
+}
+
+#[test]
+fn without_a_policy_the_workload_stands_for_itself_before_its_variants_go() {
+    let unlabelled = [r#"job: {"metadata":{"labels":{"kueue.x-k8s.io/concurrent-admission-parent":null}}}"#];
+    assert_eq!(words(&planned(Some(parent()), vec![variant("spot")], None)), unlabelled);
+    let alone = fixtures::workload("job");
+    assert_eq!(words(&planned(Some(alone.clone()), vec![variant("spot")], None)), ["delete spot"]);
+    assert_eq!(words(&planned(Some(alone), vec![], None)), [""; 0]);
+}
+
+#[rstest]
+#[case::its_queue(|it: &mut Workload| it.spec.queue_name = Some("other".into()), r#"{"spec":{"queueName":"other"}}"#, true)]
+#[case::its_priority(|it: &mut Workload| it.spec.priority = Some(7), r#"{"spec":{"priority":7,"priorityClassRef":null}}"#, false)]
+#[case::its_gates(
+    |it: &mut Workload| {
+        it.metadata.annotations.get_or_insert_default().insert(names::ADMISSION_GATED_BY.into(), "a/b".into());
+    },
+    r#"{"metadata":{"annotations":{"kueue.x-k8s.io/admission-gated-by":"a/b"}}}"#,
+    false
+)]
+fn what_changes_of_the_workload_changes_of_its_variants(
+    #[case] change: impl FnOnce(&mut Workload),
+    #[case] patch: &str,
+    #[case] only_without_quota: bool,
+) {
+    let parent = parent().edit(change);
+    let only = flavors(&["spot"]);
+    assert_eq!(family(parent.clone(), vec![variant("spot")], &only), [format!("spot: {patch}")]);
+    let holding = family(parent, vec![variant("spot").reserved("cq")], &only);
+    assert_eq!(holding.is_empty(), only_without_quota, "{holding:?}");
+}
+
+#[rstest]
+#[case::it_is_admitted_with_its_variant_and_lesser_ones_stop(
+    parent(), vec![runs(variant("reserved")), variant("spot")], policy(),
+    vec![
+        format!("spot: {OFF} (DeactivatedVariant: Variant Workload deactivated due to being lower priority than admitted Variant \"ns/reserved\")"),
+        "job: QuotaReserved=True QuotaReserved, Admitted=True Admitted".into(),
+    ]
+)]
+#[case::better_ones_go_on(
+    runs_on(parent(), "spot"), vec![variant("reserved"), runs(variant("spot"))], policy(), vec![]
+)]
+#[case::better_ones_that_stopped_try_again(
+    runs_on(parent(), "spot"), vec![variant("reserved").inactive(), runs(variant("spot"))], policy(),
+    vec![format!("reserved: {ON} (ActivatedVariant: Variant Workload activated due to being higher priority than admitted Variant \"ns/spot\")")]
+)]
+#[case::better_ones_that_are_no_better_than_acceptable_stop(
+    runs_on(parent(), "spot"),
+    vec![variant("reserved"), variant("on-demand"), runs(variant("spot"))],
+    Policy { last: Some("reserved".into()), ..flavors(&["reserved", "on-demand", "spot"]) },
+    vec![format!("on-demand: {OFF} (DeactivatedVariant: Variant Workload deactivated due to being below lastAcceptableFlavor: \"reserved\" and another Variant admitted \"ns/spot\")")]
+)]
+#[case::one_that_stays_where_it_is_stops_all_others(
+    runs_on(parent(), "spot"), vec![variant("reserved"), runs(variant("spot"))], Policy { retains: true, ..policy() },
+    vec![format!("reserved: {OFF} (DeactivatedVariant: Variant Workload deactivated due to RetainFirstAdmission: another Variant \"ns/spot\" is admitted)")]
+)]
+#[case::without_any_admitted_all_try_again(
+    parent(), vec![variant("reserved").inactive(), variant("spot")], Policy { retains: true, ..policy() },
+    vec![format!("reserved: {ON} (ActivatedVariant: Variant Workload activated due to no other Variant being admitted)")]
+)]
+#[case::with_the_workload_all_stop(
+    parent().inactive(), vec![variant("reserved").inactive(), variant("spot")], policy(),
+    vec![format!("spot: {OFF} (DeactivatedVariant: Variant Workload deactivated due to Parent Workload \"ns/job\" not active)")]
+)]
+#[case::quota_alone_admits_nobody(
+    parent(), vec![variant("reserved").reserved("cq"), variant("spot")], policy(), vec![]
+)]
+fn who_tries_and_who_is_admitted(
+    #[case] parent: Workload,
+    #[case] variants: Vec<Workload>,
+    #[case] policy: Policy,
+    #[case] expected: Vec<String>,
+) {
+    assert_eq!(family(parent, variants, &policy), expected);
+}
+
+#[rstest]
+#[case::first_its_job_stops(runs_on(parent(), "spot"), runs(variant("spot")), "FlavorMigration", &["job: Evicted=True VariantEvicted"])]
+#[case::as_long_as_that_takes(
+    evicted(runs_on(parent(), "spot"), "VariantEvicted"), runs(variant("spot")), "FlavorMigration", &[]
+)]
+#[case::then_quota_is_given_back_and_it_may_try_again(
+    evicted(parent(), "VariantEvicted"), runs(variant("spot")), "FlavorMigration",
+    &["spot: QuotaReserved=False PendingEvaluation, Requeued=True FlavorMigration, Admitted=False NoReservation"]
+)]
+#[case::deactivated_it_may_not(
+    evicted(parent(), "VariantEvicted"), runs(variant("spot")), "Deactivated",
+    &["spot: QuotaReserved=False PendingEvaluation, Requeued=False Deactivated, Admitted=False NoReservation"]
+)]
+#[case::one_that_nothing_runs_with_gives_it_back_at_once(
+    runs_on(parent(), "reserved"), variant("spot").reserved("cq"), "Preempted",
+    &["spot: QuotaReserved=False PendingEvaluation, Requeued=True Preempted, Admitted=False NoReservation"]
+)]
+fn an_evicted_variant(
+    #[case] parent: Workload,
+    #[case] spot: Workload,
+    #[case] reason: &str,
+    #[case] expected: &[&str],
+) {
+    let reserved = if reason == "Preempted" { runs(variant("reserved")) } else { variant("reserved") };
+    let mut said = family(parent, vec![reserved, evicted(spot, reason)], &policy());
+    said.iter_mut().for_each(|said| *said = sorted(said));
+    assert_eq!(said, expected.iter().map(|expected| sorted(expected)).collect::<Vec<_>>());
+}
+
+fn sorted(said: &str) -> String {
+    let (name, news) = said.split_once(": ").unwrap();
+    let mut news: Vec<_> = news.split(", ").collect();
+    news.sort_unstable();
+    format!("{name}: {}", news.join(", "))
+}
+
+#[test]
+fn what_stops_the_workload_itself_evicts_the_variant_that_it_runs_with() {
+    let until = RequeueState { count: Some(1), requeue_at: Some(Time(at(2000))) };
+    let parent = evicted(runs_on(parent(), "spot"), "PodsReadyTimeout");
+    let parent = parent.status(|status| status.requeue_state = Some(until));
+    let plan = planned(Some(parent), vec![variant("reserved"), runs(variant("spot"))], Some(&policy()));
+    assert_eq!(words(&plan), ["spot: Evicted=True PodsReadyTimeout"]);
+    let Act::Status { status, .. } = &plan.acts[0] else { panic!("{plan:?}") };
+    let again = status.requeue_state.as_ref().unwrap();
+    assert_eq!((again.count, again.requeue_at.as_ref().unwrap().0), (None, at(2000)));
+}
+
+#[rstest]
+#[case::whose_variant_is_gone(vec![variant("reserved"), variant("spot")])]
+#[case::whose_variant_lost_its_quota_while_another_got_some(vec![runs(variant("reserved")), variant("spot").inactive()])]
+fn a_workload_that_runs_without_quota_is_stopped(#[case] variants: Vec<Workload>) {
+    let running = runs_on(parent(), "spot");
+    assert_eq!(family(running.clone(), variants.clone(), &policy()), ["job: Evicted=True ConcurrentAdmission"]);
+    assert_eq!(family(evicted(running, "ConcurrentAdmission"), variants, &policy()), [""; 0], "told once");
+}
+
+#[test]
+fn the_variant_knows_what_is_known_of_the_pods() {
+    let pods = vec![ReclaimablePod { name: "main".into(), count: 1 }];
+    let parent = runs_on(parent(), "reserved").condition("PodsReady", true, "Started", "all");
+    let parent = parent.status(|status| status.reclaimable_pods.clone_from(&pods));
+    let only = flavors(&["reserved"]);
+    let plan = planned(Some(parent.clone()), vec![runs(variant("reserved"))], Some(&only));
+    assert_eq!(words(&plan), ["reserved: PodsReady=True Started"]);
+    let Act::Status { status, .. } = &plan.acts[0] else { panic!("{plan:?}") };
+    assert_eq!(status.reclaimable_pods, pods);
+    let told = runs(variant("reserved")).edit(|it| it.status = Some((**status).clone()));
+    assert_eq!(family(parent, vec![told], &only), [""; 0]);
+}
+
+fn blocked(flavor: &str) -> Workload {
+    let gated = "AdmissionGated";
+    let waits = variant(flavor).condition("QuotaReserved", false, gated, "");
+    waits.condition("BlockedOnPreemptionGates", true, "PreemptionGated", "")
+}
+
+fn waits(flavor: &str) -> Workload {
+    variant(flavor).condition("QuotaReserved", false, "WaitingForQuota", "")
+}
+
+fn opened(second: i64, workload: Workload) -> Workload {
+    workload.status(|status| {
+        status.preemption_gates.push(PreemptionGateState {
+            name: PREEMPTION_GATE.into(),
+            position: PreemptionGatePosition::Open,
+            last_transition_time: Time(at(second)),
+        });
+    })
+}
+
+#[rstest]
+#[case::the_best_first(blocked("reserved"), blocked("spot"), Some("reserved"), Some(300))]
+#[case::not_before_a_better_one_was_tried(variant("reserved"), blocked("spot"), None, None)]
+#[case::one_that_would_not_preempt_is_passed(waits("reserved"), blocked("spot"), Some("spot"), Some(300))]
+#[case::the_next_has_to_wait(opened(900, blocked("reserved")), blocked("spot"), None, Some(200))]
+#[case::for_some_time(opened(700, blocked("reserved")), blocked("spot"), Some("spot"), Some(300))]
+#[case::nobody_has_to(waits("reserved"), waits("spot"), None, None)]
+fn one_after_the_other_may_preempt(
+    #[case] reserved: Workload,
+    #[case] spot: Workload,
+    #[case] expected: Option<&str>,
+    #[case] again: Option<u64>,
+) {
+    let plan = planned(Some(parent()), vec![reserved, spot], Some(&policy()));
+    let opened = plan.acts.iter().map(|act| match act {
+        Act::Status { of, status, told: Some(("PreemptionUngatedVariant", _)) } => {
+            let gate = status.preemption_gates.last().unwrap();
+            assert_eq!((gate.position, gate.last_transition_time.0), (PreemptionGatePosition::Open, at(NOW)));
+            of.metadata.name.as_deref().unwrap()
+        }
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(opened.collect::<Vec<_>>(), expected.into_iter().collect::<Vec<_>>());
+    assert_eq!(plan.again.map(|after| after.as_secs()), again);
+}
+
+#[test]
+fn a_queue_says_what_its_policy_is_unless_it_sends_its_workloads_elsewhere() {
+    let queue = |checks: &[&str], migration: serde_json::Value| -> ClusterQueue {
+        let mut queue = fixtures::cluster_queue(StopPolicy::None, checks);
+        let policy = json!({"migration": migration});
+        queue.spec.concurrent_admission_policy = Some(serde_json::from_value(policy).unwrap());
+        queue
+    };
+    let constrained = json!({"mode": "TryPreferredFlavors", "constraints": {"lastAcceptableFlavorName": "default"}});
+    let sends = |name: &str| name == "mk";
+    let expected = Policy { last: Some("default".into()), ..flavors(&["default", "gpu"]) };
+    assert_eq!(Policy::of(&queue(&["other"], constrained.clone()), sends), Some(expected));
+    let retaining = Policy::of(&queue(&[], json!({"mode": "RetainFirstAdmission"})), sends).unwrap();
+    assert!(retaining.retains && retaining.last.is_none());
+    assert_eq!(Policy::of(&queue(&["other", "mk"], constrained), sends), None);
+    assert_eq!(Policy::of(&fixtures::cluster_queue(StopPolicy::None, &[]), sends), None);
+}
