@@ -53,20 +53,22 @@ impl Engine {
     }
 
     /// A variant waits while a better one runs: until that gives its quota back, which tells the queue.
-    pub(super) fn yield_to_better_variant(&self, entry: &Entry) -> Result<(), Postponed> {
-        match self.admitted_sibling(entry, true) {
-            Some(_) => Err((Requeue::Generic, Reason::BetterVariant)),
-            None => Ok(()),
+    pub(super) fn yield_to_better_variant(&mut self, entry: &Entry) -> Result<(), Postponed> {
+        if self.admitted_sibling(entry, true).is_none() {
+            return Ok(());
         }
+        // Its other flavors are not its own: there is nothing to go on with.
+        self.forget_scan(entry.id);
+        Err((Requeue::Generic, Reason::BetterVariant))
     }
 
     /// Before a variant is given quota, the one that runs on a later flavor has to go, if the move is worth it.
     pub(super) fn migrate(&mut self, entry: &Entry, progress: &mut Progress) -> Result<(), Postponed> {
         let Some(worse) = self.admitted_sibling(entry, false) else { return Ok(()) };
+        self.forget_scan(entry.id);
         if !self.is_worth_migrating(entry) {
             return Err((Requeue::Generic, Reason::NotWorthMigrating));
         }
-        self.forget_scan(entry.id);
         self.claim(entry, progress);
         if let Some(wl) = self.workloads.get_mut(worse)
             && !wl.flags.evicted
