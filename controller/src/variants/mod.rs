@@ -73,6 +73,11 @@ fn parent_key(workload: &Workload) -> Option<Key> {
     Some(Key::new(workload.metadata.namespace.as_deref()?, &variants::parent_of(workload)?.name))
 }
 
+/// The workload to look at: itself, or that which it is a variant of.
+fn subject(workload: &Workload) -> Key {
+    parent_key(workload).unwrap_or_else(|| Key::of(workload))
+}
+
 /// Looks after variants until `shutdown`.
 pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let (queue, index, on) = (Queue::default(), Index::default(), ctx.config.enabled(variants::FEATURE_GATE));
@@ -81,7 +86,7 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
         let left = |it: &Workload| on || variants::is_parent(it) || variants::parent_of(it).is_some();
         for workload in ctx.stores.workloads.filter(left) {
             index.follow(&Change { key: Key::of(&*workload), old: None, new: Some(workload.clone()) });
-            queue.add(parent_key(&workload).unwrap_or_else(|| Key::of(&*workload)));
+            queue.add(subject(&workload));
         }
     };
     if on {
@@ -104,7 +109,7 @@ fn connect(ctx: &Arc<Context>, queue: &Queue<Key>, index: &Arc<Index>) {
         if behind(&change.old) != behind(&change.new) {
             let concerned = workloads.in_namespace(&change.key.namespace);
             let concerned = concerned.iter().filter(|it| workload::queue_name(it) == &*change.key.name);
-            concerned.for_each(|it| into.add(Key::of(&**it)));
+            concerned.for_each(|it| into.add(subject(it)));
         }
     });
     let (into, stores) = (queue.clone(), ctx.stores.clone());
@@ -114,7 +119,7 @@ fn connect(ctx: &Arc<Context>, queue: &Queue<Key>, index: &Arc<Index>) {
         if said(&change.old) != said(&change.new) {
             let behind = |it: &Workload| family::queue(&stores, it).is_some_and(|it| it.name_any() == *change.key.name);
             let live = stores.workloads.filter(|it| !workload::is_finished(it));
-            live.iter().filter(|it| behind(it)).for_each(|it| into.add(Key::of(&**it)));
+            live.iter().filter(|it| behind(it)).for_each(|it| into.add(subject(it)));
         }
     });
 }
@@ -154,8 +159,9 @@ async fn look(ctx: &Context, index: &Index, on: bool, key: Key) -> Outcome {
 async fn perform(ctx: &Context, parent: Option<&Workload>, act: Act) -> Result<(), WriteError> {
     match act {
         Act::Create(variant) => {
-            create(ctx, &variant).await?;
-            if let Some(parent) = parent {
+            if create(ctx, &variant).await?
+                && let Some(parent) = parent
+            {
                 let note = format!("Variant Workload {:?} created", Key::of(&*variant).to_string());
                 ctx.events.normal(parent, "CreatedVariant", note);
             }
@@ -188,7 +194,8 @@ fn tell(ctx: &Context, workload: &Workload, told: Option<(&'static str, String)>
     }
 }
 
-async fn create(ctx: &Context, variant: &Workload) -> Result<(), WriteError> {
+/// Creates a variant. Returns false if it was there already, as the watch will tell.
+async fn create(ctx: &Context, variant: &Workload) -> Result<bool, WriteError> {
     if !ctx.leading() {
         return Err(WriteError::NotLeading);
     }
@@ -196,6 +203,11 @@ async fn create(ctx: &Context, variant: &Workload) -> Result<(), WriteError> {
     let params = PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() };
     let created = answered(api.create(&params, variant)).await;
     ctx.metrics.wrote("variants", created.is_ok());
-    ctx.stores.workloads.observe(created?);
-    Ok(())
+    match created {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(false),
+        created => {
+            ctx.stores.workloads.observe(created?);
+            Ok(true)
+        }
+    }
 }

@@ -83,7 +83,8 @@ pub(super) fn plan(
     if !orphans.is_empty() {
         return Plan::acts(orphans);
     }
-    let Some(parent) = parent else { return Plan::default() };
+    // A variant has none itself.
+    let Some(parent) = parent.filter(|it| variants::parent_of(it).is_none()) else { return Plan::default() };
     if is_finished(parent) {
         return Plan::acts(own.iter().filter_map(|variant| finish(parent, variant, now)).collect());
     }

@@ -106,6 +106,7 @@ const OFF: &str = r#"{"spec":{"active":false}}"#;
 )]
 #[case::all_try_and_nothing_is_done(parent(), vec![variant("spot"), variant("reserved")], &[])]
 #[case::while_it_is_deleted_nothing_is_done(parent().deleting(), vec![], &[])]
+#[case::a_variant_has_none_itself(variant("spot"), vec![], &[])]
 #[case::its_end_is_theirs(
     parent().condition("Finished", true, "Succeeded", "done"),
     vec![runs(variant("spot")), variant("reserved").condition("Finished", true, "Succeeded", "done")],
