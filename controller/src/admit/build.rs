@@ -146,8 +146,7 @@ pub fn preempted_status(mut edit: Edit, reason: &str, message: &str) -> (Edit, E
 
 /// Evicted for a variant of the same workload on a better flavor.
 #[must_use]
-pub(super) fn migrated_status(workload: &Workload, to_uid: &str, now: Timestamp) -> (Edit, Evicted) {
-    let mut edit = Edit::new(workload, now);
+pub(super) fn migrated_status(mut edit: Edit, to_uid: &str) -> (Edit, Evicted) {
     let message =
         format!("Evicted to accommodate a workload (UID: {to_uid}) due to migration to more favorable resource flavor");
     let evicted = edit.evict(Eviction { reason: reasons::evicted::FLAVOR_MIGRATION, cause: String::new(), message });

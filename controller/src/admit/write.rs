@@ -233,7 +233,7 @@ impl Admitter {
             return Outcome::Done;
         }
         let now = self.ctx.clock.now();
-        let (edit, evicted) = build::migrated_status(current, to_uid, now);
+        let (edit, evicted) = build::migrated_status(self.ctx.edit(current), to_uid);
         match patch_status(&self.ctx, current, &edit.status, "migration").await {
             Ok(Some(after)) => {
                 let ready = workload::ready_for(current, now);

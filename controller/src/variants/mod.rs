@@ -31,7 +31,7 @@ use crate::{
     context::Context,
     store::{Change, Key},
     work::{self, Outcome, Queue},
-    workload::{self, WriteError, patch_metadata, patch_status},
+    workload::{self, Reasons, WriteError, patch_metadata, patch_status},
     write::answered,
 };
 
@@ -137,7 +137,8 @@ async fn look(ctx: &Context, index: &Index, on: bool, key: Key) -> Outcome {
     if unknown && !parent.as_ref().is_some_and(|parent| workload::is_finished(parent)) {
         return Outcome::Done;
     }
-    let Plan { acts, again } = plan(parent.as_ref(), variants, policy.as_ref(), ctx.clock.now());
+    let Plan { acts, again } =
+        plan(parent.as_ref(), variants, policy.as_ref(), Reasons::of(&ctx.config), ctx.clock.now());
     // Without the gate nothing follows the changes.
     let mut outcome = if on || acts.is_empty() { Outcome::Done } else { Outcome::Failed };
     for act in acts {

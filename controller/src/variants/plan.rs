@@ -15,7 +15,9 @@ use super::family::Policy;
 use crate::{
     clock::{since, whole_seconds},
     store::Key,
-    workload::{Edit, Eviction, condition, has_reservation, is_admissible, is_admitted, is_evicted, is_finished},
+    workload::{
+        Edit, Eviction, Reasons, condition, has_reservation, is_admissible, is_admitted, is_evicted, is_finished,
+    },
 };
 
 /// How long a variant that may preempt has before the next one may, too.
@@ -64,6 +66,7 @@ struct Family<'a> {
     parent: &'a Arc<Workload>,
     variants: Vec<Arc<Workload>>,
     policy: &'a Policy,
+    reasons: Reasons,
     now: Timestamp,
 }
 
@@ -72,6 +75,7 @@ pub(super) fn plan(
     parent: Option<&Arc<Workload>>,
     variants: Vec<Arc<Workload>>,
     policy: Option<&Policy>,
+    reasons: Reasons,
     now: Timestamp,
 ) -> Plan {
     let is_own = |variant: &Arc<Workload>, parent: &Workload| {
@@ -102,7 +106,7 @@ pub(super) fn plan(
         return Plan::acts(acts);
     }
     own.retain(|variant| variant.metadata.deletion_timestamp.is_none());
-    Family { parent, variants: own, policy, now }.plan()
+    Family { parent, variants: own, policy, reasons, now }.plan()
 }
 
 /// What ends a family: its parent is queued, or charged, by itself again, and then its variants go.
@@ -124,7 +128,7 @@ fn delete(variant: &Arc<Workload>) -> Option<Act> {
 
 fn finish(parent: &Workload, variant: &Arc<Workload>, now: Timestamp) -> Option<Act> {
     let finished = condition(parent, conditions::FINISHED).filter(|_| !is_finished(variant))?;
-    let mut edit = Edit::new(variant, now);
+    let mut edit = Edit::new(variant, Reasons::default(), now);
     edit.finish(&finished.reason, finished.message.clone());
     Some(status(variant, edit, None))
 }
@@ -213,7 +217,7 @@ impl Family<'_> {
             let stop = || self.evict(evicted::VARIANT_EVICTED, "Admitted variant was evicted");
             return Some((!is_evicted(self.parent)).then(stop).into_iter().collect());
         }
-        let mut edit = Edit::new(variant, self.now);
+        let mut edit = Edit::new(variant, self.reasons, self.now);
         edit.complete_eviction();
         Some(vec![status(variant, edit, None)])
     }
@@ -224,7 +228,7 @@ impl Family<'_> {
         let why = condition(self.parent, conditions::EVICTED)?;
         let own = [evicted::PODS_READY_TIMEOUT, evicted::LOCAL_QUEUE_STOPPED, evicted::CLUSTER_QUEUE_STOPPED];
         let reason = own.into_iter().find(|own| *own == why.reason)?;
-        let mut edit = Edit::new(variant, self.now);
+        let mut edit = Edit::new(variant, Reasons::default(), self.now);
         let again = self.parent.status.as_ref().and_then(|status| status.requeue_state.as_ref()?.requeue_at.clone());
         if let Some(again) = again {
             edit.requeue_at(again.0, false);
@@ -234,7 +238,7 @@ impl Family<'_> {
     }
 
     fn evict(&self, reason: &'static str, message: &str) -> Act {
-        let mut edit = Edit::new(self.parent, self.now);
+        let mut edit = Edit::new(self.parent, Reasons::default(), self.now);
         edit.evict(Eviction { reason, cause: String::new(), message: message.to_owned() });
         status(self.parent, edit, None)
     }
@@ -302,7 +306,7 @@ impl Family<'_> {
         }
         let admission = variant.status.as_ref()?.admission.clone()?;
         let name = variant.metadata.name.as_deref().unwrap_or_default();
-        let mut edit = Edit::new(self.parent, self.now);
+        let mut edit = Edit::new(self.parent, Reasons::default(), self.now);
         edit.status.admission_checks.clear();
         edit.reserve(admission);
         edit.set(conditions::ADMITTED, true, "Admitted", format!("The variant {name} is admitted"));
@@ -311,7 +315,7 @@ impl Family<'_> {
 
     /// What the job says of its pods to the parent holds for the variant that is charged for them.
     fn tell_of_pods(&self, variant: &Arc<Workload>) -> Option<Act> {
-        let mut edit = Edit::new(variant, self.now);
+        let mut edit = Edit::new(variant, Reasons::default(), self.now);
         if let Some(ready) = condition(self.parent, conditions::PODS_READY) {
             edit.set(conditions::PODS_READY, ready.status == conditions::TRUE, &ready.reason, ready.message.clone());
         }
@@ -330,7 +334,7 @@ impl Family<'_> {
         if !left.is_zero() {
             return Plan { acts: Vec::new(), again: Some(left) };
         }
-        let mut edit = Edit::new(next, self.now);
+        let mut edit = Edit::new(next, Reasons::default(), self.now);
         open(&mut edit.status, self.now);
         let key = Key::of(&**next);
         let told =

@@ -17,7 +17,10 @@ use super::{
     family::Policy,
     plan::{Act, Plan, plan},
 };
-use crate::fixtures::{self, WorkloadExt, at};
+use crate::{
+    fixtures::{self, WorkloadExt, at},
+    workload::Reasons,
+};
 
 const NOW: i64 = 1000;
 
@@ -61,7 +64,7 @@ fn flavors(flavors: &[&str]) -> Policy {
 
 fn planned(parent: Option<Workload>, variants: Vec<Workload>, policy: Option<&Policy>) -> Plan {
     let parent = parent.map(Arc::new);
-    plan(parent.as_ref(), variants.into_iter().map(Arc::new).collect(), policy, at(NOW))
+    plan(parent.as_ref(), variants.into_iter().map(Arc::new).collect(), policy, Reasons::Fine, at(NOW))
 }
 
 /// The acts in words: of a status those conditions that are news.
