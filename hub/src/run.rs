@@ -39,6 +39,8 @@ const SWEEP: Duration = Duration::from_secs(600);
 const FINISH: Duration = Duration::from_secs(10);
 /// The round of Kueue's incremental dispatcher, in milliseconds.
 const ROUND: i64 = 5 * 60_000;
+/// For so long no other worker may preempt for a workload, as in Kueue. Milliseconds.
+const PREEMPTION_TIMEOUT: i64 = 5 * 60_000;
 
 /// What a caller gives to run a hub.
 pub struct Options {
@@ -88,7 +90,9 @@ pub fn dispatch_settings(config: &Configuration) -> Settings {
         _ => Mode::External,
     };
     let timeout = i64::try_from(multi_kueue.worker_lost_timeout.std().as_millis()).unwrap_or(i64::MAX);
-    let mut settings = Settings { mode, worker_lost_timeout: timeout, ..Settings::default() };
+    let gated = mode.keeps_copies() && config.enabled("MultiKueueOrchestratedPreemption");
+    let preemption_timeout = gated.then_some(PREEMPTION_TIMEOUT);
+    let mut settings = Settings { mode, worker_lost_timeout: timeout, preemption_timeout, ..Settings::default() };
     if multi_kueue.gc_interval.std().is_zero() {
         // No garbage collection: what is unknown is reported, and stays.
         settings.orphan_after = i64::MAX;
@@ -304,5 +308,19 @@ mod tests {
         assert_eq!(mode("kueue.x-k8s.io/multikueue-dispatcher-incremental"), incremental);
         assert_eq!(mode("example.com/mine"), Mode::External);
         assert_eq!(dispatch_settings(&Configuration::default()).worker_lost_timeout, 900_000);
+    }
+
+    #[test]
+    fn copies_have_gates_where_several_clusters_are_asked_and_the_feature_is_on() {
+        let timeout = |name: &str, on: bool| {
+            let mut config = Configuration::default();
+            config.multi_kueue.dispatcher_name = name.to_owned();
+            config.feature_gates.insert("MultiKueueOrchestratedPreemption".to_owned(), on);
+            dispatch_settings(&config).preemption_timeout
+        };
+        assert_eq!(timeout(names::DISPATCHER_ALL_AT_ONCE, true), Some(300_000));
+        assert_eq!(timeout("example.com/mine", true), Some(300_000));
+        assert_eq!(timeout(names::DISPATCHER_ALL_AT_ONCE, false), None);
+        assert_eq!(timeout(names::DISPATCHER_BEST_FIT, true), None, "one cluster at a time is asked");
     }
 }

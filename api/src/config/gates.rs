@@ -14,16 +14,14 @@ struct Gate {
     locked: bool,
     /// Whether it switches something here.
     works: bool,
-    /// What of it is here, where the rest is not.
-    only: Option<&'static str>,
 }
 
 const fn on(name: &'static str) -> Gate {
-    Gate { name, default: true, locked: false, works: false, only: None }
+    Gate { name, default: true, locked: false, works: false }
 }
 
 const fn off(name: &'static str) -> Gate {
-    Gate { name, default: false, locked: false, works: false, only: None }
+    Gate { name, default: false, locked: false, works: false }
 }
 
 const fn locked(gate: Gate) -> Gate {
@@ -33,14 +31,6 @@ const fn locked(gate: Gate) -> Gate {
 const fn works(gate: Gate) -> Gate {
     Gate { works: true, ..gate }
 }
-
-const fn only(part: &'static str, gate: Gate) -> Gate {
-    Gate { only: Some(part), ..gate }
-}
-
-/// What is here of preemption one worker at a time.
-const GATED: &str =
-    "of what this gate switches, only preemption gates of Workloads hold here: it sets and opens none by itself";
 
 const GATES: &[Gate] = &[
     works(on("AdmissionFairSharing")),
@@ -79,7 +69,7 @@ const GATES: &[Gate] = &[
     on("MultiKueueIncrementalDispatcherRespectConfigOrder"),
     on("MultiKueueKubeConfigPathValidation"),
     works(off("MultiKueueManagerQuotaAutomation")),
-    only(GATED, off("MultiKueueOrchestratedPreemption")),
+    works(off("MultiKueueOrchestratedPreemption")),
     locked(on("MultiKueueRedoAdmissionOnEvictionInWorker")),
     on("MultiKueueRemoteSpecSync"),
     locked(on("MultiKueueWaitForWorkloadAdmitted")),
@@ -154,14 +144,13 @@ pub(super) fn is_locked(name: &str) -> bool {
     find(name).is_some_and(|gate| gate.locked)
 }
 
-/// Gates that are set to something else than they are, and do not switch here all that they do in Kueue.
+/// Gates that are set to something else than they are, and switch nothing here.
 pub(super) fn visit_ignored(value: &Value, path: &Path, ignored: &mut Vec<Ignored>) {
     for (name, value) in value.as_object().into_iter().flatten() {
         if let Some(gate) = find(name).filter(|gate| !gate.works && Some(gate.default) != value.as_bool()) {
-            let reason = match gate.only {
-                Some(part) => part,
-                None if gate.default => "what this gate switches cannot be switched off here, or is not there",
-                None => "what this gate switches is not there",
+            let reason = match gate.default {
+                true => "what this gate switches cannot be switched off here, or is not there",
+                false => "what this gate switches is not there",
             };
             ignored.push(Ignored::new(&path.child(name), reason));
         }

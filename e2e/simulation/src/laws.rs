@@ -44,6 +44,8 @@ pub enum Law {
     Forgotten,
     /// What runs has the priority that its owner wants for it now.
     InStep,
+    /// No two clusters may preempt for a workload within the time that one is given.
+    OnePreempts,
     /// A program under test gave up.
     Panic,
 }
@@ -135,6 +137,24 @@ impl World {
                 Law::WrittenFirst,
                 format!("cluster {cluster} makes the job of {uid} for attempt {attempt}, which was never written"),
             );
+        }
+    }
+
+    /// A cluster is let preempt, by the hub's word at that time, in seconds.
+    pub(crate) fn check_opened(&mut self, cluster: usize, index: usize, at: i64) {
+        let timeout = self.plan.preemption_timeout.and_then(|it| i64::try_from(it / 1_000).ok()).unwrap_or_default();
+        let opened = |other: &usize| match self.clusters[*other].objects.get(&(Kind::Workload, index))?.object {
+            Object::Workload(ref it) => it.gate?.opened,
+            Object::Job(_) => None,
+        };
+        let others = (0..self.clusters.len()).filter(|other| *other != cluster);
+        // Whole seconds.
+        let found =
+            others.filter_map(|other| Some((other, opened(&other)?))).find(|(_, of)| (at - of).abs() + 1 < timeout);
+        if let Some((other, of)) = found {
+            let uid = self.uid(index);
+            let what = format!("{uid} may preempt on {cluster} since {at} s and on {other} since {of} s");
+            self.broken(Law::OnePreempts, what);
         }
     }
 

@@ -43,6 +43,8 @@ pub enum Mutation {
     ForgetWord,
     /// Clusters are not told of another priority.
     KeepPriority,
+    /// Clusters may preempt as soon as they ask for it.
+    OpenAll,
     /// Workers do not say that it was a fence that stopped a job.
     HideWhy,
 }

@@ -17,6 +17,8 @@ pub struct Plan {
     pub seed: u64,
     /// How the hub chooses clusters.
     pub mode: Mode,
+    /// Where it asks several, whether it lets them preempt one after the other, and how long it gives each.
+    pub preemption_timeout: Option<Ms>,
     /// The worker clusters.
     pub clusters: Vec<ClusterPlan>,
     /// How fast each hub replica's clock runs, in thousandths.
@@ -223,6 +225,7 @@ impl Plan {
                 1 => Mode::Incremental { step: 1, round: 5_000 },
                 _ => Mode::BestFit,
             },
+            preemption_timeout: None,
             clusters,
             hubs,
             workloads,
@@ -278,6 +281,10 @@ impl Plan {
             plan.lose_control_plane(&mut last);
         } else if last.chance(80) {
             plan.lose_word(&mut last);
+        }
+        let mut gates = Dice::new(seed, 5);
+        if plan.mode.keeps_copies() && gates.chance(600) {
+            plan.preemption_timeout = Some(gates.between(5, 60) * 1_000);
         }
         let mut rules = Dice::new(seed, 4);
         if rules.chance(150) {

@@ -44,6 +44,7 @@ fn a_seed_plays_the_same_again() {
 #[case::forget_unable(Mutation::ForgetUnable, Law::OneRuns)]
 #[case::forget_word(Mutation::ForgetWord, Law::OneRuns)]
 #[case::keep_priority(Mutation::KeepPriority, Law::InStep)]
+#[case::open_all(Mutation::OpenAll, Law::OnePreempts)]
 #[case::hide_why(Mutation::HideWhy, Law::InPlace)]
 fn breaks(#[case] mutation: Mutation, #[case] law: Law) {
     let found = search_for(Some(law), 0, SEEDS, Some(mutation), true);

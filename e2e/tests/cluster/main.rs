@@ -63,4 +63,5 @@ mod usage;
 mod variants;
 mod versions;
 mod visibility;
+mod waiting_copies;
 mod webhook;

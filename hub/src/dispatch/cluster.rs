@@ -93,7 +93,12 @@ impl Cluster {
 
     /// Whether it can be asked.
     pub(super) fn usable(&self) -> bool {
-        self.exists && self.up && self.synced && self.unable.is_none() && !self.rules.cordoned
+        self.wanted() && self.up && self.synced && self.unable.is_none()
+    }
+
+    /// Whether people want workloads sent to it, be it within reach or not.
+    pub(super) fn wanted(&self) -> bool {
+        self.exists && !self.rules.cordoned
     }
 
     /// Whether what was said in this session at `at` has surely been heard.

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::gates::RemoteGate;
 use super::policy::Told;
-use super::{Action, Facts, JobKey, Name, Origin, Phase, Reason, Reserved, State, Time, is_running};
+use super::{Action, CANNOT_SEND, Facts, JobKey, Name, Origin, Phase, Reason, Reserved, State, Time, is_running};
 
 /// One workload on one cluster.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +29,8 @@ pub(super) struct Remote {
     pub(super) fence: Told,
     /// The attempt, priority and class that it was last told.
     pub(super) priority: Option<(u64, i32, Name)>,
+    /// Its copy's preemption gate.
+    pub(super) gate: RemoteGate,
 }
 
 impl Remote {
@@ -51,6 +54,17 @@ impl Remote {
         self.phase.is_some() || self.state.is_some()
     }
 
+    /// Whether a copy that the cluster says no to may yet be admitted there: its quota may grow, what is in the way may go, and
+    /// what was evicted is queued again.
+    pub(super) fn may_still_fit(&self) -> bool {
+        let has = |codes: &[&str]| self.reasons.iter().any(|reason| codes.contains(&reason.code.as_str()));
+        match self.state {
+            Some(State::Refused) => !has(&[CANNOT_SEND]),
+            Some(State::Evicted) => !has(OVER),
+            _ => true,
+        }
+    }
+
     /// Whether the cluster has said nothing of this attempt, or only that it has not looked yet.
     pub(super) fn unanswered(&self) -> bool {
         match self.state {
@@ -60,6 +74,9 @@ impl Remote {
         }
     }
 }
+
+/// Reasons of [`State::Evicted`] with which a worker's Workload does not come to be admitted any more.
+const OVER: &[&str] = &["OutOfSync", "OwnerNotFound", "WorkloadSliceReplaced", switchyard_proto::DELETED_ON_WORKER];
 
 /// The reason of a worker's admission that has not looked at a workload yet.
 const UNSEEN: &str = "PendingEvaluation";
@@ -217,6 +234,7 @@ impl Entry {
             (remote.state, remote.origin) = (None, None);
             remote.reasons.clear();
             remote.lost = false;
+            remote.gate.renew();
         }
         if remote.state == Some(State::Gone) {
             // Gone before it was told so: it has to say it again.

@@ -192,13 +192,17 @@ impl Dispatcher {
             remote.origin = observation.origin;
         }
         // It speaks of this attempt, so the lower ones have been torn down.
+        remote.gate.hear(observation.gate, now);
         remote.ran.take_if(|ran| *ran < observation.attempt);
         // Of a committed attempt that another process of the hub gave out, only the end says that it does not run; nor of one
         // that the API has forgotten, once it has a job.
         let has_job = remote.origin.as_ref().is_some_and(|origin| origin.has_job);
         let unknown = remote.phase.is_none() && (observation.attempt <= entry.facts.attempt || has_job);
         match observation.state {
-            State::Gone => remote.ran = None,
+            State::Gone => {
+                remote.ran = None;
+                remote.gate.is_gone();
+            }
             State::Running | State::Suspended | State::Succeeded | State::Failed => {
                 remote.ran = Some(observation.attempt);
             }

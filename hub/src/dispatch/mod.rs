@@ -20,6 +20,7 @@ pub mod capacity;
 mod cluster;
 mod copies;
 mod entry;
+mod gates;
 mod identities;
 mod intake;
 mod loss;
@@ -45,6 +46,7 @@ use switchyard_scheduler::PodSet;
 pub use actions::{Action, Event, Left, Outcome, Written};
 pub use breaker::{Caution, Open};
 pub use cluster::{ClusterRules, Loss};
+pub use gates::Gate;
 pub use machine::{ClusterView, Dispatcher};
 pub use orphans::OrphanView;
 pub use replicas::Replica;
@@ -65,6 +67,9 @@ pub(crate) const MAX_LEAD: u64 = 1 << 20;
 
 use switchyard_proto::v1 as proto;
 pub use switchyard_proto::v1::{Phase, State};
+
+/// The reason of [`State::Refused`] of what the hub itself could not send.
+pub const CANNOT_SEND: &str = "CannotSend";
 
 /// Why something is as it is: a stable word for programs, a sentence for people.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,6 +105,17 @@ pub enum Mode {
     External,
 }
 
+impl Mode {
+    /// Whether a copy waits at each nominated cluster until one of them has admitted it, as in Kueue; if not, a cluster that
+    /// says no is not asked again soon.
+    pub fn keeps_copies(self) -> bool {
+        match self {
+            Self::BestFit => false,
+            Self::AllAtOnce | Self::Incremental { .. } | Self::External => true,
+        }
+    }
+}
+
 /// What the dispatcher goes by. Times in milliseconds.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -130,6 +146,9 @@ pub struct Settings {
     /// Since when the hub remembers what it has done, if its store was lost or is an older one: what clusters have from
     /// before is not removed as unknown.
     pub memory_since: Option<Time>,
+    /// Where several clusters are asked, their copies have a preemption gate, and once one is opened no other is for this long;
+    /// none: copies have no gate.
+    pub preemption_timeout: Option<i64>,
     /// By how much a cluster's clock may be behind the hub's: what it made within so long of the beginning of the hub's
     /// memory may be older.
     pub clocks: i64,
@@ -159,6 +178,7 @@ impl Default for Settings {
             restart_grace: 60_000,
             caution: Caution::default(),
             memory_since: None,
+            preemption_timeout: None,
             clocks: 5 * 60_000,
         }
     }
@@ -342,6 +362,8 @@ pub struct Observation {
     pub job_status: bool,
     /// What it was made of, where the cluster says so.
     pub origin: Option<Origin>,
+    /// How its preemption gate stands, if it has one.
+    pub gate: Option<Gate>,
 }
 
 /// Whether a state is the end of a job.

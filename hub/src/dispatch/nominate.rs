@@ -40,7 +40,10 @@ impl Dispatcher {
         }
         match self.settings.mode {
             Mode::BestFit => self.best_fit(entry, now, out),
-            Mode::AllAtOnce | Mode::Incremental { .. } | Mode::External => self.as_nominated(entry, now, out),
+            Mode::AllAtOnce | Mode::Incremental { .. } | Mode::External => {
+                self.as_nominated(entry, now, out);
+                self.open_gates(entry, now, out);
+            }
         }
     }
 
@@ -60,7 +63,8 @@ impl Dispatcher {
         }
     }
 
-    /// Takes back offers to clusters that went away or said no.
+    /// Takes back offers to clusters that went away or said no. With Kueue's dispatchers a cluster that cannot run it now keeps its
+    /// copy, and so does one that is only out of reach: what keeps it there may pass.
     fn retire(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
         let Some(attempt) = entry.nomination.as_ref().map(|nomination| nomination.attempt) else { return };
         let offered: Vec<(Name, Option<State>, u64)> = entry
@@ -70,11 +74,16 @@ impl Dispatcher {
             .map(|(cluster, remote)| (cluster.clone(), remote.state, remote.attempt))
             .collect();
         for (cluster, state, at) in offered {
-            let said_no = matches!(
-                state,
-                Some(State::Unfit | State::Refused | State::Evicted | State::Gone | State::Succeeded | State::Failed)
-            );
-            let away = !self.clusters.get(&cluster).is_some_and(|known| known.usable());
+            let keeps = self.settings.mode.keeps_copies();
+            let said_no = match state {
+                Some(State::Gone | State::Succeeded | State::Failed) => true,
+                Some(State::Unfit | State::Refused | State::Evicted) => {
+                    !(keeps && entry.remotes.get(&cluster).is_some_and(|remote| remote.may_still_fit()))
+                }
+                _ => false,
+            };
+            let known = self.clusters.get(&cluster);
+            let away = !known.is_some_and(|known| if keeps { known.wanted() } else { known.usable() });
             // Something of an earlier attempt is no offer of ours.
             let stale = at != attempt;
             if said_no && !stale {
@@ -100,11 +109,12 @@ impl Dispatcher {
             remote.attempt == attempt && remote.phase == Some(Phase::Reserve) && remote.state == Some(State::Reserved)
         };
         let order = self.order(entry);
+        let usable = |cluster: &Name| self.clusters.get(cluster).is_some_and(|known| known.usable());
         // Of several, the first to have been asked; then the order of the configuration.
         let winner = entry
             .remotes
             .iter()
-            .filter(|(_, remote)| holds(remote))
+            .filter(|(cluster, remote)| holds(remote) && usable(cluster))
             .min_by_key(|(cluster, remote)| (remote.since, order.iter().position(|name| name == *cluster)))
             .map(|(cluster, _)| cluster.clone());
         let Some(winner) = winner else { return false };
@@ -181,7 +191,7 @@ impl Dispatcher {
     }
 
     /// Where the workload is offered now.
-    fn offers(&self, entry: &Entry) -> Vec<Name> {
+    pub(super) fn offers(&self, entry: &Entry) -> Vec<Name> {
         let attempt = entry.nomination.as_ref().map_or(0, |nomination| nomination.attempt);
         entry
             .remotes
@@ -202,7 +212,7 @@ impl Dispatcher {
         let buried = entry.remotes.get(cluster).is_some_and(|r| r.attempt >= attempt && r.phase == Some(Phase::Absent))
             || entry.cleared.get(cluster).is_some_and(|at| *at >= attempt);
         let attempt = if buried { self.renew(entry, now, out) } else { attempt };
-        entry.want(cluster, attempt, Phase::Reserve, now, out);
+        self.ask(entry, cluster, attempt, now, out);
         entry.wake_at(now + self.settings.answer_within);
     }
 
@@ -214,10 +224,17 @@ impl Dispatcher {
             nomination.attempt = fresh;
         }
         for cluster in standing {
-            entry.want(&cluster, fresh, Phase::Reserve, now, out);
+            self.ask(entry, &cluster, fresh, now, out);
         }
         entry.top = fresh;
         fresh
+    }
+
+    fn ask(&self, entry: &mut Entry, cluster: &Name, attempt: u64, now: Time, out: &mut Vec<Action>) {
+        entry.want(cluster, attempt, Phase::Reserve, now, out);
+        if let Some(remote) = entry.remotes.get_mut(cluster) {
+            remote.gate.there = self.settings.preemption_timeout.is_some();
+        }
     }
 
     pub(super) fn give_back(&mut self, entry: &mut Entry, message: String, now: Time, out: &mut Vec<Action>) {
@@ -283,7 +300,7 @@ impl Dispatcher {
     fn as_nominated(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
         let wanted = match self.settings.mode {
             Mode::AllAtOnce => {
-                let mut all = self.connected(entry);
+                let mut all = self.within_reach(entry);
                 all.sort();
                 Some(all)
             }
@@ -342,7 +359,7 @@ impl Dispatcher {
     // === what clusters there are
 
     /// The clusters that may be asked, in the order of the configuration.
-    fn order(&self, entry: &Entry) -> Vec<Name> {
+    pub(super) fn order(&self, entry: &Entry) -> Vec<Name> {
         let order = self.configured(entry);
         // Where somebody wants it, unless that cluster has refused it since.
         match &entry.facts.moving {
@@ -378,9 +395,11 @@ impl Dispatcher {
         })
     }
 
-    fn connected(&self, entry: &Entry) -> Vec<Name> {
+    /// The clusters that can be asked, and those that have been and are only out of reach.
+    fn within_reach(&self, entry: &Entry) -> Vec<Name> {
+        let offers = self.offers(entry);
         let usable = |name: &Name| self.clusters.get(name).is_some_and(|known| known.usable());
-        self.order(entry).into_iter().filter(usable).collect()
+        self.order(entry).into_iter().filter(|name| usable(name) || offers.contains(name)).collect()
     }
 
     fn standings(&self, entry: &Entry, now: Time) -> Vec<(Name, Standing)> {

@@ -263,7 +263,9 @@ impl Dispatcher {
         if !may {
             return;
         }
-        if reason != FOLLOWS {
+        // Kueue's dispatchers ask where it was evicted again at once.
+        let asks_again = self.settings.mode.keeps_copies() && observed == Some(State::Evicted);
+        if reason != FOLLOWS && !asks_again {
             entry.avoid(cluster, now + self.settings.refused_for, reasons);
         }
         entry.writing = Some(Writing::Retry);

@@ -2,6 +2,7 @@
 //!
 //! Faults: observations late and repeated, sessions that break and come back with an inventory, the dispatcher's
 //! process ending and starting anew at any step, writes whose answer is lost, evictions by either side, deletions.
+//! Where several clusters are asked, each keeps a copy that waits, and they may preempt one after the other.
 //! After every step: at most one attempt may run, and only one that the API names and for which it holds quota; at the
 //! end: every workload that was not deleted is finished, none ended twice, and nothing is left on any cluster.
 
@@ -20,6 +21,7 @@ use cluster::Cluster;
 const CLUSTERS: [&str; 3] = ["a", "b", "c"];
 const CAPACITY: i64 = 3000;
 const WORKLOADS: usize = 8;
+const PREEMPTION: i64 = 15_000;
 
 /// The API's Workload.
 #[derive(Debug, Clone)]
@@ -34,6 +36,7 @@ struct World {
     now: Time,
     dispatcher: Dispatcher,
     mode: Mode,
+    preemption_timeout: Option<i64>,
     api: BTreeMap<Uid, Object>,
     version: u64,
     clusters: BTreeMap<&'static str, Cluster>,
@@ -60,6 +63,7 @@ impl World {
             now: START,
             dispatcher: Dispatcher::new(Settings::default(), START),
             mode,
+            preemption_timeout: (mode.keeps_copies() && !seed.is_multiple_of(3)).then_some(PREEMPTION),
             api: BTreeMap::new(),
             version: 1,
             clusters: CLUSTERS.iter().map(|name| (*name, Cluster::default())).collect(),
@@ -81,8 +85,13 @@ impl World {
     /// The hub's process begins anew: only the API and the clusters remember.
     fn restart(&mut self) {
         self.trace.push("restart".into());
-        let settings =
-            Settings { mode: self.mode, orphan_after: 20_000, worker_lost_timeout: 40_000, ..Settings::default() };
+        let settings = Settings {
+            mode: self.mode,
+            preemption_timeout: self.preemption_timeout,
+            orphan_after: 20_000,
+            worker_lost_timeout: 40_000,
+            ..Settings::default()
+        };
         self.dispatcher = Dispatcher::new(settings, self.now);
         self.engine.clear();
         // A write may be on its way to the API when the process dies: each happens or not.
@@ -120,18 +129,19 @@ impl World {
     fn act(&mut self, action: Action) {
         match action {
             Action::Desire { cluster, uid, attempt, phase, .. } => {
+                let gate = self.dispatcher.gate(&uid, &cluster).filter(|_| phase != Phase::Absent);
                 let Some(cluster) = self.clusters.get_mut(&*cluster) else { return };
-                if cluster.outbox.get(&uid).is_some_and(|(at, _)| *at > attempt) {
+                if cluster.outbox.get(&uid).is_some_and(|(at, ..)| *at > attempt) {
                     return;
                 }
-                cluster.outbox.insert(uid.clone(), (attempt, phase));
+                cluster.outbox.insert(uid.clone(), (attempt, phase, gate));
                 if cluster.connected {
-                    cluster.down.push_back((uid, attempt, phase));
+                    cluster.down.push_back((uid, attempt, phase, gate));
                 }
             }
             Action::Forget { cluster, uid, attempt } => {
                 let Some(cluster) = self.clusters.get_mut(&*cluster) else { return };
-                if cluster.outbox.get(&uid).is_some_and(|(at, phase)| *at <= attempt && *phase == Phase::Absent) {
+                if cluster.outbox.get(&uid).is_some_and(|(at, phase, _)| *at <= attempt && *phase == Phase::Absent) {
                     cluster.outbox.remove(&uid);
                 }
             }
@@ -274,6 +284,18 @@ impl World {
                 assert!(held, "{uid}/{attempt} runs on {name} although its quota was given away");
             }
             assert!(self.api[uid].ends <= 1, "{uid} ended twice");
+            self.check_gates(uid);
+        }
+    }
+
+    /// Between two openings for a workload lies the timeout, as long as both copies are there.
+    fn check_gates(&self, uid: &Uid) {
+        let Some(timeout) = self.preemption_timeout else { return };
+        let opened = |cluster: &Cluster| cluster.remotes.get(uid)?.gate?.opened;
+        let mut opened: Vec<Time> = self.clusters.values().filter_map(opened).collect();
+        opened.sort_unstable();
+        for pair in opened.windows(2) {
+            assert!(pair[1] - pair[0] >= timeout, "two clusters may preempt for {uid}: {opened:?}");
         }
     }
 

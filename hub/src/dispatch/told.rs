@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use switchyard_proto::v1 as proto;
 
-use super::{Dispatcher, Event, Facts, Name, Observation, Origin, Reason, State, Uid, terminal};
+use super::{Dispatcher, Event, Facts, Gate, Name, Observation, Origin, Reason, State, Uid, terminal};
 
 /// The session of each cluster that counts: the newest.
 #[derive(Debug, Default)]
@@ -95,6 +95,7 @@ impl Memory {
             reasons,
             job_status,
             origin: told.origin.as_ref().map(Origin::from),
+            gate: told.preemption_gate.as_ref().map(Gate::from),
         }
     }
 

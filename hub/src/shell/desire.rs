@@ -13,6 +13,7 @@ use super::mirror::job_of;
 use super::payload::{PayloadError, content, owner, runs_elsewhere};
 use super::replicas::follows;
 use crate::cluster::{Content, Port};
+use crate::dispatch::Gate;
 
 /// What the cluster is to create for a workload: what it was given before under the uid by which it knows it, or made anew.
 ///
@@ -55,6 +56,11 @@ pub(super) fn made_of(ctx: &Context, workload: &Workload) -> Result<Arc<Content>
 /// A workload's priority and the class that it comes from.
 pub(super) fn priority(workload: &Workload) -> (i32, &str) {
     (workload.spec.priority.unwrap_or(0), priority_class(workload).unwrap_or_default())
+}
+
+/// An assignment whose Workload is made with a preemption gate, if it is to have one.
+pub fn gated(assignment: Assignment, gate: Option<Gate>) -> Assignment {
+    Assignment { preemption_gate: gate.map(Into::into), ..assignment }
 }
 
 /// The assignment; its payload's hash is filled in by the outbox. `priority`: with its class. `fence`: milliseconds after

@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-pub use desire::assignment;
+pub use desire::{assignment, gated};
 pub use inbox::Inbox;
 pub(crate) use replicas::follows;
 pub use reports::Reports;

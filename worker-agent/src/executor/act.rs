@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::Resource;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
@@ -11,7 +12,7 @@ use kube::core::Status;
 use serde_json::{Value, json};
 use switchyard_api::jobs::{JobKind, PodSetInfo, owner_gvk};
 use switchyard_api::names;
-use switchyard_api::v1beta2::PriorityClassRef;
+use switchyard_api::v1beta2::{PreemptionGatePosition, PriorityClassRef};
 
 use super::group::{group_of, is_member};
 use super::read::{read_job, read_workload};
@@ -71,12 +72,12 @@ impl Access {
 impl Executor {
     pub(super) async fn act(&self, action: &Action) -> Outcome {
         match &action.verb {
-            Verb::Create { namespace, name, attempt, payload, fence_after } => {
+            Verb::Create { namespace, name, attempt, payload, fence_after, gated } => {
                 if let Some(trouble) = self.unwelcome(payload, namespace) {
                     return Outcome::Refused(trouble);
                 }
                 let stamp = self.stamp(&action.workload_uid, *attempt, namespace, name);
-                let stamp = Stamp { fence_after: *fence_after, ..stamp };
+                let stamp = Stamp { fence_after: *fence_after, gated: *gated, ..stamp };
                 match self.make(action.kind, payload, stamp) {
                     Ok((Made::One(object), access)) => {
                         self.create(&self.started(*object, &access, stamp).await, &access, stamp).await
@@ -126,6 +127,7 @@ impl Executor {
                 }
                 outcome
             }
+            Verb::OpenGate { target, at } => self.open_gate(target, *at).await,
             Verb::Reread { target } => match Access::of(target, &self.kinds) {
                 Some(access) => self.reread(&access, target).await,
                 None => unknown_kind(target),
@@ -135,7 +137,7 @@ impl Executor {
 
     fn stamp<'a>(&'a self, workload_uid: &'a str, attempt: u64, namespace: &'a str, name: &'a str) -> Stamp<'a> {
         let (hub_id, origin) = (&*self.hub_id, &*self.origin);
-        Stamp { hub_id, origin, workload_uid, attempt, namespace, name, fence_after: None }
+        Stamp { hub_id, origin, workload_uid, attempt, namespace, name, fence_after: None, gated: false }
     }
 
     /// The job as admission would start it, where that is known: it saves stopping and starting it by two writes of
@@ -348,6 +350,32 @@ impl Executor {
             Err(kube::Error::Api(status)) if status.is_not_found() => Outcome::Gone,
             Err(kube::Error::Api(status)) if status.is_conflict() => self.reread(&access, target).await,
             Err(error) => failed(error, &access, &target.name),
+        }
+    }
+
+    /// Opens the hub's preemption gate. What we make has no other.
+    async fn open_gate(&self, target: &Target, at: i64) -> Outcome {
+        let access = Access::workload();
+        let since = Timestamp::from_second(at).unwrap_or_default().to_string();
+        let gate = json!({
+            "name": names::MULTIKUEUE_PREEMPTION_GATE,
+            "position": PreemptionGatePosition::Open,
+            "lastTransitionTime": since,
+        });
+        let patch = json!({"metadata": {"uid": target.uid}, "status": {"preemptionGates": [gate]}});
+        let patch = Patch::Merge(patch);
+        match self.api(&access, &target.namespace).patch_status(&target.name, &params(), &patch).await {
+            Ok(object) => self.object(&access, &object),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Outcome::Gone,
+            Err(kube::Error::Api(status)) if status.is_conflict() => self.reread(&access, target).await,
+            Err(error) => {
+                let outcome = failed(error, &access, &target.name);
+                if let Outcome::Refused(why) = &outcome {
+                    let (workload, why) = (&target.name, &why.message);
+                    tracing::warn!(workload, why, "this cluster does not let the hub open a preemption gate");
+                }
+                outcome
+            }
         }
     }
 

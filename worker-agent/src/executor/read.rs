@@ -8,12 +8,12 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 use switchyard_api::config::GoDuration;
 use switchyard_api::jobs::{JobKind, serving::part_name};
-use switchyard_api::names;
 use switchyard_api::v1beta2::{PriorityClassKind, PriorityClassRef};
+use switchyard_api::{conditions, names};
 
 use super::{FENCE_AFTER, SUSPENDED};
 use crate::ledger::{
-    Condition, JobEnd, Meta, Origin, Priority, RemoteJob, RemoteWorkload, Target, UnreadyCheck, whole_fence,
+    Condition, Gate, JobEnd, Meta, Origin, Priority, RemoteJob, RemoteWorkload, Target, UnreadyCheck, whole_fence,
 };
 
 /// A Workload that carries this hub's id; none if it does not, or does not say for which workload and attempt.
@@ -26,6 +26,7 @@ pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Opt
         follows: follows(object),
         fence_after: annotation(object, FENCE_AFTER).map(read_fence),
         priority: read_priority(object),
+        gate: read_gate(object),
         quota_reserved: condition("QuotaReserved"),
         admitted: condition("Admitted"),
         evicted: condition("Evicted"),
@@ -35,6 +36,23 @@ pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Opt
         origin: read_origin(object),
         meta,
     })
+}
+
+/// How the hub's preemption gate stands, if the Workload was made with it.
+fn read_gate(object: &Value) -> Option<Gate> {
+    let list = |path: &str| object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let is_ours = |gate: &&Value| gate.get("name").and_then(Value::as_str) == Some(names::MULTIKUEUE_PREEMPTION_GATE);
+    list("/spec/preemptionGates").iter().find(is_ours)?;
+    let since = |of: &Value| of.get("lastTransitionTime").and_then(Value::as_str)?.parse::<Timestamp>().ok();
+    let is = |of: &Value, key: &str, value: &str| of.get(key).and_then(Value::as_str) == Some(value);
+    let opened = list("/status/preemptionGates").iter().find(is_ours).filter(|gate| is(gate, "position", "Open"));
+    let blocks = |condition: &&Value| {
+        is(condition, "type", conditions::BLOCKED_ON_PREEMPTION_GATES) && is(condition, "status", "True")
+    };
+    let blocked = list("/status/conditions").iter().find(blocks);
+    // That it is open, or in the way, counts also without a time.
+    let seconds = |of: &Value| since(of).map_or(0, Timestamp::as_second);
+    Some(Gate { opened: opened.map(seconds), blocked: blocked.map(seconds) })
 }
 
 /// That of Kubernetes' own PriorityClass is fixed with the pods.
@@ -234,6 +252,39 @@ mod tests {
             let mut object = workload();
             object["spec"]["priorityClassRef"] = class;
             assert_eq!(read_workload(&object, &"gvk".into(), "hub").unwrap().priority, None, "{case}");
+        }
+    }
+
+    #[test]
+    fn how_the_hubs_preemption_gate_stands() {
+        let gate = |name: &str, position: &str| json!({"name": name, "position": position, "lastTransitionTime": "1970-01-01T00:01:00Z"});
+        let blocked =
+            json!({"type": "BlockedOnPreemptionGates", "status": "True", "lastTransitionTime": "1970-01-01T00:00:30Z"});
+        let ours = "kueue.x-k8s.io/multikueue";
+        let stands = |opened, blocked| Some(Gate { opened, blocked });
+        for (case, spec, states, conditions, expected) in [
+            ("none", json!([]), json!([gate(ours, "Open")]), json!([]), None),
+            ("another one", json!([{"name": "a"}]), json!([]), json!([blocked]), None),
+            ("not looked at yet", json!([{"name": ours}]), Value::Null, Value::Null, stands(None, None)),
+            (
+                "in the way",
+                json!([{"name": ours}]),
+                json!([gate(ours, "Closed")]),
+                json!([blocked]),
+                stands(None, Some(30)),
+            ),
+            (
+                "open",
+                json!([{"name": ours}]),
+                json!([gate("a", "Closed"), gate(ours, "Open")]),
+                json!([]),
+                stands(Some(60), None),
+            ),
+        ] {
+            let mut object = workload();
+            object["spec"]["preemptionGates"] = spec;
+            object["status"] = json!({"preemptionGates": states, "conditions": conditions});
+            assert_eq!(read_workload(&object, &"gvk".into(), "hub").unwrap().gate, expected, "{case}");
         }
     }
 

@@ -28,6 +28,8 @@ pub(super) struct Stamp<'a> {
     pub(super) name: &'a str,
     /// For a Workload: for how long after the lease lapsed its job may run on.
     pub(super) fence_after: Option<Duration>,
+    /// For a Workload: whether it has the hub's preemption gate.
+    pub(super) gated: bool,
 }
 
 /// As it is recorded on a Workload.
@@ -95,6 +97,9 @@ pub(super) fn workload_to_create(payload: &Payload, stamp: Stamp<'_>) -> Result<
     }
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         spec.remove("active");
+        if stamp.gated {
+            spec.insert("preemptionGates".to_owned(), json!([{"name": names::MULTIKUEUE_PREEMPTION_GATE}]));
+        }
     }
     if let Some(labels) = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
         // The job's uid on the hub means nothing here.
@@ -243,6 +248,7 @@ mod tests {
         namespace: "ns",
         name: "job-a",
         fence_after: None,
+        gated: false,
     };
 
     #[test]

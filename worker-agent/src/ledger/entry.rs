@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use switchyard_proto::v1::{Observation, State};
+use switchyard_proto::v1::{Observation, Phase, State};
 
 use super::model::{
-    Action, Kind, Object, Origin, Outcome, Payload, Priority, RemoteJob, RemoteWorkload, Target, Time, Trouble, Verb,
+    Action, Gate, Kind, Object, Origin, Outcome, Payload, Priority, RemoteJob, RemoteWorkload, Target, Time, Trouble,
+    Verb,
 };
 use super::slot::Slot;
 use super::want::Want;
@@ -57,6 +58,11 @@ pub(super) struct Entry {
     pub(super) trouble: Option<(u64, Kind, Trouble)>,
     /// The priority that this cluster has refused to give its Workload.
     pub(super) refused_priority: Option<Priority>,
+    /// The Workload whose preemption gate was last opened, and when, as the hub had it. Closed since, it is not opened for that
+    /// again; nor where this cluster has refused it.
+    gate_opened: Option<(String, i64)>,
+    /// The same, of what was asked for and may yet happen.
+    gate_asked: Option<(String, i64)>,
     pub(super) end: Option<Final>,
     /// When the job was last seen to be gone.
     pub(super) job_gone: Option<Time>,
@@ -83,6 +89,8 @@ impl Entry {
             job_slot: Slot::default(),
             trouble: None,
             refused_priority: None,
+            gate_opened: None,
+            gate_asked: None,
             end: None,
             job_gone: None,
             removed: [None, None],
@@ -142,6 +150,9 @@ impl Entry {
                         self.workload_slot.reset();
                     }
                     self.origin = None;
+                    if let Some(at) = new.gate.and_then(|gate| gate.opened) {
+                        self.gate_opened = Some((new.meta.target.uid.clone(), at));
+                    }
                     self.workload = Some(new);
                 }
                 newer
@@ -187,6 +198,29 @@ impl Entry {
         }
     }
 
+    /// Since when its Workload's preemption gate is to be open, if the hub has opened it, it is closed, and that has not been done.
+    pub(super) fn gate_to_open(&self, want: &Want) -> Option<i64> {
+        let workload = self.workload.as_ref()?;
+        let at = want.gate?.opened.filter(|_| want.phase == Phase::Reserve)?;
+        let has_quota = workload.quota_reserved.as_ref().is_some_and(|reserved| reserved.is_true);
+        let closed = workload.gate.is_some_and(|gate| gate.opened.is_none()) && !has_quota;
+        let done = self.gate_opened.as_ref().is_some_and(|(uid, done)| *uid == workload.meta.target.uid && *done == at);
+        (closed && !done).then_some(at)
+    }
+
+    /// Its Workload's preemption gate is about to be opened.
+    pub(super) fn opens_gate(&mut self, target: &Target, at: i64) {
+        self.gate_asked = Some((target.uid.clone(), at));
+    }
+
+    /// How its Workload's preemption gate stands. One that may be open by now counts as open.
+    pub(super) fn gate(&self) -> Option<Gate> {
+        let workload = self.workload.as_ref()?;
+        let asked = self.gate_asked.as_ref().filter(|_| self.gate_asked != self.gate_opened);
+        let asked = asked.filter(|(uid, _)| *uid == workload.meta.target.uid).map(|(_, at)| *at);
+        workload.gate.map(|gate| Gate { opened: gate.opened.or(asked), ..gate })
+    }
+
     /// What its Workload was made of, also once that is gone.
     pub(super) fn made_of(&self) -> Option<&Origin> {
         self.workload.as_ref().map(|workload| &workload.origin).or(self.origin.as_ref())
@@ -210,6 +244,9 @@ impl Entry {
 
     /// How an action went.
     pub(super) fn done(&mut self, action: &Action, outcome: Outcome, attempt: u64, now: Time) {
+        if let (Verb::OpenGate { target, at }, Outcome::Object(_) | Outcome::Refused(_)) = (&action.verb, &outcome) {
+            self.gate_opened = Some((target.uid.clone(), *at));
+        }
         let answered = !matches!(outcome, Outcome::Failed(_) | Outcome::Rejected(_) | Outcome::Refused(_));
         let creates = matches!(action.verb, Verb::Create { .. });
         if let Verb::Reread { target } = &action.verb
@@ -248,6 +285,7 @@ impl Entry {
                     self.slot(action.kind).succeeded();
                     self.refused_priority = Some(priority.clone());
                 }
+                Verb::OpenGate { .. } => self.slot(action.kind).succeeded(),
                 _ => {
                     // That nobody may look for it says nothing of whether it was made.
                     if creates {
@@ -323,6 +361,7 @@ impl Verb {
             Self::SetActive { active: false, .. } => "deactivate",
             Self::SetFence { .. } => "record the fence of",
             Self::SetPriority { .. } => "set the priority of",
+            Self::OpenGate { .. } => "open the preemption gate of",
             Self::Reread { .. } => "reread",
         }
     }
@@ -336,6 +375,7 @@ impl Verb {
             | Self::SetActive { target, .. }
             | Self::SetFence { target, .. }
             | Self::SetPriority { target, .. }
+            | Self::OpenGate { target, .. }
             | Self::Reread { target } => Some(target),
         }
     }

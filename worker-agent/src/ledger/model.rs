@@ -81,6 +81,15 @@ pub struct Priority {
     pub value: i32,
 }
 
+/// How the hub's preemption gate on a Workload stands. In seconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gate {
+    /// Since when it is open, by the hub's clock; none: it is closed.
+    pub opened: Option<i64>,
+    /// Since when it has been in the way of a preemption; none: it is not.
+    pub blocked: Option<i64>,
+}
+
 /// What a Workload was made of: by that a hub that has forgotten it knows the job again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
@@ -109,6 +118,8 @@ pub struct RemoteWorkload {
     pub fence_after: Option<Duration>,
     /// Its priority, if that comes from a WorkloadPriorityClass.
     pub priority: Option<Priority>,
+    /// The hub's preemption gate, if it has one.
+    pub gate: Option<Gate>,
     /// Condition `QuotaReserved`.
     pub quota_reserved: Option<Condition>,
     /// Condition `Admitted`.
@@ -272,6 +283,8 @@ pub enum Verb {
         payload: Arc<Payload>,
         /// For a Workload: what to record as [`RemoteWorkload::fence_after`].
         fence_after: Option<Duration>,
+        /// For a Workload: whether it has the hub's preemption gate.
+        gated: bool,
     },
     /// Look whether an unanswered creation of it happened. The fields are the creation's.
     Find {
@@ -318,6 +331,13 @@ pub enum Verb {
         target: Target,
         /// What to set.
         priority: Priority,
+    },
+    /// Open the hub's preemption gate on the Workload.
+    OpenGate {
+        /// The object.
+        target: Target,
+        /// Since when it counts as open, in seconds since the Unix epoch.
+        at: i64,
     },
     /// Read it again: a list did not have it.
     Reread {

@@ -199,7 +199,8 @@ impl Entry {
         let priority = priority_change(workload, want).filter(|it| self.refused_priority.as_ref() != Some(it));
         let priority = priority.map(|priority| Verb::SetPriority { target: target(), priority });
         let waits = verb.is_some();
-        if let Some(verb) = verb.or(priority)
+        let gate = self.gate_to_open(want).map(|at| Verb::OpenGate { target: target(), at });
+        if let Some(verb) = verb.or(gate).or(priority)
             && self.workload_slot.free(context.now)
         {
             let until = context.fence.filter(|_| matches!(verb, Verb::SetActive { active: true, .. }));
@@ -221,7 +222,8 @@ impl Entry {
         let Some(payload) = context.payload.clone().filter(|_| slot.free(context.now)) else { return };
         let (namespace, name, attempt) = (want.namespace.clone(), want.name.clone(), want.attempt);
         let fence_after = want.fence_after;
-        let verb = Verb::Create { namespace, name, attempt, payload, fence_after };
+        let gated = want.gate.is_some();
+        let verb = Verb::Create { namespace, name, attempt, payload, fence_after, gated };
         let until = context.fence.filter(|_| kind == Kind::Job || context.follows());
         self.start_until(kind, verb, until, context.now, actions);
     }
@@ -231,6 +233,9 @@ impl Entry {
     }
 
     fn start_until(&mut self, kind: Kind, verb: Verb, until: Option<Time>, now: Time, actions: &mut Vec<Action>) {
+        if let Verb::OpenGate { target, at } = &verb {
+            self.opens_gate(target, *at);
+        }
         match kind {
             Kind::Workload => self.workload_slot.begin(&verb, now),
             Kind::Job => self.job_slot.begin(&verb, now),

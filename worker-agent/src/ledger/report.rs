@@ -215,6 +215,9 @@ fn content(observation: &Observation) -> u64 {
         (&reason.code, &reason.message).hash(&mut hasher);
     }
     (&observation.job_status, &observation.workload_status).hash(&mut hasher);
+    if let Some(gate) = &observation.preemption_gate {
+        (gate.opened.map(|at| at.seconds), gate.blocked.map(|at| at.seconds)).hash(&mut hasher);
+    }
     hasher.finish()
 }
 

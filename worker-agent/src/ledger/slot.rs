@@ -130,6 +130,7 @@ impl Slot {
             | Verb::SetActive { .. }
             | Verb::SetFence { .. }
             | Verb::SetPriority { .. }
+            | Verb::OpenGate { .. }
             | Verb::Reread { .. } => {}
         }
     }

@@ -163,7 +163,15 @@ impl Entry {
             workload_status: self.workload.as_ref().map(|workload| workload.status.clone()).unwrap_or_default(),
             preemption: None,
             origin: if want.is_none() { self.origin() } else { None },
+            preemption_gate: self.gate_of(verdict.attempt),
         }
+    }
+
+    /// How the preemption gate of that attempt's Workload stands.
+    fn gate_of(&self, attempt: u64) -> Option<v1::PreemptionGate> {
+        let at = |seconds| prost_types::Timestamp { seconds, nanos: 0 };
+        let gate = self.gate().filter(|_| self.workload.as_ref().is_some_and(|it| it.meta.attempt == attempt))?;
+        Some(v1::PreemptionGate { opened: gate.opened.map(at), blocked: gate.blocked.map(at) })
     }
 
     /// What its Workload was made of.

@@ -8,7 +8,7 @@ use switchyard_proto::v1::{self, Phase};
 use switchyard_proto::{MAX_PAYLOAD, payload_hash};
 use thiserror::Error;
 
-use super::model::{Payload, Priority};
+use super::model::{Gate, Payload, Priority};
 
 /// The longest that a job is let run on after the lease lapsed: ten years.
 const MAX_FENCE: Duration = Duration::from_secs(3650 * 24 * 3600);
@@ -95,6 +95,8 @@ pub(super) struct Want {
     pub(super) fence_after: Option<Duration>,
     /// The priority that its Workload is to have, if it has one from a class.
     pub(super) priority: Option<Priority>,
+    /// The preemption gate that its Workload is made with, and since when that is open.
+    pub(super) gate: Option<Gate>,
 }
 
 impl Want {
@@ -114,11 +116,14 @@ impl Want {
     fn of(assignment: v1::Assignment) -> Self {
         let phase = assignment.phase();
         let fence = assignment.on_disconnect.filter(|rule| rule.policy() == v1::on_disconnect::Policy::Fence);
+        let opened = |gate: v1::PreemptionGate| gate.opened.map(|at| at.seconds);
+        let gate = assignment.preemption_gate.map(|gate| Gate { opened: opened(gate), blocked: None });
         let class = Some(assignment.priority_class).filter(|class| !class.is_empty());
         Self {
             priority: class.map(|class| Priority { class, value: assignment.priority }),
             fence_after: fence
                 .map(|rule| whole_fence(rule.after.and_then(|after| after.try_into().ok()).unwrap_or_default())),
+            gate,
             namespace: assignment.namespace,
             name: assignment.name,
             attempt: assignment.attempt,

@@ -1,6 +1,6 @@
 //! What the worker does by itself: quota, starting and stopping jobs, pods, garbage collection.
 
-use switchyard_agent::ledger::{JobEnd, Kind, Object};
+use switchyard_agent::ledger::{Gate, JobEnd, Kind, Object};
 
 use super::{no, yes};
 use crate::event::Event;
@@ -62,16 +62,54 @@ impl World {
         if used + need <= capacity {
             (workload.quota_reserved, workload.admitted, workload.evicted) =
                 (yes("QuotaReserved"), yes("Admitted"), None);
+            if let Some(gate) = &mut workload.gate {
+                gate.blocked = None;
+            }
             return self.touch(cluster, Kind::Workload, index);
         }
         let pending = if need > capacity {
             no("ExceedsMaxQuota", "more than the queue can ever give")
         } else {
+            self.preempt(cluster, index);
             no("Pending", "insufficient unused quota")
         };
+        let Some(workload) = self.clusters[cluster].workload(index) else { return };
         if workload.quota_reserved != pending {
             workload.quota_reserved = pending;
             self.touch(cluster, Kind::Workload, index);
+        }
+    }
+
+    /// Makes room by evicting those that come after it, once its gate is open; says so while it is closed. Who has no gate
+    /// preempts nobody.
+    fn preempt(&mut self, cluster: usize, index: usize) {
+        let (used, capacity) = (self.used(cluster), self.clusters[cluster].capacity);
+        let now = (crate::hub::START + i64::try_from(self.now).unwrap_or(0)).div_euclid(1000);
+        let victims: Vec<usize> = (index + 1..self.plan.workloads.len())
+            .filter(|other| {
+                self.clusters[cluster].workload(*other).is_some_and(|it| {
+                    it.admitted.as_ref().is_some_and(|it| it.is_true) && it.finished.is_none() && !it.meta.deleting
+                })
+            })
+            .collect();
+        let freed: u64 = victims.iter().map(|other| self.plan.workloads[*other].need).sum();
+        let enough = used.saturating_sub(freed) + self.plan.workloads[index].need <= capacity;
+        let Some(workload) = self.clusters[cluster].workload(index).filter(|_| enough && freed > 0) else { return };
+        let Some(gate) = &mut workload.gate else { return };
+        if gate.opened.is_none() {
+            if gate.blocked.is_none() {
+                gate.blocked = Some(now);
+                self.touch(cluster, Kind::Workload, index);
+            }
+            return;
+        }
+        for victim in victims {
+            self.clusters[cluster].evicted.insert(victim);
+            if let Some(workload) = self.clusters[cluster].workload(victim) {
+                (workload.admitted, workload.evicted) = (None, yes("Preempted"));
+                workload.gate = workload.gate.map(|_| Gate::default());
+            }
+            self.touch(cluster, Kind::Workload, victim);
         }
     }
 

@@ -212,6 +212,7 @@ impl World {
                 follows: false,
                 fence_after: None,
                 priority: Some(Priority { class: PRIORITY_CLASS.to_owned(), value: 0 }),
+                gate: None,
                 quota_reserved: None,
                 admitted: None,
                 evicted: None,

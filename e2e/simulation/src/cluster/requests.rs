@@ -1,6 +1,6 @@
 //! The agent's requests at the worker's API server.
 
-use switchyard_agent::ledger::{Action, Kind, Object, Outcome, Target, Trouble, Verb};
+use switchyard_agent::ledger::{Action, Gate, Kind, Object, Outcome, RemoteWorkload, Target, Trouble, Verb};
 
 use super::{Stored, meta_mut};
 use crate::event::Event;
@@ -73,8 +73,16 @@ impl World {
         let kind = action.kind;
         self.note(|| format!("c{cluster}: agent asks: {} {kind:?} of {}", action.verb.name(), action.workload_uid));
         match &action.verb {
-            Verb::Create { name, attempt, .. } => {
-                self.create(cluster, kind, number(name), &action.workload_uid, *attempt)
+            Verb::Create { name, attempt, gated, .. } => {
+                let fresh = !self.clusters[cluster].objects.contains_key(&(kind, number(name)));
+                let made = self.create(cluster, kind, number(name), &action.workload_uid, *attempt);
+                match self.clusters[cluster].workload(number(name)).filter(|_| fresh && *gated) {
+                    Some(workload) if kind == Kind::Workload => {
+                        workload.gate = Some(Gate::default());
+                        self.now_there(cluster, kind, number(name))
+                    }
+                    _ => made,
+                }
             }
             Verb::Find { name, .. } => match self.clusters[cluster].objects.get(&(kind, number(name))) {
                 Some(it) if !it.foreign && it.object.meta().workload_uid == action.workload_uid => {
@@ -100,6 +108,19 @@ impl World {
                     workload.priority = Some(priority.clone());
                 }
             }),
+            Verb::OpenGate { target, at } => {
+                let closed = self.clusters[cluster].workload(number(&target.name)).is_some_and(|it| {
+                    it.meta.target.uid == target.uid && it.gate.is_some_and(|gate| gate.opened.is_none())
+                });
+                if closed {
+                    self.check_opened(cluster, number(&target.name), *at);
+                }
+                self.edit(cluster, kind, target, |object| {
+                    if let Object::Workload(RemoteWorkload { gate: Some(gate), .. }) = object {
+                        gate.opened = Some(*at);
+                    }
+                })
+            }
             Verb::Reread { target } => self.edit(cluster, kind, target, |_| ()),
         }
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use switchyard_hub::cluster::{Content, Port};
 use switchyard_hub::dispatch::{
-    Action, Caution, Dispatcher, Event as Input, Facts, Memory, Name, Observation, Outcome, Phase, Reason, Sessions,
-    Settings, State, Uid, Written, terminal,
+    Action, CANNOT_SEND, Caution, Dispatcher, Event as Input, Facts, Memory, Name, Observation, Outcome, Phase, Reason,
+    Sessions, Settings, State, Uid, Written, terminal,
 };
-use switchyard_hub::shell::assignment;
+use switchyard_hub::shell::{assignment, gated};
 
 use super::{Change, Show, Status, Term};
 use crate::event::Event;
@@ -25,6 +25,11 @@ const CLOCKS: i64 = 60_000;
 pub(super) const CHECK: &str = "mk";
 
 impl World {
+    fn preemption_timeout(&self) -> Option<i64> {
+        let timeout = i64::try_from(self.plan.preemption_timeout?).unwrap_or(i64::MAX);
+        Some(if self.mutated(Mutation::OpenAll) { 0 } else { timeout })
+    }
+
     fn settings(&self) -> Settings {
         // Orphans go soon, so that a run ends soon.
         let worker_lost_timeout = i64::try_from(WORKER_LOST).unwrap_or(0);
@@ -34,6 +39,7 @@ impl World {
             orphan_after: 60_000,
             worker_lost_timeout,
             memory_since,
+            preemption_timeout: self.preemption_timeout(),
             clocks: CLOCKS,
             ..Settings::default()
         };
@@ -225,10 +231,11 @@ impl World {
             Action::Desire { cluster, uid, namespace, name, attempt, phase } => {
                 let known = self.hubs[hub].store.contains_key(&self.ours(hub, &uid));
                 if phase != Phase::Absent && !known {
-                    let reasons = vec![Reason::new("CannotSend", "the workload is gone")];
+                    let reasons = vec![Reason::new(CANNOT_SEND, "the workload is gone")];
                     let state = State::Refused;
+                    let (job_status, origin, gate) = (false, None, None);
                     let observation =
-                        Observation { uid, namespace, name, attempt, state, reasons, job_status: false, origin: None };
+                        Observation { uid, namespace, name, attempt, state, reasons, job_status, origin, gate };
                     return refusals.push((cluster, observation));
                 }
                 self.desire(hub, number(&cluster), &uid, attempt, phase);
@@ -319,6 +326,9 @@ impl World {
         let priority = stored.map(|facts| (facts.priority, facts.priority_class.as_deref().unwrap_or_default()));
         let name = format!("job-{ours}");
         let assignment = assignment(uid, crate::cluster::NAMESPACE, &name, attempt, phase, priority, fence);
+        let dispatcher = self.hubs[hub].term.as_ref().map(|term| &term.dispatcher);
+        let gate = dispatcher.and_then(|it| it.gate(&ours, &crate::laws::name(cluster).into()));
+        let assignment = gated(assignment, gate.filter(|_| phase != Phase::Absent));
         let port = self.port(hub, cluster);
         let content = (phase != Phase::Absent).then(|| {
             let known = port.content(uid);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::dispatch::{Observation, Phase, State, Uid, terminal};
+use crate::dispatch::{Gate, Observation, Phase, State, Uid, terminal};
 
 /// What is on a cluster for one workload.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,6 +11,8 @@ pub(super) struct Remote {
     pub(super) phase: Phase,
     pub(super) state: State,
     pub(super) acked: bool,
+    /// Its preemption gate, if it was made with one.
+    pub(super) gate: Option<Gate>,
 }
 
 #[derive(Debug, Default)]
@@ -20,14 +22,14 @@ pub(super) struct Cluster {
     /// Attempts that ever ran here.
     pub(super) ran: BTreeSet<(Uid, u64)>,
     pub(super) up: VecDeque<Observation>,
-    pub(super) down: VecDeque<(Uid, u64, Phase)>,
+    pub(super) down: VecDeque<(Uid, u64, Phase, Option<Gate>)>,
     /// The outbox: what is desired, kept over sessions but not over restarts of the hub.
-    pub(super) outbox: BTreeMap<Uid, (u64, Phase)>,
+    pub(super) outbox: BTreeMap<Uid, (u64, Phase, Option<Gate>)>,
 }
 
 impl Cluster {
     /// The agent's rules: never a lower attempt; within one attempt only from Reserve over Run to Absent.
-    pub(super) fn take(&mut self, uid: &Uid, attempt: u64, phase: Phase) {
+    pub(super) fn take(&mut self, uid: &Uid, attempt: u64, phase: Phase, gate: Option<Gate>) {
         let there = self.remotes.get(uid);
         let step = |phase| match phase {
             Phase::Reserve => 1,
@@ -42,24 +44,27 @@ impl Cluster {
             if held {
                 // The end goes before everything: it is said again until it is acknowledged.
                 self.say(uid);
-                self.down.push_back((uid.clone(), attempt, phase));
+                self.down.push_back((uid.clone(), attempt, phase, None));
                 return;
             }
             self.remotes.remove(uid);
-            let gone = Remote { attempt, phase, state: State::Gone, acked: false };
+            let gone = Remote { attempt, phase, state: State::Gone, acked: false, gate: None };
             self.up.push_back(observation(uid, &gone));
             return;
         }
         match self.remotes.get_mut(uid) {
             Some(remote) if remote.attempt == attempt => {
                 remote.phase = phase;
+                if let (Some(own), Some(said)) = (&mut remote.gate, gate) {
+                    own.opened = own.opened.max(said.opened);
+                }
                 if phase == Phase::Run && remote.state == State::Reserved {
                     remote.state = State::Running;
                     self.ran.insert((uid.clone(), attempt));
                 }
             }
             _ => {
-                self.remotes.insert(uid.clone(), Remote { attempt, phase, state: State::Waiting, acked: false });
+                self.remotes.insert(uid.clone(), Remote { attempt, phase, state: State::Waiting, acked: false, gate });
             }
         }
         self.say(uid);
@@ -84,5 +89,6 @@ pub(super) fn observation(uid: &Uid, remote: &Remote) -> Observation {
         reasons: Vec::new(),
         job_status: false,
         origin: None,
+        gate: remote.gate,
     }
 }

@@ -5,7 +5,7 @@ use rand::Rng;
 use super::cluster::observation;
 use super::{CAPACITY, CLUSTERS, WORKLOADS, World, subject};
 use crate::dispatch::tests::queues;
-use crate::dispatch::{Check, Event, Observation, Phase, Reserved, State, Uid, Written};
+use crate::dispatch::{Check, Event, Gate, Observation, Phase, Reserved, State, Uid, Written};
 
 impl World {
     pub(super) fn step(&mut self) {
@@ -54,8 +54,8 @@ impl World {
 
     pub(super) fn deliver_down(&mut self, name: &'static str) {
         let Some(cluster) = self.clusters.get_mut(name) else { return };
-        let Some((uid, attempt, phase)) = cluster.down.pop_front() else { return };
-        cluster.take(&uid, attempt, phase);
+        let Some((uid, attempt, phase, gate)) = cluster.down.pop_front() else { return };
+        cluster.take(&uid, attempt, phase, gate);
     }
 
     pub(super) fn deliver_up(&mut self, name: &'static str) {
@@ -87,15 +87,27 @@ impl World {
     }
 
     pub(super) fn admit(&mut self, name: &'static str, uid: &Uid) {
-        let refuse = self.random.random_bool(0.1);
+        let (refuse, later) = (self.random.random_bool(0.1), self.random.random_bool(0.3));
+        let (keeps, now) = (self.mode.keeps_copies(), self.now);
         let Some(cluster) = self.clusters.get_mut(name) else { return };
         let used =
             cluster.remotes.values().filter(|remote| matches!(remote.state, State::Reserved | State::Running)).count();
-        let Some(remote) = cluster.remotes.get_mut(uid).filter(|remote| remote.state == State::Waiting) else { return };
+        let Some(remote) = cluster.remotes.get_mut(uid) else { return };
+        // Where its copy stays, what was evicted is queued again, and quota grows.
+        let again = keeps && later && remote.phase == Phase::Reserve;
+        if again && matches!(remote.state, State::Unfit | State::Evicted) {
+            remote.state = State::Waiting;
+            return cluster.say(uid);
+        }
+        if remote.state != State::Waiting {
+            return;
+        }
         if refuse && remote.phase == Phase::Reserve {
             remote.state = State::Unfit;
         } else if (used as i64 + 1) * 1000 <= CAPACITY {
             remote.state = if remote.phase == Phase::Run { State::Running } else { State::Reserved };
+        } else if let Some(gate) = &mut remote.gate {
+            gate.blocked = gate.blocked.or(Some(now));
         }
         if remote.state == State::Running {
             cluster.ran.insert((uid.clone(), remote.attempt));
@@ -146,7 +158,8 @@ impl World {
         let Some(cluster) = self.clusters.get_mut(name).filter(|cluster| !cluster.connected) else { return };
         cluster.connected = true;
         cluster.up.clear();
-        cluster.down = cluster.outbox.iter().map(|(uid, (attempt, phase))| (uid.clone(), *attempt, *phase)).collect();
+        cluster.down =
+            cluster.outbox.iter().map(|(uid, (attempt, phase, gate))| (uid.clone(), *attempt, *phase, *gate)).collect();
         let inventory: Vec<Observation> =
             cluster.remotes.iter().map(|(uid, remote)| observation(uid, remote)).collect();
         let uids = cluster.remotes.keys().cloned().collect();
@@ -172,6 +185,7 @@ impl World {
             cluster.remotes.get_mut(uid).filter(|r| matches!(r.state, State::Running | State::Reserved))
         {
             remote.state = State::Evicted;
+            remote.gate = remote.gate.map(|_| Gate::default());
             cluster.say(uid);
         }
     }

@@ -67,7 +67,8 @@ impl Bench {
         for Copy { uid, attempt, state, reasons, origin } in copies {
             let (uid, name) = (Uid::from(uid), Name::from("old"));
             let namespace = Name::from("ns");
-            let observation = Observation { uid, namespace, name, attempt, state, reasons, job_status: true, origin };
+            let observation =
+                Observation { uid, namespace, name, attempt, state, reasons, job_status: true, origin, gate: None };
             self.apply(Event::Observed { cluster: cluster.into(), observation });
         }
         self.apply(Event::Inventory { cluster: cluster.into(), uids });

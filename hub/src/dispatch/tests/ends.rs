@@ -138,6 +138,7 @@ fn the_status_of_the_running_job_is_mirrored_and_of_no_other() {
         reasons: Vec::new(),
         job_status: true,
         origin: None,
+        gate: None,
     };
     bench.apply(Event::Observed { cluster: "a".into(), observation: observation(1) });
     assert_eq!(bench.take(), ["mirror w/1 from a"]);

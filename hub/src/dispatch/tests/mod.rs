@@ -16,6 +16,7 @@ mod offers;
 mod operators;
 mod orphans;
 mod replicas;
+mod waiting;
 
 pub(super) const START: Time = 1_000_000;
 
@@ -131,6 +132,7 @@ impl Bench {
             reasons,
             job_status: false,
             origin: None,
+            gate: None,
         };
         self.apply(Event::Observed { cluster: cluster.into(), observation });
     }

@@ -160,6 +160,7 @@ fn in_a_burst_those_behind_are_neither_recorded_nor_asked_elsewhere() {
         reasons: vec![Reason::new("PendingEvaluation", "not considered yet")],
         job_status: false,
         origin: None,
+        gate: None,
     };
     let mut bench = Bench::new(Mode::BestFit, &[("a", 4000, 4000), ("b", 9000, 9000)]);
     bench.reserve(facts("v"));
@@ -241,12 +242,12 @@ fn an_attempt_that_was_withdrawn_from_a_cluster_is_not_offered_there_again() {
     let mut bench = Bench::new(Mode::External, &[("a", 2000, 4000)]);
     bench.apply(Event::Workload(Facts { reserved: true, nominated: vec!["a".into()], ..facts("w") }));
     assert_eq!(bench.take(), ["Reserve w/1 on a"]);
-    bench.apply(Event::ClusterDown { name: "a".into() });
-    bench.apply(Event::ClusterUp { name: "a".into() });
+    bench.apply(Event::Workload(Facts { reserved: true, nominated: Vec::new(), ..facts("w") }));
     bench.observe("a", "w", 1, State::Gone);
-    bench.apply(Event::Inventory { cluster: "a".into(), uids: Uids::new() });
+    assert_eq!(bench.take(), ["Absent w/1 on a", "forget w/1 on a"]);
     // Its tombstone may be there still.
-    assert_eq!(bench.take(), ["Absent w/1 on a", "forget w/1 on a", "Reserve w/2 on a"]);
+    bench.apply(Event::Workload(Facts { reserved: true, nominated: vec!["a".into()], ..facts("w") }));
+    assert_eq!(bench.take(), ["Reserve w/2 on a"]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::TermState;
 use crate::cluster::Content;
-use crate::dispatch::{Action, Event, Name, Observation, Outcome, Reason, Uid, Written};
+use crate::dispatch::{Action, CANNOT_SEND, Event, Name, Observation, Outcome, Reason, Uid, Written};
 use crate::shell::mirror::{self, Show};
 use crate::shell::slots::Work;
 use crate::shell::writes::{What, Write, finish_reason};
@@ -35,10 +35,11 @@ impl TermState {
             Action::Desire { cluster, uid, namespace, name, attempt, phase } => {
                 if let Err(why) = self.desire(&cluster, &uid, (&namespace, &name), attempt, phase) {
                     tracing::warn!(workload = %name, %namespace, %cluster, why, "cannot be sent");
-                    let reasons = vec![Reason::new("CannotSend", why)];
+                    let reasons = vec![Reason::new(CANNOT_SEND, why)];
                     let state = State::Refused;
+                    let (job_status, origin, gate) = (false, None, None);
                     let observation =
-                        Observation { uid, namespace, name, attempt, state, reasons, job_status: false, origin: None };
+                        Observation { uid, namespace, name, attempt, state, reasons, job_status, origin, gate };
                     refusals.push((cluster, observation));
                 }
             }
@@ -124,6 +125,7 @@ impl TermState {
         let content = desire::content_for(&self.ctx, &port, theirs, &workload).map_err(|error| error.to_string())?;
         let priority = desire::priority(&workload);
         let assignment = assignment(theirs, namespace, name, attempt, phase, Some(priority), fence);
+        let assignment = desire::gated(assignment, self.dispatcher.gate(uid, cluster));
         if phase == Phase::Reserve && port.attempt(theirs) != Some(attempt) {
             let held = self.reservations.get(uid).map(|reservation| reservation.admission.cluster_queue.as_str());
             let queue = held.or(switchyard_controller::workload::admitted_by(&workload)).unwrap_or_default();

@@ -76,6 +76,7 @@ pub(super) fn workload(attempt: u64) -> RemoteWorkload {
         follows: false,
         fence_after: None,
         priority: None,
+        gate: None,
         quota_reserved: None,
         admitted: None,
         evicted: None,

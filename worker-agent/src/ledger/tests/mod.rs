@@ -1,5 +1,6 @@
 mod build;
 mod fencing;
+mod gates;
 mod groups;
 mod late;
 mod laws;

@@ -144,13 +144,14 @@ impl Cluster {
             return Outcome::Gone;
         }
         match &action.verb {
-            Verb::Create { name, attempt, fence_after, .. } => {
+            Verb::Create { name, attempt, fence_after, gated, .. } => {
                 let fresh = !self.objects.contains_key(&(kind, name.clone()));
                 let made = self.create(kind, name, &action.workload_uid, *attempt);
                 if let Some(Stored { object: Object::Workload(workload), foreign: false }) =
                     self.objects.get_mut(&(kind, name.clone())).filter(|_| fresh)
                 {
                     workload.fence_after = *fence_after;
+                    workload.gate = gated.then(Gate::default);
                 }
                 if matches!(made, Outcome::Object(_)) { self.object(kind, name) } else { made }
             }
@@ -203,6 +204,16 @@ impl Cluster {
                     self.objects.get_mut(&(kind, name.clone()))
                 {
                     workload.priority = Some(priority.clone());
+                }
+                self.touch(kind, &name);
+                self.object(kind, &name)
+            }
+            Verb::OpenGate { target, at } => {
+                let name = target.name.clone();
+                if let Some(Stored { object: Object::Workload(workload), .. }) =
+                    self.objects.get_mut(&(kind, name.clone()))
+                {
+                    workload.gate = Some(Gate { opened: Some(*at), blocked: None });
                 }
                 self.touch(kind, &name);
                 self.object(kind, &name)

@@ -1,0 +1,227 @@
+//! Copies that wait on several clusters, and which of those may preempt.
+
+use super::*;
+
+const TIMEOUT: i64 = 300_000;
+
+impl Bench {
+    /// A workload that is offered to all three.
+    fn waiting(timeout: Option<i64>) -> Self {
+        let mut bench = Self::new(Mode::AllAtOnce, &[("a", 0, 0), ("b", 0, 0), ("c", 0, 0)]);
+        bench.dispatcher.settings.preemption_timeout = timeout;
+        bench.apply(Event::Workload(Facts { reserved: true, nominated: all(), ..facts("w") }));
+        assert_eq!(bench.take(), ["Reserve w/1 on a", "Reserve w/1 on b", "Reserve w/1 on c"]);
+        bench
+    }
+
+    /// What a cluster says of its copy and its gate, in milliseconds after the start.
+    fn gate(&mut self, cluster: &str, opened: Option<i64>, blocked: Option<i64>) {
+        let gate = Some(Gate { opened, blocked: blocked.map(|at| START + at) });
+        self.gate_of(cluster, 1, State::Waiting, gate);
+    }
+
+    fn gate_of(&mut self, cluster: &str, attempt: u64, state: State, gate: Option<Gate>) {
+        let observation = Observation {
+            uid: "w".into(),
+            namespace: "ns".into(),
+            name: "job-w".into(),
+            attempt,
+            state,
+            reasons: Vec::new(),
+            job_status: false,
+            origin: None,
+            gate,
+        };
+        self.apply(Event::Observed { cluster: cluster.into(), observation });
+    }
+
+    fn open(&self) -> Vec<&'static str> {
+        let is_open =
+            |cluster: &&str| self.dispatcher.gate("w", &Name::from(*cluster)).is_some_and(|it| it.opened.is_some());
+        ["a", "b", "c"].into_iter().filter(is_open).collect()
+    }
+}
+
+fn all() -> Vec<Name> {
+    vec!["a".into(), "b".into(), "c".into()]
+}
+
+#[test]
+fn with_kueues_dispatchers_a_cluster_that_says_no_keeps_its_copy() {
+    let because = |code: &str| vec![Reason::new(code, "no")];
+    for (case, state, reasons, stays) in [
+        ("it can never fit as things are", State::Unfit, because("ExceedsMaxQuota"), true),
+        ("its namespace is missing", State::Unfit, because("NamespaceNotFound"), true),
+        ("the agent may not", State::Refused, because("Forbidden"), true),
+        ("evicted before it was chosen", State::Evicted, because("Preempted"), true),
+        ("the hub could not send it", State::Refused, because(CANNOT_SEND), false),
+        ("its Workload is void", State::Evicted, because("OutOfSync"), false),
+        ("somebody deleted it", State::Evicted, because(switchyard_proto::DELETED_ON_WORKER), false),
+        ("it is gone", State::Gone, Vec::new(), false),
+    ] {
+        for mode in [Mode::AllAtOnce, Mode::Incremental { step: 2, round: TIMEOUT }, Mode::External] {
+            let mut bench = Bench::new(mode, &[("a", 0, 0), ("b", 0, 0)]);
+            bench.apply(Event::Workload(Facts {
+                reserved: true,
+                nominated: vec!["a".into(), "b".into()],
+                ..facts("w")
+            }));
+            bench.take();
+            bench.observe("b", "w", 1, State::Waiting);
+            bench.observe_with("a", "w", 1, state, reasons.clone());
+            bench.later(60_000);
+            assert_eq!(bench.take().is_empty(), stays, "{case}, {mode:?}");
+            bench.observe("b", "w", 1, State::Reserved);
+            let chosen = bench.take();
+            assert!(
+                chosen.iter().any(|line| line.starts_with("commit w/") && line.ends_with("on b")) || !stays,
+                "{case}: {chosen:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_copy_outlasts_that_its_cluster_is_away_and_is_chosen_only_once_it_is_back() {
+    let mut bench = Bench::waiting(None);
+    bench.observe("a", "w", 1, State::Waiting);
+    bench.observe("b", "w", 1, State::Waiting);
+    bench.down("a");
+    bench.later(60_000);
+    bench.connect("a", &["w"]);
+    assert!(bench.take().is_empty(), "neither is the list of those nominated another one");
+    bench.down("a");
+    bench.observe("a", "w", 1, State::Reserved);
+    assert!(bench.take().is_empty());
+    bench.connect("a", &["w"]);
+    assert_eq!(bench.take(), ["commit w/1 on a"]);
+}
+
+#[test]
+fn a_cordoned_cluster_has_no_copy() {
+    let mut bench = Bench::waiting(None);
+    let rules = ClusterRules { cordoned: true, ..ClusterRules::default() };
+    bench.apply(Event::Cluster { name: "a".into(), rules });
+    assert_eq!(bench.take()[0], "Absent w/1 on a");
+}
+
+#[test]
+fn what_was_evicted_where_it_ran_goes_to_all_again_at_once() {
+    let mut bench = Bench::waiting(None);
+    bench.observe("b", "w", 1, State::Reserved);
+    bench.written(Outcome::Done, committed("w", "b", 1));
+    bench.observe("b", "w", 1, State::Running);
+    for cluster in ["a", "c"] {
+        bench.observe(cluster, "w", 1, State::Gone);
+    }
+    bench.take();
+    bench.observe("b", "w", 1, State::Evicted);
+    assert!(bench.take()[0].starts_with("retry w"));
+    let evicted = Facts { evicted: true, cluster: None, nominated: Vec::new(), ..committed("w", "b", 1) };
+    bench.written(Outcome::Done, evicted);
+    bench.observe("b", "w", 1, State::Gone);
+    assert_eq!(bench.take().last().map(String::as_str), Some("release w"));
+    bench.written(Outcome::Done, Facts { attempt: 1, ..facts("w") });
+    bench.take();
+    bench.apply(Event::Workload(Facts { attempt: 1, reserved: true, nominated: all(), ..facts("w") }));
+    let offers: Vec<String> = bench.take().into_iter().filter(|line| line.starts_with("Reserve")).collect();
+    assert_eq!(offers, ["Reserve w/2 on a", "Reserve w/2 on b", "Reserve w/2 on c"]);
+}
+
+#[test]
+fn the_cluster_that_has_waited_longest_may_preempt_and_the_next_after_a_while() {
+    let mut bench = Bench::waiting(Some(TIMEOUT));
+    bench.gate("c", None, None);
+    assert!(bench.take().is_empty() && bench.open().is_empty(), "nobody asks for it");
+    bench.gate("b", None, Some(2_000));
+    assert_eq!((bench.take(), bench.open()), (vec!["Reserve w/1 on b".to_owned()], vec!["b"]));
+    bench.gate("c", None, Some(3_000));
+    bench.gate("a", None, Some(1_000));
+    bench.later(TIMEOUT - 1);
+    assert!(bench.take().is_empty(), "b has its time");
+    bench.later(1);
+    assert_eq!((bench.take(), bench.open()), (vec!["Reserve w/1 on a".to_owned()], vec!["a", "b"]));
+    bench.later(TIMEOUT);
+    assert_eq!((bench.take(), bench.open()), (vec!["Reserve w/1 on c".to_owned()], vec!["a", "b", "c"]));
+}
+
+#[test]
+fn a_gate_that_its_cluster_has_closed_keeps_no_other_closed() {
+    let mut bench = Bench::waiting(Some(TIMEOUT));
+    bench.gate("a", None, Some(0));
+    let opened = bench.dispatcher.gate("w", &"a".into()).and_then(|gate| gate.opened);
+    bench.take();
+    bench.gate("a", None, Some(0));
+    bench.gate("b", None, Some(500));
+    assert!(bench.take().is_empty(), "it has not been told yet");
+    bench.gate("a", opened, None);
+    bench.gate("a", None, None);
+    assert_eq!((bench.take(), bench.open()), (vec!["Reserve w/1 on b".to_owned()], vec!["b"]));
+}
+
+#[test]
+fn an_open_gate_of_an_earlier_attempt_counts_until_the_cluster_speaks_of_the_later() {
+    let mut bench = Bench::waiting(Some(TIMEOUT));
+    bench.gate("a", None, Some(0));
+    assert_eq!(bench.open(), ["a"]);
+    // It went away on b; offered there again, all have a fresh attempt.
+    bench.observe("b", "w", 1, State::Gone);
+    bench.later(30_000);
+    bench.take();
+    let closed = Gate { opened: None, blocked: Some(START) };
+    bench.gate_of("c", 2, State::Waiting, Some(closed));
+    assert!(bench.open().is_empty(), "a has not taken its copy away yet");
+    bench.gate_of("a", 2, State::Waiting, Some(Gate::default()));
+    assert_eq!(bench.open(), ["c"]);
+}
+
+#[test]
+fn a_hub_that_begins_anew_opens_none_before_all_have_told_or_it_has_waited() {
+    for (case, tells, at) in [("all have told", true, 0), ("one is silent", false, TIMEOUT)] {
+        let settings = Settings { mode: Mode::AllAtOnce, preemption_timeout: Some(TIMEOUT), ..Settings::default() };
+        let mut bench = Bench { dispatcher: Dispatcher::new(settings, START), now: START, log: Vec::new() };
+        bench.apply(Event::Check { name: "mk".into(), clusters: vec!["a".into(), "b".into()] });
+        for cluster in ["a", "b"] {
+            bench.rules(cluster, Loss::Hold);
+        }
+        bench.connect("a", &[]);
+        if tells {
+            bench.connect("b", &[]);
+        }
+        bench.apply(Event::Workload(Facts { reserved: true, nominated: vec!["a".into(), "b".into()], ..facts("w") }));
+        if !tells {
+            bench.written(Outcome::Done, Facts { reserved: true, nominated: vec!["a".into()], ..facts("w") });
+        }
+        bench.gate("a", None, Some(0));
+        bench.later(at - 1);
+        assert_eq!(bench.open().is_empty(), at > 0, "{case}");
+        bench.later(1);
+        assert_eq!(bench.open(), ["a"], "{case}");
+    }
+}
+
+#[test]
+fn what_an_earlier_process_has_opened_counts() {
+    let mut bench = Bench::new(Mode::AllAtOnce, &[("a", 0, 0), ("b", 0, 0)]);
+    bench.dispatcher.settings.preemption_timeout = Some(TIMEOUT);
+    let opened = Some(bench.now - 1_000);
+    bench.dispatcher.learn(facts("w"));
+    bench.gate_of("a", 5, State::Waiting, Some(Gate { opened, blocked: None }));
+    bench.apply(Event::Workload(Facts { reserved: true, nominated: vec!["a".into(), "b".into()], ..facts("w") }));
+    bench.gate_of("b", 6, State::Waiting, Some(Gate { opened: None, blocked: Some(START) }));
+    assert!(bench.open().is_empty());
+    bench.later(TIMEOUT - 1_000);
+    assert_eq!(bench.open(), ["b"]);
+}
+
+#[test]
+fn without_the_feature_copies_have_no_gate() {
+    let mut bench = Bench::waiting(None);
+    assert_eq!(bench.dispatcher.gate("w", &"a".into()), None);
+    bench.gate("a", None, Some(0));
+    assert!(bench.take().is_empty() && bench.open().is_empty());
+    let mut bench = Bench::waiting(Some(TIMEOUT));
+    assert_eq!(bench.dispatcher.gate("w", &"a".into()), Some(Gate::default()));
+    bench.observe("a", "w", 1, State::Reserved);
+    bench.take();
+}
