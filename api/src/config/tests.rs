@@ -250,12 +250,8 @@ fn gates_are_as_the_file_says_or_as_they_are() {
     .unwrap();
     assert!(!config.enabled("PartialAdmission") && config.enabled("ConcurrentAdmission"));
     assert!(config.enabled("ReclaimablePods") && !config.enabled("NoSuchGate"));
-    // The first two switch something, the last is as it would be anyway.
-    assert_eq!(
-        told(&config),
-        "featureGates.MultiKueueOrchestratedPreemption: of what this gate switches, only preemption gates of Workloads hold \
-         here: it sets and opens none by itself"
-    );
+    // The first three switch something, the last is as it would be anyway.
+    assert_eq!(told(&config), "");
     let config = with("featureGates: {CustomMetricLabels: true, ReclaimablePods: false}").unwrap();
     assert_eq!(
         told(&config),
