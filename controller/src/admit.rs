@@ -129,8 +129,9 @@ pub(crate) struct Admitter {
     // Those with nothing but a reason for waiting, on their way into `queue`.
     reasons: Queue<Key>,
     jobs: Mutex<Jobs>,
-    // When the reason of each that waits was last written, to write a mere change of its message less often.
-    told: Mutex<BTreeMap<Key, Instant>>,
+    // When which reason of each that waits was last written, to write a mere change of its message less often. The reason is
+    // the engine's: of plain ones there are hardly two.
+    told: Mutex<BTreeMap<Key, (Instant, &'static str)>>,
     // How many milliseconds the last such write took.
     reason_took: AtomicU64,
     count: AtomicU64,
@@ -291,7 +292,7 @@ impl Admitter {
         Outcome::Done
     }
 
-    fn told(&self) -> MutexGuard<'_, BTreeMap<Key, Instant>> {
+    fn told(&self) -> MutexGuard<'_, BTreeMap<Key, (Instant, &'static str)>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

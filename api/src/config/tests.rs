@@ -156,7 +156,7 @@ webhook: {port: 0}
 internalCertManagement: {webhookServiceName: A}
 tls: {minVersion: VersionTLS13, cipherSuites: [a]}
 metrics: {customLabels: [{name: 1a}, {name: b, sourceKind: Workload}, {name: b, sourceLabelKey: a, sourceAnnotationKey: b}]}
-featureGates: {MultiKeue: true, HierarchicalCohorts: false}
+featureGates: {MultiKeue: true, HierarchicalCohorts: false, UnadmittedWorkloadsExplicitStatus: true}
 "
     ), @r##"
     leaderElection.resourceLock: Unsupported value: "endpoints": supported values: "leases"
@@ -206,6 +206,7 @@ featureGates: {MultiKeue: true, HierarchicalCohorts: false}
     metrics.customLabels[1].trackedValues: Required value: must not be empty when sourceKind is 'Workload'
     metrics.customLabels[2].name: Duplicate value: "b"
     metrics.customLabels[2]: sourceLabelKey and sourceAnnotationKey are mutually exclusive
+    featureGates.UnadmittedWorkloadsExplicitStatus: requires UnadmittedWorkloadsObservability to be enabled
     featureGates.HierarchicalCohorts: cannot be set to false, it is locked to true
     featureGates.MultiKeue: unknown feature gate, did you mean MultiKueue?
     "##);

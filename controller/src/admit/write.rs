@@ -41,7 +41,7 @@ impl Admitter {
             Job::Pending { uid, reason, requests } => match self.current(&key, &uid) {
                 Some(current) => {
                     let edit = build::pending_status(self.ctx.edit(&current), &reason, &requests);
-                    self.write_pending(&key, &current, edit).await
+                    self.write_pending(&key, &current, reason.condition_reason(), edit).await
                 }
                 None => Outcome::Done,
             },
@@ -146,7 +146,13 @@ impl Admitter {
         }
     }
 
-    async fn write_pending(&self, key: &Key, current: &Workload, edit: workload::Edit) -> Outcome {
+    async fn write_pending(
+        &self,
+        key: &Key,
+        current: &Workload,
+        engines: &'static str,
+        edit: workload::Edit,
+    ) -> Outcome {
         if !workload::is_admissible(current) {
             return Outcome::Done;
         }
@@ -158,6 +164,7 @@ impl Admitter {
         let before = reason(current);
         if let (Some((old, _)), Some((new, _))) = (&before, &next)
             && old == new
+            && self.told().get(key).is_some_and(|(_, told)| *told == engines)
             && let Some(left) = self.too_soon(key)
         {
             return Outcome::Again(left);
@@ -169,7 +176,7 @@ impl Admitter {
         match written {
             Ok(None) | Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
             Ok(Some(after)) => {
-                self.told().insert(key.clone(), Instant::now());
+                self.told().insert(key.clone(), (Instant::now(), engines));
                 if let Some((reason, message)) = next.filter(|next| before.as_ref() != Some(next)) {
                     self.ctx.events.warning(&after, &reason, message);
                 }
@@ -273,7 +280,7 @@ impl Admitter {
     pub(super) fn too_soon(&self, key: &Key) -> Option<Duration> {
         let (told, waiting) = {
             let told = self.told();
-            (*told.get(key)?, told.len())
+            (told.get(key)?.0, told.len())
         };
         let left = (told + reasons::message_every(waiting)).saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)

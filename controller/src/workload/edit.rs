@@ -110,6 +110,11 @@ impl Edit {
         conditions::set(&mut self.status.conditions, condition, self.now)
     }
 
+    /// Whether it says in Kueue's plain words why there is no quota.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.reasons == Reasons::Plain
+    }
+
     fn is_true(&self, type_: &str) -> bool {
         conditions::is_true(&self.status.conditions, type_)
     }
@@ -153,7 +158,7 @@ impl Edit {
         }
         let (holds, reason, message) = self.admitted();
         let was_admitted = self.is_true(conditions::ADMITTED);
-        if self.reasons == Reasons::Plain && holds == was_admitted {
+        if self.is_plain() && holds == was_admitted {
             return false;
         }
         if was_admitted && !holds {
@@ -164,7 +169,7 @@ impl Edit {
 
     fn admitted(&self) -> (bool, &'static str, &'static str) {
         let ready = self.status.admission_checks.iter().all(|check| check.state == CheckState::Ready);
-        let plain = self.reasons == Reasons::Plain;
+        let plain = self.is_plain();
         if !self.is_true(conditions::QUOTA_RESERVED) {
             if plain && !ready {
                 let reason = reasons::admitted::NO_RESERVATION_UNSATISFIED_CHECKS;

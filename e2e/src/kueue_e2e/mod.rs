@@ -92,7 +92,7 @@ fn harness(named: Option<&Path>) -> anyhow::Result<PathBuf> {
             "say where the harness of Kueue's suites is: --harness DIRECTORY, or SWITCHYARD_KUEUE_E2E; it holds run.py"
         );
     };
-    for file in ["run.py", "build.sh"] {
+    for file in ["run.py", "build.sh", "build-operators.sh"] {
         if !dir.join(file).is_file() {
             bail!("--harness {}: there is no {file}", dir.display());
         }

@@ -24,7 +24,7 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Builds what is missing, once per machine and version of the harness: half an hour on two cores. An operator
+    /// Builds what is missing, once per machine and version of what the harness builds: half an hour on two cores. An operator
     /// that cannot be built is named and left out, now and at the next run: it is tried again once its log is removed.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Programs {
 /// Of what decides the versions of all that the harness builds.
 fn key(harness: &Path) -> anyhow::Result<String> {
     let mut all = Sha256::new();
-    for name in ["go.sum", "build.sh", "build-operators.sh"] {
+    for name in ["go.mod", "go.sum", "build.sh", "build-operators.sh"] {
         let path = harness.join(name);
         all.update(fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?);
     }

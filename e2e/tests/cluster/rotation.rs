@@ -122,20 +122,24 @@ fn certificates_that_somebody_else_keeps_are_waited_for_and_followed() {
         // Both are trusted before the new one signs, as docs/certificates.md asks.
         write(kept(name, &first, &[&first, &second])).await;
         let webhooks: Api<MutatingWebhookConfiguration> = Api::all(cluster.admin.clone());
-        let trusts = async || {
+        let trusts = async |trusted: &Authority, other: Option<&Authority>| {
             let bundle =
                 webhooks.get("switchyard").await?.webhooks.unwrap_or_default().remove(0).client_config.ca_bundle;
             let bundle = String::from_utf8(bundle.unwrap_or_default().0)?;
-            ensure!(bundle.contains(second.pem().trim()), "{bundle}");
+            ensure!(bundle.contains(trusted.pem().trim()), "{bundle}");
+            ensure!(other.is_none_or(|other| !bundle.contains(other.pem().trim())), "{bundle}");
             Ok(())
         };
-        wait::eventually(WAIT, "the new authority to be trusted", trusts).await.unwrap();
+        let both = async || trusts(&second, None).await;
+        wait::eventually(WAIT, "the new authority to be trusted", both).await.unwrap();
         // What an API server takes to learn of it.
         tokio::time::sleep(LIVES.overlap).await;
         write(kept(name, &second, &[&second])).await;
-        let until = tokio::time::Instant::now() + 5 * LIVES.look;
-        while tokio::time::Instant::now() < until {
+        let replaced = async || {
             admitted(&jobs, &namespace).await.unwrap();
-        }
+            trusts(&second, Some(&first)).await
+        };
+        wait::eventually(WAIT, "the old authority to be forgotten", replaced).await.unwrap();
+        admitted(&jobs, &namespace).await.unwrap();
     });
 }

@@ -273,7 +273,8 @@ impl Engine {
         }
     }
 
-    /// Whether somebody of the tree was told to go before this cycle and has not gone yet.
+    /// Whether somebody of the tree was told to go before this cycle, or to move to another flavor in it, and has not gone
+    /// yet.
     fn awaits_leaving(&self, cq: NodeId, progress: &mut Progress) -> bool {
         let leaving = |cq: &NodeId| self.cqs.get(cq).is_some_and(|cq| cq.holders.any_leaving());
         let root = self.root_of(cq);

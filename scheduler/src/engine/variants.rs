@@ -70,11 +70,9 @@ impl Engine {
             return Err((Requeue::Generic, Reason::NotWorthMigrating));
         }
         self.claim(entry, progress);
-        if let Some(wl) = self.workloads.get_mut(worse)
-            && !wl.flags.evicted
-            && !std::mem::replace(&mut wl.told_to_go, true)
-        {
+        if let Some(wl) = self.workloads.get(worse).filter(|wl| !wl.is_leaving()) {
             let (key, uid) = (wl.key.clone(), wl.uid.clone());
+            self.edit(worse, |wl| wl.told_to_go = true);
             progress.decisions.push(Decision::Migrate { key, uid, to_uid: entry.uid.clone() });
             progress.busy = true;
         }

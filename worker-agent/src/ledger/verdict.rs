@@ -1,7 +1,7 @@
 //! What the worker's admission says of a Workload, as one state and its reasons.
 //!
-//! Kueue up to 0.19 writes one reason (`Pending`, `Inadmissible`) and a message; later ones, and our own controller,
-//! write a reason each. Both are read.
+//! Kueue writes few reasons (`Pending`, `Inadmissible`) and a message; with `UnadmittedWorkloadsObservability` it writes a
+//! reason each, and so does our own controller for the copies of a hub. Both are read.
 
 use switchyard_proto::v1::{Reason, State};
 

@@ -196,7 +196,22 @@ fn retention(config: &Configuration, errors: &mut Vec<FieldError>) {
     not_negative(after, &path.child("afterDeactivatedByKueue"), errors);
 }
 
+/// Gates that have no effect without others.
+const NEEDS: [(&str, &str); 3] = [
+    ("UnadmittedWorkloadsExplicitStatus", "UnadmittedWorkloadsObservability"),
+    ("ElasticJobsViaWorkloadSlicesWithTAS", "ElasticJobsViaWorkloadSlices"),
+    ("ElasticJobsViaWorkloadSlicesWithTAS", "TopologyAwareScheduling"),
+];
+
 fn feature_gates(config: &Configuration, errors: &mut Vec<FieldError>) {
+    for (gate, other) in NEEDS {
+        if config.enabled(gate) && !config.enabled(other) {
+            errors.push(FieldError::new(
+                &Path::new("featureGates").child(gate),
+                format!("requires {other} to be enabled"),
+            ));
+        }
+    }
     for (name, value) in &config.feature_gates {
         let path = Path::new("featureGates").child(name);
         match gates::default(name) {

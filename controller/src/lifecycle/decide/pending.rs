@@ -100,7 +100,9 @@ pub(super) fn gates(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts:
 
 /// What keeps a pending workload from being looked at by the engine, in its `QuotaReserved` condition.
 pub(super) fn blockers(edit: &mut Edit, subject: &Workload, facts: &Facts) {
-    if workload::is_on_hold(subject) {
+    // In plain words a deactivated workload goes on saying why it waited, or why it was evicted.
+    let said = edit.is_plain() && !subject.spec.is_active();
+    if workload::is_on_hold(subject) || said {
         return;
     }
     if let Some((reason, message)) = blocker(subject, facts) {

@@ -28,10 +28,7 @@ pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
         if variants::parent_of(&subject).is_some() {
             continue;
         }
-        let Some(kind) = kind(&subject) else { continue };
-        if !gauges.unadmitted && matches!(kind, Kind::Unadmitted { .. }) {
-            continue;
-        }
+        let Some(kind) = kind(&subject, gauges.unadmitted) else { continue };
         let namespace = subject.metadata.namespace.clone().unwrap_or_default();
         *counts.entry((namespace, workload::queue_name(&subject).to_owned(), kind)).or_default() += 1;
     }
@@ -68,11 +65,12 @@ pub(super) fn add(gauges: &Gauges, families: &mut Families, role: &str) {
     }
 }
 
-fn kind(subject: &Workload) -> Option<Kind> {
+/// Those that are not admitted count where `unadmitted` says so.
+fn kind(subject: &Workload, unadmitted: bool) -> Option<Kind> {
     if workload::is_finished(subject) {
         return Some(Kind::Finished);
     }
-    if workload::is_admitted(subject) || subject.metadata.deletion_timestamp.is_some() {
+    if !unadmitted || workload::is_admitted(subject) || subject.metadata.deletion_timestamp.is_some() {
         return None;
     }
     let admitted = workload::condition(subject, conditions::ADMITTED);
@@ -110,6 +108,7 @@ mod tests {
         Some(Kind::Finished)
     )]
     fn what_a_workload_counts_as(#[case] workload: Workload, #[case] expected: Option<Kind>) {
-        assert_eq!(kind(&workload), expected);
+        assert_eq!(kind(&workload, true), expected);
+        assert_eq!(kind(&workload, false), expected.filter(|kind| *kind == Kind::Finished), "without the feature gate");
     }
 }

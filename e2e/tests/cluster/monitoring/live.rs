@@ -19,6 +19,7 @@ use super::{rules, shipped, text};
 const SOON: Duration = Duration::from_secs(60);
 const CONFIG: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n\
                       metrics: {enableClusterQueueResources: true}\n\
+                      featureGates: {UnadmittedWorkloadsObservability: true}\n\
                       fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]}\n";
 
 /// What has no series where all is well, and why.

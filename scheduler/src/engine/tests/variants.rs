@@ -113,12 +113,25 @@ fn a_flavor_behind_the_last_acceptable_one_is_not_moved_to() {
     }
 }
 
+fn preempts(queue: ClusterQueue) -> ClusterQueue {
+    let within_cluster_queue = PreemptionPolicy::LowerPriority;
+    ClusterQueue { preemption: PreemptionRules { within_cluster_queue, ..PreemptionRules::default() }, ..queue }
+}
+
+#[test]
+fn a_variant_that_made_way_for_a_better_one_is_nobodys_victim_any_more() {
+    let mut stage = on_spot(preempts);
+    assert_eq!(stage.cycle()[0], "migrate spot to uid-default");
+    stage.evict("spot");
+    assert_eq!(stage.admit(), ["default"]);
+    let urgent = wl("urgent").pods("main", 1).request("cpu", 10).priority(9);
+    stage.submit(Workload { flavors: Some(vec!["default".into()]), ..urgent });
+    let told: Vec<_> = stage.cycle().into_iter().filter(|text| text.starts_with("preempt")).collect();
+    assert_eq!(told, ["preempt default for urgent: InClusterQueue"]);
+}
+
 #[test]
 fn a_gated_variant_says_so_and_moves_once_its_gate_is_open_and_the_victim_gone() {
-    let preempts = |queue: ClusterQueue| {
-        let within_cluster_queue = PreemptionPolicy::LowerPriority;
-        ClusterQueue { preemption: PreemptionRules { within_cluster_queue, ..PreemptionRules::default() }, ..queue }
-    };
     let mut stage = Stage::preempting(Settings::default());
     stage.queue(preempts(flavors(4, 4)));
     stage.submit(wl("low").pods("main", 1).request("cpu", 4).priority(-1));

@@ -59,6 +59,7 @@ fn quota_without_its_checks_is_waited_for() {
 #[case::active_again_quota_taken_away(workload(1).pending("Deactivated", ""), job(1), Some(State::Waiting))]
 #[case::active_again_pods_still_stop(workload(1).evicted_for("Deactivated").admitted(), job(1).running(), None)]
 #[case::inactive_by_somebody_else(workload(1).evicted_for("Deactivated").inactive(), job(1), Some(State::Evicted))]
+#[case::inactive_while_it_waited(workload(1).pending("Pending", "couldn't assign flavors: insufficient unused quota").inactive(), job(1), Some(State::Unfit))]
 #[case::gave_up_requeueing(workload(1).evicted_for("DeactivatedDueToRequeuingLimitExceeded").inactive(), job(1), Some(State::Evicted))]
 #[case::reservation_lost_pods_still_run(workload(1).pending("Suspended", ""), job(1).running(), None)]
 #[case::reservation_lost(workload(1).pending("WaitingForQuota", ""), job(1), Some(State::Waiting))]

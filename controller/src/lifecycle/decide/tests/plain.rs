@@ -47,7 +47,7 @@ fn in_fewer_words() {
     # the blocker is gone
     5s QuotaReserved=False Pending: Workload is pending evaluation in the scheduling queue
     # deactivated while it waits
-    5s QuotaReserved=False Pending: The workload is deactivated
+    5s QuotaReserved=False Pending: couldn't assign flavors to pod set main: x
     100s Evicted=True Deactivated: The workload is deactivated
     evicted Deactivated "" x1
     # active again
