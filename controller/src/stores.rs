@@ -114,7 +114,13 @@ impl Stores {
         let dependencies = enabled.iter().flat_map(|kind| kind.dependencies());
         // One watch for each kind.
         let dependencies = dependencies.filter(|needed| enabled.iter().all(|kind| kind.id() != **needed));
-        let dependencies = dependencies.map(|id| store(*id)).collect();
+        let mut distinct: Vec<KindId> = Vec::new();
+        for needed in dependencies {
+            if !distinct.contains(needed) {
+                distinct.push(*needed);
+            }
+        }
+        let dependencies = distinct.into_iter().map(store).collect();
         let jobs = enabled.iter().map(|kind| store(kind.id())).collect();
         Self {
             jobs,
@@ -146,9 +152,10 @@ impl Stores {
         }
         let value = job.value();
         let Some(needed) = kind.depends_on(&value) else { return job };
-        let of_kind = |it: &&JobStore| it.resource.group == needed.kind.group && it.resource.kind == needed.kind.kind;
-        let store = self.dependencies.iter().find(of_kind).map(|it| &it.store);
-        let Some(found) = store.and_then(|store| store.get(&needed.namespace, &needed.name)) else { return job };
+        let watched = self.watched(needed.kind.group, needed.kind.kind);
+        let Some(found) = watched.and_then(|watched| watched.store.get(&needed.namespace, &needed.name)) else {
+            return job;
+        };
         let mut attached = Arc::unwrap_or_clone(value);
         kind.attach(&mut attached, &found.value());
         Object::new(attached).map_or(job, Arc::new)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{JobKind, meta, workload_name_with_extra};
+use super::{JobKind, equivalence::same_containers, meta, ray, restore_template, workload_name_with_extra};
 use crate::{
     field::{FieldError, Path},
     names,
@@ -17,10 +17,6 @@ use crate::{
 
 /// The feature gate, on by default as in Kueue.
 pub const FEATURE_GATE: &str = "ElasticJobsViaWorkloadSlices";
-
-/// Kinds whose elastic jobs are known to Kueue and run here as all others do: stopped and queued anew when their size
-/// changes.
-const TAKEN_AS_OTHERS: [&str; 3] = ["RayCluster", "RayJob", "RayService"];
 
 const WITH_PARTIAL: &str = "partial admission and elastic job cannot be used together";
 
@@ -44,11 +40,12 @@ pub fn may_be_elastic(kind: &dyn JobKind, job: &Value) -> bool {
 /// while no webhook put the gate into it would run as soon as it grows, whatever the quota.
 #[must_use]
 pub fn is_elastic(kind: &dyn JobKind, job: &Value) -> bool {
-    let gated = |template: &String| {
-        let gates = job.pointer(template).and_then(|it| it.pointer("/spec/schedulingGates")).and_then(Value::as_array);
-        gates.into_iter().flatten().any(|gate| meta::str_at(gate, "/name") == names::ELASTIC_JOB_SCHEDULING_GATE)
-    };
-    may_be_elastic(kind, job) && kind.elastic_templates(job).iter().all(gated)
+    may_be_elastic(kind, job) && kind.elastic_templates(job).iter().all(|template| is_gated(job, template))
+}
+
+fn is_gated(job: &Value, template: &str) -> bool {
+    let gates = job.pointer(template).and_then(|it| it.pointer("/spec/schedulingGates")).and_then(Value::as_array);
+    gates.into_iter().flatten().any(|gate| meta::str_at(gate, "/name") == names::ELASTIC_JOB_SCHEDULING_GATE)
 }
 
 /// Puts the scheduling gate into the job's pod templates, from which its pods have it until their slice is admitted.
@@ -130,6 +127,22 @@ pub fn resized(workload: &[PodSet], job: &[PodSet]) -> Vec<PodSet> {
     workload.iter().map(resized).collect()
 }
 
+/// The pod sets of what a job grows to: [`resized`], and where the containers have changed since, which the templates of some
+/// kinds may while they run, they are the job's.
+#[must_use]
+pub fn grown(workload: &[PodSet], job: &[PodSet]) -> Vec<PodSet> {
+    let mut grown = resized(workload, job);
+    for pod_set in &mut grown {
+        let Some(now) = job.iter().find(|now| now.name == pod_set.name) else { continue };
+        let (before, mut template) = (pod_set.template.value(), (*now.template.value()).clone());
+        if !same_containers(&before, &template) {
+            restore_template(&mut template, &before, &[]);
+            pod_set.template = template.into();
+        }
+    }
+    grown
+}
+
 /// Makes a new workload of an elastic job one: it says so, has a name of its own for each generation of the job, and names
 /// the first of its chain and the one that it replaces. `known` are the workloads that the job has: a slice of the same
 /// generation may be among them that somebody ended.
@@ -159,9 +172,9 @@ pub fn mark_first(workload: &mut Workload) {
 
 /// Kueue's name of a slice, which is of the job's generation; and where the job has one of that name, another.
 fn free_name(kind: &dyn JobKind, job: &Value, known: &[Arc<Workload>]) -> String {
-    let (id, generation) = (kind.id(), job.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0));
+    let (id, generation) = (kind.id(), kind.size_generation(job));
     let name = |extra: &str| workload_name_with_extra(id.kind, id.group, meta::name(job), meta::uid(job), extra);
-    let first = name(&generation.to_string());
+    let first = name(&generation);
     let taken = |name: &String| known.iter().any(|workload| workload.metadata.name.as_ref() == Some(name));
     let others = (1..=2 * known.len()).map(|n| name(&format!("{generation}-{n}")));
     // Of more names than there are workloads one is free.
@@ -227,10 +240,10 @@ pub fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value) -> Vec<Fie
     if let Some(old) = old {
         let (before, now) = (is_marked(old), is_marked(job));
         let changed = (before != now).then(|| FieldError::invalid(path, Value::from(now), "field is immutable"));
-        return changed.into_iter().collect();
+        return changed.into_iter().chain(gates_lost(kind, old, job)).collect();
     }
     let id = kind.id();
-    if !is_marked(job) || TAKEN_AS_OTHERS.contains(&id.kind) {
+    if !is_marked(job) || kind.skips(job) {
         return Vec::new();
     }
     if kind.elastic_templates(job).is_empty() {
@@ -247,12 +260,50 @@ pub fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value) -> Vec<Fie
         for template in kind.elastic_templates(job) {
             let of_template = job.pointer(&template).and_then(|template| meta::annotation(template, annotation));
             if of_template.is_some() {
-                let path = template.split('/').skip(1).fold(Path::root(), |path, field| path.child(field));
-                let path = path.child("metadata").child("annotations").key(annotation);
+                let path = path_of(&template).child("metadata").child("annotations").key(annotation);
                 let detail = format!("{kind_of_request} topology is not supported with elastic jobs");
                 errors.push(FieldError::forbidden(&path, &detail));
             }
         }
     }
     errors
+}
+
+/// The templates of a RayCluster may change while it runs. One that comes without the gate would have its pods run whatever
+/// the quota.
+fn gates_lost(kind: &dyn JobKind, old: &Value, job: &Value) -> Vec<FieldError> {
+    if kind.id() != ray::RAY_CLUSTER.id() || !is_elastic(kind, old) || !may_be_elastic(kind, job) {
+        return Vec::new();
+    }
+    let detail = format!("an elastic job must have the scheduling gate {:?}", names::ELASTIC_JOB_SCHEDULING_GATE);
+    let lost = |template: &String| {
+        let gates = job.pointer(template).and_then(|it| it.pointer("/spec/schedulingGates")).cloned();
+        let path = path_of(template).child("spec").child("schedulingGates");
+        FieldError::invalid(&path, gates.unwrap_or_default(), &detail)
+    };
+    kind.elastic_templates(job).iter().filter(|template| !is_gated(job, template)).map(lost).collect()
+}
+
+/// What is wrong with a job whose own controller changes its size: whatever it adds has to wait for quota. `enabled` tells
+/// that the feature gate is on.
+#[must_use]
+pub fn validate_autoscaling(kind: &dyn JobKind, job: &Value, enabled: bool) -> Option<FieldError> {
+    let path = kind.autoscales(job).filter(|_| !(enabled && may_be_elastic(kind, job)))?;
+    if is_marked(job) && enabled {
+        return Some(FieldError::forbidden(&path, "autoscaling is not supported for a job that MultiKueue dispatches"));
+    }
+    let (annotation, value) = (names::ELASTIC_JOB, "true");
+    let detail = format!(
+        "a kueue managed job can use autoscaling only as an elastic job: set the annotation {annotation:?}: {value:?}, with \
+         the feature gate {FEATURE_GATE}"
+    );
+    Some(FieldError::invalid(&path, Value::from(true), detail))
+}
+
+/// A JSON pointer as the path of a field.
+fn path_of(pointer: &str) -> Path {
+    pointer.split('/').skip(1).fold(Path::root(), |path, part| match part.parse() {
+        Ok(index) => path.index(index),
+        Err(_) => path.child(part),
+    })
 }

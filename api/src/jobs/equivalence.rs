@@ -55,16 +55,20 @@ fn same_pod_set(a: &PodSet, b: &PodSet, tolerations: bool) -> bool {
         return false;
     }
     let (a, b) = (a.template.value(), b.template.value());
-    let both = |field: &str| [&a, &b].map(|it| it.get("spec").and_then(|spec| spec.get(field)).unwrap_or(&Value::Null));
-    let same = |field: &str| {
-        let [a, b] = both(field);
-        same_value(a, b)
-    };
-    let same_containers = |field: &str| {
-        let [a, b] = both(field);
+    let [of_a, of_b] = [&a, &b].map(|it| in_spec(it, "tolerations"));
+    (!tolerations || same_value(of_a, of_b)) && same_containers(&a, &b)
+}
+
+/// Whether two pod templates have the same containers, of both kinds.
+pub(super) fn same_containers(a: &Value, b: &Value) -> bool {
+    ["initContainers", "containers"].into_iter().all(|field| {
+        let (a, b) = (in_spec(a, field), in_spec(b, field));
         same_value(a, b) || same_value(&known_fields(a), &known_fields(b))
-    };
-    (!tolerations || same("tolerations")) && same_containers("initContainers") && same_containers("containers")
+    })
+}
+
+fn in_spec<'a>(template: &'a Value, field: &str) -> &'a Value {
+    template.get("spec").and_then(|spec| spec.get(field)).unwrap_or(&Value::Null)
 }
 
 /// The containers with only the fields that this build knows.

@@ -181,6 +181,11 @@ pub struct Controller {
     pub uid: String,
 }
 
+/// How often the object's spec has changed.
+pub(super) fn generation(object: &Value) -> i64 {
+    object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0)
+}
+
 /// The owner with `controller: true`, if any.
 #[must_use]
 pub fn controller_of(object: &Value) -> Option<Controller> {

@@ -81,7 +81,7 @@ pub use table::{enabled_kinds, framework_of, kind_for, kind_of_owner, kinds};
 pub use validate::{validate_create, validate_update};
 
 use crate::{
-    field::FieldError,
+    field::{FieldError, Path},
     v1beta2::{PodSet, ReclaimablePod},
 };
 
@@ -387,6 +387,17 @@ pub trait JobKind: Send + Sync + 'static {
     fn elastic_templates(&self, job: &Value) -> Vec<String> {
         let _ = job;
         Vec::new()
+    }
+
+    /// What tells one size of such a job from the next, for the names of its workloads.
+    fn size_generation(&self, job: &Value) -> String {
+        meta::generation(job).to_string()
+    }
+
+    /// The field by which a job has its own controller change its size as it runs, where it does.
+    fn autoscales(&self, job: &Value) -> Option<Path> {
+        let _ = job;
+        None
     }
 
     /// The end of the job, once it has one.

@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::meta::{last_transition, object_mut, str_at};
+use super::meta::{generation, last_transition, object_mut, str_at};
 use super::mirror::conditions;
 use super::remote::remote_object;
 use super::template::{clean_template, quantities_as_text};
@@ -14,7 +14,7 @@ use super::{
     Dependency, Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, restore_template,
     suspend_and_restore,
 };
-use crate::field::FieldError;
+use crate::field::{FieldError, Path};
 use crate::v1beta2::{PodSet, ReclaimablePod};
 
 /// Path of a field, as keys of nested objects.
@@ -126,6 +126,23 @@ pub(super) trait PlainKind: Send + Sync + 'static {
     fn skips(&self, job: &Value) -> bool {
         let _ = job;
         false
+    }
+
+    /// See [`JobKind::elastic_templates`].
+    fn elastic_templates(&self, job: &Value) -> Vec<String> {
+        let _ = job;
+        Vec::new()
+    }
+
+    /// See [`JobKind::size_generation`].
+    fn size_generation(&self, job: &Value) -> String {
+        generation(job).to_string()
+    }
+
+    /// See [`JobKind::autoscales`].
+    fn autoscales(&self, job: &Value) -> Option<Path> {
+        let _ = job;
+        None
     }
 
     /// See [`JobKind::is_active`].
@@ -315,6 +332,18 @@ impl<K: PlainKind> JobKind for K {
         // Of another shape than when it was admitted: what was its own cannot be told.
         let slots = self.slots(job).ok().filter(|slots| slots.len() == pod_sets.len());
         slots.is_some_and(|slots| self.unmerge(job, &slots, pod_sets))
+    }
+
+    fn elastic_templates(&self, job: &Value) -> Vec<String> {
+        PlainKind::elastic_templates(self, job)
+    }
+
+    fn size_generation(&self, job: &Value) -> String {
+        PlainKind::size_generation(self, job)
+    }
+
+    fn autoscales(&self, job: &Value) -> Option<Path> {
+        PlainKind::autoscales(self, job)
     }
 
     fn finished(&self, job: &Value) -> Option<Finished> {

@@ -33,7 +33,7 @@ pub(super) fn create(case: &Case<'_>) -> Decision {
 
 /// Creates the workload that a growing job grows to, in the place of the one that holds its quota.
 pub(super) fn slice(case: &Case<'_>, holder: &Workload, pod_sets: &[PodSet]) -> Decision {
-    match build(case, elastic::resized(&holder.spec.pod_sets, pod_sets)) {
+    match build(case, elastic::grown(&holder.spec.pod_sets, pod_sets)) {
         Ok(mut workload) => {
             elastic::mark_slice(case.kind, case.job, &mut workload, Some(holder), &case.facts.workloads);
             created(workload)

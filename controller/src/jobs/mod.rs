@@ -39,7 +39,7 @@ use serde_json::Value;
 use switchyard_api::{
     conditions::reasons::events,
     config::{Configuration, GoDuration},
-    jobs::{BuildOptions, Held, JobKind, KindId, elastic, kind_for, meta, same_copy},
+    jobs::{BuildOptions, Held, JobKind, KindId, elastic, kind_for, kind_of_owner, meta, same_copy},
     v1beta2::Workload,
 };
 use tokio_util::sync::CancellationToken;
@@ -116,7 +116,9 @@ impl Reconciler {
         for needed in &self.ctx.stores.dependencies {
             let (this, resource) = (self.clone(), needed.resource.clone());
             needed.store.subscribe(move |change| {
-                this.dependency_changed(&resource, &change.key);
+                if !this.child_changed(&resource.group, &resource.kind, change) {
+                    this.dependency_changed(&resource, &change.key);
+                }
                 this.part_changed(&resource.kind, change);
             });
         }
@@ -131,6 +133,7 @@ impl Reconciler {
 
     fn job_changed(&self, kind: &dyn JobKind, change: &Change<Object>) {
         self.part_changed(kind.id().kind, change);
+        self.child_changed(kind.id().group, kind.id().kind, change);
         let (old, new) = (change.old.as_ref(), change.new.as_ref());
         // What was is looked at for its metadata alone.
         let (before, after) = (old.map(|it| it.head()), new.map(|it| it.value()));
@@ -144,6 +147,17 @@ impl Reconciler {
             self.queue.add(alone);
         }
         jobs.into_iter().for_each(|job| self.queue.add(job));
+    }
+
+    /// Looks again at the job that an object belongs to which its kind depends on; whether it belongs to one.
+    fn child_changed(&self, group: &str, kind: &str, change: &Change<Object>) -> bool {
+        let Some(object) = change.new.as_ref().or(change.old.as_ref()) else { return false };
+        let Some(owner) = meta::controller_of(&object.head()) else { return false };
+        let maker = kind_of_owner(&owner.api_version, &owner.kind);
+        let depends = |maker: &&dyn JobKind| maker.dependencies().iter().any(|it| it.group == group && it.kind == kind);
+        let Some(maker) = maker.filter(depends) else { return false };
+        self.queue.add(JobKey::new(maker, Key::new(&change.key.namespace, &owner.name)));
+        true
     }
 
     /// Looks again at the jobs whose pods depend on the object.
@@ -384,7 +398,8 @@ impl Reconciler {
         let parent = parent.value();
         let named = self.ctx.stores.workloads.get(namespace, meta::prebuilt_workload_name(&parent));
         let copy = named.filter(|workload| same_copy(kind.id(), &parent, workload));
-        let admitted = owned.iter().chain(&copy).any(|workload| is_admitted(workload));
+        let goes_on = |workload: &Workload| is_admitted(workload) || slices::goes_on(kind, &parent, workload);
+        let admitted = owned.iter().chain(&copy).any(|workload| goes_on(workload));
         if admitted { Ancestor::Admitted } else { Ancestor::NotAdmitted }
     }
 

@@ -6,12 +6,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde_json::Value;
 use switchyard_api::{
     conditions::{
         FINISHED, QUOTA_RESERVED,
         reasons::{finished, termination_target},
     },
     jobs::{
+        JobKind,
         elastic::{self, Size, compare, is_slice, replaces, resized},
         meta, owned_by,
     },
@@ -159,7 +161,7 @@ fn grows_to(case: &Case<'_>, holder: &Arc<Workload>, pending: &Arc<Workload>, po
         // Somebody deleted it: it is made anew.
         return Ensured::Act(Decision::act(edit::drop_finalizer(pending)));
     }
-    let wanted = resized(&holder.spec.pod_sets, pod_sets);
+    let wanted = elastic::grown(&holder.spec.pod_sets, pod_sets);
     if compare(&wanted, &pending.spec.pod_sets) != Size::Same {
         let resize = Action::edit(pending, |workload| workload.spec.pod_sets = wanted);
         return Ensured::Act(Decision::act([resize]));
@@ -229,10 +231,14 @@ pub(super) fn pods_ready(case: &Case<'_>, workload: &Arc<Workload>, pod_sets: Op
 /// Whether what a job grew to has quota and waits for its checks: the pods of before run on, the new ones are gated. A job
 /// that was stopped meanwhile has no such pods.
 pub(super) fn runs_on(case: &Case<'_>, workload: &Workload) -> bool {
-    case.is_elastic()
-        && has_reservation(workload)
+    case.is_elastic() && goes_on(case.kind, case.job, workload)
+}
+
+/// The same of a job that is known to be elastic.
+pub(super) fn goes_on(kind: &dyn JobKind, job: &Value, workload: &Workload) -> bool {
+    has_reservation(workload)
         && elastic::replacement_for(workload).is_some()
-        && elastic::makes_pods_of(case.kind, case.job, workload)
+        && elastic::makes_pods_of(kind, job, workload)
 }
 
 /// Of a job that has become larger (or smaller) than its workload, the pods that the workload counts and that are not

@@ -88,6 +88,7 @@ pub(super) fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value, fac
     if facts.elastic {
         errors.extend(elastic::validate(kind, old, job));
     }
+    errors.extend(elastic::validate_autoscaling(kind, job, facts.elastic));
     if let Some(old) = old.filter(|_| facts.quota_left) {
         errors.extend(comes_back_early(old, job));
     }

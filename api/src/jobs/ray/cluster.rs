@@ -5,8 +5,10 @@ use serde_json::Value;
 
 use super::super::meta::str_at;
 use super::super::plain::{Keys, PlainKind, Slot, true_condition};
-use super::super::{Finished, JobError, KindId};
-use super::{KUBERAY, account_for_head, cluster_slots, id, validate_cluster};
+use super::super::{Dependency, Finished, JobError, KindId};
+use super::{
+    CLUSTER_ID, KUBERAY, account_for_head, autoscaling, child, cluster_slots, cluster_templates, id, validate_cluster,
+};
 use crate::field::{FieldError, Path};
 use crate::v1beta2::PodSet;
 
@@ -17,14 +19,17 @@ pub struct RayPods {
     /// The cluster's spec, as a JSON pointer.
     at: &'static str,
     suspend_at: Keys,
+    /// Where it names the RayCluster that KubeRay has made for it, if it is none itself.
+    child_at: Option<&'static str>,
     is_ready: fn(&Value) -> bool,
 }
 
 /// The kind `ray.io/v1` RayCluster.
 pub static RAY_CLUSTER: RayPods = RayPods {
-    id: id("RayCluster", "rayclusters", "ray.io/raycluster"),
+    id: CLUSTER_ID,
     at: "/spec",
     suspend_at: &["spec", "suspend"],
+    child_at: None,
     is_ready: |job| str_at(job, "/status/state") == "ready",
 };
 
@@ -33,6 +38,7 @@ pub static RAY_SERVICE: RayPods = RayPods {
     id: id("RayService", "rayservices", "ray.io/rayservice"),
     at: "/spec/rayClusterConfig",
     suspend_at: &["spec", "rayClusterConfig", "suspend"],
+    child_at: Some("/status/activeServiceStatus/rayClusterName"),
     is_ready: |job| true_condition(job, &["Ready"]).is_some(),
 };
 
@@ -47,6 +53,30 @@ impl PlainKind for RayPods {
 
     fn own_controller(&self) -> &'static str {
         KUBERAY
+    }
+
+    fn dependencies(&self) -> &'static [KindId] {
+        if self.child_at.is_some() { &child::KINDS } else { &[] }
+    }
+
+    fn depends_on(&self, job: &Value) -> Option<Dependency> {
+        child::named(job, self.child_at?)
+    }
+
+    fn attach(&self, job: &mut Value, found: &Value) {
+        child::attach(job, found);
+    }
+
+    fn elastic_templates(&self, job: &Value) -> Vec<String> {
+        cluster_templates(job, self.at)
+    }
+
+    fn size_generation(&self, job: &Value) -> String {
+        child::size_generation(job)
+    }
+
+    fn autoscales(&self, job: &Value) -> Option<Path> {
+        autoscaling(job, self.at)
     }
 
     fn slots(&self, job: &Value) -> Result<Vec<Slot>, JobError> {

@@ -5,8 +5,11 @@ use serde_json::{Value, json};
 
 use super::super::meta::{object_mut, str_at, time_at};
 use super::super::plain::{PlainKind, Slot};
-use super::super::{Finished, JobError, KindId};
-use super::{KUBERAY, account_for_head, add_container, cluster_slots, id, validate_cluster};
+use super::super::{Dependency, Finished, JobError, KindId};
+use super::{
+    KUBERAY, account_for_head, add_container, autoscaling, child, cluster_slots, cluster_templates, id,
+    validate_cluster,
+};
 use crate::field::{FieldError, Path};
 use crate::v1beta2::PodSet;
 
@@ -49,6 +52,31 @@ impl PlainKind for RayJob {
 
     fn own_controller(&self) -> &'static str {
         KUBERAY
+    }
+
+    fn dependencies(&self) -> &'static [KindId] {
+        &child::KINDS
+    }
+
+    fn depends_on(&self, job: &Value) -> Option<Dependency> {
+        child::named(job, "/status/rayClusterName")
+    }
+
+    fn attach(&self, job: &mut Value, found: &Value) {
+        child::attach(job, found);
+    }
+
+    /// Not the submitter's: it is always one pod.
+    fn elastic_templates(&self, job: &Value) -> Vec<String> {
+        cluster_templates(job, CLUSTER)
+    }
+
+    fn size_generation(&self, job: &Value) -> String {
+        child::size_generation(job)
+    }
+
+    fn autoscales(&self, job: &Value) -> Option<Path> {
+        autoscaling(job, CLUSTER)
     }
 
     fn slots(&self, job: &Value) -> Result<Vec<Slot>, JobError> {

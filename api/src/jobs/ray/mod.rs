@@ -2,6 +2,7 @@
 //!
 //! What they share is here: the pod sets of a cluster's spec, and what KubeRay adds to its head.
 
+mod child;
 mod cluster;
 mod job;
 
@@ -28,6 +29,8 @@ const fn id(kind: &'static str, plural: &'static str, framework: &'static str) -
     KindId { group: "ray.io", version: "v1", kind, plural, framework }
 }
 
+const CLUSTER_ID: KindId = id("RayCluster", "rayclusters", "ray.io/raycluster");
+
 /// The pod sets of the cluster's spec at a JSON pointer: the head, then a group of workers each.
 fn cluster_slots(job: &Value, at: &str) -> Result<Vec<Slot>, JobError> {
     if !job.pointer(at).is_some_and(Value::is_object) {
@@ -38,15 +41,35 @@ fn cluster_slots(job: &Value, at: &str) -> Result<Vec<Slot>, JobError> {
         vec![Slot { name: HEAD.to_owned(), template: format!("{head}/template"), replicas: head, count: 1 }];
     for (index, group) in list_at(job, &format!("{at}/workerGroupSpecs")).iter().enumerate() {
         let group_at = format!("{at}/workerGroupSpecs/{index}");
-        let hosts = count_at(group, "/numOfHosts", 1).max(1);
         slots.push(Slot {
             name: str_at(group, "/groupName").to_owned(),
             template: format!("{group_at}/template"),
             replicas: format!("{group_at}/replicas"),
-            count: count_at(group, "/replicas", 1).saturating_mul(hosts),
+            count: workers(group),
         });
     }
+    if autoscales(job, at) {
+        child::take_counts(job, &mut slots);
+    }
     Ok(slots)
+}
+
+/// The pods of a group of workers.
+fn workers(group: &Value) -> i64 {
+    count_at(group, "/replicas", 1).saturating_mul(count_at(group, "/numOfHosts", 1).max(1))
+}
+
+/// The pod templates of the cluster's spec at a JSON pointer: whatever its size, the head's, too.
+fn cluster_templates(job: &Value, at: &str) -> Vec<String> {
+    let groups = 0..list_at(job, &format!("{at}/workerGroupSpecs")).len();
+    let head = format!("{at}/headGroupSpec/template");
+    std::iter::once(head).chain(groups.map(|index| format!("{at}/workerGroupSpecs/{index}/template"))).collect()
+}
+
+/// The field by which Ray's autoscaler changes the groups of workers, where it does.
+fn autoscaling(job: &Value, at: &str) -> Option<Path> {
+    let path = at.split('/').skip(1).fold(Path::root(), |path, field| path.child(field));
+    autoscales(job, at).then(|| path.child("enableInTreeAutoscaling"))
 }
 
 /// What KubeRay adds to the head, or needs room for in its place: the job that cleans up an external store after a
@@ -96,13 +119,6 @@ fn amount_of(requests: &Map<String, Value>, resource: &str) -> i128 {
 /// What is wrong with the cluster's spec.
 fn validate_cluster(job: &Value, at: &str, path: &Path) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if autoscales(job, at) {
-        errors.push(FieldError::invalid(
-            &path.child("enableInTreeAutoscaling"),
-            Value::from(true),
-            "a kueue managed job cannot use autoscaling: its pods are counted when it is admitted; leave the field out",
-        ));
-    }
     let groups = list_at(job, &format!("{at}/workerGroupSpecs"));
     let groups_path = path.child("workerGroupSpecs");
     if groups.len() + 1 > MAX_POD_SETS {

@@ -189,7 +189,7 @@ fn its_pods_say_which_chain_they_are_of_and_lose_that_when_the_job_stops() {
     "jobset.x-k8s.io", "JobSet", json!({}), None,
     r#"metadata.annotations[kueue.x-k8s.io/elastic-job]: Forbidden: elastic job is not supported for "jobset.x-k8s.io/v1alpha2, Kind=JobSet""#
 )]
-#[case::a_kind_that_runs_as_all_others_do("ray.io", "RayCluster", json!({}), None, "")]
+#[case::a_kind_of_ray("ray.io", "RayCluster", json!({}), None, "")]
 #[case::one_that_would_take_fewer_pods(
     "batch", "Job", json!({"metadata": {"annotations": {"kueue.x-k8s.io/job-min-parallelism": "1"}}}), None,
     r#"metadata.annotations[kueue.x-k8s.io/job-min-parallelism]: Invalid value: "1": partial admission and elastic job cannot be used together"#

@@ -16,6 +16,7 @@ mod mirror;
 mod plain;
 mod pod;
 mod ray;
+mod ray_elastic;
 mod spark_application;
 mod train_job;
 mod validate;

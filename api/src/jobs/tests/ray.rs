@@ -136,7 +136,6 @@ fn many_groups(count: usize) -> Value {
 
 #[rstest]
 #[case::a_good_cluster("RayCluster", json!({}), "")]
-#[case::with_autoscaling("RayCluster", json!({"enableInTreeAutoscaling": true}), "spec.enableInTreeAutoscaling: Invalid value: true: a kueue managed job cannot use autoscaling: its pods are counted when it is admitted; leave the field out")]
 #[case::as_many_groups_as_can_be("RayCluster", many_groups(17), "")]
 #[case::too_many_groups(
     "RayCluster",
