@@ -487,6 +487,36 @@ mod tests {
     }
 
     #[test]
+    fn what_several_kinds_depend_on_is_watched_once_be_it_a_job_itself() {
+        let stores = |frameworks: &[&str]| {
+            let mut config = Configuration::default();
+            config.integrations.frameworks = frameworks.iter().map(|it| (*it).to_owned()).collect();
+            Stores::new(&config)
+        };
+        let kind = kind_for("ray.io", "RayJob").unwrap();
+        let cluster = |replicas: i32| {
+            let group = json!({"groupName": "g", "replicas": replicas, "template": {"spec": {"containers": []}}});
+            json!({"enableInTreeAutoscaling": true, "headGroupSpec": {"template": {"spec": {"containers": []}}}, "workerGroupSpecs": [group]})
+        };
+        let job = json!({
+            "metadata": {"name": "a", "namespace": "ns", "annotations": {names::ELASTIC_JOB: "true"}},
+            "spec": {"submissionMode": "HTTPMode", "rayClusterSpec": cluster(1)}, "status": {"rayClusterName": "made"},
+        });
+        let made = json!({"metadata": {"name": "made", "namespace": "ns"}, "spec": cluster(4)});
+        for (frameworks, dependencies) in [
+            (&["ray.io/rayjob", "ray.io/rayservice"][..], 1),
+            (&["ray.io/rayjob", "ray.io/rayservice", "ray.io/raycluster"], 0),
+        ] {
+            let stores = stores(frameworks);
+            assert_eq!(stores.dependencies.len(), dependencies);
+            let watched = stores.watched("ray.io", "RayCluster").unwrap();
+            watched.store.insert(Object::new(made.clone()).unwrap());
+            let attached = stores.attached(kind, Arc::new(Object::new(job.clone()).unwrap()));
+            assert_eq!(kind.pod_sets(&attached.value()).unwrap()[1].count, 4);
+        }
+    }
+
+    #[test]
     fn external_frameworks_are_watched_like_the_others() {
         let mut config = Configuration::default();
         config.integrations.external_frameworks = vec!["Flock.v1.birds.example.com".to_owned()];

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{JobKind, equivalence::same_containers, meta, ray, restore_template, workload_name_with_extra};
+use super::{
+    JobKind, batch_job::BatchJob, equivalence::same_containers, meta, ray, restore_template, workload_name_with_extra,
+};
 use crate::{
     field::{FieldError, Path},
     names,
@@ -250,6 +252,11 @@ pub fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value) -> Vec<Fie
         let gvk = format!("{}, Kind={}", id.api_version(), id.kind);
         return vec![FieldError::forbidden(path, &format!("elastic job is not supported for {gvk:?}"))];
     }
+    if id == BatchJob.id() { validate_job(kind, job) } else { Vec::new() }
+}
+
+/// What only a Job cannot have beside it.
+fn validate_job(kind: &dyn JobKind, job: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let Some(text) = meta::annotation(job, names::JOB_MIN_PARALLELISM) {
         errors.push(FieldError::invalid(&meta::annotation_path(names::JOB_MIN_PARALLELISM), text, WITH_PARTIAL));

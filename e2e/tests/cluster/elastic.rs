@@ -23,8 +23,8 @@ use switchyard_e2e::wait;
 use crate::bed::{self, Bed, WAIT};
 use switchyard_e2e::fixture;
 
-const ELASTIC: &str = "kueue.x-k8s.io/elastic-job";
-const REPLACES: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
+pub(crate) const ELASTIC: &str = "kueue.x-k8s.io/elastic-job";
+pub(crate) const REPLACES: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
 
 /// A namespace with a queue of that many cores, once the API server calls the webhooks of jobs.
 async fn elastic_bed(stem: &str, cores: &str) -> Bed {
@@ -58,7 +58,7 @@ async fn resize(bed: &Bed, pods: i32) {
     bed.patch_job("train", json!({"spec": {"parallelism": pods}})).await;
 }
 
-fn is_gated(pod: &Pod) -> bool {
+pub(crate) fn is_gated(pod: &Pod) -> bool {
     let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
     gates.into_iter().flatten().any(|gate| gate.name == ELASTIC)
 }
@@ -84,14 +84,14 @@ async fn running(bed: &Bed, running: usize, waiting: usize) -> BTreeSet<String> 
 }
 
 /// The workloads of the job, the first one first.
-async fn slices(bed: &Bed) -> Vec<Workload> {
+pub(crate) async fn slices(bed: &Bed) -> Vec<Workload> {
     let owned = |it: &Workload| it.metadata.owner_references.iter().flatten().any(|owner| owner.name == "train");
     let mut slices: Vec<_> = bed.workloads().await.into_iter().filter(owned).collect();
     slices.sort_by_key(|slice| slice.metadata.creation_timestamp.clone().map(|time| time.0));
     slices
 }
 
-fn said(workload: &Workload, condition: &str) -> (String, String, String) {
+pub(crate) fn said(workload: &Workload, condition: &str) -> (String, String, String) {
     let known = workload.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     conditions::find(&known, condition)
         .map(|it| (it.status.clone(), it.reason.clone(), it.message.clone()))
@@ -112,7 +112,7 @@ async fn replacement(bed: &Bed) -> (Workload, Workload) {
 }
 
 /// Waits until the queue shows so many cores as reserved.
-async fn reserved(bed: &Bed, cores: &str) {
+pub(crate) async fn reserved(bed: &Bed, cores: &str) {
     let api: Api<ClusterQueue> = Api::all(bed.admin().clone());
     let check = async || {
         let queue = serde_json::to_value(api.get(&bed.name).await?.status)?;

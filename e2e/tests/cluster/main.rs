@@ -24,6 +24,7 @@ mod cohorts;
 mod deploy;
 mod dispatch;
 mod elastic;
+mod elastic_ray;
 mod enrolment;
 mod explain;
 mod failover;

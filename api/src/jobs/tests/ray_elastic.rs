@@ -191,19 +191,8 @@ fn a_group_of_a_cluster_must_keep_its_gate_and_come_with_it() {
 }
 
 #[test]
-fn no_group_of_an_elastic_job_can_ask_for_a_topology() {
-    let (kind, mut job) = elastic("RayJob", json!({}));
-    let wanted = json!({"metadata": {"annotations": {"kueue.x-k8s.io/podset-preferred-topology": "rack"}}});
-    apply_merge(job.pointer_mut("/spec/rayClusterSpec/workerGroupSpecs/1/template").unwrap(), &wanted);
-    let errors = validate(kind, None, &job);
-    assert_eq!(
-        errors.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        [
-            "spec.rayClusterSpec.workerGroupSpecs[1].template.metadata.annotations[kueue.x-k8s.io/podset-preferred-topology]: \
-          Forbidden: preferred topology is not supported with elastic jobs"
-        ]
-    );
+fn a_job_that_takes_no_quota_may_say_what_it_likes() {
     let (kind, elsewhere) = object("ray.io", "RayJob", json!({"clusterSelector": {"ray.io/cluster": "c"}}));
     let marked = json!({"metadata": {"annotations": {"kueue.x-k8s.io/elastic-job": "true"}}});
-    assert!(validate(kind, None, &changed(&elsewhere, marked)).is_empty(), "it takes no quota");
+    assert!(validate(kind, None, &changed(&elsewhere, marked)).is_empty());
 }

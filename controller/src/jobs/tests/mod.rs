@@ -8,6 +8,7 @@ mod life;
 mod makers;
 mod matching;
 mod pods;
+mod ray_slices;
 mod slices;
 
 use std::{sync::Arc, time::Duration};
