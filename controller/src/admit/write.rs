@@ -21,7 +21,7 @@ use crate::{
     metrics::CountedEviction,
     store::Key,
     work::Outcome,
-    workload::{self, WriteError, patch_status},
+    workload::{self, Edit, Evicted, WriteError, patch_status},
     world::{self, workload_key},
 };
 
@@ -146,13 +146,7 @@ impl Admitter {
         }
     }
 
-    async fn write_pending(
-        &self,
-        key: &Key,
-        current: &Workload,
-        engines: &'static str,
-        edit: workload::Edit,
-    ) -> Outcome {
+    async fn write_pending(&self, key: &Key, current: &Workload, engines: &'static str, edit: Edit) -> Outcome {
         if !workload::is_admissible(current) {
             return Outcome::Done;
         }
@@ -204,27 +198,12 @@ impl Admitter {
         if workload::is_evicted(current) || workload::is_finished(current) {
             return Outcome::Done;
         }
-        let now = self.ctx.clock.now();
-        let (edit, evicted) = build::preempted_status(self.ctx.edit(current), preempt.reason, &preempt.message);
-        match patch_status(&self.ctx, current, &edit.status, "preemption").await {
-            Ok(Some(after)) => {
-                let reason = evicted.eviction.reason;
-                let ready = workload::ready_for(current, now);
-                let eviction = CountedEviction { reason, cause: "", first: evicted.first, ready };
-                self.ctx.metrics.evicted(&after, &cluster_queue, &eviction);
-                self.ctx.metrics.preempted(&preempt.preemptor.cluster_queue, preempt.reason);
-                self.ctx.events.normal(&after, &evicted.event, preempt.message.clone());
-                self.tell_both(&after, &cluster_queue, preempt);
-                Outcome::Done
-            }
-            Ok(None) | Err(WriteError::Gone) => Outcome::Done,
-            Err(WriteError::Conflict) => Outcome::Failed,
-            Err(error) => {
-                tracing::warn!(workload = %key, %error, "preemption not written");
-                self.inbox.unpreempted(workload_key(key));
-                Outcome::Done
-            }
-        }
+        let decided = build::preempted_status(self.ctx.edit(current), preempt.reason, &preempt.message);
+        self.evict(key, current, &cluster_queue, "preemption", decided, |after| {
+            self.ctx.metrics.preempted(&preempt.preemptor.cluster_queue, preempt.reason);
+            self.tell_both(after, &cluster_queue, preempt);
+        })
+        .await
     }
 
     /// Evicts a variant for one of the same workload that is given a better flavor.
@@ -239,21 +218,35 @@ impl Admitter {
         if workload::is_evicted(current) || workload::is_finished(current) {
             return Outcome::Done;
         }
-        let now = self.ctx.clock.now();
-        let (edit, evicted) = build::migrated_status(self.ctx.edit(current), to_uid);
-        match patch_status(&self.ctx, current, &edit.status, "migration").await {
+        let decided = build::migrated_status(self.ctx.edit(current), to_uid);
+        self.evict(key, current, &cluster_queue, "migration", decided, |_| ()).await
+    }
+
+    /// Writes and tells an eviction that the engine has decided; `tell` says what else is to be said of it. `what` labels the
+    /// write.
+    async fn evict(
+        &self,
+        key: &Key,
+        current: &Workload,
+        cluster_queue: &str,
+        what: &'static str,
+        (edit, evicted): (Edit, Evicted),
+        tell: impl FnOnce(&Workload),
+    ) -> Outcome {
+        let ready = workload::ready_for(current, self.ctx.clock.now());
+        match patch_status(&self.ctx, current, &edit.status, what).await {
             Ok(Some(after)) => {
-                let ready = workload::ready_for(current, now);
-                let reason = evicted.eviction.reason;
-                let eviction = CountedEviction { reason, cause: "", first: evicted.first, ready };
-                self.ctx.metrics.evicted(&after, &cluster_queue, &eviction);
+                let eviction =
+                    CountedEviction { reason: evicted.eviction.reason, cause: "", first: evicted.first, ready };
+                self.ctx.metrics.evicted(&after, cluster_queue, &eviction);
                 self.ctx.events.normal(&after, &evicted.event, evicted.eviction.message);
+                tell(&after);
                 Outcome::Done
             }
             Ok(None) | Err(WriteError::Gone) => Outcome::Done,
             Err(WriteError::Conflict) => Outcome::Failed,
             Err(error) => {
-                tracing::warn!(workload = %key, %error, "migration not written");
+                tracing::warn!(workload = %key, %error, "{what} not written");
                 self.inbox.unpreempted(workload_key(key));
                 Outcome::Done
             }

@@ -57,7 +57,7 @@ async fn bed(stem: &str, cores: &str) -> (Bed, Operator) {
     for kind in KINDS {
         let jobs = api(&bed, kind).await;
         let called = async || {
-            let probe = serde_json::from_value(job(&bed, kind, &[("a", 1)], json!({})))?;
+            let probe = serde_json::from_value(job(&bed, kind, &[("a", 1)], &json!({})))?;
             let made = jobs.create(&PostParams { dry_run: true, ..PostParams::default() }, &probe).await?;
             ensure!(is_suspended(&made), "it is let through");
             Ok(())
@@ -83,13 +83,13 @@ fn metadata() -> Value {
 }
 
 /// An elastic job with these groups of workers; all pods ask for one core.
-fn job(bed: &Bed, kind: &str, groups: &[(&str, i32)], of_cluster: Value) -> Value {
+fn job(bed: &Bed, kind: &str, groups: &[(&str, i32)], of_cluster: &Value) -> Value {
     let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
     let template = json!({"metadata": metadata(), "spec": {"containers": [container]}});
     let group = |(name, replicas): &(&str, i32)| json!({"groupName": name, "replicas": replicas, "minReplicas": 0, "maxReplicas": 9, "template": template});
     let groups: Vec<Value> = groups.iter().map(group).collect();
     let mut cluster = json!({"headGroupSpec": {"template": template}, "workerGroupSpecs": groups});
-    switchyard_api::jobs::apply_merge(&mut cluster, &of_cluster);
+    switchyard_api::jobs::apply_merge(&mut cluster, of_cluster);
     let spec = match kind {
         "RayJob" => json!({
             "entrypoint": "python", "shutdownAfterJobFinishes": true, "submissionMode": "HTTPMode", "rayClusterSpec": cluster,
@@ -182,7 +182,7 @@ async fn live(bed: &Bed, want: &[&str]) -> Vec<Workload> {
 fn the_groups_of_a_cluster_grow_and_shrink_while_its_pods_run_on() {
     fixture::run(async {
         let (bed, _operator) = bed("ray-size", "9").await;
-        create(&bed, job(&bed, "RayCluster", &[("a", 1), ("b", 2)], json!({}))).await;
+        create(&bed, job(&bed, "RayCluster", &[("a", 1), ("b", 2)], &json!({}))).await;
         let first = shows(&bed, "a 1+0, b 2+0, head 1+0").await;
         let [before] = &live(&bed, &["head 1, a 1, b 2"]).await[..] else { panic!("one workload") };
         bed.next_second().await;
@@ -218,7 +218,7 @@ fn workers_of_several_hosts_wait_behind_their_gate_until_there_is_quota() {
         let (bed, _operator) = bed("ray-waits", "6").await;
         bed.plain_job("other").cpu("2").run_forever().create(bed.admin()).await.unwrap();
         bed.running("other").await;
-        let mut cluster = job(&bed, "RayCluster", &[("a", 1)], json!({}));
+        let mut cluster = job(&bed, "RayCluster", &[("a", 1)], &json!({}));
         cluster["spec"]["workerGroupSpecs"][0]["numOfHosts"] = json!(2);
         create(&bed, cluster).await;
         let first = shows(&bed, "a 2+0, head 1+0").await;
@@ -249,7 +249,7 @@ fn a_growing_cluster_that_is_preempted_stops_as_a_whole_and_comes_back_in_its_ne
     fixture::run(async {
         let (bed, _operator) = bed("ray-preempted", "4").await;
         bed.cluster().apply([queues::priority_class(&bed.part("high"), 100)]).await.unwrap();
-        create(&bed, job(&bed, "RayCluster", &[("a", 2)], json!({}))).await;
+        create(&bed, job(&bed, "RayCluster", &[("a", 2)], &json!({}))).await;
         shows(&bed, "a 2+0, head 1+0").await;
         bed.next_second().await;
         resize(&bed, "train", &[4]).await;
@@ -283,7 +283,7 @@ fn what_the_autoscaler_adds_to_the_cluster_of_a_job_waits_for_quota_of_the_job()
     fixture::run(async {
         let (bed, _operator) = bed("ray-autoscaled", "5").await;
         for kind in ["RayJob", "RayService"] {
-            create(&bed, job(&bed, kind, &[("a", 1), ("b", 1)], autoscaled())).await;
+            create(&bed, job(&bed, kind, &[("a", 1), ("b", 1)], &autoscaled())).await;
             let first = shows(&bed, "a 1+0, b 1+0, head 1+0").await;
             let made = api(&bed, "RayCluster").await.get("train-made").await.unwrap();
             reserved(&bed, "4").await;
@@ -335,11 +335,11 @@ fn autoscaling_is_for_elastic_jobs_and_every_group_must_be_gated() {
             assert!(error.to_string().contains(want), "{error}");
         };
         for kind in KINDS {
-            let mut plain = job(&bed, kind, &[("a", 1)], autoscaled());
+            let mut plain = job(&bed, kind, &[("a", 1)], &autoscaled());
             plain["metadata"]["annotations"] = Value::Null;
             refused(plain, "can use autoscaling only as an elastic job").await;
         }
-        create(&bed, job(&bed, "RayCluster", &[("a", 1)], autoscaled())).await;
+        create(&bed, job(&bed, "RayCluster", &[("a", 1)], &autoscaled())).await;
         shows(&bed, "a 1+0, head 1+0").await;
         reserved(&bed, "3").await;
         let clusters = api(&bed, "RayCluster").await;

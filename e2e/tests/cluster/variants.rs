@@ -75,24 +75,33 @@ async fn variants_of(bed: &Bed, job: &str) -> Vec<(String, Workload)> {
     own.map(|it| (flavor(&it), it)).collect()
 }
 
-/// Waits until the job runs on this flavor, and its variants are as told: those that are admitted, try, or do not.
+/// Whether the job runs on this flavor, and its variants are as told: those that are admitted, try, or do not.
+async fn is_on(bed: &Bed, job: &str, flavor: &str, expected: &[(&str, &str)]) -> anyhow::Result<()> {
+    let parent = bed.workload_of(job).await;
+    ensure!(variants::is_parent(&parent), "{:?}", parent.metadata.labels);
+    ensure!(runs_on(bed, &parent).as_deref() == Some(flavor), "it runs on {:?}", runs_on(bed, &parent));
+    let mut known: Vec<_> =
+        variants_of(bed, job).await.iter().map(|(flavor, it)| (flavor.clone(), state(it))).collect();
+    known.sort();
+    let mut expected: Vec<_> = expected.iter().map(|(flavor, state)| ((*flavor).to_owned(), *state)).collect();
+    expected.sort();
+    ensure!(known == expected, "{known:?}");
+    let api: Api<Job> = Api::namespaced(bed.admin().clone(), &bed.namespace);
+    let active = api.get(job).await?.status.and_then(|status| status.active);
+    ensure!(active.unwrap_or(0) > 0, "it has no pods");
+    Ok(())
+}
+
+/// Waits until it is.
 async fn on(bed: &Bed, job: &str, flavor: &str, expected: &[(&str, &str)]) {
-    let check = async || {
-        let parent = bed.workload_of(job).await;
-        ensure!(variants::is_parent(&parent), "{:?}", parent.metadata.labels);
-        ensure!(runs_on(bed, &parent).as_deref() == Some(flavor), "it runs on {:?}", runs_on(bed, &parent));
-        let mut known: Vec<_> =
-            variants_of(bed, job).await.iter().map(|(flavor, it)| (flavor.clone(), state(it))).collect();
-        known.sort();
-        let mut expected: Vec<_> = expected.iter().map(|(flavor, state)| ((*flavor).to_owned(), *state)).collect();
-        expected.sort();
-        ensure!(known == expected, "{known:?}");
-        let api: Api<Job> = Api::namespaced(bed.admin().clone(), &bed.namespace);
-        let active = api.get(job).await?.status.and_then(|status| status.active);
-        ensure!(active.unwrap_or(0) > 0, "it has no pods");
-        Ok(())
-    };
-    wait::eventually(WAIT, format!("{job} to run on {flavor} with {expected:?}"), check).await.unwrap();
+    let what = format!("{job} to run on {flavor} with {expected:?}");
+    wait::eventually(WAIT, what, async || is_on(bed, job, flavor, expected).await).await.unwrap();
+}
+
+/// Sees it stay so for a while.
+async fn stays_on(bed: &Bed, job: &str, flavor: &str, expected: &[(&str, &str)]) {
+    let what = format!("{job} runs on {flavor} with {expected:?}");
+    wait::always(A_WHILE, what, async || is_on(bed, job, flavor, expected).await).await.unwrap();
 }
 
 fn state(variant: &Workload) -> &'static str {
@@ -187,8 +196,7 @@ fn a_job_moves_only_to_flavors_that_are_worth_it() {
         let on_spot = [("reserved", "tries"), ("on-demand", "rests"), ("spot", "holds")];
         on(&bed, "train", "spot", &on_spot).await;
         resize(&bed, 1, "1").await;
-        tokio::time::sleep(A_WHILE).await;
-        on(&bed, "train", "spot", &on_spot).await;
+        stays_on(&bed, "train", "spot", &on_spot).await;
         resize(&bed, 0, "1").await;
         on(&bed, "train", "reserved", &[("reserved", "holds"), ("on-demand", "rests"), ("spot", "rests")]).await;
     });
@@ -204,8 +212,7 @@ fn a_job_stays_where_it_is_if_the_queue_says_so() {
         let on_spot = [("reserved", "rests"), ("spot", "holds")];
         on(&bed, "train", "spot", &on_spot).await;
         resize(&bed, 0, "1").await;
-        tokio::time::sleep(A_WHILE).await;
-        on(&bed, "train", "spot", &on_spot).await;
+        stays_on(&bed, "train", "spot", &on_spot).await;
     });
 }
 
@@ -267,8 +274,7 @@ fn a_restart_changes_nothing_and_without_the_gate_the_job_stands_for_itself() {
         let runs = bed.running("train").await.status.unwrap().start_time;
         stop(handle).await;
         let handle = controller(&bed, "third", SECTIONS).await;
-        tokio::time::sleep(A_WHILE).await;
-        on(&bed, "train", "reserved", &[("reserved", "holds"), ("spot", "rests")]).await;
+        stays_on(&bed, "train", "reserved", &[("reserved", "holds"), ("spot", "rests")]).await;
         stop(handle).await;
 
         let handle = controller(&bed, "fourth", "").await;

@@ -11,7 +11,7 @@ use switchyard_api::names::MULTIKUEUE_PREEMPTION_GATE;
 use switchyard_api::v1beta2::{ClusterQueue, PreemptionGatePosition, Workload};
 use switchyard_e2e::fixture::{Borrowed, Shared};
 use switchyard_e2e::fleet::{Fleet, NAMESPACE, Tenant};
-use switchyard_e2e::wait::eventually;
+use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -79,8 +79,12 @@ fn a_job_without_room_waits_on_each_worker_also_where_it_could_never_fit() {
         let waits =
             || eventually(SOON, "the second to wait on each", async || waits_everywhere(&tenant, "second").await);
         let uids = waits().await.unwrap();
-        tokio::time::sleep(STAYS).await;
-        assert_eq!(waits_everywhere(&tenant, "second").await.unwrap(), uids, "they stay");
+        let stay = async || {
+            let now = waits_everywhere(&tenant, "second").await?;
+            ensure!(now == uids, "{now:?} for {uids:?}");
+            Ok(())
+        };
+        always(STAYS, "the same copies wait", stay).await.unwrap();
 
         // What is evicted where it runs waits on all again.
         let running = copy_on(&tenant, "single", "first").await.unwrap().unwrap().metadata.name.unwrap();
