@@ -165,6 +165,9 @@ pub const WORKLOAD_UID: &str = "switchyard.dev/workload-uid";
 pub const ATTEMPT: &str = "switchyard.dev/attempt";
 /// Annotation on a Workload in a worker cluster, `true`: its pods are those of another Workload's job, which it came after.
 pub const FOLLOWS: &str = "switchyard.dev/follows";
+/// Annotation on a Workload in a worker cluster whose job the agent stops when its lease has lapsed for that long, such as
+/// `300000ms`.
+pub const FENCE_AFTER: &str = "switchyard.dev/fence-after";
 /// Label on the pods of an elastic job, `true`: they are watched, to be let go as their slices are admitted.
 pub const ELASTIC_POD: &str = "switchyard.dev/elastic-pod";
 /// Annotation on a MultiKueueCluster: `cordon`, nothing new is sent to it; `drain`, what runs there goes elsewhere, too.

@@ -7,6 +7,7 @@
 
 mod build;
 mod reasons;
+mod replaced;
 mod write;
 
 use std::{
@@ -23,6 +24,7 @@ pub use build::{
     preemption_priorities, reservation_status,
 };
 use jiff::Timestamp;
+pub use replaced::end_replaced;
 use switchyard_api::{names, v1beta2};
 use switchyard_scheduler::{Decision, Name, PodSetRequests, Reason, RefusedReason, WorkloadKey};
 use tokio::{sync::Notify, time::Instant};

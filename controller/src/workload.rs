@@ -160,6 +160,13 @@ pub fn is_finished(workload: &Workload) -> bool {
     holds(workload, conditions::FINISHED)
 }
 
+/// It is over because another of its job was given quota in its place.
+#[must_use]
+pub fn is_replaced(workload: &Workload) -> bool {
+    let finished = condition(workload, conditions::FINISHED).filter(|it| it.status == "True");
+    finished.is_some_and(|it| it.reason == reasons::finished::WORKLOAD_SLICE_REPLACED)
+}
+
 /// `Evicted` is True.
 #[must_use]
 pub fn is_evicted(workload: &Workload) -> bool {

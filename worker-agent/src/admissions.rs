@@ -1,9 +1,10 @@
-//! What the admission controller in this process knows.
+//! What the admission controller in this process knows, and does to jobs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use switchyard_api::jobs::{PodSetInfo, pod_set_infos};
+use serde_json::Value;
+use switchyard_api::jobs::{JobKind, PodSetInfo, elastic, pod_set_infos};
 use switchyard_api::names;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
@@ -17,6 +18,10 @@ pub trait Admissions: Send + Sync {
     /// What to merge into the job's templates to start it, one a pod set; none unless the controller knows that this
     /// attempt is admitted. It must not learn of the job before it knows that, or it would stop it.
     fn of(&self, namespace: &str, name: &str, workload_uid: &str, attempt: u64) -> Option<Vec<PodSetInfo>>;
+
+    /// Makes a job that is about to be created as the controller's webhook would, which is not asked about what this process
+    /// makes: the pods of an elastic one come gated.
+    fn fill_in(&self, kind: &dyn JobKind, job: &mut Value);
 }
 
 /// What the controller of this context has admitted, by the very stores that its job reconciler reads.
@@ -41,6 +46,12 @@ impl Admissions for Local {
         let flavors: BTreeMap<&str, _> =
             names.filter_map(|name| Some((name.as_str(), self.0.stores.resource_flavors.get("", name)?))).collect();
         pod_set_infos(&workload, |name| flavors.get(name).map(Arc::as_ref)).ok()
+    }
+
+    fn fill_in(&self, kind: &dyn JobKind, job: &mut Value) {
+        if self.0.config.enabled(elastic::FEATURE_GATE) && elastic::may_be_elastic(kind, job) {
+            elastic::gate_pods(kind, job);
+        }
     }
 }
 

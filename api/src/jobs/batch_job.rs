@@ -211,6 +211,16 @@ impl JobKind for BatchJob {
         vec!["/spec/template".to_owned()]
     }
 
+    fn resizes(&self) -> bool {
+        true
+    }
+
+    fn resize(&self, job: &mut Value, pod_sets: &[PodSet]) {
+        if let Some(pod_set) = pod_sets.first().filter(|pod_set| pod_set.count != pods_count(job)) {
+            set_count(job, pod_set.count);
+        }
+    }
+
     fn finished(&self, job: &Value) -> Option<Finished> {
         let condition = mirror::conditions(job)
             .find(|c| matches!(str_at(c, "/type"), "Complete" | "Failed") && str_at(c, "/status") == "True")?;

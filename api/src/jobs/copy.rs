@@ -1,10 +1,23 @@
 //! Which of a hub's copies in a worker cluster belong together.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::{KindId, meta};
 use crate::names;
 use crate::v1beta2::Workload;
+
+/// Labels and annotations of a hub's copy of a workload that say of what it is one.
+const MARKS: [&str; 7] = [
+    names::HUB_ID,
+    names::MULTIKUEUE_ORIGIN,
+    names::WORKLOAD_UID,
+    names::ATTEMPT,
+    names::FENCE_AFTER,
+    names::JOB_OWNER_GVK,
+    names::JOB_OWNER_NAME,
+];
 
 /// A kind as the annotation `kueue.x-k8s.io/job-owner-gvk` writes it: `batch/v1, Kind=Job`.
 #[must_use]
@@ -25,6 +38,23 @@ pub fn same_copy(kind: KindId, job: &Value, workload: &Workload) -> bool {
             .iter()
             .all(|key| same(annotation(workload, key), meta::annotation(job, key)))
         && named_job(workload) == Some((&*owner_gvk(kind), meta::name(job)))
+}
+
+/// True when the job is a copy that a hub of ours has made.
+#[must_use]
+pub fn is_copy_of_hub(job: &Value) -> bool {
+    meta::label(job, names::HUB_ID).is_some_and(|hub| !hub.is_empty())
+}
+
+/// Makes a workload one more copy of what that one is a hub's copy of, for the same attempt.
+pub fn mark_as(of: &Workload, workload: &mut Workload) {
+    let marks = |map: &Option<BTreeMap<String, String>>| -> BTreeMap<String, String> {
+        let map = map.iter().flatten().filter(|(key, _)| MARKS.contains(&key.as_str()));
+        map.map(|(key, value)| (key.clone(), value.clone())).collect()
+    };
+    let (labels, annotations) = (marks(&of.metadata.labels), marks(&of.metadata.annotations));
+    workload.metadata.labels.get_or_insert_default().extend(labels);
+    workload.metadata.annotations.get_or_insert_default().extend(annotations);
 }
 
 /// True when the workload is a hub's copy that names a job other than this one.
@@ -54,6 +84,22 @@ mod tests {
 
     use super::*;
     use crate::jobs::{JobKind as _, apply_merge, batch_job::BatchJob};
+
+    #[test]
+    fn another_copy_of_the_same_has_the_marks_of_the_first_and_nothing_else_of_it() {
+        let marks = json!({"switchyard.dev/workload-uid": "u", "switchyard.dev/attempt": "1", "team": "x"});
+        let labels = json!({"switchyard.dev/hub-id": "hub", "kueue.x-k8s.io/multikueue-origin": "m", "app": "y"});
+        let metadata = json!({"name": "a", "labels": labels, "annotations": marks});
+        let first: Workload = serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": []}})).unwrap();
+        let mut other = Workload::default();
+        other.metadata.labels = Some(BTreeMap::from([("own".to_owned(), "z".to_owned())]));
+        mark_as(&first, &mut other);
+        let keys =
+            |map: &Option<BTreeMap<String, String>>| map.iter().flatten().map(|it| it.0.clone()).collect::<Vec<_>>();
+        assert_eq!(keys(&other.metadata.annotations), ["switchyard.dev/attempt", "switchyard.dev/workload-uid"]);
+        let labels = ["kueue.x-k8s.io/multikueue-origin", "own", "switchyard.dev/hub-id"];
+        assert_eq!(keys(&other.metadata.labels), labels);
+    }
 
     #[rstest]
     #[case::as_they_were_made(json!({}), json!({}), true)]

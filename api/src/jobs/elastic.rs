@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     JobKind, batch_job::BatchJob, equivalence::same_containers, meta, ray, restore_template, workload_name_with_extra,
@@ -28,14 +28,43 @@ pub fn is_marked(job: &Value) -> bool {
     meta::annotation(job, names::ELASTIC_JOB) == Some("true")
 }
 
-/// Whether a job is to be elastic here: it is marked so and of a kind for which that is possible. A hub's copy and a job that
-/// a hub sends elsewhere are of one size, that of their workload.
+/// Whether a job is to be elastic here: it is marked so and of a kind for which that is possible. One whose workload somebody
+/// else has made is of that one's size, unless a hub has.
 #[must_use]
 pub fn may_be_elastic(kind: &dyn JobKind, job: &Value) -> bool {
+    let is_sent = || meta::label(job, names::MULTIKUEUE_ORIGIN).is_some_and(|origin| !origin.is_empty());
     is_marked(job)
         && !kind.elastic_templates(job).is_empty()
-        && meta::prebuilt_workload_name(job).is_empty()
+        && (meta::prebuilt_workload_name(job).is_empty() || is_sent())
         && kind.managed_by(job) != Some(names::MULTIKUEUE_CONTROLLER)
+}
+
+/// Whether a job that a hub sends to another cluster may change its size while it runs there. Its pods get their scheduling
+/// gate on that cluster.
+#[must_use]
+pub fn is_elastic_elsewhere(kind: &dyn JobKind, job: &Value) -> bool {
+    is_marked(job) && kind.resizes() && meta::prebuilt_workload_name(job).is_empty()
+}
+
+/// A JSON merge patch that gives the job that is there the size of another, if it is of another size.
+#[must_use]
+pub fn resizing(kind: &dyn JobKind, wanted: &Value, there: &Value) -> Option<Value> {
+    let size = |job: &Value| kind.pod_sets(job).ok();
+    if !(kind.resizes() && is_marked(wanted) && is_marked(there)) {
+        return None;
+    }
+    let wanted = size(wanted)?;
+    if !matches!(compare(&wanted, &size(there)?), Size::Smaller | Size::Larger) {
+        return None;
+    }
+    let mut resized = there.clone();
+    kind.resize(&mut resized, &wanted);
+    let changed = |(field, value): (&String, &Value)| {
+        let before = there.get("spec").and_then(|spec| spec.get(field));
+        (before != Some(value)).then(|| (field.clone(), value.clone()))
+    };
+    let changed: Map<String, Value> = resized.get("spec")?.as_object()?.iter().filter_map(changed).collect();
+    Some(json!({ "spec": changed }))
 }
 
 /// Whether a job may change its size while it runs: [`may_be_elastic`], and its pods come gated. Those of one that was made

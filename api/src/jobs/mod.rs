@@ -67,7 +67,7 @@ use serde_json::Value;
 
 pub use build::{BuildOptions, build_group_workload, build_workload, job_pod_sets, owner_annotations, owner_reference};
 pub use by_pods::Maker;
-pub use copy::{copy_of_another, named_job, owner_gvk, same_copy};
+pub use copy::{copy_of_another, is_copy_of_hub, mark_as, named_job, owner_gvk, same_copy};
 pub(crate) use equivalence::same_value;
 pub use equivalence::{is_equivalent, owned_by};
 pub use external::external_kind;
@@ -392,6 +392,16 @@ pub trait JobKind: Send + Sync + 'static {
     /// What tells one size of such a job from the next, for the names of its workloads.
     fn size_generation(&self, job: &Value) -> String {
         meta::generation(job).to_string()
+    }
+
+    /// Whether such a job may change its size on the cluster that a hub has sent it to: [`Self::resize`] does that.
+    fn resizes(&self) -> bool {
+        false
+    }
+
+    /// Gives a job the counts of these pod sets, which are its own.
+    fn resize(&self, job: &mut Value, pod_sets: &[PodSet]) {
+        let _ = (job, pod_sets);
     }
 
     /// The field by which a job has its own controller change its size as it runs, where it does.

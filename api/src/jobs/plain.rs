@@ -139,6 +139,16 @@ pub(super) trait PlainKind: Send + Sync + 'static {
         generation(job).to_string()
     }
 
+    /// See [`JobKind::resizes`].
+    fn resizes(&self) -> bool {
+        false
+    }
+
+    /// See [`JobKind::resize`].
+    fn resize(&self, job: &mut Value, pod_sets: &[PodSet]) {
+        let _ = (job, pod_sets);
+    }
+
     /// See [`JobKind::autoscales`].
     fn autoscales(&self, job: &Value) -> Option<Path> {
         let _ = job;
@@ -340,6 +350,14 @@ impl<K: PlainKind> JobKind for K {
 
     fn size_generation(&self, job: &Value) -> String {
         PlainKind::size_generation(self, job)
+    }
+
+    fn resizes(&self) -> bool {
+        PlainKind::resizes(self)
+    }
+
+    fn resize(&self, job: &mut Value, pod_sets: &[PodSet]) {
+        PlainKind::resize(self, job, pod_sets);
     }
 
     fn autoscales(&self, job: &Value) -> Option<Path> {

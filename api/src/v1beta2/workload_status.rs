@@ -80,7 +80,7 @@ pub struct DispatchStatus {
     #[schemars(range(min = 0))]
     pub attempt: i64,
     /// The uid by which worker clusters know it, if that is not its own: it took over what ran there when the hub had
-    /// forgotten it.
+    /// forgotten it, or the copy of the workload from which its elastic job has grown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub workload_uid: Option<String>,

@@ -6,16 +6,13 @@ use std::{
 };
 
 use switchyard_api::{
-    conditions::{
-        self,
-        reasons::{events, finished},
-    },
+    conditions::{self, reasons::events},
     v1beta2::Workload,
 };
 use switchyard_scheduler::Name;
 use tokio::time::Instant;
 
-use super::{Admitter, Job, Preempt, Reserve, build, reasons};
+use super::{Admitter, Job, Preempt, Reserve, build, reasons, replaced::end_replaced};
 use crate::{
     clock::since,
     metrics::CountedEviction,
@@ -26,7 +23,7 @@ use crate::{
 };
 
 /// A reservation that keeps meeting other writers is given back; the next cycle decides afresh.
-const CONFLICTS: u32 = 4;
+pub(super) const CONFLICTS: u32 = 4;
 /// A reason for waiting that took longer counts as if it had taken this many milliseconds.
 const SLOWEST_REASON: u64 = 1000;
 
@@ -71,7 +68,7 @@ impl Admitter {
             Ok((before, after)) => {
                 self.reserved(reserve, &before, &after);
                 if let Some((old, uid)) = &reserve.replaces {
-                    self.replace(old, uid, &after).await;
+                    end_replaced(&self.ctx, old, uid, &after).await;
                 }
                 return;
             }
@@ -124,25 +121,6 @@ impl Admitter {
             self.ctx.events.normal(after, "Admitted", note);
             let checks = (!reserve.checks.is_empty()).then_some(Duration::ZERO);
             self.ctx.count_admitted(after, cluster_queue, waited, checks);
-        }
-    }
-
-    /// Declares a workload finished in whose place another was given quota. Should that fail, the look at their job does
-    /// it.
-    async fn replace(&self, key: &Key, uid: &str, new: &Workload) {
-        let message = build::replaced_message(new);
-        for attempt in 0..CONFLICTS {
-            let Some(old) = self.current(key, uid).filter(|old| !workload::is_finished(old)) else { return };
-            let edit = build::replaced_status(self.ctx.edit(&old), &message);
-            match patch_status(&self.ctx, &old, &edit.status, "replacement").await {
-                Ok(Some(after)) => {
-                    self.ctx.metrics.slice_replaced(workload::admitted_by(&old).unwrap_or_default());
-                    return self.ctx.events.normal(&after, finished::WORKLOAD_SLICE_REPLACED, message);
-                }
-                Ok(None) | Err(WriteError::Gone | WriteError::NotLeading) => return,
-                Err(WriteError::Conflict) => tokio::time::sleep(Duration::from_millis(5 << attempt)).await,
-                Err(error) => return tracing::warn!(workload = %key, %error, "replaced, and not declared finished"),
-            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use switchyard_api::{
     conditions::reasons::events,
-    jobs::{Priority, PriorityError, build_workload, elastic, meta, resolve_priority},
+    jobs::{Priority, PriorityError, build_workload, elastic, mark_as, meta, resolve_priority},
     v1beta2::{PodSet, PriorityClassKind, Workload},
 };
 
@@ -12,7 +12,7 @@ use super::{
     action::{Action, Decision},
     decide::{Case, key},
 };
-use crate::workload::has_reservation;
+use crate::workload::{has_reservation, is_copy};
 
 /// Creates the workload.
 pub(super) fn create(case: &Case<'_>) -> Decision {
@@ -35,6 +35,12 @@ pub(super) fn create(case: &Case<'_>) -> Decision {
 pub(super) fn slice(case: &Case<'_>, holder: &Workload, pod_sets: &[PodSet]) -> Decision {
     match build(case, elastic::grown(&holder.spec.pod_sets, pod_sets)) {
         Ok(mut workload) => {
+            if is_copy(holder) {
+                // What the hub has said of the one holds for the other.
+                mark_as(holder, &mut workload);
+                workload.spec.priority = holder.spec.priority;
+                workload.spec.priority_class_ref.clone_from(&holder.spec.priority_class_ref);
+            }
             elastic::mark_slice(case.kind, case.job, &mut workload, Some(holder), &case.facts.workloads);
             created(workload)
         }

@@ -51,9 +51,9 @@ pub(super) struct Case<'a> {
 /// - At most one write goes to each object.
 #[must_use]
 pub fn decide(kind: &dyn JobKind, job: Option<&Value>, facts: &Facts<'_>, now: Timestamp) -> Decision {
-    let Some(job) = job else { return owner_gone(facts, now) };
+    let Some(job) = job else { return owner_gone(facts, now, false) };
     if meta::is_deleting(job) && !kind.is_composed(job) {
-        let mut decision = owner_gone(facts, now);
+        let mut decision = owner_gone(facts, now, true);
         decision.actions.extend(release(kind, job));
         return decision;
     }
@@ -91,12 +91,14 @@ pub(super) fn release(kind: &dyn JobKind, job: &Value) -> Option<Action> {
     kind.release(&mut wanted).then(|| Action::UpdateJob(Box::new(wanted)))
 }
 
-/// Finishes the workloads of a job that is gone, so that their quota is free at once, and lets them go.
-fn owner_gone(facts: &Facts<'_>, now: Timestamp) -> Decision {
+/// Finishes the workloads of a job that is gone, so that their quota is free at once, and lets them go. `goes`: it is there
+/// still, and deleted in the foreground it waits for them.
+fn owner_gone(facts: &Facts<'_>, now: Timestamp, goes: bool) -> Decision {
     let release = |workload: &Arc<Workload>| {
         if workload.metadata.deletion_timestamp.is_some() {
             // The life cycle of workloads lets the others go, which have one owner that tells.
-            return is_group_workload(workload).then(|| edit::drop_finalizer(workload)).flatten();
+            let let_go = goes || is_group_workload(workload);
+            return let_go.then(|| edit::drop_finalizer(workload)).flatten();
         }
         if group::outlives_its_pods(workload) {
             return None;
@@ -411,10 +413,32 @@ impl Case<'_> {
         }
     }
 
-    /// Whether the job may change its size while it runs. What a hub sends to other clusters is of one size.
+    /// Whether the job may change its size while it runs, be it on another cluster.
     pub(super) fn is_elastic(&self) -> bool {
-        let sent = self.facts.role == Role::Hub && self.facts.multi_kueue_check.is_some();
-        self.facts.elastic && !sent && elastic::is_elastic(self.kind, self.job)
+        let may = match self.is_sent() {
+            true => elastic::is_elastic_elsewhere(self.kind, self.job) && self.was_sent_so(),
+            false => elastic::is_elastic(self.kind, self.job) && self.has_slices(),
+        };
+        self.facts.elastic && may
+    }
+
+    /// Whether the clusters of its workloads were told that the job is elastic: else its pods have no gate there.
+    fn was_sent_so(&self) -> bool {
+        self.facts.workloads.iter().all(|it| elastic::is_slice(it) || is_finished(it))
+    }
+
+    /// Whether a hub sends the job to another cluster.
+    pub(super) fn is_sent(&self) -> bool {
+        self.facts.role == Role::Hub && self.facts.multi_kueue_check.is_some()
+    }
+
+    /// Whether the workload says that its job is elastic, where somebody else has made it.
+    fn has_slices(&self) -> bool {
+        match &self.facts.prebuilt {
+            Prebuilt::NotNamed => true,
+            Prebuilt::Missing => self.facts.workloads.iter().any(|it| elastic::is_slice(it)),
+            Prebuilt::Found(workload) => elastic::is_slice(workload),
+        }
     }
 
     fn running(&self, workload: &Arc<Workload>) -> Decision {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use switchyard_api::{
     conditions::reasons::{events, finished, termination_target},
-    jobs::{copy_of_another, is_equivalent, meta, owned_by, same_copy},
+    jobs::{copy_of_another, elastic, is_copy_of_hub, is_equivalent, meta, owned_by, same_copy},
     v1beta2::{PodSet, Workload},
 };
 
@@ -30,8 +30,25 @@ pub(super) enum Ensured {
 pub(super) fn ensure(case: &Case<'_>) -> Ensured {
     match &case.facts.prebuilt {
         Prebuilt::NotNamed => ensure_own(case),
+        _ if case.is_elastic() && is_copy_of_hub(case.job) => ensure_copies(case),
         Prebuilt::Missing => Ensured::Workload(None),
         Prebuilt::Found(workload) => ensure_prebuilt(case, workload),
+    }
+}
+
+/// A hub's copy of an elastic job: the hub makes the first workload and says of which size the job is, and what it grows to is
+/// made here.
+fn ensure_copies(case: &Case<'_>) -> Ensured {
+    let pod_sets = match case.pod_sets() {
+        Ok(pod_sets) => pod_sets,
+        Err(decision) => return Ensured::Act(decision),
+    };
+    match slices::ensure(case, &pod_sets) {
+        Slices::Ensured(ensured) => ensured,
+        Slices::One(workloads) => match workloads.last() {
+            Some(workload) => ensure_prebuilt(case, workload),
+            None => Ensured::Workload(None),
+        },
     }
 }
 
@@ -60,7 +77,9 @@ fn ensure_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Ensured {
         Ok(pod_sets) => pod_sets,
         Err(decision) => return Ensured::Act(decision),
     };
-    if matches(case, &pod_sets, workload) {
+    // Kueue's hub sends what an elastic job grows to before it has the job grow.
+    let grows = case.is_elastic() && elastic::replacement_for(workload).is_some() && !is_finished(workload);
+    if grows || matches(case, &pod_sets, workload) {
         return Ensured::Workload(Some(workload.clone()));
     }
     if is_finished(workload) {
@@ -146,9 +165,10 @@ pub(super) fn delete_others(others: &[&Arc<Workload>]) -> Decision {
     Decision::act(actions)
 }
 
-/// The gates and the priority class of the job apply to its workload, also later.
+/// The gates and the priority class of the job apply to its workload, also later; of a hub's copies the hub keeps them.
 pub(super) fn keep_in_step(case: &Case<'_>, workload: &Arc<Workload>, pod_sets: &[PodSet]) -> Ensured {
-    if is_live(workload) {
+    let is_own = matches!(case.facts.prebuilt, Prebuilt::NotNamed);
+    if is_own && is_live(workload) {
         if let Some(actions) = edit::admission_gates(case.job, workload) {
             return Ensured::Act(Decision::act(actions));
         }

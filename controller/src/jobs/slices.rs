@@ -26,6 +26,7 @@ use super::{
     decide::Case,
     edit::{self, PodsReady},
     ensure::{Ensured, keep_in_step},
+    facts::Prebuilt,
 };
 use crate::{
     clock::since,
@@ -50,10 +51,10 @@ struct Chain {
 
 impl Chain {
     /// `live` in the order in which they were made.
-    fn of(live: &[Arc<Workload>]) -> Self {
-        let superseded = |old: &Workload| live.iter().any(|new| has_reservation(new) && replaces(new, old));
-        let holder = live.iter().rev().find(|it| has_reservation(it) && !superseded(it)).cloned();
-        let waits = |it: &&Arc<Workload>| !has_reservation(it) && !is_evicted(it);
+    fn of(live: &[Arc<Workload>], case: &Case<'_>) -> Self {
+        let superseded = |old: &Workload| live.iter().any(|new| holds(case, new) && replaces(new, old));
+        let holder = live.iter().rev().find(|it| holds(case, it) && !superseded(it)).cloned();
+        let waits = |it: &&Arc<Workload>| !holds(case, it) && !is_evicted(it);
         let (pending, alone) = match &holder {
             Some(holder) => (live.iter().filter(waits).find(|it| replaces(it, holder)).cloned(), None),
             None => (None, live.last().cloned()),
@@ -62,6 +63,14 @@ impl Chain {
         let rest = live.iter().filter(|it| !kept.iter().any(|kept| Arc::ptr_eq(kept, it))).cloned().collect();
         Self { holder, pending, alone, rest }
     }
+}
+
+/// Whether the pods of the job run by the quota of this workload. Of a job that a hub sends to other clusters, one that has
+/// quota and was never sent anywhere has not taken over from the one before it.
+fn holds(case: &Case<'_>, workload: &Workload) -> bool {
+    let was_sent =
+        || workload.status.as_ref().and_then(|status| status.dispatch.as_ref()).is_some_and(|it| it.attempt > 0);
+    has_reservation(workload) && (!case.is_sent() || was_sent())
 }
 
 /// What is left to do as for any other job.
@@ -75,8 +84,7 @@ pub(super) enum Slices {
 /// Brings the workloads of an elastic job in step with it.
 pub(super) fn ensure(case: &Case<'_>, pod_sets: &[PodSet]) -> Slices {
     let act = |actions: Vec<Action>| Slices::Ensured(Ensured::Act(Decision::act(actions)));
-    let all = case.facts.workloads.iter().filter(|it| owned_by(it, meta::uid(case.job)));
-    let mut all: Vec<Arc<Workload>> = all.cloned().collect();
+    let mut all = known(case);
     all.sort_by(|a, b| (created(a), &a.metadata.uid).cmp(&(created(b), &b.metadata.uid)));
     let (over, live): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| is_finished(it));
     let to_go = over.iter().filter(|it| it.metadata.deletion_timestamp.is_some());
@@ -90,7 +98,7 @@ pub(super) fn ensure(case: &Case<'_>, pod_sets: &[PodSet]) -> Slices {
     if let Some(decision) = live.iter().find_map(|it| marked(case, it)) {
         return Slices::Ensured(Ensured::Act(decision));
     }
-    let chain = Chain::of(&live);
+    let chain = Chain::of(&live, case);
     if let Some(left) = chain.rest.iter().filter_map(|it| just_replaced(it, &live, case)).max() {
         let wait = Decision { actions: Vec::new(), next: Next::After(left) };
         return Slices::Ensured(Ensured::Act(wait));
@@ -109,9 +117,30 @@ pub(super) fn ensure(case: &Case<'_>, pod_sets: &[PodSet]) -> Slices {
     match chain.pending {
         Some(pending) if !growing => act(end(case, &pending, &live).into_iter().collect()),
         Some(pending) => Slices::Ensured(grows_to(case, &holder, &pending, pod_sets)),
-        None if growing => Slices::Ensured(Ensured::Act(create::slice(case, &holder, pod_sets))),
+        None if growing => Slices::Ensured(Ensured::Act(grow(case, &holder, pod_sets))),
         None => keeps(case, holder, pod_sets),
     }
+}
+
+/// The workloads of the job: those that it owns, and the one that it names, which a hub has made.
+fn known(case: &Case<'_>) -> Vec<Arc<Workload>> {
+    let owned = case.facts.workloads.iter().filter(|it| owned_by(it, meta::uid(case.job)));
+    let mut known: Vec<Arc<Workload>> = owned.cloned().collect();
+    if let Prebuilt::Found(named) = &case.facts.prebuilt
+        && known.iter().all(|it| it.metadata.uid != named.metadata.uid)
+    {
+        known.push(named.clone());
+    }
+    known
+}
+
+/// Makes what the job grows to. Whoever collects a copy that it was sent does not look for those of before: they go with the
+/// job.
+fn grow(case: &Case<'_>, holder: &Arc<Workload>, pod_sets: &[PodSet]) -> Decision {
+    if owned_by(holder, meta::uid(case.job)) {
+        return create::slice(case, holder, pod_sets);
+    }
+    Decision::act([edit::adopt(case.kind, case.job, holder)])
 }
 
 /// All workloads of the job are over, or there are none.
@@ -162,7 +191,12 @@ fn grows_to(case: &Case<'_>, holder: &Arc<Workload>, pending: &Arc<Workload>, po
         return Ensured::Act(Decision::act(edit::drop_finalizer(pending)));
     }
     let wanted = elastic::grown(&holder.spec.pod_sets, pod_sets);
-    if compare(&wanted, &pending.spec.pod_sets) != Size::Same {
+    let size = compare(&wanted, &pending.spec.pod_sets);
+    if size == Size::Larger && has_reservation(pending) {
+        // It waits for what else it needs, and is to ask for more quota.
+        return Ensured::Act(Decision::act(end(case, pending, &[])));
+    }
+    if size != Size::Same {
         let resize = Action::edit(pending, |workload| workload.spec.pod_sets = wanted);
         return Ensured::Act(Decision::act([resize]));
     }
@@ -196,7 +230,7 @@ fn keeps(case: &Case<'_>, holder: Arc<Workload>, pod_sets: &[PodSet]) -> Slices 
 
 /// How long whoever gave another its quota still has to declare this one replaced, and to say by which.
 fn just_replaced(old: &Workload, live: &[Arc<Workload>], case: &Case<'_>) -> Option<Duration> {
-    let by = live.iter().find(|new| has_reservation(new) && replaces(new, old))?;
+    let by = live.iter().find(|new| holds(case, new) && replaces(new, old))?;
     let reserved = condition(by, QUOTA_RESERVED)?.last_transition_time.0;
     REPLACEMENT_GRACE.checked_sub(since(case.now, reserved)).filter(|left| !left.is_zero())
 }

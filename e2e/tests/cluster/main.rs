@@ -25,6 +25,7 @@ mod deploy;
 mod dispatch;
 mod elastic;
 mod elastic_ray;
+mod elastic_remote;
 mod enrolment;
 mod explain;
 mod failover;

@@ -242,7 +242,7 @@ impl Dispatcher {
         others.iter().filter(|at| !self.lost(at, entry, now)).count() > 0
     }
 
-    fn commit_seen(
+    pub(super) fn commit_seen(
         &mut self,
         entry: &mut Entry,
         cluster: Name,
@@ -258,7 +258,7 @@ impl Dispatcher {
     }
 
     /// Whether the workload has nothing of its own on any cluster, where it is known by its own uid. Takes back what it has.
-    fn is_nowhere(&self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) -> bool {
+    pub(super) fn is_nowhere(&self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) -> bool {
         entry.clear(None, now, out);
         let up = |name: &Name| self.clusters.get(name).is_some_and(|cluster| cluster.up);
         // A cluster that is away has been offered it at most; what it still has it will name, and that goes as unknown.

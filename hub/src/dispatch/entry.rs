@@ -144,6 +144,8 @@ pub(super) struct Entry {
     pub(super) queued_as: Option<Box<JobKey>>,
     /// A later attempt than the API knows is there, and runs, has stopped, has ended, or waits: it is not taken away.
     pub(super) kept: Option<Name>,
+    /// It is being written that another workload has its copy.
+    pub(super) passes_on: bool,
 }
 
 impl Entry {
@@ -171,6 +173,7 @@ impl Entry {
             queued: None,
             queued_as: None,
             kept: None,
+            passes_on: false,
         }
     }
 

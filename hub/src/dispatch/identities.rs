@@ -1,6 +1,6 @@
 //! By which uid clusters know a workload: its own, or that of the one whose copy it has adopted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::machine::Dispatcher;
 use super::{Action, Facts, Uid};
@@ -11,12 +11,19 @@ use super::{Action, Facts, Uid};
 pub(super) struct Identities {
     by_theirs: BTreeMap<Uid, Uid>,
     by_ours: BTreeMap<Uid, Uid>,
+    /// Workloads whose copy another one has taken over, of those of this term.
+    succeeded: BTreeSet<Uid>,
 }
 
 impl Identities {
     /// Whether clusters know the workload of this uid by another: what still goes by this one was made before that.
     pub(super) fn is_superseded(&self, ours: &Uid) -> bool {
         self.by_ours.contains_key(ours)
+    }
+
+    /// Whether another has taken over the copy of the workload of this uid.
+    pub(super) fn is_succeeded(&self, ours: &Uid) -> bool {
+        self.succeeded.contains(ours)
     }
 
     /// Ours, of the uid that a cluster uses.
@@ -43,15 +50,22 @@ impl Identities {
 }
 
 impl Dispatcher {
-    /// Takes note by which uid clusters know a workload.
-    pub fn introduce(&mut self, uid: &Uid, known_as: Option<&Uid>) {
+    /// Takes note by which uid clusters know a workload, and whose copy that was. `replaces`: as in [`Facts`].
+    pub fn introduce(&mut self, uid: &Uid, known_as: Option<&Uid>, replaces: Option<&Uid>) {
         let Some(theirs) = known_as.filter(|theirs| *theirs != uid) else { return };
-        self.identities.by_theirs.insert(theirs.clone(), uid.clone());
         self.identities.by_ours.insert(uid.clone(), theirs.clone());
+        if self.identities.is_succeeded(uid) {
+            return;
+        }
+        self.identities.by_theirs.insert(theirs.clone(), uid.clone());
+        if let Some(before) = replaces.filter(|before| self.identities.theirs(before) == *theirs) {
+            self.identities.succeeded.insert(before.clone());
+            self.pass_on(before, uid);
+        }
     }
 
     pub(super) fn introduce_facts(&mut self, facts: &Facts) {
-        self.introduce(&facts.uid, facts.known_as.as_ref());
+        self.introduce(&facts.uid, facts.known_as.as_ref(), facts.replaces.as_ref());
         self.newcomers.insert(facts.uid.clone());
     }
 

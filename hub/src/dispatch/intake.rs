@@ -234,6 +234,8 @@ impl Dispatcher {
         if let Some(facts) = &written.facts {
             self.introduce_facts(facts);
         }
+        let replaced = self.entries.get(&written.uid).and_then(|entry| entry.facts.replaces.clone());
+        self.is_answered(replaced);
         let Some(entry) = self.entries.get_mut(&written.uid) else { return };
         let writing = entry.writing.take();
         if let Some(facts) = written.facts {

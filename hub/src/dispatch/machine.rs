@@ -135,9 +135,9 @@ impl Dispatcher {
         self.entries.contains_key(uid)
     }
 
-    /// The attempt and cluster that run, or ran to their end, by the API's word.
+    /// The attempt and cluster that run, or ran to their end, by the API's word; none if another workload has taken them over.
     pub fn committed(&self, uid: &str) -> Option<(Name, u64)> {
-        let facts = &self.entries.get(uid)?.facts;
+        let facts = &self.entries.get(uid).filter(|_| !self.identities.is_succeeded(&Uid::from(uid)))?.facts;
         facts.cluster.clone().map(|cluster| (cluster, facts.attempt))
     }
 

@@ -32,6 +32,7 @@ mod replicas;
 mod settle;
 #[cfg(test)]
 mod simulation;
+mod slices;
 pub mod standing;
 #[cfg(test)]
 mod tests;
@@ -311,10 +312,12 @@ pub struct Facts {
     pub known_as: Option<Uid>,
     /// Somebody says which copy it is to adopt.
     pub adopt: Option<Adopt>,
+    /// The workload of the same elastic job in whose place it comes.
+    pub replaces: Option<Uid>,
     /// Which of several replicas of one object it is; none if it is all of its job, or where nobody has looked.
     pub replica: Option<Replica>,
     /// Whether its job shows by itself that it has ended; none where nobody has looked, as the hub has not forgotten
-    /// anything.
+    /// anything and it replaces nothing.
     pub job_ended: Option<bool>,
 }
 

@@ -31,7 +31,7 @@ impl Dispatcher {
             entry.avoid.retain(|_, (until, _)| *until > now);
             entry.nomination = Some(Nomination { attempt: entry.top + 1, since: now, rounds: 0, next_round: now });
         }
-        if self.recall(entry, now, out) || self.join_first(entry, now, out) {
+        if self.take_over(entry, now, out) || self.recall(entry, now, out) || self.join_first(entry, now, out) {
             return;
         }
         self.retire(entry, now, out);

@@ -29,6 +29,12 @@ impl Dispatcher {
 
     fn decide(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
         entry.kept = None;
+        if entry.passes_on || self.identities.is_succeeded(&entry.facts.uid) {
+            // Whoever has its copy decides for both.
+            entry.nomination = None;
+            self.withdraw(entry, now, out);
+            return;
+        }
         if entry.gone || entry.facts.finished {
             entry.memory = None;
             entry.nomination = None;
@@ -48,7 +54,7 @@ impl Dispatcher {
             entry.ended = None;
             out.push(Action::Ack { cluster, uid: entry.facts.uid.clone(), attempt });
         }
-        if self.settings.memory_since.is_some() && entry.facts.job_ended == Some(true) && !entry.facts.leaving() {
+        if entry.facts.job_ended == Some(true) && !entry.facts.leaving() {
             self.wait_for_finish(entry);
             return;
         }
@@ -76,7 +82,7 @@ impl Dispatcher {
     }
 
     /// The job shows its end, and its Workload does not yet: they are two writes, and a store that was restored is from between
-    /// them. Its cluster may have nothing of it any more, and would make it anew. Who looks after jobs writes the end; a cluster
+    /// them; or the end was written to the workload whose copy this one took over. Its cluster may have nothing of it any more, and would make it anew. Who looks after jobs writes the end; a cluster
     /// that still has it tells it.
     fn wait_for_finish(&mut self, entry: &mut Entry) {
         entry.nomination = None;

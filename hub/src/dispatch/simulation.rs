@@ -2,11 +2,13 @@
 //!
 //! Faults: observations late and repeated, sessions that break and come back with an inventory, the dispatcher's
 //! process ending and starting anew at any step, writes whose answer is lost, evictions by either side, deletions.
-//! Where several clusters are asked, each keeps a copy that waits, and they may preempt one after the other.
+//! Where several clusters are asked, each keeps a copy that waits, and they may preempt one after the other. Jobs grow while they
+//! run, so that another workload takes over their copy.
 //! After every step: at most one attempt may run, and only one that the API names and for which it holds quota; at the
 //! end: every workload that was not deleted is finished, none ended twice, and nothing is left on any cluster.
 
 mod cluster;
+mod slices;
 mod steps;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -111,10 +113,7 @@ impl World {
         for name in CLUSTERS {
             self.apply(Event::Cluster { name: name.into(), rules: ClusterRules::default() });
         }
-        let all: Vec<Facts> = self.api.values().filter(|o| !o.deleted).map(|o| o.facts.clone()).collect();
-        for facts in all {
-            self.apply(Event::Workload(facts));
-        }
+        self.introduce_all();
     }
 
     fn apply(&mut self, event: Event) {
@@ -129,7 +128,8 @@ impl World {
     fn act(&mut self, action: Action) {
         match action {
             Action::Desire { cluster, uid, attempt, phase, .. } => {
-                let gate = self.dispatcher.gate(&uid, &cluster).filter(|_| phase != Phase::Absent);
+                let gate =
+                    self.dispatcher.gate(&self.dispatcher.our_uid(&uid), &cluster).filter(|_| phase != Phase::Absent);
                 let Some(cluster) = self.clusters.get_mut(&*cluster) else { return };
                 if cluster.outbox.get(&uid).is_some_and(|(at, ..)| *at > attempt) {
                     return;
@@ -156,7 +156,7 @@ impl World {
                 self.engine.remove(&uid);
             }
             Action::Ack { cluster, uid, attempt } => {
-                let object = self.api.get(&uid);
+                let object = self.api.get(&self.owner(&uid));
                 let needed = object.is_some_and(|object| {
                     let facts = &object.facts;
                     let current = facts.cluster.as_ref().is_none_or(|c| *c == cluster) && facts.attempt == attempt;
@@ -182,7 +182,9 @@ impl World {
         let Some(object) = self.api.get_mut(uid).filter(|object| !object.deleted && !object.facts.finished) else {
             return;
         };
-        if object.facts.deleting && !object.facts.reserved {
+        if object.facts.job_ended == Some(true) {
+            self.end(uid);
+        } else if object.facts.deleting && !object.facts.reserved {
             // The job's reconciler lets it go, whatever is still on a cluster.
             object.deleted = true;
             self.tell(uid);
@@ -211,8 +213,9 @@ impl World {
             {
                 true
             }
-            Action::Commit { cluster, attempt, .. } if free && facts.cluster.is_none() => {
+            Action::Commit { uid, cluster, attempt, adopts } if free && facts.cluster.is_none() => {
                 assert!(*attempt > facts.attempt, "attempts grow");
+                facts.known_as = adopts.clone().filter(|theirs| theirs != uid).or(facts.known_as.take());
                 facts.reserved = true;
                 facts.evicted = false;
                 facts.cluster = Some(cluster.clone());
@@ -253,34 +256,38 @@ impl World {
             }
             _ => false,
         };
+        let ends = done && matches!(action, Action::Finish { .. });
         if !done {
             return (Outcome::Superseded, Some(facts.clone()));
         }
         self.version += 1;
         facts.version = self.version;
+        let facts = facts.clone();
         if facts.reserved {
             self.engine.remove(uid);
         }
-        (Outcome::Done, Some(facts.clone()))
+        if ends {
+            self.show_end(uid);
+        }
+        (Outcome::Done, Some(facts))
     }
 
     // === what must hold
 
     fn check(&self) {
         for uid in self.api.keys() {
+            self.check_chain(uid);
             let running: Vec<(&str, u64)> = self
                 .clusters
                 .iter()
-                .filter_map(|(name, cluster)| {
-                    let remote = cluster.remotes.get(uid)?;
-                    (remote.phase == Phase::Run && remote.state == State::Running).then_some((*name, remote.attempt))
-                })
+                .filter(|(_, cluster)| cluster.runs(uid))
+                .map(|(name, cluster)| (*name, cluster.remotes[uid].attempt))
                 .collect();
-            assert!(running.len() <= 1, "{uid} runs twice: {running:?}");
-            let facts = &self.api[uid].facts;
+            let owner = &self.api[&self.owner(uid)];
+            let facts = &owner.facts;
             for (name, attempt) in running {
                 assert!(attempt <= facts.attempt, "{uid}/{attempt} runs on {name}, the API knows {}", facts.attempt);
-                let held = facts.reserved || facts.finished || self.api[uid].deleted;
+                let held = facts.reserved || facts.finished || owner.deleted;
                 assert!(held, "{uid}/{attempt} runs on {name} although its quota was given away");
             }
             assert!(self.api[uid].ends <= 1, "{uid} ended twice");

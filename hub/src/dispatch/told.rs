@@ -141,8 +141,10 @@ impl Memory {
     /// What was told of a copy is told of the workload that has adopted it.
     pub fn rename(&mut self, facts: &Facts) {
         let (Some(theirs), Some(cluster)) = (&facts.known_as, &facts.cluster) else { return };
-        if let Some(told) = self.told.remove(&(cluster.clone(), theirs.clone())) {
-            self.told.insert((cluster.clone(), facts.uid.clone()), told);
+        for before in facts.replaces.iter().chain([theirs]) {
+            if let Some(told) = self.told.remove(&(cluster.clone(), before.clone())) {
+                self.told.insert((cluster.clone(), facts.uid.clone()), told);
+            }
         }
     }
 

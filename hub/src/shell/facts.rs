@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use serde::Deserialize;
-use switchyard_api::jobs::{owner_gvk, serving::part_name};
+use switchyard_api::jobs::{elastic, owner_gvk, serving::part_name};
 use switchyard_api::names;
 use switchyard_api::v1beta2::{CheckState, ClusterQueue, PriorityClassKind, Workload};
 use switchyard_controller::stores::Stores;
@@ -24,7 +24,8 @@ pub(super) fn facts(ctx: &Context, workload: &Workload) -> Facts {
         &|check| is_dispatching(&ctx.stores, check),
         &other_checks(&ctx.stores, workload),
     );
-    Facts { loss, ..facts }
+    let replaces = replaced(ctx, workload).and_then(|replaced| replaced.metadata.uid.as_deref().map(Uid::from));
+    Facts { loss, replaces, ..facts }
 }
 
 /// The ClusterQueue that admitted a workload, or that it waits in.
@@ -99,6 +100,7 @@ fn from_parts(
         known_as: known_as(workload),
         adopt: adopt(workload),
         replica: None,
+        replaces: None,
         job_ended: None,
     }
 }
@@ -149,6 +151,19 @@ fn grace(workload: &Workload) -> i64 {
 pub(super) fn known_as(workload: &Workload) -> Option<Uid> {
     let theirs = workload.status.as_ref()?.dispatch.as_ref()?.workload_uid.as_deref()?;
     (workload.metadata.uid.as_deref() != Some(theirs)).then(|| theirs.into())
+}
+
+/// The workload of the same elastic job in whose place this one comes.
+pub(super) fn replaced(ctx: &Context, workload: &Workload) -> Option<Arc<Workload>> {
+    let key = elastic::replacement_for(workload).filter(|_| elastic::is_slice(workload))?;
+    let (namespace, name) = key.split_once('/')?;
+    let job = |workload: &Workload| {
+        let mut owners = workload.metadata.owner_references.iter().flatten();
+        owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone())
+    };
+    let is_same = |other: &Workload| job(other).is_some() && job(other) == job(workload);
+    let found = ctx.stores.workloads.get(namespace, name);
+    found.filter(|other| other.metadata.namespace == workload.metadata.namespace && is_same(other))
 }
 
 /// Which job a workload stands for, or which replica of one. Hashes its pod sets.

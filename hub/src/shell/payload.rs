@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
-use switchyard_api::jobs::{JobKind, RemoteMeta, kind_of_owner, meta, pod::Pod, sent_objects};
+use switchyard_api::jobs::{JobKind, RemoteMeta, elastic, kind_of_owner, meta, pod::Pod, sent_objects};
 use switchyard_api::names::{self, MULTIKUEUE_CONTROLLER};
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::workload::{is_group_workload, maker_of};
@@ -110,7 +110,10 @@ pub(super) fn content(
     origin: &str,
 ) -> Result<Content, PayloadError> {
     let name = workload.metadata.name.as_deref().unwrap_or_default();
-    let job = kind.remote_copy(job, RemoteMeta { workload: name, origin });
+    let mut job = kind.remote_copy(job, RemoteMeta { workload: name, origin });
+    if elastic::is_marked(&job) {
+        fit(kind, workload, &mut job);
+    }
     let mut labels = workload.metadata.labels.clone().unwrap_or_default();
     // The uid of a job in this cluster.
     labels.remove(names::JOB_UID);
@@ -132,8 +135,17 @@ pub(super) fn content(
     Ok(Content::new(serde_json::to_vec(&copy)?, serde_json::to_vec(&job)?))
 }
 
-/// Whether a job of several objects has some that it did not have before, or an object of several groups of pods asks for
-/// another number of them.
+/// An elastic job is sent with the size for which it has quota. One that has no slices is of one size where it is sent.
+fn fit(kind: &dyn JobKind, workload: &Workload, job: &mut Value) {
+    if elastic::is_slice(workload) && kind.resizes() {
+        kind.resize(job, &workload.spec.pod_sets);
+    } else {
+        meta::remove_annotation(job, names::ELASTIC_JOB);
+    }
+}
+
+/// Whether a job of several objects has some that it did not have before, an object of several groups of pods asks for another
+/// number of them, or an elastic job for another number of pods.
 pub(super) fn has_changed(before: &[u8], now: &[u8]) -> bool {
     if before == now {
         return false;
@@ -143,7 +155,14 @@ pub(super) fn has_changed(before: &[u8], now: &[u8]) -> bool {
         |objects: &[Value]| -> BTreeSet<String> { objects.iter().map(|it| meta::name(it).to_owned()).collect() };
     let replicas = |objects: &[Value]| objects.first().and_then(replicas);
     let (before, now) = (objects(before), objects(now));
-    !names(&now).is_subset(&names(&before)) || replicas(&before) != replicas(&now)
+    !names(&now).is_subset(&names(&before)) || replicas(&before) != replicas(&now) || is_resized(&before, &now)
+}
+
+fn is_resized(before: &[Value], now: &[Value]) -> bool {
+    let ([before], [now]) = (before, now) else { return false };
+    let text = |key: &str| now.get(key).and_then(Value::as_str).unwrap_or_default();
+    let kind = kind_of_owner(text("apiVersion"), text("kind"));
+    kind.is_some_and(|kind| elastic::resizing(kind, now, before).is_some())
 }
 
 fn replicas(object: &Value) -> Option<i64> {
@@ -261,6 +280,34 @@ mod tests {
             }
             assert!(!has_changed(&before, &asks(version, kind, 2, "b")), "{kind}: something else");
         }
+    }
+
+    #[test]
+    fn an_elastic_job_is_sent_with_the_size_for_which_it_has_quota() {
+        let job = |parallelism: u32| {
+            json!({
+                "apiVersion": "batch/v1", "kind": "Job",
+                "metadata": {"name": "a", "namespace": "ns", "annotations": {names::ELASTIC_JOB: "true"}},
+                "spec": {"parallelism": parallelism, "template": {"spec": {"containers": []}}},
+            })
+        };
+        let workload = |slice: bool, count: u32| -> Workload {
+            let annotations = if slice { json!({names::ELASTIC_JOB: "true"}) } else { json!({}) };
+            let metadata = json!({"name": "w", "namespace": "ns", "annotations": annotations});
+            let template = json!({"spec": {"containers": []}});
+            let pod_sets = json!([{"name": "main", "count": count, "template": template}]);
+            serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": pod_sets}})).unwrap()
+        };
+        let kind = switchyard_api::jobs::kind_for("batch", "Job").unwrap();
+        let sent = |slice: bool, count: u32| content(&workload(slice, count), kind, &job(5), "multikueue").unwrap().job;
+        let of = |job: &[u8]| {
+            let job: Value = serde_json::from_slice(job).unwrap();
+            (job.pointer("/spec/parallelism").cloned(), elastic::is_marked(&job))
+        };
+        assert_eq!(of(&sent(true, 2)), (Some(json!(2)), true), "it grows once its workload does");
+        assert_eq!(of(&sent(false, 5)), (Some(json!(5)), false), "of one size there");
+        assert!(has_changed(&sent(true, 2), &sent(true, 3)) && has_changed(&sent(true, 3), &sent(true, 2)));
+        assert!(!has_changed(&sent(true, 2), &sent(true, 2)) && !has_changed(&sent(false, 2), &sent(false, 3)));
     }
 
     #[test]

@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
+use switchyard_api::jobs::elastic;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::engine_task::EngineHandle;
 use switchyard_controller::store::Key;
-use switchyard_controller::workload::is_group_workload;
+use switchyard_controller::workload::{self as state, is_group_workload};
 use switchyard_controller::{Context, Reservation};
 use switchyard_scheduler::RefusedReason;
 use tokio::time::Instant;
@@ -159,7 +160,7 @@ impl TermState {
     fn queues_changed(&mut self, queues: &BTreeSet<String>) {
         let theirs = |workload: &Workload| {
             let sent = workload.status.as_ref().is_some_and(|status| status.cluster_name.is_some());
-            sent && switchyard_controller::workload::admitted_by(workload).is_some_and(|name| queues.contains(name))
+            sent && state::admitted_by(workload).is_some_and(|name| queues.contains(name))
         };
         for workload in self.ctx.stores.workloads.filter(theirs) {
             self.workload(&workload);
@@ -192,13 +193,16 @@ impl TermState {
 
     fn one(&mut self, workload: &Workload) {
         let uid = Uid::from(workload.metadata.uid.as_deref().unwrap_or_default());
-        self.dispatcher.introduce(&uid, super::facts::known_as(workload).as_ref());
+        self.introduce(workload, &uid);
+        if state::is_replaced(workload) && self.dispatcher.knows(&uid) {
+            self.introduce_successors(workload);
+        }
         if self.forgetful && !self.living.contains_key(&uid) {
             self.living.insert(uid.clone(), Key::of(workload));
         }
         let status = workload.status.as_ref();
         let sent = status.is_some_and(|status| status.cluster_name.is_some());
-        let concerns = sent || switchyard_controller::workload::has_reservation(workload);
+        let concerns = sent || state::has_reservation(workload);
         if !concerns && !self.dispatcher.knows(&uid) {
             return;
         }
@@ -212,7 +216,27 @@ impl TermState {
         self.confirm(&facts);
         self.apply(Event::Workload(facts));
         if is_group_workload(workload) {
-            self.follow_members(workload, &uid);
+            self.show_members(workload, &uid);
+        }
+        if is_group_workload(workload) || elastic::is_slice(workload) {
+            self.follow_size(workload, &uid);
+        }
+    }
+
+    /// Says by which uid clusters know a workload.
+    fn introduce(&mut self, workload: &Workload, uid: &Uid) {
+        let Some(theirs) = super::facts::known_as(workload) else { return };
+        let replaced = super::facts::replaced(&self.ctx, workload);
+        let replaced = replaced.and_then(|it| it.metadata.uid.as_deref().map(Uid::from));
+        self.dispatcher.introduce(uid, Some(&theirs), replaced.as_ref());
+    }
+
+    /// News come in any order: nobody may take the end of a workload for that of its job, which goes on as another one.
+    fn introduce_successors(&mut self, workload: &Workload) {
+        for successor in self.ctx.stores.workloads.filter(|it| elastic::replaces(it, workload)) {
+            if let Some(uid) = successor.metadata.uid.as_deref() {
+                self.introduce(&successor, &Uid::from(uid));
+            }
         }
     }
 
@@ -251,7 +275,7 @@ impl TermState {
         let facts = super::facts::facts(&self.ctx, workload);
         let waits = facts.cluster.is_none() && facts.known_as.is_none() && !facts.finished;
         let subject = if self.forgetful && waits { super::facts::subject(workload) } else { None };
-        let looks = self.forgetful && !facts.finished;
+        let looks = (self.forgetful || facts.replaces.is_some()) && !facts.finished;
         let job_ended = looks.then(|| super::mirror::shows_end(&self.ctx, workload));
         let has_quota = |uid: &str| self.reservations.contains_key(uid);
         let replica = replicas::replica(&self.ctx.stores, workload, &facts.pod_sets, has_quota);

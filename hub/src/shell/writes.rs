@@ -10,13 +10,13 @@ use kube::Api;
 use switchyard_api::conditions::reasons::{events, finished};
 use switchyard_api::conditions::truncated_message;
 use switchyard_api::v1beta2::{Admission, AdmissionCheckState, CheckState, PastAttempt, Workload};
-use switchyard_controller::admit::{Dispatch, dispatched_status, reservation_status};
+use switchyard_controller::admit::{Dispatch, dispatched_status, end_replaced, reservation_status};
 use switchyard_controller::clock::whole_seconds;
 use switchyard_controller::store::Key;
 use switchyard_controller::workload::{self as state, Edit, WriteError, patch_status};
 use switchyard_controller::{Context, Reservation};
 
-use super::facts::{attempt, check_of, facts, is_dispatching, known_as};
+use super::facts::{attempt, check_of, facts, is_dispatching, known_as, replaced};
 use crate::dispatch::standing::{Intent, Standing, Verdict, judge};
 use crate::dispatch::{Left, Name, Outcome, TIMED_OUT, Tries, Uid, Written};
 use crate::metrics::HubMetrics;
@@ -92,6 +92,11 @@ impl Write {
     /// Performs it.
     pub(super) async fn perform(self, ctx: &Context, metrics: &HubMetrics) -> Written {
         let (outcome, workload) = self.try_until_definite(ctx, metrics).await;
+        if let (What::Commit { adopts: Some(_), .. }, Outcome::Done, Some(new)) = (&self.what, outcome, &workload)
+            && let Some(old) = replaced(ctx, new)
+        {
+            end_replaced(ctx, &Key::of(&*old), old.metadata.uid.as_deref().unwrap_or_default(), new).await;
+        }
         let facts = workload.map(|workload| facts(ctx, &workload));
         Written { uid: self.uid, outcome, facts }
     }

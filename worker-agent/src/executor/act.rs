@@ -18,7 +18,7 @@ use super::group::{group_of, is_member};
 use super::read::{read_job, read_workload};
 use super::stamp::{BadPayload, Stamp, fence_text, job_kind, job_to_create, rescaled, workload_to_create};
 use super::watch::{workload_gvk, workload_resource};
-use super::{Executor, FENCE_AFTER, Known, SUSPENDED};
+use super::{Executor, Known, SUSPENDED};
 use crate::ledger::{Action, Kind, Object, Outcome, Payload, Target, Trouble, Verb};
 
 /// How often, and how far apart, the controller's view of an admission is looked at before its job is made without.
@@ -109,7 +109,7 @@ impl Executor {
                 self.patch_workload(target, patch).await
             }
             Verb::SetFence { target, after } => {
-                let patch = json!({"metadata": {"annotations": {FENCE_AFTER: after.map(fence_text)}}});
+                let patch = json!({"metadata": {"annotations": {names::FENCE_AFTER: after.map(fence_text)}}});
                 self.patch_workload(target, patch).await
             }
             Verb::SetPriority { target, priority } => {
@@ -178,7 +178,10 @@ impl Executor {
         let (mut objects, access) = match kind {
             Kind::Workload => (vec![workload_to_create(payload, stamp)?], Access::workload()),
             Kind::Job => {
-                let (objects, kind) = job_to_create(&payload.job, stamp)?;
+                let (mut objects, kind) = job_to_create(&payload.job, stamp)?;
+                if let Some(admissions) = &self.admissions {
+                    objects.iter_mut().for_each(|object| admissions.fill_in(kind, object));
+                }
                 (objects, Access::job(kind))
             }
         };

@@ -39,9 +39,6 @@ const TIDIED_WITHIN: Duration = Duration::from_secs(20);
 /// Annotation on a Workload that the agent made inactive: it, and nobody else, may make it active again.
 pub(crate) const SUSPENDED: &str = "switchyard.dev/suspended";
 
-/// Annotation on a Workload whose job the agent stops when its lease has lapsed for that long, such as `300000ms`.
-pub(crate) const FENCE_AFTER: &str = "switchyard.dev/fence-after";
-
 /// A kind whose jobs are found and removed here, whether they would be made or not.
 #[derive(Clone, Copy)]
 struct Known {

@@ -7,13 +7,14 @@ use jiff::Timestamp;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use switchyard_api::config::GoDuration;
-use switchyard_api::jobs::{JobKind, serving::part_name};
+use switchyard_api::jobs::{JobKind, elastic, serving::part_name};
 use switchyard_api::v1beta2::{PriorityClassKind, PriorityClassRef};
 use switchyard_api::{conditions, names};
 
-use super::{FENCE_AFTER, SUSPENDED};
+use super::SUSPENDED;
 use crate::ledger::{
-    Condition, Gate, JobEnd, Meta, Origin, Priority, RemoteJob, RemoteWorkload, Target, UnreadyCheck, whole_fence,
+    Condition, Gate, JobEnd, Meta, Origin, Priority, RemoteJob, RemoteWorkload, Slice, Target, UnreadyCheck,
+    whole_fence,
 };
 
 /// A Workload that carries this hub's id; none if it does not, or does not say for which workload and attempt.
@@ -24,7 +25,7 @@ pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Opt
         active: object.pointer("/spec/active").and_then(Value::as_bool).unwrap_or(true),
         suspended_by_us: annotation(object, SUSPENDED) == Some("true"),
         follows: follows(object),
-        fence_after: annotation(object, FENCE_AFTER).map(read_fence),
+        fence_after: annotation(object, names::FENCE_AFTER).map(read_fence),
         priority: read_priority(object),
         gate: read_gate(object),
         quota_reserved: condition("QuotaReserved"),
@@ -34,8 +35,16 @@ pub(crate) fn read_workload(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Opt
         unready_checks: read_checks(object),
         status: mirrored_status(object),
         origin: read_origin(object),
+        slice: read_slice(object),
         meta,
     })
+}
+
+fn read_slice(object: &Value) -> Option<Slice> {
+    let chain = annotation(object, names::WORKLOAD_SLICE_NAME)?.to_owned();
+    let replaced = annotation(object, names::WORKLOAD_SLICE_REPLACEMENT_FOR);
+    let replaces = replaced.and_then(|key| key.split_once('/')).map(|(_, name)| name.to_owned());
+    Some(Slice { chain, replaces })
 }
 
 /// How the hub's preemption gate stands, if the Workload was made with it.
@@ -94,7 +103,8 @@ pub(crate) fn read_job(object: &Value, kind: &dyn JobKind, gvk: &Arc<str>, hub_i
     let status = object.get("status").filter(|_| !torn_down).map(bytes).unwrap_or_default();
     let (suspended, active) = (kind.is_suspended(object), kind.is_active(object));
     let tells_its_end = kind.tells_its_end();
-    let several = kind.serving().is_some_and(|serving| serving.replicas(object).is_some());
+    let has_replicas = kind.serving().is_some_and(|serving| serving.replicas(object).is_some());
+    let several = has_replicas || (kind.resizes() && elastic::is_marked(object));
     Some(RemoteJob { meta, suspended, active, tells_its_end, several, broken: false, end, status })
 }
 

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use switchyard_api::jobs::{JobKind, kind_of_owner, owner_gvk, sent_objects, serving::Marks};
+use switchyard_api::jobs::{JobKind, elastic, kind_of_owner, owner_gvk, sent_objects, serving::Marks};
 use switchyard_api::names;
 use thiserror::Error;
 
-use super::FENCE_AFTER;
 use crate::ledger::Payload;
 
 /// What is stamped on an object.
@@ -85,7 +84,7 @@ pub(super) fn workload_to_create(payload: &Payload, stamp: Stamp<'_>) -> Result<
     require(&object, "name", stamp.name)?;
     restamp(&mut object, stamp, stamp.name.to_owned());
     if let Some(after) = stamp.fence_after {
-        set(&mut object, "annotations", FENCE_AFTER, &fence_text(after));
+        set(&mut object, "annotations", names::FENCE_AFTER, &fence_text(after));
     }
     if payload.job.is_empty() {
         set(&mut object, "annotations", names::FOLLOWS, "true");
@@ -129,9 +128,10 @@ pub(super) fn job_to_create(
     Ok((objects, kind))
 }
 
-/// A merge patch that gives the object that is there as many replicas as it is to have, if it has another number of them.
+/// A merge patch that gives the object that is there as many replicas, or the elastic job as many pods, as it is to have, if it
+/// has another number of them.
 pub(super) fn rescaled(kind: &dyn JobKind, wanted: &Value, there: &Value) -> Option<Value> {
-    let serving = kind.serving()?;
+    let Some(serving) = kind.serving() else { return elastic::resizing(kind, wanted, there) };
     let replicas = serving.replicas(wanted)?;
     (serving.replicas(there) != Some(replicas)).then(|| json!({"spec": {"replicas": replicas}}))
 }

@@ -10,6 +10,7 @@ use super::model::{
     Verb,
 };
 use super::slot::Slot;
+use super::verdict::REPLACED;
 use super::want::Want;
 
 /// A state from which an attempt does not come back, and whether the hub has persisted it.
@@ -140,7 +141,7 @@ impl Entry {
         match object {
             Object::Workload(new) => {
                 let newer = match &self.workload {
-                    Some(old) => supersedes(&old.meta, &new.meta),
+                    Some(old) => supersedes(&old.meta, &new.meta) || takes_over(old, &new),
                     None => true,
                 };
                 if newer {
@@ -347,6 +348,30 @@ fn slot(kind: Kind) -> usize {
 fn supersedes(old: &super::model::Meta, new: &super::model::Meta) -> bool {
     let same_name = old.target.name == new.target.name && old.target.namespace == new.target.namespace;
     same_name && (new.version == 0 || old.version == 0 || new.version > old.version)
+}
+
+/// Whether, of two slices of an elastic job, the job goes by `new`: that one has quota and the other has not, or had it before;
+/// or the other is over because it was replaced.
+fn takes_over(old: &RemoteWorkload, new: &RemoteWorkload) -> bool {
+    let (Some(was), Some(is)) = (&old.slice, &new.slice) else { return false };
+    let same = was.chain == is.chain
+        && old.meta.attempt == new.meta.attempt
+        && old.meta.target.namespace == new.meta.target.namespace
+        && old.meta.target.name != new.meta.target.name;
+    let follows = is.replaces.as_ref() == Some(&old.meta.target.name);
+    same && (weight(new) > weight(old) || (follows && weight(new) == weight(old) && holds_quota(new)))
+}
+
+/// What speaks for a slice.
+fn weight(workload: &RemoteWorkload) -> u8 {
+    match &workload.finished {
+        Some(finished) if finished.is_true && finished.reason == REPLACED => 0,
+        _ => 1 + u8::from(holds_quota(workload)),
+    }
+}
+
+fn holds_quota(workload: &RemoteWorkload) -> bool {
+    workload.quota_reserved.as_ref().is_some_and(|reserved| reserved.is_true)
 }
 
 impl Verb {

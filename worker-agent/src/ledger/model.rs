@@ -134,6 +134,18 @@ pub struct RemoteWorkload {
     pub status: Vec<u8>,
     /// What it was made of.
     pub origin: Origin,
+    /// Of an elastic job's: which of several it is.
+    pub slice: Option<Slice>,
+}
+
+/// Which of the Workloads of an elastic job one is. The worker's admission makes another as the job grows, which takes the
+/// place of the one before once it has quota.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// What they have in common: the name of the first.
+    pub chain: String,
+    /// The name of the one that it replaces.
+    pub replaces: Option<String>,
 }
 
 /// How a job ended.

@@ -5,7 +5,7 @@ use switchyard_proto::v1::{self, Observation, Phase, Reason, State};
 
 use super::entry::Entry;
 use super::model::{JobEnd, Origin, RemoteJob, RemoteWorkload};
-use super::verdict::verdict;
+use super::verdict::{REPLACED, verdict};
 use super::want::Want;
 
 /// A state, why, and whether this attempt can never leave it.
@@ -137,6 +137,10 @@ impl Entry {
                     State::Succeeded | State::Failed | State::Reserved => lasting(State::Running, Vec::new()),
                     _ if stopped_by_us(workload, phase) && quiet(job) => lasting(State::Suspended, Vec::new()),
                     _ if stopped_by_us(workload, phase) => lasting(State::Running, Vec::new()),
+                    // The one that replaced it is about to be seen.
+                    State::Evicted if !quiet(job) && reasons.iter().any(|reason| reason.code == REPLACED) => {
+                        lasting(State::Running, Vec::new())
+                    }
                     State::Waiting | State::Unfit if !quiet(job) => lasting(State::Running, Vec::new()),
                     _ => lasting(state, reasons),
                 }

@@ -10,6 +10,9 @@ use super::model::{Condition, RemoteWorkload};
 /// Reason of `WAITING` while the worker's admission has said nothing.
 pub(super) const UNSEEN: &str = "PendingEvaluation";
 
+/// Reason of `Finished=True` of a Workload in whose place another one of its job was given quota.
+pub(super) const REPLACED: &str = "WorkloadSliceReplaced";
+
 /// Reason of `Evicted=True`, and of `QuotaReserved=False`, of a Workload whose `spec.active` is false, or was.
 const DEACTIVATED: &str = "Deactivated";
 
@@ -77,7 +80,7 @@ fn was_deactivated(workload: &RemoteWorkload) -> bool {
 fn finish(finished: &Condition) -> (State, Vec<Reason>) {
     let state = match finished.reason.as_str() {
         // The worker's Workload no longer stands for the job: the attempt is void, the job is not done.
-        "OutOfSync" | "OwnerNotFound" | "WorkloadSliceReplaced" => State::Evicted,
+        "OutOfSync" | "OwnerNotFound" | REPLACED => State::Evicted,
         "Failed" | "FailedToStart" | "JobFailed" => State::Failed,
         _ => State::Succeeded,
     };

@@ -7,7 +7,8 @@ use super::super::meta::str_at;
 use super::super::plain::{Keys, PlainKind, Slot, true_condition};
 use super::super::{Dependency, Finished, JobError, KindId};
 use super::{
-    CLUSTER_ID, KUBERAY, account_for_head, autoscaling, child, cluster_slots, cluster_templates, id, validate_cluster,
+    CLUSTER_ID, KUBERAY, account_for_head, autoscaling, child, cluster_slots, cluster_templates, id, resize_groups,
+    validate_cluster,
 };
 use crate::field::{FieldError, Path};
 use crate::v1beta2::PodSet;
@@ -73,6 +74,14 @@ impl PlainKind for RayPods {
 
     fn size_generation(&self, job: &Value) -> String {
         child::size_generation(job)
+    }
+
+    fn resizes(&self) -> bool {
+        self.child_at.is_none()
+    }
+
+    fn resize(&self, job: &mut Value, pod_sets: &[PodSet]) {
+        resize_groups(job, self.at, pod_sets);
     }
 
     fn autoscales(&self, job: &Value) -> Option<Path> {

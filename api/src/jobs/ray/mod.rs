@@ -59,6 +59,19 @@ fn workers(group: &Value) -> i64 {
     count_at(group, "/replicas", 1).saturating_mul(count_at(group, "/numOfHosts", 1).max(1))
 }
 
+/// Gives the groups of workers the counts of their pod sets, which come after the head's.
+fn resize_groups(job: &mut Value, at: &str, pod_sets: &[PodSet]) {
+    let groups = job.pointer_mut(&format!("{at}/workerGroupSpecs")).and_then(Value::as_array_mut);
+    for (group, pod_set) in groups.into_iter().flatten().zip(pod_sets.iter().skip(1)) {
+        let hosts = count_at(group, "/numOfHosts", 1).max(1);
+        if workers(group) != i64::from(pod_set.count)
+            && let Some(fields) = group.as_object_mut()
+        {
+            fields.insert("replicas".to_owned(), Value::from(i64::from(pod_set.count) / hosts));
+        }
+    }
+}
+
 /// The pod templates of the cluster's spec at a JSON pointer: whatever its size, the head's, too.
 fn cluster_templates(job: &Value, at: &str) -> Vec<String> {
     let groups = 0..list_at(job, &format!("{at}/workerGroupSpecs")).len();

@@ -10,8 +10,8 @@ use crate::jobs::{
     batch_job::BatchJob,
     build_workload,
     elastic::{
-        Size, compare, gate_pods, is_elastic, is_slice, makes_pods_of, mark_first, mark_slice, may_be_elastic,
-        replaces, resized, slice_name, ungate_pods, validate,
+        Size, compare, gate_pods, is_elastic, is_elastic_elsewhere, is_slice, makes_pods_of, mark_first, mark_slice,
+        may_be_elastic, replaces, resized, resizing, slice_name, ungate_pods, validate,
     },
     job_pod_sets, kind_for, pod_set_infos,
 };
@@ -34,7 +34,8 @@ fn job(change: &Value) -> Value {
 #[case::a_job_that_says_so(json!({}), true)]
 #[case::one_that_says_nothing(json!({"metadata": {"annotations": null}}), false)]
 #[case::one_that_says_no(json!({"metadata": {"annotations": {"kueue.x-k8s.io/elastic-job": "false"}}}), false)]
-#[case::a_hubs_copy(json!({"metadata": {"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "wl"}}}), false)]
+#[case::one_whose_workload_its_user_has_made(json!({"metadata": {"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "wl"}}}), false)]
+#[case::a_hubs_copy(json!({"metadata": {"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "wl", "kueue.x-k8s.io/multikueue-origin": "m"}}}), true)]
 #[case::one_that_a_hub_sends_elsewhere(json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}), false)]
 fn which_jobs_are_elastic_here(#[case] change: Value, #[case] elastic: bool) {
     let mut job = job(&change);
@@ -42,6 +43,45 @@ fn which_jobs_are_elastic_here(#[case] change: Value, #[case] elastic: bool) {
     assert!(!is_elastic(&BatchJob, &job), "its pods would not wait");
     gate_pods(&BatchJob, &mut job);
     assert_eq!(is_elastic(&BatchJob, &job), elastic);
+}
+
+#[rstest]
+#[case::a_job("batch", "Job", json!({}), true)]
+#[case::one_that_says_nothing("batch", "Job", json!({"metadata": {"annotations": null}}), false)]
+#[case::a_copy("batch", "Job", json!({"metadata": {"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "wl"}}}), false)]
+#[case::a_ray_cluster("ray.io", "RayCluster", json!({}), true)]
+#[case::what_makes_one("ray.io", "RayJob", json!({}), false)]
+fn which_jobs_may_change_their_size_where_a_hub_has_sent_them(
+    #[case] group: &str,
+    #[case] kind: &str,
+    #[case] change: Value,
+    #[case] elastic: bool,
+) {
+    assert_eq!(is_elastic_elsewhere(kind_for(group, kind).unwrap(), &job(&change)), elastic);
+}
+
+#[rstest]
+#[case::it_is_larger(json!({"spec": {"parallelism": 5}}), json!({"parallelism": 5}))]
+#[case::it_is_smaller(json!({"spec": {"parallelism": 1}}), json!({"parallelism": 1}))]
+#[case::as_many_are_wanted(json!({"spec": {"parallelism": 3, "backoffLimit": 1}}), Value::Null)]
+#[case::no_more_than_are_to_complete(json!({"spec": {"parallelism": 9, "completions": 3}}), Value::Null)]
+#[case::its_completions_are_as_many(
+    json!({
+        "metadata": {"annotations": {"kueue.x-k8s.io/job-completions-equal-parallelism": "true"}},
+        "spec": {"parallelism": 5, "completions": 5},
+    }),
+    json!({"parallelism": 5, "completions": 5}),
+)]
+#[case::it_is_not_elastic(json!({"metadata": {"annotations": null}, "spec": {"parallelism": 5}}), Value::Null)]
+fn a_job_that_is_there_gets_another_size_and_nothing_else(#[case] wanted: Value, #[case] patch: Value) {
+    let same = wanted.pointer("/metadata/annotations/kueue.x-k8s.io~1job-completions-equal-parallelism").is_some();
+    let mut there = job(&json!({}));
+    if same {
+        let synced = json!({"kueue.x-k8s.io/job-completions-equal-parallelism": "true"});
+        apply_merge(&mut there, &json!({"metadata": {"annotations": synced}, "spec": {"completions": 3}}));
+    }
+    let patch = (!patch.is_null()).then(|| json!({ "spec": patch }));
+    assert_eq!(resizing(&BatchJob, &job(&wanted), &there), patch);
 }
 
 fn sizes(counts: &[(&str, i32)]) -> Vec<PodSet> {

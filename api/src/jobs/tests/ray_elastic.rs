@@ -5,7 +5,8 @@ use rstest::rstest;
 use super::plain::{admitted, changed, object, running, shape, template};
 use super::*;
 use crate::jobs::elastic::{
-    gate_pods, grown, is_elastic, makes_pods_of, mark_first, mark_slice, may_be_elastic, validate, validate_autoscaling,
+    gate_pods, grown, is_elastic, makes_pods_of, mark_first, mark_slice, may_be_elastic, resizing, validate,
+    validate_autoscaling,
 };
 
 fn group(name: &str, replicas: i32) -> Value {
@@ -51,6 +52,20 @@ fn the_pods_of_head_and_workers_come_gated(#[case] kind: &str, #[case] at: &str)
     let groups = format!("{at}/workerGroupSpecs");
     job.pointer_mut(&groups).unwrap().as_array_mut().unwrap().push(group("late", 1));
     assert!(!is_elastic(kind, &job), "the pods of a group would not wait");
+}
+
+#[test]
+fn a_cluster_that_is_there_gets_other_groups_of_workers_and_nothing_else() {
+    let of = |small: i32, hosts: i32| {
+        let groups = [changed(&group("Small", small), json!({"numOfHosts": hosts})), group("big", 1)];
+        elastic("RayCluster", json!({"workerGroupSpecs": groups}))
+    };
+    let (kind, there) = of(2, 2);
+    let groups = resizing(kind, &of(3, 2).1, &there).unwrap()["spec"].clone();
+    let replicas = |index: usize| groups["workerGroupSpecs"][index]["replicas"].clone();
+    assert_eq!((replicas(0), replicas(1)), (json!(3), json!(1)));
+    assert_eq!(groups.as_object().unwrap().len(), 1, "{groups}");
+    assert_eq!(resizing(kind, &of(2, 2).1, &there), None);
 }
 
 #[rstest]

@@ -150,6 +150,13 @@ fn a_deleted_workload_is_let_go_when_its_job_has_stopped() {
 }
 
 #[test]
+fn a_job_that_is_deleted_in_the_foreground_does_not_wait_for_the_workload_that_goes_with_it() {
+    let deleting = job().running().with(json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}}));
+    let told = world(deleting).workload(admitted().deleting()).told();
+    assert_eq!(told, r#"workload {"metadata":{"finalizers":[]}}"#);
+}
+
+#[test]
 fn the_workload_of_a_job_that_is_gone_is_finished_and_let_go() {
     let gone = |workload: TestWorkload| World { job: None, ..world(job()) }.workload(workload).told();
     insta::assert_snapshot!(gone(admitted()), @r#"workload status {"conditions":["Finished=True/OwnerNotFound: The workload's owner no longer exists"]}"#);

@@ -10,6 +10,7 @@ mod matching;
 mod pods;
 mod ray_slices;
 mod slices;
+mod slices_sent;
 
 use std::{sync::Arc, time::Duration};
 

@@ -10,7 +10,7 @@ use switchyard_api::{
 use super::*;
 
 /// Elastic, of its second generation, gated by the webhook.
-fn elastic() -> TestJob {
+pub(super) fn elastic() -> TestJob {
     job().with(json!({
         "metadata": {"generation": 2, "annotations": {"kueue.x-k8s.io/elastic-job": "true"}},
         "spec": {
@@ -20,7 +20,7 @@ fn elastic() -> TestJob {
     }))
 }
 
-trait Grown: Sized {
+pub(super) trait Grown: Sized {
     fn of_size(self, pods: i32, generation: i64) -> Self;
 }
 
@@ -31,7 +31,7 @@ impl Grown for TestJob {
 }
 
 /// A workload of the job, made at that second.
-fn slice(second: i64, job: TestJob, replaced: Option<&TestWorkload>) -> TestWorkload {
+pub(super) fn slice(second: i64, job: TestJob, replaced: Option<&TestWorkload>) -> TestWorkload {
     job.workload().edit(|workload| {
         mark_slice(&BatchJob, &job.0, workload, replaced.map(|it| &it.0), &[]);
         workload.metadata.name = Some(format!("slice-{second}"));
@@ -41,12 +41,12 @@ fn slice(second: i64, job: TestJob, replaced: Option<&TestWorkload>) -> TestWork
 }
 
 /// Waits with three pods.
-fn waiting() -> TestWorkload {
+pub(super) fn waiting() -> TestWorkload {
     slice(1, elastic(), None)
 }
 
 /// Holds quota for three pods.
-fn first() -> TestWorkload {
+pub(super) fn first() -> TestWorkload {
     waiting().admitted()
 }
 
@@ -68,12 +68,12 @@ fn ready(workload: TestWorkload) -> TestWorkload {
 }
 
 /// What it grew to, five pods.
-fn second() -> TestWorkload {
+pub(super) fn second() -> TestWorkload {
     slice(2, elastic().of_size(5, 3), Some(&first()))
 }
 
 /// The job as it runs with the first workload.
-fn runs() -> TestJob {
+pub(super) fn runs() -> TestJob {
     elastic().started(&first().0).running()
 }
 
@@ -101,13 +101,6 @@ fn its_first_workload_says_that_it_is_elastic_and_has_a_name_of_its_generation()
 fn without_the_gate_it_is_a_job_as_any_other() {
     let mut grown = world(runs().of_size(5, 3)).workload(first());
     grown.elastic = false;
-    assert!(grown.told().contains("No matching Workload"), "{}", grown.told());
-}
-
-#[test]
-fn what_a_hub_sends_is_of_one_size() {
-    let mut grown = world(runs().of_size(5, 3)).workload(first());
-    (grown.role, grown.check) = (Role::Hub, Some("multikueue"));
     assert!(grown.told().contains("No matching Workload"), "{}", grown.told());
 }
 

@@ -220,6 +220,7 @@ impl World {
                 unready_checks: Vec::new(),
                 status: b"{}".to_vec(),
                 origin: origin(index, made),
+                slice: None,
             }),
             Kind::Job => {
                 let status = Status::Idle.to_json();

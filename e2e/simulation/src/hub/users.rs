@@ -60,6 +60,7 @@ impl World {
             known_as: None,
             adopt: None,
             replica: None,
+            replaces: None,
             job_ended: Some(false),
         };
         let object = Object {

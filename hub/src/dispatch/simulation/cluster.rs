@@ -70,6 +70,12 @@ impl Cluster {
         self.say(uid);
     }
 
+    /// Whether the copy of that uid runs here.
+    pub(super) fn runs(&self, uid: &Uid) -> bool {
+        let runs = |remote: &Remote| remote.phase == Phase::Run && remote.state == State::Running;
+        self.remotes.get(uid).is_some_and(runs)
+    }
+
     pub(super) fn say(&mut self, uid: &Uid) {
         if self.connected
             && let Some(remote) = self.remotes.get(uid)

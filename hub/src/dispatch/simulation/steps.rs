@@ -3,14 +3,14 @@
 use rand::Rng;
 
 use super::cluster::observation;
-use super::{CAPACITY, CLUSTERS, WORKLOADS, World, subject};
+use super::{CAPACITY, CLUSTERS, World, subject};
 use crate::dispatch::tests::queues;
 use crate::dispatch::{Check, Event, Gate, Observation, Phase, Reserved, State, Uid, Written};
 
 impl World {
     pub(super) fn step(&mut self) {
         let name = CLUSTERS[self.random.random_range(0..CLUSTERS.len())];
-        let uid: Uid = format!("w{}", self.random.random_range(0..WORKLOADS)).into();
+        let uid = self.any();
         match self.random.random_range(0..100) {
             0..=14 => self.reserve(&uid),
             15..=34 => self.deliver_down(name),
@@ -21,6 +21,7 @@ impl World {
             85..=88 => self.progress(name, &uid),
             89..=91 => self.tick(),
             92 => self.lifecycle(&uid),
+            93 if self.random.random_bool(0.5) => self.grow(&uid),
             93 => self.connect(name),
             _ if !self.faults => self.connect(name),
             94 => self.disconnect(name),
@@ -33,6 +34,11 @@ impl World {
             _ => self.report(name),
         }
         self.check();
+    }
+
+    fn any(&mut self) -> Uid {
+        let index = self.random.random_range(0..self.api.len());
+        self.api.keys().nth(index).cloned().unwrap_or_else(|| "w0".into())
     }
 
     pub(super) fn reserve(&mut self, uid: &Uid) {
@@ -65,8 +71,9 @@ impl World {
     }
 
     pub(super) fn observed(&mut self, name: &'static str, observation: Observation) {
-        if !self.dispatcher.knows(&observation.uid)
-            && let Some(object) = self.api.get(&observation.uid).filter(|object| !object.deleted)
+        let ours = self.dispatcher.our_uid(&observation.uid);
+        if !self.dispatcher.knows(&ours)
+            && let Some(object) = self.api.get(&ours).filter(|object| !object.deleted)
         {
             self.dispatcher.learn(object.facts.clone());
         }
@@ -77,7 +84,10 @@ impl World {
         let Some(action) = self.writes.pop_front() else { return };
         let (outcome, facts) = self.write(&action);
         let uid = subject(&action).clone();
-        self.answers.push_back(Written { uid, outcome, facts });
+        self.answers.push_back(Written { uid: uid.clone(), outcome, facts });
+        if self.random.random_bool(0.5) {
+            self.end_replaced(&uid);
+        }
     }
 
     pub(super) fn answer(&mut self) {
@@ -140,8 +150,8 @@ impl World {
     pub(super) fn tick(&mut self) {
         self.now += self.random.random_range(1..4_000);
         self.apply(Event::Tick);
-        let keys: Vec<Uid> = self.api.keys().cloned().collect();
-        let uid = keys[self.random.random_range(0..keys.len())].clone();
+        let uid = self.any();
+        self.end_replaced(&uid);
         self.tell(&uid);
     }
 
@@ -211,9 +221,12 @@ impl World {
     }
 
     pub(super) fn delete(&mut self, uid: &Uid) {
-        if !self.random.random_bool(0.2) {
-            return;
+        if self.random.random_bool(0.2) {
+            self.chain(uid).iter().for_each(|uid| self.delete_one(uid));
         }
+    }
+
+    fn delete_one(&mut self, uid: &Uid) {
         let Some(object) = self.api.get_mut(uid).filter(|object| !object.deleted) else { return };
         self.version += 1;
         object.facts.version = self.version;

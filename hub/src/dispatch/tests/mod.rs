@@ -16,6 +16,7 @@ mod offers;
 mod operators;
 mod orphans;
 mod replicas;
+mod slices;
 mod waiting;
 
 pub(super) const START: Time = 1_000_000;
@@ -47,6 +48,7 @@ pub(super) fn facts(uid: &str) -> Facts {
         known_as: None,
         adopt: None,
         replica: None,
+        replaces: None,
         job_ended: None,
     }
 }

@@ -52,8 +52,7 @@ impl TermState {
             Action::Commit { uid, cluster, attempt, adopts } => {
                 if let Some(theirs) = &adopts {
                     tracing::info!(
-                        %cluster, workload_uid = %uid, known_as = %theirs, attempt,
-                        "adopting what runs on a cluster since before this hub's memory"
+                        %cluster, workload_uid = %uid, known_as = %theirs, attempt, "taking over what runs on a cluster"
                     );
                 }
                 self.write(&uid, What::Commit { cluster, attempt, adopts });
@@ -156,14 +155,19 @@ impl TermState {
         }
     }
 
-    /// Pods that come to a group after it was sent go after the others, and show what is known of them there. So does another
-    /// number of an object's replicas.
-    pub(super) fn follow_members(&mut self, workload: &Workload, uid: &Uid) {
+    /// Pods that come to a group after it was sent show what is known of them there.
+    pub(super) fn show_members(&mut self, workload: &Workload, uid: &Uid) {
         let Some((cluster, attempt)) = self.dispatcher.committed(uid) else { return };
         match replicas::first_of(&self.ctx.stores, workload).and_then(|first| first.metadata.uid.clone()) {
             None => self.show(&cluster, uid, attempt),
             Some(first) => self.show_as_first(uid, &cluster, &Uid::from(first.as_str())),
         }
+    }
+
+    /// What comes to a group after it was sent goes after the others; so does another number of an object's replicas, or of an
+    /// elastic job's pods.
+    pub(super) fn follow_size(&self, workload: &Workload, uid: &Uid) {
+        let Some((cluster, _)) = self.dispatcher.committed(uid) else { return };
         let (port, theirs) = (self.ports.of(&cluster), self.dispatcher.their_uid(uid));
         let Some(known) = port.content(&theirs) else { return };
         // That none of them is there any more is not for the cluster to know before its Workload goes.

@@ -84,6 +84,7 @@ pub(super) fn workload(attempt: u64) -> RemoteWorkload {
         unready_checks: Vec::new(),
         status: b"w".to_vec(),
         origin: Origin { kind: "batch/v1, Kind=Job".into(), job_name: "a".into(), pod_sets: vec![1], created: 5 },
+        slice: None,
     }
 }
 

@@ -6,5 +6,6 @@ mod late;
 mod laws;
 mod making;
 mod reporting;
+mod slices;
 mod teardown;
 mod verdicts;

@@ -1,0 +1,160 @@
+//! Elastic jobs that a hub sends to another cluster: on the hub, and there.
+
+use switchyard_api::{jobs::is_copy_of_hub, v1beta2::DispatchStatus};
+
+use super::slices::{Grown, elastic, first, runs, second, slice, waiting};
+use super::*;
+
+/// On the hub: these are its workloads.
+fn hub(job: TestJob, workloads: impl IntoIterator<Item = TestWorkload>) -> World {
+    let managed = job.with(json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}));
+    let world = World { role: Role::Hub, check: Some("multikueue"), ..world(managed) };
+    workloads.into_iter().fold(world, World::workload)
+}
+
+/// A cluster has it.
+fn sent(workload: TestWorkload) -> TestWorkload {
+    workload.status(|edit| {
+        edit.status.cluster_name = Some("east".into());
+        edit.status.dispatch = Some(DispatchStatus { attempt: 1, ..DispatchStatus::default() });
+    })
+}
+
+/// As the user wrote it, with so many pods, while it runs elsewhere.
+fn shown(pods: i32) -> TestJob {
+    elastic().unsuspended().of_size(pods, 3).with(json!({"spec": {"template": {"spec": {"schedulingGates": null}}}}))
+}
+
+#[test]
+fn a_job_that_runs_elsewhere_grows_by_a_workload_and_runs_on() {
+    assert!(hub(shown(5), [sent(first())]).told().starts_with("create job-train-"));
+    assert_eq!(hub(shown(5), [sent(first()), slice(2, elastic().of_size(5, 3), Some(&first()))]).told(), "");
+}
+
+#[test]
+fn one_that_has_shrunk_keeps_its_workload() {
+    let told = hub(shown(1), [sent(first())]).told();
+    assert!(told.starts_with("workload ") && told.contains("\"count\":1"), "{told}");
+}
+
+#[test]
+fn what_has_quota_takes_over_only_with_the_copy() {
+    let waits = || second().reserved();
+    assert_eq!(hub(shown(5), [sent(first()), waits()]).told(), "", "the first one's cluster has the job");
+    let over = hub(shown(5), [sent(first()), sent(second().admitted())]).told();
+    assert!(over.contains("Finished=True/WorkloadSliceReplaced"), "{over}");
+    let evicted = hub(shown(5), [sent(first()), waits().evicted()]).told();
+    assert!(
+        evicted.contains("\"Finished=True/WorkloadSliceReplaced: Replaced") || evicted.contains("OutOfSync"),
+        "{evicted}"
+    );
+    assert!(!evicted.contains("Stopped"), "{evicted}");
+}
+
+#[test]
+fn what_waits_with_quota_and_is_to_be_larger_is_made_anew() {
+    let told = hub(shown(6), [sent(first()), second().reserved()]).told();
+    assert!(told.contains("Finished=True/OutOfSync"), "{told}");
+}
+
+#[test]
+fn one_whose_cluster_was_not_told_that_it_is_elastic_is_sent_anew() {
+    let plain = sent(first()).edit(|workload| workload.metadata.annotations = None);
+    let told = hub(shown(5), [plain]).told();
+    assert!(told.contains("No matching Workload"), "{told}");
+}
+
+/// The copy on a worker, of a workload that is there as well.
+fn copy(job: TestJob, named: &TestWorkload, owned: impl IntoIterator<Item = TestWorkload>) -> World {
+    let labels = json!({
+        "switchyard.dev/hub-id": "hub", "kueue.x-k8s.io/multikueue-origin": "multikueue",
+        "kueue.x-k8s.io/prebuilt-workload-name": "slice-1",
+    });
+    let marks = json!({"switchyard.dev/workload-uid": "u", "switchyard.dev/attempt": "1"});
+    let job = job.with(json!({"metadata": {"labels": labels, "annotations": marks}}));
+    assert!(is_copy_of_hub(&job.0));
+    let world = World { prebuilt: Prebuilt::Found(Arc::new(named.0.clone())), ..world(job) };
+    owned.into_iter().fold(world, World::workload)
+}
+
+/// As the hub has made it: nobody owns it.
+fn made_by_hub(workload: TestWorkload) -> TestWorkload {
+    let annotations = [
+        ("switchyard.dev/workload-uid", "u"),
+        ("switchyard.dev/attempt", "1"),
+        ("switchyard.dev/fence-after", "9000ms"),
+        ("kueue.x-k8s.io/job-owner-gvk", "batch/v1, Kind=Job"),
+        ("kueue.x-k8s.io/job-owner-name", "train"),
+    ];
+    workload.edit(|workload| {
+        workload.metadata.owner_references = None;
+        workload.metadata.labels.get_or_insert_default().insert("switchyard.dev/hub-id".into(), "hub".into());
+        let all = workload.metadata.annotations.get_or_insert_default();
+        all.extend(annotations.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        workload.spec.priority = Some(7);
+    })
+}
+
+/// The same, owned by its job.
+fn owned(workload: TestWorkload) -> TestWorkload {
+    let owner = waiting().0.metadata.owner_references;
+    workload.edit(|workload| workload.metadata.owner_references = owner)
+}
+
+#[test]
+fn a_copy_that_grows_owns_what_it_had_and_makes_a_copy_of_that() {
+    let named = made_by_hub(first());
+    let told = copy(runs().of_size(5, 3), &named, []).told();
+    assert!(told.starts_with("workload ") && told.contains("ownerReferences"), "{told}");
+
+    let world = copy(runs().of_size(5, 3), &owned(made_by_hub(first())), [owned(made_by_hub(first()))]);
+    let [Action::CreateWorkload(made), ..] = &world.decide().actions[..] else { panic!("{}", world.told()) };
+    let annotations = made.metadata.annotations.as_ref().unwrap();
+    let marks = ["switchyard.dev/workload-uid", "switchyard.dev/attempt", "switchyard.dev/fence-after"];
+    assert_eq!(marks.map(|key| annotations[key].as_str()), ["u", "1", "9000ms"]);
+    assert_eq!(annotations["kueue.x-k8s.io/workload-slice-replacement-for"], "ns/slice-1");
+    assert_eq!(made.metadata.labels.as_ref().unwrap()["switchyard.dev/hub-id"], "hub");
+    assert_eq!((made.spec.priority, made.spec.pod_sets[0].count), (Some(7), 5));
+}
+
+#[test]
+fn a_copy_goes_by_what_replaced_the_one_that_it_names() {
+    let over = || {
+        owned(made_by_hub(first())).status(|edit| {
+            edit.finish("WorkloadSliceReplaced", "replaced");
+        })
+    };
+    let grown = || made_by_hub(second().admitted());
+    let world = copy(runs().of_size(5, 3), &over(), [over(), owned(grown())]);
+    assert_eq!(world.told(), "");
+    let evicted = copy(runs().of_size(5, 3), &over(), [over(), owned(grown().evicted())]).told();
+    assert!(evicted.contains("\"suspend\":true"), "{evicted}");
+}
+
+#[test]
+fn a_copy_that_shrinks_gives_quota_back() {
+    let told = copy(runs().of_size(2, 3), &made_by_hub(first()), []).told();
+    assert!(told.contains("\"count\":2"), "{told}");
+}
+
+#[test]
+fn a_copy_whose_workload_is_not_elastic_is_of_its_size() {
+    let plain = made_by_hub(first()).edit(|workload| {
+        let all = workload.metadata.annotations.get_or_insert_default();
+        all.retain(|key, _| !key.contains("slice") && !key.contains("elastic"));
+    });
+    let told = copy(runs().of_size(5, 3), &plain, []).told();
+    assert!(told.contains("Finished=True/OutOfSync"), "{told}");
+}
+
+/// Kueue's hub makes what a job grows to itself, and has the job grow once that has quota.
+#[test]
+fn what_kueues_hub_sends_for_a_job_to_grow_to_is_in_step_before_it_has_grown() {
+    let labels = json!({
+        "kueue.x-k8s.io/multikueue-origin": "multikueue", "kueue.x-k8s.io/prebuilt-workload-name": "slice-2",
+    });
+    let job = runs().with(json!({"metadata": {"labels": labels}}));
+    let grown = second().admitted();
+    let world = World { prebuilt: Prebuilt::Found(Arc::new(grown.0)), ..world(job) };
+    assert_eq!(world.told(), "");
+}

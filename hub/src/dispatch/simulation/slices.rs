@@ -1,0 +1,111 @@
+//! Jobs that grow while they run: what one grows to is another workload, which takes over the copy.
+
+use rand::Rng;
+
+use super::{Object, World};
+use crate::dispatch::tests::facts;
+use crate::dispatch::{Event, Facts, Uid};
+
+/// A job grows no more often.
+const SLICES: usize = 4;
+
+impl World {
+    /// The workloads of a job, the first one first: `w3`, `w3+`, `w3++`.
+    pub(super) fn chain(&self, uid: &Uid) -> Vec<Uid> {
+        let first = uid.trim_end_matches('+');
+        self.api.keys().filter(|other| other.trim_end_matches('+') == first).cloned().collect()
+    }
+
+    /// The workload by which the copies of a uid go: the last that had one.
+    pub(super) fn owner(&self, theirs: &Uid) -> Uid {
+        let chain = self.chain(theirs);
+        let has_it = |uid: &&Uid| uid == &theirs || self.api[*uid].facts.known_as.as_ref() == Some(theirs);
+        chain.iter().rev().find(has_it).unwrap_or(theirs).clone()
+    }
+
+    /// The job's reconciler: a running job has grown; or what it grew to goes, as the job does not run any more.
+    pub(super) fn grow(&mut self, uid: &Uid) {
+        let chain = self.chain(uid);
+        let Some(last) = chain.last().cloned() else { return };
+        let Object { facts: newest, deleted, .. } = &self.api[&last];
+        if *deleted || newest.finished || newest.deleting {
+            return;
+        }
+        if newest.attempt > 0 {
+            if self.faults && newest.cluster.is_some() && !newest.evicted && chain.len() < SLICES {
+                self.make(&last);
+            }
+        } else if let Some(before) = newest.replaces.clone()
+            && !self.runs_by(&before)
+        {
+            self.end(&last);
+        }
+    }
+
+    /// Whether the job still goes by this one.
+    fn runs_by(&self, uid: &Uid) -> bool {
+        let object = &self.api[uid];
+        !object.deleted && !object.facts.finished && !object.facts.deleting && object.facts.cluster.is_some()
+    }
+
+    fn make(&mut self, replaced: &Uid) {
+        let uid: Uid = format!("{replaced}+").into();
+        self.version += 1;
+        let facts = Facts { version: self.version, replaces: Some(replaced.clone()), ..facts(&uid) };
+        self.trace.push(format!("{replaced} grows"));
+        self.api.insert(uid, Object { facts, ends: 0, deleted: false });
+    }
+
+    /// The job shows that it has ended, whichever of its workloads says so.
+    pub(super) fn show_end(&mut self, uid: &Uid) {
+        for uid in self.chain(uid) {
+            if let Some(object) = self.api.get_mut(&uid) {
+                object.facts.job_ended = Some(true);
+            }
+        }
+    }
+
+    pub(super) fn end(&mut self, uid: &Uid) {
+        self.version += 1;
+        let version = self.version;
+        let Some(object) = self.api.get_mut(uid) else { return };
+        (object.facts.version, object.facts.finished) = (version, true);
+        self.engine.remove(uid);
+        self.tell(uid);
+    }
+
+    /// What was replaced is over. The dispatcher may hear of that before it hears by whom it was.
+    pub(super) fn end_replaced(&mut self, uid: &Uid) {
+        let facts = &self.api[uid].facts;
+        let Some(before) = facts.replaces.clone().filter(|_| facts.known_as.is_some()) else { return };
+        let replaced = &self.api[&before];
+        if replaced.facts.finished || replaced.deleted {
+            return;
+        }
+        let (known_as, replaces) = (facts.known_as.clone(), facts.replaces.clone());
+        self.dispatcher.introduce(uid, known_as.as_ref(), replaces.as_ref());
+        self.end(&before);
+    }
+
+    /// A process that begins learns who has whose copy before it acts.
+    pub(super) fn introduce_all(&mut self) {
+        let mut all: Vec<Facts> = self.api.values().filter(|it| !it.deleted).map(|it| it.facts.clone()).collect();
+        if self.random.random_bool(0.5) {
+            all.reverse();
+        }
+        for facts in &all {
+            self.dispatcher.introduce(&facts.uid, facts.known_as.as_ref(), facts.replaces.as_ref());
+        }
+        for facts in all {
+            self.apply(Event::Workload(facts));
+        }
+    }
+
+    /// Whether the job runs at most once, by whichever of its workloads.
+    pub(super) fn check_chain(&self, uid: &Uid) {
+        let chain = self.chain(uid);
+        let runs = |of: &Uid| self.clusters.values().filter(|cluster| cluster.runs(of)).count();
+        let running: usize = chain.iter().map(runs).sum();
+        assert!(running <= 1, "{uid} runs {running} times, as one of {chain:?}");
+    }
+}

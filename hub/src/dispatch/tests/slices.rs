@@ -1,0 +1,116 @@
+//! What an elastic job has grown to, and the copy of the workload that it replaces.
+
+use super::*;
+
+/// What `w` has grown to.
+fn grown() -> Facts {
+    Facts { replaces: Some("w".into()), ..facts("x") }
+}
+
+/// The same once it has the copy of `w`.
+fn taken() -> Facts {
+    Facts { replaces: Some("w".into()), known_as: Some("w".into()), ..committed("x", "a", 1) }
+}
+
+fn is_replaced(bench: &mut Bench) {
+    bench.apply(Event::Workload(Facts { finished: true, ..committed("w", "a", 1) }));
+}
+
+/// `x` has taken over the copy of `w`, which runs on `a`.
+fn taken_over() -> Bench {
+    let mut bench = Bench::running();
+    bench.reserve(grown());
+    bench.written(Outcome::Done, taken());
+    bench.take();
+    bench
+}
+
+#[test]
+fn it_takes_over_the_copy_as_it_stands_and_is_offered_to_nobody() {
+    for mode in [Mode::BestFit, Mode::AllAtOnce, Mode::External] {
+        let mut bench = Bench::new(mode, &[("a", 2000, 4000), ("b", 4000, 4000)]);
+        bench.runs("w", "a", 1);
+        bench.take();
+        bench.reserve(grown());
+        assert_eq!(bench.take(), ["commit x/1 on a, known as w"], "{mode:?}");
+        bench.written(Outcome::Done, taken());
+        assert_eq!(bench.take(), ["mirror x/1 from a"], "{mode:?}: nothing is said to the cluster");
+    }
+}
+
+#[test]
+fn what_it_replaced_says_nothing_any_more() {
+    let mut bench = taken_over();
+    is_replaced(&mut bench);
+    bench.apply(Event::WorkloadGone { uid: "w".into() });
+    bench.later(60_000);
+    assert!(bench.take().is_empty());
+    bench.observe("a", "w", 1, State::Succeeded);
+    assert_eq!(bench.take(), ["finish x/1 from a: true"], "the copy is the new one's");
+}
+
+#[test]
+fn that_it_was_evicted_meanwhile_is_no_reason_to_stop_the_job() {
+    let mut bench = taken_over();
+    bench.apply(Event::Workload(Facts { evicted: true, cluster: None, ..committed("w", "a", 1) }));
+    assert!(bench.take().is_empty());
+}
+
+#[test]
+fn what_is_to_go_takes_its_own_copy_away_under_the_name_that_the_cluster_knows() {
+    let mut bench = taken_over();
+    is_replaced(&mut bench);
+    bench.apply(Event::Workload(Facts { evicted: true, cluster: None, ..taken() }));
+    assert_eq!(bench.take(), ["Absent w/1 on a"]);
+    bench.observe("a", "w", 1, State::Gone);
+    assert_eq!(bench.take(), ["forget w/1 on a", "release x"]);
+}
+
+#[test]
+fn the_next_takes_over_from_it() {
+    let mut bench = taken_over();
+    is_replaced(&mut bench);
+    bench.reserve(Facts { replaces: Some("x".into()), ..facts("y") });
+    assert_eq!(bench.take(), ["commit y/1 on a, known as w"]);
+    let taken = Facts { replaces: Some("x".into()), known_as: Some("w".into()), ..committed("y", "a", 1) };
+    bench.written(Outcome::Done, taken);
+    bench.take();
+    bench.apply(Event::Workload(Facts { finished: true, ..self::taken() }));
+    assert!(bench.take().is_empty());
+    bench.observe("a", "w", 1, State::Failed);
+    assert_eq!(bench.take(), ["finish y/1 from a: false"]);
+}
+
+#[test]
+fn it_goes_nowhere_while_the_other_is_leaving() {
+    let mut bench = Bench::running();
+    bench.apply(Event::Workload(Facts { evicted: true, cluster: None, ..committed("w", "a", 1) }));
+    assert_eq!(bench.take(), ["Absent w/1 on a"]);
+    bench.reserve(grown());
+    assert!(bench.take().is_empty());
+    bench.observe("a", "w", 1, State::Gone);
+    assert_eq!(bench.take(), ["forget w/1 on a", "release w"]);
+    bench.written(Outcome::Done, Facts { evicted: true, attempt: 1, ..facts("w") });
+    bench.later(1);
+    bench.apply(Event::Workload(grown()));
+    assert_eq!(bench.take(), ["Reserve x/1 on a"], "now like any other");
+}
+
+#[test]
+fn a_process_that_begins_knows_whose_the_copy_is_in_whatever_order_it_learns() {
+    let before = || Facts { ..committed("w", "a", 1) };
+    for order in [[before(), taken()], [taken(), before()]] {
+        let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+        for facts in &order {
+            bench.dispatcher.introduce(&facts.uid, facts.known_as.as_ref(), facts.replaces.as_ref());
+        }
+        for facts in order {
+            bench.apply(Event::Workload(facts));
+        }
+        assert_eq!(bench.take(), ["Run w/1 on a"], "once, by the new one");
+        is_replaced(&mut bench);
+        assert!(bench.take().is_empty());
+        assert_eq!(bench.dispatcher.committed("w"), None);
+        assert_eq!(bench.dispatcher.committed("x"), Some(("a".into(), 1)));
+    }
+}
