@@ -64,9 +64,10 @@ impl SecretStore {
                 return current.ok_or_else(|| SecretError::Contended(self.name.clone()));
             };
             let written = match found {
-                None => answered(self.api.create(&PostParams::default(), &self.secret(None, &bundle))).await,
+                None => answered(self.api.create(&PostParams::default(), &self.secret(None, None, &bundle))).await,
                 Some(found) => {
-                    let secret = self.secret(found.metadata.resource_version, &bundle);
+                    // A Secret's type cannot change: cert-manager, that kept this one before, made it with another.
+                    let secret = self.secret(found.metadata.resource_version, found.type_, &bundle);
                     answered(self.api.replace(&self.name, &PostParams::default(), &secret)).await
                 }
             };
@@ -103,7 +104,7 @@ impl SecretStore {
         SecretError::Api { name: self.full_name(), source }
     }
 
-    fn secret(&self, resource_version: Option<String>, bundle: &Bundle) -> Secret {
+    fn secret(&self, resource_version: Option<String>, type_: Option<String>, bundle: &Bundle) -> Secret {
         Secret {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
@@ -111,7 +112,7 @@ impl SecretStore {
                 resource_version,
                 ..ObjectMeta::default()
             },
-            type_: Some("Opaque".into()),
+            type_: type_.or_else(|| Some("Opaque".into())),
             data: Some(write(bundle)),
             ..Secret::default()
         }
