@@ -208,6 +208,10 @@ impl ServingFlags {
     /// Names the flag, or the field of the file, and the address.
     pub fn metrics(&self, config: &Configuration) -> anyhow::Result<Option<TcpListener>> {
         match self.metrics_listen.as_str() {
+            NONE if config.metrics.bind_address != Configuration::default().metrics.bind_address => {
+                warn_idle("metrics.bindAddress", "--metrics-listen");
+                Ok(None)
+            }
             CONFIG => {
                 let address = &config.metrics.bind_address;
                 listen_unless_none("metrics.bindAddress", if address == "0" { NONE } else { address })
@@ -222,6 +226,10 @@ impl ServingFlags {
     /// Names the flag, or the field of the file, and the address.
     pub fn visibility(&self, config: &Configuration) -> anyhow::Result<Option<TcpListener>> {
         match self.visibility_listen.as_str() {
+            NONE if config.visibility_server != Configuration::default().visibility_server => {
+                warn_idle("visibilityServer", "--visibility-listen");
+                Ok(None)
+            }
             CONFIG if !config.enabled("VisibilityOnDemand") => {
                 tracing::warn!(
                     field = "featureGates.VisibilityOnDemand",
@@ -238,6 +246,12 @@ impl ServingFlags {
             address => listen_unless_none("--visibility-listen", address),
         }
     }
+}
+
+/// A field of the file that says where to listen counts where its flag says so.
+fn warn_idle(field: &str, flag: &str) {
+    let mend = format!("it has an effect with {flag}={CONFIG}");
+    tracing::warn!(field, mend, "this field of the configuration has no effect");
 }
 
 /// Kueue's configuration file, or its defaults; fields without effect are warned of.

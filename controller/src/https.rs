@@ -2,6 +2,7 @@
 //! is served over a connection may depend on who has made it.
 
 mod activity;
+pub(crate) mod spoken;
 #[cfg(test)]
 mod tests;
 
@@ -18,10 +19,10 @@ use hyper_util::{
 use jiff::Timestamp;
 use rustls::{
     ServerConfig, ServerConnection,
-    crypto::aws_lc_rs,
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
+use switchyard_api::config::Tls;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -101,9 +102,10 @@ impl Open {
     pub(crate) fn new(
         name: &'static str,
         certificate: Arc<Certificate>,
+        allowed: Option<&Tls>,
         router: Router,
     ) -> Result<Self, rustls::Error> {
-        Ok(Self { name, tls: Arc::new(tls(certificate)?), router })
+        Ok(Self { name, tls: Arc::new(tls(certificate, allowed)?), router })
     }
 }
 
@@ -122,11 +124,8 @@ impl Site for Open {
 }
 
 /// TLS that asks for no certificate of clients.
-fn tls(certificate: Arc<Certificate>) -> Result<ServerConfig, rustls::Error> {
-    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_cert_resolver(certificate);
+fn tls(certificate: Arc<Certificate>, allowed: Option<&Tls>) -> Result<ServerConfig, rustls::Error> {
+    let config = spoken::server(allowed)?.with_no_client_auth().with_cert_resolver(certificate);
     Ok(with_protocols(config))
 }
 

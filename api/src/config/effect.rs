@@ -73,7 +73,7 @@ const FIELDS: &[(&str, Effect)] = &[
     ("pprofBindAddress", No("there are no profiles in Go's format")),
     ("controller.groupKindConcurrency", No("reconcilers take what waits, whatever its kind")),
     ("controller.cacheSyncTimeout", Works),
-    ("tls", No("versions from 1.2 on, suites and curves are those of rustls")),
+    ("tls", Works),
     (
         "internalCertManagement.enable",
         No("the flag --external-webhook-certificates says whose the webhooks' certificate is"),

@@ -14,10 +14,11 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use switchyard_api::config::Tls;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::User;
-use crate::https::{Certificate, with_protocols};
+use crate::https::{Certificate, spoken, with_protocols};
 use crate::write::answered;
 
 const NAMESPACE: &str = "kube-system";
@@ -65,9 +66,8 @@ impl FrontProxy {
     ///
     /// # Errors
     /// When what is published is no certificate.
-    pub(crate) fn tls(&self, serving: Arc<Certificate>) -> anyhow::Result<ServerConfig> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    pub(crate) fn tls(&self, serving: Arc<Certificate>, allowed: Option<&Tls>) -> anyhow::Result<ServerConfig> {
+        let builder = spoken::server(allowed)?;
         let config = match self.verifier()? {
             Some(verifier) => builder.with_client_cert_verifier(verifier),
             None => builder.with_no_client_auth(),

@@ -1,6 +1,7 @@
 //! Peers that hold their places and ask nothing, in memory.
 
 use axum::routing::get;
+use rustls::crypto::aws_lc_rs;
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
@@ -16,7 +17,7 @@ const NAME: &str = "here.example";
 async fn connect(protocol: &[u8]) -> (TlsStream<DuplexStream>, tokio::task::JoinHandle<()>) {
     let own = SelfSigned::new(NAME.to_owned(), Timestamp::now()).unwrap();
     let router = Router::new().route("/", get(async || "hello"));
-    let site = Open::new("test", own.certificate.clone(), router).unwrap();
+    let site = Open::new("test", own.certificate.clone(), None, router).unwrap();
     let (ours, theirs) = duplex(1 << 16);
     let served = tokio::spawn(async move { over(&site, theirs, CancellationToken::new()).await });
     let mut roots = RootCertStore::empty();

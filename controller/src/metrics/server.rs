@@ -33,7 +33,7 @@ pub(crate) async fn run(ctx: Arc<Context>, listener: TcpListener, shutdown: Canc
     let listener = tokio::net::TcpListener::from_std(listener).context("metrics listener")?;
     let mut own = SelfSigned::new(format!("metrics.{}.svc", ctx.namespace), ctx.clock.now())?;
     let router = Router::new().fallback(answer).with_state((ctx.clone(), Guard::new(ctx.client.clone())));
-    let site = Arc::new(Open::new(NAME, own.certificate.clone(), router)?);
+    let site = Arc::new(Open::new(NAME, own.certificate.clone(), ctx.config.tls.as_ref(), router)?);
     let renew = async {
         loop {
             tokio::time::sleep(LOOK_AGAIN).await;

@@ -92,7 +92,7 @@ impl Keeper {
     fn new(ctx: Arc<Context>) -> anyhow::Result<Self> {
         let own = SelfSigned::new(format!("visibility.{}.svc", ctx.namespace), ctx.clock.now())?;
         let proxy = Arc::new(FrontProxy::default());
-        let tls = Arc::new(proxy.tls(own.certificate.clone())?);
+        let tls = Arc::new(proxy.tls(own.certificate.clone(), ctx.config.tls.as_ref())?);
         Ok(Self { ctx, own, state: Arc::new(ArcSwap::from_pointee(State { proxy, tls })) })
     }
 
@@ -109,7 +109,7 @@ impl Keeper {
         if proxy == *self.state.load().proxy {
             return true;
         }
-        match proxy.tls(self.own.certificate.clone()) {
+        match proxy.tls(self.own.certificate.clone(), self.ctx.config.tls.as_ref()) {
             Ok(tls) => self.state.store(Arc::new(State { proxy: Arc::new(proxy), tls: Arc::new(tls) })),
             Err(error) => {
                 tracing::warn!(%error, "visibility API: what the API server publishes cannot be used");

@@ -155,7 +155,7 @@ pub async fn run(
     let router = closed_until(filled.clone(), router(&ctx)?).merge(convert::router());
     let Some(bundle) = first_bundle(&ctx, &secrets, &names, &shutdown).await else { return Ok(()) };
     let certificate = Certificate::new(bundle.certified_key()?);
-    let site = Open::new(COMPONENT, certificate.clone(), router).context("webhook server")?;
+    let site = Open::new(COMPONENT, certificate.clone(), ctx.config.tls.as_ref(), router).context("webhook server")?;
     let (trusted, trusts) = watch::channel(bundle.trusted());
     let definitions = Definitions { ctx: ctx.clone(), advertise: options.advertise.clone(), early, trusted: trusts };
     let registrar = Registrar {

@@ -37,7 +37,7 @@ async fn serve(bundle: &Bundle, rules: Vec<(String, Rule)>) -> Server {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (certificate, shutdown) = (Certificate::new(bundle.certified_key().unwrap()), CancellationToken::new());
-    let site = Open::new("webhook", certificate.clone(), review::router(rules)).unwrap();
+    let site = Open::new("webhook", certificate.clone(), None, review::router(rules)).unwrap();
     let ended = tokio::spawn(https::serve(listener, Arc::new(site), shutdown.clone()));
     Server { port, certificate, shutdown, ended }
 }

@@ -246,6 +246,45 @@ fn what_monitors_is_asked_for() {
 }
 
 #[test]
+fn metrics_are_served_as_kueue_serves_them_to_those_who_may_read_them() {
+    let helm = Helm::new(None);
+    let rendered =
+        |values: &[&str]| helm.ok(&[&["template", &chart(), "--set=enablePrometheus=true"], values].concat());
+    let guarded = [
+        "--metrics-listen=config",
+        "{name: https, port: 8443, targetPort: metrics}",
+        "scheme: https",
+        "bearerTokenFile",
+    ];
+    for values in [&[][..], &HUB] {
+        let with = rendered(values);
+        assert!(guarded.iter().all(|it| with.contains(it)) && with.contains("insecureSkipVerify: true"), "{with}");
+        assert!(with.contains("name: kueue-metrics-reader"), "who reads them is bound to it");
+    }
+    let off = "--set=managerConfig.controllerManagerConfigYaml=metrics: {bindAddress: \"0\"}";
+    for values in [&AGENT[..], &[off]] {
+        let without = rendered(values);
+        assert!(guarded.iter().all(|it| !without.contains(it)), "{without}");
+        assert!(without.contains("{name: metrics, port: 8081, targetPort: health}"));
+    }
+}
+
+#[test]
+fn the_values_of_kueues_chart_are_taken() {
+    let helm = Helm::new(None);
+    let values = Parts::new().unwrap().own_source_dir(Part::Kueue).unwrap().join("charts/kueue/values.yaml");
+    let values = format!("--values={}", values.display());
+    let rendered = helm.ok(&["template", &chart(), &values, "--set=enablePrometheus=true"]);
+    assert!(rendered.contains("leaderworkerset.x-k8s.io/leaderworkerset"), "with its frameworks");
+    assert!(rendered.contains("image: switchyard-hub:") && !rendered.contains("kueue/kueue:"), "and without its image");
+    let issuer =
+        "--set=enableCertManager=true,certManager.issuerRef.name=mine,certManager.issuerRef.kind=ClusterIssuer";
+    let issued = helm.ok(&["template", &chart(), &values, issuer, "--set=kubernetesClusterDomain=corp.example"]);
+    assert!(issued.contains("name: mine") && !issued.contains("kind: Issuer\n"), "no authority of ours:\n{issued}");
+    assert!(issued.contains("svc.corp.example") && !issued.contains("cluster.local"));
+}
+
+#[test]
 fn cert_manager_makes_the_certificate_where_it_is_asked_to() {
     let (helm, chart) = (Helm::new(None), chart());
     let template = |values: &[&str]| helm.ok(&[&["template", &chart, "--namespace=ns"], values].concat());

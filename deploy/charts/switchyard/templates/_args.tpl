@@ -12,6 +12,9 @@
 {{- end }}
 - --log={{ .Values.controllerManager.manager.log }}
 - --log-format=json
+{{- if include "switchyard.metricsPort" . }}
+- --metrics-listen=config
+{{- end }}
 {{- if include "switchyard.visibility" . }}
 - --visibility-listen=config
 {{- end }}

@@ -31,6 +31,32 @@ true
 {{- end -}}
 {{- end -}}
 
+{{/* The program's image. Kueue's, which its values name, is none of ours. */}}
+{{- define "switchyard.image" -}}
+{{- $ours := eq .Values.mode "agent" | ternary "switchyard-agent" "switchyard-hub" -}}
+{{- $image := eq (include "switchyard.kueuesImage" .) "true" | ternary dict .Values.controllerManager.manager.image -}}
+{{ $image.repository | default $ours }}:{{ $image.tag | default .Chart.AppVersion }}
+{{- end -}}
+
+{{- define "switchyard.kueuesImage" -}}
+{{- if regexMatch "(^|/)kueue$" .Values.controllerManager.manager.image.repository }}true{{ end -}}
+{{- end -}}
+
+{{/* The port of the metrics over HTTPS, as the configuration has it; empty where they are with the probes alone. */}}
+{{- define "switchyard.metricsPort" -}}
+{{- if ne .Values.mode "agent" -}}
+{{- $address := ((include "switchyard.config" . | fromYaml).metrics | default dict).bindAddress | default ":8443" | toString -}}
+{{- if ne $address "0" }}{{ last (splitList ":" $address) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Not empty where the roles for people are to be made: not where somebody else has made such, as Kueue beside it. */}}
+{{- define "switchyard.people" -}}
+{{- $there := lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "kueue-batch-admin-role" | default dict -}}
+{{- $owner := dig "metadata" "annotations" "meta.helm.sh/release-name" "" $there -}}
+{{- if or (not $there) (eq $owner .Release.Name) }}true{{ end -}}
+{{- end -}}
+
 {{/* All objects of a file of several, each with the release's labels and namespace. Takes (dict "root" $ "file" PATH). */}}
 {{- define "switchyard.objects" -}}
 {{- $root := .root -}}
