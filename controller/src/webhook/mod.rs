@@ -211,7 +211,9 @@ fn router(ctx: &Arc<Context>) -> anyhow::Result<Router> {
         rules.push((job_path("mutate", validate), Arc::new(move |question| mutate.default(question))));
         rules.push((job_path("validate", validate), Arc::new(move |question| jobs.validate(question))));
     }
-    rules.push((objects::path("mutate", "workload"), Arc::new(objects::default_workload)));
+    let partial = ctx.config.enabled("PartialAdmission");
+    let defaults: Rule = Arc::new(move |question| objects::default_workload(question, partial));
+    rules.push((objects::path("mutate", "workload"), defaults));
     for kind in objects::KINDS {
         rules.push((objects::path("validate", kind.singular), Arc::new(move |question| kind.answer(question))));
     }

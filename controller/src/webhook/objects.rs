@@ -47,8 +47,8 @@ impl Kind {
     }
 }
 
-/// Names of pod sets are in lower case.
-pub(super) fn default_workload(question: &Question<'_>) -> Answer {
+/// Names of pod sets are in lower case, and without partial admission none is content with fewer pods.
+pub(super) fn default_workload(question: &Question<'_>, partial: bool) -> Answer {
     let mut wanted = question.object.clone();
     let pod_sets = wanted.pointer_mut("/spec/podSets").and_then(Value::as_array_mut);
     for pod_set in pod_sets.into_iter().flatten() {
@@ -56,6 +56,9 @@ pub(super) fn default_workload(question: &Question<'_>) -> Answer {
             && let Some(lower) = name.as_str().map(str::to_lowercase)
         {
             *name = Value::from(lower);
+        }
+        if !partial && let Some(pod_set) = pod_set.as_object_mut() {
+            pod_set.remove("minCount");
         }
     }
     Answer::Change(Box::new(wanted))

@@ -7,6 +7,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Request, StatusCode, body::Bytes};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::Timestamp;
+use rstest::rstest;
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::aws_lc_rs,
@@ -183,8 +184,17 @@ fn question(object: &Value) -> Question<'_> {
 #[test]
 fn names_of_pod_sets_are_brought_to_lower_case() {
     let workload = json!({"spec": {"podSets": [{"name": "Driver", "count": 1}, {"count": 2}]}});
-    let Answer::Change(changed) = objects::default_workload(&question(&workload)) else { panic!("no change") };
+    let Answer::Change(changed) = objects::default_workload(&question(&workload), true) else { panic!("no change") };
     assert_eq!(changed["spec"]["podSets"], json!([{"name": "driver", "count": 1}, {"count": 2}]));
+}
+
+#[rstest]
+#[case::with_partial_admission(true, json!([{"name": "a", "count": 2, "minCount": 1}]))]
+#[case::without(false, json!([{"name": "a", "count": 2}]))]
+fn whether_a_pod_set_may_be_content_with_fewer_pods(#[case] partial: bool, #[case] want: Value) {
+    let workload = json!({"spec": {"podSets": [{"name": "a", "count": 2, "minCount": 1}]}});
+    let Answer::Change(changed) = objects::default_workload(&question(&workload), partial) else { panic!("no change") };
+    assert_eq!(changed["spec"]["podSets"], want);
 }
 
 fn answer(singular: &str, object: Value, old: Option<Value>) -> String {
