@@ -94,6 +94,7 @@ fn ordering(config: &Configuration) -> Ordering {
         priority_boost: config.enabled("PriorityBoost"),
         slices: config.enabled(elastic::FEATURE_GATE),
         preemption_gates: config.preemption_gates(),
+        reclaims: config.enabled("ReclaimablePods"),
     }
 }
 

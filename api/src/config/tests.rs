@@ -250,14 +250,14 @@ fn gates_are_as_the_file_says_or_as_they_are() {
     )
     .unwrap();
     assert!(!config.enabled("PartialAdmission") && config.enabled("ConcurrentAdmission"));
-    assert!(config.enabled("ReclaimablePods") && !config.enabled("NoSuchGate"));
+    assert!(config.enabled("FlavorFungibility") && !config.enabled("NoSuchGate"));
     // The first three switch something, the last is as it would be anyway.
     assert_eq!(told(&config), "");
-    let config = with("featureGates: {CustomMetricLabels: true, ReclaimablePods: false}").unwrap();
+    let config = with("featureGates: {CustomMetricLabels: true, FlavorFungibility: false}").unwrap();
     assert_eq!(
         told(&config),
         "featureGates.CustomMetricLabels: what this gate switches is not there\n\
-         featureGates.ReclaimablePods: what this gate switches cannot be switched off here, or is not there"
+         featureGates.FlavorFungibility: what this gate switches cannot be switched off here, or is not there"
     );
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct Ordering {
     pub(crate) slices: bool,
     /// Whether `spec.preemptionGates` hold.
     pub(crate) preemption_gates: bool,
+    /// Whether pods that are not needed any more give their quota back.
+    pub(crate) reclaims: bool,
 }
 
 /// The workload as the engine knows it.
@@ -55,7 +57,7 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, order
         reclaimable: status
             .iter()
             .flat_map(|status| &status.reclaimable_pods)
-            .filter(|pods| !elastic::is_outdated(workload, pods))
+            .filter(|pods| ordering.reclaims && !elastic::is_outdated(workload, pods))
             .map(|pods| (Name::from(pods.name.as_str()), pods.count))
             .collect(),
         checks: status.iter().flat_map(|status| &status.admission_checks).map(check).collect(),
@@ -165,7 +167,7 @@ mod tests {
     };
 
     const ORDERING: Ordering =
-        Ordering { by_eviction: true, priority_boost: true, slices: true, preemption_gates: true };
+        Ordering { by_eviction: true, priority_boost: true, slices: true, preemption_gates: true, reclaims: true };
 
     fn told(subject: &api::Workload) -> engine::Workload {
         told_by(subject, ORDERING)
