@@ -68,6 +68,16 @@ impl Context {
         Edit::new(workload, Reasons::of(&self.config), self.clock.now())
     }
 
+    /// The same for what is said of its quota. With that is first said that its pods are not ready, which costs no write.
+    #[must_use]
+    pub fn edit_of_quota(&self, workload: &Workload) -> Edit {
+        let mut edit = self.edit(workload);
+        if self.config.waits_for_pods_ready() {
+            edit.await_pods();
+        }
+        edit
+    }
+
     /// Counts an admission: how long since it queued, and since its quota was reserved (if it had checks).
     pub fn count_admitted(&self, admitted: &Workload, cluster_queue: &str, waited: Duration, checks: Option<Duration>) {
         let cohorts = self.stores.cohorts_above(cluster_queue);

@@ -64,12 +64,16 @@ pub mod waiting_for_replacement_pods {
 pub mod termination_target {
     /// Its workload was deleted.
     pub const WORKLOAD_DELETED: &str = "WorkloadDeleted";
-    /// Its workload was evicted.
-    pub const WORKLOAD_EVICTED: &str = "WorkloadEvicted";
     /// No workload says what the job says.
     pub const NO_MATCHING_WORKLOAD: &str = "NoMatchingWorkload";
     /// Its workload is not admitted.
     pub const NOT_ADMITTED: &str = "NotAdmitted";
+
+    /// Its workload was evicted for this reason.
+    #[must_use]
+    pub fn evicted_due_to(reason: &str) -> String {
+        format!("WorkloadEvictedDueTo{reason}")
+    }
 }
 
 /// Reasons of [`super::PODS_READY`].

@@ -348,6 +348,12 @@ pub trait JobKind: Send + Sync + 'static {
     /// True while the job has pods that run or terminate.
     fn is_active(&self, job: &Value) -> bool;
 
+    /// Whether its operator has set the job aside, so that it needs no quota although it has not ended.
+    fn on_hold(&self, job: &Value) -> bool {
+        let _ = job;
+        false
+    }
+
     /// When an active job counts as one no more although its pods were not seen to end: their time is up.
     fn active_until(&self, job: &Value) -> Option<Timestamp> {
         let _ = job;

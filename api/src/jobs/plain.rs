@@ -158,6 +158,12 @@ pub(super) trait PlainKind: Send + Sync + 'static {
     /// See [`JobKind::is_active`].
     fn is_active(&self, job: &Value) -> bool;
 
+    /// See [`JobKind::on_hold`].
+    fn on_hold(&self, job: &Value) -> bool {
+        let _ = job;
+        false
+    }
+
     /// See [`JobKind::finished`].
     fn finished(&self, job: &Value) -> Option<Finished>;
 
@@ -325,6 +331,10 @@ impl<K: PlainKind> JobKind for K {
 
     fn is_active(&self, job: &Value) -> bool {
         PlainKind::is_active(self, job)
+    }
+
+    fn on_hold(&self, job: &Value) -> bool {
+        PlainKind::on_hold(self, job)
     }
 
     fn run(&self, job: &mut Value, infos: &[PodSetInfo]) -> Result<(), JobError> {

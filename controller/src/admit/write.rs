@@ -37,7 +37,7 @@ impl Admitter {
             }
             Job::Pending { uid, reason, requests } => match self.current(&key, &uid) {
                 Some(current) => {
-                    let edit = build::pending_status(self.ctx.edit(&current), &reason, &requests);
+                    let edit = build::pending_status(self.ctx.edit_of_quota(&current), &reason, &requests);
                     self.write_pending(&key, &current, reason.condition_reason(), edit).await
                 }
                 None => Outcome::Done,
@@ -87,7 +87,7 @@ impl Admitter {
             if !workload::is_admissible(&current) || current.metadata.deletion_timestamp.is_some() {
                 return Err("the workload cannot be admitted any more".into());
             }
-            let edit = self.ctx.edit(&current);
+            let edit = self.ctx.edit_of_quota(&current);
             let edit = build::reservation_status(edit, reserve.admission.clone(), &reserve.checks);
             match patch_status(&self.ctx, &current, &edit.status, "admission").await {
                 Ok(Some(after)) => return Ok((current, after)),

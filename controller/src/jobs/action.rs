@@ -42,7 +42,7 @@ pub enum Action {
         /// Which.
         members: Vec<Value>,
         /// Reason and message of the condition that they get before, if they get one.
-        why: Option<(&'static str, String)>,
+        why: Option<(String, String)>,
     },
     /// Publishes an event about the job, once the writes before it are done.
     Event {

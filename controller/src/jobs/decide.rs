@@ -122,6 +122,12 @@ pub(super) fn key(workload: &Workload) -> String {
     format!("{}/{}", part(&workload.metadata.namespace), part(&workload.metadata.name))
 }
 
+/// What the event about the end of a workload says.
+#[must_use]
+pub fn finished_note(workload: &Workload) -> String {
+    format!("Workload '{}' is declared finished", key(workload))
+}
+
 impl Case<'_> {
     /// A job that a job of ours owns is suspended until its owner is admitted; otherwise its owner rules it.
     fn child(&self) -> Decision {
@@ -146,6 +152,9 @@ impl Case<'_> {
                 return self.workload_deleting(workload);
             }
         }
+        if self.kind.on_hold(self.job) {
+            return workload.map_or_else(Decision::wait, |workload| self.on_hold(workload));
+        }
         if let Some(end) = self.kind.finished(self.job).filter(|_| !workload.is_some_and(|it| self.ends_elsewhere(it)))
         {
             return match workload {
@@ -161,6 +170,7 @@ impl Case<'_> {
         }
         // On a hub, a group's pods that have succeeded run again wherever it is sent next.
         let told_here = !self.kind.is_composed(self.job) || self.facts.multi_kueue_check.is_none();
+        let told_here = told_here && self.facts.reclaims;
         if let Some(action) = edit::reclaimable_pods(workload, reclaimable, self.now).filter(|_| told_here) {
             return Decision::act([action]);
         }
@@ -203,15 +213,26 @@ impl Case<'_> {
         Decision::act(edit::drop_finalizer(workload).into_iter().chain(release(self.kind, self.job)))
     }
 
+    /// Its quota is given back. That of a job that was sent to a cluster, or is a hub's copy, is the dispatcher's to free.
+    fn on_hold(&self, workload: &Arc<Workload>) -> Decision {
+        if !has_reservation(workload) || self.was_sent(workload) || same_copy(self.kind.id(), self.job, workload) {
+            return Decision::wait();
+        }
+        Decision::act([edit::put_on_hold(workload, self.facts.reasons, self.now)])
+    }
+
+    /// Finishes the workload and tells the job.
+    pub(super) fn declare_finished(&self, workload: &Arc<Workload>, reason: &str, message: &str) -> Decision {
+        let told = Action::normal(events::FINISHED_WORKLOAD, finished_note(workload));
+        Decision::act([edit::finish(workload, reason, message, self.now), told])
+    }
+
     fn job_finished(&self, workload: &Arc<Workload>, success: bool, message: &str) -> Decision {
         if let Some(wait) = self.mirror_finishes(workload).or_else(|| self.hub_collects(workload)) {
             return Decision { actions: Vec::new(), next: Next::After(wait) };
         }
         let reason = if success { finished::SUCCEEDED } else { finished::FAILED };
-        Decision::act([
-            edit::finish(workload, reason, message, self.now),
-            Action::normal(events::FINISHED_WORKLOAD, format!("Workload '{}' is declared finished", key(workload))),
-        ])
+        self.declare_finished(workload, reason, message)
     }
 
     /// On a hub the mirror writes a dispatched job's status and then finishes its workload. If it has not done so for a
@@ -259,10 +280,11 @@ impl Case<'_> {
     }
 
     fn evicted(&self, workload: &Arc<Workload>) -> Decision {
-        let message = condition(workload, conditions::EVICTED).map(|condition| condition.message.as_str());
-        let reason = termination_target::WORKLOAD_EVICTED;
-        if let Some(decision) = self.stop(Some(workload), reason, message.unwrap_or_default()) {
-            return decision;
+        if let Some(evicted) = condition(workload, conditions::EVICTED) {
+            let reason = termination_target::evicted_due_to(&evicted.reason);
+            if let Some(decision) = self.stop(Some(workload), &reason, &evicted.message) {
+                return decision;
+            }
         }
         if !has_reservation(workload) || self.was_sent(workload) {
             return self.retention(workload);
@@ -280,6 +302,10 @@ impl Case<'_> {
             return None;
         }
         let Some(until) = self.kind.active_until(self.job) else { return Some(Duration::MAX) };
+        if self.facts.releases_fast {
+            // That their end is known says that all are being deleted.
+            return None;
+        }
         Some(since(until, self.now)).filter(|left| !left.is_zero())
     }
 
@@ -407,7 +433,7 @@ impl Case<'_> {
                 Decision::act([Action::UpdateJob(Box::new(wanted)), told])
             }
             Err(error) if error.is_permanent() => {
-                Decision::act([edit::finish(workload, finished::FAILED_TO_START, &error.to_string(), self.now)])
+                self.declare_finished(workload, finished::FAILED_TO_START, &error.to_string())
             }
             Err(error) => Decision::retry([], error.to_string()),
         }
@@ -451,12 +477,7 @@ impl Case<'_> {
 
     /// The next step of stopping the job, `None` when it is stopped. Pods that are ended for it are told the reason, one of
     /// [`termination_target`].
-    pub(super) fn stop(
-        &self,
-        workload: Option<&Arc<Workload>>,
-        reason: &'static str,
-        message: &str,
-    ) -> Option<Decision> {
+    pub(super) fn stop(&self, workload: Option<&Arc<Workload>>, reason: &str, message: &str) -> Option<Decision> {
         let pod_sets: Option<&[PodSet]> = workload.map(|workload| workload.spec.pod_sets.as_slice());
         stopping(self.kind.stop(self.job, pod_sets), reason, message)
     }
@@ -484,7 +505,7 @@ impl Case<'_> {
 }
 
 /// What a step of stopping comes to, `None` when nothing is left of it.
-fn stopping(stop: Stop, reason: &'static str, message: &str) -> Option<Decision> {
+fn stopping(stop: Stop, reason: &str, message: &str) -> Option<Decision> {
     match stop {
         Stop::Done => None,
         Stop::Wait => Some(Decision::wait()),
@@ -492,7 +513,7 @@ fn stopping(stop: Stop, reason: &'static str, message: &str) -> Option<Decision>
         Stop::Terminate(members) => {
             let told =
                 Action::TellMembers { members: members.clone(), reason: events::STOPPED, note: message.to_owned() };
-            let why = Some((reason, message.to_owned()));
+            let why = Some((reason.to_owned(), message.to_owned()));
             Some(Decision::act([Action::Terminate { members, why }, told]))
         }
         Stop::Update { job, now } => {

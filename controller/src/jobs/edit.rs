@@ -6,7 +6,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use serde_json::Value;
 use switchyard_api::{
-    conditions::{self, reasons::pods_ready},
+    conditions::{
+        self,
+        reasons::{pods_ready, quota_reserved},
+    },
     jobs::{JobKind, elastic, meta},
     names,
     v1beta2::{AdmissionCheckState, CheckState, ReclaimablePod, Workload},
@@ -29,6 +32,13 @@ pub(super) fn finish(workload: &Arc<Workload>, reason: &str, message: &str, now:
 pub(super) fn release_quota(workload: &Arc<Workload>, reasons: Reasons, now: Timestamp) -> Action {
     Action::edit_quota(workload, reasons, now, |edit| {
         edit.release_quota();
+    })
+}
+
+/// Gives the quota of a workload back for as long as its job is on hold.
+pub(super) fn put_on_hold(workload: &Arc<Workload>, reasons: Reasons, now: Timestamp) -> Action {
+    Action::edit_quota(workload, reasons, now, |edit| {
+        edit.unreserve(quota_reserved::ON_HOLD, "Job is on hold");
     })
 }
 
@@ -122,8 +132,8 @@ pub(super) enum PodsReady {
     Later(Duration),
 }
 
-/// Brings the PodsReady condition up to date. "Not yet" is only said of a workload that had the condition before: its
-/// absence says the same without a write. "Ready" is first said after the `delay`.
+/// Brings the PodsReady condition up to date. "Not yet" is first said with what is said of the quota, so that it needs no write
+/// of its own; until then its absence says the same. "Ready" is first said of an admission after the `delay`.
 pub(super) fn pods_ready(workload: &Arc<Workload>, ready: bool, delay: &PodsReadyDelay, now: Timestamp) -> PodsReady {
     let found = condition(workload, conditions::PODS_READY);
     let was = found.map(|condition| condition.reason.as_str());
@@ -144,10 +154,13 @@ pub(super) fn pods_ready(workload: &Arc<Workload>, ready: bool, delay: &PodsRead
     }
     let admitted = condition(workload, conditions::ADMITTED).map_or(now, |condition| condition.last_transition_time.0);
     let wait = delay.wait(since(now, admitted));
-    if holds && was.is_none() && !wait.is_zero() {
+    if holds && matches!(was, None | Some(pods_ready::WAIT_FOR_START)) && !wait.is_zero() {
         return PodsReady::Later(wait);
     }
-    PodsReady::Say(Action::edit_status(workload, now, |edit| {
+    // It has held since the pods were seen ready, however late that is written.
+    let seen = now.checked_sub(jiff::SignedDuration::try_from(delay.ready_for).unwrap_or_default()).unwrap_or(now);
+    let at = if holds { seen.max(admitted).min(now) } else { now };
+    PodsReady::Say(Action::edit_status(workload, at, |edit| {
         edit.set(conditions::PODS_READY, holds, reason, message);
     }))
 }

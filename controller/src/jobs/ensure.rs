@@ -86,7 +86,7 @@ fn ensure_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Ensured {
         return Ensured::Workload(None);
     }
     let message = "The prebuilt workload is out of sync with its user job";
-    Ensured::Act(Decision::act([edit::finish(workload, finished::OUT_OF_SYNC, message, case.now)]))
+    Ensured::Act(case.declare_finished(workload, finished::OUT_OF_SYNC, message))
 }
 
 fn matches(case: &Case<'_>, pod_sets: &[PodSet], workload: &Arc<Workload>) -> bool {

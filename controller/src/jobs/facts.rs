@@ -45,6 +45,10 @@ pub struct Facts<'a> {
     pub reasons: Reasons,
     /// Whether jobs may change their size while they run (`ElasticJobsViaWorkloadSlices`).
     pub elastic: bool,
+    /// Whether pods that are not needed any more give their quota back before the job ends (`ReclaimablePods`).
+    pub reclaims: bool,
+    /// Whether pods count as active no more once they are being deleted (`FastQuotaReleaseInPodIntegration`).
+    pub releases_fast: bool,
     /// Whether the job is ours: it has a queue, or all jobs of its namespace are managed.
     pub managed: bool,
     /// The job that owns it.

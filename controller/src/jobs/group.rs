@@ -16,7 +16,6 @@ use super::{
     action::{Action, Decision},
     create,
     decide::{Case, key, release},
-    edit,
     ensure::{Ensured, delete_others, is_live, keep_in_step},
     facts::Prebuilt,
 };
@@ -96,7 +95,7 @@ fn with_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
     };
     if !pod::is_in_sync(case.job, &pod_sets, workload, is_finished(workload)) {
         let message = "The prebuilt workload is out of sync with its user job";
-        return Decision::act([edit::finish(workload, finished::OUT_OF_SYNC, message, case.now)]);
+        return case.declare_finished(workload, finished::OUT_OF_SYNC, message);
     }
     case.reconcile(Some(workload))
 }

@@ -98,6 +98,8 @@ impl Reconciler {
         let queued = !meta::queue_name(maker).is_empty() || ctx.config.manage_jobs_without_queue_name;
         let facts = Facts {
             elastic: false,
+            reclaims: false,
+            releases_fast: false,
             role: ctx.role,
             reasons: Reasons::of(&ctx.config),
             managed: queued

@@ -17,24 +17,23 @@ pub(crate) mod lookup;
 mod maker;
 mod makers;
 mod perform;
+mod ready;
 mod slices;
 
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 pub use action::{Action, Decision, Next};
 use ancestor::Top;
-pub use decide::decide;
+pub use decide::{decide, finished_note};
 pub use facts::{Ancestor, Facts, PodsReadyDelay, Prebuilt};
 use index::{Index, JobKey};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource as _, api::ApiResource, core::Selector};
 use perform::{PerformError, Target, is_gone, perform, publish};
+use ready::ReadyJobs;
 use serde_json::Value;
 use switchyard_api::{
     conditions::reasons::events,
@@ -51,7 +50,7 @@ use crate::{
     store::{Change, Key},
     stores::JobStore,
     work::{self, Outcome, Queue},
-    workload::{Reasons, is_admitted},
+    workload::{Reasons, admitted_by, is_admitted},
 };
 
 /// Jobs looked at at once. Each waits for one or two API writes of a few milliseconds.
@@ -60,8 +59,9 @@ const CONCURRENCY: usize = 32;
 const AFTER_CONFLICT: Duration = Duration::from_secs(1);
 /// What the server refused it will refuse again, unless something changes that we are not told of.
 const AFTER_REFUSAL: Duration = Duration::from_secs(15);
-/// Jobs shorter than this are spared the write that says that their pods are ready.
-const PODS_READY_DELAY: Duration = Duration::from_secs(30);
+/// Jobs whose pods run for less than this are spared the write that says that they are ready, one beside the four or so that a
+/// job needs; whoever waits for the condition of a longer one hardly notices.
+const PODS_READY_DELAY: Duration = Duration::from_secs(5);
 
 /// Runs until `shutdown`. The stores must be ready: a job that is not there counts as deleted.
 ///
@@ -70,7 +70,7 @@ const PODS_READY_DELAY: Duration = Duration::from_secs(30);
 pub async fn run(ctx: Arc<Context>, shutdown: CancellationToken) -> anyhow::Result<()> {
     let reconciler = Arc::new(Reconciler {
         pods_ready: pods_ready_delay(&ctx.config),
-        ready: Mutex::default(),
+        ready: ReadyJobs::default(),
         managed_namespaces: lookup::managed_namespaces(&ctx.config, &ctx.namespace)?,
         keys_to_copy: ctx.config.keys_to_copy(),
         index: Index::default(),
@@ -81,6 +81,12 @@ pub async fn run(ctx: Arc<Context>, shutdown: CancellationToken) -> anyhow::Resu
     let looks = work::run(reconciler.queue.clone(), CONCURRENCY, shutdown.clone(), |key| reconciler.look(key));
     tokio::join!(looks, reconciler.follow_leadership(&shutdown));
     Ok(())
+}
+
+/// The members of a group, as events name them.
+fn members(kind: &dyn JobKind, group: &Object, resource: &ApiResource) -> Vec<ObjectReference> {
+    let members = kind.members(&group.value()).to_vec();
+    members.into_iter().filter_map(|member| Some(Object::new(member).ok()?.object_ref(resource))).collect()
 }
 
 /// When PodsReady is first reported: well before the time-out, and at once where the next admission waits for it.
@@ -97,8 +103,7 @@ fn pods_ready_delay(config: &Configuration) -> PodsReadyDelay {
 struct Reconciler {
     ctx: Arc<Context>,
     pods_ready: PodsReadyDelay,
-    // Since when all pods of a job have been ready, by our own clock.
-    ready: Mutex<BTreeMap<JobKey, Instant>>,
+    ready: ReadyJobs,
     managed_namespaces: Selector,
     // Of labels and of annotations.
     keys_to_copy: (Vec<String>, Vec<String>),
@@ -181,17 +186,21 @@ impl Reconciler {
 
     fn note_ready(&self, kind: &dyn JobKind, key: &JobKey, job: Option<&Arc<Object>>) {
         let job = job.map(|job| self.ctx.stores.attached(kind, job.clone()));
-        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        if job.is_some_and(|job| kind.pods_ready(&job.value())) {
-            ready.entry(key.clone()).or_insert_with(|| self.ctx.clock.monotonic());
-        } else {
-            ready.remove(key);
-        }
+        let ready = job.and_then(|job| {
+            let job = job.value();
+            kind.finished(&job).is_none().then(|| kind.pods_ready(&job))
+        });
+        self.ready.note(key, ready, self.ctx.clock.monotonic());
     }
 
-    fn ready_for(&self, key: &JobKey) -> Duration {
-        let ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        ready.get(key).map_or(Duration::ZERO, |since| self.ctx.clock.monotonic().saturating_duration_since(*since))
+    /// What the metrics learn from pods that have got ready, long before the condition may say so.
+    fn count_ready<'a>(&self, key: &JobKey, workloads: impl Iterator<Item = &'a Arc<Workload>>) {
+        for workload in workloads {
+            let first = self.ready.first(key, workload, self.ctx.clock.now());
+            if let Some((readiness, cluster_queue)) = first.zip(admitted_by(workload)) {
+                self.ctx.metrics.ready(workload, cluster_queue, readiness);
+            }
+        }
     }
 
     /// Looks at everything anew when we come to lead: what changed before was not acted upon.
@@ -332,6 +341,11 @@ impl Reconciler {
             "" => Prebuilt::NotNamed,
             name => ctx.stores.workloads.get(namespace, name).map_or(Prebuilt::Missing, Prebuilt::Found),
         };
+        let copy = match &prebuilt {
+            Prebuilt::Found(workload) if key.composed || same_copy(kind.id(), value, workload) => Some(workload),
+            _ => None,
+        };
+        self.count_ready(key, workloads.iter().chain(copy));
         let managed = lookup::is_managed_namespace(&ctx.stores, &self.managed_namespaces, namespace)
             && !lookup::is_implied(&ctx.config, kind, value);
         let topmost = kind.held() == Held::Gated;
@@ -339,6 +353,8 @@ impl Reconciler {
             role: ctx.role,
             reasons: Reasons::of(&ctx.config),
             elastic: ctx.config.enabled(elastic::FEATURE_GATE),
+            reclaims: ctx.config.enabled("ReclaimablePods"),
+            releases_fast: ctx.config.enabled("FastQuotaReleaseInPodIntegration"),
             managed: managed && (!queue.is_empty() || ctx.config.manage_jobs_without_queue_name),
             ancestor: if managed && !topmost { self.ancestor(value) } else { Ancestor::None },
             workloads,
@@ -349,7 +365,10 @@ impl Reconciler {
             flavor: &|name| ctx.stores.resource_flavors.get("", name),
             priorities: &*ctx.stores,
             copied: self.copied(),
-            pods_ready: PodsReadyDelay { ready_for: self.ready_for(key), ..self.pods_ready },
+            pods_ready: PodsReadyDelay {
+                ready_for: self.ready.ready_for(key, ctx.clock.monotonic()),
+                ..self.pods_ready
+            },
             keep_deactivated: ctx
                 .config
                 .object_retention_policies
@@ -411,11 +430,12 @@ impl Reconciler {
             return;
         };
         let Some(job) = self.job(kind, jobs, &key).filter(|job| kind.is_suspended(&job.value())) else { return };
-        self.ctx.events.publish(
-            job.object_ref(&jobs.resource),
-            EventType::Normal,
-            events::UPDATED_ADMISSION_CHECK,
-            note,
-        );
+        let told = match key.composed {
+            true => members(kind, &job, &jobs.resource),
+            false => vec![job.object_ref(&jobs.resource)],
+        };
+        for one in told {
+            self.ctx.events.publish(one, EventType::Normal, events::UPDATED_ADMISSION_CHECK, note.clone());
+        }
     }
 }

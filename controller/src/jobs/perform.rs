@@ -223,7 +223,7 @@ async fn terminate(
     ctx: &Context,
     target: &Target<'_>,
     members: &[Value],
-    why: Option<&(&'static str, String)>,
+    why: Option<&(String, String)>,
 ) -> Result<(), PerformError> {
     all(members.iter().map(async |member| {
         if let Some((reason, message)) = why {

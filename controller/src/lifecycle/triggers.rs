@@ -17,7 +17,6 @@ use crate::{
     clock::since,
     context::Context,
     engine_task::Views,
-    metrics::Readiness,
     object::Object,
     store::{Change, Key, Store},
     work::Queue,
@@ -80,18 +79,6 @@ fn count(ctx: &Context, old: &Workload, new: &Workload) {
             workload::admitted_by(new).unwrap_or_default(),
             ran.filter(|_| workload::is_admitted(new)),
         );
-    }
-    let started = |workload: &Workload| {
-        workload::condition(workload, conditions::PODS_READY)
-            .is_some_and(|ready| ready.status == conditions::TRUE && ready.reason == reasons::pods_ready::STARTED)
-    };
-    if started(new)
-        && !started(old)
-        && let (Some(cluster_queue), Some(ready)) = (workload::admitted_by(new), at(conditions::PODS_READY))
-    {
-        let admitted = at(conditions::ADMITTED).unwrap_or(ready);
-        let queued = since(ready, workload::queued_since(new));
-        ctx.metrics.ready(new, cluster_queue, Readiness { queued, admitted: since(ready, admitted) });
     }
     if before > Phase::Pending && after == Phase::Pending && workload::is_evicted(new) {
         let evicted = workload::condition(new, conditions::EVICTED);

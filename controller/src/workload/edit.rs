@@ -119,6 +119,13 @@ impl Edit {
         conditions::is_true(&self.status.conditions, type_)
     }
 
+    /// Says that its pods have yet to start, unless something is said of them already.
+    pub fn await_pods(&mut self) {
+        if conditions::find(&self.status.conditions, conditions::PODS_READY).is_none() {
+            self.set(conditions::PODS_READY, false, reasons::pods_ready::WAIT_FOR_START, NOT_READY);
+        }
+    }
+
     /// Gives it quota: `QuotaReserved` becomes True, earlier evictions become history.
     pub fn reserve(&mut self, admission: Admission) {
         let reason = reasons::quota_reserved::QUOTA_RESERVED;

@@ -14,9 +14,9 @@ const HUB: u64 = 6 + 1;
 /// Workload is declared finished here, so that its quota does not wait; and what was looked at is sometimes gone when it
 /// is written.
 const WORKER: u64 = 6 + 2;
-/// Events per job of hub and worker together: quota reserved and admitted, on the hub; admitted, on the worker; those of a
+/// Events per job of hub and worker together: quota reserved, admitted and finished, on the hub; admitted, on the worker; those of a
 /// preemption or of a check that takes long come on top.
-const EVENTS: u64 = 3;
+const EVENTS: u64 = 4;
 /// Events about clusters and queues, however many jobs there are.
 const OTHERS: u64 = 10;
 /// What queues and clusters show of themselves is written once a second at most, however many jobs there are.

@@ -142,7 +142,10 @@ fn an_evicted_pod_is_ended_with_the_reason() {
         let ended = until(&pods, "a", "being deleted", |pod| pod.metadata.deletion_timestamp.is_some()).await;
         let conditions = ended.status.unwrap().conditions.unwrap();
         let target = conditions.iter().find(|it| it.type_ == "TerminationTarget").unwrap();
-        assert_eq!((target.status.as_str(), target.reason.as_deref()), ("True", Some("WorkloadEvicted")));
+        assert_eq!(
+            (target.status.as_str(), target.reason.as_deref()),
+            ("True", Some("WorkloadEvictedDueToClusterQueueStopped"))
+        );
         until(&pods, "a", "let go", |pod| pod.finalizers() == ["example.com/look"]).await;
         let release = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));
         pods.patch("a", &Default::default(), &release).await.unwrap();

@@ -32,6 +32,7 @@ fn the_next_is_admitted_when_the_pods_of_all_are_ready() {
         // One whose pods never start keeps the others out, and they say so.
         bed.job_in("q", "stuck").pod_annotation(job::START_AFTER, "1h").create(bed.admin()).await.unwrap();
         bed.expect_true("stuck", "Admitted").await;
+        bed.expect("stuck", "PodsReady", "False", "WaitForStart", "Not all pods are ready or succeeded").await;
         bed.job_in("q", "waits").create(bed.admin()).await.unwrap();
         let message = "waiting for all admitted workloads to be in PodsReady condition";
         bed.expect("waits", "QuotaReserved", "False", "WaitingForPodsReady", message).await;

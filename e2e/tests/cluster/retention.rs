@@ -192,6 +192,8 @@ fn what_a_hub_has_sent_is_forgotten_on_the_hub() {
         assert_eq!(row.cluster.as_deref(), Some("west"));
         let name = tenant.workload_of("ends").await.unwrap().name_any();
         let ended = job::complete(hub, tenant.name(), "ends", WAIT).await.unwrap();
+        let note = format!("Workload '{}/{name}' is declared finished", tenant.name());
+        events::told(hub, "ends", "FinishedWorkload", &note).await;
         no_hub_workloads(&tenant).await;
         let told = events::told(hub, &name, "Deleted", "Deleted finished workload due to elapsed retention").await;
         let kept = told

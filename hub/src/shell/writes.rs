@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 use kube::Api;
 use switchyard_api::conditions::reasons::{events, finished};
@@ -12,11 +13,14 @@ use switchyard_api::conditions::truncated_message;
 use switchyard_api::v1beta2::{Admission, AdmissionCheckState, CheckState, PastAttempt, Workload};
 use switchyard_controller::admit::{Dispatch, dispatched_status, end_replaced, reservation_status};
 use switchyard_controller::clock::whole_seconds;
+use switchyard_controller::events::EventType;
+use switchyard_controller::jobs::finished_note;
 use switchyard_controller::store::Key;
 use switchyard_controller::workload::{self as state, Edit, WriteError, patch_status};
 use switchyard_controller::{Context, Reservation};
 
 use super::facts::{attempt, check_of, facts, is_dispatching, known_as, replaced};
+use super::payload;
 use crate::dispatch::standing::{Intent, Standing, Verdict, judge};
 use crate::dispatch::{Left, Name, Outcome, TIMED_OUT, Tries, Uid, Written};
 use crate::metrics::HubMetrics;
@@ -223,12 +227,12 @@ impl Write {
                 let adopts = theirs.map(|theirs| theirs.to_string());
                 self.with_admission(ctx, current, |admission, checks, check| {
                     let dispatch = Dispatch { check, cluster: cluster.to_string(), attempt: signed(*attempt), adopts };
-                    dispatched_status(ctx.edit(current), admission, &checks, &dispatch, now)
+                    dispatched_status(ctx.edit_of_quota(current), admission, &checks, &dispatch, now)
                 })
             }
             What::Record { message, nominated } => self.with_admission(ctx, current, |admission, mut checks, check| {
                 checks.push(check.clone());
-                let mut edit = reservation_status(ctx.edit(current), admission, &checks);
+                let mut edit = reservation_status(ctx.edit_of_quota(current), admission, &checks);
                 if let Some(message) = message {
                     say(&mut edit, &check, message);
                 }
@@ -312,7 +316,12 @@ impl Write {
                     metrics.taken_back(&left.cluster, left.reason);
                 }
             }
-            What::Record { .. } | What::Release | What::Finish { .. } => {}
+            What::Finish { .. } => {
+                for job in owners(after) {
+                    ctx.events.publish(job, EventType::Normal, events::FINISHED_WORKLOAD, finished_note(after));
+                }
+            }
+            What::Record { .. } | What::Release => {}
         }
     }
 
@@ -325,6 +334,19 @@ impl Write {
             What::Finish { .. } => "dispatch_finish",
         }
     }
+}
+
+/// The job of a workload, or the pods of its group.
+fn owners(workload: &Workload) -> impl Iterator<Item = ObjectReference> {
+    let owners = payload::owner(workload).map(|owned| owned.owners).unwrap_or_default();
+    owners.into_iter().map(|owner| ObjectReference {
+        api_version: Some(owner.api_version.clone()),
+        kind: Some(owner.kind.clone()),
+        namespace: workload.metadata.namespace.clone(),
+        name: Some(owner.name.clone()),
+        uid: Some(owner.uid.clone()),
+        ..ObjectReference::default()
+    })
 }
 
 /// What the API says of a Workload, as far as it matters for a write.

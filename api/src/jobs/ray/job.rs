@@ -121,6 +121,11 @@ impl PlainKind for RayJob {
         !matches!(str_at(job, "/status/jobDeploymentStatus"), "" | "Suspended")
     }
 
+    /// KubeRay runs nothing of it until its spec is mended.
+    fn on_hold(&self, job: &Value) -> bool {
+        str_at(job, "/status/jobDeploymentStatus") == "ValidationFailed"
+    }
+
     fn finished(&self, job: &Value) -> Option<Finished> {
         matches!(str_at(job, "/status/jobDeploymentStatus"), "Complete" | "Failed").then(|| Finished {
             success: str_at(job, "/status/jobStatus") == "SUCCEEDED",

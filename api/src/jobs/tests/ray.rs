@@ -94,11 +94,13 @@ fn the_submitter_is_written_out_when_the_job_starts() {
 #[case::complete(json!({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED", "message": "done"}), (true, false), Some((true, "done")))]
 #[case::failed(json!({"jobDeploymentStatus": "Failed", "jobStatus": "FAILED", "message": "oops"}), (true, false), Some((false, "oops")))]
 #[case::complete_though_the_job_failed(json!({"jobDeploymentStatus": "Complete", "jobStatus": "FAILED"}), (true, false), Some((false, "")))]
+#[case::not_valid(json!({"jobDeploymentStatus": "ValidationFailed"}), (true, false), None)]
 fn a_ray_jobs_life(#[case] status: Value, #[case] life: (bool, bool), #[case] end: Option<(bool, &str)>) {
     let (kind, job) = ray_job(json!({}));
     let job = changed(&job, json!({ "status": status }));
     assert_eq!((kind.is_active(&job), kind.pods_ready(&job)), life);
     assert_eq!(kind.finished(&job), end.map(|(success, message)| Finished { success, message: message.into() }));
+    assert_eq!(kind.on_hold(&job), job["status"]["jobDeploymentStatus"] == "ValidationFailed");
 }
 
 #[rstest]

@@ -35,7 +35,10 @@ fn a_missing_flavor_is_waited_for() {
 fn a_job_that_contradicts_its_flavor_fails_to_start() {
     let own = || job().with(json!({"spec": {"template": {"spec": {"nodeSelector": {"accelerator": "h100"}}}}}));
     let workload = own().workload().admitted();
-    insta::assert_snapshot!(world(own()).workload(workload).told(), @r#"workload status {"conditions":["Finished=True/FailedToStart: invalid admission check PodSetUpdate: conflict for nodeSelector: conflict for key=accelerator, value1=h100, value2=a100"]}"#);
+    insta::assert_snapshot!(world(own()).workload(workload).told(), @r#"
+    workload status {"conditions":["Finished=True/FailedToStart: invalid admission check PodSetUpdate: conflict for nodeSelector: conflict for key=accelerator, value1=h100, value2=a100"]}
+    Normal FinishedWorkload: Workload 'ns/job-train-1b29a' is declared finished
+    "#);
 }
 
 #[test]
@@ -91,6 +94,8 @@ fn slots_that_are_not_needed_are_given_back() {
     let partly =
         |succeeded: i32| job().started(&admitted().0).running().with(json!({"status": {"succeeded": succeeded}}));
     insta::assert_snapshot!(world(partly(2)).workload(admitted()).told(), @r#"workload status {"reclaimablePods":[{"count":2,"name":"main"}]}"#);
+    let off = World { reclaims: false, ..world(partly(2)) }.workload(admitted()).told();
+    assert!(!off.contains("reclaimable"), "the gate is off: {off}");
     let known = || {
         admitted().status(|edit| {
             edit.status.reclaimable_pods = serde_json::from_value(json!([{"name": "main", "count": 2}])).unwrap()
@@ -117,6 +122,19 @@ fn readiness_is_said_when_the_job_has_run_for_a_while() {
     assert_eq!(since(90, 10), "again after 20s");
     assert_eq!(since(140, 10), "again after 10s", "well before the time-out");
     assert!(since(150, 10).contains("PodsReady=True"));
+    let awaited = |ready_for: u64| {
+        let workload = admitted().status(Edit::await_pods);
+        World { ready_for: Duration::from_secs(ready_for), ..world(running()) }.workload(workload)
+    };
+    assert_eq!(awaited(10).told(), "again after 20s", "it was said to wait for its start");
+    let told = awaited(40).decide();
+    let [Action::UpdateWorkloadStatus { status, .. }] = told.actions.as_slice() else { panic!("{:?}", told.actions) };
+    let ready = conditions::find(&status.conditions, conditions::PODS_READY).unwrap();
+    assert_eq!(
+        ready.last_transition_time,
+        Time(now() - jiff::SignedDuration::from_secs(40)),
+        "when they were seen ready"
+    );
     let lost = running().with(json!({"status": {"ready": 2}}));
     let ready = admitted().status(|edit| {
         edit.set(conditions::PODS_READY, true, "Started", "");

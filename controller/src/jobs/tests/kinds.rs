@@ -76,6 +76,22 @@ fn a_ray_job_on_a_cluster_that_is_there_is_left_alone() {
 }
 
 #[test]
+fn a_ray_job_that_is_not_valid_gives_its_quota_back_until_it_is_mended() {
+    let template = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let cluster = json!({"headGroupSpec": {"template": template}});
+    let (kind, job, workload) = object("ray.io", "RayJob", json!({"rayClusterSpec": cluster}));
+    let invalid = job
+        .with(json!({"spec": {"suspend": false}}))
+        .with(json!({"status": {"jobDeploymentStatus": "ValidationFailed"}}));
+    let world = |workload| World { kind, ..world(TestJob(invalid.0.clone())) }.workload(workload);
+    let waiting = TestWorkload(workload.0.clone());
+    assert_eq!(world(waiting).told(), "", "it has none");
+    let told = world(workload.admitted()).told();
+    assert!(told.contains("QuotaReserved=False/OnHold: Job is on hold"), "{told}");
+    assert!(!told.contains("job {"), "{told}");
+}
+
+#[test]
 fn a_kind_that_names_no_manager_waits_suspended_on_the_hub() {
     let spec = json!({"driver": {}, "executor": {"instances": 1}});
     let (kind, job, workload) = object("sparkoperator.k8s.io", "SparkApplication", spec);

@@ -101,6 +101,8 @@ impl Made {
     fn decide(&self) -> Plan {
         let facts = Facts {
             elastic: true,
+            reclaims: true,
+            releases_fast: false,
             role: self.role,
             reasons: Reasons::Fine,
             managed: self.managed,

@@ -223,7 +223,10 @@ fn a_prebuilt_workload_of_another_job_is_left_alone() {
 fn a_prebuilt_workload_that_says_something_else_is_finished() {
     let workload = job().workload().reserved();
     let changed = job().with(json!({"spec": {"parallelism": 2}}));
-    insta::assert_snapshot!(prebuilt(Prebuilt::Found(Arc::new(workload.0)), changed).told(), @r#"workload status {"conditions":["Finished=True/OutOfSync: The prebuilt workload is out of sync with its user job"]}"#);
+    insta::assert_snapshot!(prebuilt(Prebuilt::Found(Arc::new(workload.0)), changed).told(), @r#"
+    workload status {"conditions":["Finished=True/OutOfSync: The prebuilt workload is out of sync with its user job"]}
+    Normal FinishedWorkload: Workload 'ns/job-train-1b29a' is declared finished
+    "#);
 }
 
 #[test]

@@ -189,6 +189,8 @@ pub(super) struct World {
     pub(super) flavors: bool,
     pub(super) ready_for: Duration,
     pub(super) keep_deactivated: Option<Duration>,
+    pub(super) reclaims: bool,
+    pub(super) releases_fast: bool,
 }
 
 pub(super) fn world(job: TestJob) -> World {
@@ -201,6 +203,8 @@ pub(super) fn world(job: TestJob) -> World {
         ancestor: Ancestor::None,
         role: Role::Single,
         elastic: true,
+        reclaims: true,
+        releases_fast: false,
         check: None,
         flavors: true,
         ready_for: Duration::from_secs(60),
@@ -220,6 +224,8 @@ impl World {
             role: self.role,
             reasons: Reasons::Fine,
             elastic: self.elastic,
+            reclaims: self.reclaims,
+            releases_fast: self.releases_fast,
             managed: self.managed,
             ancestor: self.ancestor,
             workloads: self.workloads.clone(),

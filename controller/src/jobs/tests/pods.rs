@@ -112,7 +112,7 @@ fn a_pod_gets_a_workload_starts_with_its_flavors_and_is_let_go_at_its_end() {
 }
 
 #[rstest]
-#[case::evicted(pod("a").workload().admitted().evicted(), "end a for WorkloadEvicted: Preempted to accommodate another")]
+#[case::evicted(pod("a").workload().admitted().evicted(), "end a for WorkloadEvictedDueToPreempted: Preempted to accommodate another")]
 #[case::not_admitted(pod("a").workload(), "end a for NotAdmitted: Not admitted by cluster queue")]
 #[case::its_workload_deleted(pod("a").workload().admitted().deleting(), "end a for WorkloadDeleted: Workload is deleted")]
 fn a_running_pod_is_ended_when(#[case] workload: TestWorkload, #[case] want: &str) {
@@ -213,11 +213,13 @@ fn a_group_that_is_evicted_is_ended_and_gives_its_quota_back_when_nothing_runs()
     let evicted = || workload(&group(pair())).admitted().evicted();
     let running = group(pair().map(|pod| pod.phase("Running")));
     let told = world_of(&running).named(evicted()).told();
-    assert!(told.starts_with("end a, b for WorkloadEvicted"), "{told}");
+    assert!(told.starts_with("end a, b for WorkloadEvictedDueToPreempted"), "{told}");
     assert!(told.ends_with("tell a, b: Stopped: Preempted to accommodate another"), "{told}");
 
     let ending = group(pair().map(|pod| pod.phase("Running").deleting()));
     assert_eq!(world_of(&ending).named(evicted()).told(), "again after 29s", "its grace is not over");
+    let at_once = World { releases_fast: true, ..world_of(&ending).named(evicted()) }.told();
+    assert!(at_once.contains("QuotaReserved=False"), "{at_once}");
     let gone = group(pair().map(|pod| pod.phase("Failed").deleting()));
     let told = world_of(&gone).named(evicted()).told();
     assert!(told.contains("WaitingForReplacementPods=True/Preempted"), "{told}");

@@ -108,7 +108,7 @@ fn pods_ready(plan: &mut Plan, edit: &mut Edit, subject: &Workload, rules: &Pods
     let at = now.checked_add(jiff::SignedDuration::try_from(wait).unwrap_or_default()).unwrap_or(now);
     edit.requeue_at(at, true);
     if cause == reasons::pods_ready::WAIT_FOR_START {
-        // Its absence has said the same so far; with the eviction it costs no write.
+        // Whoever admitted it need not have said so; with the eviction it costs no write.
         edit.set(conditions::PODS_READY, false, cause, NOT_READY);
     }
     let key = crate::store::Key::of(subject);
