@@ -104,6 +104,37 @@ mod tests {
         assert_eq!(climb(length, last_owner, counting), expected);
     }
 
+    #[rstest::rstest]
+    #[case::the_only_owner(json!([reference("above", "u", Some(true))]), "above")]
+    #[case::of_two_the_controller_though_it_comes_second(
+        json!([reference("beside", "b", None), reference("above", "u", Some(true))]), "above"
+    )]
+    #[case::two_of_which_none_controls(json!([reference("above", "u", None), reference("beside", "b", Some(false))]), "none")]
+    #[case::an_earlier_object_of_that_name(json!([reference("above", "of-an-earlier-one", Some(true))]), "none")]
+    #[case::a_controller_that_is_gone_beside_one_that_is_there(
+        json!([reference("above", "u", None), reference("gone", "g", Some(true))]), "none"
+    )]
+    fn of_several_owners_the_one_above_is(#[case] owners: Value, #[case] expected: &str) {
+        let above = |name: &str| json!({"metadata": {"name": name, "namespace": "ns", "uid": if name == "above" { "u" } else { "b" }}});
+        let find =
+            |_: &'static dyn JobKind, name: &str| (name != "gone").then(|| Arc::new(Object::new(above(name)).unwrap()));
+        let job = json!({"metadata": {"name": "a", "namespace": "ns", "uid": "a", "ownerReferences": owners}});
+        let found = match top(&job, find, |_| true) {
+            Top::Job(_, parent) => meta::name(&parent.value()).to_owned(),
+            Top::None => "none".to_owned(),
+            Top::TooDeep | Top::Cyclic => "no end".to_owned(),
+        };
+        assert_eq!(found, expected);
+    }
+
+    fn reference(name: &str, uid: &str, controller: Option<bool>) -> Value {
+        let mut reference = json!({"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid});
+        if let Some(controller) = controller {
+            reference["controller"] = json!(controller);
+        }
+        reference
+    }
+
     #[test]
     fn a_job_that_is_left_alone_holds_none_of_its_own_back() {
         let ray_job = json!({

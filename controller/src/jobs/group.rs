@@ -179,10 +179,13 @@ fn mismatch(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
             Err(decision) => return decision,
         };
         let kept = Case { job: &sorted.group, ..*case };
-        return match kept.pod_sets() {
+        let mut decision = match kept.pod_sets() {
             Ok(pod_sets) => create::update_to_match(&kept, workload, pod_sets),
-            Err(decision) => decision,
+            Err(decision) => return decision,
         };
+        // Later they are looked at by the roles of the workload, which may not be theirs.
+        decision.actions.splice(0..0, tidy(case, &sorted));
+        return decision;
     }
     let message = "No matching Workload; restoring pod templates according to existent Workload";
     let stop = || case.stop(Some(workload), termination_target::NO_MATCHING_WORKLOAD, message);

@@ -1,5 +1,7 @@
 //! Pods, one by one and in groups.
 
+mod shape;
+
 use rstest::rstest;
 use switchyard_api::{jobs::pod::Pod, v1beta2::DispatchStatus};
 
