@@ -11,7 +11,12 @@ use std::{
 use kube::core::cel::{Validator, apply_defaults};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use switchyard_api::{crds, field::FieldError, v1beta2, validate};
+use switchyard_api::{
+    crds,
+    field::FieldError,
+    v1beta2,
+    validate::{self, Gates},
+};
 
 #[path = "support/random.rs"]
 mod random;
@@ -68,11 +73,12 @@ fn read<T: DeserializeOwned>(object: &Value) -> T {
 
 /// What the webhook says of an object, or of a change to it.
 fn by_webhook(object: &Value, before: Option<&Value>) -> Vec<FieldError> {
+    let gates = Gates { priority_boost: true, concurrent_admission: true, ..Gates::default() };
     match (kind(object), before) {
-        ("Workload", None) => validate::workload(&read(object), None),
-        ("Workload", Some(before)) => validate::workload_update(&read(object), &read(before)),
-        ("ClusterQueue", None) => validate::cluster_queue(&read(object)),
-        ("ClusterQueue", Some(before)) => validate::cluster_queue_update(&read(object), &read(before)),
+        ("Workload", None) => validate::workload(&read(object), None, gates),
+        ("Workload", Some(before)) => validate::workload_update(&read(object), &read(before), gates),
+        ("ClusterQueue", None) => validate::cluster_queue(&read(object), gates),
+        ("ClusterQueue", Some(before)) => validate::cluster_queue_update(&read(object), &read(before), gates),
         ("Cohort", _) => validate::cohort(&read(object)),
         ("ResourceFlavor", _) => validate::resource_flavor(&read(object)),
         _ => Vec::new(),

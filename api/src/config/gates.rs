@@ -83,7 +83,7 @@ const GATES: &[Gate] = &[
     on("QuotaCheckStrategy"),
     works(on("ReclaimablePods")),
     works(off("RecomputeAssignmentUponPreemptionTargetsOverlap")),
-    off("RejectUpdatesToCQWithInvalidOnFlavors"),
+    works(off("RejectUpdatesToCQWithInvalidOnFlavors")),
     on("RemoveFinalizersWithStrictPatch"),
     off("SchedulerLibraryIntegration"),
     off("SchedulerLongRequeueInterval"),

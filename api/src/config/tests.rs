@@ -273,6 +273,10 @@ fn preemption_gates_hold_by_either_gate_that_makes_use_of_them(#[case] body: &st
 #[rstest]
 #[case::past_use("admissionFairSharing: {usageHalfLifeTime: 1h, resourceWeights: {cpu: 2}}", &[])]
 #[case::the_gate_of_past_use("featureGates: {AdmissionFairSharing: false, PriorityBoost: true}", &[])]
+#[case::the_gates_of_the_webhook(
+    "featureGates: {PriorityBoost: true, ConcurrentAdmission: true, RejectUpdatesToCQWithInvalidOnFlavors: true}",
+    &[]
+)]
 #[case::one_at_a_time("waitForPodsReady: {blockAdmission: true}", &[])]
 #[case::not_waiting("featureGates: {DisableWaitForPodsReady: true}", &[])]
 #[case::no_collection("multiKueue: {gcInterval: 0s}", &[])]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{IMMUTABLE, labels::label_selector, quota};
+use super::{Gates, IMMUTABLE, labels::label_selector, quota};
 use crate::{
     field::{FieldError, Path},
     v1beta2::{
@@ -13,18 +13,18 @@ use crate::{
 
 /// What must hold of a new ClusterQueue.
 #[must_use]
-pub fn cluster_queue(queue: &ClusterQueue) -> Vec<FieldError> {
-    let mut errors = spec(&queue.spec);
+pub fn cluster_queue(queue: &ClusterQueue, gates: Gates) -> Vec<FieldError> {
+    let mut errors = spec(&queue.spec, gates);
     check_flavors(&queue.spec, None, &mut errors);
     errors
 }
 
 /// What must hold of a changed ClusterQueue. Admission checks for unknown flavors are let through where they were there
-/// before.
+/// before, unless a gate says otherwise.
 #[must_use]
-pub fn cluster_queue_update(queue: &ClusterQueue, old: &ClusterQueue) -> Vec<FieldError> {
-    let mut errors = spec(&queue.spec);
-    check_flavors(&queue.spec, Some(&old.spec), &mut errors);
+pub fn cluster_queue_update(queue: &ClusterQueue, old: &ClusterQueue, gates: Gates) -> Vec<FieldError> {
+    let mut errors = spec(&queue.spec, gates);
+    check_flavors(&queue.spec, (!gates.reject_invalid_on_flavors).then_some(&old.spec), &mut errors);
     if queue.spec.concurrent_admission_policy != old.spec.concurrent_admission_policy {
         let value = serde_json::to_value(&queue.spec.concurrent_admission_policy).unwrap_or_default();
         errors.push(FieldError::invalid(&Path::new("spec").child("concurrentAdmissionPolicy"), value, IMMUTABLE));
@@ -32,7 +32,7 @@ pub fn cluster_queue_update(queue: &ClusterQueue, old: &ClusterQueue) -> Vec<Fie
     errors
 }
 
-fn spec(spec: &ClusterQueueSpec) -> Vec<FieldError> {
+fn spec(spec: &ClusterQueueSpec, gates: Gates) -> Vec<FieldError> {
     let path = Path::new("spec");
     let groups = path.child("resourceGroups");
     let mut errors = Vec::new();
@@ -45,7 +45,9 @@ fn spec(spec: &ClusterQueueSpec) -> Vec<FieldError> {
     preemption(spec, &path, &mut errors);
     quota::fair_sharing(spec.fair_sharing.as_ref(), &path.child("fairSharing"), &mut errors);
     totals(spec, &groups, &mut errors);
-    concurrent_admission(spec, &path, &mut errors);
+    if gates.concurrent_admission {
+        concurrent_admission(spec, &path, &mut errors);
+    }
     errors
 }
 

@@ -12,6 +12,8 @@ mod tests;
 mod workload;
 mod workload_update;
 
+use crate::{config::Configuration, variants};
+
 pub use cluster_queue::{cluster_queue, cluster_queue_update};
 pub use labels::{
     SUBDOMAIN_MESSAGE, annotations, is_subdomain, label_key_error, label_selector, label_value_error, labels,
@@ -21,6 +23,29 @@ pub use quota::cohort;
 pub use resource_flavor::resource_flavor;
 pub use workload::{admission_gated_by, on_disconnect, workload};
 pub use workload_update::{admission_gated_by_update, workload_update};
+
+/// The rules that hold by a feature gate.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Gates {
+    /// `PriorityBoost`: a Workload's boost is a number.
+    pub priority_boost: bool,
+    /// `ConcurrentAdmission`: the policy of a ClusterQueue fits the rest of it.
+    pub concurrent_admission: bool,
+    /// `RejectUpdatesToCQWithInvalidOnFlavors`: also checks that were there before are for flavors that there are.
+    pub reject_invalid_on_flavors: bool,
+}
+
+impl Gates {
+    /// Those that are on.
+    #[must_use]
+    pub fn of(config: &Configuration) -> Self {
+        Self {
+            priority_boost: config.enabled("PriorityBoost"),
+            concurrent_admission: config.enabled(variants::FEATURE_GATE),
+            reject_invalid_on_flavors: config.enabled("RejectUpdatesToCQWithInvalidOnFlavors"),
+        }
+    }
+}
 
 /// What is said of a value below zero.
 pub(crate) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";

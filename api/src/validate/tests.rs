@@ -14,6 +14,18 @@ use crate::{
     v1beta2::{ClusterQueue, ClusterQueueSpec, Workload},
 };
 
+fn cluster_queue(queue: &ClusterQueue) -> Vec<FieldError> {
+    super::cluster_queue(queue, Gates::default())
+}
+
+fn cluster_queue_update(queue: &ClusterQueue, old: &ClusterQueue) -> Vec<FieldError> {
+    super::cluster_queue_update(queue, old, Gates::default())
+}
+
+fn workload_update(new: &Workload, old: &Workload) -> Vec<FieldError> {
+    super::workload_update(new, old, Gates::default())
+}
+
 fn messages(errors: &[FieldError]) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
@@ -65,6 +77,39 @@ fn a_check_for_a_flavor_that_is_gone_is_let_through_where_it_was() {
     assert_eq!(cluster_queue_update(&spec("spot", "lost", "StrictFIFO"), &old).len(), 1);
     assert_eq!(cluster_queue_update(&spec("other", "gone", "StrictFIFO"), &old).len(), 1, "the flavors changed");
     assert_eq!(cluster_queue(&old).len(), 1, "a new one is not let through");
+    let strict = Gates { reject_invalid_on_flavors: true, ..Gates::default() };
+    let changed = spec("spot", "gone", "BestEffortFIFO");
+    assert_eq!(super::cluster_queue_update(&changed, &old, strict).len(), 1, "nor an old one where a gate says so");
+}
+
+#[rstest]
+#[case::two_groups(json!({"resourceGroups": [group(0, 1, 1), group(1, 1, 1)]}))]
+#[case::strict_order(json!({"resourceGroups": [group(0, 1, 1)], "queueingStrategy": "StrictFIFO"}))]
+fn the_policy_of_concurrent_admission_binds_where_its_gate_is_on(#[case] mut spec: Value) {
+    spec["concurrentAdmissionPolicy"] = json!({"migration": {"mode": "TryPreferredFlavors"}});
+    let queue = queue(spec);
+    assert!(cluster_queue(&queue).is_empty());
+    let gates = Gates { concurrent_admission: true, ..Gates::default() };
+    assert_eq!(super::cluster_queue(&queue, gates).len(), 1);
+}
+
+#[rstest]
+#[case::a_number("5", None)]
+#[case::a_negative_one("-5", None)]
+#[case::a_positive_one_that_says_so("+5", None)]
+#[case::nothing("", Some("\"\": must be a valid signed integer; use \"0\" explicitly, empty string is not allowed"))]
+#[case::a_word("high", Some("\"high\": must be a valid signed integer"))]
+#[case::a_fraction("1.5", Some("\"1.5\": must be a valid signed integer"))]
+#[case::more_than_a_priority_may_be("2147483648", Some("\"2147483648\": must be a valid signed integer"))]
+fn a_boost_of_priority_may_be(#[case] boost: &str, #[case] refused: Option<&str>) {
+    let boosted = reserved(1, &json!({"kueue.x-k8s.io/priority-boost": boost}));
+    let gates = Gates { priority_boost: true, ..Gates::default() };
+    let path = "metadata.annotations[kueue.x-k8s.io/priority-boost]: Invalid value: ";
+    let expected: Vec<String> = refused.iter().map(|refused| format!("{path}{refused}")).collect();
+    assert_eq!(messages(&workload(&boosted, None, gates)), expected);
+    assert_eq!(messages(&super::workload_update(&boosted, &reserved(1, &json!({})), gates)), expected, "added");
+    assert!(super::workload_update(&boosted, &boosted, gates).is_empty(), "what came past it may be written further");
+    assert!(workload(&boosted, None, Gates::default()).is_empty(), "without the gate it says nothing");
 }
 
 /// A workload with one pod set that holds quota for `count` pods.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::{annotations, labels, quota, resource_flavor::tolerations};
+use super::{Gates, annotations, labels, quota, resource_flavor::tolerations};
 use crate::{
     conditions,
     field::{FieldError, Path},
@@ -16,7 +16,7 @@ use crate::{
 
 /// What must hold of a Workload. `old` is what it was before a change, none for a new one.
 #[must_use]
-pub fn workload(workload: &Workload, old: Option<&Workload>) -> Vec<FieldError> {
+pub fn workload(workload: &Workload, old: Option<&Workload>, gates: Gates) -> Vec<FieldError> {
     let mut errors = Vec::new();
     pod_sets(workload, &Path::new("spec").child("podSets"), &mut errors);
     if let Some(status) = &workload.status {
@@ -28,12 +28,29 @@ pub fn workload(workload: &Workload, old: Option<&Workload>) -> Vec<FieldError> 
         pod_set_updates(workload, &path.child("admissionChecks"), &mut errors);
     }
     errors.extend(admission_gated_by(workload.annotations()));
-    // One that came past this must not keep its status from being written.
-    let told = |workload: &Workload| workload.annotations().get(names::ON_DISCONNECT).cloned();
-    if old.is_none_or(|old| told(old) != told(workload)) {
+    // One that came past these must not keep its status from being written.
+    let told = |key: &str| {
+        let of = |workload: &Workload| workload.annotations().get(key).cloned();
+        old.is_none_or(|old| of(old) != of(workload))
+    };
+    if told(names::ON_DISCONNECT) {
         errors.extend(on_disconnect(workload.annotations()));
     }
+    if gates.priority_boost && told(names::PRIORITY_BOOST) {
+        errors.extend(priority_boost(workload.annotations()));
+    }
     errors
+}
+
+fn priority_boost(annotations: &BTreeMap<String, String>) -> Option<FieldError> {
+    let value = annotations.get(names::PRIORITY_BOOST)?;
+    let detail = match value.as_str() {
+        "" => "must be a valid signed integer; use \"0\" explicitly, empty string is not allowed",
+        text if text.parse::<i32>().is_err() => "must be a valid signed integer",
+        _ => return None,
+    };
+    let path = Path::new("metadata").child("annotations").key(names::PRIORITY_BOOST);
+    Some(FieldError::invalid(&path, value, detail))
 }
 
 fn pod_sets(workload: &Workload, path: &Path, errors: &mut Vec<FieldError>) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::ResourceExt;
 
 use super::{
-    IMMUTABLE,
+    Gates, IMMUTABLE,
     workload::{gated_by_path, workload},
 };
 use crate::{
@@ -21,12 +21,12 @@ use crate::{
 /// Beyond Kueue: `clusterName` may be set without a nomination when the same change records an attempt, which only our
 /// dispatcher does.
 #[must_use]
-pub fn workload_update(new: &Workload, old: &Workload) -> Vec<FieldError> {
+pub fn workload_update(new: &Workload, old: &Workload, gates: Gates) -> Vec<FieldError> {
     let (empty, path) = (WorkloadStatus::default(), Path::new("status"));
     let (now, before) = (new.status.as_ref().unwrap_or(&empty), old.status.as_ref().unwrap_or(&empty));
     let holds = |status: &WorkloadStatus| conditions::is_true(&status.conditions, conditions::QUOTA_RESERVED);
 
-    let mut errors = workload(new, Some(old));
+    let mut errors = workload(new, Some(old), gates);
     if holds(before) {
         pod_sets(&new.spec.pod_sets, &old.spec.pod_sets, &Path::new("spec").child("podSets"), &mut errors);
     }

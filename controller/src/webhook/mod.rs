@@ -40,6 +40,7 @@ use switchyard_api::{
     jobs::{Held, JobKind, KindId, elastic, enabled_kinds, meta, same_copy, serving::Group},
     names,
     v1beta2::Workload,
+    validate::Gates,
 };
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -211,11 +212,11 @@ fn router(ctx: &Arc<Context>) -> anyhow::Result<Router> {
         rules.push((job_path("mutate", validate), Arc::new(move |question| mutate.default(question))));
         rules.push((job_path("validate", validate), Arc::new(move |question| jobs.validate(question))));
     }
-    let partial = ctx.config.enabled("PartialAdmission");
-    let defaults: Rule = Arc::new(move |question| objects::default_workload(question, partial));
-    rules.push((objects::path("mutate", "workload"), defaults));
+    let (partial, gates) = (ctx.config.enabled("PartialAdmission"), Gates::of(&ctx.config));
+    let default_workload = move |question: &Question<'_>| objects::default_workload(question, partial);
+    rules.push((objects::path("mutate", "workload"), Arc::new(default_workload)));
     for kind in objects::KINDS {
-        rules.push((objects::path("validate", kind.singular), Arc::new(move |question| kind.answer(question))));
+        rules.push((objects::path("validate", kind.singular), Arc::new(move |question| kind.answer(question, gates))));
     }
     Ok(review::router(rules))
 }

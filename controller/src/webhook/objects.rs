@@ -5,7 +5,7 @@ use serde_json::Value;
 use switchyard_api::{
     field::FieldError,
     v1beta2::{ClusterQueue, Cohort, ResourceFlavor, Workload},
-    validate,
+    validate::{self, Gates},
 };
 
 use super::review::{Answer, Question};
@@ -16,7 +16,7 @@ pub(super) struct Kind {
     pub(super) singular: &'static str,
     /// The resources, with subresources.
     pub(super) resources: &'static [&'static str],
-    rule: fn(&Question<'_>) -> Result<Vec<FieldError>, serde_json::Error>,
+    rule: fn(&Question<'_>, Gates) -> Result<Vec<FieldError>, serde_json::Error>,
 }
 
 /// All kinds that are validated. The others' schemas say all there is to say.
@@ -34,12 +34,12 @@ pub(super) fn path(verb: &str, singular: &str) -> String {
 
 impl Kind {
     /// Refuses what breaks a rule.
-    pub(super) fn answer(&self, question: &Question<'_>) -> Answer {
+    pub(super) fn answer(&self, question: &Question<'_>, gates: Gates) -> Answer {
         // Finalizers must come off whatever the rest says.
         if question.old.is_some() && switchyard_api::jobs::meta::is_deleting(question.object) {
             return Answer::Allow;
         }
-        match (self.rule)(question) {
+        match (self.rule)(question, gates) {
             Ok(errors) if errors.is_empty() => Answer::Allow,
             Ok(errors) => Answer::Refuse(errors.iter().map(ToString::to_string).collect()),
             Err(error) => Answer::Refuse(vec![format!("the object has not the shape of its kind: {error}")]),
@@ -47,8 +47,8 @@ impl Kind {
     }
 }
 
-/// Names of pod sets are in lower case, and without partial admission none is content with fewer pods.
-pub(super) fn default_workload(question: &Question<'_>, partial: bool) -> Answer {
+/// Names of pod sets are in lower case, and without `partial_admission` all their pods are needed.
+pub(super) fn default_workload(question: &Question<'_>, partial_admission: bool) -> Answer {
     let mut wanted = question.object.clone();
     let pod_sets = wanted.pointer_mut("/spec/podSets").and_then(Value::as_array_mut);
     for pod_set in pod_sets.into_iter().flatten() {
@@ -57,7 +57,7 @@ pub(super) fn default_workload(question: &Question<'_>, partial: bool) -> Answer
         {
             *name = Value::from(lower);
         }
-        if !partial && let Some(pod_set) = pod_set.as_object_mut() {
+        if !partial_admission && let Some(pod_set) = pod_set.as_object_mut() {
             pod_set.remove("minCount");
         }
     }
@@ -68,26 +68,26 @@ fn typed<K: DeserializeOwned>(value: &Value) -> Result<K, serde_json::Error> {
     K::deserialize(value)
 }
 
-fn workload(question: &Question<'_>) -> Result<Vec<FieldError>, serde_json::Error> {
+fn workload(question: &Question<'_>, gates: Gates) -> Result<Vec<FieldError>, serde_json::Error> {
     let new: Workload = typed(question.object)?;
     match question.old {
-        None => Ok(validate::workload(&new, None)),
-        Some(old) => Ok(validate::workload_update(&new, &typed(old)?)),
+        None => Ok(validate::workload(&new, None, gates)),
+        Some(old) => Ok(validate::workload_update(&new, &typed(old)?, gates)),
     }
 }
 
-fn cluster_queue(question: &Question<'_>) -> Result<Vec<FieldError>, serde_json::Error> {
+fn cluster_queue(question: &Question<'_>, gates: Gates) -> Result<Vec<FieldError>, serde_json::Error> {
     let new: ClusterQueue = typed(question.object)?;
     match question.old {
-        None => Ok(validate::cluster_queue(&new)),
-        Some(old) => Ok(validate::cluster_queue_update(&new, &typed(old)?)),
+        None => Ok(validate::cluster_queue(&new, gates)),
+        Some(old) => Ok(validate::cluster_queue_update(&new, &typed(old)?, gates)),
     }
 }
 
-fn cohort(question: &Question<'_>) -> Result<Vec<FieldError>, serde_json::Error> {
+fn cohort(question: &Question<'_>, _: Gates) -> Result<Vec<FieldError>, serde_json::Error> {
     Ok(validate::cohort(&typed::<Cohort>(question.object)?))
 }
 
-fn resource_flavor(question: &Question<'_>) -> Result<Vec<FieldError>, serde_json::Error> {
+fn resource_flavor(question: &Question<'_>, _: Gates) -> Result<Vec<FieldError>, serde_json::Error> {
     Ok(validate::resource_flavor(&typed::<ResourceFlavor>(question.object)?))
 }
