@@ -310,6 +310,12 @@ pub trait JobKind: Send + Sync + 'static {
         true
     }
 
+    /// JSON pointers to fields of the spec that go on being the hub's after a job was sent: a change of one is brought to
+    /// the copy. Of everything else a copy stays as it was sent.
+    fn followed_fields(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Kinds of objects that the pods of the kind's jobs depend on. They are watched with it.
     fn dependencies(&self) -> &'static [KindId] {
         &[]

@@ -52,6 +52,11 @@ pub(super) trait PlainKind: Send + Sync + 'static {
     /// What that field says when it means the kind's own controller.
     fn own_controller(&self) -> &'static str;
 
+    /// See [`JobKind::followed_fields`].
+    fn followed_fields(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// See [`JobKind::dependencies`].
     fn dependencies(&self) -> &'static [KindId] {
         &[]
@@ -291,6 +296,10 @@ impl<K: PlainKind> JobKind for K {
 
     fn dependencies(&self) -> &'static [KindId] {
         PlainKind::dependencies(self)
+    }
+
+    fn followed_fields(&self) -> &'static [&'static str] {
+        PlainKind::followed_fields(self)
     }
 
     fn depends_on(&self, job: &Value) -> Option<Dependency> {

@@ -144,8 +144,13 @@ fn fit(kind: &dyn JobKind, workload: &Workload, job: &mut Value) {
     }
 }
 
+/// Whether the Workload's job has fields that go on being this cluster's when it was sent.
+pub(super) fn has_followed_fields(workload: &Workload) -> bool {
+    owner(workload).is_some_and(|owned| !owned.kind.followed_fields().is_empty())
+}
+
 /// Whether a job of several objects has some that it did not have before, an object of several groups of pods asks for another
-/// number of them, or an elastic job for another number of pods.
+/// number of them, an elastic job for another number of pods, or a field has changed that its kind has follow.
 pub(super) fn has_changed(before: &[u8], now: &[u8]) -> bool {
     if before == now {
         return false;
@@ -155,19 +160,31 @@ pub(super) fn has_changed(before: &[u8], now: &[u8]) -> bool {
         |objects: &[Value]| -> BTreeSet<String> { objects.iter().map(|it| meta::name(it).to_owned()).collect() };
     let replicas = |objects: &[Value]| objects.first().and_then(replicas);
     let (before, now) = (objects(before), objects(now));
-    !names(&now).is_subset(&names(&before)) || replicas(&before) != replicas(&now) || is_resized(&before, &now)
+    !names(&now).is_subset(&names(&before))
+        || replicas(&before) != replicas(&now)
+        || is_resized(&before, &now)
+        || followed(&before) != followed(&now)
 }
 
 fn is_resized(before: &[Value], now: &[Value]) -> bool {
     let ([before], [now]) = (before, now) else { return false };
-    let text = |key: &str| now.get(key).and_then(Value::as_str).unwrap_or_default();
-    let kind = kind_of_owner(text("apiVersion"), text("kind"));
-    kind.is_some_and(|kind| elastic::resizing(kind, now, before).is_some())
+    kind_of(now).is_some_and(|kind| elastic::resizing(kind, now, before).is_some())
+}
+
+fn kind_of(object: &Value) -> Option<&'static dyn JobKind> {
+    let text = |key: &str| object.get(key).and_then(Value::as_str);
+    kind_of_owner(text("apiVersion")?, text("kind")?)
 }
 
 fn replicas(object: &Value) -> Option<i64> {
-    let text = |key: &str| object.get(key).and_then(Value::as_str);
-    kind_of_owner(text("apiVersion")?, text("kind")?)?.serving()?.replicas(object)
+    kind_of(object)?.serving()?.replicas(object)
+}
+
+fn followed(objects: &[Value]) -> Vec<Option<&Value>> {
+    let Some((object, kind)) = objects.first().and_then(|first| Some((first, kind_of(first)?))) else {
+        return Vec::new();
+    };
+    kind.followed_fields().iter().map(|pointer| object.pointer(pointer)).collect()
 }
 
 #[cfg(test)]
@@ -263,6 +280,19 @@ mod tests {
         assert_eq!((shown.kind.id().kind, shown.is_group), ("Pod", true));
         let set = workload("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet");
         assert_eq!(owner(&set).map(|owned| owned.kind.id().kind), Some("LeaderWorkerSet"));
+    }
+
+    #[test]
+    fn another_serve_configuration_follows_and_nothing_else_of_a_ray_service() {
+        let service = |kind: &str, config: Value, image: &str| {
+            let spec = json!({"serveConfigV2": config, "rayClusterConfig": {"image": image}});
+            serde_json::to_vec(&json!({"apiVersion": "ray.io/v1", "kind": kind, "spec": spec})).unwrap()
+        };
+        let before = service("RayService", json!("a"), "x");
+        assert!(has_changed(&before, &service("RayService", json!("b"), "x")));
+        assert!(has_changed(&before, &service("RayService", Value::Null, "x")));
+        assert!(!has_changed(&before, &service("RayService", json!("a"), "y")));
+        assert!(!has_changed(&service("RayJob", json!("a"), "x"), &service("RayJob", json!("b"), "x")));
     }
 
     #[test]

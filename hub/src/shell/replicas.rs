@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ApiResource;
-use switchyard_api::jobs::{JobKind, kind_for, serving::Serving};
+use switchyard_api::jobs::{JobKind, kind_for, meta, serving::Serving, workload_name};
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::object::Object;
 use switchyard_controller::store::{Change, Key};
@@ -49,16 +49,25 @@ pub(crate) fn follows(workload: &Workload) -> bool {
     maker(workload).is_some_and(|maker| !maker.is_first(workload))
 }
 
-/// The Workload of the first replica of an object whose spec has changed: its number of replicas may be another.
+/// The Workload with which an object was sent whose spec has changed: what follows it may be another, such as its number of
+/// replicas.
 pub(super) fn changed(resource: &ApiResource, change: &Change<Object>) -> Option<Key> {
     let object = &change.new.as_ref()?.metadata;
     let before = change.old.as_ref().and_then(|old| old.metadata.generation);
     if before.is_some() && before == object.generation {
         return None;
     }
-    let serving = kind_for(&resource.group, &resource.kind)?.serving()?;
-    let first = serving.first_group(object.name.as_deref()?, object.uid.as_deref()?)?;
-    Some(Key::new(object.namespace.as_deref()?, &first))
+    let kind = kind_for(&resource.group, &resource.kind)?;
+    let (name, uid) = (object.name.as_deref()?, object.uid.as_deref()?);
+    let workload = match kind.serving() {
+        Some(serving) => serving.first_group(name, uid)?,
+        None if kind.followed_fields().is_empty() => return None,
+        None => match meta::prebuilt_workload_name(&change.new.as_ref()?.value()) {
+            "" => workload_name(kind.id().kind, kind.id().group, name, uid),
+            prebuilt => prebuilt.to_owned(),
+        },
+    };
+    Some(Key::new(object.namespace.as_deref()?, &workload))
 }
 
 /// The Workload of the first replica of the object that this one is a later one of.
@@ -174,6 +183,27 @@ mod tests {
             let told = changed(&kind_for(group, kind).unwrap().id().api_resource(), &change);
             assert_eq!(told, looked_at.then(|| Key::new("ns", &first)), "{case}");
         }
+    }
+
+    #[test]
+    fn the_workload_of_a_ray_service_is_looked_at_when_its_spec_is_another() {
+        let object = |generation: u32, labels: Value| {
+            let metadata = json!({
+                "name": "llm", "namespace": "ns", "uid": "u", "generation": generation, "labels": labels,
+            });
+            Arc::new(Object::new(json!({ "metadata": metadata })).unwrap())
+        };
+        let looked_at = |kind: &str, new: u32, labels: Value| {
+            let (old, new) = (Some(object(1, labels.clone())), Some(object(new, labels)));
+            let resource = kind_for("ray.io", kind).unwrap().id().api_resource();
+            changed(&resource, &Change { key: Key::new("ns", "llm"), old, new })
+        };
+        let own = workload_name("RayService", "ray.io", "llm", "u");
+        assert_eq!(looked_at("RayService", 2, json!({})), Some(Key::new("ns", &own)));
+        let named = json!({"kueue.x-k8s.io/prebuilt-workload-name": "w"});
+        assert_eq!(looked_at("RayService", 2, named), Some(Key::new("ns", "w")));
+        assert_eq!(looked_at("RayService", 1, json!({})), None, "another status");
+        assert_eq!(looked_at("RayCluster", 2, json!({})), None, "nothing of its spec follows");
     }
 
     #[test]

@@ -19,10 +19,10 @@ use switchyard_scheduler::RefusedReason;
 use tokio::time::Instant;
 
 use super::inbox::Batch;
-use super::replicas;
 use super::slots::Slots;
 use super::topology::Topology;
 use super::{Answer, Clock, Hands, Parts, Reports};
+use super::{payload, replicas};
 use crate::cluster::Ports;
 use crate::dispatch::{Dispatcher, Event, Facts, Memory, Reserved, Sessions, Uid, Written};
 
@@ -218,8 +218,9 @@ impl TermState {
         if is_group_workload(workload) {
             self.show_members(workload, &uid);
         }
-        if is_group_workload(workload) || elastic::is_slice(workload) {
-            self.follow_size(workload, &uid);
+        let is_followed = || elastic::is_slice(workload) || payload::has_followed_fields(workload);
+        if is_group_workload(workload) || is_followed() {
+            self.follow_job(workload, &uid);
         }
     }
 

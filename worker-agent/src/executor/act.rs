@@ -16,7 +16,7 @@ use switchyard_api::v1beta2::{PreemptionGatePosition, PriorityClassRef};
 
 use super::group::{group_of, is_member};
 use super::read::{read_job, read_workload};
-use super::stamp::{BadPayload, Stamp, fence_text, job_kind, job_to_create, rescaled, workload_to_create};
+use super::stamp::{BadPayload, Stamp, fence_text, followed, job_kind, job_to_create, workload_to_create};
 use super::watch::{workload_gvk, workload_resource};
 use super::{Executor, Known, SUSPENDED};
 use crate::ledger::{Action, Kind, Object, Outcome, Payload, Target, Trouble, Verb};
@@ -197,22 +197,22 @@ impl Executor {
     }
 
     /// Creates the object. If the name is taken by what an earlier, unanswered try made, that is as good, once it has as many
-    /// replicas.
+    /// replicas and the fields that follow the hub's.
     async fn create(&self, object: &DynamicObject, access: &Access, stamp: Stamp<'_>) -> Outcome {
         let there = match self.create_one(object, access, stamp).await {
             Ok(there) => there,
             Err(outcome) => return outcome,
         };
-        let rescaled = access.job_kind.and_then(|kind| rescaled(kind, &value(object), &value(&there)));
-        match (self.object(access, &there), rescaled) {
+        let changed = access.job_kind.and_then(|kind| followed(kind, &value(object), &value(&there)));
+        match (self.object(access, &there), changed) {
             (Outcome::Object(it), Some(patch)) if it.meta().attempt == stamp.attempt => {
-                self.rescale(access, &it.meta().target, patch).await
+                self.follow(access, &it.meta().target, patch).await
             }
             (outcome, _) => outcome,
         }
     }
 
-    async fn rescale(&self, access: &Access, target: &Target, mut patch: Value) -> Outcome {
+    async fn follow(&self, access: &Access, target: &Target, mut patch: Value) -> Outcome {
         patch["metadata"]["uid"] = target.uid.as_str().into();
         match self.api(access, &target.namespace).patch(&target.name, &params(), &Patch::Merge(patch)).await {
             Ok(object) => self.object(access, &object),

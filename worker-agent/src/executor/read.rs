@@ -104,7 +104,8 @@ pub(crate) fn read_job(object: &Value, kind: &dyn JobKind, gvk: &Arc<str>, hub_i
     let (suspended, active) = (kind.is_suspended(object), kind.is_active(object));
     let tells_its_end = kind.tells_its_end();
     let has_replicas = kind.serving().is_some_and(|serving| serving.replicas(object).is_some());
-    let several = has_replicas || (kind.resizes() && elastic::is_marked(object));
+    let is_elastic = kind.resizes() && elastic::is_marked(object);
+    let several = has_replicas || is_elastic || !kind.followed_fields().is_empty();
     Some(RemoteJob { meta, suspended, active, tells_its_end, several, broken: false, end, status })
 }
 

@@ -170,7 +170,8 @@ pub struct RemoteJob {
     pub active: bool,
     /// Whether `end` will say how it ends; if not, only its Workload does.
     pub tells_its_end: bool,
-    /// Whether it may become more, or less, than it was made: a group of objects, or one object with replicas.
+    /// Whether it may become other than it was made: a group of objects, or one object with replicas or with fields that
+    /// follow the hub's.
     pub several: bool,
     /// Whether an object of it was taken away before it had ended: it does not go on without.
     pub broken: bool,

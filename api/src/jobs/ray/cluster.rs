@@ -22,6 +22,7 @@ pub struct RayPods {
     suspend_at: Keys,
     /// Where it names the RayCluster that KubeRay has made for it, if it is none itself.
     child_at: Option<&'static str>,
+    followed: &'static [&'static str],
     is_ready: fn(&Value) -> bool,
 }
 
@@ -31,6 +32,7 @@ pub static RAY_CLUSTER: RayPods = RayPods {
     at: "/spec",
     suspend_at: &["spec", "suspend"],
     child_at: None,
+    followed: &[],
     is_ready: |job| str_at(job, "/status/state") == "ready",
 };
 
@@ -40,6 +42,7 @@ pub static RAY_SERVICE: RayPods = RayPods {
     at: "/spec/rayClusterConfig",
     suspend_at: &["spec", "rayClusterConfig", "suspend"],
     child_at: Some("/status/activeServiceStatus/rayClusterName"),
+    followed: &["/spec/serveConfigV2"],
     is_ready: |job| true_condition(job, &["Ready"]).is_some(),
 };
 
@@ -54,6 +57,10 @@ impl PlainKind for RayPods {
 
     fn own_controller(&self) -> &'static str {
         KUBERAY
+    }
+
+    fn followed_fields(&self) -> &'static [&'static str] {
+        self.followed
     }
 
     fn dependencies(&self) -> &'static [KindId] {

@@ -9,7 +9,11 @@ use kube::{
     api::{DeleteParams, DynamicObject, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use switchyard_api::{conditions, v1beta2::Workload};
+use switchyard_api::{
+    conditions,
+    jobs::{JobKind, kind_of_owner},
+    v1beta2::Workload,
+};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, Part, Parts};
 
@@ -107,6 +111,20 @@ impl<'a> Jobs<'a> {
 
     async fn shows(&self, name: &str, status: &Value) -> anyhow::Result<Value> {
         self.until(name, &format!("shows {status}"), |job| contains(&job["status"], status)).await
+    }
+
+    /// Changes what its copies follow, here, and waits until it is so there.
+    async fn change_followed(&self, there: &Self, name: &str) -> anyhow::Result<()> {
+        let kind = kind_of_owner(self.sample.api, self.sample.kind).map(JobKind::followed_fields);
+        for pointer in kind.unwrap_or_default() {
+            for value in [json!("first"), json!("second")] {
+                let patch = pointer.split('/').skip(1).collect::<Vec<_>>();
+                let patch = patch.into_iter().rev().fold(value.clone(), |below, field| json!({ field: below }));
+                self.jobs.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+                there.until(name, pointer, |job| job.pointer(pointer) == Some(&value)).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn delete(&self, name: &str) -> anyhow::Result<()> {
@@ -209,6 +227,7 @@ pub(crate) async fn runs_there(here: &Jobs<'_>, there: &Jobs<'_>, namespace: &st
     } else {
         ensure!(shown.pointer(sample.suspend) == Some(&json!(true)), "{}", here.what(name, "runs on the hub"));
     }
+    here.change_followed(there, name).await?;
     if let Some(ended) = &sample.ended {
         there.report(name, ended).await?;
         here.shows(name, ended).await?;

@@ -164,9 +164,9 @@ impl TermState {
         }
     }
 
-    /// What comes to a group after it was sent goes after the others; so does another number of an object's replicas, or of an
-    /// elastic job's pods.
-    pub(super) fn follow_size(&self, workload: &Workload, uid: &Uid) {
+    /// What comes to a group after it was sent goes after the others; so does another number of an object's replicas or of an
+    /// elastic job's pods, and what else its kind has follow.
+    pub(super) fn follow_job(&self, workload: &Workload, uid: &Uid) {
         let Some((cluster, _)) = self.dispatcher.committed(uid) else { return };
         let (port, theirs) = (self.ports.of(&cluster), self.dispatcher.their_uid(uid));
         let Some(known) = port.content(&theirs) else { return };
