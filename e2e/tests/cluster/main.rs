@@ -17,6 +17,7 @@ mod agent;
 mod allowed;
 mod api;
 mod availability;
+mod bad_input;
 mod budget;
 mod chart;
 mod cluster_profile;

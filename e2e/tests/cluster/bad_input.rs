@@ -1,0 +1,342 @@
+//! Jobs that are wrong, or change into something else, beside one that is right: each gets its answer, and the one that is right
+//! runs on as if nothing had been.
+
+use std::net::{Ipv4Addr, TcpListener};
+
+use anyhow::ensure;
+use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DynamicObject, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use switchyard_api::{jobs::apply_merge, v1beta2::Workload};
+use switchyard_controller::webhook::{Advertise, WebhookOptions};
+use switchyard_e2e::{Part, Parts, fixture, job::RUN_FOR, wait};
+
+use crate::{
+    bed::{Bed, WAIT},
+    common::events,
+};
+
+const SECTIONS: &str = "integrations: {frameworks: [batch/job, pod, workload.codeflare.dev/appwrapper]}";
+const GATE: &str = "kueue.x-k8s.io/admission";
+const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+
+/// A namespace with a job that is right and runs.
+struct Place {
+    bed: Bed,
+    pods: Api<Pod>,
+    before: Value,
+}
+
+impl Place {
+    async fn new(stem: &str) -> Self {
+        let bed = Bed::with_options(stem, SECTIONS, |_, options| {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let url = format!("https://127.0.0.1:{}", listener.local_addr().unwrap().port());
+            options.webhook = Some(WebhookOptions::new(listener, Advertise::Url(url)));
+        })
+        .await;
+        bed.simple(&[("cpu", "8")]).await;
+        let pods: Api<Pod> = Api::namespaced(bed.admin().clone(), &bed.namespace);
+        let called = async || {
+            let dry = kube::api::PostParams { dry_run: true, ..Default::default() };
+            ensure!(is_gated(&pods.create(&dry, &pod("probe", &json!({}))).await?), "it is let through");
+            Ok(())
+        };
+        wait::eventually(WAIT, "the webhook of pods", called).await.unwrap();
+        bed.plain_job("good").cpu("1").run_forever().create(bed.admin()).await.unwrap();
+        bed.running("good").await;
+        bed.expect_true("good", "Admitted").await;
+        let mut place = Self { bed, pods, before: Value::Null };
+        place.before = place.good().await;
+        place
+    }
+
+    /// What must not change of the job that is right: itself, its pods, its Workload and since when that is admitted.
+    async fn good(&self) -> Value {
+        let job: Job = Api::namespaced(self.bed.admin().clone(), &self.bed.namespace).get("good").await.unwrap();
+        let of_job = ListParams::default().labels("batch.kubernetes.io/job-name=good");
+        let pods: Vec<Option<String>> =
+            self.pods.list(&of_job).await.unwrap().items.iter().map(kube::ResourceExt::uid).collect();
+        let workload = self.bed.workload_of("good").await;
+        json!({
+            "job": job.uid(), "spec": job.spec, "pods": pods, "workload": workload.uid(), "asks": workload.spec,
+            "admitted": self.bed.time("good", "Admitted").await.to_string(),
+            "evicted": self.bed.is_true("good", "Evicted").await,
+        })
+    }
+
+    async fn undisturbed(&self) {
+        let now = self.good().await;
+        assert_eq!(now, self.before);
+    }
+
+    async fn create(&self, pod: Pod) {
+        self.pods.create(&Default::default(), &pod).await.unwrap();
+    }
+
+    async fn until(&self, name: &str, what: &str, right: impl Fn(&Pod) -> bool) {
+        let check = async || {
+            let pod = self.pods.get(name).await?;
+            ensure!(right(&pod), "{:?} {:?} {:?}", pod.metadata, pod.spec, pod.status);
+            Ok(())
+        };
+        wait::eventually(WAIT, format!("pod {name} {what}"), check).await.unwrap();
+    }
+
+    async fn running(&self, name: &str) {
+        self.until(name, "running", |pod| phase(pod) == "Running").await;
+    }
+
+    async fn gone(&self, name: &str) {
+        let check = async || {
+            ensure!(self.pods.get_opt(name).await?.is_none(), "it is still there");
+            Ok(())
+        };
+        wait::eventually(WAIT, format!("pod {name} gone"), check).await.unwrap();
+    }
+
+    async fn limit(&self, pod: &str, seconds: &str) {
+        let patch = json!({"metadata": {"labels": {"kueue.x-k8s.io/max-exec-time-seconds": seconds}}});
+        self.pods.patch(pod, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    async fn told(&self, object: &str, reason: &str, note: &str) {
+        events::told(self.bed.admin(), object, reason, note).await;
+    }
+
+    async fn group(&self) -> Workload {
+        Api::namespaced(self.bed.admin().clone(), &self.bed.namespace).get("group").await.unwrap()
+    }
+
+    /// Installs the definitions of a module that Kueue takes in.
+    async fn install(&self, module: &'static str, folder: &str) {
+        let source = tokio::task::spawn_blocking(move || {
+            Parts::new()?.source_dir(Part::Kueue, module).map_err(anyhow::Error::from)
+        });
+        self.bed.cluster().apply_dir(source.await.unwrap().unwrap().join(folder)).await.unwrap();
+    }
+
+    async fn has_workload(&self, owner: &str) -> bool {
+        let owned = |workload: &Workload| workload.owner_references().iter().any(|it| it.name == owner);
+        self.bed.workloads().await.iter().any(owned)
+    }
+}
+
+/// A pod in queue `queue` that asks for one cpu and runs until it is deleted, with this put into it.
+fn pod(name: &str, more: &Value) -> Pod {
+    let mut pod = json!({
+        "metadata": {"name": name, "labels": {QUEUE: "queue"}, "annotations": {RUN_FOR: "forever"}},
+        "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container("1")]},
+    });
+    apply_merge(&mut pod, more);
+    serde_json::from_value(pod).unwrap()
+}
+
+fn container(cpu: &str) -> Value {
+    json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}})
+}
+
+/// One of a group of `count`, of the role of those that ask for as much.
+fn member(name: &str, count: usize, cpu: &str) -> Pod {
+    let metadata = json!({
+        "labels": {"kueue.x-k8s.io/pod-group-name": "group"},
+        "annotations": {"kueue.x-k8s.io/pod-group-total-count": count.to_string()},
+    });
+    pod(name, &json!({"metadata": metadata, "spec": {"containers": [container(cpu)]}}))
+}
+
+fn is_gated(pod: &Pod) -> bool {
+    let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
+    gates.into_iter().flatten().any(|gate| gate.name == GATE)
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+#[test]
+fn a_group_changes_its_shape() {
+    fixture::run(async {
+        let place = Place::new("shape").await;
+        let bed = &place.bed;
+        // While it waits, its Workload follows.
+        bed.stop_cluster_queue("Hold").await;
+        for name in ["a", "b"] {
+            place.create(member(name, 2, "1")).await;
+        }
+        let waiting = bed.workload_of("a").await;
+        place.limit("a", "600").await;
+        let follows = async || {
+            let seconds = place.group().await.spec.maximum_execution_time_seconds;
+            ensure!(seconds == Some(600), "{seconds:?}");
+            Ok(())
+        };
+        wait::eventually(WAIT, "the group's other time", follows).await.unwrap();
+        place.told("a", "UpdatedWorkload", "Updated not matching Workload for suspended job").await;
+        assert_eq!(place.group().await.uid(), waiting.uid(), "it is the same one");
+        place.limit("b", "600").await;
+        place.undisturbed().await;
+
+        // While it runs, another role is none of its own.
+        bed.stop_cluster_queue("None").await;
+        place.running("a").await;
+        place.running("b").await;
+        place.create(member("c", 2, "500m")).await;
+        place.create(pod("later", &json!({}))).await;
+        place.running("later").await;
+        assert!(is_gated(&place.pods.get("c").await.unwrap()));
+        assert_eq!(place.group().await.uid(), waiting.uid());
+        for name in ["a", "b"] {
+            assert_eq!(phase(&place.pods.get(name).await.unwrap()), "Running");
+        }
+        place.undisturbed().await;
+
+        // Without its Workload all of them go, and a group of other roles may take the name.
+        bed.delete_workload("group").await;
+        for name in ["a", "b", "c"] {
+            place.gone(name).await;
+        }
+        for name in ["d", "e"] {
+            place.create(member(name, 2, "250m")).await;
+        }
+        place.running("d").await;
+        place.running("e").await;
+        assert_ne!(place.group().await.uid(), waiting.uid());
+        place.undisturbed().await;
+    });
+}
+
+#[test]
+fn a_group_finds_a_workload_of_its_name_with_other_roles() {
+    fixture::run(async {
+        let place = Place::new("earlier").await;
+        place.bed.stop_cluster_queue("Hold").await;
+        let earlier = json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "metadata": {
+                "name": "group", "namespace": place.bed.namespace,
+                "annotations": {"kueue.x-k8s.io/is-group-workload": "true"},
+            },
+            "spec": {
+                "queueName": "queue",
+                "podSets": [{"name": "earlier", "count": 3, "template": {"spec": {"containers": [container("1")]}}}],
+            },
+        });
+        place.bed.cluster().apply([earlier]).await.unwrap();
+        let earlier = place.group().await.uid();
+        for name in ["a", "b"] {
+            place.create(member(name, 2, "1")).await;
+        }
+        place.told("a", "UpdatedWorkload", "Updated not matching Workload for suspended job").await;
+        place.bed.stop_cluster_queue("None").await;
+        place.running("a").await;
+        place.running("b").await;
+        let group = place.group().await;
+        assert_eq!((group.uid(), group.spec.pod_sets[0].count), (earlier, 2));
+        place.undisturbed().await;
+    });
+}
+
+/// An AppWrapper of so many pods, each a pod set.
+fn app_wrapper(namespace: &str, pods: usize) -> Value {
+    let component = |at: usize| {
+        let template = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("p{at}")},
+            "spec": {"restartPolicy": "Never", "containers": [container("100m")]},
+        });
+        json!({ "template": template })
+    };
+    json!({
+        "apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper",
+        "metadata": {"name": "wide", "namespace": namespace, "labels": {QUEUE: "queue"}},
+        "spec": {"suspend": true, "components": (0..pods).map(component).collect::<Vec<_>>()},
+    })
+}
+
+#[test]
+fn more_pod_sets_than_a_workload_may_have() {
+    fixture::run(async {
+        let place = Place::new("wide").await;
+        let bed = &place.bed;
+        for at in 0..19 {
+            place.create(member(&format!("p{at:02}"), 19, &format!("{}m", 10 + at))).await;
+        }
+        place.told("p00", "ErrWorkloadCompose", "pod group can't include more than 18 roles").await;
+
+        place.install("github.com/project-codeflare/appwrapper", "config/crd/bases").await;
+        let api = bed.cluster().dynamic("workload.codeflare.dev/v1beta2", "AppWrapper", &bed.namespace).await.unwrap();
+        let create = async |pods: usize| {
+            let object: DynamicObject = serde_json::from_value(app_wrapper(&bed.namespace, pods)).unwrap();
+            api.create(&Default::default(), &object).await
+        };
+        create(19).await.unwrap();
+        place.told("wide", "ErrWorkloadCompose", "spec.podSets: Too many: 19: must have at most 18 items").await;
+        // It is not tried again and again.
+        tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+        let told = events::about(bed.admin(), "wide").await.unwrap();
+        let times = |event: &k8s_openapi::api::events::v1::Event| event.series.as_ref().map_or(1, |it| it.count);
+        assert!(told.iter().map(times).sum::<i32>() <= 2, "{told:?}");
+        assert!(!place.has_workload("wide").await && !place.has_workload("p00").await);
+        let held = api.get("wide").await.unwrap();
+        assert_eq!(held.data["spec"]["suspend"], true);
+        place.undisturbed().await;
+
+        // One that is mended runs.
+        api.delete("wide", &Default::default()).await.unwrap();
+        let again = async || {
+            create(18).await?;
+            Ok(())
+        };
+        wait::eventually(WAIT, "the AppWrapper gone and made again", again).await.unwrap();
+        bed.expect_true("wide", "Admitted").await;
+        place.undisturbed().await;
+    });
+}
+
+#[test]
+fn jobs_of_a_kind_that_is_not_enabled_and_jobs_of_several_owners() {
+    fixture::run(async {
+        let place = Place::new("owners").await;
+        let bed = &place.bed;
+        place.install("sigs.k8s.io/jobset", "config/components/crd/bases").await;
+        let template = json!({"spec": {"restartPolicy": "Never", "containers": [container("1")]}});
+        let set = json!({
+            "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+            "metadata": {"name": "set", "namespace": bed.namespace, "labels": {QUEUE: "queue"}},
+            "spec": {"replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": {"template": template}}}]},
+        });
+        bed.cluster().apply([set]).await.unwrap();
+        let sets = bed.cluster().dynamic("jobset.x-k8s.io/v1alpha2", "JobSet", &bed.namespace).await.unwrap();
+        let set = sets.get("set").await.unwrap().uid().unwrap();
+        let good = bed.job_uid("good").await;
+        let of_set = json!([
+            {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": set, "controller": true},
+        ]);
+        let beside_good = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "good", "uid": good}]);
+        let of_both = json!([
+            {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": set},
+            {"apiVersion": "batch/v1", "kind": "Job", "name": "good", "uid": good, "controller": true},
+        ]);
+        for (name, owners, queued, own_workload) in [
+            ("of-set", &of_set, false, false),
+            ("of-set-queued", &of_set, true, true),
+            ("beside-good", &beside_good, true, true),
+            ("beside-good-unqueued", &beside_good, false, false),
+            ("of-both", &of_both, true, false),
+        ] {
+            let mut job = serde_json::to_value(bed.plain_job(name).cpu("1").run_forever().build()).unwrap();
+            let label = if queued { json!("queue") } else { Value::Null };
+            apply_merge(&mut job, &json!({"metadata": {"ownerReferences": owners, "labels": {QUEUE: label}}}));
+            bed.cluster().apply([job]).await.unwrap();
+            bed.running(name).await;
+            assert_eq!(place.has_workload(name).await, own_workload, "{name}");
+        }
+        let set = sets.get("set").await.unwrap();
+        assert_ne!(set.data["spec"]["suspend"], true, "it is left alone");
+        assert!(!place.has_workload("set").await);
+        place.undisturbed().await;
+    });
+}
