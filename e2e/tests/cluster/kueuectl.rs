@@ -161,6 +161,11 @@ async fn creates(plugin: &Plugin<'_>) {
     let refused = plugin.fails("create clusterqueue Not_A_Name").await;
     assert!(refused.contains("Not_A_Name"), "{refused}");
 
+    plugin.ok("create clusterqueue narrow --namespace-selector team=a,tier=b").await;
+    let selector = &plugin.spec("ClusterQueue", "narrow").await["namespaceSelector"];
+    assert_eq!(*selector, json!({"matchLabels": {"team": "a", "tier": "b"}}));
+    plugin.ok("delete clusterqueue narrow").await;
+
     plugin.ok("create localqueue lq -c cq").await;
     assert_eq!(plugin.spec("LocalQueue", "lq").await["clusterQueue"], "cq");
     let refused = plugin.fails("create localqueue other -c none").await;
@@ -181,13 +186,29 @@ async fn lists(plugin: &Plugin<'_>) {
     plugin.shows("list workload", &[&first, "job", "first", "lq", "cq", "ADMITTED"]).await;
     plugin.shows("list workload", &[&second, "job", "second", "lq", "cq", "PENDING", "0"]).await;
     for (line, there, not) in [
-        ("list workload --status pending", &second, &first),
+        ("list workload --status pending", second.as_str(), first.as_str()),
         ("list workload --status admitted", &first, &second),
         ("list workload --for job/first", &first, &second),
+        ("list workload --status all", &first, "\0"),
+        ("list workload --status all", &second, "\0"),
+        ("list workload -A", &second, "\0"),
+        ("list workload -o yaml", &first, "ADMITTED"),
+        ("list localqueue -A", "lq", "\0"),
+        ("list localqueue -o json", "\"LocalQueue\"", "\0"),
     ] {
         let text = plugin.ok(line).await;
-        assert!(text.contains(&**there) && !text.contains(&**not), "{line}: {text}");
+        assert!(text.contains(there) && !text.contains(not), "{line}: {text}");
     }
+    for line in ["list workload --status finished", "list workload -l no=such", "list clusterqueue -l no=such"] {
+        let text = plugin.ok(line).await;
+        assert!(!text.contains(&first) && !text.contains("team"), "{line}: {text}");
+    }
+    assert!(plugin.ok(&format!("get workload {first}")).await.contains(&first));
+    assert!(plugin.ok(&format!("describe workload {first}")).await.contains("Quota reserved in ClusterQueue cq"));
+    let text = plugin.run(&format!("edit workload {first}")).await;
+    assert!(String::from_utf8_lossy(&text.stderr).contains("no changes made"), "{text:?}");
+    plugin.ok(&format!(r#"patch workload {first} --type=merge -p {{"metadata":{{"labels":{{"a":"b"}}}}}}"#)).await;
+    plugin.shows("list workload -l a=b", &[&first]).await;
     plugin.shows(&format!("list workload -q lq --field-selector metadata.name={second}"), &[&second]).await;
     plugin.shows("list workload -c cq", &[&first]).await;
     let pods = async || {
@@ -214,6 +235,10 @@ async fn stops_and_resumes(plugin: &Plugin<'_>) {
     plugin.ok("resume localqueue lq").await;
     assert_eq!(plugin.spec("LocalQueue", "lq").await["stopPolicy"], "None");
 
+    plugin.ok("stop clusterqueue cq --keep-already-running").await;
+    assert_eq!(plugin.spec("ClusterQueue", "cq").await["stopPolicy"], "Hold");
+    plugin.suspended("second", false).await;
+    plugin.ok("resume clusterqueue cq").await;
     plugin.ok("stop clusterqueue cq").await;
     assert_eq!(plugin.spec("ClusterQueue", "cq").await["stopPolicy"], "HoldAndDrain");
     plugin.suspended("second", true).await;

@@ -126,6 +126,35 @@ async fn work(bed: &Bed) {
     wait::eventually(WAIT, "the pod to end", ended).await.unwrap();
 }
 
+/// What [`work`] comes to.
+fn counts(text: &str, bed: &Bed) -> anyhow::Result<()> {
+    let (shown, q, checked) = (page::families(text), bed.part("q"), bed.part("checked"));
+    for (family, series, labels, expected) in [
+        ("kueue_finished_workloads_total", "", vec![("cluster_queue", &*q)], 2.0),
+        ("kueue_finished_workloads_total", "", vec![("cluster_queue", &*checked)], 1.0),
+        ("kueue_quota_reserved_workloads_total", "", vec![("cluster_queue", &*checked)], 1.0),
+        ("kueue_admitted_workloads_total", "", vec![("cluster_queue", &*checked)], 1.0),
+        ("kueue_admission_checks_wait_time_seconds", "_count", vec![("cluster_queue", &*checked)], 1.0),
+        ("kueue_admitted_workloads_total", "", vec![("cluster_queue", &*q)], 4.0),
+        ("kueue_evicted_workloads_total", "", vec![("cluster_queue", &*q), ("reason", "Preempted")], 1.0),
+        ("kueue_evicted_workloads_once_total", "", vec![("cluster_queue", &*q), ("reason", "Preempted")], 1.0),
+        (
+            "kueue_preempted_workloads_total",
+            "",
+            vec![("preempting_cluster_queue", &*q), ("reason", "InClusterQueue")],
+            1.0,
+        ),
+        ("kueue_reserving_active_workloads", "", vec![("cluster_queue", &*q)], 1.0),
+        ("kueue_admitted_active_workloads", "", vec![("cluster_queue", &*q)], 1.0),
+        ("kueue_cluster_queue_resource_usage", "", vec![("cluster_queue", &*q), ("resource", "cpu")], 1.0),
+        ("kueue_cluster_queue_nominal_quota", "", vec![("cluster_queue", &*q), ("resource", "cpu")], 2.0),
+    ] {
+        let found = shown.get(family).map(|shown| shown.sum(&format!("{family}{series}"), &labels));
+        ensure!(found == Some(expected), "{family}{series} {labels:?} is {found:?}, not {expected}");
+    }
+    Ok(())
+}
+
 #[test]
 fn single_mode_shows_what_kueue_shows() {
     fixture::run(async {
@@ -138,6 +167,9 @@ fn single_mode_shows_what_kueue_shows() {
             compare(&text, |family| !of_hubs(family) && !unseen(family))
         };
         wait::eventually(WAIT, "all families", check).await.unwrap();
+
+        let counted = async || counts(&http::get(PORT.load(Ordering::SeqCst), "/metrics").await?, &bed);
+        wait::eventually(WAIT, "what was done to be counted", counted).await.unwrap();
 
         // Of a queue that is stopped nothing is tried.
         let name = bed.part("q");

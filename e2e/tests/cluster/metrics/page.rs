@@ -43,6 +43,18 @@ pub(crate) fn families(page: &str) -> BTreeMap<String, Shown> {
 }
 
 impl Shown {
+    /// What the series of this name (the family's, or that with `_count`) whose labels have these values come to together.
+    pub(crate) fn sum(&self, name: &str, wanted: &[(&str, &str)]) -> f64 {
+        let right = |line: &&String| {
+            let labels = labels(line);
+            line.split('{').next() == Some(name)
+                && wanted.iter().all(|(label, value)| labels.get(*label).is_some_and(|it| it == value))
+        };
+        let value =
+            |line: &String| line.rsplit(' ').next().and_then(|text| text.parse::<f64>().ok()).unwrap_or(f64::NAN);
+        self.lines.iter().filter(right).map(value).sum()
+    }
+
     fn add(&mut self, line: &str) {
         let labels: BTreeMap<String, String> = labels(line);
         let others: BTreeSet<String> = labels.keys().filter(|name| *name != "le").cloned().collect();
