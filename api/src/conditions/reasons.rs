@@ -282,8 +282,6 @@ pub mod events {
     pub const QUOTA_RESERVED: &str = "QuotaReserved";
     /// A workload was admitted.
     pub const ADMITTED: &str = "Admitted";
-    /// A workload waits.
-    pub const PENDING: &str = "Pending";
     /// A workload was preempted.
     pub const PREEMPTED: &str = "Preempted";
     /// Another workload was preempted for this one.
@@ -318,8 +316,6 @@ pub mod events {
     pub const WORKLOAD_NAME_CONFLICT: &str = "WorkloadNameConflict";
     /// About the worker cluster of a workload.
     pub const MULTIKUEUE: &str = "MultiKueue";
-    /// A kubeconfig by path is deprecated.
-    pub const DEPRECATED_PATH_USAGE: &str = "DeprecatedPathUsage";
 
     /// The reason of the event for an eviction, such as `EvictedDueToPreempted`.
     #[must_use]

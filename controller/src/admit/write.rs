@@ -113,12 +113,12 @@ impl Admitter {
         let admitted = workload::is_admitted(after);
         // Of a hub's copy each step is told on the hub: when all is done at once here, one event says it.
         if !admitted || !workload::is_copy(after) {
-            self.ctx.events.normal(after, "QuotaReserved", note);
+            self.ctx.events.normal(after, events::QUOTA_RESERVED, note);
         }
         self.ctx.metrics.quota_reserved(after, cluster_queue, waited);
         if admitted {
             let note = format!("Admitted by ClusterQueue {cluster_queue}, wait time since reservation was 0s");
-            self.ctx.events.normal(after, "Admitted", note);
+            self.ctx.events.normal(after, events::ADMITTED, note);
             let checks = (!reserve.checks.is_empty()).then_some(Duration::ZERO);
             self.ctx.count_admitted(after, cluster_queue, waited, checks);
         }
