@@ -90,9 +90,9 @@ mod tests {
 
     #[test]
     fn the_chart_names_the_images_by_their_programs() {
-        let deployment = include_str!("../../deploy/charts/switchyard/templates/deployment.yaml");
+        let image_of = include_str!("../../deploy/charts/switchyard/templates/_helpers.tpl");
         for (image, program) in IMAGES.iter().filter(|(image, _)| *image != "cli") {
-            assert!(deployment.contains(&format!("\"{program}\"")), "{image}");
+            assert!(image_of.contains(&format!("\"{program}\"")), "{image}");
         }
     }
 }

@@ -168,7 +168,12 @@ fn as_kueue(manifest: &Value) -> Option<Value> {
 async fn guard(cluster: &Cluster) -> Handle {
     cluster.install().await.unwrap();
     let (client, _) = cluster.service_account(NAMESPACE, "switchyard").await.unwrap();
-    let mut options = Options::new(client, Arc::new(Configuration::default()), "api-test", NAMESPACE);
+    let mut config = Configuration::default();
+    // What they say is judged only where they are on.
+    for gate in ["ConcurrentAdmission", "PriorityBoost"] {
+        config.feature_gates.insert(gate.to_owned(), true);
+    }
+    let mut options = Options::new(client, Arc::new(config), "api-test", NAMESPACE);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("https://127.0.0.1:{}", listener.local_addr().unwrap().port());
     options.webhook = Some(WebhookOptions::new(listener, Advertise::Url(url)));

@@ -308,8 +308,7 @@ fn cert_manager_makes_the_certificate_where_it_is_asked_to() {
 #[test]
 fn the_visibility_api_is_led_to_where_it_is_asked_for() {
     let (helm, chart) = (Helm::new(None), chart());
-    let visible =
-        ["--visibility-listen=config", "name: v1beta1.visibility.kueue.x-k8s.io", "name: kueue-batch-user-role"];
+    let visible = ["--visibility-listen=config", "name: v1beta1.visibility.kueue.x-k8s.io"];
     let template = |values: &[&str]| helm.ok(&[&["template", &chart], values].concat());
     for values in [&["--set=mode=single"][..], &HUB] {
         let (without, with) = (template(values), template(&[values, &["--set=visibility.enabled=true"]].concat()));
