@@ -20,7 +20,7 @@ use switchyard_api::v1beta2::MultiKueueCluster;
 use crate::fixture::KeepLogs;
 use crate::process::Process;
 use crate::wait::eventually;
-use crate::{Cluster, ClusterSpec, Environment, ports};
+use crate::{Cluster, ClusterSpec, Environment, ports, queues};
 use programs::{OurProgram, Ways, agent_program, hub_program, single_program};
 use service::Service;
 pub use tenant::{Tenant, TenantBuilder};
@@ -341,6 +341,18 @@ impl Fleet {
         let program = single_program(cluster, self.agent_config.as_deref()).await?;
         self.start(name, &program)?;
         self.ready(name, program.health).await
+    }
+
+    /// [`Self::start_single`], and has the hub reach it by a kubeconfig.
+    ///
+    /// # Errors
+    /// What its log ends with, or what the hub says of it.
+    pub async fn add_single(&self, name: &str) -> anyhow::Result<()> {
+        self.start_single(name).await?;
+        let (_, kubeconfig) = self.worker(name).service_account(NAMESPACE, "switchyard-remote-hub").await?;
+        let secret = queues::kubeconfig_secret(NAMESPACE, name, &kubeconfig);
+        self.hub().apply([secret, queues::kubeconfig_cluster(name, name)]).await?;
+        self.connected(name).await
     }
 
     /// Kills a program (SIGKILL): the hub, or a worker's agent by its cluster's name.

@@ -13,7 +13,7 @@ use kube::{
 use serde_json::{Value, json};
 use switchyard_api::{conditions, jobs::apply_merge, v1beta2::Workload};
 use switchyard_e2e::fixture::{self, Borrowed, Shared};
-use switchyard_e2e::fleet::{Fleet, NAMESPACE, Tenant};
+use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::job::{EXIT_CODE, RUN_FOR};
 use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, queues};
@@ -36,13 +36,9 @@ static FLEET: Shared<Fleet> = Shared::new(|| {
             WORKERS.map(|name| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(64)).controller(sets));
         let fleet = Fleet::builder("pods").agent(west).bare(east).config(CONFIG).agent_config(CONFIG).agent_webhooks();
         let fleet = fleet.hub_controllers(["deployment-controller", "replicaset-controller", sets]).start().await?;
-        fleet.start_single("east").await?;
-        let (_, kubeconfig) = fleet.worker("east").service_account(NAMESPACE, "switchyard-remote-hub").await?;
-        let secret = queues::kubeconfig_secret(NAMESPACE, "east", &kubeconfig);
-        let clusters = [queues::agent_cluster("west"), secret, queues::kubeconfig_cluster("east", "east")];
-        fleet.hub().apply(clusters).await?;
+        fleet.hub().apply([queues::agent_cluster("west")]).await?;
         fleet.connect().await?;
-        fleet.connected("east").await?;
+        fleet.add_single("east").await?;
         for cluster in WORKERS.map(|name| fleet.worker(name)).into_iter().chain([fleet.hub()]) {
             await_webhook(cluster).await?;
         }
