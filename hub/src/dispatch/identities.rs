@@ -60,7 +60,7 @@ impl Dispatcher {
         self.identities.by_theirs.insert(theirs.clone(), uid.clone());
         if let Some(before) = replaces.filter(|before| self.identities.theirs(before) == *theirs) {
             self.identities.succeeded.insert(before.clone());
-            self.pass_on(before, uid);
+            self.hand_over(before);
         }
     }
 

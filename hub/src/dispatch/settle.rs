@@ -29,10 +29,10 @@ impl Dispatcher {
 
     fn decide(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
         entry.kept = None;
-        if entry.passes_on || self.identities.is_succeeded(&entry.facts.uid) {
-            // Whoever has its copy decides for both.
-            entry.nomination = None;
-            self.withdraw(entry, now, out);
+        if self.identities.is_succeeded(&entry.facts.uid) {
+            return self.succeeded(entry, now, out);
+        }
+        if entry.passes_on {
             return;
         }
         if entry.gone || entry.facts.finished {
@@ -93,7 +93,7 @@ impl Dispatcher {
 
     /// The engine gives the quota to another workload: what is in memory goes back at once. A write that is under way
     /// decides first; once the API shows the reservation, the engine evicts it there.
-    fn withdraw(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
+    pub(super) fn withdraw(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
         if !entry.withdrawn || (entry.memory.is_some() && entry.writing.is_some()) {
             return;
         }

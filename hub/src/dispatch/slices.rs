@@ -59,20 +59,31 @@ impl Dispatcher {
         }
     }
 
-    /// Hands what is known of a copy to the workload that has taken it over.
-    pub(super) fn pass_on(&mut self, from: &Uid, to: &Uid) {
-        if !self.entries.contains_key(to) {
-            return;
-        }
-        let Some(before) = self.entries.get_mut(from) else { return };
-        let remotes = std::mem::take(&mut before.remotes);
+    /// Another workload has its copy, and decides for both.
+    pub(super) fn succeeded(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
+        entry.nomination = None;
+        self.withdraw(entry, now, out);
+        self.pass_on(entry);
+    }
+
+    /// Hands what is known of a copy to the workload that has taken it over, once that is known.
+    fn pass_on(&mut self, before: &mut Entry) {
+        let to = self.identities.ours(&self.identities.theirs(&before.facts.uid));
+        let Some(entry) = self.entries.get_mut(&to).filter(|_| to != before.facts.uid) else { return };
         // That the job has ended is seen again once the commit is answered.
-        (before.nomination, before.ended) = (None, None);
-        self.dirty.extend([from.clone(), to.clone()]);
-        if let Some(entry) = self.entries.get_mut(to) {
-            for (cluster, remote) in remotes {
-                entry.remotes.entry(cluster).or_insert(remote);
-            }
+        before.ended = None;
+        for (cluster, remote) in std::mem::take(&mut before.remotes) {
+            entry.remotes.entry(cluster).or_insert(remote);
+            self.dirty.insert(to.clone());
+        }
+    }
+
+    /// [`Self::pass_on`], of a workload that is not being looked at.
+    pub(super) fn hand_over(&mut self, from: &Uid) {
+        self.dirty.insert(from.clone());
+        if let Some(mut before) = self.entries.remove(from) {
+            self.pass_on(&mut before);
+            self.entries.insert(from.clone(), before);
         }
     }
 }

@@ -98,16 +98,18 @@ fn it_goes_nowhere_while_the_other_is_leaving() {
 
 #[test]
 fn a_process_that_begins_knows_whose_the_copy_is_in_whatever_order_it_learns() {
-    let before = || Facts { ..committed("w", "a", 1) };
-    for order in [[before(), taken()], [taken(), before()]] {
+    let before = || committed("w", "a", 1);
+    let orders = || [[before(), taken()], [taken(), before()]].into_iter();
+    for (order, all_first) in orders().map(|it| (it, true)).chain(orders().map(|it| (it, false))) {
         let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
-        for facts in &order {
+        for facts in order.iter().filter(|_| all_first) {
             bench.dispatcher.introduce(&facts.uid, facts.known_as.as_ref(), facts.replaces.as_ref());
         }
         for facts in order {
             bench.apply(Event::Workload(facts));
         }
         assert_eq!(bench.take(), ["Run w/1 on a"], "once, by the new one");
+        assert_eq!(bench.dispatcher.cluster_view("a").workloads, 1);
         is_replaced(&mut bench);
         assert!(bench.take().is_empty());
         assert_eq!(bench.dispatcher.committed("w"), None);
