@@ -10,7 +10,6 @@ use anyhow::{Context, ensure};
 use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use serde_json::{Value, json};
-use switchyard_api::config::Configuration;
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
 use switchyard_controller::{Handle, Options};
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, Part, Parts, fixture, paths, wait};
@@ -168,11 +167,7 @@ fn as_kueue(manifest: &Value) -> Option<Value> {
 async fn guard(cluster: &Cluster) -> Handle {
     cluster.install().await.unwrap();
     let (client, _) = cluster.service_account(NAMESPACE, "switchyard").await.unwrap();
-    let mut config = Configuration::default();
-    // What they say is judged only where they are on.
-    for gate in ["ConcurrentAdmission", "PriorityBoost"] {
-        config.feature_gates.insert(gate.to_owned(), true);
-    }
+    let config = crate::common::that_judges_manifests();
     let mut options = Options::new(client, Arc::new(config), "api-test", NAMESPACE);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("https://127.0.0.1:{}", listener.local_addr().unwrap().port());

@@ -2,6 +2,7 @@
 
 pub(crate) mod events;
 
+use switchyard_api::config::Configuration;
 use switchyard_e2e::fixture::{Borrowed, Shared};
 use switchyard_e2e::fleet::Fleet;
 use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, Part, Parts, queues};
@@ -27,6 +28,16 @@ pub(crate) async fn crds_of(cluster: &Cluster, module: &'static str) {
     let source =
         tokio::task::spawn_blocking(move || Parts::new()?.source_dir(Part::Kueue, module).map_err(anyhow::Error::from));
     cluster.apply_dir(source.await.unwrap().unwrap().join("config/crd")).await.unwrap();
+}
+
+/// A configuration whose webhooks judge all that the tables of manifests try: what belongs to these feature gates is
+/// judged only where they are on.
+pub(crate) fn that_judges_manifests() -> Configuration {
+    let mut config = Configuration::default();
+    for gate in ["ConcurrentAdmission", "PriorityBoost"] {
+        config.feature_gates.insert(gate.to_owned(), true);
+    }
+    config
 }
 
 /// The shared fleet, started by the first test.
