@@ -385,7 +385,10 @@ fn run(seed: u64) {
 /// `SWITCHYARD_SEED=n` replays one, `SWITCHYARD_SEEDS=n` runs that many.
 #[test]
 fn at_most_one_runs_and_none_is_lost() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let number = |name: &str| {
+        let text = std::env::var(name).ok()?;
+        Some(text.parse::<u64>().unwrap_or_else(|error| panic!("{name}={text}: {error}")))
+    };
     if let Some(seed) = number("SWITCHYARD_SEED") {
         run(seed);
         return;

@@ -229,7 +229,7 @@ fn play<Story>(easts: Wire, story: impl Fn(World, StdRng) -> Story)
 where
     Story: Future<Output = ()> + 'static,
 {
-    let seeds = std::env::var("TRANSPORT_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(SEEDS);
+    let seeds = std::env::var("TRANSPORT_SEEDS").map_or(SEEDS, |count| count.parse().unwrap());
     for seed in FIRST_SEED..FIRST_SEED + seeds {
         println!("seed {seed}");
         let mut sim = turmoil::Builder::new()

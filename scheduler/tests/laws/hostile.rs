@@ -299,7 +299,7 @@ fn look(engine: &mut Engine, known: &BTreeMap<switchyard_scheduler::WorkloadKey,
 
 #[test]
 fn hostile_events_in_any_order_never_panic() {
-    let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    let seconds = crate::number("FUZZ_SECONDS");
     let (mut seed, mut runs) = (crate::seed(), 0);
     let (events, cycles) = (Cell::new(0), Cell::new(0));
     #[expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "how long to go on, not what is decided")]

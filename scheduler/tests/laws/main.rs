@@ -32,10 +32,16 @@ fn broken(name: &str, seed: u64, error: &dyn std::fmt::Display) -> ! {
     panic!("{name}, LAWS_SEED={seed}: {error}")
 }
 
+/// The number that a variable of the environment gives.
+#[expect(clippy::panic, reason = "a seed that is not understood must not be another")]
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|error| panic!("{variable}={text}: {error}")))
+}
+
 /// The seed of a run: a new one, or the one that is asked for.
 fn seed() -> u64 {
-    let given = std::env::var("LAWS_SEED").ok().and_then(|seed| seed.parse().ok());
-    given.unwrap_or_else(|| RandomState::new().build_hasher().finish())
+    number("LAWS_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish())
 }
 
 /// Checks a law over random scripts.
