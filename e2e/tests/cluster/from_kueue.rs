@@ -111,6 +111,7 @@ fn the_commands_of_the_readme_bring_a_cluster_from_kueue_to_ours() {
         shell.run(install);
         assert_eq!(replicas(cluster, "switchyard-system", "switchyard").await, 2);
         assert!(configured(cluster).await.contains("batch/job"), "what Kueue was told");
+        assert_eq!(shell.run("kubectl get apiservice -o name | grep visibility.kueue").lines().count(), 2);
 
         let _ours = Single::start(cluster).await.unwrap();
         let status = eventually(WAIT, "both jobs in the status", async || {
