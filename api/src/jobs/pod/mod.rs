@@ -7,6 +7,7 @@
 mod group;
 mod one;
 mod shape;
+mod sorted;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -14,9 +15,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-pub use group::{Sorted, fits, inactive, is_in_sync, sort, sort_new};
+pub use group::{fits, inactive, is_in_sync};
 pub(super) use one::{group_name, is_gated, is_terminated};
 pub(super) use shape::changed_shape;
+pub use sorted::{Sorted, sort, sort_new};
 
 use super::meta::{last_transition, object_mut, str_at};
 use super::mirror::conditions;

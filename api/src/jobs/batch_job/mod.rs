@@ -1,15 +1,17 @@
 //! `batch/v1` Job.
 
+mod validate;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::index_set::count_terminal;
-use super::meta::{annotation, annotation_path, i32_at, object_mut, remove_annotation, set_annotation, str_at};
+use super::meta::{annotation, i32_at, object_mut, remove_annotation, set_annotation, str_at};
 use super::plain::set;
 use super::remote::remote_object;
 use super::template::clean_template;
 use super::{Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, mirror, restore_template};
-use crate::field::{FieldError, Path};
+use crate::field::FieldError;
 use crate::names;
 use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, ReclaimablePod};
 
@@ -270,36 +272,11 @@ impl JobKind for BatchJob {
     }
 
     fn validate(&self, job: &Value) -> Vec<FieldError> {
-        let mut errors = validate_min_parallelism(job);
-        errors.extend(validate_sync_completions(job));
-        errors
+        validate::job(job)
     }
 
     fn validate_update(&self, old: &Value, new: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
-        if annotation(old, names::JOB_MIN_PARALLELISM) != annotation(new, names::JOB_MIN_PARALLELISM) {
-            errors.extend(validate_min_parallelism(new));
-        }
-        errors.extend(validate_sync_completions(new));
-        if annotation(old, names::JOB_MIN_PARALLELISM).is_some()
-            && !spec_suspended(old)
-            && parallelism(old) != parallelism(new)
-        {
-            errors.push(FieldError::forbidden(
-                &Path::new("spec").child("parallelism"),
-                "cannot change when partial admission is enabled and the job is not suspended",
-            ));
-        }
-        if !self.is_suspended(old)
-            && !self.is_suspended(new)
-            && completions_follow_parallelism(old) != completions_follow_parallelism(new)
-        {
-            errors.push(FieldError::forbidden(
-                &annotation_path(names::JOB_COMPLETIONS_EQUAL_PARALLELISM),
-                "field is immutable while the job is not suspended",
-            ));
-        }
-        errors
+        validate::update(old, new)
     }
 
     fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value {
@@ -329,41 +306,4 @@ impl JobKind for BatchJob {
     fn reset_status(&self, local: &Value, now: Timestamp) -> Option<Value> {
         mirror::reset_status(local, now)
     }
-}
-
-fn validate_min_parallelism(job: &Value) -> Vec<FieldError> {
-    let Some(text) = annotation(job, names::JOB_MIN_PARALLELISM) else { return Vec::new() };
-    let path = &annotation_path(names::JOB_MIN_PARALLELISM);
-    match text.parse::<i32>() {
-        Err(_) => vec![FieldError::invalid(path, text, format!("parsing {text:?}: should be a whole number"))],
-        Ok(count) if count <= 0 || count >= pods_count(job) => {
-            vec![FieldError::invalid(path, count, format!("should be between 0 and {}", pods_count(job) - 1))]
-        }
-        Ok(_) => Vec::new(),
-    }
-}
-
-fn validate_sync_completions(job: &Value) -> Vec<FieldError> {
-    let Some(text) = annotation(job, names::JOB_COMPLETIONS_EQUAL_PARALLELISM) else { return Vec::new() };
-    let path = &annotation_path(names::JOB_COMPLETIONS_EQUAL_PARALLELISM);
-    let mut errors = Vec::new();
-    match parse_bool(text) {
-        None => errors.push(FieldError::invalid(path, text, format!("parsing {text:?}: should be true or false"))),
-        Some(false) => {}
-        Some(true) => {
-            if !is_indexed(job) {
-                errors.push(FieldError::invalid(path, text, "should not be enabled for NonIndexed jobs"));
-            }
-            let completions = completions(job);
-            if completions.unwrap_or(1) != parallelism(job) {
-                let key = names::JOB_COMPLETIONS_EQUAL_PARALLELISM;
-                errors.push(FieldError::invalid(
-                    &Path::new("spec").child("completions"),
-                    Value::from(completions),
-                    format!("should be equal to parallelism when {key} annotation is true"),
-                ));
-            }
-        }
-    }
-    errors
 }

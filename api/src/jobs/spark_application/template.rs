@@ -1,0 +1,121 @@
+//! The pod template of a driver or an executor, put together from the fields of a SparkApplication.
+
+use serde_json::{Map, Value, json};
+
+use super::Role;
+use crate::jobs::JobError;
+use crate::jobs::meta::{str_at, string_map};
+use crate::jobs::plain::{count_at, list_at, malformed};
+use crate::jobs::template::quantities_as_text;
+use crate::quantity;
+
+/// What Spark sets up itself is not counted as a volume.
+const LOCAL_DIR: &str = "spark-local-dir-";
+
+/// The pod template of a role, as far as it is known before Spark runs.
+pub(super) fn of_role(job: &Value, role: &Role) -> Result<Value, JobError> {
+    let at = format!("/spec/{}", role.name);
+    let spec = job.pointer(&at).filter(|spec| spec.is_object());
+    let spec = spec.ok_or_else(|| malformed(&at, "is missing; a SparkApplication needs a driver and an executor"))?;
+    let mut container = json!({"name": role.container});
+    let (volumes, mounts) = volumes(job, spec);
+    put(&mut container, "volumeMounts", Value::Array(mounts));
+    put(&mut container, "resources", resources(spec, &at)?);
+    let mut containers = vec![container];
+    containers.extend(list_at(spec, "/sidecars").iter().cloned());
+    let mut pod = json!({ "containers": containers });
+    put(&mut pod, "volumes", Value::Array(volumes));
+    for (field, from) in
+        [("initContainers", "initContainers"), ("affinity", "affinity"), ("tolerations", "tolerations")]
+    {
+        put(&mut pod, field, spec.get(from).cloned().unwrap_or_default());
+    }
+    put(&mut pod, "priorityClassName", spec.get("priorityClassName").cloned().unwrap_or_default());
+    put(&mut pod, "nodeSelector", node_selector(job, spec));
+    let mut metadata = json!({});
+    for field in ["labels", "annotations"] {
+        let mut all = string_map(spec, &format!("/template/metadata/{field}"));
+        all.extend(string_map(spec, &format!("/{field}")));
+        put(&mut metadata, field, json!(all));
+    }
+    let mut template = json!({ "spec": pod });
+    put(&mut template, "metadata", metadata);
+    quantities_as_text(&mut template);
+    Ok(template)
+}
+
+/// Sets a field unless the value is empty.
+fn put(object: &mut Value, field: &str, value: Value) {
+    let empty = match &value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::String(text) => text.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    };
+    if let Some(map) = object.as_object_mut().filter(|_| !empty) {
+        map.insert(field.to_owned(), value);
+    }
+}
+
+/// That of the whole application, which excludes one of the role.
+pub(super) fn node_selector(job: &Value, spec: &Value) -> Value {
+    let of = |object: &Value, pointer: &str| object.pointer(pointer).filter(|it| !it.is_null()).cloned();
+    of(job, "/spec/nodeSelector").or_else(|| of(spec, "/nodeSelector")).unwrap_or_default()
+}
+
+/// The volumes that a role mounts, and where.
+fn volumes(job: &Value, spec: &Value) -> (Vec<Value>, Vec<Value>) {
+    let (mut volumes, mut mounts): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
+    for mount in list_at(spec, "/volumeMounts") {
+        let name = str_at(mount, "/name");
+        let known = list_at(job, "/spec/volumes").iter().find(|volume| str_at(volume, "/name") == name);
+        let Some(volume) = known.filter(|_| !name.starts_with(LOCAL_DIR)) else { continue };
+        if !volumes.contains(volume) {
+            volumes.push(volume.clone());
+        }
+        mounts.push(mount.clone());
+    }
+    (volumes, mounts)
+}
+
+fn resources(spec: &Value, at: &str) -> Result<Value, JobError> {
+    let (mut requests, mut limits) = (Map::new(), Map::new());
+    for (field, resource, into) in [("coreRequest", "cpu", &mut requests), ("coreLimit", "cpu", &mut limits)] {
+        if let Some(text) = spec.get(field).and_then(Value::as_str) {
+            into.insert(resource.to_owned(), amount(text.to_owned(), &format!("{at}/{field}"))?);
+        }
+    }
+    for (field, into) in [("memory", &mut requests), ("memoryLimit", &mut limits)] {
+        if let Some(text) = spec.get(field).and_then(Value::as_str) {
+            into.insert("memory".to_owned(), amount(java_memory(text), &format!("{at}/{field}"))?);
+        }
+    }
+    let (name, count) = (str_at(spec, "/gpu/name"), count_at(spec, "/gpu/quantity", 0));
+    if !name.is_empty() && count > 0 {
+        limits.insert(name.to_owned(), Value::from(count.to_string()));
+    }
+    let mut resources = json!({});
+    put(&mut resources, "requests", Value::Object(requests));
+    put(&mut resources, "limits", Value::Object(limits));
+    Ok(resources)
+}
+
+fn amount(text: String, at: &str) -> Result<Value, JobError> {
+    match quantity::parse(&text) {
+        Ok(_) => Ok(Value::from(text)),
+        Err(error) => Err(malformed(at, format!("is {text:?}: {error}"))),
+    }
+}
+
+/// Java's `512m` is 512 MiB; what has no such unit is a quantity already.
+fn java_memory(text: &str) -> String {
+    let lower = text.to_lowercase();
+    for (unit, ours) in [("k", "Ki"), ("m", "Mi"), ("g", "Gi"), ("t", "Ti"), ("p", "Pi")] {
+        let number = lower.strip_suffix(&format!("{unit}b")).or_else(|| lower.strip_suffix(unit));
+        if let Some(number) = number {
+            return format!("{number}{ours}");
+        }
+    }
+    text.to_owned()
+}
