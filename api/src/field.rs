@@ -80,6 +80,11 @@ impl FieldError {
         Self::new(path, with_detail("Forbidden", detail))
     }
 
+    /// What the value names is not there.
+    pub fn not_found(path: &Path, value: impl Shown) -> Self {
+        Self::new(path, format!("Not found: {}", value.shown()))
+    }
+
     /// The value is there already.
     pub fn duplicate(path: &Path, value: impl Shown) -> Self {
         Self::new(path, format!("Duplicate value: {}", value.shown()))

@@ -7,6 +7,7 @@
 pub mod autoscaling;
 pub mod conditions;
 pub mod config;
+pub mod devices;
 pub mod field;
 pub mod jobs;
 pub mod names;

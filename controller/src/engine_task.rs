@@ -5,6 +5,7 @@
 //! - Decisions are made by the leader only. A follower's engine is kept in step and decides from the first moment it leads.
 //! - A reservation that is not written (lost leadership, failed write) is always given back.
 
+mod claims;
 mod inbox;
 mod views;
 

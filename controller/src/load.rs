@@ -34,8 +34,8 @@ pub struct LoadError {
     pub source: kube::Error,
 }
 
-/// Reads every kind that decisions depend on into `stores`, page by page. Kinds of Kueue's API that the cluster does not
-/// have count as empty, except those that there is nothing to decide without.
+/// Reads every kind that decisions depend on into `stores`, page by page. Kinds that the cluster does not have count as
+/// empty, except those that there is nothing to decide without.
 ///
 /// # Errors
 /// When a kind cannot be listed: most often because the caller may not.
@@ -53,6 +53,8 @@ pub async fn lists(client: &Client, stores: &Stores) -> Result<(), LoadError> {
         list(client, &stores.priority_classes, true),
         list(client, &stores.limit_ranges, true),
         list(client, &stores.runtime_classes, true),
+        list(client, &stores.claim_templates, false),
+        list(client, &stores.device_classes, false),
     )?;
     Ok(())
 }

@@ -21,6 +21,7 @@ use serde::de::DeserializeOwned;
 use switchyard_api::{
     autoscaling::ProvisioningRequest,
     config::Configuration,
+    devices::{DeviceClass, ResourceClaimTemplate},
     jobs::{Held, JobKind, KindId, enabled_kinds, kind_for},
     names, v1beta2,
 };
@@ -91,6 +92,10 @@ pub struct Stores {
     pub limit_ranges: Store<LimitRange>,
     /// RuntimeClasses, for the overhead of pods.
     pub runtime_classes: Store<RuntimeClass>,
+    /// ResourceClaimTemplates, for the devices of pods.
+    pub claim_templates: Store<ResourceClaimTemplate>,
+    /// DeviceClasses, likewise.
+    pub device_classes: Store<DeviceClass>,
 }
 
 /// The state of one watch.
@@ -220,6 +225,7 @@ impl Stores {
             self.multi_kueue_configs.set_ready();
         }
         self.watch_provisioning(client, tasks, shutdown);
+        self.watch_devices(client, tasks, shutdown);
         self.watch_pods(client, config, tasks, shutdown);
         for jobs in self.jobs.iter().chain(&self.dependencies) {
             let api = Api::all_with(client.clone(), &jobs.resource);
@@ -269,6 +275,16 @@ impl Stores {
             watcher(Api::<PartialObjectMeta<PodTemplate>>::all(client.clone()), managed()).default_backoff();
         let (kind, store) = (PodTemplate::plural(&()).into_owned(), self.pod_templates.clone());
         tasks.spawn(feed(templates, kind, false, store, |_| (), shutdown.clone()));
+    }
+
+    /// Clusters before Kubernetes 1.34 have no devices.
+    fn watch_devices(&self, client: &Client, tasks: &mut JoinSet<anyhow::Result<()>>, shutdown: &CancellationToken) {
+        let templates = watcher(Api::all(client.clone()), watcher::Config::default()).backoff(Patience::default());
+        let (kind, store) = (ResourceClaimTemplate::plural(&()).into_owned(), self.claim_templates.clone());
+        tasks.spawn(feed(templates, kind, true, store, |_| (), shutdown.clone()));
+        let classes = watcher(Api::all(client.clone()), watcher::Config::default()).backoff(Patience::default());
+        let (kind, store) = (DeviceClass::plural(&()).into_owned(), self.device_classes.clone());
+        tasks.spawn(feed(classes, kind, true, store, |_| (), shutdown.clone()));
     }
 
     /// Waits until every kind's first list is read.
@@ -322,6 +338,8 @@ impl Stores {
             state(&self.priority_classes),
             state(&self.limit_ranges),
             state(&self.runtime_classes),
+            state(&self.claim_templates),
+            state(&self.device_classes),
         ];
         states.extend(self.jobs.iter().chain(&self.dependencies).map(|jobs| WatchState {
             kind: jobs.resource.plural.clone(),

@@ -80,7 +80,7 @@ pub(crate) fn workload(ctx: &Context, key: &Key) -> Event {
 
 /// The event that tells the engine of a workload that is there.
 pub(crate) fn known_workload(stores: &Stores, config: &Configuration, object: &v1beta2::Workload) -> Event {
-    let rules = RequestRules::of(stores, &config.resources, object.metadata.namespace.as_deref().unwrap_or_default());
+    let rules = RequestRules::of(stores, config, object.metadata.namespace.as_deref().unwrap_or_default());
     let mut known = workload::workload(object, &rules, ordering(config));
     if config.enabled(variants::FEATURE_GATE) {
         family::tell(stores, object, &mut known);
@@ -106,7 +106,7 @@ pub(crate) fn priority(config: &Configuration, object: &v1beta2::Workload) -> i3
 /// The pod sets of a workload as the engine counts them.
 pub(crate) fn pod_sets(ctx: &Context, object: &v1beta2::Workload) -> Vec<engine::PodSet> {
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-    workload::pod_sets(object, &RequestRules::of(&ctx.stores, &ctx.config.resources, namespace))
+    workload::pod_sets(object, &RequestRules::of(&ctx.stores, &ctx.config, namespace))
 }
 
 pub(crate) fn workload_key(key: &Key) -> WorkloadKey {

@@ -100,7 +100,7 @@ const FIELDS: &[(&str, Effect)] = &[
     ("resources.quotaCheckStrategy", Works),
     ("resources.excludeResourcePrefixes", Works),
     ("resources.transformations", Works),
-    ("resources.deviceClassMappings", No("devices of DRA are not counted")),
+    ("resources.deviceClassMappings", Works),
     ("objectRetentionPolicies", Works),
     ("visibilityServer", Works),
 ];

@@ -52,6 +52,16 @@ impl PodTemplate {
         }
     }
 
+    /// The names of the ResourceClaimTemplates that its pods claim devices by.
+    #[must_use]
+    pub fn claim_templates(&self) -> Vec<String> {
+        if self.tree.is_none() && !self.text.contains("\"resourceClaimTemplateName\"") {
+            return Vec::new();
+        }
+        let claims = self.parse().ok().and_then(|template| template.spec?.resource_claims).unwrap_or_default();
+        claims.into_iter().filter_map(|claim| claim.resource_claim_template_name).collect()
+    }
+
     /// All fields. Costs a parse of the whole where the template was read and never edited.
     #[must_use]
     pub fn value(&self) -> Cow<'_, Value> {

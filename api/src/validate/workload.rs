@@ -158,7 +158,7 @@ fn admission(workload: &Workload, old: Option<&Workload>, path: &Path, errors: &
     for (index, assignment) in admission.pod_set_assignments.iter().enumerate() {
         let path = path.child("podSetAssignments").index(index);
         if !known.contains(assignment.name.as_str()) {
-            errors.push(FieldError::new(&path.child("name"), format!("Not found: {:?}", assignment.name)));
+            errors.push(FieldError::not_found(&path.child("name"), &assignment.name));
         }
         let count = i64::from(assignment.count.unwrap_or(0));
         for (resource, usage) in &assignment.resource_usage {

@@ -6,9 +6,11 @@ use std::{
 };
 
 use kube::Resource;
+use switchyard_api::v1beta2::Workload;
 use switchyard_scheduler::{Name, RefusedReason, WorkloadKey};
 use tokio::sync::Notify;
 
+use super::claims::Claims;
 use crate::{
     store::{Key, Store},
     stores::Stores,
@@ -105,18 +107,26 @@ impl Inbox {
         self.follow(&stores.local_queues, Kind::LocalQueue);
         let inbox = self.clone();
         stores.workloads.subscribe(move |change| inbox.add_workload(change.key.clone()));
-        // The requests of pending workloads depend on these two.
-        let (inbox, workloads) = (self.clone(), stores.workloads.clone());
-        stores.limit_ranges.subscribe(move |change| {
-            for workload in workloads.in_namespace(&change.key.namespace) {
-                inbox.add_workload(Key::of(&*workload));
-            }
+        // The requests of pending workloads depend on these.
+        self.requests_follow(&stores.limit_ranges, &stores.workloads);
+        self.requests_follow(&stores.runtime_classes, &stores.workloads);
+        self.requests_follow(&stores.device_classes, &stores.workloads);
+        // There may be a template for each job.
+        let claims = Arc::new(Claims::default());
+        let (inbox, followed) = (self.clone(), claims.clone());
+        stores.workloads.subscribe(move |change| followed.follow(change));
+        stores.claim_templates.subscribe(move |change| {
+            claims.of(&change.key).into_iter().for_each(|workload| inbox.add_workload(workload));
         });
-        let (inbox, workloads) = (self.clone(), stores.workloads.clone());
-        stores.runtime_classes.subscribe(move |_| {
-            for workload in workloads.all() {
-                inbox.add_workload(Key::of(&*workload));
-            }
+    }
+
+    /// Has a change of what requests depend on put the workloads of its namespace into the inbox, or all if it has none.
+    fn requests_follow<K: Resource + 'static>(self: &Arc<Self>, store: &Store<K>, workloads: &Store<Workload>) {
+        let (inbox, workloads) = (self.clone(), workloads.clone());
+        store.subscribe(move |change| {
+            let namespace = &change.key.namespace;
+            let touched = if namespace.is_empty() { workloads.all() } else { workloads.in_namespace(namespace) };
+            touched.iter().for_each(|workload| inbox.add_workload(Key::of(&**workload)));
         });
     }
 

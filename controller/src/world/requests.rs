@@ -7,7 +7,9 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 use switchyard_api::{
-    config::{ResourceTransformation, Resources, TransformationStrategy},
+    config::{Configuration, ResourceTransformation, Resources, TransformationStrategy},
+    devices::{DeviceRules, Devices},
+    field::Path,
     jobs::{
         limit_range::Violation,
         pod_requests::{RequestDefaults, RequestProblem, pod_requests},
@@ -23,6 +25,7 @@ const NANO: i128 = 1_000_000_000;
 /// What changes requests besides the pod template, in one namespace.
 pub(crate) struct RequestRules<'a> {
     resources: &'a Resources,
+    devices: Devices<'a>,
     defaults: RequestDefaults,
     /// Overhead of a RuntimeClass by its name.
     overhead: Box<Overhead<'a>>,
@@ -32,15 +35,41 @@ type Overhead<'a> = dyn Fn(&str) -> Option<BTreeMap<String, Quantity>> + 'a;
 
 impl<'a> RequestRules<'a> {
     /// The rules that hold in a namespace.
-    pub(crate) fn of(stores: &'a Stores, resources: &'a Resources, namespace: &str) -> Self {
+    pub(crate) fn of(stores: &'a Stores, config: &'a Configuration, namespace: &'a str) -> Self {
         let ranges: Vec<Arc<LimitRange>> = stores.limit_ranges.in_namespace(namespace);
         let defaults = RequestDefaults::of_limit_ranges(ranges.iter().map(AsRef::as_ref));
         let overhead = |class: &str| stores.runtime_classes.get("", class)?.overhead.as_ref()?.pod_fixed.clone();
-        Self { resources, defaults, overhead: Box::new(overhead) }
+        let devices = Devices {
+            rules: DeviceRules::of(config),
+            template: Box::new(|name| stores.claim_templates.get(namespace, name)),
+            classes: Box::new(|| stores.device_classes.all()),
+        };
+        Self { resources: &config.resources, devices, defaults, overhead: Box::new(overhead) }
     }
 
-    /// What one pod asks for, and why it can never be admitted, if so. `index` is its pod set's.
-    pub(super) fn requests(&self, pod: &PodSpec, index: usize) -> (BTreeMap<Name, Amount>, Option<String>) {
+    /// What one pod asks for, and why it cannot be admitted as things are, if so. `pod_set` and `index` are its pod set's.
+    pub(super) fn requests(
+        &self,
+        pod: &PodSpec,
+        pod_set: &str,
+        index: usize,
+    ) -> (BTreeMap<Name, Amount>, Option<String>) {
+        let path = Path::new("spec").child("podSets").index(index).child("template").child("spec");
+        let (mut amounts, problem) = self.without_devices(pod, index);
+        match self.devices.charge(pod, pod_set, &path) {
+            Err(problem) => return (BTreeMap::new(), Some(problem)),
+            Ok(charge) => {
+                amounts.retain(|resource, _| !charge.replaced.contains(resource));
+                for (resource, amount) in charge.amounts {
+                    let sum = amounts.entry(resource).or_default();
+                    *sum = sum.saturating_add(amount);
+                }
+            }
+        }
+        (amounts.into_iter().map(|(resource, amount)| (Name::from(resource), Amount::new(amount))).collect(), problem)
+    }
+
+    fn without_devices(&self, pod: &PodSpec, index: usize) -> (BTreeMap<String, i64>, Option<String>) {
         let mut defaults = self.defaults.clone();
         defaults.overhead = pod.runtime_class_name.as_deref().and_then(&self.overhead);
         let field = |rest: &str| format!("spec.podSets[{index}].template.spec.{rest}");
@@ -52,8 +81,7 @@ impl<'a> RequestRules<'a> {
         amounts.retain(|resource, _| {
             !self.resources.exclude_resource_prefixes.iter().any(|prefix| resource.starts_with(prefix))
         });
-        let amounts = transformed(amounts, &self.resources.transformations);
-        (amounts.into_iter().map(|(resource, amount)| (Name::from(resource), Amount::new(amount))).collect(), problem)
+        (transformed(amounts, &self.resources.transformations), problem)
     }
 }
 
@@ -127,6 +155,12 @@ mod tests {
 
     use super::*;
 
+    fn without_devices<'a>(resources: &'a Resources, defaults: RequestDefaults) -> RequestRules<'a> {
+        let rules = DeviceRules { charged: true, extended_resources: true, refused_if_uncharged: true, mappings: &[] };
+        let devices = Devices { rules, template: Box::new(|_| None), classes: Box::new(Vec::new) };
+        RequestRules { resources, devices, defaults, overhead: Box::new(|_| None) }
+    }
+
     fn rules(rules: serde_json::Value) -> Vec<ResourceTransformation> {
         serde_json::from_value(rules).unwrap()
     }
@@ -152,11 +186,10 @@ mod tests {
     #[test]
     fn requests_above_limits_are_said_by_their_field() {
         let resources = Resources::default();
-        let rules =
-            RequestRules { resources: &resources, defaults: RequestDefaults::default(), overhead: Box::new(|_| None) };
+        let rules = without_devices(&resources, RequestDefaults::default());
         let pod =
             json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]});
-        let (amounts, problem) = rules.requests(&serde_json::from_value(pod).unwrap(), 1);
+        let (amounts, problem) = rules.requests(&serde_json::from_value(pod).unwrap(), "main", 1);
         assert!(amounts.is_empty());
         insta::assert_snapshot!(problem.unwrap(), @r#"resources validation failed: spec.podSets[1].template.spec.containers[0]: Invalid value: ["cpu"]: requests must not exceed its limits"#);
     }
@@ -169,10 +202,10 @@ mod tests {
         ]}});
         let range: LimitRange = serde_json::from_value(range).unwrap();
         let defaults = RequestDefaults::of_limit_ranges([&range]);
-        let rules = RequestRules { resources: &resources, defaults, overhead: Box::new(|_| None) };
+        let rules = without_devices(&resources, defaults);
         let said = |cpu: &str| {
             let pod = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]});
-            rules.requests(&serde_json::from_value(pod).unwrap(), 0).1.unwrap_or_default()
+            rules.requests(&serde_json::from_value(pod).unwrap(), "main", 0).1.unwrap_or_default()
         };
         assert_eq!(said("1"), "");
         insta::assert_snapshot!(said("3"), @r#"resources didn't satisfy LimitRange constraints: spec.podSets[0].template.spec: Invalid value: ["cpu"]: requests must not be above the limitRange max"#);
@@ -183,11 +216,43 @@ mod tests {
     fn overhead_of_the_runtime_class_counts() {
         let resources = Resources { exclude_resource_prefixes: vec!["example.com/".into()], ..Resources::default() };
         let overhead = |class: &str| (class == "kata").then(|| serde_json::from_value(json!({"cpu": "100m"})).unwrap());
-        let rules =
-            RequestRules { resources: &resources, defaults: RequestDefaults::default(), overhead: Box::new(overhead) };
+        let overhead = Box::new(overhead);
+        let rules = RequestRules { overhead, ..without_devices(&resources, RequestDefaults::default()) };
         let pod = json!({"runtimeClassName": "kata", "containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "example.com/x": "1"}}}]});
-        let (amounts, problem) = rules.requests(&serde_json::from_value(pod).unwrap(), 0);
+        let (amounts, problem) = rules.requests(&serde_json::from_value(pod).unwrap(), "main", 0);
         assert_eq!(problem, None);
         assert_eq!(amounts.into_iter().map(|(r, a)| format!("{r}={a}")).collect::<Vec<_>>(), ["cpu=2100"]);
+    }
+
+    #[test]
+    fn devices_count_as_the_resource_of_their_class() {
+        let config: Configuration = serde_json::from_value(json!({"resources": {
+            "transformations": [{"input": "example.com/old", "outputs": {"credits": "10"}}],
+            "deviceClassMappings": [{"name": "gpus", "deviceClassNames": ["gpu.example.com"]}],
+        }}))
+        .unwrap();
+        let stores = Stores::default();
+        let object = |metadata: serde_json::Value, spec: serde_json::Value| json!({"apiVersion": "resource.k8s.io/v1", "metadata": metadata, "spec": spec});
+        let request =
+            json!({"exactly": {"deviceClassName": "gpu.example.com", "allocationMode": "ExactCount", "count": 2}});
+        let template =
+            object(json!({"namespace": "ns", "name": "two"}), json!({"spec": {"devices": {"requests": [request]}}}));
+        let class = object(json!({"name": "gpu.example.com"}), json!({"extendedResourceName": "example.com/old"}));
+        stores.claim_templates.insert(serde_json::from_value(template).unwrap());
+        stores.device_classes.insert(serde_json::from_value(class).unwrap());
+        let asked = |namespace: &str| {
+            let pod = json!({
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "example.com/old": "3"}}}],
+                "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "two"}],
+            });
+            RequestRules::of(&stores, &config, namespace).requests(&serde_json::from_value(pod).unwrap(), "main", 0)
+        };
+        let (amounts, problem) = asked("ns");
+        assert_eq!(problem, None);
+        let amounts: Vec<String> = amounts.into_iter().map(|(r, a)| format!("{r}={a}")).collect();
+        assert_eq!(amounts, ["cpu=1000", "credits=30", "gpus=5"]);
+        let (amounts, problem) = asked("other");
+        assert!(amounts.is_empty());
+        insta::assert_snapshot!(problem.unwrap(), @r#"spec.podSets[0].template.spec.resourceClaims[0]: Internal error: failed to get claim spec for ResourceClaimTemplate two in podset main: ResourceClaimTemplate.resource.k8s.io "two" not found"#);
     }
 }

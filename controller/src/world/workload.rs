@@ -145,7 +145,7 @@ fn pod_set(pod_set: &api::PodSet, index: usize, rules: &RequestRules<'_>) -> eng
         Err(error) => return engine::PodSet { problem: Some(format!("invalid pod template: {error}")), ..base },
     };
     let spec = template.spec.unwrap_or_default();
-    let (requests, problem) = rules.requests(&spec, index);
+    let (requests, problem) = rules.requests(&spec, &pod_set.name, index);
     engine::PodSet {
         requests,
         node_selector: super::labels(spec.node_selector.as_ref()),
@@ -158,7 +158,7 @@ fn pod_set(pod_set: &api::PodSet, index: usize, rules: &RequestRules<'_>) -> eng
 
 #[cfg(test)]
 mod tests {
-    use switchyard_api::config::Resources;
+    use switchyard_api::config::Configuration;
 
     use super::*;
     use crate::{
@@ -174,8 +174,8 @@ mod tests {
     }
 
     fn told_by(subject: &api::Workload, ordering: Ordering) -> engine::Workload {
-        let (stores, resources) = (Stores::default(), Resources::default());
-        workload(subject, &RequestRules::of(&stores, &resources, "ns"), ordering)
+        let (stores, config) = (Stores::default(), Configuration::default());
+        workload(subject, &RequestRules::of(&stores, &config, "ns"), ordering)
     }
 
     #[rstest::rstest]

@@ -23,6 +23,7 @@ mod chart;
 mod cluster_profile;
 mod cohorts;
 mod deploy;
+mod devices;
 mod dispatch;
 mod elastic;
 mod elastic_ray;

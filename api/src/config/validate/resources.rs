@@ -1,9 +1,9 @@
 //! `resources`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    config::{Configuration, QuotaCheckStrategy},
+    config::{Configuration, DeviceClassSource, QuotaCheckStrategy},
     field::{FieldError, Path},
     validate::label_key_error,
 };
@@ -35,6 +35,7 @@ fn device_classes(config: &Configuration, path: &Path, errors: &mut Vec<FieldErr
         errors.push(FieldError::too_many(path, mappings.len(), 16));
     }
     let mut seen = BTreeSet::new();
+    let mut resource_of = BTreeMap::new();
     for (index, mapping) in mappings.iter().enumerate() {
         let path = path.index(index);
         if let Some(detail) = label_key_error(&mapping.name) {
@@ -50,11 +51,35 @@ fn device_classes(config: &Configuration, path: &Path, errors: &mut Vec<FieldErr
         if mapping.device_class_names.len() > 8 {
             errors.push(FieldError::too_many(&names, mapping.device_class_names.len(), 8));
         }
-        for (index, source) in mapping.sources.iter().enumerate() {
-            if source.counter.is_some() == source.capacity.is_some() {
-                let path = path.child("sources").index(index);
-                errors.push(FieldError::required(&path, "exactly one source type must be set per entry"));
+        let mut here = BTreeSet::new();
+        for (index, class) in mapping.device_class_names.iter().enumerate() {
+            let path = names.index(index);
+            if let Some(detail) = label_key_error(class) {
+                errors.push(FieldError::invalid(&path, class, detail));
             }
+            if !here.insert(class) {
+                errors.push(FieldError::duplicate(&path, class));
+            }
+            let other = resource_of.entry(class).or_insert(&mapping.name);
+            if *other != &mapping.name {
+                let detail = format!("device class already mapped to resource {other}");
+                errors.push(FieldError::invalid(&path, class, detail));
+            }
+        }
+        for (index, source) in mapping.sources.iter().enumerate() {
+            device_source(source, &path.child("sources").index(index), errors);
         }
     }
 }
+
+/// A charge that is not the number of devices would be wrong without its source, so it is refused.
+fn device_source(source: &DeviceClassSource, path: &Path, errors: &mut Vec<FieldError>) {
+    errors.push(match (&source.counter, &source.capacity) {
+        (Some(_), None) => FieldError::forbidden(&path.child("counter"), NO_SOURCES),
+        (None, Some(_)) => FieldError::forbidden(&path.child("capacity"), NO_SOURCES),
+        _ => FieldError::required(path, "exactly one source type must be set per entry"),
+    });
+}
+
+const NO_SOURCES: &str =
+    "quota cannot be charged by what devices have or consume; without sources each device is charged as one";

@@ -1,0 +1,114 @@
+//! Devices of Dynamic Resource Allocation: what a job claims, or gets in place of an extended resource, is charged. The
+//! objects are Kubernetes' own; no driver is there, so pods that claim devices wait for their node.
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+use switchyard_e2e::{JobBuilder, fixture, wait};
+
+use crate::bed::{Bed, WAIT};
+
+const SECTIONS: &str = "
+resources:
+  deviceClassMappings:
+  - {name: example.com/gpus, deviceClassNames: [gpu.example.com]}
+";
+
+async fn bed(stem: &str) -> Bed {
+    let bed = Bed::configured(stem, SECTIONS).await;
+    bed.simple(&[("cpu", "8"), ("example.com/gpus", "3"), ("example.com/tpu", "2")]).await;
+    bed
+}
+
+fn object(kind: &str, metadata: Value, spec: Value) -> Value {
+    json!({"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec})
+}
+
+async fn template(bed: &Bed, name: &str, class: &str, count: i64) {
+    let request = json!({"name": "gpus", "exactly": {"deviceClassName": class, "count": count}});
+    let spec = json!({"spec": {"devices": {"requests": [request]}}});
+    let metadata = json!({"name": name, "namespace": bed.namespace});
+    bed.cluster().apply([object("ResourceClaimTemplate", metadata, spec)]).await.unwrap();
+}
+
+/// A job with one pod that claims devices by a template.
+fn claiming(bed: &Bed, name: &str, template: &str) -> JobBuilder {
+    let claim = json!([{"name": "gpus", "resourceClaimTemplateName": template}]);
+    bed.job(name).cpu("1").pod_field("resourceClaims", claim)
+}
+
+async fn charged(bed: &Bed, job: &str, resource: &str, expected: &str) {
+    let check = async || {
+        let status = bed.workload_of(job).await.status.unwrap_or_default();
+        let assigned = status.admission.as_ref().and_then(|admission| admission.pod_set_assignments.first());
+        let used = assigned.and_then(|assigned| assigned.resource_usage.get(resource)).map(|quantity| &*quantity.0);
+        ensure!(used == Some(expected), "{:?}, {:?}", status.admission, status.conditions);
+        Ok(())
+    };
+    wait::eventually(WAIT, format!("{job} to be charged {expected} of {resource}"), check).await.unwrap();
+}
+
+async fn refused(bed: &Bed, job: &str, message: &str) {
+    bed.expect(job, "QuotaReserved", "False", "Misconfigured", message).await;
+}
+
+#[test]
+fn claimed_devices_are_charged_as_the_resource_of_their_class() {
+    fixture::run(async {
+        let bed = bed("claims").await;
+        template(&bed, "two", "gpu.example.com", 2).await;
+        claiming(&bed, "first", "two").create(bed.admin()).await.unwrap();
+        charged(&bed, "first", "example.com/gpus", "2").await;
+        bed.next_second().await;
+        claiming(&bed, "second", "two").create(bed.admin()).await.unwrap();
+        let full = format!(
+            "couldn't assign flavors to pod set main: insufficient unused quota for example.com/gpus in flavor {}, 1 more needed",
+            bed.name
+        );
+        bed.expect("second", "QuotaReserved", "False", "WaitingForQuota", &full).await;
+        bed.delete_job("first").await;
+        charged(&bed, "second", "example.com/gpus", "2").await;
+    });
+}
+
+#[test]
+fn a_job_waits_for_its_template_and_for_a_class_that_is_mapped() {
+    fixture::run(async {
+        let bed = bed("templates").await;
+        let field = "spec.podSets[0].template.spec.resourceClaims[0]";
+        claiming(&bed, "early", "late").create(bed.admin()).await.unwrap();
+        let missing = format!(
+            "{field}: Internal error: failed to get claim spec for ResourceClaimTemplate late in podset main: ResourceClaimTemplate.resource.k8s.io \"late\" not found"
+        );
+        refused(&bed, "early", &missing).await;
+        template(&bed, "late", "gpu.example.com", 1).await;
+        charged(&bed, "early", "example.com/gpus", "1").await;
+
+        template(&bed, "other", "nic.example.com", 1).await;
+        claiming(&bed, "unmapped", "other").create(bed.admin()).await.unwrap();
+        let unmapped = format!(
+            "{field}.resourceClaimTemplateName: Not found: \"DeviceClass nic.example.com is not mapped in DRA configuration for podset main\""
+        );
+        refused(&bed, "unmapped", &unmapped).await;
+        let shared = json!([{"name": "gpus", "resourceClaimName": "shared"}]);
+        bed.job("sharing").cpu("1").pod_field("resourceClaims", shared).create(bed.admin()).await.unwrap();
+        refused(&bed, "sharing", "KueueDRAIntegration feature does not support use of resource claims").await;
+        // Nobody else waits for these.
+        bed.job("plain").cpu("1").run_forever().create(bed.admin()).await.unwrap();
+        bed.running("plain").await;
+    });
+}
+
+#[test]
+fn an_extended_resource_is_charged_as_the_devices_that_come_in_its_place() {
+    fixture::run(async {
+        let bed = bed("extended").await;
+        bed.job("before").cpu("1").request("example.com/tpu", "1").create(bed.admin()).await.unwrap();
+        charged(&bed, "before", "example.com/tpu", "1").await;
+        let spec = json!({"extendedResourceName": "example.com/tpu"});
+        bed.cluster().apply([object("DeviceClass", json!({"name": "gpu.example.com"}), spec)]).await.unwrap();
+        bed.job("after").cpu("1").request("example.com/tpu", "3").create(bed.admin()).await.unwrap();
+        charged(&bed, "after", "example.com/gpus", "3").await;
+        // What was admitted keeps its charge.
+        charged(&bed, "before", "example.com/tpu", "1").await;
+    });
+}
