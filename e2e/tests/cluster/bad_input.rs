@@ -274,11 +274,18 @@ fn more_pod_sets_than_a_workload_may_have() {
         };
         create(19).await.unwrap();
         place.told("wide", "ErrWorkloadCompose", "spec.podSets: Too many: 19: must have at most 18 items").await;
-        // It is not tried again and again.
-        tokio::time::sleep(std::time::Duration::from_secs(3)).await;
-        let told = events::about(bed.admin(), "wide").await.unwrap();
         let times = |event: &k8s_openapi::api::events::v1::Event| event.series.as_ref().map_or(1, |it| it.count);
-        assert!(told.iter().map(times).sum::<i32>() <= 2, "{told:?}");
+        let told = async || anyhow::Ok(events::about(bed.admin(), "wide").await?.iter().map(times).sum::<i32>());
+        let quiet = async || {
+            let before = told().await?;
+            let same = async || {
+                let now = told().await?;
+                ensure!(now == before, "{before} events, then {now}");
+                Ok(())
+            };
+            wait::always(std::time::Duration::from_secs(3), "nothing more is told", same).await
+        };
+        wait::eventually(WAIT, "it not to be tried again and again", quiet).await.unwrap();
         assert!(!place.has_workload("wide").await && !place.has_workload("p00").await);
         let held = api.get("wide").await.unwrap();
         assert_eq!(held.data["spec"]["suspend"], true);

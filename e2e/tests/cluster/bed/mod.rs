@@ -285,11 +285,21 @@ impl Bed {
         api.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
+    /// Sets the policy. One that stops has been seen by the controller when this returns.
     pub(crate) async fn stop_cluster_queue(&self, policy: &str) {
         let api: Api<ClusterQueue> = Api::all(self.admin().clone());
         api.patch(&self.name, &PatchParams::default(), &Patch::Merge(json!({"spec": {"stopPolicy": policy}})))
             .await
             .unwrap();
+        if policy != "None" {
+            let stopped = async || {
+                let known = api.get(&self.name).await?.status.map(|status| status.conditions).unwrap_or_default();
+                let active = conditions::find(&known, "Active").map(|it| it.status.as_str());
+                ensure!(active == Some("False"), "Active={active:?}");
+                Ok(())
+            };
+            wait::eventually(WAIT, format!("ClusterQueue {} to be stopped", self.name), stopped).await.unwrap();
+        }
     }
 
     pub(crate) async fn stop_local_queue(&self, policy: &str) {

@@ -72,7 +72,11 @@ impl Operator {
         Self(tokio::spawn(async move {
             loop {
                 for (maker, jobs) in &makers {
-                    if let Err(error) = make_clusters(maker, jobs, &clusters).await {
+                    let looked = async {
+                        make_clusters(maker, jobs, &clusters).await?;
+                        collect(maker, jobs, &clusters).await
+                    };
+                    if let Err(error) = looked.await {
                         tracing::info!(kind = maker.kind, %error, "again");
                     }
                 }
@@ -114,7 +118,24 @@ async fn make_clusters(maker: &Maker, jobs: &Api<DynamicObject>, clusters: &Api<
             clusters.create(&PostParams::default(), &serde_json::from_value(made)?).await?;
         }
         let status = if suspended { (maker.stopped)() } else { (maker.runs)(&child) };
-        jobs.patch_status(&name, &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await?;
+        // What a test has said meanwhile stays.
+        let seen = json!({"resourceVersion": job["metadata"]["resourceVersion"]});
+        let patch = Patch::Merge(json!({"metadata": seen, "status": status}));
+        jobs.patch_status(&name, &PatchParams::default(), &patch).await?;
+    }
+    Ok(())
+}
+
+/// Deletes the clusters whose makers are gone: the garbage collector looks for new kinds only every half a minute.
+async fn collect(maker: &Maker, jobs: &Api<DynamicObject>, clusters: &Api<DynamicObject>) -> anyhow::Result<()> {
+    for cluster in clusters.list(&ListParams::default()).await?.items {
+        let makers = cluster.owner_references().iter().filter(|owner| owner.kind == maker.kind);
+        for owner in makers {
+            let there = jobs.get_opt(&owner.name).await?;
+            if there.is_none_or(|it| it.uid().as_deref() != Some(&*owner.uid)) {
+                clusters.delete(&cluster.name_any(), &DeleteParams::background()).await?;
+            }
+        }
     }
     Ok(())
 }
