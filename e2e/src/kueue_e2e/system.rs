@@ -122,7 +122,7 @@ fn documents(dir: &Path, wanted: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Va
 
 /// What `deploy/rbac` ships for this mode, in another namespace, for another account and other webhook configurations.
 fn roles(mode: Mode, namespace: &str) -> anyhow::Result<Vec<Value>> {
-    let wanted = |stem: &str| ["controller", mode.name(), "people"].contains(&stem);
+    let wanted = |stem: &str| ["controller", mode.name(), "people", "people-jobs"].contains(&stem);
     let mut objects = documents(&paths::root().join("deploy/rbac"), wanted)?;
     for object in &mut objects {
         move_to(&mut object["metadata"], namespace);

@@ -1,10 +1,13 @@
 //! What `deploy/` ships is accepted by a real API server.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Parser as _;
-use serde_json::json;
-use switchyard_e2e::{ClusterSpec, Environment, fixture, queues};
+use serde_json::{Value, json};
+use switchyard_e2e::{ClusterSpec, Environment, Part, Parts, fixture, paths, queues};
 
 #[test]
 fn crds_and_roles_install_and_queues_can_be_made() {
@@ -60,4 +63,39 @@ fn the_viewers_role_is_enough_to_see_clusters_and_jobs() {
         let refused = switchyard(&["cluster", "join-token", "worker"]).await.unwrap_err();
         assert!(format!("{refused:#}").contains("secrets \"switchyard-hub-ca\" is forbidden"), "{refused:#}");
     });
+}
+
+/// The ClusterRoles of some files, by name, with what their labels and rules say.
+fn cluster_roles(files: impl IntoIterator<Item = PathBuf>) -> BTreeMap<String, Value> {
+    let objects = files.into_iter().flat_map(|file| {
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&fs::read_to_string(file).unwrap()).unwrap();
+        objects.into_iter().filter(|object| object["kind"] == "ClusterRole")
+    });
+    let said = |role: &Value| {
+        let mut rules = role["rules"].as_array().cloned().unwrap_or_default();
+        rules.sort_by_key(Value::to_string);
+        json!({"labels": role["metadata"]["labels"], "rules": rules, "aggregated": role["aggregationRule"]})
+    };
+    objects.map(|role| (role["metadata"]["name"].as_str().unwrap().to_owned(), said(&role))).collect()
+}
+
+#[test]
+fn people_have_kueues_roles() {
+    let kueue = Parts::new().unwrap().own_source_dir(Part::Kueue).unwrap().join("config/components/rbac");
+    let ours = ["people", "people-jobs"].map(|stem| paths::root().join(format!("deploy/rbac/{stem}.yaml")));
+    let ours = cluster_roles(ours);
+    let theirs = cluster_roles(
+        fs::read_dir(kueue)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "yaml")),
+    );
+    // Its manager's own.
+    let people = theirs.iter().filter(|(name, _)| !name.starts_with("manager-") && *name != "metrics-auth-role");
+    let mut compared = 0;
+    for (name, role) in people {
+        assert_eq!(ours.get(&format!("kueue-{name}")), Some(role), "{name}");
+        compared += 1;
+    }
+    assert!(compared > 40, "{compared}");
 }

@@ -196,3 +196,18 @@ fn the_shipped_roles_name_every_kind() {
         assert!(shown, "{status}");
     }
 }
+
+#[test]
+fn people_have_a_role_for_every_kind_that_is_not_kubernetes_own_but_jobs() {
+    let roles = include_str!("../../../../deploy/rbac/people-jobs.yaml");
+    for id in kinds().iter().map(|kind| kind.id()).filter(|id| !["", "apps"].contains(&id.group)) {
+        for (resource, verbs) in [
+            (id.plural.to_owned(), "create, delete, get, list, patch, update, watch"),
+            (id.plural.to_owned(), "get, list, watch"),
+            (format!("{}/status", id.plural), "get"),
+        ] {
+            let rule = format!("- {{apiGroups: [{}], resources: [{resource}], verbs: [{verbs}]}}\n", id.group);
+            assert!(roles.contains(&rule), "{rule}");
+        }
+    }
+}

@@ -31,6 +31,29 @@ true
 {{- end -}}
 {{- end -}}
 
+{{/* Not empty where the configuration says that there is only ever one of us (leaderElection.leaderElect: false): no Lease
+keeps a second one from leading as well. */}}
+{{- define "switchyard.alone" -}}
+{{- $election := (include "switchyard.config" . | fromYaml).leaderElection | default dict -}}
+{{- if eq (toString $election.leaderElect) "false" }}true{{ end -}}
+{{- end -}}
+
+{{- define "switchyard.replicas" -}}
+{{- if include "switchyard.alone" . }}1{{ else }}{{ .Values.controllerManager.replicas }}{{ end -}}
+{{- end -}}
+
+{{/* The first of the `ports` of a Service, as Kueue's chart has them, with those of its values that count here. Takes (dict
+"ports" LIST "port" DEFAULT). */}}
+{{- define "switchyard.port" -}}
+{{- $first := first (.ports | default list) | default dict -}}
+port: {{ int ($first.port | default .port) }}{{ with $first.nodePort }}, nodePort: {{ int . }}{{ end -}}
+{{- end -}}
+
+{{- define "switchyard.webhookPort" -}}
+{{- $first := first (.Values.webhookService.ports | default list) | default dict -}}
+{{- int ($first.port | default 443) -}}
+{{- end -}}
+
 {{/* The program's image. Kueue's, which its values name, is none of ours. */}}
 {{- define "switchyard.image" -}}
 {{- $ours := eq .Values.mode "agent" | ternary "switchyard-agent" "switchyard-hub" -}}
@@ -50,22 +73,28 @@ true
 {{- end -}}
 {{- end -}}
 
-{{/* Not empty where the roles for people are to be made: not where somebody else has made such, as Kueue beside it. */}}
-{{- define "switchyard.people" -}}
-{{- $there := lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "kueue-batch-admin-role" | default dict -}}
-{{- $owner := dig "metadata" "annotations" "meta.helm.sh/release-name" "" $there -}}
-{{- if or (not $there) (eq $owner .Release.Name) }}true{{ end -}}
+{{/* The ClusterRoles of others, by name: a role for people is left to whoever has made it, as Kueue beside us. */}}
+{{- define "switchyard.othersRoles" -}}
+{{- range (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "").items }}
+{{- if ne (dig "metadata" "annotations" "meta.helm.sh/release-name" "" .) $.Release.Name }}
+{{ .metadata.name | quote }}: true
+{{- end }}
+{{- end }}
 {{- end -}}
 
-{{/* All objects of a file of several, each with the release's labels and namespace. Takes (dict "root" $ "file" PATH). */}}
+{{/* All objects of a file of several, each with the release's labels and namespace. Takes (dict "root" $ "file" PATH), and
+"without" with the names of those that are left out. */}}
 {{- define "switchyard.objects" -}}
 {{- $root := .root -}}
+{{- $without := .without | default dict -}}
 {{- $text := $root.Files.Get .file | required (printf "the chart lacks %s" .file) -}}
 {{- range $document := splitList "\n---\n" (replace "namespace: switchyard-system" (printf "namespace: %s" $root.Release.Namespace) $text) }}
 {{- $object := fromYaml $document }}
+{{- if not (hasKey $without $object.metadata.name) }}
 {{- $_ := set $object.metadata "labels" (merge (include "switchyard.labels" $root | fromYaml) ($object.metadata.labels | default dict)) }}
 ---
 {{ toYaml $object }}
+{{- end }}
 {{- end }}
 {{- end -}}
 
