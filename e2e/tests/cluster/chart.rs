@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams};
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, Part, Parts, fixture, paths};
@@ -104,6 +105,7 @@ fn the_chart_installs_upgrades_and_goes_in_each_mode() {
         let cluster = environment.cluster("one");
         let helm = Helm::new(Some(cluster));
         let chart = chart();
+        cluster.apply([cluster_role(KUEUES)]).await.unwrap();
         for (name, program, values, lease) in [
             ("switchyard", "switchyard-hub", &[][..], "15s"),
             ("switchyard-hub", "switchyard-hub", &HUB, "3s"),
@@ -119,6 +121,8 @@ fn the_chart_installs_upgrades_and_goes_in_each_mode() {
             accepted_by(program, &first);
             assert_eq!(converted(cluster).await, format!("{NAMESPACE}/{name}-webhook"));
             reached_before_ready(cluster, name, &first).await;
+            assert_eq!(release_of(cluster, KUEUES).await, None, "what Kueue has made is left to it");
+            assert_eq!(release_of(cluster, "kueue-job-editor-role").await.as_deref(), Some("ours"));
             assert_eq!(deployment.spec.as_ref().and_then(|spec| spec.replicas), Some(2));
             assert_eq!(config(cluster, name).await.leader_election.lease_duration.to_string(), lease);
 
@@ -191,6 +195,20 @@ async fn reached_before_ready(cluster: &Cluster, name: &str, container: &Contain
     assert_eq!(early.selector, ready.selector);
 }
 
+/// A role that Kueue has made.
+const KUEUES: &str = "kueue-batch-admin-role";
+
+fn cluster_role(name: &str) -> serde_json::Value {
+    serde_json::json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}})
+}
+
+/// The release that a role belongs to.
+async fn release_of(cluster: &Cluster, role: &str) -> Option<String> {
+    let roles: Api<ClusterRole> = Api::all(cluster.admin.clone());
+    let annotations = roles.get(role).await.unwrap().metadata.annotations;
+    annotations.and_then(|all| all.get("meta.helm.sh/release-name").cloned())
+}
+
 fn template_annotations(deployment: &Deployment) -> Option<&std::collections::BTreeMap<String, String>> {
     deployment.spec.as_ref()?.template.metadata.as_ref()?.annotations.as_ref()
 }
@@ -222,6 +240,47 @@ fn values_that_cannot_work_are_refused_by_name() {
 }
 
 #[test]
+fn without_an_election_there_is_one_replica_and_no_overlap() {
+    let (helm, chart) = (Helm::new(None), chart());
+    let wanted = ["--set=controllerManager.replicas=3", "--set=controllerManager.strategy.type=RollingUpdate"];
+    let (one, several) = (["replicas: 1\n", "strategy: {type: Recreate}"], ["replicas: 3\n", "type: RollingUpdate"]);
+    let said =
+        |what: bool| format!("--set=managerConfig.controllerManagerConfigYaml=leaderElection: {{leaderElect: {what}}}");
+    for values in [&["--set=mode=single"][..], &HUB, &AGENT] {
+        let rendered = |election: &str| helm.ok(&[&["template", &chart, election], &wanted[..], values].concat());
+        for (election, there, missing) in [(false, one, several), (true, several, one)] {
+            let text = rendered(&said(election));
+            assert!(there.iter().all(|it| text.contains(it)), "{values:?}, {election}: {there:?}");
+            assert!(!missing.iter().any(|it| text.contains(it)), "{values:?}, {election}: {missing:?}");
+            assert_eq!(text.contains("kind: PodDisruptionBudget"), election, "{values:?}");
+        }
+    }
+    let notes =
+        |election: &str| helm.ok(&[&["install", "x", &chart, "--dry-run=client", election], &wanted[..]].concat());
+    let told = "for\ncontrollerManager.replicas and controllerManager.strategy to count";
+    assert!(notes(&said(false)).contains(told) && !notes(&said(true)).contains(told));
+}
+
+#[test]
+fn the_ports_of_services_are_those_of_the_values() {
+    let (helm, chart) = (Helm::new(None), chart());
+    let ports = ["--set=webhookService.ports[0].port=8444", "--set=metricsService.ports[0].port=9443"];
+    let node = "--set=metricsService.ports[0].nodePort=30001";
+    let text = helm.ok(&[&["template", &chart, node], &ports[..]].concat());
+    for it in [
+        "{name: webhooks, port: 8444, targetPort: webhooks}",
+        "--webhook-service=switchyard-webhook:8444",
+        "          port: 8444\n",
+        "{name: https, port: 9443, nodePort: 30001, targetPort: metrics}",
+    ] {
+        assert!(text.contains(it), "no {it} in\n{text}");
+    }
+    let two = "--set=metricsService.ports[1].port=1";
+    let notes = helm.ok(&[&["install", "x", &chart, "--dry-run=client", two], &ports[..]].concat());
+    assert!(notes.contains("without effect here: metricsService.ports but the first."));
+}
+
+#[test]
 fn what_monitors_is_asked_for() {
     let helm = Helm::new(None);
     let rendered = |values: &[&str]| helm.ok(&[&["template", &chart()], values].concat());
@@ -231,11 +290,20 @@ fn what_monitors_is_asked_for() {
     let resources = "enableClusterQueueResources: true";
 
     let without = rendered(&[]);
-    assert!([monitor, rule, dashboard, resources].iter().all(|it| !without.contains(it)));
+    let finds = "name: switchyard-prometheus-k8s";
+    assert!([monitor, rule, dashboard, resources, finds].iter().all(|it| !without.contains(it)));
     let with = rendered(&["--set=enablePrometheus=true"]);
-    for it in
-        [monitor, rule, dashboard, resources, "honorLabels: true", summary.trim_end_matches('\''), "${datasource}"]
-    {
+    for it in [
+        monitor,
+        rule,
+        dashboard,
+        resources,
+        finds,
+        "namespace: monitoring",
+        "honorLabels: true",
+        summary.trim_end_matches('\''),
+        "${datasource}",
+    ] {
         assert!(with.contains(it), "no {it} in\n{with}");
     }
     let off = ["--set=metrics.prometheusRule.enabled=false", "--set=metrics.dashboard.enabled=false"];
@@ -318,6 +386,10 @@ fn the_visibility_api_is_led_to_where_it_is_asked_for() {
     }
     let agent = template(&[&AGENT[..], &["--set=visibility.enabled=true"]].concat());
     assert!(visible.iter().all(|part| !agent.contains(part)));
+    let there = "name: extension-apiserver-authentication-reader";
+    let bound = |values: &[&str]| template(values).contains(there);
+    assert!(bound(&["--set=visibility.enabled=true"]) && !bound(&[]), "kube-system is left alone");
+    assert!(!bound(&["--set=visibility.enabled=true", "--set=enableVisibilityAuthReaderRoleBinding=false"]));
     let moved = "--set=managerConfig.controllerManagerConfigYaml=visibilityServer: {bindPort: 9000}";
     assert!(template(&["--set=visibility.enabled=true", moved]).contains("targetPort: 9000"));
 }

@@ -5,7 +5,7 @@
 {{- end }}
 - --config=/etc/switchyard/controller_manager_config.yaml
 - --webhook-listen=0.0.0.0:9443
-- --webhook-service={{ include "switchyard.name" . }}-webhook
+- --webhook-service={{ include "switchyard.name" . }}-webhook:{{ include "switchyard.webhookPort" . }}
 - --conversion-service={{ include "switchyard.name" . }}-conversion
 {{- if .Values.enableCertManager }}
 - --external-webhook-certificates
