@@ -1,6 +1,7 @@
 //! The Kueue API (`kueue.x-k8s.io`) as Rust types, with what belongs to it: schemas ([`crds`]), rules that schemas cannot
 //! say ([`validate`]), names of labels and annotations ([`names`]), conditions and reasons ([`conditions`]), amounts
-//! ([`quantity`]), the configuration file ([`config`]), and what jobs and Workloads are to each other ([`jobs`]).
+//! ([`quantity`]), the configuration file ([`config`]), what jobs and Workloads are to each other ([`jobs`]), and the
+//! visibility API ([`visibility`]).
 //!
 //! No client and no runtime: everything here is data and pure functions.
 
@@ -16,6 +17,7 @@ pub mod v1beta1;
 pub mod v1beta2;
 pub mod validate;
 pub mod variants;
+pub mod visibility;
 
 mod crd;
 mod schema;

@@ -23,6 +23,11 @@ use crate::write::answered;
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
+/// The group of everybody who has said who they are.
+const AUTHENTICATED: &str = "system:authenticated";
+/// That of those who have not, and their name.
+const UNAUTHENTICATED: &str = "system:unauthenticated";
+const ANONYMOUS: &str = "system:anonymous";
 
 /// What the API server publishes about itself as a front proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,12 +112,12 @@ impl FrontProxy {
             all.filter_map(|value| value.to_str().ok().map(str::to_owned)).collect()
         };
         let first = |names: &[String]| values(names).into_iter().find(|value| !value.is_empty());
-        Some(User {
-            name: first(&self.username)?,
-            uid: first(&self.uid),
-            groups: values(&self.group),
-            extra: self.extra(headers),
-        })
+        let (name, mut groups) = (first(&self.username)?, values(&self.group));
+        // As every server behind the proxy adds it: the proxy's own requests, such as for OpenAPI, name no group.
+        if name != ANONYMOUS && !groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
+            groups.push(AUTHENTICATED.to_owned());
+        }
+        Some(User { name, uid: first(&self.uid), groups, extra: self.extra(headers) })
     }
 
     fn extra(&self, headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
@@ -181,11 +186,26 @@ mod tests {
             ("x-other", "no"),
         ]));
         let user = user.unwrap();
-        assert_eq!((user.name.as_str(), user.groups.len()), ("system:serviceaccount:a:b", 2));
+        assert_eq!(user.name, "system:serviceaccount:a:b");
+        assert_eq!(user.groups, ["one", "two", AUTHENTICATED]);
         let extra = BTreeMap::from([("authentication.kubernetes.io/pod-name".to_owned(), vec!["p".to_owned()])]);
         assert_eq!(user.extra, extra);
         assert_eq!(published().user(&headers(&[("x-remote-group", "one")])), None);
         assert_eq!(FrontProxy::default().user(&headers(&[("x-remote-user", "ann")])), None);
+    }
+
+    #[test]
+    fn whoever_has_said_who_they_are_is_of_the_group_of_those() {
+        for (name, group, expected) in [
+            ("system:aggregator", None, &[AUTHENTICATED][..]),
+            ("ann", Some(AUTHENTICATED), &[AUTHENTICATED]),
+            ("bob", Some(UNAUTHENTICATED), &[UNAUTHENTICATED]),
+            (ANONYMOUS, None, &[]),
+        ] {
+            let mut all = vec![("x-remote-user", name)];
+            all.extend(group.map(|group| ("x-remote-group", group)));
+            assert_eq!(published().user(&headers(&all)).unwrap().groups, expected, "{name}");
+        }
     }
 
     #[test]

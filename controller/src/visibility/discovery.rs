@@ -1,8 +1,8 @@
 //! What the API server asks to learn what there is.
 
-use serde_json::{Value, json};
-
-use super::{GROUP, PENDING, VERSIONS};
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+use switchyard_api::visibility::{GROUP, PENDING, SUMMARY, VERSIONS, openapi};
 
 /// All groups that are served here.
 pub(super) fn groups() -> Value {
@@ -27,7 +27,7 @@ pub(super) fn group() -> Value {
 pub(super) fn resources(version: &str) -> Value {
     let resource = |name: &str, singular: &str, namespaced: bool, verbs: &[&str]| {
         json!({
-            "name": name, "singularName": singular, "namespaced": namespaced, "kind": "PendingWorkloadsSummary",
+            "name": name, "singularName": singular, "namespaced": namespaced, "kind": SUMMARY,
             "verbs": verbs,
         })
     };
@@ -42,9 +42,31 @@ pub(super) fn resources(version: &str) -> Value {
     })
 }
 
+/// Where the documents of OpenAPI 3 are. Clients keep one for as long as its hash is the same.
+pub(super) fn documents() -> Value {
+    let paths = VERSIONS.map(|version| {
+        let path = format!("apis/{GROUP}/{version}");
+        let digest = Sha256::digest(openapi::v3(version).to_string());
+        let hash: String = digest.iter().take(16).map(|byte| format!("{byte:02X}")).collect();
+        let url = format!("/openapi/v3/{path}?hash={hash}");
+        (path, json!({"serverRelativeURL": url}))
+    });
+    json!({"paths": Map::from_iter(paths)})
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_version_has_a_document() {
+        let paths = &documents()["paths"];
+        for version in VERSIONS {
+            let url = paths[format!("apis/{GROUP}/{version}")]["serverRelativeURL"].as_str().unwrap();
+            assert!(url.starts_with(&format!("/openapi/v3/apis/{GROUP}/{version}?hash=")), "{url}");
+        }
+        assert_eq!(paths.as_object().unwrap().len(), VERSIONS.len());
+    }
 
     #[test]
     fn the_group_is_told_alike_everywhere() {

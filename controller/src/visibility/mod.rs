@@ -21,6 +21,7 @@ use axum::{
 };
 use rustls::{ServerConfig, ServerConnection};
 use serde_json::Value;
+use switchyard_api::visibility::{GROUP, openapi};
 use switchyard_scheduler::LocalQueueKey;
 use tokio_util::sync::CancellationToken;
 
@@ -33,12 +34,6 @@ use crate::{
     https::{self, SelfSigned, Site},
 };
 
-/// The API group.
-const GROUP: &str = "visibility.kueue.x-k8s.io";
-/// Its versions, the preferred one first. They differ in nothing but their name.
-const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
-/// The resource of pending workloads below a queue.
-const PENDING: &str = "pendingworkloads";
 /// Our name among the parts that must run.
 const COMPONENT: &str = "visibility";
 /// How often it is looked at what the API server publishes about itself, and whether the certificate is due.
@@ -169,6 +164,9 @@ impl Answers {
         }
         match target {
             None => Err(Refusal::new(StatusCode::NOT_FOUND, "NotFound", format!("there is nothing at {path}"))),
+            Some(Target::OpenApi2) => Ok(openapi::v2()),
+            Some(Target::OpenApi3) => Ok(discovery::documents()),
+            Some(Target::OpenApi3Of(version)) => Ok(openapi::v3(version)),
             Some(Target::Groups) => Ok(discovery::groups()),
             Some(Target::Group) => Ok(discovery::group()),
             Some(Target::Version(version)) => Ok(discovery::resources(version)),
@@ -198,7 +196,8 @@ impl Answers {
         let pending = self.engine.pending(page.of(cluster_queue, local_queue)).await;
         let pending = pending.map_err(|error| Refusal::internal(format!("{error:#}")))?;
         let workload = |namespace: &str, name: &str| self.ctx.stores.workloads.get(namespace, name);
-        Ok(summary::summary(version, &pending, workload))
+        let summary = summary::summary(version, &pending, workload);
+        serde_json::to_value(summary).map_err(|error| Refusal::internal(error.to_string()))
     }
 }
 

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::Deserialize;
-use serde_json::{Value, json};
 use switchyard_api::v1beta2::Workload;
+use switchyard_api::visibility::{GROUP, PendingWorkload, PendingWorkloadsSummary, SUMMARY};
 use switchyard_scheduler::LocalQueueKey;
 
-use super::GROUP;
 use crate::engine_task::{Part, Pending};
 
 /// How many workloads are listed unless the caller says so, and how many at most. Kueue's.
 const DEFAULT_LIMIT: i64 = 1_000;
 const MAX_LIMIT: i64 = 100_000;
 
-/// Which part of the list; what is out of bounds is brought into them, as Kueue does.
+/// Which part of the list; what is out of bounds is brought into them, as Kueue does, for which a limit of 0 is none.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(super) struct Page {
     limit: Option<i64>,
@@ -25,44 +25,50 @@ impl Page {
     /// The part of a ClusterQueue's list that is on this page, or of that of one LocalQueue in it.
     pub(super) fn of(self, cluster_queue: String, local_queue: Option<LocalQueueKey>) -> Part {
         let count = |number: i64| usize::try_from(number.max(0)).unwrap_or(usize::MAX);
-        let limit = count(self.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT));
+        let limit = count(self.limit.filter(|limit| *limit != 0).unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT));
         Part { cluster_queue, local_queue, offset: count(self.offset.unwrap_or(0)), limit }
     }
 }
 
-/// `PendingWorkloadsSummary`. A workload that is gone meanwhile has nothing but its name.
+/// A workload that is gone meanwhile has nothing but its name, its places and the priority that its place comes from.
 pub(super) fn summary(
     version: &str,
     page: &[Pending],
     workload: impl Fn(&str, &str) -> Option<Arc<Workload>>,
-) -> Value {
-    let items = page.iter().map(|entry| {
-        let known = workload(&entry.key.namespace, &entry.key.name);
-        let owners = known.iter().flat_map(|workload| workload.metadata.owner_references.iter().flatten());
-        let owners = owners.map(
-            |owner| json!({"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}),
-        );
-        let created = known.as_ref().and_then(|workload| workload.metadata.creation_timestamp.clone());
-        json!({
-            "metadata": {
-                "name": &*entry.key.name, "namespace": &*entry.key.namespace, "creationTimestamp": created,
-                "ownerReferences": owners.collect::<Vec<_>>(),
-            },
-            "priority": entry.priority,
-            "localQueueName": entry.local_queue,
-            "positionInClusterQueue": entry.position_in_cluster_queue,
-            "positionInLocalQueue": entry.position_in_local_queue,
-        })
-    });
-    json!({
-        "kind": "PendingWorkloadsSummary", "apiVersion": format!("{GROUP}/{version}"),
-        "metadata": {"creationTimestamp": null}, "items": items.collect::<Vec<_>>(),
-    })
+) -> PendingWorkloadsSummary {
+    let items = page.iter().map(|entry| item(entry, workload(&entry.key.namespace, &entry.key.name).as_deref()));
+    PendingWorkloadsSummary {
+        api_version: format!("{GROUP}/{version}"),
+        kind: SUMMARY.to_owned(),
+        metadata: ObjectMeta::default(),
+        items: items.collect(),
+    }
+}
+
+fn item(entry: &Pending, workload: Option<&Workload>) -> PendingWorkload {
+    let place = |position: usize| i32::try_from(position).unwrap_or(i32::MAX);
+    let owners = workload.iter().flat_map(|workload| workload.metadata.owner_references.iter().flatten());
+    let owners: Vec<OwnerReference> =
+        owners.map(|owner| OwnerReference { block_owner_deletion: None, controller: None, ..owner.clone() }).collect();
+    PendingWorkload {
+        metadata: ObjectMeta {
+            name: Some(entry.key.name.to_string()),
+            namespace: Some(entry.key.namespace.to_string()),
+            creation_timestamp: workload.and_then(|workload| workload.metadata.creation_timestamp.clone()),
+            owner_references: Some(owners).filter(|owners| !owners.is_empty()),
+            ..ObjectMeta::default()
+        },
+        // What a boost adds to it is in the order alone, as in Kueue.
+        priority: workload.map_or(entry.priority, |workload| workload.spec.priority.unwrap_or(0)),
+        local_queue_name: entry.local_queue.clone(),
+        position_in_cluster_queue: place(entry.position_in_cluster_queue),
+        position_in_local_queue: place(entry.position_in_local_queue),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+    use serde_json::json;
     use switchyard_scheduler::WorkloadKey;
 
     use super::*;
@@ -83,6 +89,7 @@ mod tests {
         for (limit, offset, expected) in [
             (None, None, (0, 1_000)),
             (Some(2), Some(1), (1, 2)),
+            (Some(0), Some(1), (1, 1_000)),
             (Some(-1), None, (0, 0)),
             (Some(i64::MAX), Some(-3), (0, 100_000)),
         ] {
@@ -97,14 +104,16 @@ mod tests {
         let mut workload = Workload::default();
         let owner = OwnerReference { kind: "Job".to_owned(), controller: Some(true), ..OwnerReference::default() };
         workload.metadata.owner_references = Some(vec![owner]);
+        workload.spec.priority = Some(3);
         let workload = Arc::new(workload);
         let list = summary("v1beta1", &pending, |_, name| (name == "w3").then(|| workload.clone()));
+        let list = serde_json::to_value(list).unwrap();
         assert_eq!(list["apiVersion"], "visibility.kueue.x-k8s.io/v1beta1");
         let last = &list["items"][1];
         assert_eq!((&last["positionInClusterQueue"], &last["positionInLocalQueue"]), (&json!(3), &json!(1)));
-        assert_eq!((&last["localQueueName"], &last["priority"]), (&json!("lq"), &json!(5)));
+        assert_eq!((&last["localQueueName"], &last["priority"]), (&json!("lq"), &json!(3)), "without its boost");
         let owner = &last["metadata"]["ownerReferences"][0];
         assert_eq!((&owner["kind"], owner.get("controller")), (&json!("Job"), None));
-        assert_eq!(list["items"][0]["metadata"]["ownerReferences"], json!([]));
+        assert_eq!(list["items"][0]["metadata"], json!({"name": "w0", "namespace": "a"}));
     }
 }

@@ -1,11 +1,18 @@
 //! What a path of the visibility API names.
 
-use super::{GROUP, PENDING, VERSIONS};
+use switchyard_api::visibility::{GROUP, PENDING, VERSIONS};
+
 use crate::delegated::Wanted;
 
 /// What a request reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
+    /// How the API is described in OpenAPI 2.
+    OpenApi2,
+    /// Where it is described in OpenAPI 3.
+    OpenApi3,
+    /// How a version is described there.
+    OpenApi3Of(&'static str),
     /// All API groups: ours.
     Groups,
     /// The group's versions.
@@ -21,7 +28,15 @@ pub(super) enum Target {
 impl Target {
     pub(super) fn parse(path: &str) -> Option<Self> {
         let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
-        let ["apis", rest @ ..] = segments.as_slice() else { return None };
+        let rest = match segments.as_slice() {
+            ["openapi", "v2"] => return Some(Self::OpenApi2),
+            ["openapi", "v3"] => return Some(Self::OpenApi3),
+            ["openapi", "v3", "apis", group, version] if *group == GROUP => {
+                return VERSIONS.into_iter().find(|known| known == version).map(Self::OpenApi3Of);
+            }
+            ["apis", rest @ ..] => rest,
+            _ => return None,
+        };
         let [group, rest @ ..] = rest else { return Some(Self::Groups) };
         if *group != GROUP {
             return None;
@@ -41,7 +56,9 @@ impl Target {
     /// What the caller must be allowed to read.
     pub(super) fn wanted(&self, path: &str) -> Wanted {
         let (version, resource, namespace, name) = match self {
-            Self::Groups | Self::Group | Self::Version(_) => return unknown(path),
+            Self::OpenApi2 | Self::OpenApi3 | Self::OpenApi3Of(_) | Self::Groups | Self::Group | Self::Version(_) => {
+                return unknown(path);
+            }
             Self::ClusterQueue { version, name } => (version, "clusterqueues", "", name),
             Self::LocalQueue { version, namespace, name } => (version, "localqueues", namespace.as_str(), name),
         };
@@ -80,6 +97,11 @@ mod tests {
                 "/apis/visibility.kueue.x-k8s.io/v1beta1/namespaces/ns/localqueues/lq/pendingworkloads",
                 Some(Target::LocalQueue { version, namespace: "ns".to_owned(), name: "lq".to_owned() }),
             ),
+            ("/openapi/v2", Some(Target::OpenApi2)),
+            ("/openapi/v3", Some(Target::OpenApi3)),
+            ("/openapi/v3/apis/visibility.kueue.x-k8s.io/v1beta1", Some(Target::OpenApi3Of(version))),
+            ("/openapi/v3/apis/visibility.kueue.x-k8s.io/v1", None),
+            ("/openapi/v3/apis/other.example.org/v1beta1", None),
             ("/apis/visibility.kueue.x-k8s.io/v1", None),
             ("/apis/visibility.kueue.x-k8s.io/v1beta1/clusterqueues/cq", None),
             ("/apis/other.example.org", None),

@@ -81,6 +81,30 @@ fn binding(kind: &str, role: &str, namespace: &str) -> Value {
     binding
 }
 
+/// The API server has taken over how the API is described, in both versions of OpenAPI.
+async fn described(cluster: &Cluster) {
+    let check = async || {
+        let documents = get(&cluster.admin, "/openapi/v3").await?;
+        for version in ["v1beta1", "v1beta2"] {
+            let found = &documents["paths"][format!("apis/visibility.kueue.x-k8s.io/{version}")]["serverRelativeURL"];
+            ensure!(found.is_string(), "{version} is not described: {documents}");
+            let document = get(&cluster.admin, found.as_str().unwrap_or_default()).await?;
+            let schema = format!("io.k8s.sigs.kueue.apis.visibility.{version}.PendingWorkload");
+            let priority = &document["components"]["schemas"][&schema]["properties"]["priority"]["type"];
+            ensure!(priority == "integer", "{document}");
+        }
+        let document = get(&cluster.admin, "/openapi/v2").await?;
+        for version in ["v1beta1", "v1beta2"] {
+            let path = format!("{GROUP}/{version}/clusterqueues/{{name}}/pendingworkloads");
+            ensure!(document["paths"][&path]["get"].is_object(), "no {path} in /openapi/v2");
+            let schema = format!("io.k8s.sigs.kueue.apis.visibility.{version}.PendingWorkloadsSummary");
+            ensure!(document["definitions"][&schema].is_object(), "no {schema} in /openapi/v2");
+        }
+        Ok(())
+    };
+    wait::eventually(WAIT, "the API server to describe the visibility API", check).await.unwrap();
+}
+
 #[test]
 fn what_waits_is_listed_to_those_who_may_see_it() {
     fixture::run(async {
@@ -104,6 +128,7 @@ fn what_waits_is_listed_to_those_who_may_see_it() {
         expect(&cluster.admin, &list("v1beta2"), &all).await;
         expect(&cluster.admin, &list("v1beta1"), &all).await;
         expect(&cluster.admin, &format!("{}?offset=1&limit=1", list("v1beta2")), &all[1..2]).await;
+        expect(&cluster.admin, &format!("{}?offset=1&limit=0", list("v1beta2")), &all[1..]).await;
         let local = format!("{GROUP}/v1beta2/namespaces/{mine}/localqueues/queue/pendingworkloads");
         expect(&cluster.admin, &local, &["first 0 0", "third 2 1"]).await;
         let missing = get(&cluster.admin, &format!("{GROUP}/v1beta2/clusterqueues/none/pendingworkloads")).await;
@@ -124,6 +149,8 @@ fn what_waits_is_listed_to_those_who_may_see_it() {
         let forged = forged.header("X-Remote-Group", "system:masters").body(Vec::new()).unwrap();
         let nobody = direct(cluster, port, None).await;
         assert_eq!(code(nobody.request(forged).await), Some(401), "headers are not believed without the certificate");
+
+        described(cluster).await;
 
         // Metrics: with the role, over HTTPS.
         let reader = direct(cluster, metrics, Some((&other, "default"))).await;
