@@ -87,6 +87,19 @@ impl std::fmt::Debug for Pair {
     }
 }
 
+impl Pair {
+    /// What a TLS server serves with.
+    ///
+    /// # Errors
+    /// When certificate or key cannot be used, or are not each other's.
+    pub fn certified_key(&self) -> Result<Arc<CertifiedKey>, CertError> {
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(self.certificate.as_bytes()).collect();
+        let chain = chain.map_err(|e| unreadable("tls.crt")(&e))?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|e| unreadable("tls.key")(&e))?;
+        Ok(Arc::new(CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())?))
+    }
+}
+
 /// All that replicas share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
@@ -115,10 +128,7 @@ impl Bundle {
     /// # Errors
     /// When the stored serving certificate or key cannot be used.
     pub fn certified_key(&self) -> Result<Arc<CertifiedKey>, CertError> {
-        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(self.serving.certificate.as_bytes()).collect();
-        let chain = chain.map_err(|e| unreadable("tls.crt")(&e))?;
-        let key = PrivateKeyDer::from_pem_slice(self.serving.key.as_bytes()).map_err(|e| unreadable("tls.key")(&e))?;
-        Ok(Arc::new(CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())?))
+        self.serving.certified_key()
     }
 }
 

@@ -11,6 +11,7 @@ use switchyard_api::config::{self, Configuration};
 use switchyard_api::validate::is_subdomain;
 
 use crate::cause::with_root;
+use crate::options::Endpoint;
 use crate::recording::RecordingOptions;
 use crate::webhook::{Advertise, WebhookOptions};
 
@@ -199,6 +200,14 @@ pub struct ServingFlags {
     /// says; "none": not served.
     #[arg(long, env = "SWITCHYARD_VISIBILITY_LISTEN", default_value = NONE, value_name = "ADDRESS")]
     pub visibility_listen: String,
+    /// Serves the metrics with a certificate that somebody else keeps, such as cert-manager in a mounted Secret: tls.crt and
+    /// tls.key in this folder, read every minute. Default: each replica makes its own.
+    #[arg(long, env = "SWITCHYARD_METRICS_CERTIFICATES", value_name = "DIRECTORY")]
+    pub metrics_certificates: Option<PathBuf>,
+    /// Serves the visibility API with a certificate that somebody else keeps: tls.crt and tls.key in this folder, read every
+    /// minute. Default: each replica makes its own.
+    #[arg(long, env = "SWITCHYARD_VISIBILITY_CERTIFICATES", value_name = "DIRECTORY")]
+    pub visibility_certificates: Option<PathBuf>,
 }
 
 impl ServingFlags {
@@ -206,7 +215,12 @@ impl ServingFlags {
     ///
     /// # Errors
     /// Names the flag, or the field of the file, and the address.
-    pub fn metrics(&self, config: &Configuration) -> anyhow::Result<Option<TcpListener>> {
+    pub fn metrics(&self, config: &Configuration) -> anyhow::Result<Option<Endpoint>> {
+        let certificates = self.metrics_certificates.clone();
+        Ok(self.metrics_listener(config)?.map(|listener| Endpoint { listener, certificates }))
+    }
+
+    fn metrics_listener(&self, config: &Configuration) -> anyhow::Result<Option<TcpListener>> {
         match self.metrics_listen.as_str() {
             NONE if config.metrics.bind_address != Configuration::default().metrics.bind_address => {
                 warn_idle("metrics.bindAddress", "--metrics-listen");
@@ -224,7 +238,12 @@ impl ServingFlags {
     ///
     /// # Errors
     /// Names the flag, or the field of the file, and the address.
-    pub fn visibility(&self, config: &Configuration) -> anyhow::Result<Option<TcpListener>> {
+    pub fn visibility(&self, config: &Configuration) -> anyhow::Result<Option<Endpoint>> {
+        let certificates = self.visibility_certificates.clone();
+        Ok(self.visibility_listener(config)?.map(|listener| Endpoint { listener, certificates }))
+    }
+
+    fn visibility_listener(&self, config: &Configuration) -> anyhow::Result<Option<TcpListener>> {
         match self.visibility_listen.as_str() {
             NONE if config.visibility_server != Configuration::default().visibility_server => {
                 warn_idle("visibilityServer", "--visibility-listen");
@@ -315,9 +334,14 @@ mod tests {
     fn what_kueue_serves_is_served_where_a_flag_or_the_file_says() {
         let file = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
         let config = |section: &str| config::load(&format!("{file}{section}\n")).unwrap();
-        let flags = |both: &str| ServingFlags { metrics_listen: both.to_owned(), visibility_listen: both.to_owned() };
-        let port = |listener: anyhow::Result<Option<TcpListener>>| {
-            listener.unwrap().map(|listener| listener.local_addr().unwrap().port())
+        let flags = |both: &str| ServingFlags {
+            metrics_listen: both.to_owned(),
+            visibility_listen: both.to_owned(),
+            metrics_certificates: Some("/metrics".into()),
+            visibility_certificates: Some("/visibility".into()),
+        };
+        let port = |endpoint: anyhow::Result<Option<Endpoint>>| {
+            endpoint.unwrap().map(|endpoint| endpoint.listener.local_addr().unwrap().port())
         };
         assert_eq!(port(flags("none").metrics(&config(""))), None);
         assert_eq!(port(flags("none").visibility(&config(""))), None);
@@ -325,6 +349,8 @@ mod tests {
         assert!(port(flags("config").metrics(&config("metrics: {bindAddress: \":0\"}"))).is_some());
         assert_eq!(port(flags("config").metrics(&config("metrics: {bindAddress: \"0\"}"))), None);
         assert_eq!(port(flags("config").visibility(&config("featureGates: {VisibilityOnDemand: false}"))), None);
+        let metrics = flags("127.0.0.1:0").metrics(&config("")).unwrap().unwrap();
+        assert_eq!(metrics.certificates.as_deref(), Some(Path::new("/metrics")));
         let error = flags("config").visibility(&config("visibilityServer: {bindAddress: 203.0.113.1, bindPort: 8082}"));
         assert!(error.unwrap_err().to_string().contains("visibilityServer 203.0.113.1:8082"));
     }

@@ -23,7 +23,7 @@ use crate::{
     lease::{Elector, EpochFloor, Leadership},
     lifecycle,
     metrics::{self, Gauges, LastShares, Metrics, ReplicaRole, Shown},
-    options::{self, LeaderMode, Options},
+    options::{self, Endpoint, LeaderMode, Options},
     priority, provisioning,
     recording::Recorded,
     status,
@@ -178,9 +178,9 @@ struct Parts {
     events: events::Writer,
     elector: Option<Elector>,
     health: Option<std::net::TcpListener>,
-    metrics: Option<std::net::TcpListener>,
+    metrics: Option<Endpoint>,
     webhook: Option<WebhookOptions>,
-    visibility: Option<std::net::TcpListener>,
+    visibility: Option<Endpoint>,
 }
 
 /// What begins once the first lists are there.
@@ -191,7 +191,7 @@ struct Work {
     inbox: Arc<Inbox>,
     views: Arc<Views>,
     webhook: Option<WebhookOptions>,
-    visibility: Option<std::net::TcpListener>,
+    visibility: Option<Endpoint>,
 }
 
 impl Parts {
@@ -252,8 +252,8 @@ async fn supervise(parts: Parts, work: Work, shutdown: CancellationToken) -> any
     if let Some(listener) = health {
         spawn(&mut base, "http", http::serve(ctx.clone(), listener, leave.clone()));
     }
-    if let Some(listener) = metrics {
-        spawn(&mut base, "metrics", metrics::server::run(ctx.clone(), listener, leave.clone()));
+    if let Some(endpoint) = metrics {
+        spawn(&mut base, "metrics", metrics::server::run(ctx.clone(), endpoint, leave.clone()));
     }
     if let Some(elector) = elector {
         spawn(&mut base, "leader election", ok(elector.run(leave.clone())));
@@ -324,9 +324,9 @@ async fn begin(
     spawn(workers, "variants", ok(variants::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "provisioning requests", ok(provisioning::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "jobs", jobs::run(ctx.clone(), shutdown.clone()));
-    if let Some(listener) = visibility {
+    if let Some(endpoint) = visibility {
         ctx.components.set("visibility", false);
-        spawn(workers, "visibility", visibility::run(ctx.clone(), asked, listener, shutdown.clone()));
+        spawn(workers, "visibility", visibility::run(ctx.clone(), asked, endpoint, shutdown.clone()));
     }
     ctx.components.set("engine", true);
     tracing::info!(role = ?ctx.role, workloads = ctx.stores.workloads.len(), "controller running");

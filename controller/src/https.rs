@@ -2,11 +2,12 @@
 //! is served over a connection may depend on who has made it.
 
 mod activity;
+mod identity;
 pub(crate) mod spoken;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use activity::Activity;
 use arc_swap::ArcSwap;
@@ -16,7 +17,6 @@ use hyper_util::{
     server::conn::auto,
     service::TowerToHyperService,
 };
-use jiff::Timestamp;
 use rustls::{
     ServerConfig, ServerConnection,
     server::{ClientHello, ResolvesServerCert},
@@ -33,7 +33,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::cert::{self, Bundle, CertError, Lives};
+pub(crate) use identity::Identity;
 
 /// Connections at once. API servers keep a few open; more is somebody else.
 const CONNECTIONS: usize = 256;
@@ -45,39 +45,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const DRAIN: Duration = Duration::from_secs(5);
 /// After an error of `accept` (no file descriptors left), wait before the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// A certificate that is made here and that nobody else knows, for servers whose callers do not check it.
-pub(crate) struct SelfSigned {
-    names: BTreeSet<String>,
-    bundle: Bundle,
-    pub(crate) certificate: Arc<Certificate>,
-}
-
-impl SelfSigned {
-    /// # Errors
-    /// When keys or certificates cannot be made.
-    pub(crate) fn new(name: String, now: Timestamp) -> Result<Self, CertError> {
-        let names = BTreeSet::from([name]);
-        let bundle = cert::made(&Lives::default(), &names, now)?;
-        let certificate = Certificate::new(bundle.certified_key()?);
-        Ok(Self { names, bundle, certificate })
-    }
-
-    /// Replaces it when it is due. A failure is told in the log, and the old one stays.
-    pub(crate) fn renew(&mut self, now: Timestamp) {
-        if let Err(error) = self.try_renew(now) {
-            tracing::warn!(%error, "a server's own certificate is not renewed");
-        }
-    }
-
-    fn try_renew(&mut self, now: Timestamp) -> Result<(), CertError> {
-        if let Some(bundle) = cert::renewed(&Lives::default(), Some(&self.bundle), &self.names, now)? {
-            self.certificate.set(bundle.certified_key()?);
-            self.bundle = bundle;
-        }
-        Ok(())
-    }
-}
 
 /// What a server serves.
 pub(crate) trait Site: Send + Sync + 'static {
@@ -146,6 +113,11 @@ impl Certificate {
 
     pub(crate) fn set(&self, key: Arc<CertifiedKey>) {
         self.0.store(key);
+    }
+
+    #[cfg(test)]
+    fn served(&self) -> Vec<rustls::pki_types::CertificateDer<'static>> {
+        self.0.load().cert.clone()
     }
 }
 

@@ -49,5 +49,5 @@ pub mod write;
 pub use context::{Context, Role};
 pub use handle::{Handle, run, start};
 pub use lease::{EpochFloor, Leadership};
-pub use options::{LeaderMode, Options};
+pub use options::{Endpoint, LeaderMode, Options};
 pub use placement::{Placement, Reservation};

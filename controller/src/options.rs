@@ -1,6 +1,6 @@
 //! What a caller gives to start a controller.
 
-use std::{net::TcpListener, sync::Arc, time::Duration};
+use std::{net::TcpListener, path::PathBuf, sync::Arc, time::Duration};
 
 use kube::Client;
 use switchyard_api::config::{Configuration, PreemptionStrategy, QuotaCheckStrategy, RequeuingTimestamp};
@@ -24,6 +24,22 @@ pub enum LeaderMode {
     Always,
 }
 
+/// Where an HTTPS server is.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// Where it listens.
+    pub listener: TcpListener,
+    /// A folder with `tls.crt` and `tls.key` that somebody else keeps, such as a mounted Secret of cert-manager; none: the
+    /// certificate is made by each replica for itself.
+    pub certificates: Option<PathBuf>,
+}
+
+impl From<TcpListener> for Endpoint {
+    fn from(listener: TcpListener) -> Self {
+        Self { listener, certificates: None }
+    }
+}
+
 /// What a caller gives to start a controller.
 pub struct Options {
     /// The API server.
@@ -41,9 +57,9 @@ pub struct Options {
     /// Serves the webhooks and registers them; none: the reconcilers do all that can be done without.
     pub webhook: Option<WebhookOptions>,
     /// Serves `/metrics` over HTTPS to those whom the API server lets read it; none: not served so.
-    pub metrics: Option<TcpListener>,
+    pub metrics: Option<Endpoint>,
     /// Serves the visibility API; none: not served.
-    pub visibility: Option<TcpListener>,
+    pub visibility: Option<Endpoint>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// How this process takes part.

@@ -15,13 +15,13 @@ const NAME: &str = "here.example";
 
 /// A connection that speaks a protocol, and when the server has done with it.
 async fn connect(protocol: &[u8]) -> (TlsStream<DuplexStream>, tokio::task::JoinHandle<()>) {
-    let own = SelfSigned::new(NAME.to_owned(), Timestamp::now()).unwrap();
+    let own = Identity::new(None, NAME.to_owned(), jiff::Timestamp::now()).unwrap();
     let router = Router::new().route("/", get(async || "hello"));
     let site = Open::new("test", own.certificate.clone(), None, router).unwrap();
     let (ours, theirs) = duplex(1 << 16);
     let served = tokio::spawn(async move { over(&site, theirs, CancellationToken::new()).await });
     let mut roots = RootCertStore::empty();
-    for root in CertificateDer::pem_slice_iter(own.bundle.trusted().as_bytes()) {
+    for root in CertificateDer::pem_slice_iter(own.trusted().as_bytes()) {
         roots.add(root.unwrap()).unwrap();
     }
     let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))

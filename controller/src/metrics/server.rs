@@ -1,7 +1,7 @@
 //! Metrics as Kueue serves them: over HTTPS, to those whom the API server lets read `/metrics`. The probes' port serves the
 //! same to everybody who reaches it.
 
-use std::{net::TcpListener, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use axum::{
@@ -16,22 +16,26 @@ use crate::{
     context::Context,
     delegated::{Guard, Refusal, Wanted},
     http,
-    https::{self, Open, SelfSigned},
+    https::{self, Identity, Open},
+    options::Endpoint,
 };
 
 const NAME: &str = "metrics";
 const PATH: &str = "/metrics";
-/// How often it is looked whether the certificate is due.
-const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+/// How often it is looked whether the certificate is due, or another one is there.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Serves until `shutdown`.
 ///
 /// # Errors
 /// When the listener or TLS cannot be used.
-pub(crate) async fn run(ctx: Arc<Context>, listener: TcpListener, shutdown: CancellationToken) -> anyhow::Result<()> {
+pub(crate) async fn run(ctx: Arc<Context>, endpoint: Endpoint, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let Endpoint { listener, certificates } = endpoint;
     listener.set_nonblocking(true).context("metrics listener")?;
     let listener = tokio::net::TcpListener::from_std(listener).context("metrics listener")?;
-    let mut own = SelfSigned::new(format!("metrics.{}.svc", ctx.namespace), ctx.clock.now())?;
+    let name = format!("metrics.{}.svc", ctx.namespace);
+    let own = Identity::new(certificates.as_deref(), name, ctx.clock.now());
+    let mut own = own.context("the certificate of the metrics")?;
     let router = Router::new().fallback(answer).with_state((ctx.clone(), Guard::new(ctx.client.clone())));
     let site = Arc::new(Open::new(NAME, own.certificate.clone(), ctx.config.tls.as_ref(), router)?);
     let renew = async {

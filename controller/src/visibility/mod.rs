@@ -1,15 +1,15 @@
 //! The visibility API, `visibility.kueue.x-k8s.io`: which workloads wait in a queue, in its order, as Kueue serves it beside
 //! the API server. An APIService leads here.
 //!
-//! Every replica answers: a follower's engine is kept in step. The serving certificate is made at start and signed by nobody
-//! that the API server knows, as in Kueue's own manifests (`insecureSkipTLSVerify`); what makes requests believable is the
-//! certificate that the API server shows ([`crate::delegated`]).
+//! Every replica answers: a follower's engine is kept in step. Unless somebody else keeps the serving certificate, it is made
+//! at start and signed by nobody that the API server knows, as in Kueue's own manifests (`insecureSkipTLSVerify`); what makes
+//! requests believable is the certificate that the API server shows ([`crate::delegated`]).
 
 mod discovery;
 mod summary;
 mod target;
 
-use std::{net::TcpListener, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
@@ -31,7 +31,8 @@ use crate::{
     context::Context,
     delegated::{Guard, Refusal, front_proxy::FrontProxy},
     engine_task::EngineHandle,
-    https::{self, SelfSigned, Site},
+    https::{self, Identity, Site},
+    options::Endpoint,
 };
 
 /// Our name among the parts that must run.
@@ -49,12 +50,13 @@ const RETRY: Duration = Duration::from_secs(2);
 pub(crate) async fn run(
     ctx: Arc<Context>,
     engine: EngineHandle,
-    listener: TcpListener,
+    endpoint: Endpoint,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let Endpoint { listener, certificates } = endpoint;
     listener.set_nonblocking(true).context("visibility listener")?;
     let listener = tokio::net::TcpListener::from_std(listener).context("visibility listener")?;
-    let mut keeper = Keeper::new(ctx.clone())?;
+    let mut keeper = Keeper::new(ctx.clone(), certificates.as_deref())?;
     let answers = Arc::new(Answers { guard: Guard::new(ctx.client.clone()), ctx: ctx.clone(), engine });
     let site = Arc::new(Visibility { answers, state: keeper.state.clone() });
     let follow = async {
@@ -79,13 +81,14 @@ struct State {
 /// Keeps the certificates as they should be.
 struct Keeper {
     ctx: Arc<Context>,
-    own: SelfSigned,
+    own: Identity,
     state: Arc<ArcSwap<State>>,
 }
 
 impl Keeper {
-    fn new(ctx: Arc<Context>) -> anyhow::Result<Self> {
-        let own = SelfSigned::new(format!("visibility.{}.svc", ctx.namespace), ctx.clock.now())?;
+    fn new(ctx: Arc<Context>, certificates: Option<&Path>) -> anyhow::Result<Self> {
+        let own = Identity::new(certificates, format!("visibility.{}.svc", ctx.namespace), ctx.clock.now());
+        let own = own.context("the certificate of the visibility API")?;
         let proxy = Arc::new(FrontProxy::default());
         let tls = Arc::new(proxy.tls(own.certificate.clone(), ctx.config.tls.as_ref())?);
         Ok(Self { ctx, own, state: Arc::new(ArcSwap::from_pointee(State { proxy, tls })) })

@@ -160,10 +160,12 @@ fn what_cert_manager_is_asked_for_is_of_its_api() {
             cluster.apply_yaml(&fs::read_to_string(path).unwrap()).await.unwrap();
         }
         let helm = Helm::new(Some(cluster));
-        for values in [&[][..], &HUB, &AGENT] {
-            let install = ["install", "ours", &chart(), "--create-namespace", "--set=enableCertManager=true"];
-            helm.ok(&[&install, values].concat());
-            for (kind, count) in [("Issuer", 2), ("Certificate", 2)] {
+        // Its authority's, the webhooks' and, but for an agent, those of the metrics and the visibility API.
+        for (values, certificates) in [(&[][..], 4), (&HUB, 4), (&AGENT, 2)] {
+            let asked = ["--set=enableCertManager=true", "--set=visibility.enabled=true"];
+            let install = ["install", "ours", &chart(), "--create-namespace"];
+            helm.ok(&[&install, &asked[..], values].concat());
+            for (kind, count) in [("Issuer", 2), ("Certificate", certificates)] {
                 let made = cluster.dynamic("cert-manager.io/v1", kind, NAMESPACE).await.unwrap();
                 assert_eq!(made.list(&ListParams::default()).await.unwrap().items.len(), count, "{kind}, {values:?}");
             }
@@ -371,6 +373,34 @@ fn cert_manager_makes_the_certificate_where_it_is_asked_to() {
             assert!(with.contains(part), "no {part} in\n{with}");
         }
     }
+}
+
+#[test]
+fn metrics_and_the_visibility_api_are_served_with_cert_managers_certificates() {
+    let (helm, chart) = (Helm::new(None), chart());
+    let template = |values: &[&str]| {
+        helm.ok(&[&["template", &chart, "--namespace=ns", "--set=visibility.enabled=true"], values].concat())
+    };
+    let skips = "insecureSkipTLSVerify: true";
+    assert!(template(&[]).contains(skips));
+    for (values, name) in [(&["--set=mode=single"][..], "switchyard"), (&HUB, "switchyard-hub")] {
+        let with = template(&[values, &["--set=enableCertManager=true"]].concat());
+        for server in ["metrics", "visibility"] {
+            for part in [
+                format!("secretName: {name}-{server}-cert\n"),
+                format!("- {name}-{server}.ns.svc\n"),
+                format!("--{server}-certificates=/etc/switchyard-{server}\n"),
+                format!("{{name: {server}-cert, mountPath: /etc/switchyard-{server}, readOnly: true}}"),
+                format!("secret: {{secretName: {name}-{server}-cert}}"),
+            ] {
+                assert!(with.contains(&part), "no {part} in\n{with}");
+            }
+        }
+        let injected = format!("cert-manager.io/inject-ca-from: ns/{name}-visibility\n");
+        assert!(with.matches(&injected).count() == 2 && !with.contains(skips), "{with}");
+    }
+    let off = "--set=managerConfig.controllerManagerConfigYaml=metrics: {bindAddress: \"0\"}";
+    assert!(!template(&["--set=enableCertManager=true", off]).contains("metrics-cert"));
 }
 
 #[test]

@@ -26,7 +26,7 @@ async fn controller(cluster: &Cluster) -> Handle {
     let (client, _) = cluster.service_account(NAMESPACE, "switchyard").await.unwrap();
     let mut options = Options::new(client, Arc::new(Configuration::default()), "one", NAMESPACE);
     let ((visibility, at), (webhooks, port)) = (listener(), listener());
-    options.visibility = Some(visibility);
+    options.visibility = Some(visibility.into());
     options.webhook = Some(WebhookOptions::new(webhooks, Advertise::Url(format!("https://127.0.0.1:{port}"))));
     let handle = switchyard_controller::start(options).unwrap();
     handle.ready(WAIT).await.unwrap();

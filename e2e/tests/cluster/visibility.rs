@@ -21,7 +21,7 @@ async fn controller(cluster: &Cluster) -> (Handle, u16, u16) {
     let (client, _) = cluster.service_account(NAMESPACE, "switchyard").await.unwrap();
     let mut options = Options::new(client, Arc::new(Configuration::default()), "one", NAMESPACE);
     let ((visibility, at), (metrics, metrics_at)) = (listener(), listener());
-    (options.visibility, options.metrics) = (Some(visibility), Some(metrics));
+    (options.visibility, options.metrics) = (Some(visibility.into()), Some(metrics.into()));
     let handle = switchyard_controller::start(options).unwrap();
     handle.ready(WAIT).await.unwrap();
     (handle, at, metrics_at)

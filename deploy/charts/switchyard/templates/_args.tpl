@@ -18,6 +18,9 @@
 {{- if include "switchyard.visibility" . }}
 - --visibility-listen=config
 {{- end }}
+{{- range include "switchyard.certified" . | fromYamlArray }}
+- --{{ . }}-certificates=/etc/switchyard-{{ . }}
+{{- end }}
 {{- if eq .Values.mode "hub" }}
 {{- with .Values.hub.advertise }}
 - --advertise={{ . }}

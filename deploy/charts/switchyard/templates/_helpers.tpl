@@ -73,6 +73,16 @@ port: {{ int ($first.port | default .port) }}{{ with $first.nodePort }}, nodePor
 {{- end -}}
 {{- end -}}
 
+{{/* The servers, beside the webhooks, whose certificates cert-manager makes: a list. */}}
+{{- define "switchyard.certified" -}}
+{{- $servers := list -}}
+{{- if .Values.enableCertManager -}}
+{{- if include "switchyard.metricsPort" . }}{{ $servers = append $servers "metrics" }}{{ end -}}
+{{- if include "switchyard.visibility" . }}{{ $servers = append $servers "visibility" }}{{ end -}}
+{{- end -}}
+{{- toYaml $servers -}}
+{{- end -}}
+
 {{/* The ClusterRoles of others, by name: a role for people is left to whoever has made it, as Kueue beside us. */}}
 {{- define "switchyard.othersRoles" -}}
 {{- range (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "").items }}
