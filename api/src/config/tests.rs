@@ -151,7 +151,7 @@ resources:
   deviceClassMappings:
   - {name: a/b/c, deviceClassNames: [], sources: [{}]}
   - {name: memory, deviceClassNames: [gpu, gpu], sources: [{counter: {name: m, driver: d, deviceSelector: {}}}]}
-  - {name: slots, deviceClassNames: [gpu, -], sources: [{capacity: {name: c, driver: d, deviceSelector: {}}}]}
+  - {name: slots, deviceClassNames: [gpu, '-'], sources: [{capacity: {name: c, driver: d, deviceSelector: {}}}]}
 managedJobsNamespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}]}
 objectRetentionPolicies: {workloads: {afterFinished: -1s, afterDeactivatedByKueue: -1s}}
 visibilityServer: {bindAddress: localhost, bindPort: 0}
@@ -200,7 +200,7 @@ featureGates: {MultiKeue: true, HierarchicalCohorts: false, UnadmittedWorkloadsE
     resources.deviceClassMappings[1].deviceClassNames[1]: Duplicate value: "gpu"
     resources.deviceClassMappings[1].sources[0].counter: Forbidden: quota cannot be charged by what devices have or consume; without sources each device is charged as one
     resources.deviceClassMappings[2].deviceClassNames[0]: Invalid value: "gpu": device class already mapped to resource memory
-    resources.deviceClassMappings[2].deviceClassNames[1]: Invalid value: "-": a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')
+    resources.deviceClassMappings[2].deviceClassNames[1]: Invalid value: "-": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
     resources.deviceClassMappings[2].sources[0].capacity: Forbidden: quota cannot be charged by what devices have or consume; without sources each device is charged as one
     managedJobsNamespaceSelector: should not match the "mine" namespace, exclude it with kubernetes.io/metadata.name NotIn
     objectRetentionPolicies.workloads.afterFinished: Invalid value: "-1s": must be greater than or equal to 0
