@@ -36,6 +36,14 @@ fn claiming(bed: &Bed, name: &str, template: &str) -> JobBuilder {
     bed.job(name).cpu("1").pod_field("resourceClaims", claim)
 }
 
+/// A job with one pod that asks for an extended resource.
+fn asking(bed: &Bed, name: &str, count: u32) -> JobBuilder {
+    let amounts = json!({"cpu": "1", "example.com/tpu": count});
+    let container =
+        json!([{"name": "main", "image": "example.org/job:1", "resources": {"requests": amounts, "limits": amounts}}]);
+    bed.job(name).pod_field("containers", container)
+}
+
 async fn charged(bed: &Bed, job: &str, resource: &str, expected: &str) {
     let check = async || {
         let status = bed.workload_of(job).await.status.unwrap_or_default();
@@ -102,11 +110,11 @@ fn a_job_waits_for_its_template_and_for_a_class_that_is_mapped() {
 fn an_extended_resource_is_charged_as_the_devices_that_come_in_its_place() {
     fixture::run(async {
         let bed = bed("extended").await;
-        bed.job("before").cpu("1").request("example.com/tpu", "1").create(bed.admin()).await.unwrap();
+        asking(&bed, "before", 1).create(bed.admin()).await.unwrap();
         charged(&bed, "before", "example.com/tpu", "1").await;
         let spec = json!({"extendedResourceName": "example.com/tpu"});
         bed.cluster().apply([object("DeviceClass", json!({"name": "gpu.example.com"}), spec)]).await.unwrap();
-        bed.job("after").cpu("1").request("example.com/tpu", "3").create(bed.admin()).await.unwrap();
+        asking(&bed, "after", 3).create(bed.admin()).await.unwrap();
         charged(&bed, "after", "example.com/gpus", "3").await;
         // What was admitted keeps its charge.
         charged(&bed, "before", "example.com/tpu", "1").await;
