@@ -8,6 +8,7 @@
 mod build;
 mod reasons;
 mod replaced;
+mod told;
 mod write;
 
 use std::{
@@ -29,6 +30,8 @@ use switchyard_api::{names, v1beta2};
 use switchyard_scheduler::{Decision, Name, PodSetRequests, Reason, RefusedReason, WorkloadKey};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
+pub(crate) use told::admitted_note;
+pub use told::announce;
 
 use crate::{
     clock::wall_time,
@@ -210,6 +213,7 @@ impl Admitter {
                 other_checks: reserve.checks.len() > 1,
                 check,
                 waited_since,
+                note: reserve.note.clone(),
             };
             if placement.reserved(reservation) {
                 return;

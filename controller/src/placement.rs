@@ -37,6 +37,8 @@ pub struct Reservation {
     pub other_checks: bool,
     /// Since when the workload waits: its queue-order time.
     pub waited_since: Timestamp,
+    /// The flavors that were considered, for the event.
+    pub note: String,
 }
 
 /// What a workload asks for, as the engine counts it.

@@ -12,9 +12,8 @@ use switchyard_api::{
 use switchyard_scheduler::Name;
 use tokio::time::Instant;
 
-use super::{Admitter, Job, Preempt, Reserve, build, reasons, replaced::end_replaced};
+use super::{Admitter, Job, Preempt, Reserve, announce, build, reasons, replaced::end_replaced};
 use crate::{
-    clock::since,
     metrics::CountedEviction,
     store::Key,
     work::Outcome,
@@ -66,7 +65,7 @@ impl Admitter {
     async fn write_reservation(&self, key: &Key, reserve: &Reserve) {
         let refusal = match self.try_reserve(key, reserve).await {
             Ok((before, after)) => {
-                self.reserved(reserve, &before, &after);
+                announce(&self.ctx, &before, &after, &reserve.note);
                 if let Some((old, uid)) = &reserve.replaces {
                     end_replaced(&self.ctx, old, uid, &after).await;
                 }
@@ -100,28 +99,6 @@ impl Admitter {
             }
         }
         Err(WriteError::Conflict.to_string())
-    }
-
-    fn reserved(&self, reserve: &Reserve, before: &Workload, after: &Workload) {
-        let cluster_queue = &reserve.admission.cluster_queue;
-        let waited = since(self.ctx.clock.now(), workload::queued_since(before));
-        let mut note =
-            format!("Quota reserved in ClusterQueue {cluster_queue}, wait time since queued was {}s", waited.as_secs());
-        if !reserve.note.is_empty() {
-            note = format!("{note}; Flavors considered: {}", reserve.note);
-        }
-        let admitted = workload::is_admitted(after);
-        // Of a hub's copy each step is told on the hub: when all is done at once here, one event says it.
-        if !admitted || !workload::is_copy(after) {
-            self.ctx.events.normal(after, events::QUOTA_RESERVED, note);
-        }
-        self.ctx.metrics.quota_reserved(after, cluster_queue, waited);
-        if admitted {
-            let note = format!("Admitted by ClusterQueue {cluster_queue}, wait time since reservation was 0s");
-            self.ctx.events.normal(after, events::ADMITTED, note);
-            let checks = (!reserve.checks.is_empty()).then_some(Duration::ZERO);
-            self.ctx.count_admitted(after, cluster_queue, waited, checks);
-        }
     }
 
     async fn write_pending(&self, key: &Key, current: &Workload, engines: &'static str, edit: Edit) -> Outcome {

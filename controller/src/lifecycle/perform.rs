@@ -2,10 +2,11 @@
 
 use kube::ResourceExt;
 use serde_json::json;
-use switchyard_api::{names, v1beta2::Workload};
+use switchyard_api::{conditions::reasons::events, names, v1beta2::Workload};
 
 use super::{Facts, Plan, Rules, Told, decide};
 use crate::{
+    admit::admitted_note,
     context::Context,
     engine_task::Views,
     events::EventType,
@@ -84,9 +85,7 @@ fn tell(ctx: &Context, before: &Workload, workload: &Workload, told: Told) {
             );
         }
         Told::Admitted { cluster_queue, waited, reserved_for } => {
-            let seconds = reserved_for.as_secs();
-            let note = format!("Admitted by ClusterQueue {cluster_queue}, wait time since reservation was {seconds}s");
-            ctx.events.normal(workload, "Admitted", note);
+            ctx.events.normal(workload, events::ADMITTED, admitted_note(&cluster_queue, reserved_for));
             ctx.count_admitted(workload, &cluster_queue, waited, Some(reserved_for));
         }
     }

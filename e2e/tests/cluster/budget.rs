@@ -14,8 +14,8 @@ const HUB: u64 = 6 + 1;
 /// Workload is declared finished here, so that its quota does not wait; and what was looked at is sometimes gone when it
 /// is written.
 const WORKER: u64 = 6 + 2;
-/// Events per job of hub and worker together: quota reserved, admitted and finished, on the hub; admitted, on the worker; those of a
-/// preemption or of a check that takes long come on top.
+/// Events per job of hub and worker together, all on the hub: its Workload made, admitted, sent and finished. Those of a job
+/// that waits, of a preemption or of a check that takes long come on top.
 const EVENTS: u64 = 4;
 /// Events about clusters and queues, however many jobs there are.
 const OTHERS: u64 = 10;

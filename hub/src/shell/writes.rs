@@ -2,7 +2,6 @@
 //! it is not and cannot come about any more.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -11,7 +10,7 @@ use kube::Api;
 use switchyard_api::conditions::reasons::{events, finished};
 use switchyard_api::conditions::truncated_message;
 use switchyard_api::v1beta2::{Admission, AdmissionCheckState, CheckState, PastAttempt, Workload};
-use switchyard_controller::admit::{Dispatch, dispatched_status, end_replaced, reservation_status};
+use switchyard_controller::admit::{Dispatch, announce, dispatched_status, end_replaced, reservation_status};
 use switchyard_controller::clock::whole_seconds;
 use switchyard_controller::events::EventType;
 use switchyard_controller::jobs::finished_note;
@@ -298,18 +297,12 @@ impl Write {
     fn announce(&self, ctx: &Context, metrics: &HubMetrics, before: &Workload, after: &Workload) {
         match &self.what {
             What::Commit { cluster, .. } => {
+                announce(ctx, before, after, self.flavors());
                 let note = format!("The workload was admitted on \"{cluster}\"");
                 ctx.events.normal(after, events::MULTIKUEUE, note);
-                let cluster_queue = state::admitted_by(after).unwrap_or_default();
-                metrics.admitted(cluster_queue, cluster);
-                let waited = switchyard_controller::clock::since(ctx.clock.now(), state::queued_since(before));
-                if !state::has_reservation(before) {
-                    ctx.metrics.quota_reserved(after, cluster_queue, waited);
-                }
-                if state::is_admitted(after) {
-                    ctx.count_admitted(after, cluster_queue, waited, Some(Duration::ZERO));
-                }
+                metrics.admitted(state::admitted_by(after).unwrap_or_default(), cluster);
             }
+            What::Record { .. } => announce(ctx, before, after, self.flavors()),
             What::Retry { message, left, .. } => {
                 ctx.events.normal(after, events::MULTIKUEUE, message.clone());
                 if let Some(left) = left {
@@ -321,8 +314,13 @@ impl Write {
                     ctx.events.publish(job, EventType::Normal, events::FINISHED_WORKLOAD, finished_note(after));
                 }
             }
-            What::Record { .. } | What::Release => {}
+            What::Release => {}
         }
+    }
+
+    /// The flavors that were considered for the reservation.
+    fn flavors(&self) -> &str {
+        self.reservation.as_deref().map_or("", |reservation| &reservation.note)
     }
 
     fn label(&self) -> &'static str {
