@@ -6,7 +6,10 @@ use std::{
 };
 
 use switchyard_api::{
-    conditions::{self, reasons::events},
+    conditions::{
+        self,
+        reasons::{events, quota_reserved},
+    },
     v1beta2::Workload,
 };
 use switchyard_scheduler::Name;
@@ -126,7 +129,9 @@ impl Admitter {
             Ok(None) | Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
             Ok(Some(after)) => {
                 self.told().insert(key.clone(), (Instant::now(), engines));
-                if let Some((reason, message)) = next.filter(|next| before.as_ref() != Some(next)) {
+                // As in Kueue: that others are waited for is no event.
+                let quiet = engines == quota_reserved::WAITING_FOR_PODS_READY;
+                if let Some((reason, message)) = next.filter(|next| !quiet && before.as_ref() != Some(next)) {
                     self.ctx.events.warning(&after, &reason, message);
                 }
                 Outcome::Done
