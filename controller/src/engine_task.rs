@@ -19,8 +19,8 @@ use anyhow::Context as _;
 use inbox::Batch;
 pub(crate) use inbox::{Inbox, Kind};
 use switchyard_scheduler::{
-    Changed, Cycle, Engine, Event, Explanation, LocalQueueKey, Name, PendingEntry, Reason, RefusedReason, Time,
-    WorkloadKey,
+    Changed, Cycle, Decision, Engine, Event, Explanation, LocalQueueKey, Name, PendingEntry, Reason, RefusedReason,
+    Time, WorkloadKey,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -315,7 +315,9 @@ impl EngineTask {
             self.engine.cycle(now)
         };
         let took = started.elapsed();
-        self.ctx.metrics.attempt(!cycle.idle, took);
+        // Who only makes room for others has admitted nothing.
+        let admits = cycle.decisions.iter().any(|decision| matches!(decision, Decision::Reserve { .. }));
+        self.ctx.metrics.attempt(admits, took);
         for (cluster_queue, count) in &cycle.preemption_skips {
             self.ctx.metrics.preemptions_skipped(cluster_queue, *count);
         }
