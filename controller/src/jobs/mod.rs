@@ -345,7 +345,9 @@ impl Reconciler {
             Prebuilt::Found(workload) if key.composed || same_copy(kind.id(), value, workload) => Some(workload),
             _ => None,
         };
-        self.count_ready(key, workloads.iter().chain(copy));
+        if ctx.config.waits_for_pods_ready() {
+            self.count_ready(key, workloads.iter().chain(copy));
+        }
         let managed = lookup::is_managed_namespace(&ctx.stores, &self.managed_namespaces, namespace)
             && !lookup::is_implied(&ctx.config, kind, value);
         let topmost = kind.held() == Held::Gated;
