@@ -47,7 +47,7 @@ impl Events {
         (Self { sender, dropped: Counter::default() }, writer)
     }
 
-    /// Publishes an event about an object. Reason and note are Kueue's; the action equals the reason, as there.
+    /// Publishes an event about an object. Reason and note are Kueue's.
     pub fn publish(&self, regarding: ObjectReference, type_: EventType, reason: &str, note: impl Into<String>) {
         let (at, reason, note) = (Timestamp::now(), reason.into(), truncated_event(note.into()));
         let event = Event { at, regarding, type_, reason, note };

@@ -14,7 +14,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
 use serde_json::{Value, json};
-use switchyard_api::{config::GoDuration, names};
+use switchyard_api::{conditions::reasons::events::FORCEFULLY_DELETED, config::GoDuration, names};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -37,8 +37,6 @@ const WORKERS: usize = 4;
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// The condition of a pod that was deleted by force.
 const CONDITION: &str = "KueueFailureRecovery";
-/// Its reason, and that of the event.
-const FORCEFULLY_DELETED: &str = "KueueForcefullyDeleted";
 
 /// Whether a pod is to end, and may be deleted by force.
 pub(crate) fn is_eligible<K: Resource>(pod: &K) -> bool {

@@ -312,8 +312,12 @@ pub mod events {
     pub const WORKLOAD_PRIORITY_CLASS_NOT_FOUND: &str = "WorkloadPriorityClassNotFound";
     /// A pod was one too many in its group.
     pub const EXCESS_POD_DELETED: &str = "ExcessPodDeleted";
+    /// Pods that joined a group own its workload.
+    pub const OWNER_REFERENCES_ADDED: &str = "OwnerReferencesAdded";
     /// A workload of another job has the name of a pod group.
     pub const WORKLOAD_NAME_CONFLICT: &str = "WorkloadNameConflict";
+    /// A pod that could not end was deleted by force.
+    pub const FORCEFULLY_DELETED: &str = "KueueForcefullyDeleted";
     /// About the worker cluster of a workload.
     pub const MULTIKUEUE: &str = "MultiKueue";
 

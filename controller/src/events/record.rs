@@ -21,6 +21,7 @@ use kube::{
     runtime::events::EventType,
 };
 use serde_json::json;
+use switchyard_api::conditions::reasons::{events, finished};
 
 use crate::write::answered;
 
@@ -148,8 +149,7 @@ impl Recorder {
                 namespace: event.regarding.namespace.clone(),
                 ..ObjectMeta::default()
             },
-            // As Kueue does: what was done is named like why.
-            action: Some(event.reason.clone()),
+            action: Some(action(&event.reason).to_owned()),
             reason: Some(event.reason.clone()),
             note: Some(event.note.clone()),
             type_: Some(type_.to_owned()),
@@ -159,6 +159,17 @@ impl Recorder {
             reporting_instance: Some(self.instance.clone()),
             ..v1::Event::default()
         }
+    }
+}
+
+/// What was done: as in Kueue, it is mostly named like why.
+fn action(reason: &str) -> &str {
+    match reason {
+        finished::WORKLOAD_SLICE_REPLACED => "Replaced",
+        events::PROVISIONING_REQUEST_CREATED => "Created",
+        events::WORKLOAD_NAME_CONFLICT => "Admission",
+        events::FORCEFULLY_DELETED => "ForcefulTermination",
+        other => other,
     }
 }
 
@@ -221,6 +232,16 @@ mod tests {
         assert_eq!(memory.step(1, || "event".into(), now), Step::Nothing);
         memory.forget(1);
         assert_eq!(memory.step(1, || "event".into(), now), create);
+    }
+
+    #[rstest::rstest]
+    #[case("Admitted", "Admitted")]
+    #[case("WorkloadSliceReplaced", "Replaced")]
+    #[case("ProvisioningRequestCreated", "Created")]
+    #[case("WorkloadNameConflict", "Admission")]
+    #[case("KueueForcefullyDeleted", "ForcefulTermination")]
+    fn actions_are_kueues(#[case] reason: &str, #[case] expected: &str) {
+        assert_eq!(action(reason), expected);
     }
 
     #[test]

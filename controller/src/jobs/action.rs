@@ -62,6 +62,15 @@ pub enum Action {
         /// Kueue's text.
         note: String,
     },
+    /// As [`Action::Event`], a Normal one about a workload.
+    TellWorkload {
+        /// Which.
+        workload: Arc<Workload>,
+        /// One of Kueue's reasons.
+        reason: &'static str,
+        /// Kueue's text.
+        note: String,
+    },
 }
 
 impl Action {

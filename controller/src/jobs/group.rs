@@ -82,8 +82,8 @@ fn with_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
     if workload.metadata.deletion_timestamp.is_some() {
         return case.reconcile(Some(workload));
     }
-    if let Some(action) = own(case, workload) {
-        return Decision::act([action]);
+    if let Some(actions) = own(case, workload) {
+        return Decision::act(actions);
     }
     // Whoever made them waits for them to go, and nobody here for others in their place.
     if let Some(action) = let_go(case, going(case)).filter(|_| is_copy(workload)) {
@@ -152,7 +152,7 @@ fn with_workload(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
         return mismatch(case, workload);
     }
     let kept = Case { job: &sorted.group, ..*case };
-    let actions: Vec<Action> = own(&kept, workload).into_iter().chain(tidy(case, &sorted)).collect();
+    let actions: Vec<Action> = own(&kept, workload).into_iter().flatten().chain(tidy(case, &sorted)).collect();
     if !actions.is_empty() {
         return Decision::act(actions);
     }
@@ -211,17 +211,20 @@ fn let_go(case: &Case<'_>, pods: Vec<Value>) -> Option<Action> {
 }
 
 /// Makes all pods owners of the workload, so that it goes with the last of them.
-fn own(case: &Case<'_>, workload: &Arc<Workload>) -> Option<Action> {
+fn own(case: &Case<'_>, workload: &Arc<Workload>) -> Option<[Action; 2]> {
     let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
     let pods = case.kind.members(case.job).iter();
     let missing: Vec<_> = pods.filter(|pod| !owners.iter().any(|owner| owner.uid == meta::uid(pod))).collect();
     if missing.is_empty() {
         return None;
     }
-    Some(Action::edit(workload, |workload| {
+    let note = format!("Added {} owner reference(s)", missing.len());
+    let owned = Action::edit(workload, |workload| {
         let owners = workload.metadata.owner_references.get_or_insert_default();
         owners.extend(missing.into_iter().map(|pod| owner_reference(case.kind, pod)));
-    }))
+    });
+    let reason = events::OWNER_REFERENCES_ADDED;
+    Some([owned, Action::TellWorkload { workload: workload.clone(), reason, note }])
 }
 
 /// Says whether pods of the group are missing.

@@ -108,6 +108,7 @@ pub(super) async fn perform(
             Action::Terminate { members, why } => terminate(ctx, target, &members, why.as_ref()).await?,
             Action::Event { warning, reason, note } => publish(ctx, target, warning, reason, note),
             Action::TellMembers { members, reason, note } => tell(ctx, target, &members, reason, &note),
+            Action::TellWorkload { workload, reason, note } => ctx.events.normal(&*workload, reason, note),
         }
     }
     Ok(())

@@ -11,7 +11,10 @@ fn settle(world: &mut World) -> usize {
             return writes;
         }
         for action in decision.actions {
-            writes += usize::from(!matches!(action, Action::Event { .. } | Action::TellMembers { .. }));
+            writes += usize::from(!matches!(
+                action,
+                Action::Event { .. } | Action::TellMembers { .. } | Action::TellWorkload { .. }
+            ));
             perform(world, action);
         }
     }
@@ -39,7 +42,7 @@ fn perform(world: &mut World, action: Action) {
         }
         Action::DeleteJob | Action::Terminate { .. } => world.job = None,
         Action::DeleteWorkload(workload) => world.workloads.retain(|w| w.metadata.name != workload.metadata.name),
-        Action::Event { .. } | Action::TellMembers { .. } => {}
+        Action::Event { .. } | Action::TellMembers { .. } | Action::TellWorkload { .. } => {}
     }
 }
 

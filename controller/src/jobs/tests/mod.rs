@@ -289,6 +289,9 @@ impl World {
                 let names: Vec<&str> = members.iter().map(switchyard_api::jobs::meta::name).collect();
                 format!("tell {}: {reason}: {note}", names.join(", "))
             }
+            Action::TellWorkload { workload, reason, note } => {
+                format!("tell {}: {reason}: {note}", workload.metadata.name.as_deref().unwrap())
+            }
         }
     }
 }

@@ -206,6 +206,7 @@ fn a_failed_pod_is_held_until_another_has_come_in_its_place() {
     let told = world_of(&replaced).named(admitted()).told();
     insta::assert_snapshot!(told, @r#"
     workload {"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"a","uid":"uid-a"},{"apiVersion":"v1","kind":"Pod","name":"b","uid":"uid-b"},{"apiVersion":"v1","kind":"Pod","name":"c","uid":"uid-c"}]}}
+    tell g: OwnerReferencesAdded: Added 1 owner reference(s)
     pod b {"metadata":{"finalizers":[]}}
     "#);
 }
