@@ -7,7 +7,8 @@ mod workloads;
 use std::{fmt, sync::Arc};
 
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::MetricType};
-use switchyard_scheduler::{Amount, LocalQueueKey, ResourceUsage};
+use switchyard_api::conditions::reasons;
+use switchyard_scheduler::{Amount, Inactive, LocalQueueKey, ResourceUsage};
 
 pub(crate) use self::shares::LastShares;
 use super::Metrics;
@@ -77,7 +78,7 @@ impl Collector for Gauges {
 
 impl Gauges {
     fn cluster_queue(&self, families: &mut Families, name: &str, figures: &ClusterQueueFigures, role: &str) {
-        let queue = || vec![("cluster_queue", name.to_owned()), ("replica_role", role.to_owned())];
+        let queue = || of_cluster_queue(name, role);
         let with = |key: &'static str, value: &str| {
             let mut labels = queue();
             labels.push((key, value.to_owned()));
@@ -103,12 +104,7 @@ impl Gauges {
             number(figures.reserving),
         );
         families.add("kueue_admitted_active_workloads", "Admitted workloads", queue(), number(figures.admitted));
-        let terminating = figures.inactive.iter().any(|inactive| inactive.reason == "Terminating");
-        let now = match (terminating, figures.inactive.is_empty()) {
-            (true, _) => "terminating",
-            (false, true) => "active",
-            (false, false) => "pending",
-        };
+        let now = state(&figures.inactive);
         for status in ["pending", "active", "terminating"] {
             let value = f64::from(u8::from(status == now));
             families.add(
@@ -118,11 +114,10 @@ impl Gauges {
                 value,
             );
         }
-        if let Some((parent, root)) = &figures.cohorts {
-            let mut labels = queue();
-            labels.extend([("parent_cohort", parent.clone()), ("root_cohort", root.clone())]);
-            families.add("kueue_cluster_queue_info", "Where a ClusterQueue stands", labels, 1.0);
-        }
+        // Without a cohort, and below a cycle of them, it stands nowhere.
+        let (parent, root) = figures.cohorts.clone().unwrap_or_default();
+        let place = [queue(), vec![("parent_cohort", parent), ("root_cohort", root)]].concat();
+        families.add("kueue_cluster_queue_info", "Where a ClusterQueue stands", place, 1.0);
         for (resource, requested) in &figures.pending_requests {
             families.add(
                 "kueue_cluster_queue_resource_pending",
@@ -187,15 +182,19 @@ impl Gauges {
     }
 
     /// A LocalQueue's pending workloads that will be tried, and those that will not: parked ones, and all of a ClusterQueue
-    /// that is not active.
-    fn pending(&self, key: &Key, figures: &LocalQueueFigures) -> (usize, usize) {
-        let Some(behind) = self.views.cluster_queue(&figures.cluster_queue) else { return (0, 0) };
-        if !behind.inactive.is_empty() {
-            return (0, figures.pending);
+    /// that is not active. In a LocalQueue that is stopped, as in Kueue, nothing is queued.
+    fn pending(&self, key: &Key, figures: &LocalQueueFigures) -> Option<[(&'static str, usize); 2]> {
+        if figures.inactive.as_ref().is_some_and(|inactive| inactive.reason == reasons::local_queue::STOPPED) {
+            return None;
         }
-        let key = LocalQueueKey { namespace: key.namespace.clone(), name: key.name.clone() };
-        let parked = behind.parked.get(&key).copied().unwrap_or(0).min(figures.pending);
-        (figures.pending - parked, parked)
+        let behind = self.views.cluster_queue(&figures.cluster_queue);
+        let of_queue = LocalQueueKey { namespace: key.namespace.clone(), name: key.name.clone() };
+        let (pending, parked) = match &behind {
+            None => (0, 0),
+            Some(behind) if !behind.inactive.is_empty() => (figures.pending, figures.pending),
+            Some(behind) => (figures.pending, behind.parked.get(&of_queue).copied().unwrap_or(0).min(figures.pending)),
+        };
+        Some([("active", pending - parked), ("inadmissible", parked)])
     }
 
     /// Whether a LocalQueue has metrics.
@@ -207,8 +206,7 @@ impl Gauges {
         for (key, figures) in self.views.local_queues().into_iter().filter(|(key, _)| self.shows(key)) {
             let queue = of_local_queue(&key, role);
             let with = |key: &'static str, value: &str| [queue.clone(), vec![(key, value.to_owned())]].concat();
-            let (active, inadmissible) = self.pending(&key, &figures);
-            for (status, count) in [("active", active), ("inadmissible", inadmissible)] {
+            for (status, count) in self.pending(&key, &figures).into_iter().flatten() {
                 families.add(
                     "kueue_local_queue_pending_workloads",
                     "Pending per LocalQueue",
@@ -240,6 +238,21 @@ impl Gauges {
             }
         }
     }
+}
+
+/// A ClusterQueue's status: like its condition, it knows nothing of a cycle of Cohorts.
+fn state(inactive: &[Inactive]) -> &'static str {
+    let is = |reason: &str| inactive.iter().any(|cause| cause.reason == reason);
+    let others = inactive.iter().any(|cause| cause.reason != reasons::cluster_queue::UNKNOWN);
+    match (is(reasons::cluster_queue::TERMINATING), others) {
+        (true, _) => "terminating",
+        (false, true) => "pending",
+        (false, false) => "active",
+    }
+}
+
+fn of_cluster_queue(name: &str, role: &str) -> Labels {
+    vec![("cluster_queue", name.to_owned()), ("replica_role", role.to_owned())]
 }
 
 fn of_local_queue(key: &Key, role: &str) -> Labels {
@@ -275,4 +288,23 @@ fn amount(resource: &str, amount: Amount) -> f64 {
         return f64::INFINITY;
     }
     if resource == "cpu" { amount.get() as f64 / 1000.0 } else { amount.get() as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case::nothing(&[], "active")]
+    #[case::stopped(&["Stopped"], "pending")]
+    #[case::on_its_way_out(&["Terminating"], "terminating")]
+    #[case::below_a_cycle_of_cohorts(&["Unknown"], "active")]
+    #[case::stopped_below_one(&["Stopped", "Unknown"], "pending")]
+    fn what_keeps_a_cluster_queue_from_admitting_gives_its_status(
+        #[case] causes: &[&'static str],
+        #[case] expected: &str,
+    ) {
+        let inactive = |reason: &&'static str| Inactive { reason, message: String::new() };
+        assert_eq!(state(&causes.iter().map(inactive).collect::<Vec<_>>()), expected);
+    }
 }
