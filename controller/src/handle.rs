@@ -22,7 +22,7 @@ use crate::{
     failure_recovery, http, jobs,
     lease::{Elector, EpochFloor, Leadership},
     lifecycle,
-    metrics::{self, Gauges, LastShares, Metrics, ReplicaRole, Shown},
+    metrics::{self, Custom, Gauges, LastShares, Metrics, ReplicaRole, Shown},
     options::{self, Endpoint, LeaderMode, Options},
     priority, provisioning,
     recording::Recorded,
@@ -148,6 +148,10 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
         EngineTask::new(parts.context.clone(), engine, inbox.clone(), admitter.clone(), views.clone());
     let context = parts.context.clone();
     context.metrics.show(Shown::new(&context.config, &context.stores.local_queues)?);
+    let custom = Custom::new(&context.config, &context.stores).map(Arc::new);
+    if let Some(custom) = custom.clone() {
+        context.metrics.label(custom);
+    }
     let gauges = Gauges {
         views: views.clone(),
         stores: context.stores.clone(),
@@ -156,6 +160,7 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
         unadmitted: Reasons::of(&context.config) == Reasons::Fine,
         fair: context.config.fair_sharing.is_some(),
         shares: LastShares::default(),
+        custom,
     };
     context.metrics.register(|registry| registry.register_collector(Box::new(gauges)));
     let shutdown = CancellationToken::new();

@@ -3,6 +3,7 @@
 //! Counters and histograms are kept here, and taken away with the queue that they are about. Gauges are read from the
 //! published views when somebody asks.
 
+mod custom;
 mod gauges;
 mod jobs;
 mod labels;
@@ -13,12 +14,13 @@ mod shown;
 
 use std::{
     sync::{
-        Mutex, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU8, Ordering},
     },
     time::Duration,
 };
 
+pub(crate) use custom::Custom;
 pub(crate) use gauges::{Gauges, LastShares};
 use jobs::OfJobs;
 use labels::{
@@ -73,6 +75,7 @@ pub struct Metrics {
     registry: Mutex<Registry>,
     role: AtomicU8,
     shown: OnceLock<Shown>,
+    custom: OnceLock<Arc<Custom>>,
     admission_attempts: Family<ResultLabels, Counter>,
     attempt_duration: Family<ResultLabels, Histogram, fn() -> Histogram>,
     cluster: Life<QueueLabels>,
@@ -102,6 +105,7 @@ impl Default for Metrics {
             registry: Mutex::default(),
             role: AtomicU8::new(0),
             shown: OnceLock::new(),
+            custom: OnceLock::new(),
             admission_attempts: Family::default(),
             attempt_duration: Family::new_with_constructor(attempts as fn() -> Histogram),
             cluster: Life::new(long_waits),
@@ -135,7 +139,10 @@ impl Metrics {
         let mut page = String::new();
         // Writing into a String cannot fail.
         let _ = text::encode(&mut page, &self.registry.lock().unwrap_or_else(PoisonError::into_inner));
-        page
+        match self.custom.get() {
+            Some(custom) => custom.onto(&page),
+            None => page,
+        }
     }
 
     /// Sets the `replica_role` that from now on labels what is counted.
@@ -152,6 +159,11 @@ impl Metrics {
     /// Says, once, which LocalQueues have metrics; until then all have.
     pub(crate) fn show(&self, local_queues: Shown) {
         let _ = self.shown.set(local_queues);
+    }
+
+    /// Says, once, which labels come from objects.
+    pub(crate) fn label(&self, custom: Arc<Custom>) {
+        let _ = self.custom.set(custom);
     }
 
     /// Whether a LocalQueue has metrics.

@@ -62,10 +62,7 @@ const FIELDS: &[(&str, Effect)] = &[
     ("leaderElection.resourceNamespace", Works),
     ("metrics.bindAddress", Works),
     ("metrics.enableClusterQueueResources", Works),
-    (
-        "metrics.customLabels",
-        No("metrics have no custom labels here; what comes from Workloads is copied to them from their jobs"),
-    ),
+    ("metrics.customLabels", Works),
     ("metrics.localQueueMetrics", Works),
     ("health.healthProbeBindAddress", No("the flag --health-listen says where")),
     ("health.readinessEndpointName", No("the path is /readyz")),

@@ -38,7 +38,7 @@ const GATES: &[Gate] = &[
     on("AssignQueueLabelsForPods"),
     works(on("CleanupProvisioningRequestsOnEviction")),
     works(off("ConcurrentAdmission")),
-    off("CustomMetricLabels"),
+    works(off("CustomMetricLabels")),
     on("DeferRayServiceFinalizationForRedisCleanup"),
     works(off("DisableWaitForPodsReady")),
     works(on("ElasticJobsViaWorkloadSlices")),

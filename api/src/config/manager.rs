@@ -105,6 +105,43 @@ pub struct CustomLabel {
     pub tracked_values: Vec<String>,
 }
 
+/// The value of a label of metrics whose own is none of those that are told apart.
+const UNTRACKED: &str = "kueue.x-k8s.io/_UNTRACKED_VALUE_";
+
+/// What an object has under a key of its labels or of its annotations.
+type Entries = Option<BTreeMap<String, String>>;
+
+impl CustomLabel {
+    /// Its name in metrics.
+    #[must_use]
+    pub fn metric_name(&self) -> String {
+        format!("custom_{}", self.name)
+    }
+
+    /// The key of the object's label that it comes from, unless that is an annotation.
+    #[must_use]
+    pub fn label_key(&self) -> Option<&str> {
+        let key = if self.source_label_key.is_empty() { &self.name } else { &self.source_label_key };
+        self.annotation_key().is_none().then_some(key)
+    }
+
+    /// The key of the object's annotation that it comes from, if it is one.
+    #[must_use]
+    pub fn annotation_key(&self) -> Option<&str> {
+        Some(self.source_annotation_key.as_str()).filter(|key| !key.is_empty())
+    }
+
+    /// Its value for an object with these labels and annotations. What the object does not have is empty.
+    #[must_use]
+    pub fn value<'a>(&self, labels: &'a Entries, annotations: &'a Entries) -> &'a str {
+        let of_label = self.label_key().and_then(|key| labels.as_ref()?.get(key));
+        let found = of_label.or_else(|| annotations.as_ref()?.get(self.annotation_key()?));
+        let value = found.map_or("", String::as_str);
+        let told = self.tracked_values.is_empty() || self.tracked_values.iter().any(|tracked| tracked == value);
+        if told { value } else { UNTRACKED }
+    }
+}
+
 /// Where a label of metrics comes from.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SourceKind {

@@ -153,16 +153,16 @@ impl Configuration {
     /// that become labels of metrics as the Workload's.
     #[must_use]
     pub fn keys_to_copy(&self) -> (Vec<String>, Vec<String>) {
-        let (mut labels, mut annotations) = (self.integrations.label_keys_to_copy.clone(), Vec::new());
-        let custom = if self.enabled("CustomMetricLabels") { self.metrics.custom_labels.as_slice() } else { &[] };
-        for label in custom.iter().filter(|label| label.source_kind == SourceKind::Workload) {
-            match (label.source_annotation_key.as_str(), label.source_label_key.as_str()) {
-                ("", "") => labels.push(label.name.clone()),
-                ("", key) => labels.push(key.to_owned()),
-                (key, _) => annotations.push(key.to_owned()),
-            }
-        }
-        (labels, annotations)
+        let custom = || self.custom_labels(SourceKind::Workload);
+        let labels = custom().filter_map(CustomLabel::label_key).map(str::to_owned);
+        let annotations = custom().filter_map(CustomLabel::annotation_key).map(str::to_owned);
+        (self.integrations.label_keys_to_copy.iter().cloned().chain(labels).collect(), annotations.collect())
+    }
+
+    /// The labels of metrics that come from objects of this kind.
+    pub fn custom_labels(&self, kind: SourceKind) -> impl Iterator<Item = &CustomLabel> {
+        let on = self.enabled("CustomMetricLabels");
+        self.metrics.custom_labels.iter().filter(move |label| on && label.source_kind == kind)
     }
 
     /// Whether pods are waited for at all.

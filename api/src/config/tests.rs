@@ -158,7 +158,8 @@ visibilityServer: {bindAddress: localhost, bindPort: 0}
 webhook: {port: 0}
 internalCertManagement: {webhookServiceName: A}
 tls: {minVersion: VersionTLS13, cipherSuites: [a]}
-metrics: {customLabels: [{name: 1a}, {name: b, sourceKind: Workload}, {name: b, sourceLabelKey: a, sourceAnnotationKey: b}]}
+metrics: {customLabels: [{name: 1a}, {name: b, sourceKind: Workload}, {name: b, sourceLabelKey: a, sourceAnnotationKey: b}, \
+                          {name: c_, trackedValues: [a, a]}, {name: d, sourceAnnotationKey: a b}]}
 featureGates: {MultiKeue: true, HierarchicalCohorts: false, UnadmittedWorkloadsExplicitStatus: true}
 "
     ), @r##"
@@ -214,6 +215,9 @@ featureGates: {MultiKeue: true, HierarchicalCohorts: false, UnadmittedWorkloadsE
     metrics.customLabels[1].trackedValues: Required value: must not be empty when sourceKind is 'Workload'
     metrics.customLabels[2].name: Duplicate value: "b"
     metrics.customLabels[2]: sourceLabelKey and sourceAnnotationKey are mutually exclusive
+    metrics.customLabels[3].name: Invalid value: "c_": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
+    metrics.customLabels[3].trackedValues: must not contain duplicates
+    metrics.customLabels[4].sourceAnnotationKey: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
     featureGates.UnadmittedWorkloadsExplicitStatus: requires UnadmittedWorkloadsObservability to be enabled
     featureGates.HierarchicalCohorts: cannot be set to false, it is locked to true
     featureGates.MultiKeue: unknown feature gate, did you mean MultiKueue?
@@ -261,11 +265,11 @@ fn gates_are_as_the_file_says_or_as_they_are() {
     assert!(config.enabled("FlavorFungibility") && !config.enabled("NoSuchGate"));
     // The first three switch something, the last is as it would be anyway.
     assert_eq!(told(&config), "");
-    let config = with("featureGates: {CustomMetricLabels: true, FlavorFungibility: false}").unwrap();
+    let config = with("featureGates: {ShortWorkloadNames: true, FlavorFungibility: false}").unwrap();
     assert_eq!(
         told(&config),
-        "featureGates.CustomMetricLabels: what this gate switches is not there\n\
-         featureGates.FlavorFungibility: what this gate switches cannot be switched off here, or is not there"
+        "featureGates.FlavorFungibility: what this gate switches cannot be switched off here, or is not there\n\
+         featureGates.ShortWorkloadNames: what this gate switches is not there"
     );
 }
 
@@ -286,6 +290,10 @@ fn preemption_gates_hold_by_either_gate_that_makes_use_of_them(#[case] body: &st
     &[]
 )]
 #[case::one_at_a_time("waitForPodsReady: {blockAdmission: true}", &[])]
+#[case::labels_of_metrics(
+    "metrics: {customLabels: [{name: team, sourceKind: LocalQueue}]}\nfeatureGates: {CustomMetricLabels: true}",
+    &[]
+)]
 #[case::not_waiting("featureGates: {DisableWaitForPodsReady: true}", &[])]
 #[case::no_collection("multiKueue: {gcInterval: 0s}", &[])]
 #[case::rounds_of_collection("multiKueue: {gcInterval: 2m}", &["multiKueue.gcInterval"])]
@@ -293,6 +301,27 @@ fn only_what_has_no_effect_is_ignored(#[case] body: &str, #[case] ignored: &[&st
     let config = with(&format!("{body}\n")).unwrap();
     let paths: Vec<&str> = config.ignored().iter().map(|it| it.path.as_str()).collect();
     assert_eq!(paths, ignored);
+}
+
+#[test]
+fn a_label_of_metrics_has_the_value_of_the_object() {
+    let entries = |key: &str, value: &str| Some([(key.to_owned(), value.to_owned())].into());
+    let (labels, annotations) = (entries("team", "red"), entries("cost", "9"));
+    for (sentence, label, expected) in [
+        ("the label of its name", "{name: team}", "red"),
+        ("a label of another", "{name: a, sourceLabelKey: team}", "red"),
+        ("an annotation", "{name: team, sourceAnnotationKey: cost}", "9"),
+        ("one that is not there", "{name: cost}", ""),
+        ("one that is told apart", "{name: team, trackedValues: [blue, red]}", "red"),
+        ("one that is not", "{name: team, trackedValues: [blue]}", "kueue.x-k8s.io/_UNTRACKED_VALUE_"),
+        ("nor is what is not there", "{name: cost, trackedValues: [a]}", "kueue.x-k8s.io/_UNTRACKED_VALUE_"),
+    ] {
+        let config =
+            with(&format!("metrics: {{customLabels: [{label}]}}\nfeatureGates: {{CustomMetricLabels: true}}\n"));
+        let config = config.unwrap();
+        let found = config.custom_labels(SourceKind::ClusterQueue).next().unwrap();
+        assert_eq!(found.value(&labels, &annotations), expected, "{sentence}");
+    }
 }
 
 /// Every field that Kueue's file has, each with something that is not its default; see `effect::tests`.

@@ -11,7 +11,10 @@ use switchyard_api::conditions::reasons;
 use switchyard_scheduler::{Amount, Inactive, LocalQueueKey, ResourceUsage};
 
 pub(crate) use self::shares::LastShares;
-use super::Metrics;
+use super::{
+    Metrics,
+    custom::{self, Custom},
+};
 use crate::{
     engine_task::{ClusterQueueFigures, LocalQueueFigures, Views},
     store::Key,
@@ -31,6 +34,8 @@ pub(crate) struct Gauges {
     pub(crate) fair: bool,
     /// What was shown of ClusterQueues' shares last.
     pub(crate) shares: LastShares,
+    /// By what labels admitted workloads are told apart.
+    pub(crate) custom: Option<Arc<Custom>>,
 }
 
 impl fmt::Debug for Gauges {
@@ -40,7 +45,7 @@ impl fmt::Debug for Gauges {
 }
 
 type Labels = Vec<(&'static str, String)>;
-type Series = Vec<(Labels, f64)>;
+type Series = Vec<((Labels, custom::Labels), f64)>;
 
 /// All families of one scrape, in the order of their first series.
 #[derive(Default)]
@@ -48,6 +53,10 @@ struct Families(Vec<(&'static str, &'static str, Series)>);
 
 impl Families {
     fn add(&mut self, name: &'static str, help: &'static str, labels: Labels, value: f64) {
+        self.add_with(name, help, (labels, custom::Labels::new()), value);
+    }
+
+    fn add_with(&mut self, name: &'static str, help: &'static str, labels: (Labels, custom::Labels), value: f64) {
         match self.0.iter_mut().find(|(known, ..)| *known == name) {
             Some((.., series)) => series.push((labels, value)),
             None => self.0.push((name, help, vec![(labels, value)])),
@@ -59,8 +68,17 @@ impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let role = self.metrics.upgrade().map_or("standalone", |metrics| metrics.role().as_str());
         let mut families = Families::default();
+        let mut apart = self.custom.as_ref().and_then(|custom| custom.admitted());
         for (name, figures) in self.views.cluster_queues() {
             self.cluster_queue(&mut families, &name, &figures, role);
+            let admitted = match &mut apart {
+                Some(apart) => apart.remove(&name).unwrap_or_default(),
+                None => [(custom::Labels::new(), figures.admitted)].into(),
+            };
+            for (labels, count) in admitted {
+                let labels = (of_cluster_queue(&name, role), labels);
+                families.add_with("kueue_admitted_active_workloads", "Admitted workloads", labels, number(count));
+            }
         }
         self.local_queues(&mut families, role);
         shares::add(self, &mut families, role);
@@ -103,7 +121,6 @@ impl Gauges {
             queue(),
             number(figures.reserving),
         );
-        families.add("kueue_admitted_active_workloads", "Admitted workloads", queue(), number(figures.admitted));
         let now = state(&figures.inactive);
         for status in ["pending", "active", "terminating"] {
             let value = f64::from(u8::from(status == now));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     config::{Configuration, SourceKind},
     field::{FieldError, Path},
-    validate::{SUBDOMAIN_MESSAGE, is_subdomain},
+    validate::{SUBDOMAIN_MESSAGE, is_subdomain, label_key_error},
 };
 
 pub(super) fn servers(config: &Configuration, errors: &mut Vec<FieldError>) {
@@ -71,6 +71,14 @@ pub(super) fn custom_labels(config: &Configuration, errors: &mut Vec<FieldError>
         if !label.source_label_key.is_empty() && !label.source_annotation_key.is_empty() {
             errors.push(FieldError::new(&path, "sourceLabelKey and sourceAnnotationKey are mutually exclusive"));
         }
+        let (field, key) = match (label.source_label_key.as_str(), label.source_annotation_key.as_str()) {
+            ("", "") => ("name", label.name.as_str()),
+            ("", key) => ("sourceAnnotationKey", key),
+            (key, _) => ("sourceLabelKey", key),
+        };
+        if let Some(detail) = label_key_error(key) {
+            errors.push(FieldError::invalid(&path.child(field), key, detail));
+        }
         let values = label.tracked_values.len();
         let (at_least, at_most) = if label.source_kind == SourceKind::Workload { (1, 12) } else { (0, 16) };
         if values < at_least {
@@ -79,6 +87,9 @@ pub(super) fn custom_labels(config: &Configuration, errors: &mut Vec<FieldError>
         }
         if values > at_most {
             errors.push(FieldError::too_many(&path.child("trackedValues"), values, at_most));
+        }
+        if label.tracked_values.iter().collect::<BTreeSet<_>>().len() < values {
+            errors.push(FieldError::new(&path.child("trackedValues"), "must not contain duplicates"));
         }
         *counts.entry(label.source_kind).or_default() += 1;
     }
