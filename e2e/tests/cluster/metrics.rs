@@ -10,15 +10,18 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use crate::bed::{Bed, WAIT};
-use anyhow::ensure;
+use crate::common::events;
+use anyhow::{Context as _, ensure};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
-use switchyard::status::State;
-use switchyard_api::v1beta2::ClusterQueue;
+use switchyard::status::{Row, State};
+use switchyard_api::conditions;
+use switchyard_api::v1beta2::{ClusterQueue, LocalQueue};
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
-use switchyard_e2e::fleet::{Fleet, HUB};
+use switchyard_e2e::fleet::{Fleet, HUB, Tenant};
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, http, job, queues, wait};
 use table::{BUILD, FAMILIES, Family, LATER, UNSEEN};
 
@@ -47,8 +50,9 @@ async fn single() -> Bed {
     .await
 }
 
-/// Everything that is shown is as Kueue shows it, and all that is expected is there.
-fn compare(text: &str, expected: impl Fn(&Family) -> bool) -> anyhow::Result<()> {
+/// Everything that is shown is as Kueue shows it, and all that is expected is there. `custom` are the labels that come from
+/// ClusterQueues.
+fn compare(text: &str, custom: &[&str], expected: impl Fn(&Family) -> bool) -> anyhow::Result<()> {
     let shown = page::families(text);
     let mut problems = Vec::new();
     for family in FAMILIES.iter().chain(LATER) {
@@ -59,7 +63,9 @@ fn compare(text: &str, expected: impl Fn(&Family) -> bool) -> anyhow::Result<()>
             continue;
         };
         let role = (family.name != BUILD).then_some("replica_role");
-        let labels: BTreeSet<String> = family.labels.iter().copied().chain(role).map(str::to_owned).collect();
+        let custom = if family.is_of_cluster_queue() { custom } else { &[] };
+        let labels =
+            family.labels.iter().chain(custom).copied().chain(role).map(str::to_owned).collect::<BTreeSet<_>>();
         if found.labels != labels {
             problems.push(format!("{} has the labels {:?}, not {labels:?}", family.name, found.labels));
         }
@@ -164,7 +170,7 @@ fn single_mode_shows_what_kueue_shows() {
         let unseen = |family: &Family| UNSEEN.iter().any(|(name, _)| *name == family.name);
         let check = async || {
             let text = http::get(PORT.load(Ordering::SeqCst), "/metrics").await?;
-            compare(&text, |family| !of_hubs(family) && !unseen(family))
+            compare(&text, &[], |family| !of_hubs(family) && !unseen(family))
         };
         wait::eventually(WAIT, "all families", check).await.unwrap();
 
@@ -188,24 +194,108 @@ fn single_mode_shows_what_kueue_shows() {
             Ok(())
         };
         wait::eventually(WAIT, "all pending workloads to be inadmissible", pending).await.unwrap();
+
+        // In a LocalQueue that is stopped nothing is queued.
+        let locals: Api<LocalQueue> = Api::namespaced(bed.admin().clone(), &bed.namespace);
+        let of_local = || format!("name=\"q\",namespace=\"{}\"", bed.namespace);
+        let told = async |expected: bool| {
+            let text = http::get(PORT.load(Ordering::SeqCst), "/metrics").await?;
+            let shown = page::families(&text);
+            let pending = shown.get("kueue_local_queue_pending_workloads");
+            let told = pending.is_some_and(|shown| shown.lines.iter().any(|line| line.contains(&of_local())));
+            ensure!(told == expected, "{pending:?}");
+            Ok(())
+        };
+        told(true).await.unwrap();
+        locals.patch("q", &PatchParams::default(), &hold).await.unwrap();
+        wait::eventually(WAIT, "a stopped LocalQueue to have no pending workloads", || told(false)).await.unwrap();
     });
+}
+
+/// Parts of the names of families that need something that a hub has not, or that does not happen here, and what.
+const NOT_ON_THE_HUB: &[(&str, &str)] = &[
+    ("evict", "an eviction"),
+    ("preempt", "a preemption"),
+    ("slices", "an elastic job that grows"),
+    ("kueue_cohort_", "Cohorts"),
+    ("unadmitted", "the feature gate"),
+    ("weighted_share", "fair sharing"),
+    ("fair_sharing", "use in the past that counts"),
+    ("scheduling_gate", "a pod"),
+    ("ready_wait_time", "pods that run for a while"),
+];
+
+const HUBS: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n\
+    metrics: {enableClusterQueueResources: true, customLabels: [{name: team, sourceLabelKey: example.com/team}]}\n\
+    featureGates: {CustomMetricLabels: true}";
+
+/// One job runs until somebody deletes it, another waits for the worker meanwhile.
+async fn wait_for_a_worker(fleet: &Fleet, tenant: &Tenant<'_>) {
+    tenant.submit(tenant.job("long").cpu("2").run_for(Duration::from_secs(3600))).await.unwrap();
+    let runs = |row: &Row| matches!(row.state, State::Admitted | State::Running);
+    tenant.await_status("long", "running", WAIT, runs).await.unwrap();
+    tenant.submit(tenant.job("waits").cpu("2").run_for(Duration::from_secs(1))).await.unwrap();
+    let reserved = async || {
+        let workload = tenant.workload_of("waits").await?;
+        let conditions = workload.status.clone().unwrap_or_default().conditions;
+        let reserved = conditions::find(&conditions, conditions::QUOTA_RESERVED).filter(|it| it.status == "True");
+        let since = reserved.context("it has no quota")?.last_transition_time.0;
+        ensure!(Timestamp::now().duration_since(since).as_secs() >= 2, "it has quota since {since}");
+        Ok(workload.name_any())
+    };
+    let workload = wait::eventually(WAIT, "a reservation that lasts", reserved).await.unwrap();
+    let reserved = format!("Quota reserved in ClusterQueue {}, wait time since queued was ", tenant.name());
+    events::told(&fleet.hub().admin, &workload, "QuotaReserved", &reserved).await;
+    tenant.hub_jobs().delete("long", &DeleteParams::background()).await.unwrap();
+    tenant.await_status("waits", "finished", WAIT, |row| row.state == State::Succeeded).await.unwrap();
+    let admitted = format!("Admitted by ClusterQueue {}, wait time since reservation was ", tenant.name());
+    let told = events::told(&fleet.hub().admin, &workload, "Admitted", &admitted).await;
+    assert!(!told.note.unwrap().ends_with(" 0s"), "it has waited");
 }
 
 #[test]
 fn a_hub_shows_what_kueue_shows_and_counts_what_it_sends() {
     fixture::run(async {
         let east = ClusterSpec::new("east").node(NodeSpec::new("n1").cpu(8));
-        let fleet = Fleet::builder("metrics-hub").agent(east).start().await.unwrap();
+        let fleet = Fleet::builder("metrics-hub").agent(east).config(HUBS).start().await.unwrap();
         fleet.hub().apply([queues::agent_cluster("east")]).await.unwrap();
         fleet.connect().await.unwrap();
-        let tenant = fleet.tenant("seen").hub(&[("cpu", "3")]).worker("east", &[("cpu", "3")]).make().await.unwrap();
+        let tenant = fleet.tenant("seen").hub(&[("cpu", "4")]).worker("east", &[("cpu", "3")]).make().await.unwrap();
+        let labels = Patch::Merge(json!({"metadata": {"labels": {"example.com/team": "red"}}}));
+        let cluster_queues: Api<ClusterQueue> = Api::all(fleet.hub().admin.clone());
+        cluster_queues.patch(tenant.name(), &PatchParams::default(), &labels).await.unwrap();
+
         tenant.submit(tenant.job("short").cpu("1").run_for(Duration::from_secs(1))).await.unwrap();
         tenant.await_status("short", "finished", WAIT, |row| row.state == State::Succeeded).await.unwrap();
+        let workload = tenant.workload_of("short").await.unwrap().name_any();
+        let admin = &fleet.hub().admin;
+        events::told(admin, &workload, "Admitted", &format!("Admitted by ClusterQueue {}, ", tenant.name())).await;
+        wait_for_a_worker(&fleet, &tenant).await;
+
         let port = fleet.metrics_ports()[HUB];
-        let of_hubs = ["multikueue_", "kueue_admitted_workloads", "kueue_pending_workloads", "kueue_workload_creation"];
+        let absent = |family: &Family| NOT_ON_THE_HUB.iter().any(|(part, _)| family.name.contains(part));
         let check = async || {
             let text = http::get(port, "/metrics").await?;
-            compare(&text, |family| of_hubs.iter().any(|prefix| family.name.starts_with(prefix)))
+            compare(&text, &["custom_team"], |family| !absent(family))?;
+            let shown = page::families(&text);
+            let of_queue = [("cluster_queue", tenant.name()), ("custom_team", "red")];
+            let local = [("name", "main"), ("namespace", tenant.name())];
+            for (family, series, at_least, at_most) in [
+                ("quota_reserved_workloads_total", "", 3.0, 3.0),
+                ("quota_reserved_wait_time_seconds", "_count", 3.0, 3.0),
+                ("admitted_workloads_total", "", 3.0, 3.0),
+                ("admission_wait_time_seconds", "_count", 3.0, 3.0),
+                ("admission_checks_wait_time_seconds", "_count", 3.0, 3.0),
+                ("admission_checks_wait_time_seconds", "_sum", 1.0, f64::INFINITY),
+            ] {
+                for (prefix, labels) in [("kueue_", &of_queue), ("kueue_local_queue_", &local)] {
+                    let name = format!("{prefix}{family}");
+                    let found = shown.get(&name).map(|shown| shown.sum(&format!("{name}{series}"), labels));
+                    let right = found.is_some_and(|found| (at_least..=at_most).contains(&found));
+                    ensure!(right, "{name}{series} is {found:?}, not {at_least} to {at_most}");
+                }
+            }
+            Ok(())
         };
         wait::eventually(WAIT, "the hub's families", check).await.unwrap();
     });

@@ -26,6 +26,15 @@ pub(crate) struct Family {
     pub(crate) labels: &'static [&'static str],
 }
 
+impl Family {
+    /// Whether its series are about ClusterQueues, and get the labels that come from those.
+    pub(crate) fn is_of_cluster_queue(&self) -> bool {
+        let of = |label: &&str| ["cluster_queue", "preempting_cluster_queue"].contains(label);
+        let kueues = self.name.strip_prefix("kueue_").is_some_and(|name| !name.starts_with("local_queue_"));
+        kueues && self.labels.iter().any(of)
+    }
+}
+
 const fn family(name: &'static str, kind: Type, labels: &'static [&'static str]) -> Family {
     Family { name, kind, labels }
 }
