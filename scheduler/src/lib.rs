@@ -48,7 +48,7 @@ pub use objects::{
     TolerationOperator, Workload,
 };
 pub use reason::{Cause, NoFitKind, PodSetReason, Reason};
-pub use settings::{FairStrategy, Preemption, QuotaCheckStrategy, Settings};
+pub use settings::{FairStrategy, Gates, Preemption, QuotaCheckStrategy, Settings};
 pub use time::Time;
 pub use views::{
     Changed, ClusterQueueView, CohortView, Inactive, LocalQueueView, PendingEntry, ResourceQuota, ResourceUsage,

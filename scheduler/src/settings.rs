@@ -29,6 +29,31 @@ pub struct Settings {
     pub fair_sharing: bool,
     /// Admit one workload at a time, once the pods of all admitted ones are ready.
     pub block_admission: bool,
+    /// What Kueue's feature gates switch.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub gates: Gates,
+}
+
+/// Kueue's feature gates that change what is decided, by their names. The defaults are Kueue's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
+pub struct Gates {
+    /// `FlavorFungibility`: a ClusterQueue's `flavorFungibility` counts, and a search goes on where the last one ended. Else the
+    /// first flavor that fits is taken, or the first of those that take the least.
+    pub flavor_fungibility: bool,
+    /// `FlavorFungibilityPreserveScanProgress`: where a search ended is remembered although the workload was overtaken or
+    /// changed, and for a cycle although quota changed.
+    pub preserve_scan_progress: bool,
+    /// `PrioritySortingWithinCohort`: of the heads of a cycle, those of higher priority go first.
+    pub priority_sorting: bool,
+    /// `FairSharingPreemptWithinNominal`: who stays within its own quota preempts whatever the shares.
+    pub preempt_within_nominal: bool,
+    /// `FairSharingPrioritizeNonBorrowing`: who does not borrow goes before who has the lower share.
+    pub prioritize_non_borrowing: bool,
+    /// `PrioritizePreemptorWorkloads`: those for which others were told to go come first.
+    pub prioritize_preemptors: bool,
+    /// `SchedulerTimestampPreemptionBuffer`: of equal priority, only what is newer by five minutes is preempted.
+    pub timestamp_buffer: bool,
 }
 
 /// How an engine preempts, for callers that perform its [`Decision::Preempt`](crate::Decision::Preempt).
@@ -52,6 +77,20 @@ pub enum FairStrategy {
     LessThanInitialShare,
 }
 
+impl Default for Gates {
+    fn default() -> Self {
+        Self {
+            flavor_fungibility: true,
+            preserve_scan_progress: true,
+            priority_sorting: true,
+            preempt_within_nominal: true,
+            prioritize_non_borrowing: true,
+            prioritize_preemptors: false,
+            timestamp_buffer: false,
+        }
+    }
+}
+
 impl Default for Preemption {
     fn default() -> Self {
         let fair_strategies = vec![FairStrategy::LessThanOrEqualToFinalShare, FairStrategy::LessThanInitialShare];
@@ -68,6 +107,7 @@ impl Default for Settings {
             partial_admission: true,
             fair_sharing: false,
             block_admission: false,
+            gates: Gates::default(),
         }
     }
 }

@@ -74,10 +74,14 @@ impl Engine {
             }
         }
         // 4. Their order: the least borrowing, then priority, then time. Fair sharing has its own.
+        let gates = self.settings.gates;
         let mut order = if self.settings.fair_sharing {
-            Order::ByShare(Tournament::new(entries))
+            Order::ByShare(Tournament::new(entries, gates))
         } else {
-            let rank = |e: &Entry| (e.assignment.borrow, Reverse(e.class.priority), e.queue_time, e.uid.clone(), e.id);
+            let rank = |e: &Entry| {
+                let (borrow, priority) = (e.assignment.borrow, e.priority_in(gates));
+                (!e.is_preemptor, borrow, Reverse(priority), e.queue_time, e.uid.clone(), e.id)
+            };
             entries.sort_by_cached_key(|entry| Reverse(rank(entry)));
             Order::Ranked(entries)
         };
@@ -154,10 +158,12 @@ impl Engine {
         }
         if entry.targets.iter().any(|target| progress.preempted.contains(&target.id)) {
             self.keep_room(entry, progress);
+            self.forget_unpreserved_scan(entry.id);
             return Err((Requeue::FailedAfterNomination, Reason::VictimsTaken));
         }
         if !self.fits(entry, progress) {
             self.keep_room(entry, progress);
+            self.forget_unpreserved_scan(entry.id);
             return Err((Requeue::FailedAfterNomination, Reason::Overtaken));
         }
         self.note_targets(entry, progress);
@@ -285,7 +291,7 @@ impl Engine {
     /// workloads of other queues do not take what it waits for. A queue that always gets its own back need not.
     fn reserve_unreclaimable(&mut self, entry: &Entry, progress: &mut Progress) {
         let always = self.cqs.get(&entry.cq).is_none_or(|cq| can_always_reclaim(&cq.object.preemption));
-        if always {
+        if always && !entry.is_preemptor {
             return;
         }
         for (fr, usage) in &entry.need {
@@ -380,6 +386,13 @@ impl Engine {
             preemptor_path: path(&self.tree, entry.cq),
             preemptee_path: path(&self.tree, charged),
         })
+    }
+
+    /// Another took what it could have had: where its search ended says nothing of flavors, but is not always remembered.
+    fn forget_unpreserved_scan(&mut self, id: WlId) {
+        if !self.settings.gates.preserve_scan_progress {
+            self.forget_scan(id);
+        }
     }
 
     pub(super) fn forget_scan(&mut self, id: WlId) {

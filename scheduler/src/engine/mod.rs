@@ -90,6 +90,9 @@ pub struct Engine {
     cycles: u64,
     /// Workloads that hold quota and whose pods are not ready.
     unready: usize,
+    /// Until when those of them are waited for that are not waited for without end.
+    #[cfg_attr(feature = "record", serde(default, with = "crate::record::pairs"))]
+    patience: BTreeMap<WlId, Time>,
 }
 
 impl Engine {
@@ -116,6 +119,7 @@ impl Engine {
             changed: Changed::default(),
             cycles: 0,
             unready: 0,
+            patience: BTreeMap::new(),
         }
     }
 
@@ -167,7 +171,8 @@ impl Engine {
         let triggers = self.triggers.next();
         let wakeups = self.wakeups.first().map(|(at, _)| *at);
         let samples = self.afs.as_ref().and_then(|ledger| ledger.next);
-        triggers.into_iter().chain(wakeups).chain(samples).min()
+        let patience = self.patience.values().min().copied();
+        triggers.into_iter().chain(wakeups).chain(samples).chain(patience).min()
     }
 
     /// Moves workloads back into their queues whose triggers are due or whose back-off has ended. `cycle` does it
@@ -175,6 +180,7 @@ impl Engine {
     pub fn flush_inadmissible(&mut self, now: Time) {
         self.flush_triggers(now);
         self.flush_wakeups(now);
+        self.flush_patience(now);
         self.flush_samples(now);
     }
 

@@ -16,7 +16,7 @@ use crate::queue::hash::Class;
 use crate::status::World;
 use crate::tree::{NodeId, Tree};
 use crate::workloads::{Wl, WlId};
-use crate::{Amount, Name, Preemption, Reason, Settings, Time};
+use crate::{Amount, Gates, Name, Preemption, Reason, Settings, Time};
 
 /// A head with what could be done for it.
 #[derive(Debug)]
@@ -32,6 +32,15 @@ pub(super) struct Entry {
     pub(super) replaced: Option<WlId>,
     /// What the assignment takes beyond what that one has.
     pub(super) need: Vec<(Fr, Amount)>,
+    /// Others were told to go for it, and that counts in the order of entries.
+    pub(super) is_preemptor: bool,
+}
+
+impl Entry {
+    /// What its priority counts among the heads of a cycle.
+    pub(super) fn priority_in(&self, gates: Gates) -> i32 {
+        if gates.priority_sorting { self.class.priority } else { 0 }
+    }
 }
 
 /// Everything a search for flavors reads, and the tree, on which it simulates.
@@ -51,7 +60,11 @@ impl Engine {
         let Some((wl, queue)) = self.workloads.get(id).zip(self.cqs.get(&cq)) else { return Err(unknown) };
         inadmissible(wl, &queue.object, &self.world)?;
         let replaced = self.replaced(wl, cq).map_err(|Leaving| (Requeue::Generic, Reason::VictimsTaken))?;
-        let outdated = |scan: &crate::flavors::Scan| scan.is_outdated(wl.class.id, queue.generation, self.cycles);
+        let gates = self.settings.gates;
+        let outdated = |scan: &crate::flavors::Scan| {
+            scan.is_outdated(wl.class.id, queue.generation, self.cycles, gates.preserve_scan_progress)
+        };
+        let is_preemptor = gates.prioritize_preemptors && queue.queue.preemptor() == Some(id);
         let scan = wl.scan.as_deref().filter(|scan| !outdated(scan)).cloned();
         let (class, uid, queue_time) = (wl.class.clone(), wl.uid.clone(), wl.queue_time);
         let Some(mut bench) = self.bench(cq, &class, queue_time, replaced) else { return Err(unknown) };
@@ -60,14 +73,15 @@ impl Engine {
             wl.scan = assignment.scan.clone().map(Box::new);
         }
         let need = self.need(&assignment, replaced);
-        Ok(Entry { id, cq, class, uid, queue_time, assignment, targets, replaced, need })
+        Ok(Entry { id, cq, class, uid, queue_time, assignment, targets, replaced, need, is_preemptor })
     }
 
     /// Searches again within the cycle, among the flavors that were chosen before, with usage as `tree` has it.
     pub(super) fn renominate(&self, tree: &mut Tree, entry: &Entry) -> Option<(Assignment, Vec<Target>)> {
         let (cqs, workloads, lqs) = (&self.cqs, &self.workloads, &self.lqs);
         let (cq, class, queue_time) = (cqs.get(&entry.cq)?, &entry.class, entry.queue_time);
-        let preemptor = Preemptor { cqs, workloads, lqs, cq, class, queue_time, replaced: entry.replaced };
+        let gates = self.settings.gates;
+        let preemptor = Preemptor { cqs, workloads, lqs, cq, class, queue_time, replaced: entry.replaced, gates };
         let (settings, world, preemption) = (&self.settings, &self.world, self.preemption.as_ref());
         let mut bench = Bench { settings, world, preemption, preemptor, cycle: self.cycles, tree };
         Some(bench.best(None, Some(&entry.assignment.nomination())))
@@ -91,11 +105,12 @@ impl Engine {
         replaced: Option<WlId>,
     ) -> Option<Bench<'a>> {
         let (cqs, workloads, lqs) = (&self.cqs, &self.workloads, &self.lqs);
+        let gates = self.settings.gates;
         Some(Bench {
             settings: &self.settings,
             world: &self.world,
             preemption: self.preemption.as_ref(),
-            preemptor: Preemptor { cqs, workloads, lqs, cq: cqs.get(&cq)?, class, queue_time, replaced },
+            preemptor: Preemptor { cqs, workloads, lqs, cq: cqs.get(&cq)?, class, queue_time, replaced, gates },
             cycle: self.cycles,
             tree: &mut self.tree,
         })

@@ -79,6 +79,24 @@ impl Engine {
         }
     }
 
+    /// Remembers until when the pods of a workload are waited for.
+    pub(super) fn note_patience(&mut self, id: WlId, until: Option<Time>) {
+        let unready = self.workloads.get(id).is_some_and(|wl| !wl.flags.pods_ready && wl.hold.is_some());
+        match until.filter(|_| self.settings.block_admission && unready) {
+            Some(until) => self.patience.insert(id, until),
+            None => self.patience.remove(&id),
+        };
+    }
+
+    /// Those whose pods have been waited for long enough keep nobody waiting any more.
+    pub(super) fn flush_patience(&mut self, now: Time) {
+        let due: Vec<WlId> = self.patience.iter().filter(|(_, until)| **until <= now).map(|(id, _)| *id).collect();
+        for id in due {
+            self.patience.remove(&id);
+            self.edit(id, |wl| wl.flags.pods_ready = true);
+        }
+    }
+
     /// Moves a workload from wherever it waits to the heap.
     pub(super) fn wake(&mut self, id: WlId) {
         let Some(wl) = self.workloads.get(id) else { return };

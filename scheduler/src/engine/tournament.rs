@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 
 use super::nominate::Entry;
+use crate::Gates;
 use crate::tree::{NodeId, Share, Tree};
 
 /// The entries of a cycle that are left, and who is ahead at each Cohort.
@@ -22,6 +23,7 @@ pub(super) struct Tournament {
     contenders: BTreeMap<NodeId, Contender>,
     /// The queue of the last entry, whose usage may have changed.
     last: Option<NodeId>,
+    gates: Gates,
 }
 
 /// An entry at one node on its way up.
@@ -35,7 +37,7 @@ struct Contender {
 }
 
 impl Tournament {
-    pub(super) fn new(entries: Vec<Entry>) -> Self {
+    pub(super) fn new(entries: Vec<Entry>, gates: Gates) -> Self {
         let at_queue = entries.iter().enumerate().map(|(number, entry)| (entry.cq, number)).collect();
         Self {
             entries: entries.into_iter().map(Some).collect(),
@@ -44,6 +46,7 @@ impl Tournament {
             known: BTreeMap::new(),
             contenders: BTreeMap::new(),
             last: None,
+            gates,
         }
     }
 
@@ -105,7 +108,7 @@ impl Tournament {
         for child in tree.children(cohort) {
             let Some(contender) = self.contenders.get(child) else { continue };
             let Some(entry) = self.entries.get(contender.number).and_then(Option::as_ref) else { continue };
-            if best.is_none_or(|best| goes_before((*contender, entry), best)) {
+            if best.is_none_or(|best| self.goes_before((*contender, entry), best)) {
                 best = Some((*contender, entry));
             }
         }
@@ -118,20 +121,21 @@ impl Tournament {
         for (fr, amount) in &entry.need {
             tree.shift(entry.cq, *fr, i128::from(amount.get()));
         }
-        let (borrows, share) = (tree.borrows_of(node, &entry.need), tree.share(node));
+        let borrows = self.gates.prioritize_non_borrowing && tree.borrows_of(node, &entry.need);
+        let share = tree.share(node);
         for (fr, amount) in &entry.need {
             tree.shift(entry.cq, *fr, -i128::from(amount.get()));
         }
         Some(Contender { number, borrows, share })
     }
-}
-
-/// Whether one contender goes before another at the same Cohort: who does not borrow what it asks for, then the lower
-/// share, then priority, then age.
-fn goes_before((a, entry): (Contender, &Entry), (b, best): (Contender, &Entry)) -> bool {
-    let rank = |entry: &Entry| (Reverse(entry.class.priority), entry.queue_time);
-    (a.borrows.cmp(&b.borrows))
-        .then_with(|| a.share.compare(&b.share))
-        .then_with(|| rank(entry).cmp(&rank(best)))
-        .is_lt()
+    /// Whether one contender goes before another at the same Cohort: who others were told to go for, who does not borrow what it
+    /// asks for, then the lower share, then priority, then age; the first two and priority where that counts.
+    fn goes_before(&self, (a, entry): (Contender, &Entry), (b, best): (Contender, &Entry)) -> bool {
+        let rank = |entry: &Entry| (Reverse(entry.priority_in(self.gates)), entry.queue_time);
+        (best.is_preemptor.cmp(&entry.is_preemptor))
+            .then_with(|| a.borrows.cmp(&b.borrows))
+            .then_with(|| a.share.compare(&b.share))
+            .then_with(|| rank(entry).cmp(&rank(best)))
+            .is_lt()
+    }
 }

@@ -23,7 +23,7 @@ impl Engine {
 
     fn add_workload(&mut self, mut object: Workload, now: Time) {
         let queue = self.lqs.intern(&LocalQueueKey::new(object.key.namespace.clone(), object.queue_name.as_str()));
-        let (class, flags) = self.class_of(&mut object);
+        let (class, flags) = self.class_of(&mut object, now);
         let mut key = object.key;
         if let Some(lq) = self.lqs.get(queue) {
             // One text for a namespace's name, however many workloads are in it.
@@ -58,13 +58,14 @@ impl Engine {
             lq.workloads.insert(id);
         }
         self.count(id, 1);
+        self.note_patience(id, object.ready_by);
         self.recharge_replaced(class.replaces.as_ref(), now);
         self.note_orphan(id);
         self.place(id, true, false, now);
     }
 
     /// The class and the flags of a workload as the API has it.
-    fn class_of(&mut self, object: &mut Workload) -> (Arc<crate::queue::hash::Class>, Flags) {
+    fn class_of(&mut self, object: &mut Workload, now: Time) -> (Arc<crate::queue::hash::Class>, Flags) {
         let wanted = |pod_set: &crate::PodSet| {
             let gone = object.reclaimable.get(&pod_set.name).copied().unwrap_or(0);
             (pod_set.count - gone.clamp(0, pod_set.count.max(0))).max(0)
@@ -78,7 +79,7 @@ impl Engine {
             finished: object.finished,
             admitted: object.admitted,
             evicted: object.evicted,
-            pods_ready: object.pods_ready,
+            pods_ready: object.pods_ready || object.ready_by.is_some_and(|at| at <= now),
             held: object.held,
             deleting: object.deleting,
             gates_closed: object.gates_closed,
@@ -96,7 +97,7 @@ impl Engine {
     fn update_workload(&mut self, id: WlId, mut object: Workload, now: Time) {
         let Some(old) = self.workloads.get(id).cloned() else { return };
         let queue = self.lqs.intern(&LocalQueueKey::new(object.key.namespace.clone(), object.queue_name.as_str()));
-        let (class, flags) = self.class_of(&mut object);
+        let (class, flags) = self.class_of(&mut object, now);
         let reclassed = !Arc::ptr_eq(&class, &old.class);
         // What may make a parked workload admissible. Other status changes leave it where it is.
         let changed = reclassed
@@ -116,7 +117,7 @@ impl Engine {
             requeue_at: object.requeue_at,
             requeued: object.requeued,
             not_before: old.not_before.filter(|_| !changed),
-            scan: old.scan.clone().filter(|_| !reclassed),
+            scan: old.scan.clone().filter(|_| !reclassed && self.settings.gates.preserve_scan_progress),
             reason: old.reason.clone().filter(|_| !reclassed),
             hold: None,
             parent: object.parent.map(Box::new),
@@ -125,6 +126,7 @@ impl Engine {
         new.hold = self.next_hold(&old, &new, object.reservation, object.reserved_at.unwrap_or(now));
         let stays = old.told_to_go && new.hold.is_some() && !new.flags.evicted;
         self.replace(id, &old, new, changed, now);
+        self.note_patience(id, object.ready_by);
         if stays {
             self.wake_replacements(&old.key);
         }
@@ -251,6 +253,7 @@ impl Engine {
         self.leave(id);
         self.count(id, -1);
         let Some(wl) = self.workloads.remove(id) else { return };
+        self.patience.remove(&id);
         self.absolve_entry(id, wl.queue);
         self.forget_preemptor(id, &wl);
         if let Some(lq) = self.lqs.get_mut(wl.queue) {

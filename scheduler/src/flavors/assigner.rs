@@ -180,7 +180,8 @@ impl Assigner<'_> {
         let mut best = Grade::WORST;
         let mut ended_at = None;
         // The list may have become shorter since.
-        let first = self.scan.map_or(0, |scan| scan.next(at, resource));
+        let fungible = self.settings.gates.flavor_fungibility;
+        let first = self.scan.filter(|_| fungible).map_or(0, |scan| scan.next(at, resource));
         let first = if first < group.flavors.len() { first } else { 0 };
         for (number, flavor) in group.flavors.iter().enumerate().skip(first) {
             ended_at = Some(number);
@@ -202,15 +203,18 @@ impl Assigner<'_> {
             let tried = self.flavor(tree, oracle, group, flavor, requests, earlier);
             found.causes.extend(tried.causes.iter().cloned());
             found.attempts.push(tried.attempt(flavor, index));
-            if !tried.grade.try_next(fungibility) {
+            let (last, better) = match fungible {
+                true => (!tried.grade.try_next(fungibility), tried.grade.beats(best, fungibility)),
+                false => (tried.grade.mode == Mode::Fit, tried.grade.mode > best.mode),
+            };
+            if last || better {
                 (found.flavors, best) = (tried.flavors, tried.grade);
+            }
+            if last {
                 break;
             }
-            if tried.grade.beats(best, fungibility) {
-                (found.flavors, best) = (tried.flavors, tried.grade);
-            }
         }
-        let ended_at = ended_at.filter(|number| number + 1 < group.flavors.len());
+        let ended_at = ended_at.filter(|number| fungible && number + 1 < group.flavors.len());
         for picked in found.flavors.values_mut() {
             picked.ended_at = ended_at;
         }

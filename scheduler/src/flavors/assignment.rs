@@ -107,9 +107,11 @@ impl Scan {
         tried.map_or(0, |(_, _, last)| last + 1)
     }
 
-    /// Whether it no longer describes the state: another shape, or older than the last cycle and quota has changed.
-    pub(crate) fn is_outdated(&self, class: ClassId, generation: u64, cycle: u64) -> bool {
-        self.class != class || (cycle.saturating_sub(self.cycle) > 1 && generation > self.generation)
+    /// Whether it no longer describes the state: another shape, or older than the last cycle (older at all, where it is not
+    /// preserved) and quota has changed.
+    pub(crate) fn is_outdated(&self, class: ClassId, generation: u64, cycle: u64, preserved: bool) -> bool {
+        let recent = preserved && cycle.saturating_sub(self.cycle) <= 1;
+        self.class != class || (!recent && generation > self.generation)
     }
 }
 

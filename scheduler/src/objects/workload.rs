@@ -34,8 +34,11 @@ pub struct Workload {
     pub admitted: bool,
     /// `Evicted` is True.
     pub evicted: bool,
-    /// All its pods are ready, or are another cluster's to wait for.
+    /// All its pods are ready.
     pub pods_ready: bool,
+    /// From when on its pods are not waited for any more, ready or not.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub ready_by: Option<Time>,
     /// `status.requeueState.requeueAt`.
     pub requeue_at: Option<Time>,
     /// The `Requeued` condition, if there is one.
@@ -81,6 +84,7 @@ impl Workload {
             admitted: false,
             evicted: false,
             pods_ready: false,
+            ready_by: None,
             requeue_at: None,
             requeued: None,
             reclaimable: BTreeMap::new(),

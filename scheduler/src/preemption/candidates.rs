@@ -2,15 +2,15 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::time::Duration;
 
-use crate::PreemptionPolicy;
-use crate::Time;
 use crate::cluster_queue::Cq;
 use crate::holders::Holder;
 use crate::intern::Fr;
 use crate::queue::hash::Class;
 use crate::tree::{NodeId, Tree};
 use crate::workloads::{Hold, LocalQueues, LqId, Wl, WlId, Workloads};
+use crate::{Gates, PreemptionPolicy, Time};
 
 /// The workload that others may have to go for, and all that it is weighed against.
 #[derive(Clone, Copy)]
@@ -23,7 +23,11 @@ pub(crate) struct Preemptor<'a> {
     pub(crate) queue_time: Time,
     /// The workload whose place it takes: what that holds is its own, so that it is no victim.
     pub(crate) replaced: Option<WlId>,
+    pub(crate) gates: Gates,
 }
+
+/// By how much a workload has to be newer than one of its priority that preempts it, where that counts.
+const TIMESTAMP_BUFFER: Duration = Duration::from_secs(5 * 60);
 
 /// A workload that may be preempted, with what orders it.
 #[derive(Clone, Copy, Debug)]
@@ -153,8 +157,15 @@ impl<'a> Preemptor<'a> {
         match policy {
             PreemptionPolicy::Never => false,
             PreemptionPolicy::LowerPriority => own > other,
-            PreemptionPolicy::LowerOrNewerEqualPriority => own > other || (own == other && self.queue_time < wl.age()),
+            PreemptionPolicy::LowerOrNewerEqualPriority => own > other || (own == other && self.is_older_than(wl)),
             PreemptionPolicy::Any => true,
+        }
+    }
+
+    fn is_older_than(&self, wl: &Wl) -> bool {
+        match self.gates.timestamp_buffer {
+            true => wl.age().since(self.queue_time) > TIMESTAMP_BUFFER,
+            false => self.queue_time < wl.age(),
         }
     }
 

@@ -77,13 +77,19 @@ impl<'a> Fair<'a> {
     ) -> Option<Obstacle> {
         let need = Need { contested: &[fr], usage: &[(fr, amount)] };
         self.shift_own(tree, &need, 1);
-        let nominal = tree.quota(self.own(), fr).nominal >= tree.usage(self.own(), fr);
+        let nominal = self.within_nominal(tree, &[fr]);
         let shares = Walk::new(tree, &self.preemptor, Supply::listed(Vec::new())).shares(tree, queue);
         let hold = self.preemptor.workloads.get(id).and_then(|wl| wl.hold.as_deref());
         let passes =
             nominal || hold.is_some_and(|hold| self.strategies.iter().any(|rule| passes(tree, &shares, hold, *rule)));
         self.shift_own(tree, &need, -1);
         (!passes).then(|| Obstacle::FairShare { own: shares.preemptor.rounded(), theirs: shares.target.rounded() })
+    }
+
+    /// Whether the preemptor's queue has what it asks for of its own, and that counts.
+    fn within_nominal(&self, tree: &Tree, frs: &[Fr]) -> bool {
+        let nominal = |fr: &Fr| tree.quota(self.own(), *fr).nominal >= tree.usage(self.own(), *fr);
+        self.preemptor.gates.preempt_within_nominal && frs.iter().all(nominal)
     }
 
     fn own(&self) -> NodeId {
@@ -108,8 +114,7 @@ impl<'a> Fair<'a> {
     where
         'a: 'n,
     {
-        let nominal = |fr| tree.quota(self.own(), fr).nominal >= tree.usage(self.own(), fr);
-        let within_nominal = need.contested.iter().all(|fr| nominal(*fr));
+        let within_nominal = self.within_nominal(tree, need.contested);
         let mut walk = Walk::new(tree, &self.preemptor, Supply::Fresh { contested: need.contested });
         while let Some(queue) = walk.next(tree) {
             let reason = match queue == self.own() {

@@ -271,3 +271,24 @@ fn one_at_a_time_while_admission_waits_for_pods() {
     stage.submit(wl("d").request("cpu", 1));
     assert_eq!(stage.admit(), [""; 0], "a lost its pods");
 }
+
+#[test]
+fn what_is_not_waited_for_without_end_keeps_others_waiting_only_until_then() {
+    let mut stage = Stage::with(crate::Settings { block_admission: true, ..crate::Settings::default() });
+    stage.queue(cq("main").quota("default", "cpu", 10));
+    stage.submit(wl("a").request("cpu", 1).at(1));
+    stage.submit(wl("b").request("cpu", 1).at(2));
+    assert_eq!(stage.admit(), ["a"]);
+    let until = stage.now.plus(std::time::Duration::from_secs(60));
+    stage.change("a", |workload| workload.ready_by = Some(until));
+    stage.wait(30);
+    assert_eq!(stage.admit(), [""; 0]);
+    assert_eq!(stage.engine.next_wakeup(stage.now), Some(until), "nothing else will tell");
+    stage.now = until;
+    assert_eq!(stage.admit(), ["b"]);
+    // What is told of it later, again, changes nothing of that.
+    stage.change("a", |workload| workload.ready_by = Some(until));
+    stage.change("b", |workload| workload.pods_ready = true);
+    stage.submit(wl("c").request("cpu", 1));
+    assert_eq!(stage.admit(), ["c"]);
+}

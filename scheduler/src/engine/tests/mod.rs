@@ -7,6 +7,7 @@ mod explain;
 mod fair;
 mod fair_admission;
 mod flavors;
+mod gates;
 mod parking;
 mod preemption;
 mod queues;

@@ -1,0 +1,154 @@
+//! What Kueue's feature gates switch: each is looked at on and off.
+
+use crate::fixtures::{Stage, cohort, cq, lq, wl};
+use crate::{
+    ClusterQueue, Event, FlavorFungibility, FungibilityPolicy, Gates, PreemptionPolicy, PreemptionRules, Settings,
+};
+
+const ON: Gates = Gates {
+    flavor_fungibility: true,
+    preserve_scan_progress: true,
+    priority_sorting: true,
+    preempt_within_nominal: true,
+    prioritize_non_borrowing: true,
+    prioritize_preemptors: true,
+    timestamp_buffer: true,
+};
+
+fn stage(gates: Gates) -> Stage {
+    Stage::preempting(Settings { gates, ..Settings::default() })
+}
+
+/// Queues of these names below one cohort that has 12 cores, under fair sharing.
+fn fair(names: &[&str], gates: Gates) -> Stage {
+    let mut stage = Stage::preempting(Settings { fair_sharing: true, gates, ..Settings::default() });
+    stage.apply(Event::Cohort(cohort("all").limited("default", "cpu", 12, -1, -1)));
+    for name in names {
+        stage.apply(Event::LocalQueue(lq(name, name)));
+        stage.queue(reclaiming(cq(name).cohort("all").quota("default", "cpu", 0)));
+    }
+    stage
+}
+
+fn reclaiming(queue: ClusterQueue) -> ClusterQueue {
+    let preemption = PreemptionRules { reclaim_within_cohort: PreemptionPolicy::Any, ..PreemptionRules::default() };
+    ClusterQueue { preemption, ..queue }
+}
+
+fn fill(stage: &mut Stage, queue: &str, count: usize) {
+    for number in 0..count {
+        stage.submit(wl(&format!("{queue}{number:02}")).queue(queue).request("cpu", 1));
+    }
+    assert_eq!(stage.admit_all().len(), count);
+}
+
+/// Queues `main` and `other` that may borrow of each other, and stop at the first flavor that they can have so, or not.
+fn two(gates: Gates, when_can_borrow: FungibilityPolicy) -> Stage {
+    let mut stage = stage(gates);
+    stage.apply(Event::LocalQueue(lq("other", "other")));
+    for name in ["main", "other"] {
+        let queue = cq(name).cohort("all").quota("default", "cpu", 2).quota("spot", "cpu", 5);
+        stage.queue(ClusterQueue { fungibility: FlavorFungibility { when_can_borrow, ..queue.fungibility }, ..queue });
+    }
+    stage
+}
+
+#[test]
+fn flavor_fungibility() {
+    for (flavor_fungibility, flavor) in [(true, "spot"), (false, "default")] {
+        let mut stage = two(Gates { flavor_fungibility, ..ON }, FungibilityPolicy::TryNextFlavor);
+        stage.submit(wl("a").request("cpu", 3));
+        assert_eq!(stage.cycle(), [format!("admit a: main x 1 cpu 3 on {flavor}")], "whether it looks on");
+    }
+}
+
+#[test]
+fn flavor_fungibility_preserve_scan_progress() {
+    for (preserve_scan_progress, flavor) in [(true, "spot"), (false, "default")] {
+        let mut stage = two(Gates { preserve_scan_progress, ..ON }, FungibilityPolicy::MayStopSearch);
+        stage.submit(wl("a").request("cpu", 3).at(1));
+        stage.submit(wl("b").queue("other").request("cpu", 3).at(2));
+        assert_eq!(stage.admit(), ["a"]);
+        stage.delete("a");
+        assert_eq!(stage.cycle(), [format!("admit b: main x 1 cpu 3 on {flavor}")]);
+    }
+}
+
+#[test]
+fn priority_sorting_within_cohort() {
+    for fair_sharing in [false, true] {
+        for (priority_sorting, first) in [(true, "newer"), (false, "older")] {
+            let gates = Gates { priority_sorting, ..ON };
+            let mut stage = Stage::preempting(Settings { fair_sharing, gates, ..Settings::default() });
+            for name in ["a", "b"] {
+                stage.apply(Event::LocalQueue(lq(name, name)));
+                stage.queue(cq(name).cohort("all").quota("default", "cpu", 5));
+            }
+            stage.submit(wl("older").queue("a").request("cpu", 1).at(1));
+            stage.submit(wl("newer").queue("b").request("cpu", 1).at(2).priority(9));
+            assert_eq!(stage.admit()[0], first, "fair sharing: {fair_sharing}");
+        }
+    }
+}
+
+#[test]
+fn fair_sharing_preempt_within_nominal() {
+    for (preempt_within_nominal, reason) in [(true, "InCohortReclamation"), (false, "InCohortFairSharing")] {
+        let mut stage = fair(&["a", "b", "c"], Gates { preempt_within_nominal, ..ON });
+        stage.queue(reclaiming(cq("c").cohort("all").quota("default", "cpu", 4)));
+        fill(&mut stage, "a", 8);
+        fill(&mut stage, "b", 8);
+        stage.submit(wl("owner").queue("c").request("cpu", 4));
+        let told: Vec<_> = stage.cycle().into_iter().filter(|text| text.starts_with("preempt")).collect();
+        assert!(!told.is_empty() && told.iter().all(|text| text.ends_with(reason)), "{told:?}");
+    }
+}
+
+#[test]
+fn fair_sharing_prioritize_non_borrowing() {
+    for (prioritize_non_borrowing, order) in [(true, ["from-c", "from-a"]), (false, ["from-a", "from-c"])] {
+        let mut stage = fair(&["a", "b", "c"], Gates { prioritize_non_borrowing, ..ON });
+        stage.queue(reclaiming(cq("c").cohort("all").quota("default", "cpu", 4).quota("spot", "cpu", 0)));
+        stage.queue(cq("lender").cohort("all").quota("spot", "cpu", 100));
+        stage.submit(wl("big").queue("c").request("cpu", 90));
+        assert_eq!(stage.admit(), ["big"]);
+        stage.submit(wl("from-a").queue("a").request("cpu", 1));
+        stage.submit(wl("from-c").queue("c").request("cpu", 1).at(9));
+        assert_eq!(stage.admit(), order);
+    }
+}
+
+#[test]
+fn prioritize_preemptor_workloads() {
+    for (prioritize_preemptors, first) in [(true, "new"), (false, "late")] {
+        let mut stage = fair(&["a", "b", "c"], Gates { prioritize_preemptors, ..ON });
+        fill(&mut stage, "c", 1);
+        fill(&mut stage, "a", 11);
+        stage.submit(wl("new").queue("c").request("cpu", 3));
+        let told = stage.cycle().into_iter();
+        let victims: Vec<_> =
+            told.filter_map(|text| Some(text.strip_prefix("preempt ")?.split(' ').next()?.to_owned())).collect();
+        assert_eq!(victims.len(), 3, "{victims:?}");
+        victims.iter().for_each(|name| stage.evict(name));
+        // Its queue has the lower share.
+        stage.submit(wl("late").queue("b").request("cpu", 3));
+        assert_eq!(stage.admit()[0], first);
+    }
+}
+
+#[test]
+fn scheduler_timestamp_preemption_buffer() {
+    for (timestamp_buffer, newer_by, goes) in [(false, 1, true), (true, 300, false), (true, 301, true)] {
+        let mut stage = stage(Gates { timestamp_buffer, ..ON });
+        let preemption = PreemptionRules {
+            within_cluster_queue: PreemptionPolicy::LowerOrNewerEqualPriority,
+            ..PreemptionRules::default()
+        };
+        stage.queue(ClusterQueue { preemption, ..cq("main").quota("default", "cpu", 10) });
+        stage.submit(wl("running").request("cpu", 8).at(newer_by));
+        stage.admit();
+        stage.submit(wl("new").request("cpu", 8));
+        let told = stage.cycle().iter().any(|text| text.starts_with("preempt running"));
+        assert_eq!(told, goes, "{newer_by} s, {timestamp_buffer}");
+    }
+}
