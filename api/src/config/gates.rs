@@ -1,9 +1,9 @@
 //! Kueue's feature gates: their names, whether they are on by default, and which of them switch something here.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Ignored;
-use crate::field::Path;
+use crate::field::{FieldError, Path};
 
 /// One gate.
 #[derive(Clone, Copy)]
@@ -34,8 +34,8 @@ const fn works(gate: Gate) -> Gate {
 
 const GATES: &[Gate] = &[
     works(on("AdmissionFairSharing")),
-    on("AdmissionGatedBy"),
-    on("AssignQueueLabelsForPods"),
+    works(on("AdmissionGatedBy")),
+    works(on("AssignQueueLabelsForPods")),
     works(on("CleanupProvisioningRequestsOnEviction")),
     works(off("ConcurrentAdmission")),
     works(off("CustomMetricLabels")),
@@ -44,29 +44,29 @@ const GATES: &[Gate] = &[
     works(on("ElasticJobsViaWorkloadSlices")),
     off("ElasticJobsViaWorkloadSlicesWithTAS"),
     works(off("FailureRecoveryPolicy")),
-    on("FairSharingPreemptWithinNominal"),
-    on("FairSharingPrioritizeNonBorrowing"),
+    works(on("FairSharingPreemptWithinNominal")),
+    works(on("FairSharingPrioritizeNonBorrowing")),
     works(off("FastQuotaReleaseInPodIntegration")),
-    on("FinishOrphanedWorkloads"),
-    on("FlavorFungibility"),
-    on("FlavorFungibilityPreserveScanProgress"),
+    works(on("FinishOrphanedWorkloads")),
+    works(on("FlavorFungibility")),
+    works(on("FlavorFungibilityPreserveScanProgress")),
     locked(on("HierarchicalCohorts")),
     works(on("KueueDRAIntegration")),
     off("KueueDRAIntegrationConsumableCapacity"),
     works(on("KueueDRAIntegrationExtendedResource")),
     on("KueueDRAIntegrationPartitionableDevices"),
     works(on("KueueDRARejectWorkloadsWhenDRADisabled")),
-    on("LWSImmutableGroupSize"),
+    works(on("LWSImmutableGroupSize")),
     works(on("LocalQueueMetrics")),
     locked(on("ManagedJobsNamespaceSelectorAlwaysRespected")),
     works(on("MetricForWorkloadCreationLatency")),
     on("MetricsForCohorts"),
     on("MultiKueue"),
-    on("MultiKueueAdaptersForCustomJobs"),
+    works(on("MultiKueueAdaptersForCustomJobs")),
     locked(off("MultiKueueAllowInsecureKubeconfigs")),
     works(off("MultiKueueClusterProfile")),
-    on("MultiKueueIncrementalDispatcherConfig"),
-    on("MultiKueueIncrementalDispatcherRespectConfigOrder"),
+    works(on("MultiKueueIncrementalDispatcherConfig")),
+    works(on("MultiKueueIncrementalDispatcherRespectConfigOrder")),
     on("MultiKueueKubeConfigPathValidation"),
     works(off("MultiKueueManagerQuotaAutomation")),
     works(off("MultiKueueOrchestratedPreemption")),
@@ -76,18 +76,18 @@ const GATES: &[Gate] = &[
     locked(on("ObjectRetentionPolicies")),
     works(on("PartialAdmission")),
     on("PodIntegrationValidateGroupOwner"),
-    off("PrioritizePreemptorWorkloads"),
+    works(off("PrioritizePreemptorWorkloads")),
     works(off("PriorityBoost")),
-    on("PrioritySortingWithinCohort"),
+    works(on("PrioritySortingWithinCohort")),
     locked(on("PropagateBatchJobLabelsToWorkload")),
-    on("QuotaCheckStrategy"),
+    works(on("QuotaCheckStrategy")),
     works(on("ReclaimablePods")),
     works(off("RecomputeAssignmentUponPreemptionTargetsOverlap")),
     works(off("RejectUpdatesToCQWithInvalidOnFlavors")),
     on("RemoveFinalizersWithStrictPatch"),
     off("SchedulerLibraryIntegration"),
     off("SchedulerLongRequeueInterval"),
-    off("SchedulerTimestampPreemptionBuffer"),
+    works(off("SchedulerTimestampPreemptionBuffer")),
     works(on("SchedulingEquivalenceHashing")),
     off("ShortWorkloadNames"),
     on("SkipAncestorCheckForDeletedWorkloads"),
@@ -110,19 +110,92 @@ const GATES: &[Gate] = &[
     on("TASReplaceNodeOnPodTermination"),
     off("TASRespectNodeAffinityPreferred"),
     on("TASValidateWorkloadSliceSize"),
-    on("TLSOptions"),
+    works(on("TLSOptions")),
     on("TopologyAwareScheduling"),
-    off("UnadmittedWorkloadsExplicitStatus"),
+    works(off("UnadmittedWorkloadsExplicitStatus")),
     works(off("UnadmittedWorkloadsObservability")),
-    on("ValidateRayAndSparkJobUpdates"),
+    works(on("ValidateRayAndSparkJobUpdates")),
     on("VectorizedResourceRequests"),
     works(on("VisibilityOnDemand")),
     on("WorkloadIdentifierAnnotations"),
     works(off("WorkloadPriorityClassDefaulting")),
     off("WorkloadRequestUseMergePatch"),
-    on("WorkloadValidateResourcesAreNonNegative"),
-    on("WorkloadValidationForPodSetMetadata"),
+    works(on("WorkloadValidateResourcesAreNonNegative")),
+    works(on("WorkloadValidationForPodSetMetadata")),
 ];
+
+/// How mature a gate is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// `AllAlpha` sets it.
+    Alpha,
+    /// `AllBeta` sets it.
+    Beta,
+    /// Nothing sets it but its name, if that.
+    Settled,
+}
+
+/// Gates of Beta that are off by default. Others that are off are of Alpha.
+const OFF_IN_BETA: [&str; 2] = ["UnadmittedWorkloadsExplicitStatus", "UnadmittedWorkloadsObservability"];
+/// Gates that Kueue gives up.
+const DEPRECATED: [&str; 1] = ["TASReplaceNodeDueToNotReadyOverFixedTime"];
+/// A gate of Alpha that is on by default here.
+const ON_IN_ALPHA: &str = "MultiKueueKubeConfigPathValidation";
+
+impl Gate {
+    fn stage(&self) -> Stage {
+        let off_in_beta = OFF_IN_BETA.contains(&self.name);
+        match self.name {
+            name if self.locked || DEPRECATED.contains(&name) => Stage::Settled,
+            name if name == ON_IN_ALPHA || !self.default && !off_in_beta => Stage::Alpha,
+            _ => Stage::Beta,
+        }
+    }
+}
+
+/// How mature a gate is; none when there is no such gate.
+#[must_use]
+pub fn stage(name: &str) -> Option<Stage> {
+    find(name).map(Gate::stage)
+}
+
+/// What sets all gates of a stage that are not set by their names.
+const OF_STAGE: [(&str, Stage); 2] = [("AllAlpha", Stage::Alpha), ("AllBeta", Stage::Beta)];
+
+/// Reads `A=true,B=false`.
+pub(super) fn parse(text: &str) -> Result<Vec<(String, bool)>, FieldError> {
+    let one = |item: &str| {
+        let set = item.split_once('=').and_then(|(name, value)| Some((name.trim().to_owned(), boolean(value.trim())?)));
+        let wrong = || format!("{item}: write it as GATE=true or GATE=false");
+        set.ok_or_else(|| FieldError::new(&Path::new("--feature-gates"), wrong()))
+    };
+    text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(one).collect()
+}
+
+/// As Go reads a flag.
+fn boolean(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Sets these gates in a file, and instead of those that stand for all of a stage, them.
+pub(super) fn set(file: &mut Value, named: Vec<(String, bool)>) {
+    let Some(file) = file.as_object_mut() else { return };
+    if named.is_empty() && !file.contains_key("featureGates") {
+        return;
+    }
+    let Some(gates) = file.entry("featureGates").or_insert_with(|| json!({})).as_object_mut() else { return };
+    gates.extend(named.into_iter().map(|(name, value)| (name, value.into())));
+    for (all, stage) in OF_STAGE {
+        let Some(value) = gates.remove(all) else { continue };
+        for gate in GATES.iter().filter(|gate| gate.stage() == stage) {
+            gates.entry(gate.name).or_insert_with(|| value.clone());
+        }
+    }
+}
 
 fn find(name: &str) -> Option<&'static Gate> {
     GATES.iter().find(|gate| gate.name == name)

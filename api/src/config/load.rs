@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{API_VERSION, ConfigError, Configuration, KIND, effect, older, shape, validate};
+use super::{API_VERSION, ConfigError, Configuration, KIND, effect, gates, older, shape, validate};
 use crate::field::{FieldError, Path};
 
 /// Reads a configuration file.
@@ -11,10 +11,22 @@ use crate::field::{FieldError, Path};
 /// When it is no YAML, is of another kind or of a version that Kueue does not know, has unknown fields, or a value is not allowed. All fields that
 /// are wrong are named at once.
 pub fn load(text: &str) -> Result<Configuration, ConfigError> {
+    load_with_gates(text, "")
+}
+
+/// The same with feature gates as a flag names them, `A=true,B=false`. Those of the file are not allowed beside it.
+///
+/// # Errors
+/// As [`load`], and when the gates are not written so.
+pub fn load_with_gates(text: &str, gates: &str) -> Result<Configuration, ConfigError> {
     let mut value: Value = serde_saphyr::from_str(text).map_err(|error| ConfigError::Yaml(error.to_string()))?;
     without_nulls(&mut value);
     let mut ignored = Vec::new();
     let mut errors = kind_errors(&value);
+    let named = gates::parse(gates).map_err(|error| ConfigError::Fields(vec![error]))?;
+    if !named.is_empty() && value.get("featureGates").is_some() {
+        errors.push(FieldError::new(&Path::new("featureGates"), "may not be set here and by --feature-gates"));
+    }
     if errors.is_empty() && value["apiVersion"] == older::V1BETA1 {
         match older::convert(&mut value) {
             Ok(ended) => ignored = ended,
@@ -27,6 +39,7 @@ pub fn load(text: &str) -> Result<Configuration, ConfigError> {
     if !errors.is_empty() {
         return Err(ConfigError::Fields(errors));
     }
+    gates::set(&mut value, named);
     ignored.extend(effect::ignored(&value));
     let mut config: Configuration = serde_json::from_value(value)
         .map_err(|error| ConfigError::Fields(vec![FieldError::new(&Path::root(), error.to_string())]))?;

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::field::FieldError;
+use crate::{field::FieldError, jobs::framework_of};
 
 mod duration;
 mod effect;
@@ -26,10 +26,11 @@ mod validate;
 
 pub use duration::{GoDuration, ParseDurationError};
 pub use effect::Ignored;
-pub use load::load;
+pub use load::{load, load_with_gates};
 pub use manager::*;
 pub use multi_kueue::*;
 pub use queueing::*;
+pub use validate::{CURVES as TLS_CURVES, SUITES as TLS_SUITES, is_suite as is_tls_suite};
 
 /// The file's `apiVersion`.
 pub const API_VERSION: &str = "config.kueue.x-k8s.io/v1beta2";
@@ -165,6 +166,21 @@ impl Configuration {
         self.metrics.custom_labels.iter().filter(move |label| on && label.source_kind == kind)
     }
 
+    /// What may be spoken over TLS; all that there is when absent.
+    #[must_use]
+    pub fn tls_options(&self) -> Option<&Tls> {
+        self.tls.as_ref().filter(|_| self.enabled("TLSOptions"))
+    }
+
+    /// Whether a process of this namespace may have it: jobs of our own namespace are not managed.
+    ///
+    /// # Errors
+    /// What is wrong with it there.
+    pub fn may_be_in(&self, namespace: &str) -> Result<(), ConfigError> {
+        let errors = validate::errors_in(self, namespace);
+        if errors.is_empty() { Ok(()) } else { Err(ConfigError::Fields(errors)) }
+    }
+
     /// Whether pods are waited for at all.
     #[must_use]
     pub fn waits_for_pods_ready(&self) -> bool {
@@ -176,9 +192,12 @@ impl Configuration {
     #[must_use]
     pub fn all_frameworks(&self) -> Vec<String> {
         let mut all = self.integrations.frameworks.clone();
-        let sent = self.multi_kueue.external_frameworks.iter().map(|framework| &framework.name);
+        let sends = self.enabled("MultiKueueAdaptersForCustomJobs");
+        let sent = self.multi_kueue.external_frameworks.iter().filter(|_| sends).map(|framework| &framework.name);
         for name in self.integrations.external_frameworks.iter().chain(sent) {
-            if !all.contains(name) {
+            // What is enabled is sent anyway.
+            let enabled = framework_of(name).is_some_and(|built_in| all.iter().any(|it| it == built_in));
+            if !enabled && !all.contains(name) {
                 all.push(name.clone());
             }
         }

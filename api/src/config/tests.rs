@@ -132,7 +132,7 @@ fn what_cannot_be_is_named_with_the_rule() {
 namespace: mine
 leaderElection: {leaseDuration: 5s, renewDeadline: 5s, retryPeriod: 0s, resourceLock: endpoints}
 waitForPodsReady: {timeout: -1s, recoveryTimeout: -1s, requeuingStrategy: {backoffLimitCount: -1, backoffBaseSeconds: -1, backoffMaxSeconds: -1}}
-integrations: {frameworks: [batch/job, batch/job, batch/cronjob], externalFrameworks: [Foo, Foo.v1.example.com, Foo.v1.example.com], labelKeysToCopy: [a b]}
+integrations: {frameworks: [batch/job, batch/job, batch/cronjob], externalFrameworks: [Foo, Foo.v1.example.com, Foo.v1.example.com, Job.v1.batch], labelKeysToCopy: [a b]}
 multiKueue:
   gcInterval: -1s
   workerLostTimeout: -1s
@@ -140,7 +140,7 @@ multiKueue:
   incrementalDispatcherConfig: {stepSize: 0}
   externalFrameworks: [{name: foo}, {name: Job.v1.batch}, {name: A.v1.b}, {name: A.v1.b}]
   clusterProfile:
-    accessProviders: [{name: a, execConfig: {command: x, apiVersion: v1, interactiveMode: Sometimes}}]
+    accessProviders: [{name: a, execConfig: {command: x, apiVersion: v1, interactiveMode: Sometimes, env: [{name: A, value: a}, {value: b}]}}]
     credentialsProviders: [{}]
 fairSharing: {preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]}
 admissionFairSharing: {usageHalfLifeTime: -1s, usageSamplingInterval: -1s, resourceWeights: {cpu: -1}}
@@ -156,7 +156,7 @@ managedJobsNamespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.n
 objectRetentionPolicies: {workloads: {afterFinished: -1s, afterDeactivatedByKueue: -1s}}
 visibilityServer: {bindAddress: localhost, bindPort: 0}
 webhook: {port: 0}
-internalCertManagement: {webhookServiceName: A}
+internalCertManagement: {webhookServiceName: a.b, webhookSecretName: A}
 tls: {minVersion: VersionTLS13, cipherSuites: [a]}
 metrics: {customLabels: [{name: 1a}, {name: b, sourceKind: Workload}, {name: b, sourceLabelKey: a, sourceAnnotationKey: b}, \
                           {name: c_, trackedValues: [a, a]}, {name: d, sourceAnnotationKey: a b}]}
@@ -174,16 +174,18 @@ featureGates: {MultiKeue: true, HierarchicalCohorts: false, UnadmittedWorkloadsE
     integrations.frameworks[2]: Unsupported value: "batch/cronjob": supported values: "batch/job", "deployment", "jobset.x-k8s.io/jobset", "kubeflow.org/jaxjob", "kubeflow.org/mpijob", "kubeflow.org/paddlejob", "kubeflow.org/pytorchjob", "kubeflow.org/tfjob", "kubeflow.org/xgboostjob", "leaderworkerset.x-k8s.io/leaderworkerset", "pod", "ray.io/raycluster", "ray.io/rayjob", "ray.io/rayservice", "sparkoperator.k8s.io/sparkapplication", "statefulset", "trainer.kubeflow.org/trainjob", "workload.codeflare.dev/appwrapper"
     integrations.externalFrameworks[0]: Invalid value: "Foo": must be format, 'Kind.version.group.com'
     integrations.externalFrameworks[2]: Duplicate value: "Foo.v1.example.com"
+    integrations.externalFrameworks[3]: Duplicate value: "Job.v1.batch"
     integrations.labelKeysToCopy[0]: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
     multiKueue.gcInterval: Invalid value: "-1s": must be greater than or equal to 0
     multiKueue.workerLostTimeout: Invalid value: "-1s": must be greater than or equal to 0
     multiKueue.origin: Invalid value: "a/b": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')
     multiKueue.externalFrameworks[0].name: Invalid value: "foo": must be in 'kind.version.group' format
-    multiKueue.externalFrameworks[1].name: Invalid value: "Job.v1.batch": conflicts with a built-in MultiKueue adapter; name batch/job in integrations.frameworks instead
+    multiKueue.externalFrameworks[1].name: Invalid value: "Job.v1.batch": conflicts with a built-in MultiKueue adapter: batch/job is among integrations.frameworks, and is sent
     multiKueue.externalFrameworks[3].name: Duplicate value: "A.v1.b"
     multiKueue.incrementalDispatcherConfig: is only valid with dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental
     multiKueue.incrementalDispatcherConfig.stepSize: Invalid value: 0: must be greater than or equal to 1
     multiKueue.clusterProfile.credentialsProviders: Forbidden: must not be specified when accessProviders is specified
+    multiKueue.clusterProfile.accessProviders[0].execConfig.env[1].name: Required value: must be specified
     multiKueue.clusterProfile.accessProviders[0].execConfig.interactiveMode: Unsupported value: "Sometimes": supported values: "Never", "IfAvailable", "Always"
     multiKueue.clusterProfile.credentialsProviders[0].name: Required value: must be specified
     multiKueue.clusterProfile.credentialsProviders[0].execConfig.command: Required value: must be specified
@@ -209,8 +211,10 @@ featureGates: {MultiKeue: true, HierarchicalCohorts: false, UnadmittedWorkloadsE
     visibilityServer.bindAddress: Invalid value: "localhost": must be a valid IP address
     visibilityServer.bindPort: Invalid value: 0: must be a valid port number (1-65535)
     webhook.port: Invalid value: 0: must be a valid port number (1-65535)
-    internalCertManagement.webhookServiceName: Invalid value: "A": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
+    internalCertManagement.webhookServiceName: Invalid value: "a.b": a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')
+    internalCertManagement.webhookSecretName: Invalid value: "A": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
     tls.cipherSuites: Forbidden: may not be specified when `minVersion` is 'VersionTLS13'
+    tls.cipherSuites[0]: Unsupported value: "a": supported values: "TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"
     metrics.customLabels[0].name: Invalid value: "1a": must match ^[a-zA-Z][a-zA-Z0-9_]*$
     metrics.customLabels[1].trackedValues: Required value: must not be empty when sourceKind is 'Workload'
     metrics.customLabels[2].name: Duplicate value: "b"
@@ -222,6 +226,114 @@ featureGates: {MultiKeue: true, HierarchicalCohorts: false, UnadmittedWorkloadsE
     featureGates.HierarchicalCohorts: cannot be set to false, it is locked to true
     featureGates.MultiKeue: unknown feature gate, did you mean MultiKueue?
     "##);
+}
+
+#[test]
+fn what_cannot_be_spoken_over_tls_is_refused_by_its_name() {
+    insta::assert_snapshot!(refused("tls: {cipherSuites: [TLS_RSA_WITH_AES_128_GCM_SHA256], curvePreferences: [29, 25, 1, 29]}"), @r#"
+    tls.cipherSuites[0]: Unsupported value: "TLS_RSA_WITH_AES_128_GCM_SHA256": supported values: "TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"
+    tls.curvePreferences[1]: Invalid value: 25: is CurveP521, which there is none of here; there are 23 (CurveP256), 24 (CurveP384), 29 (X25519), 4587 (SecP256r1MLKEM768), 4588 (X25519MLKEM768)
+    tls.curvePreferences[2]: Invalid value: 1: is no curve that is known; there are 23 (CurveP256), 24 (CurveP384), 29 (X25519), 4587 (SecP256r1MLKEM768), 4588 (X25519MLKEM768)
+    tls.curvePreferences[3]: Duplicate value: 29
+    "#);
+    let listed = "tls: {cipherSuites: [TLS_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305], curvePreferences: [4588, 29]}";
+    assert!(with(listed).unwrap().tls_options().is_some());
+    assert!(with(&format!("{listed}\nfeatureGates: {{TLSOptions: false}}")).unwrap().tls_options().is_none());
+}
+
+#[rstest]
+#[case::all_by_default("", "")]
+#[case::what_others_need(
+    "TopologyAwareScheduling: false",
+    "TASProfileMixed TASHandleOverlappingFlavors TASFailedNodeReplacement TASFailedNodeReplacementFailFast \
+     TASReplaceNodeOnPodTermination TASReplaceNodeOnNodeTaints TASMultiLayerTopology \
+     TASRecomputeAssignmentWithinSchedulingCycle"
+)]
+#[case::one_of_two(
+    "TASFailedNodeReplacement: false, TASReplaceNodeDueToNotReadyOverFixedTime: true",
+    "TASFailedNodeReplacementFailFast TASReplaceNodeOnPodTermination TASReplaceNodeDueToNotReadyOverFixedTime"
+)]
+fn gates_without_those_that_they_need(#[case] gates: &str, #[case] without: &str) {
+    let said = with(&format!("featureGates: {{{gates}}}")).err().map(|error| error.to_string()).unwrap_or_default();
+    let named = |line: &str| Some(line.strip_prefix("featureGates.")?.split_once(": requires ")?.0.to_owned());
+    assert_eq!(said.lines().filter_map(named).collect::<Vec<_>>().join(" "), without, "{said}");
+}
+
+#[test]
+fn all_gates_of_a_stage_are_set_at_once_but_for_those_that_are_named() {
+    let alpha = with("featureGates: {AllAlpha: true, PriorityBoost: false, CustomMetricLabels: false}").unwrap();
+    assert!(alpha.enabled("ConcurrentAdmission") && alpha.enabled("SparkApplicationIntegration"));
+    assert!(!alpha.enabled("PriorityBoost") && !alpha.enabled("UnadmittedWorkloadsObservability"), "that is Beta");
+    assert!(!alpha.enabled("MultiKueueAllowInsecureKubeconfigs"), "nor what is locked");
+    let beta = with("featureGates: {AllBeta: false, PartialAdmission: true}").unwrap();
+    assert!(
+        beta.enabled("PartialAdmission") && !beta.enabled("VisibilityOnDemand") && beta.enabled("HierarchicalCohorts")
+    );
+    assert!(!beta.feature_gates.contains_key("AllBeta"));
+    let wrong = refused("featureGates: {AllAlpha: 1, AllGa: true}");
+    assert!(wrong.contains("featureGates[AllAlpha]: is 1, must be true or false"), "{wrong}");
+    assert!(refused("featureGates: {AllGa: true}").contains("unknown feature gate"));
+}
+
+#[rstest]
+#[case::some("PartialAdmission=false,ConcurrentAdmission=T", "", Ok((false, true)))]
+#[case::none("", "featureGates: {PartialAdmission: false}", Ok((false, false)))]
+#[case::all_of_a_stage(" AllAlpha=true , ", "", Ok((true, true)))]
+#[case::in_the_file_too(
+    "PartialAdmission=false",
+    "featureGates: {}",
+    Err("featureGates: may not be set here and by --feature-gates")
+)]
+#[case::no_value("PartialAdmission", "", Err("--feature-gates: PartialAdmission: write it as GATE=true or GATE=false"))]
+#[case::another_value(
+    "PartialAdmission=on",
+    "",
+    Err("--feature-gates: PartialAdmission=on: write it as GATE=true or GATE=false")
+)]
+#[case::unknown("NoGate=true", "", Err("featureGates.NoGate: unknown feature gate"))]
+#[case::locked(
+    "HierarchicalCohorts=false",
+    "",
+    Err("featureGates.HierarchicalCohorts: cannot be set to false, it is locked to true")
+)]
+fn gates_of_the_command_line(#[case] flag: &str, #[case] body: &str, #[case] want: Result<(bool, bool), &str>) {
+    let got = load_with_gates(&format!("{HEAD}{body}"), flag);
+    let got = got.map(|config| (config.enabled("PartialAdmission"), config.enabled("ConcurrentAdmission")));
+    assert_eq!(got.map_err(|error| error.to_string()), want.map_err(str::to_owned));
+    // What the older version says without a word of gates is not in the file.
+    let older = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n";
+    let older = load_with_gates(older, "PartialAdmission=false").unwrap();
+    assert!(!older.enabled("PartialAdmission") && !older.waits_for_pods_ready());
+}
+
+#[rstest]
+#[case::all_but_the_usual(
+    "{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, mine]}",
+    "mine",
+    true
+)]
+#[case::ours_is_another(
+    "{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, kueue-system]}",
+    "mine",
+    false
+)]
+#[case::those_with_a_label("{key: managed, operator: Exists}", "mine", true)]
+fn the_namespace_that_we_are_in_is_not_managed(#[case] rule: &str, #[case] namespace: &str, #[case] may: bool) {
+    let config = with(&format!("managedJobsNamespaceSelector: {{matchExpressions: [{rule}]}}")).unwrap();
+    let said = config.may_be_in(namespace).err().map(|error| error.to_string());
+    assert_eq!(said.is_none(), may, "{said:?}");
+    assert!(said.is_none_or(|said| said.contains("should not match the \"mine\" namespace")));
+}
+
+#[rstest]
+#[case::block("quotaCheckStrategy: BlockUndeclared", true, true)]
+#[case::ignore("quotaCheckStrategy: IgnoreUndeclared", true, false)]
+#[case::without_the_gate("quotaCheckStrategy: IgnoreUndeclared", false, true)]
+fn what_is_excluded_is_not_undeclared(#[case] strategy: &str, #[case] gate: bool, #[case] may: bool) {
+    let file = format!(
+        "resources: {{{strategy}, excludeResourcePrefixes: [a]}}\nfeatureGates: {{QuotaCheckStrategy: {gate}}}"
+    );
+    assert_eq!(with(&file).is_ok(), may);
 }
 
 #[rstest]
@@ -265,11 +377,11 @@ fn gates_are_as_the_file_says_or_as_they_are() {
     assert!(config.enabled("FlavorFungibility") && !config.enabled("NoSuchGate"));
     // The first three switch something, the last is as it would be anyway.
     assert_eq!(told(&config), "");
-    let config = with("featureGates: {ShortWorkloadNames: true, FlavorFungibility: false}").unwrap();
+    let config = with("featureGates: {WorkloadRequestUseMergePatch: true, MultiKueueRemoteSpecSync: false}").unwrap();
     assert_eq!(
         told(&config),
-        "featureGates.FlavorFungibility: what this gate switches cannot be switched off here, or is not there\n\
-         featureGates.ShortWorkloadNames: what this gate switches is not there"
+        "featureGates.MultiKueueRemoteSpecSync: what this gate switches cannot be switched off here, or is not there\n\
+         featureGates.WorkloadRequestUseMergePatch: what this gate switches is not there"
     );
 }
 

@@ -2,7 +2,10 @@
 //! controller makes their workloads, in this cluster and in the workers. Their objects are sent and their status is shown
 //! without knowing more of them than their name, and that `spec.managedBy` says who runs them.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::{
+    PoisonError, RwLock,
+    atomic::{AtomicBool, Ordering},
+};
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -22,17 +25,29 @@ struct External {
 /// Those named so far. They stay: a configuration names few, and a process reads one.
 static NAMED: RwLock<Vec<&'static External>> = RwLock::new(Vec::new());
 
+/// Whether one of them is a kind that is built in, and not enabled.
+static SHADOWS: AtomicBool = AtomicBool::new(false);
+
 /// The kind that a configuration calls `Kind.version.group`; none when the text has another form, or names a kind that is
 /// built in. The same name gives the same kind.
 ///
 /// The name of its resource is the plural that Kubernetes' own code generators would make.
 #[must_use]
 pub fn external_kind(name: &str) -> Option<&'static dyn JobKind> {
+    super::framework_of(name).is_none().then(|| made(name)).flatten()
+}
+
+/// The same for a name of a kind that is built in and not enabled: from then on it is what that kind is.
+pub(super) fn external_kind_in_place(name: &str) -> Option<&'static dyn JobKind> {
+    SHADOWS.store(true, Ordering::Relaxed);
+    made(name)
+}
+
+fn made(name: &str) -> Option<&'static dyn JobKind> {
     let mut parts = name.splitn(3, '.');
     let (kind, version, group) = (parts.next()?, parts.next()?, parts.next()?);
     // Names of built-in frameworks have dots, too.
-    let no_name = name.contains('/') || [kind, version, group].iter().any(|part| part.is_empty());
-    if no_name || super::table::built_in(group, kind).is_some() {
+    if name.contains('/') || [kind, version, group].iter().any(|part| part.is_empty()) {
         return None;
     }
     let mut named = NAMED.write().unwrap_or_else(PoisonError::into_inner);
@@ -46,6 +61,11 @@ pub fn external_kind(name: &str) -> Option<&'static dyn JobKind> {
     let made: &'static External = Box::leak(Box::new(External { id }));
     named.push(made);
     Some(made)
+}
+
+/// As [`named`], for a kind that may be built in.
+pub(super) fn in_place_of_built_in(group: &str, kind: &str) -> Option<&'static dyn JobKind> {
+    SHADOWS.load(Ordering::Relaxed).then(|| named(group, kind)).flatten()
 }
 
 /// The kind of this group and name that a configuration has named.

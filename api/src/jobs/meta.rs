@@ -211,6 +211,6 @@ pub(super) fn label_path(key: &str) -> Path {
 }
 
 /// Path of an annotation.
-pub(super) fn annotation_path(key: &str) -> Path {
+pub fn annotation_path(key: &str) -> Path {
     Path::new("metadata").child("annotations").key(key)
 }

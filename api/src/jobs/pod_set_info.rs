@@ -82,6 +82,15 @@ pub fn pod_set_infos<'f>(
     Ok(infos)
 }
 
+impl PodSetInfo {
+    /// As Kueue has it without its gate `AssignQueueLabelsForPods`.
+    #[must_use]
+    pub fn without_queue_labels(mut self) -> Self {
+        self.labels.retain(|key, _| key != names::LOCAL_QUEUE_NAME && key != names::CLUSTER_QUEUE_NAME);
+        self
+    }
+}
+
 /// Labels that every pod set of the workload gets.
 fn common_labels(workload: &Workload, cluster_queue: &str) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();

@@ -33,7 +33,7 @@ pub fn kinds() -> &'static [&'static dyn JobKind] {
 }
 
 /// The kinds that a configuration names: built-in ones (`integrations.frameworks`) in the order of [`kinds`], then external
-/// ones (`Kind.version.group`). Names of kinds that are not managed here are left out. Kinds that are queued by their pods
+/// ones (`Kind.version.group`), which may be built in if they are not enabled. Names of kinds that are not managed here are left out. Kinds that are queued by their pods
 /// ([`Held::ByPods`]) bring the kind Pod with them.
 #[must_use]
 pub fn enabled_kinds(frameworks: &[String]) -> Vec<&'static dyn JobKind> {
@@ -41,14 +41,20 @@ pub fn enabled_kinds(frameworks: &[String]) -> Vec<&'static dyn JobKind> {
     let pods = kinds().iter().any(|kind| kind.held() == Held::ByPods && named(*kind));
     let mut enabled: Vec<&'static dyn JobKind> =
         kinds().iter().copied().filter(|kind| named(*kind) || pods && kind.held() == Held::Gated).collect();
-    enabled.extend(frameworks.iter().filter_map(|name| external_kind(name)));
+    enabled.extend(frameworks.iter().filter_map(|name| match framework_of(name) {
+        None => external_kind(name),
+        Some(built_in) if frameworks.iter().any(|it| it == built_in) => None,
+        Some(_) => external::external_kind_in_place(name),
+    }));
     enabled
 }
 
 /// The kind for an API group and kind, of whatever version: one of [`kinds`], or one that a configuration has named.
 #[must_use]
 pub fn kind_for(group: &str, kind: &str) -> Option<&'static dyn JobKind> {
-    built_in(group, kind).or_else(|| external::named(group, kind))
+    external::in_place_of_built_in(group, kind)
+        .or_else(|| built_in(group, kind))
+        .or_else(|| external::named(group, kind))
 }
 
 pub(super) fn built_in(group: &str, kind: &str) -> Option<&'static dyn JobKind> {

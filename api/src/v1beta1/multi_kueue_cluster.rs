@@ -15,9 +15,15 @@ pub(super) fn schema(root: &mut Value) {
         edit::set(spec, name, source["properties"][name].clone());
     }
     edit::in_rules(spec, "clusterSource.agent", "agent");
+    // Kueue's v1beta1 always has one; without a location it says nothing.
+    if let Some(location) = edit::at(spec, "kubeConfig.location").as_object_mut() {
+        location.remove("minLength");
+    }
     for rule in source["x-kubernetes-validations"].as_array().into_iter().flatten() {
         let text = |field: &str| rule[field].as_str().unwrap_or_default();
-        edit::add_rule(spec, text("rule"), text("message"));
+        let rule =
+            text("rule").replace("has(self.kubeConfig)", "has(self.kubeConfig) && self.kubeConfig.location != ''");
+        edit::add_rule(spec, &rule, text("message"));
     }
 }
 

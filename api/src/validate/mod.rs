@@ -12,7 +12,7 @@ mod tests;
 mod workload;
 mod workload_update;
 
-use crate::{config::Configuration, variants};
+use crate::{config::Configuration, jobs::elastic, variants};
 
 pub use cluster_queue::{cluster_queue, cluster_queue_update};
 pub use labels::{
@@ -25,7 +25,7 @@ pub use workload::{admission_gated_by, on_disconnect, workload};
 pub use workload_update::{admission_gated_by_update, workload_update};
 
 /// The rules that hold by a feature gate.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Gates {
     /// `PriorityBoost`: a Workload's boost is a number.
     pub priority_boost: bool,
@@ -33,6 +33,20 @@ pub struct Gates {
     pub concurrent_admission: bool,
     /// `RejectUpdatesToCQWithInvalidOnFlavors`: also checks that were there before are for flavors that there are.
     pub reject_invalid_on_flavors: bool,
+    /// `ElasticJobsViaWorkloadSlices`: counts may be lowered while quota is held.
+    pub elastic: bool,
+    /// `AdmissionGatedBy`: the annotation that holds a Workload back lists gates, and none is added later.
+    pub admission_gated_by: bool,
+    /// `WorkloadValidationForPodSetMetadata`: labels and annotations of pod templates are such.
+    pub pod_set_metadata: bool,
+    /// `WorkloadValidateResourcesAreNonNegative`: no pod asks for less than nothing.
+    pub non_negative: bool,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        Self::of(&Configuration::default())
+    }
 }
 
 impl Gates {
@@ -43,6 +57,10 @@ impl Gates {
             priority_boost: config.enabled("PriorityBoost"),
             concurrent_admission: config.enabled(variants::FEATURE_GATE),
             reject_invalid_on_flavors: config.enabled("RejectUpdatesToCQWithInvalidOnFlavors"),
+            elastic: config.enabled(elastic::FEATURE_GATE),
+            admission_gated_by: config.enabled("AdmissionGatedBy"),
+            pod_set_metadata: config.enabled("WorkloadValidationForPodSetMetadata"),
+            non_negative: config.enabled("WorkloadValidateResourcesAreNonNegative"),
         }
     }
 }

@@ -143,8 +143,32 @@ fn a_pod_set_that_holds_quota_may_shrink_but_not_grow() {
     let old = reserved(4, &json!({}));
     assert!(workload_update(&reserved(3, &json!({})), &old).is_empty());
     assert_eq!(workload_update(&reserved(5, &json!({})), &old).len(), 1);
-    let free = Workload { status: None, ..old };
+    let free = Workload { status: None, ..old.clone() };
     assert!(workload_update(&reserved(5, &json!({})), &free).is_empty(), "it held none before");
+    let gates = Gates { elastic: false, ..Gates::default() };
+    let messages = messages(&super::workload_update(&reserved(3, &json!({})), &old, gates));
+    assert!(messages.len() == 1 && messages[0].ends_with(IMMUTABLE), "no job may be elastic: {messages:?}");
+    assert!(super::workload_update(&old, &old, gates).is_empty());
+}
+
+#[test]
+fn what_a_gate_switches_off_is_let_through() {
+    let gated = reserved(4, &json!({names::ADMISSION_GATED_BY: "no gate"}));
+    let mut odd = reserved(4, &json!({}));
+    let requests = json!({"requests": {"cpu": "-1"}});
+    let template = json!({
+        "metadata": {"labels": {"a": "b c"}},
+        "spec": {"containers": [{"name": "c", "resources": requests}]},
+    });
+    odd.spec.pod_sets[0].template = template.into();
+    let of = |workload: &Workload, gates: Gates| super::workload(workload, None, gates).len();
+    let on = Gates::default();
+    assert_eq!((of(&gated, on), of(&odd, on)), (1, 2));
+    assert_eq!(of(&gated, Gates { admission_gated_by: false, ..on }), 0);
+    assert_eq!(of(&odd, Gates { pod_set_metadata: false, ..on }), 1);
+    assert_eq!(of(&odd, Gates { non_negative: false, pod_set_metadata: false, ..on }), 0);
+    let added = |gates: Gates| super::workload_update(&gated, &reserved(4, &json!({})), gates).len();
+    assert_eq!((added(on), added(Gates { admission_gated_by: false, ..on })), (2, 0));
 }
 
 #[rstest]

@@ -18,16 +18,18 @@ use crate::{
 #[must_use]
 pub fn workload(workload: &Workload, old: Option<&Workload>, gates: Gates) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    pod_sets(workload, &Path::new("spec").child("podSets"), &mut errors);
+    pod_sets(workload, &Path::new("spec").child("podSets"), gates, &mut errors);
     if let Some(status) = &workload.status {
         let path = Path::new("status");
         if conditions::is_true(&status.conditions, conditions::QUOTA_RESERVED) {
             admission(workload, old, &path.child("admission"), &mut errors);
         }
-        reclaimable(workload, old, &path.child("reclaimablePods"), &mut errors);
+        reclaimable(workload, old, &path.child("reclaimablePods"), gates, &mut errors);
         pod_set_updates(workload, &path.child("admissionChecks"), &mut errors);
     }
-    errors.extend(admission_gated_by(workload.annotations()));
+    if gates.admission_gated_by {
+        errors.extend(admission_gated_by(workload.annotations()));
+    }
     // One that came past these must not keep its status from being written.
     let told = |key: &str| {
         let of = |workload: &Workload| workload.annotations().get(key).cloned();
@@ -53,27 +55,29 @@ fn priority_boost(annotations: &BTreeMap<String, String>) -> Option<FieldError> 
     Some(FieldError::invalid(&path, value, detail))
 }
 
-fn pod_sets(workload: &Workload, path: &Path, errors: &mut Vec<FieldError>) {
+fn pod_sets(workload: &Workload, path: &Path, gates: Gates, errors: &mut Vec<FieldError>) {
     for (index, pod_set) in workload.spec.pod_sets.iter().enumerate() {
-        one_pod_set(pod_set, &path.index(index), errors);
+        one_pod_set(pod_set, &path.index(index), gates, errors);
     }
     let variable = workload.spec.pod_sets.iter().filter(|pod_set| pod_set.min_count.is_some()).count();
     if variable > 1 {
         errors.push(FieldError::invalid(path, variable, "at most one podSet can use minCount"));
     }
-    if variable > 0 && is_slice(workload) {
+    if variable > 0 && gates.elastic && is_slice(workload) {
         let detail = "partial admission and elastic job cannot be used together";
         errors.push(FieldError::invalid(path, variable, detail));
     }
 }
 
-fn one_pod_set(pod_set: &PodSet, path: &Path, errors: &mut Vec<FieldError>) {
+fn one_pod_set(pod_set: &PodSet, path: &Path, gates: Gates, errors: &mut Vec<FieldError>) {
     let template = path.child("template");
     let metadata = template.child("metadata");
     let value = pod_set.template.value();
-    labels::labels(texts(&value, "labels"), &metadata.child("labels"), errors);
-    annotations(texts(&value, "annotations"), &metadata.child("annotations"), errors);
-    requests(&value, &template.child("spec"), errors);
+    if gates.pod_set_metadata {
+        labels::labels(texts(&value, "labels"), &metadata.child("labels"), errors);
+        annotations(texts(&value, "annotations"), &metadata.child("annotations"), errors);
+    }
+    requests(&value, &template.child("spec"), gates, errors);
     if let Some(request) = &pod_set.topology_request {
         slices(request, &path.child("topologyRequest"), errors);
     }
@@ -86,17 +90,18 @@ fn texts<'a>(template: &'a Value, field: &str) -> impl Iterator<Item = (&'a str,
 }
 
 /// Requests and limits of all containers and of the pod itself.
-fn requests(template: &Value, path: &Path, errors: &mut Vec<FieldError>) {
+fn requests(template: &Value, path: &Path, gates: Gates, errors: &mut Vec<FieldError>) {
     let Some(spec) = template.get("spec").filter(|spec| spec.is_object()) else { return };
     for list in ["initContainers", "containers"] {
         for (index, container) in spec.get(list).and_then(Value::as_array).into_iter().flatten().enumerate() {
-            resources(container.get("resources"), &path.child(list).index(index).child("resources"), errors);
+            let path = path.child(list).index(index).child("resources");
+            resources(container.get("resources"), &path, gates, errors);
         }
     }
-    resources(spec.get("resources"), &path.child("resources"), errors);
+    resources(spec.get("resources"), &path.child("resources"), gates, errors);
 }
 
-fn resources(resources: Option<&Value>, path: &Path, errors: &mut Vec<FieldError>) {
+fn resources(resources: Option<&Value>, path: &Path, gates: Gates, errors: &mut Vec<FieldError>) {
     for list in ["requests", "limits"] {
         let amounts = resources.and_then(|resources| resources.get(list)).and_then(Value::as_object);
         for (name, amount) in amounts.into_iter().flatten() {
@@ -106,7 +111,7 @@ fn resources(resources: Option<&Value>, path: &Path, errors: &mut Vec<FieldError
             }
             let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
             match quantity::parse(&text) {
-                Ok(exact) if exact.sign() < 0 => {
+                Ok(exact) if gates.non_negative && exact.sign() < 0 => {
                     errors.push(FieldError::invalid(&path, exact.to_string(), super::NOT_NEGATIVE));
                 }
                 Ok(_) => {}
@@ -172,14 +177,14 @@ fn admission(workload: &Workload, old: Option<&Workload>, path: &Path, errors: &
     }
 }
 
-fn reclaimable(workload: &Workload, old: Option<&Workload>, path: &Path, errors: &mut Vec<FieldError>) {
+fn reclaimable(workload: &Workload, old: Option<&Workload>, path: &Path, gates: Gates, errors: &mut Vec<FieldError>) {
     let reclaimable = |workload: &Workload| {
         workload.status.as_ref().map(|status| status.reclaimable_pods.clone()).unwrap_or_default()
     };
     let counts: BTreeMap<&str, i32> =
         workload.spec.pod_sets.iter().map(|pod_set| (pod_set.name.as_str(), pod_set.count)).collect();
     // A count left over from before an elastic job shrank is let through until it is mended.
-    let before = old.filter(|_| is_slice(workload)).map(reclaimable).unwrap_or_default();
+    let before = old.filter(|_| gates.elastic && is_slice(workload)).map(reclaimable).unwrap_or_default();
     for pods in reclaimable(workload) {
         let path = path.key(&pods.name);
         match counts.get(pods.name.as_str()) {

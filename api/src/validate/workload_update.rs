@@ -28,29 +28,31 @@ pub fn workload_update(new: &Workload, old: &Workload, gates: Gates) -> Vec<Fiel
 
     let mut errors = workload(new, Some(old), gates);
     if holds(before) {
-        pod_sets(&new.spec.pod_sets, &old.spec.pod_sets, &Path::new("spec").child("podSets"), &mut errors);
+        pod_sets(&new.spec.pod_sets, &old.spec.pod_sets, &Path::new("spec").child("podSets"), gates, &mut errors);
     }
     if holds(before) && holds(now) {
-        reclaimable(new, now, before, &path.child("reclaimablePods"), &mut errors);
+        reclaimable(new, now, before, &path.child("reclaimablePods"), gates, &mut errors);
     }
     if let (Some(now), Some(before)) = (&now.admission, &before.admission) {
         admission(now, before, &path.child("admission"), &mut errors);
     }
     ready_checks(now, before, &path.child("admissionChecks"), &mut errors);
-    cluster_name(new, now, before, &path.child("clusterName"), &mut errors);
-    errors.extend(admission_gated_by_update(new.annotations(), old.annotations()));
+    cluster_name(new, now, before, &path.child("clusterName"), gates, &mut errors);
+    if gates.admission_gated_by {
+        errors.extend(admission_gated_by_update(new.annotations(), old.annotations()));
+    }
     errors
 }
 
-/// Pod sets stay; an elastic job's may shrink.
-fn pod_sets(new: &[PodSet], old: &[PodSet], path: &Path, errors: &mut Vec<FieldError>) {
+/// Pod sets stay; where jobs may be elastic they may shrink.
+fn pod_sets(new: &[PodSet], old: &[PodSet], path: &Path, gates: Gates, errors: &mut Vec<FieldError>) {
     if new.len() != old.len() {
         let value = serde_json::to_value(new).unwrap_or_default();
         errors.push(FieldError::invalid(path, value, IMMUTABLE));
         return;
     }
     for (index, (new, old)) in new.iter().zip(old).enumerate() {
-        if !may_become(old, new) {
+        if !may_become(old, new, gates) {
             let value = serde_json::to_value(new).unwrap_or_default();
             errors.push(FieldError::invalid(&path.child(&index.to_string()), value, IMMUTABLE));
         }
@@ -59,9 +61,9 @@ fn pod_sets(new: &[PodSet], old: &[PodSet], path: &Path, errors: &mut Vec<FieldE
 
 /// Whether nothing but the count is another, and that no higher. Typed clients write templates in other words: without what
 /// is empty, and quantities in their canonical form.
-fn may_become(old: &PodSet, new: &PodSet) -> bool {
+fn may_become(old: &PodSet, new: &PodSet, gates: Gates) -> bool {
     let (count, template) = (old.count, &old.template);
-    new.count <= count
+    (new.count == count || gates.elastic && new.count < count)
         && PodSet { count, template: template.clone(), ..new.clone() } == *old
         && (new.template == *template || same_value(&new.template.value(), &template.value()))
 }
@@ -72,6 +74,7 @@ fn reclaimable(
     now: &WorkloadStatus,
     before: &WorkloadStatus,
     path: &Path,
+    gates: Gates,
     errors: &mut Vec<FieldError>,
 ) {
     let counts: BTreeMap<&str, i32> = now.reclaimable_pods.iter().map(|p| (p.name.as_str(), p.count)).collect();
@@ -79,7 +82,7 @@ fn reclaimable(
         let name = old.name.as_str();
         let count = counts.get(name);
         match count {
-            _ if elastic::may_reclaim_fewer(new, now, name, count.copied().unwrap_or(0)) => {}
+            _ if gates.elastic && elastic::may_reclaim_fewer(new, now, name, count.copied().unwrap_or(0)) => {}
             None => errors.push(FieldError::required(&path.key(name), "cannot be removed")),
             Some(count) if *count < old.count => {
                 let detail = format!("cannot be less than {}", old.count);
@@ -122,10 +125,11 @@ fn cluster_name(
     now: &WorkloadStatus,
     before: &WorkloadStatus,
     path: &Path,
+    gates: Gates,
     errors: &mut Vec<FieldError>,
 ) {
     let (Some(name), None) = (&now.cluster_name, &before.cluster_name) else { return };
-    let replaces = new.annotations().contains_key(names::WORKLOAD_SLICE_REPLACEMENT_FOR);
+    let replaces = gates.elastic && new.annotations().contains_key(names::WORKLOAD_SLICE_REPLACEMENT_FOR);
     let ours = now.dispatch.is_some() && now.dispatch != before.dispatch;
     if !replaces && !ours && !before.nominated_cluster_names.contains(name) {
         let detail = "when setting clusterName it must be one of the nominatedClusterNames";

@@ -7,12 +7,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use super::{Configuration, GoDuration, KUBE_SYSTEM, NAMESPACE_NAME, PreemptionStrategy, SPARK_APPLICATION, gates};
 use crate::{
     field::{FieldError, Path, nearest},
+    jobs::framework_of,
     validate::{label_key_error, label_selector, selector_matches},
 };
 
 mod multi_kueue;
 mod resources;
 mod servers;
+mod tls;
+
+pub use tls::{CURVES, SUITES, is_suite};
 
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
@@ -117,7 +121,9 @@ fn integrations(config: &Configuration, errors: &mut Vec<FieldError>) {
         let path = path.child("externalFrameworks").index(index);
         if !is_kind_argument(name) {
             errors.push(FieldError::invalid(&path, name, "must be format, 'Kind.version.group.com'"));
-        } else if !seen.insert(name) {
+        } else if framework_of(name).is_some_and(|it| config.integrations.frameworks.iter().any(|on| on == it))
+            || !seen.insert(name)
+        {
             errors.push(FieldError::duplicate(&path, name));
         }
     }
@@ -175,13 +181,20 @@ fn namespaces(config: &Configuration, errors: &mut Vec<FieldError>) {
         return;
     }
     for namespace in [Some(KUBE_SYSTEM), config.namespace.as_deref()].into_iter().flatten() {
-        if matches_namespace(selector, namespace) {
-            errors.push(FieldError::new(
-                &path,
-                format!("should not match the {namespace:?} namespace, exclude it with {NAMESPACE_NAME} NotIn"),
-            ));
-        }
+        errors.extend(managed_namespace(selector, &path, namespace));
     }
+}
+
+fn managed_namespace(selector: &LabelSelector, path: &Path, namespace: &str) -> Option<FieldError> {
+    let detail = format!("should not match the {namespace:?} namespace, exclude it with {NAMESPACE_NAME} NotIn");
+    matches_namespace(selector, namespace).then(|| FieldError::new(path, detail))
+}
+
+/// What is wrong with a configuration for a process in this namespace.
+pub(super) fn errors_in(config: &Configuration, namespace: &str) -> Vec<FieldError> {
+    let selector = config.managed_jobs_namespace_selector.as_ref();
+    let path = Path::new("managedJobsNamespaceSelector");
+    selector.into_iter().filter_map(|selector| managed_namespace(selector, &path, namespace)).collect()
 }
 
 fn matches_namespace(selector: &LabelSelector, namespace: &str) -> bool {
@@ -196,11 +209,27 @@ fn retention(config: &Configuration, errors: &mut Vec<FieldError>) {
     not_negative(after, &path.child("afterDeactivatedByKueue"), errors);
 }
 
+const TAS: &str = "TopologyAwareScheduling";
+
 /// Gates that have no effect without others.
-const NEEDS: [(&str, &str); 3] = [
+const NEEDS: [(&str, &str); 17] = [
+    ("TASProfileMixed", TAS),
+    ("TASHandleOverlappingFlavors", TAS),
+    ("TASFailedNodeReplacement", TAS),
+    ("TASFailedNodeReplacementFailFast", TAS),
+    ("TASFailedNodeReplacementFailFast", "TASFailedNodeReplacement"),
+    ("TASReplaceNodeOnPodTermination", TAS),
+    ("TASReplaceNodeOnPodTermination", "TASFailedNodeReplacement"),
+    ("TASReplaceNodeDueToNotReadyOverFixedTime", TAS),
+    ("TASReplaceNodeDueToNotReadyOverFixedTime", "TASFailedNodeReplacement"),
+    ("TASBalancedPlacement", TAS),
+    ("TASReplaceNodeOnNodeTaints", TAS),
+    ("TASMultiLayerTopology", TAS),
+    ("TASRespectNodeAffinityPreferred", TAS),
+    ("TASRecomputeAssignmentWithinSchedulingCycle", TAS),
     ("UnadmittedWorkloadsExplicitStatus", "UnadmittedWorkloadsObservability"),
     ("ElasticJobsViaWorkloadSlicesWithTAS", "ElasticJobsViaWorkloadSlices"),
-    ("ElasticJobsViaWorkloadSlicesWithTAS", "TopologyAwareScheduling"),
+    ("ElasticJobsViaWorkloadSlicesWithTAS", TAS),
 ];
 
 fn feature_gates(config: &Configuration, errors: &mut Vec<FieldError>) {

@@ -25,9 +25,9 @@ pub(super) fn multi_kueue(config: &Configuration, errors: &mut Vec<FieldError>) 
         let name = framework.name.as_str();
         if !is_kind_argument(name) {
             errors.push(FieldError::invalid(&path, name, "must be in 'kind.version.group' format"));
-        } else if let Some(built_in) = framework_of(name) {
+        } else if let Some(built_in) = framework_of(name).filter(|it| is_sent(config, it)) {
             let detail = format!(
-                "conflicts with a built-in MultiKueue adapter; name {built_in} in integrations.frameworks instead"
+                "conflicts with a built-in MultiKueue adapter: {built_in} is among integrations.frameworks, and is sent"
             );
             errors.push(FieldError::invalid(&path, name, detail));
         } else if !seen.insert(name) {
@@ -50,6 +50,14 @@ pub(super) fn multi_kueue(config: &Configuration, errors: &mut Vec<FieldError>) 
     cluster_profile(config, &path.child("clusterProfile"), errors);
 }
 
+/// What Kueue's manager sends of its own integrations only where it is told so. It is sent here anyway.
+const WITHOUT_ADAPTER: [&str; 2] = ["deployment", "sparkoperator.k8s.io/sparkapplication"];
+
+/// Whether Kueue's manager sends jobs of a built-in kind: those that are enabled, but for some.
+fn is_sent(config: &Configuration, framework: &str) -> bool {
+    config.integrations.frameworks.iter().any(|it| it == framework) && !WITHOUT_ADAPTER.contains(&framework)
+}
+
 fn cluster_profile(config: &Configuration, path: &Path, errors: &mut Vec<FieldError>) {
     let Some(profile) = &config.multi_kueue.cluster_profile else { return };
     if !profile.access_providers.is_empty() && !profile.credentials_providers.is_empty() {
@@ -70,6 +78,12 @@ fn cluster_profile(config: &Configuration, path: &Path, errors: &mut Vec<FieldEr
             ] {
                 if value.is_empty() {
                     errors.push(FieldError::required(&field, "must be specified"));
+                }
+            }
+            for (index, variable) in provider.exec_config.env.iter().enumerate() {
+                if variable.name.is_empty() {
+                    let path = exec.child("env").index(index).child("name");
+                    errors.push(FieldError::required(&path, "must be specified"));
                 }
             }
             let mode = &provider.exec_config.interactive_mode;

@@ -10,7 +10,8 @@ use crate::{
 
 pub(super) fn resources(config: &Configuration, errors: &mut Vec<FieldError>) {
     let (resources, path) = (&config.resources, Path::new("resources"));
-    if resources.quota_check_strategy == QuotaCheckStrategy::IgnoreUndeclared
+    if config.enabled("QuotaCheckStrategy")
+        && resources.quota_check_strategy == QuotaCheckStrategy::IgnoreUndeclared
         && !resources.exclude_resource_prefixes.is_empty()
     {
         errors.push(FieldError::invalid(

@@ -2,11 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::tls;
 use crate::{
     config::{Configuration, SourceKind},
     field::{FieldError, Path},
     validate::{SUBDOMAIN_MESSAGE, is_subdomain, label_key_error},
 };
+
+/// What a Service's name is made of.
+const SERVICE_NAME_MESSAGE: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+
+fn is_service_name(name: &str) -> bool {
+    let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
+    begins && name.len() <= 63 && !name.contains('.') && is_subdomain(name)
+}
 
 pub(super) fn servers(config: &Configuration, errors: &mut Vec<FieldError>) {
     let visibility = &config.visibility_server;
@@ -25,29 +34,15 @@ pub(super) fn servers(config: &Configuration, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::invalid(&Path::new("webhook").child("port"), 0, detail));
     }
     let certificates = &config.internal_cert_management;
-    for (field, name) in [
-        ("webhookServiceName", &certificates.webhook_service_name),
-        ("webhookSecretName", &certificates.webhook_secret_name),
-    ] {
-        if certificates.enable && !is_subdomain(name) {
-            let path = Path::new("internalCertManagement").child(field);
-            errors.push(FieldError::invalid(&path, name, SUBDOMAIN_MESSAGE));
-        }
+    let path = Path::new("internalCertManagement");
+    let (service, secret) = (&certificates.webhook_service_name, &certificates.webhook_secret_name);
+    if certificates.enable && !is_service_name(service) {
+        errors.push(FieldError::invalid(&path.child("webhookServiceName"), service, SERVICE_NAME_MESSAGE));
     }
-    tls(config, errors);
-}
-
-fn tls(config: &Configuration, errors: &mut Vec<FieldError>) {
-    let Some(tls) = &config.tls else { return };
-    let path = Path::new("tls");
-    let versions = ["VersionTLS12", "VersionTLS13"];
-    if !tls.min_version.is_empty() && !versions.contains(&tls.min_version.as_str()) {
-        errors.push(FieldError::not_supported(&path.child("minVersion"), &tls.min_version, &versions));
+    if certificates.enable && !is_subdomain(secret) {
+        errors.push(FieldError::invalid(&path.child("webhookSecretName"), secret, SUBDOMAIN_MESSAGE));
     }
-    if tls.min_version == "VersionTLS13" && !tls.cipher_suites.is_empty() {
-        let detail = "may not be specified when `minVersion` is 'VersionTLS13'";
-        errors.push(FieldError::forbidden(&path.child("cipherSuites"), detail));
-    }
+    tls::tls(config, errors);
 }
 
 pub(super) fn custom_labels(config: &Configuration, errors: &mut Vec<FieldError>) {
