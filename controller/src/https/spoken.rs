@@ -1,13 +1,16 @@
-//! What is spoken: the versions, suites and curves of TLS that the configuration's `tls` allows.
+//! What is spoken: the versions, suites and curves of TLS that the configuration's `tls` allows. It names only what there is.
 
 use std::sync::Arc;
 
 use rustls::{
     ConfigBuilder, Error, ProtocolVersion, ServerConfig, SupportedProtocolVersion, WantsVerifier,
-    crypto::{CryptoProvider, aws_lc_rs},
+    crypto::{
+        CryptoProvider,
+        aws_lc_rs::{self, ALL_KX_GROUPS},
+    },
     version::{TLS12, TLS13},
 };
-use switchyard_api::config::Tls;
+use switchyard_api::config::{Tls, is_tls_suite};
 
 static FROM_TLS12: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
 static FROM_TLS13: [&SupportedProtocolVersion; 1] = [&TLS13];
@@ -15,7 +18,7 @@ static FROM_TLS13: [&SupportedProtocolVersion; 1] = [&TLS13];
 /// Begins the configuration of a server.
 ///
 /// # Errors
-/// When no suite is left for any version.
+/// When no suite is left for any version, or no curve.
 pub(crate) fn server(allowed: Option<&Tls>) -> Result<ConfigBuilder<ServerConfig, WantsVerifier>, Error> {
     let only_tls13 = allowed.is_some_and(|tls| tls.min_version == "VersionTLS13");
     let versions = if only_tls13 { &FROM_TLS13[..] } else { &FROM_TLS12 };
@@ -29,13 +32,13 @@ fn provider(allowed: Option<&Tls>) -> CryptoProvider {
     if !tls.cipher_suites.is_empty() {
         provider.cipher_suites.retain(|suite| {
             let name = suite.suite().as_str().unwrap_or_default();
-            suite.version().version == ProtocolVersion::TLSv1_3 || tls.cipher_suites.iter().any(|it| it == name)
+            suite.version().version == ProtocolVersion::TLSv1_3
+                || tls.cipher_suites.iter().any(|it| is_tls_suite(name, it))
         });
     }
-    let group = |number: &i32| provider.kx_groups.iter().find(|it| i32::from(u16::from(it.name())) == *number).copied();
-    let groups: Vec<_> = tls.curve_preferences.iter().filter_map(group).collect();
-    if !groups.is_empty() {
-        provider.kx_groups = groups;
+    if !tls.curve_preferences.is_empty() {
+        let group = |number: &i32| ALL_KX_GROUPS.iter().find(|it| i32::from(u16::from(it.name())) == *number).copied();
+        provider.kx_groups = tls.curve_preferences.iter().filter_map(group).collect();
     }
     provider
 }
@@ -43,6 +46,7 @@ fn provider(allowed: Option<&Tls>) -> CryptoProvider {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
+    use switchyard_api::config::{TLS_CURVES, TLS_SUITES};
 
     use super::*;
 
@@ -59,12 +63,28 @@ mod tests {
     #[case::from_1_2_on(tls("VersionTLS12", &[], &[]), (true, 9, 4))]
     #[case::from_1_3_on(tls("VersionTLS13", &[], &[]), (false, 9, 4))]
     #[case::one_suite_and_those_of_1_3(tls("", &["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"], &[]), (true, 4, 4))]
+    #[case::a_suite_by_its_shorter_name(tls("", &["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305"], &[]), (true, 4, 4))]
+    #[case::only_suites_of_1_3(tls("", &["TLS_AES_128_GCM_SHA256"], &[]), (true, 3, 4))]
     #[case::one_curve_and_one_that_is_not_known(tls("", &[], &[29, 999]), (true, 9, 1))]
+    #[case::a_curve_that_is_not_spoken_otherwise(tls("", &[], &[4587, 29]), (true, 9, 2))]
     fn what_the_configuration_allows_is_spoken(#[case] allowed: Tls, #[case] want: (bool, usize, usize)) {
         let provider = provider(Some(&allowed));
         let config = server(Some(&allowed)).unwrap();
         let spoken = format!("{config:?}");
         let has_tls12 = spoken.contains("TLSv1_2");
         assert_eq!((has_tls12, provider.cipher_suites.len(), provider.kx_groups.len()), want, "{spoken}");
+    }
+    #[test]
+    fn without_a_curve_that_is_known_nothing_is_spoken() {
+        assert!(server(Some(&tls("", &[], &[999]))).is_err());
+    }
+
+    #[test]
+    fn all_that_a_configuration_may_name_is_there() {
+        let curves = TLS_CURVES.map(|(number, _)| number);
+        let suites = TLS_SUITES.iter().filter(|name| name.contains("_WITH_"));
+        let provider = provider(Some(&tls("", &suites.copied().collect::<Vec<_>>(), &curves)));
+        assert_eq!((provider.cipher_suites.len(), provider.kx_groups.len()), (TLS_SUITES.len(), TLS_CURVES.len()));
+        assert_eq!(aws_lc_rs::default_provider().cipher_suites.len(), TLS_SUITES.len(), "and nothing else");
     }
 }

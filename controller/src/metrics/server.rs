@@ -37,7 +37,7 @@ pub(crate) async fn run(ctx: Arc<Context>, endpoint: Endpoint, shutdown: Cancell
     let own = Identity::new(certificates.as_deref(), name, ctx.clock.now());
     let mut own = own.context("the certificate of the metrics")?;
     let router = Router::new().fallback(answer).with_state((ctx.clone(), Guard::new(ctx.client.clone())));
-    let site = Arc::new(Open::new(NAME, own.certificate.clone(), ctx.config.tls.as_ref(), router)?);
+    let site = Arc::new(Open::new(NAME, own.certificate.clone(), ctx.config.tls_options(), router)?);
     let renew = async {
         loop {
             tokio::time::sleep(LOOK_AGAIN).await;

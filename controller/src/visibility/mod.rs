@@ -90,7 +90,7 @@ impl Keeper {
         let own = Identity::new(certificates, format!("visibility.{}.svc", ctx.namespace), ctx.clock.now());
         let own = own.context("the certificate of the visibility API")?;
         let proxy = Arc::new(FrontProxy::default());
-        let tls = Arc::new(proxy.tls(own.certificate.clone(), ctx.config.tls.as_ref())?);
+        let tls = Arc::new(proxy.tls(own.certificate.clone(), ctx.config.tls_options())?);
         Ok(Self { ctx, own, state: Arc::new(ArcSwap::from_pointee(State { proxy, tls })) })
     }
 
@@ -107,7 +107,7 @@ impl Keeper {
         if proxy == *self.state.load().proxy {
             return true;
         }
-        match proxy.tls(self.own.certificate.clone(), self.ctx.config.tls.as_ref()) {
+        match proxy.tls(self.own.certificate.clone(), self.ctx.config.tls_options()) {
             Ok(tls) => self.state.store(Arc::new(State { proxy: Arc::new(proxy), tls: Arc::new(tls) })),
             Err(error) => {
                 tracing::warn!(%error, "visibility API: what the API server publishes cannot be used");
