@@ -1,7 +1,7 @@
 //! Flags that every program with a controller in it has.
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow, bail};
 use axum::http::Uri;
@@ -41,10 +41,25 @@ pub struct WebhookFlags {
     /// as it reaches the webhooks.
     #[arg(long, env = "SWITCHYARD_CONVERSION_SERVICE", value_name = "SERVICE", requires = "webhook_listen")]
     pub conversion_service: Option<String>,
+    /// What becomes of new jobs while nobody answers the webhooks, on one cluster and on workers: "fail" refuses them, "ignore"
+    /// takes them, and they run until they are seen and suspended. Those of a hub, pods, and what is queued by its pods are
+    /// refused in any case.
+    #[arg(long, env = "SWITCHYARD_JOB_WEBHOOKS", value_enum, default_value_t)]
+    pub job_webhooks: JobWebhooks,
     /// The Secret switchyard-webhook-cert is kept by somebody else, such as cert-manager: tls.crt, tls.key and ca.crt. They
     /// are read every ten minutes. Default: certificates are made and renewed here.
     #[arg(long, env = "SWITCHYARD_EXTERNAL_WEBHOOK_CERTIFICATES", requires = "webhook_listen")]
     pub external_webhook_certificates: bool,
+}
+
+/// What becomes of new jobs while nobody answers the webhooks.
+#[derive(clap::ValueEnum, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum JobWebhooks {
+    /// They are refused, as with Kueue.
+    #[default]
+    Fail,
+    /// They are taken.
+    Ignore,
 }
 
 /// A namespace, as a flag names it.
@@ -149,6 +164,7 @@ impl WebhookFlags {
                     configuration,
                     conversion,
                     external_certificates: self.external_webhook_certificates,
+                    fail_closed: self.job_webhooks == JobWebhooks::Fail,
                     ..WebhookOptions::new(listener, advertise)
                 }))
             }
@@ -273,18 +289,39 @@ fn warn_idle(field: &str, flag: &str) {
     tracing::warn!(field, mend, "this field of the configuration has no effect");
 }
 
-/// Kueue's configuration file, or its defaults; fields without effect are warned of.
-///
-/// # Errors
-/// Names the file, the field and the mend.
-pub fn read_config(path: Option<&Path>) -> anyhow::Result<Configuration> {
-    let Some(path) = path else { return Ok(Configuration::default()) };
-    let text = std::fs::read_to_string(path).with_context(|| format!("--config {}: cannot be read", path.display()))?;
-    let config = config::load(&text).with_context(|| format!("--config {}", path.display()))?;
-    for config::Ignored { path, reason } in config.ignored() {
-        tracing::warn!(field = path, reason, "this field of the configuration has no effect");
+/// The configuration, in Kueue's words.
+#[derive(clap::Args, Debug, Clone, Default)]
+pub struct ConfigFlags {
+    /// Kueue's configuration file.
+    #[arg(long, env = "SWITCHYARD_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Feature gates by Kueue's names, such as PartialAdmission=false,PriorityBoost=true. The file must not have any then.
+    #[arg(long, env = "SWITCHYARD_FEATURE_GATES", value_name = "GATES", default_value = "", hide_default_value = true)]
+    pub feature_gates: String,
+}
+
+impl ConfigFlags {
+    /// The file, or its defaults, for a process of this namespace; fields without effect are warned of.
+    ///
+    /// # Errors
+    /// Names the file, the field and the mend.
+    pub fn read(&self, namespace: &str) -> anyhow::Result<Configuration> {
+        let (text, named) = match &self.config {
+            None => (format!("apiVersion: {}\nkind: {}\n", config::API_VERSION, config::KIND), String::new()),
+            Some(path) => {
+                let named = format!("--config {}", path.display());
+                let text = std::fs::read_to_string(path).with_context(|| format!("{named}: cannot be read"))?;
+                (text, named)
+            }
+        };
+        let config = config::load_with_gates(&text, &self.feature_gates);
+        let config = config.and_then(|config| config.may_be_in(namespace).map(|()| config));
+        let config = if named.is_empty() { config? } else { config.context(named)? };
+        for config::Ignored { path, reason } in config.ignored() {
+            tracing::warn!(field = path, reason, "this field of the configuration has no effect");
+        }
+        Ok(config)
     }
-    Ok(config)
 }
 
 /// Listens where a flag says. Without a host, as in ":8443", at all addresses.
@@ -320,6 +357,33 @@ mod tests {
         for url in ["http://hub:9443", "hub:9443", "https://", "https://a@hub", "https://hub?x=1", "", "größe"] {
             assert_eq!(webhook_url(url).unwrap_err(), "write it as https://HOST:PORT", "{url}");
         }
+    }
+
+    #[test]
+    fn a_configuration_is_of_a_file_and_gates_or_of_either() {
+        let file = std::env::temp_dir().join(format!("switchyard-flags-{}.yaml", std::process::id()));
+        let write = |body: &str| {
+            let head = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
+            std::fs::write(&file, format!("{head}{body}\n")).unwrap();
+        };
+        let read = |config: Option<&PathBuf>, gates: &str| {
+            ConfigFlags { config: config.cloned(), feature_gates: gates.to_owned() }.read("ours")
+        };
+        assert_eq!(read(None, "").unwrap(), Configuration::default());
+        assert!(!read(None, "PartialAdmission=false").unwrap().enabled("PartialAdmission"));
+        assert!(read(None, "PartialAdmission").unwrap_err().to_string().starts_with("--feature-gates: "));
+        write("manageJobsWithoutQueueName: true");
+        let both = read(Some(&file), "PartialAdmission=false").unwrap();
+        assert!(both.manage_jobs_without_queue_name && !both.enabled("PartialAdmission"));
+        write("featureGates: {PartialAdmission: true}");
+        let said = format!("{:#}", read(Some(&file), "PartialAdmission=false").unwrap_err());
+        assert!(said.starts_with("--config ") && said.contains("by --feature-gates"), "{said}");
+        write(
+            "managedJobsNamespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}]}",
+        );
+        let said = format!("{:#}", read(Some(&file), "").unwrap_err());
+        assert!(said.contains("should not match the \"ours\" namespace"), "{said}");
+        std::fs::remove_file(&file).unwrap();
     }
 
     #[test]

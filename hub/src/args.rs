@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
 use switchyard_controller::flags::{
-    self, ClusterFlags, RecordingFlags, ServingFlags, WebhookFlags, listen, listen_unless_none, read_config,
+    self, ClusterFlags, ConfigFlags, RecordingFlags, ServingFlags, WebhookFlags, listen, listen_unless_none,
 };
 use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
@@ -53,9 +53,9 @@ pub struct Args {
     /// Names this replica among the hub's replicas. Default: the host's name and which process it is there.
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub replica: Option<String>,
-    /// Kueue's configuration file.
-    #[arg(long, env = "SWITCHYARD_CONFIG", value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    /// The configuration.
+    #[command(flatten)]
+    pub config: ConfigFlags,
     /// Where agents dial in.
     #[arg(long, env = "SWITCHYARD_AGENT_LISTEN", default_value = "0.0.0.0:7443", value_name = "ADDRESS")]
     pub agent_listen: SocketAddr,
@@ -98,7 +98,7 @@ impl Args {
     /// # Errors
     /// Names the flag, or the field of the file, and the mend.
     pub async fn options(self) -> anyhow::Result<Options> {
-        let config = Arc::new(read_config(self.config.as_deref())?);
+        let config = Arc::new(self.config.read(&self.namespace)?);
         let advertise = self.advertise.as_deref().map(Advertised::parse).transpose()?;
         let webhook = self.webhook.options(&self.namespace)?;
         let health = listen_unless_none("--health-listen", &self.health_listen)?;

@@ -1,11 +1,10 @@
 //! The agent's command line and environment.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Parser;
-use switchyard_controller::flags::{self, ClusterFlags, RecordingFlags, WebhookFlags, listen_unless_none, read_config};
+use switchyard_controller::flags::{self, ClusterFlags, ConfigFlags, RecordingFlags, WebhookFlags, listen_unless_none};
 use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
@@ -57,9 +56,9 @@ pub struct Args {
     /// A pod that names none runs as "default". Default: all.
     #[arg(long, env = "SWITCHYARD_ALLOW_SERVICE_ACCOUNTS", value_delimiter = ',', value_name = "NAMES")]
     pub allow_service_accounts: Vec<String>,
-    /// Kueue's configuration file, for the admission of this cluster.
-    #[arg(long, env = "SWITCHYARD_CONFIG", value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    /// The configuration, for the admission of this cluster.
+    #[command(flatten)]
+    pub config: ConfigFlags,
     /// Serves /healthz, /readyz, /sessionz and /metrics; "none": not served.
     #[arg(long, env = "SWITCHYARD_HEALTH_LISTEN", default_value = "0.0.0.0:8081", value_name = "ADDRESS")]
     pub health_listen: String,
@@ -87,7 +86,7 @@ impl Args {
     ///
     /// Names the flag, or the field of the file, and the mend.
     pub async fn options(self) -> anyhow::Result<Options> {
-        let config = Arc::new(read_config(self.config.as_deref())?);
+        let config = Arc::new(self.config.read(&self.namespace)?);
         let join = match (self.join.as_ref().filter(|token| !token.trim().is_empty()), self.hub_ca_sha256.clone()) {
             (Some(token), Some(pin)) => {
                 let join = Join::new(token, pin);

@@ -1,9 +1,9 @@
 //! The webhook configurations that make the API server call us. Pure; [`super`] applies them.
 //!
 //! # Failure policies
-//! Jobs of one cluster: `Ignore`. A job whose webhook call was missed is suspended by the reconciler a moment later, so an
-//! outage of ours never keeps users from creating jobs. Whoever rather refuses such jobs sets
-//! [`super::WebhookOptions::fail_closed`].
+//! Jobs of one cluster: as [`super::WebhookOptions::fail_closed`] says. The programs set it: a job with a queue never runs
+//! without quota, as with Kueue. Else `Ignore`: a job whose webhook call was missed runs until the reconciler suspends it, which
+//! is a moment later, or when we are back; so an outage of ours never keeps users from creating jobs.
 //! Jobs that are created on a hub: `Fail`, as Kueue's. What makes them be sent elsewhere, `managedBy`, is immutable: one that
 //! was created without it would wait for ever, and its user would not know before they look.
 //! Pods, and what is queued by its pods: `Fail`, where they have a queue or are marked as ours. A pod that was created

@@ -10,6 +10,9 @@
 {{- if .Values.enableCertManager }}
 - --external-webhook-certificates
 {{- end }}
+{{- if eq .Values.controllerManager.jobWebhooks "ignore" }}
+- --job-webhooks=ignore
+{{- end }}
 - --log={{ .Values.controllerManager.manager.log }}
 - --log-format=json
 {{- if include "switchyard.metricsPort" . }}
