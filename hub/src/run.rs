@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{Api, Client, ResourceExt as _};
-use switchyard_api::config::Configuration;
+use switchyard_api::config::{Configuration, MultiKueue};
 use switchyard_api::names;
 use switchyard_controller::{Context, Handle, Role};
 use tokio::sync::{mpsc, watch};
@@ -86,13 +86,19 @@ pub fn dispatch_settings(config: &Configuration) -> Settings {
     let mode = match multi_kueue.dispatcher_name.as_str() {
         names::DISPATCHER_BEST_FIT => Mode::BestFit,
         names::DISPATCHER_ALL_AT_ONCE => Mode::AllAtOnce,
-        names::DISPATCHER_INCREMENTAL => Mode::Incremental { step: multi_kueue.step_size(), round: ROUND },
+        names::DISPATCHER_INCREMENTAL => {
+            let configured = config.enabled("MultiKueueIncrementalDispatcherConfig");
+            let step = if configured { multi_kueue.step_size() } else { MultiKueue::default().step_size() };
+            Mode::Incremental { step, round: ROUND }
+        }
         _ => Mode::External,
     };
     let timeout = i64::try_from(multi_kueue.worker_lost_timeout.std().as_millis()).unwrap_or(i64::MAX);
     let gated = mode.keeps_copies() && config.enabled("MultiKueueOrchestratedPreemption");
     let preemption_timeout = gated.then_some(PREEMPTION_TIMEOUT);
-    let mut settings = Settings { mode, worker_lost_timeout: timeout, preemption_timeout, ..Settings::default() };
+    let by_name = !config.enabled("MultiKueueIncrementalDispatcherRespectConfigOrder");
+    let mut settings =
+        Settings { mode, worker_lost_timeout: timeout, preemption_timeout, by_name, ..Settings::default() };
     if multi_kueue.gc_interval.std().is_zero() {
         // No garbage collection: what is unknown is reported, and stays.
         settings.orphan_after = i64::MAX;
@@ -308,6 +314,23 @@ mod tests {
         assert_eq!(mode("kueue.x-k8s.io/multikueue-dispatcher-incremental"), incremental);
         assert_eq!(mode("example.com/mine"), Mode::External);
         assert_eq!(dispatch_settings(&Configuration::default()).worker_lost_timeout, 900_000);
+    }
+
+    #[test]
+    fn gates_switch_what_the_incremental_dispatcher_goes_by() {
+        let file = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n\
+                    multiKueue: {dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental, \
+                    incrementalDispatcherConfig: {stepSize: 7}}\n";
+        let settings = |gates: &str| {
+            let config = switchyard_api::config::load_with_gates(file, gates).unwrap();
+            assert_eq!(config.ignored(), []);
+            let settings = dispatch_settings(&config);
+            (settings.mode, settings.by_name)
+        };
+        let of = |step| Mode::Incremental { step, round: 300_000 };
+        assert_eq!(settings(""), (of(7), false));
+        assert_eq!(settings("MultiKueueIncrementalDispatcherConfig=false"), (of(3), false));
+        assert_eq!(settings("MultiKueueIncrementalDispatcherRespectConfigOrder=false"), (of(7), true));
     }
 
     #[test]

@@ -45,7 +45,9 @@ impl Admissions for Local {
         let names = assignments.iter().flat_map(|assignment| assignment.flavors.values());
         let flavors: BTreeMap<&str, _> =
             names.filter_map(|name| Some((name.as_str(), self.0.stores.resource_flavors.get("", name)?))).collect();
-        pod_set_infos(&workload, |name| flavors.get(name).map(Arc::as_ref)).ok()
+        let infos = pod_set_infos(&workload, |name| flavors.get(name).map(Arc::as_ref)).ok()?;
+        let labels = self.0.config.enabled("AssignQueueLabelsForPods");
+        Some(if labels { infos } else { infos.into_iter().map(PodSetInfo::without_queue_labels).collect() })
     }
 
     fn fill_in(&self, kind: &dyn JobKind, job: &mut Value) {

@@ -150,6 +150,8 @@ pub struct Settings {
     /// Where several clusters are asked, their copies have a preemption gate, and once one is opened no other is for this long;
     /// none: copies have no gate.
     pub preemption_timeout: Option<i64>,
+    /// Whether clusters are added to those that are asked by their names, and not in the order of the configuration.
+    pub by_name: bool,
     /// By how much a cluster's clock may be behind the hub's: what it made within so long of the beginning of the hub's
     /// memory may be older.
     pub clocks: i64,
@@ -180,6 +182,7 @@ impl Default for Settings {
             caution: Caution::default(),
             memory_since: None,
             preemption_timeout: None,
+            by_name: false,
             clocks: 5 * 60_000,
         }
     }

@@ -342,7 +342,10 @@ impl Dispatcher {
         let order = self.order(entry);
         let mut names: Vec<Name> = entry.facts.nominated.iter().filter(|name| order.contains(name)).cloned().collect();
         let Some(nomination) = &mut entry.nomination else { return names };
-        let left: Vec<Name> = order.iter().filter(|name| !names.contains(name)).cloned().collect();
+        let mut left: Vec<Name> = order.iter().filter(|name| !names.contains(name)).cloned().collect();
+        if self.settings.by_name {
+            left.sort();
+        }
         // The round's beginning is kept in memory only, as in Kueue: a restart begins the next at once.
         if (names.is_empty() || now >= nomination.next_round) && !left.is_empty() {
             names.extend(left.into_iter().take(step.max(1)));

@@ -76,7 +76,10 @@ struct Bench {
 impl Bench {
     /// `clusters`: name, free, total.
     fn new(mode: Mode, clusters: &[(&str, i64, i64)]) -> Self {
-        let settings = Settings { mode, ..Settings::default() };
+        Self::with(Settings { mode, ..Settings::default() }, clusters)
+    }
+
+    fn with(settings: Settings, clusters: &[(&str, i64, i64)]) -> Self {
         let mut bench = Self { dispatcher: Dispatcher::new(settings, START), now: START, log: Vec::new() };
         let names = clusters.iter().map(|(name, ..)| Name::from(*name)).collect();
         bench.apply(Event::Check { name: "mk".into(), clusters: names });

@@ -225,6 +225,15 @@ fn incremental_adds_some_each_round_in_the_order_of_the_configuration() {
 }
 
 #[test]
+fn incremental_goes_by_names_where_the_order_of_the_configuration_does_not_count() {
+    let mode = Mode::Incremental { step: 2, round: 300_000 };
+    let settings = Settings { mode, by_name: true, ..Settings::default() };
+    let mut bench = Bench::with(settings, &[("c", 0, 0), ("a", 0, 0), ("b", 0, 0)]);
+    bench.apply(Event::Workload(Facts { reserved: true, ..facts("w") }));
+    assert_eq!(bench.take(), [r#"record w: - Some(["a", "b"])"#]);
+}
+
+#[test]
 fn an_external_dispatcher_nominates() {
     let mut bench = Bench::new(Mode::External, &[("a", 0, 0), ("b", 0, 0)]);
     bench.reserve(facts("w"));
