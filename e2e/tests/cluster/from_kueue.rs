@@ -128,8 +128,8 @@ fn the_commands_of_the_readme_bring_a_cluster_from_kueue_to_ours() {
     });
 }
 
-/// Those of its newest version, in its source.
-fn gates_of_kueue() -> BTreeMap<String, bool> {
+/// Those of its newest version, in its source: whether they are on, and of which stage.
+fn gates_of_kueue() -> BTreeMap<String, (bool, String)> {
     let source = Parts::new().unwrap().own_source_dir(Part::Kueue).unwrap();
     let text = fs::read_to_string(source.join("pkg/features/kube_features.go")).unwrap();
     let (mut gates, mut name) = (BTreeMap::new(), None);
@@ -137,7 +137,9 @@ fn gates_of_kueue() -> BTreeMap<String, bool> {
         if let Some(gate) = line.strip_prefix('\t').and_then(|line| line.strip_suffix(": {")) {
             name = Some(gate.to_owned());
         } else if let (Some(name), Some((_, spec))) = (&name, line.split_once("Default: ")) {
-            gates.insert(name.clone(), spec.starts_with("true"));
+            let stage =
+                spec.split_once("featuregate.").map(|(_, stage)| stage.split([',', '}']).next().unwrap_or(stage));
+            gates.insert(name.clone(), (spec.starts_with("true"), stage.unwrap_or_default().to_owned()));
         }
     }
     gates
@@ -149,9 +151,19 @@ fn feature_gates_are_as_they_are_in_kueue_where_nothing_is_said() {
     let ours: BTreeMap<_, _> =
         gates::names().map(|name| (name.to_owned(), gates::default(name).unwrap_or_default())).collect();
     assert!(kueue.len() > 80 && kueue.keys().eq(ours.keys()), "{:?}", (kueue.keys(), ours.keys()));
-    let other: Vec<_> = ours.iter().filter(|&(name, on)| kueue[name] != *on).map(|(name, _)| name.as_str()).collect();
+    let other: Vec<_> = ours.iter().filter(|&(name, on)| kueue[name].0 != *on).map(|(name, _)| name.as_str()).collect();
     // A path outside of the folder of kubeconfigs is refused whatever the gate says.
     assert_eq!(other, ["MultiKueueKubeConfigPathValidation"]);
+    for (name, (_, stage)) in &kueue {
+        let ours = gates::stage(name).unwrap();
+        let same = match stage.as_str() {
+            "Alpha" => ours == gates::Stage::Alpha,
+            "Beta" => ours == gates::Stage::Beta,
+            "GA" | "Deprecated" => ours == gates::Stage::Settled,
+            other => panic!("{name} is of the stage {other:?}"),
+        };
+        assert!(same, "{name} is of {stage} there, and of {ours:?} here");
+    }
 }
 
 /// What the commands find of Kueue's own installation, which here is a process.

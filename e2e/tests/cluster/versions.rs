@@ -190,6 +190,60 @@ kind: MultiKueueCluster
 metadata: {name: worker1}
 spec:
   kubeConfig: {locationType: Secret, location: worker1-secret}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: MultiKueueCluster
+metadata: {name: worker2}
+spec:
+  kubeConfig: {locationType: Secret, location: ''}
+  clusterProfileRef: {name: worker2}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ResourceFlavor
+metadata: {name: spot-flavor}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: Cohort
+metadata: {name: shared}
+spec: {parentName: company}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: lender-cq}
+spec:
+  namespaceSelector: {}
+  cohort: shared
+  flavorFungibility: {whenCanBorrow: Borrow, whenCanPreempt: Preempt}
+  preemption: {reclaimWithinCohort: Any}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - name: default-flavor
+      resources: [{name: cpu, nominalQuota: 1}]
+    - name: spot-flavor
+      resources: [{name: cpu, nominalQuota: 1}]
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: borrower-cq}
+spec:
+  namespaceSelector: {}
+  cohort: shared
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - name: default-flavor
+      resources: [{name: cpu, nominalQuota: 1, borrowingLimit: 1}]
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: LocalQueue
+metadata: {namespace: NAMESPACE, name: lender-queue}
+spec: {clusterQueue: lender-cq}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: LocalQueue
+metadata: {namespace: NAMESPACE, name: borrower-queue}
+spec: {clusterQueue: borrower-cq}
 ";
 
 const OLD: &str = v1beta1::API_VERSION;
@@ -216,6 +270,7 @@ fn the_examples_of_v1beta1_do_what_they_did() {
 
         stored_and_read_again(&bed).await;
         a_job_preempts_and_runs(&bed).await;
+        a_queue_takes_back_what_another_has_borrowed(&bed).await;
         a_check_of_v1beta1_is_passed(&bed).await;
         stop(controller).await;
     });
@@ -238,6 +293,11 @@ async fn stored_and_read_again(bed: &Bed<'_>) {
     let source = "/spec/clusterSource/kubeConfig/location";
     bed.has(NEW, "MultiKueueCluster", "worker1", source, json!("worker1-secret")).await;
     bed.has(OLD, "MultiKueueCluster", "worker1", "/spec/kubeConfig/location", json!("worker1-secret")).await;
+    let by_profile = json!({"clusterProfileRef": {"name": "worker2"}});
+    bed.has(NEW, "MultiKueueCluster", "worker2", "/spec/clusterSource", by_profile).await;
+    bed.has(NEW, "Cohort", "shared", "/spec/parentName", json!("company")).await;
+    bed.has(NEW, "ClusterQueue", "lender-cq", "/spec/flavorFungibility/whenCanPreempt", json!("MayStopSearch")).await;
+    bed.has(OLD, "ClusterQueue", "lender-cq", "/spec/flavorFungibility/whenCanPreempt", json!("Preempt")).await;
     bed.has(NEW, "MultiKueueConfig", "multikueue", "/spec/clusters", json!(["worker1"])).await;
     // A change through the one is one through the other; and nothing that was not touched has moved.
     let patch = Patch::Merge(json!({"spec": {"cohort": "others"}}));
@@ -278,6 +338,20 @@ async fn a_job_preempts_and_runs(bed: &Bed<'_>) {
         Ok(())
     };
     wait::eventually(WAIT, "both versions of the evicted Workload", accumulated).await.unwrap();
+}
+
+/// Borrowing within a cohort, and preemption on the first flavor though the second is free.
+async fn a_queue_takes_back_what_another_has_borrowed(bed: &Bed<'_>) {
+    bed.create(bed.job("borrower", "borrower-queue").cpu("2").run_forever()).await;
+    bed.suspended("borrower", false).await;
+    bed.create(bed.job("lender", "lender-queue").run_forever()).await;
+    bed.suspended("lender", false).await;
+    bed.suspended("borrower", true).await;
+    let (lender, borrower) = (bed.workload("lender").await, bed.workload("borrower").await);
+    let flavor = "/status/admission/podSetAssignments/0/flavors/cpu";
+    bed.has(OLD, "Workload", &lender, flavor, json!("default-flavor")).await;
+    let why = "/status/schedulingStats/evictions/0/reason";
+    bed.has(OLD, "Workload", &borrower, why, json!("Preempted")).await;
 }
 
 /// A controller that was written for v1beta1 judges.
