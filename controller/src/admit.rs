@@ -40,7 +40,7 @@ use crate::{
     placement::{Placement, Reservation},
     store::Key,
     work::{self, Outcome, Queue},
-    workload::{is_admissible, queue_name},
+    workload::{is_admissible_but_for_gates, queue_name},
 };
 
 /// Writes in flight. The API server's own fairness does the rest.
@@ -159,7 +159,8 @@ impl Admitter {
         });
         let forget = Arc::downgrade(&admitter);
         admitter.ctx.stores.workloads.subscribe(move |change| {
-            let waits = change.new.as_ref().is_some_and(|workload| is_admissible(workload));
+            // No gate is added to what has been told something.
+            let waits = change.new.as_ref().is_some_and(|workload| is_admissible_but_for_gates(workload));
             if let (false, Some(admitter)) = (waits, forget.upgrade()) {
                 admitter.told().remove(&change.key);
             }

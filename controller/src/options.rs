@@ -105,14 +105,27 @@ const REQUEUE_WINDOW: Duration = Duration::from_millis(100);
 pub(crate) fn engine_settings(config: &Configuration) -> Settings {
     Settings {
         quota_check: match config.resources.quota_check_strategy {
-            QuotaCheckStrategy::BlockUndeclared => engine::QuotaCheckStrategy::BlockUndeclared,
-            QuotaCheckStrategy::IgnoreUndeclared => engine::QuotaCheckStrategy::IgnoreUndeclared,
+            QuotaCheckStrategy::IgnoreUndeclared if config.enabled("QuotaCheckStrategy") => {
+                engine::QuotaCheckStrategy::IgnoreUndeclared
+            }
+            QuotaCheckStrategy::BlockUndeclared | QuotaCheckStrategy::IgnoreUndeclared => {
+                engine::QuotaCheckStrategy::BlockUndeclared
+            }
         },
         equivalence_hashing: config.enabled("SchedulingEquivalenceHashing"),
         partial_admission: config.enabled("PartialAdmission"),
         fair_sharing: config.fair_sharing.is_some(),
         block_admission: config.wait_for_pods_ready.block_admission && config.waits_for_pods_ready(),
         requeue_window: REQUEUE_WINDOW,
+        gates: engine::Gates {
+            flavor_fungibility: config.enabled("FlavorFungibility"),
+            preserve_scan_progress: config.enabled("FlavorFungibilityPreserveScanProgress"),
+            priority_sorting: config.enabled("PrioritySortingWithinCohort"),
+            preempt_within_nominal: config.enabled("FairSharingPreemptWithinNominal"),
+            prioritize_non_borrowing: config.enabled("FairSharingPrioritizeNonBorrowing"),
+            prioritize_preemptors: config.enabled("PrioritizePreemptorWorkloads"),
+            timestamp_buffer: config.enabled("SchedulerTimestampPreemptionBuffer"),
+        },
     }
 }
 
@@ -163,6 +176,33 @@ mod tests {
     use switchyard_api::config::load;
 
     use super::*;
+
+    #[test]
+    fn gates_reach_the_engine() {
+        assert_eq!(engine_settings(&Configuration::default()).gates, engine::Gates::default());
+        let file = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n\
+                    resources: {quotaCheckStrategy: IgnoreUndeclared}\n";
+        let settings = engine_settings(&load(file).unwrap());
+        assert_eq!(settings.quota_check, engine::QuotaCheckStrategy::IgnoreUndeclared);
+        let gates = "featureGates: {QuotaCheckStrategy: false, FlavorFungibility: false, PrioritySortingWithinCohort: false, \
+                     FlavorFungibilityPreserveScanProgress: false, FairSharingPreemptWithinNominal: false, \
+                     FairSharingPrioritizeNonBorrowing: false, PrioritizePreemptorWorkloads: true, \
+                     SchedulerTimestampPreemptionBuffer: true}";
+        let config = load(&format!("{file}{gates}\n")).unwrap();
+        let settings = engine_settings(&config);
+        assert_eq!(settings.quota_check, engine::QuotaCheckStrategy::BlockUndeclared);
+        let switched = engine::Gates {
+            flavor_fungibility: false,
+            preserve_scan_progress: false,
+            priority_sorting: false,
+            preempt_within_nominal: false,
+            prioritize_non_borrowing: false,
+            prioritize_preemptors: true,
+            timestamp_buffer: true,
+        };
+        assert_eq!(settings.gates, switched);
+        assert_eq!(config.ignored(), [], "all have an effect");
+    }
 
     #[test]
     fn the_strategies_of_fair_sharing_reach_the_engine_in_their_order() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub(crate) use edit::NOT_READY;
 pub use edit::{Edit, Evicted, Eviction, Reasons};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use switchyard_api::{
     conditions::{self, reasons},
@@ -191,11 +191,16 @@ pub fn admission_gates(workload: &Workload) -> Option<&str> {
 /// Whether it may be queued: it lacks only quota.
 #[must_use]
 pub fn is_admissible(workload: &Workload) -> bool {
+    is_admissible_but_for_gates(workload) && admission_gates(workload).is_none()
+}
+
+/// The same where annotations hold nothing back.
+#[must_use]
+pub fn is_admissible_but_for_gates(workload: &Workload) -> bool {
     workload.spec.is_active()
         && !is_finished(workload)
         && !has_reservation(workload)
         && !is_on_hold(workload)
-        && admission_gates(workload).is_none()
         && !holds(workload, conditions::WAITING_FOR_REPLACEMENT_PODS)
 }
 
@@ -226,20 +231,25 @@ pub fn created(workload: &Workload) -> Timestamp {
     workload.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }
 
-/// What it is ordered by among equal priorities: its creation, or the eviction that sends it to the back of the queue.
+/// What it is ordered by among equal priorities: its creation, or the eviction that sends it to the back of the queue. Where
+/// priorities do not order the heads of queues, neither may what was preempted come before who got its quota by that.
 #[must_use]
-pub fn queue_time(workload: &Workload, by_eviction: bool) -> Timestamp {
-    let Some(evicted) =
-        condition(workload, conditions::EVICTED).filter(|condition| condition.status == conditions::TRUE)
-    else {
-        return created(workload);
-    };
-    let counts = match evicted.reason.as_str() {
+pub fn queue_time(workload: &Workload, by_eviction: bool, by_priority: bool) -> Timestamp {
+    let holding = |type_| condition(workload, type_).filter(|condition| condition.status == conditions::TRUE);
+    let evicted = holding(conditions::EVICTED).filter(|evicted| match evicted.reason.as_str() {
         reasons::evicted::PODS_READY_TIMEOUT => by_eviction,
         reasons::evicted::ADMISSION_CHECK => true,
         _ => false,
-    };
-    if counts { evicted.last_transition_time.0 } else { created(workload) }
+    });
+    if let Some(evicted) = evicted {
+        return evicted.last_transition_time.0;
+    }
+    let reclaimed = holding(conditions::PREEMPTED)
+        .filter(|preempted| !by_priority && preempted.reason == reasons::preempted::IN_COHORT_RECLAIM_WHILE_BORROWING);
+    let Some(preempted) = reclaimed else { return created(workload) };
+    let at = preempted.last_transition_time.0;
+    // Later than the preemptor, whose time may be the same.
+    at.checked_add(SignedDuration::from_millis(1)).unwrap_or(at)
 }
 
 /// Since when it waits for quota: its creation, or when it was queued again.
@@ -263,6 +273,16 @@ mod tests {
         assert_eq!(phase(&workload), expected);
     }
 
+    #[test]
+    fn what_was_reclaimed_comes_after_its_preemptor_where_priorities_do_not_order_heads() {
+        let preempted =
+            |reason: &str| fixtures::workload("a").created(100).condition_at(150, "Preempted", true, reason, "");
+        let reclaimed = preempted("InCohortReclaimWhileBorrowing");
+        assert_eq!(queue_time(&reclaimed, true, true).as_millisecond(), 100_000);
+        assert_eq!(queue_time(&reclaimed, true, false).as_millisecond(), 150_001);
+        assert_eq!(queue_time(&preempted("InCohortReclamation"), true, false).as_millisecond(), 100_000);
+    }
+
     #[rstest::rstest]
     #[case::never_evicted(None, 100)]
     #[case::evicted_for_another(Some("Preempted"), 100)]
@@ -273,7 +293,7 @@ mod tests {
         if let Some(reason) = reason {
             workload = workload.condition_at(150, "Evicted", true, reason, "");
         }
-        assert_eq!(queue_time(&workload, true).as_second(), expected);
+        assert_eq!(queue_time(&workload, true, true).as_second(), expected);
     }
 
     #[test]

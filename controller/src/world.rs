@@ -91,10 +91,13 @@ pub(crate) fn known_workload(stores: &Stores, config: &Configuration, object: &v
 fn ordering(config: &Configuration) -> Ordering {
     Ordering {
         by_eviction: options::order_by_eviction(config),
+        by_priority: config.enabled("PrioritySortingWithinCohort"),
         priority_boost: config.enabled("PriorityBoost"),
         slices: config.enabled(elastic::FEATURE_GATE),
         preemption_gates: config.preemption_gates(),
         reclaims: config.enabled("ReclaimablePods"),
+        admission_gates: config.enabled("AdmissionGatedBy"),
+        patience: config.wait_for_pods_ready.timeout.std(),
     }
 }
 

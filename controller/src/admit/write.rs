@@ -86,7 +86,7 @@ impl Admitter {
             if current.metadata.generation != reserve.generation {
                 return Err("the workload changed while it was looked at".into());
             }
-            if !workload::is_admissible(&current) || current.metadata.deletion_timestamp.is_some() {
+            if !self.ctx.is_admissible(&current) || current.metadata.deletion_timestamp.is_some() {
                 return Err("the workload cannot be admitted any more".into());
             }
             let edit = self.ctx.edit_of_quota(&current);
@@ -105,7 +105,7 @@ impl Admitter {
     }
 
     async fn write_pending(&self, key: &Key, current: &Workload, engines: &'static str, edit: Edit) -> Outcome {
-        if !workload::is_admissible(current) {
+        if !self.ctx.is_admissible(current) {
             return Outcome::Done;
         }
         let reason = |workload: &Workload| {

@@ -103,7 +103,7 @@ fn owner_gone(facts: &Facts<'_>, now: Timestamp, goes: bool) -> Decision {
         if group::outlives_its_pods(workload) {
             return None;
         }
-        if !is_finished(workload) {
+        if !is_finished(workload) && !facts.gates.leaves_orphans {
             return Some(edit::finish(
                 workload,
                 finished::OWNER_NOT_FOUND,
@@ -492,9 +492,11 @@ impl Case<'_> {
     pub(super) fn infos(&self, workload: &Workload) -> Result<Vec<PodSetInfo>, JobError> {
         let flavors: Vec<Arc<ResourceFlavor>> =
             flavor_names(workload).filter_map(|name| (self.facts.flavor)(name)).collect();
-        pod_set_infos(workload, |name| {
+        let infos = pod_set_infos(workload, |name| {
             flavors.iter().find(|flavor| flavor.metadata.name.as_deref() == Some(name)).map(Arc::as_ref)
-        })
+        })?;
+        let labels = !self.facts.gates.without_queue_labels;
+        Ok(if labels { infos } else { infos.into_iter().map(PodSetInfo::without_queue_labels).collect() })
     }
 
     /// Pod sets of the job, or the event that says why there are none.

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use switchyard_api::{
+    config::Configuration,
     jobs::{BuildOptions, PriorityLookup},
     v1beta2::{ResourceFlavor, Workload},
 };
@@ -37,6 +38,26 @@ pub enum Prebuilt {
     Found(Arc<Workload>),
 }
 
+/// What Kueue's feature gates switch off that are on by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Gates {
+    /// `AssignQueueLabelsForPods`: pods have no labels that name their queues.
+    pub without_queue_labels: bool,
+    /// `FinishOrphanedWorkloads`: workloads whose job is gone are let go as they are.
+    pub leaves_orphans: bool,
+}
+
+impl Gates {
+    /// Those of a configuration.
+    #[must_use]
+    pub fn of(config: &Configuration) -> Self {
+        Self {
+            without_queue_labels: !config.enabled("AssignQueueLabelsForPods"),
+            leaves_orphans: !config.enabled("FinishOrphanedWorkloads"),
+        }
+    }
+}
+
 /// All that [`super::decide`] knows besides the job.
 pub struct Facts<'a> {
     /// How this process takes part.
@@ -65,10 +86,12 @@ pub struct Facts<'a> {
     pub priorities: &'a dyn PriorityLookup,
     /// What else of a job its workload gets.
     pub copied: BuildOptions<'a>,
-    /// When to report the PodsReady condition first.
-    pub pods_ready: PodsReadyDelay,
+    /// When to report the PodsReady condition first; none: pods are not waited for, and nothing is said of them.
+    pub pods_ready: Option<PodsReadyDelay>,
     /// How long a job is kept that was deactivated for what it did; none: for ever.
     pub keep_deactivated: Option<Duration>,
+    /// What else the configuration switches.
+    pub gates: Gates,
 }
 
 /// When PodsReady is first reported of a workload: a job that ends sooner is spared the write.

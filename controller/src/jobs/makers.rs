@@ -10,7 +10,7 @@ use switchyard_api::jobs::{
 };
 
 use super::{
-    Ancestor, Decision, Facts, PodsReadyDelay, Prebuilt, Reconciler,
+    Ancestor, Decision, Facts, Gates, Prebuilt, Reconciler,
     action::Action,
     decide::Case,
     index::JobKey,
@@ -112,8 +112,9 @@ impl Reconciler {
             flavor: &|_| None,
             priorities: &*ctx.stores,
             copied: self.copied(),
-            pods_ready: PodsReadyDelay::default(),
+            pods_ready: None,
             keep_deactivated: None,
+            gates: Gates::of(&ctx.config),
         };
         // Where its pods only wait, no update has to be helped along.
         let elsewhere = ctx.role == Role::Hub

@@ -28,7 +28,7 @@ use std::{sync::Arc, time::Duration};
 pub use action::{Action, Decision, Next};
 use ancestor::Top;
 pub use decide::{decide, finished_note};
-pub use facts::{Ancestor, Facts, PodsReadyDelay, Prebuilt};
+pub use facts::{Ancestor, Facts, Gates, PodsReadyDelay, Prebuilt};
 use index::{Index, JobKey};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource as _, api::ApiResource, core::Selector};
@@ -367,16 +367,17 @@ impl Reconciler {
             flavor: &|name| ctx.stores.resource_flavors.get("", name),
             priorities: &*ctx.stores,
             copied: self.copied(),
-            pods_ready: PodsReadyDelay {
+            pods_ready: ctx.config.waits_for_pods_ready().then(|| PodsReadyDelay {
                 ready_for: self.ready.ready_for(key, ctx.clock.monotonic()),
                 ..self.pods_ready
-            },
+            }),
             keep_deactivated: ctx
                 .config
                 .object_retention_policies
                 .workloads
                 .after_deactivated_by_kueue
                 .map(GoDuration::std),
+            gates: Gates::of(&ctx.config),
         };
         decide(kind, job.map(|_| value), &facts, ctx.clock.now())
     }

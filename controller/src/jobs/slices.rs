@@ -256,10 +256,11 @@ fn ended_with_its_job(workload: &Arc<Workload>) -> bool {
 /// What there is to say about the pods of a job; `pod_sets` are those of an elastic one. Of the pods of a growing job as
 /// many count as the workload does: that others are not ready yet is not said.
 pub(super) fn pods_ready(case: &Case<'_>, workload: &Arc<Workload>, pod_sets: Option<&[PodSet]>) -> PodsReady {
+    let Some(delay) = &case.facts.pods_ready else { return PodsReady::Said };
     let (kind, job, counted) = (case.kind, case.job, &workload.spec.pod_sets);
     let is_of_its_size = pod_sets.is_none_or(|pod_sets| compare(pod_sets, counted) == Size::Same);
     let ready = if is_of_its_size { kind.pods_ready(job) } else { kind.pods_ready_of(job, counted) };
-    edit::pods_ready(workload, ready, &case.facts.pods_ready, case.now)
+    edit::pods_ready(workload, ready, delay, case.now)
 }
 
 /// Whether what a job grew to has quota and waits for its checks: the pods of before run on, the new ones are gated. A job

@@ -86,7 +86,7 @@ impl Plan {
 /// Decides about one workload as it stands at `now`.
 #[must_use]
 pub fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) -> Plan {
-    if let Some(plan) = end_of_life(subject, facts, now) {
+    if let Some(plan) = end_of_life(subject, facts, rules, now) {
         return plan;
     }
     if workload::is_finished(subject) {
@@ -104,7 +104,7 @@ pub fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) 
         deactivated(&mut plan, &mut edit, subject);
     }
     pending::restarts(&mut edit, subject, facts);
-    pending::gates(&mut plan, &mut edit, subject, facts);
+    pending::gates(&mut plan, &mut edit, subject, facts, rules);
     if !facts.parent {
         checks::sync(&mut edit, facts);
     }
@@ -113,7 +113,7 @@ pub fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) 
     }
     match workload::phase(subject) {
         Phase::Pending => {
-            pending::blockers(&mut edit, subject, facts);
+            pending::blockers(&mut edit, subject, facts, rules);
             edit.sync_admitted();
         }
         Phase::QuotaReserved => checks::admit(&mut plan, &mut edit, subject, now),
@@ -128,8 +128,13 @@ pub fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) 
     plan
 }
 
+/// Whether our finalizer keeps it.
+fn held(subject: &Workload) -> bool {
+    subject.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::RESOURCE_IN_USE)
+}
+
 /// Workloads without an owner that had one, or that are being deleted, end here.
-fn end_of_life(subject: &Workload, facts: &Facts, now: Timestamp) -> Option<Plan> {
+fn end_of_life(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) -> Option<Plan> {
     let deleting = subject.metadata.deletion_timestamp.is_some();
     let owned = subject.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
     let had_owner = subject
@@ -137,11 +142,11 @@ fn end_of_life(subject: &Workload, facts: &Facts, now: Timestamp) -> Option<Plan
         .labels
         .as_ref()
         .is_some_and(|labels| labels.get(names::JOB_UID).is_some_and(|uid| !uid.is_empty()));
-    let held = subject.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::RESOURCE_IN_USE);
+    let held = held(subject);
     if facts.owner_gone || (!owned && deleting) {
         return Some(Plan { release: held, ..Plan::default() });
     }
-    if owned || !had_owner {
+    if owned || !had_owner || rules.leaves_orphans {
         return None;
     }
     let mut plan = Plan { release: held, ..Plan::default() };
@@ -160,17 +165,19 @@ fn retention(subject: &Workload, rules: &Rules, now: Timestamp) -> Plan {
     if workload::is_copy(subject) {
         return plan;
     }
+    if subject.metadata.deletion_timestamp.is_some() {
+        // Whoever it belongs to: nothing is left that it could use, and its job may be of a kind that nobody watches any more.
+        plan.release = held(subject);
+        return plan;
+    }
     let finished = workload::condition(subject, conditions::FINISHED);
     let (Some(keep), Some(finished)) = (rules.keep_finished, finished) else { return plan };
     let kept = since(now, finished.last_transition_time.0);
-    if subject.metadata.deletion_timestamp.is_some() {
-        return plan;
-    }
     if kept < keep {
         plan.again(keep.saturating_sub(kept));
         return plan;
     }
-    plan.release = subject.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::RESOURCE_IN_USE);
+    plan.release = held(subject);
     plan.delete = true;
     let note = "Deleted finished workload due to elapsed retention".to_owned();
     plan.told.push(Told::Event { warning: false, reason: "Deleted", note });

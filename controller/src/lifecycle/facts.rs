@@ -26,6 +26,12 @@ pub struct Rules {
     pub reasons: Reasons,
     /// Whether the status lists the preemption gates of the spec, as Kueue's `MultiKueueOrchestratedPreemption` has it.
     pub lists_preemption_gates: bool,
+    /// Whether annotations do not hold workloads back: Kueue's `AdmissionGatedBy` is off.
+    pub ignores_admission_gates: bool,
+    /// Whether workloads whose owner let them go are left as they are: Kueue's `FinishOrphanedWorkloads` is off.
+    pub leaves_orphans: bool,
+    /// Whether a new workload says from the beginning that it waits: Kueue's `UnadmittedWorkloadsExplicitStatus`.
+    pub explicit: bool,
 }
 
 impl Rules {
@@ -47,6 +53,9 @@ impl Rules {
             reasons: Reasons::of(config),
             pods_ready: Some(pods_ready).filter(|_| config.waits_for_pods_ready()),
             lists_preemption_gates: config.enabled("MultiKueueOrchestratedPreemption"),
+            leaves_orphans: !config.enabled("FinishOrphanedWorkloads"),
+            explicit: config.enabled("UnadmittedWorkloadsExplicitStatus"),
+            ignores_admission_gates: !config.enabled("AdmissionGatedBy"),
         }
     }
 }

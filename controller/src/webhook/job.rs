@@ -28,6 +28,12 @@ pub(super) struct Facts {
     pub(super) admitted_copy: bool,
     /// Whether jobs may change their size while they run (`ElasticJobsViaWorkloadSlices`).
     pub(super) elastic: bool,
+    /// Whether the annotation that holds jobs back says nothing: Kueue's `AdmissionGatedBy` is off.
+    pub(super) ignores_admission_gates: bool,
+    /// Whether a Ray or Spark job that loses its queue is let be: Kueue's `ValidateRayAndSparkJobUpdates` is off.
+    pub(super) lets_ray_and_spark_go: bool,
+    /// Whether the size of the groups of a LeaderWorkerSet may change: Kueue's `LWSImmutableGroupSize` is off.
+    pub(super) resizes_groups: bool,
 }
 
 /// Fills in the default queue and priority class, suspends what must wait for admission, and hands jobs of dispatching
@@ -71,13 +77,14 @@ fn fill_in(kind: &dyn JobKind, job: &mut Value, facts: &Facts) -> bool {
 /// What is wrong with a job; empty when nothing is. Jobs that are not ours are let through.
 pub(super) fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> Vec<String> {
     let ours = |job: &Value| facts.without_queue_name || meta::label(job, names::QUEUE_NAME).is_some();
+    let was_ours = old.is_some_and(ours) && !(facts.lets_ray_and_spark_go && is_ray_or_spark(kind));
     let prebuilt = !meta::prebuilt_workload_name(job).is_empty();
     if !facts.managed_namespace
         || facts.implied
         || meta::is_deleting(job)
         // What another kind makes of pods is changed by its controller as it sees fit.
         || kind.held() == Held::ByPods && (facts.owned || kind.skips(job))
-        || !(ours(job) || old.is_some_and(ours) || prebuilt)
+        || !(ours(job) || was_ours || prebuilt)
     {
         return Vec::new();
     }
@@ -85,6 +92,14 @@ pub(super) fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value, fac
         None => validate_create(kind, job),
         Some(old) => validate_update(kind, old, job, facts.default_queue),
     };
+    if facts.resizes_groups {
+        let path = Path::new("spec").child("leaderWorkerTemplate").child("size").to_string();
+        errors.retain(|error| error.path != path);
+    }
+    if facts.ignores_admission_gates {
+        let path = meta::annotation_path(names::ADMISSION_GATED_BY).to_string();
+        errors.retain(|error| error.path != path);
+    }
     if facts.elastic {
         errors.extend(elastic::validate(kind, old, job));
     }
@@ -93,6 +108,10 @@ pub(super) fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value, fac
         errors.extend(comes_back_early(old, job));
     }
     errors.iter().map(ToString::to_string).collect()
+}
+
+fn is_ray_or_spark(kind: &dyn JobKind) -> bool {
+    ["ray.io", "sparkoperator.k8s.io"].contains(&kind.id().group)
 }
 
 /// What was scaled to zero gets pods again only once the quota of those before is free.
@@ -195,12 +214,19 @@ mod tests {
         }
     }
 
+    fn gate(gates: &str) -> Value {
+        json!({"metadata": {"annotations": {"kueue.x-k8s.io/admission-gated-by": gates}}})
+    }
+
     fn bad() -> Value {
         json!({"metadata": {"annotations": {"kueue.x-k8s.io/job-min-parallelism": "x"}}})
     }
 
     #[rstest]
     #[case::a_bad_job_of_ours(None, job(bad()), facts(), 1)]
+    #[case::a_bad_gate(None, job(gate("no gate")), facts(), 1)]
+    #[case::a_bad_gate_that_is_added(Some(job(json!({}))), job(gate("no gate")), facts(), 2)]
+    #[case::which_says_nothing(Some(job(json!({}))), job(gate("no gate")), Facts { ignores_admission_gates: true, ..facts() }, 0)]
     #[case::a_bad_job_that_is_not_ours(None, job(bad()).tap(without_queue()), facts(), 0)]
     #[case::in_a_namespace_that_is_not_managed(None, job(bad()), Facts::default(), 0)]
     #[case::a_bad_job_that_loses_its_queue(Some(job(json!({}))), job(bad()).tap(without_queue()), facts(), 2)]
@@ -208,6 +234,34 @@ mod tests {
     fn validation(#[case] old: Option<Value>, #[case] job: Value, #[case] facts: Facts, #[case] errors: usize) {
         let got = validate(&BatchJob, old.as_ref(), &job, &facts);
         assert_eq!(got.len(), errors, "{got:?}");
+    }
+
+    #[test]
+    fn what_gates_switch_off_is_let_through() {
+        let kind = |group: &str, kind: &str| switchyard_api::jobs::kind_for(group, kind).unwrap();
+        let errors =
+            |kind: &dyn JobKind, old: &Value, new: &Value, facts: &Facts| validate(kind, Some(old), new, facts);
+
+        let (ray, running) = (kind("ray.io", "RayCluster"), job(json!({"spec": {"suspend": false}})));
+        let lost = running.clone().tap(without_queue());
+        assert_eq!(errors(ray, &running, &lost, &facts()).len(), 1, "its queue is settled");
+        let off = Facts { lets_ray_and_spark_go: true, ..facts() };
+        assert!(errors(ray, &running, &lost, &off).is_empty());
+        assert_eq!(
+            errors(ray, &running, &running.clone().tap(in_queue("other")), &off).len(),
+            1,
+            "one that keeps a queue"
+        );
+        let (plain, plain_lost) = (job(json!({})), job(without_queue()));
+        assert_eq!(errors(&BatchJob, &plain, &plain_lost, &off), errors(&BatchJob, &plain, &plain_lost, &facts()));
+
+        let set = |size: i32| {
+            let template = json!({"spec": {"containers": []}});
+            job(json!({"spec": {"replicas": 1, "leaderWorkerTemplate": {"size": size, "workerTemplate": template}}}))
+        };
+        let groups = kind("leaderworkerset.x-k8s.io", "LeaderWorkerSet");
+        assert_eq!(errors(groups, &set(2), &set(3), &facts()).len(), 1);
+        assert!(errors(groups, &set(2), &set(3), &Facts { resizes_groups: true, ..facts() }).is_empty());
     }
 
     trait Tap {

@@ -156,7 +156,7 @@ pub async fn run(
     let router = closed_until(filled.clone(), router(&ctx)?).merge(convert::router());
     let Some(bundle) = first_bundle(&ctx, &secrets, &names, &shutdown).await else { return Ok(()) };
     let certificate = Certificate::new(bundle.certified_key()?);
-    let site = Open::new(COMPONENT, certificate.clone(), ctx.config.tls.as_ref(), router).context("webhook server")?;
+    let site = Open::new(COMPONENT, certificate.clone(), ctx.config.tls_options(), router).context("webhook server")?;
     let (trusted, trusts) = watch::channel(bundle.trusted());
     let definitions = Definitions { ctx: ctx.clone(), advertise: options.advertise.clone(), early, trusted: trusts };
     let registrar = Registrar {
@@ -244,6 +244,9 @@ impl Jobs {
             },
             quota_left: question.old.is_some_and(|old| self.has_quota_left(old)),
             elastic: self.ctx.config.enabled(elastic::FEATURE_GATE),
+            lets_ray_and_spark_go: !self.ctx.config.enabled("ValidateRayAndSparkJobUpdates"),
+            resizes_groups: !self.ctx.config.enabled("LWSImmutableGroupSize"),
+            ignores_admission_gates: !self.ctx.config.enabled("AdmissionGatedBy"),
             admitted_copy: question.old.is_none() && self.is_admitted_copy(question),
         }
     }

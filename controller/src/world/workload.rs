@@ -1,5 +1,8 @@
 //! Workloads.
 
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
 use switchyard_api::{conditions, jobs::elastic, names, quantity::amount_of, v1beta2 as api};
 use switchyard_scheduler::{self as engine, Amount, Name, WorkloadKey};
 
@@ -14,6 +17,8 @@ use crate::{
 pub(crate) struct Ordering {
     /// Whether a PodsReady timeout sends a workload to the back of the queue.
     pub(crate) by_eviction: bool,
+    /// Whether priorities order the heads of queues.
+    pub(crate) by_priority: bool,
     /// Whether the annotation `priority-boost` counts.
     pub(crate) priority_boost: bool,
     /// Whether one may come in the place of another (`ElasticJobsViaWorkloadSlices`).
@@ -22,6 +27,10 @@ pub(crate) struct Ordering {
     pub(crate) preemption_gates: bool,
     /// Whether pods that are not needed any more give their quota back.
     pub(crate) reclaims: bool,
+    /// Whether annotations may hold a workload back.
+    pub(crate) admission_gates: bool,
+    /// How long others wait at most for the pods of a dispatched workload.
+    pub(crate) patience: Duration,
 }
 
 /// The workload as the engine knows it.
@@ -40,18 +49,17 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, order
         queue_name: state::queue_name(workload).to_owned(),
         priority: priority(workload, ordering),
         created: engine_time(state::created(workload)),
-        queue_time: engine_time(state::queue_time(workload, ordering.by_eviction)),
+        queue_time: engine_time(state::queue_time(workload, ordering.by_eviction, ordering.by_priority)),
         active: workload.spec.is_active(),
-        held: held(workload),
+        held: held(workload, ordering),
         finished: state::is_finished(workload),
         pod_sets: pod_sets(workload, rules),
         reservation: reserved.and_then(|_| status?.admission.as_ref()).map(admission),
         reserved_at: reserved.map(|condition| engine_time(condition.last_transition_time.0)),
         admitted: state::is_admitted(workload),
         evicted: state::is_evicted(workload),
-        // The pods of a dispatched workload are another cluster's, which waits for them itself.
-        pods_ready: state::holds(workload, conditions::PODS_READY)
-            || status.is_some_and(|status| status.cluster_name.is_some()),
+        pods_ready: state::holds(workload, conditions::PODS_READY),
+        ready_by: ready_by(workload, ordering.patience).map(engine_time),
         requeue_at: requeue_at.map(|at| engine_time(at.0)),
         requeued,
         reclaimable: status
@@ -90,10 +98,19 @@ pub(super) fn pod_sets(workload: &api::Workload, rules: &RequestRules<'_>) -> Ve
     workload.spec.pod_sets.iter().enumerate().map(|(index, pod_set)| self::pod_set(pod_set, index, rules)).collect()
 }
 
+/// Until when others wait for the pods of a dispatched workload. Another cluster may never tell that they are ready, nor evict
+/// it, as it has a configuration of its own.
+fn ready_by(workload: &api::Workload, patience: Duration) -> Option<Timestamp> {
+    workload.status.as_ref()?.cluster_name.as_ref()?;
+    let since = |type_| state::condition(workload, type_).filter(|it| it.status == conditions::TRUE);
+    let begun = since(conditions::ADMITTED).or_else(|| since(conditions::QUOTA_RESERVED))?.last_transition_time.0;
+    begun.checked_add(SignedDuration::try_from(patience).ok()?).ok()
+}
+
 /// On hold, gated, or waiting for pods of its group: known, but not to be queued.
-fn held(workload: &api::Workload) -> bool {
+fn held(workload: &api::Workload, ordering: Ordering) -> bool {
     state::is_on_hold(workload)
-        || state::admission_gates(workload).is_some()
+        || (ordering.admission_gates && state::admission_gates(workload).is_some())
         || state::holds(workload, conditions::WAITING_FOR_REPLACEMENT_PODS)
 }
 
@@ -166,8 +183,16 @@ mod tests {
         stores::Stores,
     };
 
-    const ORDERING: Ordering =
-        Ordering { by_eviction: true, priority_boost: true, slices: true, preemption_gates: true, reclaims: true };
+    const ORDERING: Ordering = Ordering {
+        by_eviction: true,
+        by_priority: true,
+        priority_boost: true,
+        slices: true,
+        preemption_gates: true,
+        reclaims: true,
+        admission_gates: true,
+        patience: Duration::from_secs(300),
+    };
 
     fn told(subject: &api::Workload) -> engine::Workload {
         told_by(subject, ORDERING)
@@ -272,7 +297,22 @@ mod tests {
     #[test]
     fn held_workloads_are_known_but_not_queued() {
         assert!(told(&fixtures::workload("a").condition("QuotaReserved", false, "OnHold", "")).held);
-        assert!(told(&fixtures::workload("a").annotation("kueue.x-k8s.io/admission-gated-by", "x.io/y")).held);
+        let gated = fixtures::workload("a").annotation("kueue.x-k8s.io/admission-gated-by", "x.io/y");
+        assert!(told(&gated).held);
+        assert!(!told_by(&gated, Ordering { admission_gates: false, ..ORDERING }).held);
+    }
+
+    #[test]
+    fn a_dispatched_workload_is_ready_when_its_pods_are_and_is_not_waited_for_without_end() {
+        let subject = fixtures::workload("a").reserved("cq").admitted();
+        let here = told(&subject);
+        assert!(!here.pods_ready && here.ready_by.is_none(), "it is evicted when its time is over");
+        let admitted = state::condition(&subject, conditions::ADMITTED).unwrap().last_transition_time.0;
+        let sent = subject.status(|status| status.cluster_name = Some("east".into()));
+        let told_of_sent = told(&sent);
+        assert!(!told_of_sent.pods_ready);
+        assert_eq!(told_of_sent.ready_by, Some(engine_time(admitted + ORDERING.patience)));
+        assert!(told(&sent.condition("PodsReady", true, "Started", "")).pods_ready);
     }
 
     #[test]

@@ -110,6 +110,7 @@ fn readiness_is_said_when_the_job_has_run_for_a_while() {
     let running = || job().started(&admitted().0).running();
     // Admitted, and seen ready, a minute ago.
     insta::assert_snapshot!(world(running()).workload(admitted()).told(), @r#"workload status {"conditions":["PodsReady=True/Started: All pods reached readiness and the workload is running"]}"#);
+    assert_eq!(World { waits: false, ..world(running()) }.workload(admitted()).told(), "", "nobody waits for it");
     let since = |admitted_for: i64, ready_for: u64| {
         let workload = admitted().edit(|workload| {
             for condition in &mut workload.status.as_mut().unwrap().conditions {

@@ -113,8 +113,9 @@ impl Made {
             flavor: &|_| None,
             priorities: &Classes,
             copied: BuildOptions::default(),
-            pods_ready: PodsReadyDelay::default(),
+            pods_ready: None,
             keep_deactivated: None,
+            gates: Gates::default(),
         };
         let case = Case { kind: self.kind, job: &self.maker.0, facts: &facts, now: now() };
         decide(&Scene { case, serving: self.serving(), pods: &self.pods, is_outdated: &|_| self.outdated })

@@ -26,7 +26,7 @@ use switchyard_api::{
     v1beta2::{ResourceFlavor, Workload},
 };
 
-use super::{Action, Ancestor, Decision, Facts, Next, PodsReadyDelay, Prebuilt, decide};
+use super::{Action, Ancestor, Decision, Facts, Gates, Next, PodsReadyDelay, Prebuilt, decide};
 use crate::{
     context::Role,
     workload::{Edit, Reasons},
@@ -187,8 +187,10 @@ pub(super) struct World {
     pub(super) elastic: bool,
     pub(super) check: Option<&'static str>,
     pub(super) flavors: bool,
+    pub(super) waits: bool,
     pub(super) ready_for: Duration,
     pub(super) keep_deactivated: Option<Duration>,
+    pub(super) gates: Gates,
     pub(super) reclaims: bool,
     pub(super) releases_fast: bool,
 }
@@ -207,8 +209,10 @@ pub(super) fn world(job: TestJob) -> World {
         releases_fast: false,
         check: None,
         flavors: true,
+        waits: true,
         ready_for: Duration::from_secs(60),
         keep_deactivated: None,
+        gates: Gates::default(),
     }
 }
 
@@ -234,12 +238,13 @@ impl World {
             flavor: &flavor,
             priorities: &Classes,
             copied: BuildOptions::default(),
-            pods_ready: PodsReadyDelay {
+            pods_ready: self.waits.then_some(PodsReadyDelay {
                 ready_for: self.ready_for,
                 after_ready: Duration::from_secs(30),
                 after_admission: Duration::from_secs(150),
-            },
+            }),
             keep_deactivated: self.keep_deactivated,
+            gates: self.gates,
         };
         decide(self.kind, self.job.as_ref().map(|job| &job.0), &facts, now())
     }

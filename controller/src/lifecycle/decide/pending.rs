@@ -9,7 +9,7 @@ use switchyard_api::{
 use super::{Plan, Told};
 use crate::{
     clock::since,
-    lifecycle::Facts,
+    lifecycle::{Facts, Rules},
     workload::{self, Edit},
 };
 
@@ -70,14 +70,14 @@ pub(super) fn restarts(edit: &mut Edit, subject: &Workload, facts: &Facts) {
 const GATED: &str = "Admission is gated by: ";
 
 /// The annotation that holds a workload back.
-pub(super) fn gates(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts: &Facts) {
+pub(super) fn gates(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts: &Facts, rules: &Rules) {
     if workload::has_reservation(subject) {
         return;
     }
     let known = workload::condition(subject, conditions::QUOTA_RESERVED).is_some_and(|condition| {
         condition.reason == reasons::quota_reserved::ADMISSION_GATED && condition.message.starts_with(GATED)
     });
-    match (workload::admission_gates(subject), known) {
+    match (closed_gates(subject, rules), known) {
         // What is wrong with its queue is told first.
         (Some(_), false) if blocker(subject, facts).is_some() => (),
         (Some(gates), true) => {
@@ -98,8 +98,13 @@ pub(super) fn gates(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts:
     }
 }
 
+/// The gates that hold it back, where they do.
+fn closed_gates<'a>(subject: &'a Workload, rules: &Rules) -> Option<&'a str> {
+    workload::admission_gates(subject).filter(|_| !rules.ignores_admission_gates)
+}
+
 /// What keeps a pending workload from being looked at by the engine, in its `QuotaReserved` condition.
-pub(super) fn blockers(edit: &mut Edit, subject: &Workload, facts: &Facts) {
+pub(super) fn blockers(edit: &mut Edit, subject: &Workload, facts: &Facts, rules: &Rules) {
     // In plain words a deactivated workload goes on saying why it waited, or why it was evicted.
     let said = edit.is_plain() && !subject.spec.is_active();
     if workload::is_on_hold(subject) || said {
@@ -109,11 +114,12 @@ pub(super) fn blockers(edit: &mut Edit, subject: &Workload, facts: &Facts) {
         edit.unreserve(reason, message);
         return;
     }
+    let unsaid = conditions::find(&edit.status.conditions, conditions::QUOTA_RESERVED).is_none();
     // The engine's reasons stay until it looks again; ours end with what they were about.
     let ours = conditions::find(&edit.status.conditions, conditions::QUOTA_RESERVED).is_some_and(|condition| {
         condition.status == conditions::FALSE && is_blocker(&condition.reason, &condition.message)
     });
-    if ours && workload::admission_gates(subject).is_none() {
+    if (ours || unsaid && rules.explicit) && closed_gates(subject, rules).is_none() {
         let message = "Workload is pending evaluation in the scheduling queue";
         edit.unreserve(reasons::quota_reserved::PENDING_EVALUATION, message);
     }

@@ -27,7 +27,7 @@ pub(super) fn look(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts: 
     if !admitted && let Some((reason, message)) = lost_queue(subject, facts) {
         edit.unreserve(reason, message);
         // Kueue says the next thing in a second write.
-        pending::blockers(edit, subject, facts);
+        pending::blockers(edit, subject, facts, rules);
         return;
     }
     if facts.variant {

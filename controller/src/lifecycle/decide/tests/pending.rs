@@ -234,6 +234,30 @@ fn deactivation() {
 }
 
 #[test]
+fn gates_say_nothing_where_they_are_switched_off() {
+    let gated = workload("a").annotation(names::ADMISSION_GATED_BY, "x.io/y");
+    let off = Rules { ignores_admission_gates: true, ..Rules::default() };
+    assert!(told(&gated, &open(), &Rules::default()).contains("AdmissionGated"));
+    assert_eq!(told(&gated, &open(), &off), told(&workload("a"), &open(), &off));
+    let known = gated.condition("QuotaReserved", false, "AdmissionGated", "Admission is gated by: x.io/y");
+    assert!(told(&known, &open(), &off).contains("AdmissionGateCleared"));
+}
+
+#[test]
+fn a_new_workload_may_say_that_it_waits() {
+    let explicit = Rules { explicit: true, ..Rules::default() };
+    insta::assert_snapshot!(told(&workload("a"), &open(), &explicit), @r"
+    100s QuotaReserved=False PendingEvaluation: Workload is pending evaluation in the scheduling queue
+    100s Admitted=False NoReservation: The workload has no reservation
+    ");
+    let stopped = facts(StopPolicy::Hold, StopPolicy::None, &[]);
+    assert!(
+        told(&workload("a"), &stopped, &explicit).contains("QuotaReserved=False Suspended"),
+        "what is wrong goes first"
+    );
+}
+
+#[test]
 fn gates() {
     let cases = vec![
         (

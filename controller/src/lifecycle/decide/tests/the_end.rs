@@ -26,6 +26,20 @@ fn the_end() {
             patient(None),
         ),
         (
+            "a finished workload that is deleted goes, whoever watches its job",
+            workload("a").condition_at(30, "Finished", true, "Succeeded", "done").deleting(),
+            open(),
+            Rules::default(),
+        ),
+        (
+            "a finished copy that is deleted waits for its hub, too",
+            workload("a").condition_at(30, "Finished", true, "Succeeded", "done").deleting().edit(|workload| {
+                workload.metadata.annotations = Some([(names::WORKLOAD_UID.to_owned(), "hub-a".to_owned())].into());
+            }),
+            open(),
+            Rules::default(),
+        ),
+        (
             "deleted without an owner",
             workload("a").deleting().edit(|workload| workload.metadata.owner_references = None),
             open(),
@@ -52,6 +66,15 @@ fn the_end() {
             open(),
             Rules::default(),
         ),
+        (
+            "and is left as it is",
+            workload("a").reserved("cq").admitted().edit(|workload| {
+                workload.metadata.owner_references = None;
+                workload.metadata.labels = Some([("kueue.x-k8s.io/job-uid".to_owned(), "job-a".to_owned())].into());
+            }),
+            open(),
+            Rules { leaves_orphans: true, ..Rules::default() },
+        ),
     ];
     insta::assert_snapshot!(table(cases), @r"
     # finished workloads are kept for a while
@@ -61,6 +84,9 @@ fn the_end() {
     delete
     event Normal Deleted: Deleted finished workload due to elapsed retention
     # a finished copy waits for its hub
+    # a finished workload that is deleted goes, whoever watches its job
+    release
+    # a finished copy that is deleted waits for its hub, too
     # deleted without an owner
     release
     # deleted with an owner is the job reconcilers
@@ -72,5 +98,6 @@ fn the_end() {
     100s Finished=True OwnerNotFound: The workload's owner no longer exists
     keeps its admission
     release
+    # and is left as it is
     ");
 }
