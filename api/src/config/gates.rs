@@ -39,7 +39,7 @@ const GATES: &[Gate] = &[
     works(on("CleanupProvisioningRequestsOnEviction")),
     works(off("ConcurrentAdmission")),
     works(off("CustomMetricLabels")),
-    on("DeferRayServiceFinalizationForRedisCleanup"),
+    works(on("DeferRayServiceFinalizationForRedisCleanup")),
     works(off("DisableWaitForPodsReady")),
     works(on("ElasticJobsViaWorkloadSlices")),
     off("ElasticJobsViaWorkloadSlicesWithTAS"),

@@ -46,6 +46,7 @@ mod merge;
 pub mod meta;
 mod mirror;
 mod name;
+mod number;
 mod plain;
 pub mod pod;
 pub mod pod_requests;
@@ -353,6 +354,12 @@ pub trait JobKind: Send + Sync + 'static {
 
     /// True while the job has pods that run or terminate.
     fn is_active(&self, job: &Value) -> bool;
+
+    /// Whether jobs of the job's own controller clean up after it once it is being deleted: they run by its quota.
+    fn cleans_up(&self, job: &Value) -> bool {
+        let _ = job;
+        false
+    }
 
     /// Whether its operator has set the job aside, so that it needs no quota although it has not ended.
     fn on_hold(&self, job: &Value) -> bool {

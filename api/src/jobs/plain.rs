@@ -163,6 +163,12 @@ pub(super) trait PlainKind: Send + Sync + 'static {
     /// See [`JobKind::is_active`].
     fn is_active(&self, job: &Value) -> bool;
 
+    /// See [`JobKind::cleans_up`].
+    fn cleans_up(&self, job: &Value) -> bool {
+        let _ = job;
+        false
+    }
+
     /// See [`JobKind::on_hold`].
     fn on_hold(&self, job: &Value) -> bool {
         let _ = job;
@@ -252,7 +258,8 @@ pub(super) fn finished_by(job: &Value, success: &str, failure: &str) -> Option<F
     Some(Finished { success: type_ == success, message: message.to_owned() })
 }
 
-fn own_template(job: &Value, slot: &Slot, id: KindId) -> Result<Value, JobError> {
+/// The pod template that stands in the job, with what its user said of it.
+pub(super) fn own_template(job: &Value, slot: &Slot, id: KindId) -> Result<Value, JobError> {
     let template = job.pointer(&slot.template).filter(|template| template.get("spec").is_some_and(Value::is_object));
     let template = template.ok_or_else(|| {
         malformed(&format!("{}/spec", slot.template), format!("is missing; {} needs a pod template here", id.kind))
@@ -340,6 +347,10 @@ impl<K: PlainKind> JobKind for K {
 
     fn is_active(&self, job: &Value) -> bool {
         PlainKind::is_active(self, job)
+    }
+
+    fn cleans_up(&self, job: &Value) -> bool {
+        PlainKind::cleans_up(self, job)
     }
 
     fn on_hold(&self, job: &Value) -> bool {

@@ -72,6 +72,18 @@ pub trait Serving: Send + Sync {
     /// The groups that the object should have.
     fn groups(&self, object: &Value) -> Vec<Group>;
 
+    /// The name that an older Kueue gave the only group of an object, without its uid. None for a kind whose groups it named
+    /// as today.
+    fn older_group(&self, object: &Value) -> Option<String> {
+        let _ = object;
+        None
+    }
+
+    /// Has the group of the object bear that name; it is noted beside the object's own fields, and never written.
+    fn name_as_older(&self, object: &mut Value) {
+        let _ = object;
+    }
+
     /// The name of the object that a pod, or whatever stands between them, belongs to; in the same namespace.
     fn maker_of<'a>(&self, part: &'a Value) -> Option<&'a str>;
 

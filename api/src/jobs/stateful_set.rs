@@ -30,8 +30,12 @@ const TEMPLATE: &str = "/spec/template";
 /// The label of a StatefulSet's pods with their number.
 const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
 
+/// Where an object says that its group has the name that an older Kueue gave it. No field of the kind's.
+const OLDER: &str = "switchyard.dev/olderGroup";
+
 fn group_of(object: &Value) -> String {
-    workload_name(ID.kind, ID.group, name(object), naming_uid(object))
+    let uid = if object.get(OLDER).is_some() { "" } else { naming_uid(object) };
+    workload_name(ID.kind, ID.group, name(object), uid)
 }
 
 impl ByPods for StatefulSet {
@@ -61,7 +65,7 @@ impl ByPods for StatefulSet {
             fields.remove("metadata");
         }
         let (count, path) = replicas(object);
-        let count = i32::try_from(count).map_err(|_| JobError::Malformed {
+        let count = i32::try_from(count).ok().filter(|count| *count >= 0).ok_or_else(|| JobError::Malformed {
             field: path.to_string(),
             problem: format!("gives {count} pods; must be between 0 and {}", i32::MAX),
         })?;
@@ -96,6 +100,16 @@ impl Serving for StatefulSet {
 
     fn groups(&self, object: &Value) -> Vec<Group> {
         vec![Group { name: group_of(object), index: None, at_rest: replicas(object).0 <= 0 }]
+    }
+
+    fn older_group(&self, object: &Value) -> Option<String> {
+        Some(workload_name(ID.kind, ID.group, name(object), ""))
+    }
+
+    fn name_as_older(&self, object: &mut Value) {
+        if let Some(fields) = object.as_object_mut() {
+            fields.insert(OLDER.to_owned(), true.into());
+        }
     }
 
     fn maker_of<'a>(&self, part: &'a Value) -> Option<&'a str> {

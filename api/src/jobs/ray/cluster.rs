@@ -7,8 +7,8 @@ use super::super::meta::str_at;
 use super::super::plain::{Keys, PlainKind, Slot, true_condition};
 use super::super::{Dependency, Finished, JobError, KindId};
 use super::{
-    CLUSTER_ID, KUBERAY, account_for_head, autoscaling, child, cluster_slots, cluster_templates, id, resize_groups,
-    validate_cluster,
+    CLUSTER_ID, KUBERAY, account_for_head, autoscaling, child, cluster_slots, cluster_templates, id, is_fault_tolerant,
+    resize_groups, validate_cluster,
 };
 use crate::field::{FieldError, Path};
 use crate::v1beta2::PodSet;
@@ -105,6 +105,10 @@ impl PlainKind for RayPods {
 
     fn is_active(&self, job: &Value) -> bool {
         (self.is_ready)(job)
+    }
+
+    fn cleans_up(&self, job: &Value) -> bool {
+        is_fault_tolerant(job, self.at)
     }
 
     fn finished(&self, _job: &Value) -> Option<Finished> {

@@ -89,9 +89,7 @@ fn autoscaling(job: &Value, at: &str) -> Option<Path> {
 /// fault-tolerant cluster, and the sidecar of the autoscaler.
 fn account_for_head(job: &Value, at: &str, pod_sets: &mut [PodSet]) {
     let Some(head) = pod_sets.first_mut() else { return };
-    let set = |field: &str| job.pointer(&format!("{at}/{field}")).is_some_and(|value| !value.is_null());
-    let annotated = annotation(job, FAULT_TOLERANT).is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    if annotated || set("gcsFaultToleranceOptions") {
+    if is_fault_tolerant(job, at) {
         request_at_least(head.template.value_mut(), &[("cpu", "200m"), ("memory", "256Mi")]);
     }
     if autoscales(job, at) {
@@ -100,6 +98,12 @@ fn account_for_head(job: &Value, at: &str, pod_sets: &mut [PodSet]) {
         let resources = own.cloned().unwrap_or_else(|| json!({"requests": usual, "limits": usual}));
         add_container(head, json!({"name": "autoscaler", "resources": resources}));
     }
+}
+
+/// Whether an external store keeps the cluster's state beyond its head: KubeRay clears it up by a Job, at its deletion.
+fn is_fault_tolerant(job: &Value, at: &str) -> bool {
+    let annotated = annotation(job, FAULT_TOLERANT).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    annotated || job.pointer(&format!("{at}/gcsFaultToleranceOptions")).is_some_and(|value| !value.is_null())
 }
 
 fn autoscales(job: &Value, at: &str) -> bool {

@@ -4,10 +4,12 @@
 //! for some kinds. Admission is not written into the templates but beside them, in `podSetInfos`; the AppWrapper's
 //! controller merges it.
 
+mod template;
+
 use serde_json::{Map, Value, json};
 
 use super::meta::{object_mut, str_at};
-use super::plain::{PlainKind, Slot, count_at, list_at, malformed, true_condition};
+use super::plain::{PlainKind, Slot, count_at, list_at, malformed, own_template, true_condition};
 use super::{Finished, JobError, KindId, PodSetInfo, meta};
 use crate::v1beta2::PodSet;
 
@@ -172,6 +174,10 @@ impl PlainKind for AppWrapper {
             }
         }
         Ok(slots)
+    }
+
+    fn template(&self, job: &Value, slot: &Slot) -> Result<Value, JobError> {
+        Ok(template::for_quota(&own_template(job, slot, PlainKind::id(self))?))
     }
 
     fn merge(&self, job: &mut Value, slots: &[Slot], infos: &[PodSetInfo]) -> Result<(), JobError> {
