@@ -4,12 +4,12 @@
 //! The runtime is attached to the job before it is looked at ([`JobKind::depends_on`], [`JobKind::attach`]), made into the
 //! JobSet that the controller would create as far as quota and placement go. Admission is written as a runtime patch of
 //! our own manager, which the controller merges into that JobSet. What the controller adds for a framework (environment
-//! variables, ports, volumes) is not counted.
+//! variables, ports, volumes) is in the Workload no more than in Kueue's.
 
 use serde_json::{Map, Value, json};
 
 use super::meta::{self, object_mut, str_at};
-use super::plain::{PlainKind, Slot, count_at, finished_by, list_at, malformed};
+use super::plain::{PlainKind, Slot, count_at, finished_by, list_at, malformed, own_template};
 use super::{Dependency, Finished, JobError, KindId, PodSetInfo, Stop, strategic};
 use crate::v1beta2::{PodSet, ReclaimablePod};
 
@@ -26,6 +26,8 @@ const MANAGER: &str = "kueue.x-k8s.io/manager";
 const STEP: &str = "trainer.kubeflow.org~1trainjob-ancestor-step";
 /// Name of the container, and with MPI of the replicated job, that trains.
 const NODE: &str = "node";
+/// What tells an initializer where from.
+const STORAGE_URI: &str = "STORAGE_URI";
 /// Where the JobSet is attached. No field of the kind's.
 const JOB_SET: &str = "switchyard.dev/jobSet";
 const JOBS: &str = "/switchyard.dev~1jobSet/replicatedJobs";
@@ -54,6 +56,7 @@ fn job_set(job: &Value, runtime: &Value) -> Value {
             }
         }
         set_counts(job, policy, own);
+        set_initializer(job, own);
         set_trainer(job, policy, own);
     }
     spec
@@ -107,22 +110,63 @@ fn set_trainer(job: &Value, policy: Option<&Value>, replicated: &mut Value) {
     for field in ["image", "command", "args"] {
         says.extend(own(field).filter(|_| trains).map(|value| (field.to_owned(), value)));
     }
-    says.extend(own("env").map(|value| ("env".to_owned(), value)));
     strategic::patch(container, &Value::Object(says));
+    add_env(container, list_at(trainer, "/env"));
     // Instead of the runtime's, not beside them.
     if let (Some(resources), Some(container)) = (own("resourcesPerNode"), container.as_object_mut()) {
         container.insert("resources".to_owned(), resources);
     }
 }
 
+/// What the job says of the container that fetches its data or its model.
+fn set_initializer(job: &Value, replicated: &mut Value) {
+    let step = step(replicated).to_owned();
+    let of = match step.as_str() {
+        "dataset-initializer" => "dataset",
+        "model-initializer" => "model",
+        _ => return,
+    };
+    let initializer = job.pointer(&format!("/spec/initializer/{of}")).filter(|it| it.is_object());
+    let containers = replicated.pointer_mut("/template/spec/template/spec/containers").and_then(Value::as_array_mut);
+    let container = containers.into_iter().flatten().find(|container| str_at(container, "/name") == step);
+    let Some((initializer, container)) = initializer.zip(container) else { return };
+    if let Some(uri) = initializer.get("storageUri").filter(|uri| !uri.is_null()) {
+        add_env(container, &[json!({"name": STORAGE_URI, "value": uri})]);
+    }
+    add_env(container, list_at(initializer, "/env"));
+    let secret = initializer.get("secretRef").filter(|secret| secret.is_object());
+    if let (Some(secret), Some(fields)) = (secret, container.as_object_mut()) {
+        if let Some(from) = list_mut(fields, "envFrom") {
+            from.push(json!({"secretRef": {"name": str_at(secret, "/name")}}));
+        }
+    }
+}
+
+/// Sets variables of a container: one of the same name is replaced as a whole.
+fn add_env(container: &mut Value, variables: &[Value]) {
+    let Some(fields) = container.as_object_mut().filter(|_| !variables.is_empty()) else { return };
+    let Some(env) = list_mut(fields, "env") else { return };
+    for variable in variables {
+        match env.iter_mut().find(|have| str_at(have, "/name") == str_at(variable, "/name")) {
+            Some(have) => *have = variable.clone(),
+            None => env.push(variable.clone()),
+        }
+    }
+}
+
+/// The list in a field, made when it is not there.
+fn list_mut<'a>(fields: &'a mut Map<String, Value>, field: &str) -> Option<&'a mut Vec<Value>> {
+    let list = fields.entry(field).or_insert(Value::Null);
+    if list.is_null() {
+        *list = json!([]);
+    }
+    list.as_array_mut()
+}
+
 /// Our runtime patch's list of replicated jobs; made when it is not there.
 fn patches_mut(job: &mut Value) -> Option<&mut Map<String, Value>> {
     let spec = object_mut(job, &["spec"])?;
-    let all = spec.entry("runtimePatches").or_insert_with(|| json!([]));
-    if all.is_null() {
-        *all = json!([]);
-    }
-    let all = all.as_array_mut()?;
+    let all = list_mut(spec, "runtimePatches")?;
     let at = all.iter().position(|it| str_at(it, "/manager") == MANAGER).unwrap_or_else(|| {
         all.push(json!({"manager": MANAGER}));
         all.len() - 1
@@ -222,6 +266,14 @@ impl PlainKind for TrainJob {
             count: replicas(replicated).saturating_mul(pods_a_job(replicated)),
         };
         Ok(list_at(job, JOBS).iter().enumerate().map(slot).collect())
+    }
+
+    fn template(&self, job: &Value, slot: &Slot) -> Result<Value, JobError> {
+        own_template(job, slot, PlainKind::id(self)).map_err(|_| {
+            let (runtime, name) = (str_at(job, "/spec/runtimeRef/name"), &slot.name);
+            let problem = format!("the replicated job {name:?} of {runtime:?} has no pod template; it needs one");
+            malformed("/spec/runtimeRef", problem)
+        })
     }
 
     fn merge(&self, job: &mut Value, slots: &[Slot], infos: &[PodSetInfo]) -> Result<(), JobError> {

@@ -79,6 +79,36 @@ fn the_job_says_what_the_container_that_trains_runs_and_needs() {
 }
 
 #[test]
+fn the_job_says_where_its_initializers_fetch_from() {
+    let own = |name: &str, env: Value| {
+        let container = json!({"name": name, "image": "i", "env": env});
+        let of_job = replicated(name, name, json!({}));
+        changed(&of_job, json!({"template": {"spec": {"template": {"spec": {"containers": [container]}}}}}))
+    };
+    let uri = json!([{"name": "STORAGE_URI", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]);
+    let jobs = [own("dataset-initializer", uri), own("model-initializer", json!(null))];
+    let runtime = json!({"spec": {"template": {"spec": {"replicatedJobs": jobs}}}});
+    let initializer = json!({
+        "dataset": {"storageUri": "hf://data", "env": [{"name": "A", "value": "b"}], "secretRef": {"name": "token"}},
+        "model": {"env": [{"name": "STORAGE_URI", "value": "s3://model"}]},
+    });
+    let (kind, job) = of(&runtime, json!({ "initializer": initializer }));
+    let pod_sets = kind.pod_sets(&job).unwrap();
+    let container = |at: usize| pod_sets[at].template.value()["spec"]["containers"][0].clone();
+    let want = json!({
+        "name": "dataset-initializer", "image": "i",
+        "env": [{"name": "STORAGE_URI", "value": "hf://data"}, {"name": "A", "value": "b"}],
+        "envFrom": [{"secretRef": {"name": "token"}}],
+    });
+    assert_eq!(container(0), want);
+    assert_eq!(container(1)["env"], json!([{"name": "STORAGE_URI", "value": "s3://model"}]));
+    let (kind, job) = of(&runtime, json!({"initializer": {"model": {}}}));
+    let pod_sets = kind.pod_sets(&job).unwrap();
+    let env = &pod_sets[0].template.value()["spec"]["containers"][0]["env"];
+    assert!(env[0].get("valueFrom").is_some(), "the runtime's stays");
+}
+
+#[test]
 fn patches_of_others_count_as_the_jobs_own() {
     let template =
         json!({"spec": {"template": {"spec": {"nodeSelector": {"zone": "a"}, "tolerations": [{"key": "k"}]}}}});
