@@ -311,7 +311,8 @@ fn gates_lost(kind: &dyn JobKind, old: &Value, job: &Value) -> Vec<FieldError> {
     if kind.id() != ray::RAY_CLUSTER.id() || !is_elastic(kind, old) || !may_be_elastic(kind, job) {
         return Vec::new();
     }
-    let detail = format!("an elastic job must have the scheduling gate {:?}", names::ELASTIC_JOB_SCHEDULING_GATE);
+    let gate = names::ELASTIC_JOB_SCHEDULING_GATE;
+    let detail = format!("an elastic job must have the ElasticJobSchedulingGate: {gate:?}");
     let lost = |template: &String| {
         let gates = job.pointer(template).and_then(|it| it.pointer("/spec/schedulingGates")).cloned();
         let path = path_of(template).child("spec").child("schedulingGates");
@@ -326,13 +327,17 @@ fn gates_lost(kind: &dyn JobKind, old: &Value, job: &Value) -> Vec<FieldError> {
 pub fn validate_autoscaling(kind: &dyn JobKind, job: &Value, enabled: bool) -> Option<FieldError> {
     let path = kind.autoscales(job).filter(|_| !(enabled && may_be_elastic(kind, job)))?;
     if is_marked(job) && enabled {
-        return Some(FieldError::forbidden(&path, "autoscaling is not supported for a job that MultiKueue dispatches"));
+        let detail =
+            format!("in-tree autoscaling is not supported for a MultiKueue-managed elastic {}", kind.id().kind);
+        return Some(FieldError::forbidden(&path, &detail));
     }
-    let (annotation, value) = (names::ELASTIC_JOB, "true");
-    let detail = format!(
-        "a kueue managed job can use autoscaling only as an elastic job: set the annotation {annotation:?}: {value:?}, with \
-         the feature gate {FEATURE_GATE}"
-    );
+    // Kueue says it of a RayCluster in one way, and of what holds the spec of one in another.
+    let how =
+        format!("enable the {FEATURE_GATE} feature gate and set the {:?}: \"true\" annotation", names::ELASTIC_JOB);
+    let detail = match kind.id() == ray::RAY_CLUSTER.id() {
+        true => format!("a kueue-managed RayCluster can use autoscaling only as an elastic job: {how}"),
+        false => format!("a kueue managed job should only use autoscaling when workload slicing is enabled: {how}"),
+    };
     Some(FieldError::invalid(&path, Value::from(true), detail))
 }
 

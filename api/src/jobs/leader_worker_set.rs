@@ -106,8 +106,10 @@ fn template_change(old: &Value, new: &Value, field: &str) -> Vec<FieldError> {
             changed_shape(&spec(&old), &spec(&new), &path.child("spec"))
         }
         (None, None) => Vec::new(),
-        (None, Some(_)) => vec![FieldError::forbidden(&path, "field is immutable: it cannot be added later")],
-        (Some(_), None) => vec![FieldError::forbidden(&path, "field is immutable: it cannot be taken away")],
+        (None, Some(new)) => vec![FieldError::invalid(&path, new, "field is immutable: it cannot be added later")],
+        (Some(_), None) => {
+            vec![FieldError::invalid(&path, Value::Null, "field is immutable: it cannot be taken away")]
+        }
     }
 }
 

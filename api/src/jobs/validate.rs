@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{JobKind, meta};
+use super::{Held, JobKind, meta, number};
 use crate::{
     field::{FieldError, Path},
     names,
@@ -17,7 +17,7 @@ const SUBDOMAIN_MAX: usize = 253;
 /// What is wrong with a new job.
 #[must_use]
 pub fn validate_create(kind: &dyn JobKind, job: &Value) -> Vec<FieldError> {
-    let mut errors = validate_common(job);
+    let mut errors = validate_common(kind, job);
     errors.extend(kind.validate(job));
     errors
 }
@@ -26,10 +26,12 @@ pub fn validate_create(kind: &dyn JobKind, job: &Value) -> Vec<FieldError> {
 #[must_use]
 pub fn validate_update(kind: &dyn JobKind, old: &Value, new: &Value, default_queue: bool) -> Vec<FieldError> {
     let suspended = kind.is_suspended(new);
-    let mut errors = validate_common(new);
+    let mut errors = validate_common(kind, new);
     errors.extend(queue_name_update(old, new, suspended, default_queue));
-    errors.extend(prebuilt_update(old, new, suspended));
-    errors.extend(max_exec_time_update(old, new, suspended && kind.is_suspended(old)));
+    if kind.held() != Held::ByPods {
+        errors.extend(prebuilt_update(old, new, suspended));
+        errors.extend(max_exec_time_update(old, new, suspended && kind.is_suspended(old)));
+    }
     errors.extend(priority_class_update(old, new, suspended));
     let annotations = |job: &Value| meta::string_map(job, "/metadata/annotations");
     errors.extend(admission_gated_by_update(&annotations(new), &annotations(old)));
@@ -37,35 +39,39 @@ pub fn validate_update(kind: &dyn JobKind, old: &Value, new: &Value, default_que
     errors
 }
 
-fn validate_common(job: &Value) -> Vec<FieldError> {
+fn validate_common(kind: &dyn JobKind, job: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let Some(queue) = meta::label(job, names::QUEUE_NAME) {
         errors.extend(subdomain(&meta::label_path(names::QUEUE_NAME), queue));
     }
-    match meta::annotation(job, names::PREBUILT_WORKLOAD_NAME).filter(|name| !name.is_empty()) {
-        Some(name) => errors.extend(subdomain(&meta::annotation_path(names::PREBUILT_WORKLOAD_NAME), name)),
-        None => {
-            if let Some(name) = meta::label(job, names::PREBUILT_WORKLOAD_NAME) {
-                errors.extend(subdomain(&meta::label_path(names::PREBUILT_WORKLOAD_NAME), name));
-            }
-        }
-    }
-    if let Some(text) = meta::label(job, names::MAX_EXEC_TIME_SECONDS) {
-        let path = &meta::label_path(names::MAX_EXEC_TIME_SECONDS);
-        match text.parse::<i32>() {
-            Err(_) => errors.push(FieldError::invalid(
-                path,
-                text,
-                format!("parsing {text:?}: should be a whole number of seconds"),
-            )),
-            Ok(seconds) if seconds <= 0 => errors.push(FieldError::invalid(path, seconds, "should be greater than 0")),
-            Ok(_) => {}
-        }
+    // Of what is queued by its pods, Kueue does not look at these.
+    if kind.held() != Held::ByPods {
+        errors.extend(prebuilt_name(job));
+        errors.extend(max_exec_time(job));
     }
     let annotations = meta::string_map(job, "/metadata/annotations");
     errors.extend(admission_gated_by(&annotations));
     errors.extend(on_disconnect(&annotations));
     errors
+}
+
+fn prebuilt_name(job: &Value) -> Option<FieldError> {
+    let key = names::PREBUILT_WORKLOAD_NAME;
+    match meta::annotation(job, key).filter(|name| !name.is_empty()) {
+        Some(name) => subdomain(&meta::annotation_path(key), name),
+        None => subdomain(&meta::label_path(key), meta::label(job, key)?),
+    }
+}
+
+fn max_exec_time(job: &Value) -> Option<FieldError> {
+    let text = meta::label(job, names::MAX_EXEC_TIME_SECONDS)?;
+    let path = &meta::label_path(names::MAX_EXEC_TIME_SECONDS);
+    match number::whole(text) {
+        Err(problem) => {
+            Some(FieldError::invalid(path, text, format!("{problem}: should be a whole number of seconds")))
+        }
+        Ok(seconds) => (seconds <= 0).then(|| FieldError::invalid(path, seconds, "should be greater than 0")),
+    }
 }
 
 fn queue_name_update(old: &Value, new: &Value, suspended: bool, default_queue: bool) -> Vec<FieldError> {

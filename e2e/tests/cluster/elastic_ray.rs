@@ -337,7 +337,7 @@ fn autoscaling_is_for_elastic_jobs_and_every_group_must_be_gated() {
         for kind in KINDS {
             let mut plain = job(&bed, kind, &[("a", 1)], &autoscaled());
             plain["metadata"]["annotations"] = Value::Null;
-            refused(plain, "can use autoscaling only as an elastic job").await;
+            refused(plain, "enable the ElasticJobsViaWorkloadSlices feature gate").await;
         }
         create(&bed, job(&bed, "RayCluster", &[("a", 1)], &autoscaled())).await;
         shows(&bed, "a 1+0, head 1+0").await;

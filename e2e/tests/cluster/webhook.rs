@@ -207,7 +207,7 @@ fn bad_labels_and_annotations_are_refused_with_the_field_and_the_mend() {
         let cases = [
             (
                 bed.job("a").parallelism(3).completions(3).annotation(min, "many"),
-                "metadata.annotations[kueue.x-k8s.io/job-min-parallelism]: Invalid value: \"many\": parsing \"many\": should be a whole number",
+                "metadata.annotations[kueue.x-k8s.io/job-min-parallelism]: Invalid value: \"many\": strconv.Atoi: parsing \"many\": invalid syntax: should be a whole number",
             ),
             (
                 bed.job("b").parallelism(3).completions(3).annotation(min, "3"),

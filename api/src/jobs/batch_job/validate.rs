@@ -7,8 +7,8 @@ use super::{
     spec_suspended,
 };
 use crate::field::{FieldError, Path};
-use crate::jobs::JobKind;
 use crate::jobs::meta::{annotation, annotation_path};
+use crate::jobs::{JobKind, number};
 use crate::names;
 
 pub(super) fn job(job: &Value) -> Vec<FieldError> {
@@ -47,8 +47,8 @@ pub(super) fn update(old: &Value, new: &Value) -> Vec<FieldError> {
 fn min_parallelism(job: &Value) -> Vec<FieldError> {
     let Some(text) = annotation(job, names::JOB_MIN_PARALLELISM) else { return Vec::new() };
     let path = &annotation_path(names::JOB_MIN_PARALLELISM);
-    match text.parse::<i32>() {
-        Err(_) => vec![FieldError::invalid(path, text, format!("parsing {text:?}: should be a whole number"))],
+    match number::whole(text) {
+        Err(problem) => vec![FieldError::invalid(path, text, format!("{problem}: should be a whole number"))],
         Ok(count) if count <= 0 || count >= pods_count(job) => {
             vec![FieldError::invalid(path, count, format!("should be between 0 and {}", pods_count(job) - 1))]
         }
@@ -61,7 +61,10 @@ fn sync_completions(job: &Value) -> Vec<FieldError> {
     let path = &annotation_path(names::JOB_COMPLETIONS_EQUAL_PARALLELISM);
     let mut errors = Vec::new();
     match parse_bool(text) {
-        None => errors.push(FieldError::invalid(path, text, format!("parsing {text:?}: should be true or false"))),
+        None => {
+            let problem = number::no_switch(text);
+            errors.push(FieldError::invalid(path, text, format!("{problem}: should be true or false")));
+        }
         Some(false) => {}
         Some(true) => {
             if !is_indexed(job) {

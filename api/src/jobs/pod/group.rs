@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::one::{created, group_name, is_held, is_runnable_or_succeeded, is_terminated, is_unretriable, phase, role};
 use crate::jobs::meta::{annotation, is_deleting, label, name, prebuilt_workload_name};
-use crate::jobs::{Finished, JobError};
+use crate::jobs::{Finished, JobError, number};
 use crate::names;
 use crate::v1beta2::{PodSet, ReclaimablePod, Workload};
 
@@ -61,7 +61,7 @@ pub(super) fn is_serving(job: &Value) -> bool {
 pub(super) fn total_count(pod: &Value) -> Result<i32, String> {
     let key = names::POD_GROUP_TOTAL_COUNT;
     let text = annotation(pod, key).ok_or_else(|| format!("failed to extract '{key}' annotation"))?;
-    let count: i32 = text.parse().map_err(|_| format!("parsing {text:?}: should be a whole number"))?;
+    let count: i32 = number::whole(text).map_err(|problem| format!("{problem}: should be a whole number"))?;
     if count < 1 {
         return Err(format!(
             "incorrect annotation value '{key}={text}': group total count should be greater than zero"

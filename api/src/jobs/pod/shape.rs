@@ -78,7 +78,8 @@ pub(in crate::jobs) fn changed_shape(old: &Value, new: &Value, path: &Path) -> V
         let list = |of: &Value| of.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
         let (old, new, path) = (list(old), list(new), path.child(field));
         if old.len() != new.len() {
-            errors.push(FieldError::forbidden(&path, "field is immutable: their number cannot change"));
+            let detail = "field is immutable: their number cannot change";
+            errors.push(FieldError::invalid(&path, Value::from(new), detail));
             continue;
         }
         for (index, (old, new)) in old.iter().zip(&new).enumerate() {

@@ -189,7 +189,8 @@ impl PlainKind for SparkApplication {
             errors.push(FieldError::invalid(
                 &spec.child("dynamicAllocation").child("enabled"),
                 Value::from(true),
-                "a kueue managed job cannot use dynamicAllocation: its pods are counted when it is admitted",
+                "a kueue managed job can use dynamicAllocation only when the ElasticJobsViaWorkloadSlices feature gate is on \
+                 and the job is an elastic job: a SparkApplication cannot be one",
             ));
         }
         errors

@@ -287,8 +287,9 @@ fn container(change: Value) -> Value {
 #[case::another_image(stateful_set(), ready(), container(json!({"name": "c", "image": "j", "resources": {"requests": {"cpu": "1000m"}}})), "")]
 #[case::other_requests(stateful_set(), ready(), container(json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}})), "spec.template.spec.containers[0].resources.requests: Invalid value: {\"cpu\":\"2\"}: field is immutable")]
 #[case::another_port(stateful_set(), ready(), container(json!({"name": "c", "image": "i", "ports": [{"containerPort": 80}], "resources": {"requests": {"cpu": 1}}})), "spec.template.spec.containers[0].ports: Invalid value: [{\"containerPort\":80}]: field is immutable")]
-#[case::one_container_more(stateful_set(), ready(), json!({"spec": {"template": {"spec": {"initContainers": [{"name": "d"}]}}}}), "spec.template.spec.initContainers: Forbidden: field is immutable: their number cannot change")]
+#[case::one_container_more(stateful_set(), ready(), json!({"spec": {"template": {"spec": {"initContainers": [{"name": "d"}]}}}}), "spec.template.spec.initContainers: Invalid value: [{\"name\":\"d\"}]: field is immutable: their number cannot change")]
 #[case::another_place(stateful_set(), ready(), json!({"spec": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}), "spec.template.spec.nodeSelector: Invalid value: {\"a\":\"b\"}: field is immutable")]
+#[case::a_longest_time_is_not_looked_at(deployment(), ready(), json!({"metadata": {"labels": {"kueue.x-k8s.io/max-exec-time-seconds": "x"}}}), "")]
 #[case::to_zero(stateful_set(), ready(), json!({"spec": {"replicas": 0}}), "")]
 #[case::to_another_number(stateful_set(), ready(), json!({"spec": {"replicas": 2}}), "spec.replicas: Invalid value: 2: field is immutable: scale to 0 first, or make another StatefulSet")]
 #[case::from_zero(stateful_set(), json!({"spec": {"replicas": 0}}), json!({"spec": {"replicas": 5}}), "")]
@@ -297,8 +298,8 @@ fn container(change: Value) -> Value {
 #[case::below_zero(leader_worker_set(), ready(), json!({"spec": {"replicas": -1}}), "spec.replicas: Invalid value: -1: invalid LeaderWorkerSet replicas: must be >= 0, got -1")]
 #[case::beyond_all_bounds(leader_worker_set(), ready(), json!({"spec": {"replicas": 1_000_001}}), "spec.replicas: Invalid value: 1000001: invalid LeaderWorkerSet replicas: must be <= 1000000, got 1000001")]
 #[case::another_size(leader_worker_set(), ready(), json!({"spec": {"leaderWorkerTemplate": {"size": 4}}}), "spec.leaderWorkerTemplate.size: Invalid value: 4: field is immutable")]
-#[case::without_its_leader(leader_worker_set(), ready(), json!({"spec": {"leaderWorkerTemplate": {"leaderTemplate": null}}}), "spec.leaderWorkerTemplate.leaderTemplate: Forbidden: field is immutable: it cannot be taken away")]
-#[case::with_a_leader(workers_alone(), ready(), json!({"spec": {"leaderWorkerTemplate": {"leaderTemplate": {"spec": {}}}}}), "spec.leaderWorkerTemplate.leaderTemplate: Forbidden: field is immutable: it cannot be added later")]
+#[case::without_its_leader(leader_worker_set(), ready(), json!({"spec": {"leaderWorkerTemplate": {"leaderTemplate": null}}}), "spec.leaderWorkerTemplate.leaderTemplate: Invalid value: null: field is immutable: it cannot be taken away")]
+#[case::with_a_leader(workers_alone(), ready(), json!({"spec": {"leaderWorkerTemplate": {"leaderTemplate": {"spec": {}}}}}), "spec.leaderWorkerTemplate.leaderTemplate: Invalid value: {\"spec\":{}}: field is immutable: it cannot be added later")]
 #[case::workers_elsewhere(workers_alone(), ready(), json!({"spec": {"leaderWorkerTemplate": {"workerTemplate": {"spec": {"runtimeClassName": "x"}}}}}), "spec.leaderWorkerTemplate.workerTemplate.spec.runtimeClassName: Invalid value: \"x\": field is immutable")]
 fn updates(
     #[case] object: (&'static dyn JobKind, Value),

@@ -208,7 +208,7 @@ fn of_one_role_too_many_pods_are_let_go_and_missing_ones_counted() {
 #[case::no_pods(json!({"labels": {"kueue.x-k8s.io/pod-group-name": "g"}, "annotations": {"kueue.x-k8s.io/pod-group-total-count": "0"}}),
     "metadata.annotations[kueue.x-k8s.io/pod-group-total-count]: Invalid value: \"0\": incorrect annotation value 'kueue.x-k8s.io/pod-group-total-count=0': group total count should be greater than zero")]
 #[case::no_number(json!({"labels": {"kueue.x-k8s.io/pod-group-name": "g"}, "annotations": {"kueue.x-k8s.io/pod-group-total-count": "two"}}),
-    "metadata.annotations[kueue.x-k8s.io/pod-group-total-count]: Invalid value: \"two\": parsing \"two\": should be a whole number")]
+    "metadata.annotations[kueue.x-k8s.io/pod-group-total-count]: Invalid value: \"two\": strconv.Atoi: parsing \"two\": invalid syntax: should be a whole number")]
 #[case::another_mark(json!({"labels": {"kueue.x-k8s.io/managed": "false"}}),
     "metadata.labels[kueue.x-k8s.io/managed]: Forbidden: managed label value can only be 'true'")]
 #[case::a_workload_of_another_name(json!({"labels": {"kueue.x-k8s.io/pod-group-name": "g", "kueue.x-k8s.io/prebuilt-workload-name": "w"}, "annotations": {"kueue.x-k8s.io/pod-group-total-count": "2"}}),

@@ -158,9 +158,9 @@ fn what_it_grows_to_has_the_containers_that_new_pods_have() {
     assert_eq!((&is["metadata"], &is["spec"]["nodeSelector"]), (&was["metadata"], &Value::Null));
 }
 
-const ONLY_ELASTIC: &str = "Invalid value: true: a kueue managed job can use autoscaling only as an elastic job: set the annotation \
-     \"kueue.x-k8s.io/elastic-job\": \"true\", with the feature gate ElasticJobsViaWorkloadSlices";
-const NOT_SENT: &str = "Forbidden: autoscaling is not supported for a job that MultiKueue dispatches";
+const ONLY_ELASTIC: &str = "Invalid value: true: a kueue-managed RayCluster can use autoscaling only as an elastic job: \
+     enable the ElasticJobsViaWorkloadSlices feature gate and set the \"kueue.x-k8s.io/elastic-job\": \"true\" annotation";
+const NOT_SENT: &str = "Forbidden: in-tree autoscaling is not supported for a MultiKueue-managed elastic RayCluster";
 
 #[rstest]
 #[case::one_that_does_not(json!({"spec": {"enableInTreeAutoscaling": null}}), true, "")]
@@ -183,8 +183,12 @@ fn autoscaling_is_refused_where_it_stands(#[case] kind: &str, #[case] path: &str
     let (kind, job) = elastic(kind, json!({AUTOSCALES: true}));
     assert_eq!(validate_autoscaling(kind, &job, true), None);
     let sent = changed(&job, json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}));
-    let error = validate_autoscaling(kind, &sent, true).map(|error| error.to_string());
-    assert_eq!(error.as_deref(), Some(format!("{path}: {NOT_SENT}").as_str()));
+    let said = |job: &Value| validate_autoscaling(kind, job, true).map(|error| error.to_string()).unwrap_or_default();
+    let not_sent = NOT_SENT.replace("RayCluster", kind.id().kind);
+    assert_eq!(said(&sent), format!("{path}: {not_sent}"));
+    let plain = said(&changed(&job, json!({"metadata": {"annotations": null}})));
+    let want = "Invalid value: true: a kueue managed job should only use autoscaling when workload slicing is enabled";
+    assert!(plain.starts_with(&format!("{path}: {want}")), "{plain}");
 }
 
 #[test]
@@ -198,7 +202,7 @@ fn a_group_of_a_cluster_must_keep_its_gate_and_come_with_it() {
     let mut new = old.clone();
     new["spec"]["workerGroupSpecs"].as_array_mut().unwrap().push(group("late", 1));
     let want = "spec.workerGroupSpecs[2].template.spec.schedulingGates: Invalid value: null: an elastic job must have the \
-                scheduling gate \"kueue.x-k8s.io/elastic-job\"";
+                ElasticJobSchedulingGate: \"kueue.x-k8s.io/elastic-job\"";
     assert_eq!(said(&old, &new), want);
     gate_pods(kind, &mut new);
     assert_eq!(said(&old, &new), "");

@@ -114,7 +114,7 @@ fn what_the_crd_requires_of_a_status_stays_when_it_is_reset() {
 #[rstest]
 #[case::cluster_mode(json!({}), "")]
 #[case::client_mode(json!({"mode": "client"}), "spec.mode: Invalid value: \"client\": only Cluster mode is supported for a kueue managed job")]
-#[case::dynamic(json!({"dynamicAllocation": {"enabled": true}}), "spec.dynamicAllocation.enabled: Invalid value: true: a kueue managed job cannot use dynamicAllocation: its pods are counted when it is admitted")]
+#[case::dynamic(json!({"dynamicAllocation": {"enabled": true}}), "spec.dynamicAllocation.enabled: Invalid value: true: a kueue managed job can use dynamicAllocation only when the ElasticJobsViaWorkloadSlices feature gate is on and the job is an elastic job: a SparkApplication cannot be one")]
 #[case::not_dynamic(json!({"dynamicAllocation": {"enabled": false}}), "")]
 fn refusals(#[case] more: Value, #[case] want: &str) {
     let (kind, job) = application(more);
