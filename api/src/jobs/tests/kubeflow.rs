@@ -28,6 +28,19 @@ fn pytorch() -> (&'static dyn JobKind, Value) {
     object("kubeflow.org", "PyTorchJob", json!({"pytorchReplicaSpecs": {"Master": replicas(1), "Worker": replicas(4)}}))
 }
 
+/// One of each, of one pod that works.
+fn all() -> [(&'static dyn JobKind, Value); 6] {
+    [
+        ("TFJob", "tfReplicaSpecs"),
+        ("PyTorchJob", "pytorchReplicaSpecs"),
+        ("PaddleJob", "paddleReplicaSpecs"),
+        ("XGBoostJob", "xgbReplicaSpecs"),
+        ("JAXJob", "jaxReplicaSpecs"),
+        ("MPIJob", "mpiReplicaSpecs"),
+    ]
+    .map(|(kind, specs)| object("kubeflow.org", kind, json!({specs: {"Worker": replicas(4)}})))
+}
+
 #[test]
 fn the_run_policy_suspends() {
     let (kind, job) = pytorch();
@@ -46,10 +59,11 @@ fn the_run_policy_suspends() {
 #[case::running(json!({"conditions": [{"type": "Running", "status": "True"}], "replicaStatuses": {"Worker": {"active": 4}}}), (true, true))]
 #[case::not_running_any_more(json!({"conditions": [{"type": "Running", "status": "False"}], "replicaStatuses": {"Worker": {"succeeded": 4}}}), (false, false))]
 fn active_and_ready(#[case] status: Value, #[case] want: (bool, bool)) {
-    let (kind, job) = pytorch();
-    let job = changed(&job, json!({ "status": status }));
-    assert_eq!((kind.is_active(&job), kind.pods_ready(&job)), want);
-    assert!(kind.reclaimable(&job).is_empty());
+    for (kind, job) in all() {
+        let job = changed(&job, json!({ "status": status }));
+        assert_eq!((kind.is_active(&job), kind.pods_ready(&job)), want, "{}", kind.id().kind);
+        assert!(kind.reclaimable(&job).is_empty());
+    }
 }
 
 #[rstest]
@@ -58,9 +72,11 @@ fn active_and_ready(#[case] status: Value, #[case] want: (bool, bool)) {
 #[case::failed(json!([{"type": "Failed", "status": "True", "message": "worker 0"}]), Some((false, "worker 0")))]
 #[case::restarting(json!([{"type": "Restarting", "status": "True"}, {"type": "Failed", "status": "False"}]), None)]
 fn finished(#[case] conditions: Value, #[case] want: Option<(bool, &str)>) {
-    let (kind, job) = pytorch();
-    let job = changed(&job, json!({"status": {"conditions": conditions}}));
-    assert_eq!(kind.finished(&job), want.map(|(success, message)| Finished { success, message: message.into() }));
+    let want = want.map(|(success, message)| Finished { success, message: message.into() });
+    for (kind, job) in all() {
+        let job = changed(&job, json!({"status": {"conditions": conditions}}));
+        assert_eq!(kind.finished(&job), want, "{}", kind.id().kind);
+    }
 }
 
 #[test]

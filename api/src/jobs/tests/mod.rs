@@ -3,6 +3,7 @@
 #![expect(clippy::needless_pass_by_value, reason = "literals read better by value")]
 
 mod app_wrapper;
+mod bad_input;
 mod batch_job;
 mod build;
 mod by_pods;
