@@ -3,16 +3,39 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::Value;
-use switchyard_api::jobs::{JobKind, kind_of_owner, meta};
+use switchyard_api::{
+    jobs::{
+        JobKind,
+        meta::{self, Controller},
+    },
+    v1beta2::Workload,
+};
 
-use crate::object::Object;
+use super::slices;
+use crate::{
+    object::Object,
+    workload::{is_admitted, is_finished},
+};
 
 /// How many owners up a job of ours is looked for.
 pub(super) const MAX_ANCESTORS: usize = 10;
 
+/// What is known of an owner.
+#[derive(Clone)]
+pub(super) enum Owner {
+    /// A job of a kind that is enabled.
+    Job(&'static dyn JobKind, Arc<Object>),
+    /// It only stands between: a ReplicaSet, or of a kind that is known and not enabled.
+    Between(Arc<Object>),
+    /// It is gone, or of a kind that nobody here knows.
+    None,
+    /// The API server is to be asked.
+    Unread,
+}
+
 /// Where the way up from a job ended.
 #[derive(Clone)]
-pub(super) enum Top {
+pub(crate) enum Top {
     /// No job that counts owns it.
     None,
     /// At this one.
@@ -21,21 +44,23 @@ pub(super) enum Top {
     TooDeep,
     /// Where it began.
     Cyclic,
+    /// At this owner, which has to be read first.
+    Unread(Controller),
 }
 
-/// Walks up the controllers of a job for as long as they are jobs of known kinds, found by `find`, and gives the last that
+/// Walks up the controllers of a job for as long as they are of known kinds, found by `find`, and gives the last job that
 /// `counts`. One that its kind skips never does: nobody would admit it.
-pub(super) fn top(
-    job: &Value,
-    find: impl Fn(&'static dyn JobKind, &str) -> Option<Arc<Object>>,
-    counts: impl Fn(&Value) -> bool,
-) -> Top {
+pub(super) fn top(job: &Value, find: impl Fn(&Controller) -> Owner, counts: impl Fn(&Value) -> bool) -> Top {
     let mut found = Top::None;
     let mut passed = BTreeSet::from([meta::uid(job).to_owned()]);
     let mut owner = meta::controller_of(job);
     while let Some(reference) = owner {
-        let Some(kind) = kind_of_owner(&reference.api_version, &reference.kind) else { break };
-        let Some(parent) = find(kind, &reference.name) else { break };
+        let (kind, parent) = match find(&reference) {
+            Owner::Job(kind, parent) => (Some(kind), parent),
+            Owner::Between(parent) => (None, parent),
+            Owner::None => break,
+            Owner::Unread => return Top::Unread(reference),
+        };
         let value = parent.value();
         if meta::uid(&value) != reference.uid {
             break;
@@ -47,18 +72,35 @@ pub(super) fn top(
             return Top::Cyclic;
         }
         owner = meta::controller_of(&value);
-        if !kind.skips(&value) && counts(&value) {
+        if let Some(kind) = kind.filter(|kind| !kind.skips(&value) && counts(&value)) {
             found = Top::Job(kind, parent);
         }
     }
     found
 }
 
+/// Whether one of a job's workloads lets run what the job owns. One that has finished is admitted still, and has given its
+/// quota back.
+pub(super) fn lets_run<'a>(
+    kind: &dyn JobKind,
+    job: &Value,
+    workloads: impl IntoIterator<Item = &'a Arc<Workload>>,
+) -> bool {
+    let runs = |workload: &Workload| is_admitted(workload) || slices::goes_on(kind, job, workload);
+    workloads.into_iter().any(|workload| !is_finished(workload) && runs(workload))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use switchyard_api::jobs::kind_of_owner;
 
     use super::*;
+
+    fn enabled(owner: &Controller, object: Value) -> Owner {
+        let kind = kind_of_owner(&owner.api_version, &owner.kind).unwrap();
+        Owner::Job(kind, Arc::new(Object::new(object).unwrap()))
+    }
 
     /// Job `i` of a chain in which each is owned by the next, the last by `last_owner`.
     fn job(i: usize, length: usize, last_owner: Option<usize>) -> Value {
@@ -73,9 +115,9 @@ mod tests {
     }
 
     fn climb(length: usize, last_owner: Option<usize>, counting: &[usize]) -> String {
-        let find = |_: &'static dyn JobKind, name: &str| {
-            let i = name.trim_start_matches('j').parse::<usize>().unwrap();
-            (i < length).then(|| Arc::new(Object::new(job(i, length, last_owner)).unwrap()))
+        let find = |owner: &Controller| {
+            let i = owner.name.trim_start_matches('j').parse::<usize>().unwrap();
+            if i < length { enabled(owner, job(i, length, last_owner)) } else { Owner::None }
         };
         let counts = |job: &Value| counting.iter().any(|i| meta::name(job) == format!("j{i}"));
         match top(&job(0, length, last_owner), find, counts) {
@@ -83,6 +125,7 @@ mod tests {
             Top::Job(_, parent) => meta::name(&parent.value()).to_owned(),
             Top::TooDeep => "too deep".to_owned(),
             Top::Cyclic => "cyclic".to_owned(),
+            Top::Unread(owner) => format!("{} is to be read", owner.name),
         }
     }
 
@@ -116,13 +159,15 @@ mod tests {
     )]
     fn of_several_owners_the_one_above_is(#[case] owners: Value, #[case] expected: &str) {
         let above = |name: &str| json!({"metadata": {"name": name, "namespace": "ns", "uid": if name == "above" { "u" } else { "b" }}});
-        let find =
-            |_: &'static dyn JobKind, name: &str| (name != "gone").then(|| Arc::new(Object::new(above(name)).unwrap()));
+        let find = |owner: &Controller| match owner.name.as_str() {
+            "gone" => Owner::None,
+            name => enabled(owner, above(name)),
+        };
         let job = json!({"metadata": {"name": "a", "namespace": "ns", "uid": "a", "ownerReferences": owners}});
         let found = match top(&job, find, |_| true) {
             Top::Job(_, parent) => meta::name(&parent.value()).to_owned(),
             Top::None => "none".to_owned(),
-            Top::TooDeep | Top::Cyclic => "no end".to_owned(),
+            Top::TooDeep | Top::Cyclic | Top::Unread(_) => "no end".to_owned(),
         };
         assert_eq!(found, expected);
     }
@@ -143,7 +188,26 @@ mod tests {
         });
         let owner = json!({"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "ray", "uid": "u", "controller": true});
         let submitter = json!({"metadata": {"name": "s", "namespace": "ns", "uid": "s", "ownerReferences": [owner]}});
-        let find = |_: &'static dyn JobKind, _: &str| Some(Arc::new(Object::new(ray_job.clone()).unwrap()));
+        let find = |owner: &Controller| enabled(owner, ray_job.clone());
         assert!(matches!(top(&submitter, find, |_| true), Top::None));
+    }
+
+    #[test]
+    fn what_only_stands_between_is_passed_and_what_is_not_known_is_to_be_read() {
+        let chain = |i: usize| Arc::new(Object::new(job(i, 4, None)).unwrap());
+        let climb = |unread: &str| {
+            let find = |owner: &Controller| match owner.name.as_str() {
+                name if name == unread => Owner::Unread,
+                "j1" => Owner::Between(chain(1)),
+                "j2" => enabled(owner, job(2, 4, None)),
+                _ => Owner::Between(chain(3)),
+            };
+            match top(&job(0, 4, None), find, |_| true) {
+                Top::Job(_, parent) => meta::name(&parent.value()).to_owned(),
+                Top::Unread(owner) => format!("read {}", owner.name),
+                _ => "neither".to_owned(),
+            }
+        };
+        assert_eq!([climb(""), climb("j1"), climb("j3")], ["j2", "read j1", "read j3"]);
     }
 }

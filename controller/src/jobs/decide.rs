@@ -11,7 +11,7 @@ use switchyard_api::{
     },
     jobs::{Held, JobError, JobKind, PodSetInfo, Stop, elastic, job_pod_sets, meta, pod_set_infos, same_copy},
     names,
-    v1beta2::{PodSet, ResourceFlavor, Workload},
+    v1beta2::{PodSet, ReclaimablePod, ResourceFlavor, Workload},
 };
 
 use super::{
@@ -25,7 +25,7 @@ use crate::{
     clock::since,
     context::Role,
     workload::{
-        admitted_by, condition, has_reservation, is_admitted, is_evicted, is_finished, is_group_workload,
+        admitted_by, condition, has_reservation, is_admitted, is_evicted, is_finished, is_group_workload, is_on_hold,
         was_dispatched,
     },
 };
@@ -53,6 +53,9 @@ pub(super) struct Case<'a> {
 pub fn decide(kind: &dyn JobKind, job: Option<&Value>, facts: &Facts<'_>, now: Timestamp) -> Decision {
     let Some(job) = job else { return owner_gone(facts, now, false) };
     if meta::is_deleting(job) && !kind.is_composed(job) {
+        if facts.defers_end && meta::is_held_by_others(job) && kind.cleans_up(job) {
+            return Decision::wait();
+        }
         let mut decision = owner_gone(facts, now, true);
         decision.actions.extend(release(kind, job));
         return decision;
@@ -163,6 +166,9 @@ impl Case<'_> {
             };
         }
         let Some(workload) = workload else { return self.no_workload() };
+        if let Some(queued) = self.off_hold(workload) {
+            return Decision::act([queued]);
+        }
         let size = self.is_elastic().then(|| self.kind.pod_sets(self.job).unwrap_or_default());
         let mut reclaimable = self.kind.reclaimable(self.job);
         if let Some(pod_sets) = &size {
@@ -170,8 +176,7 @@ impl Case<'_> {
         }
         // On a hub, a group's pods that have succeeded run again wherever it is sent next.
         let told_here = !self.kind.is_composed(self.job) || self.facts.multi_kueue_check.is_none();
-        let told_here = told_here && self.facts.reclaims;
-        if let Some(action) = edit::reclaimable_pods(workload, reclaimable, self.now).filter(|_| told_here) {
+        if let Some(action) = self.reclaim(workload, reclaimable).filter(|_| told_here) {
             return Decision::act([action]);
         }
         if is_evicted(workload) {
@@ -219,6 +224,18 @@ impl Case<'_> {
             return Decision::wait();
         }
         Decision::act([edit::put_on_hold(workload, self.facts.reasons, self.now)])
+    }
+
+    /// It is queued again once its job is on hold no more. What puts a group's workload on hold takes it off again.
+    fn off_hold(&self, workload: &Arc<Workload>) -> Option<Action> {
+        let held_here = is_on_hold(workload) && !is_group_workload(workload);
+        let held_here = held_here && !same_copy(self.kind.id(), self.job, workload);
+        held_here.then(|| edit::take_off_hold(workload, self.facts.reasons, self.now))
+    }
+
+    /// Notes pods whose quota is not needed any more, where that is wanted.
+    pub(super) fn reclaim(&self, workload: &Arc<Workload>, pods: Vec<ReclaimablePod>) -> Option<Action> {
+        edit::reclaimable_pods(workload, pods, self.now).filter(|_| self.facts.reclaims)
     }
 
     /// Finishes the workload and tells the job.

@@ -21,6 +21,9 @@ use crate::{
     workload::{Edit, NOT_READY, Reasons, condition, has_reservation, is_admitted},
 };
 
+/// What is said of a workload that was on hold.
+pub(super) const OFF_HOLD: &str = "Workload no longer on hold; waiting for quota reservation";
+
 /// Declares the workload finished.
 pub(super) fn finish(workload: &Arc<Workload>, reason: &str, message: &str, now: Timestamp) -> Action {
     Action::edit_status(workload, now, |edit| {
@@ -39,6 +42,13 @@ pub(super) fn release_quota(workload: &Arc<Workload>, reasons: Reasons, now: Tim
 pub(super) fn put_on_hold(workload: &Arc<Workload>, reasons: Reasons, now: Timestamp) -> Action {
     Action::edit_quota(workload, reasons, now, |edit| {
         edit.unreserve(quota_reserved::ON_HOLD, "Job is on hold");
+    })
+}
+
+/// Queues a workload again that was on hold.
+pub(super) fn take_off_hold(workload: &Arc<Workload>, reasons: Reasons, now: Timestamp) -> Action {
+    Action::edit_quota(workload, reasons, now, |edit| {
+        edit.unreserve(quota_reserved::PENDING_EVALUATION, OFF_HOLD);
     })
 }
 

@@ -70,6 +70,9 @@ pub struct Facts<'a> {
     pub reclaims: bool,
     /// Whether pods count as active no more once they are being deleted (`FastQuotaReleaseInPodIntegration`).
     pub releases_fast: bool,
+    /// Whether a job that is being deleted keeps its quota for what cleans up after it
+    /// (`DeferRayServiceFinalizationForRedisCleanup`).
+    pub defers_end: bool,
     /// Whether the job is ours: it has a queue, or all jobs of its namespace are managed.
     pub managed: bool,
     /// The job that owns it.

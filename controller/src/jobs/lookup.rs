@@ -1,16 +1,17 @@
 //! Questions about queues, classes and namespaces that the job reconciler and the webhook both ask.
 
+use std::borrow::Cow;
+
 use anyhow::Context as _;
 use kube::core::{Selector, SelectorExt};
 use switchyard_api::{
     config::Configuration,
-    jobs::{Held, JobKind, PriorityLookup, kind_of_owner, meta, pod},
+    jobs::{Held, JobKind, PriorityLookup, kind_of_owner, meta, pod, serving::Serving},
     names,
     v1beta2::AdmissionCheck,
 };
 
-use super::ancestor::{self, Top};
-use crate::stores::Stores;
+use crate::{stores::Stores, workload::is_group_workload};
 
 /// Label that every namespace has, with its name.
 pub(crate) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -57,24 +58,35 @@ pub(crate) fn is_implied(config: &Configuration, kind: &dyn JobKind, job: &serde
     kind.held() == Held::Gated && !pod::is_suspended_by_parent(job) && !sent() && !named()
 }
 
-/// Whether a job of ours rules the object: one above it is queued, or all are. An owner that has not been seen yet does.
-pub(crate) fn has_ruler(stores: &Stores, config: &Configuration, object: &serde_json::Value) -> bool {
-    let namespace = meta::namespace(object);
-    let find = |kind: &'static dyn JobKind, name: &str| {
-        stores.job(kind.id().group, kind.id().kind)?.store.get(namespace, name)
-    };
-    let Some(owner) = meta::controller_of(object) else { return false };
-    let unseen = owned_by_job(stores, object)
-        && kind_of_owner(&owner.api_version, &owner.kind).is_some_and(|kind| find(kind, &owner.name).is_none());
-    let all = config.manage_jobs_without_queue_name;
-    let top = ancestor::top(object, find, |parent| all || !meta::queue_name(parent).is_empty());
-    unseen || !matches!(top, Top::None)
+/// Whether the object's own owner is of a kind that is enabled, whether it is there and queued or not.
+pub(crate) fn owned_by_job(stores: &Stores, config: &Configuration, object: &serde_json::Value) -> bool {
+    let kind = meta::controller_of(object).and_then(|owner| kind_of_owner(&owner.api_version, &owner.kind));
+    kind.is_some_and(|kind| is_enabled(stores, config, kind))
 }
 
-/// Whether a job of a managed kind owns the object.
-pub(crate) fn owned_by_job(stores: &Stores, job: &serde_json::Value) -> bool {
-    let kind = meta::controller_of(job).and_then(|owner| kind_of_owner(&owner.api_version, &owner.kind));
-    kind.is_some_and(|kind| stores.job(kind.id().group, kind.id().kind).is_some())
+/// Whether jobs of a kind are managed. The kinds of which only the webhook sees objects have no store.
+pub(super) fn is_enabled(stores: &Stores, config: &Configuration, kind: &dyn JobKind) -> bool {
+    let named = || config.integrations.frameworks.iter().any(|name| name == kind.id().framework);
+    stores.job(kind.id().group, kind.id().kind).is_some() || !kind.is_watched() && named()
+}
+
+/// What makes groups of pods, whose group bears the name that an older Kueue gave it as long as there is a Workload of that
+/// name and none of today's.
+pub(crate) fn as_named<'a>(
+    stores: &Stores,
+    serving: &dyn Serving,
+    object: &'a serde_json::Value,
+) -> Cow<'a, serde_json::Value> {
+    let workload = |name: &str| stores.workloads.get(meta::namespace(object), name);
+    let Some(older) = serving.older_group(object) else { return Cow::Borrowed(object) };
+    let is_older = workload(&older).is_some_and(|it| is_group_workload(&it))
+        && serving.groups(object).iter().all(|group| workload(&group.name).is_none());
+    if !is_older {
+        return Cow::Borrowed(object);
+    }
+    let mut object = object.clone();
+    serving.name_as_older(&mut object);
+    Cow::Owned(object)
 }
 
 impl PriorityLookup for Stores {
@@ -91,5 +103,42 @@ impl PriorityLookup for Stores {
         // The server lets only one be created, but two may slip through at once.
         let lowest = defaults.into_iter().min_by_key(|class| class.value)?;
         Some((lowest.metadata.name.clone()?, lowest.value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use switchyard_api::{jobs::kind_for, v1beta2::Workload};
+
+    use super::*;
+
+    #[test]
+    fn a_group_that_an_older_kueue_named_keeps_its_workload_until_there_is_another() {
+        let kind = kind_for("apps", "StatefulSet").unwrap();
+        let set = json!({"metadata": {"name": "a", "namespace": "ns", "uid": "uid-a"}, "spec": {"replicas": 2}});
+        let group = |stores: &Stores| {
+            let serving = kind.serving().unwrap();
+            let named = as_named(stores, serving, &set);
+            serving.groups(&named).remove(0).name
+        };
+        let insert = |stores: &Stores, name: &str, annotations: Value| {
+            let workload = json!({
+                "metadata": {"name": name, "namespace": "ns", "annotations": annotations}, "spec": {"podSets": []},
+            });
+            stores.workloads.insert(serde_json::from_value::<Workload>(workload).unwrap());
+        };
+        let of_group = || json!({"kueue.x-k8s.io/is-group-workload": "true"});
+        // printf 'StatefulSet\napps\na\n' | sha1sum
+        let (older, newer) = ("statefulset-a-8492c", "statefulset-a-98ec4");
+
+        let stores = Stores::default();
+        assert_eq!(group(&stores), newer);
+        insert(&stores, older, json!({}));
+        assert_eq!(group(&stores), newer, "that is somebody else's");
+        insert(&stores, older, of_group());
+        assert_eq!(group(&stores), older);
+        insert(&stores, newer, of_group());
+        assert_eq!(group(&stores), newer);
     }
 }

@@ -204,10 +204,9 @@ impl Scene<'_> {
         let (reasons, now) = (self.case.facts.reasons, self.case.now);
         if !group.at_rest {
             let ended = Action::edit_quota(workload, reasons, now, |edit| {
-                let message = "Workload no longer on hold; waiting for quota reservation";
-                edit.unreserve(quota_reserved::PENDING_EVALUATION, message);
+                edit.unreserve(quota_reserved::PENDING_EVALUATION, edit::OFF_HOLD);
                 if is_kept_out(workload) {
-                    edit.requeued(true, quota_reserved::PENDING_EVALUATION, message);
+                    edit.requeued(true, quota_reserved::PENDING_EVALUATION, edit::OFF_HOLD);
                 }
             });
             let held = is_on_hold(workload) || is_kept_out(workload) && !has_reservation(workload);

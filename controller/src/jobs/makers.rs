@@ -16,6 +16,7 @@ use super::{
     index::JobKey,
     lookup,
     maker::{self, Plan, Scene},
+    owners,
     perform::Target,
 };
 use crate::{
@@ -66,8 +67,23 @@ impl Reconciler {
         let parts = parts.iter().filter_map(|part| Some(Arc::unwrap_or_clone(pods.store.by_key(part)?.value())));
         let parts: Vec<Value> = parts.collect();
         let maker = makers.store.by_key(&key.key);
+        let ruled = match maker.as_deref() {
+            Some(maker) => owners::is_ruled(&self.ctx, &maker.value()).await,
+            None => Ok(false),
+        };
+        let ruled = match ruled {
+            Ok(ruled) => ruled,
+            Err(error) => {
+                tracing::warn!(job = ?key, %error, "could not ask for the owners of what makes pods");
+                return Outcome::Failed;
+            }
+        };
         let plan = match maker.as_deref() {
-            Some(maker) => self.decide_maker(key, kind, serving, &maker.value(), &parts),
+            Some(maker) => {
+                let maker = maker.value();
+                let maker = lookup::as_named(&self.ctx.stores, serving, &maker);
+                self.decide_maker((key, kind, serving), &maker, ruled, &parts)
+            }
             None => Plan { workloads: Decision::wait(), pods: maker::let_ended_go(&parts) },
         };
         let target = Target { key, jobs: makers, kind, job: maker.as_deref() };
@@ -86,10 +102,9 @@ impl Reconciler {
 
     fn decide_maker(
         &self,
-        key: &JobKey,
-        kind: &'static dyn JobKind,
-        serving: &'static dyn Serving,
+        (key, kind, serving): (&JobKey, &'static dyn JobKind, &'static dyn Serving),
         maker: &Value,
+        ruled: bool,
         pods: &[Value],
     ) -> Plan {
         let (ctx, namespace) = (&self.ctx, meta::namespace(maker));
@@ -102,10 +117,9 @@ impl Reconciler {
             releases_fast: false,
             role: ctx.role,
             reasons: Reasons::of(&ctx.config),
-            managed: queued
-                && lookup::is_managed_namespace(&ctx.stores, &self.managed_namespaces, namespace)
-                && !lookup::has_ruler(&ctx.stores, &ctx.config, maker),
+            managed: queued && !ruled && lookup::is_managed_namespace(&ctx.stores, &self.managed_namespaces, namespace),
             ancestor: Ancestor::None,
+            defers_end: false,
             workloads: names.iter().filter_map(|name| ctx.stores.workloads.by_key(name)).collect(),
             prebuilt: Prebuilt::NotNamed,
             multi_kueue_check: None,

@@ -4,7 +4,7 @@
 //! gathers [`Facts`] from the stores, asks [`decide`] what to do, and performs that. All that decides is pure.
 
 mod action;
-mod ancestor;
+pub(crate) mod ancestor;
 mod checks;
 mod create;
 mod decide;
@@ -16,6 +16,7 @@ mod index;
 pub(crate) mod lookup;
 mod maker;
 mod makers;
+pub(crate) mod owners;
 mod perform;
 mod ready;
 mod slices;
@@ -50,7 +51,7 @@ use crate::{
     store::{Change, Key},
     stores::JobStore,
     work::{self, Outcome, Queue},
-    workload::{Reasons, admitted_by, is_admitted},
+    workload::{Reasons, admitted_by},
 };
 
 /// Jobs looked at at once. Each waits for one or two API writes of a few milliseconds.
@@ -271,7 +272,14 @@ impl Reconciler {
         {
             return Outcome::Again(wait);
         }
-        let decision = self.decide(kind, &key, job.as_deref(), workloads);
+        let ancestor = match self.ancestor(kind, job.as_deref()).await {
+            Ok(ancestor) => ancestor,
+            Err(error) => {
+                tracing::warn!(job = ?key, %error, "could not ask for the owners of a job");
+                return Outcome::Failed;
+            }
+        };
+        let decision = self.decide(kind, &key, job.as_deref(), ancestor, workloads);
         self.act(&target, decision).await
     }
 
@@ -330,6 +338,7 @@ impl Reconciler {
         kind: &'static dyn JobKind,
         key: &JobKey,
         job: Option<&Object>,
+        ancestor: Ancestor,
         workloads: Vec<Arc<Workload>>,
     ) -> Decision {
         let ctx = &self.ctx;
@@ -348,9 +357,7 @@ impl Reconciler {
         if ctx.config.waits_for_pods_ready() {
             self.count_ready(key, workloads.iter().chain(copy));
         }
-        let managed = lookup::is_managed_namespace(&ctx.stores, &self.managed_namespaces, namespace)
-            && !lookup::is_implied(&ctx.config, kind, value);
-        let topmost = kind.held() == Held::Gated;
+        let managed = self.is_managed(kind, value);
         let facts = Facts {
             role: ctx.role,
             reasons: Reasons::of(&ctx.config),
@@ -358,7 +365,8 @@ impl Reconciler {
             reclaims: ctx.config.enabled("ReclaimablePods"),
             releases_fast: ctx.config.enabled("FastQuotaReleaseInPodIntegration"),
             managed: managed && (!queue.is_empty() || ctx.config.manage_jobs_without_queue_name),
-            ancestor: if managed && !topmost { self.ancestor(value) } else { Ancestor::None },
+            ancestor,
+            defers_end: ctx.config.enabled("DeferRayServiceFinalizationForRedisCleanup"),
             workloads,
             prebuilt,
             multi_kueue_check: (ctx.role == Role::Hub)
@@ -403,25 +411,34 @@ impl Reconciler {
         is_gone(&self.ctx, target, &uids).await
     }
 
-    /// How the topmost job of ours above this one stands.
-    fn ancestor(&self, job: &Value) -> Ancestor {
-        let namespace = meta::namespace(job);
-        let find = |kind: &'static dyn JobKind, name: &str| {
-            self.ctx.stores.job(kind.id().group, kind.id().kind)?.store.get(namespace, name)
-        };
-        let all = self.ctx.config.manage_jobs_without_queue_name;
-        let (kind, parent) = match ancestor::top(job, find, |parent| all || !meta::queue_name(parent).is_empty()) {
-            Top::None => return Ancestor::None,
-            Top::TooDeep => return Ancestor::TooDeep,
-            Top::Cyclic => return Ancestor::Cyclic,
-            Top::Job(kind, parent) => (kind, parent),
-        };
-        let owned = self.owned(&JobKey::new(kind, Key::of(&*parent)));
+    /// Whether jobs like this one are managed where it is, if it has a queue.
+    fn is_managed(&self, kind: &dyn JobKind, job: &Value) -> bool {
+        lookup::is_managed_namespace(&self.ctx.stores, &self.managed_namespaces, meta::namespace(job))
+            && !lookup::is_implied(&self.ctx.config, kind, job)
+    }
+
+    /// How the topmost job of ours above this one stands. Whether there is one above a pod was settled at its creation.
+    async fn ancestor(&self, kind: &dyn JobKind, job: Option<&Object>) -> Result<Ancestor, kube::Error> {
+        let job = &*job.map(Object::value).unwrap_or_default();
+        if kind.held() == Held::Gated || meta::controller_of(job).is_none() || !self.is_managed(kind, job) {
+            return Ok(Ancestor::None);
+        }
+        Ok(match owners::top(&self.ctx, job).await? {
+            Top::None | Top::Unread(_) => Ancestor::None,
+            Top::TooDeep => Ancestor::TooDeep,
+            Top::Cyclic => Ancestor::Cyclic,
+            Top::Job(kind, parent) => self.admission_of(kind, &parent),
+        })
+    }
+
+    /// Whether a job that owns others may run.
+    fn admission_of(&self, kind: &'static dyn JobKind, parent: &Object) -> Ancestor {
+        let owned = self.owned(&JobKey::new(kind, Key::of(parent)));
         let parent = parent.value();
-        let named = self.ctx.stores.workloads.get(namespace, meta::prebuilt_workload_name(&parent));
+        let prebuilt = meta::prebuilt_workload_name(&parent);
+        let named = self.ctx.stores.workloads.get(meta::namespace(&parent), prebuilt);
         let copy = named.filter(|workload| same_copy(kind.id(), &parent, workload));
-        let goes_on = |workload: &Workload| is_admitted(workload) || slices::goes_on(kind, &parent, workload);
-        let admitted = owned.iter().chain(&copy).any(|workload| goes_on(workload));
+        let admitted = ancestor::lets_run(kind, &parent, owned.iter().chain(&copy));
         if admitted { Ancestor::Admitted } else { Ancestor::NotAdmitted }
     }
 

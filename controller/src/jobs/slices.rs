@@ -201,7 +201,7 @@ fn grows_to(case: &Case<'_>, holder: &Arc<Workload>, pending: &Arc<Workload>, po
         return Ensured::Act(Decision::act([resize]));
     }
     // Pods that no completion is left for need no quota: it must neither wait nor preempt others for them.
-    if let Some(reclaim) = edit::reclaimable_pods(pending, case.kind.reclaimable(case.job), case.now) {
+    if let Some(reclaim) = case.reclaim(pending, case.kind.reclaimable(case.job)) {
         return Ensured::Act(Decision::act([reclaim]));
     }
     match keep_in_step(case, pending, pod_sets) {

@@ -20,8 +20,10 @@ pub(super) struct Facts {
     pub(super) default_queue: bool,
     /// Whether there is a WorkloadPriorityClass `default`.
     pub(super) default_priority_class: bool,
-    /// Whether a job of ours owns this one: its owner is queued, not this.
+    /// Whether its own owner is of a kind that is enabled, queued or not.
     pub(super) owned: bool,
+    /// Whether a job above this one is queued in its place.
+    pub(super) ruled: bool,
     /// Whether a group of pods that it makes has quota although there are to be no such pods, or a Workload that goes.
     pub(super) quota_left: bool,
     /// Whether it is a hub's copy whose workload, made with it, is admitted: it comes as admission would start it.
@@ -37,38 +39,52 @@ pub(super) struct Facts {
 }
 
 /// Fills in the default queue and priority class, suspends what must wait for admission, and hands jobs of dispatching
-/// queues to MultiKueue. `dispatches` is asked for the queue that the job then has.
+/// queues to MultiKueue, whoever owns them. `dispatches` is asked for the queue that the job then has.
 pub(super) fn default(kind: &dyn JobKind, job: &mut Value, facts: &Facts, dispatches: impl Fn(&str) -> bool) {
-    let gated = kind.held() == Held::Gated;
-    // Whether a pod is queued that an owner has held back, and where, is settled.
-    let settled = gated && pod::is_suspended_by_parent(job);
-    if !settled && !fill_in(kind, job, facts) {
+    let settled = is_settled(kind, job);
+    if !settled && !concerns(kind, job, facts) {
         return;
     }
+    let waits = settled || !facts.ruled && fill_in(kind, job, facts);
     // A gate that its user has set lacks our other marks, and what is held by its pods is not suspended itself.
-    if (kind.held() != Held::Suspended || !kind.is_suspended(job)) && !facts.admitted_copy {
+    if waits && (kind.held() != Held::Suspended || !kind.is_suspended(job)) && !facts.admitted_copy {
         kind.suspend(job);
     }
-    if kind.can_default_managed_by(job) && dispatches(meta::queue_name(job)) {
+    let queued = waits || !meta::queue_name(job).is_empty();
+    if queued && kind.can_default_managed_by(job) && dispatches(meta::queue_name(job)) {
         kind.set_managed_by(job, Some(names::MULTIKUEUE_CONTROLLER));
     }
-    if facts.elastic && elastic::may_be_elastic(kind, job) {
+    if waits && facts.elastic && elastic::may_be_elastic(kind, job) {
         elastic::gate_pods(kind, job);
     }
 }
 
-/// Gives a job of ours its queue and priority class; whether it is one.
+/// Whether it matters for [`default`] what rules the job.
+pub(super) fn may_be_ruled(kind: &dyn JobKind, job: &Value, facts: &Facts) -> bool {
+    !is_settled(kind, job) && concerns(kind, job, facts)
+}
+
+/// Whether a pod is queued that an owner has held back, and where, is settled.
+fn is_settled(kind: &dyn JobKind, job: &Value) -> bool {
+    kind.held() == Held::Gated && pod::is_suspended_by_parent(job)
+}
+
+/// Whether jobs like this one are ours, if they are queued.
+fn concerns(kind: &dyn JobKind, job: &Value, facts: &Facts) -> bool {
+    facts.managed_namespace && !facts.implied && !kind.skips(job) && !meta::is_deleting(job)
+}
+
+/// Gives a job of ours its queue and priority class; whether it is one. What an enabled kind has made is queued by a queue
+/// of its own only; whose pods are whose is told by what rules them.
 fn fill_in(kind: &dyn JobKind, job: &mut Value, facts: &Facts) -> bool {
-    if !facts.managed_namespace || facts.implied || facts.owned || kind.skips(job) || meta::is_deleting(job) {
-        return false;
-    }
-    if meta::queue_name(job).is_empty() && facts.default_queue {
+    let defaulted = !facts.owned || kind.held() == Held::Gated;
+    if meta::queue_name(job).is_empty() && facts.default_queue && defaulted {
         meta::set_label(job, names::QUEUE_NAME, names::DEFAULT);
     }
     if meta::queue_name(job).is_empty() && !facts.without_queue_name {
         return false;
     }
-    if meta::workload_priority_class(job).is_empty() && facts.default_priority_class {
+    if meta::workload_priority_class(job).is_empty() && facts.default_priority_class && !facts.owned {
         meta::set_label(job, names::PRIORITY_CLASS, names::DEFAULT);
     }
     true
@@ -83,7 +99,7 @@ pub(super) fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value, fac
         || facts.implied
         || meta::is_deleting(job)
         // What another kind makes of pods is changed by its controller as it sees fit.
-        || kind.held() == Held::ByPods && (facts.owned || kind.skips(job))
+        || kind.held() == Held::ByPods && (facts.ruled || kind.skips(job))
         || !(ours(job) || was_ours || prebuilt)
     {
         return Vec::new();
@@ -112,6 +128,16 @@ pub(super) fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value, fac
 
 fn is_ray_or_spark(kind: &dyn JobKind) -> bool {
     ["ray.io", "sparkoperator.k8s.io"].contains(&kind.id().group)
+}
+
+/// What is odd about a pod: it is marked as one that is queued itself, and what made it may be. On updates, whether it was to
+/// be is settled where its maker holds it back.
+pub(super) fn warning(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> Option<String> {
+    let marked = kind.held() == Held::Gated && meta::label(job, names::MANAGED) == Some("true");
+    let looked_at = facts.managed_namespace && !facts.implied && !(old.is_some() && is_settled(kind, job));
+    (marked && looked_at && facts.owned).then(|| {
+        format!("pod owner is managed by kueue, label '{}=true' might lead to unexpected behaviour", names::MANAGED)
+    })
 }
 
 /// What was scaled to zero gets pods again only once the quota of those before is free.
@@ -160,7 +186,11 @@ mod tests {
     #[case::unless_all_jobs_are_managed(job(without_queue()), Facts { without_queue_name: true, ..facts() }, json!([null, null, true, null]))]
     #[case::or_the_namespace_has_a_default_queue(job(without_queue()), Facts { default_queue: true, ..facts() }, json!(["default", null, true, null]))]
     #[case::another_namespace_is_let_be(job(json!({})), Facts::default(), json!(["lq", null, null, null]))]
-    #[case::a_job_that_a_job_owns_is_let_be(job(json!({})), Facts { owned: true, ..facts() }, json!(["lq", null, null, null]))]
+    #[case::a_job_that_a_queued_job_owns_is_let_be(job(json!({})), Facts { owned: true, ruled: true, ..facts() }, json!(["lq", null, null, null]))]
+    #[case::one_with_a_queue_whose_owner_has_none_is_suspended(job(json!({})), Facts { owned: true, ..facts() }, json!(["lq", null, true, null]))]
+    #[case::one_whose_owner_has_none_gets_neither_queue_nor_class(job(without_queue()), Facts { owned: true, default_queue: true, default_priority_class: true, ..facts() }, json!([null, null, null, null]))]
+    #[case::nor_does_a_job_below_a_queued_one(job(without_queue()), Facts { ruled: true, default_queue: true, without_queue_name: true, ..facts() }, json!([null, null, null, null]))]
+    #[case::a_dispatching_queue_gets_also_what_a_queued_job_owns(job(in_queue("dispatching")), Facts { owned: true, ruled: true, ..facts() }, json!(["dispatching", null, null, "kueue.x-k8s.io/multikueue"]))]
     #[case::the_default_class_where_none_is_named(job(json!({})), Facts { default_priority_class: true, ..facts() }, json!(["lq", "default", true, null]))]
     #[case::a_named_class_stays(job(json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}})), Facts { default_priority_class: true, ..facts() }, json!(["lq", "high", true, null]))]
     #[case::a_hubs_copy_that_is_admitted_runs(job(json!({})), Facts { admitted_copy: true, ..facts() }, json!(["lq", null, null, null]))]
@@ -284,7 +314,8 @@ mod tests {
     #[rstest]
     #[case::a_pod_with_a_queue_is_gated(pod(json!({})), facts(), true)]
     #[case::one_without_is_let_be(pod(json!({"labels": null})), facts(), false)]
-    #[case::one_of_a_queued_job_is_let_be(pod(json!({})), Facts { owned: true, ..facts() }, false)]
+    #[case::one_of_a_queued_job_is_let_be(pod(json!({})), Facts { owned: true, ruled: true, ..facts() }, false)]
+    #[case::one_of_a_job_without_a_queue_gets_the_default_queue(pod(json!({"labels": null})), Facts { owned: true, default_queue: true, ..facts() }, true)]
     #[case::one_that_came_by_itself_where_only_others_pods_are_managed(pod(json!({})), Facts { implied: true, ..facts() }, false)]
     #[case::in_another_namespace(pod(json!({})), Facts::default(), false)]
     #[case::one_whose_owner_has_it_wait(pod(json!({"labels": null, "annotations": {"kueue.x-k8s.io/pod-suspending-parent": "deployment"}})), Facts::default(), true)]
@@ -294,6 +325,19 @@ mod tests {
         let gate = json!([{"name": "kueue.x-k8s.io/admission"}]);
         assert_eq!(pod.pointer("/spec/schedulingGates") == Some(&gate), gated, "{pod}");
         assert_eq!(meta::label(&pod, names::MANAGED).is_some(), gated);
+    }
+
+    #[test]
+    fn a_pod_that_is_marked_below_a_managed_owner_is_warned_of() {
+        let warned = |old: Option<&Value>, metadata: Value, owned: bool| {
+            warning(&Pod, old, &pod(metadata), &Facts { owned, ..facts() }).is_some()
+        };
+        let marked = || json!({"labels": {"kueue.x-k8s.io/managed": "true"}});
+        let mut held = marked();
+        held["annotations"] = json!({"kueue.x-k8s.io/pod-suspending-parent": "statefulset"});
+        assert!(warned(None, marked(), true));
+        assert!(!warned(None, marked(), false) && !warned(None, json!({}), true));
+        assert!(warned(None, held.clone(), true) && !warned(Some(&pod(json!({}))), held, true));
     }
 
     fn set(replicas: i32) -> Value {
@@ -328,7 +372,7 @@ mod tests {
         default(kind, &mut moved, &facts(), |_| true);
         assert_eq!(queue_of_pods(&moved), "other");
         let mut others = job(json!({}));
-        default(kind, &mut others, &Facts { owned: true, ..facts() }, |_| true);
+        default(kind, &mut others, &Facts { ruled: true, ..facts() }, |_| true);
         assert_eq!(queue_of_pods(&others), Value::Null, "one that a queued job owns");
     }
 }

@@ -9,9 +9,10 @@ use kube::{
     core::{Selector, SelectorExt},
 };
 use serde::de::DeserializeOwned;
-use switchyard_api::{names, v1beta2::AdmissionCheck};
+use serde_json::Value;
+use switchyard_api::{jobs::meta, names, v1beta2::AdmissionCheck};
 
-use crate::{context::Context, store::Store, stores::Stores};
+use crate::{context::Context, jobs::owners, store::Store, stores::Stores};
 
 /// All questions about one job together. The API server waits for us meanwhile, and so does the user.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -45,6 +46,18 @@ pub(super) async fn look(ctx: &Context, managed: &Selector, namespace: &str, que
         Err(_) => format!("no answer within {DEADLINE:?}"),
     };
     tracing::warn!(namespace, queue, problem, "a job came before its queue was known, and the queue cannot be read");
+    None
+}
+
+/// Whether a job of ours rules the object, with owners read that the caches lack. `None` when they could not be read in time.
+pub(super) async fn is_ruled(ctx: &Context, object: &Value) -> Option<bool> {
+    let problem = match tokio::time::timeout(DEADLINE, owners::is_ruled(ctx, object)).await {
+        Ok(Ok(ruled)) => return Some(ruled),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no answer within {DEADLINE:?}"),
+    };
+    let (namespace, name) = (meta::namespace(object), meta::name(object));
+    tracing::warn!(namespace, name, problem, "the owners of a job cannot be read");
     None
 }
 

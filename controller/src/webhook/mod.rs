@@ -49,7 +49,7 @@ use crate::{
     cert::{Bundle, Lives},
     context::{Context, Role},
     https::{self, Certificate, Open},
-    jobs::lookup,
+    jobs::{ancestor::Top, lookup, owners},
     workload,
 };
 
@@ -222,6 +222,7 @@ fn router(ctx: &Arc<Context>) -> anyhow::Result<Router> {
 }
 
 /// Rules for one kind of jobs.
+#[derive(Clone)]
 struct Jobs {
     ctx: Arc<Context>,
     managed: Selector,
@@ -229,7 +230,7 @@ struct Jobs {
 }
 
 impl Jobs {
-    fn facts(&self, question: &Question<'_>) -> job::Facts {
+    fn facts(&self, question: &Question<'_>, ruled: bool) -> job::Facts {
         let stores = &self.ctx.stores;
         job::Facts {
             managed_namespace: lookup::is_managed_namespace(stores, &self.managed, question.namespace),
@@ -238,16 +239,22 @@ impl Jobs {
             default_priority_class: self.ctx.config.enabled("WorkloadPriorityClassDefaulting")
                 && stores.workload_priority_classes.get("", names::DEFAULT).is_some(),
             implied: lookup::is_implied(&self.ctx.config, self.kind, question.object),
-            owned: match self.kind.held() {
-                Held::Gated | Held::ByPods => lookup::has_ruler(stores, &self.ctx.config, question.object),
-                Held::Suspended => lookup::owned_by_job(stores, question.object),
-            },
+            owned: lookup::owned_by_job(stores, &self.ctx.config, question.object),
+            ruled,
             quota_left: question.old.is_some_and(|old| self.has_quota_left(old)),
             elastic: self.ctx.config.enabled(elastic::FEATURE_GATE),
             lets_ray_and_spark_go: !self.ctx.config.enabled("ValidateRayAndSparkJobUpdates"),
             resizes_groups: !self.ctx.config.enabled("LWSImmutableGroupSize"),
             ignores_admission_gates: !self.ctx.config.enabled("AdmissionGatedBy"),
             admitted_copy: question.old.is_none() && self.is_admitted_copy(question),
+        }
+    }
+
+    /// Whether a job of ours rules the object, by what the caches know; none: they do not know all of its owners.
+    fn is_ruled(&self, object: &Value) -> Option<bool> {
+        match owners::known_top(&self.ctx.stores, &self.ctx.config, object, &[]) {
+            Top::Unread(_) => None,
+            top => Some(!matches!(top, Top::None)),
         }
     }
 
@@ -259,7 +266,8 @@ impl Jobs {
             let going = |it: &Workload| it.metadata.deletion_timestamp.is_some() || workload::has_reservation(it);
             found.is_some_and(|it| going(&it))
         };
-        serving.groups(old).iter().filter(|group| group.at_rest).any(left)
+        let named = lookup::as_named(&self.ctx.stores, serving, old);
+        serving.groups(&named).iter().filter(|group| group.at_rest).any(left)
     }
 
     /// What an agent creates started would otherwise be suspended, and started again at once.
@@ -270,8 +278,11 @@ impl Jobs {
     }
 
     fn default(&self, question: &Question<'_>) -> Answer {
-        let mut wanted = question.object.clone();
-        let (facts, stores) = (self.facts(question), &self.ctx.stores);
+        let (stores, mut wanted) = (&self.ctx.stores, question.object.clone());
+        let mut facts = self.facts(question, false);
+        let matters = job::may_be_ruled(self.kind, question.object, &facts);
+        let ruled = if matters { self.is_ruled(question.object) } else { Some(false) };
+        facts.ruled = ruled.unwrap_or_default();
         let dispatches = |queue: &str| {
             self.ctx.role == Role::Hub && lookup::multi_kueue_check(stores, question.namespace, queue).is_some()
         };
@@ -280,33 +291,68 @@ impl Jobs {
         let late = self.ctx.role == Role::Hub
             && question.old.is_none()
             && !queue.is_empty()
-            && !facts.owned
             && !live::is_cached(stores, question.namespace, queue);
-        if late {
-            self.default_late(question, facts, queue.to_owned(), wanted)
-        } else {
-            Answer::Change(Box::new(wanted))
+        if ruled.is_some() && !late {
+            return Answer::Change(Box::new(wanted));
         }
-    }
-
-    /// For a job whose queue the caches do not know. If the API server cannot tell either, the job is as the caches have
-    /// it: the reconciler says what is wrong.
-    fn default_late(&self, question: &Question<'_>, mut facts: job::Facts, queue: String, wanted: Value) -> Answer {
-        let (ctx, managed, kind) = (self.ctx.clone(), self.managed.clone(), self.kind);
-        let (namespace, mut object) = (question.namespace.to_owned(), question.object.clone());
+        let (jobs, namespace, object) = (self.clone(), question.namespace.to_owned(), question.object.clone());
         Answer::Later(Box::pin(async move {
-            let Some(found) = live::look(&ctx, &managed, &namespace, &queue).await else {
-                return Answer::Change(Box::new(wanted));
-            };
-            facts.managed_namespace |= found.managed_namespace;
-            job::default(kind, &mut object, &facts, |_| found.dispatches);
-            Answer::Change(Box::new(object))
+            let question = Question { namespace: &namespace, object: &object, old: None };
+            jobs.default_late(&question, facts, ruled).await
         }))
     }
 
+    /// For a job whose owners or whose queue the caches do not know. If the API server cannot tell either, the job is as the
+    /// caches have it: the reconciler says what is wrong.
+    async fn default_late(&self, question: &Question<'_>, mut facts: job::Facts, ruled: Option<bool>) -> Answer {
+        let (ctx, mut wanted) = (&self.ctx, question.object.clone());
+        facts.ruled = match ruled {
+            Some(ruled) => ruled,
+            None => live::is_ruled(ctx, question.object).await.unwrap_or(facts.owned),
+        };
+        let hub = ctx.role == Role::Hub;
+        job::default(self.kind, &mut wanted, &facts, |queue| {
+            hub && lookup::multi_kueue_check(&ctx.stores, question.namespace, queue).is_some()
+        });
+        let queue = meta::queue_name(&wanted);
+        if !hub || queue.is_empty() || live::is_cached(&ctx.stores, question.namespace, queue) {
+            return Answer::Change(Box::new(wanted));
+        }
+        let Some(found) = live::look(ctx, &self.managed, question.namespace, queue).await else {
+            return Answer::Change(Box::new(wanted));
+        };
+        if found.managed_namespace && !facts.managed_namespace {
+            // What rules the job did not matter before.
+            facts.managed_namespace = true;
+            facts.ruled = live::is_ruled(ctx, question.object).await.unwrap_or(facts.owned);
+        }
+        let mut wanted = question.object.clone();
+        job::default(self.kind, &mut wanted, &facts, |_| found.dispatches);
+        Answer::Change(Box::new(wanted))
+    }
+
     fn validate(&self, question: &Question<'_>) -> Answer {
-        let errors = job::validate(self.kind, question.old, question.object, &self.facts(question));
-        if errors.is_empty() { Answer::Allow } else { Answer::Refuse(errors) }
+        // Of the others it does not matter.
+        let ruled = if self.kind.held() == Held::ByPods { self.is_ruled(question.object) } else { Some(false) };
+        if let Some(ruled) = ruled {
+            return self.judge(question, ruled);
+        }
+        let (jobs, namespace, object) = (self.clone(), question.namespace.to_owned(), question.object.clone());
+        let old = question.old.cloned();
+        Answer::Later(Box::pin(async move {
+            let question = Question { namespace: &namespace, object: &object, old: old.as_ref() };
+            let owned = lookup::owned_by_job(&jobs.ctx.stores, &jobs.ctx.config, &object);
+            jobs.judge(&question, live::is_ruled(&jobs.ctx, &object).await.unwrap_or(owned))
+        }))
+    }
+
+    fn judge(&self, question: &Question<'_>, ruled: bool) -> Answer {
+        let facts = self.facts(question, ruled);
+        let errors = job::validate(self.kind, question.old, question.object, &facts);
+        if !errors.is_empty() {
+            return Answer::Refuse(errors);
+        }
+        job::warning(self.kind, question.old, question.object, &facts).map_or(Answer::Allow, Answer::Warn)
     }
 }
 

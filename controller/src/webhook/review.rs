@@ -41,6 +41,8 @@ pub(super) struct Question<'a> {
 pub(super) enum Answer {
     /// Let it through as it is.
     Allow,
+    /// Let it through, and tell who asked.
+    Warn(String),
     /// Let it through in this form.
     Change(Box<Value>),
     /// Refuse it, for these reasons.
@@ -90,7 +92,7 @@ async fn answered(rule: &Rule, body: &[u8]) -> Result<AdmissionReview<DynamicObj
         .map_err(|error| format!("not an AdmissionReview of admission.k8s.io/v1: {error}"))?;
     let request: AdmissionRequest<Object> =
         review.try_into().map_err(|_| "the AdmissionReview has no request".to_owned())?;
-    let response = AdmissionResponse::from(&request);
+    let mut response = AdmissionResponse::from(&request);
     let Some(object) = &request.object else { return Ok(response.into_review()) };
     let (object, old) = (object.value(), request.old_object.as_ref().map(Object::value));
     let question =
@@ -101,6 +103,10 @@ async fn answered(rule: &Rule, body: &[u8]) -> Result<AdmissionReview<DynamicObj
     }
     let response = match answer {
         Answer::Allow | Answer::Later(_) => response,
+        Answer::Warn(warning) => {
+            response.warnings = Some(vec![warning]);
+            response
+        }
         Answer::Refuse(reasons) => refuse(response, &reasons),
         Answer::Change(wanted) => change(response, &object, &wanted)?,
     };
@@ -181,6 +187,12 @@ mod tests {
     fn an_answer_may_take_a_question_first() {
         let got = ask(|_| Answer::Later(Box::pin(async { Answer::Refuse(vec!["a: bad".into()]) })), create());
         assert_eq!(got["response"]["allowed"], false);
+    }
+
+    #[test]
+    fn a_warning_lets_it_through() {
+        let got = ask(|_| Answer::Warn("odd".into()), create());
+        assert_eq!((&got["response"]["allowed"], &got["response"]["warnings"]), (&json!(true), &json!(["odd"])));
     }
 
     #[test]

@@ -198,7 +198,7 @@ fn answer(singular: &str, object: Value, old: Option<Value>) -> String {
     match kind.answer(&Question { namespace: "ns", object: &object, old: old.as_ref() }, Gates::default()) {
         Answer::Allow => String::new(),
         Answer::Refuse(reasons) => reasons.join("; "),
-        Answer::Change(_) | Answer::Later(_) => panic!("a validation changes nothing"),
+        Answer::Change(_) | Answer::Later(_) | Answer::Warn(_) => panic!("a validation changes nothing"),
     }
 }
 

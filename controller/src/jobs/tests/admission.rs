@@ -196,3 +196,16 @@ fn a_job_that_another_job_owns_runs_with_it() {
     assert_eq!(child(Ancestor::Admitted, job().unsuspended()), "");
     assert_eq!(child(Ancestor::NotAdmitted, job()), "", "suspended already");
 }
+
+#[test]
+fn what_a_job_owns_runs_while_one_of_its_workloads_is_admitted_and_not_finished() {
+    let lets_run = |workloads: Vec<TestWorkload>| {
+        let workloads: Vec<Arc<Workload>> = workloads.into_iter().map(|workload| Arc::new(workload.0)).collect();
+        crate::jobs::ancestor::lets_run(&BatchJob, &job().0, &workloads)
+    };
+    assert!(!lets_run(vec![]));
+    assert!(!lets_run(vec![job().workload().reserved()]));
+    assert!(lets_run(vec![admitted()]));
+    assert!(!lets_run(vec![admitted().finished()]), "its quota is free");
+    assert!(lets_run(vec![admitted().finished(), admitted().named("next")]));
+}

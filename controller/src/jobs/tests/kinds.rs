@@ -86,9 +86,52 @@ fn a_ray_job_that_is_not_valid_gives_its_quota_back_until_it_is_mended() {
     let world = |workload| World { kind, ..world(TestJob(invalid.0.clone())) }.workload(workload);
     let waiting = TestWorkload(workload.0.clone());
     assert_eq!(world(waiting).told(), "", "it has none");
-    let told = world(workload.admitted()).told();
+    let held = TestWorkload(workload.0.clone()).admitted();
+    let told = world(held).told();
     assert!(told.contains("QuotaReserved=False/OnHold: Job is on hold"), "{told}");
     assert!(!told.contains("job {"), "{told}");
+
+    // Once it is, it is queued again, and only then stopped until it is admitted.
+    let on_hold = || {
+        TestWorkload(workload.0.clone()).admitted().status(|edit| {
+            edit.unreserve("OnHold", "Job is on hold");
+        })
+    };
+    assert_eq!(world(on_hold()).told(), "", "it stays on hold");
+    let mended = TestJob(invalid.0.clone()).with(json!({"status": {"jobDeploymentStatus": "Initializing"}}));
+    let mended_with = |workload| World { kind, ..super::world(TestJob(mended.0.clone())) }.workload(workload);
+    let told = mended_with(on_hold()).told();
+    let want = "QuotaReserved=False/PendingEvaluation: Workload no longer on hold; waiting for quota reservation";
+    assert!(told.contains(want) && !told.contains("job {"), "{told}");
+    let queued = on_hold().status(|edit| {
+        edit.unreserve("PendingEvaluation", "Workload no longer on hold; waiting for quota reservation");
+    });
+    let told = mended_with(queued).told();
+    assert!(told.contains(r#""suspend":true}}"#) && told.contains("Not admitted by cluster queue"), "{told}");
+}
+
+#[test]
+fn a_fault_tolerant_ray_service_keeps_its_quota_for_what_cleans_up_after_it() {
+    let template = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let cluster = json!({"headGroupSpec": {"template": template}, "gcsFaultToleranceOptions": {"redisAddress": "r"}});
+    for (group, kind, spec) in
+        [("ray.io", "RayService", json!({"rayClusterConfig": cluster})), ("ray.io", "RayCluster", cluster.clone())]
+    {
+        let (kind, job, workload) = object(group, kind, spec);
+        let going = |finalizers: Value, changes: Value| {
+            let gone = json!({"metadata": {"deletionTimestamp": "2026-11-21T09:59:00Z", "finalizers": finalizers}});
+            let job = TestJob(job.0.clone()).with(gone).with(changes);
+            World { kind, ..world(job) }.workload(TestWorkload(workload.0.clone()).admitted())
+        };
+        let held = || json!(["ray.io/gcs-ft-redis-cleanup-finalizer", "foregroundDeletion"]);
+        assert_eq!(going(held(), json!({})).told(), "");
+        let ends = |world: World| assert!(world.told().contains("Finished=True/OwnerNotFound"), "{}", world.told());
+        ends(World { defers_end: false, ..going(held(), json!({})) });
+        // It waits for its workload, among others.
+        ends(going(json!(["foregroundDeletion"]), json!({})));
+        let plain = json!({"gcsFaultToleranceOptions": null});
+        ends(going(held(), json!({"spec": {"gcsFaultToleranceOptions": null, "rayClusterConfig": plain}})));
+    }
 }
 
 #[test]

@@ -103,6 +103,7 @@ impl Made {
             elastic: true,
             reclaims: true,
             releases_fast: false,
+            defers_end: false,
             role: self.role,
             reasons: Reasons::Fine,
             managed: self.managed,

@@ -193,6 +193,7 @@ pub(super) struct World {
     pub(super) gates: Gates,
     pub(super) reclaims: bool,
     pub(super) releases_fast: bool,
+    pub(super) defers_end: bool,
 }
 
 pub(super) fn world(job: TestJob) -> World {
@@ -207,6 +208,7 @@ pub(super) fn world(job: TestJob) -> World {
         elastic: true,
         reclaims: true,
         releases_fast: false,
+        defers_end: true,
         check: None,
         flavors: true,
         waits: true,
@@ -230,6 +232,7 @@ impl World {
             elastic: self.elastic,
             reclaims: self.reclaims,
             releases_fast: self.releases_fast,
+            defers_end: self.defers_end,
             managed: self.managed,
             ancestor: self.ancestor,
             workloads: self.workloads.clone(),

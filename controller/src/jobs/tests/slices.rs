@@ -352,10 +352,13 @@ fn reclaimable_pods_are_the_workloads(
     #[case] want: Option<i32>,
 ) {
     let job = job.with(json!({"status": {"succeeded": succeeded}}));
-    let told = workloads.into_iter().fold(world(job), World::workload).told();
+    let mut world = workloads.into_iter().fold(world(job), World::workload);
+    let told = world.told();
     let reclaims =
         want.map(|count| format!(r#"workload status {{"reclaimablePods":[{{"count":{count},"name":"main"}}]}}"#));
     assert_eq!(told, reclaims.unwrap_or_default());
+    world.reclaims = false;
+    assert!(!world.told().contains("reclaimable"), "the gate is off: {}", world.told());
 }
 
 #[test]
