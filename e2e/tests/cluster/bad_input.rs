@@ -4,22 +4,23 @@
 use std::net::{Ipv4Addr, TcpListener};
 
 use anyhow::ensure;
-use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
+use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job, core::v1::Pod};
 use kube::{
     Api, ResourceExt as _,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
+    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use switchyard_api::{jobs::apply_merge, v1beta2::Workload};
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
-use switchyard_e2e::{Part, Parts, fixture, job::RUN_FOR, wait};
+use switchyard_e2e::{Part, Parts, fixture, job::RUN_FOR, queues, wait};
 
 use crate::{
     bed::{Bed, WAIT},
     common::events,
 };
 
-const SECTIONS: &str = "integrations: {frameworks: [batch/job, pod, workload.codeflare.dev/appwrapper]}";
+const SECTIONS: &str =
+    "integrations: {frameworks: [batch/job, pod, workload.codeflare.dev/appwrapper, ray.io/rayjob, ray.io/raycluster]}";
 const GATE: &str = "kueue.x-k8s.io/admission";
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
@@ -344,6 +345,202 @@ fn jobs_of_a_kind_that_is_not_enabled_and_jobs_of_several_owners() {
         let set = sets.get("set").await.unwrap();
         assert_ne!(set.data["spec"]["suspend"], true, "it is left alone");
         assert!(!place.has_workload("set").await);
+        place.undisturbed().await;
+    });
+}
+
+/// An owner as its dependents name it.
+fn owner(object: &DynamicObject) -> Value {
+    let types = object.types.clone().unwrap();
+    json!([{
+        "apiVersion": types.api_version, "kind": types.kind, "name": object.name_any(), "uid": object.uid(),
+        "controller": true,
+    }])
+}
+
+impl Place {
+    /// Creates an object of a kind whose definition is there.
+    async fn object(&self, api_version: &str, kind: &str, object: &Value) -> Result<DynamicObject, kube::Error> {
+        let api = self.bed.cluster().dynamic(api_version, kind, &self.bed.namespace).await.unwrap();
+        let mut object = object.clone();
+        apply_merge(&mut object, &json!({"apiVersion": api_version, "kind": kind}));
+        let object = serde_json::from_value(object).unwrap();
+        api.create(&PostParams::default(), &object).await
+    }
+
+    /// Whether a Job that is created with these metadata is suspended by the webhook.
+    async fn is_suspended(&self, metadata: &Value) -> bool {
+        let mut job = serde_json::to_value(self.bed.plain_job("asked").cpu("1").build()).unwrap();
+        apply_merge(&mut job, &json!({ "metadata": metadata }));
+        let jobs: Api<Job> = Api::namespaced(self.bed.admin().clone(), &self.bed.namespace);
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        let job = jobs.create(&dry, &serde_json::from_value(job).unwrap()).await.unwrap();
+        job.spec.and_then(|spec| spec.suspend).unwrap_or_default()
+    }
+
+    /// Gives the namespace a default queue, and waits until a pod without a queue is put into it.
+    async fn default_queue(&self) {
+        let queue = queues::local_queue(&self.bed.namespace, "default", &self.bed.name);
+        self.bed.cluster().apply([queue]).await.unwrap();
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        let plain = pod("probe", &json!({"metadata": {"labels": {QUEUE: null}}}));
+        let called = async || {
+            ensure!(is_gated(&self.pods.create(&dry, &plain).await?), "it is let through");
+            Ok(())
+        };
+        wait::eventually(WAIT, "a pod to be given the default queue", called).await.unwrap();
+    }
+}
+
+/// An AppWrapper that is admitted owns a Deployment, and a JobSet, which is of a kind that is not enabled.
+#[test]
+fn pods_below_kinds_that_are_not_enabled_run_by_the_quota_of_the_job_above() {
+    fixture::run(async {
+        let place = Place::new("below").await;
+        let bed = &place.bed;
+        place.install("github.com/project-codeflare/appwrapper", "config/crd/bases").await;
+        place.install("sigs.k8s.io/jobset", "config/components/crd/bases").await;
+        let mut wrapper = app_wrapper(&bed.namespace, 1);
+        wrapper["metadata"]["name"] = json!("upper");
+        let wrapper = place.object("workload.codeflare.dev/v1beta2", "AppWrapper", &wrapper).await.unwrap();
+        bed.expect_true("upper", "Admitted").await;
+        place.default_queue().await;
+
+        let template = json!({"spec": {"restartPolicy": "Never", "containers": [container("100m")]}});
+        let set = |name: &str, owners: Value| {
+            json!({
+                "metadata": {"name": name, "namespace": bed.namespace, "ownerReferences": owners},
+                "spec": {"replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": {"template": template}}}]},
+            })
+        };
+        let jobset = "jobset.x-k8s.io/v1alpha2";
+        let below = place.object(jobset, "JobSet", &set("below", owner(&wrapper))).await.unwrap();
+        let alone = place.object(jobset, "JobSet", &set("alone", json!([]))).await.unwrap();
+        for (name, of) in [("of-below", &below), ("of-alone", &alone)] {
+            place
+                .create(pod(name, &json!({"metadata": {"labels": {QUEUE: null}, "ownerReferences": owner(of)}})))
+                .await;
+            place.running(name).await;
+        }
+        assert!(!place.has_workload("of-below").await && !is_gated(&place.pods.get("of-below").await.unwrap()));
+        assert!(place.has_workload("of-alone").await, "nobody else has quota for it");
+
+        let web: Deployment = serde_json::from_value(json!({
+            "metadata": {"name": "web", "ownerReferences": owner(&wrapper)},
+            "spec": {
+                "replicas": 1, "selector": {"matchLabels": {"app": "web"}},
+                "template": {
+                    "metadata": {"labels": {"app": "web"}, "annotations": {RUN_FOR: "forever"}},
+                    "spec": {"containers": [container("100m")]},
+                },
+            },
+        }))
+        .unwrap();
+        let deployments: Api<Deployment> = Api::namespaced(bed.admin().clone(), &bed.namespace);
+        deployments.create(&PostParams::default(), &web).await.unwrap();
+        let of_web = ListParams::default().labels("app=web");
+        let runs = async || {
+            let pods = place.pods.list(&of_web).await?.items;
+            let pod = pods.first().ok_or_else(|| anyhow::anyhow!("no pod"))?;
+            ensure!(phase(pod) == "Running", "{:?}", pod.spec);
+            Ok(pod.clone())
+        };
+        let pod = wait::eventually(WAIT, "the Deployment's pod to run", runs).await.unwrap();
+        assert!(!place.has_workload(&pod.name_any()).await);
+        assert_eq!(pod.labels().get(QUEUE), None);
+        place.undisturbed().await;
+    });
+}
+
+#[test]
+fn a_job_with_a_queue_waits_unless_the_job_above_it_is_queued() {
+    fixture::run(async {
+        let place = Place::new("above").await;
+        place.install("github.com/project-codeflare/appwrapper", "config/crd/bases").await;
+        let mut wrapper = app_wrapper(&place.bed.namespace, 1);
+        wrapper["metadata"]["name"] = json!("queued");
+        let queued = place.object("workload.codeflare.dev/v1beta2", "AppWrapper", &wrapper).await.unwrap();
+        apply_merge(&mut wrapper, &json!({"metadata": {"name": "plain", "labels": null}}));
+        let plain = place.object("workload.codeflare.dev/v1beta2", "AppWrapper", &wrapper).await.unwrap();
+        let mut stale = owner(&queued);
+        stale[0]["uid"] = json!("00000000-0000-0000-0000-000000000000");
+        for (sentence, owners, suspended) in [
+            ("its owner is queued", owner(&queued), false),
+            ("its owner has no queue", owner(&plain), true),
+            ("its owner is of an earlier life", stale, true),
+        ] {
+            let metadata = json!({"ownerReferences": owners});
+            assert_eq!(place.is_suspended(&metadata).await, suspended, "{sentence}");
+        }
+        place.undisturbed().await;
+    });
+}
+
+#[test]
+fn a_group_with_a_pod_too_many_loses_the_one_that_waits() {
+    fixture::run(async {
+        let place = Place::new("excess").await;
+        for name in ["a", "b"] {
+            place.create(member(name, 2, "1")).await;
+        }
+        place.running("a").await;
+        place.running("b").await;
+        place.create(member("c", 2, "1")).await;
+        place.gone("c").await;
+        place.told("c", "ExcessPodDeleted", "Excess pod deleted").await;
+        for name in ["a", "b"] {
+            assert_eq!(phase(&place.pods.get(name).await.unwrap()), "Running");
+        }
+        place.undisturbed().await;
+    });
+}
+
+#[test]
+fn objects_of_other_kinds_that_are_wrong_are_refused_or_say_why_they_wait() {
+    fixture::run(async {
+        let place = Place::new("others").await;
+        let bed = &place.bed;
+        place.install("github.com/project-codeflare/appwrapper", "config/crd/bases").await;
+        place.install("github.com/ray-project/kuberay/ray-operator", "config/crd/bases").await;
+        let metadata = |name: &str| json!({"name": name, "namespace": bed.namespace, "labels": {QUEUE: "queue"}});
+        let template = || json!({"spec": {"restartPolicy": "Never", "containers": [container("100m")]}});
+        let cluster = |groups: usize| {
+            let group = |at: usize| {
+                json!({
+                    "groupName": format!("g{at}"), "replicas": 1, "minReplicas": 1, "maxReplicas": 1,
+                    "rayStartParams": {}, "template": template(),
+                })
+            };
+            let groups: Vec<Value> = (0..groups).map(group).collect();
+            json!({"headGroupSpec": {"rayStartParams": {}, "template": template()}, "workerGroupSpecs": groups})
+        };
+        let ray_job = |groups: usize| json!({"metadata": metadata("ray"), "spec": {"shutdownAfterJobFinishes": true, "rayClusterSpec": cluster(groups)}});
+        let refused = async |kind: &str, object: Value, want: &str| {
+            let error = place.object("ray.io/v1", kind, &object).await.unwrap_err().to_string();
+            assert!(error.contains("denied the request") && error.contains(want), "{error}");
+        };
+        refused(
+            "RayJob",
+            ray_job(18),
+            "spec.rayClusterSpec.workerGroupSpecs: Too many: 19: must have at most 18 items",
+        )
+        .await;
+        let mut named = cluster(1);
+        named["workerGroupSpecs"][0]["groupName"] = json!("head");
+        let want = "spec.workerGroupSpecs[0].groupName: Forbidden: \"head\" is reserved for the head group";
+        refused("RayCluster", json!({"metadata": metadata("ray"), "spec": named}), want).await;
+        let mut kept = ray_job(1);
+        kept["spec"]["shutdownAfterJobFinishes"] = json!(false);
+        refused("RayJob", kept, "a kueue managed job should delete the cluster after finishing").await;
+
+        let mut wrapper = app_wrapper(&bed.namespace, 1);
+        wrapper["metadata"]["name"] = json!("fewer");
+        wrapper["spec"]["components"][0]["podSets"] = json!([{"path": "template", "replicas": -1}]);
+        let wrapper = place.object("workload.codeflare.dev/v1beta2", "AppWrapper", &wrapper).await.unwrap();
+        assert_eq!(wrapper.data["spec"]["suspend"], true);
+        let want = "spec.components[0].podSets: gives -1 pods; must be between 0 and 2147483647";
+        place.told("fewer", "ErrWorkloadCompose", want).await;
+        assert!(!place.has_workload("fewer").await);
         place.undisturbed().await;
     });
 }
