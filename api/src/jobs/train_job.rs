@@ -135,10 +135,10 @@ fn set_initializer(job: &Value, replicated: &mut Value) {
     }
     add_env(container, list_at(initializer, "/env"));
     let secret = initializer.get("secretRef").filter(|secret| secret.is_object());
-    if let (Some(secret), Some(fields)) = (secret, container.as_object_mut()) {
-        if let Some(from) = list_mut(fields, "envFrom") {
-            from.push(json!({"secretRef": {"name": str_at(secret, "/name")}}));
-        }
+    if let (Some(secret), Some(fields)) = (secret, container.as_object_mut())
+        && let Some(from) = list_mut(fields, "envFrom")
+    {
+        from.push(json!({"secretRef": {"name": str_at(secret, "/name")}}));
     }
 }
 

@@ -115,7 +115,7 @@ fn a_fault_tolerant_ray_service_keeps_its_quota_for_what_cleans_up_after_it() {
     let template = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
     let cluster = json!({"headGroupSpec": {"template": template}, "gcsFaultToleranceOptions": {"redisAddress": "r"}});
     for (group, kind, spec) in
-        [("ray.io", "RayService", json!({"rayClusterConfig": cluster})), ("ray.io", "RayCluster", cluster.clone())]
+        [("ray.io", "RayService", json!({"rayClusterConfig": cluster})), ("ray.io", "RayCluster", cluster)]
     {
         let (kind, job, workload) = object(group, kind, spec);
         let going = |finalizers: Value, changes: Value| {
