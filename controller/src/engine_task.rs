@@ -112,6 +112,12 @@ impl Part {
 }
 
 impl EngineHandle {
+    /// A handle to no engine, for tests of those who hold one: what it is told changes nothing, and nobody answers.
+    #[must_use]
+    pub fn to_nobody() -> Self {
+        Self { inbox: Arc::default(), questions: mpsc::channel(1).0, views: Arc::default() }
+    }
+
     /// Gives a reservation back. Never blocks, is never lost.
     pub fn refuse(&self, key: WorkloadKey, uid: Name, reason: RefusedReason) {
         self.inbox.refuse(key, uid, reason);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::gates::RemoteGate;
 use super::policy::Told;
-use super::{Action, CANNOT_SEND, Facts, JobKey, Name, Origin, Phase, Reason, Reserved, State, Time, is_running};
+use super::{Action, CANNOT_SEND, Facts, JobKey, Name, Origin, Phase, Reason, Reserved, State, Time, Uid, is_running};
 
 /// One workload on one cluster.
 #[derive(Debug, Clone, Default)]
@@ -144,8 +144,8 @@ pub(super) struct Entry {
     pub(super) queued_as: Option<Box<JobKey>>,
     /// A later attempt than the API knows is there, and runs, has stopped, has ended, or waits: it is not taken away.
     pub(super) kept: Option<Name>,
-    /// It is being written that another workload has its copy.
-    pub(super) passes_on: bool,
+    /// The workload of which it was last asked to be written that it has its copy.
+    pub(super) passes_to: Option<Uid>,
 }
 
 impl Entry {
@@ -173,7 +173,7 @@ impl Entry {
             queued: None,
             queued_as: None,
             kept: None,
-            passes_on: false,
+            passes_to: None,
         }
     }
 
@@ -210,10 +210,13 @@ impl Entry {
         }
         // Who makes facts of a write's answer does not look for the job, nor for other replicas.
         let (subject, replica) = (self.facts.subject.take(), self.facts.replica.take());
+        // It is found by its name, for as long as it is there.
+        let replaces = self.facts.replaces.take();
         self.facts = Facts {
             subject: facts.subject.clone().or(subject),
             replica: facts.replica.clone().or(replica),
             job_ended: facts.job_ended.or(self.facts.job_ended),
+            replaces: replaces.or_else(|| facts.replaces.clone()),
             ..facts
         };
     }

@@ -234,13 +234,13 @@ impl Dispatcher {
         if let Some(facts) = &written.facts {
             self.introduce_facts(facts);
         }
-        let replaced = self.entries.get(&written.uid).and_then(|entry| entry.facts.replaces.clone());
-        self.is_answered(replaced);
         let Some(entry) = self.entries.get_mut(&written.uid) else { return };
         let writing = entry.writing.take();
         if let Some(facts) = written.facts {
             entry.take(facts);
         }
+        // Whose copy it was to take over decides for itself again, if it has that still.
+        self.dirty.extend(entry.facts.replaces.clone());
         match written.outcome {
             Outcome::Done => entry.failures = 0,
             Outcome::Superseded | Outcome::Failed => {

@@ -104,9 +104,12 @@ impl Dispatcher {
             Event::Workload(facts) => self.workload(facts, &mut out),
             Event::WorkloadGone { uid } => {
                 self.parked.remove(&uid);
-                if let Some(entry) = self.entries.get_mut(&uid) {
-                    entry.gone = true;
-                    self.dirty.insert(uid);
+                match self.entries.get_mut(&uid) {
+                    Some(entry) => {
+                        entry.gone = true;
+                        self.dirty.insert(uid);
+                    }
+                    None => self.identities.forget(&uid),
                 }
             }
             Event::Observed { cluster, observation } => self.observed(&cluster, observation, now, &mut out),
@@ -232,6 +235,9 @@ impl Dispatcher {
         let lives = !entry.gone && !entry.facts.finished;
         let memory = lives && (entry.memory.is_some() || entry.given_back > 0 || entry.top > 0);
         if done && idle && !memory {
+            if entry.gone {
+                self.identities.forget(uid);
+            }
             return;
         }
         if let Some(at) = entry.wake {

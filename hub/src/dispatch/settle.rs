@@ -32,7 +32,7 @@ impl Dispatcher {
         if self.identities.is_succeeded(&entry.facts.uid) {
             return self.succeeded(entry, now, out);
         }
-        if entry.passes_on {
+        if self.passes_on(entry) {
             return;
         }
         if entry.gone || entry.facts.finished {

@@ -113,7 +113,7 @@ impl World {
         for name in CLUSTERS {
             self.apply(Event::Cluster { name: name.into(), rules: ClusterRules::default() });
         }
-        self.introduce_all();
+        self.learn_all();
     }
 
     fn apply(&mut self, event: Event) {

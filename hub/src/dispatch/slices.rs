@@ -7,7 +7,7 @@
 //!   holds quota.
 //! - One whose copy was taken over says nothing to clusters any more, however it ends.
 
-use super::entry::Entry;
+use super::entry::{Entry, Writing};
 use super::machine::Dispatcher;
 use super::{Action, Name, Time, Uid};
 
@@ -35,7 +35,8 @@ impl Dispatcher {
             return false;
         }
         let theirs = self.identities.theirs(&before.facts.uid);
-        let is_free = !self.identities.is_succeeded(&before.facts.uid);
+        let is_free = !self.identities.is_succeeded(&before.facts.uid)
+            && before.passes_to.as_ref().is_none_or(|to| *to == entry.facts.uid || !self.commits(to));
         let attempt = before.facts.attempt;
         let (before, cluster) = (before.facts.uid.clone(), before.may_pass_on().filter(|_| is_free));
         // It may have been offered under its own name, while the other was nowhere.
@@ -45,18 +46,20 @@ impl Dispatcher {
             return true;
         };
         self.commit_seen(entry, cluster, attempt, theirs, now, out);
-        if let Some(before) = self.entries.get_mut(&before) {
-            before.passes_on = entry.writing.is_some();
+        if let Some(before) = self.entries.get_mut(&before).filter(|_| entry.writing.is_some()) {
+            before.passes_to = Some(entry.facts.uid.clone());
         }
         true
     }
 
-    /// A commit was answered: whose copy it was to take over, decides for itself again if it has that still.
-    pub(super) fn is_answered(&mut self, replaced: Option<Uid>) {
-        if let Some(before) = replaced.and_then(|uid| self.entries.get_mut(&uid)).filter(|before| before.passes_on) {
-            before.passes_on = false;
-            self.dirty.insert(before.facts.uid.clone());
-        }
+    /// Whether it is being written that another has its copy. Until that is answered, nothing is decided for it.
+    pub(super) fn passes_on(&self, entry: &mut Entry) -> bool {
+        entry.passes_to.take_if(|to| !self.commits(to));
+        entry.passes_to.is_some()
+    }
+
+    fn commits(&self, uid: &Uid) -> bool {
+        self.entries.get(uid).is_some_and(|entry| matches!(entry.writing, Some(Writing::Commit { .. })))
     }
 
     /// Another workload has its copy, and decides for both.

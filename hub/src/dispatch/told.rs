@@ -138,12 +138,12 @@ impl Memory {
         self.told.remove(&(cluster.clone(), uid.clone()));
     }
 
-    /// What was told of a copy is told of the workload that has adopted it.
+    /// What was told of a copy is told of the workload that has adopted it. What was told of that one itself is newer.
     pub fn rename(&mut self, facts: &Facts) {
         let (Some(theirs), Some(cluster)) = (&facts.known_as, &facts.cluster) else { return };
         for before in facts.replaces.iter().chain([theirs]) {
             if let Some(told) = self.told.remove(&(cluster.clone(), before.clone())) {
-                self.told.insert((cluster.clone(), facts.uid.clone()), told);
+                self.told.entry((cluster.clone(), facts.uid.clone())).or_insert(told);
             }
         }
     }
@@ -187,6 +187,31 @@ mod tests {
         assert!(sessions.down(&west, 7).is_none(), "it has not counted any more");
         assert!(sessions.is_up("west") && sessions.counts("west", 8));
         assert!(sessions.down(&west, 8).is_some() && !sessions.is_up("west"));
+    }
+
+    #[test]
+    fn what_was_told_of_a_copy_is_told_of_who_has_it_unless_there_is_newer() {
+        let (west, old, new) = (Name::from("west"), Uid::from("w"), Uid::from("x"));
+        let taken = || Facts {
+            replaces: Some(old.clone()),
+            known_as: Some(old.clone()),
+            ..super::super::tests::committed("x", "west", 1)
+        };
+        let told = |memory: &Memory| memory.of(&west, &new, 1).and_then(|told| told.job_status.clone());
+        let status = |active: i32| Some(Arc::new(serde_json::json!({"active": active})));
+        let tell = |memory: &mut Memory, uid: &Uid, active: i32| {
+            let told = Told { attempt: 1, job_status: status(active), reason: None };
+            memory.told.insert((west.clone(), uid.clone()), told);
+        };
+        let mut memory = Memory::new(false);
+        tell(&mut memory, &old, 1);
+        memory.rename(&taken());
+        assert_eq!(told(&memory), status(1));
+        tell(&mut memory, &new, 2);
+        tell(&mut memory, &old, 1);
+        memory.rename(&taken());
+        assert_eq!(told(&memory), status(2));
+        assert!(memory.of(&west, &old, 1).is_none());
     }
 
     #[test]

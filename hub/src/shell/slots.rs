@@ -125,6 +125,13 @@ impl Slots {
         self.plan(&uid, now);
     }
 
+    /// Another workload has its copy: what was to be shown of the job on the way, that one shows.
+    pub(super) fn hand_over(&mut self, uid: &Uid) {
+        if let Some(slot) = self.slots.get_mut(uid).filter(|slot| slot.finish.is_none()) {
+            slot.show = None;
+        }
+    }
+
     /// When the next is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
@@ -231,6 +238,17 @@ mod tests {
         slots.done(&uid, None, quiet);
         assert!(slots.take(quiet + QUIET).is_empty());
         assert!(slots.slots.is_empty() && slots.next_due().is_none());
+    }
+
+    #[test]
+    fn what_another_shows_by_now_is_not_shown() {
+        let (mut slots, now, uid) = (Slots::default(), Instant::now(), Uid::from("u"));
+        slots.status(&uid, Arc::new(json!(1)), now);
+        slots.hand_over(&uid);
+        assert!(slots.take(now + SETTLE).is_empty() && slots.slots.is_empty());
+        slots.finish(write("u"), Some(Arc::new(json!(2))), now);
+        slots.hand_over(&uid);
+        assert_eq!(shown(&slots.take(now)[0]), "2", "an end is never written before its status is shown");
     }
 
     #[test]

@@ -4,6 +4,8 @@
 
 mod act;
 mod sessions;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -83,6 +85,10 @@ impl TermState {
             state.apply(Event::ClusterUnable { name: name.as_str().into() });
         }
         let workloads = state.ctx.stores.workloads.all();
+        // What is said of a workload is said in the name of the one that has its copy.
+        for workload in &workloads {
+            state.introduce(workload);
+        }
         for workload in &workloads {
             state.workload(workload);
         }
@@ -193,8 +199,8 @@ impl TermState {
 
     fn one(&mut self, workload: &Workload) {
         let uid = Uid::from(workload.metadata.uid.as_deref().unwrap_or_default());
-        self.introduce(workload, &uid);
-        if state::is_replaced(workload) && self.dispatcher.knows(&uid) {
+        self.introduce(workload);
+        if state::is_replaced(workload) && self.dispatcher.knows(&uid) && !self.dispatcher.is_succeeded(&uid) {
             self.introduce_successors(workload);
         }
         if self.forgetful && !self.living.contains_key(&uid) {
@@ -224,19 +230,22 @@ impl TermState {
         }
     }
 
-    /// Says by which uid clusters know a workload.
-    fn introduce(&mut self, workload: &Workload, uid: &Uid) {
-        let Some(theirs) = super::facts::known_as(workload) else { return };
+    /// Says by which uid clusters know a workload, if that is not its own.
+    fn introduce(&mut self, workload: &Workload) {
+        let Some((theirs, uid)) = super::facts::known_as(workload).zip(workload.metadata.uid.as_deref()) else {
+            return;
+        };
         let replaced = super::facts::replaced(&self.ctx, workload);
         let replaced = replaced.and_then(|it| it.metadata.uid.as_deref().map(Uid::from));
-        self.dispatcher.introduce(uid, Some(&theirs), replaced.as_ref());
+        self.dispatcher.introduce(&Uid::from(uid), Some(&theirs), replaced.as_ref(), state::is_finished(workload));
     }
 
     /// News come in any order: nobody may take the end of a workload for that of its job, which goes on as another one.
     fn introduce_successors(&mut self, workload: &Workload) {
-        for successor in self.ctx.stores.workloads.filter(|it| elastic::replaces(it, workload)) {
-            if let Some(uid) = successor.metadata.uid.as_deref() {
-                self.introduce(&successor, &Uid::from(uid));
+        let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
+        for other in self.ctx.stores.workloads.in_namespace(namespace) {
+            if elastic::replaces(&other, workload) {
+                self.introduce(&other);
             }
         }
     }
@@ -255,6 +264,7 @@ impl TermState {
         match answer {
             Answer::Written(written) => self.written(written),
             Answer::Shown { uid, unshown, written } => {
+                let unshown = unshown.filter(|_| !self.dispatcher.is_succeeded(&uid));
                 self.slots.done(&uid, unshown, Instant::now());
                 if let Some(written) = written {
                     self.written(written);
@@ -268,6 +278,9 @@ impl TermState {
         if let Some(facts) = &written.facts {
             self.confirm(facts);
             self.told.rename(facts);
+            if let (Some(before), Some(_)) = (&facts.replaces, &facts.known_as) {
+                self.slots.hand_over(before);
+            }
         }
         self.apply(Event::Written(written));
     }

@@ -155,7 +155,7 @@ impl World {
 
     fn take_workload(&mut self, hub: usize, facts: Facts) {
         let Some(term) = &mut self.hubs[hub].term else { return };
-        term.dispatcher.introduce(&facts.uid, facts.known_as.as_ref(), facts.replaces.as_ref());
+        term.dispatcher.introduce(&facts.uid, facts.known_as.as_ref(), facts.replaces.as_ref(), facts.finished);
         let concerns = facts.reserved || facts.cluster.is_some();
         if !concerns && !term.dispatcher.knows(&facts.uid) {
             return;

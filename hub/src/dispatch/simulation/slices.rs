@@ -1,6 +1,7 @@
 //! Jobs that grow while they run: what one grows to is another workload, which takes over the copy.
 
 use rand::Rng;
+use rand::seq::SliceRandom;
 
 use super::{Object, World};
 use crate::dispatch::tests::facts;
@@ -82,23 +83,35 @@ impl World {
         if replaced.facts.finished || replaced.deleted {
             return;
         }
-        let (known_as, replaces) = (facts.known_as.clone(), facts.replaces.clone());
-        self.dispatcher.introduce(uid, known_as.as_ref(), replaces.as_ref());
+        let facts = facts.clone();
+        self.introduce(&facts);
         self.end(&before);
     }
 
-    /// A process that begins learns who has whose copy before it acts.
-    pub(super) fn introduce_all(&mut self) {
-        let mut all: Vec<Facts> = self.api.values().filter(|it| !it.deleted).map(|it| it.facts.clone()).collect();
-        if self.random.random_bool(0.5) {
-            all.reverse();
-        }
+    /// A process that begins learns who has whose copy in any order, mostly before it acts.
+    pub(super) fn learn_all(&mut self) {
+        let there = self.api.values().filter(|it| !it.deleted);
+        let mut all: Vec<Facts> = there.map(|it| self.as_seen(it.facts.clone())).collect();
+        all.shuffle(&mut self.random);
         for facts in &all {
-            self.dispatcher.introduce(&facts.uid, facts.known_as.as_ref(), facts.replaces.as_ref());
+            if self.random.random_bool(0.5) {
+                self.introduce(facts);
+            }
         }
         for facts in all {
             self.apply(Event::Workload(facts));
         }
+    }
+
+    fn introduce(&mut self, facts: &Facts) {
+        let (known_as, replaces) = (facts.known_as.as_ref(), facts.replaces.as_ref());
+        self.dispatcher.introduce(&facts.uid, known_as, replaces, facts.finished);
+    }
+
+    /// The workload that it replaces is found for as long as that is there.
+    pub(super) fn as_seen(&self, facts: Facts) -> Facts {
+        let there = |uid: &Uid| self.api.get(uid).is_some_and(|object| !object.deleted);
+        Facts { replaces: facts.replaces.clone().filter(there), ..facts }
     }
 
     /// Whether the job runs at most once, by whichever of its workloads.

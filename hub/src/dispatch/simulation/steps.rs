@@ -43,7 +43,7 @@ impl World {
 
     pub(super) fn reserve(&mut self, uid: &Uid) {
         let Some(object) = self.api.get(uid).filter(|object| !object.deleted) else { return };
-        let facts = object.facts.clone();
+        let facts = self.as_seen(object.facts.clone());
         let may = facts.active && !facts.finished && !facts.deleting && !facts.reserved && facts.cluster.is_none();
         if may && self.engine.insert(uid.clone()) {
             let reserved = Reserved { check: "mk".into(), other_checks: false };
@@ -75,7 +75,7 @@ impl World {
         if !self.dispatcher.knows(&ours)
             && let Some(object) = self.api.get(&ours).filter(|object| !object.deleted)
         {
-            self.dispatcher.learn(object.facts.clone());
+            self.dispatcher.learn(self.as_seen(object.facts.clone()));
         }
         self.apply(Event::Observed { cluster: name.into(), observation });
     }
@@ -83,6 +83,7 @@ impl World {
     pub(super) fn perform(&mut self) {
         let Some(action) = self.writes.pop_front() else { return };
         let (outcome, facts) = self.write(&action);
+        let facts = facts.map(|facts| self.as_seen(facts));
         let uid = subject(&action).clone();
         self.answers.push_back(Written { uid: uid.clone(), outcome, facts });
         if self.random.random_bool(0.5) {
@@ -159,7 +160,7 @@ impl World {
     pub(super) fn tell(&mut self, uid: &Uid) {
         match self.api.get(uid).cloned() {
             Some(object) if object.deleted => self.apply(Event::WorkloadGone { uid: uid.clone() }),
-            Some(object) => self.apply(Event::Workload(object.facts)),
+            Some(object) => self.apply(Event::Workload(self.as_seen(object.facts))),
             None => {}
         }
     }
@@ -222,17 +223,19 @@ impl World {
 
     pub(super) fn delete(&mut self, uid: &Uid) {
         if self.random.random_bool(0.2) {
-            self.chain(uid).iter().for_each(|uid| self.delete_one(uid));
+            // With a job that is deleted in the foreground its workloads go, one after the other.
+            let at_once = self.random.random_bool(0.3);
+            self.chain(uid).iter().for_each(|uid| self.delete_one(uid, at_once));
         }
     }
 
-    fn delete_one(&mut self, uid: &Uid) {
+    fn delete_one(&mut self, uid: &Uid, at_once: bool) {
         let Some(object) = self.api.get_mut(uid).filter(|object| !object.deleted) else { return };
         self.version += 1;
         object.facts.version = self.version;
         object.facts.deleting = true;
         // What holds nothing goes at once; the rest when it is released.
-        if !object.facts.reserved && object.facts.cluster.is_none() || object.facts.finished {
+        if at_once || !object.facts.reserved && object.facts.cluster.is_none() || object.facts.finished {
             object.deleted = true;
             self.engine.remove(uid);
         }

@@ -12,6 +12,13 @@ fn taken() -> Facts {
     Facts { replaces: Some("w".into()), known_as: Some("w".into()), ..committed("x", "a", 1) }
 }
 
+impl Bench {
+    fn introduce(&mut self, facts: &Facts) {
+        let (known_as, replaces) = (facts.known_as.as_ref(), facts.replaces.as_ref());
+        self.dispatcher.introduce(&facts.uid, known_as, replaces, facts.finished);
+    }
+}
+
 fn is_replaced(bench: &mut Bench) {
     bench.apply(Event::Workload(Facts { finished: true, ..committed("w", "a", 1) }));
 }
@@ -103,7 +110,7 @@ fn a_process_that_begins_knows_whose_the_copy_is_in_whatever_order_it_learns() {
     for (order, all_first) in orders().map(|it| (it, true)).chain(orders().map(|it| (it, false))) {
         let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
         for facts in order.iter().filter(|_| all_first) {
-            bench.dispatcher.introduce(&facts.uid, facts.known_as.as_ref(), facts.replaces.as_ref());
+            bench.introduce(facts);
         }
         for facts in order {
             bench.apply(Event::Workload(facts));
@@ -115,4 +122,69 @@ fn a_process_that_begins_knows_whose_the_copy_is_in_whatever_order_it_learns() {
         assert_eq!(bench.dispatcher.committed("w"), None);
         assert_eq!(bench.dispatcher.committed("x"), Some(("a".into(), 1)));
     }
+}
+
+#[test]
+fn a_takeover_that_comes_to_nothing_leaves_the_copy_to_the_one_that_has_it() {
+    let mut bench = Bench::running();
+    bench.reserve(grown());
+    assert_eq!(bench.take(), ["commit x/1 on a, known as w"]);
+    // Their job is deleted in the foreground: the first one leaves the store, and is not found by its name any more.
+    bench.apply(Event::WorkloadGone { uid: "w".into() });
+    bench.apply(Event::Workload(Facts { deleting: true, ..facts("x") }));
+    assert!(!bench.take().iter().any(|it| it.contains("on a")), "it may be written yet");
+    bench.written(Outcome::Superseded, Facts { deleting: true, ..facts("x") });
+    assert_eq!(bench.take(), ["Absent w/1 on a"]);
+    bench.observe("a", "w", 1, State::Gone);
+    assert!(bench.take().contains(&"forget w/1 on a".to_owned()));
+}
+
+#[test]
+fn what_it_replaces_is_not_forgotten_once_that_is_not_to_be_found() {
+    let mut bench = Bench::running();
+    bench.reserve(grown());
+    bench.apply(Event::WorkloadGone { uid: "w".into() });
+    bench.written(Outcome::Failed, facts("x"));
+    bench.later(60_000);
+    bench.written(Outcome::Done, Facts { reserved: true, ..facts("x") });
+    bench.capacity("b", 4000, 4000);
+    assert!(!bench.take().iter().any(|it| it.starts_with("Reserve")), "nowhere else while the copy may run");
+    bench.observe("a", "w", 1, State::Gone);
+    bench.capacity("b", 4000, 4000);
+    assert!(bench.take().iter().any(|it| it.starts_with("Reserve x/1")));
+}
+
+#[test]
+fn of_those_that_are_gone_nothing_is_remembered() {
+    let mut bench = taken_over();
+    let mut before = taken();
+    for uid in ["y", "z"] {
+        let replaces = Some(before.uid.clone());
+        bench.reserve(Facts { replaces: replaces.clone(), ..facts(uid) });
+        let taken = Facts { replaces, known_as: Some("w".into()), ..committed(uid, "a", 1) };
+        bench.written(Outcome::Done, taken.clone());
+        bench.apply(Event::Workload(Facts { finished: true, ..before.clone() }));
+        bench.apply(Event::WorkloadGone { uid: before.uid.clone() });
+        before = taken;
+        assert_eq!(bench.dispatcher.identities.len(), 1, "{uid}");
+    }
+    bench.apply(Event::WorkloadGone { uid: "z".into() });
+    assert_eq!(bench.take().last().map(String::as_str), Some("Absent w/1 on a"), "the last one's is the copy");
+    bench.observe("a", "w", 1, State::Gone);
+    is_replaced(&mut bench);
+    bench.apply(Event::WorkloadGone { uid: "w".into() });
+    assert_eq!(bench.dispatcher.identities.len(), 0);
+}
+
+#[test]
+fn the_end_of_the_last_is_that_of_the_job_however_late_the_first_is_said_to_be_replaced() {
+    let mut bench = taken_over();
+    bench.observe("a", "w", 1, State::Succeeded);
+    bench.written(Outcome::Done, Facts { finished: true, ..taken() });
+    bench.observe("a", "w", 1, State::Gone);
+    bench.apply(Event::WorkloadGone { uid: "x".into() });
+    bench.take();
+    bench.apply(Event::Workload(committed("w", "a", 1)));
+    bench.later(60_000);
+    assert!(bench.take().is_empty(), "it does not run again");
 }

@@ -76,7 +76,7 @@ impl TermState {
         }
     }
 
-    fn observed(&mut self, cluster: &Name, observation: &proto::Observation) {
+    pub(super) fn observed(&mut self, cluster: &Name, observation: &proto::Observation) {
         let theirs = Uid::from(observation.workload_uid.as_str());
         let uid = self.dispatcher.our_uid(&theirs);
         if !self.dispatcher.knows(&uid) {
@@ -98,7 +98,7 @@ impl TermState {
         let found = match observation.name.as_str() {
             // What would be adopted must not be a living one's, whatever name its cluster gives it.
             _ if self.forgetful => self.living.get(uid).and_then(|key| stores.by_key(key)).filter(|it| is_it(it)),
-            _ if renamed => stores.filter(is_it).into_iter().next(),
+            _ if renamed => stores.in_namespace(&observation.namespace).into_iter().find(|it| is_it(it)),
             "" => stores.filter(is_it).into_iter().next(),
             name => stores.get(&observation.namespace, name).filter(|workload| is_it(workload)),
         };

@@ -1,0 +1,179 @@
+//! What a term that begins makes of what is in the API.
+
+use std::convert::Infallible;
+
+use http::{Request, Response};
+use kube::client::Body;
+use rstest::rstest;
+use serde_json::{Value, json};
+use switchyard_api::config::Configuration;
+use switchyard_api::names;
+use switchyard_controller::clock::SystemClock;
+use switchyard_controller::events::Events;
+use switchyard_controller::object::Object;
+use switchyard_controller::stores::Stores;
+use switchyard_controller::{EpochFloor, Leadership, Role};
+use switchyard_proto::v1::{Observation, Phase, State};
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use super::*;
+use crate::cluster::Outgoing;
+use crate::cluster::outbox::Limits;
+use crate::dispatch::{ClusterRules, Name, Settings};
+use crate::metrics::HubMetrics;
+use crate::server::Registry;
+
+/// A hub whose API server answers nothing.
+fn context() -> Arc<Context> {
+    let silent = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>());
+    let client = kube::Client::new(silent, "default");
+    let config = Arc::new(Configuration::default());
+    Arc::new(Context {
+        events: Events::new(client.clone(), "hub").0,
+        client,
+        stores: Arc::new(Stores::new(&config)),
+        config,
+        leadership: watch::channel(Leadership::alone()).1,
+        epoch_floor: EpochFloor::default(),
+        clock: Arc::new(SystemClock),
+        metrics: Arc::default(),
+        role: Role::Hub,
+        namespace: "kueue-system".into(),
+        components: Default::default(),
+    })
+}
+
+/// A term that begins with what the stores have, and cluster `east` in it.
+fn begin(ctx: &Arc<Context>) -> TermState {
+    let metrics = HubMetrics::register(&ctx.metrics);
+    let (answers, _) = mpsc::channel(1);
+    let hands = Hands { ctx: ctx.clone(), writers: Arc::new(Semaphore::new(0)), answers, metrics: metrics.clone() };
+    let parts = Parts {
+        ctx: ctx.clone(),
+        engine: EngineHandle::to_nobody(),
+        inbox: Arc::default(),
+        ports: Arc::default(),
+        registry: Arc::new(Registry::default()),
+        sessions: mpsc::channel(1).1,
+        term: watch::channel(None).0,
+        reports: Arc::default(),
+        settings: Settings::default(),
+        metrics,
+    };
+    let mut state = TermState::begin(&parts, hands, 1, Clock::new(ctx.clock.now()));
+    state.apply(Event::Cluster { name: "east".into(), rules: ClusterRules::default() });
+    state.apply(Event::ClusterUp { name: "east".into() });
+    state
+}
+
+/// What cluster `east` is told.
+fn told(state: &TermState) -> Vec<(String, Phase)> {
+    let port = state.ports.of("east");
+    port.open(1, None);
+    let mut told = Vec::new();
+    while let Some(out) = port.next(1, Limits::default()) {
+        let Outgoing::Desired(desired) = out else { continue };
+        told.extend(desired.assignments.iter().map(|it| (it.workload_uid.clone(), it.phase())));
+    }
+    told
+}
+
+fn condition(kind: &str, reason: &str) -> Value {
+    json!({"type": kind, "status": "True", "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
+}
+
+/// The workloads of an elastic job that has grown, in the order in which it did; each has the uid `uN` and one of these names.
+/// They have the copy of the first on `east`, one after the other.
+fn chain(named: &[usize], last_is_over: bool) -> Vec<Workload> {
+    let name = |index: usize| format!("job-j-{}", named[index]);
+    let link = |index: usize| -> Workload {
+        let mut annotations = json!({names::ELASTIC_JOB: "true", names::WORKLOAD_SLICE_NAME: name(0)});
+        let mut conditions = vec![condition("QuotaReserved", "QuotaReserved"), condition("Admitted", "Admitted")];
+        let mut dispatch = json!({"attempt": 1});
+        if let Some(before) = index.checked_sub(1) {
+            annotations[names::WORKLOAD_SLICE_REPLACEMENT_FOR] = format!("ns/{}", name(before)).into();
+            dispatch["workloadUid"] = "u0".into();
+        }
+        if index + 1 < named.len() {
+            conditions.push(condition("Finished", "WorkloadSliceReplaced"));
+        } else if last_is_over {
+            conditions.push(condition("Finished", "JobFinished"));
+        }
+        let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": true});
+        let pod_set = json!({"name": "main", "count": index + 1, "template": {"spec": {"containers": []}}});
+        serde_json::from_value(json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "metadata": {
+                "name": name(index), "namespace": "ns", "uid": format!("u{index}"), "resourceVersion": "1",
+                "annotations": annotations, "ownerReferences": [owner],
+            },
+            "spec": {"queueName": "lq", "podSets": [pod_set]},
+            "status": {"clusterName": "east", "dispatch": dispatch, "conditions": conditions},
+        }))
+        .unwrap()
+    };
+    (0..named.len()).map(link).collect()
+}
+
+fn permutations(of: usize) -> Vec<Vec<usize>> {
+    let Some(rest) = of.checked_sub(1) else { return vec![Vec::new()] };
+    let with_last = |shorter: Vec<usize>| {
+        (0..of).map(move |at| {
+            let mut longer = shorter.clone();
+            longer.insert(at, rest);
+            longer
+        })
+    };
+    permutations(rest).into_iter().flat_map(with_last).collect()
+}
+
+fn job() -> Object {
+    let template = json!({"spec": {"containers": []}});
+    Object::new(json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "j", "namespace": "ns", "uid": "j", "annotations": {names::ELASTIC_JOB: "true"}},
+        "spec": {"parallelism": 4, "managedBy": "kueue.x-k8s.io/multikueue", "template": template},
+    }))
+    .unwrap()
+}
+
+#[rstest]
+#[case::twice(3, false, false)]
+#[case::three_times(4, false, false)]
+#[case::and_ended(4, true, false)]
+#[case::and_those_before_are_gone(4, false, true)]
+#[tokio::test]
+async fn the_copy_of_a_job_that_has_grown_is_the_last_ones_whatever_their_names(
+    #[case] links: usize,
+    #[case] last_is_over: bool,
+    #[case] only_neighbours: bool,
+) {
+    let last = Uid::from(format!("u{}", links - 1).as_str());
+    for named in permutations(links) {
+        let ctx = context();
+        ctx.stores.job("batch", "Job").unwrap().store.insert(job());
+        // Of a chain with a gap the end is not to be found by its links.
+        let is_there = |index: usize| !only_neighbours || index + 2 != links;
+        for (index, workload) in chain(&named, last_is_over).into_iter().enumerate() {
+            if is_there(index) {
+                ctx.stores.workloads.insert(workload);
+            }
+        }
+        let mut state = begin(&ctx);
+        assert_eq!(state.dispatcher.our_uid(&"u0".into()), last, "{named:?}");
+        let run = ("u0".to_owned(), Phase::Run);
+        let expected = if last_is_over { Vec::new() } else { vec![run] };
+        assert_eq!(told(&state), expected, "{named:?}");
+        let observation = Observation {
+            workload_uid: "u0".into(),
+            namespace: "ns".into(),
+            name: format!("job-j-{}", named[0]),
+            attempt: 1,
+            state: State::Running.into(),
+            ..Observation::default()
+        };
+        state.observed(&Name::from("east"), &observation);
+        let expected = if last_is_over { vec![("u0".to_owned(), Phase::Absent)] } else { expected };
+        assert_eq!(told(&state), expected, "{named:?}");
+    }
+}
