@@ -79,7 +79,7 @@ pub use pod_set_info::{PodSetInfo, is_dns_label, pod_set_infos, restore_template
 pub use priority::{Priority, PriorityError, PriorityLookup, resolve_priority};
 pub use remote::sent_objects;
 pub use table::{enabled_kinds, framework_of, kind_for, kind_of_owner, kinds};
-pub use validate::{validate_create, validate_update};
+pub use validate::{Around, validate_create, validate_update};
 
 use crate::{
     field::{FieldError, Path},

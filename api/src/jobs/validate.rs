@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Held, JobKind, meta, number};
+use super::{Held, JobKind, elastic, meta, number};
 use crate::{
     field::{FieldError, Path},
     names,
@@ -22,14 +22,24 @@ pub fn validate_create(kind: &dyn JobKind, job: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with an update of a job. `default_queue` tells that the namespace has a LocalQueue named `default`.
+/// What decides besides the job itself whether it may change.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Around {
+    /// The namespace has a LocalQueue named `default`.
+    pub default_queue: bool,
+    /// Jobs may be elastic.
+    pub elastic: bool,
+}
+
+/// What is wrong with an update of a job.
 #[must_use]
-pub fn validate_update(kind: &dyn JobKind, old: &Value, new: &Value, default_queue: bool) -> Vec<FieldError> {
+pub fn validate_update(kind: &dyn JobKind, old: &Value, new: &Value, around: Around) -> Vec<FieldError> {
     let suspended = kind.is_suspended(new);
     let mut errors = validate_common(kind, new);
-    errors.extend(queue_name_update(old, new, suspended, default_queue));
+    errors.extend(queue_name_update(old, new, suspended, around.default_queue));
     if kind.held() != Held::ByPods {
-        errors.extend(prebuilt_update(old, new, suspended));
+        // What an elastic one grows to is another Workload, and Kueue's hub says which.
+        errors.extend(prebuilt_update(old, new, suspended || (around.elastic && elastic::is_marked(old))));
         errors.extend(max_exec_time_update(old, new, suspended && kind.is_suspended(old)));
     }
     errors.extend(priority_class_update(old, new, suspended));

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use switchyard_api::{
     field::{FieldError, Path},
-    jobs::{Held, JobKind, elastic, meta, pod, validate_create, validate_update},
+    jobs::{Around, Held, JobKind, elastic, meta, pod, validate_create, validate_update},
     names,
 };
 
@@ -106,7 +106,10 @@ pub(super) fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value, fac
     }
     let mut errors = match old {
         None => validate_create(kind, job),
-        Some(old) => validate_update(kind, old, job, facts.default_queue),
+        Some(old) => {
+            let around = Around { default_queue: facts.default_queue, elastic: facts.elastic };
+            validate_update(kind, old, job, around)
+        }
     };
     if facts.resizes_groups {
         let path = Path::new("spec").child("leaderWorkerTemplate").child("size").to_string();

@@ -308,7 +308,7 @@ fn updates(
     #[case] want: &str,
 ) {
     let old = changed(&object.1, before);
-    let errors = validate_update(object.0, &old, &changed(&old, change), false);
+    let errors = validate_update(object.0, &old, &changed(&old, change), Around::default());
     assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), want);
 }
 

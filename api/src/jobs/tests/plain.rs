@@ -390,7 +390,7 @@ fn the_queue_can_be_changed_while_suspended_and_not_while_running() {
         let name = kind.id().kind;
         let moved = |job: &Value| changed(job, json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}));
         let said = |old: &Value, new: &Value| {
-            let errors = validate_update(kind, old, new, false);
+            let errors = validate_update(kind, old, new, Around::default());
             errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         };
         assert_eq!(said(&job, &moved(&job)), "", "{name}");

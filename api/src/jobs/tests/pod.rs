@@ -232,7 +232,8 @@ fn a_pod_keeps_its_group_and_that_it_is_not_retried() {
             "annotations": {"kueue.x-k8s.io/retriable-in-group": "true"},
         }}),
     );
-    let said: Vec<String> = validate_update(&Pod, &old, &new, false).iter().map(ToString::to_string).collect();
+    let said: Vec<String> =
+        validate_update(&Pod, &old, &new, Around::default()).iter().map(ToString::to_string).collect();
     let want = [
         "metadata.annotations[kueue.x-k8s.io/retriable-in-group]: Forbidden: unretriable pod group can't be converted to retriable",
         "metadata.labels[kueue.x-k8s.io/pod-group-name]: Invalid value: \"other\": field is immutable",

@@ -6,6 +6,7 @@ const SYNC: &str = "kueue.x-k8s.io/job-completions-equal-parallelism";
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 const PRIORITY: &str = "kueue.x-k8s.io/priority-class";
 const PREBUILT: &str = "kueue.x-k8s.io/prebuilt-workload-name";
+const ELASTIC: &str = "kueue.x-k8s.io/elastic-job";
 const MAX: &str = "kueue.x-k8s.io/max-exec-time-seconds";
 
 fn text(errors: Vec<FieldError>) -> String {
@@ -50,12 +51,32 @@ fn new_jobs(#[case] job: TestJob, #[case] want: &str) {
 #[case::fewer_pods_of_a_partially_admitted_job(job().pods(3, 3).min_parallelism("1").running(), job().pods(2, 3).min_parallelism("1").running(), "spec.parallelism: Forbidden: cannot change when partial admission is enabled and the job is not suspended")]
 #[case::the_switch_while_running(job().indexed().running(), job().indexed().running().annotation(SYNC, "true"), "metadata.annotations[kueue.x-k8s.io/job-completions-equal-parallelism]: Forbidden: field is immutable while the job is not suspended")]
 fn updates(#[case] old: TestJob, #[case] new: TestJob, #[case] want: &str) {
-    assert_eq!(text(validate_update(&BatchJob, &old.build(), &new.build(), false)), want);
+    assert_eq!(text(validate_update(&BatchJob, &old.build(), &new.build(), Around::default())), want);
 }
 
 #[test]
 fn where_there_is_a_default_queue_the_label_cannot_go() {
     let without = job().with(serde_json::json!({"metadata": {"labels": {QUEUE: null}}})).build();
-    let errors = validate_update(&BatchJob, &job().build(), &without, true);
+    let errors =
+        validate_update(&BatchJob, &job().build(), &without, Around { default_queue: true, ..Around::default() });
     insta::assert_snapshot!(text(errors), @r#"metadata.labels[kueue.x-k8s.io/queue-name]: Invalid value: "": queue-name must not be empty in namespace with default queue"#);
+}
+
+#[rstest]
+#[case::while_jobs_may_be_elastic(true, job().running().annotation(ELASTIC, "true"), true)]
+#[case::while_they_may_not(false, job().running().annotation(ELASTIC, "true"), false)]
+#[case::and_it_is_not(true, job().running(), false)]
+#[case::and_it_becomes_so(true, job().running().annotation(ELASTIC, "false"), false)]
+fn an_elastic_job_goes_by_another_prebuilt_workload_as_it_grows(
+    #[case] elastic: bool,
+    #[case] old: TestJob,
+    #[case] may: bool,
+) {
+    let of = |job: TestJob, name: &str| job.label(PREBUILT, name).build();
+    let new = of(job().running().annotation(ELASTIC, "true"), "b");
+    let errors = validate_update(&BatchJob, &of(old, "a"), &new, Around { elastic, ..Around::default() });
+    assert_eq!(errors.is_empty(), may, "{errors:?}");
+    let bad = of(job().running().annotation(ELASTIC, "true"), "w_1");
+    let around = Around { elastic, ..Around::default() };
+    assert!(!validate_update(&BatchJob, &of(job().running(), "a"), &bad, around).is_empty(), "its name is looked at");
 }
