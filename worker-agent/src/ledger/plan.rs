@@ -220,7 +220,10 @@ impl Entry {
             Kind::Job => &self.job_slot,
         };
         let Some(payload) = context.payload.clone().filter(|_| slot.free(context.now)) else { return };
-        let (namespace, name, attempt) = (want.namespace.clone(), want.name.clone(), want.attempt);
+        // The hub's Workload may be another by now than the one that ours was made for: the job goes by what is here.
+        let there = self.workload.as_ref().filter(|_| kind == Kind::Job).map(|it| it.meta.target.name.clone());
+        let name = there.unwrap_or_else(|| want.name.clone());
+        let (namespace, attempt) = (want.namespace.clone(), want.attempt);
         let fence_after = want.fence_after;
         let gated = want.gate.is_some();
         let verb = Verb::Create { namespace, name, attempt, payload, fence_after, gated };

@@ -1,7 +1,7 @@
 //! Elastic jobs: their Workload makes room for another as they grow.
 
 use rstest::rstest;
-use switchyard_proto::v1::{Phase, State};
+use switchyard_proto::v1::{self, Phase, State};
 
 use super::super::*;
 use super::build::*;
@@ -81,4 +81,18 @@ fn its_workloads_go_with_the_job() {
     let mut bench = running();
     bench.see(second().admitted().owned().seen()).want(1, Phase::Absent);
     assert_eq!(bench.asked(), ["delete Job"]);
+}
+
+#[test]
+fn its_job_goes_by_the_workload_that_is_there_whatever_the_hub_calls_its_own() {
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(first()))));
+    // What the job has grown to on the hub takes over the copy before its job is made.
+    let grown = v1::Assignment { name: "grown".to_owned(), ..assignment(UID, 1, Phase::Run) };
+    bench.desire(vec![grown], false).unwrap();
+    bench.see(first().admitted().seen());
+    let [Action { kind: Kind::Job, verb: Verb::Create { name, .. }, .. }] = &bench.actions[..] else {
+        panic!("{:?}", bench.actions)
+    };
+    assert_eq!(*name, format!("job-{UID}"));
 }
