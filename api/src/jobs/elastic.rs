@@ -53,12 +53,11 @@ pub fn resizing(kind: &dyn JobKind, wanted: &Value, there: &Value) -> Option<Val
     if !(kind.resizes() && is_marked(wanted) && is_marked(there)) {
         return None;
     }
-    let wanted = size(wanted)?;
-    if !matches!(compare(&wanted, &size(there)?), Size::Smaller | Size::Larger) {
+    if !matches!(compare(&size(wanted)?, &size(there)?), Size::Smaller | Size::Larger) {
         return None;
     }
     let mut resized = there.clone();
-    kind.resize(&mut resized, &wanted);
+    kind.take_size(&mut resized, wanted);
     let changed = |(field, value): (&String, &Value)| {
         let before = there.get("spec").and_then(|spec| spec.get(field));
         (before != Some(value)).then(|| (field.clone(), value.clone()))
@@ -146,6 +145,17 @@ pub fn compare(job: &[PodSet], workload: &[PodSet]) -> Size {
         };
     }
     size
+}
+
+/// Whether pods of the job would run other containers than the workload's do, which the templates of some kinds let them while
+/// the job runs.
+#[must_use]
+pub fn runs_others(workload: &[PodSet], job: &[PodSet]) -> bool {
+    let of_job = |before: &PodSet| job.iter().find(|now| now.name == before.name);
+    let differs = |before: &PodSet| {
+        of_job(before).is_some_and(|now| !same_containers(&before.template.value(), &now.template.value()))
+    };
+    workload.iter().any(differs)
 }
 
 /// A workload's pod sets with the counts of the job's. The templates stay: a running job's bear what admission put there.
@@ -253,6 +263,22 @@ pub fn replacement_for(workload: &Workload) -> Option<&str> {
 #[must_use]
 pub fn replaces(new: &Workload, old: &Workload) -> bool {
     replacement_for(new).is_some_and(|replaced| replaced == key(old))
+}
+
+/// The workloads of one job in the order in which they were made. Times are whole seconds: of one second, what replaces another
+/// was made after it.
+#[must_use]
+pub fn in_order(mut workloads: Vec<Arc<Workload>>) -> Vec<Arc<Workload>> {
+    let all = workloads.clone();
+    let before = |new: &Arc<Workload>| all.iter().find(|old| replaces(new, old));
+    // No chain is longer than there are workloads, unless somebody has closed it to a ring.
+    let place =
+        |workload: &Arc<Workload>| std::iter::successors(before(workload), |it| before(it)).take(all.len()).count();
+    workloads.sort_by_cached_key(|it| {
+        let made = it.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (made, place(it), it.metadata.uid.clone())
+    });
+    workloads
 }
 
 fn annotation<'a>(workload: &'a Workload, name: &str) -> Option<&'a str> {

@@ -37,6 +37,7 @@ pub mod deployment;
 pub mod elastic;
 mod equivalence;
 mod external;
+mod follow;
 mod index_set;
 pub mod job_set;
 pub mod kubeflow;
@@ -72,6 +73,7 @@ pub use copy::{copy_of_another, is_copy_of_hub, mark_as, named_job, owner_gvk, s
 pub(crate) use equivalence::same_value;
 pub use equivalence::{is_equivalent, owned_by};
 pub use external::external_kind;
+pub use follow::following;
 pub use merge::{apply_merge, merge_diff};
 pub use mirror::{merged_status, reset_status};
 pub use name::{limited_name, variant_name, workload_name, workload_name_with_extra};
@@ -413,7 +415,8 @@ pub trait JobKind: Send + Sync + 'static {
         meta::generation(job).to_string()
     }
 
-    /// Whether such a job may change its size on the cluster that a hub has sent it to: [`Self::resize`] does that.
+    /// Whether such a job may change its size on the cluster that a hub has sent it to: [`Self::resize`] and
+    /// [`Self::take_size`] do that.
     fn resizes(&self) -> bool {
         false
     }
@@ -421,6 +424,13 @@ pub trait JobKind: Send + Sync + 'static {
     /// Gives a job the counts of these pod sets, which are its own.
     fn resize(&self, job: &mut Value, pod_sets: &[PodSet]) {
         let _ = (job, pod_sets);
+    }
+
+    /// Gives a job the size of another one, as that one says it.
+    fn take_size(&self, job: &mut Value, other: &Value) {
+        if let Ok(pod_sets) = self.pod_sets(other) {
+            self.resize(job, &pod_sets);
+        }
     }
 
     /// The field by which a job has its own controller change its size as it runs, where it does.

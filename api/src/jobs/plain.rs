@@ -154,6 +154,11 @@ pub(super) trait PlainKind: Send + Sync + 'static {
         let _ = (job, pod_sets);
     }
 
+    /// See [`JobKind::take_size`].
+    fn take_size(&self, job: &mut Value, other: &Value) {
+        let _ = (job, other);
+    }
+
     /// See [`JobKind::autoscales`].
     fn autoscales(&self, job: &Value) -> Option<Path> {
         let _ = job;
@@ -388,6 +393,10 @@ impl<K: PlainKind> JobKind for K {
 
     fn resize(&self, job: &mut Value, pod_sets: &[PodSet]) {
         PlainKind::resize(self, job, pod_sets);
+    }
+
+    fn take_size(&self, job: &mut Value, other: &Value) {
+        PlainKind::take_size(self, job, other);
     }
 
     fn autoscales(&self, job: &Value) -> Option<Path> {

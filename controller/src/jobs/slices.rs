@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     clock::since,
-    workload::{condition, created, has_reservation, is_evicted, is_finished},
+    workload::{condition, has_reservation, is_evicted, is_finished},
 };
 
 /// How long it is left to the writer of a reservation to finish what it replaces. Times in conditions are whole seconds.
@@ -84,9 +84,7 @@ pub(super) enum Slices {
 /// Brings the workloads of an elastic job in step with it.
 pub(super) fn ensure(case: &Case<'_>, pod_sets: &[PodSet]) -> Slices {
     let act = |actions: Vec<Action>| Slices::Ensured(Ensured::Act(Decision::act(actions)));
-    let mut all = known(case);
-    all.sort_by(|a, b| (created(a), &a.metadata.uid).cmp(&(created(b), &b.metadata.uid)));
-    let (over, live): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| is_finished(it));
+    let (over, live): (Vec<_>, Vec<_>) = elastic::in_order(known(case)).into_iter().partition(|it| is_finished(it));
     let to_go = over.iter().filter(|it| it.metadata.deletion_timestamp.is_some());
     let let_go: Vec<Action> = to_go.filter_map(edit::drop_finalizer).collect();
     if !let_go.is_empty() {
@@ -113,6 +111,12 @@ pub(super) fn ensure(case: &Case<'_>, pod_sets: &[PodSet]) -> Slices {
         };
     }
     let Some(holder) = chain.holder else { return Slices::One(Vec::new()) };
+    if is_other(case, pod_sets, &holder) {
+        return match chain.pending {
+            Some(pending) => act(end(case, &pending, &live).into_iter().collect()),
+            None => Slices::One(vec![holder]),
+        };
+    }
     let growing = grown(case, pod_sets, &holder);
     match chain.pending {
         Some(pending) if !growing => act(end(case, &pending, &live).into_iter().collect()),
@@ -178,6 +182,15 @@ fn grown(case: &Case<'_>, pod_sets: &[PodSet], holder: &Workload) -> bool {
         && holder.metadata.deletion_timestamp.is_none()
         && !is_evicted(holder)
         && compare(pod_sets, &holder.spec.pod_sets) == Size::Larger
+}
+
+/// Whether a job that runs on another cluster is not the one that was sent there: of what has changed only its size follows.
+fn is_other(case: &Case<'_>, pod_sets: &[PodSet], holder: &Workload) -> bool {
+    case.is_sent()
+        && runs(case)
+        && holder.metadata.deletion_timestamp.is_none()
+        && !is_evicted(holder)
+        && elastic::runs_others(&holder.spec.pod_sets, pod_sets)
 }
 
 fn runs(case: &Case<'_>) -> bool {

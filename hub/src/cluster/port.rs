@@ -80,6 +80,11 @@ impl Port {
         Some(self.lock().outbox.get(workload_uid)?.attempt)
     }
 
+    /// By which name the Workload of this attempt goes there, if it was set.
+    pub fn name(&self, workload_uid: &str, attempt: u64) -> Option<String> {
+        Some(self.lock().outbox.get(workload_uid)?).filter(|set| set.attempt == attempt).map(|set| set.name.clone())
+    }
+
     /// The content that was set for a workload.
     pub fn content(&self, workload_uid: &str) -> Option<Arc<Content>> {
         self.lock().outbox.content(workload_uid)

@@ -10,7 +10,7 @@ use switchyard_controller::store::Key;
 use switchyard_controller::stores::Stores;
 use tokio::sync::Notify;
 
-use super::replicas;
+use super::follow;
 
 /// What has come in since the last look.
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ impl Inbox {
         for jobs in &stores.jobs {
             let (inbox, resource) = (self.clone(), jobs.resource.clone());
             jobs.store.subscribe(move |change| {
-                if let Some(first) = replicas::changed(&resource, change) {
+                if let Some(first) = follow::changed(&resource, change) {
                     inbox.lock().batch.workloads.insert(first);
                     inbox.bell.notify_one();
                 }

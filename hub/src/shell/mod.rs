@@ -3,6 +3,7 @@
 
 mod desire;
 mod facts;
+mod follow;
 mod inbox;
 mod mirror;
 mod payload;

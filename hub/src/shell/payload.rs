@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
-use switchyard_api::jobs::{JobKind, RemoteMeta, elastic, kind_of_owner, meta, pod::Pod, sent_objects};
+use switchyard_api::jobs::{JobKind, RemoteMeta, elastic, following, kind_of_owner, meta, pod::Pod, sent_objects};
 use switchyard_api::names::{self, MULTIKUEUE_CONTROLLER};
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::workload::{is_group_workload, maker_of};
@@ -158,33 +158,22 @@ pub(super) fn has_changed(before: &[u8], now: &[u8]) -> bool {
     let objects = |job: &[u8]| serde_json::from_slice(job).map(sent_objects).unwrap_or_default();
     let names =
         |objects: &[Value]| -> BTreeSet<String> { objects.iter().map(|it| meta::name(it).to_owned()).collect() };
-    let replicas = |objects: &[Value]| objects.first().and_then(replicas);
     let (before, now) = (objects(before), objects(now));
-    !names(&now).is_subset(&names(&before))
-        || replicas(&before) != replicas(&now)
-        || is_resized(&before, &now)
-        || followed(&before) != followed(&now)
+    let follows = |(before, now): (&Value, &Value)| kind_of(now).is_some_and(|it| following(it, now, before).is_some());
+    !names(&now).is_subset(&names(&before)) || before.first().zip(now.first()).is_some_and(follows)
 }
 
-fn is_resized(before: &[Value], now: &[Value]) -> bool {
-    let ([before], [now]) = (before, now) else { return false };
-    kind_of(now).is_some_and(|kind| elastic::resizing(kind, now, before).is_some())
+/// Whether an elastic job that is sent is as large as its Workload. One whose groups of workers are of other hosts than those
+/// for which it has quota may be of no such size.
+pub(super) fn is_of_its_size(workload: &Workload, job: &[u8]) -> bool {
+    let size = |job: &Value| Some(elastic::compare(&kind_of(job)?.pod_sets(job).ok()?, &workload.spec.pod_sets));
+    let sent = || serde_json::from_slice(job).ok().as_ref().and_then(size);
+    !elastic::is_slice(workload) || sent() == Some(elastic::Size::Same)
 }
 
 fn kind_of(object: &Value) -> Option<&'static dyn JobKind> {
     let text = |key: &str| object.get(key).and_then(Value::as_str);
     kind_of_owner(text("apiVersion")?, text("kind")?)
-}
-
-fn replicas(object: &Value) -> Option<i64> {
-    kind_of(object)?.serving()?.replicas(object)
-}
-
-fn followed(objects: &[Value]) -> Vec<Option<&Value>> {
-    let Some((object, kind)) = objects.first().and_then(|first| Some((first, kind_of(first)?))) else {
-        return Vec::new();
-    };
-    kind.followed_fields().iter().map(|pointer| object.pointer(pointer)).collect()
 }
 
 #[cfg(test)]
@@ -338,6 +327,27 @@ mod tests {
         assert_eq!(of(&sent(false, 5)), (Some(json!(5)), false), "of one size there");
         assert!(has_changed(&sent(true, 2), &sent(true, 3)) && has_changed(&sent(true, 3), &sent(true, 2)));
         assert!(!has_changed(&sent(true, 2), &sent(true, 2)) && !has_changed(&sent(false, 2), &sent(false, 3)));
+        assert!(is_of_its_size(&workload(true, 2), &sent(true, 2)) && is_of_its_size(&workload(false, 5), b"{}"));
+    }
+
+    #[test]
+    fn a_group_of_workers_of_more_hosts_keeps_its_size_until_it_has_quota() {
+        let kind = switchyard_api::jobs::kind_for("ray.io", "RayCluster").unwrap();
+        let template = json!({"spec": {"containers": [{"name": "c"}]}});
+        let group = json!({"groupName": "g", "replicas": 3, "numOfHosts": 2, "template": template});
+        let cluster = json!({
+            "apiVersion": "ray.io/v1", "kind": "RayCluster",
+            "metadata": {"name": "a", "namespace": "ns", "annotations": {names::ELASTIC_JOB: "true"}},
+            "spec": {"headGroupSpec": {"template": template}, "workerGroupSpecs": [group]},
+        });
+        let of_its_size = |count: u32| {
+            let set = |name: &str, count: u32| json!({"name": name, "count": count, "template": template});
+            let metadata = json!({"name": "w", "annotations": {names::ELASTIC_JOB: "true"}});
+            let spec = json!({"podSets": [set("head", 1), set("g", count)]});
+            let workload: Workload = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+            is_of_its_size(&workload, &content(&workload, kind, &cluster, "multikueue").unwrap().job)
+        };
+        assert_eq!([6, 4, 3].map(of_its_size), [true, true, false]);
     }
 
     #[test]

@@ -10,13 +10,13 @@ use kube::api::{
 };
 use kube::core::Status;
 use serde_json::{Value, json};
-use switchyard_api::jobs::{JobKind, PodSetInfo, owner_gvk};
+use switchyard_api::jobs::{JobKind, PodSetInfo, following, owner_gvk};
 use switchyard_api::names;
 use switchyard_api::v1beta2::{PreemptionGatePosition, PriorityClassRef};
 
 use super::group::{group_of, is_member};
 use super::read::{read_job, read_workload};
-use super::stamp::{BadPayload, Stamp, fence_text, followed, job_kind, job_to_create, workload_to_create};
+use super::stamp::{BadPayload, Stamp, fence_text, job_kind, job_to_create, workload_to_create};
 use super::watch::{workload_gvk, workload_resource};
 use super::{Executor, Known, SUSPENDED};
 use crate::ledger::{Action, Kind, Object, Outcome, Payload, Target, Trouble, Verb};
@@ -24,6 +24,9 @@ use crate::ledger::{Action, Kind, Object, Outcome, Payload, Target, Trouble, Ver
 /// How often, and how far apart, the controller's view of an admission is looked at before its job is made without.
 const ADMISSION_LOOKS: u32 = 20;
 const ADMISSION_LOOK: Duration = Duration::from_millis(10);
+
+/// How often it is tried to change an object that others change as well.
+const CHANGES: u32 = 5;
 
 /// What a payload is made into.
 enum Made {
@@ -199,26 +202,42 @@ impl Executor {
     /// Creates the object. If the name is taken by what an earlier, unanswered try made, that is as good, once it has as many
     /// replicas and the fields that follow the hub's.
     async fn create(&self, object: &DynamicObject, access: &Access, stamp: Stamp<'_>) -> Outcome {
-        let there = match self.create_one(object, access, stamp).await {
+        let mut there = match self.create_one(object, access, stamp).await {
             Ok(there) => there,
             Err(outcome) => return outcome,
         };
-        let changed = access.job_kind.and_then(|kind| followed(kind, &value(object), &value(&there)));
-        match (self.object(access, &there), changed) {
-            (Outcome::Object(it), Some(patch)) if it.meta().attempt == stamp.attempt => {
-                self.follow(access, &it.meta().target, patch).await
+        let (wanted, name) = (value(object), object.metadata.name.as_deref().unwrap_or_default());
+        for _ in 0..CHANGES {
+            let changed = access.job_kind.and_then(|kind| following(kind, &wanted, &value(&there)));
+            let outcome = self.object(access, &there);
+            let is_of_attempt = matches!(&outcome, Outcome::Object(it) if it.meta().attempt == stamp.attempt);
+            let Some(patch) = changed.filter(|_| is_of_attempt) else { return outcome };
+            match self.follow(access, &there, patch).await {
+                Ok(changed) => return self.object(access, &changed),
+                Err(kube::Error::Api(status)) if status.is_not_found() => return Outcome::Gone,
+                Err(kube::Error::Api(status)) if status.is_conflict() => {}
+                Err(error) => return failed(error, access, name),
             }
-            (outcome, _) => outcome,
+            there = match self.in_the_way(access, &self.api(access, stamp.namespace), name, stamp).await {
+                Ok(there) => there,
+                Err(outcome) => return outcome,
+            };
         }
+        Outcome::Rejected(format!("{} {name} kept changing", access.resource.kind))
     }
 
-    async fn follow(&self, access: &Access, target: &Target, mut patch: Value) -> Outcome {
-        patch["metadata"]["uid"] = target.uid.as_str().into();
-        match self.api(access, &target.namespace).patch(&target.name, &params(), &Patch::Merge(patch)).await {
-            Ok(object) => self.object(access, &object),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Outcome::Gone,
-            Err(error) => failed(error, access, &target.name),
-        }
+    /// Patches what was looked at, unless it has changed since: a list is replaced whole, with all that others have put into
+    /// it.
+    async fn follow(
+        &self,
+        access: &Access,
+        there: &DynamicObject,
+        mut patch: Value,
+    ) -> Result<DynamicObject, kube::Error> {
+        let of = &there.metadata;
+        (patch["metadata"]["uid"], patch["metadata"]["resourceVersion"]) = (json!(of.uid), json!(of.resource_version));
+        let (namespace, name) = (of.namespace.as_deref().unwrap_or_default(), of.name.as_deref().unwrap_or_default());
+        self.api(access, namespace).patch(name, &params(), &Patch::Merge(patch)).await
     }
 
     /// As [`Self::create`]; gives what is there then.

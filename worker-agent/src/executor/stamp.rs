@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use switchyard_api::jobs::{JobKind, elastic, kind_of_owner, owner_gvk, sent_objects, serving::Marks};
+use switchyard_api::jobs::{JobKind, kind_of_owner, owner_gvk, sent_objects, serving::Marks};
 use switchyard_api::names;
 use thiserror::Error;
 
@@ -126,30 +126,6 @@ pub(super) fn job_to_create(
         return Err(BadPayload::Group);
     }
     Ok((objects, kind))
-}
-
-/// A merge patch that brings what has changed on the hub to the object that is there: the number of its replicas, or of an
-/// elastic job's pods, and the fields that its kind says.
-pub(super) fn followed(kind: &dyn JobKind, wanted: &Value, there: &Value) -> Option<Value> {
-    let mut patch = elastic::resizing(kind, wanted, there).unwrap_or_else(|| json!({}));
-    if let Some(serving) = kind.serving()
-        && let Some(replicas) = serving.replicas(wanted).filter(|it| serving.replicas(there) != Some(*it))
-    {
-        patch["spec"]["replicas"] = replicas.into();
-    }
-    for pointer in kind.followed_fields() {
-        let value = wanted.pointer(pointer);
-        if value != there.pointer(pointer) {
-            // One that is there no more is taken away.
-            put(&mut patch, pointer, value.cloned().unwrap_or_default());
-        }
-    }
-    patch.as_object().is_some_and(|changes| !changes.is_empty()).then_some(patch)
-}
-
-fn put(patch: &mut Value, pointer: &str, value: Value) {
-    let fields = pointer.split('/').skip(1);
-    *fields.fold(patch, |at, field| &mut at[field]) = value;
 }
 
 fn one_to_create(mut object: Value, stamp: Stamp<'_>) -> Result<(Value, &'static dyn JobKind), BadPayload> {
@@ -316,34 +292,6 @@ mod tests {
         assert_eq!(made(b""), (json!("true"), json!("llm")));
         let job = br#"{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a", "namespace": "ns"}}"#;
         assert_eq!(made(job), (Value::Null, json!("a")));
-    }
-
-    #[test]
-    fn what_is_there_gets_another_number_of_replicas_and_nothing_else() {
-        let patch = |group: &str, kind: &str, wanted: u32| {
-            let kind = switchyard_api::jobs::kind_for(group, kind).unwrap();
-            let of = |replicas: u32, more: u32| json!({"spec": {"replicas": replicas, "more": more}});
-            followed(kind, &of(wanted, 1), &of(2, 2))
-        };
-        let of_sets = |wanted| patch("leaderworkerset.x-k8s.io", "LeaderWorkerSet", wanted);
-        assert_eq!(of_sets(3), Some(json!({"spec": {"replicas": 3}})));
-        assert_eq!((of_sets(2), patch("apps", "StatefulSet", 3)), (None, None));
-    }
-
-    #[rstest::rstest]
-    #[case::another(json!({"serveConfigV2": "b"}), Some(json!({"spec": {"serveConfigV2": "b"}})))]
-    #[case::one_where_there_was_none(json!({"serveConfigV2": "a"}), None)]
-    #[case::none_any_more(json!({}), Some(json!({"spec": {"serveConfigV2": null}})))]
-    #[case::another_with_something_else(
-        json!({"serveConfigV2": "b", "rayClusterConfig": {"suspend": true}}), Some(json!({"spec": {"serveConfigV2": "b"}}))
-    )]
-    fn a_ray_service_gets_the_serve_configuration_of_the_hub(#[case] wanted: Value, #[case] expected: Option<Value>) {
-        let patch = |kind: &str| {
-            let kind = switchyard_api::jobs::kind_for("ray.io", kind).unwrap();
-            followed(kind, &json!({"spec": wanted}), &json!({"spec": {"serveConfigV2": "a"}}))
-        };
-        assert_eq!(patch("RayService"), expected);
-        assert_eq!(patch("RayJob"), None, "no other kind of Ray's does");
     }
 
     #[test]

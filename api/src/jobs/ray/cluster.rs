@@ -8,7 +8,7 @@ use super::super::plain::{Keys, PlainKind, Slot, true_condition};
 use super::super::{Dependency, Finished, JobError, KindId};
 use super::{
     CLUSTER_ID, KUBERAY, account_for_head, autoscaling, child, cluster_slots, cluster_templates, id, is_fault_tolerant,
-    resize_groups, validate_cluster,
+    resize_groups, size_groups_as, validate_cluster,
 };
 use crate::field::{FieldError, Path};
 use crate::v1beta2::PodSet;
@@ -89,6 +89,10 @@ impl PlainKind for RayPods {
 
     fn resize(&self, job: &mut Value, pod_sets: &[PodSet]) {
         resize_groups(job, self.at, pod_sets);
+    }
+
+    fn take_size(&self, job: &mut Value, other: &Value) {
+        size_groups_as(job, self.at, other);
     }
 
     fn autoscales(&self, job: &Value) -> Option<Path> {

@@ -72,6 +72,23 @@ fn resize_groups(job: &mut Value, at: &str, pod_sets: &[PodSet]) {
     }
 }
 
+/// Gives the groups of workers the sizes of another cluster's groups of their names. Of as many pods, those of one host each are
+/// not those of several.
+fn size_groups_as(job: &mut Value, at: &str, other: &Value) {
+    let at = format!("{at}/workerGroupSpecs");
+    let others = list_at(other, &at);
+    for group in job.pointer_mut(&at).and_then(Value::as_array_mut).into_iter().flatten() {
+        let same = others.iter().find(|other| str_at(other, "/groupName") == str_at(group, "/groupName"));
+        let Some((same, fields)) = same.zip(group.as_object_mut()) else { continue };
+        for field in ["replicas", "numOfHosts"] {
+            match same.get(field) {
+                Some(value) => drop(fields.insert(field.to_owned(), value.clone())),
+                None => drop(fields.remove(field)),
+            }
+        }
+    }
+}
+
 /// The pod templates of the cluster's spec at a JSON pointer: whatever its size, the head's, too.
 fn cluster_templates(job: &Value, at: &str) -> Vec<String> {
     let groups = 0..list_at(job, &format!("{at}/workerGroupSpecs")).len();

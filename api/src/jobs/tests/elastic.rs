@@ -10,8 +10,8 @@ use crate::jobs::{
     batch_job::BatchJob,
     build_workload,
     elastic::{
-        Size, compare, gate_pods, is_elastic, is_elastic_elsewhere, is_slice, makes_pods_of, mark_first, mark_slice,
-        may_be_elastic, replaces, resized, resizing, slice_name, ungate_pods, validate,
+        Size, compare, gate_pods, in_order, is_elastic, is_elastic_elsewhere, is_slice, makes_pods_of, mark_first,
+        mark_slice, may_be_elastic, replaces, resized, resizing, slice_name, ungate_pods, validate,
     },
     job_pod_sets, kind_for, pod_set_infos,
 };
@@ -258,4 +258,28 @@ fn what_the_webhook_says(
     let kind = kind_for(group, kind).unwrap();
     let errors = validate(kind, old.map(|old| job(&old)).as_ref(), &job(&change));
     assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), want);
+}
+
+#[test]
+fn workloads_of_one_second_are_in_the_order_in_which_they_replace_one_another() {
+    let of = |name: &str, made: &str, replaces: Option<&str>| {
+        let mut annotations = json!({});
+        if let Some(before) = replaces {
+            annotations["kueue.x-k8s.io/workload-slice-replacement-for"] = format!("ns/{before}").into();
+        }
+        let metadata = json!({
+            "name": name, "namespace": "ns", "uid": name, "creationTimestamp": made, "annotations": annotations,
+        });
+        Arc::new(serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": []}})).unwrap())
+    };
+    let names = |all: Vec<Arc<Workload>>| {
+        in_order(all).iter().map(|it| it.metadata.name.clone().unwrap()).collect::<Vec<_>>().join(" ")
+    };
+    let (now, later) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z");
+    let chain = || vec![of("a", now, Some("b")), of("b", now, Some("c")), of("c", now, None)];
+    assert_eq!(names(chain()), "c b a");
+    assert_eq!(names(chain().into_iter().rev().collect()), "c b a");
+    assert_eq!(names(vec![of("a", now, None), of("c", later, None), of("b", later, Some("a"))]), "a c b");
+    let ring = vec![of("b", now, Some("a")), of("a", now, Some("b"))];
+    assert_eq!(names(ring), "a b", "somebody has made it up");
 }

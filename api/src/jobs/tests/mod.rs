@@ -10,6 +10,7 @@ mod by_pods;
 mod elastic;
 mod equivalence;
 mod external;
+mod follow;
 mod infos;
 mod job_set;
 mod kubeflow;

@@ -66,6 +66,13 @@ fn a_cluster_that_is_there_gets_other_groups_of_workers_and_nothing_else() {
     assert_eq!((replicas(0), replicas(1)), (json!(3), json!(1)));
     assert_eq!(groups.as_object().unwrap().len(), 1, "{groups}");
     assert_eq!(resizing(kind, &of(2, 2).1, &there), None);
+
+    let groups = resizing(kind, &of(2, 4).1, &there).unwrap()["spec"]["workerGroupSpecs"].clone();
+    assert_eq!((&groups[0]["replicas"], &groups[0]["numOfHosts"]), (&json!(2), &json!(4)), "as many of more hosts");
+    let mut fewer = of(3, 2).1;
+    fewer.pointer_mut("/spec/workerGroupSpecs").unwrap().as_array_mut().unwrap().reverse();
+    let groups = resizing(kind, &fewer, &there).unwrap()["spec"]["workerGroupSpecs"].clone();
+    assert_eq!((&groups[0]["replicas"], &groups[1]["replicas"]), (&json!(3), &json!(1)), "by their names");
 }
 
 #[rstest]

@@ -64,6 +64,21 @@ fn one_whose_cluster_was_not_told_that_it_is_elastic_is_sent_anew() {
     assert!(told.contains("No matching Workload"), "{told}");
 }
 
+/// A RayCluster's templates may change as it runs; of a Job only a test changes them.
+#[test]
+fn one_whose_containers_have_changed_is_sent_anew_whatever_its_size() {
+    let image = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "other"}]}}}});
+    let other = |pods: i32| shown(pods).with(image.clone());
+    for pods in [1, 3, 5] {
+        let told = hub(other(pods), [sent(first())]).told();
+        assert!(told.contains("No matching Workload"), "{pods}: {told}");
+    }
+    let growing = hub(other(5), [sent(first()), second().reserved()]).told();
+    assert!(growing.contains("Finished=True/OutOfSync"), "first what it was to grow to goes: {growing}");
+    let evicted = hub(other(3), [sent(first()).evicted()]).told();
+    assert!(!evicted.contains("No matching Workload"), "it gives its quota up first: {evicted}");
+}
+
 /// The copy on a worker, of a workload that is there as well.
 fn copy(job: TestJob, named: &TestWorkload, owned: impl IntoIterator<Item = TestWorkload>) -> World {
     let labels = json!({

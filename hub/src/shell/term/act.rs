@@ -123,7 +123,9 @@ impl TermState {
         let workload = workload.ok_or("the workload is gone")?;
         let content = desire::content_for(&self.ctx, &port, theirs, &workload).map_err(|error| error.to_string())?;
         let priority = desire::priority(&workload);
-        let assignment = assignment(theirs, namespace, name, attempt, phase, Some(priority), fence);
+        // That of the content, which was made for the workload whose copy it was.
+        let named = port.name(theirs, attempt).unwrap_or_else(|| name.to_string());
+        let assignment = assignment(theirs, namespace, &named, attempt, phase, Some(priority), fence);
         let assignment = desire::gated(assignment, self.dispatcher.gate(uid, cluster));
         if phase == Phase::Reserve && port.attempt(theirs) != Some(attempt) {
             let held = self.reservations.get(uid).map(|reservation| reservation.admission.cluster_queue.as_str());
@@ -172,7 +174,7 @@ impl TermState {
         let Some(known) = port.content(&theirs) else { return };
         // That none of them is there any more is not for the cluster to know before its Workload goes.
         let Ok(now) = desire::made_of(&self.ctx, workload) else { return };
-        if payload::has_changed(&known.job, &now.job) {
+        if payload::has_changed(&known.job, &now.job) && payload::is_of_its_size(workload, &now.job) {
             port.exchange(&theirs, Arc::new(Content::new(known.workload.clone(), now.job.clone())));
         }
     }
