@@ -28,7 +28,7 @@ use crate::{
     context::Context,
     store::{Change, Key},
     work::{self, Outcome, Queue},
-    workload::{admitted_by, condition, created, runs},
+    workload::{admitted_by, condition, runs},
     write::{Target, WriteError},
 };
 
@@ -72,8 +72,8 @@ fn has_ended(pod: &Pod) -> bool {
 }
 
 /// The workload whose counts hold: the newest that is admitted.
-fn active(workloads: &[Arc<Workload>]) -> Option<&Arc<Workload>> {
-    workloads.iter().filter(|it| runs(it)).max_by_key(|it| (created(it), it.metadata.uid.clone()))
+fn active(workloads: Vec<Arc<Workload>>) -> Option<Arc<Workload>> {
+    elastic::in_order(workloads).into_iter().rfind(|it| runs(it))
 }
 
 /// The pods of a pod set that the workload has quota for.
@@ -192,8 +192,8 @@ async fn look(ctx: &Context, chains: &Chains, chain: Key) -> Outcome {
         let workloads = members.workloads.iter().filter_map(|key| ctx.stores.workloads.by_key(key));
         (workloads.collect(), members.pods.iter().filter_map(|key| ctx.stores.elastic_pods.by_key(key)).collect())
     };
-    let Some(active) = active(&workloads) else { return Outcome::Done };
-    let requests: Vec<_> = to_let_go(active, &pods).into_iter().map(|pod| let_go(ctx, active, pod)).collect();
+    let Some(active) = active(workloads) else { return Outcome::Done };
+    let requests: Vec<_> = to_let_go(&active, &pods).into_iter().map(|pod| let_go(ctx, &active, pod)).collect();
     // One that cannot be let go keeps no other back.
     let done: Vec<Outcome> = stream::iter(requests).buffer_unordered(AT_ONCE).collect().await;
     if done.contains(&Outcome::Failed) { Outcome::Failed } else { Outcome::Done }
@@ -318,13 +318,14 @@ mod tests {
 
     #[rstest]
     #[case::the_newest(vec![slice("a", 1).created(1), slice("b", 2).created(2)], Some("b"))]
+    #[case::of_one_second(vec![slice("a", 1).annotation(names::WORKLOAD_SLICE_REPLACEMENT_FOR, "ns/b"), slice("b", 2)], Some("a"))]
     #[case::not_one_that_waits(vec![slice("a", 1).created(1), fixtures::workload("b").created(2)], Some("a"))]
     #[case::not_one_whose_checks_are_to_come(vec![fixtures::workload("b").reserved("cq")], None)]
     #[case::not_one_that_goes(vec![slice("a", 1).condition("Evicted", true, "Preempted", "")], None)]
     #[case::not_one_that_is_over(vec![slice("a", 1).condition("Finished", true, "WorkloadSliceReplaced", "")], None)]
     fn whose_counts_hold(#[case] workloads: Vec<Workload>, #[case] want: Option<&str>) {
-        let workloads: Vec<_> = workloads.into_iter().map(Arc::new).collect();
-        assert_eq!(active(&workloads).and_then(|it| it.metadata.name.as_deref()), want);
+        let found = active(workloads.into_iter().map(Arc::new).collect());
+        assert_eq!(found.as_ref().and_then(|it| it.metadata.name.as_deref()), want);
     }
 
     #[test]
