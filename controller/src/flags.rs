@@ -414,7 +414,7 @@ mod tests {
         assert_eq!(port(flags("config").metrics(&config("metrics: {bindAddress: \"0\"}"))), None);
         assert_eq!(port(flags("config").visibility(&config("featureGates: {VisibilityOnDemand: false}"))), None);
         let metrics = flags("127.0.0.1:0").metrics(&config("")).unwrap().unwrap();
-        assert_eq!(metrics.certificates.as_deref(), Some(Path::new("/metrics")));
+        assert_eq!(metrics.certificates.as_deref(), Some(std::path::Path::new("/metrics")));
         let error = flags("config").visibility(&config("visibilityServer: {bindAddress: 203.0.113.1, bindPort: 8082}"));
         assert!(error.unwrap_err().to_string().contains("visibilityServer 203.0.113.1:8082"));
     }
