@@ -153,6 +153,17 @@ fn a_stateful_set_gets_its_workload_before_its_pods() {
     assert_eq!(set.has(workload).told(), "");
 }
 
+#[test]
+fn the_workload_that_an_older_kueue_named_is_kept() {
+    let mut older = stateful_set();
+    older.serving().name_as_older(&mut older.maker.0);
+    let workload = older.workload(0);
+    assert_eq!(workload.0.metadata.name.as_deref(), Some("statefulset-a-8492c"));
+    let as_today = stateful_set().has(TestWorkload(workload.0.clone())).told();
+    assert!(as_today.contains("delete statefulset-a-8492c"), "{as_today}");
+    assert_eq!(older.has(workload).told(), "");
+}
+
 #[rstest]
 #[case::not_ours(json!({}), false)]
 #[case::of_a_leader_worker_set(json!({"spec": {"template": {"metadata": {"annotations": {"kueue.x-k8s.io/pod-suspending-parent": "leaderworkerset.x-k8s.io/leaderworkerset"}}}}}), true)]
