@@ -13,7 +13,7 @@ use serde_json::json;
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::Workload;
 use switchyard_e2e::fixture::{self, Borrowed, Shared};
-use switchyard_e2e::fleet::{Fleet, Tenant};
+use switchyard_e2e::fleet::{Fleet, FleetBuilder, HUB, Tenant};
 use switchyard_e2e::job::JobBuilder;
 use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, queues};
@@ -28,22 +28,30 @@ kind: Configuration
 integrations:
   frameworks: [batch/job]
 ";
-const WORKERS: [&str; 2] = ["west", "east"];
 
 static FLEET: Shared<Fleet> = Shared::new(|| {
     Box::pin(async {
-        let [west, east] = WORKERS.map(|name| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(64)));
-        let fleet = Fleet::builder("elastic").agent(west).bare(east).config(CONFIG).agent_config(CONFIG);
-        let fleet = fleet.agent_webhooks().start().await?;
-        fleet.hub().apply([queues::agent_cluster("west")]).await?;
-        fleet.connect().await?;
+        let fleet = start(Fleet::builder("elastic").bare(worker("east"))).await?;
         fleet.add_single("east").await?;
-        for cluster in WORKERS.map(|name| fleet.worker(name)).into_iter().chain([fleet.hub()]) {
-            await_webhook(cluster).await?;
-        }
+        await_webhook(fleet.worker("east")).await?;
         Ok(fleet)
     })
 });
+
+fn worker(name: &str) -> ClusterSpec {
+    ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(64))
+}
+
+/// With worker `west`, which has an agent.
+async fn start(fleet: FleetBuilder) -> anyhow::Result<Fleet> {
+    let fleet = fleet.agent(worker("west")).config(CONFIG).agent_config(CONFIG).agent_webhooks().start().await?;
+    fleet.hub().apply([queues::agent_cluster("west")]).await?;
+    fleet.connect().await?;
+    for cluster in [fleet.worker("west"), fleet.hub()] {
+        await_webhook(cluster).await?;
+    }
+    Ok(fleet)
+}
 
 /// Waits until jobs with a queue are held back.
 async fn await_webhook(cluster: &Cluster) -> anyhow::Result<()> {
@@ -79,8 +87,6 @@ impl<'a> Scene<'a> {
     }
 
     async fn resize(&self, pods: u32) {
-        // Slices are told apart by when they were made, in whole seconds.
-        tokio::time::sleep(Duration::from_millis(1_100)).await;
         let patch = Patch::Merge(json!({"spec": {"parallelism": pods}}));
         self.tenant.hub_jobs().patch("train", &PatchParams::default(), &patch).await.unwrap();
     }
@@ -192,6 +198,37 @@ async fn what_it_grows_by_waits(worker: &'static str) {
     scene.running(4, 0).await;
     scene.live(4).await;
     scene.delete().await;
+}
+
+/// The hub learns of its workloads in the order of their names, which says nothing of the one in which they were made.
+async fn it_runs_on_while_the_hub_begins_anew() {
+    let fleet = start(Fleet::builder("elastic-anew")).await.unwrap();
+    let scene = Scene::new(&fleet, "anew", "west", ("8", "8")).await;
+    scene.running(2, 0).await;
+    for pods in [3, 4, 5, 6] {
+        scene.resize(pods).await;
+        scene.running(usize::try_from(pods).unwrap(), 0).await;
+        scene.live(i32::try_from(pods).unwrap()).await;
+    }
+    let before = scene.running(6, 0).await;
+
+    fleet.kill(HUB);
+    fleet.start_hub().await.unwrap();
+    fleet.connected("west").await.unwrap();
+    let goes_on = async || {
+        ensure!(scene.pods().await?.0 == before, "its pods changed");
+        Ok(())
+    };
+    always(Duration::from_secs(3), "the job runs on", goes_on).await.unwrap();
+    await_webhook(fleet.hub()).await.unwrap();
+    scene.resize(7).await;
+    assert!(scene.running(7, 0).await.is_superset(&before));
+    scene.delete().await;
+}
+
+#[test]
+fn a_job_that_has_grown_runs_on_while_the_hub_begins_anew() {
+    fixture::run(it_runs_on_while_the_hub_begins_anew());
 }
 
 #[test]
