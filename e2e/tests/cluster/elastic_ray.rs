@@ -2,6 +2,7 @@
 //! KubeRay and Ray's autoscaler are played; kwok runs the pods.
 
 mod operator;
+mod remote;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -134,8 +135,8 @@ async fn resize(bed: &Bed, cluster: &str, replicas: &[i32]) {
 }
 
 /// The uids of the pods that run, and of each pod set how many run and how many wait behind the gate.
-async fn pods(bed: &Bed) -> anyhow::Result<(BTreeSet<String>, String)> {
-    let api: Api<Pod> = Api::namespaced(bed.admin().clone(), &bed.namespace);
+async fn pods(cluster: &Cluster, namespace: &str) -> anyhow::Result<(BTreeSet<String>, String)> {
+    let api: Api<Pod> = Api::namespaced(cluster.admin.clone(), namespace);
     let pods = api.list(&ListParams::default().labels(OF_CLUSTER)).await?.items;
     let (mut uids, mut counts) = (BTreeSet::new(), BTreeMap::<String, (usize, usize)>::new());
     for pod in pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
@@ -156,7 +157,7 @@ async fn pods(bed: &Bed) -> anyhow::Result<(BTreeSet<String>, String)> {
 /// Waits until its pods are so, and gives the uids of those that run.
 async fn shows(bed: &Bed, want: &str) -> BTreeSet<String> {
     let check = async || {
-        let (uids, shown) = pods(bed).await?;
+        let (uids, shown) = pods(bed.cluster(), &bed.namespace).await?;
         ensure!(shown == want, "{shown}");
         Ok(uids)
     };
@@ -228,7 +229,7 @@ fn workers_of_several_hosts_wait_behind_their_gate_until_there_is_quota() {
         assert_eq!(shows(&bed, "a 2+2, head 1+0").await, first);
         live(&bed, &["head 1, a 2", "head 1, a 4"]).await;
         wait::always(Duration::from_millis(500), "nothing else happens", async || {
-            let now = pods(&bed).await?;
+            let now = pods(bed.cluster(), &bed.namespace).await?;
             ensure!(now == (first.clone(), "a 2+2, head 1+0".to_owned()), "{now:?}");
             Ok(())
         })
