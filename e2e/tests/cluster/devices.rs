@@ -19,7 +19,7 @@ async fn bed(stem: &str) -> Bed {
     bed
 }
 
-fn object(kind: &str, metadata: Value, spec: Value) -> Value {
+fn object(kind: &str, metadata: &Value, spec: &Value) -> Value {
     json!({"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec})
 }
 
@@ -27,7 +27,7 @@ async fn template(bed: &Bed, name: &str, class: &str, count: i64) {
     let request = json!({"name": "gpus", "exactly": {"deviceClassName": class, "count": count}});
     let spec = json!({"spec": {"devices": {"requests": [request]}}});
     let metadata = json!({"name": name, "namespace": bed.namespace});
-    bed.cluster().apply([object("ResourceClaimTemplate", metadata, spec)]).await.unwrap();
+    bed.cluster().apply([object("ResourceClaimTemplate", &metadata, &spec)]).await.unwrap();
 }
 
 /// A job with one pod that claims devices by a template.
@@ -113,7 +113,7 @@ fn an_extended_resource_is_charged_as_the_devices_that_come_in_its_place() {
         asking(&bed, "before", 1).create(bed.admin()).await.unwrap();
         charged(&bed, "before", "example.com/tpu", "1").await;
         let spec = json!({"extendedResourceName": "example.com/tpu"});
-        bed.cluster().apply([object("DeviceClass", json!({"name": "gpu.example.com"}), spec)]).await.unwrap();
+        bed.cluster().apply([object("DeviceClass", &json!({"name": "gpu.example.com"}), &spec)]).await.unwrap();
         asking(&bed, "after", 3).create(bed.admin()).await.unwrap();
         charged(&bed, "after", "example.com/gpus", "3").await;
         // What was admitted keeps its charge.
