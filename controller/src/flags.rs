@@ -41,9 +41,9 @@ pub struct WebhookFlags {
     /// as it reaches the webhooks.
     #[arg(long, env = "SWITCHYARD_CONVERSION_SERVICE", value_name = "SERVICE", requires = "webhook_listen")]
     pub conversion_service: Option<String>,
-    /// What becomes of new jobs while nobody answers the webhooks, on one cluster and on workers: "fail" refuses them, "ignore"
-    /// takes them, and they run until they are seen and suspended. Those of a hub, pods, and what is queued by its pods are
-    /// refused in any case.
+    /// What becomes of jobs that are created or changed while nobody answers the webhooks, on one cluster and on workers:
+    /// "ignore" lets them, and new ones run until they are seen and suspended; "fail" refuses them where they have a queue, as
+    /// Kueue does. New ones of a hub, pods, and what is queued by its pods are refused in any case.
     #[arg(long, env = "SWITCHYARD_JOB_WEBHOOKS", value_enum, default_value_t)]
     pub job_webhooks: JobWebhooks,
     /// The Secret switchyard-webhook-cert is kept by somebody else, such as cert-manager: tls.crt, tls.key and ca.crt. They
@@ -52,13 +52,13 @@ pub struct WebhookFlags {
     pub external_webhook_certificates: bool,
 }
 
-/// What becomes of new jobs while nobody answers the webhooks.
+/// What becomes of jobs while nobody answers the webhooks.
 #[derive(clap::ValueEnum, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum JobWebhooks {
     /// They are refused, as with Kueue.
-    #[default]
     Fail,
-    /// They are taken.
+    /// They are let in.
+    #[default]
     Ignore,
 }
 
@@ -301,11 +301,11 @@ pub struct ConfigFlags {
 }
 
 impl ConfigFlags {
-    /// The file, or its defaults, for a process of this namespace; fields without effect are warned of.
+    /// The file, or its defaults; fields without effect are warned of.
     ///
     /// # Errors
     /// Names the file, the field and the mend.
-    pub fn read(&self, namespace: &str) -> anyhow::Result<Configuration> {
+    pub fn read(&self) -> anyhow::Result<Configuration> {
         let (text, named) = match &self.config {
             None => (format!("apiVersion: {}\nkind: {}\n", config::API_VERSION, config::KIND), String::new()),
             Some(path) => {
@@ -315,7 +315,6 @@ impl ConfigFlags {
             }
         };
         let config = config::load_with_gates(&text, &self.feature_gates);
-        let config = config.and_then(|config| config.may_be_in(namespace).map(|()| config));
         let config = if named.is_empty() { config? } else { config.context(named)? };
         for config::Ignored { path, reason } in config.ignored() {
             tracing::warn!(field = path, reason, "this field of the configuration has no effect");
@@ -367,7 +366,7 @@ mod tests {
             std::fs::write(&file, format!("{head}{body}\n")).unwrap();
         };
         let read = |config: Option<&PathBuf>, gates: &str| {
-            ConfigFlags { config: config.cloned(), feature_gates: gates.to_owned() }.read("ours")
+            ConfigFlags { config: config.cloned(), feature_gates: gates.to_owned() }.read()
         };
         assert_eq!(read(None, "").unwrap(), Configuration::default());
         assert!(!read(None, "PartialAdmission=false").unwrap().enabled("PartialAdmission"));
@@ -378,11 +377,6 @@ mod tests {
         write("featureGates: {PartialAdmission: true}");
         let said = format!("{:#}", read(Some(&file), "PartialAdmission=false").unwrap_err());
         assert!(said.starts_with("--config ") && said.contains("by --feature-gates"), "{said}");
-        write(
-            "managedJobsNamespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}]}",
-        );
-        let said = format!("{:#}", read(Some(&file), "").unwrap_err());
-        assert!(said.contains("should not match the \"ours\" namespace"), "{said}");
         std::fs::remove_file(&file).unwrap();
     }
 

@@ -98,7 +98,7 @@ impl Args {
     /// # Errors
     /// Names the flag, or the field of the file, and the mend.
     pub async fn options(self) -> anyhow::Result<Options> {
-        let config = Arc::new(self.config.read(&self.namespace)?);
+        let config = Arc::new(self.config.read()?);
         let advertise = self.advertise.as_deref().map(Advertised::parse).transpose()?;
         let webhook = self.webhook.options(&self.namespace)?;
         let health = listen_unless_none("--health-listen", &self.health_listen)?;

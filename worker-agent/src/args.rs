@@ -86,7 +86,7 @@ impl Args {
     ///
     /// Names the flag, or the field of the file, and the mend.
     pub async fn options(self) -> anyhow::Result<Options> {
-        let config = Arc::new(self.config.read(&self.namespace)?);
+        let config = Arc::new(self.config.read()?);
         let join = match (self.join.as_ref().filter(|token| !token.trim().is_empty()), self.hub_ca_sha256.clone()) {
             (Some(token), Some(pin)) => {
                 let join = Join::new(token, pin);

@@ -172,15 +172,6 @@ impl Configuration {
         self.tls.as_ref().filter(|_| self.enabled("TLSOptions"))
     }
 
-    /// Whether a process of this namespace may have it: jobs of our own namespace are not managed.
-    ///
-    /// # Errors
-    /// What is wrong with it there.
-    pub fn may_be_in(&self, namespace: &str) -> Result<(), ConfigError> {
-        let errors = validate::errors_in(self, namespace);
-        if errors.is_empty() { Ok(()) } else { Err(ConfigError::Fields(errors)) }
-    }
-
     /// Whether pods are waited for at all.
     #[must_use]
     pub fn waits_for_pods_ready(&self) -> bool {
@@ -204,18 +195,25 @@ impl Configuration {
         all
     }
 
-    /// The namespaces in which jobs without a queue may be managed: as the file says, else all but `kube-system` and
-    /// our own.
+    /// The namespaces in which jobs may be managed: as the file says, else all but `kube-system`; never our own.
     #[must_use]
     pub fn managed_jobs_namespace_selector(&self, own_namespace: &str) -> LabelSelector {
-        self.managed_jobs_namespace_selector.clone().unwrap_or_else(|| LabelSelector {
-            match_expressions: Some(vec![LabelSelectorRequirement {
-                key: NAMESPACE_NAME.to_owned(),
-                operator: "NotIn".to_owned(),
-                values: Some(vec![KUBE_SYSTEM.to_owned(), own_namespace.to_owned()]),
-            }]),
+        let mut selector = self.managed_jobs_namespace_selector.clone().unwrap_or_else(|| LabelSelector {
+            match_expressions: Some(vec![all_but(&[KUBE_SYSTEM, own_namespace])]),
             match_labels: None,
-        })
+        });
+        if validate::matches_namespace(&selector, own_namespace) {
+            selector.match_expressions.get_or_insert_default().push(all_but(&[own_namespace]));
+        }
+        selector
+    }
+}
+
+fn all_but(namespaces: &[&str]) -> LabelSelectorRequirement {
+    LabelSelectorRequirement {
+        key: NAMESPACE_NAME.to_owned(),
+        operator: "NotIn".to_owned(),
+        values: Some(namespaces.iter().map(|namespace| (*namespace).to_owned()).collect()),
     }
 }
 

@@ -307,22 +307,28 @@ fn gates_of_the_command_line(#[case] flag: &str, #[case] body: &str, #[case] wan
 }
 
 #[rstest]
-#[case::all_but_the_usual(
-    "{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, mine]}",
-    "mine",
-    true
+#[case::nothing_said(None, "kubernetes.io/metadata.name NotIn kube-system mine")]
+#[case::ours_is_named(
+    Some("{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, mine]}"),
+    "kubernetes.io/metadata.name NotIn kube-system mine"
 )]
-#[case::ours_is_another(
-    "{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, kueue-system]}",
-    "mine",
-    false
+#[case::that_of_kueue_is_named(
+    Some("{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, kueue-system]}"),
+    "kubernetes.io/metadata.name NotIn kube-system kueue-system,kubernetes.io/metadata.name NotIn mine"
 )]
-#[case::those_with_a_label("{key: managed, operator: Exists}", "mine", true)]
-fn the_namespace_that_we_are_in_is_not_managed(#[case] rule: &str, #[case] namespace: &str, #[case] may: bool) {
-    let config = with(&format!("managedJobsNamespaceSelector: {{matchExpressions: [{rule}]}}")).unwrap();
-    let said = config.may_be_in(namespace).err().map(|error| error.to_string());
-    assert_eq!(said.is_none(), may, "{said:?}");
-    assert!(said.is_none_or(|said| said.contains("should not match the \"mine\" namespace")));
+#[case::those_with_a_label(Some("{key: managed, operator: Exists}"), "managed Exists ")]
+fn our_own_namespace_is_left_out_of_what_the_file_says(#[case] rule: Option<&str>, #[case] expected: &str) {
+    let config = rule.map_or_else(
+        || Ok(Configuration::default()),
+        |rule| with(&format!("managedJobsNamespaceSelector: {{matchExpressions: [{rule}]}}")),
+    );
+    let selector = config.unwrap().managed_jobs_namespace_selector("mine");
+    let shown = selector
+        .match_expressions
+        .into_iter()
+        .flatten()
+        .map(|rule| format!("{} {} {}", rule.key, rule.operator, rule.values.unwrap_or_default().join(" ")));
+    assert_eq!(shown.collect::<Vec<_>>().join(","), expected);
 }
 
 #[rstest]

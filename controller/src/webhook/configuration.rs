@@ -1,9 +1,9 @@
 //! The webhook configurations that make the API server call us. Pure; [`super`] applies them.
 //!
 //! # Failure policies
-//! Jobs of one cluster: as [`super::WebhookOptions::fail_closed`] says. The programs set it: a job with a queue never runs
-//! without quota, as with Kueue. Else `Ignore`: a job whose webhook call was missed runs until the reconciler suspends it, which
-//! is a moment later, or when we are back; so an outage of ours never keeps users from creating jobs.
+//! Jobs of one cluster: `Ignore`. A job whose webhook call was missed runs until the reconciler suspends it, which is a moment
+//! later, or when we are back; so an outage of ours never keeps users from creating jobs, nor the garbage collector and
+//! operators from changing those that are there. With [`super::WebhookOptions::fail_closed`] it is `Fail`, as Kueue's.
 //! Jobs that are created on a hub: `Fail`, as Kueue's. What makes them be sent elsewhere, `managedBy`, is immutable: one that
 //! was created without it would wait for ever, and its user would not know before they look.
 //! Pods, and what is queued by its pods: `Fail`, where they have a queue or are marked as ours. A pod that was created

@@ -245,7 +245,10 @@ fn values_that_cannot_work_are_refused_by_name() {
 fn without_an_election_there_is_one_replica_and_no_overlap() {
     let (helm, chart) = (Helm::new(None), chart());
     let wanted = ["--set=controllerManager.replicas=3", "--set=controllerManager.strategy.type=RollingUpdate"];
-    let (one, several) = (["replicas: 1\n", "strategy: {type: Recreate}"], ["replicas: 3\n", "type: RollingUpdate"]);
+    let (one, several) = (
+        ["replicas: 1\n", "strategy: {type: Recreate, rollingUpdate: null}"],
+        ["replicas: 3\n", "type: RollingUpdate"],
+    );
     let said =
         |what: bool| format!("--set=managerConfig.controllerManagerConfigYaml=leaderElection: {{leaderElect: {what}}}");
     for values in [&["--set=mode=single"][..], &HUB, &AGENT] {

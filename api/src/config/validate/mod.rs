@@ -181,23 +181,15 @@ fn namespaces(config: &Configuration, errors: &mut Vec<FieldError>) {
         return;
     }
     for namespace in [Some(KUBE_SYSTEM), config.namespace.as_deref()].into_iter().flatten() {
-        errors.extend(managed_namespace(selector, &path, namespace));
+        if matches_namespace(selector, namespace) {
+            let detail =
+                format!("should not match the {namespace:?} namespace, exclude it with {NAMESPACE_NAME} NotIn");
+            errors.push(FieldError::new(&path, detail));
+        }
     }
 }
 
-fn managed_namespace(selector: &LabelSelector, path: &Path, namespace: &str) -> Option<FieldError> {
-    let detail = format!("should not match the {namespace:?} namespace, exclude it with {NAMESPACE_NAME} NotIn");
-    matches_namespace(selector, namespace).then(|| FieldError::new(path, detail))
-}
-
-/// What is wrong with a configuration for a process in this namespace.
-pub(super) fn errors_in(config: &Configuration, namespace: &str) -> Vec<FieldError> {
-    let selector = config.managed_jobs_namespace_selector.as_ref();
-    let path = Path::new("managedJobsNamespaceSelector");
-    selector.into_iter().filter_map(|selector| managed_namespace(selector, &path, namespace)).collect()
-}
-
-fn matches_namespace(selector: &LabelSelector, namespace: &str) -> bool {
+pub(super) fn matches_namespace(selector: &LabelSelector, namespace: &str) -> bool {
     selector_matches(selector, &BTreeMap::from([(NAMESPACE_NAME.to_owned(), namespace.to_owned())]))
 }
 

@@ -10,8 +10,8 @@
 {{- if .Values.enableCertManager }}
 - --external-webhook-certificates
 {{- end }}
-{{- if eq .Values.controllerManager.jobWebhooks "ignore" }}
-- --job-webhooks=ignore
+{{- if eq .Values.controllerManager.jobWebhooks "fail" }}
+- --job-webhooks=fail
 {{- end }}
 - --log={{ .Values.controllerManager.manager.log }}
 - --log-format=json
