@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use super::{Configuration, GoDuration, KUBE_SYSTEM, NAMESPACE_NAME, PreemptionStrategy, SPARK_APPLICATION, gates};
 use crate::{
     field::{FieldError, Path, nearest},
-    jobs::framework_of,
+    jobs::{framework_of, kinds},
     validate::{label_key_error, label_selector, selector_matches},
 };
 
@@ -80,35 +80,21 @@ fn pods_ready(config: &Configuration, errors: &mut Vec<FieldError>) {
     count_not_negative(strategy.backoff_max_seconds, &path.child("backoffMaxSeconds"), errors);
 }
 
-/// Every kind of job that is managed, which are all of Kueue's.
-const FRAMEWORKS: [&str; 18] = [
-    "batch/job",
-    "deployment",
-    "jobset.x-k8s.io/jobset",
-    "kubeflow.org/jaxjob",
-    "kubeflow.org/mpijob",
-    "kubeflow.org/paddlejob",
-    "kubeflow.org/pytorchjob",
-    "kubeflow.org/tfjob",
-    "kubeflow.org/xgboostjob",
-    "leaderworkerset.x-k8s.io/leaderworkerset",
-    "pod",
-    "ray.io/raycluster",
-    "ray.io/rayjob",
-    "ray.io/rayservice",
-    "sparkoperator.k8s.io/sparkapplication",
-    "statefulset",
-    "trainer.kubeflow.org/trainjob",
-    "workload.codeflare.dev/appwrapper",
-];
+/// The names of all kinds of jobs, sorted.
+fn known_frameworks() -> Vec<&'static str> {
+    let mut known: Vec<&str> = kinds().iter().map(|kind| kind.id().framework).collect();
+    known.sort_unstable();
+    known
+}
 
 fn integrations(config: &Configuration, errors: &mut Vec<FieldError>) {
     let path = Path::new("integrations");
+    let known = known_frameworks();
     let mut seen = BTreeSet::new();
     for (index, name) in config.integrations.frameworks.iter().enumerate() {
         let path = path.child("frameworks").index(index);
-        if !FRAMEWORKS.contains(&name.as_str()) {
-            errors.push(FieldError::not_supported(&path, name, &FRAMEWORKS));
+        if !known.contains(&name.as_str()) {
+            errors.push(FieldError::not_supported(&path, name, &known));
         } else if !seen.insert(name) {
             errors.push(FieldError::duplicate(&path, name));
         } else if name == SPARK_APPLICATION && !config.enabled("SparkApplicationIntegration") {
