@@ -82,7 +82,12 @@ fn condition(kind: &str, reason: &str) -> Value {
     json!({"type": kind, "status": "True", "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
 }
 
-/// The workloads of an elastic job that has grown, in the order in which it did; each has the uid `uN` and one of these names.
+/// Which says nothing of their order.
+fn uid(index: usize) -> String {
+    format!("u{}", 9 - index)
+}
+
+/// The workloads of an elastic job that has grown, in the order in which it did; each has one of these names.
 /// They have the copy of the first on `east`, one after the other.
 fn chain(named: &[usize], last_is_over: bool) -> Vec<Workload> {
     let name = |index: usize| format!("job-j-{}", named[index]);
@@ -92,7 +97,7 @@ fn chain(named: &[usize], last_is_over: bool) -> Vec<Workload> {
         let mut dispatch = json!({"attempt": 1});
         if let Some(before) = index.checked_sub(1) {
             annotations[names::WORKLOAD_SLICE_REPLACEMENT_FOR] = format!("ns/{}", name(before)).into();
-            dispatch["workloadUid"] = "u0".into();
+            dispatch["workloadUid"] = uid(0).into();
         }
         if index + 1 < named.len() {
             conditions.push(condition("Finished", "WorkloadSliceReplaced"));
@@ -104,7 +109,7 @@ fn chain(named: &[usize], last_is_over: bool) -> Vec<Workload> {
         serde_json::from_value(json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
             "metadata": {
-                "name": name(index), "namespace": "ns", "uid": format!("u{index}"), "resourceVersion": "1",
+                "name": name(index), "namespace": "ns", "uid": uid(index), "resourceVersion": "1",
                 "annotations": annotations, "ownerReferences": [owner],
             },
             "spec": {"queueName": "lq", "podSets": [pod_set]},
@@ -148,7 +153,7 @@ async fn the_copy_of_a_job_that_has_grown_is_the_last_ones_whatever_their_names(
     #[case] last_is_over: bool,
     #[case] only_neighbours: bool,
 ) {
-    let last = Uid::from(format!("u{}", links - 1).as_str());
+    let last = Uid::from(uid(links - 1).as_str());
     for named in permutations(links) {
         let ctx = context();
         ctx.stores.job("batch", "Job").unwrap().store.insert(job());
@@ -160,12 +165,12 @@ async fn the_copy_of_a_job_that_has_grown_is_the_last_ones_whatever_their_names(
             }
         }
         let mut state = begin(&ctx);
-        assert_eq!(state.dispatcher.our_uid(&"u0".into()), last, "{named:?}");
-        let run = ("u0".to_owned(), Phase::Run);
+        assert_eq!(state.dispatcher.our_uid(&uid(0).as_str().into()), last, "{named:?}");
+        let run = (uid(0), Phase::Run);
         let expected = if last_is_over { Vec::new() } else { vec![run] };
         assert_eq!(told(&state), expected, "{named:?}");
         let observation = Observation {
-            workload_uid: "u0".into(),
+            workload_uid: uid(0),
             namespace: "ns".into(),
             name: format!("job-j-{}", named[0]),
             attempt: 1,
@@ -173,7 +178,7 @@ async fn the_copy_of_a_job_that_has_grown_is_the_last_ones_whatever_their_names(
             ..Observation::default()
         };
         state.observed(&Name::from("east"), &observation);
-        let expected = if last_is_over { vec![("u0".to_owned(), Phase::Absent)] } else { expected };
+        let expected = if last_is_over { vec![(uid(0), Phase::Absent)] } else { expected };
         assert_eq!(told(&state), expected, "{named:?}");
     }
 }
