@@ -459,6 +459,8 @@ pub(super) fn failed(error: kube::Error, access: &Access, name: &str) -> Outcome
         400 | 413 | 422 => Outcome::Refused(Trouble::refused("Invalid", text)),
         // It asks to come again; of a request that it gave up, or that went wrong within, it does not know.
         401..=499 if status.code != 408 => Outcome::Rejected(text),
+        // Admission comes before anything is stored.
+        500 if status.message.contains("failed calling webhook") => Outcome::Rejected(text),
         _ => Outcome::Failed(text),
     }
 }
@@ -469,17 +471,19 @@ mod tests {
 
     #[test]
     fn what_an_api_server_answers_says_whether_a_creation_may_yet_come() {
-        for (case, code, expected) in [
-            ("it is busy", 429, "rejected"),
-            ("it does not know who asks", 401, "rejected"),
-            ("another has changed it", 409, "rejected"),
-            ("it may not be", 403, "refused"),
-            ("it is malformed", 422, "refused"),
-            ("it has given the request up", 408, "failed"),
-            ("something went wrong within", 500, "failed"),
-            ("something between heard no answer", 504, "failed"),
+        let webhook = r#"Internal error occurred: failed calling webhook "w.example.com": context deadline exceeded"#;
+        for (case, code, message, expected) in [
+            ("it is busy", 429, "no", "rejected"),
+            ("it does not know who asks", 401, "no", "rejected"),
+            ("another has changed it", 409, "no", "rejected"),
+            ("it may not be", 403, "no", "refused"),
+            ("it is malformed", 422, "no", "refused"),
+            ("it has given the request up", 408, "no", "failed"),
+            ("something went wrong within", 500, "no", "failed"),
+            ("a webhook was not there, before it was stored", 500, webhook, "rejected"),
+            ("something between heard no answer", 504, webhook, "failed"),
         ] {
-            let error = kube::Error::Api(Box::new(Status { code, ..Status::failure("no", "") }));
+            let error = kube::Error::Api(Box::new(Status { code, ..Status::failure(message, "") }));
             let came = match failed(error, &Access::workload(), "w") {
                 Outcome::Rejected(_) => "rejected",
                 Outcome::Refused(_) => "refused",
