@@ -66,12 +66,14 @@ pub fn is_deleting(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null())
 }
 
-/// Whether somebody else's finalizer keeps the object: none of the garbage collector's, which may wait for ours.
+/// Whether somebody else's finalizer keeps the object: none of the garbage collector's, which may wait for ours, and none of
+/// ours.
 #[must_use]
 pub fn is_held_by_others(object: &Value) -> bool {
     let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
-    let of_collector = |finalizer: &Value| finalizer == "foregroundDeletion" || finalizer == "orphan";
-    finalizers.is_some_and(|finalizers| !finalizers.iter().all(of_collector))
+    let not_of_others = ["foregroundDeletion", "orphan", names::TERMINAL_STATE];
+    let of_others = |finalizer: &Value| !not_of_others.iter().any(|it| finalizer == it);
+    finalizers.is_some_and(|finalizers| finalizers.iter().any(of_others))
 }
 
 /// The value of a label.

@@ -52,8 +52,9 @@ pub(super) struct Case<'a> {
 #[must_use]
 pub fn decide(kind: &dyn JobKind, job: Option<&Value>, facts: &Facts<'_>, now: Timestamp) -> Decision {
     let Some(job) = job else { return owner_gone(facts, now, false) };
+    let case = Case { kind, job, facts, now };
     if meta::is_deleting(job) && !kind.is_composed(job) {
-        if facts.defers_end && meta::is_held_by_others(job) && kind.cleans_up(job) {
+        if case.is_cleaned_up() {
             return Decision::wait();
         }
         let mut decision = owner_gone(facts, now, true);
@@ -63,7 +64,6 @@ pub fn decide(kind: &dyn JobKind, job: Option<&Value>, facts: &Facts<'_>, now: T
     if kind.skips(job) || !facts.managed && facts.ancestor == Ancestor::None {
         return Decision::wait();
     }
-    let case = Case { kind, job, facts, now };
     match facts.ancestor {
         Ancestor::None => {}
         Ancestor::Admitted | Ancestor::NotAdmitted => return case.child(),
@@ -132,6 +132,13 @@ pub fn finished_note(workload: &Workload) -> String {
 }
 
 impl Case<'_> {
+    /// Whether its own controller may still clean up after a job that is being deleted, by its quota. One that is sent is cleaned
+    /// up after where it runs, from where it is taken only once its workload is over here.
+    fn is_cleaned_up(&self) -> bool {
+        let here = self.facts.defers_end && !self.is_sent() && !self.is_handed_over();
+        here && meta::is_held_by_others(self.job) && self.kind.cleans_up(self.job)
+    }
+
     /// A job that a job of ours owns is suspended until its owner is admitted; otherwise its owner rules it.
     fn child(&self) -> Decision {
         let runs = !self.kind.is_suspended(self.job) && self.kind.finished(self.job).is_none();

@@ -129,6 +129,12 @@ fn a_fault_tolerant_ray_service_keeps_its_quota_for_what_cleans_up_after_it() {
         ends(World { defers_end: false, ..going(held(), json!({})) });
         // It waits for its workload, among others.
         ends(going(json!(["foregroundDeletion"]), json!({})));
+        // Its agent, which is to see it go, has no part in the cleanup.
+        ends(going(json!(["switchyard.dev/terminal-state"]), json!({})));
+        // It is elsewhere that it is cleaned up after.
+        ends(World { role: Role::Hub, check: Some("mk"), ..going(held(), json!({})) });
+        let local = World { role: Role::Hub, ..going(held(), json!({})) };
+        assert_eq!(local.told(), "");
         let plain = json!({"gcsFaultToleranceOptions": null});
         ends(going(held(), json!({"spec": {"gcsFaultToleranceOptions": null, "rayClusterConfig": plain}})));
     }
