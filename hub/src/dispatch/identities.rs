@@ -112,6 +112,11 @@ impl Identities {
         before.as_ref() != Some(theirs)
     }
 
+    /// Whether a workload is remembered as one that has had this copy.
+    fn links(&self, uid: &Uid, theirs: &Uid) -> bool {
+        self.chains.get(theirs).is_some_and(|chain| chain.links.contains_key(uid))
+    }
+
     fn unlink(&mut self, uid: &Uid, theirs: &Uid) {
         let Some(chain) = self.chains.get_mut(theirs) else { return };
         chain.unlink(uid);
@@ -156,8 +161,9 @@ impl Dispatcher {
     /// `replaces`: as in [`Facts`].
     pub fn introduce(&mut self, uid: &Uid, known_as: Option<&Uid>, replaces: Option<&Uid>, finished: bool) {
         let Some(theirs) = known_as.filter(|theirs| *theirs != uid) else { return };
-        // Where the one before it is gone by now, it was known before.
-        let known = self.entries.get(uid).and_then(|entry| entry.facts.replaces.as_ref());
+        // Where the one before it has left the API by now, it was known before; but what is forgotten does not come back.
+        let remembered = |before: &&Uid| self.entries.contains_key(*before) || self.identities.links(before, theirs);
+        let known = self.entries.get(uid).and_then(|entry| entry.facts.replaces.as_ref()).filter(remembered);
         let owner = self.identities.ours(theirs);
         let is_news = self.identities.link(uid, theirs, known.or(replaces), finished);
         if self.identities.ours(theirs) != owner {

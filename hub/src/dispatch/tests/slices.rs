@@ -177,6 +177,20 @@ fn of_those_that_are_gone_nothing_is_remembered() {
 }
 
 #[test]
+fn nor_of_those_whose_first_goes_before_the_last_is_seen_again() {
+    let mut bench = taken_over();
+    is_replaced(&mut bench);
+    bench.apply(Event::WorkloadGone { uid: "w".into() });
+    // It is not found by its name any more.
+    bench.apply(Event::Workload(Facts { replaces: None, ..taken() }));
+    assert_eq!(bench.dispatcher.their_uid(&"x".into()), "w".into(), "for as long as it has the copy");
+    bench.apply(Event::WorkloadGone { uid: "x".into() });
+    assert_eq!(bench.take().last().map(String::as_str), Some("Absent w/1 on a"));
+    bench.observe("a", "w", 1, State::Gone);
+    assert_eq!(bench.dispatcher.identities.len(), 0);
+}
+
+#[test]
 fn the_end_of_the_last_is_that_of_the_job_however_late_the_first_is_said_to_be_replaced() {
     let mut bench = taken_over();
     bench.observe("a", "w", 1, State::Succeeded);
