@@ -53,11 +53,19 @@ pub fn resizing(kind: &dyn JobKind, wanted: &Value, there: &Value) -> Option<Val
     if !(kind.resizes() && is_marked(wanted) && is_marked(there)) {
         return None;
     }
-    if !matches!(compare(&size(wanted)?, &size(there)?), Size::Smaller | Size::Larger) {
+    if compare(&size(wanted)?, &size(there)?) == Size::Incomparable {
         return None;
     }
-    let mut resized = there.clone();
-    kind.take_size(&mut resized, wanted);
+    let sized_as = |other: &Value| {
+        let mut sized = there.clone();
+        kind.take_size(&mut sized, other);
+        sized
+    };
+    let resized = sized_as(wanted);
+    // As many pods may be of other hosts. What only writes its own size in another way has it already.
+    if resized == sized_as(there) {
+        return None;
+    }
     let changed = |(field, value): (&String, &Value)| {
         let before = there.get("spec").and_then(|spec| spec.get(field));
         (before != Some(value)).then(|| (field.clone(), value.clone()))

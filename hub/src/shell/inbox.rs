@@ -21,6 +21,8 @@ pub struct Batch {
     pub withdrawn: BTreeSet<(Key, String)>,
     /// Workloads that changed.
     pub workloads: BTreeSet<Key>,
+    /// Elastic jobs that are of another size, by namespace and uid.
+    pub resized: BTreeSet<(String, String)>,
     /// Uids of workloads that are gone.
     pub gone: BTreeSet<String>,
     /// Clusters, configurations or checks changed.
@@ -68,6 +70,10 @@ impl Inbox {
             jobs.store.subscribe(move |change| {
                 if let Some(first) = follow::changed(&resource, change) {
                     inbox.lock().batch.workloads.insert(first);
+                    inbox.bell.notify_one();
+                }
+                if let Some(job) = follow::resized(&resource, change) {
+                    inbox.lock().batch.resized.insert(job);
                     inbox.bell.notify_one();
                 }
             });

@@ -20,6 +20,7 @@ use switchyard_controller::{Context, Reservation};
 use switchyard_scheduler::RefusedReason;
 use tokio::time::Instant;
 
+use super::follow::is_slice_of;
 use super::inbox::Batch;
 use super::slots::Slots;
 use super::topology::Topology;
@@ -130,7 +131,7 @@ impl TermState {
     }
 
     /// The stores or the engine have news.
-    pub(super) fn changed(&mut self, batch: Batch) {
+    pub(super) fn changed(&mut self, mut batch: Batch) {
         if batch.topology {
             self.update_topology();
         }
@@ -145,6 +146,11 @@ impl TermState {
         }
         if !batch.queues.is_empty() {
             self.queues_changed(&batch.queues);
+        }
+        for (namespace, job) in &batch.resized {
+            let workloads = self.ctx.stores.workloads.in_namespace(namespace);
+            let slices = workloads.iter().filter(|workload| is_slice_of(workload, job));
+            batch.workloads.extend(slices.map(|workload| Key::of(&**workload)));
         }
         for key in batch.workloads {
             if let Some(workload) = self.ctx.stores.workloads.by_key(&key) {

@@ -79,8 +79,12 @@ fn size_groups_as(job: &mut Value, at: &str, other: &Value) {
     let others = list_at(other, &at);
     for group in job.pointer_mut(&at).and_then(Value::as_array_mut).into_iter().flatten() {
         let same = others.iter().find(|other| str_at(other, "/groupName") == str_at(group, "/groupName"));
-        let Some((same, fields)) = same.zip(group.as_object_mut()) else { continue };
+        let Some(same) = same else { continue };
         for field in ["replicas", "numOfHosts"] {
+            // What is not said is one, and an API server may have written that out.
+            let count = |group: &Value| count_at(group, &format!("/{field}"), 1);
+            let changes = count(same) != count(group);
+            let Some(fields) = group.as_object_mut().filter(|_| changes) else { continue };
             match same.get(field) {
                 Some(value) => drop(fields.insert(field.to_owned(), value.clone())),
                 None => drop(fields.remove(field)),

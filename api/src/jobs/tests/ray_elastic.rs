@@ -69,6 +69,11 @@ fn a_cluster_that_is_there_gets_other_groups_of_workers_and_nothing_else() {
 
     let groups = resizing(kind, &of(2, 4).1, &there).unwrap()["spec"]["workerGroupSpecs"].clone();
     assert_eq!((&groups[0]["replicas"], &groups[0]["numOfHosts"]), (&json!(2), &json!(4)), "as many of more hosts");
+    let groups = resizing(kind, &of(4, 1).1, &there).unwrap()["spec"]["workerGroupSpecs"].clone();
+    assert_eq!((&groups[0]["replicas"], &groups[0]["numOfHosts"]), (&json!(4), &json!(1)), "as many pods");
+    let unsaid = elastic("RayCluster", json!({"workerGroupSpecs": [group("Small", 4), group("big", 1)]})).1;
+    assert_eq!(resizing(kind, &unsaid, &of(4, 1).1), None, "of one host, said or not");
+    assert_eq!(resizing(kind, &of(4, 1).1, &unsaid), None, "of one host, said or not");
     let mut fewer = of(3, 2).1;
     fewer.pointer_mut("/spec/workerGroupSpecs").unwrap().as_array_mut().unwrap().reverse();
     let groups = resizing(kind, &fewer, &there).unwrap()["spec"]["workerGroupSpecs"].clone();
