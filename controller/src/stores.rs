@@ -33,6 +33,7 @@ use crate::{
     cause::with_root,
     context::Role,
     elastic, failure_recovery,
+    jobs::owners,
     object::Object,
     store::{Feed, Store},
     workload,
@@ -96,6 +97,8 @@ pub struct Stores {
     pub claim_templates: Store<ResourceClaimTemplate>,
     /// DeviceClasses, likewise.
     pub device_classes: Store<DeviceClass>,
+    /// What was read of owners that are not watched.
+    pub(crate) owners: owners::Recent,
 }
 
 /// The state of one watch.

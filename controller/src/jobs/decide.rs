@@ -36,6 +36,9 @@ const MIRROR_GRACE: Duration = Duration::from_secs(10);
 /// Times on jobs are whole seconds, so it is two seconds at least.
 const COPY_GRACE: Duration = Duration::from_secs(3);
 
+/// Why it is not said whether a job gets a workload.
+pub(super) const OWNER_UNREAD: &str = "an owner of the job cannot be read";
+
 /// One job with all that is known about it.
 pub(super) struct Case<'a> {
     pub(super) kind: &'a dyn JobKind,
@@ -65,18 +68,22 @@ pub fn decide(kind: &dyn JobKind, job: Option<&Value>, facts: &Facts<'_>, now: T
         return Decision::wait();
     }
     match facts.ancestor {
-        Ancestor::None => {}
-        Ancestor::Admitted | Ancestor::NotAdmitted => return case.child(),
-        Ancestor::TooDeep => return too_deep(),
-        Ancestor::Cyclic => return Decision::retry([], "the job's owners own each other"),
+        Ancestor::None => case.on_its_own(),
+        Ancestor::Admitted | Ancestor::NotAdmitted => case.child(),
+        Ancestor::TooDeep => too_deep(),
+        Ancestor::Cyclic => Decision::retry([], "the job's owners own each other"),
+        Ancestor::Unread => case.below_unread(),
     }
-    if kind.is_composed(job) {
-        return group::decide(&case);
-    }
-    match ensure(&case) {
-        Ensured::Act(decision) => decision,
-        Ensured::Workload(workload) => case.reconcile(workload.as_ref()),
-    }
+}
+
+/// Whether [`decide`] has to know what owns a job. `queued`: it would be ours without an owner; else it is held back at most.
+pub(super) fn asks_for_owners(kind: &dyn JobKind, job: &Value, queued: bool) -> bool {
+    let goes = meta::is_deleting(job) && !kind.is_composed(job);
+    meta::controller_of(job).is_some() && !goes && !kind.skips(job) && (queued || runs(kind, job))
+}
+
+fn runs(kind: &dyn JobKind, job: &Value) -> bool {
+    !kind.is_suspended(job) && kind.finished(job).is_none()
 }
 
 /// Nobody can tell who rules the job: nothing is done to it.
@@ -139,10 +146,31 @@ impl Case<'_> {
         here && meta::is_held_by_others(self.job) && self.kind.cleans_up(self.job)
     }
 
+    fn on_its_own(&self) -> Decision {
+        if self.kind.is_composed(self.job) {
+            return group::decide(self);
+        }
+        match ensure(self) {
+            Ensured::Act(decision) => decision,
+            Ensured::Workload(workload) => self.reconcile(workload.as_ref()),
+        }
+    }
+
+    /// While nobody can tell who rules the job, one that has a workload goes on with it: its end, its eviction and its
+    /// deletion give quota back. None is made, and nothing is held back for an owner.
+    fn below_unread(&self) -> Decision {
+        let is_copy = matches!(&self.facts.prebuilt, Prebuilt::Found(it) if same_copy(self.kind.id(), self.job, it));
+        if !self.facts.managed || self.facts.workloads.is_empty() && !is_copy {
+            return Decision::retry([], OWNER_UNREAD);
+        }
+        let decision = self.on_its_own();
+        let makes = decision.actions.iter().any(|action| matches!(action, Action::CreateWorkload(_)));
+        if makes { Decision::retry([], OWNER_UNREAD) } else { decision }
+    }
+
     /// A job that a job of ours owns is suspended until its owner is admitted; otherwise its owner rules it.
     fn child(&self) -> Decision {
-        let runs = !self.kind.is_suspended(self.job) && self.kind.finished(self.job).is_none();
-        if self.facts.ancestor == Ancestor::Admitted || !runs {
+        if self.facts.ancestor == Ancestor::Admitted || !runs(self.kind, self.job) {
             return Decision::wait();
         }
         let mut wanted = self.job.clone();

@@ -24,6 +24,8 @@ pub enum Ancestor {
     TooDeep,
     /// Its owners own each other.
     Cyclic,
+    /// An owner is neither watched nor can it be read at the moment.
+    Unread,
 }
 
 /// The workload that a job names as made beforehand.

@@ -20,9 +20,10 @@ use switchyard_api::{
 use super::{
     action::{Action, Decision, Next},
     create,
-    decide::{Case, key},
+    decide::{Case, OWNER_UNREAD, key},
     edit,
     ensure::{delete_others, is_live},
+    facts::Ancestor,
 };
 use crate::{
     context::Role,
@@ -102,10 +103,13 @@ impl Scene<'_> {
             .collect();
         let mut pod_sets = None;
         let mut actions = Vec::new();
-        let mut made = 0;
+        let (mut made, mut held_back) = (0, false);
         for group in &groups {
             let found = left.remove(group.name.as_str());
-            let made_here = found.is_none() && !group.at_rest && !is_sent(self.case.job);
+            let mut made_here = found.is_none() && !group.at_rest && !is_sent(self.case.job);
+            if made_here && self.case.facts.ancestor == Ancestor::Unread {
+                (made_here, held_back) = (false, true);
+            }
             if found.is_none() && (!made_here || made == AT_ONCE) {
                 continue;
             }
@@ -129,7 +133,7 @@ impl Scene<'_> {
         }
         let others: Vec<&Arc<Workload>> = left.into_values().filter(|it| is_group_workload(it)).collect();
         actions.extend(delete_others(&others).actions);
-        Decision::act(actions)
+        if held_back { Decision::retry(actions, OWNER_UNREAD) } else { Decision::act(actions) }
     }
 
     fn create(&self, group: &Group, pod_sets: Vec<PodSet>) -> Result<Vec<Action>, Decision> {

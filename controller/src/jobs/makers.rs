@@ -12,6 +12,7 @@ use switchyard_api::jobs::{
 use super::{
     Ancestor, Decision, Facts, Gates, Prebuilt, Reconciler,
     action::Action,
+    asks_for_owners,
     decide::Case,
     index::JobKey,
     lookup,
@@ -67,20 +68,10 @@ impl Reconciler {
         let parts = parts.iter().filter_map(|part| Some(Arc::unwrap_or_clone(pods.store.by_key(part)?.value())));
         let parts: Vec<Value> = parts.collect();
         let maker = makers.store.by_key(&key.key);
-        let ruled = match maker.as_deref() {
-            Some(maker) => owners::is_ruled(&self.ctx, &maker.value()).await,
-            None => Ok(false),
-        };
-        let ruled = match ruled {
-            Ok(ruled) => ruled,
-            Err(error) => {
-                tracing::warn!(job = ?key, %error, "could not ask for the owners of what makes pods");
-                return Outcome::Failed;
-            }
-        };
         let plan = match maker.as_deref() {
             Some(maker) => {
                 let maker = maker.value();
+                let ruled = self.is_maker_ruled(key, kind, &maker).await;
                 let maker = lookup::as_named(&self.ctx.stores, serving, &maker);
                 self.decide_maker((key, kind, serving), &maker, ruled, &parts)
             }
@@ -100,25 +91,43 @@ impl Reconciler {
         }
     }
 
+    fn is_maker_managed(&self, maker: &Value) -> bool {
+        let queued = !meta::queue_name(maker).is_empty() || self.ctx.config.manage_jobs_without_queue_name;
+        queued && lookup::is_managed_namespace(&self.ctx.stores, &self.managed_namespaces, meta::namespace(maker))
+    }
+
+    /// Whether a job of ours rules what makes pods, where that matters; none: nobody can tell at the moment.
+    async fn is_maker_ruled(&self, key: &JobKey, kind: &dyn JobKind, maker: &Value) -> Option<bool> {
+        if !self.is_maker_managed(maker) || !asks_for_owners(kind, maker, true) {
+            return Some(false);
+        }
+        match owners::is_ruled(&self.ctx, maker).await {
+            Ok(ruled) => Some(ruled),
+            Err(error) => {
+                tracing::warn!(job = ?key, %error, "could not ask for the owners of what makes pods");
+                None
+            }
+        }
+    }
+
     fn decide_maker(
         &self,
         (key, kind, serving): (&JobKey, &'static dyn JobKind, &'static dyn Serving),
         maker: &Value,
-        ruled: bool,
+        ruled: Option<bool>,
         pods: &[Value],
     ) -> Plan {
         let (ctx, namespace) = (&self.ctx, meta::namespace(maker));
         let mut names: BTreeSet<Key> = self.index.served(key).into_iter().collect();
         names.extend(serving.groups(maker).iter().map(|group| Key::new(namespace, &group.name)));
-        let queued = !meta::queue_name(maker).is_empty() || ctx.config.manage_jobs_without_queue_name;
         let facts = Facts {
             elastic: false,
             reclaims: false,
             releases_fast: false,
             role: ctx.role,
             reasons: Reasons::of(&ctx.config),
-            managed: queued && !ruled && lookup::is_managed_namespace(&ctx.stores, &self.managed_namespaces, namespace),
-            ancestor: Ancestor::None,
+            managed: self.is_maker_managed(maker) && ruled != Some(true),
+            ancestor: if ruled.is_none() { Ancestor::Unread } else { Ancestor::None },
             defers_end: false,
             workloads: names.iter().filter_map(|name| ctx.stores.workloads.by_key(name)).collect(),
             prebuilt: Prebuilt::NotNamed,

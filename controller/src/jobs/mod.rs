@@ -28,6 +28,7 @@ use std::{sync::Arc, time::Duration};
 
 pub use action::{Action, Decision, Next};
 use ancestor::Top;
+use decide::asks_for_owners;
 pub use decide::{decide, finished_note};
 pub use facts::{Ancestor, Facts, Gates, PodsReadyDelay, Prebuilt};
 use index::{Index, JobKey};
@@ -272,13 +273,7 @@ impl Reconciler {
         {
             return Outcome::Again(wait);
         }
-        let ancestor = match self.ancestor(kind, job.as_deref()).await {
-            Ok(ancestor) => ancestor,
-            Err(error) => {
-                tracing::warn!(job = ?key, %error, "could not ask for the owners of a job");
-                return Outcome::Failed;
-            }
-        };
+        let ancestor = self.ancestor(kind, &key, job.as_deref()).await;
         let decision = self.decide(kind, &key, job.as_deref(), ancestor, workloads);
         self.act(&target, decision).await
     }
@@ -418,17 +413,24 @@ impl Reconciler {
     }
 
     /// How the topmost job of ours above this one stands. Whether there is one above a pod was settled at its creation.
-    async fn ancestor(&self, kind: &dyn JobKind, job: Option<&Object>) -> Result<Ancestor, kube::Error> {
+    async fn ancestor(&self, kind: &dyn JobKind, key: &JobKey, job: Option<&Object>) -> Ancestor {
         let job = &*job.map(Object::value).unwrap_or_default();
-        if kind.held() == Held::Gated || meta::controller_of(job).is_none() || !self.is_managed(kind, job) {
-            return Ok(Ancestor::None);
+        let queued = !meta::queue_name(job).is_empty() || self.ctx.config.manage_jobs_without_queue_name;
+        let asks = kind.held() != Held::Gated && asks_for_owners(kind, job, queued) && self.is_managed(kind, job);
+        if !asks {
+            return Ancestor::None;
         }
-        Ok(match owners::top(&self.ctx, job).await? {
-            Top::None | Top::Unread(_) => Ancestor::None,
-            Top::TooDeep => Ancestor::TooDeep,
-            Top::Cyclic => Ancestor::Cyclic,
-            Top::Job(kind, parent) => self.admission_of(kind, &parent),
-        })
+        match owners::top(&self.ctx, job).await {
+            Ok(Top::None) => Ancestor::None,
+            Ok(Top::TooDeep) => Ancestor::TooDeep,
+            Ok(Top::Cyclic) => Ancestor::Cyclic,
+            Ok(Top::Job(kind, parent)) => self.admission_of(kind, &parent),
+            Ok(Top::Unread(_)) => Ancestor::Unread,
+            Err(error) => {
+                tracing::warn!(job = ?key, %error, "could not ask for the owners of a job");
+                Ancestor::Unread
+            }
+        }
     }
 
     /// Whether a job that owns others may run.

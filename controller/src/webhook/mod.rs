@@ -252,7 +252,7 @@ impl Jobs {
 
     /// Whether a job of ours rules the object, by what the caches know; none: they do not know all of its owners.
     fn is_ruled(&self, object: &Value) -> Option<bool> {
-        match owners::known_top(&self.ctx.stores, &self.ctx.config, object, &[]) {
+        match owners::known_top(&self.ctx, object) {
             Top::Unread(_) => None,
             top => Some(!matches!(top, Top::None)),
         }

@@ -198,6 +198,44 @@ fn a_job_that_another_job_owns_runs_with_it() {
 }
 
 #[test]
+fn while_an_owner_cannot_be_read_a_job_goes_on_with_its_workload_and_gets_none() {
+    let unread = |world: World| World { ancestor: Ancestor::Unread, ..world }.told();
+    let unsaid = "retry: an owner of the job cannot be read";
+    assert_eq!(unread(world(job())), unsaid, "no workload is made");
+    assert_eq!(unread(world(job().running())), unsaid, "and nothing is suspended");
+    assert_eq!(unread(World { managed: false, ..world(job().running()) }), unsaid);
+    let goes_on = [
+        ("its start", world(job()).workload(admitted())),
+        ("its end", world(job().running().condition("Complete")).workload(admitted())),
+        ("its eviction", world(job().running()).workload(admitted().evicted())),
+    ];
+    for (sentence, world) in goes_on {
+        let told = world.told();
+        assert_ne!(told, "", "{sentence}");
+        assert_eq!(unread(world), told, "{sentence}");
+    }
+    assert_eq!(unread(world(job().with(json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}})))), "");
+}
+
+#[test]
+fn who_owns_a_job_is_asked_where_it_matters() {
+    let owner = json!({"apiVersion": "v1", "kind": "K", "name": "k", "uid": "u", "controller": true});
+    let owned = || job().with(json!({"metadata": {"ownerReferences": [owner]}}));
+    let goes = json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}});
+    for (sentence, job, queued, asks) in [
+        ("none owns it", job().running(), true, false),
+        ("it is queued", owned(), true, true),
+        ("it is queued, and has ended", owned().running().condition("Complete"), true, true),
+        ("it runs", owned().running(), false, true),
+        ("it is held back already", owned(), false, false),
+        ("it has ended", owned().running().condition("Complete"), false, false),
+        ("it is being deleted", owned().running().with(goes), true, false),
+    ] {
+        assert_eq!(crate::jobs::asks_for_owners(&BatchJob, &job.0, queued), asks, "{sentence}");
+    }
+}
+
+#[test]
 fn what_a_job_owns_runs_while_one_of_its_workloads_is_admitted_and_not_finished() {
     let lets_run = |workloads: Vec<TestWorkload>| {
         let workloads: Vec<Arc<Workload>> = workloads.into_iter().map(|workload| Arc::new(workload.0)).collect();

@@ -22,6 +22,7 @@ struct Made {
     workloads: Vec<Arc<Workload>>,
     pods: Vec<Value>,
     managed: bool,
+    ancestor: Ancestor,
     outdated: bool,
     role: Role,
 }
@@ -34,7 +35,8 @@ fn made(group: &str, kind: &str, spec: Value) -> Made {
         "spec": spec,
     });
     let (workloads, pods, role) = (Vec::new(), Vec::new(), Role::Single);
-    Made { kind, maker: TestJob(maker), workloads, pods, managed: true, outdated: false, role }
+    let ancestor = Ancestor::None;
+    Made { kind, maker: TestJob(maker), workloads, pods, managed: true, ancestor, outdated: false, role }
 }
 
 fn template() -> Value {
@@ -107,7 +109,7 @@ impl Made {
             role: self.role,
             reasons: Reasons::Fine,
             managed: self.managed,
-            ancestor: Ancestor::None,
+            ancestor: self.ancestor,
             workloads: self.workloads.clone(),
             prebuilt: Prebuilt::NotNamed,
             multi_kueue_check: None,
@@ -318,4 +320,14 @@ fn a_pod_that_a_rolling_update_leaves_is_let_go() {
     let mut set = set.has(workload).pod(json!({}));
     set.outdated = true;
     assert!(set.told().contains(r#""schedulingGates":[]"#), "{}", set.told());
+}
+
+#[test]
+fn while_an_owner_cannot_be_read_groups_keep_their_workloads_and_get_none() {
+    let unread = |made: Made| Made { ancestor: Ancestor::Unread, ..made }.told();
+    assert_eq!(unread(leader_worker_set(2)), "retry: an owner of the job cannot be read");
+    let first = leader_worker_set(2).workload(0);
+    let told = unread(leader_worker_set(0).has(first));
+    assert_eq!(told, leader_worker_set(0).has(leader_worker_set(2).workload(0)).told());
+    assert!(told.starts_with("delete"), "{told}");
 }
