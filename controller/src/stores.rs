@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use switchyard_api::{
     autoscaling::ProvisioningRequest,
     config::Configuration,
-    devices::{DeviceClass, ResourceClaimTemplate},
+    devices::{DeviceClass, DeviceRules, ResourceClaimTemplate},
     jobs::{Held, JobKind, KindId, enabled_kinds, kind_for},
     names, v1beta2,
 };
@@ -93,9 +93,9 @@ pub struct Stores {
     pub limit_ranges: Store<LimitRange>,
     /// RuntimeClasses, for the overhead of pods.
     pub runtime_classes: Store<RuntimeClass>,
-    /// ResourceClaimTemplates, for the devices of pods.
+    /// ResourceClaimTemplates, for the devices of pods; watched with `KueueDRAIntegration` only.
     pub claim_templates: Store<ResourceClaimTemplate>,
-    /// DeviceClasses, likewise.
+    /// DeviceClasses, likewise, and with `KueueDRAIntegrationExtendedResource`.
     pub device_classes: Store<DeviceClass>,
     /// What was read of owners that are not watched.
     pub(crate) owners: owners::Recent,
@@ -228,7 +228,7 @@ impl Stores {
             self.multi_kueue_configs.set_ready();
         }
         self.watch_provisioning(client, tasks, shutdown);
-        self.watch_devices(client, tasks, shutdown);
+        self.watch_devices(client, config, tasks, shutdown);
         self.watch_pods(client, config, tasks, shutdown);
         for jobs in self.jobs.iter().chain(&self.dependencies) {
             let api = Api::all_with(client.clone(), &jobs.resource);
@@ -280,11 +280,27 @@ impl Stores {
         tasks.spawn(feed(templates, kind, false, store, |_| (), shutdown.clone()));
     }
 
-    /// Clusters before Kubernetes 1.34 have no devices.
-    fn watch_devices(&self, client: &Client, tasks: &mut JoinSet<anyhow::Result<()>>, shutdown: &CancellationToken) {
+    /// Clusters before Kubernetes 1.34 have no devices. Of what is not charged nothing is looked at.
+    fn watch_devices(
+        &self,
+        client: &Client,
+        config: &Configuration,
+        tasks: &mut JoinSet<anyhow::Result<()>>,
+        shutdown: &CancellationToken,
+    ) {
+        let rules = DeviceRules::of(config);
+        if !rules.charged {
+            self.claim_templates.set_ready();
+            self.device_classes.set_ready();
+            return;
+        }
         let templates = watcher(Api::all(client.clone()), watcher::Config::default()).backoff(Patience::default());
         let (kind, store) = (ResourceClaimTemplate::plural(&()).into_owned(), self.claim_templates.clone());
         tasks.spawn(feed(templates, kind, true, store, |_| (), shutdown.clone()));
+        if !rules.extended_resources {
+            self.device_classes.set_ready();
+            return;
+        }
         let classes = watcher(Api::all(client.clone()), watcher::Config::default()).backoff(Patience::default());
         let (kind, store) = (DeviceClass::plural(&()).into_owned(), self.device_classes.clone());
         tasks.spawn(feed(classes, kind, true, store, |_| (), shutdown.clone()));
@@ -534,6 +550,26 @@ mod tests {
             watched.store.insert(Object::new(made.clone()).unwrap());
             let attached = stores.attached(kind, Arc::new(Object::new(job.clone()).unwrap()));
             assert_eq!(kind.pod_sets(&attached.value()).unwrap()[1].count, 4);
+        }
+    }
+
+    #[tokio::test]
+    async fn of_devices_that_are_not_charged_nothing_is_watched() {
+        for (sentence, off, ready) in [
+            ("all are charged", &[][..], [false, false]),
+            ("those of extended resources are not", &["KueueDRAIntegrationExtendedResource"], [false, true]),
+            ("none is", &["KueueDRAIntegration"], [true, true]),
+        ] {
+            let mut config = Configuration::default();
+            config.feature_gates = off.iter().map(|gate| ((*gate).to_owned(), false)).collect();
+            let silent = tower::service_fn(|_: axum::http::Request<kube::client::Body>| {
+                std::future::pending::<Result<axum::http::Response<kube::client::Body>, std::convert::Infallible>>()
+            });
+            let (stores, shutdown, mut tasks) = (Stores::new(&config), CancellationToken::new(), JoinSet::new());
+            stores.watch_devices(&Client::new(silent, "default"), &config, &mut tasks, &shutdown);
+            assert_eq!([stores.claim_templates.is_ready(), stores.device_classes.is_ready()], ready, "{sentence}");
+            assert_eq!(tasks.len(), ready.iter().filter(|ready| !**ready).count(), "{sentence}");
+            shutdown.cancel();
         }
     }
 
