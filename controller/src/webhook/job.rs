@@ -61,7 +61,13 @@ pub(super) fn default(kind: &dyn JobKind, job: &mut Value, facts: &Facts, dispat
 
 /// Whether it matters for [`default`] what rules the job.
 pub(super) fn may_be_ruled(kind: &dyn JobKind, job: &Value, facts: &Facts) -> bool {
-    !is_settled(kind, job) && concerns(kind, job, facts)
+    !is_settled(kind, job) && concerns(kind, job, facts) && may_be_queued(kind, job, facts)
+}
+
+/// Whether [`fill_in`] may find it one of ours.
+fn may_be_queued(kind: &dyn JobKind, job: &Value, facts: &Facts) -> bool {
+    let defaulted = facts.default_queue && (!facts.owned || kind.held() == Held::Gated);
+    !meta::queue_name(job).is_empty() || facts.without_queue_name || defaulted
 }
 
 /// Whether a pod is queued that an owner has held back, and where, is settled.
@@ -377,5 +383,18 @@ mod tests {
         let mut others = job(json!({}));
         default(kind, &mut others, &Facts { ruled: true, ..facts() }, |_| true);
         assert_eq!(queue_of_pods(&others), Value::Null, "one that a queued job owns");
+    }
+
+    #[test]
+    fn what_rules_a_pod_matters_where_it_may_be_queued() {
+        let kind = switchyard_api::jobs::kind_for("", "Pod").unwrap();
+        let of = |queue: Option<&str>, facts: Facts| {
+            let pod = json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": queue}}, "spec": {"containers": []}});
+            may_be_ruled(kind, &pod, &Facts { managed_namespace: true, ..facts })
+        };
+        assert!(!of(None, Facts::default()));
+        assert!(of(Some("lq"), Facts::default()));
+        assert!(of(None, Facts { without_queue_name: true, ..Facts::default() }));
+        assert!(of(None, Facts { default_queue: true, owned: true, ..Facts::default() }));
     }
 }

@@ -55,6 +55,8 @@ use crate::{
 
 /// Our name among the parts that must run.
 const COMPONENT: &str = "webhook";
+/// Why a pod is refused of which nobody can tell whether it is queued itself.
+const UNREAD: &str = "the owners cannot be read at the moment, so it is not known what queues this: try again";
 /// How soon after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -303,12 +305,15 @@ impl Jobs {
     }
 
     /// For a job whose owners or whose queue the caches do not know. If the API server cannot tell either, the job is as the
-    /// caches have it: the reconciler says what is wrong.
+    /// caches have it: the reconciler says what is wrong. But for a pod, which is refused.
     async fn default_late(&self, question: &Question<'_>, mut facts: job::Facts, ruled: Option<bool>) -> Answer {
         let (ctx, mut wanted) = (&self.ctx, question.object.clone());
         facts.ruled = match ruled {
             Some(ruled) => ruled,
-            None => live::is_ruled(ctx, question.object).await.unwrap_or(facts.owned),
+            None => match self.rules_late(question, &facts).await {
+                Ok(ruled) => ruled,
+                Err(refused) => return refused,
+            },
         };
         let hub = ctx.role == Role::Hub;
         job::default(self.kind, &mut wanted, &facts, |queue| {
@@ -324,11 +329,22 @@ impl Jobs {
         if found.managed_namespace && !facts.managed_namespace {
             // What rules the job did not matter before.
             facts.managed_namespace = true;
-            facts.ruled = live::is_ruled(ctx, question.object).await.unwrap_or(facts.owned);
+            if job::may_be_ruled(self.kind, question.object, &facts) {
+                facts.ruled = match self.rules_late(question, &facts).await {
+                    Ok(ruled) => ruled,
+                    Err(refused) => return refused,
+                };
+            }
         }
         let mut wanted = question.object.clone();
         job::default(self.kind, &mut wanted, &facts, |_| found.dispatches);
         Answer::Change(Box::new(wanted))
+    }
+
+    /// Whether a job of ours rules one whose owners the caches do not know. What is wrongly gated stays so, charged a second
+    /// time: of such nothing is guessed, and whoever makes it tries again.
+    async fn rules_late(&self, question: &Question<'_>, facts: &job::Facts) -> Result<bool, Answer> {
+        late(self.kind, live::is_ruled(&self.ctx, question.object).await, facts.owned)
     }
 
     fn validate(&self, question: &Question<'_>) -> Answer {
@@ -353,6 +369,15 @@ impl Jobs {
             return Answer::Refuse(errors);
         }
         job::warning(self.kind, question.old, question.object, &facts).map_or(Answer::Allow, Answer::Warn)
+    }
+}
+
+/// `ruled` as it was read, or else what the kind takes for it.
+fn late(kind: &dyn JobKind, ruled: Option<bool>, owned: bool) -> Result<bool, Answer> {
+    match ruled {
+        Some(ruled) => Ok(ruled),
+        None if kind.held() == Held::Gated => Err(Answer::Refuse(vec![UNREAD.to_owned()])),
+        None => Ok(owned),
     }
 }
 

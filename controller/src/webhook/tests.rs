@@ -220,3 +220,13 @@ fn objects_of_kueues_kinds_are_judged_by_their_rules() {
     let shapeless = answer("clusterqueue", json!({"metadata": {}, "spec": {"resourceGroups": 5}}), None);
     assert!(shapeless.starts_with("the object has not the shape of its kind: "), "{shapeless}");
 }
+
+#[test]
+fn while_owners_cannot_be_read_a_pod_is_refused_and_other_kinds_are_as_the_caches_have_them() {
+    let kind = |group, kind| switchyard_api::jobs::kind_for(group, kind).unwrap();
+    let (pod, job) = (kind("", "Pod"), kind("batch", "Job"));
+    assert!(matches!(late(pod, Some(true), false), Ok(true)));
+    assert!(matches!(late(pod, None, true), Err(Answer::Refuse(_))));
+    assert!(matches!(late(job, None, true), Ok(true)));
+    assert!(matches!(late(job, None, false), Ok(false)));
+}
