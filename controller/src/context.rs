@@ -14,7 +14,7 @@ use crate::{
     lease::{EpochFloor, Leadership},
     metrics::Metrics,
     stores::Stores,
-    workload::{Edit, Reasons, is_admissible, is_admissible_but_for_gates},
+    workload::{Edit, Reasons, is_admissible},
 };
 
 /// How this process takes part.
@@ -65,7 +65,7 @@ impl Context {
     /// Whether a workload may be queued: it lacks only quota, and no gate holds it back where gates do.
     #[must_use]
     pub fn is_admissible(&self, workload: &Workload) -> bool {
-        is_admissible(workload) || is_admissible_but_for_gates(workload) && !self.config.enabled("AdmissionGatedBy")
+        is_admissible(workload, self.config.enabled("AdmissionGatedBy"))
     }
 
     /// Begins a change of a workload's status, in the words of the configuration.

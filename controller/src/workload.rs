@@ -188,10 +188,11 @@ pub fn admission_gates(workload: &Workload) -> Option<&str> {
     (!gates.is_empty()).then_some(gates.as_str())
 }
 
-/// Whether it may be queued: it lacks only quota.
+/// Whether it may be queued: it lacks only quota. `gated`: annotations hold workloads back, as Kueue's `AdmissionGatedBy` is
+/// on.
 #[must_use]
-pub fn is_admissible(workload: &Workload) -> bool {
-    is_admissible_but_for_gates(workload) && admission_gates(workload).is_none()
+pub fn is_admissible(workload: &Workload, gated: bool) -> bool {
+    is_admissible_but_for_gates(workload) && !(gated && admission_gates(workload).is_some())
 }
 
 /// The same where annotations hold nothing back.
@@ -307,10 +308,12 @@ mod tests {
 
     #[test]
     fn held_and_gated_workloads_are_not_queued() {
-        assert!(is_admissible(&fixtures::workload("a")));
-        assert!(!is_admissible(&fixtures::workload("a").inactive()));
-        assert!(!is_admissible(&fixtures::workload("a").condition("QuotaReserved", false, "OnHold", "")));
-        assert!(!is_admissible(&fixtures::workload("a").annotation("kueue.x-k8s.io/admission-gated-by", "x.io/y")));
-        assert!(is_admissible(&fixtures::workload("a").annotation("kueue.x-k8s.io/admission-gated-by", "")));
+        let by = |gates| fixtures::workload("a").annotation("kueue.x-k8s.io/admission-gated-by", gates);
+        assert!(is_admissible(&fixtures::workload("a"), true));
+        assert!(!is_admissible(&fixtures::workload("a").inactive(), true));
+        assert!(!is_admissible(&fixtures::workload("a").condition("QuotaReserved", false, "OnHold", ""), true));
+        assert!(!is_admissible(&by("x.io/y"), true));
+        assert!(is_admissible(&by("x.io/y"), false), "the gate is off");
+        assert!(is_admissible(&by(""), true));
     }
 }

@@ -137,8 +137,9 @@ async fn look(ctx: &Context, index: &Index, on: bool, key: Key) -> Outcome {
     if unknown && !parent.as_ref().is_some_and(|parent| workload::is_finished(parent)) {
         return Outcome::Done;
     }
+    let gated = ctx.config.enabled("AdmissionGatedBy");
     let Plan { acts, again } =
-        plan(parent.as_ref(), variants, policy.as_ref(), Reasons::of(&ctx.config), ctx.clock.now());
+        plan(parent.as_ref(), variants, policy.as_ref(), (Reasons::of(&ctx.config), gated), ctx.clock.now());
     // Without the gate nothing follows the changes.
     let mut outcome = if on || acts.is_empty() { Outcome::Done } else { Outcome::Failed };
     for act in acts {

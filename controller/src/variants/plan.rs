@@ -67,15 +67,18 @@ struct Family<'a> {
     variants: Vec<Arc<Workload>>,
     policy: &'a Policy,
     reasons: Reasons,
+    // Annotations hold workloads back.
+    gated: bool,
     now: Timestamp,
 }
 
-/// What is to be done about a workload that may have variants. Those of one that is gone go, too.
+/// What is to be done about a workload that may have variants. Those of one that is gone go, too. `gated`: annotations hold
+/// workloads back.
 pub(super) fn plan(
     parent: Option<&Arc<Workload>>,
     variants: Vec<Arc<Workload>>,
     policy: Option<&Policy>,
-    reasons: Reasons,
+    (reasons, gated): (Reasons, bool),
     now: Timestamp,
 ) -> Plan {
     let is_own = |variant: &Arc<Workload>, parent: &Workload| {
@@ -106,7 +109,7 @@ pub(super) fn plan(
         return Plan::acts(acts);
     }
     own.retain(|variant| variant.metadata.deletion_timestamp.is_none());
-    Family { parent, variants: own, policy, reasons, now }.plan()
+    Family { parent, variants: own, policy, reasons, gated, now }.plan()
 }
 
 /// What ends a family: its parent is queued, or charged, by itself again, and then its variants go.
@@ -327,7 +330,7 @@ impl Family<'_> {
 
     /// One variant after the other may preempt, the best first; each has some time to get quota by that.
     fn gates(&self) -> Plan {
-        let waiting: Vec<_> = self.variants.iter().filter(|variant| is_admissible(variant)).collect();
+        let waiting: Vec<_> = self.variants.iter().filter(|variant| is_admissible(variant, self.gated)).collect();
         let Some(next) = next_to_preempt(&waiting) else { return Plan::default() };
         let opened = waiting.iter().filter_map(|variant| opened(variant)).max();
         let left = opened.and_then(|at| PREEMPTION_TIMEOUT.checked_sub(since(self.now, at))).unwrap_or_default();

@@ -64,7 +64,7 @@ fn flavors(flavors: &[&str]) -> Policy {
 
 fn planned(parent: Option<Workload>, variants: Vec<Workload>, policy: Option<&Policy>) -> Plan {
     let parent = parent.map(Arc::new);
-    plan(parent.as_ref(), variants.into_iter().map(Arc::new).collect(), policy, Reasons::Fine, at(NOW))
+    plan(parent.as_ref(), variants.into_iter().map(Arc::new).collect(), policy, (Reasons::Fine, true), at(NOW))
 }
 
 /// The acts in words: of a status those conditions that are news.
@@ -333,4 +333,16 @@ fn a_queue_says_what_its_policy_is_unless_it_sends_its_workloads_elsewhere() {
     assert!(retaining.retains && retaining.last.is_none());
     assert_eq!(Policy::of(&queue(&["other", "mk"], constrained), sends), None);
     assert_eq!(Policy::of(&fixtures::cluster_queue(StopPolicy::None, &[]), sends), None);
+}
+
+#[test]
+fn a_variant_that_an_annotation_holds_back_may_preempt_where_annotations_hold_nothing_back() {
+    let annotate = |it: Workload| Arc::new(it.annotation("kueue.x-k8s.io/admission-gated-by", "example.com/later"));
+    let annotated = |flavor: &str| annotate(blocked(flavor));
+    let parent = annotate(parent());
+    let acts = |gated| {
+        let variants = vec![annotated("reserved"), annotated("spot")];
+        plan(Some(&parent), variants, Some(&policy()), (Reasons::Fine, gated), at(NOW)).acts.len()
+    };
+    assert_eq!([acts(true), acts(false)], [0, 1]);
 }
