@@ -168,9 +168,10 @@ impl ReasonView {
     }
 
     /// The engine knows that a workload is held, and the workload itself by what.
-    fn of(reason: &Reason, workload: &Workload, recorded: Option<&RecordedView>) -> Self {
+    /// `gated`: annotations hold workloads back.
+    fn of(reason: &Reason, workload: &Workload, recorded: Option<&RecordedView>, gated: bool) -> Self {
         let recorded = recorded.filter(|it| HOLDS.contains(&it.reason.as_str()));
-        match (reason, admission_gates(workload), recorded) {
+        match (reason, admission_gates(workload).filter(|_| gated), recorded) {
             (Reason::Held, _, Some(recorded)) => {
                 Self { reason: recorded.reason.clone(), message: recorded.message.clone() }
             }
@@ -196,7 +197,8 @@ impl View {
         let waits = matches!(explanation.reason, Some(Reason::Waiting { .. } | Reason::EquivalentFailed { .. }));
         let reason = if waits { explanation.alone.as_ref() } else { explanation.reason.as_ref() };
         let recorded = recorded(workload);
-        let reason = reason.map(|reason| ReasonView::of(reason, workload, recorded.as_ref()));
+        let gated = settings.config.enabled("AdmissionGatedBy");
+        let reason = reason.map(|reason| ReasonView::of(reason, workload, recorded.as_ref(), gated));
         Self {
             namespace,
             workload: workload.name_any(),
