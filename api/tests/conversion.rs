@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
-use kube::core::cel::apply_defaults;
+use kube_cel::apply_defaults;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use switchyard_api::{crds, names, v1beta1, v1beta2};
@@ -322,7 +322,7 @@ fn the_manifests_are_valid_in_v1beta1_too() {
         let schema = schema_of(v1beta1::VERSION, kind);
         let older = convert(&apply_defaults(schema_of(v1beta2::VERSION, kind), manifest), v1beta1::VERSION);
         let mut refused = check::errors(&older, schema);
-        if let Err(broken) = kube::core::cel::Validator::new().validate(schema, &older, None) {
+        if let Err(broken) = kube_cel::Validator::new().validate(schema, &older, None) {
             refused.extend(broken.into_vec().iter().map(ToString::to_string));
         }
         assert!(refused.is_empty(), "{}: {refused:#?}", manifest["metadata"]["name"]);

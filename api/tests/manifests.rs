@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use kube::core::cel::{Validator, apply_defaults};
+use kube_cel::{Validator, apply_defaults};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use switchyard_api::{

@@ -16,9 +16,9 @@ use anyhow::Context;
 use kube::Client;
 
 use crate::environment::Ground;
-use crate::parts::Part;
 use crate::process::Process;
 use crate::spec::ClusterSpec;
+use switchyard_parts::Part;
 
 pub use metrics::{Request, Requests};
 

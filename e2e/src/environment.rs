@@ -9,12 +9,12 @@ use futures::future::try_join_all;
 
 use crate::certs::{Authority, Pair, token_keys};
 use crate::cluster::Cluster;
-use crate::parts::{Part, Parts};
 use crate::process::{Process, Program};
 use crate::spec::ClusterSpec;
 use crate::wait::eventually;
 use crate::workdir::WorkDir;
 use crate::{ports, process};
+use switchyard_parts::{Part, Parts};
 
 /// How long etcd may take to serve.
 const ETCD_TIME: Duration = Duration::from_secs(30);
@@ -195,9 +195,10 @@ impl Environment {
         self.dir.path()
     }
 
-    /// Keeps the logs, whatever happens.
+    /// Keeps the logs, whatever happens, and prints where they are.
     pub fn keep_logs(&self) {
         self.dir.keep();
+        eprintln!("logs kept in {}", self.dir.path().display());
     }
 
     /// Ends everything. The same as dropping it.

@@ -1,26 +1,10 @@
 //! Where things are: the repository, the cache, the logs, our own binaries.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
-/// The repository's root.
-pub fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here).to_owned()
-}
-
-/// `$SWITCHYARD_CACHE`, or `switchyard` in the user's cache directory: what is built once per machine.
-pub fn cache() -> anyhow::Result<PathBuf> {
-    if let Some(dir) = std::env::var_os("SWITCHYARD_CACHE") {
-        return Ok(dir.into());
-    }
-    if let Some(dir) = std::env::var_os("XDG_CACHE_HOME") {
-        return Ok(PathBuf::from(dir).join("switchyard"));
-    }
-    let home = std::env::var_os("HOME").context("set HOME or SWITCHYARD_CACHE: built parts need a place to be kept")?;
-    Ok(PathBuf::from(home).join(".cache/switchyard"))
-}
+pub use switchyard_parts::paths::{cache, root};
 
 /// Where environments keep their logs and state: `target/e2e-logs`.
 pub fn logs() -> PathBuf {

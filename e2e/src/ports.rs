@@ -1,33 +1,69 @@
 //! Free loopback ports.
 
+use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::bail;
 
-/// Below the range from which kernels take ports for outgoing connections (32768 on Linux, 49152 elsewhere): a port
-/// that is chosen here is not taken by some client's connection while its server restarts.
+/// Below the range from which kernels take ports for outgoing connections (32768 on Linux, 49152 elsewhere): no client's
+/// connection takes a port while its server restarts.
 const FIRST: u32 = 16_000;
-const COUNT: u32 = 16_000;
+/// Ports of one block.
+const SIZE: u32 = 1_000;
+/// Blocks, and so processes that never meet.
+const BLOCKS: u32 = 16;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A loopback port nobody listens on. No port is given out twice by one process until all have been; two processes
-/// start at different places, and whoever loses a race all the same asks again.
+/// A loopback port on which nothing listens. A process takes its ports from a block of its own, one after the other.
+///
+/// # Errors
+/// When all ports of the block are taken.
 pub fn free() -> anyhow::Result<u16> {
-    let start = std::process::id().wrapping_mul(7919);
-    for _ in 0..COUNT {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = u16::try_from(FIRST + start.wrapping_add(step) % COUNT)?;
+    static BLOCK: OnceLock<(u32, Option<File>)> = OnceLock::new();
+    let (block, _) = BLOCK.get_or_init(|| {
+        let own = own_block(&std::env::temp_dir().join("switchyard-ports"));
+        own.map_or_else(|| (std::process::id() % BLOCKS, None), |(block, lock)| (block, Some(lock)))
+    });
+    for _ in 0..SIZE {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed) % SIZE;
+        let port = u16::try_from(FIRST + block * SIZE + step)?;
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
             return Ok(port);
         }
     }
-    bail!("no free loopback port between {FIRST} and {}", FIRST + COUNT)
+    bail!("no free loopback port between {} and {}", FIRST + block * SIZE, FIRST + (block + 1) * SIZE)
+}
+
+/// A block that no other process has, and the lock that keeps it. None when all are taken, or the directory is not ours.
+fn own_block(dir: &Path) -> Option<(u32, File)> {
+    std::fs::create_dir_all(dir).ok()?;
+    (0..BLOCKS).find_map(|block| {
+        let lock = File::create(dir.join(block.to_string())).ok()?;
+        lock.try_lock().ok().map(|()| (block, lock))
+    })
 }
 
 /// True while something accepts connections on this loopback port.
 pub fn is_open(port: u16) -> bool {
     let address = (Ipv4Addr::LOCALHOST, port).into();
     std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_secs(1)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::own_block;
+
+    #[test]
+    fn two_processes_have_different_blocks() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = own_block(dir.path()).unwrap();
+        let second = own_block(dir.path()).unwrap();
+        assert_eq!((first.0, second.0), (0, 1));
+        drop(first);
+        assert_eq!(own_block(dir.path()).unwrap().0, 0);
+    }
 }

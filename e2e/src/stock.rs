@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::certs::Authority;
 use crate::cluster::Cluster;
-use crate::parts::{Part, Parts, SourceEdit};
 use crate::process::{self, Process, Program};
 use crate::wait::{eventually, never};
 use crate::{fixture, http, ports};
+use switchyard_parts::{Part, Parts, SourceEdit};
 
 /// How long it may take to be ready.
 const READY_TIME: Duration = Duration::from_secs(60);

@@ -6,8 +6,14 @@ use std::time::Duration;
 use anyhow::bail;
 use tokio::time::Instant;
 
-/// How often a condition is looked at.
-const PERIOD: Duration = Duration::from_millis(25);
+/// The shortest and the longest time between two looks at a condition.
+const PERIOD: (Duration, Duration) = (Duration::from_millis(25), Duration::from_millis(200));
+
+/// How long to wait until the next look: an eighth of the wait so far. A short wait ends soon after its condition is
+/// true, and a long one leaves the processors to what it waits for.
+fn period(waited: Duration) -> Duration {
+    (waited / 8).clamp(PERIOD.0, PERIOD.1)
+}
 
 /// A condition that cannot come true any more; see [`never`].
 #[derive(Debug, thiserror::Error)]
@@ -52,10 +58,11 @@ pub async fn eventually<T>(
             Ok(Err(error)) => seen = format!("{error:#}"),
             Err(_) => bail!("waited {within:?} for {what}; last seen: {seen}"),
         }
-        if start.elapsed() + PERIOD >= within {
+        let period = period(start.elapsed());
+        if start.elapsed() + period >= within {
             bail!("waited {within:?} for {what}; last seen: {seen}");
         }
-        tokio::time::sleep(PERIOD).await;
+        tokio::time::sleep(period).await;
     }
 }
 
@@ -73,7 +80,7 @@ pub async fn always(
         if let Err(error) = check().await {
             bail!("{what}: no longer after {:?}: {error:#}", start.elapsed());
         }
-        tokio::time::sleep(PERIOD).await;
+        tokio::time::sleep(PERIOD.0).await;
     }
     Ok(())
 }
@@ -92,6 +99,12 @@ mod tests {
         });
         let error = error.await.unwrap_err().to_string();
         assert_eq!(error, "waited 100ms for the count; last seen: count is small");
+    }
+
+    #[test]
+    fn long_waits_look_less_often() {
+        let waits = [0, 400, 1_000, 60_000].map(|waited| period(Duration::from_millis(waited)).as_millis());
+        assert_eq!(waits, [25, 50, 125, 200]);
     }
 
     #[tokio::test]

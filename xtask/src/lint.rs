@@ -1,21 +1,40 @@
-//! What is checked without running anything: format, lints, dependencies, and which crate may use which.
+//! Checks that run no test: format, lints, dependencies, and which crate may use which.
 
 use std::process::Command;
 
 use anyhow::bail;
 
+use crate::report::{Report, Tier};
 use crate::{run, tools};
 
-pub(crate) fn run() -> anyhow::Result<()> {
-    run::step("format", run::cargo(&["fmt", "--all", "--check"]))?;
+/// Runs all checks; one that fails keeps none of the others from running.
+pub(crate) fn run(report: &Report) {
+    report.part(Tier::Lint, "format", || run::step("format", run::cargo(&["fmt", "--all", "--check"])));
     let clippy = |targets: &[&str]| {
         run::cargo(&[&["clippy", "--workspace"][..], targets, &["--", "--deny", "warnings"]].concat())
     };
-    run::step("clippy", clippy(&["--all-targets"]))?;
-    // They are not among those that a plain `cargo test` runs, so not among all targets either.
-    run::step("clippy of the cluster tests", clippy(&["--test", "cluster"]))?;
-    purity()?;
-    deny()
+    report.part(Tier::Lint, "clippy", || run::long_step("clippy", "about 2 minutes", clippy(&["--all-targets"])));
+    // A plain `cargo test` leaves the cluster tests out, and so does `--all-targets`.
+    let title = "clippy of the cluster tests";
+    report.part(Tier::Lint, title, || run::step(title, clippy(&["--test", "cluster"])));
+    report.part(Tier::Lint, "forbidden dependencies", purity);
+    if let Some(deny) = report.part(Tier::Lint, "cargo-deny itself", tools::cargo_deny) {
+        let check = |what: &[&str]| {
+            let mut command = Command::new(&deny);
+            command.args(["--all-features", "check"]).args(what).current_dir(run::root());
+            command
+        };
+        let dependencies = check(&["--hide-inclusion-graph", "bans", "licenses", "sources"]);
+        report.part(Tier::Lint, "cargo deny", || run::step("cargo deny", dependencies));
+        let title = "cargo deny advisories";
+        let mut fetch = Command::new(&deny);
+        fetch.args(["fetch", "db"]).current_dir(run::root());
+        if fetch.output().is_ok_and(|out| out.status.success()) {
+            report.part(Tier::Lint, title, || run::step(title, check(&["advisories"])));
+        } else {
+            report.skip(Tier::Lint, title, "the advisory database cannot be reached from here");
+        }
+    }
 }
 
 /// Crates that must stay free of others, with all that these bring.
@@ -36,22 +55,4 @@ fn purity() -> anyhow::Result<()> {
         eprintln!("==> {package}: free of {}", forbidden.join(", "));
     }
     Ok(())
-}
-
-fn deny() -> anyhow::Result<()> {
-    let deny = tools::cargo_deny()?;
-    let check = |what: &[&str]| {
-        let mut command = Command::new(&deny);
-        command.args(["--all-features", "check"]).args(what).current_dir(run::root());
-        command
-    };
-    run::step("cargo deny", check(&["--hide-inclusion-graph", "bans", "licenses", "sources"]))?;
-    let mut fetch = Command::new(&deny);
-    fetch.args(["fetch", "db"]).current_dir(run::root());
-    if fetch.output().is_ok_and(|out| out.status.success()) {
-        run::step("cargo deny advisories", check(&["advisories"]))
-    } else {
-        eprintln!("==> cargo deny advisories: SKIPPED, the advisory database cannot be reached from here");
-        Ok(())
-    }
 }

@@ -1,22 +1,25 @@
 //! The project's own commands. `cargo xtask --help` lists them.
 
-mod demo;
-mod figures;
 mod fuzz;
 mod image;
 mod instructions;
 mod lint;
 mod mutants;
+mod nightly;
 mod programs;
+mod report;
 mod run;
 mod test;
+mod times;
 mod tools;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
-use programs::Flags;
+use switchyard_flags::{bench, demo, failover, figures, kueue_e2e, operators, simulate};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "Switchyard's own commands")]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Switchyard's own commands")]
 struct Args {
     #[command(subcommand)]
     command: Command,
@@ -28,24 +31,29 @@ enum Command {
     Demo(demo::Args),
     /// Run every check and every test.
     Test(test::Args),
+    /// Run what needs hours: fresh seeds, fuzzers, mutants, Kueue's suites, benchmarks.
+    Nightly(nightly::Args),
     /// Compare the engine's decisions with those of Kueue's own scheduler on random scenarios.
     FuzzDecisions(fuzz::Args),
     /// Put errors into a copy of the engine, each of which one of its laws must find.
     BreakEngine(mutants::Args),
-    /// Play hub, agents and clusters under seeded faults in virtual time.
-    Simulate(Flags),
-    /// Measure what a hub and one worker cost, built for release: latency, API writes per job, memory.
+    /// Run hub, agents and clusters under seeded faults in virtual time.
+    Simulate(simulate::Args),
+    /// Measure latency, API writes per job and memory of a hub and one worker, built for release.
     Figures(figures::Args),
-    /// Measure ours beside stock MultiKueue and beside no dispatcher at all, built for release.
-    Bench(Flags),
-    /// Strike ours and stock MultiKueue with the same faults on real control planes, and measure what becomes of their jobs.
-    Failover(Flags),
+    /// Measure Switchyard beside stock Kueue and beside no dispatcher, built for release.
+    Bench {
+        #[command(subcommand)]
+        bench: bench::Bench,
+    },
+    /// Inject the same faults into Switchyard and stock MultiKueue, and measure what happens to their jobs.
+    Failover(failover::Args),
     /// Build the static programs that images consist of, and try each alone. Needs rustup and musl-gcc.
     Image(image::Args),
-    /// Run Kueue's own end-to-end suites against ours, beside what Kueue passes.
-    KueueE2e(Flags),
+    /// Run Kueue's own end-to-end suites against Switchyard, beside what Kueue passes.
+    KueueE2e(kueue_e2e::Args),
     /// Run kinds of jobs with their real operators, built from their Go modules, on one cluster and from a hub.
-    Operators(Flags),
+    Operators(operators::Args),
     /// Count the instructions of the engine's cycles on fixed inputs, and compare them with those recorded. Needs
     /// valgrind.
     Instructions(instructions::Args),
@@ -53,29 +61,29 @@ enum Command {
     Generate,
 }
 
-fn main() -> anyhow::Result<()> {
+/// A program of the harness parses the typed flags again; here they are checked before the build.
+fn main() -> anyhow::Result<ExitCode> {
     match Args::parse().command {
-        Command::Demo(args) => demo::run(&args),
-        Command::Test(args) => test::run(&args),
-        Command::FuzzDecisions(args) => fuzz::run(&args),
-        Command::BreakEngine(args) => mutants::run(&args),
-        Command::Simulate(flags) => flags.hand_to("simulate", programs::simulation()),
-        Command::Figures(args) => figures::run(&args),
-        Command::Bench(flags) => flags.hand_to("bench", programs::released("switchyard-bench")?),
-        Command::Failover(flags) => flags.hand_to("failover", programs::released("switchyard-failover")?),
-        Command::Image(args) => image::run(&args),
-        Command::KueueE2e(flags) => {
-            let mut suites = programs::debug("switchyard-kueue-e2e")?;
-            suites.arg("run");
-            flags.hand_to("Kueue's suites", suites)
-        }
-        Command::Operators(flags) => {
-            flags.hand_to("kinds with their operators", programs::debug("switchyard-operators")?)
-        }
-        Command::Instructions(args) => instructions::run(&args),
-        Command::Generate => run::step(
+        Command::Demo(demo::Args { .. }) => programs::debug("switchyard-demo", &[]),
+        Command::Simulate(simulate::Args { .. }) => programs::simulation(),
+        Command::Figures(figures::Args { .. }) => programs::released("switchyard-figures"),
+        Command::Bench { bench: _ } => programs::released("switchyard-bench"),
+        Command::Failover(failover::Args { .. }) => programs::released("switchyard-failover"),
+        Command::KueueE2e(kueue_e2e::Args { .. }) => programs::debug("switchyard-kueue-e2e", &["run"]),
+        Command::Operators(operators::Args { .. }) => programs::debug("switchyard-operators", &[]),
+        Command::Test(args) => done(test::run(&args)),
+        Command::Nightly(args) => done(nightly::run(&args)),
+        Command::FuzzDecisions(args) => done(fuzz::run(&args)),
+        Command::BreakEngine(args) => done(mutants::run(&args)),
+        Command::Image(args) => done(image::run(&args)),
+        Command::Instructions(args) => done(instructions::run(&args)),
+        Command::Generate => done(run::step(
             "generate deploy/crds",
             run::cargo(&["run", "-q", "-p", "switchyard-api", "--example", "crdgen", "--", "deploy/crds"]),
-        ),
+        )),
     }
+}
+
+fn done(result: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+    result.map(|()| ExitCode::SUCCESS)
 }

@@ -1,44 +1,42 @@
-//! Commands that are programs of their own: built first, then handed their flags as they are.
+//! The harness's programs: built first, then started with the flags that were typed.
 
-use std::process::Command;
+use std::process::{Command, ExitCode};
+
+use anyhow::Context;
 
 use crate::run;
 
-// Flags of such a program; its own `--help` lists them. (A doc comment would be shown in the place of the command's.)
-#[derive(clap::Args)]
-#[command(disable_help_flag = true)]
-pub(crate) struct Flags {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    flags: Vec<String>,
+/// Builds all programs for release, since the harness starts the hub and the agents that lie beside it. Then starts
+/// the named one.
+pub(crate) fn released(name: &str) -> anyhow::Result<ExitCode> {
+    let build = run::cargo(&["build", "--release", "--workspace", "--bins"]);
+    run::long_step("build all programs for release", "about 10 minutes", build)?;
+    start(command("release", name).args(run::typed()))
 }
 
-impl Flags {
-    /// Runs the program with them.
-    pub(crate) fn hand_to(&self, title: &str, mut program: Command) -> anyhow::Result<()> {
-        program.args(&self.flags);
-        run::step(title, program)
-    }
+/// [`released`], built as tests are. `before` comes before the flags that were typed.
+pub(crate) fn debug(name: &str, before: &[&str]) -> anyhow::Result<ExitCode> {
+    let build = run::cargo(&["build", "--workspace", "--bins"]);
+    run::long_step("build all programs", "about 4 minutes", build)?;
+    start(command("debug", name).args(before).args(run::typed()))
 }
 
-/// One of the harness, built for release with all others: it starts the hub and the agents that lie beside it.
-pub(crate) fn released(name: &str) -> anyhow::Result<Command> {
-    run::step("build for release", run::cargo(&["build", "--release", "--workspace", "--bins"]))?;
-    Ok(built("release", name))
+/// The simulation, which needs no other program.
+pub(crate) fn simulation() -> anyhow::Result<ExitCode> {
+    let build = run::cargo(&["build", "--release", "--package", "switchyard-simulation"]);
+    run::long_step("build the simulation for release", "about 5 minutes", build)?;
+    start(command("release", "switchyard-simulate").args(run::typed()))
 }
 
-/// [`released`], built as tests are.
-pub(crate) fn debug(name: &str) -> anyhow::Result<Command> {
-    run::step("build all programs", run::cargo(&["build", "--workspace", "--bins"]))?;
-    Ok(built("debug", name))
-}
-
-/// The simulation, which needs nothing beside it.
-pub(crate) fn simulation() -> Command {
-    run::cargo(&["run", "--quiet", "--release", "--package", "switchyard-simulation", "--"])
-}
-
-fn built(profile: &str, name: &str) -> Command {
+/// A program that was built.
+pub(crate) fn command(profile: &str, name: &str) -> Command {
     let mut program = Command::new(run::target().join(profile).join(name));
     program.current_dir(run::root());
     program
+}
+
+/// Runs a program to its end and passes its exit code on.
+fn start(program: &mut Command) -> anyhow::Result<ExitCode> {
+    let status = program.status().with_context(|| format!("cannot start {:?}", program.get_program()))?;
+    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }

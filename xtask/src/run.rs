@@ -1,16 +1,17 @@
-//! Running other programs, with their time told.
+//! Running other programs.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
 
+use crate::times;
+
 /// The workspace's root.
 pub(crate) fn root() -> PathBuf {
-    let mut path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    path.pop();
-    path
+    switchyard_parts::paths::root()
 }
 
 /// Where cargo builds.
@@ -25,19 +26,46 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
-/// Runs a command, its output shown, and says how long it took. Fails when the command does.
-pub(crate) fn step(title: &str, mut command: Command) -> anyhow::Result<()> {
-    eprintln!("==> {title}");
+/// The arguments after the command's name, as they were typed.
+pub(crate) fn typed() -> impl Iterator<Item = OsString> {
+    std::env::args_os().skip(2)
+}
+
+/// Says that a step begins. Names how long it took the last time, or else how long it takes on a machine of two cores.
+pub(crate) fn announce(title: &str, usually: &str) {
+    match times::last(title) {
+        Some(seconds) => eprintln!("==> {title} (last time {seconds:.0} s)"),
+        None if usually.is_empty() => eprintln!("==> {title}"),
+        None => eprintln!("==> {title} (the first time {usually})"),
+    }
+}
+
+/// Runs a command with its output shown, and prints how long it took.
+///
+/// # Errors
+/// When the command cannot be started, or fails.
+pub(crate) fn step(title: &str, command: Command) -> anyhow::Result<()> {
+    long_step(title, "", command)
+}
+
+/// [`step`] that names how long the first run usually takes, such as `about 4 minutes`.
+pub(crate) fn long_step(title: &str, usually: &str, mut command: Command) -> anyhow::Result<()> {
+    announce(title, usually);
     let start = Instant::now();
     let status = command.status().with_context(|| format!("{title}: cannot start {:?}", command.get_program()))?;
     if !status.success() {
         bail!("{title}: failed ({status})");
     }
-    eprintln!("    {title}: {:.1} s", start.elapsed().as_secs_f64());
+    let seconds = start.elapsed().as_secs_f64();
+    times::keep(title, seconds);
+    eprintln!("    {title}: {seconds:.1} s");
     Ok(())
 }
 
-/// A command's standard output. Fails when the command does.
+/// A command's standard output.
+///
+/// # Errors
+/// When the command cannot be started, or fails.
 pub(crate) fn output(mut command: Command) -> anyhow::Result<String> {
     let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start {command:?}"))?;
     if !output.status.success() {

@@ -1,5 +1,5 @@
 //! A structural schema checked without a server: types, limits, patterns and lists, in the API server's words. CEL rules
-//! are `kube::core::cel`'s. Enough for the schemas here, not for all.
+//! are `kube_cel`'s. Enough for the schemas here, not for all.
 
 use regex::Regex;
 use serde_json::{Map, Value};

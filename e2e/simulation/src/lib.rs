@@ -16,7 +16,6 @@ mod faults;
 mod hub;
 mod laws;
 mod loss;
-mod mutation;
 mod network;
 pub mod plan;
 mod search;
@@ -26,9 +25,9 @@ mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use laws::{Law, Violation};
-pub use mutation::Mutation;
 pub use plan::Plan;
-pub use search::{Found, explain, search, search_for};
+pub use search::{Found, explain, search, search_for, search_until};
+pub use switchyard_flags::simulate::Mutation;
 pub use world::{Report, run};
 
 /// As [`run`]; a panic of what is tested is a violation like others.

@@ -6,9 +6,9 @@ use switchyard_hub::dispatch::{ClusterRules, Loss};
 
 use crate::event::Event;
 use crate::laws::{Law, name};
-use crate::mutation::Mutation;
 use crate::plan::Ms;
 use crate::world::World;
+use switchyard_flags::simulate::Mutation;
 
 /// What agents' leases last.
 pub(crate) const LEASE: Ms = 30_000;

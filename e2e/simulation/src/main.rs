@@ -1,37 +1,32 @@
 //! `cargo xtask simulate`: many seeds, or one again.
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
-use switchyard_simulation::{Mutation, explain, search};
+use switchyard_flags::simulate::Args;
+use switchyard_simulation::{explain, search, search_until};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask simulate", about = "Hub, agents and clusters under seeded faults")]
-struct Args {
-    /// How many seeds. 1000, or with --seed only that one.
-    #[arg(long)]
-    seeds: Option<u64>,
-    /// The first of them.
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Break the code in this way.
-    #[arg(long, value_enum)]
-    mutate: Option<Mutation>,
-    /// Run all of them whatever happens, and print one line for each failure.
-    #[arg(long)]
-    all: bool,
-    /// Print a failure as it is, not the shortest like it.
-    #[arg(long)]
-    whole: bool,
+struct Command {
+    #[command(flatten)]
+    args: Args,
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let Command { args } = Command::parse();
     let first = args.seed.unwrap_or(0);
-    let count = args.seeds.unwrap_or(if args.seed.is_some() { 1 } else { 1_000 });
+    let count = args.seeds.unwrap_or(match (args.seconds, args.seed) {
+        (Some(_), _) => u64::MAX - first,
+        (None, Some(_)) => 1,
+        (None, None) => 1_000,
+    });
     let started = Instant::now();
-    let found = search(first, count, args.mutate, !args.all);
+    let found = match args.seconds {
+        Some(seconds) => search_until(started + Duration::from_secs(seconds), first, count, args.mutate, !args.all),
+        None => search(first, count, args.mutate, !args.all),
+    };
     for (seed, violation) in &found.failures {
         println!("seed {seed}: {violation}");
     }

@@ -2,9 +2,11 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use switchyard_flags::simulate::Mutation;
 
 use crate::laws::{Law, Violation};
-use crate::mutation::Mutation;
 use crate::plan::Plan;
 
 /// What a search found.
@@ -23,13 +25,29 @@ pub fn search(first: u64, count: u64, mutation: Option<Mutation>, stop: bool) ->
     search_for(None, first, count, mutation, stop)
 }
 
+/// As [`search`], and no seed begins after `end`.
+pub fn search_until(end: Instant, first: u64, count: u64, mutation: Option<Mutation>, stop: bool) -> Found {
+    search_while(|| Instant::now() < end, None, first, count, mutation, stop)
+}
+
 /// As [`search`], for those that break one law, whatever other laws they break before.
 pub fn search_for(only: Option<Law>, first: u64, count: u64, mutation: Option<Mutation>, stop: bool) -> Found {
+    search_while(|| true, only, first, count, mutation, stop)
+}
+
+fn search_while(
+    goes_on: impl Fn() -> bool + Sync,
+    only: Option<Law>,
+    first: u64,
+    count: u64,
+    mutation: Option<Mutation>,
+    stop: bool,
+) -> Found {
     let (next, steps, seeds) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let (over, failures) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let work = || {
-        while !over.load(Ordering::Relaxed) {
+        while !over.load(Ordering::Relaxed) && goes_on() {
             let index = next.fetch_add(1, Ordering::Relaxed);
             if index >= count {
                 break;

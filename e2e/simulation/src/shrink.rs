@@ -1,8 +1,8 @@
 //! The shortest run that still fails: faults, workloads and noise are left out as long as the same law breaks.
 
 use crate::laws::Law;
-use crate::mutation::Mutation;
 use crate::plan::Plan;
+use switchyard_flags::simulate::Mutation;
 
 /// Seeds of delays that are tried for each smaller plan.
 const SEEDS: u64 = 6;

@@ -7,9 +7,9 @@ use crate::dice::Dice;
 use crate::event::{Event, Process};
 use crate::hub::{Api, Hub, LostStore};
 use crate::laws::{Law, Violation};
-use crate::mutation::Mutation;
 use crate::network::Network;
 use crate::plan::{Ms, Plan};
+use switchyard_flags::simulate::Mutation;
 
 /// No run takes longer, in virtual time after the last fault: what is not settled by then never will be.
 const PATIENCE: Ms = 30 * 60_000;

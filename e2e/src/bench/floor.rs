@@ -6,9 +6,9 @@ use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::burst::Form;
 use super::system::{HUB, QUEUE, WORKERS, job, name, worker};
 use crate::{Cluster, ClusterSpec, Environment, paths};
+use switchyard_flags::bench::burst::Form;
 
 /// Where the Jobs are.
 pub(super) const NAMESPACE: &str = "burst";

@@ -1,9 +1,9 @@
 //! Hub and agents, as their users run them.
 
-use super::burst::Form;
 use super::system::{CPUS, HUB, WORKERS, worker};
 use crate::fleet::Fleet;
 use crate::{Environment, Process, queues};
+use switchyard_flags::bench::burst::Form;
 
 /// A fleet with a tenant.
 pub(super) struct Ours {

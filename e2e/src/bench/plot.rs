@@ -8,23 +8,13 @@ mod picture;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
+use switchyard_flags::bench::plot::Args;
 
 use self::picture::Picture;
-
-/// What to draw.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// What a benchmark wrote; one file for each benchmark.
-    #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
-    pub json: Vec<PathBuf>,
-    /// The folder of the pictures, BENCHMARK.svg. What is there is replaced.
-    #[arg(long, value_name = "DIR", default_value = "docs/benchmarks")]
-    pub into: PathBuf,
-}
 
 /// Draws a picture of each file.
 ///

@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use clap::ValueEnum;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 use switchyard_api::v1beta2::ClusterQueue;
 
-use self::contestant::{Contestant, Kind};
+use self::contestant::Contestant;
 use self::report::Report;
 use self::summary::Summary;
 use super::document::Document;
 use super::failures::Failures;
 use super::measure::{Gauge, Measured, Usage};
 use crate::{Part, Parts, Process, Program};
+use switchyard_flags::bench::runner::{Args, Kind};
 
 /// How often the runner is looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -29,44 +29,6 @@ const LOOK: Duration = Duration::from_millis(50);
 const TELL: Duration = Duration::from_secs(10);
 /// How long the runner may take to write what it has, and to clean up.
 const END: Duration = Duration::from_secs(120);
-
-/// What is generated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Generator {
-    /// 15,000 Workloads in 30 ClusterQueues of 5 cohorts.
-    Baseline,
-    /// 50,000 Workloads in 1,000 ClusterQueues of 10 cohorts.
-    LargeScale,
-}
-
-impl Generator {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Baseline => "baseline",
-            Self::LargeScale => "large-scale",
-        }
-    }
-}
-
-/// What to measure.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// What is generated; several are measured one after the other.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Generator::Baseline])]
-    pub generator: Vec<Generator>,
-    /// Which systems, in this order.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Ours, Kind::OursWithoutWebhooks, Kind::Minimal, Kind::Stock])]
-    pub systems: Vec<Kind>,
-    /// A generator's configuration of one's own instead, in the format of Kueue's.
-    #[arg(long, value_name = "FILE")]
-    pub generator_config: Option<PathBuf>,
-    /// Seconds after which a system is cut, and reported as cut.
-    #[arg(long, default_value_t = 900)]
-    pub limit: u64,
-    /// Where to write what the tables say, and the requests in full, as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-}
 
 /// How one system did.
 struct Outcome {

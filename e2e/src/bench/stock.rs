@@ -3,11 +3,11 @@
 use futures::future::try_join_all;
 use serde_json::json;
 
-use super::burst::Form;
 use super::ready;
 use super::system::{CPUS, HUB, QUEUE, WORKERS, worker};
 use crate::stock::{self, Kueue, Options};
 use crate::{ClusterSpec, Environment, Process, SourceEdit, queues};
+use switchyard_flags::bench::burst::Form;
 
 /// Where the Jobs are.
 pub(super) const NAMESPACE: &str = "burst";

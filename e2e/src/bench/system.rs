@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use clap::ValueEnum;
 use serde_json::json;
 
-use super::burst::Form;
 use super::floor::Floor;
 use super::measure::Measured;
 use super::ours::Ours;
 use super::stock::Stock;
 use crate::{Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, Process};
+use switchyard_flags::bench::burst::Form;
+use switchyard_flags::bench::system::Kind;
 
 /// The hub's cluster, in every system.
 pub(super) const HUB: &str = "hub";
@@ -20,30 +20,6 @@ pub(super) const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
 pub(super) const QUEUE: &str = "main";
 /// CPUs of each worker, and of the hub's quota: room for all at once, so that nobody waits for quota.
 pub(super) const CPUS: &str = "100000";
-
-/// Which system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
-    /// No dispatcher: what nobody can avoid, by a plain client.
-    Floor,
-    /// Hub and agents.
-    Ours,
-    /// Stock MultiKueue, all client limits raised.
-    StockRaised,
-    /// Stock MultiKueue as shipped.
-    Stock,
-}
-
-impl Kind {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Floor => "floor",
-            Self::Ours => "ours",
-            Self::StockRaised => "stock raised",
-            Self::Stock => "stock as shipped",
-        }
-    }
-}
 
 /// One of them, running. Dropping it ends everything.
 pub(super) enum System {

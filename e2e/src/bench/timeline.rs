@@ -14,9 +14,9 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::burst::Form;
 use super::system::{System, number};
 use crate::{Cluster, job};
+use switchyard_flags::bench::burst::Form;
 
 /// The label by which a pod says which Job it is of.
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";

@@ -3,25 +3,25 @@
 mod report;
 
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use clap::builder::RangedU64ValueParser;
 use futures::StreamExt;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
 
 use self::report::Report;
-use super::burst::Form;
 use super::document::Document;
 use super::failures::Failures;
 use super::measure::{Gauge, Usage};
-use super::system::{Kind, System};
+use super::system::System;
 use super::timeline::{Step, Timeline, Watches};
 use crate::progress::Progress;
+use switchyard_flags::bench::burst::Form;
+use switchyard_flags::bench::system::Kind;
+use switchyard_flags::bench::trickle::Args;
 
 /// How long the pods of Jobs that come one at a time run: the Job's time is then all overhead.
 const BRIEF: Duration = Duration::from_millis(10);
@@ -33,49 +33,6 @@ const LOOK: Duration = Duration::from_millis(2);
 const CREATORS: usize = 256;
 /// What a system does just after a part, such as collecting what is done, is counted for so long.
 const TAIL: Duration = Duration::from_secs(2);
-
-/// What to measure.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// How many Jobs come one at a time, each when the one before is finished.
-    #[arg(long, default_value_t = 200)]
-    pub jobs: usize,
-    /// Then: how many come in a second.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rate: u32,
-    /// For so many seconds.
-    #[arg(long, default_value_t = 120)]
-    pub seconds: u32,
-    /// The longest of their pods, in seconds; how long each runs is random, all lengths from 0.1 s being as likely.
-    #[arg(long, default_value_t = 20, value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
-    pub longest_pod: u64,
-    /// Decides how long each pod runs.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Before: for so many seconds nothing comes.
-    #[arg(long, default_value_t = 30, value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
-    pub idle: u64,
-    /// Which systems, in this order.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Floor, Kind::Ours, Kind::StockRaised, Kind::Stock])]
-    pub systems: Vec<Kind>,
-    /// Seconds after which one at a time, and after which the rate, is cut and reported as cut.
-    #[arg(long, default_value_t = 300)]
-    pub limit: u64,
-    /// Where to write what the tables say, and the requests in full, as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-}
-
-impl Args {
-    fn limit(&self) -> Duration {
-        Duration::from_secs(self.limit)
-    }
-
-    /// The Jobs that come at a rate, numbered after those that come alone.
-    fn steady(&self) -> Range<usize> {
-        self.jobs..self.jobs + self.rate as usize * self.seconds as usize
-    }
-}
 
 /// One part of one system's run.
 struct Part {
@@ -107,7 +64,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     let mut failures = Failures::default();
     let mut outcomes = Vec::new();
     for kind in &args.systems {
-        let limit = Duration::from_secs(args.idle) + args.limit() * 2;
+        let limit = Duration::from_secs(args.idle) + args.limit_duration() * 2;
         outcomes.extend(failures.measure(kind.name(), limit, Run::start(*kind, args)).await);
     }
     let report = Report::new(args, &outcomes);
@@ -171,7 +128,7 @@ impl Run<'_> {
             progress.at(index);
             self.submit(index, BRIEF).await?;
             while self.finished(&(index..index + 1))? == 0 {
-                if start.elapsed() >= self.args.limit() {
+                if start.elapsed() >= self.args.limit_duration() {
                     cut = true;
                     break 'jobs;
                 }
@@ -214,7 +171,7 @@ impl Run<'_> {
             if finished == jobs.len() {
                 break false;
             }
-            if start.elapsed() >= self.args.limit() {
+            if start.elapsed() >= self.args.limit_duration() {
                 break true;
             }
         };

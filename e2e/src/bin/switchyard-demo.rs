@@ -6,15 +6,14 @@ use clap::Parser as _;
 
 #[derive(clap::Parser)]
 #[command(about = "A hub and two worker clusters on real control planes, and sample jobs")]
-struct Args {
-    /// Keep everything up, and print how to reach it.
-    #[arg(long)]
-    stay: bool,
+struct Command {
+    #[command(flatten)]
+    args: switchyard_flags::demo::Args,
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = Args::parse();
+    let Command { args } = Command::parse();
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     // What goes on is told by the demo itself.
     switchyard_e2e::fixture::init_logs_of("warn,kube_client::client::builder=off");

@@ -7,7 +7,7 @@ use switchyard_e2e::failover;
 #[command(about = "The same faults for ours and for stock MultiKueue, on real control planes, one after the other")]
 struct Command {
     #[command(flatten)]
-    args: failover::Args,
+    args: switchyard_flags::failover::Args,
 }
 
 #[tokio::main]

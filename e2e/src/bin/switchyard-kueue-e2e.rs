@@ -11,7 +11,7 @@ use switchyard_e2e::kueue_e2e;
 )]
 enum Command {
     /// Run suites and print a table.
-    Run(kueue_e2e::Args),
+    Run(switchyard_flags::kueue_e2e::Args),
     /// Install ours into the cluster of $KUBECONFIG, as the harness says in the environment.
     Install,
     /// Be the hub of one pod.

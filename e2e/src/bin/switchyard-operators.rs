@@ -7,7 +7,7 @@ use switchyard_e2e::operators;
 #[command(about = "Kinds of jobs with their real operators, on one cluster and from a hub")]
 struct Command {
     #[command(flatten)]
-    args: operators::Args,
+    args: switchyard_flags::operators::Args,
 }
 
 #[tokio::main]

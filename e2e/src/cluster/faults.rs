@@ -3,8 +3,8 @@
 use anyhow::Context;
 
 use super::{Cluster, start};
-use crate::parts::Part;
 use crate::process::Process;
+use switchyard_parts::Part;
 
 impl Cluster {
     /// Kills a part (SIGKILL) and waits until it is gone.

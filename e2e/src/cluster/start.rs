@@ -15,12 +15,12 @@ use kube::{Api, Client};
 use super::{Cluster, READY_TIME, SETTLE_TIME, apply};
 use crate::environment::{Ground, start_etcd};
 use crate::kubeconfig::{self, Credential};
-use crate::parts::Part;
 use crate::ports;
 use crate::process::{self, Process, Program};
 use crate::spec::ClusterSpec;
 use crate::wait::{eventually, never};
 use crate::workdir::WorkDir;
+use switchyard_parts::Part;
 
 /// The stages by which kwok plays the kubelets.
 const STAGES: &str = include_str!("../kwok/stages.yaml");

@@ -4,7 +4,6 @@
 //! deleted are put on west, west (or the hub's controller) is struck, and what becomes of the jobs is watched on both
 //! workers; then the fault ends, and it is watched until all is as it should be.
 
-mod fault;
 mod observer;
 mod play;
 mod queues;
@@ -13,43 +12,16 @@ mod row;
 mod site;
 mod track;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 
-pub use fault::Fault;
 use play::Limits;
 use report::Report;
 use row::Row;
 use site::Site;
-pub use site::System;
-
-/// What to play.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// Which systems, in this order.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Agents, System::Kubeconfig, System::Stock])]
-    pub systems: Vec<System>,
-    /// Which faults, in this order.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Fault::ALL)]
-    pub faults: Vec<Fault>,
-    /// Jobs of each policy.
-    #[arg(long, default_value_t = 4)]
-    pub jobs: usize,
-    /// Seconds that a fault lasts at most; it ends sooner once all jobs that may go elsewhere run there.
-    #[arg(long, default_value_t = 100)]
-    pub outage: u64,
-    /// Seconds after the end of a fault after which a row is cut, and reported as cut.
-    #[arg(long, default_value_t = 180)]
-    pub limit: u64,
-    /// Where to write the table as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// A Markdown file whose section between the marks of this command is to hold the table.
-    #[arg(long, value_name = "FILE")]
-    pub write: Option<PathBuf>,
-}
+use switchyard_flags::failover::Args;
+pub use switchyard_flags::failover::{Fault, System};
 
 /// Plays everything, and prints a table.
 ///

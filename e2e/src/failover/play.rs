@@ -12,7 +12,7 @@ use switchyard_api::v1beta2::Workload;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::fault::Fault;
+use super::Fault;
 use super::observer::{LOOK, Observer};
 use super::queues::{self, NAMESPACE};
 use super::row::Row;

@@ -96,8 +96,8 @@ fn marked(text: &str, table: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fault::Fault;
-    use super::super::site::System;
+    use super::super::Fault;
+    use super::super::System;
     use super::*;
 
     #[test]

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::fault::Fault;
-use super::site::System;
+use super::Fault;
+use super::System;
 
 /// A row of the table. Times are seconds.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use clap::ValueEnum;
 use futures::future::try_join_all;
 use kube::Api;
 use serde_json::json;
@@ -12,8 +11,8 @@ use switchyard_api::conditions;
 use switchyard_api::v1beta2::MultiKueueCluster;
 use tokio::time::Instant;
 
-use super::fault::Fault;
 use super::queues as jobs;
+use super::{Fault, System};
 use crate::fleet::{self, Fleet, HUB};
 use crate::gate::Gate;
 use crate::stock::{self, Kueue, Options};
@@ -30,17 +29,6 @@ const LOST: &str = "20s";
 const SOON: Duration = Duration::from_secs(120);
 /// A hub of ours that has just begun gives nothing up for a minute: what is measured is one that has run for longer.
 const GRACE: Duration = Duration::from_secs(65);
-
-/// Which system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub enum System {
-    /// Our hub, our agents.
-    Agents,
-    /// Our hub, and workers with stock Kueue that it drives with kubeconfigs.
-    Kubeconfig,
-    /// Stock MultiKueue.
-    Stock,
-}
 
 /// Jobs of one policy.
 #[derive(Clone, Copy, Debug)]
@@ -64,26 +52,12 @@ const FENCE: Group = group("Fence after 5 s", "fence", Some("Fence/5s"));
 const DUPLICATE: Group = group("Duplicate after 5 s", "duplicate", Some("Duplicate/5s"));
 const UNSAID: Group = group("workerLostTimeout 20 s", "unsaid", None);
 
-impl System {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Agents => "ours, agents",
-            Self::Kubeconfig => "ours, stock Kueue in the workers",
-            Self::Stock => "stock MultiKueue",
-        }
-    }
-
-    fn groups(self) -> &'static [Group] {
-        match self {
-            Self::Agents => &[HOLD, FENCE, DUPLICATE],
-            Self::Kubeconfig => &[HOLD, DUPLICATE, UNSAID],
-            Self::Stock => &[UNSAID],
-        }
-    }
-
-    /// Whether there is what the fault strikes.
-    pub(super) fn knows(self, fault: Fault) -> bool {
-        self == Self::Agents || fault != Fault::Sleep
+/// The groups of jobs that are sent to a system.
+fn groups(system: System) -> &'static [Group] {
+    match system {
+        System::Agents => &[HOLD, FENCE, DUPLICATE],
+        System::Kubeconfig => &[HOLD, DUPLICATE, UNSAID],
+        System::Stock => &[UNSAID],
     }
 }
 
@@ -170,7 +144,7 @@ impl Site {
     }
 
     pub(super) fn groups(&self) -> &'static [Group] {
-        self.system.groups()
+        groups(self.system)
     }
 
     pub(super) fn cluster(&self, name: &str) -> &Cluster {

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
+use switchyard_flags::kueue_e2e::Args;
 
 use self::outcome::{Outcome, Stock};
 use self::programs::Programs;
@@ -21,39 +22,6 @@ pub use self::system::{install, start};
 
 /// The suites that need no operators of other projects.
 const DEFAULT: [&str; 5] = ["single-baseline", "mk-baseline", "single-sequential", "mk-sequential", "tas-baseline"];
-
-/// What to run.
-#[derive(clap::Args, Clone, Debug)]
-pub struct Args {
-    /// Suites, such as mk-baseline. Default: those that need no operators of other projects.
-    #[arg(value_name = "SUITE")]
-    pub suites: Vec<String>,
-    /// The folder of the harness: run.py, build.sh, stages.yaml and so on.
-    #[arg(long, env = "SWITCHYARD_KUEUE_E2E", value_name = "DIRECTORY")]
-    pub harness: Option<PathBuf>,
-    /// Only tests whose name matches this regular expression; may be given again.
-    #[arg(long, value_name = "REGEX")]
-    pub focus: Vec<String>,
-    /// Not the tests whose name matches this regular expression; may be given again.
-    #[arg(long, value_name = "REGEX")]
-    pub skip: Vec<String>,
-    /// Run Kueue itself instead of ours.
-    #[arg(long)]
-    pub stock: bool,
-    /// What MultiKueue's manager dispatches by where the suite's configuration does not say it. Default: ours. Kueue's is
-    /// kueue.x-k8s.io/multikueue-dispatcher-all-at-once.
-    #[arg(long, value_name = "NAME")]
-    pub dispatcher: Option<String>,
-    /// Seconds for one suite.
-    #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
-    pub limit: u32,
-    /// Where results and logs go, a folder for each suite. Default: kueue-e2e among the cluster tests' logs.
-    #[arg(long, value_name = "DIRECTORY")]
-    pub out: Option<PathBuf>,
-    /// Write the results here, too, as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-}
 
 /// Runs the suites one after the other and prints a table.
 ///

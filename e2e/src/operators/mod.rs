@@ -44,19 +44,11 @@ integrations:
   - ray.io/rayjob
 ";
 
-/// What to play.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// Which operators. Default: all.
-    #[arg(long, value_delimiter = ',', value_name = "NAME")]
-    pub only: Vec<String>,
-}
-
 /// Builds the operators, plays their kinds and prints a table.
 ///
 /// # Errors
 /// When the clusters do not come up, and after the table when a kind failed or was not played.
-pub async fn run(args: &Args) -> anyhow::Result<()> {
+pub async fn run(args: &switchyard_flags::operators::Args) -> anyhow::Result<()> {
     let operators = chosen(&args.only)?;
     let packages = tokio::task::spawn_blocking(move || -> anyhow::Result<Vec<_>> {
         let parts = Parts::new()?;

@@ -12,10 +12,10 @@ use super::NAMESPACE;
 use super::brief::{brief_down, brief_up};
 use crate::event::Event;
 use crate::laws::Law;
-use crate::mutation::Mutation;
 use crate::network::{LinkId, Packet};
 use crate::plan::Ms;
 use crate::world::World;
+use switchyard_flags::simulate::Mutation;
 
 pub(crate) const HUB_ID: &str = "hub";
 /// What an agent's clock shows when its process begins.

@@ -4,9 +4,9 @@ use switchyard_agent::ledger::{Gate, JobEnd, Kind, Object};
 
 use super::{no, yes};
 use crate::event::Event;
-use crate::mutation::Mutation;
 use crate::plan::Ms;
 use crate::world::World;
+use switchyard_flags::simulate::Mutation;
 
 /// How long our controller leaves a hub's copies to be collected before it gives their quota back.
 const COPY_GRACE: Ms = 3_000;

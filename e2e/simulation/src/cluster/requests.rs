@@ -6,8 +6,8 @@ use super::{Stored, meta_mut};
 use crate::event::Event;
 use crate::hub::LATE;
 use crate::laws::{Law, number};
-use crate::mutation::Mutation;
 use crate::world::World;
+use switchyard_flags::simulate::Mutation;
 
 impl World {
     /// The agent sends a request.

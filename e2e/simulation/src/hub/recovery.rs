@@ -8,9 +8,9 @@ use switchyard_hub::dispatch::{Time, Uid};
 use super::{Object, START};
 use crate::event::Event;
 use crate::laws::{Law, name, number, uid_in};
-use crate::mutation::Mutation;
 use crate::plan::Ms;
 use crate::world::World;
+use switchyard_flags::simulate::Mutation;
 
 /// Until when owners have applied their jobs again.
 const APPLIED: Ms = 40_000;

@@ -12,9 +12,9 @@ use switchyard_proto::v1::{
 
 use crate::event::Event;
 use crate::laws::name;
-use crate::mutation::Mutation;
 use crate::network::{LinkId, Packet, Session};
 use crate::world::World;
+use switchyard_flags::simulate::Mutation;
 
 const PING_INTERVAL: i64 = 10_000;
 const PING_TIMEOUT: i64 = 5_000;

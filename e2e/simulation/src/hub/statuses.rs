@@ -7,8 +7,8 @@ use switchyard_hub::server::Member;
 
 use crate::event::Event;
 use crate::laws::name;
-use crate::mutation::Mutation;
 use crate::world::World;
+use switchyard_flags::simulate::Mutation;
 
 /// A status is written after at most this long.
 const WRITTEN_WITHIN: u64 = 400;

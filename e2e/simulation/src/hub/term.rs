@@ -14,9 +14,9 @@ use super::{Change, Show, Status, Term};
 use crate::event::Event;
 use crate::laws::{name, number};
 use crate::loss::WORKER_LOST;
-use crate::mutation::Mutation;
 use crate::network::{Link, Packet};
 use crate::world::World;
+use switchyard_flags::simulate::Mutation;
 
 /// By how much clusters' clocks may be behind, for what they made before the hub's memory.
 const CLOCKS: i64 = 60_000;

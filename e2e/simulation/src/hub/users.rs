@@ -10,9 +10,9 @@ use super::Object;
 use super::term::CHECK;
 use crate::event::Event;
 use crate::laws::number;
-use crate::mutation::Mutation;
 use crate::plan::Ms;
 use crate::world::World;
+use switchyard_flags::simulate::Mutation;
 
 /// How long the hub's job controller leaves it to the mirror to finish the workload too.
 const MIRROR_GRACE: Ms = 10_000;

@@ -9,9 +9,9 @@ use switchyard_hub::dispatch::{Action, Check, Facts, Outcome, Tries, Uid, Writte
 use super::term::CHECK;
 use crate::event::Event;
 use crate::laws::number;
-use crate::mutation::Mutation;
 use crate::plan::Ms;
 use crate::world::World;
+use switchyard_flags::simulate::Mutation;
 
 /// How long after its sender has given a request up it may yet be performed, on the hub or on a worker.
 pub(crate) const LATE: Ms = 30_000;

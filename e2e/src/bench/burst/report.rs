@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::super::requests::{self, without_events};
-use super::super::system::{HUB, Kind};
+use super::super::system::HUB;
 use super::super::timeline::Step;
-use super::{Form, Outcome};
+use super::{Form, Kind, Outcome};
 use crate::Requests;
 use crate::quantiles::{Quantiles, seconds};
 use crate::table::{Table, megabytes};

@@ -1,40 +1,12 @@
 //! What admits the runner's Workloads, each on a control plane of its own.
 
-use clap::ValueEnum;
-
 use super::super::measure::Measured;
 use super::super::stock::shipped;
 use super::super::system::HUB;
 use crate::single::Single;
 use crate::stock::{Kueue, Options};
 use crate::{Cluster, ClusterSpec, Environment, Part, Parts, Process, Program};
-
-/// Which system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
-    /// `switchyard-hub --mode single`, its webhooks registered.
-    Ours,
-    /// The same without webhooks, as the others run here.
-    OursWithoutWebhooks,
-    /// The small Kueue that Kueue's performance test comes with: no webhooks, no job controllers, 50 requests a second.
-    Minimal,
-    /// Kueue's release as shipped: 300 requests a second; its webhooks are not registered.
-    Stock,
-    /// The same with its client's limit at 1,000.
-    StockRaised,
-}
-
-impl Kind {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Ours => "ours",
-            Self::OursWithoutWebhooks => "ours, no webhooks",
-            Self::Minimal => "minimal kueue",
-            Self::Stock => "stock as shipped",
-            Self::StockRaised => "stock raised",
-        }
-    }
-}
+use switchyard_flags::bench::runner::Kind;
 
 /// One of them, running. Dropping it ends everything.
 pub(super) struct Contestant {

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::super::requests::{self, without_events};
 use super::Outcome;
-use super::contestant::Kind;
 use super::summary::Summary;
 use crate::table::{Table, megabytes};
+use switchyard_flags::bench::runner::Kind;
 
 /// One generator, all its systems.
 pub(super) struct Report<'a> {

@@ -171,8 +171,9 @@ mod tests {
     use std::time::Instant;
 
     use super::super::super::measure::Usage;
-    use super::super::super::system::{Kind, name};
+    use super::super::super::system::name;
     use super::*;
+    use switchyard_flags::bench::system::Kind;
 
     fn part(jobs: std::ops::Range<usize>, cut: bool) -> Part {
         let usage = Usage {

@@ -5,6 +5,8 @@
 //! processes from building it twice; a part appears by a rename and so is never seen half written.
 
 mod edited;
+mod go;
+pub mod paths;
 
 use std::fs::{self, File};
 use std::io;
@@ -15,8 +17,7 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 
 pub use self::edited::SourceEdit;
-use crate::go::{Go, GoError};
-use crate::paths;
+pub use self::go::{Go, GoError};
 
 /// One program of a test cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -177,6 +178,15 @@ pub struct Parts {
     cache: PathBuf,
 }
 
+/// What a part is built from, and where it goes.
+struct Place {
+    module: PathBuf,
+    version: String,
+    ldflags: String,
+    dir: PathBuf,
+    binary: PathBuf,
+}
+
 impl Parts {
     /// The parts pinned in this repository, kept in the user's cache. Go is looked up in `PATH`.
     pub fn new() -> anyhow::Result<Self> {
@@ -192,15 +202,7 @@ impl Parts {
     /// The path of a part's program, built first if it has to be: minutes the first time, and it says so on standard
     /// error. Blocks; another process that builds the same part is waited for.
     pub fn binary(&self, part: Part) -> Result<PathBuf, PartsError> {
-        let module = self.modules.join(part.module());
-        let go_mod = read(&module.join("go.mod"))?;
-        let go_sum = read(&module.join("go.sum"))?;
-        let go_version = self.go.check(&module, &go_mod)?;
-        let version = module_version(&go_mod, part.source())?;
-        let ldflags = part.ldflags(&version);
-        let key = digest(&[&go_mod, &go_sum, &go_version, &part.package(), &ldflags, "CGO_ENABLED=0 -trimpath"]);
-        let dir = self.cache.join(format!("{}-{key}", part.name()));
-        let binary = dir.join(part.name());
+        let Place { module, version, ldflags, dir, binary } = self.place(part)?;
         if binary.is_file() {
             return Ok(binary);
         }
@@ -212,6 +214,24 @@ impl Parts {
             fs::rename(&unfinished, &binary).map_err(file("rename", &unfinished))?;
         }
         Ok(binary)
+    }
+
+    fn place(&self, part: Part) -> Result<Place, PartsError> {
+        let module = self.modules.join(part.module());
+        let go_mod = read(&module.join("go.mod"))?;
+        let go_sum = read(&module.join("go.sum"))?;
+        let go_version = self.go.check(&module, &go_mod)?;
+        let version = module_version(&go_mod, part.source())?;
+        let ldflags = part.ldflags(&version);
+        let key = digest(&[&go_mod, &go_sum, &go_version, &part.package(), &ldflags, "CGO_ENABLED=0 -trimpath"]);
+        let dir = self.cache.join(format!("{}-{key}", part.name()));
+        let binary = dir.join(part.name());
+        Ok(Place { module, version, ldflags, dir, binary })
+    }
+
+    /// Whether a part is there, so that [`Parts::binary`] returns at once.
+    pub fn is_built(&self, part: Part) -> bool {
+        self.place(part).is_ok_and(|place| place.binary.is_file())
     }
 
     /// The version of the module that a part is built from, such as `v1.36.3`.

@@ -1,8 +1,8 @@
-//! Ways to break the code on purpose. Each is a switch in what surrounds the production machines, and each must be found.
+//! `cargo xtask simulate`.
 
 use clap::ValueEnum;
 
-/// One way.
+/// A way to break the code on purpose: a switch in what surrounds the production machines. A law must find each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mutation {
     /// A cluster is told to run before its attempt is written to the API.
@@ -54,4 +54,27 @@ impl Mutation {
     pub fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
+}
+
+/// Flags of the simulation.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// How many seeds. 1000, or with --seed only that one.
+    #[arg(long)]
+    pub seeds: Option<u64>,
+    /// The first of them.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Begin seeds for so many seconds, as many as there is time for.
+    #[arg(long, value_name = "SECONDS")]
+    pub seconds: Option<u64>,
+    /// Break the code in this way.
+    #[arg(long, value_enum)]
+    pub mutate: Option<Mutation>,
+    /// Run all of them whatever happens, and print one line for each failure.
+    #[arg(long)]
+    pub all: bool,
+    /// Print a failure as it is, not the shortest like it.
+    #[arg(long)]
+    pub whole: bool,
 }

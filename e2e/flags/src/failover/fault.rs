@@ -28,7 +28,8 @@ impl Fault {
     pub const ALL: [Self; 7] =
         [Self::Cut, Self::Silence, Self::KillAgent, Self::Sleep, Self::KillApiServer, Self::KillEtcd, Self::KillHub];
 
-    pub(super) fn name(self) -> &'static str {
+    /// The name in tables.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Cut => "Connections between hub and worker cut",
             Self::Silence => "Packets between hub and worker lost",
@@ -44,7 +45,7 @@ impl Fault {
     ///
     /// An agent's lease lasts 30 s; with a fence after 5 s, jobs have to stop 35 s after the last ping, and the hub gives
     /// them up about 50 s after the session has ended.
-    pub(super) fn lasts(self) -> Option<Duration> {
+    pub fn lasts(self) -> Option<Duration> {
         match self {
             Self::Sleep | Self::KillHub => Some(Duration::from_secs(45)),
             Self::Cut | Self::Silence | Self::KillAgent | Self::KillApiServer | Self::KillEtcd => None,
@@ -52,7 +53,7 @@ impl Fault {
     }
 
     /// Whether there is somebody who could see that a cluster is lost.
-    pub(super) fn has_hub(self) -> bool {
+    pub fn has_hub(self) -> bool {
         self != Self::KillHub
     }
 }

@@ -1,0 +1,14 @@
+//! `cargo xtask bench plot`.
+
+use std::path::PathBuf;
+
+/// What to draw.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What a benchmark wrote; one file for each benchmark.
+    #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
+    pub json: Vec<PathBuf>,
+    /// The folder of the pictures, BENCHMARK.svg. What is there is replaced.
+    #[arg(long, value_name = "DIR", default_value = "docs/benchmarks")]
+    pub into: PathBuf,
+}

@@ -1,0 +1,228 @@
+//! `cargo xtask nightly`: what needs hours. Every step runs, whatever became of the ones before.
+
+mod recorded;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use crate::{run, test};
+
+/// Lines of a step's output that the report repeats.
+const LAST_LINES: usize = 3;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only steps whose name contains one of these; several are separated by commas.
+    #[arg(long, value_name = "STEP", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Only print the steps, and which of them cannot run here.
+    #[arg(long)]
+    list: bool,
+    /// How many minutes each open-ended search goes on.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1440))]
+    minutes: u64,
+    /// The harness of Kueue's end-to-end suites; see `cargo xtask kueue-e2e --help`.
+    #[arg(long, env = "SWITCHYARD_KUEUE_E2E", value_name = "DIRECTORY")]
+    harness: Option<PathBuf>,
+}
+
+/// One step.
+struct Step {
+    name: &'static str,
+    what: &'static str,
+    command: Command,
+    /// Why it cannot run on this machine.
+    missing: Option<String>,
+}
+
+/// How a step ended.
+struct Result {
+    name: &'static str,
+    took: Duration,
+    failed: bool,
+    printed: String,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let dir = run::target().join("nightly");
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let all = steps(args, &dir)?;
+    let wanted = |step: &Step| args.only.is_empty() || args.only.iter().any(|part| step.name.contains(part.as_str()));
+    let (steps, left_out): (Vec<Step>, Vec<Step>) = all.into_iter().partition(wanted);
+    if steps.is_empty() {
+        let names: Vec<&str> = left_out.iter().map(|step| step.name).collect();
+        bail!("--only: no step has that in its name; there are {}", names.join(", "));
+    }
+    let mut results = Vec::new();
+    let mut not_run: Vec<String> = left_out.iter().map(|step| format!("{} (--only)", step.name)).collect();
+    for step in steps {
+        let state = step.missing.as_ref().map_or_else(String::new, |why| format!("; cannot run: {why}"));
+        if args.list {
+            println!("{:<18} {}{state}", step.name, step.what);
+        } else if let Some(why) = step.missing {
+            not_run.push(format!("{} ({why})", step.name));
+        } else {
+            results.push(play(step, &dir)?);
+        }
+    }
+    if args.list {
+        return Ok(());
+    }
+    print(&results, &not_run);
+    let failed: Vec<&str> = results.iter().filter(|result| result.failed).map(|result| result.name).collect();
+    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+}
+
+/// All steps, the ones that find most first.
+fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
+    let xtask = std::env::current_exe().context("where is the running program?")?;
+    let seed = test::first_seed().to_string();
+    let (seconds, scenarios) = ((args.minutes * 60).to_string(), (args.minutes * 200).to_string());
+    let own = |name, what, flags: &[&str]| {
+        let mut command = Command::new(&xtask);
+        command.args(flags).current_dir(run::root());
+        Step { name, what, command, missing: None }
+    };
+    let cargo = |name, what, flags: &[&str], variables: &[(&str, &str)]| {
+        let mut command = run::cargo(flags);
+        command.envs(variables.iter().copied());
+        Step { name, what, command, missing: None }
+    };
+    let laws = &["test", "--release", "--package", "switchyard-scheduler", "--test", "laws"][..];
+    let random = &["test", "--workspace", "--lib", "--no-fail-fast"][..];
+    let cases = [("PROPTEST_CASES", "4096"), ("PROPTEST_RNG_SEED", &seed), ("LAWS_SEED", &seed)];
+    let mut steps = vec![
+        own("tests", "every check and every test", &["test"]),
+        own(
+            "simulation",
+            "hub, agents and clusters under faults, with new seeds",
+            &["simulate", "--seed", &seed, "--seconds", &seconds, "--all"],
+        ),
+        cargo(
+            "engine-fuzz",
+            "events that no sane cluster sends",
+            &[laws, &["hostile"]].concat(),
+            &[("FUZZ_SECONDS", &seconds), ("LAWS_SEED", &seed)],
+        ),
+        cargo("laws", "laws of the engine, many cases with a new seed", laws, &cases),
+        cargo("properties", "property tests of all crates, many cases with a new seed", random, &cases),
+        own(
+            "usage",
+            "usage under random life on a real control plane, with a new seed",
+            &["test", "--only", "cluster", "usage"],
+        ),
+        own(
+            "decisions",
+            "random scenarios against Kueue's own scheduler",
+            &["fuzz-decisions", "--scenarios", &scenarios],
+        ),
+        own("mutants", "errors put into the engine, each of which a law must find", &["break-engine"]),
+        own("kueue-suites", "Kueue's own end-to-end suites", &["kueue-e2e"]),
+        own("operators", "kinds of jobs with their real operators", &["operators"]),
+        own("failover", "faults beside stock MultiKueue", &["failover"]),
+        own("instructions", "instructions of the engine's cycles beside the recorded ones", &["instructions"]),
+    ];
+    for (name, what, flags) in [
+        ("bench-burst", "1,000 jobs at once beside the floor and stock Kueue", &["--jobs", "1000"][..]),
+        ("bench-trickle", "jobs one at a time and at a steady rate", &[]),
+        ("bench-scale", "few, more and many clusters", &[]),
+        ("bench-runner", "Kueue's scheduler performance test", &[]),
+    ] {
+        let json = dir.join(format!("{}.json", name.trim_start_matches("bench-"))).display().to_string();
+        steps.push(own(name, what, &[&["bench", name.trim_start_matches("bench-"), "--json", &json], flags].concat()));
+    }
+    for step in &mut steps {
+        match step.name {
+            "usage" => {
+                step.command.env("USAGE_SEED", &seed);
+            }
+            "kueue-suites" => match &args.harness {
+                Some(harness) => {
+                    step.command.arg("--harness").arg(harness);
+                }
+                None => step.missing = Some("--harness names no harness".to_owned()),
+            },
+            "decisions" if !run::root().join("../shared/oracle/go.mod").is_file() => {
+                step.missing = Some("there is no oracle of Kueue's decisions beside the checkout".to_owned());
+            }
+            "instructions" if !has("valgrind") => step.missing = Some("there is no valgrind".to_owned()),
+            _ => {}
+        }
+    }
+    println!("new seeds begin at {seed}");
+    Ok(steps)
+}
+
+fn has(program: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Runs a step to its end; its output goes to a log.
+fn play(mut step: Step, dir: &Path) -> anyhow::Result<Result> {
+    let log = dir.join(format!("{}.log", step.name));
+    run::announce(&format!("nightly: {}", step.name), "unknown");
+    eprintln!("    {}; output in {}", step.what, log.display());
+    let file = std::fs::File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
+    let errors = file.try_clone().with_context(|| format!("cannot share {}", log.display()))?;
+    let start = Instant::now();
+    let status = step.command.stdin(Stdio::null()).stdout(file).stderr(errors).status();
+    let status = status.with_context(|| format!("{}: cannot start it", step.name))?;
+    let took = start.elapsed();
+    crate::times::keep(&format!("nightly: {}", step.name), took.as_secs_f64());
+    let mut printed = last_lines(&std::fs::read_to_string(&log).unwrap_or_default());
+    if let Some(benchmark) = step.name.strip_prefix("bench-") {
+        printed = recorded::beside(benchmark, &dir.join(format!("{benchmark}.json"))).unwrap_or(printed);
+    }
+    eprintln!("    {}: {} after {:.1} min", step.name, status, took.as_secs_f64() / 60.0);
+    Ok(Result { name: step.name, took, failed: !status.success(), printed })
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+}
+
+fn print(results: &[Result], not_run: &[String]) {
+    println!();
+    for result in results {
+        let end = if result.failed { "FAILED" } else { "passed" };
+        println!("{:<18} {:>6.1} min  {end}", result.name, result.took.as_secs_f64() / 60.0);
+        for line in result.printed.lines() {
+            println!("    {line}");
+        }
+    }
+    let failed = results.iter().filter(|result| result.failed).count();
+    println!("{} passed, {failed} failed, {} skipped", results.len() - failed, not_run.len());
+    if !not_run.is_empty() {
+        println!("NOT RUN: {}", not_run.join("; "));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{Args, last_lines, steps};
+
+    #[test]
+    fn steps_have_names_of_their_own_and_say_what_is_missing() {
+        let args = Args { only: Vec::new(), list: true, minutes: 1, harness: None };
+        let steps = steps(&args, Path::new("/tmp")).unwrap();
+        let mut names: Vec<&str> = steps.iter().map(|step| step.name).collect();
+        let kueue = steps.iter().find(|step| step.name == "kueue-suites").unwrap();
+        assert_eq!(kueue.missing.as_deref(), Some("--harness names no harness"));
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), steps.len());
+    }
+
+    #[test]
+    fn last_lines_skip_empty_ones() {
+        assert_eq!(last_lines("a\nb\n\nc\nd\n\n"), "b\nc\nd");
+    }
+}

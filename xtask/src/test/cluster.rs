@@ -1,0 +1,135 @@
+//! The tests on real control planes: each group of files in a process of its own, several processes at once.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use anyhow::ensure;
+
+use super::build::Program;
+use super::changed::ClusterTests;
+use super::libtest::{self, Outcome};
+use crate::report::{Counts, Failure, Report, Tier};
+use crate::{run, times};
+
+/// Seconds that a file is expected to take when no run has measured it.
+const UNKNOWN: f64 = 60.0;
+
+/// Files whose assertions depend on how fast the machine is. They run one after the other at the end.
+const ALONE: [&str; 0] = [];
+
+/// One process.
+#[derive(Clone, Debug)]
+struct File {
+    name: String,
+    tests: Vec<String>,
+}
+
+/// Runs the tests whose names contain the filter and whose files are wanted, in `at_once` processes at a time.
+pub(super) fn run(report: &Report, program: &Program, filter: Option<&str>, wanted: &ClusterTests, at_once: usize) {
+    let listed = report.part(Tier::Cluster, "list the cluster tests", || list(program, filter, wanted));
+    let Some(files) = listed else { return };
+    let total = files.len();
+    let (alone, together): (Vec<File>, Vec<File>) = files.into_iter().partition(|it| ALONE.contains(&it.name.as_str()));
+    let done = Mutex::new(0);
+    let work = |queue: &Mutex<VecDeque<File>>| {
+        while let Some(file) = take(queue) {
+            one(report, program, &file);
+            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            *done += 1;
+            eprintln!("    {done} of {total} files of cluster tests");
+        }
+    };
+    let together = Mutex::new(VecDeque::from(together));
+    std::thread::scope(|scope| {
+        for _ in 0..at_once.max(1) {
+            scope.spawn(|| work(&together));
+        }
+    });
+    work(&Mutex::new(VecDeque::from(alone)));
+}
+
+fn take(queue: &Mutex<VecDeque<File>>) -> Option<File> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+}
+
+/// The files, the longest first, so that no long one is left for the end.
+fn list(program: &Program, filter: Option<&str>, wanted: &ClusterTests) -> anyhow::Result<Vec<File>> {
+    let mut list = Command::new(&program.path);
+    list.args(["--list", "--format", "terse"]).args(filter);
+    let files = by_file(&run::output(list)?);
+    let mut files: Vec<File> =
+        files.into_iter().filter(|(name, _)| wanted.wants(name)).map(|(name, tests)| File { name, tests }).collect();
+    ensure!(
+        !files.is_empty() || filter.is_some() || *wanted != ClusterTests::All,
+        "{} lists no tests, so nothing would be tested",
+        program.path.display()
+    );
+    let expected = |file: &File| times::last(&title(&file.name)).unwrap_or(UNKNOWN);
+    files.sort_by(|one, other| expected(other).total_cmp(&expected(one)));
+    Ok(files)
+}
+
+fn title(file: &str) -> String {
+    format!("cluster tests: {file}")
+}
+
+fn one(report: &Report, program: &Program, file: &File) {
+    let title = title(&file.name);
+    let start = Instant::now();
+    let ran = report.part(Tier::Cluster, &title, || {
+        let mut command = Command::new(&program.path);
+        command.arg("--exact").args(&file.tests).current_dir(run::root());
+        libtest::fix_seeds(&mut command);
+        libtest::run(&title, command)
+    });
+    let Some(outcome) = ran else { return };
+    let Counts { passed, failed, .. } = outcome.counts;
+    let seconds = start.elapsed().as_secs_f64();
+    println!("    {}: {passed} passed, {failed} failed, {seconds:.1} s{}", file.name, slowest(&outcome));
+    report.count(Tier::Cluster, outcome.counts);
+    for failure in outcome.failures {
+        let again = format!("cargo xtask test --only cluster {}", failure.what);
+        report.fail(Tier::Cluster, Failure { again, ..failure });
+    }
+}
+
+/// The test after which the program printed nothing for the longest time: the one to look at first.
+fn slowest(outcome: &Outcome) -> String {
+    let mut before = 0.0;
+    let mut gaps: Vec<(f64, &str)> = Vec::new();
+    for (name, at) in &outcome.ends {
+        gaps.push((at - before, name));
+        before = *at;
+    }
+    let longest = gaps.into_iter().filter(|(gap, _)| *gap > 10.0).max_by(|one, other| one.0.total_cmp(&other.0));
+    longest.map_or_else(String::new, |(gap, name)| format!("; {gap:.0} s until {name}"))
+}
+
+/// Reads lines such as `dispatch::moves::one_that_waits: test`.
+fn by_file(list: &str) -> BTreeMap<String, Vec<String>> {
+    let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for name in list.lines().filter_map(|line| line.strip_suffix(": test")) {
+        let file = name.split("::").next().unwrap_or(name);
+        files.entry(file.to_owned()).or_default().push(name.to_owned());
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::by_file;
+
+    #[test]
+    fn tests_of_one_file_run_together() {
+        let list =
+            "moves::to_another: test\nsingle::order::first: test\nsingle::stops::one: test\n\n3 tests, 0 benchmarks\n";
+        let files: Vec<_> = by_file(list).into_iter().collect();
+        let single = ["single::order::first", "single::stops::one"].map(str::to_owned);
+        assert_eq!(
+            files,
+            [("moves".to_owned(), vec!["moves::to_another".to_owned()]), ("single".to_owned(), single.to_vec())]
+        );
+    }
+}

@@ -1,0 +1,70 @@
+//! Simulation and property tests with seeds that no run had before.
+
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::bail;
+
+use super::build::{self, Program};
+use super::libtest::{self, SEEDS};
+use super::workspace::Workspace;
+use crate::programs;
+use crate::report::{Failure, Report, Tier};
+
+/// The test programs whose inputs are random, in tests whose names contain one of the words. No word stands for all.
+const RANDOM: [(&str, &[&str]); 6] = [
+    ("switchyard-api", &[]),
+    ("switchyard-api test conversion", &[]),
+    ("switchyard-agent", &["laws"]),
+    ("switchyard-controller", &["laws", "lease", "held"]),
+    ("switchyard-hub", &["outbox"]),
+    ("switchyard-scheduler test laws", &[]),
+];
+
+/// Plays for about so many seconds, half of them the property tests at most. Prints the first seed.
+pub(super) fn run(report: &Report, tests: &[Program], workspace: &Workspace, seconds: u64) {
+    let seed = first_seed();
+    println!("==> fresh seeds from {seed}, for {seconds} s");
+    for (title, words) in RANDOM {
+        let Some(program) = tests.iter().find(|program| program.title() == title) else { continue };
+        let part = format!("fresh seed: {title}");
+        let played = report.part(Tier::Fresh, &part, || {
+            let mut command = build::start(program, workspace);
+            command.args(words).envs(SEEDS.map(|variable| (variable, seed.to_string())));
+            libtest::run(&part, command)
+        });
+        let Some(outcome) = played else { continue };
+        report.count(Tier::Fresh, outcome.counts);
+        for failure in outcome.failures {
+            let variables = SEEDS.map(|variable| format!("{variable}={seed}")).join(" ");
+            let again = format!("{variables} cargo test --package {} {}", program.package, failure.what);
+            report.fail(Tier::Fresh, Failure { again, ..failure });
+        }
+    }
+    let spent = report.seconds(Tier::Fresh);
+    let left = (seconds as f64 - spent).max(seconds as f64 / 4.0);
+    report.part(Tier::Fresh, "fresh seeds: simulation", || simulate(seed, left));
+}
+
+fn simulate(seed: u64, seconds: f64) -> anyhow::Result<()> {
+    let mut command: Command = programs::command("debug", "switchyard-simulate");
+    command.args(["--seed", &seed.to_string(), "--seconds", &format!("{seconds:.0}")]);
+    let output = command.output()?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        bail!("{}", printed.trim());
+    }
+    println!("    {}", printed.trim());
+    Ok(())
+}
+
+/// A seed that no run had: the milliseconds of the clock. The seeds of the simulation's tests are far below it.
+pub(crate) fn first_seed() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Whether anything random is among these programs.
+pub(super) fn has_any(tests: &[Program]) -> bool {
+    tests.iter().any(|program| RANDOM.iter().any(|(title, _)| *title == program.title()))
+}

@@ -1,0 +1,234 @@
+//! Runs a test program and reads what Rust's test harness prints.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use crate::report::{Counts, Failure};
+use crate::run;
+
+/// A program that prints nothing for so long is killed. The longest single test takes about two minutes.
+const SILENCE: Duration = Duration::from_secs(600);
+
+/// Lines of a panic's message that a report repeats.
+const MESSAGE_LINES: usize = 30;
+
+/// The variables that seed the tests with random inputs.
+pub(super) const SEEDS: [&str; 3] = ["LAWS_SEED", "PROPTEST_RNG_SEED", "USAGE_SEED"];
+
+/// How a test program ended.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) counts: Counts,
+    pub(super) failures: Vec<Failure>,
+    /// Seconds from the program's start to each test's end, by name.
+    pub(super) ends: Vec<(String, f64)>,
+}
+
+/// The fixed seeds of every run, so that a new failure comes from the change. A variable that is set stays as it is.
+pub(super) fn fix_seeds(command: &mut Command) {
+    for variable in SEEDS.into_iter().filter(|variable| std::env::var_os(variable).is_none()) {
+        command.env(variable, "1");
+    }
+}
+
+/// Where a program's output is kept: `target/test-logs/NAME.log`.
+fn log(name: &str) -> anyhow::Result<PathBuf> {
+    let dir = run::target().join("test-logs");
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    Ok(dir.join(format!("{}.log", name.replace(|letter: char| !letter.is_alphanumeric(), "-"))))
+}
+
+/// Runs a test program to its end. Its output goes to a log, and to the terminal when a test failed.
+///
+/// # Errors
+/// When the program cannot be started, or its output cannot be written.
+pub(super) fn run(name: &str, mut command: Command) -> anyhow::Result<Outcome> {
+    let log = log(name)?;
+    let mut file = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
+    let stderr = file.try_clone().with_context(|| format!("cannot share {}", log.display()))?;
+    // An error's message says what happened; its backtrace only hides the message.
+    command.env("RUST_LIB_BACKTRACE", "0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+    let start = Instant::now();
+    let mut child = command.spawn().with_context(|| format!("{name}: cannot start {:?}", command.get_program()))?;
+    let stdout = child.stdout.take().with_context(|| format!("{name}: no output"))?;
+    let (lines, received) = mpsc::channel();
+    std::thread::spawn(move || {
+        BufReader::new(stdout).lines().map_while(Result::ok).take_while(|line| lines.send(line.clone()).is_ok()).count()
+    });
+    let mut reader = Reader::default();
+    let silent = loop {
+        match received.recv_timeout(SILENCE) {
+            Ok(line) => {
+                writeln!(file, "{line}").with_context(|| format!("cannot write {}", log.display()))?;
+                reader.read(&line, start.elapsed());
+            }
+            Err(RecvTimeoutError::Disconnected) => break false,
+            Err(RecvTimeoutError::Timeout) => {
+                child.kill().with_context(|| format!("{name}: cannot end it"))?;
+                break true;
+            }
+        }
+    };
+    let status = child.wait()?;
+    let ended = match (silent, status.success()) {
+        (true, _) => format!("printed nothing for {} s and was killed", SILENCE.as_secs()),
+        (false, false) => format!("ended with {status}"),
+        (false, true) => String::new(),
+    };
+    Ok(reader.end(name, &ended, &log))
+}
+
+/// Reads the harness's output line by line.
+#[derive(Debug, Default)]
+struct Reader {
+    outcome: Outcome,
+    /// The tests that failed, with what each printed.
+    failed: Vec<(String, Vec<String>)>,
+    /// The failed test whose output is being read.
+    section: Option<usize>,
+}
+
+impl Reader {
+    fn read(&mut self, line: &str, at: Duration) {
+        if let Some((name, result)) = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... ")) {
+            self.outcome.ends.push((name.to_owned(), at.as_secs_f64()));
+            if result.starts_with("FAILED") {
+                self.failed.push((name.to_owned(), Vec::new()));
+            }
+        } else if let Some(name) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
+            self.section = self.failed.iter().position(|(failed, _)| failed == name);
+        } else if line == "failures:" || line.starts_with("test result: ") {
+            self.section = None;
+            self.outcome.counts += result(line);
+        } else if let Some((_, printed)) = self.section.and_then(|at| self.failed.get_mut(at)) {
+            printed.push(line.to_owned());
+        }
+    }
+
+    fn end(mut self, name: &str, ended: &str, log: &Path) -> Outcome {
+        if self.failed.is_empty() && !ended.is_empty() {
+            let message = format!("it {ended}");
+            let logs = vec![log.display().to_string()];
+            self.outcome.counts.failed += 1;
+            self.outcome.failures.push(Failure { what: name.to_owned(), message, logs, ..Failure::default() });
+        }
+        for (test, printed) in self.failed {
+            let mut logs = logs(&printed);
+            logs.push(log.display().to_string());
+            self.outcome.failures.push(Failure { what: test, message: message(&printed), logs, ..Failure::default() });
+        }
+        self.outcome
+    }
+}
+
+/// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; ...`; any other line counts nothing.
+fn result(line: &str) -> Counts {
+    let mut counts = Counts::default();
+    let Some((_, numbers)) = line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". ")) else {
+        return counts;
+    };
+    for part in numbers.split("; ") {
+        let Some((number, what)) = part.split_once(' ') else { continue };
+        let number: u64 = number.parse().unwrap_or(0);
+        match what {
+            "passed" => counts.passed += number,
+            "failed" => counts.failed += number,
+            "ignored" => counts.skipped += number,
+            _ => {}
+        }
+    }
+    counts
+}
+
+/// The first panic's message, without its backtrace.
+fn message(printed: &[String]) -> String {
+    let from = printed.iter().position(|line| line.starts_with("thread '") && line.contains(" panicked at "));
+    let ends = ["note: ", "stack backtrace:", "logs kept in "];
+    let lines = printed.iter().skip(from.unwrap_or(0));
+    let lines: Vec<&str> = lines
+        .map(String::as_str)
+        .take_while(|line| !ends.iter().any(|end| line.starts_with(end)))
+        .take(MESSAGE_LINES)
+        .collect();
+    lines.join("\n")
+}
+
+/// The directories that the harness of the cluster tests names.
+fn logs(printed: &[String]) -> Vec<String> {
+    let mut logs: Vec<String> =
+        printed.iter().filter_map(|line| line.strip_prefix("logs kept in ")).map(str::to_owned).collect();
+    logs.dedup();
+    logs
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+    use std::time::Duration;
+
+    use super::{Counts, Outcome, Reader, run};
+
+    fn read(printed: &str, ended: &str) -> Outcome {
+        let mut reader = Reader::default();
+        printed.lines().for_each(|line| reader.read(line, Duration::ZERO));
+        reader.end("cluster", ended, Path::new("target/test-logs/cluster.log"))
+    }
+
+    #[test]
+    fn results_add_up_and_other_lines_count_nothing() {
+        let printed = "running 4 tests\n\
+            test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
+            test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s";
+        assert_eq!(read(printed, "").counts, Counts { passed: 5, failed: 1, skipped: 1 });
+    }
+
+    #[test]
+    fn failure_keeps_message_and_logs_without_backtrace() {
+        let printed = "running 2 tests\n\
+            test moves::here ... ok\n\
+            test moves::away ... FAILED\n\
+            \n\
+            failures:\n\
+            \n\
+            ---- moves::away stdout ----\n\
+            2026 INFO a log line\n\
+            thread 'moves::away' (7) panicked at e2e/tests/cluster/moves.rs:35:6:\n\
+            waited 45 s for the other cluster:\n\
+            it is on west\n\
+            logs kept in /logs/fleet-7\n\
+            stack backtrace:\n   0: rust_begin_unwind\n\
+            failures:\n    moves::away\n\
+            test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s";
+        let outcome = read(printed, "ended with exit status: 101");
+        assert_eq!(outcome.counts, Counts { passed: 1, failed: 1, skipped: 0 });
+        let [failure] = &outcome.failures[..] else { panic!("one failure: {outcome:?}") };
+        let message = "thread 'moves::away' (7) panicked at e2e/tests/cluster/moves.rs:35:6:\n\
+            waited 45 s for the other cluster:\nit is on west";
+        assert_eq!((failure.what.as_str(), failure.message.as_str()), ("moves::away", message));
+        assert_eq!(failure.logs, ["/logs/fleet-7", "target/test-logs/cluster.log"]);
+    }
+
+    #[test]
+    fn program_that_dies_without_a_result_fails() {
+        let outcome = read("running 1 test", "ended with signal: 9 (SIGKILL)");
+        assert_eq!(outcome.counts, Counts { passed: 0, failed: 1, skipped: 0 });
+        assert_eq!(outcome.failures[0].message, "it ended with signal: 9 (SIGKILL)");
+    }
+
+    #[test]
+    fn shell_script_is_read_as_a_test_program() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo 'test a::b ... ok'; echo 'test result: ok. 1 passed; 0 failed; 0 ignored'"]);
+        let outcome = run("xtask libtest self test", shell).unwrap();
+        assert_eq!(outcome.counts, Counts { passed: 1, failed: 0, skipped: 0 });
+        assert_eq!(outcome.ends[0].0, "a::b");
+        assert!(outcome.failures.is_empty());
+    }
+}

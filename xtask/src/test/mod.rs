@@ -1,0 +1,196 @@
+//! `cargo xtask test`: every check and every test, in tiers, and how many there were.
+
+mod build;
+mod changed;
+mod cluster;
+mod fresh;
+mod libtest;
+mod parts;
+mod workspace;
+
+pub(crate) use fresh::first_seed;
+
+use std::thread;
+
+use build::Program;
+use changed::{ClusterTests, Selection};
+use workspace::Workspace;
+
+use crate::report::{Counts, Failure, Report, Tier};
+use crate::{lint, run};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only these tiers; several are separated by commas.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Tier>,
+    /// Only what the change since this commit can have broken, committed or not. Default: since HEAD.
+    #[arg(long, value_name = "COMMIT", num_args = 0..=1, default_missing_value = "HEAD", conflicts_with = "filter")]
+    changed: Option<String>,
+    /// How many seconds the simulation and the property tests run with new seeds. 0 leaves them out.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    fresh: u64,
+    /// How many files of cluster tests run at once. Default: one more than there are processors.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
+    at_once: Option<u16>,
+    /// Only tests whose name contains this. Leaves out the lint and new seeds.
+    filter: Option<String>,
+}
+
+impl Args {
+    fn wants(&self, tier: Tier) -> bool {
+        match tier {
+            Tier::Build => true,
+            Tier::Lint => self.named(tier) && self.filter.is_none(),
+            Tier::Fresh => self.named(Tier::Unit) && self.filter.is_none() && self.fresh > 0,
+            Tier::Unit | Tier::Cluster | Tier::Nodes => self.named(tier),
+        }
+    }
+
+    fn named(&self, tier: Tier) -> bool {
+        self.only.is_empty() || self.only.contains(&tier)
+    }
+
+    fn at_once(&self) -> usize {
+        let processors = || thread::available_parallelism().map_or(1, usize::from);
+        self.at_once.map_or_else(|| processors() + 1, usize::from)
+    }
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let workspace = Workspace::read()?;
+    let selection = match &args.changed {
+        Some(commit) => Some(changed::since(commit, &workspace)?),
+        None => None,
+    };
+    let report = Report::begin(parts::missing());
+    announce(args, selection.as_ref());
+    let cluster = selection.as_ref().map_or(ClusterTests::All, |selection| selection.cluster.clone());
+    let plan = Plan { args, selection, cluster, workspace };
+    thread::scope(|scope| {
+        let parts = scope.spawn(|| plan.wants_cluster().then(|| parts::build(&report)));
+        if args.wants(Tier::Lint) {
+            lint::run(&report);
+        }
+        let tests = plan.unit_programs(&report);
+        // Cargo compiles the cluster tests while the unit tests run.
+        let cluster = scope.spawn(|| plan.cluster_program(&report));
+        plan.unit_tests(&report, &tests);
+        let cluster = cluster.join().ok().flatten();
+        // The harness's own tests start programs that came with the cluster tests.
+        plan.harness_tests(&report, &tests);
+        if args.wants(Tier::Fresh) && fresh::has_any(&tests) {
+            fresh::run(&report, &tests, &plan.workspace, args.fresh);
+        }
+        let built = parts.join().ok().flatten().unwrap_or(false);
+        if let (Some(program), true) = (cluster, built) {
+            cluster::run(&report, &program, args.filter.as_deref(), &plan.cluster, args.at_once());
+        }
+    });
+    if args.wants(Tier::Nodes) && args.filter.is_none() {
+        report.skip(Tier::Nodes, "tests on real nodes", "this repository has none yet");
+    }
+    report.end()
+}
+
+/// Says what is about to run.
+fn announce(args: &Args, selection: Option<&Selection>) {
+    let tiers = [Tier::Lint, Tier::Unit, Tier::Fresh, Tier::Cluster, Tier::Nodes];
+    let tiers: Vec<&str> = tiers.into_iter().filter(|tier| args.wants(*tier)).map(Tier::name).collect();
+    println!("tiers: {}", tiers.join(", "));
+    if let Some(Selection { packages, cluster }) = selection {
+        println!("packages: {}", if packages.is_empty() { "none".to_owned() } else { packages.join(", ") });
+        match cluster {
+            ClusterTests::None => println!("cluster tests: none"),
+            ClusterTests::Files(files) => {
+                println!("cluster tests: {}", files.iter().map(String::as_str).collect::<Vec<_>>().join(", "));
+            }
+            ClusterTests::All => println!("cluster tests: all"),
+        }
+    }
+}
+
+/// The package whose unit tests start programs of its own.
+const HARNESS: &str = "switchyard-e2e";
+
+struct Plan<'a> {
+    args: &'a Args,
+    selection: Option<Selection>,
+    cluster: ClusterTests,
+    workspace: Workspace,
+}
+
+impl Plan<'_> {
+    fn wants_cluster(&self) -> bool {
+        self.args.wants(Tier::Cluster) && self.cluster != ClusterTests::None
+    }
+
+    fn unit_programs(&self, report: &Report) -> Vec<Program> {
+        let packages = self.selection.as_ref().map(|selection| selection.packages.as_slice());
+        if !self.args.wants(Tier::Unit) || packages.is_some_and(<[String]>::is_empty) {
+            return Vec::new();
+        }
+        let title = "build the unit tests";
+        run::announce(title, "about 4 minutes");
+        report.part(Tier::Build, title, || build::unit(packages)).unwrap_or_default()
+    }
+
+    fn cluster_program(&self, report: &Report) -> Option<Program> {
+        if !self.wants_cluster() {
+            return None;
+        }
+        let title = "build the cluster tests";
+        run::announce(title, "about 5 minutes, or one after the unit tests");
+        report.part(Tier::Build, title, build::cluster)
+    }
+
+    fn unit_tests(&self, report: &Report, tests: &[Program]) {
+        for program in tests.iter().filter(|program| program.package != HARNESS) {
+            self.unit(report, program);
+        }
+        if !tests.is_empty() {
+            self.doc_tests(report);
+        }
+    }
+
+    fn harness_tests(&self, report: &Report, tests: &[Program]) {
+        for program in tests.iter().filter(|program| program.package == HARNESS) {
+            self.unit(report, program);
+        }
+    }
+
+    fn unit(&self, report: &Report, program: &Program) {
+        let title = program.title();
+        let ran = report.part(Tier::Unit, &title, || {
+            let mut command = build::start(program, &self.workspace);
+            command.args(&self.args.filter);
+            libtest::fix_seeds(&mut command);
+            libtest::run(&title, command)
+        });
+        let Some(outcome) = ran else { return };
+        let Counts { passed, failed, skipped } = outcome.counts;
+        if passed + failed + skipped > 0 {
+            println!("    {title}: {passed} passed, {failed} failed, {skipped} skipped");
+        }
+        report.count(Tier::Unit, outcome.counts);
+        for failure in outcome.failures {
+            let again = format!("cargo test --package {} -- --exact {}", program.package, failure.what);
+            report.fail(Tier::Unit, Failure { again, ..failure });
+        }
+    }
+
+    /// Examples in documentation, which cargo compiles itself.
+    fn doc_tests(&self, report: &Report) {
+        let title = "examples in documentation";
+        let ran = report.part(Tier::Unit, title, || {
+            let mut command = run::cargo(&["test", "--workspace", "--doc", "--quiet"]);
+            command.args(&self.args.filter);
+            libtest::run(title, command)
+        });
+        let Some(outcome) = ran else { return };
+        report.count(Tier::Unit, outcome.counts);
+        for failure in outcome.failures {
+            report.fail(Tier::Unit, Failure { again: "cargo test --workspace --doc".to_owned(), ..failure });
+        }
+    }
+}

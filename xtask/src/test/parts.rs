@@ -1,0 +1,34 @@
+//! The programs of the test clusters, built from Go modules once per machine.
+
+use switchyard_parts::{Part, Parts};
+
+use crate::report::{Report, Tier};
+
+/// What the cluster tests start.
+const PARTS: [Part; 9] = [
+    Part::Etcd,
+    Part::ApiServer,
+    Part::ControllerManager,
+    Part::Scheduler,
+    Part::Kwok,
+    Part::Kueue,
+    Part::Helm,
+    Part::Kubectl,
+    Part::KubectlKueue,
+];
+
+/// Builds what is missing. False when a part cannot be built.
+pub(super) fn build(report: &Report) -> bool {
+    let title = "build etcd, Kubernetes, kwok, Kueue, Helm and kubectl";
+    let built = report.part(Tier::Build, title, || {
+        let parts = Parts::new()?;
+        PARTS.iter().try_for_each(|part| parts.binary(*part).map(drop))?;
+        Ok(())
+    });
+    built.is_some()
+}
+
+/// Whether this machine has built none of them, as a new one.
+pub(super) fn missing() -> bool {
+    Parts::new().is_ok_and(|parts| PARTS.iter().any(|part| !parts.is_built(*part)))
+}
