@@ -61,9 +61,16 @@ enum Command {
     Generate,
 }
 
+fn main() -> ExitCode {
+    perform(Args::parse().command).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
 /// A program of the harness parses the typed flags again; here they are checked before the build.
-fn main() -> anyhow::Result<ExitCode> {
-    match Args::parse().command {
+fn perform(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Demo(demo::Args { .. }) => programs::debug("switchyard-demo", &[]),
         Command::Simulate(simulate::Args { .. }) => programs::simulation(),
         Command::Figures(figures::Args { .. }) => programs::released("switchyard-figures"),

@@ -1,9 +1,9 @@
-//! What is tested on real control planes: a file a subject.
+//! The tests on real control planes: a file a subject.
 //!
-//! The tests of one file run in one process and may share a cluster; each file has a process of its own, so that what one
-//! installs is nothing to the others. `cargo xtask test --only cluster` runs them all that way, and
-//! `cargo test -p switchyard-e2e --test cluster dispatch::` those of one file. One program and not one a file: each
-//! would be linked with everything again.
+//! The tests of one file, with those of the files in its directory, run in one process and may share a cluster. Each
+//! process has clusters of its own, so that no test sees what another installs. `cargo xtask test --only cluster` runs
+//! them all that way, and `cargo test -p switchyard-e2e --test cluster dispatch::` those of one file. All files are one
+//! program, since each program would be linked with everything again.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
@@ -21,7 +21,6 @@ mod bad_input;
 mod budget;
 mod chart;
 mod cluster_profile;
-mod cohorts;
 mod deploy;
 mod devices;
 mod dispatch;
@@ -29,7 +28,6 @@ mod elastic;
 mod elastic_ray;
 mod elastic_remote;
 mod enrolment;
-mod explain;
 mod failover;
 mod failure_recovery;
 mod fair;
@@ -37,7 +35,6 @@ mod fair_admission;
 mod from_kueue;
 mod harness;
 mod job_kinds;
-mod jobs;
 mod kubeconfig;
 mod kueuectl;
 mod metrics;
@@ -45,11 +42,11 @@ mod monitoring;
 mod moves;
 mod multikueue;
 mod odd_jobs;
+mod one_cluster;
 mod pods;
 mod pods_lost;
 mod pods_ready;
 mod pods_remote;
-mod preemption;
 mod preemption_gates;
 mod provisioning;
 mod recovery;
@@ -58,7 +55,6 @@ mod restarts;
 mod retention;
 mod rotation;
 mod serving;
-mod single;
 mod single_cost;
 mod stock_kueue;
 mod takeover;

@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// How many seconds the simulation and the property tests run with new seeds. 0 leaves them out.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     fresh: u64,
-    /// How many files of cluster tests run at once. Default: one more than there are processors.
+    /// How many files of cluster tests run at once. Default: two for each processor.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
     at_once: Option<u16>,
     /// Only tests whose name contains this. Leaves out the lint and new seeds.
@@ -53,7 +53,7 @@ impl Args {
 
     fn at_once(&self) -> usize {
         let processors = || thread::available_parallelism().map_or(1, usize::from);
-        self.at_once.map_or_else(|| processors() + 1, usize::from)
+        self.at_once.map_or_else(|| processors() * 2, usize::from)
     }
 }
 
@@ -76,12 +76,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         // Cargo compiles the cluster tests while the unit tests run.
         let cluster = scope.spawn(|| plan.cluster_program(&report));
         plan.unit_tests(&report, &tests);
-        let cluster = cluster.join().ok().flatten();
-        // The harness's own tests start programs that came with the cluster tests.
-        plan.harness_tests(&report, &tests);
         if args.wants(Tier::Fresh) && fresh::has_any(&tests) {
             fresh::run(&report, &tests, &plan.workspace, args.fresh);
         }
+        let cluster = cluster.join().ok().flatten();
         let built = parts.join().ok().flatten().unwrap_or(false);
         if let (Some(program), true) = (cluster, built) {
             cluster::run(&report, &program, args.filter.as_deref(), &plan.cluster, args.at_once());
@@ -109,9 +107,6 @@ fn announce(args: &Args, selection: Option<&Selection>) {
         }
     }
 }
-
-/// The package whose unit tests start programs of its own.
-const HARNESS: &str = "switchyard-e2e";
 
 struct Plan<'a> {
     args: &'a Args,
@@ -145,17 +140,11 @@ impl Plan<'_> {
     }
 
     fn unit_tests(&self, report: &Report, tests: &[Program]) {
-        for program in tests.iter().filter(|program| program.package != HARNESS) {
+        for program in tests {
             self.unit(report, program);
         }
         if !tests.is_empty() {
             self.doc_tests(report);
-        }
-    }
-
-    fn harness_tests(&self, report: &Report, tests: &[Program]) {
-        for program in tests.iter().filter(|program| program.package == HARNESS) {
-            self.unit(report, program);
         }
     }
 
