@@ -144,6 +144,19 @@ impl Report {
         seconds
     }
 
+    /// How many tests ran so far.
+    pub(crate) fn tests(&self) -> u64 {
+        let mut tests = 0;
+        self.with(|record| tests = record.counts.values().map(|counts| counts.passed + counts.failed).sum());
+        tests
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        let mut failed = false;
+        self.with(|record| failed = !record.failures.is_empty());
+        failed
+    }
+
     /// Records how tests ended.
     pub(crate) fn count(&self, tier: Tier, counts: Counts) {
         self.with(|record| *record.counts.entry(tier).or_default() += counts);

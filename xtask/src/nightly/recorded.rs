@@ -1,4 +1,7 @@
 //! What a benchmark measured, beside what is recorded in `docs/benchmarks/recorded.json`.
+//!
+//! A figure is named by its place in the benchmark's document: the names of the objects in which it lies, where an
+//! element of a list is named by what tells it from the others, such as `burst dispatch 1000 oursTo floor`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,60 +10,80 @@ use serde_json::Value;
 
 use crate::run;
 
-/// Ratios by name: Switchyard's figure divided by another system's.
-type Ratios = BTreeMap<String, f64>;
+/// Figures by name.
+type Figures = BTreeMap<String, f64>;
 
-/// A line for each ratio that was measured; none when the benchmark wrote no ratio.
+/// The keys whose values name an element of a list.
+const NAMES: [&str; 5] = ["generator", "form", "jobs", "clusters", "system"];
+
+/// A line for each recorded figure that was measured; none when nothing was.
 pub(super) fn beside(benchmark: &str, json: &Path) -> Option<String> {
-    let measured = ratios(benchmark, &read(json)?);
-    let recorded: Ratios =
-        serde_json::from_value(read(&run::root().join("docs/benchmarks/recorded.json"))?).unwrap_or_default();
-    (!measured.is_empty()).then(|| text(&measured, &recorded))
+    let recorded: Figures = serde_json::from_value(read(&run::root().join("docs/benchmarks/recorded.json"))?).ok()?;
+    let text = text(&figures(benchmark, &read(json)?), &recorded);
+    (!text.is_empty()).then_some(text)
 }
 
 fn read(path: &Path) -> Option<Value> {
     serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()
 }
 
-fn ratios(benchmark: &str, document: &Value) -> Ratios {
-    let mut found = Ratios::new();
-    for report in document["reports"].as_array().into_iter().flatten() {
-        let part: Vec<String> = ["form", "generator", "jobs"].iter().filter_map(|key| word(&report[*key])).collect();
-        for (other, ratio) in report["oursTo"].as_object().into_iter().flatten() {
-            let name = format!("{benchmark} {}: to {other}", part.join(" "));
-            found.extend(ratio.as_f64().map(|ratio| (name, ratio)));
-        }
-    }
+fn figures(benchmark: &str, document: &Value) -> Figures {
+    let mut found = Figures::new();
+    collect(benchmark, &document["reports"], &mut found);
     found
+}
+
+fn collect(name: &str, value: &Value, found: &mut Figures) {
+    match value {
+        Value::Number(number) => found.extend(number.as_f64().map(|number| (name.to_owned(), number))),
+        Value::Object(object) => object.iter().for_each(|(key, value)| collect(&format!("{name} {key}"), value, found)),
+        Value::Array(list) => {
+            for element in list {
+                let names = NAMES.iter().filter_map(|key| word(&element[*key]));
+                let name = names.fold(name.to_owned(), |name, word| format!("{name} {word}"));
+                collect(&name, element, found);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
 }
 
 fn word(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned).or_else(|| value.as_u64().map(|number| number.to_string()))
 }
 
-fn text(measured: &Ratios, recorded: &Ratios) -> String {
-    let line = |(name, ratio): (&String, &f64)| {
-        let known = recorded.get(name).map_or_else(|| "not recorded".to_owned(), |it| format!("recorded {it:.2}"));
-        format!("{name} {ratio:.2}, {known}")
+fn text(measured: &Figures, recorded: &Figures) -> String {
+    let line = |(name, known): (&String, &f64)| {
+        measured.get(name).map(|figure| format!("{name}: {}, recorded {}", short(*figure), short(*known)))
     };
-    measured.iter().map(line).collect::<Vec<_>>().join("\n")
+    recorded.iter().filter_map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Three digits or more.
+fn short(figure: f64) -> String {
+    if figure.abs() < 10.0 { format!("{figure:.2}") } else { format!("{figure:.0}") }
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::{ratios, text};
+    use super::{figures, text};
 
     #[test]
-    fn ratios_stand_beside_the_recorded_ones() {
+    fn figures_stand_beside_the_recorded_ones() {
         let document = json!({"reports": [
-            {"form": "dispatch", "jobs": 1000, "oursTo": {"floor": 0.66, "stock raised": 7.75}},
-            {"form": "finish", "jobs": 1000},
+            {"form": "dispatch", "jobs": 1000, "oursTo": {"floor": 0.66, "stock raised": null}},
+            {"clusters": 300, "systems": [{"system": "ours", "peakBytes": {"hub": 358_000_000}}], "cut": false},
         ]});
-        let recorded = [("burst dispatch 1000: to floor".to_owned(), 0.684)].into();
-        let expected = "burst dispatch 1000: to floor 0.66, recorded 0.68\n\
-            burst dispatch 1000: to stock raised 7.75, not recorded";
-        assert_eq!(text(&ratios("burst", &document), &recorded), expected);
+        let recorded = [
+            ("bench dispatch 1000 oursTo floor", 0.684),
+            ("bench 300 systems ours peakBytes hub", 350e6),
+            ("bench 3 nothing", 1.0),
+        ];
+        let recorded = recorded.map(|(name, figure)| (name.to_owned(), figure)).into();
+        let expected = "bench 300 systems ours peakBytes hub: 358000000, recorded 350000000\n\
+            bench dispatch 1000 oursTo floor: 0.66, recorded 0.68";
+        assert_eq!(text(&figures("bench", &document), &recorded), expected);
     }
 }

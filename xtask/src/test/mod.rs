@@ -85,6 +85,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             cluster::run(&report, &program, args.filter.as_deref(), &plan.cluster, args.at_once());
         }
     });
+    if let Some(filter) = args.filter.as_ref().filter(|_| report.tests() == 0 && !report.has_failed()) {
+        let message = format!("no test has {filter} in its name");
+        report.fail(Tier::Unit, Failure { what: "nothing was tested".to_owned(), message, ..Failure::default() });
+    }
     if args.wants(Tier::Nodes) && args.filter.is_none() {
         report.skip(Tier::Nodes, "tests on real nodes", "this repository has none yet");
     }
