@@ -105,12 +105,18 @@ impl Devices<'_> {
         let classes = (self.classes)();
         for resource in names {
             let Some(class) = class_for(&classes, resource) else { continue };
-            let of = |list: &[Asked<'_>]| -> Result<Vec<i64>, FieldError> {
-                list.iter().filter(|asked| asked.resource == resource).map(Asked::devices).collect()
+            let of = |list: &[Asked<'_>]| -> Result<Vec<(i64, bool)>, FieldError> {
+                let own = list.iter().filter(|asked| asked.resource == resource);
+                own.map(|asked| Ok((asked.devices()?, asked.goes_on))).collect()
             };
-            // Init containers run one after the other, as Kueue has it also where they go on running.
-            let first = of(&starting)?.into_iter().max().unwrap_or(0);
-            let then = of(&running)?.into_iter().fold(0, i64::saturating_add);
+            // Init containers run one after the other; sidecars go on running beside all that comes after them.
+            let (mut sidecars, mut first) = (0_i64, 0);
+            for (devices, goes_on) in of(&starting)? {
+                let at_once = sidecars.saturating_add(devices);
+                first = first.max(at_once);
+                sidecars = if goes_on { at_once } else { sidecars };
+            }
+            let then = of(&running)?.into_iter().fold(sidecars, |sum, (devices, _)| sum.saturating_add(devices));
             let name = class.metadata.name.as_deref().unwrap_or_default();
             charge.add(self.rules.resource(name).unwrap_or(resource), first.max(then));
             charge.replaced.insert(resource.to_owned());
@@ -149,6 +155,8 @@ struct Asked<'a> {
     resource: &'a str,
     quantity: Exact,
     path: Path,
+    /// It is of a sidecar.
+    goes_on: bool,
 }
 
 impl Asked<'_> {
@@ -164,11 +172,17 @@ impl Asked<'_> {
 fn asked<'a>(containers: impl IntoIterator<Item = &'a Container>, path: &Path) -> Vec<Asked<'a>> {
     let of = |(index, container): (usize, &'a Container)| {
         let path = path.index(index).child("resources").child("requests");
-        let requests = container.resources.iter().flat_map(|resources| resources.requests.iter().flatten());
+        let goes_on = container.restart_policy.as_deref() == Some("Always");
+        let resources = container.resources.as_ref();
+        let requests = resources.and_then(|resources| resources.requests.as_ref());
+        let limits = resources.and_then(|resources| resources.limits.as_ref());
+        // A limit is the request where there is none.
+        let missing = move |(resource, _): &(&String, _)| requests.is_none_or(|it| !it.contains_key(*resource));
+        let requests = requests.into_iter().flatten().chain(limits.into_iter().flatten().filter(missing));
         requests.filter(|(resource, _)| is_extended(resource)).filter_map(move |(resource, quantity)| {
             // What is no quantity is told of where requests are added up.
             let quantity = Exact::try_from(quantity).ok().filter(|quantity| quantity.sign() > 0)?;
-            Some(Asked { resource, quantity, path: path.child(resource) })
+            Some(Asked { resource, quantity, path: path.child(resource), goes_on })
         })
     };
     containers.into_iter().enumerate().flat_map(of).collect()
@@ -278,6 +292,14 @@ mod tests {
         json!({"initContainers": of(init), "containers": of(containers)})
     }
 
+    /// With a sidecar before the init containers.
+    fn sidecar(quantity: &str, mut pod: Value) -> Value {
+        let sidecar =
+            json!({"name": "s", "restartPolicy": "Always", "resources": {"requests": {"a.com/gpu": quantity}}});
+        pod["initContainers"].as_array_mut().unwrap().insert(0, sidecar);
+        pod
+    }
+
     #[rstest]
     #[case::no_class(&[], pod(&[], &["1"]), "")]
     #[case::another_resource(&[("small", "b.com/gpu", 0)], pod(&[], &["1"]), "")]
@@ -286,6 +308,9 @@ mod tests {
     #[case::the_newest_class(&[("small", "a.com/gpu", 0), ("other", "a.com/gpu", 1)], pod(&[], &["1"]), "a.com/gpu=1 -a.com/gpu")]
     #[case::of_equally_old_ones_the_first(&[("small", "a.com/gpu", 0), ("large", "a.com/gpu", 0), ("other", "a.com/gpu", 0)], pod(&[], &["1"]), "gpus=1 -a.com/gpu")]
     #[case::init_containers_one_by_one(&[("small", "a.com/gpu", 0)], pod(&["4", "5"], &["1", "2"]), "gpus=5 -a.com/gpu")]
+    #[case::sidecars_go_on_running(&[("small", "a.com/gpu", 0)], sidecar("2", pod(&[], &["1", "2"])), "gpus=5 -a.com/gpu")]
+    #[case::init_containers_run_beside_sidecars(&[("small", "a.com/gpu", 0)], sidecar("2", pod(&["4"], &["1"])), "gpus=6 -a.com/gpu")]
+    #[case::a_limit_is_the_request_where_there_is_none(&[("small", "a.com/gpu", 0)], json!({"containers": [{"name": "c", "resources": {"limits": {"a.com/gpu": "3"}}}]}), "gpus=3 -a.com/gpu")]
     #[case::nothing_asked_for(&[("small", "a.com/gpu", 0)], pod(&[], &["0"]), "")]
     #[case::parts_of_a_device(&[("small", "a.com/gpu", 0)], pod(&[], &["500m", "500m"]), "spec.podSets[0].template.spec.containers[0].resources.requests.a.com/gpu: Invalid value: \"500m\": extended resource quantity must be an integer")]
     fn extended_resources(#[case] classes: &[(&str, &str, i64)], #[case] pod: Value, #[case] expected: &str) {

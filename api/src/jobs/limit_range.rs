@@ -35,7 +35,8 @@ const ABOVE: &str = "requests must not be above the limitRange max";
 const BELOW: &str = "requests must not be below the limitRange min";
 
 impl LimitSummary {
-    /// The summary of the limits of one type. Give the ranges in an order that does not change. A bound that is no
+    /// The summary of the limits of one type, of LimitRanges as the API server stores them: it fills in default limits
+    /// from `max`, and default requests from default limits and `min`. Give the ranges in an order that does not change. A bound that is no
     /// quantity bounds nothing.
     #[must_use]
     pub fn of<'a>(ranges: impl IntoIterator<Item = &'a LimitRange>, type_: &str) -> Self {

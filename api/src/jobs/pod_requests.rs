@@ -1,8 +1,15 @@
-//! What one pod of a pod set takes from quota (inventory 2.4).
+//! What one pod of a pod set takes from quota: the requests of the pod that the API server makes of the template.
 //!
-//! In this order: defaults of LimitRanges (and what they allow at all), limits where there are no requests, the largest of what runs at one time
-//! (init containers run one after the other, sidecars go on running), requests of the pod as a whole in place of the
-//! sum, and the overhead of the RuntimeClass.
+//! The steps are those of the API server, in its order (Kubernetes v1.36: `pkg/apis/core/v1/defaults.go`, admission plugins
+//! LimitRanger and RuntimeClass, `component-helpers/resource`):
+//!
+//! 1. A container's missing request is its limit.
+//! 2. A missing request of the pod as a whole is the sum of the containers' requests, or else its own limit.
+//! 3. LimitRanges fill in what containers still lack.
+//! 4. RuntimeClasses add their overhead.
+//!
+//! The sum over containers is the most that runs at one time: init containers run one after the other, sidecars go on
+//! running. The pod's own requests replace the sum where they are larger; the API server refuses smaller ones.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +27,7 @@ type Amounts = BTreeMap<String, Exact>;
 /// What the cluster adds to what a pod says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestDefaults {
-    /// `overhead.podFixed` of the pod's RuntimeClass; not used when the pod states its overhead itself.
+    /// `overhead.podFixed` of the pod's RuntimeClass.
     pub overhead: Option<Quantities>,
     /// The namespace's LimitRanges for containers.
     pub containers: LimitSummary,
@@ -78,15 +85,10 @@ fn said(violations: &[Violation]) -> String {
 /// [`RequestProblem`], with paths below the pod's spec.
 pub fn pod_requests(spec: &PodSpec, defaults: &RequestDefaults) -> Result<BTreeMap<String, i64>, RequestProblem> {
     let mut violations = Vec::new();
-    let mut total = containers(spec, defaults, &mut violations)?;
-    if let Some(resources) = &spec.resources {
-        // The pod's own requests take the place of the sum, for the resources that it may name.
-        total.extend(requests(resources, "resources", &defaults.pods)?.requests);
-    }
-    let overhead = spec.overhead.as_ref().or(defaults.overhead.as_ref());
-    if let Some(overhead) = overhead {
-        add(&mut total, &parse(overhead, "overhead")?);
-    }
+    let own = whole_pod(spec)?;
+    let mut total = containers(spec, &defaults.containers, &mut violations)?;
+    raise(&mut total, &own);
+    add(&mut total, &overhead(spec, defaults)?);
     violations.extend(defaults.pods.violations("", &total, &total));
     if !violations.is_empty() {
         return Err(RequestProblem::LimitRange { violations });
@@ -94,74 +96,139 @@ pub fn pod_requests(spec: &PodSpec, defaults: &RequestDefaults) -> Result<BTreeM
     Ok(total.into_iter().map(|(resource, amount)| (resource.clone(), amount.amount(&resource))).collect())
 }
 
-/// The most that containers and init containers take at one time.
+/// The requests of the pod as a whole, for the resources that a pod may name. They come before LimitRanges, since the API
+/// server fills them in while it reads the pod.
+fn whole_pod(spec: &PodSpec) -> Result<Amounts, RequestProblem> {
+    let Some(resources) = &spec.resources else { return Ok(Amounts::new()) };
+    let Asked { mut requests, mut limits } = asked(resources, "resources")?;
+    if requests.is_empty() && limits.is_empty() {
+        return Ok(Amounts::new());
+    }
+    let none = LimitSummary::default();
+    let sum = |of: fn(Asked) -> Amounts| {
+        at_one_time(spec, |container, field| Ok(of(with_defaults(container, field, &none)?)))
+    };
+    for (resource, amount) in sum(|asked| asked.limits)? {
+        if is_huge_page(&resource) && !requests.contains_key(&resource) {
+            limits.entry(resource).or_insert(amount);
+        }
+    }
+    if !limits.is_empty() {
+        for (resource, amount) in sum(|asked| asked.requests)? {
+            if is_of_whole_pod(&resource) && !is_huge_page(&resource) {
+                requests.entry(resource).or_insert(amount);
+            }
+        }
+        for (resource, limit) in &limits {
+            requests.entry(resource.clone()).or_insert(*limit);
+        }
+    }
+    within(&requests, &limits, "resources")?;
+    requests.retain(|resource, _| is_of_whole_pod(resource));
+    Ok(requests)
+}
+
+/// Resources that a pod as a whole may name. The API server refuses others there.
+fn is_of_whole_pod(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory") || is_huge_page(resource)
+}
+
+fn is_huge_page(resource: &str) -> bool {
+    resource.starts_with("hugepages-")
+}
+
+/// The overhead of the pod's RuntimeClass. A pod may carry its overhead itself: one that exists keeps that of its creation,
+/// and a template's has to be equal, or its pods are refused. So where both are known the larger amounts count.
+fn overhead(spec: &PodSpec, defaults: &RequestDefaults) -> Result<Amounts, RequestProblem> {
+    let mut overhead = Amounts::new();
+    if let Some(of_class) = &defaults.overhead {
+        overhead = parse(of_class, "runtimeClassName")?;
+    }
+    if let Some(own) = &spec.overhead {
+        raise(&mut overhead, &parse(own, "overhead")?);
+    }
+    Ok(overhead)
+}
+
+/// The most that containers and init containers request at one time.
 fn containers(
     spec: &PodSpec,
-    defaults: &RequestDefaults,
+    defaults: &LimitSummary,
     violations: &mut Vec<Violation>,
 ) -> Result<Amounts, RequestProblem> {
-    let mut of = |container: &Container, list: &str, at: usize| -> Result<Amounts, RequestProblem> {
-        let (none, field) = (ResourceRequirements::default(), format!("{list}[{at}]"));
-        let resources = container.resources.as_ref().unwrap_or(&none);
-        let Asked { requests, limits } = requests(resources, &field, &defaults.containers)?;
+    at_one_time(spec, |container, field| {
+        let Asked { requests, limits } = with_defaults(container, field, defaults)?;
+        within(&requests, &limits, field)?;
         let mut highest = limits.clone();
         raise(&mut highest, &requests);
         let mut lowest = limits;
         lower(&mut lowest, &requests);
-        violations.extend(defaults.containers.violations(&field, &lowest, &highest));
+        violations.extend(defaults.violations(field, &lowest, &highest));
         Ok(requests)
-    };
+    })
+}
+
+/// The most of what each container takes that is taken at one time.
+fn at_one_time(
+    spec: &PodSpec,
+    mut of: impl FnMut(&Container, &str) -> Result<Amounts, RequestProblem>,
+) -> Result<Amounts, RequestProblem> {
     let (mut sidecars, mut starting) = (Amounts::new(), Amounts::new());
-    let mut beside = Amounts::new();
     for (at, container) in spec.init_containers.iter().flatten().enumerate() {
-        let takes = of(container, "initContainers", at)?;
         let mut at_once = sidecars.clone();
-        add(&mut at_once, &takes);
+        add(&mut at_once, &of(container, &format!("initContainers[{at}]"))?);
         if container.restart_policy.as_deref() == Some("Always") {
-            add(&mut beside, &takes);
             sidecars.clone_from(&at_once);
         }
         raise(&mut starting, &at_once);
     }
-    let mut running = beside;
+    let mut running = sidecars;
     for (at, container) in spec.containers.iter().enumerate() {
-        add(&mut running, &of(container, "containers", at)?);
+        add(&mut running, &of(container, &format!("containers[{at}]"))?);
     }
     raise(&mut running, &starting);
     Ok(running)
 }
 
-/// What a container or a pod asks for, with what LimitRanges add.
+/// What a container or a pod asks for.
 struct Asked {
     requests: Amounts,
     limits: Amounts,
 }
 
-fn requests(resources: &ResourceRequirements, field: &str, defaults: &LimitSummary) -> Result<Asked, RequestProblem> {
-    let mut limits = resources.limits.clone().unwrap_or_default();
-    let mut requests = resources.requests.clone().unwrap_or_default();
-    fill(&mut limits, Some(&defaults.limits));
-    fill(&mut requests, Some(&defaults.requests));
-    fill(&mut requests, Some(&limits));
-    let (requests, limits) = (parse(&requests, field)?, parse(&limits, field)?);
-    let exceeding: Vec<String> = requests
-        .iter()
-        .filter(|(resource, amount)| {
-            limits.get(*resource).is_some_and(|limit| amount.amount(resource) > limit.amount(resource))
-        })
-        .map(|(resource, _)| resource.clone())
-        .collect();
-    if exceeding.is_empty() {
-        Ok(Asked { requests, limits })
-    } else {
-        Err(RequestProblem::ExceedsLimits { field: field.to_owned(), resources: exceeding })
+fn asked(resources: &ResourceRequirements, field: &str) -> Result<Asked, RequestProblem> {
+    let amounts =
+        |quantities: &Option<Quantities>| quantities.as_ref().map_or(Ok(Amounts::new()), |it| parse(it, field));
+    Ok(Asked { requests: amounts(&resources.requests)?, limits: amounts(&resources.limits)? })
+}
+
+/// What a container asks for: its limits stand for missing requests, and then LimitRanges fill in both.
+fn with_defaults(container: &Container, field: &str, defaults: &LimitSummary) -> Result<Asked, RequestProblem> {
+    let none = ResourceRequirements::default();
+    let Asked { mut requests, mut limits } = asked(container.resources.as_ref().unwrap_or(&none), field)?;
+    fill(&mut requests, limits.clone());
+    fill(&mut limits, parse(&defaults.limits, field)?);
+    fill(&mut requests, parse(&defaults.requests, field)?);
+    Ok(Asked { requests, limits })
+}
+
+/// # Errors
+/// When a request exceeds its limit.
+fn within(requests: &Amounts, limits: &Amounts, field: &str) -> Result<(), RequestProblem> {
+    let exceeds = |(resource, amount): &(&String, &Exact)| {
+        limits.get(*resource).is_some_and(|limit| amount.amount(resource) > limit.amount(resource))
+    };
+    let resources: Vec<String> = requests.iter().filter(exceeds).map(|(resource, _)| resource.clone()).collect();
+    if resources.is_empty() {
+        return Ok(());
     }
+    Err(RequestProblem::ExceedsLimits { field: field.to_owned(), resources })
 }
 
 /// Adds what is missing.
-fn fill(quantities: &mut Quantities, defaults: Option<&Quantities>) {
-    for (resource, quantity) in defaults.into_iter().flatten() {
-        quantities.entry(resource.clone()).or_insert_with(|| quantity.clone());
+fn fill(amounts: &mut Amounts, defaults: Amounts) {
+    for (resource, amount) in defaults {
+        amounts.entry(resource).or_insert(amount);
     }
 }
 
@@ -222,7 +289,10 @@ mod tests {
     #[case::init_containers_before_a_sidecar_run_alone(json!({"initContainers": [cpu("4"), sidecar("1")], "containers": [cpu("2")]}), 4000)]
     #[case::two_sidecars_and_an_init_container(json!({"initContainers": [sidecar("1"), sidecar("2"), cpu("3")], "containers": [cpu("1")]}), 6000)]
     #[case::the_pods_own_request_takes_the_place_of_the_sum(json!({"containers": [cpu("1"), cpu("1")], "resources": {"requests": {"cpu": "5"}}}), 5000)]
-    #[case::the_pods_own_limit_stands_for_its_request(json!({"containers": [cpu("1")], "resources": {"limits": {"cpu": "3"}}}), 3000)]
+    #[case::a_pod_limit_stands_for_no_request_of_containers(json!({"containers": [cpu("1")], "resources": {"limits": {"cpu": "3"}}}), 1000)]
+    #[case::a_pod_limit_is_the_request_where_no_container_asks(json!({"containers": [{"name": "c"}], "resources": {"limits": {"cpu": "3"}}}), 3000)]
+    #[case::a_pod_request_below_the_sum_counts_as_the_sum(json!({"containers": [cpu("2"), cpu("1")], "resources": {"requests": {"cpu": "2"}}}), 3000)]
+    #[case::container_limits_count_into_the_pods_missing_request(json!({"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}], "resources": {"limits": {"cpu": "12"}}}), 2000)]
     #[case::overhead_comes_on_top(json!({"containers": [cpu("1")], "overhead": {"cpu": "250m"}}), 1250)]
     #[case::a_limit_stands_for_a_missing_request(json!({"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]}), 2000)]
     #[case::small_parts_are_added_before_rounding(json!({"containers": [cpu("100u"), cpu("100u")]}), 1)]
@@ -234,7 +304,8 @@ mod tests {
     fn limit_ranges_and_runtime_classes_fill_in_what_is_missing() {
         let range = json!({"spec": {"limits": [
             {"type": "Pod", "default": {"cpu": "9"}},
-            {"type": "Container", "default": {"cpu": "2", "memory": "1Gi"}, "defaultRequest": {"cpu": "1"}},
+            // As the API server stores it: a missing default request is the default limit.
+            {"type": "Container", "default": {"cpu": "2", "memory": "1Gi"}, "defaultRequest": {"cpu": "1", "memory": "1Gi"}},
         ]}});
         let mut defaults = RequestDefaults::of_limit_ranges([&serde_json::from_value(range).unwrap()]);
         defaults.overhead = Some(BTreeMap::from([("memory".to_owned(), Quantity("1Mi".into()))]));
@@ -242,6 +313,37 @@ mod tests {
         let want =
             [("cpu", 1500), ("memory", 2 * (1 << 30) + (1 << 20))].map(|(name, amount)| (name.to_owned(), amount));
         assert_eq!(amounts(spec, &defaults).unwrap(), BTreeMap::from(want));
+    }
+
+    /// What a LimitRange of containers gives a pod, in the API server's order.
+    #[rstest]
+    #[case::own_limits_are_requests_first(json!({"containers": [{"name": "c", "resources": {"limits": {"cpu": "4"}}}]}), 4000)]
+    #[case::the_default_request_fills_in(json!({"containers": [{"name": "c"}]}), 1000)]
+    #[case::the_pods_limit_is_its_request_before(json!({"containers": [{"name": "c"}], "resources": {"limits": {"cpu": "6"}}}), 6000)]
+    #[case::the_pods_own_request_stays_above(json!({"containers": [{"name": "c"}], "resources": {"requests": {"cpu": "3"}}}), 3000)]
+    fn defaults_come_after_own_limits(#[case] spec: Value, #[case] want: i64) {
+        let range = json!({"spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}});
+        let defaults = RequestDefaults::of_limit_ranges([&serde_json::from_value(range).unwrap()]);
+        assert_eq!(amounts(spec, &defaults).unwrap()["cpu"], want);
+    }
+
+    #[test]
+    fn a_pods_huge_pages_default_to_the_limits_of_its_containers() {
+        let page = "hugepages-2Mi";
+        let container = json!({"name": "c", "resources": {"limits": {"cpu": "1", page: "8Mi"}, "requests": {"cpu": "1", page: "8Mi"}}});
+        let spec = json!({"containers": [container], "resources": {"limits": {"cpu": "2"}}});
+        let want = [("cpu", 1000), (page, 8 << 20)].map(|(name, amount)| (name.to_owned(), amount));
+        assert_eq!(amounts(spec, &RequestDefaults::default()).unwrap(), BTreeMap::from(want));
+    }
+
+    #[rstest]
+    #[case::of_the_class(json!({"containers": [cpu("1")]}), 1500)]
+    #[case::claimed_less(json!({"containers": [cpu("1")], "overhead": {"cpu": "1m"}}), 1500)]
+    #[case::kept_from_the_pods_creation(json!({"containers": [cpu("1")], "overhead": {"cpu": "2"}}), 3000)]
+    fn overhead_is_the_larger_of_class_and_pod(#[case] spec: Value, #[case] want: i64) {
+        let overhead = Some(BTreeMap::from([("cpu".to_owned(), Quantity("500m".into()))]));
+        let defaults = RequestDefaults { overhead, ..RequestDefaults::default() };
+        assert_eq!(amounts(spec, &defaults).unwrap()["cpu"], want);
     }
 
     #[rstest]

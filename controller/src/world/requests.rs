@@ -73,15 +73,17 @@ impl<'a> RequestRules<'a> {
         let mut defaults = self.defaults.clone();
         defaults.overhead = pod.runtime_class_name.as_deref().and_then(&self.overhead);
         let field = |rest: &str| format!("spec.podSets[{index}].template.spec.{rest}");
-        let (mut amounts, problem) = match pod_requests(pod, &defaults) {
+        let (amounts, problem) = match pod_requests(pod, &defaults) {
             Ok(amounts) => (amounts, None),
             // It waits with this reason, and is not counted.
             Err(problem) => (BTreeMap::new(), Some(words(&problem, field))),
         };
+        // Excluded resources may be inputs and multipliers.
+        let mut amounts = transformed(amounts, &self.resources.transformations);
         amounts.retain(|resource, _| {
             !self.resources.exclude_resource_prefixes.iter().any(|prefix| resource.starts_with(prefix))
         });
-        (transformed(amounts, &self.resources.transformations), problem)
+        (amounts, problem)
     }
 }
 
@@ -222,6 +224,21 @@ mod tests {
         let (amounts, problem) = rules.requests(&serde_json::from_value(pod).unwrap(), "main", 0);
         assert_eq!(problem, None);
         assert_eq!(amounts.into_iter().map(|(r, a)| format!("{r}={a}")).collect::<Vec<_>>(), ["cpu=2100"]);
+    }
+
+    #[rstest::rstest]
+    #[case::an_excluded_input(json!([{"input": "x.com/gpu", "strategy": "Replace", "outputs": {"credits": "10"}}]), "cpu=2000 credits=20")]
+    #[case::an_excluded_input_that_is_retained(json!([{"input": "x.com/gpu", "outputs": {"credits": "10"}}]), "cpu=2000 credits=20")]
+    #[case::an_excluded_multiplier(json!([{"input": "cpu", "multiplyBy": "x.com/gpu", "outputs": {"credits": "1"}}]), "cpu=2000 credits=4")]
+    #[case::an_excluded_output(json!([{"input": "cpu", "outputs": {"x.com/credits": "1"}}]), "cpu=2000")]
+    fn prefixes_are_excluded_after_transformations(#[case] rules: serde_json::Value, #[case] expected: &str) {
+        let resources = json!({"excludeResourcePrefixes": ["x.com/"], "transformations": rules});
+        let resources: Resources = serde_json::from_value(resources).unwrap();
+        let pod = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "x.com/gpu": "2"}}}]});
+        let rules = without_devices(&resources, RequestDefaults::default());
+        let (amounts, _) = rules.requests(&serde_json::from_value(pod).unwrap(), "main", 0);
+        let amounts: Vec<String> = amounts.into_iter().map(|(r, a)| format!("{r}={a}")).collect();
+        assert_eq!(amounts.join(" "), expected);
     }
 
     #[test]

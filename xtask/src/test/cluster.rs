@@ -20,6 +20,10 @@ const RECORDED: &str = include_str!("../../../e2e/tests/cluster/seconds.json");
 /// Seconds that a file is expected to take when no run has measured it.
 const UNKNOWN: f64 = 60.0;
 
+/// Files that run alone, after all others. `single_cost` bounds how many of the controller's writes are refused, and a
+/// controller that waits for a processor sees its own writes late.
+const ALONE: [&str; 1] = ["single_cost"];
+
 /// How often Go's garbage collector runs in control planes, as `GOGC`. They live for minutes and have memory to spare;
 /// at Go's default of 100 they take a sixth more processor time.
 const GOGC: &str = "400";
@@ -36,17 +40,21 @@ pub(super) fn run(report: &Report, program: &Program, filter: Option<&str>, want
     let listed = report.part(Tier::Cluster, "list the cluster tests", || list(program, filter, wanted));
     let Some(files) = listed else { return };
     let total = files.len();
-    let (left, done) = (Mutex::new(VecDeque::from(files)), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..at_once.max(1) {
-            scope.spawn(|| {
-                while let Some(file) = take(&left) {
-                    one(report, program, &file);
-                    eprintln!("    {} of {total} files of cluster tests", done.fetch_add(1, Ordering::Relaxed) + 1);
-                }
-            });
-        }
-    });
+    let (alone, together): (Vec<File>, Vec<File>) = files.into_iter().partition(|it| ALONE.contains(&it.name.as_str()));
+    let done = AtomicUsize::new(0);
+    for (files, at_once) in [(together, at_once.max(1)), (alone, 1)] {
+        let left = Mutex::new(VecDeque::from(files));
+        std::thread::scope(|scope| {
+            for _ in 0..at_once {
+                scope.spawn(|| {
+                    while let Some(file) = take(&left) {
+                        one(report, program, &file);
+                        eprintln!("    {} of {total} files of cluster tests", done.fetch_add(1, Ordering::Relaxed) + 1);
+                    }
+                });
+            }
+        });
+    }
 }
 
 fn take(queue: &Mutex<VecDeque<File>>) -> Option<File> {

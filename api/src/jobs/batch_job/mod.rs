@@ -242,7 +242,8 @@ impl JobKind for BatchJob {
 
     /// Slots that no remaining completion can fill.
     fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {
-        let parallelism = parallelism(job);
+        // No more pods than completions ever run at one time, whatever `parallelism` says.
+        let parallelism = pods_count(job);
         let completions = completions(job).unwrap_or(parallelism);
         let terminal = if is_indexed(job) {
             count_terminal(str_at(job, "/status/completedIndexes"), str_at(job, "/status/failedIndexes"), completions)

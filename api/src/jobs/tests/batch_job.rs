@@ -204,6 +204,7 @@ fn pods_ready(#[case] job: TestJob, #[case] want: bool) {
 #[case::nothing_succeeded(job().pods(3, 5), 0)]
 #[case::remaining_work_fills_all_slots(job().pods(3, 5).status(json!({"succeeded": 2})), 0)]
 #[case::one_slot_is_free(job().pods(3, 5).status(json!({"succeeded": 3})), 1)]
+#[case::no_more_pods_run_than_completions_are_left(job().pods(5, 3).status(json!({"succeeded": 1})), 1)]
 #[case::a_single_pod_has_nothing_to_give(job().pods(1, 1).status(json!({"succeeded": 1})), 0)]
 #[case::failed_indexes_will_not_run_again(job().pods(3, 5).indexed().status(json!({"succeeded": 3, "completedIndexes": "0-2", "failedIndexes": "3"})), 2)]
 #[case::of_an_indexed_job_only_indexes_count(job().pods(3, 5).indexed().status(json!({"succeeded": 4, "completedIndexes": "0-1"})), 0)]
