@@ -24,6 +24,11 @@ pub(super) struct Program {
 }
 
 impl Program {
+    /// Whether Rust's test harness runs it. Benchmarks have a `main` of their own, which checks their bounds.
+    pub(super) fn has_harness(&self) -> bool {
+        self.kind != "bench"
+    }
+
     /// As reports name it: `switchyard-hub` or `switchyard-hub transport`.
     pub(super) fn title(&self) -> String {
         match self.kind.as_str() {
@@ -34,14 +39,10 @@ impl Program {
     }
 }
 
-/// The unit and property tests of these packages, or of all.
-pub(super) fn unit(packages: Option<&[String]>) -> anyhow::Result<Vec<Program>> {
-    let mut args = vec!["test", "--no-run", "--message-format", "json-render-diagnostics"];
-    match packages {
-        None => args.push("--workspace"),
-        Some(packages) => args.extend(packages.iter().flat_map(|package| ["--package", package])),
-    }
-    programs(&args)
+/// The unit and property tests. Of a selection of packages cargo would compile the dependencies again, with their features
+/// alone, so all are built.
+pub(super) fn unit() -> anyhow::Result<Vec<Program>> {
+    programs(&["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"])
 }
 
 /// The tests on real control planes, and the programs that they start.

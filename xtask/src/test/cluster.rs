@@ -20,9 +20,9 @@ const RECORDED: &str = include_str!("../../../e2e/tests/cluster/seconds.json");
 /// Seconds that a file is expected to take when no run has measured it.
 const UNKNOWN: f64 = 60.0;
 
-/// Files that run alone, after all others. `single_cost` bounds how many of the controller's writes are refused, and a
+/// Files that run alone, after all others. `job_writes` bounds how many of the controller's writes are refused, and a
 /// controller that waits for a processor sees its own writes late.
-const ALONE: [&str; 1] = ["single_cost"];
+const ALONE: [&str; 1] = ["job_writes"];
 
 /// How often Go's garbage collector runs in control planes, as `GOGC`. They live for minutes and have memory to spare;
 /// at Go's default of 100 they take a sixth more processor time.
@@ -96,13 +96,18 @@ fn one(report: &Report, program: &Program, file: &File) {
         if std::env::var_os("GOGC").is_none() {
             command.env("GOGC", GOGC);
         }
-        libtest::run(&title, command)
+        libtest::run(&title, command, true)
     });
     let Some(outcome) = ran else { return };
     let Counts { passed, failed, .. } = outcome.counts;
     let seconds = start.elapsed().as_secs_f64();
     println!("    {}: {passed} passed, {failed} failed, {seconds:.1} s{}", file.name, slowest(&outcome));
     report.count(Tier::Cluster, outcome.counts);
+    let (ran, listed) = (outcome.ends.len(), file.tests.len());
+    if ran < listed && outcome.failures.is_empty() {
+        let message = format!("{ran} of its {listed} tests ran");
+        report.fail(Tier::Cluster, Failure { what: title, message, ..Failure::default() });
+    }
     for failure in outcome.failures {
         let again = format!("cargo xtask test --only cluster {}", failure.what);
         report.fail(Tier::Cluster, Failure { again, ..failure });

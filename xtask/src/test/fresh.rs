@@ -21,6 +21,9 @@ const RANDOM: [(&str, &[&str]); 6] = [
     ("switchyard-scheduler test laws", &[]),
 ];
 
+/// The simulation's tests. With them cargo builds the program that plays seeds.
+const SIMULATION: &str = "switchyard-simulation test seeds";
+
 /// Plays for about so many seconds, half of them the property tests at most. Prints the first seed.
 pub(super) fn run(report: &Report, tests: &[Program], workspace: &Workspace, seconds: u64) {
     let seed = first_seed();
@@ -31,7 +34,7 @@ pub(super) fn run(report: &Report, tests: &[Program], workspace: &Workspace, sec
         let played = report.part(Tier::Fresh, &part, || {
             let mut command = build::start(program, workspace);
             command.args(words).envs(SEEDS.map(|variable| (variable, seed.to_string())));
-            libtest::run(&part, command)
+            libtest::run(&part, command, program.has_harness())
         });
         let Some(outcome) = played else { continue };
         report.count(Tier::Fresh, outcome.counts);
@@ -40,6 +43,9 @@ pub(super) fn run(report: &Report, tests: &[Program], workspace: &Workspace, sec
             let again = format!("{variables} cargo test --package {} {}", program.package, failure.what);
             report.fail(Tier::Fresh, Failure { again, ..failure });
         }
+    }
+    if !tests.iter().any(|program| program.title() == SIMULATION) {
+        return;
     }
     let spent = report.seconds(Tier::Fresh);
     let left = (seconds as f64 - spent).max(seconds as f64 / 4.0);
@@ -66,5 +72,6 @@ pub(crate) fn first_seed() -> u64 {
 
 /// Whether anything random is among these programs.
 pub(super) fn has_any(tests: &[Program]) -> bool {
-    tests.iter().any(|program| RANDOM.iter().any(|(title, _)| *title == program.title()))
+    let random = |title: &str| title == SIMULATION || RANDOM.iter().any(|(random, _)| *random == title);
+    tests.iter().any(|program| random(&program.title()))
 }

@@ -44,11 +44,12 @@ fn log(name: &str) -> anyhow::Result<PathBuf> {
     Ok(dir.join(format!("{}.log", name.replace(|letter: char| !letter.is_alphanumeric(), "-"))))
 }
 
-/// Runs a test program to its end. Its output goes to a log, and to the terminal when a test failed.
+/// Runs a test program to its end, its output in a log. A program with Rust's test harness that ends without the harness's
+/// last line has failed, whatever its exit code.
 ///
 /// # Errors
 /// When the program cannot be started, or its output cannot be written.
-pub(super) fn run(name: &str, mut command: Command) -> anyhow::Result<Outcome> {
+pub(super) fn run(name: &str, mut command: Command, has_harness: bool) -> anyhow::Result<Outcome> {
     let log = log(name)?;
     let mut file = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
     let stderr = file.try_clone().with_context(|| format!("cannot share {}", log.display()))?;
@@ -79,6 +80,7 @@ pub(super) fn run(name: &str, mut command: Command) -> anyhow::Result<Outcome> {
     let ended = match (silent, status.success()) {
         (true, _) => format!("printed nothing for {} s and was killed", SILENCE.as_secs()),
         (false, false) => format!("ended with {status}"),
+        (false, true) if has_harness && !reader.has_result => "ended before its tests did".to_owned(),
         (false, true) => String::new(),
     };
     Ok(reader.end(name, &ended, &log))
@@ -92,6 +94,8 @@ struct Reader {
     failed: Vec<(String, Vec<String>)>,
     /// The failed test whose output is being read.
     section: Option<usize>,
+    /// The harness has printed how its tests ended.
+    has_result: bool,
 }
 
 impl Reader {
@@ -105,6 +109,7 @@ impl Reader {
             self.section = self.failed.iter().position(|(failed, _)| failed == name);
         } else if line == "failures:" || line.starts_with("test result: ") {
             self.section = None;
+            self.has_result |= line != "failures:";
             self.outcome.counts += result(line);
         } else if let Some((_, printed)) = self.section.and_then(|at| self.failed.get_mut(at)) {
             printed.push(line.to_owned());
@@ -226,9 +231,17 @@ mod tests {
     fn shell_script_is_read_as_a_test_program() {
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo 'test a::b ... ok'; echo 'test result: ok. 1 passed; 0 failed; 0 ignored'"]);
-        let outcome = run("xtask libtest self test", shell).unwrap();
+        let outcome = run("xtask libtest self test", shell, true).unwrap();
         assert_eq!(outcome.counts, Counts { passed: 1, failed: 0, skipped: 0 });
         assert_eq!(outcome.ends[0].0, "a::b");
         assert!(outcome.failures.is_empty());
+    }
+
+    #[test]
+    fn program_that_ends_early_fails_unless_it_has_no_harness() {
+        for (has_harness, failed) in [(true, 1), (false, 0)] {
+            let outcome = run("xtask libtest early end", Command::new("true"), has_harness).unwrap();
+            assert_eq!(outcome.counts.failed, failed);
+        }
     }
 }

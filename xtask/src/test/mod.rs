@@ -83,6 +83,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let built = parts.join().ok().flatten().unwrap_or(false);
         if let (Some(program), true) = (cluster, built) {
             cluster::run(&report, &program, args.filter.as_deref(), &plan.cluster, args.at_once());
+        } else if plan.wants_cluster() && !report.has_failed() {
+            let message = "their program or what they start was not built, and nothing says why".to_owned();
+            report.fail(Tier::Cluster, Failure { what: "cluster tests".to_owned(), message, ..Failure::default() });
         }
     });
     if let Some(filter) = args.filter.as_ref().filter(|_| report.tests() == 0 && !report.has_failed()) {
@@ -131,7 +134,9 @@ impl Plan<'_> {
         }
         let title = "build the unit tests";
         run::announce(title, "about 4 minutes");
-        report.part(Tier::Build, title, || build::unit(packages)).unwrap_or_default()
+        let mut programs = report.part(Tier::Build, title, build::unit).unwrap_or_default();
+        programs.retain(|program| packages.is_none_or(|packages| packages.contains(&program.package)));
+        programs
     }
 
     fn cluster_program(&self, report: &Report) -> Option<Program> {
@@ -158,7 +163,7 @@ impl Plan<'_> {
             let mut command = build::start(program, &self.workspace);
             command.args(&self.args.filter);
             libtest::fix_seeds(&mut command);
-            libtest::run(&title, command)
+            libtest::run(&title, command, program.has_harness())
         });
         let Some(outcome) = ran else { return };
         let Counts { passed, failed, skipped } = outcome.counts;
@@ -178,7 +183,7 @@ impl Plan<'_> {
         let ran = report.part(Tier::Unit, title, || {
             let mut command = run::cargo(&["test", "--workspace", "--doc", "--quiet"]);
             command.args(&self.args.filter);
-            libtest::run(title, command)
+            libtest::run(title, command, true)
         });
         let Some(outcome) = ran else { return };
         report.count(Tier::Unit, outcome.counts);

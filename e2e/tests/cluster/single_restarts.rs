@@ -1,26 +1,23 @@
-//! What a job costs in writes, and what a restart costs: nothing.
+//! A controller that restarts, hands its Lease over, loses its API server, or has no rights.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::bed::{Bed, WAIT, controller};
-use futures::future::join_all;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::Api;
 use switchyard_controller::{Handle, LeaderMode, Options};
-use switchyard_e2e::{Cluster, ClusterSpec, Environment, NodeSpec, Requests, fixture, job, wait};
+use switchyard_e2e::{ClusterSpec, Environment, NodeSpec, fixture, job, wait};
 use tokio::sync::OnceCell;
-
-const USER: &str = "system:serviceaccount:switchyard-system:switchyard";
 
 static ENVIRONMENT: OnceCell<Environment> = OnceCell::const_new();
 
-/// One after the other: each starts and stops controllers of its own, and counts what they write.
+/// Serializes the tests: each starts and stops controllers of its own.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 async fn environment() -> &'static Environment {
     let start = async || {
-        let one = ClusterSpec::new("one").node(NodeSpec::new("plain").cpu(500)).audited();
-        let environment = Environment::builder("single-cost").cluster(one).start().await.unwrap();
+        let one = ClusterSpec::new("one").node(NodeSpec::new("plain").cpu(500));
+        let environment = Environment::builder("single-restarts").cluster(one).start().await.unwrap();
         environment.cluster("one").install().await.unwrap();
         environment
     };
@@ -32,48 +29,6 @@ async fn stop(handle: Handle) {
     handle.ended().await.unwrap();
 }
 
-fn ours(cluster: &Cluster) -> Requests {
-    cluster.requests_by(USER).unwrap().writes()
-}
-
-/// On paper: the Workload, its admission, the start of the Job, its end.
-const WRITES_PER_JOB: f64 = 4.0;
-/// Why one waits is said to those that are looked at and wait on; statuses of queues are written once a second.
-const WRITES_MORE: f64 = 1.0;
-
-#[test]
-fn a_job_costs_few_writes() {
-    fixture::run(async {
-        const JOBS: u16 = 100;
-        let _turn = TURN.lock().await;
-        let environment = environment().await;
-        let bed = Bed::on(environment, "cost").await;
-        let handle = controller(bed.cluster(), "cost").await;
-        bed.simple(&[("cpu", "20")]).await;
-        bed.cluster_queue_condition("True", "Ready", "Can admit new workloads").await;
-        let before = ours(bed.cluster());
-        let names: Vec<String> = (0..JOBS).map(|n| format!("job-{n}")).collect();
-        let create = |name: &String| bed.job(name).cpu("1").run_for(Duration::from_secs(1)).create(bed.admin());
-        for created in join_all(names.iter().map(create)).await {
-            created.unwrap();
-        }
-        for name in &names {
-            job::complete(bed.admin(), &bed.namespace, name, WAIT).await.unwrap();
-            bed.expect_true(name, "Finished").await;
-        }
-        bed.queue_status(0, 0, 0).await;
-        let written = ours(bed.cluster()).since(&before);
-        let events = written.only(|request| request.group == "events.k8s.io");
-        let rest = written.only(|request| request.group != "events.k8s.io");
-        let per_job = |requests: &Requests| f64::from(u32::try_from(requests.total()).unwrap()) / f64::from(JOBS);
-        println!("per job {:.2} writes and {:.2} of events\n{written}", per_job(&rest), per_job(&events));
-        assert!(per_job(&rest) <= WRITES_PER_JOB + WRITES_MORE, "{:.2} writes per job:\n{written}", per_job(&rest));
-        let refused = rest.only(|request| request.code >= 300);
-        assert!(per_job(&refused) <= 0.05, "refused writes:\n{refused}");
-        stop(handle).await;
-    });
-}
-
 #[test]
 fn a_restart_loses_nothing_and_repeats_nothing() {
     fixture::run(async {
@@ -83,11 +38,12 @@ fn a_restart_loses_nothing_and_repeats_nothing() {
         bed.simple(&[("cpu", "4")]).await;
         let names: Vec<String> = (0..24).map(|n| format!("job-{n}")).collect();
         let mut handle = controller(bed.cluster(), "restart").await;
-        for name in &names {
-            bed.job(name).cpu("1").run_for(Duration::from_secs(2)).create(bed.admin()).await.unwrap();
-        }
-        // While the first ones run, and while some run, others wait and others have finished.
-        for finished in [0, 4, 12] {
+        // While the first jobs run, and while some run, others wait and others have finished. Each round adds more jobs
+        // than end before the next stop, so that some run at the stop on a slow machine, too.
+        for (batch, finished) in names.chunks(8).zip([0, 4, 8]) {
+            for name in batch {
+                bed.job(name).cpu("1").run_for(Duration::from_secs(2)).create(bed.admin()).await.unwrap();
+            }
             progress_to(&bed, |running, complete| running > 0 && complete >= finished).await;
             stop(handle).await;
             quota_holds(&bed, 4).await;
