@@ -100,6 +100,18 @@ fn a_cohort_below_another_shows_its_share() {
             bed.member("q", "1").build(),
         ];
         bed.set_up(objects, &["q"]).await;
+        // An admission counts below the Cohorts that are above its queue by then.
+        let (all, org) = (bed.part("all"), bed.part("org"));
+        let edge = format!("parent_cohort=\"{org}\",root_cohort=\"{org}\"}} 1");
+        let below = async || {
+            let page = metrics();
+            let queue = page.lines().any(|line| {
+                line.starts_with("kueue_cluster_queue_info") && line.contains(&format!("root_cohort=\"{org}\""))
+            });
+            anyhow::ensure!(queue && page.contains(&edge), "{page}");
+            Ok(())
+        };
+        wait::eventually(WAIT, "the queue to be below both Cohorts", below).await.unwrap();
         let jobs = bed.fill("q", 3).await;
         bed.admitted(&jobs, 3).await;
         // Two borrowed of the four that the root could lend.
@@ -115,7 +127,6 @@ fn a_cohort_below_another_shows_its_share() {
         };
         shown("all", 500).await;
         shown("org", 0).await;
-        let (all, org) = (bed.part("all"), bed.part("org"));
         for line in [
             format!("kueue_cohort_weighted_share{{cohort=\"{all}\",replica_role=\"standalone\"}} 500"),
             format!(

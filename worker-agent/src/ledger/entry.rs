@@ -243,6 +243,14 @@ impl Entry {
         parts.map_or_else(|| job.status.clone(), |(_, status)| status.clone())
     }
 
+    /// The API server has accepted the deletion of this Workload. A watch that is behind shows it as it was; its quota
+    /// counts for nothing from now on.
+    fn mark_deleting(&mut self, target: &Target) {
+        if let Some(workload) = self.workload.as_mut().filter(|workload| workload.meta.target.uid == target.uid) {
+            workload.meta.deleting = true;
+        }
+    }
+
     /// How an action went.
     pub(super) fn done(&mut self, action: &Action, outcome: Outcome, attempt: u64, now: Time) {
         if let (Verb::OpenGate { target, at }, Outcome::Object(_) | Outcome::Refused(_)) = (&action.verb, &outcome) {
@@ -267,7 +275,12 @@ impl Entry {
                 }
                 self.apply(*object);
             }
-            Outcome::Accepted => self.slot(action.kind).succeeded(),
+            Outcome::Accepted => {
+                self.slot(action.kind).succeeded();
+                if let (Kind::Workload, Verb::Delete { target, .. }) = (action.kind, &action.verb) {
+                    self.mark_deleting(target);
+                }
+            }
             Outcome::Gone if matches!(action.verb, Verb::Find { .. }) => self.slot(action.kind).not_found(now),
             Outcome::Gone => {
                 self.slot(action.kind).succeeded();

@@ -114,6 +114,8 @@ impl Entry {
             (_, Some(job)) if job.broken => deleted(attempt, "a part of the job was deleted on the worker"),
             (None, Some(_)) => deleted(attempt, "the job's Workload was deleted on the worker"),
             (None, None) => lasting(State::Waiting, Vec::new()),
+            // No job can start on its quota any more. Another Workload is made once it is gone.
+            (Some(workload), None) if workload.meta.deleting => lasting(State::Waiting, Vec::new()),
             (Some(workload), None) => {
                 let (state, reasons) = verdict(workload);
                 match state {
