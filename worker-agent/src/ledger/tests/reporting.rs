@@ -211,6 +211,21 @@ fn a_late_answer_does_not_bring_back_what_is_gone() {
     assert_eq!(bench.heard(), [(1, State::Gone)]);
 }
 
+/// A watch that is behind still shows the quota of a Workload that was deleted. A hub that has begun anew would commit to
+/// it.
+#[test]
+fn deleted_workload_waits_whatever_the_watch_shows() {
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Reserve).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+    bench.see(workload(1).admitted().seen());
+    assert_eq!(bench.heard(), [(1, State::Waiting), (1, State::Reserved)]);
+    bench.want(1, Phase::Absent);
+    assert_eq!(bench.asked(), ["delete Workload"]);
+    bench.answer(Outcome::Accepted).connect();
+    bench.desire(Vec::new(), true).unwrap();
+    assert_eq!(bench.heard().last(), Some(&(1, State::Waiting)));
+}
+
 #[test]
 fn an_inventory_names_what_is_being_torn_down() {
     let mut bench = Bench::running();
