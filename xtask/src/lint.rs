@@ -7,7 +7,7 @@ use anyhow::bail;
 use crate::report::{Report, Tier};
 use crate::{run, tools};
 
-/// Runs all checks; one that fails keeps none of the others from running.
+/// Runs all checks, even after a failure.
 pub(crate) fn run(report: &Report) {
     report.part(Tier::Lint, "format", || run::step("format", run::cargo(&["fmt", "--all", "--check"])));
     let clippy = |targets: &[&str]| {

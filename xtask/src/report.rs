@@ -12,6 +12,9 @@ use crate::{run, times};
 /// How many parts the report lists as the slowest.
 const SLOWEST: usize = 10;
 
+/// Minutes of the whole command on two cores: on a bare machine, and on one that has built before.
+const WHOLE: (f64, f64) = (30.0, 15.0);
+
 /// A group of parts with a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Tier {
@@ -95,6 +98,7 @@ struct Part {
     title: String,
     from: Instant,
     to: Instant,
+    succeeded: bool,
 }
 
 #[derive(Debug, Default)]
@@ -109,21 +113,24 @@ struct Record {
 #[derive(Debug)]
 pub(crate) struct Report {
     start: Instant,
-    /// Nothing was built before this run.
+    /// Some program of the test clusters was not built before this run.
     bare: bool,
+    /// Whole files and programs run, so that their times are worth keeping.
+    whole: bool,
     record: Mutex<Record>,
 }
 
 impl Report {
-    pub(crate) fn begin(bare: bool) -> Self {
-        Self { start: Instant::now(), bare, record: Mutex::default() }
+    pub(crate) fn begin(bare: bool, whole: bool) -> Self {
+        Self { start: Instant::now(), bare, whole, record: Mutex::default() }
     }
 
     /// Runs a part, and records its time. An error is recorded as a failure.
     pub(crate) fn part<T>(&self, tier: Tier, title: &str, run: impl FnOnce() -> anyhow::Result<T>) -> Option<T> {
         let from = Instant::now();
         let result = run();
-        self.with(|record| record.parts.push(Part { tier, title: title.to_owned(), from, to: Instant::now() }));
+        let (title_of, succeeded) = (title.to_owned(), result.is_ok());
+        self.with(|record| record.parts.push(Part { tier, title: title_of, from, to: Instant::now(), succeeded }));
         match result {
             Ok(value) => Some(value),
             Err(error) => {
@@ -149,6 +156,13 @@ impl Report {
         let mut tests = 0;
         self.with(|record| tests = record.counts.values().map(|counts| counts.passed + counts.failed).sum());
         tests
+    }
+
+    /// Whether no part ran.
+    pub(crate) fn is_empty(&self) -> bool {
+        let mut empty = false;
+        self.with(|record| empty = record.parts.is_empty());
+        empty
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -183,7 +197,7 @@ impl Report {
     pub(crate) fn end(self) -> anyhow::Result<()> {
         let took = self.start.elapsed();
         let record = self.record.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for part in &record.parts {
+        for part in record.parts.iter().filter(|part| self.whole && part.succeeded) {
             times::keep(&part.title, (part.to - part.from).as_secs_f64());
         }
         print!("{}", record.text(took, self.bare));
@@ -233,7 +247,9 @@ impl Record {
         for (tier, failure) in &self.failures {
             failure.write(*tier, text)?;
         }
-        writeln!(text, "\ntook {:.1} min", took.as_secs_f64() / 60.0)?;
+        let (took, whole) = (took.as_secs_f64() / 60.0, if bare { WHOLE.0 } else { WHOLE.1 });
+        let over = if took > whole { ", OVER BUDGET" } else { "" };
+        writeln!(text, "\ntook {took:.1} min of {whole:.0}{over}")?;
         let mut all = Counts::default();
         self.counts.values().for_each(|counts| all += *counts);
         writeln!(text, "{} passed, {} failed, {} skipped", all.passed, all.failed, all.skipped)?;
@@ -289,6 +305,7 @@ mod tests {
             title: title.to_owned(),
             from: at(from),
             to: at(to),
+            succeeded: true,
         };
         Record { parts: spans.iter().map(part).collect(), ..Record::default() }
     }
@@ -334,7 +351,7 @@ FAILED: moves::away (cluster)
   logs:  /logs/fleet-7
   again: cargo xtask test --only cluster moves::away
 
-took 10.5 min
+took 10.5 min of 30
 2 passed, 1 failed, 1 skipped
 NOT RUN: cargo deny advisories (no database)
 ";

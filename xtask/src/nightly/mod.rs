@@ -1,4 +1,4 @@
-//! `cargo xtask nightly`: what needs hours. Every step runs, whatever became of the ones before.
+//! `cargo xtask nightly`: what needs hours. A step that fails does not stop the next.
 
 mod recorded;
 
@@ -39,7 +39,7 @@ struct Step {
 }
 
 /// How a step ended.
-struct Result {
+struct StepResult {
     name: &'static str,
     took: Duration,
     failed: bool,
@@ -50,12 +50,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let dir = run::target().join("nightly");
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let all = steps(args, &dir)?;
+    if let Some(unknown) = args.only.iter().find(|part| !all.iter().any(|step| step.name.contains(part.as_str()))) {
+        let names: Vec<&str> = all.iter().map(|step| step.name).collect();
+        bail!("--only {unknown}: no step has that in its name; there are {}", names.join(", "));
+    }
     let wanted = |step: &Step| args.only.is_empty() || args.only.iter().any(|part| step.name.contains(part.as_str()));
     let (steps, left_out): (Vec<Step>, Vec<Step>) = all.into_iter().partition(wanted);
-    if steps.is_empty() {
-        let names: Vec<&str> = left_out.iter().map(|step| step.name).collect();
-        bail!("--only: no step has that in its name; there are {}", names.join(", "));
-    }
     let mut results = Vec::new();
     let mut not_run: Vec<String> = left_out.iter().map(|step| format!("{} (--only)", step.name)).collect();
     for step in steps {
@@ -65,13 +65,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         } else if let Some(why) = step.missing {
             not_run.push(format!("{} ({why})", step.name));
         } else {
-            results.push(play(step, &dir)?);
+            let name = step.name;
+            results.push(play(step, &dir).unwrap_or_else(|error| StepResult {
+                name,
+                took: Duration::ZERO,
+                failed: true,
+                printed: format!("{error:#}"),
+            }));
         }
     }
     if args.list {
         return Ok(());
     }
     print(&results, &not_run);
+    if results.is_empty() {
+        bail!("no step could run");
+    }
     let failed: Vec<&str> = results.iter().filter(|result| result.failed).map(|result| result.name).collect();
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
@@ -163,23 +172,28 @@ fn has(program: &str) -> bool {
 }
 
 /// Runs a step to its end; its output goes to a log.
-fn play(mut step: Step, dir: &Path) -> anyhow::Result<Result> {
+fn play(mut step: Step, dir: &Path) -> anyhow::Result<StepResult> {
     let log = dir.join(format!("{}.log", step.name));
     run::announce(&format!("nightly: {}", step.name), "unknown");
     eprintln!("    {}; output in {}", step.what, log.display());
     let file = std::fs::File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
     let errors = file.try_clone().with_context(|| format!("cannot share {}", log.display()))?;
+    let json = step.name.strip_prefix("bench-").map(|benchmark| (benchmark, dir.join(format!("{benchmark}.json"))));
+    if let Some((_, json)) = json.as_ref().filter(|(_, json)| json.exists()) {
+        // What an earlier night measured must not stand for this one.
+        std::fs::remove_file(json).with_context(|| format!("cannot remove {}", json.display()))?;
+    }
     let start = Instant::now();
     let status = step.command.stdin(Stdio::null()).stdout(file).stderr(errors).status();
     let status = status.with_context(|| format!("{}: cannot start it", step.name))?;
     let took = start.elapsed();
     crate::times::keep(&format!("nightly: {}", step.name), took.as_secs_f64());
     let mut printed = last_lines(&std::fs::read_to_string(&log).unwrap_or_default());
-    if let Some(benchmark) = step.name.strip_prefix("bench-") {
-        printed = recorded::beside(benchmark, &dir.join(format!("{benchmark}.json"))).unwrap_or(printed);
+    if let Some((benchmark, json)) = json.filter(|_| status.success()) {
+        printed = recorded::beside(benchmark, &json).unwrap_or(printed);
     }
     eprintln!("    {}: {} after {:.1} min", step.name, status, took.as_secs_f64() / 60.0);
-    Ok(Result { name: step.name, took, failed: !status.success(), printed })
+    Ok(StepResult { name: step.name, took, failed: !status.success(), printed })
 }
 
 fn last_lines(text: &str) -> String {
@@ -187,7 +201,7 @@ fn last_lines(text: &str) -> String {
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }
 
-fn print(results: &[Result], not_run: &[String]) {
+fn print(results: &[StepResult], not_run: &[String]) {
     println!();
     for result in results {
         let end = if result.failed { "FAILED" } else { "passed" };

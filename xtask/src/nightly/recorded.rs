@@ -59,7 +59,7 @@ fn text(measured: &Figures, recorded: &Figures) -> String {
     recorded.iter().filter_map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Three digits or more.
+/// Two decimals below 10, none above.
 fn short(figure: f64) -> String {
     if figure.abs() < 10.0 { format!("{figure:.2}") } else { format!("{figure:.0}") }
 }

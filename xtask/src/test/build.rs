@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use crate::run;
 
@@ -29,6 +29,16 @@ impl Program {
         self.kind != "bench"
     }
 
+    /// The command that runs a test again, or the whole program, with the seeds of the failed run.
+    pub(super) fn again(&self, seeds: &str, test: &str) -> String {
+        let target = match self.kind.as_str() {
+            "lib" => "--lib".to_owned(),
+            kind => format!("--{kind} {}", self.target),
+        };
+        let name = if test.is_empty() { String::new() } else { format!(" -- --exact {test}") };
+        format!("{seeds} cargo test --package {} {target}{name}", self.package)
+    }
+
     /// As reports name it: `switchyard-hub` or `switchyard-hub transport`.
     pub(super) fn title(&self) -> String {
         match self.kind.as_str() {
@@ -39,10 +49,12 @@ impl Program {
     }
 }
 
-/// The unit and property tests. Of a selection of packages cargo would compile the dependencies again, with their features
-/// alone, so all are built.
+/// The unit and property tests of all packages. Cargo compiles dependencies again when it selects fewer packages, because
+/// features differ.
 pub(super) fn unit() -> anyhow::Result<Vec<Program>> {
-    programs(&["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"])
+    let found = programs(&["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"])?;
+    ensure!(!found.is_empty(), "cargo names no test program, so nothing would be tested");
+    Ok(found)
 }
 
 /// The tests on real control planes, and the programs that they start.

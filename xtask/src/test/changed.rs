@@ -19,7 +19,7 @@ const HARNESS: &str = "switchyard-e2e";
 const CLUSTER_TESTS: &str = "e2e/tests/cluster";
 
 /// Modules of the cluster tests that others use.
-const SHARED: [&str; 4] = ["main", "bed", "common", "visible"];
+const SHARED: [&str; 6] = ["main", "bed", "common", "elastic", "serving", "visible"];
 
 /// Decide how everything is built or run.
 const EVERYTHING: [&str; 6] =
@@ -128,7 +128,9 @@ fn select(files: &BTreeSet<PathBuf>, workspace: &Workspace, names: impl Fn(&str,
 fn cluster_file(path: &Path) -> Option<String> {
     let below = path.strip_prefix(CLUSTER_TESTS).ok()?;
     let first = below.components().next()?.as_os_str().to_str()?;
-    Some(first.strip_suffix(".rs").unwrap_or(first).to_owned())
+    // A file beside the tests that is none, such as `seconds.json`, concerns the package.
+    let name = first.strip_suffix(".rs").or_else(|| (below.components().count() > 1).then_some(first))?;
+    Some(name.to_owned())
 }
 
 #[cfg(test)]
@@ -145,6 +147,7 @@ mod tests {
             ("a crate", &["cli/src/main.rs"][..], &["cli", "switchyard-e2e"][..], ClusterTests::All),
             ("a file of cluster tests", &["e2e/tests/cluster/moves.rs"][..], &[][..], files(&["moves"])),
             ("a directory of them", &["e2e/tests/cluster/moves/away.rs"][..], &[][..], files(&["moves"])),
+            ("a file beside them", &["e2e/tests/cluster/seconds.json"][..], &["switchyard-e2e"][..], ClusterTests::All),
             ("what cluster tests share", &["e2e/tests/cluster/bed/mod.rs"][..], &[][..], ClusterTests::All),
             (
                 "a file that the hub names",

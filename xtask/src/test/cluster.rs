@@ -69,8 +69,8 @@ fn list(program: &Program, filter: Option<&str>, wanted: &ClusterTests) -> anyho
     let mut files: Vec<File> =
         files.into_iter().filter(|(name, _)| wanted.wants(name)).map(|(name, tests)| File { name, tests }).collect();
     ensure!(
-        !files.is_empty() || filter.is_some() || *wanted != ClusterTests::All,
-        "{} lists no tests, so nothing would be tested",
+        !files.is_empty() || filter.is_some(),
+        "{} lists no test of {wanted:?}, so nothing would be tested",
         program.path.display()
     );
     let recorded: BTreeMap<String, f64> = serde_json::from_str(RECORDED).unwrap_or_default();
@@ -103,14 +103,17 @@ fn one(report: &Report, program: &Program, file: &File) {
     let seconds = start.elapsed().as_secs_f64();
     println!("    {}: {passed} passed, {failed} failed, {seconds:.1} s{}", file.name, slowest(&outcome));
     report.count(Tier::Cluster, outcome.counts);
-    let (ran, listed) = (outcome.ends.len(), file.tests.len());
-    if ran < listed && outcome.failures.is_empty() {
-        let message = format!("{ran} of its {listed} tests ran");
-        report.fail(Tier::Cluster, Failure { what: title, message, ..Failure::default() });
-    }
+    let (ran, sound) = (outcome.ends.len(), outcome.failures.is_empty());
     for failure in outcome.failures {
-        let again = format!("cargo xtask test --only cluster {}", failure.what);
+        let test = if failure.what == title { format!("{}::", file.name) } else { failure.what.clone() };
+        let again = format!("{} cargo xtask test --only cluster {test}", libtest::seeds());
         report.fail(Tier::Cluster, Failure { again, ..failure });
+    }
+    let listed = file.tests.len();
+    if ran < listed && sound {
+        let message = format!("{ran} of its {listed} tests ran");
+        report.count(Tier::Cluster, Counts { failed: 1, ..Counts::default() });
+        report.fail(Tier::Cluster, Failure { what: title, message, ..Failure::default() });
     }
 }
 

@@ -1,4 +1,4 @@
-//! Simulation and property tests with seeds that no run had before.
+//! Simulation and property tests with seeds that no earlier run used.
 
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,28 +9,35 @@ use super::build::{self, Program};
 use super::libtest::{self, SEEDS};
 use super::workspace::Workspace;
 use crate::programs;
-use crate::report::{Failure, Report, Tier};
+use crate::report::{Counts, Failure, Report, Tier};
 
 /// The test programs whose inputs are random, in tests whose names contain one of the words. No word stands for all.
-const RANDOM: [(&str, &[&str]); 6] = [
+const RANDOM: [(&str, &[&str]); 7] = [
     ("switchyard-api", &[]),
     ("switchyard-api test conversion", &[]),
     ("switchyard-agent", &["laws"]),
     ("switchyard-controller", &["laws", "lease", "held"]),
     ("switchyard-hub", &["outbox"]),
+    ("switchyard-scheduler", &["tree::", "afs::", "queue::", "fair_admission::"]),
     ("switchyard-scheduler test laws", &[]),
 ];
 
 /// The simulation's tests. With them cargo builds the program that plays seeds.
 const SIMULATION: &str = "switchyard-simulation test seeds";
 
-/// Plays for about so many seconds, half of them the property tests at most. Prints the first seed.
-pub(super) fn run(report: &Report, tests: &[Program], workspace: &Workspace, seconds: u64) {
+/// Runs the property tests once, then the simulation for what is left of the seconds, a quarter of them at least. Prints
+/// the first seed. Where `all` packages are tested, a program that is missing is a failure.
+pub(super) fn run(report: &Report, tests: &[Program], workspace: &Workspace, seconds: u64, all: bool) {
     let seed = first_seed();
     println!("==> fresh seeds from {seed}, for {seconds} s");
     for (title, words) in RANDOM {
-        let Some(program) = tests.iter().find(|program| program.title() == title) else { continue };
         let part = format!("fresh seed: {title}");
+        let Some(program) = tests.iter().find(|program| program.title() == title) else {
+            if all {
+                missing(report, &part, "there is no such test program");
+            }
+            continue;
+        };
         let played = report.part(Tier::Fresh, &part, || {
             let mut command = build::start(program, workspace);
             command.args(words).envs(SEEDS.map(|variable| (variable, seed.to_string())));
@@ -38,13 +45,20 @@ pub(super) fn run(report: &Report, tests: &[Program], workspace: &Workspace, sec
         });
         let Some(outcome) = played else { continue };
         report.count(Tier::Fresh, outcome.counts);
+        if outcome.counts == Counts::default() {
+            missing(report, &part, "no test of that name");
+        }
         for failure in outcome.failures {
             let variables = SEEDS.map(|variable| format!("{variable}={seed}")).join(" ");
-            let again = format!("{variables} cargo test --package {} {}", program.package, failure.what);
+            let test = if failure.what == part { "" } else { failure.what.as_str() };
+            let again = program.again(&variables, test);
             report.fail(Tier::Fresh, Failure { again, ..failure });
         }
     }
     if !tests.iter().any(|program| program.title() == SIMULATION) {
+        if all {
+            missing(report, "fresh seeds: simulation", "there is no such test program");
+        }
         return;
     }
     let spent = report.seconds(Tier::Fresh);
@@ -52,19 +66,23 @@ pub(super) fn run(report: &Report, tests: &[Program], workspace: &Workspace, sec
     report.part(Tier::Fresh, "fresh seeds: simulation", || simulate(seed, left));
 }
 
+fn missing(report: &Report, what: &str, why: &str) {
+    report.fail(Tier::Fresh, Failure { what: what.to_owned(), message: why.to_owned(), ..Failure::default() });
+}
+
 fn simulate(seed: u64, seconds: f64) -> anyhow::Result<()> {
     let mut command: Command = programs::command("debug", "switchyard-simulate");
-    command.args(["--seed", &seed.to_string(), "--seconds", &format!("{seconds:.0}")]);
+    command.args(["--seed", &seed.to_string(), "--seconds", &format!("{:.0}", seconds.ceil())]);
     let output = command.output()?;
     let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
+    if !output.status.success() || printed.starts_with("0 seeds") {
         bail!("{}", printed.trim());
     }
     println!("    {}", printed.trim());
     Ok(())
 }
 
-/// A seed that no run had: the milliseconds of the clock. The seeds of the simulation's tests are far below it.
+/// A seed that no earlier run used: the milliseconds of the clock. The seeds of the simulation's tests are far below it.
 pub(crate) fn first_seed() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

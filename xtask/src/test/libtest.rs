@@ -18,6 +18,15 @@ const SILENCE: Duration = Duration::from_secs(600);
 /// Lines of a panic's message that a report repeats.
 const MESSAGE_LINES: usize = 30;
 
+/// The variables of [`SEEDS`] as a run has them, for a command that repeats it.
+pub(super) fn seeds() -> String {
+    let value = |variable: &str| std::env::var(variable).unwrap_or_else(|_| FIXED.to_owned());
+    SEEDS.map(|variable| format!("{variable}={}", value(variable))).join(" ")
+}
+
+/// The seed of tests whose variable is not set.
+const FIXED: &str = "1";
+
 /// The variables that seed the tests with random inputs.
 pub(super) const SEEDS: [&str; 3] = ["LAWS_SEED", "PROPTEST_RNG_SEED", "USAGE_SEED"];
 
@@ -33,7 +42,7 @@ pub(super) struct Outcome {
 /// The fixed seeds of every run, so that a new failure comes from the change. A variable that is set stays as it is.
 pub(super) fn fix_seeds(command: &mut Command) {
     for variable in SEEDS.into_iter().filter(|variable| std::env::var_os(variable).is_none()) {
-        command.env(variable, "1");
+        command.env(variable, FIXED);
     }
 }
 
@@ -117,11 +126,15 @@ impl Reader {
     }
 
     fn end(mut self, name: &str, ended: &str, log: &Path) -> Outcome {
-        if self.failed.is_empty() && !ended.is_empty() {
+        // With failed tests and the harness's last line, an exit code of its own says nothing new.
+        if !ended.is_empty() && (self.failed.is_empty() || !self.has_result) {
             let message = format!("it {ended}");
             let logs = vec![log.display().to_string()];
             self.outcome.counts.failed += 1;
             self.outcome.failures.push(Failure { what: name.to_owned(), message, logs, ..Failure::default() });
+        }
+        if !self.has_result {
+            self.outcome.counts.failed += self.failed.len() as u64;
         }
         for (test, printed) in self.failed {
             let mut logs = logs(&printed);
@@ -225,6 +238,14 @@ mod tests {
         let outcome = read("running 1 test", "ended with signal: 9 (SIGKILL)");
         assert_eq!(outcome.counts, Counts { passed: 0, failed: 1, skipped: 0 });
         assert_eq!(outcome.failures[0].message, "it ended with signal: 9 (SIGKILL)");
+    }
+
+    #[test]
+    fn program_that_dies_after_a_failed_test_reports_both() {
+        let outcome = read("test moves::away ... FAILED", "ended with signal: 9 (SIGKILL)");
+        assert_eq!(outcome.counts.failed, 2);
+        let failed: Vec<&str> = outcome.failures.iter().map(|failure| failure.what.as_str()).collect();
+        assert_eq!(failed, ["cluster", "moves::away"]);
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(commit) => Some(changed::since(commit, &workspace)?),
         None => None,
     };
-    let report = Report::begin(parts::missing());
+    let report = Report::begin(parts::missing(), args.filter.is_none());
     announce(args, selection.as_ref());
     let cluster = selection.as_ref().map_or(ClusterTests::All, |selection| selection.cluster.clone());
     let plan = Plan { args, selection, cluster, workspace };
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let cluster = scope.spawn(|| plan.cluster_program(&report));
         plan.unit_tests(&report, &tests);
         if args.wants(Tier::Fresh) && fresh::has_any(&tests) {
-            fresh::run(&report, &tests, &plan.workspace, args.fresh);
+            fresh::run(&report, &tests, &plan.workspace, args.fresh, plan.selection.is_none());
         }
         let cluster = cluster.join().ok().flatten();
         let built = parts.join().ok().flatten().unwrap_or(false);
@@ -90,6 +90,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     });
     if let Some(filter) = args.filter.as_ref().filter(|_| report.tests() == 0 && !report.has_failed()) {
         let message = format!("no test has {filter} in its name");
+        report.fail(Tier::Unit, Failure { what: "nothing was tested".to_owned(), message, ..Failure::default() });
+    }
+    if report.is_empty() {
+        let message = "what was selected has nothing to run".to_owned();
         report.fail(Tier::Unit, Failure { what: "nothing was tested".to_owned(), message, ..Failure::default() });
     }
     if args.wants(Tier::Nodes) && args.filter.is_none() {
@@ -172,7 +176,8 @@ impl Plan<'_> {
         }
         report.count(Tier::Unit, outcome.counts);
         for failure in outcome.failures {
-            let again = format!("cargo test --package {} -- --exact {}", program.package, failure.what);
+            let test = if failure.what == title { "" } else { failure.what.as_str() };
+            let again = program.again(&libtest::seeds(), test);
             report.fail(Tier::Unit, Failure { again, ..failure });
         }
     }

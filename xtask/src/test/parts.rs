@@ -28,7 +28,7 @@ pub(super) fn build(report: &Report) -> bool {
     built.is_some()
 }
 
-/// Whether this machine has built none of them, as a new one.
+/// Whether one of them is still to be built, as on a new machine.
 pub(super) fn missing() -> bool {
     Parts::new().is_ok_and(|parts| PARTS.iter().any(|part| !parts.is_built(*part)))
 }
