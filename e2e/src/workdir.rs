@@ -32,7 +32,11 @@ impl WorkDir {
         fs::create_dir_all(path.join("state")).with_context(|| format!("cannot create {}", path.display()))?;
         sweep(&logs);
         let keep = std::env::var_os("SWITCHYARD_KEEP").is_some_and(|value| !value.is_empty());
-        Ok(Self { path, keep: AtomicBool::new(keep) })
+        let dir = Self { path, keep: AtomicBool::new(false) };
+        if keep {
+            dir.keep();
+        }
+        Ok(dir)
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -24,7 +24,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Whether Rust's test harness runs it. Benchmarks have a `main` of their own, which checks their bounds.
+    /// Whether Rust's test harness runs it. Benchmarks have a `main` of their own.
     pub(super) fn has_harness(&self) -> bool {
         self.kind != "bench"
     }

@@ -117,7 +117,7 @@ fn one(report: &Report, program: &Program, file: &File) {
     }
 }
 
-/// The test after which the program printed nothing for the longest time: the one to look at first.
+/// The test that ended after the longest silence.
 fn slowest(outcome: &Outcome) -> String {
     let mut before = 0.0;
     let mut gaps: Vec<(f64, &str)> = Vec::new();
