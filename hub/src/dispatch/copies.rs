@@ -14,6 +14,10 @@
 //! given up by its policy; but not for longer than [`CAREFUL`] after the memory began. Whoever wants it sooner declares the
 //! cluster lost. A copy that does not run may be what is left of an attempt that was given up: it is adopted only then, too.
 //!
+//! # Copies of which nobody says for which job
+//! One whose Workload was deleted on its cluster is a job without a word of what it was made of, until it is stopped there. No
+//! workload of its namespace is sent anywhere while it is there, for as long as clusters that have not spoken are waited for.
+//!
 //! # Copies that come late
 //! The workload may have been sent elsewhere before the copy's cluster spoke, and wait for a cluster again: refused there,
 //! evicted, or given up. A workload that waits for a cluster has nothing that runs, so the copy is adopted as if it had come
@@ -199,7 +203,7 @@ impl Dispatcher {
                 Some(self.unheard(entry, since, now).map_or(Past::Adopt(copy), wait))
             }
             Some(past) => Some(past),
-            None => self.unheard(entry, since, now).map(wait),
+            None => self.unheard(entry, since, now).map(wait).or_else(|| self.unnamed(entry, since, now).map(Past::Wait)),
         };
         match past {
             None => false,
@@ -311,6 +315,26 @@ impl Dispatcher {
             Some(copy) => Some(Past::Adopt(copy)),
             None => waits.map(Past::Wait),
         }
+    }
+
+    /// Why a workload waits for what may be its copy and does not say so. Sets the timer.
+    fn unnamed(&self, entry: &mut Entry, since: Time, now: Time) -> Option<String> {
+        if !self.is_careful(now) || entry.facts.known_as.is_some() || entry.facts.adopt == Some(Adopt::Nothing) {
+            return None;
+        }
+        let configured = self.configured(entry);
+        let may_be = |(cluster, uid): &&(Name, Uid)| {
+            let there = configured.contains(cluster) && self.clusters.get(cluster).is_some_and(|known| known.exists);
+            let stays = |orphan: &Orphan| orphan.stays(&self.settings) && !terminal(orphan.state());
+            there && self.orphans.get(cluster, uid).is_some_and(stays)
+        };
+        let (cluster, uid) = self.orphans.of_no_job(&entry.facts.namespace).find(may_be)?;
+        let message = format!(
+            "Worker cluster \"{cluster}\" has a copy from before this hub's memory that may be of this job (uid {uid}): \
+             its Workload was deleted there; delete its job there, or see switchyard adopt"
+        );
+        entry.wake_at(since.saturating_add(CAREFUL));
+        Some(message)
     }
 
     /// The copy to adopt. Of the others it is said that they are not: those of the same uid go once this one is adopted.

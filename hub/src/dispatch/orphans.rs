@@ -72,6 +72,10 @@ impl Orphan {
         self.last.attempt
     }
 
+    pub(super) fn state(&self) -> State {
+        self.last.state
+    }
+
     /// Its uid, namespace, name and attempt.
     pub(super) fn place(&self) -> (Uid, Name, Name, u64) {
         let Observation { uid, namespace, name, attempt, .. } = &self.last;
@@ -148,6 +152,8 @@ pub(super) struct Orphans {
     all: BTreeMap<(Name, Uid), Orphan>,
     /// By namespace, kind and name of their jobs.
     by_job: BTreeMap<JobKey, BTreeSet<(Name, Uid)>>,
+    /// By namespace, those of which nobody says for which job they were made.
+    of_no_job: BTreeMap<Name, BTreeSet<(Name, Uid)>>,
     /// Where those of a uid are.
     by_uid: BTreeMap<Uid, BTreeSet<Name>>,
     /// By when something is to be done about them.
@@ -162,6 +168,7 @@ impl Orphans {
             settings,
             all: BTreeMap::new(),
             by_job: BTreeMap::new(),
+            of_no_job: BTreeMap::new(),
             by_uid: BTreeMap::new(),
             by_due: BTreeSet::new(),
             counts: BTreeMap::new(),
@@ -175,6 +182,11 @@ impl Orphans {
     /// Those whose job has this kind and name.
     pub(super) fn of_job(&self, namespace: &Name, subject: &Subject) -> impl Iterator<Item = &(Name, Uid)> {
         self.by_job.get(&subject.key(namespace)).into_iter().flatten()
+    }
+
+    /// Those in a namespace that may have been made for any job of it.
+    pub(super) fn of_no_job(&self, namespace: &Name) -> impl Iterator<Item = &(Name, Uid)> {
+        self.of_no_job.get(namespace).into_iter().flatten()
     }
 
     pub(super) fn get(&self, cluster: &Name, uid: &Uid) -> Option<&Orphan> {
@@ -191,9 +203,10 @@ impl Orphans {
     }
 
     fn insert(&mut self, key: (Name, Uid), orphan: Orphan) {
-        if let Some(job) = Self::job(&orphan) {
-            self.by_job.entry(job).or_default().insert(key.clone());
-        }
+        match Self::job(&orphan) {
+            Some(job) => self.by_job.entry(job).or_default().insert(key.clone()),
+            None => self.of_no_job.entry(orphan.last.namespace.clone()).or_default().insert(key.clone()),
+        };
         if let Some(due) = orphan.due(&self.settings) {
             self.by_due.insert((due, key.clone()));
         }
@@ -204,8 +217,9 @@ impl Orphans {
 
     fn remove(&mut self, key: &(Name, Uid)) -> Option<Orphan> {
         let orphan = self.all.remove(key)?;
-        if let Some(job) = Self::job(&orphan) {
-            take_from(&mut self.by_job, &job, key);
+        match Self::job(&orphan) {
+            Some(job) => take_from(&mut self.by_job, &job, key),
+            None => take_from(&mut self.of_no_job, &orphan.last.namespace, key),
         }
         if let Some(due) = orphan.due(&self.settings) {
             self.by_due.remove(&(due, key.clone()));
@@ -316,6 +330,10 @@ impl Dispatcher {
                 self.orphans.insert(key, Orphan::new(observation, now));
             }
             Some(mut known) => {
+                if known.origin().is_none() {
+                    // What it says now may tell for which job it was made, or that it is over.
+                    self.touch_waiting_for(&known);
+                }
                 if observation.attempt >= known.last.attempt {
                     match known.holds() {
                         // An end that is not acknowledged stays until it is.
@@ -336,8 +354,15 @@ impl Dispatcher {
 
     /// Has those looked at that stand for the same job as an orphan, and may have waited for it.
     fn touch_waiting_for(&mut self, orphan: &Orphan) {
-        let waiting = Orphans::job(orphan).and_then(|job| self.waiting.get(&job));
-        self.dirty.extend(waiting.into_iter().flatten().cloned());
+        match Orphans::job(orphan) {
+            Some(job) => self.dirty.extend(self.waiting.get(&job).into_iter().flatten().cloned()),
+            None => {
+                let namespace = &orphan.last.namespace;
+                let from: JobKey = (namespace.clone(), Name::from(""), Name::from(""));
+                let there = self.waiting.range(from..).take_while(|((of, ..), _)| of == namespace);
+                self.dirty.extend(there.flat_map(|(_, uids)| uids).cloned());
+            }
+        }
     }
 
     /// Workloads that we have come to know are no orphans: what clusters said of them counts.

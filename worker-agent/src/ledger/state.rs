@@ -33,11 +33,15 @@ impl Entry {
     }
 
     /// The state for an inventory. It names what is being torn down, too, and what may yet come to be: for a hub that has
-    /// just begun, what an inventory lacks is not there.
+    /// just begun, what an inventory lacks is not there. It always says what the objects were made of: that hub may not know
+    /// what an earlier one asked for.
     pub(super) fn stock(&mut self, want: Option<&Want>) -> Option<Observation> {
-        if let Some(observation) = self.observe(want) {
-            return Some(Observation { origin: self.origin(), ..observation });
-        }
+        let observation = self.observe(want).or_else(|| self.unfinished(want))?;
+        Some(Observation { origin: self.origin(), ..observation })
+    }
+
+    /// The state of what is being torn down or made, of which there is nothing to say otherwise.
+    fn unfinished(&self, want: Option<&Want>) -> Option<Observation> {
         let creating = self.workload_slot.creating().max(self.job_slot.creating());
         let attempt = self.attempt_there().or(creating)?;
         let is = |state| Verdict { attempt, state, reasons: Vec::new(), is_final: false };

@@ -258,6 +258,39 @@ fn nothing_is_sent_anywhere_while_a_cluster_may_have_it() {
     assert_eq!(late.take(), ["Reserve new/1 on a"], "an hour has passed");
 }
 
+/// The Workload of a job was deleted on its cluster, and the job is not stopped yet: no word is left of what it was made of.
+#[test]
+fn no_job_is_sent_while_a_copy_in_its_namespace_does_not_say_whose_it_is() {
+    let waiting = |state| {
+        let mut bench = Bench::forgetful(&["a", "b"]);
+        bench.tells("a", vec![Copy::of("old", "train").unknown().state(state)]);
+        bench.tells("b", vec![]);
+        bench.take();
+        bench.applied();
+        bench
+    };
+    let mut stopped = waiting(State::Running);
+    stopped.later(500);
+    assert!(!stopped.take().iter().any(|it| it.contains("Reserve")));
+    stopped.observe("a", "old", 3, State::Evicted);
+    assert_eq!(stopped.take(), ["Reserve new/1 on a"], "it was stopped");
+
+    let mut gone = waiting(State::Running);
+    gone.observe("a", "old", 3, State::Gone);
+    assert_eq!(gone.take(), ["Reserve new/1 on a"], "it is gone");
+
+    let mut told = waiting(State::Running);
+    told.tells("a", vec![Copy::of("old", "train")]);
+    assert_eq!(told.take().last().map(String::as_str), Some("commit new/3 on a, known as old"), "it says whose it is");
+
+    let mut late = waiting(State::Running);
+    late.later(1_000);
+    late.written(Outcome::Done, Facts { reserved: true, ..again() });
+    late.later(HOUR);
+    assert!(late.take().contains(&"Reserve new/1 on a".to_owned()), "an hour has passed");
+    assert_eq!(waiting(State::Failed).take(), ["Reserve new/1 on a"], "it has ended");
+}
+
 #[test]
 fn what_predates_the_memory_is_never_removed_however_little_it_is() {
     let mut bench = Bench::forgetful(&["a"]);
