@@ -3,6 +3,7 @@
 //! [`run`] takes its listeners, client, clock and shutdown from the caller. Around the pure dispatcher ([`dispatch`])
 //! stands one task ([`shell`]); agents come in through [`server`], or run in this process ([`hosted`]).
 
+mod api_clock;
 mod args;
 pub mod cluster;
 pub mod clusters;

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{Api, Client, ResourceExt as _};
 use switchyard_api::config::{Configuration, MultiKueue};
 use switchyard_api::names;
+use switchyard_controller::clock::Clock;
 use switchyard_controller::{Context, Handle, Role};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -18,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Ports;
 use crate::clusters::{Reconciler, StoredClusters};
-use crate::dispatch::{Mode, Settings};
+use crate::dispatch::{Mode, Settings, StoreLoss};
 use crate::hosted::{CLUSTER_PROFILE_GATE, HostedStates, Hosting, PATH_PREFIX, Profiles, Source};
 use crate::metrics::{ClusterGauges, HubMetrics};
 use crate::pki::follow;
@@ -27,7 +28,7 @@ use crate::server::{
     self, AgentService, EnrolmentService, Gate, Registry, SecretTokens, Services, Sessions, TlsKeeper,
 };
 use crate::shell::{self, Inbox, Parts, Reports, SESSION_EVENTS};
-use crate::{clusters, hosted, quota};
+use crate::{api_clock, clusters, hosted, quota};
 
 /// The API server has to answer within this at start.
 const FIRST_CALLS: Duration = Duration::from_secs(60);
@@ -159,7 +160,8 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let ctx = handle.context.clone();
     let secrets: Api<Secret> = Api::namespaced(ctx.client.clone(), &ctx.namespace);
-    let Stored { authority, hub_id, memory_since } = identity(&ctx.client, &secrets, hub.advertise.as_deref()).await?;
+    let found = identity(&ctx.client, &secrets, hub.advertise.as_deref(), &*ctx.clock).await?;
+    let (Stored { authority, hub_id, memory_since }, store_loss) = found;
     if let Some(since) = memory_since {
         tracing::warn!(%since, "this hub remembers nothing from before: what clusters have from then waits for its jobs");
     }
@@ -203,7 +205,7 @@ async fn serve(
         reports,
         settings: Settings {
             lease: i64::try_from(hub.server.lease.as_millis()).unwrap_or(i64::MAX),
-            memory_since: memory_since.map(Timestamp::as_millisecond),
+            store_loss,
             ..hub.dispatch.unwrap_or_else(|| dispatch_settings(&ctx.config))
         },
         metrics: HubMetrics::register(&ctx.metrics),
@@ -257,13 +259,21 @@ async fn ok(task: impl Future<Output = ()>) -> anyhow::Result<()> {
 
 /// The hub's id and authority. The id of a new hub is the uid of its cluster's kube-system namespace: unique, and as
 /// old as what is stored in the cluster.
-async fn identity(client: &Client, secrets: &Api<Secret>, address: Option<&str>) -> anyhow::Result<Stored> {
+async fn identity(
+    client: &Client,
+    secrets: &Api<Secret>,
+    address: Option<&str>,
+    clock: &dyn Clock,
+) -> anyhow::Result<(Stored, Option<StoreLoss>)> {
     use backon::{ExponentialBuilder, Retryable as _};
     let load = || async {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         let system = namespaces.get("kube-system").await.context("reading the namespace kube-system")?;
         let hub_id = system.uid().context("the namespace kube-system has no uid")?;
-        store::load_or_create(secrets, &hub_id, address, Timestamp::now()).await
+        let now = api_clock::now(client, || clock.now()).await?;
+        let stored = store::load_or_create(secrets, &hub_id, address, now).await?;
+        let loss = stored.memory_since.map(|since| store_loss(since, now, clock.now()));
+        Ok((stored, loss))
     };
     let backoff = ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(100))
@@ -274,6 +284,10 @@ async fn identity(client: &Client, secrets: &Api<Secret>, address: Option<&str>)
         tracing::warn!(error = format!("{error:#}"), ?pause, "the hub's identity cannot be read yet");
     };
     load.retry(backoff).notify(notify).await
+}
+
+fn store_loss(since: Timestamp, api_now: Timestamp, now: Timestamp) -> StoreLoss {
+    StoreLoss::new(since.as_millisecond(), api_now.as_millisecond(), now.as_millisecond())
 }
 
 async fn sweep_tokens(

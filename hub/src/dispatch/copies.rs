@@ -16,7 +16,7 @@
 //!
 //! # Copies of which nobody says for which job
 //! One whose Workload was deleted on its cluster is a job without a word of what it was made of, until it is stopped there. No
-//! workload of its namespace is sent anywhere while it is there, for as long as clusters that have not spoken are waited for.
+//! workload of its namespace is sent anywhere while it runs, for as long as clusters that have not spoken are waited for.
 //!
 //! # Copies that come late
 //! The workload may have been sent elsewhere before the copy's cluster spoke, and wait for a cluster again: refused there,
@@ -40,7 +40,7 @@ use super::orphans::Orphan;
 use super::{Action, Adopt, MAX_LEAD, Name, Phase, State, Subject, Time, Uid, terminal};
 
 /// For so long after its memory began does a hub wait for clusters that have not spoken. Milliseconds.
-const CAREFUL: i64 = 60 * 60_000;
+pub(super) const CAREFUL: i64 = 60 * 60_000;
 
 /// What is to be done of a workload's past before it is sent anywhere.
 enum Past {
@@ -117,9 +117,9 @@ impl Dispatcher {
     /// is nothing else to decide.
     pub(super) fn catch_up(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) -> bool {
         entry.kept = None;
-        let Some(since) = self.settings.memory_since.filter(|_| !entry.facts.deleting && entry.facts.active) else {
+        if self.settings.store_loss.is_none() || entry.facts.deleting || !entry.facts.active {
             return false;
-        };
+        }
         let configured = self.configured(entry);
         let (early, forgotten) = (self.is_careful(now), self.settings.forgotten_until());
         let counts = |cluster: &Name, remote: &Remote| {
@@ -145,7 +145,7 @@ impl Dispatcher {
                 entry.kept = None;
                 return false;
             }
-            if self.unheard(entry, since, now).is_some() {
+            if self.unheard(entry, now).is_some() {
                 // A later one may run on a cluster that has not spoken.
                 return false;
             }
@@ -191,7 +191,9 @@ impl Dispatcher {
 
     /// Looks for a copy of a workload that is to be sent somewhere. Whether it is not to be sent now.
     pub(super) fn recall(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) -> bool {
-        let Some(since) = self.settings.memory_since else { return false };
+        if self.settings.store_loss.is_none() {
+            return false;
+        }
         let wait = |names: String| {
             Past::Wait(format!(
                 "Waiting for worker clusters that may run it since before this hub's memory: {names}; see switchyard \
@@ -200,10 +202,10 @@ impl Dispatcher {
         };
         let past = match self.copy_of(entry, now, out) {
             Some(Past::Adopt(copy)) if !copy.runs || copy.attempt <= entry.facts.attempt => {
-                Some(self.unheard(entry, since, now).map_or(Past::Adopt(copy), wait))
+                Some(self.unheard(entry, now).map_or(Past::Adopt(copy), wait))
             }
             Some(past) => Some(past),
-            None => self.unheard(entry, since, now).map(wait).or_else(|| self.unnamed(entry, since, now).map(Past::Wait)),
+            None => self.unheard(entry, now).map(wait).or_else(|| self.unnamed(entry, now).map(Past::Wait)),
         };
         match past {
             None => false,
@@ -224,9 +226,8 @@ impl Dispatcher {
     /// Whether the cluster of a committed attempt is not to be told yet to run it: nobody has seen it run there, and another
     /// may have a later one.
     pub(super) fn may_be_behind(&self, entry: &mut Entry, cluster: &Name, now: Time) -> bool {
-        let Some(since) = self.settings.memory_since else { return false };
         let runs = |remote: &Remote| remote.phase.is_some() || remote.state == Some(State::Running);
-        !entry.remotes.get(cluster).is_some_and(|remote| runs(remote)) && self.unheard(entry, since, now).is_some()
+        !entry.remotes.get(cluster).is_some_and(|remote| runs(remote)) && self.unheard(entry, now).is_some()
     }
 
     /// Whether a committed attempt, which is not known to run, is not to go on yet: it was committed over another one, or is
@@ -236,7 +237,7 @@ impl Dispatcher {
         let attempt = entry.facts.attempt;
         let has_told = self.has_told(cluster);
         let runs = |it: &Remote| it.attempt == attempt && (it.phase == Some(Phase::Run) || (has_told && it.runs()));
-        if self.settings.memory_since.is_none() || entry.remotes.get(cluster).is_some_and(|remote| runs(remote)) {
+        if self.settings.store_loss.is_none() || entry.remotes.get(cluster).is_some_and(|remote| runs(remote)) {
             return false;
         }
         let is_other = |at: &Name, it: &Remote| at != cluster && entry.kept.as_ref() != Some(at) && it.may_run();
@@ -272,7 +273,7 @@ impl Dispatcher {
 
     /// Whether clusters that have not spoken are still waited for.
     pub(super) fn is_careful(&self, now: Time) -> bool {
-        self.settings.memory_since.is_some_and(|since| now < since.saturating_add(CAREFUL))
+        self.settings.store_loss.is_some_and(|loss| now < loss.careful_until)
     }
 
     /// The copy of a workload, or why it waits for one.
@@ -318,22 +319,23 @@ impl Dispatcher {
     }
 
     /// Why a workload waits for what may be its copy and does not say so. Sets the timer.
-    fn unnamed(&self, entry: &mut Entry, since: Time, now: Time) -> Option<String> {
-        if !self.is_careful(now) || entry.facts.known_as.is_some() || entry.facts.adopt == Some(Adopt::Nothing) {
+    fn unnamed(&self, entry: &mut Entry, now: Time) -> Option<String> {
+        let end = self.settings.store_loss?.careful_until;
+        if now >= end || entry.facts.known_as.is_some() || entry.facts.adopt == Some(Adopt::Nothing) {
             return None;
         }
         let configured = self.configured(entry);
         let may_be = |(cluster, uid): &&(Name, Uid)| {
             let there = configured.contains(cluster) && self.clusters.get(cluster).is_some_and(|known| known.exists);
-            let stays = |orphan: &Orphan| orphan.stays(&self.settings) && !terminal(orphan.state());
-            there && self.orphans.get(cluster, uid).is_some_and(stays)
+            let runs = |orphan: &Orphan| orphan.stays(&self.settings) && orphan.state() == State::Running;
+            there && self.orphans.get(cluster, uid).is_some_and(runs)
         };
         let (cluster, uid) = self.orphans.of_no_job(&entry.facts.namespace).find(may_be)?;
         let message = format!(
             "Worker cluster \"{cluster}\" has a copy from before this hub's memory that may be of this job (uid {uid}): \
              its Workload was deleted there; delete its job there, or see switchyard adopt"
         );
-        entry.wake_at(since.saturating_add(CAREFUL));
+        entry.wake_at(end);
         Some(message)
     }
 
@@ -363,8 +365,8 @@ impl Dispatcher {
 
     /// The clusters that may have a copy of a workload and have not said so; none once each has spoken or is given up. One
     /// that the configuration names and that is not there may be about to be applied again. Sets the timer.
-    pub(super) fn unheard(&self, entry: &mut Entry, since: Time, now: Time) -> Option<String> {
-        let end = since.saturating_add(CAREFUL);
+    pub(super) fn unheard(&self, entry: &mut Entry, now: Time) -> Option<String> {
+        let end = self.settings.store_loss?.careful_until;
         if now >= end {
             return None;
         }

@@ -65,7 +65,7 @@ impl Dispatcher {
     /// Whether we know all clusters on which an attempt of it may run: each has told its inventory since we started, or
     /// has been given up. What the API says is not enough for that if its store may be an old one.
     pub(super) fn sure(&self, entry: &mut Entry, now: Time) -> bool {
-        if self.settings.memory_since.is_some_and(|since| self.unheard(entry, since, now).is_some()) {
+        if self.unheard(entry, now).is_some() {
             return false;
         }
         if entry.sure {

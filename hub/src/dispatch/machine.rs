@@ -217,7 +217,7 @@ impl Dispatcher {
             let (priority, since) = (-i64::from(entry.facts.priority), nomination.since);
             entry.queued = Some((priority, since));
             self.nominating.insert((priority, since, uid.clone()));
-            if let Some(job) = entry.job().filter(|_| self.settings.memory_since.is_some()) {
+            if let Some(job) = entry.job().filter(|_| self.settings.store_loss.is_some()) {
                 self.waiting.entry(job.clone()).or_default().insert(uid.clone());
                 entry.queued_as = Some(Box::new(job));
             }

@@ -144,9 +144,8 @@ pub struct Settings {
     pub restart_grace: i64,
     /// When not to give up at all.
     pub caution: Caution,
-    /// Since when the hub remembers what it has done, if its store was lost or is an older one: what clusters have from
-    /// before is not removed as unknown.
-    pub memory_since: Option<Time>,
+    /// That the hub's store was lost or is an older one; none: the hub remembers everything that it has done.
+    pub store_loss: Option<StoreLoss>,
     /// Where several clusters are asked, their copies have a preemption gate, and once one is opened no other is for this long;
     /// none: copies have no gate.
     pub preemption_timeout: Option<i64>,
@@ -157,11 +156,29 @@ pub struct Settings {
     pub clocks: i64,
 }
 
+/// That a hub's store was lost or is an older one: it knows less than its clusters have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreLoss {
+    /// Since when it remembers what it has done, by the clock of its API server: what clusters have from before is not removed
+    /// as unknown.
+    pub remembers_since: Time,
+    /// Until when clusters that have not spoken are waited for, by the clock of this process.
+    pub careful_until: Time,
+}
+
+impl StoreLoss {
+    /// `api_now` is what the API server's clock shows when this process' own shows `now`.
+    pub fn new(remembers_since: Time, api_now: Time, now: Time) -> Self {
+        let age = api_now.saturating_sub(remembers_since);
+        Self { remembers_since, careful_until: now.saturating_add(copies::CAREFUL).saturating_sub(age) }
+    }
+}
+
 impl Settings {
     /// Until when what clusters have made, by their own clocks, may be older than the hub's memory; none: the hub remembers
     /// everything.
     pub(crate) fn forgotten_until(&self) -> Option<Time> {
-        self.memory_since.map(|since| since.saturating_add(self.clocks))
+        self.store_loss.map(|loss| loss.remembers_since.saturating_add(self.clocks))
     }
 }
 
@@ -180,7 +197,7 @@ impl Default for Settings {
             fence_margin: 10_000,
             restart_grace: 60_000,
             caution: Caution::default(),
-            memory_since: None,
+            store_loss: None,
             preemption_timeout: None,
             by_name: false,
             clocks: 5 * 60_000,

@@ -60,7 +60,7 @@ impl TermState {
         parts.inbox.set_open(true);
         parts.inbox.take();
         parts.ports.clear();
-        let forgetful = parts.settings.memory_since.is_some();
+        let forgetful = parts.settings.store_loss.is_some();
         let mut state = Self {
             epoch,
             ctx: parts.ctx.clone(),

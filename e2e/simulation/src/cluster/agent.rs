@@ -234,7 +234,9 @@ impl World {
         if !self.alive(cluster, boot) {
             return;
         }
-        if self.clusters[cluster].outage > 0 || self.clusters[cluster].gap > 0 {
+        let it = &self.clusters[cluster];
+        // A watch may be silent; the list with which a process begins is a request like others.
+        if it.outage > 0 || it.gap > 0 && it.agent.listed.contains(&kind) {
             return self.after(1_000, Event::List { cluster, boot, kind });
         }
         let it = &mut self.clusters[cluster];

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use switchyard_agent::ledger::{Kind, Meta};
-use switchyard_hub::dispatch::{Time, Uid};
+use switchyard_hub::dispatch::{StoreLoss, Time, Uid};
 
 use super::{Object, START};
 use crate::event::Event;
@@ -55,10 +55,16 @@ impl World {
         self.begin_again(None);
     }
 
-    /// Since when the hub remembers, by the true time.
-    pub(super) fn memory_since(&self) -> Option<Time> {
-        let since = self.lost_store.at.filter(|_| !self.mutated(Mutation::ForgetMemory))?;
-        Some(START + i64::try_from(since).unwrap_or(0))
+    /// Whether the hub has lost its store and knows of it.
+    pub(super) fn is_forgetful(&self) -> bool {
+        self.lost_store.at.is_some() && !self.mutated(Mutation::ForgetMemory)
+    }
+
+    /// What a process of the hub knows of that, which begins when its clock shows `now`. The API server's clock is right.
+    pub(super) fn store_loss(&self, now: Time) -> Option<StoreLoss> {
+        let true_time = |at: Ms| START + i64::try_from(at).unwrap_or(0);
+        let since = self.lost_store.at.filter(|_| self.is_forgetful())?;
+        Some(StoreLoss::new(true_time(since), true_time(self.now), now))
     }
 
     /// All replicas die, and nothing of the store is left.

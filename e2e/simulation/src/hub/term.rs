@@ -30,15 +30,15 @@ impl World {
         Some(if self.mutated(Mutation::OpenAll) { 0 } else { timeout })
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self, hub: usize) -> Settings {
         // Orphans go soon, so that a run ends soon.
         let worker_lost_timeout = i64::try_from(WORKER_LOST).unwrap_or(0);
-        let memory_since = self.memory_since();
+        let store_loss = self.store_loss(self.hub_now(hub));
         let settings = Settings {
             mode: self.plan.mode,
             orphan_after: 60_000,
             worker_lost_timeout,
-            memory_since,
+            store_loss,
             preemption_timeout: self.preemption_timeout(),
             clocks: CLOCKS,
             ..Settings::default()
@@ -56,8 +56,8 @@ impl World {
     /// A term begins: everything is read anew.
     pub(super) fn term_begins(&mut self, hub: usize, epoch: u64) {
         self.note(|| format!("hub {hub} leads, epoch {epoch}"));
-        let dispatcher = Dispatcher::new(self.settings(), self.hub_now(hub));
-        let forgetful = self.memory_since().is_some();
+        let dispatcher = Dispatcher::new(self.settings(hub), self.hub_now(hub));
+        let forgetful = self.is_forgetful();
         self.hubs[hub].ports.clear();
         self.hubs[hub].term = Some(Term {
             epoch,
@@ -81,7 +81,7 @@ impl World {
         self.note_unheard();
         self.recall_unable(hub);
         self.statuses_soon(hub);
-        if self.memory_since().is_some() && self.mutated(Mutation::CountSilent) {
+        if self.is_forgetful() && self.mutated(Mutation::CountSilent) {
             for cluster in &clusters {
                 self.dispatch(hub, Input::ClusterUp { name: cluster.clone() });
                 self.dispatch(hub, Input::Inventory { cluster: cluster.clone(), uids: Default::default() });

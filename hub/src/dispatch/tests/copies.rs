@@ -51,7 +51,7 @@ impl Copy {
 impl Bench {
     /// A hub whose memory begins now, none of whose clusters has spoken.
     pub(super) fn forgetful(clusters: &[&str]) -> Self {
-        let settings = Settings { memory_since: Some(START), ..Settings::default() };
+        let settings = Settings { store_loss: Some(StoreLoss::new(START, START, START)), ..Settings::default() };
         let mut bench = Self { dispatcher: Dispatcher::new(settings, START), now: START, log: Vec::new() };
         let names = clusters.iter().map(|name| Name::from(*name)).collect();
         bench.apply(Event::Check { name: "mk".into(), clusters: names });

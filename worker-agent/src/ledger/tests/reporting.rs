@@ -232,7 +232,11 @@ fn an_inventory_names_what_is_being_torn_down() {
     bench.want(1, Phase::Absent).answer(Outcome::Accepted);
     bench.connect();
     let told = bench.told();
-    assert_eq!((told.len(), told[0].attempt, told[0].state()), (1, 1, State::Running), "a hub that has just begun would think that it is gone");
+    assert_eq!(
+        (told.len(), told[0].attempt, told[0].state()),
+        (1, 1, State::Running),
+        "a hub that has just begun would think that it is gone"
+    );
     let origin = told[0].origin.as_ref().expect("a hub that has forgotten it knows it by what it was made of");
     assert_eq!((origin.job_name.as_str(), origin.has_job), ("a", true));
     bench.see(gone(Kind::Job, 1)).see(gone(Kind::Workload, 1));
