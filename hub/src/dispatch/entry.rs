@@ -136,6 +136,8 @@ pub(super) struct Entry {
     /// Whether this process knows every cluster on which an attempt may run. Not after a restart while the workload is
     /// being evicted: the API then only says that there was an attempt.
     pub(super) sure: bool,
+    /// Its own policy has changed since the hub began: agents that have not been told since have not heard of it.
+    pub(super) changed_policy: bool,
     /// When it is to be looked at again.
     pub(super) wake: Option<Time>,
     /// Its place among those that look for a cluster.
@@ -169,6 +171,7 @@ impl Entry {
             released: None,
             ended: None,
             cleared: BTreeMap::new(),
+            changed_policy: false,
             wake: None,
             queued: None,
             queued_as: None,
@@ -196,6 +199,7 @@ impl Entry {
         if facts.version != 0 && facts.version < self.facts.version {
             return;
         }
+        self.changed_policy |= facts.loss != self.facts.loss;
         self.top = self.top.max(facts.attempt);
         if facts.reserved || facts.cluster.is_some() || facts.finished {
             self.memory = None;

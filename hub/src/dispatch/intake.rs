@@ -26,6 +26,7 @@ impl Dispatcher {
             return;
         }
         let released = cluster.exists && cluster.rules.release != rules.release;
+        cluster.unheard_policy |= cluster.exists && !cluster.up && cluster.rules.loss != rules.loss;
         (cluster.exists, cluster.rules) = (true, rules);
         if released {
             self.release_breaker(now, out);
@@ -127,8 +128,8 @@ impl Dispatcher {
         }
         match self.entries.get_mut(&uid) {
             Some(entry) => entry.take(facts),
-            // Neither dispatched nor waiting for it: nothing to remember.
-            None if facts.finished || !(facts.reserved || facts.cluster.is_some()) => return,
+            // Neither dispatched nor waiting for it, and no cluster has something of it: nothing to remember.
+            None if facts.is_idle() && !self.orphans.has(&self.identities.theirs(&uid)) => return,
             None => {
                 self.entries.insert(uid.clone(), Entry::new(facts));
             }

@@ -229,7 +229,7 @@ impl Dispatcher {
             }
         }
         let done = entry.remotes.is_empty() && entry.writing.is_none() && entry.nomination.is_none();
-        let idle = entry.gone || entry.facts.finished || !(entry.facts.reserved || entry.facts.cluster.is_some());
+        let idle = entry.gone || entry.facts.is_idle();
         // What is known of refusals and back-off is worth keeping while the workload may come again; and so is the last
         // attempt: a tombstone of it may still be under way to a cluster, which takes no lower or equal one.
         let lives = !entry.gone && !entry.facts.finished;

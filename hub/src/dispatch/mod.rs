@@ -342,6 +342,11 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Whether the API says of nothing to be done for it: it has ended, or has neither quota nor a cluster.
+    fn is_idle(&self) -> bool {
+        self.finished || !(self.reserved || self.cluster.is_some())
+    }
+
     /// Whether quota that was reserved in memory for the workload, as it was in that version, is in memory no longer: the
     /// API shows it, or that it is not needed. A late answer may speak of an earlier reservation, that was given up since.
     pub fn settles(&self, version: Option<u64>) -> bool {

@@ -189,6 +189,11 @@ impl Orphans {
         self.of_no_job.get(namespace).into_iter().flatten()
     }
 
+    /// Whether a cluster has one of this uid.
+    pub(super) fn has(&self, uid: &Uid) -> bool {
+        self.by_uid.contains_key(uid)
+    }
+
     pub(super) fn get(&self, cluster: &Name, uid: &Uid) -> Option<&Orphan> {
         self.all.get(&(cluster.clone(), uid.clone()))
     }

@@ -53,13 +53,19 @@ impl Dispatcher {
     /// The policy as it can be relied upon: by a fence that its agent may not have heard of, or could not see to when it
     /// was last heard, nothing is stopped.
     pub(super) fn relied_on(&self, cluster: &Name, entry: &Entry) -> Loss {
-        let unable = self.clusters.get(cluster).is_some_and(|known| known.unable.is_some());
+        let known = self.clusters.get(cluster);
+        let unable = known.is_some_and(|known| known.unable.is_some());
+        let changed = match entry.facts.loss {
+            Some(_) => entry.changed_policy,
+            None => entry.changed_policy || known.is_some_and(|known| known.unheard_policy),
+        };
         let told = entry.remotes.get(cluster).map(|remote| remote.fence).filter(|told| told.attempt > 0);
         match (self.policy(cluster, &entry.facts), told) {
             (Loss::Fence { .. }, _) if unable => Loss::Hold,
             (Loss::Fence { after }, Some(told)) => {
                 told.worst_case().map_or(Loss::Hold, |heard| Loss::Fence { after: after.max(heard) })
             }
+            (Loss::Fence { .. }, None) if changed => Loss::Hold,
             // What an earlier process told it was the same, as far as can be known.
             (policy, _) => policy,
         }

@@ -228,7 +228,9 @@ impl Dispatcher {
         });
         let reasons = entry.remotes.get(cluster).map(|remote| remote.reasons.clone()).unwrap_or_default();
         let withdrawn = entry.remotes.get(cluster).is_some_and(|remote| {
-            remote.attempt > attempt || (remote.attempt == attempt && remote.phase == Some(Phase::Absent))
+            // A later one that is kept will be what counts, once it is known how it stands.
+            let is_later = remote.attempt > attempt && entry.kept.as_ref() != Some(cluster);
+            is_later || (remote.attempt == attempt && remote.phase == Some(Phase::Absent))
         });
         let said = reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join("; ");
         let timed_out = reasons.iter().any(|reason| reason.code == EXECUTION_TIME_EXCEEDED);

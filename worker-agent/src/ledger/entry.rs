@@ -69,6 +69,9 @@ pub(super) struct Entry {
     pub(super) job_gone: Option<Time>,
     /// The last Workload, and the last job, that were seen to be gone: a late answer does not bring them back.
     removed: [Option<String>; 2],
+    /// The Workload, by uid, whose deletion was asked for. That may yet happen although it was not answered, and a watch that is
+    /// behind shows the Workload as it was: its quota counts for nothing, and it is deleted whatever is wanted now.
+    doomed: Option<String>,
     /// The attempt whose job went before it had ended.
     pub(super) lost: Option<u64>,
     /// Of a job of several objects: the payload that is known to have been made whole, and for which attempt.
@@ -95,6 +98,7 @@ impl Entry {
             end: None,
             job_gone: None,
             removed: [None, None],
+            doomed: None,
             lost: None,
             made: None,
             report: Report::default(),
@@ -243,12 +247,17 @@ impl Entry {
         parts.map_or_else(|| job.status.clone(), |(_, status)| status.clone())
     }
 
-    /// The API server has accepted the deletion of this Workload. A watch that is behind shows it as it was; its quota
-    /// counts for nothing from now on.
-    fn mark_deleting(&mut self, target: &Target) {
-        if let Some(workload) = self.workload.as_mut().filter(|workload| workload.meta.target.uid == target.uid) {
-            workload.meta.deleting = true;
-        }
+    /// A Workload is about to be deleted.
+    pub(super) fn doom(&mut self, target: &Target) {
+        self.doomed = Some(target.uid.clone());
+    }
+
+    /// Whether its Workload is being deleted, or may be.
+    pub(super) fn is_doomed(&self) -> bool {
+        let is = |workload: &RemoteWorkload| {
+            workload.meta.deleting || self.doomed.as_ref() == Some(&workload.meta.target.uid)
+        };
+        self.workload.as_ref().is_some_and(is)
     }
 
     /// How an action went.
@@ -275,12 +284,7 @@ impl Entry {
                 }
                 self.apply(*object);
             }
-            Outcome::Accepted => {
-                self.slot(action.kind).succeeded();
-                if let (Kind::Workload, Verb::Delete { target, .. }) = (action.kind, &action.verb) {
-                    self.mark_deleting(target);
-                }
-            }
+            Outcome::Accepted => self.slot(action.kind).succeeded(),
             Outcome::Gone if matches!(action.verb, Verb::Find { .. }) => self.slot(action.kind).not_found(now),
             Outcome::Gone => {
                 self.slot(action.kind).succeeded();

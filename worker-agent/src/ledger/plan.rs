@@ -143,9 +143,8 @@ impl Entry {
             let verb = Verb::Delete { target: job.meta.target.clone(), foreground: job.end.is_none() };
             self.start(Kind::Job, verb, now, actions);
         }
-        let Some(workload) = self.workload.as_ref().filter(|it| it.meta.attempt <= limit && !it.meta.deleting) else {
-            return;
-        };
+        let goes = |it: &&RemoteWorkload| (it.meta.attempt <= limit || self.is_doomed()) && !it.meta.deleting;
+        let Some(workload) = self.workload.as_ref().filter(goes) else { return };
         let follows = match &self.job {
             // It goes by itself with the job that owns it; and the quota of one that may run is kept until it is gone.
             Some(job) => {
@@ -180,7 +179,7 @@ impl Entry {
             }
             return;
         };
-        if workload.meta.deleting {
+        if self.is_doomed() {
             return;
         }
         let target = || workload.meta.target.clone();
@@ -236,8 +235,10 @@ impl Entry {
     }
 
     fn start_until(&mut self, kind: Kind, verb: Verb, until: Option<Time>, now: Time, actions: &mut Vec<Action>) {
-        if let Verb::OpenGate { target, at } = &verb {
-            self.opens_gate(target, *at);
+        match (kind, &verb) {
+            (_, Verb::OpenGate { target, at }) => self.opens_gate(target, *at),
+            (Kind::Workload, Verb::Delete { target, .. }) => self.doom(target),
+            _ => {}
         }
         match kind {
             Kind::Workload => self.workload_slot.begin(&verb, now),

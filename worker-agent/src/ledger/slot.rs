@@ -79,11 +79,6 @@ impl Slot {
         }
     }
 
-    /// Whether a creation is under way.
-    pub(super) fn is_creating(&self) -> bool {
-        self.busy && self.creation.is_some()
-    }
-
     /// The search for what an unanswered creation may have made.
     pub(super) fn search(&self) -> Option<Verb> {
         self.uncertain().cloned().filter(|_| !self.busy)

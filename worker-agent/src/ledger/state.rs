@@ -119,7 +119,7 @@ impl Entry {
             (None, Some(_)) => deleted(attempt, "the job's Workload was deleted on the worker"),
             (None, None) => lasting(State::Waiting, Vec::new()),
             // No job can start on its quota any more. Another Workload is made once it is gone.
-            (Some(workload), None) if workload.meta.deleting => lasting(State::Waiting, Vec::new()),
+            (Some(_), None) if self.is_doomed() => lasting(State::Waiting, Vec::new()),
             (Some(workload), None) => {
                 let (state, reasons) = verdict(workload);
                 match state {
@@ -188,9 +188,9 @@ impl Entry {
     fn origin(&self) -> Option<v1::Origin> {
         let Origin { kind, job_name, pod_sets, created } = self.made_of()?.clone();
         let created = Some(prost_types::Timestamp { seconds: created, nanos: 0 });
-        // One that is being made may be there by now; whether it is will be said.
+        // One that is being made, or whose creation was not answered, may be there by now; whether it is will be said.
         let follows = self.workload.as_ref().is_some_and(|workload| workload.follows);
-        let has_job = self.job.is_some() || self.job_slot.is_creating() || follows;
+        let has_job = self.job.is_some() || self.job_slot.creating().is_some() || follows;
         Some(v1::Origin { kind, job_name, pod_sets, has_job, created })
     }
 }
