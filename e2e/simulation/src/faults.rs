@@ -1,5 +1,7 @@
 //! Faults, as they begin and end.
 
+use switchyard_proto::v1::{HubMessage, hub_message};
+
 use crate::cluster::yes;
 use crate::event::Event;
 use crate::plan::FaultKind;
@@ -172,7 +174,10 @@ impl World {
                 self.hub_takes(id, hub, cluster, message);
             }
         }
-        for message in down {
+        // By the session's id an agent tells them from what is said now. A Welcome brings that id: that it is of this very stream,
+        // TLS sees to.
+        let is_welcome = |message: &HubMessage| matches!(message.kind, Some(hub_message::Kind::Welcome(_)));
+        for message in down.into_iter().filter(|message| !is_welcome(message)) {
             let agent = &self.clusters[cluster].agent;
             if agent.up && agent.frozen.is_none() && self.dice(1 + cluster).chance(500) {
                 self.agent_takes(cluster, message);

@@ -58,7 +58,7 @@ impl World {
     }
 
     /// Whether a cluster has given no sign of life for as long as anybody wants to wait for a workload.
-    fn may_be_given_up(&self, cluster: usize, workload: usize) -> bool {
+    pub(crate) fn may_be_given_up(&self, cluster: usize, workload: usize) -> bool {
         let it = &self.clusters[cluster];
         let patience = |loss: Loss| match loss {
             Loss::Hold => None,

@@ -61,8 +61,8 @@ pub(super) struct Cluster {
     pub(super) exists: bool,
     /// What people want of it; the last, once it does not exist.
     pub(super) rules: ClusterRules,
-    /// Its policy has changed since it was last connected, or since the hub began: its agent has not heard of it.
-    pub(super) unheard_policy: bool,
+    /// Its policy has changed since the hub began: of what its agent has not been told to run since, it has not heard that.
+    pub(super) changed_policy: bool,
     /// It has been connected, or has had a workload, since the hub began.
     pub(super) met: bool,
     /// It has been connected since the hub began.
@@ -115,6 +115,5 @@ impl Cluster {
         *self = Self { up, unable, since: now, met: before.met || up, came: before.came || up, ..before };
         (self.synced, self.reported, self.moved, self.capacity) = (false, false, 0, Capacity::default());
         self.cut_off = false;
-        self.unheard_policy &= !up;
     }
 }

@@ -70,6 +70,8 @@ struct Copy {
     /// Somebody says that it is the one.
     asked: bool,
     runs: bool,
+    /// Its job runs, has run, or has ended; not so of an offer that was evicted.
+    begun: bool,
 }
 
 impl Copy {
@@ -78,7 +80,7 @@ impl Copy {
         if self.asked != other.asked {
             self.asked
         } else if self.theirs == other.theirs {
-            self.attempt > other.attempt
+            (self.attempt, self.begun) > (other.attempt, other.begun)
         } else {
             self.created > other.created
         }
@@ -299,7 +301,8 @@ impl Dispatcher {
             match orphan.fits(subject, facts.attempt, asked) {
                 Ok(created) => {
                     let (attempt, runs) = (orphan.attempt(), orphan.runs());
-                    fitting.push(Copy { cluster, theirs, attempt, created, asked, runs });
+                    let begun = orphan.state() != State::Evicted;
+                    fitting.push(Copy { cluster, theirs, attempt, created, asked, runs, begun });
                 }
                 Err(why) => {
                     waits =

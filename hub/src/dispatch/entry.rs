@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::gates::RemoteGate;
 use super::policy::Told;
-use super::{Action, CANNOT_SEND, Facts, JobKey, Name, Origin, Phase, Reason, Reserved, State, Time, Uid, is_running};
+use super::{
+    Action, CANNOT_SEND, Facts, JobKey, Name, Origin, Phase, Reason, Reserved, State, Time, Uid, is_running, terminal,
+};
 
 /// One workload on one cluster.
 #[derive(Debug, Clone, Default)]
@@ -186,6 +188,16 @@ impl Entry {
         let committed = self.facts.cluster.as_ref().or(self.last.as_ref());
         let here = committed.is_none_or(|committed| committed == cluster);
         !self.facts.finished && here && attempt > 0 && self.facts.attempt == attempt
+    }
+
+    /// That an attempt has ended was told before it was known to count: its copy is being adopted, and the API shows that
+    /// already, be it before the answer or with it.
+    pub(super) fn recall_end(&mut self, cluster: &Name, attempt: u64) {
+        let remote = self.remotes.get(cluster).filter(|it| it.attempt == attempt && self.is_current(cluster, attempt));
+        let state = remote.and_then(|remote| remote.state).filter(|state| terminal(*state));
+        if let Some(state) = state.filter(|_| self.facts.cluster.as_ref() == Some(cluster)) {
+            self.ended = Some((cluster.clone(), attempt, state == State::Succeeded));
+        }
     }
 
     /// The job that it stands for, as orphans are found by it.

@@ -26,7 +26,7 @@ impl Dispatcher {
             return;
         }
         let released = cluster.exists && cluster.rules.release != rules.release;
-        cluster.unheard_policy |= cluster.exists && !cluster.up && cluster.rules.loss != rules.loss;
+        cluster.changed_policy |= cluster.exists && cluster.rules.loss != rules.loss;
         (cluster.exists, cluster.rules) = (true, rules);
         if released {
             self.release_breaker(now, out);
@@ -252,19 +252,16 @@ impl Dispatcher {
                 entry.released = None;
             }
         }
+        if let (Some(Writing::Commit { cluster, attempt }), Outcome::Done) = (&writing, written.outcome) {
+            entry.recall_end(cluster, *attempt);
+        }
         if let (Some(Writing::Commit { cluster, attempt }), Outcome::Done) = (&writing, written.outcome)
             && let Some(remote) = entry.remotes.get(cluster).filter(|remote| remote.attempt == *attempt)
         {
             // It has run before, and what was told of it was told before it was known to count.
-            match remote.state {
-                Some(state) if terminal(state) && !entry.facts.finished => {
-                    entry.ended = Some((cluster.clone(), *attempt, state == State::Succeeded));
-                }
-                Some(State::Running) => {
-                    let (uid, cluster) = (written.uid.clone(), cluster.clone());
-                    out.push(Action::Mirror { uid, cluster, attempt: *attempt });
-                }
-                _ => {}
+            if remote.state == Some(State::Running) {
+                let (uid, cluster) = (written.uid.clone(), cluster.clone());
+                out.push(Action::Mirror { uid, cluster, attempt: *attempt });
             }
         }
         if let (Some(Writing::Finish { cluster, attempt }), Outcome::Done) = (writing, written.outcome) {

@@ -57,7 +57,7 @@ impl Dispatcher {
         let unable = known.is_some_and(|known| known.unable.is_some());
         let changed = match entry.facts.loss {
             Some(_) => entry.changed_policy,
-            None => entry.changed_policy || known.is_some_and(|known| known.unheard_policy),
+            None => entry.changed_policy || known.is_some_and(|known| known.changed_policy),
         };
         let told = entry.remotes.get(cluster).map(|remote| remote.fence).filter(|told| told.attempt > 0);
         match (self.policy(cluster, &entry.facts), told) {

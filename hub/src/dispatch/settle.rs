@@ -45,6 +45,9 @@ impl Dispatcher {
             return;
         }
         self.withdraw(entry, now, out);
+        if let Some(Writing::Commit { cluster, attempt }) = entry.writing.clone() {
+            entry.recall_end(&cluster, attempt);
+        }
         if let Some((cluster, attempt, success)) = entry.ended.clone() {
             if entry.is_current(&cluster, attempt) {
                 self.finish(entry, &cluster, attempt, success, now, out);

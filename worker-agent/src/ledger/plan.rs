@@ -62,11 +62,14 @@ impl Entry {
         self.plan_fence(context, &mut actions);
         self.plan_reread(context.now, &mut actions);
         self.plan_release(context, &mut actions);
-        if self.unsettled().is_none()
-            && let Some(want) = context.want
-        {
-            self.plan_teardown(want, context.now, &mut actions);
-            self.plan_making(want, context, &mut actions);
+        match context.want {
+            Some(want) if self.unsettled().is_none() => {
+                self.plan_teardown(want, context.now, &mut actions);
+                self.plan_making(want, context, &mut actions);
+            }
+            Some(_) => {}
+            // Whether there is a job is all that a hub goes by which has forgotten what it wanted.
+            None => self.plan_search(Kind::Job, u64::MAX, context.now, &mut actions),
         }
         actions
     }
@@ -123,16 +126,8 @@ impl Entry {
 
     fn plan_teardown(&mut self, want: &Want, now: Time, actions: &mut Vec<Action>) {
         let limit = want.teardown();
-        for kind in [Kind::Workload, Kind::Job] {
-            let (slot, there) = match kind {
-                Kind::Workload => (&self.workload_slot, self.workload.is_some()),
-                Kind::Job => (&self.job_slot, self.job.is_some()),
-            };
-            let lost = |verb: &Verb| matches!(verb, Verb::Find { attempt, .. } if *attempt <= limit);
-            if let Some(search) = slot.search().filter(lost).filter(|_| !there && slot.free(now)) {
-                self.start(kind, search, now, actions);
-            }
-        }
+        self.plan_search(Kind::Workload, limit, now, actions);
+        self.plan_search(Kind::Job, limit, now, actions);
         let keeps_name = self.keeps_name(now);
         if let Some(job) = self.job.as_ref().filter(|job| job.meta.attempt <= limit && !job.meta.deleting)
             && !keeps_name
@@ -160,11 +155,24 @@ impl Entry {
         }
     }
 
+    /// Looks for what creations without an answer may have made, of attempts up to `limit`.
+    fn plan_search(&mut self, kind: Kind, limit: u64, now: Time, actions: &mut Vec<Action>) {
+        let (slot, there) = match kind {
+            Kind::Workload => (&self.workload_slot, self.workload.is_some()),
+            Kind::Job => (&self.job_slot, self.job.is_some()),
+        };
+        let lost = |verb: &Verb| matches!(verb, Verb::Find { attempt, .. } if *attempt <= limit);
+        if let Some(search) = slot.search().filter(lost).filter(|_| !there && slot.free(now)) {
+            self.start(kind, search, now, actions);
+        }
+    }
+
     fn plan_making(&mut self, want: &Want, context: &Context<'_>, actions: &mut Vec<Action>) {
         let others = self.attempt_there().is_some_and(|attempt| attempt > want.attempt)
             || self.workload.as_ref().is_some_and(|workload| workload.meta.attempt != want.attempt)
             || self.job.as_ref().is_some_and(|job| job.meta.attempt != want.attempt);
-        if want.phase == Phase::Absent || others || self.ended(want.attempt) {
+        let over = self.ended(want.attempt) || self.lost == Some(want.attempt);
+        if want.phase == Phase::Absent || others || over {
             return;
         }
         if let Some(trouble) = unfollowable(want, context) {

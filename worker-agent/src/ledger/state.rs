@@ -69,7 +69,9 @@ impl Entry {
         }
         let Some(want) = want else { return there.map(|attempt| self.unasked(attempt)) };
         if self.lost == Some(want.attempt) && want.phase != Phase::Absent && !self.ended(want.attempt) {
-            return Some(deleted(want.attempt, "the job was removed on the worker before it had ended"));
+            let deleted = deleted(want.attempt, "the job was removed on the worker before it had ended");
+            // A creation of it that was not answered may make it once more, and that one may end.
+            return Some(Verdict { is_final: self.job_slot.creating().is_none(), ..deleted });
         }
         match there {
             Some(attempt) if attempt > want.attempt => Some(self.unasked(attempt)),

@@ -126,9 +126,12 @@ impl World {
 
     /// Whether a cluster still has the end of a job, and will keep it: nobody has written it down.
     fn has_end(&self, cluster: usize, index: usize, attempt: u64) -> bool {
-        if self.lost_store.past.get(&index).is_some_and(|past| past.facts.finished) {
-            return false;
-        }
+        !self.lost_store.past.get(&index).is_some_and(|past| past.facts.finished)
+            && self.shows_end(cluster, index, attempt)
+    }
+
+    /// Whether a cluster has a job that shows its end.
+    fn shows_end(&self, cluster: usize, index: usize, attempt: u64) -> bool {
         let job = self.clusters[cluster].objects.get(&(Kind::Job, index));
         job.is_some_and(|stored| !stored.foreign && stored.ended.is_some() && stored.object.meta().attempt == attempt)
     }
@@ -194,14 +197,16 @@ impl World {
         let uid_now = self.uid(index);
         // Its end as the attempt that the hub knows counts, though a backup has forgotten a later one.
         let unwanted = self.api.objects.get(&uid_now).is_some_and(|it| {
-            let over = it.ended.iter().any(|(_, attempt)| *attempt == it.facts.attempt);
+            let attempt = it.facts.attempt;
+            let shown = (0..self.clusters.len()).any(|at| self.shows_end(at, index, attempt));
+            let over = shown || it.ended.iter().any(|(_, ended)| *ended == attempt);
             it.owner_gone || it.deleted || it.facts.finished || over
         });
         let is_meant = |meta: &Meta| meta.workload_uid == **uid && meta.attempt <= attempt;
         let meant = !unwanted && job.is_some_and(|stored| is_meant(stored.object.meta()));
         // Made since its cluster said that it had none, or performed long after all of it was gone: nothing ever ran.
         let made_late = job.is_some_and(|stored| stored.run == 0);
-        if meant && !made_late && self.is_forgotten(cluster, index) {
+        if meant && !made_late && !self.may_be_given_up(cluster, index) && self.is_forgotten(cluster, index) {
             self.broken(Law::Forgotten, format!("{uid} is to be removed from {cluster}, and the hub has forgotten it"));
         }
     }

@@ -375,3 +375,51 @@ fn quota_goes_back_when_a_later_attempt_than_was_asked_for_is_gone() {
     bench.observe("a", "w", 5, State::Gone);
     assert_eq!(bench.take(), ["forget w/5 on a", "release w"]);
 }
+
+/// It is known what a cluster has of a workload before it is known whether another has a later one.
+#[test]
+fn later_attempt_on_the_cluster_that_the_api_names_is_not_taken_away_before_all_have_told() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.apply(Event::Workload(committed("w", "a", 1)));
+    bench.apply(Event::ClusterUp { name: "a".into() });
+    bench.observe("a", "w", 3, State::Running);
+    assert!(bench.take().is_empty(), "nothing is retried");
+    bench.tells("a", vec![Copy::of("w", "train")]);
+    assert_eq!(bench.take(), ["commit w/3 on a, known as w"]);
+}
+
+#[test]
+fn of_two_copies_of_one_attempt_the_one_that_has_run_is_adopted() {
+    for (runs, offered) in [("a", "b"), ("b", "a")] {
+        let mut bench = Bench::forgetful(&["a", "b"]);
+        let offer = Copy::of("old", "train").state(State::Evicted).with(|it| it.has_job = false);
+        bench.tells(offered, vec![offer]);
+        bench.tells(runs, vec![Copy::of("old", "train").state(State::Succeeded)]);
+        bench.applied();
+        assert_eq!(bench.take().last(), Some(&format!("commit new/3 on {runs}, known as old")));
+    }
+}
+
+/// The API's watch is faster than the answer to the write.
+#[test]
+fn end_of_an_adopted_copy_is_written_and_the_copy_is_not_told_to_run() {
+    let mut bench = Bench::forgetful(&["a"]);
+    bench.tells("a", vec![Copy::of("old", "train").state(State::Succeeded)]);
+    bench.applied();
+    bench.take();
+    let adopted = Facts { known_as: Some("old".into()), version: 7, ..committed("new", "a", 3) };
+    bench.apply(Event::Workload(adopted.clone()));
+    assert!(!bench.take().iter().any(|action| action.starts_with("Run")));
+    bench.written(Outcome::Done, adopted);
+    assert_eq!(bench.take(), ["finish new/3 from a: true"]);
+}
+
+/// A watch that is behind tells of a workload that has ended after its cluster has told that it still has it.
+#[test]
+fn copy_of_a_workload_that_has_ended_is_removed_in_whatever_order_both_are_told() {
+    let mut bench = Bench::forgetful(&["a"]);
+    bench.tells("a", vec![Copy::of("w", "train").state(State::Succeeded)]);
+    bench.take();
+    bench.apply(Event::Workload(Facts { finished: true, ..committed("w", "a", 3) }));
+    assert!(bench.take().contains(&"Absent w/3 on a".to_owned()));
+}

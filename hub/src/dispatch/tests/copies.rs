@@ -523,3 +523,13 @@ fn an_offer_from_before_the_adoption_is_forgotten_once_its_cluster_says_that_it_
     bench.observe("b", "new", 1, State::Gone);
     assert_eq!(bench.take(), ["forget new/1 on b"]);
 }
+
+/// The clock of a replica may be an hour ahead of the API server's, by which the other wrote down when it forgot.
+#[test]
+fn hub_is_careful_for_an_hour_of_the_api_servers_clock() {
+    let age = 10 * 60_000;
+    for own_clock_ahead in [-2 * HOUR, 0, 2 * HOUR] {
+        let now = START + own_clock_ahead;
+        assert_eq!(StoreLoss::new(START - age, START, now).careful_until, now + HOUR - age);
+    }
+}

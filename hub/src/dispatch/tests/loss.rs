@@ -433,3 +433,28 @@ fn giving_up_is_paced() {
         assert_eq!(bench.take().len(), given_up, "after {wait}");
     }
 }
+
+/// Its agent goes by what an earlier process of the hub told it, or by nothing.
+#[test]
+fn fence_is_not_relied_upon_for_what_its_agent_was_never_told_since_the_policy_changed() {
+    let waiting = |change: fn(&mut Bench)| {
+        let mut bench = Bench::forgetful(&["a"]);
+        bench.apply(Event::Check { name: "mk".into(), clusters: vec!["a".into(), "b".into()] });
+        bench.rules("b", Loss::Fence { after: 0 });
+        bench.tells("a", vec![]);
+        bench.apply(Event::Workload(Facts { reserved: true, ..facts("w") }));
+        change(&mut bench);
+        bench.later(1_000);
+        bench.take();
+        let told = bench.dispatcher.entries.get("w").map(|entry| entry.facts.clone()).unwrap();
+        bench.written(Outcome::Done, told);
+        bench.later(10 * 60_000);
+        bench.take().iter().any(|action| action == "Reserve w/1 on a")
+    };
+    assert!(waiting(|_| {}), "as far as anybody knows, its agent has stopped what it had");
+    assert!(!waiting(|bench| bench.rules("b", Loss::Fence { after: 5_000 })));
+    assert!(!waiting(|bench| {
+        let loss = Some(Loss::Fence { after: 5_000 });
+        bench.apply(Event::Workload(Facts { reserved: true, loss, version: 9, ..facts("w") }));
+    }));
+}

@@ -179,3 +179,47 @@ fn a_creation_that_can_have_come_long_ago_is_not_looked_for() {
     bench.answer(Outcome::Accepted).see(gone(Kind::Workload, 1));
     assert_eq!(bench.heard(), [(1, State::Gone)]);
 }
+
+/// A hub that has forgotten what it wanted goes by whether there is a job.
+#[test]
+fn job_whose_creation_was_not_answered_may_be_there_until_it_is_known_not_to_be() {
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+    bench.see(workload(1).admitted().seen()).answer(unanswered()).connect();
+    bench.desire(Vec::new(), true).unwrap();
+    let has_job = |bench: &mut Bench| bench.told().pop().and_then(|told| told.origin).expect("its origin").has_job;
+    assert!(has_job(&mut bench));
+    assert_eq!(bench.pass(Time::from_secs(1)).asked(), ["find Job"], "nothing is wanted, and it is looked for");
+    assert!(bench.answer(Outcome::Gone).told().is_empty(), "it may come yet");
+    assert_eq!(bench.pass(MINUTE).asked(), ["find Job"]);
+    bench.answer(Outcome::Gone);
+    assert!(!has_job(&mut bench));
+}
+
+/// The job was removed by others while another creation of it was under way, and that one made it again.
+#[test]
+fn end_of_a_job_that_a_late_creation_made_counts() {
+    let mut bench = made_twice();
+    bench.see(gone(Kind::Job, 1));
+    assert_eq!(bench.heard(), [(1, State::Evicted)]);
+    assert!(bench.asked().iter().all(|asked| asked != "create Job"));
+    bench.see(second(job(1)).ended(true).seen());
+    assert_eq!(bench.heard(), [(1, State::Succeeded)]);
+}
+
+/// The deletion of an offer had no answer, and the hub that asked for it is gone: the next one wants the same offer.
+#[test]
+fn workload_that_may_be_deleted_yet_is_made_anew_before_it_counts() {
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Reserve).answer(Outcome::Object(Box::new(Object::Workload(workload(1))))).heard();
+    bench.want(1, Phase::Absent);
+    assert_eq!(bench.asked(), ["delete Workload"]);
+    bench.answer(unanswered()).connect();
+    bench.desire(Vec::new(), true).unwrap();
+    bench.heard();
+    bench.want(1, Phase::Reserve).see(workload(1).admitted().seen());
+    assert!(!bench.heard().contains(&(1, State::Reserved)), "its quota counts for nothing");
+    assert_eq!(bench.pass(Time::from_secs(1)).asked(), ["delete Workload"]);
+    bench.answer(Outcome::Accepted).see(gone(Kind::Workload, 1));
+    assert_eq!(bench.asked(), ["create Workload"]);
+}
