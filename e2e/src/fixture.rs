@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::io::IsTerminal;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Once, OnceLock};
 
@@ -10,7 +9,7 @@ use futures::future::LocalBoxFuture;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
-use crate::environment::Environment;
+use crate::paths::keep_logs_of;
 
 /// A name that begins with `stem` and that no other test of this machine uses: for namespaces and for objects that
 /// have none, such as ClusterQueues.
@@ -22,7 +21,8 @@ pub fn unique(stem: &str) -> String {
 /// Runs a test on the one runtime of this process. Clients of a shared environment keep tasks on the runtime they
 /// are used from, so tests that share one must share the runtime as well; `#[tokio::test]` gives each its own.
 ///
-/// Logs go to the test's output as `RUST_LOG` says (default `info`, and this crate's `debug`).
+/// Logs go to the test's output as `RUST_LOG` says (default `info`, and this crate's `debug`). If the test panics, the logs of
+/// all programs that this process has started are kept.
 ///
 /// # Panics
 /// When no runtime can be made, and when tests of another file have run in this process: what they share would mix.
@@ -33,6 +33,7 @@ pub fn run<F: Future>(test: F) -> F::Output {
     short_panics();
     one_file();
     let build = || tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a tokio runtime");
+    let _keep_logs = KeepLogs;
     RUNTIME.get_or_init(build).block_on(test)
 }
 
@@ -92,7 +93,7 @@ fn message(payload: &(dyn std::any::Any + Send)) -> &str {
     text.split_once("\n\nStack backtrace:").map_or(text, |(said, _)| said)
 }
 
-/// What all tests of a file use, started by the first: an [`Environment`] or a [`crate::fleet::Fleet`]. Make it a
+/// What all tests of a file use, started by the first: an [`crate::Environment`] or a [`crate::fleet::Fleet`]. Make it a
 /// `static`:
 ///
 /// ```no_run
@@ -112,7 +113,7 @@ pub struct Shared<T: 'static> {
     start: fn() -> LocalBoxFuture<'static, anyhow::Result<T>>,
 }
 
-impl<T: KeepLogs> Shared<T> {
+impl<T: Send + Sync> Shared<T> {
     /// Nothing is started yet.
     pub const fn new(start: fn() -> LocalBoxFuture<'static, anyhow::Result<T>>) -> Self {
         Self { cell: OnceCell::const_new(), start }
@@ -122,42 +123,24 @@ impl<T: KeepLogs> Shared<T> {
     ///
     /// # Errors
     /// When it could not be started; every call says so then.
-    pub async fn get(&'static self) -> anyhow::Result<Borrowed<T>> {
+    pub async fn get(&'static self) -> anyhow::Result<&'static T> {
         let start = async || (self.start)().await.map_err(|error| format!("{error:#}"));
         match self.cell.get_or_init(start).await {
-            Ok(shared) => Ok(Borrowed(shared)),
+            Ok(shared) => Ok(shared),
             Err(error) => Err(anyhow::anyhow!("{error}")),
         }
     }
 }
 
-/// What leaves logs that a failed test needs.
-pub trait KeepLogs: Send + Sync {
-    /// Keeps the logs, whatever happens.
-    fn keep_logs(&self);
-}
+/// Keeps the logs of all that this process has started, if its test panics.
+struct KeepLogs;
 
-impl KeepLogs for Environment {
-    fn keep_logs(&self) {
-        Self::keep_logs(self);
-    }
-}
-
-/// What is shared, in the hands of one test. When that test panics, the logs are kept.
-pub struct Borrowed<T: KeepLogs + 'static>(&'static T);
-
-impl<T: KeepLogs> Deref for Borrowed<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        self.0
-    }
-}
-
-impl<T: KeepLogs> Drop for Borrowed<T> {
+impl Drop for KeepLogs {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.keep_logs();
+            for dir in keep_logs_of(std::process::id()) {
+                eprintln!("logs kept in {}", dir.display());
+            }
         }
     }
 }

@@ -17,7 +17,6 @@ use switchyard::join_token::{self, JoinToken};
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::MultiKueueCluster;
 
-use crate::fixture::KeepLogs;
 use crate::process::Process;
 use crate::wait::eventually;
 use crate::{Cluster, ClusterSpec, Environment, ports, queues};
@@ -479,17 +478,16 @@ impl Fleet {
         .await
     }
 
+    /// Keeps the logs, whatever happens, and prints where they are.
+    pub(crate) fn keep_logs(&self) {
+        self.environment.keep_logs();
+    }
+
     fn processes(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Process>> {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn agent_programs(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, OurProgram>> {
         self.agent_programs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl KeepLogs for Fleet {
-    fn keep_logs(&self) {
-        self.environment.keep_logs();
     }
 }

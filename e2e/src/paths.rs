@@ -4,13 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
-pub use switchyard_parts::paths::{cache, root};
-
-/// Where environments keep their logs and state: `target/e2e-logs`.
-pub fn logs() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    target.join("e2e-logs")
-}
+pub use switchyard_parts::paths::{cache, keep_logs_of, logs, root};
 
 /// One of the workspace's binaries: beside the running program, or beside the directory that tests run from.
 pub fn binary(name: &str) -> anyhow::Result<PathBuf> {

@@ -7,10 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use anyhow::Context;
 use rustix::process::{Pid, test_kill_process};
 
-use crate::paths;
-
-/// In a directory whose logs are to be kept.
-const FAILED: &str = "FAILED";
+use switchyard_parts::paths;
 
 /// `target/e2e-logs/NAME-PID`. Dropped, it is deleted, or only its state is when something failed.
 #[derive(Debug)]
@@ -51,7 +48,7 @@ impl WorkDir {
     /// Keeps the logs, also when this process is killed or never drops this.
     pub(crate) fn keep(&self) {
         if !self.keep.swap(true, Ordering::Relaxed) {
-            let _ = fs::write(self.path.join(FAILED), "");
+            paths::keep(&self.path);
         }
     }
 }
@@ -61,7 +58,8 @@ impl Drop for WorkDir {
         if std::thread::panicking() {
             self.keep();
         }
-        if *self.keep.get_mut() {
+        // Its test may have failed on another thread.
+        if *self.keep.get_mut() || paths::is_kept(&self.path) {
             let _ = fs::remove_dir_all(self.state());
             eprintln!("logs kept in {}", self.path.display());
         } else {
@@ -74,13 +72,12 @@ impl Drop for WorkDir {
 fn sweep(logs: &Path) {
     for entry in fs::read_dir(logs).into_iter().flatten().flatten() {
         let path = entry.path();
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.rsplit_once('-')).and_then(|(_, pid)| pid.parse().ok());
+        let pid = paths::maker(&path).and_then(|pid| i32::try_from(pid).ok());
         let Some(pid) = pid.and_then(Pid::from_raw) else { continue };
         if test_kill_process(pid).is_ok() {
             continue;
         }
-        let gone = if path.join(FAILED).exists() { path.join("state") } else { path };
+        let gone = if paths::is_kept(&path) { path.join("state") } else { path };
         let _ = fs::remove_dir_all(gone);
     }
 }
@@ -99,7 +96,7 @@ mod tests {
             fs::create_dir_all(path.join("state/etcd")).unwrap();
             fs::write(path.join("etcd.log"), "x").unwrap();
             if failed {
-                fs::write(path.join(FAILED), "").unwrap();
+                paths::keep(&path);
             }
             path
         };

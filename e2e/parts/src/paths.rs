@@ -1,8 +1,12 @@
 //! The repository and the user's cache.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+
+/// In a directory of logs that are to be kept.
+const FAILED: &str = "FAILED";
 
 /// The repository's root.
 pub fn root() -> PathBuf {
@@ -24,4 +28,33 @@ pub fn cache() -> anyhow::Result<PathBuf> {
     }
     let home = std::env::var_os("HOME").context("set HOME or SWITCHYARD_CACHE: built programs are kept there")?;
     Ok(PathBuf::from(home).join(".cache/switchyard"))
+}
+
+/// Where environments keep their logs and state: `target/e2e-logs`.
+pub fn logs() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    target.join("e2e-logs")
+}
+
+/// Keeps the logs in this directory, also when the process that made it ends without looking after it.
+pub fn keep(dir: &Path) {
+    let _ = fs::write(dir.join(FAILED), "");
+}
+
+/// Whether the logs in this directory are kept.
+pub fn is_kept(dir: &Path) -> bool {
+    dir.join(FAILED).exists()
+}
+
+/// The process that made a directory of logs.
+pub fn maker(dir: &Path) -> Option<u32> {
+    dir.file_name()?.to_str()?.rsplit_once('-')?.1.parse().ok()
+}
+
+/// Keeps the logs of everything that a process has started. Returns the directories that were not kept before.
+pub fn keep_logs_of(pid: u32) -> Vec<PathBuf> {
+    let dirs = fs::read_dir(logs()).into_iter().flatten().flatten().map(|entry| entry.path());
+    let dirs: Vec<PathBuf> = dirs.filter(|dir| maker(dir) == Some(pid) && !is_kept(dir)).collect();
+    dirs.iter().for_each(|dir| keep(dir));
+    dirs
 }

@@ -20,7 +20,6 @@ use self::dashboard::Dashboard;
 use self::manifests::Manifests;
 use self::report::{Outcome, Report, Row};
 use self::running::{Beside, Certificates, Package, Running};
-use crate::fixture::KeepLogs as _;
 use crate::fleet::{Fleet, HUB};
 use crate::{ClusterSpec, NodeSpec, Parts, queues};
 

@@ -14,7 +14,7 @@ use switchyard_agent::{
 use switchyard_api::{
     config::Configuration,
     jobs::{RemoteMeta, kind_for},
-    v1beta2::Workload,
+    v1beta2::{LocalQueue, Workload},
 };
 use switchyard_controller::{Handle, Options, Role};
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, JobBuilder, NodeSpec, fixture, queues, wait};
@@ -234,6 +234,16 @@ impl Hub {
 
     async fn quota(&self, cpu: &str) {
         self.cluster.apply(queues::simple(&self.namespace, &self.hub_id, &[("cpu", cpu)])).await.unwrap();
+        let queues: Api<LocalQueue> = Api::namespaced(self.cluster.admin.clone(), &self.namespace);
+        let active = async || {
+            let status = queues.get("queue").await?.status.unwrap_or_default();
+            anyhow::ensure!(
+                status.conditions.iter().any(|it| it.type_ == "Active" && it.status == "True"),
+                "{status:?}"
+            );
+            Ok(())
+        };
+        wait::eventually(WAIT, "the queue is active", active).await.unwrap();
     }
 
     fn job(&self, name: &str) -> JobBuilder {

@@ -12,7 +12,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::Workload;
-use switchyard_e2e::fixture::{self, Borrowed, Shared};
+use switchyard_e2e::fixture::{self, Shared};
 use switchyard_e2e::fleet::{Fleet, FleetBuilder, HUB, Tenant};
 use switchyard_e2e::job::JobBuilder;
 use switchyard_e2e::wait::{always, eventually};
@@ -66,7 +66,7 @@ async fn await_webhook(cluster: &Cluster) -> anyhow::Result<()> {
     .await
 }
 
-async fn fleet() -> Borrowed<Fleet> {
+async fn fleet() -> &'static Fleet {
     FLEET.get().await.unwrap()
 }
 

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use kube::Api;
 use serde_json::{Value, json};
 use switchyard_api::v1beta2::MultiKueueCluster;
-use switchyard_e2e::fixture::{Borrowed, Shared};
+use switchyard_e2e::fixture::Shared;
 use switchyard_e2e::fleet::{Fleet, NAMESPACE};
 use switchyard_e2e::stock::{Kueue, Options};
 use switchyard_e2e::wait::eventually;
@@ -30,7 +30,7 @@ static FLEET: Shared<Fleet> = Shared::new(|| {
     })
 });
 
-async fn fleet() -> Borrowed<Fleet> {
+async fn fleet() -> &'static Fleet {
     FLEET.get().await.unwrap()
 }
 

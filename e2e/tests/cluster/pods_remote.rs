@@ -12,7 +12,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use switchyard_api::{conditions, jobs::apply_merge, v1beta2::Workload};
-use switchyard_e2e::fixture::{self, Borrowed, Shared};
+use switchyard_e2e::fixture::{self, Shared};
 use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::job::{EXIT_CODE, RUN_FOR};
 use switchyard_e2e::wait::eventually;
@@ -57,7 +57,7 @@ async fn await_webhook(cluster: &Cluster) -> anyhow::Result<()> {
     .await
 }
 
-async fn fleet() -> Borrowed<Fleet> {
+async fn fleet() -> &'static Fleet {
     FLEET.get().await.unwrap()
 }
 

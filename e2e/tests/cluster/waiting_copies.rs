@@ -9,7 +9,7 @@ use serde_json::json;
 use switchyard_api::conditions::{self, BLOCKED_ON_PREEMPTION_GATES, PREEMPTED, QUOTA_RESERVED};
 use switchyard_api::names::MULTIKUEUE_PREEMPTION_GATE;
 use switchyard_api::v1beta2::{ClusterQueue, PreemptionGatePosition, Workload};
-use switchyard_e2e::fixture::{Borrowed, Shared};
+use switchyard_e2e::fixture::Shared;
 use switchyard_e2e::fleet::{Fleet, NAMESPACE, Tenant};
 use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
@@ -42,7 +42,7 @@ static FLEET: Shared<Fleet> = Shared::new(|| {
     })
 });
 
-async fn fleet() -> Borrowed<Fleet> {
+async fn fleet() -> &'static Fleet {
     FLEET.get().await.unwrap()
 }
 

@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use switchyard_parts::paths::keep_logs_of;
 
 use crate::report::{Counts, Failure};
 use crate::run;
@@ -92,7 +93,10 @@ pub(super) fn run(name: &str, mut command: Command, has_harness: bool) -> anyhow
         (false, true) if has_harness && !reader.has_result => "ended before its tests did".to_owned(),
         (false, true) => String::new(),
     };
-    Ok(reader.end(name, &ended, &log))
+    // One that was killed could not keep them itself.
+    let kept = if ended.is_empty() { Vec::new() } else { keep_logs_of(child.id()) };
+    let logs = kept.into_iter().chain([log]).map(|path| path.display().to_string()).collect();
+    Ok(reader.end(name, &ended, logs))
 }
 
 /// Reads the harness's output line by line.
@@ -125,11 +129,11 @@ impl Reader {
         }
     }
 
-    fn end(mut self, name: &str, ended: &str, log: &Path) -> Outcome {
+    fn end(mut self, name: &str, ended: &str, program_logs: Vec<String>) -> Outcome {
         // With failed tests and the harness's last line, an exit code of its own says nothing new.
         if !ended.is_empty() && (self.failed.is_empty() || !self.has_result) {
             let message = format!("it {ended}");
-            let logs = vec![log.display().to_string()];
+            let logs = program_logs.clone();
             self.outcome.counts.failed += 1;
             self.outcome.failures.push(Failure { what: name.to_owned(), message, logs, ..Failure::default() });
         }
@@ -138,7 +142,7 @@ impl Reader {
         }
         for (test, printed) in self.failed {
             let mut logs = logs(&printed);
-            logs.push(log.display().to_string());
+            logs.extend(program_logs.iter().cloned());
             self.outcome.failures.push(Failure { what: test, message: message(&printed), logs, ..Failure::default() });
         }
         self.outcome
@@ -187,7 +191,6 @@ fn logs(printed: &[String]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
     use std::process::Command;
     use std::time::Duration;
 
@@ -196,7 +199,7 @@ mod tests {
     fn read(printed: &str, ended: &str) -> Outcome {
         let mut reader = Reader::default();
         printed.lines().for_each(|line| reader.read(line, Duration::ZERO));
-        reader.end("cluster", ended, Path::new("target/test-logs/cluster.log"))
+        reader.end("cluster", ended, vec!["target/test-logs/cluster.log".to_owned()])
     }
 
     #[test]

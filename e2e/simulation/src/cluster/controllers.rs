@@ -59,7 +59,9 @@ impl World {
         if !waits || !workload.active || workload.meta.deleting || workload.finished.is_some() || running {
             return;
         }
-        if used + need <= capacity {
+        // Those that were evicted for others do not take the room before them.
+        if used + need <= capacity && !(0..index).any(|other| self.waits_for_victims(cluster, other)) {
+            let Some(workload) = self.clusters[cluster].workload(index) else { return };
             (workload.quota_reserved, workload.admitted, workload.evicted) =
                 (yes("QuotaReserved"), yes("Admitted"), None);
             if let Some(gate) = &mut workload.gate {
@@ -78,6 +80,17 @@ impl World {
             workload.quota_reserved = pending;
             self.touch(cluster, Kind::Workload, index);
         }
+    }
+
+    /// Whether a workload may preempt, and has not got its room yet.
+    fn waits_for_victims(&mut self, cluster: usize, index: usize) -> bool {
+        let fits = self.plan.workloads[index].need <= self.clusters[cluster].capacity;
+        let running = self.clusters[cluster].running(index).is_some();
+        self.clusters[cluster].workload(index).is_some_and(|it| {
+            let waits = it.quota_reserved.as_ref().is_none_or(|reserved| !reserved.is_true);
+            let may_preempt = it.gate.is_some_and(|gate| gate.opened.is_some());
+            fits && !running && waits && may_preempt && it.active && !it.meta.deleting && it.finished.is_none()
+        })
     }
 
     /// Makes room by evicting those that come after it, once its gate is open; says so while it is closed. Who has no gate

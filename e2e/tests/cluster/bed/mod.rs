@@ -397,14 +397,6 @@ impl Bed {
     }
 }
 
-impl Drop for Bed {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.environment.keep_logs();
-        }
-    }
-}
-
 fn active(
     known: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition],
     status: &str,

@@ -3,7 +3,7 @@
 pub(crate) mod events;
 
 use switchyard_api::config::Configuration;
-use switchyard_e2e::fixture::{Borrowed, Shared};
+use switchyard_e2e::fixture::Shared;
 use switchyard_e2e::fleet::Fleet;
 use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, Part, Parts, queues};
 
@@ -41,6 +41,6 @@ pub(crate) fn that_judges_manifests() -> Configuration {
 }
 
 /// The shared fleet, started by the first test.
-pub(crate) async fn fleet() -> Borrowed<Fleet> {
+pub(crate) async fn fleet() -> &'static Fleet {
     FLEET.get().await.unwrap()
 }
