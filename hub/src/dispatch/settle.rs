@@ -116,8 +116,12 @@ impl Dispatcher {
         let uid = entry.facts.uid.clone();
         let over = entry.gone || entry.facts.finished;
         let cleared = &mut entry.cleared;
+        let committed = (entry.facts.cluster.as_ref(), entry.facts.attempt);
         entry.remotes.retain(|cluster, remote| {
-            let gone = remote.state == Some(State::Gone) && !matches!(remote.phase, Some(Phase::Run | Phase::Suspend));
+            // That a committed attempt is gone is not forgotten before it is decided what follows.
+            let awaited = matches!(remote.phase, Some(Phase::Run | Phase::Suspend))
+                || remote.phase.is_none() && (Some(cluster), remote.attempt) == committed && !over;
+            let gone = remote.state == Some(State::Gone) && !awaited;
             let nominated = remote.phase == Some(Phase::Reserve);
             let unasked =
                 (over || !remote.may_run()) && remote.phase == Some(Phase::Absent) && self.nobody_there(cluster);
@@ -207,7 +211,7 @@ impl Dispatcher {
         let buried = entry.remotes.get(cluster).is_some_and(|r| r.attempt == attempt && r.phase == Some(Phase::Absent));
         if self.may_be_behind(entry, cluster, now) || self.others_are_left(entry, cluster, now) {
             entry.presume(cluster, attempt);
-        } else if !buried {
+        } else if !buried && observed != Some(State::Gone) {
             entry.want(cluster, attempt, Phase::Run, now, out);
         }
         self.watch_running(entry, cluster, attempt, observed, now, out);

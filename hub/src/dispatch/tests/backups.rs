@@ -423,3 +423,15 @@ fn copy_of_a_workload_that_has_ended_is_removed_in_whatever_order_both_are_told(
     bench.apply(Event::Workload(Facts { finished: true, ..committed("w", "a", 3) }));
     assert!(bench.take().contains(&"Absent w/3 on a".to_owned()));
 }
+
+/// What the API of a restored store says to run was removed long ago, which its cluster says before the others have spoken.
+#[test]
+fn attempt_that_is_gone_on_its_cluster_is_not_run_there_again() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    bench.apply(Event::Workload(committed("w", "a", 1)));
+    bench.tells("a", vec![Copy::of("w", "train").attempt(1).state(State::Gone)]);
+    assert!(bench.take().is_empty(), "b may have a later one");
+    bench.tells("b", vec![]);
+    let decided = bench.take();
+    assert!(decided.len() == 1 && decided[0].starts_with("retry w"), "{decided:?}");
+}
