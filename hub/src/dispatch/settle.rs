@@ -249,6 +249,8 @@ impl Dispatcher {
                 let tail = format!("resetting for re-admission. Previously: \"{previously}\"");
                 ("EvictedOnWorker", format!("Workload evicted on worker cluster: \"{cluster}\", {tail}"))
             }
+            // One that has not spoken may have a later one.
+            Some(State::Gone) if self.unheard(entry, now).is_some() => return,
             Some(State::Gone) => (VANISHED, format!("Admitting remote no longer exists, Previously: \"{previously}\"")),
             Some(State::Unfit | State::Refused) => {
                 let message =
