@@ -158,7 +158,7 @@ fn readable(object: &Value) -> Result<(), serde_json::Error> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Written in v1beta1, stored in v1beta2, read in v1beta1: nothing is lost, and what is stored can be read.
     #[test]

@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::bail;
 
+use crate::paths;
+
 /// Below the range from which kernels take ports for outgoing connections (32768 on Linux, 49152 elsewhere): no client's
 /// connection takes a port while its server restarts.
 const FIRST: u32 = 16_000;
-/// Ports of one block.
-const SIZE: u32 = 1_000;
+/// Ports of one block. A process uses some fifty at a time.
+const SIZE: u32 = 250;
 /// Blocks, and so processes that never meet.
-const BLOCKS: u32 = 16;
+const BLOCKS: u32 = 64;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -25,7 +27,8 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 pub fn free() -> anyhow::Result<u16> {
     static BLOCK: OnceLock<(u32, Option<File>)> = OnceLock::new();
     let (block, _) = BLOCK.get_or_init(|| {
-        let own = own_block(&std::env::temp_dir().join("switchyard-ports"));
+        // In the user's cache: another user's directory could not be locked.
+        let own = paths::cache().ok().and_then(|cache| own_block(&cache.join("ports")));
         own.map_or_else(|| (std::process::id() % BLOCKS, None), |(block, lock)| (block, Some(lock)))
     });
     for _ in 0..SIZE {

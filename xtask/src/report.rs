@@ -105,7 +105,8 @@ struct Part {
 struct Record {
     parts: Vec<Part>,
     counts: BTreeMap<Tier, Counts>,
-    skips: Vec<(Tier, String, String)>,
+    /// What did not run, and why.
+    not_run: Vec<(String, String)>,
     failures: Vec<(Tier, Failure)>,
 }
 
@@ -186,8 +187,13 @@ impl Report {
         eprintln!("==> {what}: SKIPPED: {why}");
         self.with(|record| {
             record.counts.entry(tier).or_default().skipped += 1;
-            record.skips.push((tier, what.to_owned(), why.to_owned()));
+            record.not_run.push((what.to_owned(), why.to_owned()));
         });
+    }
+
+    /// Records that flags left a part out. It counts as nothing.
+    pub(crate) fn left_out(&self, what: &str, why: &str) {
+        self.with(|record| record.not_run.push((what.to_owned(), why.to_owned())));
     }
 
     /// Prints everything.
@@ -253,11 +259,11 @@ impl Record {
         let mut all = Counts::default();
         self.counts.values().for_each(|counts| all += *counts);
         writeln!(text, "{} passed, {} failed, {} skipped", all.passed, all.failed, all.skipped)?;
-        if self.skips.is_empty() {
+        if self.not_run.is_empty() {
             return Ok(());
         }
-        let skips: Vec<String> = self.skips.iter().map(|(_, what, why)| format!("{what} ({why})")).collect();
-        writeln!(text, "NOT RUN: {}", skips.join("; "))
+        let not_run: Vec<String> = self.not_run.iter().map(|(what, why)| format!("{what} ({why})")).collect();
+        writeln!(text, "NOT RUN: {}", not_run.join("; "))
     }
 
     /// Minutes in which at least one part of a tier ran.
@@ -328,7 +334,7 @@ mod tests {
         let mut record = record(&[(Tier::Lint, "clippy", 0, 600), (Tier::Cluster, "moves", 600, 630)]);
         record.counts.insert(Tier::Cluster, Counts { passed: 2, failed: 1, skipped: 0 });
         record.counts.insert(Tier::Lint, Counts { passed: 0, failed: 0, skipped: 1 });
-        record.skips.push((Tier::Lint, "cargo deny advisories".to_owned(), "no database".to_owned()));
+        record.not_run.push(("cargo deny advisories".to_owned(), "no database".to_owned()));
         let failure = Failure {
             what: "moves::away".to_owned(),
             message: "waited 45 s".to_owned(),

@@ -60,13 +60,13 @@ impl Mutation {
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// How many seeds. 1000, or with --seed only that one.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub seeds: Option<u64>,
     /// The first of them.
     #[arg(long)]
     pub seed: Option<u64>,
     /// Begin seeds for so many seconds, as many as there is time for.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub seconds: Option<u64>,
     /// Break the code in this way.
     #[arg(long, value_enum)]

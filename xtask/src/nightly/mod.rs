@@ -36,6 +36,8 @@ struct Step {
     command: Command,
     /// Why it cannot run on this machine.
     missing: Option<String>,
+    /// It runs tests with Rust's harness, one at least.
+    tests: bool,
 }
 
 /// How a step ended.
@@ -93,15 +95,15 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
     let own = |name, what, flags: &[&str]| {
         let mut command = Command::new(&xtask);
         command.args(flags).current_dir(run::root());
-        Step { name, what, command, missing: None }
+        Step { name, what, command, missing: None, tests: false }
     };
     let cargo = |name, what, flags: &[&str], variables: &[(&str, &str)]| {
         let mut command = run::cargo(flags);
         command.envs(variables.iter().copied());
-        Step { name, what, command, missing: None }
+        Step { name, what, command, missing: None, tests: true }
     };
     let laws = &["test", "--release", "--package", "switchyard-scheduler", "--test", "laws"][..];
-    let random = &["test", "--workspace", "--lib", "--no-fail-fast"][..];
+    let random = &["test", "--workspace", "--lib", "--test", "conversion", "--no-fail-fast"][..];
     let cases = [("PROPTEST_CASES", "4096"), ("PROPTEST_RNG_SEED", &seed), ("LAWS_SEED", &seed)];
     let mut steps = vec![
         own("tests", "every check and every test", &["test"]),
@@ -157,18 +159,14 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
             "decisions" if !run::root().join("../shared/oracle/go.mod").is_file() => {
                 step.missing = Some("there is no oracle of Kueue's decisions beside the checkout".to_owned());
             }
-            "instructions" if !has("valgrind") => step.missing = Some("there is no valgrind".to_owned()),
+            "instructions" if !run::has("valgrind", "--version") => {
+                step.missing = Some("there is no valgrind".to_owned())
+            }
             _ => {}
         }
     }
     println!("new seeds begin at {seed}");
     Ok(steps)
-}
-
-fn has(program: &str) -> bool {
-    let mut command = Command::new(program);
-    command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
 }
 
 /// Runs a step to its end; its output goes to a log.
@@ -188,12 +186,18 @@ fn play(mut step: Step, dir: &Path) -> anyhow::Result<StepResult> {
     let status = status.with_context(|| format!("{}: cannot start it", step.name))?;
     let took = start.elapsed();
     crate::times::keep(&format!("nightly: {}", step.name), took.as_secs_f64());
-    let mut printed = last_lines(&std::fs::read_to_string(&log).unwrap_or_default());
-    if let Some((benchmark, json)) = json.filter(|_| status.success()) {
+    let text = std::fs::read_to_string(&log).unwrap_or_default();
+    let idle = step.tests && status.success() && test::passed(&text) == 0;
+    let mut printed = if idle { "it ran no test".to_owned() } else { last_lines(&text) };
+    let failed = idle || !status.success();
+    if failed {
+        printed += &format!("\nlog:   {}\nagain: cargo xtask nightly --only {}", log.display(), step.name);
+    }
+    if let Some((benchmark, json)) = json.filter(|_| !failed) {
         printed = recorded::beside(benchmark, &json).unwrap_or(printed);
     }
     eprintln!("    {}: {} after {:.1} min", step.name, status, took.as_secs_f64() / 60.0);
-    Ok(StepResult { name: step.name, took, failed: !status.success(), printed })
+    Ok(StepResult { name: step.name, took, failed, printed })
 }
 
 fn last_lines(text: &str) -> String {

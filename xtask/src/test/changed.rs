@@ -1,11 +1,13 @@
 //! What a change can have broken.
 //!
 //! A changed file belongs to a package, and everything that depends on the package is tested. Where the change touches
-//! only files of cluster tests, only those are run. A file outside of all packages concerns the packages whose sources
-//! name it or a directory above it, as in `include_str!("../../deploy/Dockerfile")`; a file that decides how everything
-//! is built, such as `Cargo.lock`, concerns all.
+//! only files of cluster tests, only those are run, and those that use them. A file that decides how everything is built,
+//! such as `Cargo.lock`, concerns all packages.
+//!
+//! A source that names a file, or the directory in which it lies, reads it when it is built or run, as in
+//! `include_str!("../../deploy/Dockerfile")`: it counts as changed with that file, wherever the file lies.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,8 +20,8 @@ use crate::run;
 const HARNESS: &str = "switchyard-e2e";
 const CLUSTER_TESTS: &str = "e2e/tests/cluster";
 
-/// Modules of the cluster tests that others use.
-const SHARED: [&str; 6] = ["main", "bed", "common", "elastic", "serving", "visible"];
+/// The module that has all files of cluster tests in it.
+const MAIN: &str = "main";
 
 /// Decide how everything is built or run.
 const EVERYTHING: [&str; 6] =
@@ -54,56 +56,75 @@ impl ClusterTests {
 /// What changed since a commit, committed or not.
 pub(super) fn since(commit: &str, workspace: &Workspace) -> anyhow::Result<Selection> {
     let mut files = BTreeSet::new();
-    for args in
-        [&["diff", "--name-only", "--no-renames", commit, "--"][..], &["ls-files", "--others", "--exclude-standard"]]
-    {
+    for args in [
+        &["diff", "--name-only", "--no-renames", "-z", commit, "--"][..],
+        &["ls-files", "--others", "--exclude-standard", "-z"],
+    ] {
         let mut git = Command::new("git");
         git.args(args).current_dir(run::root());
         let output = git.output().context("cannot start git")?;
         if !output.status.success() {
             bail!("--changed {commit}: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
-        files.extend(String::from_utf8_lossy(&output.stdout).lines().map(PathBuf::from));
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        files.extend(printed.split_terminator('\0').map(PathBuf::from));
     }
     if files.is_empty() {
         bail!("nothing has changed since {commit}; name an earlier commit, as in `--changed {commit}~1`");
     }
     println!("changed since {commit}: {} files", files.len());
-    Ok(select(&files, workspace, |package, path| names(workspace, package, path)))
+    Ok(select(&files, workspace, &Sources::read(workspace)?))
 }
 
-/// Whether a package's sources name a file, or a directory in which it lies.
-fn names(workspace: &Workspace, package: &str, file: &Path) -> bool {
-    let Some(directory) = workspace.directory(package) else { return false };
-    let ancestors: Vec<String> =
-        file.ancestors().filter(|path| !path.as_os_str().is_empty()).map(|path| path.display().to_string()).collect();
-    sources(&directory, workspace).iter().any(|source| {
-        let text = std::fs::read_to_string(source).unwrap_or_default();
-        ancestors.iter().any(|path| [format!("\"{path}"), format!("/{path}")].iter().any(|named| text.contains(named)))
-    })
-}
+/// The text of every Rust file, by its path from the root.
+#[derive(Debug, Default)]
+struct Sources(BTreeMap<PathBuf, String>);
 
-/// The Rust files of a package, without those of packages below it.
-fn sources(directory: &Path, workspace: &Workspace) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            let inner = workspace.names().any(|name| workspace.directory(name).as_deref() == Some(&path));
-            if !inner {
-                found.extend(sources(&path, workspace));
+impl Sources {
+    fn read(workspace: &Workspace) -> anyhow::Result<Self> {
+        let mut git = Command::new("git");
+        git.args(["ls-files", "--cached", "--others", "--exclude-standard", "-z", "*.rs"]).current_dir(run::root());
+        let read = |path: &str| std::fs::read_to_string(run::root().join(path)).ok().map(|text| (path.into(), text));
+        let found = run::output(git)?.split_terminator('\0').filter_map(read).collect();
+        let owned = |(path, _): &(PathBuf, String)| workspace.owner(path).is_some();
+        Ok(Self(BTreeMap::into_iter(found).filter(owned).collect()))
+    }
+
+    /// Those that read a file: they name it, or a directory above it as the end of a path.
+    fn readers(&self, file: &Path) -> impl Iterator<Item = &Path> {
+        let named = |path: &Path| {
+            let path = path.display();
+            [format!("\"{path}\""), format!("/{path}\"")]
+        };
+        let above = file.ancestors().filter(|path| !path.as_os_str().is_empty());
+        let patterns: Vec<String> = above.flat_map(named).collect();
+        let reads = move |text: &str| patterns.iter().any(|pattern| text.contains(pattern.as_str()));
+        let own = file.to_owned();
+        self.0.iter().filter(move |(path, text)| **path != own && reads(text)).map(|(path, _)| path.as_path())
+    }
+
+    /// Files of cluster tests that use one of these modules of theirs, directly or not, and these themselves.
+    fn users(&self, modules: BTreeSet<String>) -> BTreeSet<String> {
+        let mut found = modules;
+        loop {
+            let uses = |text: &str| found.iter().any(|module| text.contains(&format!("crate::{module}")));
+            let users = self.0.iter().filter_map(|(path, text)| Some((cluster_file(path)?, text)));
+            let more: BTreeSet<String> =
+                users.filter(|(file, text)| !found.contains(file) && uses(text)).map(|(file, _)| file).collect();
+            if more.is_empty() {
+                return found;
             }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
+            found.extend(more);
         }
     }
-    found
 }
 
-fn select(files: &BTreeSet<PathBuf>, workspace: &Workspace, names: impl Fn(&str, &Path) -> bool) -> Selection {
+fn select(files: &BTreeSet<PathBuf>, workspace: &Workspace, sources: &Sources) -> Selection {
+    let readers = files.iter().flat_map(|file| sources.readers(file)).map(Path::to_owned);
+    let files: BTreeSet<PathBuf> = files.iter().cloned().chain(readers).collect();
     let mut changed = BTreeSet::new();
     let mut tests = BTreeSet::new();
-    for file in files {
+    for file in &files {
         let first = file.components().next().map(|first| first.as_os_str().to_string_lossy().into_owned());
         if first.is_some_and(|first| EVERYTHING.contains(&first.as_str())) {
             changed.extend(workspace.names().map(str::to_owned));
@@ -111,12 +132,11 @@ fn select(files: &BTreeSet<PathBuf>, workspace: &Workspace, names: impl Fn(&str,
             tests.insert(test);
         } else if let Some(owner) = workspace.owner(file) {
             changed.insert(owner.to_owned());
-        } else {
-            changed.extend(workspace.names().filter(|package| names(package, file)).map(str::to_owned));
         }
     }
     let packages = workspace.dependents(changed);
-    let cluster = match (packages.contains(HARNESS) || tests.iter().any(|it| SHARED.contains(&it.as_str())), tests) {
+    let tests = sources.users(tests);
+    let cluster = match (packages.contains(HARNESS) || tests.contains(MAIN), tests) {
         (true, _) => ClusterTests::All,
         (false, tests) if tests.is_empty() => ClusterTests::None,
         (false, tests) => ClusterTests::Files(tests),
@@ -138,34 +158,37 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::super::workspace::tests::sample;
-    use super::{ClusterTests, select};
+    use super::{ClusterTests, Sources, select};
+
+    fn sources() -> Sources {
+        let texts = [
+            ("hub/src/lib.rs", r#"const IMAGE: &str = include_str!("../../deploy/Dockerfile");"#),
+            ("cli/src/main.rs", r#"fn page() -> PathBuf { root().join("docs/commands.md") }"#),
+            ("e2e/tests/cluster/chart.rs", r#"let chart = root().join("deploy/chart");"#),
+            ("e2e/tests/cluster/moves.rs", "use crate::bed::Bed;"),
+            ("e2e/tests/cluster/drain/away.rs", "use crate::moves::Site;"),
+            ("e2e/tests/cluster/main.rs", "mod bed; mod moves;"),
+        ];
+        Sources(texts.map(|(path, text)| (path.into(), text.to_owned())).into())
+    }
 
     #[test]
     fn change_selects_what_depends_on_it() {
         let files = |names: &[&str]| ClusterTests::Files(names.iter().map(|name| (*name).to_owned()).collect());
         for (case, changed, packages, cluster) in [
-            ("a crate", &["cli/src/main.rs"][..], &["cli", "switchyard-e2e"][..], ClusterTests::All),
-            ("a file of cluster tests", &["e2e/tests/cluster/moves.rs"][..], &[][..], files(&["moves"])),
-            ("a directory of them", &["e2e/tests/cluster/moves/away.rs"][..], &[][..], files(&["moves"])),
-            ("a file beside them", &["e2e/tests/cluster/seconds.json"][..], &["switchyard-e2e"][..], ClusterTests::All),
-            ("what cluster tests share", &["e2e/tests/cluster/bed/mod.rs"][..], &[][..], ClusterTests::All),
-            (
-                "a file that the hub names",
-                &["deploy/x.yaml"][..],
-                &["cli", "hub", "switchyard-e2e"][..],
-                ClusterTests::All,
-            ),
-            ("a file that nobody names", &["docs/x.md"][..], &[][..], ClusterTests::None),
-            (
-                "the lock file",
-                &["Cargo.lock"][..],
-                &["api", "cli", "hub", "parts", "switchyard-e2e"][..],
-                ClusterTests::All,
-            ),
+            ("a crate", "cli/src/other.rs", &["cli", "switchyard-e2e"][..], ClusterTests::All),
+            ("a file of cluster tests", "e2e/tests/cluster/chart.rs", &[], files(&["chart"])),
+            ("one that another uses", "e2e/tests/cluster/moves/away.rs", &[], files(&["moves", "drain"])),
+            ("what cluster tests share", "e2e/tests/cluster/bed/mod.rs", &[], files(&["bed", "moves", "drain"])),
+            ("their main file", "e2e/tests/cluster/main.rs", &[], ClusterTests::All),
+            ("a file beside them", "e2e/tests/cluster/seconds.json", &["switchyard-e2e"], ClusterTests::All),
+            ("a file that the hub reads", "deploy/Dockerfile", &["cli", "hub", "switchyard-e2e"], ClusterTests::All),
+            ("a file in a directory that a test reads", "deploy/chart/values.yaml", &[], files(&["chart"])),
+            ("a page beside one that is read", "docs/x.md", &[], ClusterTests::None),
+            ("the lock file", "Cargo.lock", &["api", "cli", "hub", "parts", "switchyard-e2e"], ClusterTests::All),
         ] {
-            let changed = changed.iter().map(PathBuf::from).collect();
-            let names = |package: &str, file: &Path| package == "hub" && file.starts_with("deploy");
-            let selection = select(&changed, &sample(Path::new("/w")), names);
+            let changed = [PathBuf::from(changed)].into();
+            let selection = select(&changed, &sample(Path::new("/w")), &sources());
             assert_eq!(selection.packages, packages, "{case}");
             assert_eq!(selection.cluster, cluster, "{case}");
         }

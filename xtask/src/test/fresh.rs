@@ -93,3 +93,48 @@ pub(super) fn has_any(tests: &[Program]) -> bool {
     let random = |title: &str| title == SIMULATION || RANDOM.iter().any(|(random, _)| *random == title);
     tests.iter().any(|program| random(&program.title()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::RANDOM;
+    use crate::run;
+
+    /// Rust files below a directory that have property tests.
+    fn with_properties(dir: &Path, found: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+                with_properties(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs")
+                && std::fs::read_to_string(&path).is_ok_and(|text| text.contains(concat!("proptest", "! {")))
+            {
+                found.insert(path.strip_prefix(run::root()).unwrap_or(&path).display().to_string());
+            }
+        }
+    }
+
+    #[test]
+    fn every_package_with_property_tests_plays_fresh_seeds() {
+        let mut found = BTreeSet::new();
+        with_properties(&run::root(), &mut found);
+        assert!(found.len() > 5, "{found:?}");
+        let played = |file: &str| {
+            let package = file.split('/').next().unwrap_or_default();
+            let package = if package == "worker-agent" { "agent" } else { package };
+            let test = file.split_once("/tests/").filter(|_| !file.contains("/src/"));
+            let test = test.map(|(_, below)| below.trim_end_matches(".rs").split('/').next().unwrap_or_default());
+            let title =
+                test.map_or(format!("switchyard-{package}"), |test| format!("switchyard-{package} test {test}"));
+            let words = RANDOM.iter().find(|(of, _)| *of == title).map(|(_, words)| *words);
+            words.is_some_and(|words| {
+                let module = file.trim_end_matches(".rs").replace('/', "::") + "::";
+                words.is_empty() || words.iter().any(|word| module.contains(word))
+            })
+        };
+        let left_out: Vec<&String> = found.iter().filter(|file| !played(file)).collect();
+        assert!(left_out.is_empty(), "no fresh seeds for {left_out:?}: add them to RANDOM");
+    }
+}

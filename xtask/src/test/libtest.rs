@@ -95,8 +95,8 @@ pub(super) fn run(name: &str, mut command: Command, has_harness: bool) -> anyhow
     };
     // One that was killed could not keep them itself.
     let kept = if ended.is_empty() { Vec::new() } else { keep_logs_of(child.id()) };
-    let logs = kept.into_iter().chain([log]).map(|path| path.display().to_string()).collect();
-    Ok(reader.end(name, &ended, logs))
+    let logs: Vec<String> = kept.into_iter().chain([log]).map(|path| path.display().to_string()).collect();
+    Ok(reader.end(name, &ended, &logs))
 }
 
 /// Reads the harness's output line by line.
@@ -129,11 +129,11 @@ impl Reader {
         }
     }
 
-    fn end(mut self, name: &str, ended: &str, program_logs: Vec<String>) -> Outcome {
+    fn end(mut self, name: &str, ended: &str, program_logs: &[String]) -> Outcome {
         // With failed tests and the harness's last line, an exit code of its own says nothing new.
         if !ended.is_empty() && (self.failed.is_empty() || !self.has_result) {
             let message = format!("it {ended}");
-            let logs = program_logs.clone();
+            let logs = program_logs.to_vec();
             self.outcome.counts.failed += 1;
             self.outcome.failures.push(Failure { what: name.to_owned(), message, logs, ..Failure::default() });
         }
@@ -147,6 +147,11 @@ impl Reader {
         }
         self.outcome
     }
+}
+
+/// How many tests passed, by all that a program has printed.
+pub(crate) fn passed(text: &str) -> u64 {
+    text.lines().map(|line| result(line).passed).sum()
 }
 
 /// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; ...`; any other line counts nothing.
@@ -199,7 +204,7 @@ mod tests {
     fn read(printed: &str, ended: &str) -> Outcome {
         let mut reader = Reader::default();
         printed.lines().for_each(|line| reader.read(line, Duration::ZERO));
-        reader.end("cluster", ended, vec!["target/test-logs/cluster.log".to_owned()])
+        reader.end("cluster", ended, &["target/test-logs/cluster.log".to_owned()])
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod parts;
 mod workspace;
 
 pub(crate) use fresh::first_seed;
+pub(crate) use libtest::passed;
 
 use std::thread;
 
@@ -18,6 +19,9 @@ use workspace::Workspace;
 
 use crate::report::{Counts, Failure, Report, Tier};
 use crate::{lint, run};
+
+/// Etcd and Kubernetes are built from their Go modules.
+const NO_GO: &str = "there is no go command to build etcd and Kubernetes with; install Go";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -31,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     fresh: u64,
     /// How many files of cluster tests run at once. Default: two for each processor.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=32))]
     at_once: Option<u16>,
     /// Only tests whose name contains this. Leaves out the lint and new seeds.
     filter: Option<String>,
@@ -44,6 +48,15 @@ impl Args {
             Tier::Lint => self.named(tier) && self.filter.is_none(),
             Tier::Fresh => self.named(Tier::Unit) && self.filter.is_none() && self.fresh > 0,
             Tier::Unit | Tier::Cluster | Tier::Nodes => self.named(tier),
+        }
+    }
+
+    /// The flag that leaves a tier out.
+    fn why_not(&self, tier: Tier) -> &'static str {
+        match tier {
+            _ if !self.named(if tier == Tier::Fresh { Tier::Unit } else { tier }) => "--only",
+            Tier::Fresh if self.filter.is_none() => "--fresh 0",
+            _ => "a name was given",
         }
     }
 
@@ -66,7 +79,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let report = Report::begin(parts::missing(), args.filter.is_none());
     announce(args, selection.as_ref());
     let cluster = selection.as_ref().map_or(ClusterTests::All, |selection| selection.cluster.clone());
-    let plan = Plan { args, selection, cluster, workspace };
+    let plan = Plan { args, selection, cluster, workspace, has_go: parts::has_go() };
+    if plan.selects_cluster() && !plan.has_go {
+        report.skip(Tier::Cluster, "tests on real control planes", NO_GO);
+    }
     thread::scope(|scope| {
         let parts = scope.spawn(|| plan.wants_cluster().then(|| parts::build(&report)));
         if args.wants(Tier::Lint) {
@@ -96,6 +112,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let message = "what was selected has nothing to run".to_owned();
         report.fail(Tier::Unit, Failure { what: "nothing was tested".to_owned(), message, ..Failure::default() });
     }
+    plan.name_what_is_left_out(&report);
     if args.wants(Tier::Nodes) && args.filter.is_none() {
         report.skip(Tier::Nodes, "tests on real nodes", "this repository has none yet");
     }
@@ -124,11 +141,31 @@ struct Plan<'a> {
     selection: Option<Selection>,
     cluster: ClusterTests,
     workspace: Workspace,
+    has_go: bool,
 }
 
 impl Plan<'_> {
-    fn wants_cluster(&self) -> bool {
+    fn selects_cluster(&self) -> bool {
         self.args.wants(Tier::Cluster) && self.cluster != ClusterTests::None
+    }
+
+    fn wants_cluster(&self) -> bool {
+        self.selects_cluster() && self.has_go
+    }
+
+    /// In the last line stands what flags left out: a run of a part is no proof of the whole.
+    fn name_what_is_left_out(&self, report: &Report) {
+        for tier in [Tier::Lint, Tier::Unit, Tier::Fresh, Tier::Cluster, Tier::Nodes] {
+            if !self.args.wants(tier) {
+                report.left_out(tier.name(), self.args.why_not(tier));
+            }
+        }
+        if let Some(commit) = &self.args.changed {
+            report.left_out("what did not change", &format!("--changed {commit}"));
+        }
+        if let Some(filter) = &self.args.filter {
+            report.left_out("tests of other names", filter);
+        }
     }
 
     fn unit_programs(&self, report: &Report) -> Vec<Program> {
@@ -186,14 +223,17 @@ impl Plan<'_> {
     fn doc_tests(&self, report: &Report) {
         let title = "examples in documentation";
         let ran = report.part(Tier::Unit, title, || {
-            let mut command = run::cargo(&["test", "--workspace", "--doc", "--quiet"]);
+            let mut command = run::cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]);
             command.args(&self.args.filter);
             libtest::run(title, command, true)
         });
         let Some(outcome) = ran else { return };
         report.count(Tier::Unit, outcome.counts);
         for failure in outcome.failures {
-            report.fail(Tier::Unit, Failure { again: "cargo test --workspace --doc".to_owned(), ..failure });
+            report.fail(
+                Tier::Unit,
+                Failure { again: format!("cargo test --workspace --doc -- {:?}", failure.what), ..failure },
+            );
         }
     }
 }

@@ -3,6 +3,7 @@
 use switchyard_parts::{Part, Parts};
 
 use crate::report::{Report, Tier};
+use crate::run;
 
 /// What the cluster tests start.
 const PARTS: [Part; 9] = [
@@ -26,6 +27,11 @@ pub(super) fn build(report: &Report) -> bool {
         Ok(())
     });
     built.is_some()
+}
+
+/// Whether this machine can build them.
+pub(super) fn has_go() -> bool {
+    run::has("go", "version")
 }
 
 /// Whether one of them is still to be built, as on a new machine.

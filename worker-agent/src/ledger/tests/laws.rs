@@ -423,8 +423,13 @@ fn short(object: &Object) -> String {
     format!("{kind:?} {} of {uid} attempt {attempt} deleting {deleting}: {facts}", meta.target.uid)
 }
 
+/// How many cases a run plays: `PROPTEST_CASES`, or more than proptest's default, since a case is short.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(600)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_happens_the_laws_hold_and_all_settles(
