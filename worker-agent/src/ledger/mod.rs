@@ -370,7 +370,7 @@ impl Ledger {
         actions
     }
 
-    /// Nothing is there, nothing is desired, nothing remains to be said.
+    /// Nothing is there, nothing may yet come to be, nothing is desired, nothing remains to be said.
     fn forget_if_over(&mut self, uid: &str) {
         let wanted = self.wants.get(uid).is_some();
         let over = self.entries.get(uid).is_some_and(|entry| {
@@ -379,8 +379,8 @@ impl Ledger {
                 && entry.unsettled().is_none()
                 && entry.parts.is_none()
                 && entry.report.queue.is_empty()
-                && entry.workload_slot.idle()
-                && entry.job_slot.idle()
+                && entry.workload_slot.certain()
+                && entry.job_slot.certain()
         });
         if over && let Some(mut entry) = self.entries.remove(uid) {
             relist(&mut self.wakes, &mut entry.wake, uid, None);

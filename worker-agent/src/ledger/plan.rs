@@ -68,8 +68,11 @@ impl Entry {
                 self.plan_making(want, context, &mut actions);
             }
             Some(_) => {}
-            // Whether there is a job is all that a hub goes by which has forgotten what it wanted.
-            None => self.plan_search(Kind::Job, u64::MAX, context.now, &mut actions),
+            // A hub that has forgotten what it wanted goes by what is there.
+            None => {
+                self.plan_search(Kind::Workload, u64::MAX, context.now, &mut actions);
+                self.plan_search(Kind::Job, u64::MAX, context.now, &mut actions);
+            }
         }
         actions
     }

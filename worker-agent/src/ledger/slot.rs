@@ -53,11 +53,6 @@ impl Slot {
         !self.busy && now >= self.not_before
     }
 
-    /// Whether nothing is under way.
-    pub(super) fn idle(&self) -> bool {
-        !self.busy
-    }
-
     /// When to look again, if only time is in the way.
     pub(super) fn wake(&self, now: Time) -> Option<Time> {
         let again = self.deleted.as_ref().map(|(_, at)| *at + DELETE_AGAIN);

@@ -223,3 +223,18 @@ fn workload_that_may_be_deleted_yet_is_made_anew_before_it_counts() {
     bench.answer(Outcome::Accepted).see(gone(Kind::Workload, 1));
     assert_eq!(bench.asked(), ["create Workload"]);
 }
+
+/// The hub has begun anew, and does not know what it wanted.
+#[test]
+fn what_may_come_late_is_not_forgotten_while_nothing_is_wanted() {
+    let mut bench = made_twice();
+    bench.want(1, Phase::Absent).answer(Outcome::Accepted).see(gone(Kind::Job, 1));
+    answer_last(&mut bench, Outcome::Accepted);
+    bench.answer(Outcome::Gone).see(gone(Kind::Workload, 1)).connect();
+    bench.desire(Vec::new(), true).unwrap();
+    assert_eq!(bench.heard(), [(1, State::Waiting)]);
+    bench.want(1, Phase::Absent);
+    assert!(bench.heard().is_empty(), "the job may come yet");
+    bench.pass(MINUTE).answer(Outcome::Gone);
+    assert_eq!(bench.heard(), [(1, State::Gone)]);
+}
