@@ -147,7 +147,7 @@ fn place(workload: &Workload) -> (Option<String>, Option<i64>, Option<String>) {
 
 async fn it_grows_and_shrinks(worker: &'static str) {
     let fleet = fleet().await;
-    let scene = Scene::new(&fleet, "size", worker, ("8", "8")).await;
+    let scene = Scene::new(fleet, "size", worker, ("8", "8")).await;
     let first = scene.running(2, 0).await;
     let (before, copy) = (scene.live(2).await, scene.copy().await);
 
@@ -174,7 +174,7 @@ async fn it_grows_and_shrinks(worker: &'static str) {
 
 async fn what_it_grows_by_waits(worker: &'static str) {
     let fleet = fleet().await;
-    let scene = Scene::new(&fleet, "waits", worker, ("6", "4")).await;
+    let scene = Scene::new(fleet, "waits", worker, ("6", "4")).await;
     let first = scene.running(2, 0).await;
 
     // The worker has no quota for it.

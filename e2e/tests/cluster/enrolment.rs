@@ -51,20 +51,20 @@ fn tokens_that_are_not_good_are_refused_without_a_hint() {
     fixture::run(async {
         let fleet = fleet().await;
         let name = fixture::unique("refused");
-        let good = token(&fleet, &name).await;
+        let good = token(fleet, &name).await;
 
         let (front, _) = good.token.rsplit_once('.').unwrap();
         let wrong = JoinToken { token: format!("{front}.AAAA"), ..good.clone() };
         assert!(refusal(&wrong).await.contains("refused"));
-        logged(&fleet, "wrong token secret").await;
+        logged(fleet, "wrong token secret").await;
 
         let other = JoinToken { token: good.token.replacen(&name, "west", 1), ..good.clone() };
         assert!(refusal(&other).await.contains("refused"));
-        logged(&fleet, "token is for cluster").await;
+        logged(fleet, "token is for cluster").await;
 
         enrol(&good).await.unwrap();
         assert!(refusal(&good).await.contains("refused"));
-        logged(&fleet, "token already used").await;
+        logged(fleet, "token already used").await;
 
         let args = Args { ttl: jiff::SignedDuration::from_secs(1), ..Args::new(&name, NAMESPACE) };
         let short = make(fleet.hub().admin.clone(), &args).await.unwrap();
@@ -77,7 +77,7 @@ fn tokens_that_are_not_good_are_refused_without_a_hint() {
         .await
         .unwrap();
         assert!(refusal(&short).await.contains("refused"));
-        logged(&fleet, "token expired").await;
+        logged(fleet, "token expired").await;
     });
 }
 
@@ -86,7 +86,7 @@ fn a_hub_with_another_authority_is_not_trusted() {
     fixture::run(async {
         let fleet = fleet().await;
         let name = fixture::unique("pin");
-        let good = token(&fleet, &name).await;
+        let good = token(fleet, &name).await;
         let wrong = JoinToken { hub_ca_sha256: "00".repeat(32), ..good.clone() };
         let error = refusal(&wrong).await;
         assert!(error.contains("--hub-ca-sha256"), "{error}");

@@ -58,9 +58,9 @@ fn a_job_runs_on_a_worker_in_single_mode() {
     fixture::run(async {
         let fleet = fleet().await;
         let (_, kubeconfig) = fleet.worker("single").service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
-        register(&fleet, "single", &kubeconfig).await;
+        register(fleet, "single", &kubeconfig).await;
         fleet.connected("single").await.unwrap();
-        runs_and_fails_and_is_collected(&fleet, "single").await;
+        runs_and_fails_and_is_collected(fleet, "single").await;
     });
 }
 
@@ -72,9 +72,9 @@ fn a_job_runs_on_a_worker_with_stock_kueue() {
         let _kueue = Kueue::start(worker, &Options::default()).await.unwrap();
         worker.apply_dir(switchyard_e2e::paths::root().join("deploy/rbac")).await.unwrap();
         let (_, kubeconfig) = worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
-        register(&fleet, "stock", &kubeconfig).await;
+        register(fleet, "stock", &kubeconfig).await;
         fleet.connected("stock").await.unwrap();
-        runs_and_fails_and_is_collected(&fleet, "stock").await;
+        runs_and_fails_and_is_collected(fleet, "stock").await;
     });
 }
 
@@ -131,9 +131,9 @@ fn a_kubeconfig_that_cannot_be_used_says_why() {
         for (case, kubeconfig, reason, message) in cases {
             let name = fixture::unique("bad");
             println!("{case}: {name}");
-            register(&fleet, &name, &kubeconfig).await;
-            says(&fleet, &name, reason, message).await;
-            delete(&fleet, &name).await;
+            register(fleet, &name, &kubeconfig).await;
+            says(fleet, &name, reason, message).await;
+            delete(fleet, &name).await;
         }
     });
 }
@@ -150,11 +150,11 @@ fn a_missing_secret_and_a_missing_key_are_told_apart() {
         let fleet = fleet().await;
         let name = fixture::unique("absent");
         fleet.hub().apply([queues::kubeconfig_cluster(&name, &name)]).await.unwrap();
-        says(&fleet, &name, "BadKubeConfig", "not found").await;
+        says(fleet, &name, "BadKubeConfig", "not found").await;
         let mut secret = queues::kubeconfig_secret(NAMESPACE, &name, "");
         secret["stringData"] = json!({"kubeconf": "x"});
         fleet.hub().apply([secret]).await.unwrap();
-        says(&fleet, &name, "BadKubeConfig", "key \"kubeconfig\" not found").await;
+        says(fleet, &name, "BadKubeConfig", "key \"kubeconfig\" not found").await;
     });
 }
 
@@ -176,7 +176,7 @@ fn a_file_is_taken_up_when_it_changes() {
         let mut cluster = queues::kubeconfig_cluster(&name, &name);
         cluster["spec"]["clusterSource"] = source;
         fleet.hub().apply([cluster]).await.unwrap();
-        says(&fleet, &name, "BadKubeConfig", "cannot resolve kubeconfig path symlinks").await;
+        says(fleet, &name, "BadKubeConfig", "cannot resolve kubeconfig path symlinks").await;
 
         let worker = fleet.worker("idle");
         let account = async || worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap().1;
@@ -189,14 +189,14 @@ fn a_file_is_taken_up_when_it_changes() {
         let mut wrong: Value = serde_saphyr::from_str(&second).unwrap();
         wrong["users"][0]["user"]["token"] = "wrong".into();
         replace(&path, &serde_json::to_string(&wrong).unwrap());
-        says(&fleet, &name, "ClientConnectionFailed", "Unauthorized").await;
+        says(fleet, &name, "ClientConnectionFailed", "Unauthorized").await;
         replace(&path, &second);
         fleet.connected(&name).await.unwrap();
         std::fs::remove_file(&path).unwrap();
-        says(&fleet, &name, "BadKubeConfig", "cannot resolve kubeconfig path symlinks").await;
+        says(fleet, &name, "BadKubeConfig", "cannot resolve kubeconfig path symlinks").await;
         replace(&path, &first);
         fleet.connected(&name).await.unwrap();
-        delete(&fleet, &name).await;
+        delete(fleet, &name).await;
     });
 }
 
@@ -206,8 +206,8 @@ fn a_rotated_secret_is_taken_up() {
         let _turn = IDLE.lock().await;
         let fleet = fleet().await;
         let name = fixture::unique("rotated");
-        register(&fleet, &name, "{{{").await;
-        says(&fleet, &name, "InsecureKubeConfig", "").await;
+        register(fleet, &name, "{{{").await;
+        says(fleet, &name, "InsecureKubeConfig", "").await;
         let worker = fleet.worker("idle");
         let (_, kubeconfig) = worker.service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
         fleet.hub().apply([queues::kubeconfig_secret(NAMESPACE, &name, &kubeconfig)]).await.unwrap();
@@ -223,11 +223,11 @@ fn a_rotated_secret_is_taken_up() {
         .await
         .unwrap();
         let twin = fixture::unique("twin");
-        register(&fleet, &twin, &kubeconfig).await;
-        says(&fleet, &twin, "DuplicateCluster", &format!("MultiKueueCluster \"{name}\"")).await;
-        delete(&fleet, &name).await;
+        register(fleet, &twin, &kubeconfig).await;
+        says(fleet, &twin, "DuplicateCluster", &format!("MultiKueueCluster \"{name}\"")).await;
+        delete(fleet, &name).await;
         fleet.connected(&twin).await.unwrap();
-        delete(&fleet, &twin).await;
+        delete(fleet, &twin).await;
     });
 }
 
@@ -238,6 +238,6 @@ fn a_cluster_profile_is_not_used_where_its_gate_is_off() {
         let name = fixture::unique("profiled");
         fleet.hub().apply([queues::profile_cluster(&name, &name)]).await.unwrap();
         let message = "load client config failed: MultiKueueClusterProfile feature gate is disabled";
-        says(&fleet, &name, "MultiKueueClusterProfileFeatureDisabled", message).await;
+        says(fleet, &name, "MultiKueueClusterProfileFeatureDisabled", message).await;
     });
 }

@@ -45,7 +45,7 @@ fn evicted_by_a_worker_it_runs_on_another() {
         let quota = [("cpu", "2")];
         let tenant = fleet.tenant("evicted").hub(&quota).worker("west", &quota).worker("east", &quota);
         let tenant = tenant.make().await.unwrap();
-        await_queue(&fleet, tenant.name()).await;
+        await_queue(fleet, tenant.name()).await;
         tenant.submit(tenant.job("long").cpu("2").run_forever()).await.unwrap();
         let row = tenant.await_status("long", "dispatched", SOON, |row| row.cluster.is_some()).await.unwrap();
         let first = row.cluster.unwrap();
@@ -70,7 +70,7 @@ fn deactivated_by_its_user_it_stops_and_gives_its_quota_back_when_nothing_runs()
         let fleet = fleet().await;
         let quota = [("cpu", "2")];
         let tenant = fleet.tenant("inactive").hub(&quota).worker("west", &[("cpu", "4")]).make().await.unwrap();
-        await_queue(&fleet, tenant.name()).await;
+        await_queue(fleet, tenant.name()).await;
         tenant.submit(tenant.job("long").cpu("2").run_forever()).await.unwrap();
         fleet.await_pods("west", tenant.name(), 1).await.unwrap();
         let name = workload(&tenant).await.unwrap().metadata.name.unwrap();
@@ -94,7 +94,7 @@ fn drained_on_the_hub_it_stops_and_comes_back() {
         let fleet = fleet().await;
         let quota = [("cpu", "2")];
         let tenant = fleet.tenant("drained").hub(&quota).worker("east", &[("cpu", "4")]).make().await.unwrap();
-        await_queue(&fleet, tenant.name()).await;
+        await_queue(fleet, tenant.name()).await;
         tenant.submit(tenant.job("short").cpu("1").run_for(Duration::from_secs(8))).await.unwrap();
         fleet.await_pods("east", tenant.name(), 1).await.unwrap();
         stop(fleet.hub(), tenant.name(), "HoldAndDrain").await;
@@ -129,7 +129,7 @@ fn preempted_on_the_hub_it_gives_its_quota_away_only_when_nothing_of_it_runs() {
             "metadata": {"name": class}, "value": 1000,
         });
         fleet.hub().apply([high]).await.unwrap();
-        await_queue(&fleet, tenant.name()).await;
+        await_queue(fleet, tenant.name()).await;
 
         let low = tenant.job("low").gpu(2).run_forever().pod_annotation("e2e.switchyard.dev/stop-after", "3s");
         tenant.submit(low).await.unwrap();

@@ -201,7 +201,7 @@ fn a_pod_runs_on_a_worker_and_is_shown_here() {
     fixture::run(async {
         let fleet = fleet().await;
         futures::future::join_all(WORKERS.map(async |worker| {
-            let scene = Scene::new(&fleet, "pods", worker, "4").await;
+            let scene = Scene::new(fleet, "pods", worker, "4").await;
             for (name, code, end) in [("good", "0", "Succeeded"), ("bad", "1", "Failed")] {
                 scene.create(pod(name, "4s", &json!({"annotations": {EXIT_CODE: code}}))).await;
                 scene.runs(name).await;
@@ -221,7 +221,7 @@ fn a_pod_that_is_deleted_here_is_ended_there() {
     fixture::run(async {
         let fleet = fleet().await;
         futures::future::join_all(WORKERS.map(async |worker| {
-            let scene = Scene::new(&fleet, "ended", worker, "4").await;
+            let scene = Scene::new(fleet, "ended", worker, "4").await;
             scene.create(pod("a", "forever", &json!({}))).await;
             scene.runs("a").await;
             scene.delete(["a"]).await;
@@ -236,7 +236,7 @@ fn a_group_of_pods_goes_whole_and_ends_with_its_last() {
     fixture::run(async {
         let fleet = fleet().await;
         futures::future::join_all(WORKERS.map(async |worker| {
-            let scene = Scene::new(&fleet, "group", worker, "2").await;
+            let scene = Scene::new(fleet, "group", worker, "2").await;
             for name in ["a", "b"] {
                 scene.create(member(name, "15s", "0")).await;
             }
@@ -260,7 +260,7 @@ fn a_pod_of_a_group_that_failed_is_replaced_there_by_the_one_made_here() {
     fixture::run(async {
         let fleet = fleet().await;
         futures::future::join_all(WORKERS.map(async |worker| {
-            let scene = Scene::new(&fleet, "replaced", worker, "2").await;
+            let scene = Scene::new(fleet, "replaced", worker, "2").await;
             scene.create(member("a", "forever", "0")).await;
             scene.create(member("b", "1s", "1")).await;
             scene.runs("a").await;
@@ -279,7 +279,7 @@ fn a_group_of_which_a_worker_loses_a_pod_is_sent_again_whole() {
     fixture::run(async {
         let fleet = fleet().await;
         futures::future::join_all(WORKERS.map(async |worker| {
-            let scene = Scene::new(&fleet, "lost", worker, "2").await;
+            let scene = Scene::new(fleet, "lost", worker, "2").await;
             for name in ["a", "b"] {
                 scene.create(member(name, "forever", "0")).await;
             }
@@ -300,7 +300,7 @@ fn a_group_of_which_a_worker_loses_a_pod_is_sent_again_whole() {
 fn the_pods_of_a_deployment_run_where_there_is_room_for_each() {
     fixture::run(async {
         let fleet = fleet().await;
-        let scene = Scene::new(&fleet, "deployed", "west", "2").await;
+        let scene = Scene::new(fleet, "deployed", "west", "2").await;
         let deployments: Api<DynamicObject> =
             fleet.hub().dynamic("apps/v1", "Deployment", scene.tenant.name()).await.unwrap();
         let web: DynamicObject = serde_json::from_value(json!({
@@ -378,8 +378,8 @@ fn a_stateful_set_is_sent_whole_and_shows_here_how_it_stands_there() {
     fixture::run(async {
         let fleet = fleet().await;
         futures::future::join_all(WORKERS.map(async |worker| {
-            let scene = Scene::new(&fleet, "stateful", worker, "3").await;
-            let set = Set::create(&fleet, &scene, 3).await;
+            let scene = Scene::new(fleet, "stateful", worker, "3").await;
+            let set = Set::create(fleet, &scene, 3).await;
             set.ready(&scene, 3).await;
             let run = scene.there.list(&Default::default()).await.unwrap().items;
             assert!(run.iter().all(|pod| phase(pod) == "Running" && !is_gated(pod)), "{run:?}");
@@ -399,8 +399,8 @@ fn a_stateful_set_is_sent_whole_and_shows_here_how_it_stands_there() {
 fn the_pods_of_a_stateful_set_wait_on_the_hub_whatever_changes_of_their_template() {
     fixture::run(async {
         let fleet = fleet().await;
-        let scene = Scene::new(&fleet, "image", "west", "2").await;
-        let set = Set::create(&fleet, &scene, 2).await;
+        let scene = Scene::new(fleet, "image", "west", "2").await;
+        let set = Set::create(fleet, &scene, 2).await;
         set.ready(&scene, 2).await;
         let before: Vec<_> = scene.here.list(&Default::default()).await.unwrap().items.iter().map(Pod::uid).collect();
         set.change(json!({"spec": {"template": {"metadata": {"annotations": {"changed": "yes"}}}}})).await;

@@ -26,13 +26,13 @@ fn a_killed_hub_loses_no_job_and_runs_none_twice() {
     fixture::run(async {
         let _turn = ONE_AT_A_TIME.lock().await;
         let fleet = fleet().await;
-        let tenant = queued_and_running(&fleet, "hub-dies").await;
-        let made = watch_pods(&fleet, &tenant);
+        let tenant = queued_and_running(fleet, "hub-dies").await;
+        let made = watch_pods(fleet, &tenant);
         fleet.kill(HUB);
         // While it is away, jobs end on the worker.
         fleet.await_pods("west", tenant.name(), 0).await.unwrap();
         fleet.start_hub().await.unwrap();
-        all_complete_once(&fleet, &tenant, made).await;
+        all_complete_once(fleet, &tenant, made).await;
     });
 }
 
@@ -41,13 +41,13 @@ fn a_killed_agent_loses_no_job_and_runs_none_twice() {
     fixture::run(async {
         let _turn = ONE_AT_A_TIME.lock().await;
         let fleet = fleet().await;
-        let tenant = queued_and_running(&fleet, "agent-dies").await;
-        let made = watch_pods(&fleet, &tenant);
+        let tenant = queued_and_running(fleet, "agent-dies").await;
+        let made = watch_pods(fleet, &tenant);
         fleet.kill("west");
         // While it is away, jobs end beside it.
         fleet.await_pods("west", tenant.name(), 0).await.unwrap();
         fleet.restart_agent("west").unwrap();
-        all_complete_once(&fleet, &tenant, made).await;
+        all_complete_once(fleet, &tenant, made).await;
     });
 }
 

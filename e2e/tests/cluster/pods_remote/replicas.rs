@@ -143,8 +143,8 @@ fn all_replicas_of_a_leader_worker_set_run_on_one_worker_and_are_shown_here() {
     fixture::run(async {
         let fleet = fleet().await;
         futures::future::join_all(WORKERS.map(async |worker| {
-            let scene = Scene::new(&fleet, "replicas", worker, "2").await;
-            let set = Replicas::create(&fleet, &scene.tenant, 2).await;
+            let scene = Scene::new(fleet, "replicas", worker, "2").await;
+            let set = Replicas::create(fleet, &scene.tenant, 2).await;
             assert_eq!(set.cluster(2).await, worker);
             set.make_pods(worker, 0..2).await;
             for name in ["llm-0-1", "llm-1-1"] {
@@ -170,7 +170,7 @@ fn a_leader_worker_set_goes_where_there_is_room_for_all_its_replicas() {
         job::complete(&fleet.hub().admin, tenant.name(), "first", SOON).await.unwrap();
         tenant.hub_jobs().delete("first", &DeleteParams::background()).await.unwrap();
         tenant.await_empty("east", SOON).await.unwrap();
-        let set = Replicas::create(&fleet, &tenant, 2).await;
+        let set = Replicas::create(fleet, &tenant, 2).await;
         assert_eq!(set.cluster(2).await, "east");
         set.delete().await;
         tenant.await_empty("east", SOON).await.unwrap();
@@ -183,7 +183,7 @@ fn a_replica_that_has_no_room_waits_where_the_first_is_and_runs_once_there_is() 
         let fleet = fleet().await;
         let quota = [("cpu", "2")];
         let tenant = fleet.tenant("waits").hub(&quota).worker("west", &[("cpu", "1")]).make().await.unwrap();
-        let set = Replicas::create(&fleet, &tenant, 2).await;
+        let set = Replicas::create(fleet, &tenant, 2).await;
         assert_eq!(set.cluster(2).await, "west");
         set.make_pods("west", 0..2).await;
         let there = pods(fleet.worker("west"), tenant.name());
@@ -203,8 +203,8 @@ fn replicas_that_come_and_go_do_so_where_the_first_is() {
     fixture::run(async {
         let fleet = fleet().await;
         futures::future::join_all(WORKERS.map(async |worker| {
-            let scene = Scene::new(&fleet, "scaled", worker, "3").await;
-            let set = Replicas::create(&fleet, &scene.tenant, 1).await;
+            let scene = Scene::new(fleet, "scaled", worker, "3").await;
+            let set = Replicas::create(fleet, &scene.tenant, 1).await;
             assert_eq!(set.cluster(1).await, worker);
             set.make_pods(worker, 0..1).await;
             allow_no_more(fleet.worker(worker), scene.tenant.name()).await;
@@ -236,7 +236,7 @@ fn all_replicas_leave_a_worker_together_and_go_to_another() {
         let quota = [("cpu", "2")];
         let tenant = fleet.tenant("leaves").hub(&quota).worker("west", &quota).worker("east", &quota);
         let tenant = tenant.make().await.unwrap();
-        let set = Replicas::create(&fleet, &tenant, 2).await;
+        let set = Replicas::create(fleet, &tenant, 2).await;
         let before = set.cluster(2).await;
         set.make_pods(&before, 0..2).await;
         let there = pods(fleet.worker(&before), tenant.name());
