@@ -191,7 +191,10 @@ async fn serve(
     tracing::info!(address = %listener.local_addr()?, "agents may dial in");
 
     let gauges = ClusterGauges { ctx: ctx.clone(), registry: registry.clone(), reports: reports.clone() };
-    ctx.metrics.register(|shown| shown.register_collector(Box::new(gauges)));
+    ctx.metrics.register(|shown| {
+        shown.register_collector(Box::new(gauges));
+        registry.show(shown);
+    });
     ctx.stores.ready(FIRST_LISTS).await?;
     spawn(tasks, "quota of workers", ok(quota::run(ctx.clone(), reports.clone(), stop.clone())));
     let parts = Parts {

@@ -24,6 +24,27 @@ pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 /// The largest payload (Workload and job together) an agent takes, in bytes.
 pub const MAX_PAYLOAD: usize = 3 * 1024 * 1024;
 
+/// The highest attempt that a hub gives out: hubs count from one.
+pub const MAX_ATTEMPT: u64 = 1 << 52;
+
+/// The longest uid of a Workload, in bytes. An API server's has 36 characters.
+pub const MAX_UID: usize = 128;
+
+/// The longest name of an object or of a namespace, in bytes.
+pub const MAX_NAME: usize = 253;
+
+/// Whether a hub's Workload can have this uid: letters, digits and hyphens.
+#[must_use]
+pub fn is_uid(text: &str) -> bool {
+    (1..=MAX_UID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+/// Whether a hub can have given out this attempt.
+#[must_use]
+pub fn is_attempt(attempt: u64) -> bool {
+    (1..=MAX_ATTEMPT).contains(&attempt)
+}
+
 /// Reason of `EVICTED` when somebody else deleted the job, or its Workload, on the worker: the attempt is over. With `RUNNING`
 /// the Workload is gone, and the job's pods are not yet.
 pub const DELETED_ON_WORKER: &str = "DeletedOnWorker";

@@ -13,6 +13,7 @@ mod common;
 mod manifests;
 mod visible;
 
+mod adversary;
 mod agent;
 mod allowed;
 mod api;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use prost::Message;
 use serde_json::Value;
 use switchyard_proto::v1::{Observation, Observed, Reason};
+use switchyard_proto::{MAX_NAME, MAX_UID, is_attempt, is_uid};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -15,12 +16,6 @@ use tokio::time::Instant;
 pub(super) const MAX_AGENT_MESSAGE: usize = 4 * 1024 * 1024;
 /// The most workloads that one cluster may speak of in a session.
 pub const MAX_WORKLOADS: usize = 200_000;
-/// The highest attempt that an agent can have been told: hubs count from one.
-const MAX_ATTEMPT: u64 = 1 << 52;
-/// The longest name of an object, and of a namespace.
-const MAX_NAME: usize = 253;
-/// The longest uid. An API server's has 36 characters.
-const MAX_UID: usize = 128;
 /// The longest hash of pod sets, in bytes.
 const MAX_HASH: usize = 64;
 /// Of a job's status that is larger, the largest fields are not shown: lists of indexes, not the counts and conditions.
@@ -57,18 +52,27 @@ impl Turns {
     }
 }
 
-/// Checks what an agent says, and cuts what is too long for where it goes.
-///
-/// # Errors
-/// It can be no honest agent's: the session should end.
-pub(super) fn check(observed: &mut Observed) -> Result<(), String> {
-    observed.observations.iter_mut().try_for_each(one)
+/// Drops what no hub can have given out, and cuts what is too long for where it goes. Says how much was dropped, and what is wrong
+/// with the first of it. Tenants of a cluster can write what its agent reads: nobody else is to notice.
+pub(super) fn check(observed: &mut Observed) -> Option<(usize, String)> {
+    let (before, mut first) = (observed.observations.len(), None);
+    observed.observations.retain_mut(|observation| match one(observation) {
+        Ok(()) => true,
+        Err(wrong) => {
+            first.get_or_insert(wrong);
+            false
+        }
+    });
+    first.map(|wrong| (before - observed.observations.len(), wrong))
 }
 
 fn one(observation: &mut Observation) -> Result<(), String> {
     let Observation { workload_uid: uid, namespace, name, attempt, .. } = &*observation;
-    if uid.is_empty() || uid.len() > MAX_UID {
-        return Err(format!("an observation's workload_uid has {} bytes, not 1 to {MAX_UID}", uid.len()));
+    if !is_uid(uid) {
+        let length = uid.len();
+        return Err(format!(
+            "an observation's workload_uid ({length} bytes) is not 1 to {MAX_UID} letters, digits and hyphens"
+        ));
     }
     if namespace.len() > MAX_NAME || name.len() > MAX_NAME {
         return Err(format!("an observation names an object with more than {MAX_NAME} characters"));
@@ -79,7 +83,7 @@ fn one(observation: &mut Observation) -> Result<(), String> {
     if observation.origin.as_ref().is_some_and(|origin| origin.pod_sets.len() > MAX_HASH) {
         return Err(format!("an observation's origin has a hash of more than {MAX_HASH} bytes"));
     }
-    if *attempt > MAX_ATTEMPT {
+    if !is_attempt(*attempt) {
         return Err(format!("an observation is of attempt {attempt}, which no hub has given out"));
     }
     if observation.job_status.len() > MAX_STATUS {
@@ -194,25 +198,37 @@ mod tests {
     use super::*;
 
     fn observation() -> Observation {
-        Observation { workload_uid: "u".into(), namespace: "ns".into(), name: "n".into(), ..Observation::default() }
+        Observation {
+            workload_uid: "u".into(),
+            namespace: "ns".into(),
+            name: "n".into(),
+            attempt: 1,
+            ..Observation::default()
+        }
     }
 
     fn checked(observation: Observation) -> Result<Observation, String> {
         let mut observed = Observed { observations: vec![observation], ..Observed::default() };
-        check(&mut observed).map(|()| observed.observations.remove(0))
+        check(&mut observed).map_or_else(|| Ok(observed.observations.remove(0)), |(_, wrong)| Err(wrong))
     }
 
     #[test]
-    fn what_no_honest_agent_says_ends_the_session() {
+    fn what_no_hub_gave_out_is_dropped_and_the_rest_is_taken() {
         assert_eq!(checked(observation()), Ok(observation()));
         for (case, wrong, part) in [
-            ("no uid", Observation { workload_uid: String::new(), ..observation() }, "workload_uid has 0 bytes"),
-            ("a long uid", Observation { workload_uid: "x".repeat(129), ..observation() }, "has 129 bytes"),
+            ("no uid", Observation { workload_uid: String::new(), ..observation() }, "workload_uid (0 bytes)"),
+            ("a long uid", Observation { workload_uid: "x".repeat(129), ..observation() }, "workload_uid (129 bytes)"),
             ("a long name", Observation { name: "x".repeat(254), ..observation() }, "more than 253"),
+            ("a uid in another script", Observation { workload_uid: "ж".into(), ..observation() }, "letters, digits"),
+            ("no attempt", Observation { attempt: 0, ..observation() }, "no hub has given out"),
             ("an attempt of nobody", Observation { attempt: u64::MAX, ..observation() }, "no hub has given out"),
         ] {
-            let error = checked(wrong).unwrap_err();
+            let error = checked(wrong.clone()).unwrap_err();
             assert!(error.contains(part), "{case}: {error}");
+            let mut observed =
+                Observed { observations: vec![observation(), wrong, observation()], ..Observed::default() };
+            assert_eq!(check(&mut observed).map(|(dropped, _)| dropped), Some(1), "{case}");
+            assert_eq!(observed.observations, [observation(), observation()], "{case}");
         }
     }
 

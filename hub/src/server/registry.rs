@@ -1,6 +1,9 @@
 //! The live sessions, by cluster. Many connection tasks insert, look up and remove at once; no guard is held across an
 //! await or another access.
 
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -52,9 +55,16 @@ pub struct Live {
     pub unable: Option<Timestamp>,
 }
 
+/// Of which cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClusterLabel {
+    cluster: String,
+}
+
 /// All live sessions.
 #[derive(Debug, Default)]
 pub struct Registry {
+    dropped: Family<ClusterLabel, Counter>,
     sessions: DashMap<String, (Live, Cut)>,
     workers: Mutex<Workers>,
     /// What agents last said of themselves in sessions that are over.
@@ -92,6 +102,21 @@ impl Registry {
             older.now("superseded by a newer session");
         }
         Ok(cut)
+    }
+
+    /// Shows its metrics from now on.
+    pub(crate) fn show(&self, shown: &mut prometheus_client::registry::Registry) {
+        shown.sub_registry_with_prefix("switchyard").register(
+            "observations_dropped",
+            "What agents said of workloads that no hub can have given out, by cluster",
+            self.dropped.clone(),
+        );
+    }
+
+    /// So much of what an agent said was dropped.
+    pub(super) fn note_dropped(&self, cluster: &str, observations: usize) {
+        let label = ClusterLabel { cluster: cluster.to_owned() };
+        self.dropped.get_or_create(&label).inc_by(u64::try_from(observations).unwrap_or(u64::MAX));
     }
 
     /// What is known of a MultiKueueCluster; none: it is gone.

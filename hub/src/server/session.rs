@@ -302,8 +302,9 @@ impl Sessions {
             }
             let event = match message.kind {
                 Some(agent_message::Kind::Observed(mut observed)) => {
-                    if let Err(reason) = limits::check(&mut observed) {
-                        return reason;
+                    if let Some((dropped, reason)) = limits::check(&mut observed) {
+                        self.registry.note_dropped(cluster, dropped);
+                        tracing::warn!(cluster, dropped, %reason, "observations dropped");
                     }
                     let inventory = match port.accept(session_id, &observed) {
                         Some(Accepted::Take { inventory }) => inventory,

@@ -10,6 +10,7 @@ use switchyard_api::config::GoDuration;
 use switchyard_api::jobs::{JobKind, elastic, serving::part_name};
 use switchyard_api::v1beta2::{PriorityClassKind, PriorityClassRef};
 use switchyard_api::{conditions, names};
+use switchyard_proto::{MAX_NAME, is_attempt, is_uid};
 
 use super::SUSPENDED;
 use crate::ledger::{
@@ -78,7 +79,8 @@ fn follows(workload: &Value) -> bool {
 }
 
 fn read_origin(object: &Value) -> Origin {
-    let text = |key: &str| annotation(object, key).unwrap_or_default().to_owned();
+    // A longer one is none of ours.
+    let text = |key: &str| annotation(object, key).filter(|text| text.len() <= MAX_NAME).unwrap_or_default().to_owned();
     let created = object.pointer("/metadata/creationTimestamp").and_then(Value::as_str);
     let job_name = text(names::JOB_OWNER_NAME);
     Origin {
@@ -127,6 +129,8 @@ fn failed_by_deletion(object: &Value) -> bool {
     failed.min().is_none_or(|failed| failed >= deleted)
 }
 
+/// The marks of an object that a hub's agent made. Anybody may write such marks on objects of their own: those that no hub gives
+/// out are none.
 pub(super) fn read_meta(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Option<Meta> {
     let text = |path: &str| object.pointer(path).and_then(Value::as_str);
     let labels = object.pointer("/metadata/labels")?;
@@ -143,8 +147,8 @@ pub(super) fn read_meta(object: &Value, gvk: &Arc<str>, hub_id: &str) -> Option<
             uid: text("/metadata/uid")?.to_owned(),
         },
         version: text("/metadata/resourceVersion").and_then(|version| version.parse().ok()).unwrap_or_default(),
-        workload_uid: annotation(object, names::WORKLOAD_UID)?.to_owned(),
-        attempt: annotation(object, names::ATTEMPT)?.parse().ok()?,
+        workload_uid: annotation(object, names::WORKLOAD_UID).filter(|uid| is_uid(uid))?.to_owned(),
+        attempt: annotation(object, names::ATTEMPT)?.parse().ok().filter(|attempt| is_attempt(*attempt))?,
         deleting: text("/metadata/deletionTimestamp").is_some(),
         held: list("/metadata/finalizers").iter().position(|name| name.as_str() == Some(names::TERMINAL_STATE)),
         owners: list("/metadata/ownerReferences").iter().filter_map(owner).collect(),
@@ -244,6 +248,28 @@ mod tests {
         assert_eq!(read.origin.pod_sets, switchyard_proto::pod_sets_hash(&json!([{"name": "main"}])));
         let status: Value = serde_json::from_slice(&read.status).unwrap();
         assert!(status.get("conditions").is_some() && status.get("resourceRequests").is_none());
+    }
+
+    /// Anybody may write them on objects of their own.
+    #[test]
+    fn marks_that_no_hub_gives_out_are_none() {
+        for (case, key, value, ours) in [
+            ("as they are", names::ATTEMPT, "3".to_owned(), true),
+            ("the highest attempt", names::ATTEMPT, (1_u64 << 52).to_string(), true),
+            ("an attempt beyond it", names::ATTEMPT, u64::MAX.to_string(), false),
+            ("no attempt", names::ATTEMPT, "0".to_owned(), false),
+            ("no uid", names::WORKLOAD_UID, String::new(), false),
+            ("a long uid", names::WORKLOAD_UID, "x".repeat(129), false),
+            ("a uid in another script", names::WORKLOAD_UID, "ж".to_owned(), false),
+            ("a uid of two lines", names::WORKLOAD_UID, "a\nb".to_owned(), false),
+        ] {
+            let mut object = workload();
+            object["metadata"]["annotations"][key] = json!(value);
+            assert_eq!(read_workload(&object, &"gvk".into(), "hub").is_some(), ours, "{case}");
+        }
+        let mut object = workload();
+        object["metadata"]["annotations"][names::JOB_OWNER_NAME] = json!("x".repeat(300));
+        assert_eq!(read_workload(&object, &"gvk".into(), "hub").unwrap().origin.job_name, "");
     }
 
     #[test]

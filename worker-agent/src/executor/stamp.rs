@@ -82,6 +82,7 @@ pub(super) fn workload_to_create(payload: &Payload, stamp: Stamp<'_>) -> Result<
     }
     require(&object, "namespace", stamp.namespace)?;
     require(&object, "name", stamp.name)?;
+    without_marks(&mut object);
     restamp(&mut object, stamp, stamp.name.to_owned());
     if let Some(after) = stamp.fence_after {
         set(&mut object, "annotations", names::FENCE_AFTER, &fence_text(after));
@@ -135,6 +136,7 @@ fn one_to_create(mut object: Value, stamp: Stamp<'_>) -> Result<(Value, &'static
     };
     require(&object, "namespace", stamp.namespace)?;
     let name = text(&object, "/metadata/name");
+    without_marks(&mut object);
     restamp(&mut object, stamp, name);
     job_kind.suspend(&mut object);
     if let Some(serving) = job_kind.serving() {
@@ -222,6 +224,28 @@ fn restamp(object: &mut Value, stamp: Stamp<'_>, name: String) {
     set(object, "annotations", names::ATTEMPT, &stamp.attempt.to_string());
 }
 
+/// By these an agent knows what it has made.
+const MARKS: [&str; 6] =
+    [names::HUB_ID, names::WORKLOAD_UID, names::ATTEMPT, names::FOLLOWS, names::FENCE_AFTER, super::SUSPENDED];
+
+/// Takes our marks off wherever a user may have written them: on the object, and in the templates of its pods, from which a
+/// controller would copy them.
+fn without_marks(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields.iter_mut() {
+                if let ("labels" | "annotations", Value::Object(texts)) = (name.as_str(), &mut *field) {
+                    texts.retain(|key, _| !MARKS.contains(&key.as_str()));
+                } else {
+                    without_marks(field);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_marks),
+        _ => {}
+    }
+}
+
 fn set(object: &mut Value, map: &str, key: &str, value: &str) {
     if let Some(map) = object.pointer_mut(&format!("/metadata/{map}")).and_then(Value::as_object_mut) {
         map.insert(key.to_owned(), value.into());
@@ -242,6 +266,35 @@ mod tests {
         fence_after: None,
         gated: false,
     };
+
+    /// The controllers of the cluster copy templates to pods, and pods are watched for marks.
+    #[test]
+    fn marks_that_a_user_wrote_into_templates_are_taken_off() {
+        let forged = json!({
+            "labels": {"switchyard.dev/hub-id": "hub", "team": "x"},
+            "annotations": {
+                "switchyard.dev/workload-uid": "x", "switchyard.dev/attempt": "18446744073709551615", "note": "n",
+                "switchyard.dev/fence-after": "1h", "switchyard.dev/follows": "true",
+            },
+        });
+        let kept = json!({"labels": {"team": "x"}, "annotations": {"note": "n"}});
+        let job = json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a", "namespace": "ns"},
+            "spec": {"template": {"metadata": forged, "spec": {"containers": [{"name": "c"}]}}},
+        });
+        let (made, _) = job_to_create(job.to_string().as_bytes(), STAMP).unwrap();
+        assert_eq!(made[0].pointer("/spec/template/metadata"), Some(&kept));
+        assert_eq!(made[0].pointer("/metadata/annotations/switchyard.dev~1attempt"), Some(&json!("7")));
+        let workload = json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "metadata": {"name": "job-a", "namespace": "ns", "annotations": {"switchyard.dev/follows": "true"}},
+            "spec": {"podSets": [{"name": "main", "template": {"metadata": forged}}]},
+        });
+        let payload = Payload { workload: workload.to_string().into_bytes(), job: job.to_string().into_bytes() };
+        let made = workload_to_create(&payload, STAMP).unwrap();
+        assert_eq!(made.pointer("/spec/podSets/0/template/metadata"), Some(&kept));
+        assert_eq!(made.pointer("/metadata/annotations/switchyard.dev~1follows"), None);
+    }
 
     #[test]
     fn a_workload_keeps_spec_labels_and_annotations_and_loses_the_rest() {
