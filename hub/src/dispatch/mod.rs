@@ -336,6 +336,8 @@ pub struct Facts {
     pub replaces: Option<Uid>,
     /// Which of several replicas of one object it is; none if it is all of its job, or where nobody has looked.
     pub replica: Option<Replica>,
+    /// Nothing owns it yet, as a Workload that its user made before the job: there is nothing to send.
+    pub waits_for_job: bool,
     /// Whether its job shows by itself that it has ended; none where nobody has looked, as the hub has not forgotten
     /// anything and it replaces nothing.
     pub job_ended: Option<bool>,

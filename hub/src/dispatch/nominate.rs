@@ -31,6 +31,10 @@ impl Dispatcher {
             entry.avoid.retain(|_, (until, _)| *until > now);
             entry.nomination = Some(Nomination { attempt: entry.top + 1, since: now, rounds: 0, next_round: now });
         }
+        if entry.facts.waits_for_job {
+            self.record_late(entry, now, out, |_, _| "Waiting for the job that this Workload is for".to_owned());
+            return;
+        }
         if self.take_over(entry, now, out) || self.recall(entry, now, out) || self.join_first(entry, now, out) {
             return;
         }

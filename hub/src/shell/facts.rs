@@ -101,6 +101,7 @@ fn from_parts(
         adopt: adopt(workload),
         replica: None,
         replaces: None,
+        waits_for_job: workload.metadata.owner_references.as_ref().is_none_or(Vec::is_empty),
         job_ended: None,
     }
 }

@@ -61,6 +61,7 @@ impl World {
             adopt: None,
             replica: None,
             replaces: None,
+            waits_for_job: false,
             job_ended: Some(false),
         };
         let object = Object {

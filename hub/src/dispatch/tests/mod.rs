@@ -49,6 +49,7 @@ pub(super) fn facts(uid: &str) -> Facts {
         adopt: None,
         replica: None,
         replaces: None,
+        waits_for_job: false,
         job_ended: None,
     }
 }

@@ -268,3 +268,17 @@ fn a_reservation_left_behind_by_a_restart_is_withdrawn_when_the_workload_is_know
     bench.reserve(facts("w"));
     assert_eq!(bench.take(), ["Reserve w/6 on a"], "attempts only grow");
 }
+
+/// Its user made it, and makes the job later.
+#[test]
+fn workload_without_a_job_is_offered_to_nobody_and_loses_no_time() {
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
+    bench.reserve(Facts { waits_for_job: true, ..facts("w") });
+    bench.later(1_000);
+    assert_eq!(bench.take(), ["record w: Waiting for the job that this Workload is for None"]);
+    bench.written(Outcome::Done, Facts { reserved: true, waits_for_job: true, ..facts("w") });
+    bench.later(60_000);
+    assert!(bench.take().is_empty());
+    bench.apply(Event::Workload(Facts { reserved: true, version: 9, ..facts("w") }));
+    assert_eq!(bench.take().first().map(String::as_str), Some("Reserve w/1 on a"));
+}
