@@ -21,10 +21,12 @@ pub fn owned_by(workload: &Workload, job_uid: &str) -> bool {
 ///
 /// `job_pod_sets` come from [`super::job_pod_sets`]; `infos` are those of the
 /// workload's admission, `None` when there is none or they cannot be had now.
-/// Of a pod template only containers, init containers and (until admission)
-/// tolerations count, by value: quantities are compared as numbers, and fields
-/// that this build does not know are not compared, since clusters of other
-/// versions add defaults of their own.
+/// Of a pod template count, by value, what decides about amounts (containers, init
+/// containers, resources of the pod as a whole, resource claims, the RuntimeClass)
+/// and, until admission, which adds to it, about the place (tolerations; of a
+/// suspended job node selector and affinity). Quantities are compared as numbers,
+/// and fields that this build does not know are not compared, since clusters of
+/// other versions add defaults of their own.
 #[must_use]
 pub fn is_equivalent(
     job: &Value,
@@ -37,26 +39,44 @@ pub fn is_equivalent(
         return false;
     }
     let conditions = workload.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-    let tolerations = !conditions::is_true(conditions, conditions::ADMITTED);
+    let admitted = conditions::is_true(conditions, conditions::ADMITTED);
+    // Of a job that runs without an admission, it is said that it lost it, not that it is another.
+    let places = Places { tolerations: !admitted, selectors: !admitted && suspended };
     if let Some(running) = infos.and_then(|infos| running_pod_sets(workload, infos)) {
         // A suspended job that is about to start, or was just stopped, has its own templates.
-        return same_pod_sets(job_pod_sets, &running, tolerations)
-            || suspended && same_pod_sets(job_pod_sets, &workload.spec.pod_sets, tolerations);
+        return same_pod_sets(job_pod_sets, &running, places)
+            || suspended && same_pod_sets(job_pod_sets, &workload.spec.pod_sets, places);
     }
-    same_pod_sets(job_pod_sets, &workload.spec.pod_sets, tolerations)
+    same_pod_sets(job_pod_sets, &workload.spec.pod_sets, places)
 }
 
-fn same_pod_sets(a: &[PodSet], b: &[PodSet], tolerations: bool) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_pod_set(a, b, tolerations))
+fn same_pod_sets(a: &[PodSet], b: &[PodSet], places: Places) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_pod_set(a, b, places))
 }
 
-fn same_pod_set(a: &PodSet, b: &PodSet, tolerations: bool) -> bool {
+fn same_pod_set(a: &PodSet, b: &PodSet, places: Places) -> bool {
     if a.count != b.count || a.min_count != b.min_count {
         return false;
     }
     let (a, b) = (a.template.value(), b.template.value());
-    let [of_a, of_b] = [&a, &b].map(|it| in_spec(it, "tolerations"));
-    (!tolerations || same_value(of_a, of_b)) && same_containers(&a, &b)
+    let same = |field: &&str| same_value(in_spec(&a, field), in_spec(&b, field));
+    (!places.tolerations || same(&"tolerations"))
+        && (!places.selectors || SELECTORS.iter().all(same))
+        && AMOUNTS.iter().all(same)
+        && same_containers(&a, &b)
+}
+
+/// What decides about a pod's amounts, beside its containers.
+const AMOUNTS: [&str; 3] = ["resources", "resourceClaims", "runtimeClassName"];
+
+/// What decides where a pod may run, beside its tolerations.
+const SELECTORS: [&str; 2] = ["nodeSelector", "affinity"];
+
+/// Which of what decides where a pod may run is compared.
+#[derive(Clone, Copy)]
+struct Places {
+    tolerations: bool,
+    selectors: bool,
 }
 
 /// Whether two pod templates have the same containers, of both kinds.

@@ -175,10 +175,15 @@ impl JobKind for Pod {
     }
 
     fn pods_ready(&self, job: &Value) -> bool {
+        if !group::is_group(job) {
+            return one::is_ready(job);
+        }
+        // One that has succeeded was ready; one that has failed counts if another came in its place.
+        let is_ready = |pod: &&Value| one::is_ready(pod) || one::phase(pod) == "Succeeded";
         let pods = group::members(job);
-        let enough = !group::is_group(job)
-            || group::total_count(job).is_ok_and(|total| usize::try_from(total).is_ok_and(|total| pods.len() >= total));
-        enough && pods.iter().all(one::is_ready)
+        let ready = pods.iter().filter(is_ready).count();
+        pods.iter().any(one::is_ready)
+            && group::total_count(job).is_ok_and(|total| usize::try_from(total).is_ok_and(|total| ready >= total))
     }
 
     fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePod> {

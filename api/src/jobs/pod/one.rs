@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::shape::shape_hash;
 use crate::jobs::meta::{annotation, is_deleting, label, object_mut, set_annotation, set_label, str_at, time_at};
 use crate::jobs::mirror::is_true;
+use crate::jobs::serving::is_sent;
 use crate::jobs::{JobError, PodSetInfo};
 use crate::names;
 
@@ -60,7 +61,8 @@ pub(in crate::jobs) fn group_name(pod: &Value) -> Option<&str> {
     annotated.or_else(|| label(pod, names::POD_GROUP_NAME).filter(given))
 }
 
-/// The role that it has in its group: pods of one shape share it.
+/// The role that it has in its group: pods of one shape share it. Written down where it was gated, since admission changes the
+/// shape.
 pub(super) fn role(pod: &Value) -> String {
     annotation(pod, names::ROLE_HASH).map_or_else(|| shape_hash(pod), str::to_owned)
 }
@@ -112,7 +114,9 @@ pub(super) fn gate(pod: &mut Value) {
     if !is_gated(pod) {
         append(pod, "spec", "schedulingGates", json!({ "name": names::ADMISSION_SCHEDULING_GATE }));
     }
-    let role = role(pod);
+    // What its owner wrote there is not believed: all pods of a role are charged as the first of them is. A copy has the roles
+    // of the Workload that comes with it.
+    let role = if is_sent(pod) { role(pod) } else { shape_hash(pod) };
     set_annotation(pod, names::ROLE_HASH, &role);
 }
 

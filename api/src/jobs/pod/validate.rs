@@ -59,6 +59,11 @@ pub(super) fn pod_update(old: &Value, new: &Value) -> Vec<FieldError> {
         let path = annotation_path(names::RETRIABLE_IN_GROUP);
         errors.push(FieldError::forbidden(&path, "unretriable pod group can't be converted to retriable"));
     }
+    let role = |pod: &Value| annotation(pod, names::ROLE_HASH).map(str::to_owned);
+    if group_name(old).is_some() && role(old).is_some() && role(new) != role(old) {
+        let path = annotation_path(names::ROLE_HASH);
+        errors.push(FieldError::invalid(&path, role(new).unwrap_or_default(), "field is immutable"));
+    }
     if let Some(before) = group_name(old)
         && group_name(new) != Some(before)
     {

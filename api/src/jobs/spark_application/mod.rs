@@ -1,9 +1,9 @@
 //! `sparkoperator.k8s.io/v1beta2` SparkApplication: a driver and its executors.
 //!
 //! Its pods come from fields of `driver` and `executor`, not from pod templates; the pod sets are put together from the
-//! same fields as far as quota and placement go. What Spark adds by itself (memory overhead, `cores` without
-//! `coreRequest`) is not counted, as in Kueue. The kind names no manager: on a hub it is kept from running by being suspended.
+//! same fields, with what Spark adds by itself. The kind names no manager: on a hub it is kept from running by being suspended.
 
+mod resources;
 mod template;
 
 use jiff::Timestamp;
@@ -158,7 +158,14 @@ impl PlainKind for SparkApplication {
     }
 
     fn finished(&self, job: &Value) -> Option<Finished> {
-        matches!(state(job), "COMPLETED" | "FAILED" | "SUBMISSION_FAILED").then(|| Finished {
+        // The operator submits it once more, and says so when it gives up.
+        let submitted_again = matches!(str_at(job, "/spec/restartPolicy/type"), "OnFailure" | "Always");
+        let ended = match state(job) {
+            "COMPLETED" | "FAILED" => true,
+            "SUBMISSION_FAILED" => !submitted_again,
+            _ => false,
+        };
+        ended.then(|| Finished {
             success: state(job) == "COMPLETED",
             message: str_at(job, "/status/applicationState/errorMessage").to_owned(),
         })

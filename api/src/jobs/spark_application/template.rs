@@ -1,13 +1,12 @@
 //! The pod template of a driver or an executor, put together from the fields of a SparkApplication.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::Role;
+use super::{Role, resources};
 use crate::jobs::JobError;
 use crate::jobs::meta::{str_at, string_map};
-use crate::jobs::plain::{count_at, list_at, malformed};
+use crate::jobs::plain::{list_at, malformed};
 use crate::jobs::template::quantities_as_text;
-use crate::quantity;
 
 /// What Spark sets up itself is not counted as a volume.
 const LOCAL_DIR: &str = "spark-local-dir-";
@@ -20,7 +19,7 @@ pub(super) fn of_role(job: &Value, role: &Role) -> Result<Value, JobError> {
     let mut container = json!({"name": role.container});
     let (volumes, mounts) = volumes(job, spec);
     put(&mut container, "volumeMounts", Value::Array(mounts));
-    put(&mut container, "resources", resources(spec, &at)?);
+    put(&mut container, "resources", resources::of_role(job, role, spec)?);
     let mut containers = vec![container];
     containers.extend(list_at(spec, "/sidecars").iter().cloned());
     let mut pod = json!({ "containers": containers });
@@ -45,7 +44,7 @@ pub(super) fn of_role(job: &Value, role: &Role) -> Result<Value, JobError> {
 }
 
 /// Sets a field unless the value is empty.
-fn put(object: &mut Value, field: &str, value: Value) {
+pub(super) fn put(object: &mut Value, field: &str, value: Value) {
     let empty = match &value {
         Value::Null => true,
         Value::Array(items) => items.is_empty(),
@@ -77,45 +76,4 @@ fn volumes(job: &Value, spec: &Value) -> (Vec<Value>, Vec<Value>) {
         mounts.push(mount.clone());
     }
     (volumes, mounts)
-}
-
-fn resources(spec: &Value, at: &str) -> Result<Value, JobError> {
-    let (mut requests, mut limits) = (Map::new(), Map::new());
-    for (field, resource, into) in [("coreRequest", "cpu", &mut requests), ("coreLimit", "cpu", &mut limits)] {
-        if let Some(text) = spec.get(field).and_then(Value::as_str) {
-            into.insert(resource.to_owned(), amount(text.to_owned(), &format!("{at}/{field}"))?);
-        }
-    }
-    for (field, into) in [("memory", &mut requests), ("memoryLimit", &mut limits)] {
-        if let Some(text) = spec.get(field).and_then(Value::as_str) {
-            into.insert("memory".to_owned(), amount(java_memory(text), &format!("{at}/{field}"))?);
-        }
-    }
-    let (name, count) = (str_at(spec, "/gpu/name"), count_at(spec, "/gpu/quantity", 0));
-    if !name.is_empty() && count > 0 {
-        limits.insert(name.to_owned(), Value::from(count.to_string()));
-    }
-    let mut resources = json!({});
-    put(&mut resources, "requests", Value::Object(requests));
-    put(&mut resources, "limits", Value::Object(limits));
-    Ok(resources)
-}
-
-fn amount(text: String, at: &str) -> Result<Value, JobError> {
-    match quantity::parse(&text) {
-        Ok(_) => Ok(Value::from(text)),
-        Err(error) => Err(malformed(at, format!("is {text:?}: {error}"))),
-    }
-}
-
-/// Java's `512m` is 512 MiB; what has no such unit is a quantity already.
-fn java_memory(text: &str) -> String {
-    let lower = text.to_lowercase();
-    for (unit, ours) in [("k", "Ki"), ("m", "Mi"), ("g", "Gi"), ("t", "Ti"), ("p", "Pi")] {
-        let number = lower.strip_suffix(&format!("{unit}b")).or_else(|| lower.strip_suffix(unit));
-        if let Some(number) = number {
-            return format!("{number}{ours}");
-        }
-    }
-    text.to_owned()
 }

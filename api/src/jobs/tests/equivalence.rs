@@ -18,7 +18,11 @@ fn container(patch: Value) -> Value {
 #[rstest]
 #[case::nothing_changed(json!({}), true)]
 #[case::a_label_of_the_pods(json!({"spec": {"template": {"metadata": {"labels": {"x": "y"}}}}}), true)]
-#[case::a_node_selector(json!({"spec": {"template": {"spec": {"nodeSelector": {"x": "y"}}}}}), true)]
+#[case::a_node_selector(json!({"spec": {"template": {"spec": {"nodeSelector": {"x": "y"}}}}}), false)]
+#[case::an_affinity(json!({"spec": {"template": {"spec": {"affinity": {"nodeAffinity": {"x": 1}}}}}}), false)]
+#[case::resources_of_the_pod(json!({"spec": {"template": {"spec": {"resources": {"requests": {"cpu": "8"}}}}}}), false)]
+#[case::a_runtime_class(json!({"spec": {"template": {"spec": {"runtimeClassName": "kata"}}}}), false)]
+#[case::a_claim(json!({"spec": {"template": {"spec": {"resourceClaims": [{"name": "gpu"}]}}}}), false)]
 #[case::the_number_of_pods(json!({"spec": {"parallelism": 2, "completions": 2}}), false)]
 #[case::a_toleration(json!({"spec": {"template": {"spec": {"tolerations": [{"key": "x"}]}}}}), false)]
 #[case::an_image(container(json!({"image": "j"})), false)]
@@ -59,6 +63,18 @@ fn a_running_job_that_was_never_given_its_flavors_does_not_match() {
     let test = job().pods(5, 10).min_parallelism("2");
     let workload = reserved(test.workload(), 3, true);
     assert!(!equivalent(&test.running().build(), &workload));
+}
+
+/// Admission, or whoever places pods, may have written it.
+#[test]
+fn place_of_an_admitted_job_does_not_count_and_its_amounts_do() {
+    let workload = reserved(job().workload(), 1, true);
+    let mut moved = started(job(), &workload);
+    moved["spec"]["template"]["spec"]["nodeSelector"]["x"] = json!("y");
+    assert!(equivalent(&moved, &workload));
+    let mut larger = started(job(), &workload);
+    larger["spec"]["template"]["spec"]["resources"] = json!({"requests": {"cpu": "8"}});
+    assert!(!equivalent(&larger, &workload));
 }
 
 #[test]

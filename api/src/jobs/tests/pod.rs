@@ -91,6 +91,31 @@ fn a_pod_is_marked_held_and_gated() {
     assert!(Pod.is_suspended(&child));
 }
 
+/// All pods of a role are charged as the first of them.
+#[test]
+fn role_of_a_pod_is_reckoned_and_never_taken_from_its_owner() {
+    let forged = json!({"metadata": {"annotations": {"kueue.x-k8s.io/role-hash": "same"}}});
+    let large = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "8"}}}]}});
+    let gated = |patch: &Value| {
+        let mut pod = changed(&changed(&written("a"), forged.clone()), patch.clone());
+        Pod.suspend(&mut pod);
+        pod["metadata"]["annotations"]["kueue.x-k8s.io/role-hash"].as_str().unwrap_or_default().to_owned()
+    };
+    let (small, large) = (gated(&json!({})), gated(&large));
+    assert_eq!(small, "4576969b");
+    assert!(large != small && large != "same");
+    let sent = json!({"metadata": {"labels": {"kueue.x-k8s.io/multikueue-origin": "hub"}}});
+    assert_eq!(gated(&sent), "same", "a copy's Workload has the hub's roles");
+}
+
+#[test]
+fn role_of_a_pod_of_a_group_stays() {
+    let old = member("a", "2", "r", phase("Pending"));
+    let new = changed(&old, json!({"metadata": {"annotations": {"kueue.x-k8s.io/role-hash": "other"}}}));
+    let said: Vec<String> = Pod.validate_update(&old, &new).iter().map(ToString::to_string).collect();
+    assert_eq!(said, [r#"metadata.annotations[kueue.x-k8s.io/role-hash]: Invalid value: "other": field is immutable"#]);
+}
+
 #[test]
 fn a_pod_starts_once_with_what_admission_gave() {
     let pod = changed(
@@ -165,14 +190,18 @@ fn a_group_that_serves_never_ends_and_gives_nothing_back() {
 #[case::all_ready(&["True", "True"], true)]
 #[case::one_is_not(&["True", "False"], false)]
 #[case::one_is_missing(&["True"], false)]
+#[case::one_has_succeeded(&["True", "Succeeded"], true)]
+#[case::one_has_failed(&["True", "Failed"], false)]
+#[case::another_came_in_its_place(&["True", "Failed", "True"], true)]
 fn the_pods_of_a_group_are_ready_when(#[case] ready: &[&str], #[case] want: bool) {
     let pod = |(at, ready): (usize, &&str)| {
-        member(
-            &format!("p{at}"),
-            "2",
-            "x",
-            json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}),
-        )
+        let status = match *ready {
+            ended @ ("Succeeded" | "Failed") => {
+                json!({"phase": ended, "conditions": [{"type": "Ready", "status": "False"}]})
+            }
+            ready => json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}),
+        };
+        member(&format!("p{at}"), "2", "x", status)
     };
     assert_eq!(Pod.pods_ready(&Pod.compose(ready.iter().enumerate().map(pod).collect())), want);
 }

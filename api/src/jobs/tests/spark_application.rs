@@ -28,12 +28,11 @@ fn pod_sets(#[case] more: Value, #[case] want: &str) {
 }
 
 #[rstest]
-#[case::nothing_said(json!({}), json!(null))]
-#[case::cpu(json!({"coreRequest": "500m", "coreLimit": "1"}), json!({"requests": {"cpu": "500m"}, "limits": {"cpu": "1"}}))]
-#[case::cores_alone_are_not_counted(json!({"cores": 2}), json!(null))]
-#[case::javas_memory(json!({"memory": "512m", "memoryLimit": "2GB"}), json!({"requests": {"memory": "512Mi"}, "limits": {"memory": "2Gi"}}))]
-#[case::a_quantity_stays(json!({"memory": "1Gi"}), json!({"requests": {"memory": "1Gi"}}))]
-#[case::gpus(json!({"gpu": {"name": "nvidia.com/gpu", "quantity": 2}}), json!({"limits": {"nvidia.com/gpu": "2"}}))]
+#[case::nothing_said(json!({}), json!({"requests": {"cpu": "1", "memory": "1408Mi"}}))]
+#[case::cpu(json!({"coreRequest": "500m", "coreLimit": "1"}), json!({"requests": {"cpu": "500m", "memory": "1408Mi"}, "limits": {"cpu": "1"}}))]
+#[case::cores(json!({"cores": 2}), json!({"requests": {"cpu": "2", "memory": "1408Mi"}}))]
+#[case::javas_memory(json!({"memory": "512m", "memoryLimit": "2GB"}), json!({"requests": {"cpu": "1", "memory": "896Mi"}, "limits": {"memory": "2Gi"}}))]
+#[case::gpus(json!({"gpu": {"name": "nvidia.com/gpu", "quantity": 2}}), json!({"requests": {"cpu": "1", "memory": "1408Mi"}, "limits": {"nvidia.com/gpu": "2"}}))]
 fn what_a_driver_takes(#[case] more: Value, #[case] want: Value) {
     assert_eq!(driver(more)["spec"]["containers"][0]["resources"], want);
 }
@@ -55,7 +54,10 @@ fn the_template_holds_what_decides_where_it_runs() {
         "metadata": {"labels": {"app": "x", "team": "t"}, "annotations": {"note": "n"}},
         "spec": {
             "containers": [
-                {"name": "spark-kubernetes-driver", "volumeMounts": [{"name": "data", "mountPath": "/d"}]},
+                {
+                    "name": "spark-kubernetes-driver", "volumeMounts": [{"name": "data", "mountPath": "/d"}],
+                    "resources": {"requests": {"cpu": "1", "memory": "1408Mi"}},
+                },
                 {"name": "side"},
             ],
             "initContainers": [{"name": "init"}],
@@ -100,6 +102,16 @@ fn its_life(#[case] status: Value, #[case] life: (bool, bool), #[case] end: Opti
     let job = changed(&job, json!({ "status": status }));
     assert_eq!((kind.is_active(&job), kind.pods_ready(&job)), life);
     assert_eq!(kind.finished(&job), end.map(|(success, message)| Finished { success, message: message.into() }));
+}
+
+#[rstest]
+#[case::never("Never", true)]
+#[case::on_failure("OnFailure", false)]
+#[case::always("Always", false)]
+fn failed_submission_ends_it_only_where_it_is_not_submitted_again(#[case] policy: &str, #[case] ends: bool) {
+    let (kind, job) = application(json!({"restartPolicy": {"type": policy}}));
+    let job = changed(&job, json!({"status": {"applicationState": {"state": "SUBMISSION_FAILED"}}}));
+    assert_eq!(kind.finished(&job).is_some(), ends);
 }
 
 #[test]

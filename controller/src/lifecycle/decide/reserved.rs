@@ -41,13 +41,21 @@ pub(super) fn look(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts: 
     execution_time(plan, edit, subject, now);
 }
 
-fn by_checks(plan: &mut Plan, edit: &mut Edit, subject: &Workload) -> bool {
+/// Deactivates what a check has rejected, whether it still holds quota or not. Returns whether it did.
+pub(super) fn rejected(plan: &mut Plan, edit: &mut Edit) -> bool {
     let rejected = checks::in_state(&edit.status, CheckState::Rejected);
     if !rejected.is_empty() {
         let message = checks::message(&rejected, CheckState::Rejected);
         let note = truncated_event(format!("Deactivated due to {message}"));
         edit.deactivation_target(reasons::deactivation_target::ADMISSION_CHECK, message);
         plan.told.push(Told::Event { warning: true, reason: "AdmissionCheckRejected", note });
+        return true;
+    }
+    false
+}
+
+fn by_checks(plan: &mut Plan, edit: &mut Edit, subject: &Workload) -> bool {
+    if rejected(plan, edit) {
         return true;
     }
     let retry = checks::in_state(&edit.status, CheckState::Retry);

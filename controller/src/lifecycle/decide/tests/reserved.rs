@@ -44,6 +44,26 @@ fn admission_checks() {
             facts(StopPolicy::None, StopPolicy::None, &["ac"]),
             Rules::default(),
         ),
+        (
+            "a check rejects it while it is being evicted",
+            workload("a").reserved("cq").condition_at(20, conditions::EVICTED, true, "Preempted", "gone").check(
+                "ac",
+                CheckState::Rejected,
+                "never",
+            ),
+            facts(StopPolicy::None, StopPolicy::None, &["ac"]),
+            Rules::default(),
+        ),
+        (
+            "a check rejects it after it was evicted",
+            workload("a").condition_at(20, conditions::EVICTED, true, "Preempted", "gone").check(
+                "ac",
+                CheckState::Rejected,
+                "never",
+            ),
+            facts(StopPolicy::None, StopPolicy::None, &["ac"]),
+            Rules::default(),
+        ),
     ];
     insta::assert_snapshot!(table(cases), @r#"
     # checks of all flavors appear before the reservation
@@ -82,6 +102,19 @@ fn admission_checks() {
     100s DeactivationTarget=True AdmissionCheck: AdmissionCheck in Rejected state: "ac" (never)
     check ac Rejected "never" retries None
     keeps its admission
+    event Warning AdmissionCheckRejected: Deactivated due to AdmissionCheck in Rejected state: "ac" (never)
+    # a check rejects it while it is being evicted
+    10s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
+    20s Evicted=True Preempted: gone
+    100s Admitted=False UnsatisfiedAdmissionChecks: The workload has not all checks ready
+    100s DeactivationTarget=True AdmissionCheck: AdmissionCheck in Rejected state: "ac" (never)
+    check ac Rejected "never" retries None
+    keeps its admission
+    event Warning AdmissionCheckRejected: Deactivated due to AdmissionCheck in Rejected state: "ac" (never)
+    # a check rejects it after it was evicted
+    20s Evicted=True Preempted: gone
+    100s DeactivationTarget=True AdmissionCheck: AdmissionCheck in Rejected state: "ac" (never)
+    check ac Rejected "never" retries None
     event Warning AdmissionCheckRejected: Deactivated due to AdmissionCheck in Rejected state: "ac" (never)
     "#);
 }
