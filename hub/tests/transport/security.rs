@@ -213,18 +213,32 @@ async fn messages_that_are_none_or_too_large_end_their_session() {
     assert!(reason.contains("a message's parts would take"), "600 kB that become 50 MB: {reason}");
 
     let large = |bytes: usize| Observation { job_status: vec![b' '; bytes], ..running("u", 1) };
-    for (case, observation, reason) in [
-        ("5 MiB", large(5 << 20), "message length too large"),
-        ("no uid", running("", 1), "workload_uid has 0 bytes"),
-        ("an attempt of nobody", running("u", u64::MAX), "which no hub has given out"),
-    ] {
-        let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
-        talk.observe(vec![observation]).await;
-        let down = hub.until(case, |event| matches!(event, SessionEvent::Down { .. })).await;
-        let SessionEvent::Down { cluster, reason: said, .. } = down else { unreachable!() };
-        assert_eq!(cluster, "east", "{case}");
-        assert!(said.contains(reason), "{case}: {said}");
-    }
+    let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
+    talk.observe(vec![large(5 << 20)]).await;
+    let down = hub.until("5 MiB", |event| matches!(event, SessionEvent::Down { .. })).await;
+    let SessionEvent::Down { cluster, reason, .. } = down else { unreachable!() };
+    assert_eq!(cluster, "east");
+    assert!(reason.contains("message length too large"), "{reason}");
+    bystander.unharmed(&mut hub).await;
+}
+
+/// Tenants of a cluster can write what its agent reads.
+#[tokio::test]
+async fn observations_that_no_hub_can_have_caused_are_dropped_and_their_session_goes_on() {
+    let mut hub = Loopback::open(calm()).await;
+    let mut bystander = Bystander::connected(&mut hub).await;
+    let east = hub.enrolled("east").await;
+    let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
+    talk.observe(vec![running("", 1), running("u", u64::MAX), running("ж", 1), running("honest", 1)]).await;
+    let of_east = |event: &SessionEvent| matches!(event, SessionEvent::Observed { cluster, .. } if cluster == "east");
+    let told = hub.until("the honest one", of_east).await;
+    let SessionEvent::Observed { observations, .. } = told else { unreachable!() };
+    let uids: Vec<&str> = observations.iter().map(|it| it.workload_uid.as_str()).collect();
+    assert_eq!(uids, ["honest"]);
+    talk.observe(vec![running("next", 1)]).await;
+    let told = hub.until("the next one", of_east).await;
+    let SessionEvent::Observed { observations, .. } = told else { unreachable!() };
+    assert_eq!(observations.len(), 1);
     bystander.unharmed(&mut hub).await;
 }
 
