@@ -21,12 +21,12 @@ pub fn owned_by(workload: &Workload, job_uid: &str) -> bool {
 ///
 /// `job_pod_sets` come from [`super::job_pod_sets`]; `infos` are those of the
 /// workload's admission, `None` when there is none or they cannot be had now.
-/// Of a pod template count, by value, what decides about amounts (containers, init
-/// containers, resources of the pod as a whole, resource claims, the RuntimeClass)
-/// and, until admission, which adds to it, about the place (tolerations; of a
-/// suspended job node selector and affinity). Quantities are compared as numbers,
-/// and fields that this build does not know are not compared, since clusters of
-/// other versions add defaults of their own.
+/// Of two pod templates this compares what the pods ask for: containers, init
+/// containers, resources of the pod as a whole, resource claims, the RuntimeClass.
+/// Until admission, which adds placement, it also compares tolerations, and for a
+/// suspended job node selector and affinity. It compares quantities as numbers and
+/// skips fields that this build does not know, since clusters of other versions
+/// add defaults of their own.
 #[must_use]
 pub fn is_equivalent(
     job: &Value,
@@ -40,7 +40,7 @@ pub fn is_equivalent(
     }
     let conditions = workload.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
     let admitted = conditions::is_true(conditions, conditions::ADMITTED);
-    // Of a job that runs without an admission, it is said that it lost it, not that it is another.
+    // A running job has the selectors of an admission that its Workload may have lost: the caller reports that loss.
     let places = Places { tolerations: !admitted, selectors: !admitted && suspended };
     if let Some(running) = infos.and_then(|infos| running_pod_sets(workload, infos)) {
         // A suspended job that is about to start, or was just stopped, has its own templates.
@@ -59,20 +59,20 @@ fn same_pod_set(a: &PodSet, b: &PodSet, places: Places) -> bool {
         return false;
     }
     let (a, b) = (a.template.value(), b.template.value());
-    let same = |field: &&str| same_value(in_spec(&a, field), in_spec(&b, field));
-    (!places.tolerations || same(&"tolerations"))
-        && (!places.selectors || SELECTORS.iter().all(same))
-        && AMOUNTS.iter().all(same)
+    let same = |field: &str| same_value(in_spec(&a, field), in_spec(&b, field));
+    (!places.tolerations || same("tolerations"))
+        && (!places.selectors || SELECTORS.into_iter().all(same))
+        && AMOUNTS.into_iter().all(same)
         && same_containers(&a, &b)
 }
 
-/// What decides about a pod's amounts, beside its containers.
+/// Fields of a pod's spec that say what it asks for, beside its containers.
 const AMOUNTS: [&str; 3] = ["resources", "resourceClaims", "runtimeClassName"];
 
-/// What decides where a pod may run, beside its tolerations.
+/// Fields of a pod's spec that say where it may run, beside its tolerations.
 const SELECTORS: [&str; 2] = ["nodeSelector", "affinity"];
 
-/// Which of what decides where a pod may run is compared.
+/// Which placement fields are compared.
 #[derive(Clone, Copy)]
 struct Places {
     tolerations: bool,

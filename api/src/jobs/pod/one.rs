@@ -114,8 +114,8 @@ pub(super) fn gate(pod: &mut Value) {
     if !is_gated(pod) {
         append(pod, "spec", "schedulingGates", json!({ "name": names::ADMISSION_SCHEDULING_GATE }));
     }
-    // What its owner wrote there is not believed: all pods of a role are charged as the first of them is. A copy has the roles
-    // of the Workload that comes with it.
+    // The webhook overwrites what the pod's owner wrote: all pods of a role are charged as the first pod is. A hub's copy keeps
+    // the role, since the Workload that the hub sent names it.
     let role = if is_sent(pod) { role(pod) } else { shape_hash(pod) };
     set_annotation(pod, names::ROLE_HASH, &role);
 }

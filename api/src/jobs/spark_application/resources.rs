@@ -1,5 +1,6 @@
-//! What the pods of a driver or an executor ask for: as the fields of the SparkApplication say, else Spark's own settings
-//! (`spec.sparkConf`), else Spark's defaults. Source: Spark's `BasicDriverFeatureStep` and `BasicExecutorFeatureStep`.
+//! Reckons what Spark requests for a driver or an executor pod. Each amount comes from a field of the SparkApplication, else from
+//! Spark's settings in `spec.sparkConf`, else from Spark's default. Source: Spark's `BasicDriverFeatureStep` and
+//! `BasicExecutorFeatureStep`.
 
 use serde_json::{Map, Value, json};
 
@@ -10,8 +11,8 @@ use crate::jobs::meta::str_at;
 use crate::jobs::plain::{count_at, malformed};
 use crate::quantity;
 
-/// Spark's default memory.
-const MEMORY: &str = "1g";
+/// Spark's default memory, in MiB.
+const MEMORY: u64 = 1024;
 /// The least overhead, in MiB.
 const LEAST_OVERHEAD: u64 = 384;
 /// Overhead as a part of the memory: of programs for the Java virtual machine, and of others.
@@ -60,7 +61,7 @@ impl<'a> Settings<'a> {
     /// MiB: Spark's memory and all that comes on top of it.
     fn memory(&self) -> Result<u64, JobError> {
         let given = self.field("memory").or_else(|| self.setting("spark.{}.memory"));
-        let memory = given.map_or_else(|| mebibytes(MEMORY, ""), |(text, at)| mebibytes(text, &at))?;
+        let memory = given.map_or(Ok(MEMORY), |(text, at)| mebibytes(text, &at))?;
         let overhead = self.field("memoryOverhead").or_else(|| self.setting("spark.{}.memoryOverhead"));
         let overhead = match overhead {
             Some((text, at)) => mebibytes(text, &at)?,

@@ -65,7 +65,7 @@ fn a_running_job_that_was_never_given_its_flavors_does_not_match() {
     assert!(!equivalent(&test.running().build(), &workload));
 }
 
-/// Admission, or whoever places pods, may have written it.
+/// Admission adds node selectors to a job; nothing adds amounts.
 #[test]
 fn place_of_an_admitted_job_does_not_count_and_its_amounts_do() {
     let workload = reserved(job().workload(), 1, true);

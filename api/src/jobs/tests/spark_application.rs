@@ -108,7 +108,7 @@ fn its_life(#[case] status: Value, #[case] life: (bool, bool), #[case] end: Opti
 #[case::never("Never", true)]
 #[case::on_failure("OnFailure", false)]
 #[case::always("Always", false)]
-fn failed_submission_ends_it_only_where_it_is_not_submitted_again(#[case] policy: &str, #[case] ends: bool) {
+fn failed_submission_ends_it_only_without_restart_policy(#[case] policy: &str, #[case] ends: bool) {
     let (kind, job) = application(json!({"restartPolicy": {"type": policy}}));
     let job = changed(&job, json!({"status": {"applicationState": {"state": "SUBMISSION_FAILED"}}}));
     assert_eq!(kind.finished(&job).is_some(), ends);
