@@ -119,12 +119,10 @@ pub fn decide(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) 
         Phase::QuotaReserved => checks::admit(&mut plan, &mut edit, subject, now),
         Phase::Admitted | Phase::Finished => (),
     }
-    let looked_at = workload::has_reservation(subject) && !workload::is_evicted(subject);
-    if subject.spec.is_active() && !looked_at && !facts.parent {
-        // The verdict came while it was being evicted, or later: nothing would queue it again.
-        reserved::rejected(&mut plan, &mut edit);
-    }
-    if workload::has_reservation(subject) && subject.spec.is_active() {
+    // A check may reject it while it is being evicted, or later: nothing would queue it again.
+    let rejected = subject.spec.is_active() && !facts.parent && checks::rejected(&mut plan, &mut edit);
+    let goes = rejected && !workload::is_evicted(subject);
+    if workload::has_reservation(subject) && subject.spec.is_active() && !goes {
         reserved::look(&mut plan, &mut edit, subject, facts, rules, now);
     }
     if subject.status.as_ref() != Some(&edit.status) && edit.status != WorkloadStatus::default() {

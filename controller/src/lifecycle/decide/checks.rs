@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use switchyard_api::{
-    conditions,
+    conditions::{self, reasons, truncated_event},
     v1beta2::{AdmissionCheckState, CheckState, ClusterQueue, Workload, WorkloadStatus},
 };
 
@@ -67,6 +67,19 @@ pub(super) fn admit(plan: &mut Plan, edit: &mut Edit, subject: &Workload, now: T
         waited: since(now, workload::queued_since(subject)),
         reserved_for: reserved.map_or(std::time::Duration::ZERO, |c| since(now, c.last_transition_time.0)),
     });
+}
+
+/// Has a workload deactivated that a check rejects, whether it still holds quota or not. Returns whether one does.
+pub(super) fn rejected(plan: &mut Plan, edit: &mut Edit) -> bool {
+    let rejected = in_state(&edit.status, CheckState::Rejected);
+    if rejected.is_empty() {
+        return false;
+    }
+    let message = message(&rejected, CheckState::Rejected);
+    let note = truncated_event(format!("Deactivated due to {message}"));
+    edit.deactivation_target(reasons::deactivation_target::ADMISSION_CHECK, message);
+    plan.told.push(Told::Event { warning: true, reason: "AdmissionCheckRejected", note });
+    true
 }
 
 /// Checks in a state, for messages.

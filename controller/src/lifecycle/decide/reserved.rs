@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use switchyard_api::{
-    conditions::{self, reasons, truncated_event},
+    conditions::{self, reasons},
     v1beta2::{CheckState, StopPolicy, Workload},
 };
 
@@ -17,7 +17,7 @@ use crate::{
 
 pub(super) fn look(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp) {
     let evicted = workload::is_evicted(subject);
-    if !evicted && !facts.parent && by_checks(plan, edit, subject) {
+    if !evicted && !facts.parent && retried(plan, edit, subject) {
         return;
     }
     let admitted = conditions::is_true(&edit.status.conditions, conditions::ADMITTED);
@@ -41,23 +41,8 @@ pub(super) fn look(plan: &mut Plan, edit: &mut Edit, subject: &Workload, facts: 
     execution_time(plan, edit, subject, now);
 }
 
-/// Deactivates what a check has rejected, whether it still holds quota or not. Returns whether it did.
-pub(super) fn rejected(plan: &mut Plan, edit: &mut Edit) -> bool {
-    let rejected = checks::in_state(&edit.status, CheckState::Rejected);
-    if !rejected.is_empty() {
-        let message = checks::message(&rejected, CheckState::Rejected);
-        let note = truncated_event(format!("Deactivated due to {message}"));
-        edit.deactivation_target(reasons::deactivation_target::ADMISSION_CHECK, message);
-        plan.told.push(Told::Event { warning: true, reason: "AdmissionCheckRejected", note });
-        return true;
-    }
-    false
-}
-
-fn by_checks(plan: &mut Plan, edit: &mut Edit, subject: &Workload) -> bool {
-    if rejected(plan, edit) {
-        return true;
-    }
+/// Evicts what a check wants to be tried again. Returns whether it did.
+fn retried(plan: &mut Plan, edit: &mut Edit, subject: &Workload) -> bool {
     let retry = checks::in_state(&edit.status, CheckState::Retry);
     if retry.is_empty() {
         return false;
