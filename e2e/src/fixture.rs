@@ -93,8 +93,8 @@ fn message(payload: &(dyn std::any::Any + Send)) -> &str {
     text.split_once("\n\nStack backtrace:").map_or(text, |(said, _)| said)
 }
 
-/// What all tests of a file use, started by the first: an [`crate::Environment`] or a [`crate::fleet::Fleet`]. Make it a
-/// `static`:
+/// Holds what all tests of a file use: an [`crate::Environment`] or a [`crate::fleet::Fleet`]. The first test starts it. Make it
+/// a `static`:
 ///
 /// ```no_run
 /// use switchyard_e2e::{ClusterSpec, Environment, fixture};

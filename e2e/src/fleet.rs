@@ -478,11 +478,6 @@ impl Fleet {
         .await
     }
 
-    /// Keeps the logs, whatever happens, and prints where they are.
-    pub(crate) fn keep_logs(&self) {
-        self.environment.keep_logs();
-    }
-
     fn processes(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Process>> {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,18 +2,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Context;
 use rustix::process::{Pid, test_kill_process};
-
 use switchyard_parts::paths;
 
 /// `target/e2e-logs/NAME-PID`. Dropped, it is deleted, or only its state is when something failed.
 #[derive(Debug)]
 pub(crate) struct WorkDir {
     path: PathBuf,
-    keep: AtomicBool,
 }
 
 impl WorkDir {
@@ -29,7 +27,7 @@ impl WorkDir {
         fs::create_dir_all(path.join("state")).with_context(|| format!("cannot create {}", path.display()))?;
         sweep(&logs);
         let keep = std::env::var_os("SWITCHYARD_KEEP").is_some_and(|value| !value.is_empty());
-        let dir = Self { path, keep: AtomicBool::new(false) };
+        let dir = Self { path };
         if keep {
             dir.keep();
         }
@@ -47,9 +45,7 @@ impl WorkDir {
 
     /// Keeps the logs, also when this process is killed or never drops this.
     pub(crate) fn keep(&self) {
-        if !self.keep.swap(true, Ordering::Relaxed) {
-            paths::keep(&self.path);
-        }
+        paths::keep(&self.path);
     }
 }
 
@@ -58,8 +54,7 @@ impl Drop for WorkDir {
         if std::thread::panicking() {
             self.keep();
         }
-        // Its test may have failed on another thread.
-        if *self.keep.get_mut() || paths::is_kept(&self.path) {
+        if paths::is_kept(&self.path) {
             let _ = fs::remove_dir_all(self.state());
             eprintln!("logs kept in {}", self.path.display());
         } else {

@@ -16,7 +16,7 @@ pub(crate) fn root() -> PathBuf {
 
 /// Where cargo builds.
 pub(crate) fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+    switchyard_parts::paths::target()
 }
 
 /// `cargo` with these arguments, in the workspace's root.
@@ -72,6 +72,23 @@ pub(crate) fn output(mut command: Command) -> anyhow::Result<String> {
         bail!("{command:?}: {}", output.status);
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The Rust files of the repository, by their paths from its root.
+pub(crate) fn rust_files() -> Vec<PathBuf> {
+    let (root, mut dirs, mut files) = (root(), vec![root()], Vec::new());
+    while let Some(dir) = dirs.pop() {
+        for path in std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            let is_source =
+                path.file_name().is_some_and(|name| name != "target" && !name.as_encoded_bytes().starts_with(b"."));
+            if path.is_dir() && is_source {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.extend(path.strip_prefix(&root).map(PathBuf::from));
+            }
+        }
+    }
+    files
 }
 
 /// Whether a program is here: it answers this argument.

@@ -30,10 +30,14 @@ pub fn cache() -> anyhow::Result<PathBuf> {
     Ok(PathBuf::from(home).join(".cache/switchyard"))
 }
 
+/// Where cargo builds.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
 /// Where environments keep their logs and state: `target/e2e-logs`.
 pub fn logs() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    target.join("e2e-logs")
+    target().join("e2e-logs")
 }
 
 /// Keeps the logs in this directory, also when the process that made it ends without looking after it.

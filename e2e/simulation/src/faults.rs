@@ -174,8 +174,8 @@ impl World {
                 self.hub_takes(id, hub, cluster, message);
             }
         }
-        // By the session's id an agent tells them from what is said now. A Welcome brings that id: that it is of this very stream,
-        // TLS sees to.
+        // An agent refuses messages with the id of another session. Only a Welcome brings the id itself, and TLS keeps a Welcome of
+        // another stream out.
         let is_welcome = |message: &HubMessage| matches!(message.kind, Some(hub_message::Kind::Welcome(_)));
         for message in down.into_iter().filter(|message| !is_welcome(message)) {
             let agent = &self.clusters[cluster].agent;

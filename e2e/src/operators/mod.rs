@@ -68,7 +68,7 @@ pub async fn run(args: &switchyard_flags::operators::Args) -> anyhow::Result<()>
     println!("\n{report}");
     let failed = report.failed();
     if failed > 0 {
-        fleet.keep_logs();
+        fleet.environment().keep_logs();
         bail!("{failed} of {} kinds did not pass", report.rows.len());
     }
     Ok(())

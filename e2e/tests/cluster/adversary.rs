@@ -1,4 +1,4 @@
-//! What tenants do that mean harm: nobody else notices.
+//! A tenant attacks the hub through objects of its own. No other tenant notices.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,10 +12,9 @@ use switchyard_e2e::fixture;
 use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::wait::eventually;
 
-use crate::common::fleet;
+use crate::common::{WORKERS, fleet};
 
 const SOON: Duration = Duration::from_secs(90);
-const WORKERS: [&str; 2] = ["west", "east"];
 
 /// The hub's id, which is no secret: it is the name of the authority that the hub shows to anybody who connects.
 async fn hub_id(fleet: &Fleet) -> String {
@@ -47,13 +46,13 @@ async fn ends(tenant: &Tenant<'_>, job: &str) {
     .unwrap();
 }
 
-/// Uids, of which only the first is one that a hub could give out.
+/// Forged uids. A hub could give out only the first.
 fn uids() -> Vec<String> {
     vec!["x".to_owned(), String::new(), "x".repeat(130), "ж".to_owned()]
 }
 
 #[test]
-fn marks_of_ours_on_objects_of_a_tenant_end_no_session_and_stop_no_job() {
+fn forged_marks_end_no_session_and_stop_no_job() {
     fixture::run(async {
         let fleet = fleet().await;
         let quota = [("cpu", "8")];

@@ -73,7 +73,7 @@ pub(super) fn since(commit: &str, workspace: &Workspace) -> anyhow::Result<Selec
         bail!("nothing has changed since {commit}; name an earlier commit, as in `--changed {commit}~1`");
     }
     println!("changed since {commit}: {} files", files.len());
-    Ok(select(&files, workspace, &Sources::read(workspace)?))
+    Ok(select(&files, workspace, &Sources::read(workspace)))
 }
 
 /// The text of every Rust file, by its path from the root.
@@ -81,13 +81,10 @@ pub(super) fn since(commit: &str, workspace: &Workspace) -> anyhow::Result<Selec
 struct Sources(BTreeMap<PathBuf, String>);
 
 impl Sources {
-    fn read(workspace: &Workspace) -> anyhow::Result<Self> {
-        let mut git = Command::new("git");
-        git.args(["ls-files", "--cached", "--others", "--exclude-standard", "-z", "*.rs"]).current_dir(run::root());
-        let read = |path: &str| std::fs::read_to_string(run::root().join(path)).ok().map(|text| (path.into(), text));
-        let found = run::output(git)?.split_terminator('\0').filter_map(read).collect();
-        let owned = |(path, _): &(PathBuf, String)| workspace.owner(path).is_some();
-        Ok(Self(BTreeMap::into_iter(found).filter(owned).collect()))
+    fn read(workspace: &Workspace) -> Self {
+        let files = run::rust_files().into_iter().filter(|path| workspace.owner(path).is_some());
+        let read = |path: PathBuf| std::fs::read_to_string(run::root().join(&path)).ok().map(|text| (path, text));
+        Self(files.filter_map(read).collect())
     }
 
     /// Those that read a file: they name it, or a directory above it as the end of a path.

@@ -96,30 +96,22 @@ pub(super) fn has_any(tests: &[Program]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-    use std::path::Path;
+    use std::path::PathBuf;
 
     use super::RANDOM;
     use crate::run;
 
-    /// Rust files below a directory that have property tests.
-    fn with_properties(dir: &Path, found: &mut BTreeSet<String>) {
-        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
-                with_properties(&path, found);
-            } else if path.extension().is_some_and(|extension| extension == "rs")
-                && std::fs::read_to_string(&path).is_ok_and(|text| text.contains(concat!("proptest", "! {")))
-            {
-                found.insert(path.strip_prefix(run::root()).unwrap_or(&path).display().to_string());
-            }
-        }
-    }
-
     #[test]
     fn every_package_with_property_tests_plays_fresh_seeds() {
-        let mut found = BTreeSet::new();
-        with_properties(&run::root(), &mut found);
+        let has_properties = |path: &PathBuf| {
+            let text = std::fs::read_to_string(run::root().join(path)).unwrap_or_default();
+            text.contains(concat!("proptest", "! {"))
+        };
+        let found: Vec<String> = run::rust_files()
+            .iter()
+            .filter(|path| has_properties(path))
+            .map(|path| path.display().to_string())
+            .collect();
         assert!(found.len() > 5, "{found:?}");
         let played = |file: &str| {
             let package = file.split('/').next().unwrap_or_default();

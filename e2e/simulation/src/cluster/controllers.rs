@@ -53,10 +53,7 @@ impl World {
     fn admit(&mut self, cluster: usize, index: usize) {
         let (used, capacity) = (self.used(cluster), self.clusters[cluster].capacity);
         let need = self.plan.workloads[index].need;
-        let running = self.clusters[cluster].running(index).is_some();
-        let Some(workload) = self.clusters[cluster].workload(index) else { return };
-        let waits = workload.quota_reserved.as_ref().is_none_or(|it| !it.is_true);
-        if !waits || !workload.active || workload.meta.deleting || workload.finished.is_some() || running {
+        if !self.waits_for_quota(cluster, index) {
             return;
         }
         // Those that were evicted for others do not take the room before them.
@@ -82,15 +79,19 @@ impl World {
         }
     }
 
-    /// Whether a workload may preempt, and has not got its room yet.
-    fn waits_for_victims(&mut self, cluster: usize, index: usize) -> bool {
-        let fits = self.plan.workloads[index].need <= self.clusters[cluster].capacity;
+    fn waits_for_quota(&mut self, cluster: usize, index: usize) -> bool {
         let running = self.clusters[cluster].running(index).is_some();
         self.clusters[cluster].workload(index).is_some_and(|it| {
             let waits = it.quota_reserved.as_ref().is_none_or(|reserved| !reserved.is_true);
-            let may_preempt = it.gate.is_some_and(|gate| gate.opened.is_some());
-            fits && !running && waits && may_preempt && it.active && !it.meta.deleting && it.finished.is_none()
+            waits && it.active && !it.meta.deleting && it.finished.is_none() && !running
         })
+    }
+
+    /// Whether a workload may preempt, and has not got its room yet.
+    fn waits_for_victims(&mut self, cluster: usize, index: usize) -> bool {
+        let fits = self.plan.workloads[index].need <= self.clusters[cluster].capacity;
+        let gate = self.clusters[cluster].workload(index).and_then(|it| it.gate);
+        fits && gate.is_some_and(|gate| gate.opened.is_some()) && self.waits_for_quota(cluster, index)
     }
 
     /// Makes room by evicting those that come after it, once its gate is open; says so while it is closed. Who has no gate

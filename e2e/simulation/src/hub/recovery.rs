@@ -60,7 +60,7 @@ impl World {
         self.lost_store.at.is_some() && !self.mutated(Mutation::ForgetMemory)
     }
 
-    /// What a process of the hub knows of that, which begins when its clock shows `now`. The API server's clock is right.
+    /// What a hub process that begins now knows of the lost store. `now` is its own clock; the API server's clock is right.
     pub(super) fn store_loss(&self, now: Time) -> Option<StoreLoss> {
         let true_time = |at: Ms| START + i64::try_from(at).unwrap_or(0);
         let since = self.lost_store.at.filter(|_| self.is_forgetful())?;

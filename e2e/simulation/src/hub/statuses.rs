@@ -94,7 +94,7 @@ impl World {
 
     /// The dispatcher takes its agent for one that can act.
     pub(super) fn counts_as_able(&mut self, cluster: usize) {
-        // What an agent said in an earlier session is over as well.
+        // A new session also ends what the agent said in an earlier one.
         (self.clusters[cluster].said_unable, self.clusters[cluster].told_unable) = (None, false);
         self.is_able_again(cluster);
     }

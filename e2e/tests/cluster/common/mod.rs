@@ -8,7 +8,7 @@ use switchyard_e2e::fleet::Fleet;
 use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, Part, Parts, queues};
 
 /// The workers of the shared fleet.
-const WORKERS: [&str; 2] = ["west", "east"];
+pub(crate) const WORKERS: [&str; 2] = ["west", "east"];
 
 static FLEET: Shared<Fleet> = Shared::new(|| {
     Box::pin(async {
