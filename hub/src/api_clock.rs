@@ -1,4 +1,4 @@
-//! What the clock of the hub's API server shows.
+//! Reads the clock of the hub's API server.
 //!
 //! The hub's own clock may be wrong, and another replica's in another way. Times that outlast a process, and are compared with
 //! times that API servers wrote, are taken from the API server.

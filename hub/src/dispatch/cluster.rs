@@ -61,7 +61,8 @@ pub(super) struct Cluster {
     pub(super) exists: bool,
     /// What people want of it; the last, once it does not exist.
     pub(super) rules: ClusterRules,
-    /// Its policy has changed since the hub began: of what its agent has not been told to run since, it has not heard that.
+    /// Somebody changed its policy after this process began. For a workload that the hub has not assigned to it since, its agent
+    /// still follows the old policy.
     pub(super) changed_policy: bool,
     /// It has been connected, or has had a workload, since the hub began.
     pub(super) met: bool,

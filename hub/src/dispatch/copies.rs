@@ -14,9 +14,10 @@
 //! given up by its policy; but not for longer than [`CAREFUL`] after the memory began. Whoever wants it sooner declares the
 //! cluster lost. A copy that does not run may be what is left of an attempt that was given up: it is adopted only then, too.
 //!
-//! # Copies of which nobody says for which job
-//! One whose Workload was deleted on its cluster is a job without a word of what it was made of, until it is stopped there. No
-//! workload of its namespace is sent anywhere while it runs, for as long as clusters that have not spoken are waited for.
+//! # Copies whose job nobody knows
+//! When the Workload of a copy was deleted on its cluster, the agent may not know any more which job the copy is of. The copy's job
+//! runs until the cluster's controller stops it. While it runs, and while the hub waits for silent clusters, the hub sends no
+//! workload of that namespace anywhere.
 //!
 //! # Copies that come late
 //! The workload may have been sent elsewhere before the copy's cluster spoke, and wait for a cluster again: refused there,
@@ -70,7 +71,7 @@ struct Copy {
     /// Somebody says that it is the one.
     asked: bool,
     runs: bool,
-    /// Its job runs, has run, or has ended; not so of an offer that was evicted.
+    /// Its cluster did not evict it: of two copies of one attempt, the one that was evicted was only an offer.
     begun: bool,
 }
 
@@ -275,7 +276,17 @@ impl Dispatcher {
 
     /// Whether clusters that have not spoken are still waited for.
     pub(super) fn is_careful(&self, now: Time) -> bool {
-        self.settings.store_loss.is_some_and(|loss| now < loss.careful_until)
+        self.careful_until(now).is_some()
+    }
+
+    /// Until when clusters that have not spoken are waited for; none: not any more.
+    fn careful_until(&self, now: Time) -> Option<Time> {
+        self.settings.store_loss.map(|loss| loss.careful_until).filter(|end| now < *end)
+    }
+
+    /// Whether a workload may adopt a copy on this cluster: its check names the cluster, and the cluster exists.
+    fn is_eligible(&self, configured: &[Name], cluster: &Name) -> bool {
+        configured.contains(cluster) && self.clusters.get(cluster).is_some_and(|known| known.exists)
     }
 
     /// The copy of a workload, or why it waits for one.
@@ -289,9 +300,8 @@ impl Dispatcher {
         let copies: Vec<(Name, Uid)> = self.orphans.of_job(&facts.namespace, subject).cloned().collect();
         let (mut fitting, mut waits) = (Vec::new(), None);
         for (cluster, theirs) in copies {
-            let there = configured.contains(&cluster) && self.clusters.get(&cluster).is_some_and(|known| known.exists);
             // The uid of a living workload is not to be had.
-            if !there || self.entries.contains_key(&self.identities.ours(&theirs)) {
+            if !self.is_eligible(&configured, &cluster) || self.entries.contains_key(&self.identities.ours(&theirs)) {
                 continue;
             }
             let Some(orphan) = self.orphans.get(&cluster, &theirs).filter(|it| it.predates(&self.settings)) else {
@@ -321,17 +331,16 @@ impl Dispatcher {
         }
     }
 
-    /// Why a workload waits for what may be its copy and does not say so. Sets the timer.
+    /// Why a workload waits for a running copy whose job nobody knows: it may be this workload's. Sets the timer.
     fn unnamed(&self, entry: &mut Entry, now: Time) -> Option<String> {
-        let end = self.settings.store_loss?.careful_until;
-        if now >= end || entry.facts.known_as.is_some() || entry.facts.adopt == Some(Adopt::Nothing) {
+        let end = self.careful_until(now)?;
+        if entry.facts.known_as.is_some() || entry.facts.adopt == Some(Adopt::Nothing) {
             return None;
         }
         let configured = self.configured(entry);
         let may_be = |(cluster, uid): &&(Name, Uid)| {
-            let there = configured.contains(cluster) && self.clusters.get(cluster).is_some_and(|known| known.exists);
             let runs = |orphan: &Orphan| orphan.stays(&self.settings) && orphan.state() == State::Running;
-            there && self.orphans.get(cluster, uid).is_some_and(runs)
+            self.is_eligible(&configured, cluster) && self.orphans.get(cluster, uid).is_some_and(runs)
         };
         let (cluster, uid) = self.orphans.of_no_job(&entry.facts.namespace).find(may_be)?;
         let message = format!(
@@ -369,10 +378,7 @@ impl Dispatcher {
     /// The clusters that may have a copy of a workload and have not said so; none once each has spoken or is given up. One
     /// that the configuration names and that is not there may be about to be applied again. Sets the timer.
     pub(super) fn unheard(&self, entry: &mut Entry, now: Time) -> Option<String> {
-        let end = self.settings.store_loss?.careful_until;
-        if now >= end {
-            return None;
-        }
+        let end = self.careful_until(now)?;
         let configured = self.configured(entry);
         let missing = configured.iter().filter(|name| !self.clusters.contains_key(*name));
         let mut silent: Vec<&str> = missing.map(|name| &**name).collect();

@@ -138,7 +138,7 @@ pub(super) struct Entry {
     /// Whether this process knows every cluster on which an attempt may run. Not after a restart while the workload is
     /// being evicted: the API then only says that there was an attempt.
     pub(super) sure: bool,
-    /// Its own policy has changed since the hub began: agents that have not been told since have not heard of it.
+    /// Somebody changed its policy after this process began. An agent knows the new policy only if the hub sent it an assignment since.
     pub(super) changed_policy: bool,
     /// When it is to be looked at again.
     pub(super) wake: Option<Time>,
@@ -190,8 +190,8 @@ impl Entry {
         !self.facts.finished && here && attempt > 0 && self.facts.attempt == attempt
     }
 
-    /// That an attempt has ended was told before it was known to count: its copy is being adopted, and the API shows that
-    /// already, be it before the answer or with it.
+    /// Records the end of a copy that the hub is adopting. The cluster reported that end before the adoption, when it did not count
+    /// yet. The API shows the adoption in a watch event or in the answer to the write, whichever comes first.
     pub(super) fn recall_end(&mut self, cluster: &Name, attempt: u64) {
         let remote = self.remotes.get(cluster).filter(|it| it.attempt == attempt && self.is_current(cluster, attempt));
         let state = remote.and_then(|remote| remote.state).filter(|state| terminal(*state));

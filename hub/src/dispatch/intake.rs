@@ -253,13 +253,10 @@ impl Dispatcher {
             }
         }
         if let (Some(Writing::Commit { cluster, attempt }), Outcome::Done) = (&writing, written.outcome) {
+            // Its cluster reported on it before the hub adopted it.
             entry.recall_end(cluster, *attempt);
-        }
-        if let (Some(Writing::Commit { cluster, attempt }), Outcome::Done) = (&writing, written.outcome)
-            && let Some(remote) = entry.remotes.get(cluster).filter(|remote| remote.attempt == *attempt)
-        {
-            // It has run before, and what was told of it was told before it was known to count.
-            if remote.state == Some(State::Running) {
+            let remote = entry.remotes.get(cluster).filter(|remote| remote.attempt == *attempt);
+            if remote.is_some_and(|remote| remote.state == Some(State::Running)) {
                 let (uid, cluster) = (written.uid.clone(), cluster.clone());
                 out.push(Action::Mirror { uid, cluster, attempt: *attempt });
             }

@@ -144,7 +144,7 @@ pub struct Settings {
     pub restart_grace: i64,
     /// When not to give up at all.
     pub caution: Caution,
-    /// That the hub's store was lost or is an older one; none: the hub remembers everything that it has done.
+    /// What the hub forgot when its store was lost or replaced by a backup; none: it remembers everything that it has done.
     pub store_loss: Option<StoreLoss>,
     /// Where several clusters are asked, their copies have a preemption gate, and once one is opened no other is for this long;
     /// none: copies have no gate.
@@ -156,7 +156,7 @@ pub struct Settings {
     pub clocks: i64,
 }
 
-/// That a hub's store was lost or is an older one: it knows less than its clusters have.
+/// A hub lost its store, or got an older one back: its clusters may run what the hub does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreLoss {
     /// Since when it remembers what it has done, by the clock of its API server: what clusters have from before is not removed

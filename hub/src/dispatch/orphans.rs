@@ -336,7 +336,7 @@ impl Dispatcher {
             }
             Some(mut known) => {
                 if known.origin().is_none() {
-                    // What it says now may tell for which job it was made, or that it is over.
+                    // Its cluster may name its job now, or say that it ended: workloads that waited for it go on then.
                     self.touch_waiting_for(&known);
                 }
                 if observation.attempt >= known.last.attempt {

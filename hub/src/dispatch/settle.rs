@@ -118,7 +118,7 @@ impl Dispatcher {
         let cleared = &mut entry.cleared;
         let committed = (entry.facts.cluster.as_ref(), entry.facts.attempt);
         entry.remotes.retain(|cluster, remote| {
-            // That a committed attempt is gone is not forgotten before it is decided what follows.
+            // The hub keeps the word that a committed attempt is gone until it has decided what follows.
             let awaited = matches!(remote.phase, Some(Phase::Run | Phase::Suspend))
                 || remote.phase.is_none() && (Some(cluster), remote.attempt) == committed && !over;
             let gone = remote.state == Some(State::Gone) && !awaited;

@@ -55,7 +55,7 @@ pub struct Live {
     pub unable: Option<Timestamp>,
 }
 
-/// Of which cluster.
+/// The cluster that a metric is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ClusterLabel {
     cluster: String,

@@ -209,6 +209,14 @@ impl Loopback {
         soon("an event", self.events.recv()).await.unwrap()
     }
 
+    /// Waits until a session ends. Returns its cluster, and why it ended.
+    pub(crate) async fn until_down(&mut self, what: &str) -> (String, String) {
+        match self.until(what, |event| matches!(event, SessionEvent::Down { .. })).await {
+            SessionEvent::Down { cluster, reason, .. } => (cluster, reason),
+            _ => unreachable!(),
+        }
+    }
+
     /// Waits for an event that is right; others are passed over.
     pub(crate) async fn until(&mut self, what: &str, right: impl Fn(&SessionEvent) -> bool) -> SessionEvent {
         loop {

@@ -208,15 +208,13 @@ async fn messages_that_are_none_or_too_large_end_their_session() {
 
     let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
     talk.observe(vec![Observation::default(); 300_000]).await;
-    let down = hub.until("the end of the empty ones", |event| matches!(event, SessionEvent::Down { .. })).await;
-    let SessionEvent::Down { reason, .. } = down else { unreachable!() };
+    let (_, reason) = hub.until_down("the end of the empty ones").await;
     assert!(reason.contains("a message's parts would take"), "600 kB that become 50 MB: {reason}");
 
     let large = |bytes: usize| Observation { job_status: vec![b' '; bytes], ..running("u", 1) };
     let mut talk = Talk::open(&hub, shown(&east)).await.unwrap();
     talk.observe(vec![large(5 << 20)]).await;
-    let down = hub.until("5 MiB", |event| matches!(event, SessionEvent::Down { .. })).await;
-    let SessionEvent::Down { cluster, reason, .. } = down else { unreachable!() };
+    let (cluster, reason) = hub.until_down("5 MiB").await;
     assert_eq!(cluster, "east");
     assert!(reason.contains("message length too large"), "{reason}");
     bystander.unharmed(&mut hub).await;
@@ -224,7 +222,7 @@ async fn messages_that_are_none_or_too_large_end_their_session() {
 
 /// Tenants of a cluster can write what its agent reads.
 #[tokio::test]
-async fn observations_that_no_hub_can_have_caused_are_dropped_and_their_session_goes_on() {
+async fn impossible_observations_are_dropped_and_the_session_stays() {
     let mut hub = Loopback::open(calm()).await;
     let mut bystander = Bystander::connected(&mut hub).await;
     let east = hub.enrolled("east").await;

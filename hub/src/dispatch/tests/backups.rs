@@ -378,7 +378,7 @@ fn quota_goes_back_when_a_later_attempt_than_was_asked_for_is_gone() {
 
 /// It is known what a cluster has of a workload before it is known whether another has a later one.
 #[test]
-fn later_attempt_on_the_cluster_that_the_api_names_is_not_taken_away_before_all_have_told() {
+fn later_attempt_on_same_cluster_stays_until_all_report() {
     let mut bench = Bench::forgetful(&["a", "b"]);
     bench.apply(Event::Workload(committed("w", "a", 1)));
     bench.apply(Event::ClusterUp { name: "a".into() });
@@ -402,7 +402,7 @@ fn of_two_copies_of_one_attempt_the_one_that_has_run_is_adopted() {
 
 /// The API's watch is faster than the answer to the write.
 #[test]
-fn end_of_an_adopted_copy_is_written_and_the_copy_is_not_told_to_run() {
+fn adopted_copy_that_ended_is_finished_and_not_run() {
     let mut bench = Bench::forgetful(&["a"]);
     bench.tells("a", vec![Copy::of("old", "train").state(State::Succeeded)]);
     bench.applied();
@@ -414,9 +414,9 @@ fn end_of_an_adopted_copy_is_written_and_the_copy_is_not_told_to_run() {
     assert_eq!(bench.take(), ["finish new/3 from a: true"]);
 }
 
-/// A watch that is behind tells of a workload that has ended after its cluster has told that it still has it.
+/// The hub hears of the copy first, and then, from a slow watch, that its workload has finished.
 #[test]
-fn copy_of_a_workload_that_has_ended_is_removed_in_whatever_order_both_are_told() {
+fn ended_workloads_copy_is_removed_in_either_order() {
     let mut bench = Bench::forgetful(&["a"]);
     bench.tells("a", vec![Copy::of("w", "train").state(State::Succeeded)]);
     bench.take();
@@ -424,7 +424,7 @@ fn copy_of_a_workload_that_has_ended_is_removed_in_whatever_order_both_are_told(
     assert!(bench.take().contains(&"Absent w/3 on a".to_owned()));
 }
 
-/// What the API of a restored store says to run was removed long ago, which its cluster says before the others have spoken.
+/// A restored store names an attempt that was removed long ago. Its cluster says so before the other cluster has spoken.
 #[test]
 fn attempt_that_is_gone_on_its_cluster_is_not_run_there_again() {
     let mut bench = Bench::forgetful(&["a", "b"]);

@@ -260,7 +260,7 @@ fn nothing_is_sent_anywhere_while_a_cluster_may_have_it() {
 
 /// The Workload of a job was deleted on its cluster, and the job is not stopped yet: no word is left of what it was made of.
 #[test]
-fn no_job_is_sent_while_a_copy_in_its_namespace_does_not_say_whose_it_is() {
+fn no_job_is_sent_beside_a_running_copy_of_an_unknown_job() {
     let waiting = |state| {
         let mut bench = Bench::forgetful(&["a", "b"]);
         bench.tells("a", vec![Copy::of("old", "train").unknown().state(state)]);

@@ -434,9 +434,9 @@ fn giving_up_is_paced() {
     }
 }
 
-/// Its agent goes by what an earlier process of the hub told it, or by nothing.
+/// The agent follows what an earlier hub process told it, or nothing.
 #[test]
-fn fence_is_not_relied_upon_for_what_its_agent_was_never_told_since_the_policy_changed() {
+fn changed_fence_is_not_trusted_until_its_agent_is_told() {
     let waiting = |change: fn(&mut Bench)| {
         let mut bench = Bench::forgetful(&["a"]);
         bench.apply(Event::Check { name: "mk".into(), clusters: vec!["a".into(), "b".into()] });

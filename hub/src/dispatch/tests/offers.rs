@@ -271,7 +271,7 @@ fn a_reservation_left_behind_by_a_restart_is_withdrawn_when_the_workload_is_know
 
 /// Its user made it, and makes the job later.
 #[test]
-fn workload_without_a_job_is_offered_to_nobody_and_loses_no_time() {
+fn workload_without_job_waits_and_is_sent_once_it_has_one() {
     let mut bench = Bench::new(Mode::BestFit, &[("a", 2000, 4000)]);
     bench.reserve(Facts { waits_for_job: true, ..facts("w") });
     bench.later(1_000);

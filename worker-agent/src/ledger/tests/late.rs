@@ -182,7 +182,7 @@ fn a_creation_that_can_have_come_long_ago_is_not_looked_for() {
 
 /// A hub that has forgotten what it wanted goes by whether there is a job.
 #[test]
-fn job_whose_creation_was_not_answered_may_be_there_until_it_is_known_not_to_be() {
+fn unanswered_creation_counts_as_a_job_until_disproved() {
     let mut bench = Bench::open();
     bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
     bench.see(workload(1).admitted().seen()).answer(unanswered()).connect();
@@ -209,7 +209,7 @@ fn end_of_a_job_that_a_late_creation_made_counts() {
 
 /// The deletion of an offer had no answer, and the hub that asked for it is gone: the next one wants the same offer.
 #[test]
-fn workload_that_may_be_deleted_yet_is_made_anew_before_it_counts() {
+fn workload_with_unanswered_deletion_is_recreated() {
     let mut bench = Bench::open();
     bench.want(1, Phase::Reserve).answer(Outcome::Object(Box::new(Object::Workload(workload(1))))).heard();
     bench.want(1, Phase::Absent);
