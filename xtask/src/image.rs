@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     build.extend(IMAGES.iter().flat_map(|(_, program)| ["--bin", program]));
     let mut build = run::cargo(&build);
     build.envs(stamps());
-    run::step("static programs", build)?;
+    run::long_step("build static programs for release", "about 10 minutes", build)?;
     let built = run::target().join(&target).join("release");
     for (image, program) in IMAGES {
         let root = run::root().join(&args.out).join(image);

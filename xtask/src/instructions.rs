@@ -86,6 +86,7 @@ fn recorded() -> anyhow::Result<BTreeMap<String, u64>> {
 
 /// Builds the bench with optimizations. Where it is.
 fn build() -> anyhow::Result<PathBuf> {
+    run::announce("build the bench of the engine's cycles for release", "about 2 minutes");
     let messages = run::output(run::cargo(&[
         "bench",
         "-q",

@@ -29,10 +29,16 @@ pub(crate) fn run(report: &Report) {
         let title = "cargo deny advisories";
         let mut fetch = Command::new(&deny);
         fetch.args(["fetch", "db"]).current_dir(run::root());
-        if fetch.output().is_ok_and(|out| out.status.success()) {
-            report.part(Tier::Lint, title, || run::step(title, check(&["advisories"])));
-        } else {
-            report.skip(Tier::Lint, title, "the advisory database cannot be reached from here");
+        match fetch.output() {
+            Ok(out) if out.status.success() => {
+                report.part(Tier::Lint, title, || run::step(title, check(&["advisories"])));
+            }
+            Ok(out) => {
+                let printed = String::from_utf8_lossy(&out.stderr);
+                let cause = printed.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no output").trim();
+                report.skip(Tier::Lint, title, &format!("the advisory database cannot be fetched: {cause}"));
+            }
+            Err(error) => report.skip(Tier::Lint, title, &format!("cargo-deny cannot be started: {error}")),
         }
     }
 }

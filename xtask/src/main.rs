@@ -84,8 +84,9 @@ fn perform(command: Command) -> anyhow::Result<ExitCode> {
         Command::BreakEngine(args) => done(mutants::run(&args)),
         Command::Image(args) => done(image::run(&args)),
         Command::Instructions(args) => done(instructions::run(&args)),
-        Command::Generate => done(run::step(
-            "generate deploy/crds",
+        Command::Generate => done(run::long_step(
+            "build the generator and generate deploy/crds",
+            "about a minute",
             run::cargo(&["run", "-q", "-p", "switchyard-api", "--example", "crdgen", "--", "deploy/crds"]),
         )),
     }

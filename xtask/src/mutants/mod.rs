@@ -33,6 +33,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mutants: Vec<_> = MUTANTS.iter().filter(wanted).collect();
     ensure!(!mutants.is_empty(), "no error is of that name");
     let copy = Copy::make()?;
+    let title = format!("put {} errors into the engine: build it and ask a law for each", mutants.len());
+    run::announce(&title, "about half a minute for each, and 2 minutes more");
     let mut missed = 0;
     for mutant in &mutants {
         let verdict = copy.judge(mutant, args.runs).with_context(|| format!("{}: {}", mutant.file, mutant.says))?;

@@ -38,6 +38,8 @@ struct Step {
     missing: Option<String>,
     /// It runs tests with Rust's harness, one at least.
     tests: bool,
+    /// How long it takes on two cores where nothing is built.
+    usually: String,
 }
 
 /// How a step ended.
@@ -92,49 +94,64 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
     let xtask = std::env::current_exe().context("where is the running program?")?;
     let seed = test::first_seed().to_string();
     let (seconds, scenarios) = ((args.minutes * 60).to_string(), (args.minutes * 200).to_string());
-    let own = |name, what, flags: &[&str]| {
+    let own = |name, what, usually: &str, flags: &[&str]| {
         let mut command = Command::new(&xtask);
         command.args(flags).current_dir(run::root());
-        Step { name, what, command, missing: None, tests: false }
+        Step { name, what, command, missing: None, tests: false, usually: usually.to_owned() }
     };
-    let cargo = |name, what, flags: &[&str], variables: &[(&str, &str)]| {
+    let cargo = |name, what, usually: &str, flags: &[&str], variables: &[(&str, &str)]| {
         let mut command = run::cargo(flags);
         command.envs(variables.iter().copied());
-        Step { name, what, command, missing: None, tests: true }
+        Step { name, what, command, missing: None, tests: true, usually: usually.to_owned() }
     };
+    let searched = |build: u64| format!("about {build} minutes of compiling, then {} of searching", args.minutes);
     let laws = &["test", "--release", "--package", "switchyard-scheduler", "--test", "laws"][..];
     let random = &["test", "--workspace", "--lib", "--test", "conversion", "--no-fail-fast"][..];
     let cases = [("PROPTEST_CASES", "4096"), ("PROPTEST_RNG_SEED", &seed), ("LAWS_SEED", &seed)];
     let mut steps = vec![
-        own("tests", "every check and every test", &["test"]),
+        own("tests", "every check and every test", "about half an hour", &["test"]),
         own(
             "simulation",
             "hub, agents and clusters under faults, with new seeds",
+            &searched(5),
             &["simulate", "--seed", &seed, "--seconds", &seconds, "--all"],
         ),
         cargo(
             "engine-fuzz",
             "events that no sane cluster sends",
+            &searched(5),
             &[laws, &["hostile"]].concat(),
             &[("FUZZ_SECONDS", &seconds), ("LAWS_SEED", &seed)],
         ),
-        cargo("laws", "laws of the engine, many cases with a new seed", laws, &cases),
-        cargo("properties", "property tests of all crates, many cases with a new seed", random, &cases),
+        cargo("laws", "laws of the engine, many cases with a new seed", "about LAWS", laws, &cases),
+        cargo("properties", "property tests of all crates, many cases with a new seed", "about PROPS", random, &cases),
         own(
             "usage",
             "usage under random life on a real control plane, with a new seed",
+            "about 15 minutes, most of them compiling",
             &["test", "--only", "cluster", "usage"],
         ),
         own(
             "decisions",
             "random scenarios against Kueue's own scheduler",
+            "about DEC",
             &["fuzz-decisions", "--scenarios", &scenarios],
         ),
-        own("mutants", "errors put into the engine, each of which a law must find", &["break-engine"]),
-        own("kueue-suites", "Kueue's own end-to-end suites", &["kueue-e2e"]),
-        own("operators", "kinds of jobs with their real operators", &["operators"]),
-        own("failover", "faults beside stock MultiKueue", &["failover"]),
-        own("instructions", "instructions of the engine's cycles beside the recorded ones", &["instructions"]),
+        own(
+            "mutants",
+            "errors put into the engine, each of which a law must find",
+            "about half an hour",
+            &["break-engine"],
+        ),
+        own("kueue-suites", "Kueue's own end-to-end suites", "not measured, an hour or more", &["kueue-e2e"]),
+        own("operators", "kinds of jobs with their real operators", "not measured, an hour or more", &["operators"]),
+        own("failover", "faults beside stock MultiKueue", "not measured, an hour or more", &["failover"]),
+        own(
+            "instructions",
+            "instructions of the engine's cycles beside the recorded ones",
+            "about 5 minutes",
+            &["instructions"],
+        ),
     ];
     for (name, what, flags) in [
         ("bench-burst", "1,000 jobs at once beside the floor and stock Kueue", &["--jobs", "1000"][..]),
@@ -143,25 +160,18 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
         ("bench-runner", "Kueue's scheduler performance test", &[]),
     ] {
         let json = dir.join(format!("{}.json", name.trim_start_matches("bench-"))).display().to_string();
-        steps.push(own(name, what, &[&["bench", name.trim_start_matches("bench-"), "--json", &json], flags].concat()));
+        steps.push(own(
+            name,
+            what,
+            "not measured, an hour or more",
+            &[&["bench", name.trim_start_matches("bench-"), "--json", &json], flags].concat(),
+        ));
     }
     for step in &mut steps {
-        match step.name {
-            "usage" => {
-                step.command.env("USAGE_SEED", &seed);
-            }
-            "kueue-suites" => match &args.harness {
-                Some(harness) => {
-                    step.command.arg("--harness").arg(harness);
-                }
-                None => step.missing = Some("--harness names no harness".to_owned()),
-            },
-            "decisions" if !run::root().join("../shared/oracle/go.mod").is_file() => {
-                step.missing = Some("there is no oracle of Kueue's decisions beside the checkout".to_owned());
-            }
-            "instructions" if !run::has("valgrind", "--version") => {
-                step.missing = Some("there is no valgrind".to_owned())
-            }
+        step.missing = missing(step.name, args);
+        match (step.name, &args.harness) {
+            ("usage", _) => _ = step.command.env("USAGE_SEED", &seed),
+            ("kueue-suites", Some(harness)) => _ = step.command.arg("--harness").arg(harness),
             _ => {}
         }
     }
@@ -169,10 +179,23 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
     Ok(steps)
 }
 
+/// Why a step cannot run on this machine.
+fn missing(step: &str, args: &Args) -> Option<String> {
+    let why = match step {
+        "kueue-suites" if args.harness.is_none() => "--harness names no harness",
+        "decisions" if !run::root().join("../shared/oracle/go.mod").is_file() => {
+            "there is no oracle of Kueue's decisions beside the checkout"
+        }
+        "instructions" if !run::has("valgrind", "--version") => "there is no valgrind",
+        _ => return None,
+    };
+    Some(why.to_owned())
+}
+
 /// Runs a step to its end; its output goes to a log.
 fn play(mut step: Step, dir: &Path) -> anyhow::Result<StepResult> {
     let log = dir.join(format!("{}.log", step.name));
-    run::announce(&format!("nightly: {}", step.name), "unknown");
+    run::announce(&format!("nightly: {}", step.name), &step.usually);
     eprintln!("    {}; output in {}", step.what, log.display());
     let file = std::fs::File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
     let errors = file.try_clone().with_context(|| format!("cannot share {}", log.display()))?;
