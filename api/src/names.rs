@@ -163,6 +163,9 @@ pub const HUB_ID: &str = "switchyard.dev/hub-id";
 pub const WORKLOAD_UID: &str = "switchyard.dev/workload-uid";
 /// Annotation on objects in a worker cluster: the attempt that made them.
 pub const ATTEMPT: &str = "switchyard.dev/attempt";
+/// Annotation on a hub's copy of a Workload: what `Origin.pod_sets` of the protocol says of the hub's Workload, in base64, where
+/// the copy has other pod sets.
+pub const POD_SETS_HASH: &str = "switchyard.dev/pod-sets-hash";
 /// Annotation on a Workload in a worker cluster, `true`: its pods are those of another Workload's job, which it came after.
 pub const FOLLOWS: &str = "switchyard.dev/follows";
 /// Annotation on a Workload in a worker cluster whose job the agent stops when its lease has lapsed for that long, such as

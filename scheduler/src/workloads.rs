@@ -90,17 +90,18 @@ pub(crate) struct Hold {
 impl Wl {
     /// It asks for quota that it does not have.
     pub(crate) fn is_pending(&self) -> bool {
-        self.hold.is_none() && self.may_hold() && !self.flags.held && !self.flags.deleting
+        self.hold.is_none() && self.may_ask() && !self.flags.held && !self.flags.deleting
     }
 
-    /// It may have quota at all.
-    pub(crate) fn may_hold(&self) -> bool {
+    /// It may ask for quota, now or later.
+    pub(crate) fn may_ask(&self) -> bool {
         self.flags.active && !self.flags.finished
     }
 
-    /// It gives its quota back: that was decided here or elsewhere.
+    /// It gives its quota back: that was decided here or elsewhere. What was deactivated holds its quota until the API shows that
+    /// it is given back, since its pods run until then.
     pub(crate) fn is_leaving(&self) -> bool {
-        self.flags.evicted || self.told_to_go
+        self.flags.evicted || self.told_to_go || !self.flags.active
     }
 
     /// Its back-off has not ended.

@@ -48,6 +48,7 @@ pub mod meta;
 mod mirror;
 mod name;
 mod number;
+mod partial;
 mod plain;
 pub mod pod;
 pub mod pod_requests;
@@ -77,6 +78,7 @@ pub use follow::following;
 pub use merge::{apply_merge, merge_diff};
 pub use mirror::{merged_status, reset_status};
 pub use name::{limited_name, variant_name, workload_name, workload_name_with_extra};
+pub use partial::sized_pod_sets;
 pub use pod_set_info::{PodSetInfo, is_dns_label, pod_set_infos, restore_template, running_pod_sets};
 pub use priority::{Priority, PriorityError, PriorityLookup, resolve_priority};
 pub use remote::sent_objects;
@@ -413,6 +415,11 @@ pub trait JobKind: Send + Sync + 'static {
     /// What tells one size of such a job from the next, for the names of its workloads.
     fn size_generation(&self, job: &Value) -> String {
         meta::generation(job).to_string()
+    }
+
+    /// Gives a job that may run with fewer pods than it asks for the counts of [`sized_pod_sets`], and has it ask for no fewer.
+    fn shrink(&self, job: &mut Value, pod_sets: &[PodSet]) {
+        let _ = (job, pod_sets);
     }
 
     /// Whether such a job may change its size on the cluster that a hub has sent it to: [`Self::resize`] and

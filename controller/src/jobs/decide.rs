@@ -1,6 +1,6 @@
 //! The decision about one job, pure: in the order of Kueue's job reconciler (inventory 2.10).
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -9,7 +9,10 @@ use switchyard_api::{
         self,
         reasons::{self, events, finished, termination_target},
     },
-    jobs::{Held, JobError, JobKind, PodSetInfo, Stop, elastic, job_pod_sets, meta, pod_set_infos, same_copy},
+    jobs::{
+        Held, JobError, JobKind, PodSetInfo, Stop, elastic, job_pod_sets, meta, pod_set_infos, same_copy,
+        sized_pod_sets,
+    },
     names,
     v1beta2::{PodSet, ReclaimablePod, ResourceFlavor, Workload},
 };
@@ -205,7 +208,7 @@ impl Case<'_> {
             return Decision::act([queued]);
         }
         let size = self.is_elastic().then(|| self.kind.pod_sets(self.job).unwrap_or_default());
-        let mut reclaimable = self.kind.reclaimable(self.job);
+        let mut reclaimable = self.kind.reclaimable(&self.as_it_runs(workload));
         if let Some(pod_sets) = &size {
             reclaimable = slices::reclaimable(workload, pod_sets, reclaimable);
         }
@@ -229,6 +232,16 @@ impl Case<'_> {
         }
     }
 
+    /// The job, with as many pods as it runs with: one that runs elsewhere with fewer than it asks for does not say so here.
+    fn as_it_runs(&self, workload: &Workload) -> Cow<'_, Value> {
+        let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
+        let sized = admission.filter(|_| self.is_handed_over()).and_then(|it| sized_pod_sets(workload, it));
+        let Some(pod_sets) = sized else { return Cow::Borrowed(self.job) };
+        let mut job = self.job.clone();
+        self.kind.shrink(&mut job, &pod_sets);
+        Cow::Owned(job)
+    }
+
     fn admission(&self, workload: &Arc<Workload>) -> Decision {
         if let Some(decision) = self.not_dispatchable(workload) {
             return decision;
@@ -249,6 +262,9 @@ impl Case<'_> {
         let ended = self.kind.held() == Held::Suspended && self.kind.finished(self.job).is_some();
         if !ended && let Some(decision) = self.discard(workload) {
             return decision;
+        }
+        if self.is_held_elsewhere(workload) {
+            return Decision::wait();
         }
         Decision::act(edit::drop_finalizer(workload).into_iter().chain(release(self.kind, self.job)))
     }
@@ -351,7 +367,8 @@ impl Case<'_> {
     /// How long the job still counts as active, at most; none when it is not.
     fn active_for(&self) -> Option<Duration> {
         if !self.kind.is_active(self.job) {
-            return None;
+            // What it made may count itself as stopped before its pods are.
+            return (self.facts.below_active)().then_some(Duration::MAX);
         }
         let Some(until) = self.kind.active_until(self.job) else { return Some(Duration::MAX) };
         if self.facts.releases_fast {
@@ -389,6 +406,11 @@ impl Case<'_> {
     /// job's status here says nothing of what runs there.
     fn was_sent(&self, workload: &Workload) -> bool {
         self.facts.role == Role::Hub && was_dispatched(workload)
+    }
+
+    /// It was sent to a cluster, and the dispatcher has not said yet that nothing of it is left there.
+    pub(super) fn is_held_elsewhere(&self, workload: &Workload) -> bool {
+        self.was_sent(workload) && has_reservation(workload) && !is_finished(workload)
     }
 
     /// A group that was sent: only its cluster knows of its end. Of its pods here some may show how an earlier attempt went,

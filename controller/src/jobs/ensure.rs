@@ -130,11 +130,13 @@ fn ensure_one(case: &Case<'_>, workloads: &[Arc<Workload>], pod_sets: Vec<PodSet
             _ => (None, "Missing Workload; unable to restore pod templates"),
         };
         if let Some(decision) = case.stop(workload, termination_target::NO_MATCHING_WORKLOAD, message) {
-            return Ensured::Act(decision);
+            // What runs on another cluster stops there once its Workload is deleted, and shows here then that it has stopped.
+            let runs_on = case.is_handed_over() && decision == Decision::wait();
+            return Ensured::Act(if runs_on { delete_live(&others) } else { decision });
         }
     }
     if !others.is_empty() {
-        return Ensured::Act(delete_others(&others));
+        return Ensured::Act(delete_others(&others, |it| case.is_held_elsewhere(it)));
     }
     if let Some(workload) = update {
         return Ensured::Act(create::update_to_match(case, workload, pod_sets));
@@ -149,20 +151,23 @@ pub(super) fn is_live(workload: &Workload) -> bool {
     workload.metadata.deletion_timestamp.is_none() && !is_finished(workload)
 }
 
-pub(super) fn delete_others(others: &[&Arc<Workload>]) -> Decision {
-    let mut actions = Vec::new();
-    for workload in others {
-        if workload.metadata.deletion_timestamp.is_some() {
-            actions.extend(edit::drop_finalizer(workload));
-        } else {
-            actions.push(Action::DeleteWorkload((*workload).clone()));
-            actions.push(Action::normal(
-                events::DELETED_WORKLOAD,
-                format!("Deleted not matching Workload: {}", key(workload)),
-            ));
-        }
-    }
-    Decision::act(actions)
+/// Deletes workloads, and lets those go that are being deleted and have nothing left on another cluster.
+pub(super) fn delete_others(others: &[&Arc<Workload>], is_held_elsewhere: impl Fn(&Workload) -> bool) -> Decision {
+    let mut decision = delete_live(others);
+    let deleting = others.iter().filter(|it| it.metadata.deletion_timestamp.is_some());
+    let free = deleting.filter(|it| !is_held_elsewhere(it));
+    decision.actions.extend(free.filter_map(|it| edit::drop_finalizer(it)));
+    decision
+}
+
+/// Deletes those of these workloads that are not being deleted yet.
+fn delete_live(others: &[&Arc<Workload>]) -> Decision {
+    let live = others.iter().filter(|workload| workload.metadata.deletion_timestamp.is_none());
+    let delete = |workload: &&Arc<Workload>| {
+        let note = format!("Deleted not matching Workload: {}", key(workload));
+        [Action::DeleteWorkload((*workload).clone()), Action::normal(events::DELETED_WORKLOAD, note)]
+    };
+    Decision::act(live.flat_map(delete))
 }
 
 /// The gates and the priority class of the job apply to its workload, also later; of a hub's copies the hub keeps them.

@@ -85,6 +85,8 @@ pub struct Facts<'a> {
     pub prebuilt: Prebuilt,
     /// On a hub: the MultiKueue check of the job's ClusterQueue.
     pub multi_kueue_check: Option<String>,
+    /// Whether jobs that the job controls, or that those control, have pods that run.
+    pub below_active: &'a dyn Fn() -> bool,
     /// ResourceFlavors by name.
     pub flavor: &'a dyn Fn(&str) -> Option<Arc<ResourceFlavor>>,
     /// Priority classes.

@@ -39,7 +39,7 @@ pub(super) fn left_behind(kind: &dyn JobKind, member: &Value, workloads: &[Arc<W
     if runs_here || open.iter().any(|workload| was_dispatched(workload)) {
         return Decision::wait();
     }
-    delete_others(&open)
+    delete_others(&open, |_| false)
 }
 
 /// What to do about a group.
@@ -172,7 +172,7 @@ fn with_workload(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
 fn mismatch(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
     if case.kind.is_suspended(case.job) {
         if has_reservation(workload) || !is_live(workload) {
-            return delete_others(&[workload]);
+            return delete_others(&[workload], |it| case.is_held_elsewhere(it));
         }
         let sorted = match sort_new(case) {
             Ok(sorted) => sorted,
@@ -190,7 +190,7 @@ fn mismatch(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
     let message = "No matching Workload; restoring pod templates according to existent Workload";
     let stop = || case.stop(Some(workload), termination_target::NO_MATCHING_WORKLOAD, message);
     let running = case.kind.finished(case.job).is_none();
-    running.then(stop).flatten().unwrap_or_else(|| delete_others(&[workload]))
+    running.then(stop).flatten().unwrap_or_else(|| delete_others(&[workload], |it| case.is_held_elsewhere(it)))
 }
 
 /// Lets go what does not belong to the group any more, and deletes what is too much.

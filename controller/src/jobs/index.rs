@@ -20,6 +20,9 @@ use crate::{store::Key, workload::is_group_workload};
 /// How long a workload that we created may take to arrive through the watch.
 const CREATION_GRACE: Duration = Duration::from_secs(5);
 
+/// How many jobs above or below a job are looked at. Deeper ones may only come from owners that own each other.
+const MAX_DEPTH: usize = 8;
+
 /// Names a job of any kind.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct JobKey {
@@ -92,6 +95,8 @@ struct Maps {
     named: BTreeMap<Key, BTreeSet<JobKey>>,
     // The jobs that each job controls: they run and stop with it.
     children: BTreeMap<JobKey, BTreeSet<JobKey>>,
+    // The job that controls each of those.
+    parents: BTreeMap<JobKey, JobKey>,
     // The objects of each group.
     members: BTreeMap<JobKey, BTreeSet<Key>>,
     // The workloads that the makers of groups of pods own, and the pods that they make.
@@ -157,8 +162,31 @@ impl Index {
             let kind = kind_of_owner(&owner.api_version, &owner.kind)?;
             Some(JobKey::new(kind, Key::new(&key.namespace, &owner.name)))
         };
+        let is_active = |object: Option<&Value>| object.is_some_and(|object| kind.is_active(object));
+        let mut affected: BTreeSet<JobKey> = [before, after].into_iter().flatten().collect();
+        if is_active(old) && !is_active(new) {
+            affected.extend(self.above(&job));
+        }
         self.parent(&job, parent(old), parent(new));
-        [before, after].into_iter().flatten().collect()
+        affected
+    }
+
+    /// The jobs above a job: the one that controls it, the one that controls that one, and so on.
+    fn above(&self, job: &JobKey) -> Vec<JobKey> {
+        let maps = self.lock();
+        std::iter::successors(maps.parents.get(job), |job| maps.parents.get(*job)).take(MAX_DEPTH).cloned().collect()
+    }
+
+    /// The jobs that a job controls, those that they control, and so on.
+    pub(crate) fn below(&self, job: &JobKey) -> BTreeSet<JobKey> {
+        let maps = self.lock();
+        let mut level: Vec<&JobKey> = maps.children.get(job).into_iter().flatten().collect();
+        let mut found = BTreeSet::new();
+        for _ in 0..MAX_DEPTH {
+            found.extend(level.iter().map(|job| (*job).clone()));
+            level = level.into_iter().filter_map(|job| maps.children.get(job)).flatten().collect();
+        }
+        found
     }
 
     /// Follows a change of the job that controls a job.
@@ -169,9 +197,11 @@ impl Index {
         let mut maps = self.lock();
         if let Some(old) = old {
             remove(&mut maps.children, &old, job);
+            maps.parents.remove(job);
         }
         if let Some(new) = new {
-            maps.children.entry(new).or_default().insert(job.clone());
+            maps.children.entry(new.clone()).or_default().insert(job.clone());
+            maps.parents.insert(job.clone(), new);
         }
     }
 
@@ -334,6 +364,36 @@ mod tests {
         assert_eq!(index.workload(&key, None, Some(&workload("a"))), BTreeSet::from([job("a"), job("child")]));
         index.parent(&job("child"), Some(job("a")), None);
         assert_eq!(index.workload(&key, Some(&workload("a")), None), BTreeSet::from([job("a")]));
+    }
+
+    #[test]
+    fn jobs_above_hear_when_the_pods_of_a_job_are_gone() {
+        let index = Index::default();
+        let child = |owner: &str, status: Value| {
+            let owner = serde_json::json!([
+                {"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": "u", "controller": true}
+            ]);
+            serde_json::json!({"metadata": {"name": "child", "namespace": "ns", "ownerReferences": owner}, "status": status})
+        };
+        let key = Key::new("ns", "child");
+        let ending = child("a", serde_json::json!({"terminating": 1}));
+        let stopped = child("a", serde_json::json!({}));
+        index.parent(&job("a"), None, Some(job("top")));
+        assert_eq!(index.object(&BatchJob, &key, None, Some(&ending)), BTreeSet::from([job("child")]));
+        assert_eq!(index.below(&job("top")), BTreeSet::from([job("a"), job("child")]));
+        let all = BTreeSet::from([job("child"), job("a"), job("top")]);
+        assert_eq!(index.object(&BatchJob, &key, Some(&ending), Some(&stopped)), all);
+        assert_eq!(index.object(&BatchJob, &key, Some(&stopped), None), BTreeSet::from([job("child")]));
+        assert_eq!(index.below(&job("top")), BTreeSet::from([job("a")]));
+    }
+
+    #[test]
+    fn a_circle_of_owners_has_an_end() {
+        let index = Index::default();
+        index.parent(&job("a"), None, Some(job("b")));
+        index.parent(&job("b"), None, Some(job("a")));
+        assert_eq!(index.below(&job("a")), BTreeSet::from([job("a"), job("b")]));
+        assert_eq!(index.above(&job("a")).len(), MAX_DEPTH);
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl Scene<'_> {
             made += usize::from(made_here);
         }
         let others: Vec<&Arc<Workload>> = left.into_values().filter(|it| is_group_workload(it)).collect();
-        actions.extend(delete_others(&others).actions);
+        actions.extend(delete_others(&others, |it| self.case.is_held_elsewhere(it)).actions);
         if held_back { Decision::retry(actions, OWNER_UNREAD) } else { Decision::act(actions) }
     }
 

@@ -132,6 +132,7 @@ impl Reconciler {
             workloads: names.iter().filter_map(|name| ctx.stores.workloads.by_key(name)).collect(),
             prebuilt: Prebuilt::NotNamed,
             multi_kueue_check: None,
+            below_active: &|| false,
             flavor: &|_| None,
             priorities: &*ctx.stores,
             copied: self.copied(),

@@ -54,7 +54,7 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, order
         held: held(workload, ordering),
         finished: state::is_finished(workload),
         pod_sets: pod_sets(workload, rules),
-        reservation: reserved.and_then(|_| status?.admission.as_ref()).map(admission),
+        reservation: reserved.filter(|_| may_run(workload)).and_then(|_| status?.admission.as_ref()).map(admission),
         reserved_at: reserved.map(|condition| engine_time(condition.last_transition_time.0)),
         admitted: state::is_admitted(workload),
         evicted: state::is_evicted(workload),
@@ -76,6 +76,13 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, order
         parent: None,
         key,
     }
+}
+
+/// Whether something may run by its quota, now or later. When nobody's job has taken a workload and it is deactivated, nobody
+/// gives its quota back.
+fn may_run(workload: &api::Workload) -> bool {
+    let taken = workload.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
+    workload.spec.is_active() || taken || state::is_copy(workload)
 }
 
 /// The workload of the same namespace in whose place it comes.
@@ -266,6 +273,19 @@ mod tests {
         // An admission that lingers without the condition is nobody's quota.
         let lost = reserved.condition("QuotaReserved", false, "Pending", "");
         assert_eq!(told(&lost).reservation, None);
+    }
+
+    #[test]
+    fn a_deactivated_workload_counts_while_a_job_runs_by_it() {
+        let inactive = |owners: usize| {
+            fixtures::workload("a").reserved("cq").edit(|workload| {
+                workload.spec.active = Some(false);
+                let owner = k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference::default();
+                workload.metadata.owner_references = Some(vec![owner; owners]);
+            })
+        };
+        assert!(told(&inactive(1)).reservation.is_some());
+        assert!(told(&inactive(0)).reservation.is_none());
     }
 
     #[rstest::rstest]

@@ -20,6 +20,7 @@ mod api;
 mod availability;
 mod bad_input;
 mod budget;
+mod charges;
 mod chart;
 mod cluster_profile;
 mod deploy;

@@ -116,8 +116,11 @@ pub fn judge(intent: Intent<'_>, at: &Standing<'_>) -> Verdict {
             let here = at.cluster.is_none_or(|name| name == &**cluster);
             return if here && at.attempt == attempt { Verdict::Write } else { Verdict::Void("another attempt") };
         }
-        // Deleted, or not evicted yet: that nothing runs is all that was to be said.
-        Intent::Release => return if at.reserved && at.evicted { Verdict::Write } else { Verdict::There },
+        // Not evicted yet: that nothing runs is all that was to be said.
+        Intent::Release => {
+            let goes = at.evicted || at.deleting;
+            return if at.reserved && goes { Verdict::Write } else { Verdict::There };
+        }
         Intent::Commit { .. } | Intent::Record | Intent::Retry => {}
     }
     if !at.active || at.deleting {

@@ -3,46 +3,36 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use switchyard_api::v1beta2::Workload;
+use switchyard_api::v1beta2::{Admission, Workload};
 use switchyard_controller::Context;
 use switchyard_proto::MAX_PAYLOAD;
 use switchyard_proto::v1::{Assignment, OnDisconnect, Phase, on_disconnect};
 
-use super::facts::priority_class;
+use super::facts::{priority_class, sized};
 use super::mirror::job_of;
 use super::payload::{PayloadError, content, owner, runs_elsewhere};
 use super::replicas::follows;
-use crate::cluster::{Content, Port};
+use crate::cluster::Content;
 use crate::dispatch::Gate;
 
-/// What the cluster is to create for a workload: what it was given before under the uid by which it knows it, or made anew.
+/// What a cluster is to create for a workload. A later replica of an object comes without it: it is there with the first. `held`:
+/// the workload's quota, where that is in memory.
 ///
 /// # Errors
 /// Says why there is nothing to create.
-pub(super) fn content_for(
+pub(super) fn made_of(
     ctx: &Context,
-    port: &Port,
-    known_as: &str,
     workload: &Workload,
+    held: Option<&Admission>,
 ) -> Result<Arc<Content>, PayloadError> {
-    match port.content(known_as) {
-        Some(known) => Ok(known),
-        None => made_of(ctx, workload),
-    }
-}
-
-/// As [`content_for`], made anew. A later replica of an object comes without it: it is there with the first.
-///
-/// # Errors
-/// Says why there is nothing to create.
-pub(super) fn made_of(ctx: &Context, workload: &Workload) -> Result<Arc<Content>, PayloadError> {
     let Some((kind, job)) = job_of(ctx, workload) else {
         let owned = owner(workload).ok_or(PayloadError::NoOwner)?;
         return Err(PayloadError::OwnerMissing { kind: owned.kind.id().kind.to_owned(), name: owned.name.to_owned() });
     };
     let job = job.value();
     runs_elsewhere(kind, &job)?;
-    let mut made = content(workload, kind, &job, &ctx.config.multi_kueue.origin)?;
+    let sized = sized(workload, held);
+    let mut made = content(workload, sized.as_ref(), kind, &job, &ctx.config.multi_kueue.origin)?;
     if follows(workload) {
         made = Content::new(made.workload, Vec::new());
     }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use serde::Deserialize;
-use switchyard_api::jobs::{elastic, owner_gvk, serving::part_name};
+use switchyard_api::jobs::{elastic, owner_gvk, serving::part_name, sized_pod_sets};
 use switchyard_api::names;
-use switchyard_api::v1beta2::{CheckState, ClusterQueue, PriorityClassKind, Workload};
+use switchyard_api::v1beta2::{Admission, CheckState, ClusterQueue, PriorityClassKind, Workload};
 use switchyard_controller::stores::Stores;
 use switchyard_controller::{Context, placement, workload as state};
 use switchyard_scheduler::PodSet;
@@ -14,9 +14,10 @@ use switchyard_scheduler::PodSet;
 use super::{payload, policy, replicas};
 use crate::dispatch::{Adopt, Check, Facts, Name, Subject, Uid};
 
-/// The facts of a workload as it is now.
-pub(super) fn facts(ctx: &Context, workload: &Workload) -> Facts {
-    let pod_sets = placement::pod_sets(ctx, workload).into();
+/// The facts of a workload as it is now. `held`: its quota, where that is in memory.
+pub(super) fn facts(ctx: &Context, workload: &Workload, held: Option<&Admission>) -> Facts {
+    let sized = sized(workload, held);
+    let pod_sets = placement::pod_sets(ctx, sized.as_ref().unwrap_or(workload)).into();
     let loss = policy::of_workload(workload, queue_of(&ctx.stores, workload).as_deref());
     let facts = from_parts(
         workload,
@@ -26,6 +27,17 @@ pub(super) fn facts(ctx: &Context, workload: &Workload) -> Facts {
     );
     let replaces = replaced(ctx, workload).and_then(|replaced| replaced.metadata.uid.as_deref().map(Uid::from));
     Facts { loss, replaces, ..facts }
+}
+
+/// The workload with as many pods as it has quota for, where that may be fewer than it asks for. `held`: its quota, where that is
+/// in memory.
+pub(super) fn sized(workload: &Workload, held: Option<&Admission>) -> Option<Workload> {
+    let shown = workload.status.as_ref().and_then(|status| status.admission.as_ref());
+    let shown = shown.filter(|_| state::has_reservation(workload));
+    let pod_sets = sized_pod_sets(workload, shown.or(held)?)?;
+    let mut sized = workload.clone();
+    sized.spec.pod_sets = pod_sets;
+    Some(sized)
 }
 
 /// The ClusterQueue that admitted a workload, or that it waits in.

@@ -3,12 +3,15 @@
 
 use std::collections::BTreeSet;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 use switchyard_api::jobs::{JobKind, RemoteMeta, elastic, following, kind_of_owner, meta, pod::Pod, sent_objects};
 use switchyard_api::names::{self, MULTIKUEUE_CONTROLLER};
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::workload::{is_group_workload, maker_of};
+use switchyard_proto::pod_sets_hash;
 use thiserror::Error;
 
 use crate::cluster::Content;
@@ -99,12 +102,14 @@ fn is_pod(owner: &OwnerReference) -> bool {
     owner.kind == "Pod" && owner.api_version == "v1"
 }
 
-/// What a cluster creates for a workload and its job. The agent adds its own marks.
+/// What a cluster creates for a workload and its job. The agent adds its own marks. `sized`: the workload with the pods for which
+/// it has quota, where that may be fewer than it asks for.
 ///
 /// # Errors
 /// [`PayloadError::Json`].
 pub(super) fn content(
     workload: &Workload,
+    sized: Option<&Workload>,
     kind: &dyn JobKind,
     job: &Value,
     origin: &str,
@@ -113,6 +118,13 @@ pub(super) fn content(
     let mut job = kind.remote_copy(job, RemoteMeta { workload: name, origin });
     if elastic::is_marked(&job) {
         fit(kind, workload, &mut job);
+    }
+    let mut annotations = workload.metadata.annotations.clone().unwrap_or_default();
+    if let Some(sized) = sized {
+        kind.shrink(&mut job, &sized.spec.pod_sets);
+        // A hub that has forgotten what it sent knows the job again by what its user asked for.
+        let asked = pod_sets_hash(&serde_json::to_value(&workload.spec.pod_sets)?);
+        annotations.insert(names::POD_SETS_HASH.to_owned(), BASE64_STANDARD.encode(&asked));
     }
     let mut labels = workload.metadata.labels.clone().unwrap_or_default();
     // The uid of a job in this cluster.
@@ -124,15 +136,20 @@ pub(super) fn content(
             "name": name,
             "namespace": workload.metadata.namespace,
             "labels": labels,
-            "annotations": workload.metadata.annotations.clone().unwrap_or_default(),
+            "annotations": annotations,
         },
-        "spec": workload.spec,
+        "spec": sized.unwrap_or(workload).spec,
     });
     // Whether it may preempt here says nothing of whether it may there; and here is where its gates are opened.
     if let Some(spec) = copy["spec"].as_object_mut() {
         spec.remove("preemptionGates");
     }
     Ok(Content::new(serde_json::to_vec(&copy)?, serde_json::to_vec(&job)?))
+}
+
+/// Whether a workload may be sent for fewer pods than it asks for, and for another number of them with each attempt.
+pub(super) fn may_shrink(workload: &Workload) -> bool {
+    workload.spec.pod_sets.iter().any(|pod_set| pod_set.min_count.is_some())
 }
 
 /// An elastic job is sent with the size for which it has quota. One that has no slices is of one size where it is sent.
@@ -201,7 +218,7 @@ mod tests {
         });
         let owned = owner(&workload).unwrap();
         assert_eq!(owned.name, "a");
-        let content = content(&workload, owned.kind, &job, "multikueue").unwrap();
+        let content = content(&workload, None, owned.kind, &job, "multikueue").unwrap();
         let copy: Value = serde_json::from_slice(&content.workload).unwrap();
         assert_eq!(
             copy["metadata"],
@@ -213,6 +230,46 @@ mod tests {
         let job: Value = serde_json::from_slice(&content.job).unwrap();
         assert_eq!(job.pointer("/spec/managedBy"), None);
         assert_eq!(job.pointer("/metadata/labels/kueue.x-k8s.io~1prebuilt-workload-name"), Some(&json!("job-a-12345")));
+    }
+
+    #[test]
+    fn a_job_is_sent_with_as_many_pods_as_it_has_quota_for() {
+        let pod_set = json!({"name": "main", "count": 6, "minCount": 1, "template": {"spec": {"containers": []}}});
+        let assignment = json!({"name": "main", "count": 2});
+        let workload: Workload = serde_json::from_value(json!({
+            "metadata": {"name": "w", "namespace": "ns"},
+            "spec": {"podSets": [pod_set]},
+            "status": {
+                "conditions": [{
+                    "type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "",
+                    "lastTransitionTime": "2026-11-21T10:00:00Z",
+                }],
+                "admission": {"clusterQueue": "cq", "podSetAssignments": [assignment]},
+            },
+        }))
+        .unwrap();
+        let annotations = json!({names::JOB_MIN_PARALLELISM: "1"});
+        let job = json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "a", "namespace": "ns", "annotations": annotations},
+            "spec": {"parallelism": 6, "completions": 12, "template": {"spec": {"containers": []}}},
+        });
+        let kind = switchyard_api::jobs::kind_for("batch", "Job").unwrap();
+        let sized = crate::shell::facts::sized(&workload, None);
+        let content = content(&workload, sized.as_ref(), kind, &job, "multikueue").unwrap();
+        let (copy, job): (Value, Value) =
+            (serde_json::from_slice(&content.workload).unwrap(), serde_json::from_slice(&content.job).unwrap());
+        assert_eq!(
+            (&copy["spec"]["podSets"][0]["count"], &copy["spec"]["podSets"][0]["minCount"]),
+            (&json!(2), &json!(null))
+        );
+        let asked = pod_sets_hash(&serde_json::to_value(&workload.spec.pod_sets).unwrap());
+        assert_eq!(copy["metadata"]["annotations"][names::POD_SETS_HASH], BASE64_STANDARD.encode(asked));
+        assert_eq!((&job["spec"]["parallelism"], &job["spec"]["completions"]), (&json!(2), &json!(12)));
+        assert_eq!(job["metadata"]["annotations"].get(names::JOB_MIN_PARALLELISM), None);
+        // Its copy's Workload must be that of its copy's job.
+        assert_eq!(kind.pod_sets(&job).unwrap()[0].count, 2);
+        assert_eq!(kind.pod_sets(&job).unwrap()[0].min_count, None);
     }
 
     #[test]
@@ -237,7 +294,7 @@ mod tests {
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": []}})
         };
         let job = Pod.compose(vec![pod("a"), pod("b")]);
-        let content = content(&group, &Pod, &job, "multikueue").unwrap();
+        let content = content(&group, None, &Pod, &job, "multikueue").unwrap();
         let sent: Vec<Value> = sent_objects(serde_json::from_slice(&content.job).unwrap());
         let of = |pod: &Value| {
             let labels = &pod["metadata"]["labels"];
@@ -246,7 +303,7 @@ mod tests {
         assert_eq!(sent.iter().map(of).collect::<Vec<_>>(), [(json!("a"), json!("g")), (json!("b"), json!("g"))]);
         let with = |names: &[&str]| {
             let pods = names.iter().map(|name| pod(name)).collect();
-            super::content(&group, &Pod, &Pod.compose(pods), "multikueue").unwrap().job
+            super::content(&group, None, &Pod, &Pod.compose(pods), "multikueue").unwrap().job
         };
         assert!(has_changed(&content.job, &with(&["a", "b", "c"])) && has_changed(&content.job, &with(&["b", "c"])));
         assert!(!has_changed(&content.job, &with(&["a"])) && !has_changed(&content.job, &content.job));
@@ -318,7 +375,8 @@ mod tests {
             serde_json::from_value(json!({"metadata": metadata, "spec": {"podSets": pod_sets}})).unwrap()
         };
         let kind = switchyard_api::jobs::kind_for("batch", "Job").unwrap();
-        let sent = |slice: bool, count: u32| content(&workload(slice, count), kind, &job(5), "multikueue").unwrap().job;
+        let sent =
+            |slice: bool, count: u32| content(&workload(slice, count), None, kind, &job(5), "multikueue").unwrap().job;
         let of = |job: &[u8]| {
             let job: Value = serde_json::from_slice(job).unwrap();
             (job.pointer("/spec/parallelism").cloned(), elastic::is_marked(&job))
@@ -345,7 +403,7 @@ mod tests {
             let metadata = json!({"name": "w", "annotations": {names::ELASTIC_JOB: "true"}});
             let spec = json!({"podSets": [set("head", 1), set("g", count)]});
             let workload: Workload = serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
-            is_of_its_size(&workload, &content(&workload, kind, &cluster, "multikueue").unwrap().job)
+            is_of_its_size(&workload, &content(&workload, None, kind, &cluster, "multikueue").unwrap().job)
         };
         assert_eq!([6, 4, 3].map(of_its_size), [true, true, false]);
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use switchyard_api::jobs::elastic;
-use switchyard_api::v1beta2::Workload;
+use switchyard_api::v1beta2::{Admission, Workload};
 use switchyard_controller::engine_task::EngineHandle;
 use switchyard_controller::store::Key;
 use switchyard_controller::workload::{self as state, is_group_workload};
@@ -257,11 +257,12 @@ impl TermState {
     }
 
     fn reserved(&mut self, reservation: Reservation) {
-        let facts = self.facts(&reservation.workload);
-        self.place(&facts);
+        let uid = Uid::from(reservation.workload.metadata.uid.as_deref().unwrap_or_default());
         let reserved = Reserved { check: reservation.check.as_str().into(), other_checks: reservation.other_checks };
         let reservation = Arc::new(reservation);
-        self.reservations.insert(facts.uid.clone(), reservation.clone());
+        self.reservations.insert(uid, reservation.clone());
+        let facts = self.facts(&reservation.workload);
+        self.place(&facts);
         self.apply(Event::Reserved { facts, reserved });
         self.followers(&reservation.workload);
     }
@@ -292,7 +293,7 @@ impl TermState {
     }
 
     fn facts(&self, workload: &Workload) -> Facts {
-        let facts = super::facts::facts(&self.ctx, workload);
+        let facts = super::facts::facts(&self.ctx, workload, self.held(workload));
         let waits = facts.cluster.is_none() && facts.known_as.is_none() && !facts.finished;
         let subject = if self.forgetful && waits { super::facts::subject(workload) } else { None };
         let looks = (self.forgetful || facts.replaces.is_some()) && !facts.finished;
@@ -300,6 +301,12 @@ impl TermState {
         let has_quota = |uid: &str| self.reservations.contains_key(uid);
         let replica = replicas::replica(&self.ctx.stores, workload, &facts.pod_sets, has_quota);
         Facts { subject, replica, job_ended, ..facts }
+    }
+
+    /// The quota of a workload, where that is in memory.
+    fn held(&self, workload: &Workload) -> Option<&Admission> {
+        let uid = Uid::from(workload.metadata.uid.as_deref()?);
+        self.reservations.get(&uid).map(|reservation| &reservation.admission)
     }
 
     /// Once the API shows the reservation, it is in memory no longer.

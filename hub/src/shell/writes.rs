@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 use kube::Api;
-use switchyard_api::conditions::reasons::{events, finished};
+use switchyard_api::conditions::reasons::{events, finished, quota_reserved};
 use switchyard_api::conditions::truncated_message;
 use switchyard_api::v1beta2::{Admission, AdmissionCheckState, CheckState, PastAttempt, Workload};
 use switchyard_controller::admit::{Dispatch, announce, dispatched_status, end_replaced, reservation_status};
@@ -100,7 +100,8 @@ impl Write {
         {
             end_replaced(ctx, &Key::of(&*old), old.metadata.uid.as_deref().unwrap_or_default(), new).await;
         }
-        let facts = workload.map(|workload| facts(ctx, &workload));
+        let held = self.reservation.as_ref().map(|reservation| &reservation.admission);
+        let facts = workload.map(|workload| facts(ctx, &workload, held));
         Written { uid: self.uid, outcome, facts }
     }
 
@@ -254,7 +255,10 @@ impl Write {
             }
             What::Release => {
                 let mut edit = ctx.edit(current);
-                if edit.release_quota() { Plan::Write(Box::new(edit)) } else { Plan::There }
+                let deleting = current.metadata.deletion_timestamp.is_some();
+                let released = edit.release_quota()
+                    || deleting && edit.unreserve(quota_reserved::PENDING_EVALUATION, "The workload is deleted");
+                if released { Plan::Write(Box::new(edit)) } else { Plan::There }
             }
             What::Finish { reason, message, .. } => {
                 let mut edit = ctx.edit(current);

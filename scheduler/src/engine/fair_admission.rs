@@ -124,7 +124,7 @@ impl Engine {
         let settles = admitted(wl) && !admitted(old) && weighed;
         let confirmed = |wl: &Wl| wl.hold.as_ref().is_some_and(|hold| hold.confirmed);
         let reserved = confirmed(wl) && !confirmed(old) && weighed;
-        let hopeless = wl.hold.is_none() && !wl.may_hold();
+        let hopeless = wl.hold.is_none() && !wl.may_ask();
         if old.queue != queue {
             self.absolve_entry(id, old.queue);
         }

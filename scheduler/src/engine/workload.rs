@@ -47,7 +47,7 @@ impl Engine {
             queued_in: None,
             parent: object.parent.map(Box::new),
         };
-        if let Some(admission) = object.reservation.filter(|_| wl.may_hold()) {
+        if let Some(admission) = object.reservation.filter(|_| !wl.flags.finished) {
             wl.hold = Some(self.confirmed(&wl, admission, object.reserved_at.unwrap_or(now)));
         }
         let (class, parent) = (wl.class.clone(), wl.parent.clone());
@@ -134,13 +134,13 @@ impl Engine {
 
     /// What a workload holds after the API told about it.
     fn next_hold(&mut self, old: &Wl, new: &Wl, shown: Option<Admission>, since: Time) -> Option<Box<Hold>> {
-        if !new.may_hold() {
+        if new.flags.finished {
             return None;
         }
         match (shown, &old.hold) {
             (Some(admission), _) => Some(self.confirmed(new, admission, since)),
             // The API does not show it yet: this may be older than the decision.
-            (None, Some(hold)) if !hold.confirmed && !new.flags.deleting => {
+            (None, Some(hold)) if !hold.confirmed && !new.flags.deleting && new.flags.active => {
                 let mut hold = hold.clone();
                 self.charge(new, &mut hold);
                 Some(hold)
@@ -154,7 +154,7 @@ impl Engine {
         let spot = self.take_out(id);
         let charged = |wl: &Wl| wl.hold.as_ref().map(|hold| (hold.charged, hold.charge.clone()));
         let recharged = charged(old) != charged(&new);
-        let (queue, held, may_hold) = (new.queue, new.hold.is_some(), new.may_hold());
+        let (queue, held, may_ask) = (new.queue, new.hold.is_some(), new.may_ask());
         let reprioritised = old.hold.is_some() && old.class.priority != new.class.priority;
         let (class, parent) = (new.class.clone(), new.parent.clone());
         self.edit(id, |wl| *wl = new);
@@ -181,7 +181,7 @@ impl Engine {
         self.forget_orphan(id, old);
         self.note_orphan(id);
         let confirmed = |wl: &Wl| wl.hold.as_ref().is_some_and(|hold| hold.confirmed);
-        if self.workloads.get(id).is_some_and(confirmed) || !may_hold {
+        if self.workloads.get(id).is_some_and(confirmed) || !may_ask {
             self.forget_preemptor(id, old);
         }
         if held {

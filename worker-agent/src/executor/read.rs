@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -87,9 +89,17 @@ fn read_origin(object: &Value) -> Origin {
         kind: text(names::JOB_OWNER_GVK),
         // It is not to be taken for the one that it follows.
         job_name: if follows(object) { part_name(&job_name, &text(names::COMPONENT_WORKLOAD_INDEX)) } else { job_name },
-        pod_sets: switchyard_proto::pod_sets_hash(object.pointer("/spec/podSets").unwrap_or(&Value::Null)),
+        pod_sets: pod_sets_hash(object),
         created: created.and_then(|at| at.parse::<Timestamp>().ok()).map_or(0, Timestamp::as_second),
     }
+}
+
+/// The hash of what the job's user asked for: the Workload may be for fewer pods, and then says it.
+fn pod_sets_hash(workload: &Value) -> Vec<u8> {
+    let pod_sets = workload.pointer("/spec/podSets").unwrap_or(&Value::Null);
+    let said = annotation(workload, names::POD_SETS_HASH).and_then(|text| BASE64_STANDARD.decode(text).ok());
+    let hash = switchyard_proto::pod_sets_hash(pod_sets);
+    said.filter(|said| said.len() == hash.len()).unwrap_or(hash)
 }
 
 /// A job that carries this hub's id; none if it does not, or does not say for which workload and attempt.
@@ -248,6 +258,20 @@ mod tests {
         assert_eq!(read.origin.pod_sets, switchyard_proto::pod_sets_hash(&json!([{"name": "main"}])));
         let status: Value = serde_json::from_slice(&read.status).unwrap();
         assert!(status.get("conditions").is_some() && status.get("resourceRequests").is_none());
+    }
+
+    #[test]
+    fn a_workload_of_fewer_pods_says_what_was_asked_for() {
+        let said = |text: &str| {
+            let mut workload = workload();
+            workload["metadata"]["annotations"][names::POD_SETS_HASH] = json!(text);
+            read_workload(&workload, &"gvk".into(), "hub").unwrap().origin.pod_sets
+        };
+        assert_eq!(said(&BASE64_STANDARD.encode([7; 32])), [7; 32]);
+        let own = switchyard_proto::pod_sets_hash(&json!([{"name": "main"}]));
+        for broken in ["", "no base64!", &BASE64_STANDARD.encode([7; 31])] {
+            assert_eq!(said(broken), own, "{broken}");
+        }
     }
 
     /// Anybody may write them on objects of their own.

@@ -140,7 +140,8 @@ impl JobKind for BatchJob {
     }
 
     fn is_active(&self, job: &Value) -> bool {
-        i32_at(job, "/status/active").unwrap_or(0) != 0
+        // The Job controller does not count pods that are being deleted as active, and they still run.
+        ["/status/active", "/status/terminating"].iter().any(|count| i32_at(job, count).unwrap_or(0) != 0)
     }
 
     fn run(&self, job: &mut Value, infos: &[PodSetInfo]) -> Result<(), JobError> {
@@ -211,6 +212,13 @@ impl JobKind for BatchJob {
 
     fn elastic_templates(&self, _job: &Value) -> Vec<String> {
         vec!["/spec/template".to_owned()]
+    }
+
+    fn shrink(&self, job: &mut Value, pod_sets: &[PodSet]) {
+        if let Some(pod_set) = pod_sets.first().filter(|_| min_pods_count(job).is_some()) {
+            set_count(job, pod_set.count);
+            remove_annotation(job, names::JOB_MIN_PARALLELISM);
+        }
     }
 
     fn resizes(&self) -> bool {

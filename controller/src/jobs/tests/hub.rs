@@ -36,6 +36,24 @@ fn admitted_for_fewer_pods_it_stays_as_its_user_wrote_it() {
 }
 
 #[test]
+fn of_fewer_pods_only_those_are_given_back_that_it_has_quota_for() {
+    let told = |succeeded: i32| {
+        let asked = dispatched().with(json!({
+            "metadata": {"annotations": {"kueue.x-k8s.io/job-min-parallelism": "1"}},
+            "spec": {"parallelism": 6, "completions": 6, "suspend": false},
+            "status": {"active": (6 - succeeded).min(2), "succeeded": succeeded},
+        }));
+        let fewer = asked.workload().admitted().status(|edit| {
+            edit.status.cluster_name = Some("worker1".into());
+            edit.status.admission.as_mut().unwrap().pod_set_assignments[0].count = Some(2);
+        });
+        hub(asked).workload(fewer).told()
+    };
+    assert_eq!(told(3), "", "two of them run, and one comes after them");
+    assert!(told(5).contains(r#""reclaimablePods":[{"count":1,"name":"main"}]"#), "{}", told(5));
+}
+
+#[test]
 fn evicted_it_is_shown_as_suspended_again() {
     let running = dispatched().with(json!({"spec": {"suspend": false}}));
     assert!(hub(running).workload(admitted_elsewhere().evicted()).told().contains(r#"{"spec":{"suspend":true}}"#));
@@ -98,4 +116,32 @@ fn quota_of_an_evicted_job_goes_back_when_its_copy_has_stopped() {
     let shown = |active: i32| dispatched().with(json!({"status": {"active": active}}));
     assert_eq!(hub(shown(1)).workload(admitted_elsewhere().evicted()).told(), "");
     assert!(hub(shown(0)).workload(admitted_elsewhere().evicted()).told().contains("QuotaReserved=False"));
+}
+
+/// Shown as running, since its copy is.
+fn running_elsewhere() -> TestJob {
+    let status = json!({"active": 3, "startTime": "2026-01-01T00:00:00Z"});
+    dispatched().with(json!({"spec": {"suspend": false, "parallelism": 3}, "status": status}))
+}
+
+fn sent() -> TestWorkload {
+    admitted_elsewhere().status(|edit| edit.status.dispatch.get_or_insert_default().attempt = 1)
+}
+
+#[test]
+fn of_another_size_it_is_taken_back_from_its_cluster_and_queued_anew() {
+    let resized = || running_elsewhere().with(json!({"spec": {"parallelism": 2}}));
+    let stop = hub(resized()).workload(sent()).told();
+    assert!(stop.contains(r#""suspend":true"#), "{stop}");
+    let stopping = || {
+        let stopping = json!({"annotations": {"kueue.x-k8s.io/stopping": "true"}});
+        resized().with(json!({"metadata": stopping, "spec": {"suspend": true}}))
+    };
+    let told = hub(stopping()).workload(sent()).told();
+    assert!(told.contains("Deleted not matching Workload"), "its copy runs until then: {told}");
+    assert_eq!(hub(stopping()).workload(sent().deleting()).told(), "", "its copy is being stopped");
+    let stopped = || resized().with(json!({"spec": {"suspend": true}, "status": {"active": null, "startTime": null}}));
+    assert_eq!(hub(stopped()).workload(sent().deleting()).told(), "", "something is left of its copy");
+    let released = sent().deleting().status(|edit| _ = edit.unreserve("Pending", "deleted"));
+    assert!(hub(stopped()).workload(released).told().contains("finalizers"), "nothing is left");
 }

@@ -58,6 +58,8 @@ fn quota_of_an_evicted_job_set_is_given_back_once_its_pods_are_gone() {
     let evicted = || TestWorkload(workload.0.clone()).admitted().evicted();
     let stopping = World { kind, ..world(TestJob(job.0.clone()).with(statuses(1))) }.workload(evicted());
     assert_eq!(stopping.told(), "");
+    let ending = World { kind, below_active: true, ..world(TestJob(job.0.clone()).with(statuses(0))) };
+    assert_eq!(ending.workload(evicted()).told(), "", "pods of its Jobs are being deleted");
     let stopped = World { kind, ..world(job.with(statuses(0))) }.workload(evicted());
     assert!(stopped.told().contains("QuotaReserved"), "{}", stopped.told());
 }

@@ -68,9 +68,11 @@ fn queued_admitted_evicted_admitted_and_done() {
     assert_eq!(settle(&mut world), 0, "it runs");
     change(&mut world, TestWorkload::evicted);
     assert_eq!(settle(&mut world), 1, "the stop; its pods still run");
+    job_status(&mut world, json!({"active": null, "terminating": 3}));
+    assert_eq!(settle(&mut world), 0, "its pods are being deleted");
     job_status(
         &mut world,
-        json!({"active": null, "startTime": null, "conditions": [{"type": "Suspended", "status": "True"}]}),
+        json!({"terminating": 0, "startTime": null, "conditions": [{"type": "Suspended", "status": "True"}]}),
     );
     assert_eq!(settle(&mut world), 2, "its templates, then the quota");
     assert_eq!(world.job.as_ref().unwrap().0["spec"], original["spec"]);

@@ -113,6 +113,7 @@ impl Made {
             workloads: self.workloads.clone(),
             prebuilt: Prebuilt::NotNamed,
             multi_kueue_check: None,
+            below_active: &|| false,
             flavor: &|_| None,
             priorities: &Classes,
             copied: BuildOptions::default(),

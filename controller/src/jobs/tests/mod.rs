@@ -194,6 +194,7 @@ pub(super) struct World {
     pub(super) reclaims: bool,
     pub(super) releases_fast: bool,
     pub(super) defers_end: bool,
+    pub(super) below_active: bool,
 }
 
 pub(super) fn world(job: TestJob) -> World {
@@ -209,6 +210,7 @@ pub(super) fn world(job: TestJob) -> World {
         reclaims: true,
         releases_fast: false,
         defers_end: true,
+        below_active: false,
         check: None,
         flavors: true,
         waits: true,
@@ -238,6 +240,7 @@ impl World {
             workloads: self.workloads.clone(),
             prebuilt: self.prebuilt.clone(),
             multi_kueue_check: self.check.map(str::to_owned),
+            below_active: &|| self.below_active,
             flavor: &flavor,
             priorities: &Classes,
             copied: BuildOptions::default(),

@@ -121,7 +121,10 @@ impl TermState {
         let workload = self.ctx.stores.workloads.get(namespace, name);
         let workload = workload.filter(|workload| workload.metadata.uid.as_deref() == Some(uid));
         let workload = workload.ok_or("the workload is gone")?;
-        let content = desire::content_for(&self.ctx, &port, theirs, &workload).map_err(|error| error.to_string())?;
+        let known =
+            port.content(theirs).filter(|_| port.attempt(theirs) == Some(attempt) || !payload::may_shrink(&workload));
+        let content = known.map_or_else(|| desire::made_of(&self.ctx, &workload, self.held(&workload)), Ok);
+        let content = content.map_err(|error| error.to_string())?;
         let priority = desire::priority(&workload);
         // That of the content, which was made for the workload whose copy it was.
         let named = port.name(theirs, attempt).unwrap_or_else(|| name.to_string());
@@ -173,7 +176,7 @@ impl TermState {
         let (port, theirs) = (self.ports.of(&cluster), self.dispatcher.their_uid(uid));
         let Some(known) = port.content(&theirs) else { return };
         // That none of them is there any more is not for the cluster to know before its Workload goes.
-        let Ok(now) = desire::made_of(&self.ctx, workload) else { return };
+        let Ok(now) = desire::made_of(&self.ctx, workload, self.held(workload)) else { return };
         if payload::has_changed(&known.job, &now.job) && payload::is_of_its_size(workload, &now.job) {
             port.exchange(&theirs, Arc::new(Content::new(known.workload.clone(), now.job.clone())));
         }

@@ -80,10 +80,9 @@ fn a_reservation_given_back_comes_back_at_its_time() {
 }
 
 #[test]
-fn finished_deactivated_and_deleted_workloads_free_their_quota() {
-    let cases: [Case; 4] = [
+fn finished_deleted_and_stopped_workloads_free_their_quota() {
+    let cases: [Case; 3] = [
         ("finished", |stage| stage.change("a", |workload| workload.finished = true)),
-        ("deactivated", |stage| stage.change("a", |workload| workload.active = false)),
         ("deleted", |stage| stage.delete("a")),
         ("evicted and stopped", |stage| {
             stage.change("a", |workload| {
@@ -102,6 +101,25 @@ fn finished_deactivated_and_deleted_workloads_free_their_quota() {
         let view = stage.engine.cluster_queue("main").unwrap();
         assert_eq!((view.reserving, view.admitted, view.pending_active), (0, 0, 0), "{case}");
     }
+}
+
+#[test]
+fn a_deactivated_workload_holds_its_quota_until_it_has_stopped() {
+    let mut stage = stage();
+    stage.submit(wl("a").request("cpu", 6));
+    assert_eq!(stage.admit(), ["a"]);
+    stage.submit(wl("b").request("cpu", 6));
+    stage.change("a", |workload| workload.active = false);
+    assert_eq!(stage.reserved("main"), 6);
+    assert_eq!(stage.admit(), [""; 0], "its pods still run");
+    stage.change("a", |workload| workload.evicted = true);
+    assert_eq!(stage.admit(), [""; 0], "and while it is being stopped");
+    stage.change("a", |workload| {
+        workload.reservation = None;
+        workload.admitted = false;
+    });
+    stage.wait(1);
+    assert_eq!(stage.admit(), ["b"]);
 }
 
 #[test]

@@ -1,0 +1,182 @@
+//! A queue is charged for what its pods ask for, for as long as they run.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use switchyard_api::v1beta2::ClusterQueue;
+use switchyard_e2e::fleet::{Fleet, Tenant};
+use switchyard_e2e::wait::{always, eventually};
+use switchyard_e2e::{Cluster, JobBuilder, fixture};
+
+use crate::common::fleet;
+
+const SOON: Duration = Duration::from_secs(60);
+/// For how long it is seen that nothing changes.
+const WHILE: Duration = Duration::from_secs(3);
+
+/// How long the pods of [`ends_slowly`] take to end: longer than [`WHILE`] and what comes before it.
+const ENDING: &str = "15s";
+
+fn ends_slowly(job: JobBuilder) -> JobBuilder {
+    job.run_forever().pod_annotation("e2e.switchyard.dev/stop-after", ENDING)
+}
+
+/// What a ClusterQueue is charged of cpu.
+async fn charged(cluster: &Cluster, queue: &str) -> anyhow::Result<String> {
+    let queues: Api<ClusterQueue> = Api::all(cluster.admin.clone());
+    let status = queues.get(queue).await?.status.unwrap_or_default();
+    let usage =
+        status.flavors_reservation.first().and_then(|flavor| flavor.resources.first()).map(|it| it.total.0.clone());
+    Ok(usage.unwrap_or_default())
+}
+
+async fn await_charge(cluster: &Cluster, queue: &str, cpu: &str) {
+    eventually(SOON, format!("{queue} to be charged {cpu} on {}", cluster.name()), async || {
+        let is = charged(cluster, queue).await?;
+        ensure!(is == cpu, "charged {is}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+async fn is_active(tenant: &Tenant<'_>, cluster: &str, job: &str, count: i32) {
+    eventually(SOON, format!("{job} to have {count} pods on {cluster}"), async || {
+        let status = tenant.worker_jobs(cluster).get(job).await?.status.unwrap_or_default();
+        ensure!(status.active == Some(count), "{:?}", status.active);
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+async fn patch_job(tenant: &Tenant<'_>, job: &str, patch: Value) {
+    let jobs: Api<Job> = tenant.hub_jobs();
+    jobs.patch(job, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+async fn deactivate(tenant: &Tenant<'_>, job: &str) {
+    let workload = tenant.workload_of(job).await.unwrap().name_any();
+    let patch = Patch::Merge(json!({"spec": {"active": false}}));
+    tenant.hub_workloads().patch(&workload, &PatchParams::default(), &patch).await.unwrap();
+}
+
+async fn on_west<'a>(fleet: &'a Fleet, name: &str, cpu: &str) -> Tenant<'a> {
+    let quota = [("cpu", cpu)];
+    fleet.tenant(name).hub(&quota).worker("west", &quota).make().await.unwrap()
+}
+
+/// How a job is stopped for good.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Stop {
+    Deactivated,
+    OutOfTime,
+    WorkloadDeleted,
+}
+
+#[test]
+fn a_deactivated_job_is_charged_until_its_last_pod_has_ended() {
+    is_charged_until_its_last_pod_has_ended(Stop::Deactivated);
+}
+
+#[test]
+fn a_job_out_of_time_is_charged_until_its_last_pod_has_ended() {
+    is_charged_until_its_last_pod_has_ended(Stop::OutOfTime);
+}
+
+#[test]
+fn a_job_whose_workload_is_deleted_is_charged_until_its_last_pod_has_ended() {
+    is_charged_until_its_last_pod_has_ended(Stop::WorkloadDeleted);
+}
+
+fn is_charged_until_its_last_pod_has_ended(stop: Stop) {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let (hub, west) = (fleet.hub(), fleet.worker("west"));
+        let tenant = on_west(fleet, "stopped", "10").await;
+        let mut slow = ends_slowly(tenant.job("slow").cpu("8"));
+        if stop == Stop::OutOfTime {
+            slow = slow.label("kueue.x-k8s.io/max-exec-time-seconds", "5");
+        }
+        tenant.submit(slow).await.unwrap();
+        is_active(&tenant, "west", "slow", 1).await;
+        await_charge(hub, tenant.name(), "8").await;
+        await_charge(west, tenant.name(), "8").await;
+        let first = tenant.workload_of("slow").await.unwrap();
+        match stop {
+            Stop::Deactivated => deactivate(&tenant, "slow").await,
+            Stop::OutOfTime => {}
+            Stop::WorkloadDeleted => {
+                tenant.hub_workloads().delete(&first.name_any(), &Default::default()).await.unwrap();
+            }
+        }
+        let pods: Api<Pod> = Api::namespaced(west.admin.clone(), tenant.name());
+        eventually(SOON, "the pod to be ending", async || {
+            let pods = pods.list(&ListParams::default()).await?.items;
+            ensure!(pods.len() == 1 && pods[0].metadata.deletion_timestamp.is_some(), "{pods:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+        tenant.submit(tenant.job("next").cpu("8").run_forever()).await.unwrap();
+        always(WHILE, "the charge of a pod that is ending", async || {
+            for cluster in [hub, west] {
+                let is = charged(cluster, tenant.name()).await?;
+                ensure!(is == "8", "{} is charged {is}", cluster.name());
+            }
+            ensure!(tenant.worker_jobs("west").get_opt("next").await?.is_none(), "the next job was sent");
+            Ok(())
+        })
+        .await
+        .unwrap();
+        if stop == Stop::WorkloadDeleted {
+            // The job is still there, and asks again after the other.
+            patch_job(&tenant, "slow", json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "none"}}})).await;
+        }
+        is_active(&tenant, "west", "next", 1).await;
+        await_charge(hub, tenant.name(), "8").await;
+    });
+}
+
+#[test]
+fn another_parallelism_is_sent_anew() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let tenant = on_west(fleet, "resized", "8").await;
+        tenant.submit(tenant.job("resized").cpu("1").parallelism(2).completions(4).run_forever()).await.unwrap();
+        is_active(&tenant, "west", "resized", 2).await;
+        patch_job(&tenant, "resized", json!({"spec": {"parallelism": 3}})).await;
+        is_active(&tenant, "west", "resized", 3).await;
+        await_charge(fleet.hub(), tenant.name(), "3").await;
+        await_charge(fleet.worker("west"), tenant.name(), "3").await;
+    });
+}
+
+#[test]
+fn as_many_pods_run_as_are_charged() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let (hub, west) = (fleet.hub(), fleet.worker("west"));
+        let tenant =
+            fleet.tenant("partial").hub(&[("cpu", "2")]).worker("west", &[("cpu", "10")]).make().await.unwrap();
+        let job = tenant.job("partial").cpu("1").parallelism(6).completions(6).run_forever();
+        tenant.submit(job.annotation("kueue.x-k8s.io/job-min-parallelism", "1")).await.unwrap();
+        is_active(&tenant, "west", "partial", 2).await;
+        await_charge(hub, tenant.name(), "2").await;
+        await_charge(west, tenant.name(), "2").await;
+        always(WHILE, "as many pods as are charged", async || {
+            let job = tenant.worker_jobs("west").get("partial").await?;
+            ensure!(job.spec.as_ref().and_then(|spec| spec.parallelism) == Some(2), "{:?}", job.spec);
+            let ours = tenant.hub_jobs().get("partial").await?.spec.unwrap_or_default();
+            ensure!(ours.parallelism == Some(6), "what its user wrote stays");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    });
+}
