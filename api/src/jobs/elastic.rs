@@ -14,7 +14,7 @@ use super::{
 use crate::{
     field::{FieldError, Path},
     names,
-    v1beta2::{PodSet, ReclaimablePod, Workload, WorkloadStatus},
+    v1beta2::{PodSet, ReclaimablePod, Workload},
 };
 
 /// The feature gate, on by default as in Kueue.
@@ -234,17 +234,6 @@ fn free_name(kind: &dyn JobKind, job: &Value, known: &[Arc<Workload>]) -> String
 #[must_use]
 pub fn is_slice(workload: &Workload) -> bool {
     annotation(workload, names::ELASTIC_JOB) == Some("true")
-}
-
-/// Whether fewer pods of a pod set may be reclaimable than were said to be, while quota is held: of an elastic job that has
-/// shrunk since, as long as no more are needed than were admitted. How many were reclaimable when they were admitted is
-/// not known any more, so that what has shrunk is not told from what has not.
-#[must_use]
-pub fn may_reclaim_fewer(workload: &Workload, status: &WorkloadStatus, pod_set: &str, reclaimable: i32) -> bool {
-    let counted = workload.spec.pod_sets.iter().find(|it| it.name == pod_set).map_or(0, |it| it.count);
-    let assignments = status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
-    let admitted = assignments.filter(|it| it.name == pod_set).find_map(|it| it.count);
-    is_slice(workload) && admitted.is_some_and(|admitted| counted.saturating_sub(reclaimable) <= admitted)
 }
 
 /// Whether more pods of an elastic job are said to be reclaimable than there are: that was said before it shrank, and says

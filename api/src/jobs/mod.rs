@@ -55,6 +55,7 @@ pub mod pod_requests;
 mod pod_set_info;
 mod priority;
 pub mod ray;
+mod reclaim;
 mod remote;
 pub mod serving;
 pub mod spark_application;
@@ -81,6 +82,7 @@ pub use name::{limited_name, variant_name, workload_name, workload_name_with_ext
 pub use partial::sized_pod_sets;
 pub use pod_set_info::{PodSetInfo, is_dns_label, pod_set_infos, restore_template, running_pod_sets};
 pub use priority::{Priority, PriorityError, PriorityLookup, resolve_priority};
+pub use reclaim::may_reclaim;
 pub use remote::sent_objects;
 pub use table::{enabled_kinds, framework_of, kind_for, kind_of_owner, kinds};
 pub use validate::{Around, validate_create, validate_update};
@@ -358,6 +360,12 @@ pub trait JobKind: Send + Sync + 'static {
 
     /// True while the job has pods that run or terminate.
     fn is_active(&self, job: &Value) -> bool;
+
+    /// Whether the status of a job goes on to count its pods while it is being deleted: [`Self::is_active`] says then whether some
+    /// are left.
+    fn counts_while_deleted(&self) -> bool {
+        false
+    }
 
     /// Whether jobs of the job's own controller clean up after it once it is being deleted: they run by its quota.
     fn cleans_up(&self, job: &Value) -> bool {

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::meta::{
-    LABEL_VALUE_MAX, annotation, controller_of, label, queue_name, set_annotation, set_label,
+    LABEL_VALUE_MAX, annotation, controller_of, i32_at, label, queue_name, set_annotation, set_label,
     set_prebuilt_workload_name, str_at, uid, workload_priority_class,
 };
 use super::pod::{group_name, is_gated, is_terminated};
@@ -151,12 +151,21 @@ pub(super) fn awaits_group(pod: &Value) -> bool {
 }
 
 /// Whether the pod is of the revision that a rolling update of its StatefulSet is leaving. The update goes on only when
-/// such a pod gets ready, so it is let go, to be replaced.
+/// such a pod gets ready, or is made anew. Where pods are only updated when somebody deletes them, none is, nor are those that a
+/// partition keeps.
 #[must_use]
 pub fn is_outdated(stateful_set: &Value, pod: &Value) -> bool {
-    let (current, update) =
-        (str_at(stateful_set, "/status/currentRevision"), str_at(stateful_set, "/status/updateRevision"));
-    current != update && label(pod, REVISION) == Some(current)
+    let revision = |pointer: &str| str_at(stateful_set, pointer);
+    let (current, update) = (revision("/status/currentRevision"), revision("/status/updateRevision"));
+    let rolls = str_at(stateful_set, "/spec/updateStrategy/type") != "OnDelete";
+    rolls && current != update && label(pod, REVISION) == Some(current) && !is_kept(stateful_set, pod)
+}
+
+/// Whether the partition of a rolling update keeps a pod at its revision.
+fn is_kept(stateful_set: &Value, pod: &Value) -> bool {
+    let partition = i32_at(stateful_set, "/spec/updateStrategy/rollingUpdate/partition").unwrap_or(0);
+    let number = super::meta::name(pod).rsplit_once('-').and_then(|(_, number)| number.parse::<i32>().ok());
+    number.is_some_and(|number| number < partition)
 }
 
 /// The label of a StatefulSet's pods that names their revision.
@@ -173,15 +182,6 @@ pub fn stateful_set_of(pod: &Value) -> Option<String> {
 #[must_use]
 pub fn is_ending(pod: &Value) -> bool {
     is_terminated(pod) || super::meta::is_deleting(pod)
-}
-
-/// Takes the gates off a pod that need not wait any longer; whether it had one.
-pub fn let_go(pod: &mut Value) -> bool {
-    let gates = [names::ADMISSION_SCHEDULING_GATE, names::TOPOLOGY_SCHEDULING_GATE];
-    let Some(list) = pod.pointer_mut("/spec/schedulingGates").and_then(Value::as_array_mut) else { return false };
-    let before = list.len();
-    list.retain(|gate| !gates.contains(&str_at(gate, "/name")));
-    list.len() != before
 }
 
 /// The pod template at a pointer with the parts of its metadata that its pods have of their user, and the quantities as

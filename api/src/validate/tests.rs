@@ -200,28 +200,27 @@ fn quantities_of_a_pod_set_that_holds_quota_are_compared_by_their_value() {
 }
 
 #[rstest]
-#[case::it_grows(1, json!({}), 2, json!({}), &[])]
-#[case::it_shrinks(2, json!({}), 1, json!({}), &["status.reclaimablePods[main].count: Invalid value: 1: cannot be less than 2"])]
-#[case::it_shrinks_with_an_elastic_job(2, json!({names::ELASTIC_JOB: "true"}), 1, json!({names::ELASTIC_JOB: "true"}), &[])]
-fn reclaimable_pods_do_not_come_back(
-    #[case] before: i32,
-    #[case] old: Value,
-    #[case] now: i32,
-    #[case] new: Value,
+#[case::it_grows(4, Some(1), Some(2), &[])]
+#[case::it_shrinks_as_pods_start_again(4, Some(2), Some(1), &[])]
+#[case::it_goes_as_all_pods_start_again(4, Some(2), None, &[])]
+#[case::it_shrinks_below_what_was_admitted(
+    5, Some(2), Some(0), &["status.reclaimablePods[main].count: Invalid value: 0: cannot be less than 2"]
+)]
+#[case::it_goes_and_more_are_needed_than_admitted(
+    5, Some(2), None, &["status.reclaimablePods[main]: Required value: cannot be removed"]
+)]
+fn no_more_pods_are_needed_than_were_admitted(
+    #[case] count: i32,
+    #[case] before: Option<i32>,
+    #[case] now: Option<i32>,
     #[case] expected: &[&str],
 ) {
-    // Three pods of the four that were admitted.
-    let status = |count: i32| json!({"reclaimablePods": [{"name": "main", "count": count}]});
-    let old = with_status(&reserved(3, &old), &status(before));
-    let new = with_status(&reserved(3, &new), &status(now));
-    assert_eq!(messages(&workload_update(&new, &old)), expected);
-}
-
-#[test]
-fn reclaimable_pods_are_not_forgotten() {
-    let old = with_status(&reserved(4, &json!({})), &json!({"reclaimablePods": [{"name": "main", "count": 1}]}));
-    let errors = workload_update(&reserved(4, &json!({})), &old);
-    assert_eq!(messages(&errors), ["status.reclaimablePods[main]: Required value: cannot be removed"]);
+    // Four are admitted.
+    let with = |reclaimable: Option<i32>| {
+        let pods = reclaimable.map(|count| json!({"name": "main", "count": count}));
+        with_status(&reserved(count, &json!({})), &json!({"reclaimablePods": pods.into_iter().collect::<Vec<_>>()}))
+    };
+    assert_eq!(messages(&workload_update(&with(now), &with(before))), expected);
 }
 
 #[test]

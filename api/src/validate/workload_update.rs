@@ -11,7 +11,7 @@ use super::{
 use crate::{
     conditions,
     field::{FieldError, Path},
-    jobs::{elastic, same_value},
+    jobs::{may_reclaim, same_value},
     names,
     v1beta2::{Admission, CheckState, PodSet, Workload, WorkloadStatus},
 };
@@ -31,7 +31,7 @@ pub fn workload_update(new: &Workload, old: &Workload, gates: Gates) -> Vec<Fiel
         pod_sets(&new.spec.pod_sets, &old.spec.pod_sets, &Path::new("spec").child("podSets"), gates, &mut errors);
     }
     if holds(before) && holds(now) {
-        reclaimable(new, now, before, &path.child("reclaimablePods"), gates, &mut errors);
+        reclaimable(new, now, before, &path.child("reclaimablePods"), &mut errors);
     }
     if let (Some(now), Some(before)) = (&now.admission, &before.admission) {
         admission(now, before, &path.child("admission"), &mut errors);
@@ -68,13 +68,12 @@ fn may_become(old: &PodSet, new: &PodSet, gates: Gates) -> bool {
         && (new.template == *template || same_value(&new.template.value(), &template.value()))
 }
 
-/// Reclaimable counts do not go down while quota is held, but for those of elastic jobs that shrank.
+/// While quota is held, no more pods are needed than it is for.
 fn reclaimable(
     new: &Workload,
     now: &WorkloadStatus,
     before: &WorkloadStatus,
     path: &Path,
-    gates: Gates,
     errors: &mut Vec<FieldError>,
 ) {
     let counts: BTreeMap<&str, i32> = now.reclaimable_pods.iter().map(|p| (p.name.as_str(), p.count)).collect();
@@ -82,7 +81,7 @@ fn reclaimable(
         let name = old.name.as_str();
         let count = counts.get(name);
         match count {
-            _ if gates.elastic && elastic::may_reclaim_fewer(new, now, name, count.copied().unwrap_or(0)) => {}
+            _ if may_reclaim(new, now, name, count.copied().unwrap_or(0)) => {}
             None => errors.push(FieldError::required(&path.key(name), "cannot be removed")),
             Some(count) if *count < old.count => {
                 let detail = format!("cannot be less than {}", old.count);

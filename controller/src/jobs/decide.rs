@@ -60,7 +60,7 @@ pub fn decide(kind: &dyn JobKind, job: Option<&Value>, facts: &Facts<'_>, now: T
     let Some(job) = job else { return owner_gone(facts, now, false) };
     let case = Case { kind, job, facts, now };
     if meta::is_deleting(job) && !kind.is_composed(job) {
-        if case.is_cleaned_up() {
+        if case.is_cleaned_up() || case.runs_while_deleted() {
             return Decision::wait();
         }
         let mut decision = owner_gone(facts, now, true);
@@ -149,6 +149,13 @@ impl Case<'_> {
         here && meta::is_held_by_others(self.job) && self.kind.cleans_up(self.job)
     }
 
+    /// Whether pods of a job that is being deleted run here, as far as its status can say so.
+    fn runs_while_deleted(&self) -> bool {
+        let here = !self.is_sent() && !self.is_handed_over();
+        let counts = self.kind.counts_while_deleted() && self.kind.is_active(self.job);
+        here && (counts || (self.facts.below_active)())
+    }
+
     fn on_its_own(&self) -> Decision {
         if self.kind.is_composed(self.job) {
             return group::decide(self);
@@ -208,7 +215,7 @@ impl Case<'_> {
             return Decision::act([queued]);
         }
         let size = self.is_elastic().then(|| self.kind.pod_sets(self.job).unwrap_or_default());
-        let mut reclaimable = self.kind.reclaimable(&self.as_it_runs(workload));
+        let mut reclaimable = self.reclaimable(workload);
         if let Some(pod_sets) = &size {
             reclaimable = slices::reclaimable(workload, pod_sets, reclaimable);
         }
@@ -230,6 +237,20 @@ impl Case<'_> {
             Some(after) if decision == Decision::wait() => Decision { actions: Vec::new(), next: Next::After(after) },
             _ => decision,
         }
+    }
+
+    /// The pods of the job that will not run again, in this attempt to run it. The counters of a job that was sent to a cluster
+    /// before are those of all attempts, and each begins with all pods.
+    pub(super) fn reclaimable(&self, workload: &Workload) -> Vec<ReclaimablePod> {
+        let status = workload.status.as_ref();
+        let first = || {
+            let attempt = status.and_then(|status| status.dispatch.as_ref()).map_or(0, |dispatch| dispatch.attempt);
+            attempt <= 1 && status.is_some_and(|status| status.cluster_name.is_some())
+        };
+        if self.runs_elsewhere(workload) && !first() {
+            return Vec::new();
+        }
+        self.kind.reclaimable(&self.as_it_runs(workload))
     }
 
     /// The job, with as many pods as it runs with: one that runs elsewhere with fewer than it asks for does not say so here.

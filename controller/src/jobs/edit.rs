@@ -10,7 +10,7 @@ use switchyard_api::{
         self,
         reasons::{pods_ready, quota_reserved},
     },
-    jobs::{JobKind, elastic, meta},
+    jobs::{JobKind, may_reclaim, meta},
     names,
     v1beta2::{AdmissionCheckState, CheckState, ReclaimablePod, Workload},
 };
@@ -120,13 +120,12 @@ pub(super) fn reclaimable_pods(
     if current == pods {
         return None;
     }
-    // While quota is reserved the counts may only grow; what we see of the job may be older than what we saw.
     let status = workload.status.as_ref();
-    let shrinks = |was: &ReclaimablePod| {
+    let exceeds = |was: &ReclaimablePod| {
         let now = pods.iter().find(|pod| pod.name == was.name).map_or(0, |pod| pod.count);
-        now < was.count && !status.is_some_and(|it| elastic::may_reclaim_fewer(workload, it, &was.name, now))
+        now < was.count && !status.is_some_and(|it| may_reclaim(workload, it, &was.name, now))
     };
-    if has_reservation(workload) && current.iter().any(shrinks) {
+    if has_reservation(workload) && current.iter().any(exceeds) {
         return None;
     }
     Some(Action::edit_status(workload, now, |edit| edit.status.reclaimable_pods = pods))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use switchyard_api::{
     conditions::reasons::{events, finished, termination_target},
-    jobs::{copy_of_another, elastic, is_copy_of_hub, is_equivalent, meta, owned_by, same_copy},
+    jobs::{copy_of_another, elastic, is_copy_of_hub, is_equivalent, may_reclaim, meta, owned_by, same_copy},
     v1beta2::{PodSet, Workload},
 };
 
@@ -92,7 +92,19 @@ fn ensure_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Ensured {
 fn matches(case: &Case<'_>, pod_sets: &[PodSet], workload: &Arc<Workload>) -> bool {
     let infos = has_reservation(workload).then(|| case.infos(workload).ok()).flatten();
     let as_written = case.is_handed_over() || case.kind.is_suspended(case.job);
-    is_equivalent(case.job, pod_sets, as_written, workload, infos.as_deref())
+    is_equivalent(case.job, pod_sets, as_written, workload, infos.as_deref()) && !needs_more(case, workload)
+}
+
+/// Whether more pods of a job run, or are to run, than it was admitted for: some had ended before it was admitted, and run again.
+fn needs_more(case: &Case<'_>, workload: &Workload) -> bool {
+    let Some(status) = workload.status.as_ref().filter(|_| has_reservation(workload) && case.facts.reclaims) else {
+        return false;
+    };
+    let reclaimable = case.reclaimable(workload);
+    let count = |name: &str| reclaimable.iter().find(|pods| pods.name == name).map_or(0, |pods| pods.count);
+    let whole = workload.spec.pod_sets.iter().filter(|pod_set| pod_set.min_count.is_none());
+    !case.is_elastic()
+        && whole.into_iter().any(|pod_set| !may_reclaim(workload, status, &pod_set.name, count(&pod_set.name)))
 }
 
 fn ensure_own(case: &Case<'_>) -> Ensured {

@@ -11,8 +11,8 @@ use switchyard_api::{
     },
     jobs::{
         JobKind, build_group_workload, is_equivalent, meta, owner_annotations, owner_reference,
-        pod::Pod,
-        serving::{Group, Serving, is_ending, is_sent, let_go},
+        pod::{Pod, group_name, is_gated, is_terminated},
+        serving::{Group, Serving, is_ending, is_sent},
     },
     v1beta2::{PodSet, Workload},
 };
@@ -28,8 +28,8 @@ use super::{
 use crate::{
     context::Role,
     workload::{
-        Eviction, condition, has_reservation, is_copy, is_evicted, is_group_workload, is_on_hold, queue_name,
-        was_dispatched,
+        Eviction, condition, has_reservation, is_admitted, is_copy, is_evicted, is_group_workload, is_on_hold,
+        queue_name, was_dispatched,
     },
 };
 
@@ -54,18 +54,25 @@ pub(super) struct Plan {
     pub(super) workloads: Decision,
     /// The pods that change, as they are to be.
     pub(super) pods: Vec<Value>,
+    /// The pods to delete, which are made anew.
+    pub(super) replaced: Vec<Value>,
 }
 
 /// What to do about a maker that is there.
 pub(super) fn decide(scene: &Scene<'_>) -> Plan {
     let object = scene.case.job;
     if meta::is_deleting(object) || !scene.case.facts.managed || scene.case.kind.skips(object) {
-        return Plan { workloads: Decision::wait(), pods: let_ended_go(scene.pods) };
+        return Plan { pods: let_ended_go(scene.pods), ..Plan::default() };
     }
     let workloads = scene.workloads();
     // A pod that is told a group is measured by the group's Workload: it has to be there, and as it should be.
     let settled = workloads == Decision::wait();
-    Plan { workloads, pods: scene.pods.iter().filter_map(|pod| scene.pod(pod, settled)).collect() }
+    let (replaced, kept): (Vec<&Value>, Vec<&Value>) = scene.pods.iter().partition(|pod| scene.is_replaced(pod));
+    Plan {
+        workloads,
+        pods: kept.into_iter().filter_map(|pod| scene.pod(pod, settled)).collect(),
+        replaced: replaced.into_iter().cloned().collect(),
+    }
 }
 
 /// Pods that have ended, or are about to, need not be held any longer.
@@ -84,12 +91,23 @@ impl Scene<'_> {
             return released(pod);
         }
         let mut wanted = pod.clone();
-        let mut changed = settled && self.serving.join(self.case.job, &mut wanted);
-        if (self.is_outdated)(pod) {
-            changed |= let_go(&mut wanted);
-            changed |= Pod.release(&mut wanted);
-        }
-        changed.then_some(wanted)
+        (settled && self.serving.join(self.case.job, &mut wanted)).then_some(wanted)
+    }
+
+    /// Whether a pod is made anew: it waits, and a rolling update that leaves it waits for it to be ready.
+    fn is_replaced(&self, pod: &Value) -> bool {
+        let admitted = |group: &str| {
+            let of_group = |it: &&Arc<Workload>| it.metadata.name.as_deref() == Some(group);
+            self.case.facts.workloads.iter().find(of_group).is_some_and(|it| is_admitted(it))
+        };
+        let waits = is_gated(pod) && !is_ending(pod) && !group_name(pod).is_some_and(admitted);
+        waits && (self.is_outdated)(pod)
+    }
+
+    /// Whether pods of a group run, be it that they are being deleted.
+    fn runs(&self, group: &str) -> bool {
+        let runs = |pod: &&Value| group_name(pod) == Some(group) && !is_gated(pod) && !is_terminated(pod);
+        self.pods.iter().any(|pod| runs(&pod))
     }
 
     fn workloads(&self) -> Decision {
@@ -131,7 +149,10 @@ impl Scene<'_> {
             }
             made += usize::from(made_here);
         }
-        let others: Vec<&Arc<Workload>> = left.into_values().filter(|it| is_group_workload(it)).collect();
+        // They are charged for pods that are still being deleted.
+        let is_over = |name: &str, it: &Arc<Workload>| is_group_workload(it) && !self.runs(name);
+        let others: Vec<&Arc<Workload>> =
+            left.into_iter().filter(|(name, it)| is_over(name, it)).map(|(_, it)| it).collect();
         actions.extend(delete_others(&others, |it| self.case.is_held_elsewhere(it)).actions);
         if held_back { Decision::retry(actions, OWNER_UNREAD) } else { Decision::act(actions) }
     }
@@ -217,6 +238,10 @@ impl Scene<'_> {
             return held.then_some(ended).into_iter().collect();
         }
         if is_on_hold(workload) || !workload.spec.is_active() {
+            return Vec::new();
+        }
+        if self.runs(&group.name) {
+            // The end of the last of them brings the next look.
             return Vec::new();
         }
         let message = format!("{kind} scaled to zero; workload on hold");

@@ -75,15 +75,21 @@ impl Reconciler {
                 let maker = lookup::as_named(&self.ctx.stores, serving, &maker);
                 self.decide_maker((key, kind, serving), &maker, ruled, &parts)
             }
-            None => Plan { workloads: Decision::wait(), pods: maker::let_ended_go(&parts) },
+            None => Plan { pods: maker::let_ended_go(&parts), ..Plan::default() },
         };
         let target = Target { key, jobs: makers, kind, job: maker.as_deref() };
         let first = self.act(&target, plan.workloads).await;
-        if plan.pods.is_empty() {
+        let mut wanted = Decision::default();
+        if !plan.replaced.is_empty() {
+            wanted.actions.push(Action::Terminate { members: plan.replaced, why: None });
+        }
+        if !plan.pods.is_empty() {
+            wanted.actions.push(Action::UpdateJob(Box::new(Pod.compose(plan.pods))));
+        }
+        if wanted.actions.is_empty() {
             return first;
         }
         let Ok(now) = Object::new(Pod.compose(parts)) else { return first };
-        let wanted = Decision::act([Action::UpdateJob(Box::new(Pod.compose(plan.pods)))]);
         let target = Target { key, jobs: pods, kind: &Pod, job: Some(&now) };
         match (first, self.act(&target, wanted).await) {
             (Outcome::Done, second) => second,

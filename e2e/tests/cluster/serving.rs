@@ -16,6 +16,8 @@ use switchyard_e2e::{Cluster, Part, Parts, fixture, job::RUN_FOR, wait};
 /// Pods are not named: they come with the others.
 const SECTIONS: &str =
     "integrations: {frameworks: [batch/job, deployment, statefulset, leaderworkerset.x-k8s.io/leaderworkerset]}";
+/// How long a pod takes to end when it is deleted.
+const STOP_AFTER: &str = "e2e.switchyard.dev/stop-after";
 const GATE: &str = "kueue.x-k8s.io/admission";
 pub(crate) const LWS: &str = "leaderworkerset.x-k8s.io/v1";
 
@@ -200,6 +202,64 @@ fn a_stateful_set_is_one_workload_which_rests_when_scaled_to_zero() {
     });
 }
 
+fn image(name: &str) -> Value {
+    let container = json!({"name": "c", "image": name, "resources": {"requests": {"cpu": "1"}}});
+    json!({"spec": {"template": {"spec": {"containers": [container]}}}})
+}
+
+fn has_image(pod: &Pod, name: &str) -> bool {
+    pod.spec.as_ref().is_some_and(|spec| spec.containers[0].image.as_deref() == Some(name))
+}
+
+#[test]
+fn a_stateful_set_that_waits_takes_another_image_and_no_pod_runs() {
+    fixture::run(async {
+        let bed = serving_bed("waiting").await;
+        bed.simple(&[("cpu", "1")]).await;
+        let sets = Objects::new(&bed, "apps/v1", "StatefulSet").await;
+        sets.create(&object("StatefulSet", "db", "queue", 2)).await;
+        all_pods(&bed, 1, "waiting", is_gated).await;
+        sets.change("db", image("j")).await.unwrap();
+        let check = async || {
+            let pods = pods(&bed).list(&Default::default()).await?.items;
+            if let Some(pod) = pods.iter().find(|pod| !is_gated(pod)) {
+                return Err(wait::never(format!("{} runs without quota", pod.name_any())));
+            }
+            ensure!(pods.len() == 1 && has_image(&pods[0], "j"), "{pods:?}");
+            Ok(())
+        };
+        wait::eventually(WAIT, "a waiting pod with the new image", check).await.unwrap();
+        bed.simple(&[("cpu", "2")]).await;
+        sets.ready("db", 2).await;
+        sets.delete("db").await;
+        bed.no_workloads().await;
+    });
+}
+
+#[test]
+fn a_stateful_set_that_goes_to_zero_is_charged_until_its_pods_are_gone() {
+    fixture::run(async {
+        let bed = serving_bed("to-zero").await;
+        bed.simple(&[("cpu", "2")]).await;
+        let sets = Objects::new(&bed, "apps/v1", "StatefulSet").await;
+        let mut db = object("StatefulSet", "db", "queue", 2);
+        db.data["spec"]["template"]["metadata"]["annotations"][STOP_AFTER] = json!("5s");
+        db.data["spec"]["podManagementPolicy"] = json!("Parallel");
+        sets.create(&db).await;
+        sets.ready("db", 2).await;
+        sets.scale("db", 0).await.unwrap();
+        all_pods(&bed, 2, "ending", |pod| pod.metadata.deletion_timestamp.is_some()).await;
+        assert!(bed.is_true("db", "QuotaReserved").await, "its pods still run");
+        bed.expect("db", "QuotaReserved", "False", "OnHold", "StatefulSet scaled to zero; workload on hold").await;
+        assert!(pods(&bed).list(&Default::default()).await.unwrap().items.iter().all(has_ended));
+    });
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Failed" | "Succeeded"))
+}
+
 #[test]
 fn the_pods_of_a_stateful_set_wait_while_its_queue_is_stopped_and_roll_while_it_runs() {
     fixture::run(async {
@@ -218,12 +278,8 @@ fn the_pods_of_a_stateful_set_wait_while_its_queue_is_stopped_and_roll_while_it_
         sets.ready("db", 2).await;
         assert_eq!(bed.workload_of("db").await.uid(), uid);
 
-        let image = json!({"spec": {"template": {"spec": {"containers": [
-            {"name": "c", "image": "j", "resources": {"requests": {"cpu": "1"}}},
-        ]}}}});
-        sets.change("db", image).await.unwrap();
-        let rolled = |pod: &Pod| pod.spec.as_ref().is_some_and(|it| it.containers[0].image.as_deref() == Some("j"));
-        all_pods(&bed, 2, "with the new image", rolled).await;
+        sets.change("db", image("j")).await.unwrap();
+        all_pods(&bed, 2, "with the new image", |pod| has_image(pod, "j")).await;
         sets.ready("db", 2).await;
         assert_eq!(bed.workload_of("db").await.uid(), uid);
         sets.delete("db").await;

@@ -144,6 +144,10 @@ impl JobKind for BatchJob {
         ["/status/active", "/status/terminating"].iter().any(|count| i32_at(job, count).unwrap_or(0) != 0)
     }
 
+    fn counts_while_deleted(&self) -> bool {
+        true
+    }
+
     fn run(&self, job: &mut Value, infos: &[PodSetInfo]) -> Result<(), JobError> {
         let [info] = infos else {
             return Err(JobError::PodSetCount { want: 1, got: infos.len() });

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 pub use group::{fits, inactive, is_in_sync};
-pub(super) use one::{group_name, is_gated, is_terminated};
+pub use one::{group_name, is_gated, is_terminated};
 pub(super) use shape::changed_shape;
 pub use sorted::{Sorted, sort, sort_new};
 

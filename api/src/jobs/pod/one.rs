@@ -11,7 +11,7 @@ use crate::jobs::{JobError, PodSetInfo};
 use crate::names;
 
 /// Whether the pod waits behind our gate.
-pub(in crate::jobs) fn is_gated(pod: &Value) -> bool {
+pub fn is_gated(pod: &Value) -> bool {
     has_gate(pod, names::ADMISSION_SCHEDULING_GATE)
 }
 
@@ -21,7 +21,7 @@ fn has_gate(pod: &Value, gate: &str) -> bool {
 }
 
 /// Whether its containers have ended for good.
-pub(in crate::jobs) fn is_terminated(pod: &Value) -> bool {
+pub fn is_terminated(pod: &Value) -> bool {
     matches!(phase(pod), "Failed" | "Succeeded")
 }
 
@@ -55,7 +55,7 @@ pub(super) fn is_suspended_by_parent(pod: &Value) -> bool {
 }
 
 /// The group that it belongs to, by annotation or by label; none when it is alone.
-pub(in crate::jobs) fn group_name(pod: &Value) -> Option<&str> {
+pub fn group_name(pod: &Value) -> Option<&str> {
     let given = |name: &&str| !name.is_empty();
     let annotated = annotation(pod, names::POD_GROUP_NAME).filter(given);
     annotated.or_else(|| label(pod, names::POD_GROUP_NAME).filter(given))

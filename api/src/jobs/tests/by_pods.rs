@@ -7,7 +7,7 @@ use super::plain::{changed, shape, template};
 use super::*;
 use crate::jobs::Held;
 use crate::jobs::pod::Pod;
-use crate::jobs::serving::{Marks, is_outdated, is_part, let_go};
+use crate::jobs::serving::{Marks, is_outdated, is_part};
 
 /// An object of a kind in queue `lq`, as its user writes it.
 fn written(group: &str, kind: &str, spec: Value) -> (&'static dyn JobKind, Value) {
@@ -200,7 +200,7 @@ fn a_pod_is_told_its_group_once() {
 
     let moved = changed(&set, json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}));
     assert!(serving.join(&moved, &mut pod) && meta::queue_name(&pod) == "other");
-    assert!(let_go(&mut pod));
+    pod["spec"]["schedulingGates"] = json!([]);
     assert!(!serving.join(&set, &mut pod), "a pod that runs keeps its queue");
     assert!(!Pod.leads_queue(&Pod.compose(vec![pod])), "and its group's workload is moved by the StatefulSet alone");
 }
@@ -252,17 +252,21 @@ fn a_leader_worker_set_is_found_from_what_its_controller_makes() {
 }
 
 #[rstest]
-#[case::nothing_rolls("r1", "r1", "r1", false)]
-#[case::of_the_revision_that_is_left("r1", "r2", "r1", true)]
-#[case::of_the_new_one("r1", "r2", "r2", false)]
+#[case::nothing_rolls("r1", "r1", json!({}), false)]
+#[case::of_the_revision_that_is_left("r2", "r1", json!({}), true)]
+#[case::of_the_new_one("r2", "r2", json!({}), false)]
+#[case::only_updated_when_somebody_deletes_it("r2", "r1", json!({"type": "OnDelete"}), false)]
+#[case::kept_by_a_partition("r2", "r1", json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}), false)]
+#[case::beyond_a_partition("r2", "r1", json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}), true)]
 fn which_pods_a_rolling_update_leaves(
-    #[case] current: &str,
     #[case] update: &str,
     #[case] pod: &str,
+    #[case] strategy: Value,
     #[case] want: bool,
 ) {
-    let set = json!({"status": {"currentRevision": current, "updateRevision": update}});
-    let pod = json!({"metadata": {"labels": {"controller-revision-hash": pod}}});
+    let status = json!({"currentRevision": "r1", "updateRevision": update});
+    let set = json!({"spec": {"updateStrategy": strategy}, "status": status});
+    let pod = json!({"metadata": {"name": "a-b-1", "labels": {"controller-revision-hash": pod}}});
     assert_eq!(is_outdated(&set, &pod), want);
 }
 

@@ -101,8 +101,8 @@ fn slots_that_are_not_needed_are_given_back() {
             edit.status.reclaimable_pods = serde_json::from_value(json!([{"name": "main", "count": 2}])).unwrap()
         })
     };
-    let stale = world(partly(1)).workload(known()).told();
-    assert!(!stale.contains("reclaimable"), "counts never shrink: {stale}");
+    let again = world(partly(1)).workload(known()).told();
+    insta::assert_snapshot!(again, @r#"workload status {"reclaimablePods":[{"count":1,"name":"main"}]}"#);
 }
 
 #[test]
@@ -170,9 +170,26 @@ fn a_deleted_workload_is_let_go_when_its_job_has_stopped() {
 
 #[test]
 fn a_job_that_is_deleted_in_the_foreground_does_not_wait_for_the_workload_that_goes_with_it() {
-    let deleting = job().running().with(json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}}));
-    let told = world(deleting).workload(admitted().deleting()).told();
+    let deleting = json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}, "status": {"active": null}});
+    let told = world(job().running().with(deleting)).workload(admitted().deleting()).told();
     assert_eq!(told, r#"workload {"metadata":{"finalizers":[]}}"#);
+}
+
+#[test]
+fn a_job_that_is_being_deleted_is_charged_until_its_pods_have_ended() {
+    let deleting = |status: Value| {
+        let job = job().running().with(json!({"status": {"active": null}}));
+        job.with(json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}, "status": status}))
+    };
+    let told = |status: Value, workload: TestWorkload| world(deleting(status)).workload(workload).told();
+    for status in [json!({"active": 1}), json!({"terminating": 1})] {
+        assert_eq!(told(status.clone(), admitted()), "", "{status}");
+        assert_eq!(told(status.clone(), admitted().deleting()), "", "{status}");
+    }
+    assert!(told(json!({"terminating": 0}), admitted()).contains("Finished=True"));
+    assert!(told(json!({"terminating": 0}), admitted().deleting()).contains("finalizers"));
+    let below = World { below_active: true, ..world(deleting(json!({}))) }.workload(admitted());
+    assert_eq!(below.told(), "", "what it made runs");
 }
 
 #[test]

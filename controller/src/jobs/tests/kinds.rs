@@ -65,6 +65,29 @@ fn quota_of_an_evicted_job_set_is_given_back_once_its_pods_are_gone() {
 }
 
 #[test]
+fn a_job_set_that_restarts_whole_needs_all_its_pods_again() {
+    let template = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let group = json!({"name": "a", "replicas": 3, "template": template});
+    let (kind, job, workload) = object("jobset.x-k8s.io", "JobSet", json!({"replicatedJobs": [group]}));
+    // Two of its three Jobs had succeeded.
+    let told_admitted_for = |count: i32| {
+        let workload = TestWorkload(workload.0.clone()).admitted().status(|edit| {
+            edit.status.reclaimable_pods = serde_json::from_value(json!([{"name": "a", "count": 2}])).unwrap();
+            edit.status.admission.as_mut().unwrap().pod_set_assignments[0].count = Some(count);
+        });
+        let flavor = gpu();
+        let infos = pod_set_infos(&workload.0, |_| Some(&flavor)).unwrap();
+        let mut running = job.0.clone();
+        kind.run(&mut running, &infos).unwrap();
+        let restarted = json!({"status": {"replicatedJobsStatus": [{"name": "a", "active": 3}]}});
+        World { kind, ..world(TestJob(running).with(restarted)) }.workload(workload).told()
+    };
+    assert_eq!(told_admitted_for(3), r#"workload status {"reclaimablePods":null}"#);
+    let stopped = told_admitted_for(1);
+    assert!(stopped.contains("No matching Workload"), "one pod was admitted, and three run: {stopped}");
+}
+
+#[test]
 fn a_job_set_without_a_template_is_said_so_and_left_alone() {
     let (kind, job, _) = object("jobset.x-k8s.io", "JobSet", json!({"replicatedJobs": []}));
     let told = World { kind, ..world(job) }.told();

@@ -126,7 +126,7 @@ impl Made {
     }
 
     fn told(&self) -> String {
-        let Plan { workloads, pods } = self.decide();
+        let Plan { workloads, pods, replaced: _ } = self.decide();
         let world = World { kind: self.kind, ..world(TestJob(self.maker.0.clone())) };
         let mut lines: Vec<String> = workloads.actions.iter().map(|action| world.line(action)).collect();
         if let Next::Retry(reason) = workloads.next {
@@ -314,13 +314,62 @@ fn pods_are_told_their_group_and_let_go_at_their_end() {
     assert_eq!(ended(json!({"status": {"phase": "Running"}})), "");
 }
 
+/// A pod that is told its group.
+fn member(set: &Made) -> Value {
+    let group = set.serving().groups(&set.maker.0).remove(0).name;
+    json!({"metadata": {"labels": {"kueue.x-k8s.io/pod-group-name": group}}})
+}
+
 #[test]
-fn a_pod_that_a_rolling_update_leaves_is_let_go() {
+fn a_waiting_pod_that_a_rolling_update_leaves_is_made_anew() {
+    let replaced = |workload: TestWorkload, pod: Value| {
+        let mut set = stateful_set().has(workload).pod(pod);
+        set.outdated = true;
+        let plan = set.decide();
+        assert!(!set.told().contains("schedulingGates"), "it would run without quota: {}", set.told());
+        plan.replaced.len()
+    };
     let set = stateful_set();
-    let workload = set.workload(0);
-    let mut set = set.has(workload).pod(json!({}));
-    set.outdated = true;
-    assert!(set.told().contains(r#""schedulingGates":[]"#), "{}", set.told());
+    assert_eq!(replaced(set.workload(0), member(&set)), 1);
+    assert_eq!(replaced(set.workload(0).reserved(), member(&set)), 1);
+    assert_eq!(replaced(set.workload(0).admitted(), member(&set)), 0, "it starts");
+    let mut running = member(&set);
+    apply_merge(&mut running, &json!({"spec": {"schedulingGates": []}}));
+    assert_eq!(replaced(set.workload(0), running), 0);
+}
+
+#[test]
+fn what_goes_to_zero_is_charged_until_its_pods_are_gone() {
+    let set = stateful_set();
+    let pod = |status: Value| {
+        let mut pod = member(&set);
+        apply_merge(&mut pod, &json!({"spec": {"schedulingGates": []}, "status": status}));
+        pod
+    };
+    let told = |pod: Value| stateful_set().scaled(0).has(set.workload(0).admitted()).pod(pod).told();
+    assert_eq!(told(pod(json!({"phase": "Running"}))), "");
+    let mut ending = pod(json!({"phase": "Running"}));
+    apply_merge(&mut ending, &json!({"metadata": {"deletionTimestamp": "2026-11-21T09:59:59Z"}}));
+    assert!(!told(ending).contains("OnHold"));
+    assert!(told(pod(json!({"phase": "Succeeded"}))).contains("OnHold"));
+    assert!(told(member(&set)).contains("OnHold"), "it waits");
+}
+
+#[test]
+fn a_replica_that_goes_is_charged_until_its_pods_are_gone() {
+    let two = leader_worker_set(2);
+    let gone = two.workload(1);
+    let name = gone.0.metadata.name.clone().unwrap();
+    let pod = |phase: &str| {
+        let labels = json!({"kueue.x-k8s.io/pod-group-name": name});
+        json!({"metadata": {"labels": labels}, "spec": {"schedulingGates": []}, "status": {"phase": phase}})
+    };
+    let told = |phase: &str| {
+        let one = leader_worker_set(1).has(leader_worker_set(1).workload(0)).has(two.workload(1).admitted());
+        one.pod(pod(phase)).told()
+    };
+    assert!(!told("Running").contains("delete "), "{}", told("Running"));
+    assert!(told("Succeeded").contains(&format!("delete {name}")), "{}", told("Succeeded"));
 }
 
 #[test]

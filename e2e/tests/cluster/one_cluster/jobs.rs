@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::bed::{Bed, WAIT};
 use anyhow::ensure;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
     api::{DeleteParams, PostParams},
@@ -66,6 +67,47 @@ fn a_job_that_takes_less_is_started_smaller_and_restored_when_it_is_stopped() {
         bed.running("a").await;
         assert_eq!(spec(&bed, "a").await.parallelism, Some(3), "and started smaller again");
     });
+}
+
+/// How a job goes.
+enum Goes {
+    Deactivated,
+    Deleted,
+}
+
+async fn is_charged_until_its_pods_have_ended(stem: &str, goes: Goes) {
+    let bed = Bed::new(stem).await;
+    bed.simple(&[("cpu", "2")]).await;
+    let slow = bed.job("slow").cpu("2").run_forever().pod_annotation("e2e.switchyard.dev/stop-after", "6s");
+    slow.create(bed.admin()).await.unwrap();
+    bed.running("slow").await;
+    bed.job("next").cpu("2").run_forever().create(bed.admin()).await.unwrap();
+    match goes {
+        Goes::Deactivated => bed.set_active("slow", false).await,
+        Goes::Deleted => drop(jobs(&bed).delete("slow", &DeleteParams::foreground()).await.unwrap()),
+    }
+    let pods: Api<Pod> = Api::namespaced(bed.admin().clone(), &bed.namespace);
+    let ran_together = async || {
+        let pods = pods.list(&Default::default()).await?.items;
+        let runs = |pod: &&Pod| pod.status.as_ref().is_some_and(|it| it.phase.as_deref() == Some("Running"));
+        let running: Vec<String> = pods.iter().filter(runs).map(kube::ResourceExt::name_any).collect();
+        if running.len() > 1 {
+            return Err(wait::never(format!("{running:?} run together")));
+        }
+        ensure!(running.iter().any(|name| name.starts_with("next")), "{running:?} run");
+        Ok(())
+    };
+    wait::eventually(WAIT, "the next job to run", ran_together).await.unwrap();
+}
+
+#[test]
+fn a_deactivated_job_is_charged_until_its_pods_have_ended() {
+    fixture::run(is_charged_until_its_pods_have_ended("deactivated", Goes::Deactivated));
+}
+
+#[test]
+fn a_deleted_job_is_charged_until_its_pods_have_ended() {
+    fixture::run(is_charged_until_its_pods_have_ended("deleted", Goes::Deleted));
 }
 
 /// The workload of a job as a hub sends it, and the copy of the job that names it.
