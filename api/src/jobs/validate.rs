@@ -29,6 +29,8 @@ pub struct Around {
     pub default_queue: bool,
     /// Jobs may be elastic.
     pub elastic: bool,
+    /// Pods that it makes have quota, whether they are ready or not.
+    pub holds_quota: bool,
 }
 
 /// What is wrong with an update of a job.
@@ -36,7 +38,7 @@ pub struct Around {
 pub fn validate_update(kind: &dyn JobKind, old: &Value, new: &Value, around: Around) -> Vec<FieldError> {
     let suspended = kind.is_suspended(new);
     let mut errors = validate_common(kind, new);
-    errors.extend(queue_name_update(old, new, suspended, around.default_queue));
+    errors.extend(queue_name_update(old, new, suspended && !around.holds_quota, around.default_queue));
     if kind.held() != Held::ByPods {
         // What an elastic one grows to is another Workload, and Kueue's hub says which.
         errors.extend(prebuilt_update(old, new, suspended || (around.elastic && elastic::is_marked(old))));
@@ -84,11 +86,11 @@ fn max_exec_time(job: &Value) -> Option<FieldError> {
     }
 }
 
-fn queue_name_update(old: &Value, new: &Value, suspended: bool, default_queue: bool) -> Vec<FieldError> {
+fn queue_name_update(old: &Value, new: &Value, waits: bool, default_queue: bool) -> Vec<FieldError> {
     let (before, after) = (meta::queue_name(old), meta::queue_name(new));
     let path = &meta::label_path(names::QUEUE_NAME);
     let mut errors = Vec::new();
-    if !suspended && before != after {
+    if !waits && before != after {
         errors.push(FieldError::invalid(path, after, IMMUTABLE));
     }
     if after.is_empty() && !before.is_empty() && default_queue {

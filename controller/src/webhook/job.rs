@@ -26,6 +26,8 @@ pub(super) struct Facts {
     pub(super) ruled: bool,
     /// Whether a group of pods that it makes has quota although there are to be no such pods, or a Workload that goes.
     pub(super) quota_left: bool,
+    /// Whether a group of pods that it makes has quota, be it that none of them is ready.
+    pub(super) holds_quota: bool,
     /// Whether it is a hub's copy whose workload, made with it, is admitted: it comes as admission would start it.
     pub(super) admitted_copy: bool,
     /// Whether jobs may change their size while they run (`ElasticJobsViaWorkloadSlices`).
@@ -113,8 +115,8 @@ pub(super) fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value, fac
     let mut errors = match old {
         None => validate_create(kind, job),
         Some(old) => {
-            let around = Around { default_queue: facts.default_queue, elastic: facts.elastic };
-            validate_update(kind, old, job, around)
+            let Facts { default_queue, elastic, holds_quota, .. } = *facts;
+            validate_update(kind, old, job, Around { default_queue, elastic, holds_quota })
         }
     };
     if facts.resizes_groups {

@@ -244,6 +244,7 @@ impl Jobs {
             owned: lookup::owned_by_job(stores, &self.ctx.config, question.object),
             ruled,
             quota_left: question.old.is_some_and(|old| self.has_quota_left(old)),
+            holds_quota: question.old.is_some_and(|old| self.holds_quota(old)),
             elastic: self.ctx.config.enabled(elastic::FEATURE_GATE),
             lets_ray_and_spark_go: !self.ctx.config.enabled("ValidateRayAndSparkJobUpdates"),
             resizes_groups: !self.ctx.config.enabled("LWSImmutableGroupSize"),
@@ -262,14 +263,21 @@ impl Jobs {
 
     /// Whether a group that has no pods on purpose has its quota still, or a Workload that is about to go.
     fn has_quota_left(&self, old: &Value) -> bool {
+        let going = |it: &Workload| it.metadata.deletion_timestamp.is_some() || workload::has_reservation(it);
+        self.has_group(old, |group, workload| group.at_rest && going(workload))
+    }
+
+    /// Whether a group that has pods has quota for them.
+    fn holds_quota(&self, old: &Value) -> bool {
+        self.has_group(old, |group, workload| !group.at_rest && workload::has_reservation(workload))
+    }
+
+    /// Whether the object makes a group of pods whose Workload is like that.
+    fn has_group(&self, object: &Value, is: impl Fn(&Group, &Workload) -> bool) -> bool {
         let Some(serving) = self.kind.serving() else { return false };
-        let left = |group: &Group| {
-            let found = self.ctx.stores.workloads.get(meta::namespace(old), &group.name);
-            let going = |it: &Workload| it.metadata.deletion_timestamp.is_some() || workload::has_reservation(it);
-            found.is_some_and(|it| going(&it))
-        };
-        let named = lookup::as_named(&self.ctx.stores, serving, old);
-        serving.groups(&named).iter().filter(|group| group.at_rest).any(left)
+        let workload = |group: &Group| self.ctx.stores.workloads.get(meta::namespace(object), &group.name);
+        let named = lookup::as_named(&self.ctx.stores, serving, object);
+        serving.groups(&named).iter().any(|group| workload(group).is_some_and(|it| is(group, &it)))
     }
 
     /// What an agent creates started would otherwise be suspended, and started again at once.

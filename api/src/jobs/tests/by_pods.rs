@@ -270,6 +270,19 @@ fn which_pods_a_rolling_update_leaves(
     assert_eq!(is_outdated(&set, &pod), want);
 }
 
+#[rstest]
+#[case::it_waits(false, "")]
+#[case::it_has_quota_and_no_pod_is_ready_yet(
+    true,
+    "metadata.labels[kueue.x-k8s.io/queue-name]: Invalid value: \"other\": field is immutable"
+)]
+fn another_queue(#[case] holds_quota: bool, #[case] want: &str) {
+    let (kind, set) = stateful_set();
+    let moved = changed(&set, queue(json!("other")));
+    let errors = validate_update(kind, &set, &moved, Around { holds_quota, ..Around::default() });
+    assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "), want);
+}
+
 fn queue(name: Value) -> Value {
     json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": name}}})
 }

@@ -359,7 +359,7 @@ fn what_goes_to_zero_is_charged_until_its_pods_are_gone() {
 fn a_replica_that_goes_is_charged_until_its_pods_are_gone() {
     let two = leader_worker_set(2);
     let gone = two.workload(1);
-    let name = gone.0.metadata.name.clone().unwrap();
+    let name = gone.0.metadata.name.unwrap();
     let pod = |phase: &str| {
         let labels = json!({"kueue.x-k8s.io/pod-group-name": name});
         json!({"metadata": {"labels": labels}, "spec": {"schedulingGates": []}, "status": {"phase": phase}})
