@@ -442,10 +442,11 @@ impl World {
         self.workloads.values().filter(waits).map(|workload| workload.key.clone()).collect()
     }
 
-    /// What a queue may still use of a pair, worked out from the objects; `None` where that is not to be said.
+    /// What a queue may still use of a pair, worked out from the objects; `None` where that is not to be said. What was deactivated
+    /// runs, and counts, until its reservation is gone.
     pub(crate) fn left(&self, queue: &Name, pair: &Pair) -> Option<i128> {
         let mut used: BTreeMap<Name, i128> = BTreeMap::new();
-        for (key, workload) in self.workloads.iter().filter(|(_, workload)| workload.active && !workload.finished) {
+        for (key, workload) in self.workloads.iter().filter(|(_, workload)| !workload.finished) {
             let Some(admission) = self.admission(key) else { continue };
             for assigned in admission.pod_sets.iter().filter(|assigned| assigned.flavors.get(&pair.1) == Some(&pair.0))
             {
