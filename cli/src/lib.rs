@@ -2,6 +2,7 @@
 //! is what the caller may see with `kubectl`, in one place, and join tokens are entries of a Secret.
 
 pub mod adopt;
+pub mod audit;
 pub mod authority;
 pub mod breaker;
 pub mod clusters;
@@ -60,6 +61,8 @@ pub enum Command {
     Explain(explain::Args),
     /// Have a job run on another cluster: it is stopped and begins anew there.
     Move(move_job::Args),
+    /// Whether queues are charged for what their pods ask for. Ends with 2 if something is found.
+    Audit(audit::Args),
     /// Workloads with this hub's mark on a cluster, of which the hub knows nothing.
     Orphans(orphans::Args),
     /// Have a job that was applied again become what runs on a cluster since before the hub lost its store, although the two
@@ -90,11 +93,25 @@ pub enum ClusterCommand {
     JoinToken(join_token::Args),
 }
 
-/// Does what the arguments say and writes the result to `out`.
+/// Does what the arguments say and writes the result to `out`. Returns the exit code: other than zero only where a command was asked
+/// whether something is wrong, and it is.
 ///
 /// # Errors
 /// A message for a person: what failed, and what to do.
-pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> {
+pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<u8> {
+    if let Command::Audit(asked) = &args.command {
+        let (client, _) = connect(args.kubeconfig.as_deref(), args.context.as_deref()).await?;
+        let audited = audit::run(client, asked).await?;
+        print(&audited.text, out)?;
+        return Ok(if audited.found { FOUND } else { 0 });
+    }
+    show(args, out).await.map(|()| 0)
+}
+
+/// The exit code of a command that found something wrong; errors end with 1.
+const FOUND: u8 = 2;
+
+async fn show(args: Args, out: &mut impl Write) -> anyhow::Result<()> {
     if let Command::Replay(args) = &args.command {
         return print(&replay::run(args)?, out);
     }
@@ -111,6 +128,7 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<()> {
         Command::Authority(command) => authority::run(client, &command).await?,
         Command::HandBack(args) => hand_back::run(client, &args).await?,
         Command::Replay(args) => replay::run(&args)?,
+        Command::Audit(args) => audit::run(client, &args).await?.text,
         Command::Cluster(ClusterCommand::JoinToken(args)) => join_token::run(client, &args).await?,
     };
     print(&text, out)

@@ -8,7 +8,7 @@ async fn main() -> std::process::ExitCode {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let args = switchyard::Args::parse();
     match switchyard::run(args, &mut std::io::stdout().lock()).await {
-        Ok(()) => std::process::ExitCode::SUCCESS,
+        Ok(code) => std::process::ExitCode::from(code),
         Err(error) => {
             eprintln!("error: {error:#}");
             std::process::ExitCode::FAILURE

@@ -44,8 +44,9 @@ pub(crate) fn run(report: &Report) {
 }
 
 /// Crates that must stay free of others, with all that these bring.
-const FORBIDDEN: [(&str, &[&str]); 2] = [
+const FORBIDDEN: [(&str, &[&str]); 3] = [
     ("switchyard-scheduler", &["tokio", "kube", "kube-core", "k8s-openapi", "tonic", "jiff", "rand", "hyper"]),
+    ("switchyard-audit", &["tokio", "kube-client", "kube-runtime", "tonic", "hyper", "switchyard-scheduler"]),
     ("switchyard-api", &["tokio", "kube-client", "kube-runtime", "tonic", "hyper"]),
 ];
 

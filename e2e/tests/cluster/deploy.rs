@@ -46,7 +46,7 @@ fn the_viewers_role_is_enough_to_see_clusters_and_jobs() {
             let command = ["switchyard", "--kubeconfig", path.to_str().unwrap()];
             let mut out = Vec::new();
             let args = switchyard::Args::try_parse_from(command.iter().chain(words)).unwrap();
-            switchyard::run(args, &mut out).await.map(|()| String::from_utf8(out).unwrap())
+            switchyard::run(args, &mut out).await.map(|_| String::from_utf8(out).unwrap())
         };
         let refused = switchyard(&["clusters"]).await.unwrap_err().to_string();
         assert!(refused.contains("the role switchyard-viewer of deploy/rbac allows it"), "{refused}");
