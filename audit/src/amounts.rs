@@ -1,56 +1,49 @@
-//! Amounts of resources, and what a Workload is charged.
+//! Amounts by flavor and resource.
 
 use std::collections::BTreeMap;
 
-use switchyard_api::quantity::amount_of;
-use switchyard_api::v1beta2::{PodSetAssignment, Workload};
+use switchyard_api::quantity::format_shortest;
 
-use crate::cluster::reservation;
+/// A flavor and a resource. The flavor is empty in sums over all flavors.
+pub(crate) type Pair = (String, String);
 
-/// Amounts by flavor and resource, in the units of quota: thousandths of cpu, whole units of all else.
-pub(crate) type Amounts = BTreeMap<(String, String), i64>;
+/// Amounts in the units of quota: thousandths for cpu, whole units for all else.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Amounts(BTreeMap<Pair, i64>);
 
-pub(crate) fn add(to: &mut Amounts, flavor: &str, resource: &str, amount: i64) {
-    let sum = to.entry((flavor.to_owned(), resource.to_owned())).or_default();
-    *sum = sum.saturating_add(amount);
-}
-
-pub(crate) fn add_all(to: &mut Amounts, amounts: &Amounts) {
-    for ((flavor, resource), amount) in amounts {
-        add(to, flavor, resource, *amount);
+impl Amounts {
+    pub(crate) fn add(&mut self, flavor: &str, resource: &str, amount: i64) {
+        let sum = self.0.entry((flavor.to_owned(), resource.to_owned())).or_default();
+        *sum = sum.saturating_add(amount);
     }
-}
 
-/// The sum over all flavors of each resource.
-pub(crate) fn by_resource(amounts: &Amounts) -> BTreeMap<&str, i64> {
-    let mut sums = BTreeMap::<&str, i64>::new();
-    for ((_, resource), amount) in amounts {
-        let sum = sums.entry(resource).or_default();
-        *sum = sum.saturating_add(*amount);
-    }
-    sums
-}
-
-/// What a Workload is charged: what was admitted, but for the pods that are not needed any more (`reclaimablePods`).
-pub(crate) fn charge(workload: &Workload) -> Amounts {
-    let mut charged = Amounts::new();
-    let assignments = reservation(workload).into_iter().flat_map(|admission| &admission.pod_set_assignments);
-    for assignment in assignments {
-        for (resource, total) in assignment.resource_usage.iter() {
-            let flavor = assignment.flavors.get(resource).map_or("", String::as_str);
-            add(&mut charged, flavor, resource, part_needed(workload, assignment, amount_of(resource, total)));
+    pub(crate) fn add_all(&mut self, other: &Self) {
+        for ((flavor, resource), amount) in &other.0 {
+            self.add(flavor, resource, *amount);
         }
     }
-    charged
+
+    /// The amount of a pair; zero where there is none.
+    pub(crate) fn get(&self, pair: &Pair) -> i64 {
+        self.0.get(pair).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Pair, i64)> {
+        self.0.iter().map(|(pair, amount)| (pair, *amount))
+    }
+
+    /// The sum over all flavors of each resource.
+    pub(crate) fn over_flavors(&self) -> Self {
+        let mut sums = Self::default();
+        for ((_, resource), amount) in &self.0 {
+            sums.add("", resource, *amount);
+        }
+        sums
+    }
 }
 
-fn part_needed(workload: &Workload, assignment: &PodSetAssignment, total: i64) -> i64 {
-    let admitted = i64::from(assignment.count.unwrap_or(0));
-    let Some(pod_set) = workload.spec.pod_sets.iter().find(|pod_set| pod_set.name == assignment.name) else {
-        return total;
-    };
-    let reclaimable = workload.status.iter().flat_map(|status| &status.reclaimable_pods);
-    let gone = reclaimable.filter(|pods| pods.name == assignment.name).map(|pods| i64::from(pods.count)).sum::<i64>();
-    let needed = i64::from(pod_set.count).saturating_sub(gone).max(0);
-    if admitted > 0 && needed < admitted { (total / admitted).saturating_mul(needed) } else { total }
+/// An amount for a sentence, such as `8100m cpu of flavor default`.
+pub(crate) fn text((flavor, resource): &Pair, amount: i64) -> String {
+    let amount = format_shortest(resource, amount);
+    if flavor.is_empty() { format!("{amount} {resource}") } else { format!("{amount} {resource} of flavor {flavor}") }
 }

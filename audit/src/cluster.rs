@@ -1,31 +1,32 @@
-//! What was seen of a cluster.
+//! The objects of one cluster that an audit reads.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use switchyard_api::conditions;
-use switchyard_api::v1beta2::{Admission, ClusterQueue, Cohort, LocalQueue, Workload};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use switchyard_api::v1beta2::{ClusterQueue, Cohort, LocalQueue, Workload};
 
-/// What may own pods, directly or through others: its metadata.
+/// An object that may own pods, directly or through other objects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Owner {
-    /// Its kind.
+    /// `group/version`, as in an owner reference.
+    pub api_version: String,
+    /// Such as `Job`.
     pub kind: String,
-    /// Its metadata.
-    pub meta: ObjectMeta,
+    /// Name, uid, labels, annotations and owner references count.
+    pub metadata: ObjectMeta,
 }
 
-/// What was seen of a cluster.
+/// The objects of one cluster. Lists may be empty where a kind is not served.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
-    /// Its name, for findings.
+    /// The name in findings; for a worker, that of its MultiKueueCluster.
     pub name: String,
-    /// Whether everything was listed, and not one namespace of it: sums over queues are right only then.
-    pub is_whole: bool,
-    /// Pods.
+    /// The only namespace that was listed; none if all were.
+    pub namespace: Option<String>,
+    /// Pods with metadata, spec and phase.
     pub pods: Vec<Pod>,
-    /// Jobs, and what else owns pods.
+    /// The owners of pods, their owners, and so on.
     pub owners: Vec<Owner>,
     /// Workloads.
     pub workloads: Vec<Workload>,
@@ -37,30 +38,23 @@ pub struct Cluster {
     pub cohorts: Vec<Cohort>,
 }
 
-pub(crate) fn name(meta: &ObjectMeta) -> &str {
-    meta.name.as_deref().unwrap_or_default()
+/// `namespace` and `name` of an object.
+pub(crate) type Key<'a> = (&'a str, &'a str);
+
+pub(crate) fn key(metadata: &ObjectMeta) -> Key<'_> {
+    (metadata.namespace.as_deref().unwrap_or_default(), name(metadata))
 }
 
-pub(crate) fn namespace(meta: &ObjectMeta) -> &str {
-    meta.namespace.as_deref().unwrap_or_default()
+pub(crate) fn name(metadata: &ObjectMeta) -> &str {
+    metadata.name.as_deref().unwrap_or_default()
 }
 
-/// The value of a label or of an annotation; empty ones count as none.
+/// The value of a label or an annotation. An empty one counts as none, as in Kueue.
 pub(crate) fn mark<'a>(marks: &'a Option<BTreeMap<String, String>>, key: &str) -> Option<&'a str> {
     marks.as_ref()?.get(key).map(String::as_str).filter(|value| !value.is_empty())
 }
 
-fn holds(workload: &Workload, condition: &str) -> bool {
-    workload.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, condition))
-}
-
-/// The quota that a Workload holds.
-pub(crate) fn reservation(workload: &Workload) -> Option<&Admission> {
-    let holds_quota = holds(workload, conditions::QUOTA_RESERVED) && !holds(workload, conditions::FINISHED);
-    workload.status.as_ref()?.admission.as_ref().filter(|_| holds_quota)
-}
-
-/// Whether pods may run by a Workload.
-pub(crate) fn is_admitted(workload: &Workload) -> bool {
-    reservation(workload).is_some() && holds(workload, conditions::ADMITTED)
+/// The owner reference with `controller: true`.
+pub(crate) fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }

@@ -1,68 +1,174 @@
-//! A hub beside its workers.
+//! Copies on workers, compared with the hub's Workloads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use switchyard_api::names;
-use switchyard_api::quantity::format_shortest;
-use switchyard_api::v1beta2::Workload;
+use switchyard_api::v1beta2::{ClusterQueue, Workload};
 
-use crate::amounts::{by_resource, charge};
-use crate::cluster::{Cluster, is_admitted, mark, name, namespace};
-use crate::finding::{Finding, Kind, Object};
+use crate::amounts::{Pair, text};
+use crate::charge::Charges;
+use crate::cluster::{Cluster, Key, key, mark, name};
+use crate::finding::{Finding, Kind, Object, Quantities, quantity};
+use crate::workload::{is_admitted, is_counted, original_uid, reservation};
 
-/// What a hub charges less than its workers do for the same jobs, in a fixed order. Names of flavors may differ, so the sums over all
-/// flavors are compared.
+/// The findings about copies that are charged more than the hub's Workloads, sorted. Flavors may have other names on a worker, so
+/// sums over all flavors are compared.
 #[must_use]
 pub fn compare(hub: &Cluster, workers: &[Cluster]) -> Vec<Finding> {
-    let by_uid: BTreeMap<&str, &Workload> =
-        hub.workloads.iter().filter_map(|it| Some((it.metadata.uid.as_deref()?, it))).collect();
-    let by_name: BTreeMap<(&str, &str), &Workload> =
-        hub.workloads.iter().map(|it| ((namespace(&it.metadata), name(&it.metadata)), it)).collect();
-    let mut found = Vec::new();
-    for worker in workers {
-        for copy in &worker.workloads {
-            let meta = &copy.metadata;
-            let uid = mark(&meta.annotations, names::WORKLOAD_UID);
-            if uid.is_none() && mark(&meta.labels, names::MULTIKUEUE_ORIGIN).is_none() {
-                continue;
-            }
-            let ours = uid.and_then(|uid| by_uid.get(uid)).or_else(|| by_name.get(&(namespace(meta), name(meta))));
-            if may_run(copy, ours.copied(), worker) {
-                found.extend(charged_less(hub, worker, ours.copied(), copy));
-            }
-        }
-    }
+    let hub = Hub::of(hub, workers);
+    let mut found: Vec<Finding> = workers.iter().flat_map(|worker| hub.compare(worker)).collect();
     found.sort();
     found
 }
 
-/// Whether pods run by a copy: not by an offer that waits for the hub's word.
-fn may_run(copy: &Workload, ours: Option<&Workload>, worker: &Cluster) -> bool {
-    let committed = ours.and_then(|ours| ours.status.as_ref()?.cluster_name.as_deref());
-    is_admitted(copy) && committed.is_none_or(|cluster| cluster == worker.name)
+/// By what a copy names its Workload on the hub.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Origin<'a> {
+    /// Switchyard stamps the uid.
+    Uid(&'a str),
+    /// MultiKueue gives the copy namespace and name.
+    Name(Key<'a>),
 }
 
-fn charged_less(hub: &Cluster, worker: &Cluster, ours: Option<&Workload>, copy: &Workload) -> Vec<Finding> {
-    let charged = ours.map(charge).unwrap_or_default();
-    let (charged, there) = (by_resource(&charged), charge(copy));
-    let object = Object::new("Workload", namespace(&copy.metadata), name(&copy.metadata));
-    let mut found = Vec::new();
-    // A resource that the hub does not count at all was left out by its configuration.
-    let counted = |resource: &str| ours.is_none() || charged.is_empty() || charged.contains_key(resource);
-    for (resource, amount) in by_resource(&there) {
-        let limit = charged.get(resource).copied().unwrap_or(0);
-        if amount <= limit || !counted(resource) {
-            continue;
-        }
-        let message = format!(
-            "{object} is charged {} {resource} on {}, and {} on {}",
-            format_shortest(resource, amount),
-            worker.name,
-            format_shortest(resource, limit),
-            hub.name,
-        );
-        let finding = Finding::new(Kind::HubChargedLess, &worker.name, vec![object.clone()], message);
-        found.push(finding.of_amounts("", resource, amount, limit));
+impl<'a> Origin<'a> {
+    /// None if the Workload is no copy.
+    fn of(workload: &'a Workload) -> Option<Self> {
+        let by_name =
+            || mark(&workload.metadata.labels, names::MULTIKUEUE_ORIGIN).map(|_| Self::Name(key(&workload.metadata)));
+        original_uid(workload).map(Self::Uid).or_else(by_name)
     }
-    found
+}
+
+struct Hub<'a> {
+    cluster: &'a Cluster,
+    charges: Charges,
+    by_origin: BTreeMap<Origin<'a>, BTreeSet<usize>>,
+    /// The ids that this hub has on its copies, as far as they are known.
+    ids: BTreeSet<&'a str>,
+}
+
+impl<'a> Hub<'a> {
+    fn of(cluster: &'a Cluster, workers: &'a [Cluster]) -> Self {
+        let mut by_origin = BTreeMap::<_, BTreeSet<usize>>::new();
+        for (index, workload) in cluster.workloads.iter().enumerate() {
+            // One that has adopted a copy, or has grown from the Workload of one, is known there by another uid.
+            let dispatch = workload.status.as_ref().and_then(|status| status.dispatch.as_ref());
+            let adopted = dispatch.and_then(|dispatch| dispatch.workload_uid.as_deref());
+            let uids = workload.metadata.uid.as_deref().into_iter().chain(adopted).map(Origin::Uid);
+            for origin in uids.chain([Origin::Name(key(&workload.metadata))]) {
+                by_origin.entry(origin).or_default().insert(index);
+            }
+        }
+        let copies = workers.iter().flat_map(|worker| &worker.workloads);
+        let known =
+            copies.filter(|copy| original_uid(copy).is_some_and(|uid| by_origin.contains_key(&Origin::Uid(uid))));
+        let ids = known.filter_map(|copy| mark(&copy.metadata.labels, names::HUB_ID)).collect();
+        Self { cluster, charges: Charges::of(&cluster.workloads), by_origin, ids }
+    }
+
+    fn compare(&self, worker: &Cluster) -> Vec<Finding> {
+        let charges = Charges::of(&worker.workloads);
+        let mut copies = BTreeMap::<Origin<'_>, Vec<usize>>::new();
+        for (index, workload) in worker.workloads.iter().enumerate() {
+            if let Some(origin) = self.origin(workload) {
+                copies.entry(origin).or_default().push(index);
+            }
+        }
+        copies.into_iter().flat_map(|(origin, copies)| self.compare_copies(worker, &charges, origin, &copies)).collect()
+    }
+
+    /// The origin of a copy, unless another hub has sent it.
+    fn origin<'w>(&self, copy: &'w Workload) -> Option<Origin<'w>> {
+        let origin = Origin::of(copy)?;
+        let id = mark(&copy.metadata.labels, names::HUB_ID);
+        let is_of_other = !self.ids.is_empty() && id.is_some_and(|id| !self.ids.contains(id));
+        (self.by_origin.contains_key(&origin) || !is_of_other).then_some(origin)
+    }
+
+    fn compare_copies(
+        &self,
+        worker: &Cluster,
+        charges: &Charges,
+        origin: Origin<'_>,
+        copies: &[usize],
+    ) -> Vec<Finding> {
+        let originals = self.by_origin.get(&origin).cloned().unwrap_or_default();
+        let counted = copies.iter().copied().filter(|index| worker.workloads.get(*index).is_some_and(is_counted));
+        // What cannot be read cannot be judged.
+        let sums = charges.sum(counted).zip(self.charges.sum(originals.iter().copied()));
+        let Some((there, here)) = sums.map(|(there, here)| (there.over_flavors(), here.over_flavors())) else {
+            return Vec::new();
+        };
+        let originals: Vec<&Workload> =
+            originals.iter().filter_map(|index| self.cluster.workloads.get(*index)).collect();
+        let copies: Vec<&Workload> = copies.iter().filter_map(|index| worker.workloads.get(*index)).collect();
+        let may_run = copies.iter().any(|copy| is_admitted(copy));
+        let is_charged = here.iter().next().is_some();
+        if !may_run && (!is_charged || !is_committed(&originals, worker)) {
+            return Vec::new();
+        }
+        let covered = self.covered(&originals);
+        let is_compared = |pair: &Pair| covered.as_ref().is_none_or(|covered| covered.contains(pair.1.as_str()));
+        let more = there.iter().filter(|(pair, amount)| *amount > here.get(pair) && is_compared(pair));
+        let on_hub = |pair| (!originals.is_empty()).then(|| here.get(pair));
+        more.map(|(pair, amount)| self.finding(worker, origin, &copies, pair, (amount, on_hub(pair)))).collect()
+    }
+
+    /// `on_hub` is none where the hub has no Workload.
+    fn finding(
+        &self,
+        worker: &Cluster,
+        origin: Origin<'_>,
+        copies: &[&Workload],
+        pair: &Pair,
+        (charged, on_hub): (i64, Option<i64>),
+    ) -> Finding {
+        let objects: Vec<Object> = copies.iter().map(|copy| Object::new("Workload", &copy.metadata)).collect();
+        let names = objects.iter().map(Object::to_string).collect::<Vec<_>>().join(" and ");
+        let (hub, charged_on_hub) = (&self.cluster.name, quantity(pair, on_hub.unwrap_or(0)));
+        let but = match on_hub {
+            Some(_) => format!("its charge on {hub} is {}", charged_on_hub.clone().unwrap_or_default()),
+            None => format!("{hub} has no Workload for it"),
+        };
+        let is = if copies.len() == 1 { "is" } else { "are" };
+        let message = format!("{names} on {} {is} charged {}, but {but}", worker.name, text(pair, charged));
+        let amounts = Quantities { charged: quantity(pair, charged), charged_on_hub, ..Quantities::default() };
+        Finding::new(Kind::HubChargedLess, &worker.name, objects, identity(origin), message).about(pair, amounts)
+    }
+
+    /// The resources that the hub's ClusterQueues cover; none if no ClusterQueue is known. A worker may charge resources that the
+    /// hub does not count.
+    fn covered(&self, originals: &[&'a Workload]) -> Option<BTreeSet<&'a str>> {
+        let queues: Vec<&ClusterQueue> = originals.iter().filter_map(|workload| self.queue_of(workload)).collect();
+        let groups = queues.iter().flat_map(|queue| &queue.spec.resource_groups);
+        let covered = groups.flat_map(|group| &group.covered_resources).map(String::as_str).collect();
+        (!queues.is_empty()).then_some(covered)
+    }
+
+    /// The ClusterQueue whose quota a Workload holds, or that it waits in.
+    fn queue_of(&self, workload: &'a Workload) -> Option<&'a ClusterQueue> {
+        let queue = match reservation(workload) {
+            Some(admission) => admission.cluster_queue.as_str(),
+            None => {
+                let (namespace, _) = key(&workload.metadata);
+                let wanted = (namespace, workload.spec.queue_name.as_deref()?);
+                let mut queues = self.cluster.local_queues.iter();
+                queues.find(|queue| key(&queue.metadata) == wanted)?.spec.cluster_queue.as_deref()?
+            }
+        };
+        self.cluster.cluster_queues.iter().find(|it| name(&it.metadata) == queue)
+    }
+}
+
+/// Whether the hub has chosen this worker.
+fn is_committed(originals: &[&Workload], worker: &Cluster) -> bool {
+    let statuses = originals.iter().filter_map(|workload| workload.status.as_ref());
+    statuses.filter_map(|status| status.cluster_name.as_ref()).any(|cluster| *cluster == worker.name)
+}
+
+fn identity(origin: Origin<'_>) -> String {
+    match origin {
+        Origin::Uid(uid) => uid.to_owned(),
+        Origin::Name((namespace, name)) => format!("{namespace}/{name}"),
+    }
 }

@@ -1,38 +1,38 @@
-//! `switchyard audit`: whether queues are charged for what their pods ask for, on one cluster, or on a hub and its workers.
+//! `switchyard audit`: compares what pods ask for with what their queues are charged, on one cluster or on a hub and its workers.
 
-use std::collections::BTreeSet;
+mod owners;
+mod report;
+mod see;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
-use k8s_openapi::NamespaceResourceScope;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, ObjectList};
-use kube::{Client, Resource};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use switchyard_api::jobs::kinds;
-use switchyard_audit::{Cluster, Finding, Owner, compare};
+use anyhow::{Context as _, ensure};
+use futures::future::{try_join, try_join_all};
+use kube::Client;
+use switchyard_audit::{Cluster, compare, lasting};
 
-use crate::{Output, connect, explain, table};
+use crate::{Output, connect};
 
-/// Objects read at once.
-const PAGE: u32 = 500;
-
-/// The name of the cluster that the kubeconfig leads to.
-const HERE: &str = "hub";
+pub use report::{Listed, Report};
+pub use see::see;
 
 /// Arguments of `switchyard audit`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// A worker cluster and the kubeconfig that leads to it; for each worker once. Without any, only the cluster of --kubeconfig is
-    /// looked at.
+    /// A worker cluster: the name of its MultiKueueCluster and a kubeconfig. Repeat it for each worker. With workers, the cluster
+    /// of --kubeconfig is their hub; without any, it is judged alone.
     #[arg(long = "worker", value_name = "NAME=KUBECONFIG", value_parser = worker)]
     pub workers: Vec<(String, PathBuf)>,
-    /// Only this namespace. What queues are charged in all is not known then, and not compared.
+    /// Look at one namespace. Sums over queues and cohorts need all namespaces, so UsageDiffers and ChargedAboveQuota are left
+    /// out then.
     #[arg(short, long)]
     pub namespace: Option<String>,
-    /// Look twice, so many seconds apart, and report what both looks find: an eviction, and a list that is read while something
-    /// changes, look wrong for a moment. 0: look once.
+    /// List everything, wait this long, list again, and report only what both lists show. A pod that is being evicted is no fault.
+    /// 0 lists once.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(..=3600))]
     pub grace: u64,
     /// How to print.
@@ -47,273 +47,57 @@ fn worker(text: &str) -> Result<(String, PathBuf), String> {
     }
 }
 
-/// What an audit came to.
-#[derive(Debug)]
-pub struct Audited {
-    /// To be printed.
-    pub text: String,
-    /// Whether something was found.
-    pub found: bool,
-}
-
-/// How much of a cluster was looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Looked {
-    /// Its name.
-    pub cluster: String,
-    /// Pods.
-    pub pods: usize,
-    /// Workloads.
-    pub workloads: usize,
-    /// ClusterQueues.
-    pub cluster_queues: usize,
-}
-
-/// The result, as JSON has it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Report {
-    /// What is wrong.
-    pub findings: Vec<Finding>,
-    /// What was looked at.
-    pub looked_at: Vec<Looked>,
-}
-
-/// Audits a cluster, and the workers that are named.
+/// Audits the cluster of a client, and the workers.
 ///
 /// # Errors
-/// When a cluster cannot be read.
-pub async fn run(client: Client, args: &Args) -> anyhow::Result<Audited> {
-    let mut workers = Vec::new();
-    for (name, path) in &args.workers {
-        let (client, _) = connect(Some(path), None).await.with_context(|| format!("worker {name}"))?;
-        workers.push((name.clone(), client));
+/// When a cluster cannot be reached or a list is refused. The message names the right that it takes.
+pub async fn run(client: Client, args: &Args) -> anyhow::Result<Report> {
+    let fleet = Fleet::connect(client, args).await?;
+    let report = fleet.look().await?;
+    if args.grace == 0 || report.findings.is_empty() {
+        return Ok(report);
     }
-    let name = if workers.is_empty() { "this cluster" } else { HERE };
-    let mut report = look(&client, name, &workers, args.namespace.as_deref()).await?;
-    if args.grace > 0 && !report.findings.is_empty() {
-        tokio::time::sleep(Duration::from_secs(args.grace)).await;
-        let again = look(&client, name, &workers, args.namespace.as_deref()).await?;
-        let before: BTreeSet<String> = report.findings.iter().map(Finding::key).collect();
-        report = Report {
-            findings: again.findings.into_iter().filter(|finding| before.contains(&finding.key())).collect(),
-            ..again
+    tokio::time::sleep(Duration::from_secs(args.grace)).await;
+    let again = fleet.look().await?;
+    Ok(Report { findings: lasting(&report.findings, again.findings), ..again })
+}
+
+/// The clusters to audit.
+struct Fleet<'a> {
+    hub: (&'static str, Client),
+    workers: Vec<(&'a str, Client)>,
+    namespace: Option<&'a str>,
+}
+
+impl<'a> Fleet<'a> {
+    async fn connect(client: Client, args: &'a Args) -> anyhow::Result<Self> {
+        let paths: BTreeMap<&str, &PathBuf> = args.workers.iter().map(|(name, path)| (name.as_str(), path)).collect();
+        ensure!(paths.len() == args.workers.len(), "--worker gives two clusters the same name");
+        let connect = |(name, path)| async move {
+            let (client, _) = connect(Some(path), None).await.with_context(|| format!("worker {name}"))?;
+            anyhow::Ok((name, client))
         };
+        let workers: Vec<(&str, Client)> =
+            try_join_all(paths.into_iter().map(|(name, path)| connect((name, path.as_path())))).await?;
+        let name = if workers.is_empty() { "cluster" } else { "hub" };
+        Ok(Self { hub: (name, client), workers, namespace: args.namespace.as_deref() })
     }
-    let found = !report.findings.is_empty();
-    Ok(Audited { text: args.output.render(&report, text)?, found })
-}
 
-async fn look(
-    client: &Client,
-    name: &str,
-    workers: &[(String, Client)],
-    namespace: Option<&str>,
-) -> anyhow::Result<Report> {
-    // Workers first: what the hub is charged for something must not have been given back since.
-    let mut seen = Vec::new();
-    for (name, client) in workers {
-        seen.push(see(client, name, namespace).await.with_context(|| format!("worker {name}"))?);
-    }
-    let here = see(client, name, namespace).await?;
-    let mut findings = switchyard_audit::audit(&here);
-    findings.extend(seen.iter().flat_map(switchyard_audit::audit));
-    findings.extend(compare(&here, &seen));
-    let looked_at = std::iter::once(&here).chain(&seen).map(looked).collect();
-    Ok(Report { findings, looked_at })
-}
-
-fn looked(cluster: &Cluster) -> Looked {
-    Looked {
-        cluster: cluster.name.clone(),
-        pods: cluster.pods.len(),
-        workloads: cluster.workloads.len(),
-        cluster_queues: cluster.cluster_queues.len(),
-    }
-}
-
-/// Lists what an audit looks at, one kind after the other: what changes in between looks wrong for a moment.
-///
-/// # Errors
-/// When something cannot be listed; kinds that the cluster does not serve are left out.
-pub async fn see(client: &Client, name: &str, namespace: Option<&str>) -> anyhow::Result<Cluster> {
-    let is_whole = namespace.is_none();
-    let mut cluster = Cluster { name: name.to_owned(), is_whole, ..Cluster::default() };
-    let pods = async { all(&namespaced(client, namespace), "pods").await };
-    let (pods, owners) = futures::future::try_join(pods, owners(client, namespace)).await?;
-    (cluster.pods, cluster.owners) = (pods, owners);
-    cluster.workloads = all(&namespaced(client, namespace), "workloads").await?;
-    cluster.cluster_queues = all(&Api::all(client.clone()), "clusterqueues").await?;
-    cluster.local_queues = all(&namespaced(client, namespace), "localqueues").await?;
-    cluster.cohorts = all(&Api::all(client.clone()), "cohorts").await?;
-    Ok(cluster)
-}
-
-fn namespaced<K>(client: &Client, namespace: Option<&str>) -> Api<K>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-{
-    match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    }
-}
-
-async fn all<K>(api: &Api<K>, plural: &str) -> anyhow::Result<Vec<K>>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let list = async |params: &ListParams| api.list(params).await;
-    pages(list).await.map_err(|error| explain(&error, &format!("listing {plural}")))
-}
-
-/// All pages of a list.
-async fn pages<T: Clone>(list: impl AsyncFn(&ListParams) -> kube::Result<ObjectList<T>>) -> kube::Result<Vec<T>> {
-    let (mut params, mut items) = (ListParams::default().limit(PAGE), Vec::new());
-    loop {
-        let page = list(&params).await?;
-        items.extend(page.items);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(items),
-        }
-    }
-}
-
-/// The metadata of all that may own pods.
-async fn owners(client: &Client, namespace: Option<&str>) -> anyhow::Result<Vec<Owner>> {
-    let made_of_pods = ["ReplicaSet", "Deployment", "StatefulSet"];
-    let apps = made_of_pods.map(|kind| ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", kind)));
-    let jobs = kinds().iter().map(|kind| kind.id().api_resource());
-    let resources = jobs.filter(|it| it.kind != "Pod" && !made_of_pods.contains(&it.kind.as_str())).chain(apps);
-    let lists = resources.map(|resource| async move {
-        let api: Api<DynamicObject> = match namespace {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-            None => Api::all_with(client.clone(), &resource),
+    /// Lists all clusters at the same time, so that little changes between the lists, and judges them.
+    async fn look(&self) -> anyhow::Result<Report> {
+        let see = |name, client| async move {
+            let seen = see(client, name, self.namespace).await;
+            seen.with_context(|| format!("cluster {name}"))
         };
-        match pages(async |params: &ListParams| api.list_metadata(params).await).await {
-            Ok(items) => {
-                let owner = |meta| Owner { kind: resource.kind.clone(), meta };
-                Ok(items.into_iter().map(|item| owner(item.metadata)).collect())
-            }
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Vec::new()),
-            Err(error) => Err(anyhow!(explain(&error, &format!("listing {}.{}", resource.plural, resource.group)))),
-        }
-    });
-    let lists: Vec<Vec<Owner>> = futures::future::try_join_all(lists).await?;
-    Ok(lists.into_iter().flatten().collect())
-}
-
-fn text(report: &Report) -> String {
-    let looked = report.looked_at.iter().map(|it| {
-        format!(
-            "{} pods, {} Workloads and {} ClusterQueues on {}",
-            it.pods, it.workloads, it.cluster_queues, it.cluster
-        )
-    });
-    let looked = looked.collect::<Vec<_>>().join("; ");
-    if report.findings.is_empty() {
-        return format!("Nothing is wrong with {looked}.\n");
-    }
-    let row = |it: &Finding| [it.kind.name().to_owned(), it.cluster.clone(), it.message.clone()];
-    let rows: Vec<[String; 3]> = report.findings.iter().map(row).collect();
-    format!("{}\nLooked at {looked}.\n", table::render(["FINDING", "CLUSTER", "WHAT"], &rows))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn found(workload: &str, kind: &str) -> Vec<Finding> {
-        let time = "2026-11-21T10:00:00Z";
-        let pod = json!({
-            "metadata": {"name": "p", "namespace": "ns", "labels": {"kueue.x-k8s.io/pod-group-name": workload}},
-            "spec": {"nodeName": "n", "containers": [{"name": "c"}]}, "status": {"phase": "Running"},
-        });
-        let condition =
-            json!({"type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": time});
-        let workload = json!({
-            "metadata": {"name": workload, "namespace": "ns"}, "spec": {"podSets": []},
-            "status": {"conditions": [condition]},
-        });
-        let cluster = Cluster {
-            name: "hub".into(),
-            pods: vec![serde_json::from_value(pod).unwrap()],
-            workloads: vec![serde_json::from_value(workload).unwrap()],
-            ..Cluster::default()
-        };
-        switchyard_audit::audit(&cluster)
-    }
-
-    fn report(findings: Vec<Finding>) -> Report {
-        let of = |cluster: &str| Looked { cluster: cluster.into(), pods: 12, workloads: 4, cluster_queues: 2 };
-        Report { findings, looked_at: vec![of("hub"), of("west")] }
-    }
-
-    #[test]
-    fn a_table_of_what_was_found_and_where_it_was_looked() {
-        insta::assert_snapshot!(text(&report(found("w", "QuotaReserved"))), @r"
-        FINDING                CLUSTER   WHAT
-        RunsWithoutAdmission   hub       Pod ns/p runs, and Workload ns/w is not admitted
-
-        Looked at 12 pods, 4 Workloads and 2 ClusterQueues on hub; 12 pods, 4 Workloads and 2 ClusterQueues on west.
-        ");
-        insta::assert_snapshot!(
-            text(&report(Vec::new())),
-            @"Nothing is wrong with 12 pods, 4 Workloads and 2 ClusterQueues on hub; 12 pods, 4 Workloads and 2 ClusterQueues on west."
-        );
-    }
-
-    #[test]
-    fn what_programs_read() {
-        let json = Output::Json.render(&report(found("w", "QuotaReserved")), text).unwrap();
-        insta::assert_snapshot!(json, @r#"
-        {
-          "findings": [
-            {
-              "kind": "RunsWithoutAdmission",
-              "cluster": "hub",
-              "objects": [
-                {
-                  "kind": "Pod",
-                  "namespace": "ns",
-                  "name": "p"
-                },
-                {
-                  "kind": "Workload",
-                  "namespace": "ns",
-                  "name": "w"
-                }
-              ],
-              "message": "Pod ns/p runs, and Workload ns/w is not admitted"
-            }
-          ],
-          "lookedAt": [
-            {
-              "cluster": "hub",
-              "pods": 12,
-              "workloads": 4,
-              "clusterQueues": 2
-            },
-            {
-              "cluster": "west",
-              "pods": 12,
-              "workloads": 4,
-              "clusterQueues": 2
-            }
-          ]
-        }
-        "#);
-    }
-
-    #[test]
-    fn a_worker_has_a_name_and_a_kubeconfig() {
-        assert_eq!(worker("west=a/b=c"), Ok(("west".to_owned(), PathBuf::from("a/b=c"))));
-        for text in ["west", "=path", "west="] {
-            assert!(worker(text).is_err(), "{text}");
-        }
+        let workers = try_join_all(self.workers.iter().map(|(name, client)| see(name, client)));
+        let (hub, workers): (Cluster, Vec<Cluster>) = try_join(see(self.hub.0, &self.hub.1), workers).await?;
+        let mut findings = switchyard_audit::audit(&hub);
+        findings.extend(workers.iter().flat_map(switchyard_audit::audit));
+        findings.extend(compare(&hub, &workers));
+        Ok(Report {
+            findings,
+            listed: std::iter::once(&hub).chain(&workers).map(Listed::of).collect(),
+            namespace: self.namespace.map(str::to_owned),
+        })
     }
 }

@@ -61,7 +61,8 @@ pub enum Command {
     Explain(explain::Args),
     /// Have a job run on another cluster: it is stopped and begins anew there.
     Move(move_job::Args),
-    /// Whether queues are charged for what their pods ask for. Ends with 2 if something is found.
+    /// Compare what pods ask for with what their queues are charged. Exits with 0 if they agree, with 2 if they do not, and with 1
+    /// if something cannot be read; see docs/audit.md.
     Audit(audit::Args),
     /// Workloads with this hub's mark on a cluster, of which the hub knows nothing.
     Orphans(orphans::Args),
@@ -93,28 +94,34 @@ pub enum ClusterCommand {
     JoinToken(join_token::Args),
 }
 
-/// Does what the arguments say and writes the result to `out`. Returns the exit code: other than zero only where a command was asked
-/// whether something is wrong, and it is.
+/// The answer of a command that judges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The command found no fault, or does not look for any.
+    Fine,
+    /// The command found a fault.
+    Faulty,
+}
+
+/// The exit code: 0, or 2 for a fault. Errors end with 1.
+impl From<Verdict> for std::process::ExitCode {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Fine => Self::SUCCESS,
+            Verdict::Faulty => Self::from(2),
+        }
+    }
+}
+
+/// Does what the arguments say and writes the result to `out`.
 ///
 /// # Errors
 /// A message for a person: what failed, and what to do.
-pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<u8> {
-    if let Command::Audit(asked) = &args.command {
-        let (client, _) = connect(args.kubeconfig.as_deref(), args.context.as_deref()).await?;
-        let audited = audit::run(client, asked).await?;
-        print(&audited.text, out)?;
-        return Ok(if audited.found { FOUND } else { 0 });
-    }
-    show(args, out).await.map(|()| 0)
-}
-
-/// The exit code of a command that found something wrong; errors end with 1.
-const FOUND: u8 = 2;
-
-async fn show(args: Args, out: &mut impl Write) -> anyhow::Result<()> {
+pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Verdict> {
     if let Command::Replay(args) = &args.command {
-        return print(&replay::run(args)?, out);
+        return print(&replay::run(args)?, out).map(|()| Verdict::Fine);
     }
+    let mut verdict = Verdict::Fine;
     let (client, namespace) = connect(args.kubeconfig.as_deref(), args.context.as_deref()).await?;
     let text = match args.command {
         Command::Clusters(args) => clusters::run(client, &args).await?,
@@ -128,10 +135,16 @@ async fn show(args: Args, out: &mut impl Write) -> anyhow::Result<()> {
         Command::Authority(command) => authority::run(client, &command).await?,
         Command::HandBack(args) => hand_back::run(client, &args).await?,
         Command::Replay(args) => replay::run(&args)?,
-        Command::Audit(args) => audit::run(client, &args).await?.text,
+        Command::Audit(args) => {
+            let report = audit::run(client, &args).await?;
+            if !report.findings.is_empty() {
+                verdict = Verdict::Faulty;
+            }
+            args.output.render(&report, audit::Report::text)?
+        }
         Command::Cluster(ClusterCommand::JoinToken(args)) => join_token::run(client, &args).await?,
     };
-    print(&text, out)
+    print(&text, out).map(|()| verdict)
 }
 
 fn print(text: &str, out: &mut impl Write) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use serde::Serialize;
 
-/// A table for people, or JSON for programs.
+/// A table for people, JSON or YAML for programs.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
     /// A table.
@@ -11,10 +11,12 @@ pub enum Output {
     Table,
     /// JSON. Fields are only ever added.
     Json,
+    /// YAML, with the same fields.
+    Yaml,
 }
 
 impl Output {
-    /// The value as JSON, or as `table` renders it.
+    /// The value as JSON, as YAML, or as `table` renders it.
     ///
     /// # Errors
     /// Never for the types used here.
@@ -26,6 +28,7 @@ impl Output {
                 json.push('\n');
                 Ok(json)
             }
+            Self::Yaml => serde_saphyr::to_string(value).context("cannot write YAML"),
         }
     }
 }

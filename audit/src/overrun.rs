@@ -1,0 +1,161 @@
+//! Owners whose pods ask for more than their Workloads are charged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use switchyard_api::jobs::pod_requests::{RequestDefaults, pod_requests};
+use switchyard_api::names;
+use switchyard_api::v1beta2::{ClusterQueue, PodSetAssignment, Workload};
+
+use crate::amounts::{Amounts, Pair, text};
+use crate::charge::Charges;
+use crate::cluster::{Cluster, mark, name};
+use crate::finding::{Finding, Kind, Object, Quantities, quantity};
+use crate::running::Running;
+use crate::workload::{lets_run, reservation};
+
+/// The resource that counts pods.
+const PODS: &str = "pods";
+
+pub(crate) fn findings(cluster: &Cluster, charges: &Charges, running: &[Running<'_>]) -> Vec<Finding> {
+    let queues = cluster.cluster_queues.iter().map(|queue| (name(&queue.metadata), queue)).collect();
+    sharing(cluster, running).into_iter().flat_map(|share| share.findings(cluster, charges, &queues)).collect()
+}
+
+type Queues<'a> = BTreeMap<&'a str, &'a ClusterQueue>;
+
+/// Pods, and the Workloads by whose quota they run together.
+#[derive(Default)]
+struct Share<'a, 'r> {
+    holders: BTreeSet<usize>,
+    pods: Vec<&'r Running<'a>>,
+}
+
+/// The pods that may run, in groups that have no Workload in common.
+fn sharing<'a, 'r>(cluster: &Cluster, running: &'r [Running<'a>]) -> Vec<Share<'a, 'r>> {
+    let may_run = |index: &usize| cluster.workloads.get(*index).is_some_and(lets_run);
+    // The same few sets of Workloads come again for all pods of an owner.
+    let mut by_holders = BTreeMap::<&BTreeSet<usize>, Vec<&'r Running<'a>>>::new();
+    for pod in running.iter().filter(|pod| pod.holders.iter().any(may_run)) {
+        by_holders.entry(&pod.holders).or_default().push(pod);
+    }
+    let mut shares = Vec::<Share<'a, 'r>>::new();
+    for (holders, pods) in by_holders {
+        let (joined, apart): (Vec<_>, Vec<_>) = shares.into_iter().partition(|it| !it.holders.is_disjoint(holders));
+        let mut share = Share { holders: holders.clone(), pods };
+        for other in joined {
+            share.holders.extend(other.holders);
+            share.pods.extend(other.pods);
+        }
+        shares = apart;
+        shares.push(share);
+    }
+    shares
+}
+
+impl<'a> Share<'a, '_> {
+    fn findings(&self, cluster: &'a Cluster, charges: &Charges, queues: &Queues<'a>) -> Vec<Finding> {
+        // The slice that is charged, the newer one, comes before those that it replaces.
+        let is_uncharged = |index: &usize| charges.get(*index).is_none_or(|charge| charge.iter().next().is_none());
+        let mut holders: Vec<usize> = self.holders.iter().copied().collect();
+        holders.sort_by_key(is_uncharged);
+        let workloads: Vec<&Workload> = holders.iter().filter_map(|index| cluster.workloads.get(*index)).collect();
+        let Some(mut charged) = charges.sum(holders) else { return Vec::new() };
+        let requests = Requests::of(&self.pods, &workloads, queues);
+        if !requests.is_by_flavor {
+            charged = charged.over_flavors();
+        }
+        let above = requests.amounts.iter().filter(|(pair, asked)| *asked > charged.get(pair));
+        above.map(|(pair, asked)| self.finding(cluster, &workloads, pair, (asked, charged.get(pair)))).collect()
+    }
+
+    fn finding(
+        &self,
+        cluster: &Cluster,
+        workloads: &[&Workload],
+        pair: &Pair,
+        (asked, charged): (i64, i64),
+    ) -> Finding {
+        let of = |workload: &&Workload| Object::new("Workload", &workload.metadata);
+        let mut objects: Vec<Object> = workloads.iter().map(of).collect();
+        let pods =
+            if let [_] = self.pods.as_slice() { "1 pod asks".into() } else { format!("{} pods ask", self.pods.len()) };
+        let owner = objects.iter().map(Object::to_string).collect::<Vec<_>>().join(" and ");
+        let (asks, holds) = (text(pair, asked), quantity(pair, charged));
+        let is = if workloads.len() == 1 { "is" } else { "are" };
+        let message = format!("{pods} for {asks}, but {owner} {is} charged {}", holds.clone().unwrap_or_default());
+        let uids: Vec<&str> = workloads.iter().filter_map(|it| it.metadata.uid.as_deref()).collect();
+        let identity = format!("{owner} {}", uids.join(" "));
+        objects.extend(self.owners());
+        objects.extend(self.pods.iter().map(|running| Object::new("Pod", &running.pod.metadata)));
+        let amounts = Quantities { running: quantity(pair, asked), charged: holds, ..Quantities::default() };
+        Finding::new(Kind::RunsAboveCharge, &cluster.name, objects, identity, message).about(pair, amounts)
+    }
+
+    /// The objects above the pods that are queued.
+    fn owners(&self) -> BTreeSet<Object> {
+        let queued = self.pods.iter().filter_map(|running| running.chain.queued());
+        queued.filter(|owner| owner.kind != "Pod").map(|owner| owner.object()).collect()
+    }
+}
+
+/// What pods ask for, of the resources that their ClusterQueues cover.
+struct Requests {
+    amounts: Amounts,
+    /// Whether the pod set, and with it the flavor, of each pod is known. If not, these are sums over all flavors.
+    is_by_flavor: bool,
+}
+
+impl Requests {
+    fn of(pods: &[&Running<'_>], workloads: &[&Workload], queues: &Queues<'_>) -> Self {
+        let assignments = assignments(workloads);
+        let covered = covered(workloads, queues);
+        let mut requests = Self { amounts: Amounts::default(), is_by_flavor: true };
+        for running in pods {
+            let assignment = assignment_of(running, &assignments);
+            requests.is_by_flavor &= assignment.is_some();
+            // The API server admits no pod with requests that cannot be read.
+            let mut asked = pod_requests(running.spec, &RequestDefaults::default()).unwrap_or_default();
+            asked.insert(PODS.to_owned(), 1);
+            for (resource, amount) in asked.iter().filter(|(resource, _)| covered.contains(resource.as_str())) {
+                let flavor = assignment.and_then(|assignment| assignment.flavors.get(resource));
+                requests.amounts.add(flavor.map_or("", String::as_str), resource, *amount);
+            }
+        }
+        if !requests.is_by_flavor {
+            requests.amounts = requests.amounts.over_flavors();
+        }
+        requests
+    }
+}
+
+fn assignments<'a>(workloads: &[&'a Workload]) -> Vec<&'a PodSetAssignment> {
+    workloads.iter().filter_map(|workload| reservation(workload)).flat_map(|it| &it.pod_set_assignments).collect()
+}
+
+/// The assignment of a pod's pod set: the one that its label names, or the only one.
+fn assignment_of<'a>(running: &Running<'_>, assignments: &[&'a PodSetAssignment]) -> Option<&'a PodSetAssignment> {
+    let named = mark(&running.pod.metadata.labels, names::POD_SET);
+    let labelled = named.and_then(|named| assignments.iter().find(|assignment| assignment.name == named));
+    let first = assignments.first();
+    let only = first.filter(|first| assignments.iter().all(|assignment| assignment.name == first.name));
+    labelled.or(only).copied()
+}
+
+/// The resources that count: those that the ClusterQueues cover, or those that were assigned where a ClusterQueue is not known.
+/// The configuration excludes all others, or transforms them into these.
+fn covered<'a>(workloads: &[&'a Workload], queues: &Queues<'a>) -> BTreeSet<&'a str> {
+    let mut covered = BTreeSet::new();
+    for admission in workloads.iter().filter_map(|workload| reservation(workload)) {
+        match queues.get(admission.cluster_queue.as_str()) {
+            Some(queue) => {
+                let resources = queue.spec.resource_groups.iter().flat_map(|group| &group.covered_resources);
+                covered.extend(resources.map(String::as_str));
+            }
+            None => {
+                let resources = admission.pod_set_assignments.iter().flat_map(|it| it.flavors.iter());
+                covered.extend(resources.map(|(resource, _)| resource.as_str()));
+            }
+        }
+    }
+    covered
+}

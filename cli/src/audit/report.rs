@@ -1,0 +1,65 @@
+//! The result of an audit, and its text.
+
+use serde::Serialize;
+use switchyard_audit::{Cluster, Finding};
+
+use crate::table;
+
+/// The result of an audit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// The faults that both looks have found.
+    pub findings: Vec<Finding>,
+    /// The objects that were compared, the hub's first.
+    pub listed: Vec<Listed>,
+    /// The only namespace that was looked at; none if all were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// The numbers of objects that were listed on one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Listed {
+    /// The name of the cluster.
+    pub cluster: String,
+    /// Pods, whether they run or not.
+    pub pods: usize,
+    /// Workloads.
+    pub workloads: usize,
+    /// ClusterQueues.
+    pub cluster_queues: usize,
+}
+
+impl Listed {
+    pub(super) fn of(cluster: &Cluster) -> Self {
+        let (pods, workloads) = (cluster.pods.len(), cluster.workloads.len());
+        Self { cluster: cluster.name.clone(), pods, workloads, cluster_queues: cluster.cluster_queues.len() }
+    }
+
+    fn text(&self) -> String {
+        let Self { cluster, pods, workloads, cluster_queues } = self;
+        format!("{pods} pods, {workloads} Workloads, {cluster_queues} ClusterQueues on {cluster}")
+    }
+}
+
+impl Report {
+    /// The findings as a table, and what was looked at.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let listed: Vec<String> = self.listed.iter().map(Listed::text).collect();
+        let left_out = self.namespace.as_ref().map(|namespace| {
+            format!("Only namespace {namespace} was looked at: sums over queues and cohorts were not compared.\n")
+        });
+        let (listed, left_out) = (listed.join("; "), left_out.unwrap_or_default());
+        if self.findings.is_empty() {
+            return format!("No findings: {listed}.\n{left_out}");
+        }
+        let row = |it: &Finding| [it.kind.name().to_owned(), it.cluster.clone(), it.message.clone()];
+        let rows: Vec<[String; 3]> = self.findings.iter().map(row).collect();
+        let table = table::render(["FINDING", "CLUSTER", "WHAT"], &rows);
+        let found = if rows.len() == 1 { "1 finding".to_owned() } else { format!("{} findings", rows.len()) };
+        format!("{table}\n{found}: {listed}.\n{left_out}")
+    }
+}
