@@ -130,6 +130,22 @@ async fn refused_list_names_the_right_that_it_takes() {
     assert_eq!(refused("/cohorts", 404, "NotFound", "404 page not found").await, Ok(()));
 }
 
+#[test]
+fn viewer_may_list_all_that_is_read() {
+    let role = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/rbac/viewer.yaml");
+    let role: Value = serde_saphyr::from_str(&std::fs::read_to_string(role).unwrap()).unwrap();
+    let has = |rule: &Value, list: &str, text: &str| rule[list].as_array().unwrap().iter().any(|it| it == text);
+    let may_list = |group: &str, plural: &str| {
+        let mut rules = role["rules"].as_array().unwrap().iter();
+        rules.any(|it| has(it, "apiGroups", group) && has(it, "resources", plural) && has(it, "verbs", "list"))
+    };
+    let jobs = switchyard_api::jobs::kinds().iter().map(|kind| (kind.id().group, kind.id().plural));
+    let queues = ["workloads", "clusterqueues", "localqueues", "cohorts"].map(|plural| ("kueue.x-k8s.io", plural));
+    for (group, plural) in jobs.chain(queues).chain([("apps", "replicasets")]) {
+        assert!(may_list(group, plural), "{plural}.{group}");
+    }
+}
+
 /// A pod that runs while its Workload waits.
 fn found() -> Vec<Finding> {
     let pod = json!({
