@@ -33,30 +33,32 @@ struct Share<'a, 'r> {
 /// The pods that may run, in groups that have no Workload in common.
 fn sharing<'a, 'r>(cluster: &Cluster, running: &'r [Running<'a>]) -> Vec<Share<'a, 'r>> {
     let may_run = |index: &usize| cluster.workloads.get(*index).is_some_and(lets_run);
-    // The same few sets of Workloads come again for all pods of an owner.
-    let mut by_holders = BTreeMap::<&BTreeSet<usize>, Vec<&'r Running<'a>>>::new();
-    for pod in running.iter().filter(|pod| pod.holders.iter().any(may_run)) {
-        by_holders.entry(&pod.holders).or_default().push(pod);
-    }
-    let mut shares = Vec::<Share<'a, 'r>>::new();
-    for (holders, pods) in by_holders {
-        let (joined, apart): (Vec<_>, Vec<_>) = shares.into_iter().partition(|it| !it.holders.is_disjoint(holders));
-        let mut share = Share { holders: holders.clone(), pods };
-        for other in joined {
+    let mut shares = BTreeMap::<usize, Share<'a, 'r>>::new();
+    // The place in `shares` of the group that has a Workload.
+    let mut places = BTreeMap::<usize, usize>::new();
+    for (place, pod) in running.iter().enumerate().filter(|(_, pod)| pod.holders.iter().any(may_run)) {
+        let joined: BTreeSet<usize> = pod.holders.iter().filter_map(|holder| places.get(holder).copied()).collect();
+        let place = joined.first().copied().unwrap_or(place);
+        let mut share = shares.remove(&place).unwrap_or_default();
+        for other in joined.iter().filter_map(|other| shares.remove(other)) {
+            places.extend(other.holders.iter().map(|holder| (*holder, place)));
             share.holders.extend(other.holders);
             share.pods.extend(other.pods);
         }
-        shares = apart;
-        shares.push(share);
+        places.extend(pod.holders.iter().map(|holder| (*holder, place)));
+        share.holders.extend(&pod.holders);
+        share.pods.push(pod);
+        shares.insert(place, share);
     }
-    shares
+    shares.into_values().collect()
 }
 
 impl<'a> Share<'a, '_> {
     fn findings(&self, cluster: &'a Cluster, charges: &Charges, queues: &Queues<'a>) -> Vec<Finding> {
         // The slice that is charged, the newer one, comes before those that it replaces.
         let is_uncharged = |index: &usize| charges.get(*index).is_none_or(|charge| charge.iter().next().is_none());
-        let mut holders: Vec<usize> = self.holders.iter().copied().collect();
+        let holds_quota = |index: &usize| cluster.workloads.get(*index).and_then(reservation).is_some();
+        let mut holders: Vec<usize> = self.holders.iter().copied().filter(holds_quota).collect();
         holders.sort_by_key(is_uncharged);
         let workloads: Vec<&Workload> = holders.iter().filter_map(|index| cluster.workloads.get(*index)).collect();
         let Some(mut charged) = charges.sum(holders) else { return Vec::new() };

@@ -211,9 +211,33 @@ fn slices_of_one_job_are_summed() {
             (
                 "unless the newer one holds no quota",
                 job(first()).workload(workload("w2-j").slice("w1-j")).pods("j", 2, "1"),
-                &["2 pods ask for 2 cpu of flavor default, but Workload ns/w1-j and Workload ns/w2-j are charged 1"],
+                &["2 pods ask for 2 cpu of flavor default, but Workload ns/w1-j is charged 1"],
             ),
         ],
+    );
+}
+
+#[test]
+fn pods_with_a_workload_in_common_are_summed() {
+    let owned = |workload: Object, owners: &[&str]| {
+        let owner =
+            |name: &&str| json!({"apiVersion": "v1", "kind": "Job", "name": name, "uid": format!("uid-{name}")});
+        let owners: Vec<Value> = owners.iter().map(owner).collect();
+        workload.with(json!({"metadata": {"ownerReferences": owners}})).admitted(&[pod_set(1, "1")])
+    };
+    let jobs = ["a", "b", "c", "d"].into_iter().fold(cluster(), |cluster, job| cluster.job(job).pods(job, 1, "1"));
+    // `a` and `c` come before `b`, which has a Workload of each.
+    let bridge = jobs
+        .workload(owned(workload("w1"), &["a", "b"]))
+        .workload(owned(workload("w2"), &["b", "c"]))
+        .workload(owned(workload("w3"), &["d"]));
+    check(
+        KIND,
+        [(
+            "three pods of two Workloads, and one beside them",
+            bridge,
+            &["3 pods ask for 3 cpu of flavor default, but Workload ns/w1 and Workload ns/w2 are charged 2"][..],
+        )],
     );
 }
 
