@@ -9,6 +9,7 @@ use futures::future::LocalBoxFuture;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
+use crate::auditor;
 use crate::paths::keep_logs_of;
 
 /// A name that begins with `stem` and that no other test of this machine uses: for namespaces and for objects that
@@ -25,7 +26,8 @@ pub fn unique(stem: &str) -> String {
 /// all programs that this process has started are kept.
 ///
 /// # Panics
-/// When no runtime can be made, and when tests of another file have run in this process: what they share would mix.
+/// When no runtime can be made, when tests of another file have run in this process, as what they share would mix, and when the
+/// [`auditor`] has found what lasts.
 #[expect(clippy::expect_used, reason = "nothing can be tested without a runtime")]
 pub fn run<F: Future>(test: F) -> F::Output {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
@@ -34,7 +36,12 @@ pub fn run<F: Future>(test: F) -> F::Output {
     one_file();
     let build = || tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a tokio runtime");
     let _keep_logs = KeepLogs;
-    RUNTIME.get_or_init(build).block_on(test)
+    let runtime = RUNTIME.get_or_init(build);
+    auditor::start(runtime);
+    let output = runtime.block_on(test);
+    let outlasted = auditor::outlasted();
+    assert!(outlasted.is_empty(), "the auditor found, and it lasted:\n{}", outlasted.join("\n"));
+    output
 }
 
 /// A test's thread has its path as name, `FILE::TEST`.

@@ -18,6 +18,7 @@
 //! # Ok(()) }
 //! ```
 
+pub mod auditor;
 pub mod bench;
 mod certs;
 mod cluster;

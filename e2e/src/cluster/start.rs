@@ -95,6 +95,7 @@ impl Cluster {
             processes.insert(Part::Etcd, etcd);
         }
         let (api_server, port, admin) = start_api_server(&spec, &ground, &files, &etcd_url).await?;
+        crate::auditor::add(&spec.name, &admin);
         let ready = start.elapsed();
         processes.insert(Part::ApiServer, api_server);
         for (part, program) in others(&spec, &ground, &files)? {

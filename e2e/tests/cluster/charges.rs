@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anyhow::ensure;
+use clap::Parser as _;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use switchyard_api::v1beta2::ClusterQueue;
@@ -178,5 +179,46 @@ fn as_many_pods_run_as_are_charged() {
         })
         .await
         .unwrap();
+    });
+}
+
+/// What `switchyard audit` prints of the fleet, and its exit code.
+async fn audited(fleet: &Fleet, namespace: &str) -> (u8, String) {
+    let path = |cluster: &Cluster| cluster.kubeconfig().display().to_string();
+    let west = format!("west={}", path(fleet.worker("west")));
+    let hub = path(fleet.hub());
+    let command = ["switchyard", "--kubeconfig", &hub, "audit", "--worker", &west, "--grace", "2", "-n", namespace];
+    let mut out = Vec::new();
+    let code = switchyard::run(switchyard::Args::try_parse_from(command).unwrap(), &mut out).await.unwrap();
+    (code, String::from_utf8(out).unwrap())
+}
+
+#[test]
+fn the_auditor_is_asked_about_a_fleet() {
+    fixture::run(async {
+        let fleet = fleet().await;
+        let tenant = on_west(fleet, "audited", "4").await;
+        tenant.submit(tenant.job("honest").cpu("1").parallelism(2).completions(2).run_forever()).await.unwrap();
+        is_active(&tenant, "west", "honest", 2).await;
+        let (code, text) = audited(fleet, tenant.name()).await;
+        assert_eq!(code, 0, "{text}");
+        assert!(text.starts_with("Nothing is wrong with 0 pods, 1 Workloads"), "{text}");
+        assert!(text.contains("2 pods, 1 Workloads"), "{text}");
+
+        // Somebody has a pod run that should wait in a queue.
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": "stray", "namespace": tenant.name(), "labels": {"kueue.x-k8s.io/managed": "true"},
+            },
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        });
+        fleet.worker("west").apply([pod]).await.unwrap();
+        let (code, text) = audited(fleet, tenant.name()).await;
+        assert_eq!(code, 2, "{text}");
+        let want = format!("Pod {}/stray runs, and there is no Workload for it", tenant.name());
+        assert!(text.contains("RunsWithoutAdmission") && text.contains(&want), "{text}");
+        let pods: Api<Pod> = Api::namespaced(fleet.worker("west").admin.clone(), tenant.name());
+        pods.delete("stray", &DeleteParams::default()).await.unwrap();
     });
 }
