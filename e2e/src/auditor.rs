@@ -3,20 +3,21 @@
 //! All clusters of the process are looked at every few seconds, as `switchyard audit` looks at them. A finding that outlasts
 //! [`GRACE`] fails the test that runs then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
 use kube::Client;
 use switchyard::audit::see;
+pub use switchyard_audit::Kind;
 use switchyard_audit::{Cluster, Finding, audit, compare};
 use tokio::time::{Instant, timeout};
 
 use crate::fleet::HUB;
 
 /// How often it is looked.
-const EVERY: Duration = Duration::from_secs(5);
+const EVERY: Duration = Duration::from_secs(8);
 /// How long a finding may last: the grace period of an eviction, and statuses that are written a moment later.
 const GRACE: Duration = Duration::from_secs(20);
 /// How long the lists of a cluster may take.
@@ -25,14 +26,14 @@ const LISTS: Duration = Duration::from_secs(10);
 #[derive(Default)]
 struct Watched {
     clusters: Vec<(String, Client)>,
-    /// Why nothing is said of this process's clusters.
-    left_alone: Option<&'static str>,
-    /// What outlasted the grace, by its key.
-    outlasted: BTreeMap<String, String>,
+    /// What is brought about by the tests of this process, and why.
+    expected: Vec<(Kind, &'static str)>,
+    /// What outlasted the grace and no test has been told of yet.
+    outlasted: Vec<String>,
 }
 
 static WATCHED: Mutex<Watched> =
-    Mutex::new(Watched { clusters: Vec::new(), left_alone: None, outlasted: BTreeMap::new() });
+    Mutex::new(Watched { clusters: Vec::new(), expected: Vec::new(), outlasted: Vec::new() });
 
 fn watched<T>(with: impl FnOnce(&mut Watched) -> T) -> T {
     with(&mut WATCHED.lock().unwrap_or_else(PoisonError::into_inner))
@@ -43,10 +44,9 @@ pub(crate) fn add(name: &str, client: &Client) {
     watched(|it| it.clusters.push((name.to_owned(), client.clone())));
 }
 
-/// Leaves the clusters of this process alone, for this reason: something other than Switchyard runs there, or the test brings about
-/// what the auditor finds.
-pub fn leave_alone(why: &'static str) {
-    watched(|it| it.left_alone = Some(why));
+/// Says that the tests of this process bring these findings about, and why: nothing is said of them.
+pub fn expect(kinds: &[Kind], why: &'static str) {
+    watched(|it| it.expected.extend(kinds.iter().map(|kind| (*kind, why))));
 }
 
 /// Begins to look, once.
@@ -55,37 +55,81 @@ pub(crate) fn start(runtime: &tokio::runtime::Runtime) {
     ONCE.call_once(|| drop(runtime.spawn(look_on())));
 }
 
-/// What outlasted the grace since the last call; nothing where the clusters are left alone.
+/// What outlasted the grace since the last call.
 pub(crate) fn outlasted() -> Vec<String> {
-    watched(|it| {
-        let outlasted = std::mem::take(&mut it.outlasted);
-        if it.left_alone.is_some() { Vec::new() } else { outlasted.into_values().collect() }
-    })
+    watched(|it| std::mem::take(&mut it.outlasted))
 }
 
 async fn look_on() {
-    let mut since = BTreeMap::<String, Instant>::new();
+    let (mut memory, mut told) = (Memory::default(), BTreeSet::new());
     loop {
         tokio::time::sleep(EVERY).await;
-        let (clusters, left_alone) = watched(|it| (it.clusters.clone(), it.left_alone.is_some()));
-        if left_alone {
-            return;
-        }
-        let look = |(name, client): (String, Client)| async move {
-            timeout(LISTS, see(&client, &name, None)).await.ok()?.ok()
-        };
-        let seen: Vec<Cluster> = join_all(clusters.into_iter().map(look)).await.into_iter().flatten().collect();
-        let found = findings(&seen);
-        let now = Instant::now();
-        since.retain(|key, _| found.contains_key(key));
-        for (key, finding) in found {
-            let lasted = now.duration_since(*since.entry(key.clone()).or_insert(now));
-            if lasted >= GRACE {
-                let told = format!("{:?} on {} for {lasted:.0?}: {}", finding.kind, finding.cluster, finding.message);
-                watched(|it| it.outlasted.insert(key, told));
+        let clusters = watched(|it| it.clusters.clone());
+        let mut found = look(clusters).await;
+        let expected: Vec<Kind> = watched(|it| it.expected.iter().map(|(kind, _)| *kind).collect());
+        found.retain(|_, finding| !expected.contains(&finding.kind));
+        for (key, text) in memory.lasting(found, GRACE) {
+            // One test is told of it.
+            if told.insert(key) {
+                watched(|it| it.outlasted.push(text));
             }
         }
     }
+}
+
+/// Since when each finding is there.
+#[derive(Default)]
+struct Memory(BTreeMap<String, Instant>);
+
+impl Memory {
+    /// What has been found in every look for so long, by its key, in words.
+    fn lasting(&mut self, found: BTreeMap<String, Finding>, grace: Duration) -> Vec<(String, String)> {
+        let now = Instant::now();
+        self.0.retain(|key, _| found.contains_key(key));
+        let lasts = |(key, it): (String, Finding)| {
+            let lasted = now.duration_since(*self.0.entry(key.clone()).or_insert(now));
+            let told = format!("{} on {} for {lasted:.0?}: {}", it.kind.name(), it.cluster, it.message);
+            (lasted >= grace).then_some((key, told))
+        };
+        found.into_iter().filter_map(lasts).collect()
+    }
+}
+
+/// What was found while something else went on.
+#[derive(Debug, Default)]
+pub struct Looks {
+    /// How often it was looked.
+    pub count: u32,
+    /// What two looks in a row have found, in words.
+    pub found: BTreeSet<String>,
+}
+
+/// Audits these clusters every second while `work` goes on.
+pub async fn beside<T>(clusters: &[&crate::Cluster], work: impl Future<Output = T>) -> (T, Looks) {
+    const EVERY: Duration = Duration::from_secs(1);
+    let clusters: Vec<(String, Client)> = clusters.iter().map(|it| (it.name().to_owned(), it.admin.clone())).collect();
+    let (mut memory, mut looks) = (Memory::default(), Looks::default());
+    let mut work = std::pin::pin!(work);
+    loop {
+        let look = async {
+            tokio::time::sleep(EVERY).await;
+            look(clusters.clone()).await
+        };
+        tokio::select! {
+            output = &mut work => return (output, looks),
+            found = look => {
+                looks.count += 1;
+                looks.found.extend(memory.lasting(found, EVERY).into_iter().map(|(_, told)| told));
+            }
+        }
+    }
+}
+
+async fn look(clusters: Vec<(String, Client)>) -> BTreeMap<String, Finding> {
+    let list =
+        |(name, client): (String, Client)| async move { timeout(LISTS, see(&client, &name, None)).await.ok()?.ok() };
+    let seen: Vec<Cluster> = join_all(clusters.into_iter().map(list)).await.into_iter().flatten().collect();
+    findings(&seen)
 }
 
 fn findings(seen: &[Cluster]) -> BTreeMap<String, Finding> {

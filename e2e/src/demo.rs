@@ -14,6 +14,8 @@ use serde_json::json;
 use switchyard::status::{Row, State, row};
 use switchyard_api::v1beta2::Workload;
 
+use crate::Cluster;
+use crate::auditor::{self, Looks};
 use crate::fleet::Fleet;
 use sample::{Expect, Sample, WORKERS};
 use screen::Screen;
@@ -44,8 +46,11 @@ pub async fn run(stay: bool) -> anyhow::Result<()> {
     for sample in &samples {
         sample.job.clone().create(&fleet.hub().admin).await.with_context(|| format!("job {}", sample.name))?;
     }
-    let rows = follow(&fleet, &samples, begun).await?;
-    summary(&samples, &rows, begun.elapsed(), start.elapsed())?;
+    let clusters: Vec<&Cluster> =
+        std::iter::once(fleet.hub()).chain(WORKERS.iter().map(|worker| fleet.worker(worker.name))).collect();
+    let (rows, looks) = auditor::beside(&clusters, follow(&fleet, &samples, begun)).await;
+    summary(&samples, &rows?, begun.elapsed(), start.elapsed())?;
+    audited(&looks)?;
     if stay {
         println!("\n{}", fleet.directions());
         println!("Ctrl-C ends it.");
@@ -92,6 +97,17 @@ fn settled(sample: &Sample, rows: &[Row]) -> bool {
         Expect::Succeeds | Expect::Fails => row.state.is_final(),
         Expect::FitsNowhere => row.state == State::Pending && row.reason.contains("maximum capacity"),
     }
+}
+
+/// Whether queues were charged for what ran.
+fn audited(looks: &Looks) -> anyhow::Result<()> {
+    ensure!(
+        looks.found.is_empty(),
+        "the auditor found:\n  {}",
+        looks.found.iter().cloned().collect::<Vec<_>>().join("\n  ")
+    );
+    println!("  audited {} times meanwhile: queues were charged for what ran", looks.count);
+    Ok(())
 }
 
 /// What went where, and whether every job ended as it should.

@@ -6,7 +6,7 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use switchyard_api::jobs::kind_of_owner;
 use switchyard_audit::Owner;
 
@@ -63,7 +63,11 @@ async fn list(client: &Client, namespace: Option<&str>, resource: ApiResource) -
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
     };
-    let found = if_served(pages(from_cache(), async |page| api.list_metadata(page).await).await);
+    let page = |page: ListParams| {
+        let api = api.clone();
+        async move { api.list_metadata(&page).await }
+    };
+    let found = if_served(pages(from_cache(), page).await);
     let found = found.map_err(|error| refused(&error, &resource_name(&resource.plural, &resource.group)))?;
     let ApiResource { api_version, kind, .. } = resource;
     let owner = |metadata| Owner { api_version: api_version.clone(), kind: kind.clone(), metadata };

@@ -8,6 +8,7 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::api::{Api, ListParams, ObjectList};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
+use switchyard_api::v1beta2::Cohort;
 use switchyard_audit::Cluster;
 
 use super::owners::owners;
@@ -30,7 +31,8 @@ pub async fn see(client: &Client, name: &str, namespace: Option<&str>) -> anyhow
         all(Api::all(client.clone())),
         all(namespaced(client, namespace)),
         async {
-            let cohorts = pages(in_pages(), async |page| Api::all(client.clone()).list(page).await).await;
+            let api: Api<Cohort> = Api::all(client.clone());
+            let cohorts = pages(in_pages(), |page| list(api.clone(), page)).await;
             if_served(cohorts).map_err(|error| refused(&error, "cohorts.kueue.x-k8s.io"))
         },
     )?;
@@ -64,8 +66,15 @@ async fn all<K>(api: Api<K>) -> anyhow::Result<Vec<K>>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
-    let list = pages(in_pages(), async |page| api.list(page).await).await;
-    list.map_err(|error| refused(&error, &resource_name(&K::plural(&()), &K::group(&()))))
+    let found = pages(in_pages(), |page| list(api.clone(), page)).await;
+    found.map_err(|error| refused(&error, &resource_name(&K::plural(&()), &K::group(&()))))
+}
+
+async fn list<K>(api: Api<K>, page: ListParams) -> kube::Result<ObjectList<K>>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    api.list(&page).await
 }
 
 /// As in the messages of the API server: `jobs.batch`.
@@ -74,16 +83,14 @@ pub(super) fn resource_name(plural: &str, group: &str) -> String {
 }
 
 /// All pages of a list, without managed fields.
-pub(super) async fn pages<K>(
-    mut page: ListParams,
-    list: impl AsyncFn(&ListParams) -> kube::Result<ObjectList<K>>,
-) -> kube::Result<Vec<K>>
+pub(super) async fn pages<K, Page>(mut page: ListParams, list: impl Fn(ListParams) -> Page) -> kube::Result<Vec<K>>
 where
     K: Resource + Clone,
+    Page: Future<Output = kube::Result<ObjectList<K>>>,
 {
     let mut objects = Vec::new();
     loop {
-        let part = list(&page).await?;
+        let part = list(page.clone()).await?;
         objects.extend(part.items.into_iter().map(|mut object| {
             object.meta_mut().managed_fields = None;
             object
@@ -98,7 +105,8 @@ where
 /// Nothing of a kind that the cluster does not serve.
 pub(super) fn if_served<T>(list: kube::Result<Vec<T>>) -> kube::Result<Vec<T>> {
     match list {
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Vec::new()),
+        // What answers for an API group that is not there has no reason.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
         list => list,
     }
 }

@@ -4,6 +4,7 @@
 use crate::bed::{Bed, WAIT, metrics, several::Shown};
 use kube::api::PostParams;
 use serde_json::{Value, json};
+use switchyard_e2e::auditor::{self, Kind};
 use switchyard_e2e::{fixture, job, queues, wait};
 
 #[test]
@@ -114,6 +115,7 @@ fn limits_hold_at_every_level_of_the_hierarchy() {
 #[test]
 fn a_cohort_that_is_edited_judges_new_jobs_and_no_running_ones() {
     fixture::run(async {
+        auditor::expect(&[Kind::ChargedAboveQuota], "the quota of a cohort is lowered while jobs run by it");
         let bed = Bed::new("edit").await;
         let cohort = queues::Cohort::new(&bed.part("all")).group(&bed.name, &[("cpu", "4")]).build();
         bed.set_up([cohort, bed.member("q", "0").build()], &["q"]).await;
