@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use kube::Client;
-use switchyard_api::{config::Configuration, v1beta2::Workload};
+use switchyard_api::{conditions, config::Configuration, v1beta2::Workload};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -56,6 +56,13 @@ pub struct Context {
 }
 
 impl Context {
+    /// On a hub, whether a worker cluster is connected.
+    pub(crate) fn is_connected(&self, cluster: &str) -> bool {
+        let cluster = self.stores.multi_kueue_clusters.get("", cluster);
+        let status = cluster.as_ref().and_then(|cluster| cluster.status.as_ref());
+        status.is_some_and(|status| conditions::is_true(&status.conditions, conditions::ACTIVE))
+    }
+
     /// Whether we lead at this moment. Every writer asks before every write.
     #[must_use]
     pub fn leading(&self) -> bool {

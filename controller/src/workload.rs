@@ -70,6 +70,13 @@ pub fn was_dispatched(workload: &Workload) -> bool {
     dispatch.is_some_and(|dispatch| dispatch.attempt > 0)
 }
 
+/// Whether a hub has sent it to a cluster that is connected, and has not heard yet that nothing of it is left there.
+#[must_use]
+pub fn is_held_by_cluster(workload: &Workload, connected: impl Fn(&str) -> bool) -> bool {
+    let cluster = status(workload).and_then(|status| status.cluster_name.as_deref());
+    was_dispatched(workload) && has_reservation(workload) && !is_finished(workload) && cluster.is_some_and(connected)
+}
+
 /// What makes the pods of a group and owns its workload.
 #[must_use]
 pub fn maker_of(workload: &Workload) -> Option<(&'static dyn JobKind, &OwnerReference)> {

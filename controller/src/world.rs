@@ -7,12 +7,13 @@ mod workload;
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 pub(crate) use requests::RequestRules;
 use switchyard_api::{
     conditions,
     config::Configuration,
     jobs::elastic,
-    quantity::{Exact, parse},
+    quantity::{Exact, amount_of, parse},
     v1beta2, variants,
 };
 use switchyard_scheduler::{self as engine, Event, LocalQueueKey, Name, WorkloadKey};
@@ -110,6 +111,22 @@ pub(crate) fn priority(config: &Configuration, object: &v1beta2::Workload) -> i3
 pub(crate) fn pod_sets(ctx: &Context, object: &v1beta2::Workload) -> Vec<engine::PodSet> {
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
     workload::pod_sets(object, &RequestRules::of(&ctx.stores, &ctx.config, namespace))
+}
+
+/// The resource of which the pods of a workload ask for more by now than they are charged, and the pod set; none where there is none.
+pub(crate) fn exceeded(ctx: &Context, object: &v1beta2::Workload) -> Option<(String, String)> {
+    let admission = object.status.as_ref()?.admission.as_ref()?;
+    let pod_sets = pod_sets(ctx, object);
+    admission.pod_set_assignments.iter().find_map(|assigned| {
+        let pod_set = pod_sets.iter().find(|pod_set| *pod_set.name == *assigned.name)?;
+        let count = i64::from(assigned.count.unwrap_or(pod_set.count));
+        let exceeds = |(resource, charged): &(&String, &Quantity)| {
+            let asked = pod_set.requests.get(resource.as_str()).map_or(0, |amount| amount.get());
+            asked.saturating_mul(count) > amount_of(resource, charged)
+        };
+        let (resource, _) = assigned.resource_usage.iter().find(exceeds)?;
+        Some((resource.clone(), assigned.name.clone()))
+    })
 }
 
 pub(crate) fn workload_key(key: &Key) -> WorkloadKey {

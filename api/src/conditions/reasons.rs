@@ -102,6 +102,8 @@ pub mod evicted {
     pub const LOCAL_QUEUE_STOPPED: &str = "LocalQueueStopped";
     /// Nodes failed.
     pub const NODE_FAILURES: &str = "NodeFailures";
+    /// Before it started, its pods came to ask for more than it was charged: a RuntimeClass or a LimitRange has changed.
+    pub const REQUESTS_CHANGED: &str = "RequestsChanged";
     /// `spec.active` is false.
     pub const DEACTIVATED: &str = "Deactivated";
     /// It moves to a better flavor.

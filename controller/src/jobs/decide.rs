@@ -28,8 +28,8 @@ use crate::{
     clock::since,
     context::Role,
     workload::{
-        admitted_by, condition, has_reservation, is_admitted, is_evicted, is_finished, is_group_workload, is_on_hold,
-        was_dispatched,
+        Eviction, admitted_by, condition, has_reservation, is_admitted, is_evicted, is_finished, is_group_workload,
+        is_held_by_cluster, is_on_hold, was_dispatched,
     },
 };
 
@@ -38,6 +38,9 @@ const MIRROR_GRACE: Duration = Duration::from_secs(10);
 /// How long a worker leaves it to the hub to collect its copies of a job that has ended, which gives the quota back, too.
 /// Times on jobs are whole seconds, so it is two seconds at least.
 const COPY_GRACE: Duration = Duration::from_secs(3);
+
+/// How often it is looked whether the cluster is still connected that has what is left of a job.
+const LOOK_AT_CLUSTER: Duration = Duration::from_secs(10);
 
 /// Why it is not said whether a job gets a workload.
 pub(super) const OWNER_UNREAD: &str = "an owner of the job cannot be read";
@@ -105,9 +108,16 @@ pub(super) fn release(kind: &dyn JobKind, job: &Value) -> Option<Action> {
 }
 
 /// Finishes the workloads of a job that is gone, so that their quota is free at once, and lets them go. `goes`: it is there
-/// still, and deleted in the foreground it waits for them.
+/// still, and deleted in the foreground it waits for them. What runs on a cluster that is connected is charged until it has stopped
+/// there.
 fn owner_gone(facts: &Facts<'_>, now: Timestamp, goes: bool) -> Decision {
+    let is_held =
+        |it: &Workload| facts.role == Role::Hub && !is_group_workload(it) && is_held_by_cluster(it, facts.connected);
     let release = |workload: &Arc<Workload>| {
+        if is_held(workload) {
+            let live = workload.metadata.deletion_timestamp.is_none();
+            return live.then(|| Action::DeleteWorkload(workload.clone()));
+        }
         if workload.metadata.deletion_timestamp.is_some() {
             // The life cycle of workloads lets the others go, which have one owner that tells.
             let let_go = goes || is_group_workload(workload);
@@ -126,7 +136,10 @@ fn owner_gone(facts: &Facts<'_>, now: Timestamp, goes: bool) -> Decision {
         }
         edit::drop_finalizer(workload)
     };
-    Decision::act(facts.workloads.iter().filter_map(release))
+    let actions = facts.workloads.iter().filter_map(release).collect();
+    let held = facts.workloads.iter().any(|workload| is_held(workload));
+    // A cluster may be lost meanwhile.
+    Decision { actions, next: if held { Next::After(LOOK_AT_CLUSTER) } else { Next::OnChange } }
 }
 
 /// `namespace/name`, as events name workloads.
@@ -200,7 +213,8 @@ impl Case<'_> {
                 return self.workload_deleting(workload);
             }
         }
-        if self.kind.on_hold(self.job) {
+        // A job that runs elsewhere is on hold there, and shows it.
+        if self.kind.on_hold(self.job) && !self.is_handed_over() {
             return workload.map_or_else(Decision::wait, |workload| self.on_hold(workload));
         }
         if let Some(end) = self.kind.finished(self.job).filter(|_| !workload.is_some_and(|it| self.ends_elsewhere(it)))
@@ -290,12 +304,19 @@ impl Case<'_> {
         Decision::act(edit::drop_finalizer(workload).into_iter().chain(release(self.kind, self.job)))
     }
 
-    /// Its quota is given back. That of a job that was sent to a cluster, or is a hub's copy, is the dispatcher's to free.
+    /// Its quota is given back. A hub's copy says why, for the hub to take it back. That of a job that was sent to a cluster is the
+    /// dispatcher's to free.
     fn on_hold(&self, workload: &Arc<Workload>) -> Decision {
-        if !has_reservation(workload) || self.was_sent(workload) || same_copy(self.kind.id(), self.job, workload) {
+        if !has_reservation(workload) || self.was_sent(workload) {
             return Decision::wait();
         }
-        Decision::act([edit::put_on_hold(workload, self.facts.reasons, self.now)])
+        let told = meta::str_at(self.job, "/status/message");
+        let is_copy = same_copy(self.kind.id(), self.job, workload);
+        let message = match told {
+            told if is_copy && !told.is_empty() => format!("{}: {told}", edit::ON_HOLD),
+            _ => edit::ON_HOLD.to_owned(),
+        };
+        Decision::act([edit::put_on_hold(workload, &message, self.facts.reasons, self.now)])
     }
 
     /// It is queued again once its job is on hold no more. What puts a group's workload on hold takes it off again.
@@ -463,13 +484,25 @@ impl Case<'_> {
     fn suspended(&self, workload: &Arc<Workload>) -> Decision {
         if is_admitted(workload) {
             return match (self.runs_elsewhere(workload), self.is_handed_over()) {
-                (false, _) => self.start(workload),
+                (false, _) => self.outgrown(workload).unwrap_or_else(|| self.start(workload)),
                 (true, true) => self.show_started(),
                 (true, false) => Decision::wait(),
             };
         }
         let moved = edit::queue_name(workload, meta::queue_name(self.job));
         moved.filter(|_| self.kind.leads_queue(self.job)).map_or_else(Decision::wait, |action| Decision::act([action]))
+    }
+
+    /// Evicts a workload whose pods would ask for more than it is charged: what adds to their requests has changed since quota was
+    /// reserved.
+    fn outgrown(&self, workload: &Arc<Workload>) -> Option<Decision> {
+        let (resource, pod_set) = (self.facts.exceeded)(workload)?;
+        let message =
+            format!("The pods of pod set {pod_set} ask for more {resource} by now than quota was reserved for");
+        let eviction =
+            Eviction { reason: reasons::evicted::REQUESTS_CHANGED, cause: String::new(), message: message.clone() };
+        let evict = Action::edit_status(workload, self.now, |edit| drop(edit.evict(eviction)));
+        Some(Decision::act([evict, Action::normal(events::STOPPED, message)]))
     }
 
     /// On a hub, jobs for other clusters are not started here; nor is a job that should have been one, or one that was

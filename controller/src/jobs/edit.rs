@@ -38,10 +38,13 @@ pub(super) fn release_quota(workload: &Arc<Workload>, reasons: Reasons, now: Tim
     })
 }
 
+/// What a workload says whose job is on hold.
+pub(super) const ON_HOLD: &str = "Job is on hold";
+
 /// Gives the quota of a workload back for as long as its job is on hold.
-pub(super) fn put_on_hold(workload: &Arc<Workload>, reasons: Reasons, now: Timestamp) -> Action {
+pub(super) fn put_on_hold(workload: &Arc<Workload>, message: &str, reasons: Reasons, now: Timestamp) -> Action {
     Action::edit_quota(workload, reasons, now, |edit| {
-        edit.unreserve(quota_reserved::ON_HOLD, "Job is on hold");
+        edit.unreserve(quota_reserved::ON_HOLD, conditions::truncated_message(message.to_owned()));
     })
 }
 

@@ -87,6 +87,10 @@ pub struct Facts<'a> {
     pub multi_kueue_check: Option<String>,
     /// Whether jobs that the job controls, or that those control, have pods that run.
     pub below_active: &'a dyn Fn() -> bool,
+    /// The resource of which the pods of a workload ask for more by now than they are charged, and the pod set.
+    pub exceeded: &'a dyn Fn(&Workload) -> Option<(String, String)>,
+    /// On a hub: whether a cluster is connected.
+    pub connected: &'a dyn Fn(&str) -> bool,
     /// ResourceFlavors by name.
     pub flavor: &'a dyn Fn(&str) -> Option<Arc<ResourceFlavor>>,
     /// Priority classes.

@@ -139,6 +139,8 @@ impl Reconciler {
             prebuilt: Prebuilt::NotNamed,
             multi_kueue_check: None,
             below_active: &|| false,
+            connected: &|_| false,
+            exceeded: &|_| None,
             flavor: &|_| None,
             priorities: &*ctx.stores,
             copied: self.copied(),

@@ -53,6 +53,7 @@ use crate::{
     stores::JobStore,
     work::{self, Outcome, Queue},
     workload::{Reasons, admitted_by},
+    world,
 };
 
 /// Jobs looked at at once. Each waits for one or two API writes of a few milliseconds.
@@ -367,6 +368,8 @@ impl Reconciler {
             multi_kueue_check: (ctx.role == Role::Hub)
                 .then(|| lookup::multi_kueue_check(&ctx.stores, namespace, queue))
                 .flatten(),
+            exceeded: &|workload| world::exceeded(ctx, workload),
+            connected: &|cluster| ctx.is_connected(cluster),
             below_active: &|| self.is_active_below(key),
             flavor: &|name| ctx.stores.resource_flavors.get("", name),
             priorities: &*ctx.stores,

@@ -22,6 +22,9 @@ use crate::{
     workload::{self, Edit, Evicted, Eviction, Phase, Reasons},
 };
 
+/// How often it is looked whether the cluster is still connected that has what is left of a job that is gone.
+const LOOK_AT_CLUSTER: Duration = Duration::from_secs(10);
+
 /// What is to be done. The default is nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
@@ -146,6 +149,10 @@ fn end_of_life(subject: &Workload, facts: &Facts, rules: &Rules, now: Timestamp)
         .as_ref()
         .is_some_and(|labels| labels.get(names::JOB_UID).is_some_and(|uid| !uid.is_empty()));
     let held = held(subject);
+    if facts.owner_gone && facts.held_by_cluster {
+        // The dispatcher gives its quota back once nothing is left there; the cluster may be lost meanwhile.
+        return Some(Plan { again: Some(LOOK_AT_CLUSTER), ..Plan::default() });
+    }
     if facts.owner_gone || (!owned && deleting) {
         return Some(Plan { release: held, ..Plan::default() });
     }

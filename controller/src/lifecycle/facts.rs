@@ -94,6 +94,8 @@ pub struct Facts {
     pub variant: bool,
     /// It is being deleted and the job that owns it is gone.
     pub owner_gone: bool,
+    /// On a hub: something of it is left on a cluster that is connected.
+    pub held_by_cluster: bool,
 }
 
 impl Facts {
@@ -119,6 +121,9 @@ impl Facts {
             parent: families && variants::is_parent(subject),
             variant: families && variants::parent_of(subject).is_some(),
             owner_gone,
+            held_by_cluster: ctx.role == Role::Hub
+                && !workload::is_group_workload(subject)
+                && workload::is_held_by_cluster(subject, |cluster| ctx.is_connected(cluster)),
         }
     }
 }

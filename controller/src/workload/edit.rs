@@ -308,10 +308,15 @@ impl Edit {
         let Some(evicted) = conditions::find(&self.status.conditions, conditions::EVICTED).cloned() else {
             return false;
         };
-        use reasons::evicted::{CONCURRENT_ADMISSION, FLAVOR_MIGRATION, NODE_FAILURES, PREEMPTED, VARIANT_EVICTED};
+        use reasons::evicted::{
+            CONCURRENT_ADMISSION, FLAVOR_MIGRATION, NODE_FAILURES, PREEMPTED, REQUESTS_CHANGED, VARIANT_EVICTED,
+        };
         // In Kueue a variant that gave way to one on a better flavor is never queued again.
         let of_variants = [FLAVOR_MIGRATION, VARIANT_EVICTED, CONCURRENT_ADMISSION];
-        let at_once = [PREEMPTED, NODE_FAILURES].iter().chain(&of_variants).any(|reason| *reason == evicted.reason);
+        let at_once = [PREEMPTED, NODE_FAILURES, REQUESTS_CHANGED]
+            .iter()
+            .chain(&of_variants)
+            .any(|reason| *reason == evicted.reason);
         self.requeued(at_once, &evicted.reason, evicted.message.clone());
         self.unreserve(reasons::quota_reserved::PENDING_EVALUATION, evicted.message)
     }

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
+use switchyard::Verdict;
 use switchyard_api::v1beta2::ClusterQueue;
 use switchyard_e2e::fleet::{Fleet, Tenant};
 use switchyard_e2e::wait::{always, eventually};
@@ -78,6 +79,7 @@ enum Stop {
     Deactivated,
     OutOfTime,
     WorkloadDeleted,
+    Deleted,
 }
 
 #[test]
@@ -88,6 +90,11 @@ fn a_deactivated_job_is_charged_until_its_last_pod_has_ended() {
 #[test]
 fn a_job_out_of_time_is_charged_until_its_last_pod_has_ended() {
     is_charged_until_its_last_pod_has_ended(Stop::OutOfTime);
+}
+
+#[test]
+fn a_deleted_job_is_charged_until_its_last_pod_has_ended() {
+    is_charged_until_its_last_pod_has_ended(Stop::Deleted);
 }
 
 #[test]
@@ -115,6 +122,7 @@ fn is_charged_until_its_last_pod_has_ended(stop: Stop) {
             Stop::WorkloadDeleted => {
                 tenant.hub_workloads().delete(&first.name_any(), &Default::default()).await.unwrap();
             }
+            Stop::Deleted => drop(tenant.hub_jobs().delete("slow", &DeleteParams::background()).await.unwrap()),
         }
         let pods: Api<Pod> = Api::namespaced(west.admin.clone(), tenant.name());
         eventually(SOON, "the pod to be ending", async || {
@@ -182,15 +190,15 @@ fn as_many_pods_run_as_are_charged() {
     });
 }
 
-/// What `switchyard audit` prints of the fleet, and its exit code.
-async fn audited(fleet: &Fleet, namespace: &str) -> (u8, String) {
+/// What `switchyard audit` prints of the fleet, and what it ends with.
+async fn audited(fleet: &Fleet, namespace: &str) -> (Verdict, String) {
     let path = |cluster: &Cluster| cluster.kubeconfig().display().to_string();
     let west = format!("west={}", path(fleet.worker("west")));
     let hub = path(fleet.hub());
     let command = ["switchyard", "--kubeconfig", &hub, "audit", "--worker", &west, "--grace", "2", "-n", namespace];
     let mut out = Vec::new();
-    let code = switchyard::run(switchyard::Args::try_parse_from(command).unwrap(), &mut out).await.unwrap();
-    (code, String::from_utf8(out).unwrap())
+    let verdict = switchyard::run(switchyard::Args::try_parse_from(command).unwrap(), &mut out).await.unwrap();
+    (verdict, String::from_utf8(out).unwrap())
 }
 
 #[test]
@@ -200,9 +208,9 @@ fn the_auditor_is_asked_about_a_fleet() {
         let tenant = on_west(fleet, "audited", "4").await;
         tenant.submit(tenant.job("honest").cpu("1").parallelism(2).completions(2).run_forever()).await.unwrap();
         is_active(&tenant, "west", "honest", 2).await;
-        let (code, text) = audited(fleet, tenant.name()).await;
-        assert_eq!(code, 0, "{text}");
-        assert!(text.starts_with("Nothing is wrong with 0 pods, 1 Workloads"), "{text}");
+        let (verdict, text) = audited(fleet, tenant.name()).await;
+        assert_eq!(verdict, Verdict::Fine, "{text}");
+        assert!(text.starts_with("No findings: 0 pods, 1 Workloads"), "{text}");
         assert!(text.contains("2 pods, 1 Workloads"), "{text}");
 
         // Somebody has a pod run that should wait in a queue.
@@ -214,9 +222,9 @@ fn the_auditor_is_asked_about_a_fleet() {
             "spec": {"containers": [{"name": "c", "image": "i"}]},
         });
         fleet.worker("west").apply([pod]).await.unwrap();
-        let (code, text) = audited(fleet, tenant.name()).await;
-        assert_eq!(code, 2, "{text}");
-        let want = format!("Pod {}/stray runs, and there is no Workload for it", tenant.name());
+        let (verdict, text) = audited(fleet, tenant.name()).await;
+        assert_eq!(verdict, Verdict::Faulty, "{text}");
+        let want = format!("Pod {}/stray runs, but it has no Workload", tenant.name());
         assert!(text.contains("RunsWithoutAdmission") && text.contains(&want), "{text}");
         let pods: Api<Pod> = Api::namespaced(fleet.worker("west").admin.clone(), tenant.name());
         pods.delete("stray", &DeleteParams::default()).await.unwrap();

@@ -90,6 +90,17 @@ fn a_finished_job_is_left_as_it_is() {
 }
 
 #[test]
+fn a_job_that_asks_for_more_than_it_is_charged_is_not_started() {
+    let told = World { exceeded: Some("cpu"), ..world(job()) }.workload(admitted()).told();
+    let want =
+        "Evicted=True/RequestsChanged: The pods of pod set main ask for more cpu by now than quota was reserved for";
+    assert!(told.contains(want) && !told.contains(r#""suspend":false"#), "{told}");
+    let started = job().started(&admitted().0).running();
+    let told = World { exceeded: Some("cpu"), ..world(started) }.workload(admitted()).told();
+    assert!(!told.contains("Evicted"), "its pods are there: {told}");
+}
+
+#[test]
 fn slots_that_are_not_needed_are_given_back() {
     let partly =
         |succeeded: i32| job().started(&admitted().0).running().with(json!({"status": {"succeeded": succeeded}}));

@@ -145,3 +145,18 @@ fn of_another_size_it_is_taken_back_from_its_cluster_and_queued_anew() {
     let released = sent().deleting().status(|edit| _ = edit.unreserve("Pending", "deleted"));
     assert!(hub(stopped()).workload(released).told().contains("finalizers"), "nothing is left");
 }
+
+#[test]
+fn a_job_that_is_gone_is_charged_until_its_cluster_has_nothing_of_it() {
+    let gone = |workload: TestWorkload, connected: bool| {
+        World { job: None, connected, ..hub(dispatched()) }.workload(workload).told()
+    };
+    let kept = gone(sent(), true);
+    assert!(kept.contains("delete") && kept.ends_with("again after 10s"), "{kept}");
+    assert_eq!(gone(sent().deleting(), true), "again after 10s", "its copy is being stopped");
+    assert!(gone(sent(), false).contains("OwnerNotFound"), "nobody knows when its cluster comes back");
+    let released = || sent().status(|edit| _ = edit.unreserve("Pending", "deleted"));
+    assert!(gone(released(), true).contains("OwnerNotFound"));
+    let here = || job().workload().admitted();
+    assert!(gone(here(), true).contains("OwnerNotFound"), "it was not sent");
+}

@@ -136,6 +136,39 @@ fn a_ray_job_that_is_not_valid_gives_its_quota_back_until_it_is_mended() {
 }
 
 #[test]
+fn a_ray_job_that_is_not_valid_on_its_cluster_is_taken_back_by_its_hub() {
+    let template = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"rayClusterSpec": {"headGroupSpec": {"template": template}}});
+    let (kind, job, workload) = object("ray.io", "RayJob", spec);
+    let status = json!({"jobDeploymentStatus": "ValidationFailed", "message": "backoffLimit must be positive"});
+    let invalid = json!({"spec": {"suspend": false}, "status": status});
+    let marks = json!({"switchyard.dev/workload-uid": "u", "switchyard.dev/attempt": "1"});
+    let metadata = json!({
+        "labels": {"switchyard.dev/hub-id": "hub"}, "annotations": marks, "ownerReferences": null,
+    });
+    let copy = || {
+        let mut copy = serde_json::to_value(&TestWorkload(workload.0.clone()).admitted().0).unwrap();
+        apply_merge(&mut copy, &json!({ "metadata": metadata }));
+        let named =
+            json!({"kueue.x-k8s.io/job-owner-gvk": "ray.io/v1, Kind=RayJob", "kueue.x-k8s.io/job-owner-name": "train"});
+        apply_merge(&mut copy, &json!({"metadata": {"annotations": named}}));
+        serde_json::from_value::<Workload>(copy).unwrap()
+    };
+    let prebuilt = json!({"metadata": {"labels": {"kueue.x-k8s.io/prebuilt-workload-name": "w"}}});
+    let sent = TestJob(job.0.clone()).with(json!({ "metadata": metadata })).with(prebuilt).with(invalid.clone());
+    let there = World { kind, prebuilt: Prebuilt::Found(Arc::new(copy())), role: Role::Worker, ..world(sent) };
+    assert!(there.told().contains("OnHold: Job is on hold: backoffLimit must be positive"), "{}", there.told());
+
+    // The hub shows what its copy says, evicts it, and stops showing it as running.
+    let shown = TestJob(job.0).with(json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}})).with(invalid);
+    let sent = TestWorkload(workload.0.clone()).admitted().evicted().status(|edit| {
+        edit.status.dispatch = Some(DispatchStatus { attempt: 1, ..DispatchStatus::default() });
+    });
+    let hub = World { kind, role: Role::Hub, check: Some("mk"), ..world(shown) }.workload(sent);
+    assert!(hub.told().contains(r#""suspend":true"#), "{}", hub.told());
+}
+
+#[test]
 fn a_fault_tolerant_ray_service_keeps_its_quota_for_what_cleans_up_after_it() {
     let template = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
     let cluster = json!({"headGroupSpec": {"template": template}, "gcsFaultToleranceOptions": {"redisAddress": "r"}});

@@ -114,6 +114,8 @@ impl Made {
             prebuilt: Prebuilt::NotNamed,
             multi_kueue_check: None,
             below_active: &|| false,
+            connected: &|_| false,
+            exceeded: &|_| None,
             flavor: &|_| None,
             priorities: &Classes,
             copied: BuildOptions::default(),

@@ -195,6 +195,8 @@ pub(super) struct World {
     pub(super) releases_fast: bool,
     pub(super) defers_end: bool,
     pub(super) below_active: bool,
+    pub(super) connected: bool,
+    pub(super) exceeded: Option<&'static str>,
 }
 
 pub(super) fn world(job: TestJob) -> World {
@@ -211,6 +213,8 @@ pub(super) fn world(job: TestJob) -> World {
         releases_fast: false,
         defers_end: true,
         below_active: false,
+        connected: true,
+        exceeded: None,
         check: None,
         flavors: true,
         waits: true,
@@ -241,6 +245,8 @@ impl World {
             prebuilt: self.prebuilt.clone(),
             multi_kueue_check: self.check.map(str::to_owned),
             below_active: &|| self.below_active,
+            connected: &|_| self.connected,
+            exceeded: &|_| self.exceeded.map(|it| (it.to_owned(), "main".to_owned())),
             flavor: &flavor,
             priorities: &Classes,
             copied: BuildOptions::default(),

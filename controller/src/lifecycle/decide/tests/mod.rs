@@ -27,6 +27,7 @@ fn facts(local: StopPolicy, cluster: StopPolicy, checks: &[&str]) -> Facts {
         parent: false,
         variant: false,
         owner_gone: false,
+        held_by_cluster: false,
     }
 }
 

@@ -101,3 +101,11 @@ fn the_end() {
     # and is left as it is
     ");
 }
+
+#[test]
+fn what_runs_on_a_connected_cluster_is_kept_after_its_owner_until_it_has_stopped() {
+    let deleted = workload("a").reserved("cq").admitted().deleting();
+    let facts = Facts { owner_gone: true, held_by_cluster: true, ..open() };
+    let plan = decide(&deleted, &facts, &Rules::default(), at(100));
+    assert_eq!(plan, Plan { again: Some(Duration::from_secs(10)), ..Plan::default() });
+}
