@@ -196,11 +196,15 @@ fn retention(subject: &Workload, rules: &Rules, now: Timestamp) -> Plan {
 
 fn deactivated(plan: &mut Plan, edit: &mut Edit, subject: &Workload) {
     edit.status.requeue_state = None;
-    if workload::is_evicted(subject) {
-        return;
-    }
     let target = workload::condition(subject, conditions::DEACTIVATION_TARGET).cloned();
     conditions::remove(&mut edit.status.conditions, conditions::DEACTIVATION_TARGET);
+    if workload::is_evicted(subject) {
+        if target.is_some() {
+            // What it was deactivated for would deactivate it again once its user makes it active.
+            edit.reset_checks();
+        }
+        return;
+    }
     let (cause, message) = target.map_or((String::new(), "The workload is deactivated".to_owned()), |target| {
         (target.reason, format!("The workload is deactivated due to {}", target.message))
     });

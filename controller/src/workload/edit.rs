@@ -270,7 +270,8 @@ impl Edit {
         Evicted { eviction, event, first }
     }
 
-    fn reset_checks(&mut self) {
+    /// Has all admission checks begin anew.
+    pub(crate) fn reset_checks(&mut self) {
         for check in &mut self.status.admission_checks {
             if check.state == CheckState::Pending {
                 continue;

@@ -273,7 +273,13 @@ fn the_pods_of_a_stateful_set_wait_while_its_queue_is_stopped_and_roll_while_it_
         let uid = bed.workload_of("db").await.uid();
         bed.stop_cluster_queue("HoldAndDrain").await;
         sets.ready("db", 0).await;
-        all_pods(&bed, 1, "waiting", is_gated).await;
+        // Where both have failed before either is gone, the StatefulSet's controller makes both anew at once.
+        let waiting = async || {
+            let pods = pods(&bed).list(&Default::default()).await?.items;
+            ensure!(!pods.is_empty() && pods.iter().all(is_gated), "{pods:?}");
+            Ok(())
+        };
+        wait::eventually(WAIT, "waiting pods alone", waiting).await.unwrap();
         bed.stop_cluster_queue("None").await;
         sets.ready("db", 2).await;
         assert_eq!(bed.workload_of("db").await.uid(), uid);

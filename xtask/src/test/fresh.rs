@@ -12,10 +12,11 @@ use crate::programs;
 use crate::report::{Counts, Failure, Report, Tier};
 
 /// The test programs whose inputs are random, in tests whose names contain one of the words. No word stands for all.
-const RANDOM: [(&str, &[&str]); 7] = [
+const RANDOM: [(&str, &[&str]); 8] = [
     ("switchyard-api", &[]),
     ("switchyard-api test conversion", &[]),
     ("switchyard-agent", &["laws"]),
+    ("switchyard-audit", &["hostile"]),
     ("switchyard-controller", &["laws", "lease", "held"]),
     ("switchyard-hub", &["outbox"]),
     ("switchyard-scheduler", &["tree::", "afs::", "queue::", "fair_admission::"]),

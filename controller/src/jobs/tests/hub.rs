@@ -54,6 +54,17 @@ fn of_fewer_pods_only_those_are_given_back_that_it_has_quota_for() {
 }
 
 #[test]
+fn a_later_attempt_gives_nothing_back_early() {
+    let done = json!({"spec": {"suspend": false}, "status": {"active": 1, "succeeded": 4}});
+    let told = |attempt: i64| {
+        let sent = admitted_elsewhere().status(|edit| edit.status.dispatch.get_or_insert_default().attempt = attempt);
+        hub(dispatched().with(done.clone())).workload(sent).told()
+    };
+    assert!(told(1).contains("reclaimablePods"), "{}", told(1));
+    assert!(!told(2).contains("reclaimablePods"), "what had succeeded runs again there: {}", told(2));
+}
+
+#[test]
 fn evicted_it_is_shown_as_suspended_again() {
     let running = dispatched().with(json!({"spec": {"suspend": false}}));
     assert!(hub(running).workload(admitted_elsewhere().evicted()).told().contains(r#"{"spec":{"suspend":true}}"#));

@@ -349,3 +349,20 @@ fn back_off() {
     requeue count Some(1) at None
     ");
 }
+
+/// Made active again, it is queued, and nothing of what it was deactivated for deactivates it once more.
+#[test]
+fn what_is_deactivated_while_it_is_evicted_forgets_why() {
+    let evicted = workload("a")
+        .reserved("cq")
+        .condition("Evicted", true, "Preempted", "for another")
+        .condition("DeactivationTarget", true, "AdmissionCheck", "no")
+        .check("ac", CheckState::Rejected, "never");
+    let facts = facts(StopPolicy::None, StopPolicy::None, &["ac"]);
+    let plan = decide(&evicted.clone().inactive(), &facts, &Rules::default(), at(100));
+    let status = plan.status.unwrap();
+    assert!(conditions::find(&status.conditions, "DeactivationTarget").is_none());
+    assert_eq!(status.admission_checks[0].state, CheckState::Pending);
+    let again = evicted.status(|it| *it = status);
+    assert!(!decide(&again, &facts, &Rules::default(), at(101)).deactivate);
+}
