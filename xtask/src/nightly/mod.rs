@@ -123,8 +123,20 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
             &[laws, &["hostile"]].concat(),
             &[("FUZZ_SECONDS", &seconds), ("LAWS_SEED", &seed)],
         ),
-        cargo("laws", "laws of the engine, many cases with a new seed", "about LAWS", laws, &cases),
-        cargo("properties", "property tests of all crates, many cases with a new seed", "about PROPS", random, &cases),
+        cargo(
+            "laws",
+            "laws of the engine, many cases with a new seed",
+            "about 4 minutes, most of them compiling",
+            laws,
+            &cases,
+        ),
+        cargo(
+            "properties",
+            "property tests of all crates, many cases with a new seed",
+            "about 4 minutes, most of them compiling",
+            random,
+            &cases,
+        ),
         own(
             "usage",
             "usage under random life on a real control plane, with a new seed",
@@ -134,7 +146,7 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
         own(
             "decisions",
             "random scenarios against Kueue's own scheduler",
-            "about DEC",
+            "not measured, with Go some minutes to compile Kueue",
             &["fuzz-decisions", "--scenarios", &scenarios],
         ),
         own(
