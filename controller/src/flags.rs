@@ -319,6 +319,12 @@ impl ConfigFlags {
         for config::Ignored { path, reason } in config.ignored() {
             tracing::warn!(field = path, reason, "this field of the configuration has no effect");
         }
+        for config::Later { path, is_honoured, reason } in config.later() {
+            match is_honoured {
+                true => tracing::info!(field = path, reason, "this field of a later release of Kueue is honoured"),
+                false => tracing::warn!(field = path, reason, "this field of a later release of Kueue has no effect"),
+            }
+        }
         Ok(config)
     }
 }

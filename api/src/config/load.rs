@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{API_VERSION, ConfigError, Configuration, KIND, effect, gates, older, shape, validate};
+use super::{API_VERSION, ConfigError, Configuration, KIND, effect, gates, later, older, shape, validate};
 use crate::field::{FieldError, Path};
 
 /// Reads a configuration file.
@@ -27,6 +27,7 @@ pub fn load_with_gates(text: &str, gates: &str) -> Result<Configuration, ConfigE
     if !named.is_empty() && value.get("featureGates").is_some() {
         errors.push(FieldError::new(&Path::new("featureGates"), "may not be set here and by --feature-gates"));
     }
+    let mut later = if errors.is_empty() { later::take_fields(&mut value, &mut errors) } else { Vec::new() };
     if errors.is_empty() && value["apiVersion"] == older::V1BETA1 {
         match older::convert(&mut value) {
             Ok(ended) => ignored = ended,
@@ -40,10 +41,12 @@ pub fn load_with_gates(text: &str, gates: &str) -> Result<Configuration, ConfigE
         return Err(ConfigError::Fields(errors));
     }
     gates::set(&mut value, named);
+    later.extend(later::take_gates(&mut value));
     ignored.extend(effect::ignored(&value));
     let mut config: Configuration = serde_json::from_value(value)
         .map_err(|error| ConfigError::Fields(vec![FieldError::new(&Path::root(), error.to_string())]))?;
     config.ignored = ignored;
+    config.later = later;
     fill_zeros(&mut config);
     let errors = validate::errors(&config);
     if errors.is_empty() { Ok(config) } else { Err(ConfigError::Fields(errors)) }

@@ -14,6 +14,7 @@ use crate::{field::FieldError, jobs::framework_of};
 mod duration;
 mod effect;
 pub mod gates;
+mod later;
 mod load;
 mod manager;
 mod multi_kueue;
@@ -26,6 +27,7 @@ mod validate;
 
 pub use duration::{GoDuration, ParseDurationError};
 pub use effect::Ignored;
+pub use later::Later;
 pub use load::{load, load_with_gates};
 pub use manager::*;
 pub use multi_kueue::*;
@@ -98,6 +100,9 @@ pub struct Configuration {
     /// What the file sets and has no effect.
     #[serde(skip)]
     ignored: Vec<Ignored>,
+    /// What the file names of later releases.
+    #[serde(skip)]
+    later: Vec<Later>,
 }
 
 impl Default for Configuration {
@@ -127,6 +132,7 @@ impl Default for Configuration {
             object_retention_policies: ObjectRetentionPolicies::default(),
             visibility_server: VisibilityServer::default(),
             ignored: Vec::new(),
+            later: Vec::new(),
         }
     }
 }
@@ -136,6 +142,12 @@ impl Configuration {
     #[must_use]
     pub fn ignored(&self) -> &[Ignored] {
         &self.ignored
+    }
+
+    /// Gates and fields of later releases of Kueue that the file names.
+    #[must_use]
+    pub fn later(&self) -> &[Later] {
+        &self.later
     }
 
     /// Whether a feature gate is on: as the file says, else as it is by default. Unknown ones are off.

@@ -505,3 +505,17 @@ fn what_a_workload_is_counted_by_is_copied_to_it() {
     assert_eq!(copied(labels), (owned(&["kept"]), owned(&[])), "without the gate");
     assert_eq!(copied(&format!("{labels}\n{gate}")), (owned(&["kept", "team"]), owned(&["example.com/cost"])));
 }
+
+#[rstest]
+#[case::as_the_name_of_a_mapping(
+    "resources: {deviceClassMappings: [{name: pods, deviceClassNames: [gpu]}]}",
+    "resources.deviceClassMappings[0].name: Forbidden: counts the pods themselves"
+)]
+#[case::as_an_output(
+    "resources: {transformations: [{input: cpu, outputs: {pods: 1}}]}",
+    "resources.transformations[0].outputs[pods]: Forbidden: counts the pods themselves"
+)]
+fn pods_are_no_resource_that_others_are_charged_as(#[case] body: &str, #[case] error: &str) {
+    let said = refused(body);
+    assert!(said.contains(error), "{said}");
+}

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::{Configuration, GoDuration, KUBE_SYSTEM, NAMESPACE_NAME, PreemptionStrategy, SPARK_APPLICATION, gates};
+use super::{
+    Configuration, GoDuration, KUBE_SYSTEM, NAMESPACE_NAME, PreemptionStrategy, SPARK_APPLICATION, gates, later,
+};
 use crate::{
     field::{FieldError, Path, nearest},
     jobs::{framework_of, kinds},
@@ -222,8 +224,10 @@ fn feature_gates(config: &Configuration, errors: &mut Vec<FieldError>) {
     for (name, value) in &config.feature_gates {
         let path = Path::new("featureGates").child(name);
         match gates::default(name) {
+            None if later::is_switch(name) => {}
             None => {
-                let hint = nearest(name, gates::names()).map(|near| format!(", did you mean {near}?"));
+                let hint =
+                    nearest(name, gates::names().chain(later::gates())).map(|near| format!(", did you mean {near}?"));
                 errors.push(FieldError::new(&path, format!("unknown feature gate{}", hint.unwrap_or_default())));
             }
             Some(default) if gates::is_locked(name) && default != *value => {

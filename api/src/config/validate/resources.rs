@@ -26,6 +26,10 @@ pub(super) fn resources(config: &Configuration, errors: &mut Vec<FieldError>) {
             let path = path.child("transformations").index(index).child("input");
             errors.push(FieldError::duplicate(&path, &transformation.input));
         }
+        for output in transformation.outputs.keys().filter(|output| *output == PODS) {
+            let path = path.child("transformations").index(index).child("outputs").key(output);
+            errors.push(FieldError::forbidden(&path, RESERVED));
+        }
     }
     device_classes(config, &path.child("deviceClassMappings"), errors);
 }
@@ -41,6 +45,9 @@ fn device_classes(config: &Configuration, path: &Path, errors: &mut Vec<FieldErr
         let path = path.index(index);
         if let Some(detail) = label_key_error(&mapping.name) {
             errors.push(FieldError::invalid(&path.child("name"), &mapping.name, detail));
+        }
+        if mapping.name == PODS {
+            errors.push(FieldError::forbidden(&path.child("name"), RESERVED));
         }
         if !seen.insert(&mapping.name) {
             errors.push(FieldError::duplicate(&path.child("name"), &mapping.name));
@@ -72,6 +79,10 @@ fn device_classes(config: &Configuration, path: &Path, errors: &mut Vec<FieldErr
         }
     }
 }
+
+/// The resource that counts a Workload's pods, whatever they ask for.
+const PODS: &str = "pods";
+const RESERVED: &str = "counts the pods themselves; choose another name, here and in the quota of ClusterQueues";
 
 /// A charge that is not the number of devices would be wrong without its source, so it is refused.
 fn device_source(source: &DeviceClassSource, path: &Path, errors: &mut Vec<FieldError>) {
