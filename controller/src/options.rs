@@ -125,6 +125,8 @@ pub(crate) fn engine_settings(config: &Configuration) -> Settings {
             prioritize_non_borrowing: config.enabled("FairSharingPrioritizeNonBorrowing"),
             prioritize_preemptors: config.enabled("PrioritizePreemptorWorkloads"),
             timestamp_buffer: config.enabled("SchedulerTimestampPreemptionBuffer"),
+            release_failed_preemptors: config.enabled("BestEffortFIFOReleaseFailedPreemptors"),
+            use_counts_from_reservation: config.enabled("AdmissionFairSharingAnchorAtQuotaReservation"),
         },
     }
 }
@@ -187,7 +189,8 @@ mod tests {
         let gates = "featureGates: {QuotaCheckStrategy: false, FlavorFungibility: false, PrioritySortingWithinCohort: false, \
                      FlavorFungibilityPreserveScanProgress: false, FairSharingPreemptWithinNominal: false, \
                      FairSharingPrioritizeNonBorrowing: false, PrioritizePreemptorWorkloads: true, \
-                     SchedulerTimestampPreemptionBuffer: true}";
+                     SchedulerTimestampPreemptionBuffer: true, BestEffortFIFOReleaseFailedPreemptors: true, \
+                     AdmissionFairSharingAnchorAtQuotaReservation: true}";
         let config = load(&format!("{file}{gates}\n")).unwrap();
         let settings = engine_settings(&config);
         assert_eq!(settings.quota_check, engine::QuotaCheckStrategy::BlockUndeclared);
@@ -199,6 +202,8 @@ mod tests {
             prioritize_non_borrowing: false,
             prioritize_preemptors: true,
             timestamp_buffer: true,
+            release_failed_preemptors: true,
+            use_counts_from_reservation: true,
         };
         assert_eq!(settings.gates, switched);
         assert_eq!(config.ignored(), [], "all have an effect");

@@ -54,6 +54,14 @@ pub struct Gates {
     pub prioritize_preemptors: bool,
     /// `SchedulerTimestampPreemptionBuffer`: of equal priority, only what is newer by five minutes is preempted.
     pub timestamp_buffer: bool,
+    /// `BestEffortFIFOReleaseFailedPreemptors`, a gate of Switchyard's: a preemptor that fails later is no longer the head
+    /// of its queue, as in Kueue 0.19.3 (PR 14863). Off, since v0.19.2 decides otherwise.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub release_failed_preemptors: bool,
+    /// `AdmissionFairSharingAnchorAtQuotaReservation`, of Kueue 0.20: quota that is reserved counts as use of its
+    /// LocalQueue, not only that of admitted workloads. Off, since v0.19.2 decides otherwise.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub use_counts_from_reservation: bool,
 }
 
 /// How an engine preempts, for callers that perform its [`Decision::Preempt`](crate::Decision::Preempt).
@@ -87,6 +95,8 @@ impl Default for Gates {
             prioritize_non_borrowing: true,
             prioritize_preemptors: false,
             timestamp_buffer: false,
+            release_failed_preemptors: false,
+            use_counts_from_reservation: false,
         }
     }
 }

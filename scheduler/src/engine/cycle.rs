@@ -409,6 +409,7 @@ impl Engine {
         wl.reason = Some(reason.clone());
         let requeued = Requeued {
             requeue,
+            releases_failed_preemptors: self.settings.gates.release_failed_preemptors,
             backing_off: wl.is_backing_off(now),
             pending_flavors: wl.scan.is_some(),
             reason: self.settings.equivalence_hashing.then_some(&reason),

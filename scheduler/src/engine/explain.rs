@@ -110,10 +110,10 @@ impl Engine {
     }
 
     pub(super) fn preemptor<'a>(&'a self, cq: &'a Cq, wl: &'a Wl) -> Preemptor<'a> {
-        let (cqs, workloads, lqs) = (&self.cqs, &self.workloads, &self.lqs);
+        let (cqs, workloads) = (&self.cqs, &self.workloads);
         let replaced = self.replaced(wl, cq.node).unwrap_or_default();
         let (class, queue_time, gates) = (&wl.class, wl.queue_time, self.settings.gates);
-        Preemptor { cqs, workloads, lqs, cq, class, queue_time, replaced, gates }
+        Preemptor { cqs, workloads, cq, class, queue_time, replaced, gates }
     }
 
     fn desk<'a>(&'a self, cq: &'a Cq, wl: &'a Wl) -> Desk<'a> {

@@ -75,7 +75,7 @@ impl Engine {
     }
 
     fn sample(&mut self, queue: LqId, now: Time) {
-        let current = self.admitted_use(queue);
+        let current = self.counted_use(queue);
         let Some(ledger) = &mut self.afs else { return };
         ledger.sample(queue, &current, now);
         if let Some(lq) = self.lqs.get(queue) {
@@ -118,18 +118,19 @@ impl Engine {
         }
         let Some(wl) = self.workloads.get(id) else { return };
         let queue = wl.queue;
-        let admitted = |wl: &Wl| wl.hold.is_some() && wl.flags.admitted;
         let weighed =
             wl.hold.as_ref().and_then(|hold| self.cqs.get(&hold.charged?)).is_some_and(Cq::weighs_local_queues);
-        let settles = admitted(wl) && !admitted(old) && weighed;
         let confirmed = |wl: &Wl| wl.hold.as_ref().is_some_and(|hold| hold.confirmed);
+        let from_reservation = self.settings.gates.use_counts_from_reservation;
+        let counts = |wl: &Wl| wl.hold.is_some() && wl.flags.admitted || from_reservation && confirmed(wl);
+        let settles = counts(wl) && !counts(old) && weighed;
         let reserved = confirmed(wl) && !confirmed(old) && weighed;
         let hopeless = wl.hold.is_none() && !wl.may_ask();
         if old.queue != queue {
             self.absolve_entry(id, old.queue);
         }
         if settles {
-            let current = self.admitted_use(queue);
+            let current = self.counted_use(queue);
             if let Some(ledger) = &mut self.afs {
                 ledger.settle(queue, id, &current, now);
             }
@@ -151,10 +152,14 @@ impl Engine {
         }
     }
 
-    /// What the admitted workloads of a LocalQueue use, over all flavors.
-    fn admitted_use(&self, queue: LqId) -> BTreeMap<Name, Amount> {
+    /// What counts as the use of a LocalQueue, over all flavors: that of its admitted workloads, or of all that hold quota.
+    fn counted_use(&self, queue: LqId) -> BTreeMap<Name, Amount> {
+        let usage = self.lqs.get(queue).map(|lq| match self.settings.gates.use_counts_from_reservation {
+            true => &lq.reserved_usage,
+            false => &lq.admitted_usage,
+        });
         let mut sums: BTreeMap<ResourceId, i128> = BTreeMap::new();
-        for (fr, amount) in self.lqs.get(queue).into_iter().flat_map(|lq| &lq.admitted_usage) {
+        for (fr, amount) in usage.into_iter().flatten() {
             *sums.entry(fr.resource()).or_default() += amount;
         }
         let named =

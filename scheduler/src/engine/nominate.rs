@@ -78,10 +78,10 @@ impl Engine {
 
     /// Searches again within the cycle, among the flavors that were chosen before, with usage as `tree` has it.
     pub(super) fn renominate(&self, tree: &mut Tree, entry: &Entry) -> Option<(Assignment, Vec<Target>)> {
-        let (cqs, workloads, lqs) = (&self.cqs, &self.workloads, &self.lqs);
+        let (cqs, workloads) = (&self.cqs, &self.workloads);
         let (cq, class, queue_time) = (cqs.get(&entry.cq)?, &entry.class, entry.queue_time);
         let gates = self.settings.gates;
-        let preemptor = Preemptor { cqs, workloads, lqs, cq, class, queue_time, replaced: entry.replaced, gates };
+        let preemptor = Preemptor { cqs, workloads, cq, class, queue_time, replaced: entry.replaced, gates };
         let (settings, world, preemption) = (&self.settings, &self.world, self.preemption.as_ref());
         let mut bench = Bench { settings, world, preemption, preemptor, cycle: self.cycles, tree };
         Some(bench.best(None, Some(&entry.assignment.nomination())))
@@ -104,13 +104,13 @@ impl Engine {
         queue_time: Time,
         replaced: Option<WlId>,
     ) -> Option<Bench<'a>> {
-        let (cqs, workloads, lqs) = (&self.cqs, &self.workloads, &self.lqs);
+        let (cqs, workloads) = (&self.cqs, &self.workloads);
         let gates = self.settings.gates;
         Some(Bench {
             settings: &self.settings,
             world: &self.world,
             preemption: self.preemption.as_ref(),
-            preemptor: Preemptor { cqs, workloads, lqs, cq: cqs.get(&cq)?, class, queue_time, replaced, gates },
+            preemptor: Preemptor { cqs, workloads, cq: cqs.get(&cq)?, class, queue_time, replaced, gates },
             cycle: self.cycles,
             tree: &mut self.tree,
         })

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use crate::queue::Spot;
+use crate::tree::NodeId;
 use crate::workloads::{Flags, Hold, Wl, WlId};
 use crate::{Admission, CheckPhase, LocalQueueKey, Name, Reason, RefusedReason, Time, Workload, WorkloadKey};
 
@@ -298,6 +299,25 @@ impl Engine {
         if self.workloads.get(id).is_some_and(|wl| wl.told_to_go) {
             self.edit(id, |wl| wl.told_to_go = false);
             self.wake_replacements(key);
+            if self.settings.gates.release_failed_preemptors {
+                self.pass_over_preemptors(id);
+            }
+        }
+    }
+
+    /// A preemptor whose victims could not be told to go waits for none: it goes on in the order of its queue.
+    fn pass_over_preemptors(&mut self, victim: WlId) {
+        let charged = self.workloads.get(victim).and_then(|wl| wl.hold.as_ref()?.charged);
+        let queues = charged.map(|cq| self.tree.queues_of_tree(cq)).unwrap_or_default();
+        let any_leaving = |id: &NodeId| self.cqs.get(id).is_some_and(|cq| cq.holders.any_leaving());
+        if queues.iter().any(any_leaving) {
+            return;
+        }
+        for id in queues {
+            if let Some(cq) = self.cqs.get_mut(&id) {
+                cq.queue.pass_over_preemptor();
+                self.ready.note(cq);
+            }
         }
     }
 

@@ -29,6 +29,16 @@ pub(crate) struct Assigner<'a> {
     pub(crate) cycle: u64,
 }
 
+/// Which pod set a resource group is looked through for.
+struct Seeker<'a> {
+    at: usize,
+    pod_set: &'a PodSet,
+    /// The resource that led to the group.
+    resource: &'a Name,
+    /// Whether it has no pods for now.
+    is_empty: bool,
+}
+
 /// What looking through a resource group found.
 struct Found {
     flavors: ByName<Picked>,
@@ -145,7 +155,8 @@ impl Assigner<'_> {
             if result.flavors.contains(resource) {
                 continue;
             }
-            let found = self.group(tree, oracle, (at, pod_set, resource), group, &result.requests, earlier);
+            let seeker = Seeker { at, pod_set, resource, is_empty: count == 0 };
+            let found = self.group(tree, oracle, &seeker, group, &result.requests, earlier);
             result.attempts.extend(found.attempts);
             if found.flavors.is_empty() {
                 result.causes = found.causes;
@@ -169,16 +180,18 @@ impl Assigner<'_> {
         &self,
         tree: &mut Tree,
         oracle: &mut dyn Oracle,
-        (at, pod_set, resource): (usize, &PodSet, &Name),
+        seeker: &Seeker<'_>,
         index: usize,
         requests: &BTreeMap<Name, Amount>,
         earlier: &[(Fr, Amount)],
     ) -> Found {
+        let Seeker { at, pod_set, resource, .. } = *seeker;
         let mut found = Found { flavors: ByName::default(), causes: Vec::new(), attempts: Vec::new() };
         let Some(group) = self.cq.groups.get(index) else { return found };
         let fungibility = self.cq.object.fungibility;
         let mut best = Grade::WORST;
         let mut ended_at = None;
+        let mut too_small = None;
         // The list may have become shorter since.
         let fungible = self.settings.gates.flavor_fungibility;
         let first = self.scan.filter(|_| fungible).map_or(0, |scan| scan.next(at, resource));
@@ -200,6 +213,13 @@ impl Assigner<'_> {
                 found.attempts.push(no_match(flavor, index, cause));
                 continue;
             }
+            if let Some(cause) = self.too_small_for_a_pod(tree, group, flavor, seeker) {
+                too_small = too_small.or(Some(flavor));
+                found.causes.push(cause.clone());
+                let kind = Some(NoFitKind::ExceedsMaxQuota);
+                found.attempts.push(Attempt { kind, ..no_match(flavor, index, cause) });
+                continue;
+            }
             let tried = self.flavor(tree, oracle, group, flavor, requests, earlier);
             found.causes.extend(tried.causes.iter().cloned());
             found.attempts.push(tried.attempt(flavor, index));
@@ -213,6 +233,11 @@ impl Assigner<'_> {
             if last {
                 break;
             }
+        }
+        // An empty pod set runs nothing: it is held back by no flavor's quota, and waits once it grows.
+        if let Some(flavor) = too_small.filter(|_| found.flavors.is_empty()) {
+            let tried = self.flavor(tree, oracle, group, flavor, requests, earlier);
+            (found.flavors, best) = (tried.flavors, tried.grade);
         }
         let ended_at = ended_at.filter(|number| fungible && number + 1 < group.flavors.len());
         for picked in found.flavors.values_mut() {
@@ -233,6 +258,26 @@ impl Assigner<'_> {
             Some(object) => filters::mismatch(object, pod_set),
             None => Some(Cause::FlavorMissing { flavor: flavor.clone() }),
         }
+    }
+
+    /// Why not even one pod of an empty pod set could ever have this flavor. What the set asks for comes to zero, which
+    /// fits anywhere, and it grows where it was put.
+    fn too_small_for_a_pod(
+        &self,
+        tree: &Tree,
+        group: &Group,
+        flavor: &GroupFlavor,
+        seeker: &Seeker<'_>,
+    ) -> Option<Cause> {
+        let requests = seeker.is_empty.then_some(&seeker.pod_set.requests)?;
+        group.resources.iter().zip(&flavor.frs).find_map(|(resource, fr)| {
+            let asked = requests.get(resource).copied()?;
+            let most = tree.potential(self.cq.node, *fr);
+            (asked > most).then(|| {
+                let (flavor, resource) = (flavor.name.clone(), resource.clone());
+                Cause::TooMuch { flavor, resource, earlier: Amount::ZERO, asked, most }
+            })
+        })
     }
 
     /// Why a flavor is not the one that the pod set has already.

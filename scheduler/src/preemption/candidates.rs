@@ -4,12 +4,13 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
+use crate::afs::Usage;
 use crate::cluster_queue::Cq;
 use crate::holders::Holder;
 use crate::intern::Fr;
 use crate::queue::hash::Class;
 use crate::tree::{NodeId, Tree};
-use crate::workloads::{Hold, LocalQueues, LqId, Wl, WlId, Workloads};
+use crate::workloads::{Hold, LqId, Wl, WlId, Workloads};
 use crate::{Gates, PreemptionPolicy, Time};
 
 /// The workload that others may have to go for, and all that it is weighed against.
@@ -17,7 +18,6 @@ use crate::{Gates, PreemptionPolicy, Time};
 pub(crate) struct Preemptor<'a> {
     pub(crate) cqs: &'a BTreeMap<NodeId, Cq>,
     pub(crate) workloads: &'a Workloads,
-    pub(crate) lqs: &'a LocalQueues,
     pub(crate) cq: &'a Cq,
     pub(crate) class: &'a Class,
     pub(crate) queue_time: Time,
@@ -86,32 +86,15 @@ impl<'a> Preemptor<'a> {
     /// Where past use of LocalQueues counts, it goes before priority.
     fn by_use<'n>(&self, cq: &Cq, mut all: Vec<Candidate<'n>>) -> Vec<Candidate<'n>> {
         let queue = |candidate: &Candidate<'_>| self.workloads.get(candidate.id).map(|wl| wl.queue);
-        let ranks = self.ranks(cq, all.iter().filter_map(queue).collect());
+        let ranks = Self::ranks(cq, all.iter().filter_map(queue).collect());
         // Stable: those of one rank stay in their order.
         all.sort_by_cached_key(|candidate| queue(candidate).and_then(|queue| ranks.get(&queue)).copied());
         all
     }
 
-    /// The places of LocalQueues among each other, those that used most first. Kueue compares no two workloads by past
-    /// use whose LocalQueues have one name, in whichever namespaces; where a third queue is between such two, its
-    /// comparison is no order, and they are taken by past use here.
-    fn ranks(&self, cq: &Cq, queues: BTreeSet<LqId>) -> BTreeMap<LqId, usize> {
-        let named = |id: LqId| Some((Reverse(cq.queue.usage_of(id)), &self.lqs.get(id)?.key.name, id));
-        let mut sorted: Vec<_> = queues.into_iter().filter_map(named).collect();
-        sorted.sort();
-        // Alike so far: by use, and by name.
-        let (mut rank, mut alike) = (0, (true, true));
-        let mut before = None;
-        let ranked = sorted.into_iter().map(|(usage, name, id)| {
-            if let Some((last_usage, last_name)) = before.replace((usage, name)) {
-                alike = (alike.0 && last_usage == usage, alike.1 && last_name == name);
-                if alike == (false, false) {
-                    (rank, alike) = (rank + 1, (true, true));
-                }
-            }
-            (id, rank)
-        });
-        ranked.collect()
+    /// The places of LocalQueues among each other, those that used most first.
+    fn ranks(cq: &Cq, queues: BTreeSet<LqId>) -> BTreeMap<LqId, Reverse<Usage>> {
+        queues.into_iter().map(|id| (id, Reverse(cq.queue.usage_of(id)))).collect()
     }
 
     fn by_priority<'n>(

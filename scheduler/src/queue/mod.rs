@@ -61,6 +61,9 @@ pub(crate) struct Queue {
     failed: BTreeMap<ClassId, Arc<Reason>>,
     /// The workload that preempts others for itself; it stays the head of a BestEffortFIFO queue.
     preemptor: Option<(Bucket, Item)>,
+    /// Whether the preemptor was skipped or failed after its preemption: it is no longer the head on that account.
+    #[cfg_attr(feature = "record", serde(default))]
+    was_passed_over: bool,
     pops: u64,
     /// The count of pops when the last trigger came.
     triggered_at: Option<u64>,
@@ -150,6 +153,11 @@ impl Queue {
         }
     }
 
+    /// Nobody is on the way out for the preemptor any more.
+    pub(crate) fn pass_over_preemptor(&mut self) {
+        self.was_passed_over = true;
+    }
+
     /// The workload that others were told to go for, until it has quota.
     pub(crate) fn preemptor(&self) -> Option<WlId> {
         self.preemptor.as_ref().map(|(_, item)| item.id)
@@ -169,9 +177,14 @@ impl Queue {
         Some(item.id)
     }
 
+    /// The preemptor that goes before all others whose LocalQueues used as little.
+    fn sticky_preemptor(&self) -> Option<&(Bucket, Item)> {
+        self.preemptor.as_ref().filter(|_| self.best_effort() && !self.was_passed_over)
+    }
+
     /// The preemptor, unless a LocalQueue that used less has something to try.
     fn sticky(&self) -> Option<(Bucket, &Item)> {
-        let (bucket, item) = self.preemptor.as_ref().filter(|_| self.best_effort())?;
+        let (bucket, item) = self.sticky_preemptor()?;
         let least = self.heap.peek().map(|(first, _)| self.heap.usage_of(first.queue));
         let first = least.is_none_or(|least| self.heap.usage_of(bucket.queue) <= least);
         (first && self.heap.contains(*bucket, item)).then_some((*bucket, item))
@@ -194,9 +207,7 @@ impl Queue {
 
     /// Puts a head back that was not admitted. `pending_flavors`: its last scan ended before the last flavor.
     pub(crate) fn requeue(&mut self, bucket: Bucket, item: Item, why: &Requeued<'_>) {
-        if why.requeue == Requeue::PendingPreemption {
-            self.preemptor = Some((bucket, item.clone()));
-        }
+        self.note_preemptor(bucket, &item, why);
         if why.backing_off {
             self.backing_off.insert(item.id, (bucket, item));
             return;
@@ -214,6 +225,21 @@ impl Queue {
                 let items = self.heap.take(bucket);
                 self.parked.append(bucket, items);
             }
+        }
+    }
+
+    /// With the gate, only a workload whose victims are still to go keeps the head of its queue. A preemptor that was passed over in a
+    /// cycle goes on in the queue's order, and stays known as the one for which room is kept.
+    fn note_preemptor(&mut self, bucket: Bucket, item: &Item, why: &Requeued<'_>) {
+        let is_failed = why.releases_failed_preemptors && self.preemptor() == Some(item.id);
+        match why.requeue {
+            Requeue::PendingPreemption => {
+                self.preemptor = Some((bucket, item.clone()));
+                self.was_passed_over = false;
+            }
+            Requeue::FailedAfterNomination if is_failed => self.was_passed_over = true,
+            _ if is_failed => self.preemptor = None,
+            _ => {}
         }
     }
 
@@ -273,6 +299,8 @@ impl Queue {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requeued<'a> {
     pub(crate) requeue: Requeue,
+    /// Whether a preemptor that fails loses the head of its queue.
+    pub(crate) releases_failed_preemptors: bool,
     /// Its back-off has not ended.
     pub(crate) backing_off: bool,
     /// Its last scan ended before the last flavor.

@@ -53,7 +53,7 @@ pub(super) struct InOrder<'a> {
 
 impl<'a> InOrder<'a> {
     pub(super) fn new(queue: &'a Queue) -> Self {
-        let sticky = queue.preemptor.as_ref().filter(|_| queue.best_effort());
+        let sticky = queue.sticky_preemptor();
         let mut order = Self { next: BinaryHeap::new(), preemptor: sticky.map(|(_, item)| item.id) };
         let one = |bucket: &Bucket, preemptor, item, spot, rest| Next {
             usage: queue.usage_of(bucket.queue),

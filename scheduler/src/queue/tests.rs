@@ -102,10 +102,11 @@ proptest! {
 proptest! {
     #[test]
     fn all_are_listed_in_order_wherever_they_wait(
-        spots in prop::collection::vec(0..4_u8, 12), preemptor in prop::option::of(0..12_usize), weighs in any::<bool>()
+        spots in prop::collection::vec(0..4_u8, 12), preemptor in prop::option::of(0..12_usize), weighs in any::<bool>(),
+        was_passed_over in any::<bool>()
     ) {
         let ids = Ids::new();
-        let mut queue = Queue::default();
+        let mut queue = Queue { was_passed_over, ..Queue::default() };
         if weighs {
             queue.set_usage(ids.queues[0], weighted(&BTreeMap::from([("cpu".into(), 1)]), &BTreeMap::new(), 1000));
         }
@@ -115,7 +116,7 @@ proptest! {
             let Some(spot) = [Spot::Heap, Spot::Parked, Spot::BackingOff].get(usize::from(spot)) else { continue };
             let (bucket, item) = ids.place(number);
             queue.put_back(bucket, item.clone(), *spot);
-            let rank = (queue.usage_of(bucket.queue), preemptor != Some(number), Reverse(bucket.priority), item.clone());
+            let rank = (queue.usage_of(bucket.queue), was_passed_over || preemptor != Some(number), Reverse(bucket.priority), item.clone());
             model.push((rank, (item.id, *spot)));
         }
         model.sort_by(|(a, _), (b, _)| a.cmp(b));

@@ -176,6 +176,13 @@ fn partial_admission_takes_as_many_pods_as_fit() {
 }
 
 #[test]
+fn none_of_a_pod_set_whose_minimum_is_zero_need_fit() {
+    let mut stage = stage();
+    stage.submit(wl("a").pods("driver", 1).request("cpu", 10).pods("workers", 4).request("cpu", 1).at_least(0));
+    assert_eq!(stage.cycle(), ["admit a: driver x 1 cpu 10 on default; workers x 0 cpu 0 on default"]);
+}
+
+#[test]
 fn the_pods_resource_counts_pods() {
     let mut stage = Stage::new();
     stage.queue(cq("main").quota("default", "cpu", 100).quota("default", "pods", 5));

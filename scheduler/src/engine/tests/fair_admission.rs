@@ -8,8 +8,8 @@ use rstest::rstest;
 
 use crate::fixtures::{Stage, cq, lq, wl};
 use crate::{
-    AdmissionFairSharing, AdmissionScope, ClusterQueue, Engine, Event, LocalQueue, LocalQueueKey, Preemption,
-    PreemptionPolicy, RefusedReason, Settings,
+    AdmissionFairSharing, AdmissionScope, ClusterQueue, Decision, Engine, Event, Gates, LocalQueue, LocalQueueKey,
+    Preemption, PreemptionPolicy, RefusedReason, Settings,
 };
 
 impl ClusterQueue {
@@ -129,6 +129,26 @@ fn use_is_sampled_when_time_passes_and_shown() {
     assert!(stage.engine.next_wakeup(stage.now).is_some_and(|at| at > stage.now), "and not at once again");
 }
 
+/// Of four cores that wait for their checks, half count as the penalty. Those that count as use go on to count as the
+/// half-life has it.
+#[rstest]
+#[case::from_admission(false, 2.0)]
+#[case::from_reservation(true, 3.0)]
+fn quota_that_waits_for_checks_is_used_with_the_gate(#[case] use_counts_from_reservation: bool, #[case] used: f64) {
+    let gates = Gates { use_counts_from_reservation, ..Gates::default() };
+    let mut stage = Stage::around(engine(Settings { gates, ..Settings::default() }));
+    stage.queue(cq("main").weighs_local_queues().quota("default", "cpu", 4));
+    stage.apply(Event::LocalQueue(lq("heavy", "main")));
+    stage.submit(wl("a").queue("heavy").request("cpu", 4));
+    let decisions = stage.engine.cycle(stage.now).decisions;
+    let [Decision::Reserve { admission, .. }] = &decisions[..] else { panic!("{decisions:?}") };
+    stage.change("a", |workload| workload.reservation = Some(admission.clone()));
+    assert_used(&stage, "heavy", 2.0);
+    stage.wait(60);
+    stage.engine.flush_inadmissible(stage.now);
+    assert_used(&stage, "heavy", used);
+}
+
 #[test]
 fn it_counts_only_where_the_cluster_queue_asks_for_it() {
     let mut stage = Stage::around(engine(Settings::default()));
@@ -164,7 +184,7 @@ fn the_heaviest_queue_gives_way_first() {
 /// borrows, and the one of lower priority is of the lighter LocalQueue.
 #[rstest]
 #[case::the_heavier_one_also_in_another_cluster_queue("light", "preempt a for c: InCohortReclamation")]
-#[case::but_not_one_of_the_same_name("heavy", "preempt b for c: InCohortReclamation")]
+#[case::also_one_of_the_same_name("heavy", "preempt a for c: InCohortReclamation")]
 fn a_local_queue_that_used_more_gives_way_first(#[case] lighter: &str, #[case] decided: &str) {
     let mut stage = Stage::around(engine(Settings::default()));
     stage.namespace("other", &[]);

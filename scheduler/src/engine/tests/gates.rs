@@ -3,6 +3,7 @@
 use crate::fixtures::{Stage, cohort, cq, lq, wl};
 use crate::{
     ClusterQueue, Event, FlavorFungibility, FungibilityPolicy, Gates, PreemptionPolicy, PreemptionRules, Settings,
+    WorkloadKey,
 };
 
 const ON: Gates = Gates {
@@ -13,6 +14,8 @@ const ON: Gates = Gates {
     prioritize_non_borrowing: true,
     prioritize_preemptors: true,
     timestamp_buffer: true,
+    release_failed_preemptors: true,
+    use_counts_from_reservation: true,
 };
 
 fn stage(gates: Gates) -> Stage {
@@ -150,5 +153,71 @@ fn scheduler_timestamp_preemption_buffer() {
         stage.submit(wl("new").request("cpu", 8));
         let told = stage.cycle().iter().any(|text| text.starts_with("preempt running"));
         assert_eq!(told, goes, "{newer_by} s, {timestamp_buffer}");
+    }
+}
+
+/// A queue whose preemptor `new` has told `running` to go.
+fn preempting(release_failed_preemptors: bool) -> Stage {
+    let mut stage = stage(Gates { release_failed_preemptors, ..ON });
+    stage.queue(ClusterQueue { preemption: lower_priority(), ..cq("main").quota("default", "cpu", 10) });
+    stage.submit(wl("running").request("cpu", 8));
+    stage.admit();
+    stage.submit(wl("new").request("cpu", 8).priority(1));
+    assert_eq!(stage.cycle().len(), 2);
+    stage
+}
+
+fn lower_priority() -> PreemptionRules {
+    PreemptionRules { within_cluster_queue: PreemptionPolicy::LowerPriority, ..PreemptionRules::default() }
+}
+
+#[test]
+fn a_preemptor_that_fails_later_loses_the_head_to_higher_priorities() {
+    // What happens; the order with the gate, and without it.
+    type Case = (&'static str, fn(&mut Stage), [&'static str; 2]);
+    let cases: [Case; 4] = [
+        ("nothing", |_| {}, ["new urgent", "new urgent"]),
+        (
+            "the victim's priority rises",
+            |stage| {
+                stage.change("running", |it| it.priority = 9);
+                stage.cycle();
+            },
+            ["urgent [new]", "[new] urgent"],
+        ),
+        (
+            "the quota is cut below what the preemptor asks for",
+            |stage| {
+                stage.queue(ClusterQueue { preemption: lower_priority(), ..cq("main").quota("default", "cpu", 7) });
+                stage.cycle();
+            },
+            ["urgent [new]", "[new] urgent"],
+        ),
+        (
+            "the victim could not be told to go",
+            |stage| stage.apply(Event::PreemptionFailed { key: WorkloadKey::new("ns", "running") }),
+            ["urgent new", "new urgent"],
+        ),
+    ];
+    for (case, fail, orders) in cases {
+        for (released, order) in [true, false].into_iter().zip(orders) {
+            let mut stage = preempting(released);
+            fail(&mut stage);
+            stage.submit(wl("urgent").request("cpu", 8).priority(5));
+            assert_eq!(stage.order("main"), order, "{case}, {released}");
+        }
+    }
+}
+
+#[test]
+fn a_failed_preemptor_that_is_tried_again_is_not_the_head() {
+    for (released, first) in [(true, "urgent"), (false, "new")] {
+        let mut stage = preempting(released);
+        stage.change("running", |it| it.priority = 9);
+        stage.cycle();
+        stage.submit(wl("urgent").request("cpu", 8).priority(5));
+        stage.delete("running");
+        stage.wait(2);
+        assert_eq!(stage.admit(), [first], "{released}");
     }
 }

@@ -315,3 +315,30 @@ fn what_explains_a_wait_counts_as_the_cycle_does() {
     let resource = &explained.pod_sets[0].flavors[0].resources[0];
     assert_eq!((resource.asked.get(), resource.free.get()), (9000, 7000));
 }
+
+#[test]
+fn an_empty_pod_set_is_put_where_one_of_its_pods_fits() {
+    // Quota of `default` and `spot`; which of them the job without pods gets.
+    let cases = [
+        ("the first holds a pod", (4, 16), "default"),
+        ("the first holds none", (0, 16), "spot"),
+        ("the first holds less than a pod", (1, 16), "spot"),
+        ("none holds a pod, and nothing runs", (0, 1), "default"),
+    ];
+    for (case, (default, spot), want) in cases {
+        let mut stage = Stage::new();
+        stage.queue(cq("main").quota("default", "gpu", default).quota("spot", "gpu", spot));
+        stage.submit(wl("job").pods("main", 0).request("gpu", 2));
+        assert_eq!(stage.cycle(), [format!("admit job: main x 0 gpu 0 on {want}")], "{case}");
+    }
+}
+
+#[test]
+fn what_grows_from_no_pods_grows_where_they_fit() {
+    let mut stage = Stage::new();
+    stage.queue(cq("main").quota("default", "gpu", 0).quota("spot", "gpu", 16));
+    stage.submit(wl("old").pods("main", 0).request("gpu", 2));
+    assert_eq!(stage.admit(), ["old"]);
+    stage.submit(wl("new").pods("main", 3).request("gpu", 2).replacing("old"));
+    assert_eq!(stage.cycle(), ["admit new: main x 3 gpu 6 on spot"]);
+}
