@@ -90,6 +90,11 @@ pub(crate) fn string_map(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "additionalProperties": {"type": "string"}})
 }
 
+/// An object of a later release, kept as it is.
+pub(crate) fn kept(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
 /// Parameters of a provisioning class: up to 100 of 255 characters.
 pub(crate) fn parameters(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

@@ -60,8 +60,7 @@ impl World {
             }));
         }
         if cyclic {
-            // Kueue keeps such a queue Active and never admits from it; this says why.
-            causes.push(because("Unknown", "the cohorts above form a cycle".to_owned()));
+            causes.push(because("CohortCycleDetected", "the cohorts above form a cycle".to_owned()));
         }
         causes
     }

@@ -20,6 +20,8 @@ pub mod quota_reserved {
     pub const SUSPENDED: &str = "Suspended";
     /// False: it has not been looked at yet.
     pub const PENDING_EVALUATION: &str = "PendingEvaluation";
+    /// The message with that reason; without the finer reasons it tells such a Workload from one that was evaluated.
+    pub const TO_BE_EVALUATED: &str = "Workload is pending evaluation in the scheduling queue";
     /// False: admission waits for the pods of others.
     pub const WAITING_FOR_PODS_READY: &str = "WaitingForPodsReady";
     /// False: an annotation holds it back.
@@ -115,6 +117,28 @@ pub mod evicted {
     /// The hub moved it elsewhere; on a worker cluster.
     pub const EVICTED_ON_MANAGER_CLUSTER: &str = "EvictedOnManagerCluster";
 
+    /// One of these reasons, as a label of metrics has it: without the cause of a deactivation. `Other` for what a worker
+    /// of another release may say.
+    #[must_use]
+    pub fn known(reason: &str) -> &'static str {
+        const KNOWN: [&str; 12] = [
+            PREEMPTED,
+            PODS_READY_TIMEOUT,
+            ADMISSION_CHECK,
+            CLUSTER_QUEUE_STOPPED,
+            LOCAL_QUEUE_STOPPED,
+            NODE_FAILURES,
+            REQUESTS_CHANGED,
+            FLAVOR_MIGRATION,
+            VARIANT_EVICTED,
+            CONCURRENT_ADMISSION,
+            EVICTED_ON_MANAGER_CLUSTER,
+            DEACTIVATED,
+        ];
+        let named = KNOWN.into_iter().find(|known| *known == reason);
+        named.unwrap_or(if reason.starts_with(DEACTIVATED) { DEACTIVATED } else { "Other" })
+    }
+
     /// The reason when it was deactivated for this cause, such as `DeactivatedDueToRequeuingLimitExceeded`.
     #[must_use]
     pub fn deactivated_due_to(cause: &str) -> String {
@@ -202,8 +226,8 @@ pub mod cluster_queue {
     pub const MULTIKUEUE_ADMISSION_CHECK_APPLIED_PER_FLAVOR: &str = "MultiKueueAdmissionCheckAppliedPerFlavor";
     /// A MultiKueue check together with a ProvisioningRequest check.
     pub const MULTIKUEUE_WITH_PROVISIONING_REQUEST: &str = "MultiKueueWithProvisioningRequest";
-    /// Something else.
-    pub const UNKNOWN: &str = "Unknown";
+    /// The Cohorts above form a cycle.
+    pub const COHORT_CYCLE_DETECTED: &str = "CohortCycleDetected";
 }
 
 /// Reasons of [`super::ACTIVE`] on a LocalQueue.
@@ -336,5 +360,14 @@ mod tests {
     fn composite_reasons_join_with_due_to() {
         assert_eq!(super::evicted::deactivated_due_to("AdmissionCheck"), "DeactivatedDueToAdmissionCheck");
         assert_eq!(super::events::evicted_due_to("Preempted"), "EvictedDueToPreempted");
+    }
+
+    #[rstest::rstest]
+    #[case::of_kueue("Preempted", "Preempted")]
+    #[case::with_its_cause("DeactivatedDueToAdmissionCheck", "Deactivated")]
+    #[case::of_a_later_release("WorkloadWaitForScheduling", "Other")]
+    #[case::none("", "Other")]
+    fn reasons_of_evictions_as_labels(#[case] reason: &str, #[case] label: &str) {
+        assert_eq!(super::evicted::known(reason), label);
     }
 }

@@ -162,7 +162,7 @@ pub struct PodSet {
     pub count: i32,
     /// How few pods will do; the full count when absent. One pod set of a workload may set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 0))]
     pub min_count: Option<i32>,
     /// How near to each other the pods must be.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -95,10 +95,10 @@ fn concurrent_admission(spec: &ClusterQueueSpec, path: &Path, errors: &mut Vec<F
     let Some(policy) = &spec.concurrent_admission_policy else { return };
     let groups = path.child("resourceGroups");
     match spec.resource_groups.as_slice() {
-        [only] if only.flavors.len() > 16 => errors.push(FieldError::invalid(
+        [only] if only.flavors.len() > 32 => errors.push(FieldError::invalid(
             &groups.index(0).child("flavors"),
             only.flavors.len(),
-            "cannot have more than 16 resource flavors in the ResourceGroup when ConcurrentAdmissionPolicy is defined",
+            "cannot have more than 32 resource flavors in the ResourceGroup when ConcurrentAdmissionPolicy is defined",
         )),
         [_] => {}
         all => errors.push(FieldError::invalid(

@@ -257,14 +257,12 @@ impl Gauges {
     }
 }
 
-/// A ClusterQueue's status: like its condition, it knows nothing of a cycle of Cohorts.
+/// A ClusterQueue's status.
 fn state(inactive: &[Inactive]) -> &'static str {
-    let is = |reason: &str| inactive.iter().any(|cause| cause.reason == reason);
-    let others = inactive.iter().any(|cause| cause.reason != reasons::cluster_queue::UNKNOWN);
-    match (is(reasons::cluster_queue::TERMINATING), others) {
-        (true, _) => "terminating",
-        (false, true) => "pending",
-        (false, false) => "active",
+    match inactive.iter().any(|cause| cause.reason == reasons::cluster_queue::TERMINATING) {
+        true => "terminating",
+        false if inactive.is_empty() => "active",
+        false => "pending",
     }
 }
 
@@ -315,8 +313,7 @@ mod tests {
     #[case::nothing(&[], "active")]
     #[case::stopped(&["Stopped"], "pending")]
     #[case::on_its_way_out(&["Terminating"], "terminating")]
-    #[case::below_a_cycle_of_cohorts(&["Unknown"], "active")]
-    #[case::stopped_below_one(&["Stopped", "Unknown"], "pending")]
+    #[case::below_a_cycle_of_cohorts(&["CohortCycleDetected"], "pending")]
     fn what_keeps_a_cluster_queue_from_admitting_gives_its_status(
         #[case] causes: &[&'static str],
         #[case] expected: &str,

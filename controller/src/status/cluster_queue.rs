@@ -104,17 +104,20 @@ pub(super) fn status(
     status.reserving_workloads = usage::count(figures.reserving);
     status.admitted_workloads = usage::count(figures.admitted);
     status.fair_sharing = fair.then_some(FairSharingStatus { weighted_share: figures.weighted_share });
-    let (holds, reason, message) = active(&figures.inactive);
+    let (holds, reason, mut message) = active(&figures.inactive);
+    if status.effective_quotas.is_some() {
+        message.push_str(NOT_FOLLOWED);
+    }
     let condition = conditions::new(conditions::ACTIVE, holds, reason, message, queue.metadata.generation);
     conditions::set(&mut status.conditions, condition, whole_seconds(now));
     status
 }
 
-/// The first cause gives the reason, all of them the message. A cycle of Cohorts is none for Kueue, which shows such a
-/// queue as ready and tells its workloads that it is inactive.
+/// What is added to the condition of a queue that has quota of another kind.
+const NOT_FOLLOWED: &str = " (status.effectiveQuotas has no effect, quota is that of the spec)";
+
+/// The first cause gives the reason, all of them the message.
 fn active(inactive: &[Inactive]) -> (bool, &'static str, String) {
-    let inactive: Vec<&Inactive> =
-        inactive.iter().filter(|cause| cause.reason != reasons::cluster_queue::UNKNOWN).collect();
     let Some(first) = inactive.first() else {
         return (true, reasons::cluster_queue::READY, "Can admit new workloads".to_owned());
     };
@@ -224,9 +227,16 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_below_a_cycle_of_cohorts_is_shown_as_kueue_shows_it() {
-        let cycle = Inactive { reason: "Unknown", message: "the cohorts above form a cycle".into() };
-        assert_eq!(active(&[cycle]), (true, "Ready", "Can admit new workloads".to_owned()));
+    fn quotas_of_an_orchestrator_are_kept_and_said_to_have_no_effect() {
+        let mut queue = ClusterQueue::default();
+        let quotas = Some(serde_json::json!({"resourceGroups": []}));
+        queue.status = Some(ClusterQueueStatus { effective_quotas: quotas.clone(), ..ClusterQueueStatus::default() });
+        let status = status(&queue, &figures(Vec::new()), true, fixtures::at(30));
+        assert_eq!(status.effective_quotas, quotas);
+        assert_eq!(
+            status.conditions[0].message,
+            "Can admit new workloads (status.effectiveQuotas has no effect, quota is that of the spec)"
+        );
     }
 
     #[test]
@@ -242,6 +252,11 @@ mod tests {
         &[("Stopped", "is stopped"), ("FlavorNotFound", "references missing ResourceFlavor(s): a")],
         "Stopped",
         "Can't admit new workloads: is stopped, references missing ResourceFlavor(s): a."
+    )]
+    #[case::below_a_cycle_of_cohorts(
+        &[(reasons::cluster_queue::COHORT_CYCLE_DETECTED, "the cohorts above form a cycle")],
+        "CohortCycleDetected",
+        "Can't admit new workloads: the cohorts above form a cycle."
     )]
     fn inactive_queues(#[case] causes: &[(&'static str, &str)], #[case] reason: &str, #[case] message: &str) {
         let causes: Vec<Inactive> =

@@ -26,7 +26,7 @@ pub(super) async fn look(ctx: &Context, views: &Views, pace: &Pace, key: Key) ->
     }
     let Some(view) = views.cohort(&key.name) else { return Outcome::Done };
     let before = cohort.status.clone().unwrap_or_default();
-    let after = status(&view, ctx.config.fair_sharing.is_some());
+    let after = status(&before, &view, ctx.config.fair_sharing.is_some());
     let target = Target {
         api: Api::all(ctx.client.clone()),
         store: &ctx.stores.cohorts,
@@ -40,8 +40,9 @@ pub(super) async fn look(ctx: &Context, views: &Views, pace: &Pace, key: Key) ->
 }
 
 /// The status as it should read. Pure.
-fn status(view: &CohortView, fair: bool) -> CohortStatus {
-    CohortStatus { fair_sharing: fair.then_some(FairSharingStatus { weighted_share: view.weighted_share }) }
+fn status(before: &CohortStatus, view: &CohortView, fair: bool) -> CohortStatus {
+    let fair_sharing = fair.then_some(FairSharingStatus { weighted_share: view.weighted_share });
+    CohortStatus { fair_sharing, ..before.clone() }
 }
 
 #[cfg(test)]
@@ -59,8 +60,12 @@ mod tests {
             subtree: Vec::new(),
             admitted: 0,
         };
-        let rendered = |fair| serde_json::to_string(&status(&view, fair)).unwrap();
+        let before = CohortStatus::default();
+        let rendered = |fair| serde_json::to_string(&status(&before, &view, fair)).unwrap();
         assert_eq!(rendered(true), r#"{"fairSharing":{"weightedShare":250}}"#);
         assert_eq!(rendered(false), "{}");
+        let quotas = Some(serde_json::json!({"resourceGroups": []}));
+        let orchestrated = CohortStatus { effective_quotas: quotas.clone(), ..before };
+        assert_eq!(status(&orchestrated, &view, true).effective_quotas, quotas, "another release's field stays");
     }
 }

@@ -75,8 +75,7 @@ impl Engine {
         let active = match cq {
             _ if object.stop_policy != StopPolicy::None => inactive("Stopped", "LocalQueue is stopped"),
             None => inactive("ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue"),
-            // As Kueue has it: a cycle of Cohorts does not show in the conditions of queues.
-            Some(cq) if cq.inactive.iter().any(|cause| cause.reason != "Unknown") => {
+            Some(cq) if !cq.inactive.is_empty() => {
                 inactive("ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
             }
             Some(_) => Ok(()),

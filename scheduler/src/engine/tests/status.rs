@@ -48,7 +48,7 @@ fn every_cause_of_an_inactive_queue_has_its_reason_and_message() {
     insta::assert_snapshot!(condition(|s| {
         s.apply(Event::Cohort(crate::fixtures::cohort("a").below("a")));
         s.queue(queue().cohort("a"));
-    }), @"false Unknown: Can't admit new workloads: the cohorts above form a cycle.");
+    }), @"false CohortCycleDetected: Can't admit new workloads: the cohorts above form a cycle.");
     insta::assert_snapshot!(condition(|s| s.queue(queue().stop(StopPolicy::Hold).check("gone", &[]).quota("x", "cpu", 1))), @"false Stopped: Can't admit new workloads: is stopped, references missing ResourceFlavor(s): x, references missing AdmissionCheck(s): gone.");
 }
 
