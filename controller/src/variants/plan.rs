@@ -6,7 +6,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use switchyard_api::{
-    conditions::{self, reasons::evicted},
+    conditions::{
+        self,
+        reasons::{evicted, quota_reserved},
+    },
     v1beta2::{PreemptionGatePosition, PreemptionGateState, Workload, WorkloadStatus},
     variants::{self, FOLLOWED, PREEMPTION_GATE},
 };
@@ -346,13 +349,23 @@ impl Family<'_> {
     }
 }
 
+/// Whether the engine has not looked at a variant since it came to its queue, or came back to it.
+fn is_unevaluated(variant: &Workload) -> bool {
+    condition(variant, conditions::QUOTA_RESERVED).is_none_or(|said| {
+        said.status == conditions::FALSE
+            && (said.reason == quota_reserved::PENDING_EVALUATION || said.message == quota_reserved::TO_BE_EVALUATED)
+    })
+}
+
 /// The best variant that would have to preempt and must not. Better ones have to be tried first.
 fn next_to_preempt<'a>(waiting: &[&'a Arc<Workload>]) -> Option<&'a Arc<Workload>> {
     for variant in waiting.iter().filter(|variant| opened(variant).is_none()) {
         if condition(variant, conditions::BLOCKED_ON_PREEMPTION_GATES).is_some_and(|it| it.status == conditions::TRUE) {
             return Some(variant);
         }
-        condition(variant, conditions::QUOTA_RESERVED)?;
+        if is_unevaluated(variant) {
+            return None;
+        }
     }
     None
 }

@@ -281,6 +281,11 @@ fn waits(flavor: &str) -> Workload {
     variant(flavor).condition("QuotaReserved", false, "WaitingForQuota", "")
 }
 
+fn unevaluated(reason: &str) -> Workload {
+    let message = "Workload is pending evaluation in the scheduling queue";
+    variant("reserved").condition("QuotaReserved", false, reason, message)
+}
+
 fn opened(second: i64, workload: Workload) -> Workload {
     workload.status(|status| {
         status.preemption_gates.push(PreemptionGateState {
@@ -294,6 +299,8 @@ fn opened(second: i64, workload: Workload) -> Workload {
 #[rstest]
 #[case::the_best_first(blocked("reserved"), blocked("spot"), Some("reserved"), Some(300))]
 #[case::not_before_a_better_one_was_tried(variant("reserved"), blocked("spot"), None, None)]
+#[case::not_before_a_better_one_is_evaluated_again(unevaluated("PendingEvaluation"), blocked("spot"), None, None)]
+#[case::also_in_plain_words(unevaluated("Pending"), blocked("spot"), None, None)]
 #[case::one_that_would_not_preempt_is_passed(waits("reserved"), blocked("spot"), Some("spot"), Some(300))]
 #[case::the_next_has_to_wait(opened(900, blocked("reserved")), blocked("spot"), None, Some(200))]
 #[case::for_some_time(opened(700, blocked("reserved")), blocked("spot"), Some("spot"), Some(300))]

@@ -120,8 +120,7 @@ pub(super) fn blockers(edit: &mut Edit, subject: &Workload, facts: &Facts, rules
         condition.status == conditions::FALSE && is_blocker(&condition.reason, &condition.message)
     });
     if (ours || unsaid && rules.explicit) && closed_gates(subject, rules).is_none() {
-        let message = "Workload is pending evaluation in the scheduling queue";
-        edit.unreserve(reasons::quota_reserved::PENDING_EVALUATION, message);
+        edit.unreserve(reasons::quota_reserved::PENDING_EVALUATION, reasons::quota_reserved::TO_BE_EVALUATED);
     }
 }
 
