@@ -1,4 +1,4 @@
-//! What `/metrics` shows of dispatching: Kueue's two counters under Kueue's names, what was taken from clusters, and how
+//! What `/metrics` shows of dispatching: Kueue's counters under Kueue's names, what was taken from clusters, and how
 //! the clusters are.
 
 mod clusters;
@@ -20,6 +20,14 @@ struct Labels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EvictedLabels {
+    cluster_queue: String,
+    cluster: String,
+    reason: &'static str,
+    replica_role: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LeftLabels {
     cluster: String,
     reason: &'static str,
@@ -32,6 +40,7 @@ pub struct HubMetrics {
     shown: Arc<Metrics>,
     dispatched: Family<Labels, Counter>,
     admitted: Family<Labels, Counter>,
+    evicted: Family<EvictedLabels, Counter>,
     taken_back: Family<LeftLabels, Counter>,
     /// Clusters with a session.
     pub sessions: Gauge,
@@ -40,8 +49,8 @@ pub struct HubMetrics {
 impl HubMetrics {
     /// Shown among the controller's from now on.
     pub fn register(shown: &Arc<Metrics>) -> Arc<Self> {
-        let (dispatched, admitted, taken_back, sessions) = Default::default();
-        let metrics = Arc::new(Self { shown: shown.clone(), dispatched, admitted, taken_back, sessions });
+        let (dispatched, admitted, evicted, taken_back, sessions) = Default::default();
+        let metrics = Arc::new(Self { shown: shown.clone(), dispatched, admitted, evicted, taken_back, sessions });
         shown.register(|registry| {
             registry.register(
                 "multikueue_workloads_dispatched",
@@ -52,6 +61,11 @@ impl HubMetrics {
                 "multikueue_workloads_admitted",
                 "Workloads committed to a worker cluster",
                 metrics.admitted.clone(),
+            );
+            registry.register(
+                "multikueue_workloads_evicted",
+                "Workloads evicted by the worker cluster that they were committed to",
+                metrics.evicted.clone(),
             );
             let ours = registry.sub_registry_with_prefix("switchyard");
             ours.register(
@@ -78,6 +92,12 @@ impl HubMetrics {
         self.admitted.get_or_create(&self.labels(cluster_queue, cluster)).inc();
     }
 
+    /// A worker cluster evicted a workload, for this of Kueue's reasons.
+    pub fn evicted(&self, cluster_queue: &str, cluster: &str, reason: &'static str) {
+        let Labels { cluster_queue, cluster, replica_role } = self.labels(cluster_queue, cluster);
+        self.evicted.get_or_create(&EvictedLabels { cluster_queue, cluster, reason, replica_role }).inc();
+    }
+
     /// An attempt was taken from a cluster.
     pub fn taken_back(&self, cluster: &str, reason: &'static str) {
         self.taken_back.get_or_create(&LeftLabels { cluster: cluster.to_owned(), reason }).inc();
@@ -102,12 +122,14 @@ mod tests {
         let metrics = HubMetrics::register(&shown);
         metrics.dispatched("cq", "east");
         metrics.admitted("cq", "east");
+        metrics.evicted("cq", "east", "Preempted");
         metrics.taken_back("east", "ClusterLost");
         metrics.sessions.set(2);
         let page = shown.render();
         for line in [
             r#"multikueue_workloads_dispatched_total{cluster_queue="cq",cluster="east",replica_role="leader"} 1"#,
             r#"multikueue_workloads_admitted_total{cluster_queue="cq",cluster="east",replica_role="leader"} 1"#,
+            r#"multikueue_workloads_evicted_total{cluster_queue="cq",cluster="east",reason="Preempted",replica_role="leader"} 1"#,
             r#"switchyard_workloads_taken_back_total{cluster="east",reason="ClusterLost"} 1"#,
             "switchyard_cluster_sessions 2",
         ] {

@@ -1,6 +1,6 @@
 //! What makes us look at a workload again: the workload, its queues, and the job that owned it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -73,12 +73,8 @@ fn count(ctx: &Context, old: &Workload, new: &Workload) {
     let by_job = workload::condition(new, conditions::FINISHED)
         .is_some_and(|it| matches!(it.reason.as_str(), reasons::finished::SUCCEEDED | reasons::finished::FAILED));
     if after == Phase::Finished && before != Phase::Finished && !(by_job && is_copy(new)) {
-        let ran = at(conditions::FINISHED).zip(at(conditions::ADMITTED)).map(|(end, start)| since(end, start));
-        ctx.metrics.finished(
-            new,
-            workload::admitted_by(new).unwrap_or_default(),
-            ran.filter(|_| workload::is_admitted(new)),
-        );
+        let ran = at(conditions::FINISHED).and_then(|end| ran_until(new, end));
+        ctx.metrics.finished(new, workload::admitted_by(new).unwrap_or_default(), ran);
     }
     if before > Phase::Pending && after == Phase::Pending && workload::is_evicted(new) {
         let evicted = workload::condition(new, conditions::EVICTED);
@@ -101,9 +97,17 @@ fn count_copy(ctx: &Context, kind: &dyn JobKind, old: &Object, new: &Object) {
     let Some(copy) = named.filter(|it| same_copy(kind.id(), new, it) && workload::phase(it) == Phase::Admitted) else {
         return;
     };
-    let admitted = workload::condition(&copy, conditions::ADMITTED).map(|condition| condition.last_transition_time.0);
-    let ran = admitted.map(|admitted| since(ctx.clock.now(), admitted));
+    let ran = ran_until(&copy, ctx.clock.now());
     ctx.metrics.finished(&copy, workload::admitted_by(&copy).unwrap_or_default(), ran);
+}
+
+/// How long a workload was admitted, all times together; none where it never was.
+fn ran_until(workload: &Workload, end: Timestamp) -> Option<Duration> {
+    let admitted = workload::condition(workload, conditions::ADMITTED).filter(|it| it.status == conditions::TRUE);
+    let last = admitted.map(|admitted| since(end, admitted.last_transition_time.0));
+    let before = workload.status.as_ref().and_then(|status| status.accumulated_past_execution_time_seconds);
+    let before = before.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
+    last.into_iter().chain(before).reduce(|sum, time| sum + time)
 }
 
 /// Whether no job owns the workload because a hub's agent made the two together.
@@ -196,5 +200,30 @@ pub(super) async fn on_inactive_queues(
         };
         add_of_cluster_queue(&queue, &ctx.stores.workloads, &ctx.stores.local_queues, &name.name);
         changes.done(&name, crate::work::Outcome::Done);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::fixtures::{self, WorkloadExt};
+
+    #[rstest]
+    #[case::never_admitted(fixtures::workload("a"), None)]
+    #[case::once(fixtures::workload("a").reserved("cq").admitted(), Some(100))]
+    #[case::again(past(40, fixtures::workload("a").reserved("cq").admitted()), Some(140))]
+    #[case::only_before(past(40, fixtures::workload("a")), Some(40))]
+    fn all_admissions_are_added_up(#[case] workload: Workload, #[case] seconds: Option<u64>) {
+        let admitted = workload::condition(&workload, conditions::ADMITTED).map(|it| it.last_transition_time.0);
+        let end = admitted.unwrap_or_else(|| fixtures::at(0)).checked_add(Duration::from_secs(100)).unwrap();
+        assert_eq!(ran_until(&workload, end), seconds.map(Duration::from_secs));
+    }
+
+    fn past(seconds: i32, workload: Workload) -> Workload {
+        workload.edit(|it| {
+            it.status.get_or_insert_default().accumulated_past_execution_time_seconds = Some(seconds);
+        })
     }
 }

@@ -255,4 +255,6 @@ pub struct Left {
     pub attempt: u64,
     /// CamelCase, stable.
     pub reason: &'static str,
+    /// For what the worker evicted it, if it did.
+    pub evicted_for: Option<&'static str>,
 }

@@ -1,5 +1,7 @@
 //! Deciding what follows for one workload: where it should be, what is to be written, when its quota may go.
 
+use switchyard_api::conditions::reasons::evicted;
+
 use super::entry::{Entry, Writing};
 use super::machine::{Dispatcher, MAX_WRITE_BACKOFF};
 use super::replicas::FOLLOWS;
@@ -281,12 +283,14 @@ impl Dispatcher {
             return;
         }
         // Kueue's dispatchers ask where it was evicted again at once.
-        let asks_again = self.settings.mode.keeps_copies() && observed == Some(State::Evicted);
+        let was_evicted = observed == Some(State::Evicted);
+        let evicted_for = was_evicted.then(|| evicted::known(reasons.first().map_or("", |reason| &reason.code)));
+        let asks_again = self.settings.mode.keeps_copies() && was_evicted;
         if reason != FOLLOWS && !asks_again {
             entry.avoid(cluster, now + self.settings.refused_for, reasons);
         }
         entry.writing = Some(Writing::Retry);
-        let left = Some(Left { cluster: cluster.clone(), attempt, reason });
+        let left = Some(Left { cluster: cluster.clone(), attempt, reason, evicted_for });
         out.push(Action::Retry { uid: entry.facts.uid.clone(), message, after_seconds: None, left });
     }
 

@@ -8,8 +8,12 @@ use kube::ResourceExt as _;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
+use switchyard_api::conditions;
+use switchyard_api::v1beta2::MultiKueueCluster;
 use switchyard_controller::Context;
+use switchyard_controller::metrics::ReplicaRole;
 
+use crate::quota::multi_kueue_config;
 use crate::server::Registry;
 use crate::shell::{Reports, is_unable};
 
@@ -32,6 +36,7 @@ impl Collector for ClusterGauges {
             return Ok(());
         }
         let clusters = self.ctx.stores.multi_kueue_clusters.all();
+        self.by_queue(&mut encoder)?;
         let names: Vec<String> = clusters.iter().map(|it| it.name_any()).collect();
         let connected = |name: &str| f64::from(u8::from(self.registry.get(name).is_some()));
         let help = "Whether a worker cluster has a session";
@@ -57,6 +62,39 @@ impl Collector for ClusterGauges {
     }
 }
 
+impl ClusterGauges {
+    /// Kueue's gauge: for each ClusterQueue, how the worker clusters of its MultiKueue check are.
+    fn by_queue(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let help = "Whether a worker cluster of a ClusterQueue's MultiKueue check is active";
+        let mut family = encoder.encode_descriptor("multikueue_cluster_status", help, None, MetricType::Gauge)?;
+        for queue in self.ctx.stores.cluster_queues.all() {
+            let Some(config) = multi_kueue_config(&self.ctx, &queue) else { continue };
+            for cluster in &config.spec.clusters {
+                let found = self.ctx.stores.multi_kueue_clusters.get("", cluster);
+                for (active, value) in activity(found.as_deref()) {
+                    let (queue, role) = (queue.name_any(), ReplicaRole::Leader.as_str());
+                    let labels = [
+                        ("cluster_queue", queue.as_str()),
+                        ("cluster", cluster.as_str()),
+                        ("active", active),
+                        ("replica_role", role),
+                    ];
+                    family.encode_family(&labels)?.encode_gauge(&value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The values of the label `active`, and which of them a cluster has.
+fn activity(cluster: Option<&MultiKueueCluster>) -> [(&'static str, f64); 3] {
+    let conditions = cluster.and_then(|it| it.status.as_ref()).map(|status| status.conditions.as_slice());
+    let active = conditions.and_then(|all| conditions::find(all, conditions::ACTIVE));
+    let has = active.map_or(conditions::UNKNOWN, |active| active.status.as_str());
+    ["True", "False", "Unknown"].map(|value| (value, f64::from(u8::from(value == has))))
+}
+
 fn by_cluster(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -71,4 +109,27 @@ fn by_cluster(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest::rstest]
+    #[case::active(json!([{"type": "Active", "status": "True", "reason": "Active", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]), "True")]
+    #[case::lost(json!([{"type": "Active", "status": "False", "reason": "ClientConnectionFailed", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]), "False")]
+    #[case::never_looked_at(json!([]), "Unknown")]
+    fn a_cluster_has_one_activity(#[case] conditions: serde_json::Value, #[case] expected: &str) {
+        let cluster = json!({"metadata": {"name": "east"}, "spec": {"clusterSource": {"agent": {}}}, "status": {"conditions": conditions}});
+        let cluster: MultiKueueCluster = serde_json::from_value(cluster).unwrap();
+        let one: Vec<_> = activity(Some(&cluster)).into_iter().filter(|(_, value)| *value > 0.0).collect();
+        assert_eq!(one, [(expected, 1.0)]);
+    }
+
+    #[test]
+    fn a_cluster_that_is_missing_is_unknown() {
+        assert_eq!(activity(None), [("True", 0.0), ("False", 0.0), ("Unknown", 1.0)]);
+    }
 }

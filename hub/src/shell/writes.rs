@@ -311,6 +311,9 @@ impl Write {
                 ctx.events.normal(after, events::MULTIKUEUE, message.clone());
                 if let Some(left) = left {
                     metrics.taken_back(&left.cluster, left.reason);
+                    if let Some(reason) = left.evicted_for {
+                        metrics.evicted(state::admitted_by(before).unwrap_or_default(), &left.cluster, reason);
+                    }
                 }
             }
             What::Finish { .. } => {

@@ -51,6 +51,15 @@ fn evicted_on_the_worker_it_goes_back_to_the_queue_and_elsewhere() {
 }
 
 #[test]
+fn for_what_the_worker_evicted_it_is_known() {
+    let mut bench = Bench::running();
+    let preempted = Reason::new("Preempted", "Preempted to accommodate another");
+    bench.observe_with("a", "w", 1, State::Evicted, vec![preempted]);
+    let told = bench.take();
+    assert!(told[0].starts_with("retry w after None (Preempted): "), "{told:?}");
+}
+
+#[test]
 fn what_has_run_for_as_long_as_it_may_is_not_tried_again() {
     let mut bench = Bench::running();
     let reason = Reason::new("DeactivatedDueToMaximumExecutionTimeExceeded", "60 s are over");
