@@ -111,13 +111,13 @@ pub(super) fn ensure(case: &Case<'_>, pod_sets: &[PodSet]) -> Slices {
         };
     }
     let Some(holder) = chain.holder else { return Slices::One(Vec::new()) };
-    if is_other(case, pod_sets, &holder) {
+    let growing = grown(case, pod_sets, &holder);
+    if is_other(case, pod_sets, &holder) || growing && begins_anew(case, &holder) {
         return match chain.pending {
             Some(pending) => act(end(case, &pending, &live).into_iter().collect()),
             None => Slices::One(vec![holder]),
         };
     }
-    let growing = grown(case, pod_sets, &holder);
     match chain.pending {
         Some(pending) if !growing => act(end(case, &pending, &live).into_iter().collect()),
         Some(pending) => Slices::Ensured(grows_to(case, &holder, &pending, pod_sets)),
@@ -182,6 +182,14 @@ fn grown(case: &Case<'_>, pod_sets: &[PodSet], holder: &Workload) -> bool {
         && holder.metadata.deletion_timestamp.is_none()
         && !is_evicted(holder)
         && compare(pod_sets, &holder.spec.pod_sets) == Size::Larger
+}
+
+/// Whether a job that grows is queued anew instead: it has no pods, so that nothing is lost, and its template names the
+/// flavor that was chosen when it asked for nothing. What a hub sends grows as the hub says.
+fn begins_anew(case: &Case<'_>, holder: &Workload) -> bool {
+    holder.spec.pod_sets.iter().all(|pod_set| pod_set.count == 0)
+        && !case.is_sent()
+        && matches!(case.facts.prebuilt, Prebuilt::NotNamed)
 }
 
 /// Whether a job that runs on another cluster is not the one that was sent there: of what has changed only its size follows.

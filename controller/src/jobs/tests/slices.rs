@@ -293,6 +293,21 @@ fn one_whose_pod_sets_are_others_is_stopped_and_queued_anew() {
     assert!(told.contains("No matching Workload"), "{told}");
 }
 
+/// The workload of the job while it has no pods.
+fn idle() -> TestWorkload {
+    slice(1, elastic().of_size(0, 1), None).admitted()
+}
+
+#[test]
+fn a_job_that_grows_from_no_pods_is_queued_anew() {
+    let runs = |pods| elastic().of_size(0, 1).started(&idle().0).of_size(pods, 2);
+    assert_eq!(world(runs(0)).workload(ready(idle())).told(), NOTHING, "it has no pods");
+    let told = world(runs(3)).workload(idle()).told();
+    assert!(told.contains("No matching Workload"), "{told}");
+    let stopped = world(elastic().of_size(3, 2)).workload(idle()).told();
+    assert!(stopped.contains("delete slice-1"), "{stopped}");
+}
+
 #[test]
 fn what_was_replaced_may_be_deleted_while_the_job_runs() {
     let gone = first().finished().deleting();
