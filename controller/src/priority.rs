@@ -1,13 +1,17 @@
 //! WorkloadPriorityClass: a new value is taken over by the workloads that name the class, queued or admitted.
 //!
-//! What has finished keeps the priority that it had: nothing asks for it any more.
+//! What has finished keeps the priority that it had: nothing asks for it any more. A hub's copies have the hub's priority,
+//! whatever value a class of that name has on the worker.
 
 use std::sync::Arc;
 
 use futures::StreamExt;
 use kube::ResourceExt;
 use serde_json::json;
-use switchyard_api::v1beta2::{PriorityClassKind, Workload};
+use switchyard_api::{
+    names,
+    v1beta2::{PriorityClassKind, Workload},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -69,11 +73,12 @@ async fn look(ctx: &Context, key: Key) -> Outcome {
 }
 
 fn is_stale(workload: &Workload, class: &str, value: i32) -> bool {
-    let names =
+    let is_named =
         workload.spec.priority_class_ref.as_ref().is_some_and(|reference| {
             reference.kind == PriorityClassKind::WorkloadPriorityClass && reference.name == class
         });
-    names && workload.spec.priority != Some(value) && !workload::is_finished(workload)
+    let is_copy = workload.labels().contains_key(names::MULTIKUEUE_ORIGIN);
+    is_named && !is_copy && workload.spec.priority != Some(value) && !workload::is_finished(workload)
 }
 
 #[cfg(test)]
@@ -91,10 +96,17 @@ mod tests {
         })
     }
 
+    fn sent(workload: Workload) -> Workload {
+        workload.edit(|it| {
+            it.labels_mut().insert(names::MULTIKUEUE_ORIGIN.into(), "multikueue".into());
+        })
+    }
+
     #[rstest::rstest]
     #[case::queued(of_class(PriorityClassKind::WorkloadPriorityClass, "high"), true)]
     #[case::admitted(of_class(PriorityClassKind::WorkloadPriorityClass, "high").reserved("cq").admitted(), true)]
     #[case::finished(of_class(PriorityClassKind::WorkloadPriorityClass, "high").condition("Finished", true, "", ""), false)]
+    #[case::a_copy_of_a_hub(sent(of_class(PriorityClassKind::WorkloadPriorityClass, "high")), false)]
     #[case::of_another_class(of_class(PriorityClassKind::WorkloadPriorityClass, "low"), false)]
     #[case::of_kubernetes_class_of_that_name(of_class(PriorityClassKind::PriorityClass, "high"), false)]
     #[case::of_no_class(fixtures::workload("a"), false)]
