@@ -1,6 +1,6 @@
 //! Doing what was decided about a workload.
 
-use std::{fmt::Debug, time::Duration};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use k8s_openapi::{NamespaceResourceScope, api::core::v1::PodTemplate};
 use kube::{
@@ -121,8 +121,11 @@ async fn create(ctx: &Context, creation: &Creation) -> Result<(), Failure> {
     let templates: Api<Object> = Api::namespaced_with(ctx.client.clone(), &namespace, &resource);
     for template in &creation.templates {
         match ctx.stores.pod_templates.get(&namespace, &template.name_any()) {
-            // It was made when the request could not be.
-            Some(known) if same_owner(&*known, &creation.request) => continue,
+            // Made before the request, whether by this controller or by a user who forged its owner.
+            Some(known) if same_owner(&*known, &creation.request) => {
+                enforce_content(ctx, &templates, &known, template).await.map_err(Failure::Write)?;
+                continue;
+            }
             // What is left of an earlier request of the same name may ask for another flavor.
             Some(stale) if was_handed_over(&*stale) => {
                 let api = Api::<PartialObjectMeta<PodTemplate>>::namespaced(ctx.client.clone(), &namespace);
@@ -135,6 +138,26 @@ async fn create(ctx: &Context, creation: &Creation) -> Result<(), Failure> {
     }
     let requests = Api::namespaced(ctx.client.clone(), &namespace);
     post(ctx, &requests, &creation.request, creation, "ProvisioningRequest").await
+}
+
+/// Makes a PodTemplate of the expected name and owner say what the Workload's quota was reserved for, whoever wrote it.
+async fn enforce_content(
+    ctx: &Context,
+    templates: &Api<Object>,
+    known: &PartialObjectMeta<PodTemplate>,
+    template: &Object,
+) -> Result<(), WriteError> {
+    if !ctx.leading() {
+        return Err(WriteError::NotLeading);
+    }
+    let mut derived = Arc::unwrap_or_clone(template.value());
+    derived["metadata"]["resourceVersion"] = json!(known.metadata.resource_version);
+    let derived = Object::new(derived).map_err(kube::Error::SerdeError)?;
+    let params =
+        PostParams { field_manager: Some(names::PROVISIONING_REQUEST_CONTROLLER.into()), ..PostParams::default() };
+    let written = answered(templates.replace(&known.name_any(), &params, &derived)).await;
+    ctx.metrics.wrote("provisioning", written.is_ok());
+    Ok(written.map(drop)?)
 }
 
 async fn post<K>(ctx: &Context, api: &Api<K>, object: &K, of: &Creation, kind: &'static str) -> Result<(), Failure>

@@ -151,6 +151,42 @@ async fn room_is_taken_away(bed: &Bed) {
     bed.delete_job("revoked").await;
 }
 
+async fn stop_queue(bed: &Bed, policy: &str) {
+    let queues: Api<ClusterQueue> = Api::all(bed.admin().clone());
+    let patch = json!({"spec": {"stopPolicy": policy}});
+    queues.patch(&bed.name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+/// A PodTemplate of the expected name whose owner a user has forged: the request asks for what the job has quota for.
+async fn a_forged_template_is_overwritten(bed: &Bed) {
+    let autoscaler = autoscaler(bed);
+    stop_queue(bed, "Hold").await;
+    bed.job("forged").create(bed.admin()).await.unwrap();
+    let workload = bed.workload_of("forged").await;
+    let request = request_name(bed, "forged", 1).await;
+    let owner = json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "name": workload.name_any(),
+        "uid": workload.uid(), "controller": true,
+    });
+    let resources = json!({"requests": {"cpu": "64"}});
+    let template = json!({
+        "apiVersion": "v1", "kind": "PodTemplate",
+        "metadata": {
+            "name": format!("ppt-{request}-main"), "namespace": bed.namespace, "ownerReferences": [owner],
+            "labels": {"kueue.x-k8s.io/managed": "true"},
+        },
+        "template": {"spec": {"containers": [{"name": "forged", "image": "forged", "resources": resources}]}},
+    });
+    bed.cluster().apply([template]).await.unwrap();
+    stop_queue(bed, "None").await;
+    let asked = autoscaler.asked(&request).await;
+    let template = autoscaler.template_of(&asked).await;
+    let containers = template.template.unwrap().spec.unwrap().containers;
+    let names: Vec<&str> = containers.iter().map(|it| it.name.as_str()).collect();
+    assert_ne!(names, ["forged"]);
+    bed.delete_job("forged").await;
+}
+
 /// What is asked for follows the configuration; without one nothing is asked for.
 async fn the_configuration_changes(bed: &Bed) {
     let autoscaler = autoscaler(bed);
@@ -187,6 +223,7 @@ fn jobs_wait_for_the_room_that_the_autoscaler_makes() {
         room_is_made(&bed).await;
         there_is_no_room(&bed).await;
         room_is_taken_away(&bed).await;
+        a_forged_template_is_overwritten(&bed).await;
         the_configuration_changes(&bed).await;
     });
 }
