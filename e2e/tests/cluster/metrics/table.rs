@@ -126,6 +126,8 @@ pub(crate) const BUILD: &str = "kueue_build_info";
 pub(crate) const LATER: &[Family] = &[
     family("kueue_execution_time_seconds", Waits(14), BY_CLASS),
     family("kueue_local_queue_execution_time_seconds", Waits(14), LOCAL_BY_CLASS),
+    family("multikueue_cluster_status", Gauge, &["cluster_queue", "cluster", "active"]),
+    family("multikueue_workloads_evicted_total", Counter, &["cluster_queue", "cluster", "reason"]),
 ];
 
 /// Families that need something that does not happen here, and what.
