@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams};
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, Part, Parts, fixture, paths};
@@ -23,6 +23,22 @@ const AGENT: [&str; 5] = [
     "--set=agent.token=east.0123.secret",
     "--set=agent.allowNamespaces={team-a,team-b}",
 ];
+
+/// The namespaces of [`AGENT`], which have to be there for its roles to be bound in them.
+async fn allowed_namespaces(cluster: &Cluster) {
+    let named = |name: &str| serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    cluster.apply(["team-a", "team-b"].map(named)).await.unwrap();
+}
+
+/// Where an agent may create jobs: everywhere, or in the namespaces that the hub may use.
+async fn may_create_jobs_in(cluster: &Cluster) -> Vec<String> {
+    let everywhere: Api<ClusterRoleBinding> = Api::all(cluster.admin.clone());
+    let everywhere = everywhere.get_opt("switchyard-agent").await.unwrap().map(|_| "everywhere".to_owned());
+    let bindings: Api<RoleBinding> = Api::all(cluster.admin.clone());
+    let all = bindings.list(&ListParams::default()).await.unwrap().items;
+    let jobs = all.into_iter().filter(|it| it.role_ref.kind == "ClusterRole" && it.role_ref.name == "switchyard-agent");
+    everywhere.into_iter().chain(jobs.filter_map(|it| it.metadata.namespace)).collect()
+}
 
 struct Helm<'a> {
     program: PathBuf,
@@ -106,6 +122,7 @@ fn the_chart_installs_upgrades_and_goes_in_each_mode() {
         let helm = Helm::new(Some(cluster));
         let chart = chart();
         cluster.apply([cluster_role(KUEUES)]).await.unwrap();
+        allowed_namespaces(cluster).await;
         for (name, program, values, lease) in [
             ("switchyard", "switchyard-hub", &[][..], "15s"),
             ("switchyard-hub", "switchyard-hub", &HUB, "3s"),
@@ -159,6 +176,7 @@ fn what_cert_manager_is_asked_for_is_of_its_api() {
             let path = source.join(format!("deploy/crds/cert-manager.io_{name}.yaml"));
             cluster.apply_yaml(&fs::read_to_string(path).unwrap()).await.unwrap();
         }
+        allowed_namespaces(cluster).await;
         let helm = Helm::new(Some(cluster));
         // Its authority's, the webhooks' and, but for an agent, those of the metrics and the visibility API.
         for (values, certificates) in [(&[][..], 4), (&HUB, 4), (&AGENT, 2)] {
@@ -425,4 +443,20 @@ fn the_visibility_api_is_led_to_where_it_is_asked_for() {
     assert!(!bound(&["--set=visibility.enabled=true", "--set=enableVisibilityAuthReaderRoleBinding=false"]));
     let moved = "--set=managerConfig.controllerManagerConfigYaml=visibilityServer: {bindPort: 9000}";
     assert!(template(&["--set=visibility.enabled=true", moved]).contains("targetPort: 9000"));
+}
+
+#[test]
+fn an_agent_may_create_jobs_where_the_hub_may_use_it_and_nowhere_else() {
+    fixture::run(async {
+        let environment = Environment::builder("bound").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let cluster = environment.cluster("one");
+        allowed_namespaces(cluster).await;
+        let helm = Helm::new(Some(cluster));
+        let chart = chart();
+        let install = [&["upgrade", "--install", "ours", &chart, "--create-namespace"], &AGENT[..]].concat();
+        helm.ok(&install);
+        assert_eq!(may_create_jobs_in(cluster).await, ["team-a", "team-b"]);
+        helm.ok(&[&install[..], &["--set=agent.allowNamespaces=null"]].concat());
+        assert_eq!(may_create_jobs_in(cluster).await, ["everywhere"]);
+    });
 }

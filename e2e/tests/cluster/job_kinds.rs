@@ -2,7 +2,7 @@
 //! kinds' own controllers: the tests say what they would say.
 mod external;
 mod samples;
-mod table;
+pub(crate) mod table;
 
 use crate::bed::Bed;
 use anyhow::ensure;
@@ -16,8 +16,8 @@ use switchyard_e2e::wait::eventually;
 use switchyard_e2e::{Cluster, ClusterSpec, NodeSpec, Part, Parts, fixture, queues};
 use table::{Jobs, SOON};
 
-const CONFIG: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
-const FRAMEWORKS: &str = "\
+pub(crate) const CONFIG: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
+pub(crate) const FRAMEWORKS: &str = "\
 featureGates: {SparkApplicationIntegration: true}
 integrations:
   frameworks:

@@ -93,14 +93,15 @@ port: {{ int ($first.port | default .port) }}{{ with $first.nodePort }}, nodePor
 {{- end -}}
 
 {{/* All objects of a file of several, each with the release's labels and namespace. Takes (dict "root" $ "file" PATH), and
-"without" with the names of those that are left out. */}}
+"without" with those that are left out: NAME, or KIND/NAME. */}}
 {{- define "switchyard.objects" -}}
 {{- $root := .root -}}
 {{- $without := .without | default dict -}}
 {{- $text := $root.Files.Get .file | required (printf "the chart lacks %s" .file) -}}
 {{- range $document := splitList "\n---\n" (replace "namespace: switchyard-system" (printf "namespace: %s" $root.Release.Namespace) $text) }}
 {{- $object := fromYaml $document }}
-{{- if not (hasKey $without $object.metadata.name) }}
+{{- $kindAndName := printf "%s/%s" $object.kind $object.metadata.name }}
+{{- if not (or (hasKey $without $object.metadata.name) (hasKey $without $kindAndName)) }}
 {{- $_ := set $object.metadata "labels" (merge (include "switchyard.labels" $root | fromYaml) ($object.metadata.labels | default dict)) }}
 ---
 {{ toYaml $object }}

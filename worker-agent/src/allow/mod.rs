@@ -2,6 +2,8 @@
 //! [`AllowedNamespaces`](crate::AllowedNamespaces).) The hub is another team's; what it may not do is refused here, and
 //! its user is told why.
 
+mod service_accounts;
+
 use std::collections::BTreeSet;
 
 use serde_json::Value;
@@ -9,9 +11,6 @@ use switchyard_api::jobs::{JobKind, kind_of_owner, kinds, sent_objects};
 use thiserror::Error;
 
 use crate::ledger::Trouble;
-
-/// The service account of a pod that names none.
-const DEFAULT_ACCOUNT: &str = "default";
 
 /// Kinds and service accounts that the hub may use. The default is all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,33 +67,25 @@ impl Allowed {
             );
             return Some(Trouble::refused("KindNotAllowed", text));
         }
-        self.account(job, kind, namespace)
+        self.account(job, namespace)
     }
 
-    fn account(&self, job: &Value, kind: &dyn JobKind, namespace: &str) -> Option<Trouble> {
+    fn account(&self, job: &Value, namespace: &str) -> Option<Trouble> {
         let allowed = self.service_accounts.as_ref()?;
         let refused = |text: String| Some(Trouble::refused("ServiceAccountNotAllowed", text));
-        let pod_sets = match kind.pod_sets(job) {
-            Ok(pod_sets) => pod_sets,
-            Err(error) => return refused(format!("the service accounts of the job cannot be read: {error}")),
-        };
-        for pod_set in &pod_sets {
-            let template = pod_set.template.value();
-            let named = |field: &str| template.get("spec").and_then(|spec| spec.get(field)).and_then(Value::as_str);
-            // The API server takes the older name of the field for the newer one where that is missing.
-            let names = [named("serviceAccountName"), named("serviceAccount")];
-            let mut names: Vec<&str> = names.into_iter().flatten().filter(|name| !name.is_empty()).collect();
-            if names.is_empty() {
-                names.push(DEFAULT_ACCOUNT);
-            }
-            let may = |name: &&str| allowed.contains(*name) || allowed.contains(&format!("{namespace}/{name}"));
-            if let Some(name) = names.iter().find(|name| !may(name)) {
+        let accounts = match service_accounts::of(job) {
+            Ok(accounts) => accounts,
+            Err(unknown) => {
                 return refused(format!(
-                    "this cluster's agent does not let the hub run pods as service account {namespace}/{name}; its administrator can add it to --allow-service-accounts"
+                    "this cluster's agent lets the hub run pods as some service accounts only (--allow-service-accounts), and those of this job cannot be told: {unknown}"
                 ));
             }
-        }
-        None
+        };
+        let may = |name: &String| allowed.contains(name) || allowed.contains(&format!("{namespace}/{name}"));
+        let name = accounts.iter().find(|name| !may(name))?;
+        refused(format!(
+            "this cluster's agent does not let the hub run pods as service account {namespace}/{name}; its administrator can add it to --allow-service-accounts"
+        ))
     }
 }
 
@@ -115,7 +106,9 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    fn job(spec: &Value) -> Vec<u8> {
+    fn job(fields: &Value) -> Vec<u8> {
+        let mut spec = fields.clone();
+        spec["containers"] = json!([{"name": "main"}]);
         json!({
             "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a", "namespace": "ns"},
             "spec": {"template": {"spec": spec}},
