@@ -209,7 +209,7 @@ impl RecordingFlags {
 #[derive(clap::Args, Debug, Clone)]
 pub struct ServingFlags {
     /// Serves /metrics over HTTPS to those who may read it; "config": where `metrics.bindAddress` of the configuration says;
-    /// "none": only with the probes.
+    /// "none": with the probes, to everybody. Where they are served here, the probes' port has none.
     #[arg(long, env = "SWITCHYARD_METRICS_LISTEN", default_value = NONE, value_name = "ADDRESS")]
     pub metrics_listen: String,
     /// Serves the visibility API, to which an APIService leads; "config": where `visibilityServer` of the configuration

@@ -19,7 +19,9 @@ use crate::{
     elastic,
     engine_task::{EngineHandle, EngineTask, Inbox, Views},
     events::{self, Events},
-    failure_recovery, http, jobs,
+    failure_recovery,
+    http::{self, MetricsReaders},
+    jobs,
     lease::{Elector, EpochFloor, Leadership},
     lifecycle,
     metrics::{self, Custom, Gauges, LastShares, Metrics, ReplicaRole, Shown},
@@ -255,7 +257,8 @@ async fn supervise(parts: Parts, work: Work, shutdown: CancellationToken) -> any
     let mut base = Tasks::new();
     let mut workers = Tasks::new();
     if let Some(listener) = health {
-        spawn(&mut base, "http", http::serve(ctx.clone(), listener, leave.clone()));
+        let readers = metrics.as_ref().map_or(MetricsReaders::Everybody, |_| MetricsReaders::Authorized);
+        spawn(&mut base, "http", http::serve(ctx.clone(), listener, readers, leave.clone()));
     }
     if let Some(endpoint) = metrics {
         spawn(&mut base, "metrics", metrics::server::run(ctx.clone(), endpoint, leave.clone()));

@@ -1,4 +1,4 @@
-//! `/healthz`, `/livez`, `/readyz` and `/metrics`.
+//! `/healthz`, `/livez`, `/readyz`, and `/metrics` where they are not served to those alone who may read them.
 
 use std::{net::TcpListener, sync::Arc, time::Duration};
 
@@ -27,26 +27,50 @@ struct Check {
     says: &'static str,
 }
 
+/// Who may read the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricsReaders {
+    /// Everybody who reaches the probes' port.
+    Everybody,
+    /// Those whom the API server lets read them, at a port of their own.
+    Authorized,
+}
+
 /// Serves until `shutdown`.
 ///
 /// # Errors
 /// When the listener does not work.
-pub(crate) async fn serve(ctx: Arc<Context>, listener: TcpListener, shutdown: CancellationToken) -> anyhow::Result<()> {
+pub(crate) async fn serve(
+    ctx: Arc<Context>,
+    listener: TcpListener,
+    readers: MetricsReaders,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let shutdown = async move { shutdown.cancelled().await };
-    axum::serve(listener, router(ctx)).with_graceful_shutdown(shutdown).await?;
+    axum::serve(listener, router(ctx, readers)).with_graceful_shutdown(shutdown).await?;
     Ok(())
 }
 
 /// The routes, for those who serve them together with their own.
-pub fn router(ctx: Arc<Context>) -> Router {
-    Router::new()
+pub fn router(ctx: Arc<Context>, readers: MetricsReaders) -> Router {
+    let probes = Router::new()
         .route("/healthz", get(async || "ok"))
         .route("/livez", get(async || "ok"))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .with_state(ctx)
+        .route("/readyz", get(ready));
+    let all = match readers {
+        MetricsReaders::Everybody => probes.route("/metrics", get(metrics)),
+        MetricsReaders::Authorized => probes.route("/metrics", get(elsewhere)),
+    };
+    all.with_state(ctx)
+}
+
+async fn elsewhere() -> impl IntoResponse {
+    (
+        StatusCode::NOT_FOUND,
+        "metrics are served over HTTPS at metrics.bindAddress (--metrics-listen) to those who may read them\n",
+    )
 }
 
 async fn ready(State(ctx): State<Arc<Context>>, Query(query): Query<Verbose>) -> impl IntoResponse {

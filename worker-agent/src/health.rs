@@ -13,6 +13,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use prometheus_client::metrics::gauge::Gauge;
 use switchyard_controller::Context;
+use switchyard_controller::http::{self, MetricsReaders};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +33,7 @@ pub(crate) async fn serve(
         let ours = registry.sub_registry_with_prefix("switchyard_agent");
         ours.register("session_up", "Whether there is a session with the hub", up.clone());
     });
-    let router = switchyard_controller::http::router(context).merge(routes(state.clone()));
+    let router = http::router(context, MetricsReaders::Everybody).merge(routes(state.clone()));
     let server = axum::serve(listener, router).with_graceful_shutdown(shutdown.clone().cancelled_owned());
     tokio::select! {
         result = server.into_future() => Ok(result?),

@@ -1,5 +1,5 @@
-//! Metrics as Kueue serves them: over HTTPS, to those whom the API server lets read `/metrics`. The probes' port serves the
-//! same to everybody who reaches it.
+//! Metrics as Kueue serves them: over HTTPS, to those whom the API server lets read `/metrics`. The probes' port then serves
+//! none.
 
 use std::{sync::Arc, time::Duration};
 

@@ -15,16 +15,17 @@ use switchyard_e2e::{Cluster, ClusterSpec, JobBuilder, fixture, queues, wait};
 const WAIT: Duration = Duration::from_secs(120);
 const GROUP: &str = "/apis/visibility.kueue.x-k8s.io";
 
-/// A controller that serves both, and the ports.
-async fn controller(cluster: &Cluster) -> (Handle, u16, u16) {
+/// A controller that serves both and the probes, and the ports.
+async fn controller(cluster: &Cluster) -> (Handle, u16, u16, u16) {
     cluster.install().await.unwrap();
     let (client, _) = cluster.service_account(NAMESPACE, "switchyard").await.unwrap();
     let mut options = Options::new(client, Arc::new(Configuration::default()), "one", NAMESPACE);
-    let ((visibility, at), (metrics, metrics_at)) = (listener(), listener());
+    let ((visibility, at), (metrics, metrics_at), (health, probes_at)) = (listener(), listener(), listener());
     (options.visibility, options.metrics) = (Some(visibility.into()), Some(metrics.into()));
+    options.health = Some(health);
     let handle = switchyard_controller::start(options).unwrap();
     handle.ready(WAIT).await.unwrap();
-    (handle, at, metrics_at)
+    (handle, at, metrics_at, probes_at)
 }
 
 async fn get(client: &Client, path: &str) -> kube::Result<Value> {
@@ -111,7 +112,7 @@ fn what_waits_is_listed_to_those_who_may_see_it() {
         let certificates = tempfile::tempdir().unwrap();
         let environment = environment("visibility", ClusterSpec::new("one"), &certificates).await;
         let cluster = environment.cluster("one");
-        let (handle, port, metrics) = controller(cluster).await;
+        let (handle, port, metrics, probes) = controller(cluster).await;
         lead(cluster, port).await;
 
         let (mine, other) = (cluster.namespace("mine").await.unwrap(), cluster.namespace("other").await.unwrap());
@@ -152,7 +153,10 @@ fn what_waits_is_listed_to_those_who_may_see_it() {
 
         described(cluster).await;
 
-        // Metrics: with the role, over HTTPS.
+        // Metrics: with the role, over HTTPS, and nowhere else.
+        assert_eq!(switchyard_e2e::http::get(probes, "/readyz").await.unwrap(), "ok");
+        let elsewhere = switchyard_e2e::http::get(probes, "/metrics").await.unwrap_err().to_string();
+        assert!(elsewhere.contains("404"), "{elsewhere}");
         let reader = direct(cluster, metrics, Some((&other, "default"))).await;
         let scrape = async || reader.request_text(http::Request::get("/metrics").body(Vec::new()).unwrap()).await;
         assert!(scrape().await.is_err());
