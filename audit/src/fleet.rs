@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use switchyard_api::names;
-use switchyard_api::v1beta2::{ClusterQueue, Workload};
+use switchyard_api::v1beta2::{ClusterQueue, Workload, WorkloadStatus};
 
 use crate::amounts::{Pair, text};
 use crate::charge::Charges;
@@ -160,10 +160,13 @@ impl<'a> Hub<'a> {
     }
 }
 
-/// Whether the hub has chosen this worker.
+/// Whether the hub has chosen this worker. An eviction leaves that with the last attempt alone, while pods still end there.
 fn is_committed(originals: &[&Workload], worker: &Cluster) -> bool {
     let statuses = originals.iter().filter_map(|workload| workload.status.as_ref());
-    statuses.filter_map(|status| status.cluster_name.as_ref()).any(|cluster| *cluster == worker.name)
+    let last = |status: &WorkloadStatus| status.dispatch.as_ref().and_then(|dispatch| dispatch.cluster_name.clone());
+    statuses
+        .filter_map(|status| status.cluster_name.clone().or_else(|| last(status)))
+        .any(|cluster| cluster == worker.name)
 }
 
 fn identity(origin: Origin<'_>) -> String {

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    clock::Clock,
+    clock::{Clock, since},
     components::Components,
     events::Events,
     lease::{EpochFloor, Leadership},
@@ -56,11 +56,17 @@ pub struct Context {
 }
 
 impl Context {
-    /// On a hub, whether a worker cluster is connected.
-    pub(crate) fn is_connected(&self, cluster: &str) -> bool {
+    /// On a hub, whether a worker cluster is connected, or was so a short while ago: it is not waited for longer than
+    /// `multiKueue.workerLostTimeout`.
+    pub(crate) fn is_awaited(&self, cluster: &str) -> bool {
+        let patience = self.config.multi_kueue.worker_lost_timeout.std();
         let cluster = self.stores.multi_kueue_clusters.get("", cluster);
         let status = cluster.as_ref().and_then(|cluster| cluster.status.as_ref());
-        status.is_some_and(|status| conditions::is_true(&status.conditions, conditions::ACTIVE))
+        let active = status.and_then(|status| conditions::find(&status.conditions, conditions::ACTIVE));
+        active.is_some_and(|active| {
+            let lost_for = since(self.clock.now(), active.last_transition_time.0);
+            active.status == conditions::TRUE || lost_for < patience
+        })
     }
 
     /// Whether we lead at this moment. Every writer asks before every write.

@@ -70,11 +70,20 @@ pub fn was_dispatched(workload: &Workload) -> bool {
     dispatch.is_some_and(|dispatch| dispatch.attempt > 0)
 }
 
-/// Whether a hub has sent it to a cluster that is connected, and has not heard yet that nothing of it is left there.
+/// Whether a hub has sent it to a cluster, and the dispatcher has not said yet that nothing of it is left there.
 #[must_use]
-pub fn is_held_by_cluster(workload: &Workload, connected: impl Fn(&str) -> bool) -> bool {
-    let cluster = status(workload).and_then(|status| status.cluster_name.as_deref());
-    was_dispatched(workload) && has_reservation(workload) && !is_finished(workload) && cluster.is_some_and(connected)
+pub fn is_left_on_cluster(workload: &Workload) -> bool {
+    was_dispatched(workload) && has_reservation(workload) && !is_finished(workload)
+}
+
+/// The same, where the cluster is not lost for so long that nobody waits for its answer any more.
+#[must_use]
+pub fn is_awaited_from_cluster(workload: &Workload, awaited: impl Fn(&str) -> bool) -> bool {
+    let sent_to = status(workload).and_then(|status| {
+        let dispatch = status.dispatch.as_ref();
+        status.cluster_name.as_deref().or_else(|| dispatch.and_then(|dispatch| dispatch.cluster_name.as_deref()))
+    });
+    is_left_on_cluster(workload) && sent_to.is_some_and(awaited)
 }
 
 /// What makes the pods of a group and owns its workload.

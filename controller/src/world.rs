@@ -5,9 +5,8 @@ mod requests;
 mod selector;
 mod workload;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 pub(crate) use requests::RequestRules;
 use switchyard_api::{
     conditions,
@@ -116,16 +115,28 @@ pub(crate) fn pod_sets(ctx: &Context, object: &v1beta2::Workload) -> Vec<engine:
 /// The resource of which the pods of a workload ask for more by now than they are charged, and the pod set; none where there is none.
 pub(crate) fn exceeded(ctx: &Context, object: &v1beta2::Workload) -> Option<(String, String)> {
     let admission = object.status.as_ref()?.admission.as_ref()?;
-    let pod_sets = pod_sets(ctx, object);
+    let queue = ctx.stores.cluster_queues.get("", &admission.cluster_queue)?;
+    let covered = queue.spec.resource_groups.iter().flat_map(|group| &group.covered_resources);
+    let covered: BTreeSet<&str> = covered.map(String::as_str).collect();
+    above_charge(admission, &pod_sets(ctx, object), &covered)
+}
+
+/// The covered resource of which a pod set asks for more than its assignment has, and the pod set.
+fn above_charge(
+    admission: &v1beta2::Admission,
+    pod_sets: &[engine::PodSet],
+    covered: &BTreeSet<&str>,
+) -> Option<(String, String)> {
     admission.pod_set_assignments.iter().find_map(|assigned| {
         let pod_set = pod_sets.iter().find(|pod_set| *pod_set.name == *assigned.name)?;
         let count = i64::from(assigned.count.unwrap_or(pod_set.count));
-        let exceeds = |(resource, charged): &(&String, &Quantity)| {
-            let asked = pod_set.requests.get(resource.as_str()).map_or(0, |amount| amount.get());
-            asked.saturating_mul(count) > amount_of(resource, charged)
+        let exceeds = |resource: &&str| {
+            let charged = assigned.resource_usage.get(*resource).map_or(0, |charged| amount_of(resource, charged));
+            let asked = pod_set.requests.get(*resource).map_or(0, |amount| amount.get());
+            asked.saturating_mul(count) > charged
         };
-        let (resource, _) = assigned.resource_usage.iter().find(exceeds)?;
-        Some((resource.clone(), assigned.name.clone()))
+        let resource = covered.iter().copied().find(exceeds)?;
+        Some((resource.to_owned(), assigned.name.clone()))
     })
 }
 
@@ -167,4 +178,38 @@ fn names(texts: &[String]) -> Vec<Name> {
 
 fn labels(map: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
     map.cloned().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn told(assignment: Value, requests: &[(&str, i64)]) -> Option<(String, String)> {
+        let admission = json!({"clusterQueue": "all", "podSetAssignments": [assignment]});
+        let requests = requests.iter().map(|(resource, amount)| (Name::from(*resource), engine::Amount::new(*amount)));
+        let pod_set = engine::PodSet { requests: requests.collect(), ..engine::PodSet::new("main", 3) };
+        above_charge(&serde_json::from_value(admission).unwrap(), &[pod_set], &BTreeSet::from(["cpu", "memory"]))
+    }
+
+    #[rstest]
+    #[case::what_was_charged(json!({"cpu": "3"}), 3, &[("cpu", 1_000)], None)]
+    #[case::less_than_that(json!({"cpu": "3"}), 3, &[("cpu", 500)], None)]
+    #[case::more_overhead(json!({"cpu": "3"}), 3, &[("cpu", 1_250)], Some("cpu"))]
+    #[case::more_a_pod_and_fewer_pods(json!({"cpu": "2"}), 2, &[("cpu", 1_000)], None)]
+    #[case::too_much_for_fewer_pods(json!({"cpu": "2"}), 2, &[("cpu", 1_001)], Some("cpu"))]
+    #[case::a_resource_that_was_not_asked_for(json!({"cpu": "3"}), 3, &[("cpu", 1_000), ("memory", 1)], Some("memory"))]
+    #[case::a_resource_of_which_no_quota_is_kept(json!({"cpu": "3"}), 3, &[("cpu", 1_000), ("disk", 1)], None)]
+    fn pods_ask_for_more_than_they_are_charged(
+        #[case] usage: Value,
+        #[case] count: i32,
+        #[case] requests: &[(&str, i64)],
+        #[case] above: Option<&str>,
+    ) {
+        let assignment = json!({"name": "main", "count": count, "resourceUsage": usage, "flavors": {"cpu": "default"}});
+        let above = above.map(|resource| (resource.to_owned(), "main".to_owned()));
+        assert_eq!(told(assignment, requests), above);
+    }
 }

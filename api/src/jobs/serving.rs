@@ -163,9 +163,10 @@ pub fn is_outdated(stateful_set: &Value, pod: &Value) -> bool {
 
 /// Whether the partition of a rolling update keeps a pod at its revision.
 fn is_kept(stateful_set: &Value, pod: &Value) -> bool {
-    let partition = i32_at(stateful_set, "/spec/updateStrategy/rollingUpdate/partition").unwrap_or(0);
+    let at = |pointer: &str| i32_at(stateful_set, pointer).unwrap_or(0);
+    let kept = at("/spec/updateStrategy/rollingUpdate/partition").saturating_add(at("/spec/ordinals/start"));
     let number = super::meta::name(pod).rsplit_once('-').and_then(|(_, number)| number.parse::<i32>().ok());
-    number.is_some_and(|number| number < partition)
+    number.is_some_and(|number| number < kept)
 }
 
 /// The label of a StatefulSet's pods that names their revision.

@@ -84,6 +84,10 @@ pub struct DispatchStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub workload_uid: Option<String>,
+    /// Where that attempt was sent. It stays when an eviction takes `clusterName` away, until the next attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub cluster_name: Option<String>,
     /// The attempts that were taken from their cluster before their job had ended; the last ones only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]

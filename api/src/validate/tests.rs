@@ -204,7 +204,7 @@ fn quantities_of_a_pod_set_that_holds_quota_are_compared_by_their_value() {
 #[case::it_shrinks_as_pods_start_again(4, Some(2), Some(1), &[])]
 #[case::it_goes_as_all_pods_start_again(4, Some(2), None, &[])]
 #[case::it_shrinks_below_what_was_admitted(
-    5, Some(2), Some(0), &["status.reclaimablePods[main].count: Invalid value: 0: cannot be less than 2"]
+    5, Some(2), Some(0), &["status.reclaimablePods[main].count: Invalid value: 0: cannot be less than 2: more pods would be needed than were admitted"]
 )]
 #[case::it_goes_and_more_are_needed_than_admitted(
     5, Some(2), None, &["status.reclaimablePods[main]: Required value: cannot be removed"]

@@ -84,7 +84,7 @@ fn reclaimable(
             _ if may_reclaim(new, now, name, count.copied().unwrap_or(0)) => {}
             None => errors.push(FieldError::required(&path.key(name), "cannot be removed")),
             Some(count) if *count < old.count => {
-                let detail = format!("cannot be less than {}", old.count);
+                let detail = format!("cannot be less than {}: more pods would be needed than were admitted", old.count);
                 errors.push(FieldError::invalid(&path.key(name).child("count"), *count, detail));
             }
             Some(_) => {}

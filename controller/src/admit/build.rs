@@ -81,7 +81,12 @@ pub fn dispatched_status(
     edit.status.nominated_cluster_names.clear();
     let before = edit.status.dispatch.take().unwrap_or_default();
     let workload_uid = dispatch.adopts.clone().or(before.workload_uid);
-    edit.status.dispatch = Some(DispatchStatus { attempt: dispatch.attempt, workload_uid, history: before.history });
+    edit.status.dispatch = Some(DispatchStatus {
+        attempt: dispatch.attempt,
+        workload_uid,
+        cluster_name: Some(dispatch.cluster.clone()),
+        history: before.history,
+    });
     edit.reserve(admission);
     edit.sync_admitted();
     edit

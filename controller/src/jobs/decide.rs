@@ -28,8 +28,8 @@ use crate::{
     clock::since,
     context::Role,
     workload::{
-        Eviction, admitted_by, condition, has_reservation, is_admitted, is_evicted, is_finished, is_group_workload,
-        is_held_by_cluster, is_on_hold, was_dispatched,
+        Eviction, admitted_by, condition, has_reservation, is_admitted, is_awaited_from_cluster, is_evicted,
+        is_finished, is_group_workload, is_left_on_cluster, is_on_hold, was_dispatched,
     },
 };
 
@@ -112,7 +112,7 @@ pub(super) fn release(kind: &dyn JobKind, job: &Value) -> Option<Action> {
 /// there.
 fn owner_gone(facts: &Facts<'_>, now: Timestamp, goes: bool) -> Decision {
     let is_held =
-        |it: &Workload| facts.role == Role::Hub && !is_group_workload(it) && is_held_by_cluster(it, facts.connected);
+        |it: &Workload| facts.role == Role::Hub && !is_group_workload(it) && is_awaited_from_cluster(it, facts.awaited);
     let release = |workload: &Arc<Workload>| {
         if is_held(workload) {
             let live = workload.metadata.deletion_timestamp.is_none();
@@ -264,7 +264,13 @@ impl Case<'_> {
         if self.runs_elsewhere(workload) && !first() {
             return Vec::new();
         }
-        self.kind.reclaimable(&self.as_it_runs(workload))
+        let job = self.as_it_runs(workload);
+        let mut reclaimable = self.kind.reclaimable(&job);
+        if workload.spec.pod_sets.iter().any(|it| it.min_count.is_some()) && !self.is_elastic() {
+            let sizes = self.kind.pod_sets(&job).unwrap_or_default();
+            beside_those_not_admitted(workload, &sizes, &mut reclaimable);
+        }
+        reclaimable
     }
 
     /// The job, with as many pods as it runs with: one that runs elsewhere with fewer than it asks for does not say so here.
@@ -452,7 +458,13 @@ impl Case<'_> {
 
     /// It was sent to a cluster, and the dispatcher has not said yet that nothing of it is left there.
     pub(super) fn is_held_elsewhere(&self, workload: &Workload) -> bool {
-        self.was_sent(workload) && has_reservation(workload) && !is_finished(workload)
+        self.facts.role == Role::Hub && is_left_on_cluster(workload)
+    }
+
+    /// Something of it is left on a cluster, or pods of the job run with its quota.
+    pub(super) fn is_in_use(&self, workload: &Workload) -> bool {
+        let runs_here = || !self.is_handed_over() && has_reservation(workload) && self.active_for().is_some();
+        self.is_held_elsewhere(workload) || runs_here()
     }
 
     /// A group that was sent: only its cluster knows of its end. Of its pods here some may show how an earlier attempt went,
@@ -499,10 +511,15 @@ impl Case<'_> {
         let (resource, pod_set) = (self.facts.exceeded)(workload)?;
         let message =
             format!("The pods of pod set {pod_set} ask for more {resource} by now than quota was reserved for");
+        Some(self.queue_anew(workload, message))
+    }
+
+    /// Evicts a workload that has too little quota for what its job asks for by now.
+    pub(super) fn queue_anew(&self, workload: &Arc<Workload>, message: String) -> Decision {
         let eviction =
             Eviction { reason: reasons::evicted::REQUESTS_CHANGED, cause: String::new(), message: message.clone() };
         let evict = Action::edit_status(workload, self.now, |edit| drop(edit.evict(eviction)));
-        Some(Decision::act([evict, Action::normal(events::STOPPED, message)]))
+        Decision::act([evict, Action::normal(events::STOPPED, message)])
     }
 
     /// On a hub, jobs for other clusters are not started here; nor is a job that should have been one, or one that was
@@ -631,6 +648,17 @@ impl Case<'_> {
     pub(super) fn pod_sets(&self) -> Result<Vec<PodSet>, Decision> {
         job_pod_sets(self.kind, self.job)
             .map_err(|error| Decision::act([Action::warning(events::ERR_WORKLOAD_COMPOSE, error.to_string())]))
+    }
+}
+
+/// Of a job that runs with fewer pods than it asked for, quota is counted from what it asked for: what it did not get is
+/// not needed either.
+fn beside_those_not_admitted(workload: &Workload, sizes: &[PodSet], reclaimable: &mut [ReclaimablePod]) {
+    let count_in = |sets: &[PodSet], name: &str| sets.iter().find(|it| it.name == name).map_or(0, |it| it.count);
+    for pods in reclaimable.iter_mut().filter(|pods| pods.count > 0) {
+        let asked = count_in(&workload.spec.pod_sets, &pods.name);
+        let missing = asked.saturating_sub(count_in(sizes, &pods.name)).max(0);
+        pods.count = pods.count.saturating_add(missing).min(asked);
     }
 }
 

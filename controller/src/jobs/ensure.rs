@@ -16,7 +16,7 @@ use super::{
     facts::Prebuilt,
     slices::{self, Slices},
 };
-use crate::workload::{has_reservation, is_finished};
+use crate::workload::{has_reservation, is_evicted, is_finished};
 
 /// What the look for the workload of a job ended in.
 pub(super) enum Ensured {
@@ -80,6 +80,10 @@ fn ensure_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Ensured {
     // Kueue's hub sends what an elastic job grows to before it has the job grow.
     let grows = case.is_elastic() && elastic::replacement_for(workload).is_some() && !is_finished(workload);
     if grows || matches(case, &pod_sets, workload) {
+        if !grows && is_live(workload) && !is_evicted(workload) && needs_more(case, workload) {
+            let message = "More pods of the job run than quota was reserved for: some had ended before, and run again";
+            return Ensured::Act(case.queue_anew(workload, message.to_owned()));
+        }
         return Ensured::Workload(Some(workload.clone()));
     }
     if is_finished(workload) {
@@ -92,7 +96,7 @@ fn ensure_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Ensured {
 fn matches(case: &Case<'_>, pod_sets: &[PodSet], workload: &Arc<Workload>) -> bool {
     let infos = has_reservation(workload).then(|| case.infos(workload).ok()).flatten();
     let as_written = case.is_handed_over() || case.kind.is_suspended(case.job);
-    is_equivalent(case.job, pod_sets, as_written, workload, infos.as_deref()) && !needs_more(case, workload)
+    is_equivalent(case.job, pod_sets, as_written, workload, infos.as_deref())
 }
 
 /// Whether more pods of a job run, or are to run, than it was admitted for: some had ended before it was admitted, and run again.
@@ -123,7 +127,8 @@ fn ensure_own(case: &Case<'_>) -> Ensured {
 
 fn ensure_one(case: &Case<'_>, workloads: &[Arc<Workload>], pod_sets: Vec<PodSet>) -> Ensured {
     let owned = |workload: &Arc<Workload>| owned_by(workload, meta::uid(case.job));
-    let found = workloads.iter().position(|workload| owned(workload) && matches(case, &pod_sets, workload));
+    let fits = |workload: &Arc<Workload>| matches(case, &pod_sets, workload) && !needs_more(case, workload);
+    let found = workloads.iter().position(|workload| owned(workload) && fits(workload));
     let mut others: Vec<&Arc<Workload>> =
         workloads.iter().enumerate().filter(|(at, _)| Some(*at) != found).map(|(_, workload)| workload).collect();
     let found = found.and_then(|at| workloads.get(at));
@@ -148,7 +153,7 @@ fn ensure_one(case: &Case<'_>, workloads: &[Arc<Workload>], pod_sets: Vec<PodSet
         }
     }
     if !others.is_empty() {
-        return Ensured::Act(delete_others(&others, |it| case.is_held_elsewhere(it)));
+        return Ensured::Act(delete_others(&others, |it| case.is_in_use(it)));
     }
     if let Some(workload) = update {
         return Ensured::Act(create::update_to_match(case, workload, pod_sets));
@@ -163,11 +168,11 @@ pub(super) fn is_live(workload: &Workload) -> bool {
     workload.metadata.deletion_timestamp.is_none() && !is_finished(workload)
 }
 
-/// Deletes workloads, and lets those go that are being deleted and have nothing left on another cluster.
-pub(super) fn delete_others(others: &[&Arc<Workload>], is_held_elsewhere: impl Fn(&Workload) -> bool) -> Decision {
+/// Deletes workloads, and lets those go that are being deleted and with whose quota nothing runs.
+pub(super) fn delete_others(others: &[&Arc<Workload>], is_in_use: impl Fn(&Workload) -> bool) -> Decision {
     let mut decision = delete_live(others);
     let deleting = others.iter().filter(|it| it.metadata.deletion_timestamp.is_some());
-    let free = deleting.filter(|it| !is_held_elsewhere(it));
+    let free = deleting.filter(|it| !is_in_use(it));
     decision.actions.extend(free.filter_map(|it| edit::drop_finalizer(it)));
     decision
 }

@@ -89,8 +89,8 @@ pub struct Facts<'a> {
     pub below_active: &'a dyn Fn() -> bool,
     /// The resource of which the pods of a workload ask for more by now than they are charged, and the pod set.
     pub exceeded: &'a dyn Fn(&Workload) -> Option<(String, String)>,
-    /// On a hub: whether a cluster is connected.
-    pub connected: &'a dyn Fn(&str) -> bool,
+    /// On a hub: whether a cluster is not lost for so long that nobody waits for its answer any more.
+    pub awaited: &'a dyn Fn(&str) -> bool,
     /// ResourceFlavors by name.
     pub flavor: &'a dyn Fn(&str) -> Option<Arc<ResourceFlavor>>,
     /// Priority classes.

@@ -97,6 +97,8 @@ struct Maps {
     children: BTreeMap<JobKey, BTreeSet<JobKey>>,
     // The job that controls each of those.
     parents: BTreeMap<JobKey, JobKey>,
+    // Those of them that have pods that run.
+    active: BTreeSet<JobKey>,
     // The objects of each group.
     members: BTreeMap<JobKey, BTreeSet<Key>>,
     // The workloads that the makers of groups of pods own, and the pods that they make.
@@ -162,13 +164,30 @@ impl Index {
             let kind = kind_of_owner(&owner.api_version, &owner.kind)?;
             Some(JobKey::new(kind, Key::new(&key.namespace, &owner.name)))
         };
-        let is_active = |object: Option<&Value>| object.is_some_and(|object| kind.is_active(object));
         let mut affected: BTreeSet<JobKey> = [before, after].into_iter().flatten().collect();
-        if is_active(old) && !is_active(new) {
+        let is_active = parent(new).is_some() && new.is_some_and(|object| kind.is_active(object));
+        if self.note_active(&job, is_active) {
             affected.extend(self.above(&job));
         }
         self.parent(&job, parent(old), parent(new));
         affected
+    }
+
+    /// Notes whether a job below another one has pods that run; whether they have just stopped.
+    fn note_active(&self, job: &JobKey, is_active: bool) -> bool {
+        let mut maps = self.lock();
+        if is_active {
+            maps.active.insert(job.clone());
+            return false;
+        }
+        maps.active.remove(job)
+    }
+
+    /// Whether a job below this one has pods that run.
+    pub(crate) fn is_active_below(&self, job: &JobKey) -> bool {
+        let below = self.below(job);
+        let maps = self.lock();
+        below.iter().any(|job| maps.active.contains(job))
     }
 
     /// The jobs above a job: the one that controls it, the one that controls that one, and so on.
@@ -178,7 +197,7 @@ impl Index {
     }
 
     /// The jobs that a job controls, those that they control, and so on.
-    pub(crate) fn below(&self, job: &JobKey) -> BTreeSet<JobKey> {
+    fn below(&self, job: &JobKey) -> BTreeSet<JobKey> {
         let maps = self.lock();
         let mut level: Vec<&JobKey> = maps.children.get(job).into_iter().flatten().collect();
         let mut found = BTreeSet::new();
@@ -382,7 +401,11 @@ mod tests {
         assert_eq!(index.object(&BatchJob, &key, None, Some(&ending)), BTreeSet::from([job("child")]));
         assert_eq!(index.below(&job("top")), BTreeSet::from([job("a"), job("child")]));
         let all = BTreeSet::from([job("child"), job("a"), job("top")]);
-        assert_eq!(index.object(&BatchJob, &key, Some(&ending), Some(&stopped)), all);
+        // What was is there with its metadata alone.
+        let was = serde_json::json!({"metadata": ending["metadata"]});
+        assert!(index.is_active_below(&job("top")) && !index.is_active_below(&job("child")));
+        assert_eq!(index.object(&BatchJob, &key, Some(&was), Some(&stopped)), all);
+        assert!(!index.is_active_below(&job("top")));
         assert_eq!(index.object(&BatchJob, &key, Some(&stopped), None), BTreeSet::from([job("child")]));
         assert_eq!(index.below(&job("top")), BTreeSet::from([job("a")]));
     }

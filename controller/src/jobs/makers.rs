@@ -139,7 +139,7 @@ impl Reconciler {
             prebuilt: Prebuilt::NotNamed,
             multi_kueue_check: None,
             below_active: &|| false,
-            connected: &|_| false,
+            awaited: &|_| false,
             exceeded: &|_| None,
             flavor: &|_| None,
             priorities: &*ctx.stores,

@@ -369,8 +369,8 @@ impl Reconciler {
                 .then(|| lookup::multi_kueue_check(&ctx.stores, namespace, queue))
                 .flatten(),
             exceeded: &|workload| world::exceeded(ctx, workload),
-            connected: &|cluster| ctx.is_connected(cluster),
-            below_active: &|| self.is_active_below(key),
+            awaited: &|cluster| ctx.is_awaited(cluster),
+            below_active: &|| self.index.is_active_below(key),
             flavor: &|name| ctx.stores.resource_flavors.get("", name),
             priorities: &*ctx.stores,
             copied: self.copied(),
@@ -387,16 +387,6 @@ impl Reconciler {
             gates: Gates::of(&ctx.config),
         };
         decide(kind, job.map(|_| value), &facts, ctx.clock.now())
-    }
-
-    /// Whether jobs below a job have pods that run.
-    fn is_active_below(&self, key: &JobKey) -> bool {
-        self.index.below(key).iter().any(|child| {
-            let stored = self.ctx.stores.job(child.group, child.kind).zip(kind_for(child.group, child.kind));
-            stored.is_some_and(|(jobs, kind)| {
-                jobs.store.by_key(&child.key).is_some_and(|object| kind.is_active(&object.value()))
-            })
-        })
     }
 
     /// What else of a job its workload gets.

@@ -24,7 +24,10 @@ use crate::{
     events::EventType,
     object::Object,
     stores::JobStore,
-    workload::{self, WriteError, admitted_by, condition, is_admitted, patch_metadata, patch_status},
+    workload::{
+        self, WriteError, admitted_by, condition, has_reservation, is_admitted, is_finished, patch_metadata,
+        patch_status,
+    },
     write::answered,
 };
 
@@ -337,8 +340,10 @@ async fn update(ctx: &Context, old: &Workload, new: &Workload) -> Result<(), Per
     Ok(())
 }
 
+/// Deletes a workload. One that holds quota keeps our finalizer, and is let go once nothing of it runs any more.
 async fn delete(ctx: &Context, workload: &std::sync::Arc<Workload>) -> Result<(), PerformError> {
-    if let Some(Action::UpdateWorkload { old, new }) = edit::drop_finalizer(workload) {
+    let free = (!has_reservation(workload) || is_finished(workload)).then(|| edit::drop_finalizer(workload));
+    if let Some(Some(Action::UpdateWorkload { old, new })) = free {
         update(ctx, &old, &new).await?;
     }
     if !ctx.leading() {

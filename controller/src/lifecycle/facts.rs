@@ -123,7 +123,7 @@ impl Facts {
             owner_gone,
             held_by_cluster: ctx.role == Role::Hub
                 && !workload::is_group_workload(subject)
-                && workload::is_held_by_cluster(subject, |cluster| ctx.is_connected(cluster)),
+                && workload::is_awaited_from_cluster(subject, |cluster| ctx.is_awaited(cluster)),
         }
     }
 }

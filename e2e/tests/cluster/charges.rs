@@ -77,6 +77,7 @@ async fn on_west<'a>(fleet: &'a Fleet, name: &str, cpu: &str) -> Tenant<'a> {
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Stop {
     Deactivated,
+    DeactivatedThenDeleted,
     OutOfTime,
     WorkloadDeleted,
     Deleted,
@@ -85,6 +86,11 @@ enum Stop {
 #[test]
 fn a_deactivated_job_is_charged_until_its_last_pod_has_ended() {
     is_charged_until_its_last_pod_has_ended(Stop::Deactivated);
+}
+
+#[test]
+fn a_deactivated_job_that_is_deleted_is_charged_until_its_last_pod_has_ended() {
+    is_charged_until_its_last_pod_has_ended(Stop::DeactivatedThenDeleted);
 }
 
 #[test]
@@ -117,7 +123,7 @@ fn is_charged_until_its_last_pod_has_ended(stop: Stop) {
         await_charge(west, tenant.name(), "8").await;
         let first = tenant.workload_of("slow").await.unwrap();
         match stop {
-            Stop::Deactivated => deactivate(&tenant, "slow").await,
+            Stop::Deactivated | Stop::DeactivatedThenDeleted => deactivate(&tenant, "slow").await,
             Stop::OutOfTime => {}
             Stop::WorkloadDeleted => {
                 tenant.hub_workloads().delete(&first.name_any(), &Default::default()).await.unwrap();
@@ -125,6 +131,16 @@ fn is_charged_until_its_last_pod_has_ended(stop: Stop) {
             Stop::Deleted => drop(tenant.hub_jobs().delete("slow", &DeleteParams::background()).await.unwrap()),
         }
         let pods: Api<Pod> = Api::namespaced(west.admin.clone(), tenant.name());
+        if stop == Stop::DeactivatedThenDeleted {
+            eventually(SOON, "the eviction", async || {
+                let status = tenant.workload_of("slow").await?.status.unwrap_or_default();
+                ensure!(status.cluster_name.is_none(), "{:?}", status.cluster_name);
+                Ok(())
+            })
+            .await
+            .unwrap();
+            tenant.hub_jobs().delete("slow", &DeleteParams::background()).await.unwrap();
+        }
         eventually(SOON, "the pod to be ending", async || {
             let pods = pods.list(&ListParams::default()).await?.items;
             ensure!(pods.len() == 1 && pods[0].metadata.deletion_timestamp.is_some(), "{pods:?}");
@@ -144,12 +160,32 @@ fn is_charged_until_its_last_pod_has_ended(stop: Stop) {
         .await
         .unwrap();
         if stop == Stop::WorkloadDeleted {
-            // The job is still there, and asks again after the other.
-            patch_job(&tenant, "slow", json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "none"}}})).await;
+            // The job is still there, and would ask again. Its queue is changed once it is suspended.
+            let moved = Patch::Merge(json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "none"}}}));
+            eventually(SOON, "the job to leave its queue", async || {
+                tenant.hub_jobs().patch("slow", &PatchParams::default(), &moved).await.map_err(Into::into)
+            })
+            .await
+            .unwrap();
         }
-        is_active(&tenant, "west", "next", 1).await;
+        runs_after(&pods, "next", "slow").await;
         await_charge(hub, tenant.name(), "8").await;
     });
+}
+
+/// Waits until a job has a pod, and sees that another one has none by then.
+async fn runs_after(pods: &Api<Pod>, job: &str, other: &str) {
+    let of = |pods: &[Pod], job: &str| pods.iter().any(|pod| pod.name_any().starts_with(&format!("{job}-")));
+    let mut together = false;
+    eventually(SOON, format!("a pod of {job}"), async || {
+        let pods = pods.list(&ListParams::default()).await?.items;
+        together |= of(&pods, job) && of(&pods, other);
+        ensure!(of(&pods, job), "{} pods", pods.len());
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert!(!together, "{job} and {other} had pods at one time");
 }
 
 #[test]
@@ -157,9 +193,17 @@ fn another_parallelism_is_sent_anew() {
     fixture::run(async {
         let fleet = fleet().await;
         let tenant = on_west(fleet, "resized", "8").await;
-        tenant.submit(tenant.job("resized").cpu("1").parallelism(2).completions(4).run_forever()).await.unwrap();
+        tenant.submit(ends_slowly(tenant.job("resized").cpu("1").parallelism(2).completions(4))).await.unwrap();
         is_active(&tenant, "west", "resized", 2).await;
+        await_charge(fleet.hub(), tenant.name(), "2").await;
         patch_job(&tenant, "resized", json!({"spec": {"parallelism": 3}})).await;
+        always(2 * WHILE, "the charge of pods that are ending", async || {
+            let is = charged(fleet.hub(), tenant.name()).await?;
+            ensure!(is == "2", "charged {is}");
+            Ok(())
+        })
+        .await
+        .unwrap();
         is_active(&tenant, "west", "resized", 3).await;
         await_charge(fleet.hub(), tenant.name(), "3").await;
         await_charge(fleet.worker("west"), tenant.name(), "3").await;

@@ -120,6 +120,8 @@ pub(super) fn content(
         fit(kind, workload, &mut job);
     }
     let mut annotations = workload.metadata.annotations.clone().unwrap_or_default();
+    // A user may have written it.
+    annotations.remove(names::POD_SETS_HASH);
     if let Some(sized) = sized {
         kind.shrink(&mut job, &sized.spec.pod_sets);
         // A hub that has forgotten what it sent knows the job again by what its user asked for.

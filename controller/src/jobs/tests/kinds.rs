@@ -70,7 +70,7 @@ fn a_job_set_that_restarts_whole_needs_all_its_pods_again() {
     let group = json!({"name": "a", "replicas": 3, "template": template});
     let (kind, job, workload) = object("jobset.x-k8s.io", "JobSet", json!({"replicatedJobs": [group]}));
     // Two of its three Jobs had succeeded.
-    let told_admitted_for = |count: i32| {
+    let admitted_for = |count: i32| {
         let workload = TestWorkload(workload.0.clone()).admitted().status(|edit| {
             edit.status.reclaimable_pods = serde_json::from_value(json!([{"name": "a", "count": 2}])).unwrap();
             edit.status.admission.as_mut().unwrap().pod_set_assignments[0].count = Some(count);
@@ -80,11 +80,19 @@ fn a_job_set_that_restarts_whole_needs_all_its_pods_again() {
         let mut running = job.0.clone();
         kind.run(&mut running, &infos).unwrap();
         let restarted = json!({"status": {"replicatedJobsStatus": [{"name": "a", "active": 3}]}});
-        World { kind, ..world(TestJob(running).with(restarted)) }.workload(workload).told()
+        (World { kind, ..world(TestJob(running).with(restarted)) }, workload)
     };
-    assert_eq!(told_admitted_for(3), r#"workload status {"reclaimablePods":null}"#);
-    let stopped = told_admitted_for(1);
+    let told = |count: i32| {
+        let (world, workload) = admitted_for(count);
+        world.workload(workload).told()
+    };
+    assert_eq!(told(3), r#"workload status {"reclaimablePods":null}"#);
+    let stopped = told(1);
     assert!(stopped.contains("No matching Workload"), "one pod was admitted, and three run: {stopped}");
+
+    let (world, workload) = admitted_for(1);
+    let prebuilt = World { prebuilt: Prebuilt::Found(Arc::new(workload.0)), ..world }.told();
+    assert!(prebuilt.contains("Evicted=True/RequestsChanged"), "a prebuilt one is queued anew: {prebuilt}");
 }
 
 #[test]

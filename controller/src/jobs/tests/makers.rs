@@ -114,7 +114,7 @@ impl Made {
             prebuilt: Prebuilt::NotNamed,
             multi_kueue_check: None,
             below_active: &|| false,
-            connected: &|_| false,
+            awaited: &|_| false,
             exceeded: &|_| None,
             flavor: &|_| None,
             priorities: &Classes,

@@ -195,7 +195,7 @@ pub(super) struct World {
     pub(super) releases_fast: bool,
     pub(super) defers_end: bool,
     pub(super) below_active: bool,
-    pub(super) connected: bool,
+    pub(super) awaited: bool,
     pub(super) exceeded: Option<&'static str>,
 }
 
@@ -213,7 +213,7 @@ pub(super) fn world(job: TestJob) -> World {
         releases_fast: false,
         defers_end: true,
         below_active: false,
-        connected: true,
+        awaited: true,
         exceeded: None,
         check: None,
         flavors: true,
@@ -245,7 +245,7 @@ impl World {
             prebuilt: self.prebuilt.clone(),
             multi_kueue_check: self.check.map(str::to_owned),
             below_active: &|| self.below_active,
-            connected: &|_| self.connected,
+            awaited: &|_| self.awaited,
             exceeded: &|_| self.exceeded.map(|it| (it.to_owned(), "main".to_owned())),
             flavor: &flavor,
             priorities: &Classes,
