@@ -1,4 +1,7 @@
-//! What LimitRanges of a namespace add to pods and allow them: of several, the narrowest bounds and the first defaults.
+//! What LimitRanges of a namespace add to pods and allow them.
+//!
+//! Of several the narrowest bounds hold. Their defaults fill in what is missing, one LimitRange after the other, and the API
+//! server takes them in a random order. So the largest default that the bounds allow counts: no pod asks for more.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -36,21 +39,25 @@ const BELOW: &str = "requests must not be below the limitRange min";
 
 impl LimitSummary {
     /// The summary of the limits of one type, of LimitRanges as the API server stores them: it fills in default limits
-    /// from `max`, and default requests from default limits and `min`. Give the ranges in an order that does not change. A bound that is no
-    /// quantity bounds nothing.
+    /// from `max`, and default requests from default limits and `min`. A bound that is no quantity bounds nothing.
     #[must_use]
     pub fn of<'a>(ranges: impl IntoIterator<Item = &'a LimitRange>, type_: &str) -> Self {
         let mut summary = Self::default();
-        let items = ranges.into_iter().filter_map(|range| range.spec.as_ref()).flat_map(|spec| &spec.limits);
-        for item in items.filter(|item| item.type_ == type_) {
-            for (resource, quantity) in item.default.iter().flatten() {
-                summary.limits.entry(resource.clone()).or_insert_with(|| quantity.clone());
-            }
-            for (resource, quantity) in item.default_request.iter().flatten() {
-                summary.requests.entry(resource.clone()).or_insert_with(|| quantity.clone());
-            }
+        let specs = ranges.into_iter().filter_map(|range| range.spec.as_ref());
+        let items: Vec<_> = specs.flat_map(|spec| &spec.limits).filter(|item| item.type_ == type_).collect();
+        for item in &items {
             narrow(&mut summary.min, item.min.as_ref(), Exact::max);
             narrow(&mut summary.max, item.max.as_ref(), Exact::min);
+        }
+        for item in &items {
+            raise(&mut summary.requests, item.default_request.as_ref(), &summary.max);
+            raise(&mut summary.limits, item.default.as_ref(), &summary.max);
+        }
+        // A request of one LimitRange may meet a limit of another. With a smaller one the API server refuses the pod.
+        for (resource, limit) in &mut summary.limits {
+            if let Some(request) = summary.requests.get(resource).filter(|request| is_larger(request, limit)) {
+                limit.clone_from(request);
+            }
         }
         summary
     }
@@ -76,6 +83,29 @@ impl LimitSummary {
 /// In the amounts that quota is reckoned in.
 fn exceeds(resource: &str, amount: Exact, most: Option<&Exact>) -> bool {
     most.is_some_and(|most| amount.amount(resource) > most.amount(resource))
+}
+
+/// The larger default of each resource, unless the bounds exclude it and not the other.
+fn raise(defaults: &mut Quantities, more: Option<&Quantities>, max: &Amounts) {
+    for (resource, quantity) in more.into_iter().flatten() {
+        let is_allowed = |quantity: &Quantity| {
+            let amount = Exact::try_from(quantity);
+            amount.is_ok_and(|amount| !exceeds(resource, amount, max.get(resource)))
+        };
+        let is_better = |known: &Quantity| match (is_allowed(known), is_allowed(quantity)) {
+            (false, true) => true,
+            (true, false) => false,
+            _ => is_larger(quantity, known),
+        };
+        if defaults.get(resource).is_none_or(is_better) {
+            defaults.insert(resource.clone(), quantity.clone());
+        }
+    }
+}
+
+fn is_larger(one: &Quantity, other: &Quantity) -> bool {
+    let amounts = Exact::try_from(one).and_then(|one| Ok((one, Exact::try_from(other)?)));
+    amounts.is_ok_and(|(one, other)| one.nanos() > other.nanos())
 }
 
 fn narrow(bounds: &mut Amounts, more: Option<&Quantities>, narrower: impl Fn(Exact, Exact) -> Exact) {

@@ -6,7 +6,9 @@
 //! 1. A container's missing request is its limit.
 //! 2. A missing request of the pod as a whole is the sum of the containers' requests, or else its own limit.
 //! 3. LimitRanges fill in what containers still lack.
-//! 4. RuntimeClasses add their overhead.
+//! 4. RuntimeClasses add their overhead, which bounds of LimitRanges leave out.
+//!
+//! Every amount has at most three decimals: the API server rounds up what is finer, container by container.
 //!
 //! The sum over containers is the most that runs at one time: init containers run one after the other, sidecars go on
 //! running. The pod's own requests replace the sum where they are larger; the API server refuses smaller ones.
@@ -36,8 +38,7 @@ pub struct RequestDefaults {
 }
 
 impl RequestDefaults {
-    /// What the LimitRanges of a namespace say. Where several name one resource, the first default counts, so give them in
-    /// an order that does not change.
+    /// What the LimitRanges of a namespace say.
     #[must_use]
     pub fn of_limit_ranges<'a>(ranges: impl IntoIterator<Item = &'a LimitRange> + Clone) -> Self {
         let (containers, pods) = (LimitSummary::of(ranges.clone(), "Container"), LimitSummary::of(ranges, "Pod"));
@@ -85,11 +86,14 @@ fn said(violations: &[Violation]) -> String {
 /// [`RequestProblem`], with paths below the pod's spec.
 pub fn pod_requests(spec: &PodSpec, defaults: &RequestDefaults) -> Result<BTreeMap<String, i64>, RequestProblem> {
     let mut violations = Vec::new();
-    let own = whole_pod(spec)?;
+    // Of huge pages LimitRanges see those of containers alone.
+    let (huge_pages, own): (Amounts, Amounts) =
+        whole_pod(spec)?.into_iter().partition(|(resource, _)| is_huge_page(resource));
     let mut total = containers(spec, &defaults.containers, &mut violations)?;
     raise(&mut total, &own);
-    add(&mut total, &overhead(spec, defaults)?);
     violations.extend(defaults.pods.violations("", &total, &total));
+    raise(&mut total, &huge_pages);
+    add(&mut total, &overhead(spec, defaults)?);
     if !violations.is_empty() {
         return Err(RequestProblem::LimitRange { violations });
     }
@@ -216,7 +220,7 @@ fn with_defaults(container: &Container, field: &str, defaults: &LimitSummary) ->
 /// When a request exceeds its limit.
 fn within(requests: &Amounts, limits: &Amounts, field: &str) -> Result<(), RequestProblem> {
     let exceeds = |(resource, amount): &(&String, &Exact)| {
-        limits.get(*resource).is_some_and(|limit| amount.amount(resource) > limit.amount(resource))
+        limits.get(*resource).is_some_and(|limit| amount.nanos() > limit.nanos())
     };
     let resources: Vec<String> = requests.iter().filter(exceeds).map(|(resource, _)| resource.clone()).collect();
     if resources.is_empty() {
@@ -234,7 +238,7 @@ fn fill(amounts: &mut Amounts, defaults: Amounts) {
 
 fn parse(quantities: &Quantities, field: &str) -> Result<Amounts, RequestProblem> {
     let one = |(resource, quantity): (&String, &Quantity)| match Exact::try_from(quantity) {
-        Ok(amount) => Ok((resource.clone(), amount)),
+        Ok(amount) => Ok((resource.clone(), amount.rounded_to_milli())),
         Err(source) => Err(RequestProblem::Quantity { field: format!("{field}[{resource}]"), source }),
     };
     quantities.iter().map(one).collect()
@@ -295,7 +299,8 @@ mod tests {
     #[case::container_limits_count_into_the_pods_missing_request(json!({"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}], "resources": {"limits": {"cpu": "12"}}}), 2000)]
     #[case::overhead_comes_on_top(json!({"containers": [cpu("1")], "overhead": {"cpu": "250m"}}), 1250)]
     #[case::a_limit_stands_for_a_missing_request(json!({"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}}}]}), 2000)]
-    #[case::small_parts_are_added_before_rounding(json!({"containers": [cpu("100u"), cpu("100u")]}), 1)]
+    #[case::small_parts_are_rounded_before_they_add_up(json!({"containers": [cpu("100u"), cpu("1500u")]}), 3)]
+    #[case::small_parts_of_overhead_are_rounded(json!({"containers": [cpu("1m")], "overhead": {"cpu": "1500u"}}), 3)]
     fn effective_cpu(#[case] spec: Value, #[case] want: i64) {
         assert_eq!(amounts(spec, &RequestDefaults::default()).unwrap(), BTreeMap::from([("cpu".to_owned(), want)]));
     }
@@ -364,6 +369,36 @@ mod tests {
             amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(got.map_or_else(|problem| problem.to_string(), said), want);
+    }
+
+    /// The API server looks at pods without their overhead, and at huge pages of their containers.
+    #[rstest]
+    #[case::overhead(json!({"containers": [cpu("5")]}), "cpu", 6000)]
+    #[case::huge_pages_of_the_pod(json!({
+        "containers": [cpu("1")], "resources": {"requests": {"hugepages-2Mi": "8Mi"}, "limits": {"hugepages-2Mi": "8Mi"}},
+    }), "hugepages-2Mi", 8 << 20)]
+    fn bounds_of_pods_leave_out(#[case] spec: Value, #[case] resource: &str, #[case] want: i64) {
+        let range = json!({"spec": {"limits": [{"type": "Pod", "max": {"cpu": "5", "hugepages-2Mi": "2Mi"}}]}});
+        let mut defaults = RequestDefaults::of_limit_ranges([&serde_json::from_value(range).unwrap()]);
+        defaults.overhead = Some(BTreeMap::from([("cpu".to_owned(), Quantity("1".into()))]));
+        assert_eq!(amounts(spec, &defaults).unwrap()[resource], want);
+    }
+
+    /// In whichever order the API server takes them.
+    #[rstest]
+    #[case::the_larger_request(json!({"defaultRequest": {"cpu": "1"}}), json!({"defaultRequest": {"cpu": "2"}}), 2000)]
+    #[case::within_the_narrower_bound(json!({"default": {"cpu": "8"}, "max": {"cpu": "8"}, "defaultRequest": {"cpu": "8"}}), json!({"default": {"cpu": "2"}, "max": {"cpu": "2"}, "defaultRequest": {"cpu": "2"}}), 2000)]
+    #[case::a_request_above_the_others_limit(json!({"defaultRequest": {"cpu": "4"}}), json!({"default": {"cpu": "2"}, "defaultRequest": {"cpu": "2"}}), 4000)]
+    fn largest_default_of_several_limit_ranges(#[case] one: Value, #[case] other: Value, #[case] want: i64) {
+        let range = |mut item: Value| {
+            item["type"] = "Container".into();
+            serde_json::from_value::<LimitRange>(json!({"spec": {"limits": [item]}})).unwrap()
+        };
+        let (one, other) = (range(one), range(other));
+        let spec = json!({"containers": [{"name": "c"}]});
+        for ranges in [[&one, &other], [&other, &one]] {
+            assert_eq!(amounts(spec.clone(), &RequestDefaults::of_limit_ranges(ranges)).unwrap()["cpu"], want);
+        }
     }
 
     #[test]

@@ -53,6 +53,14 @@ impl Exact {
         self.scaled(NANO)
     }
 
+    /// The quantity with at most three decimals, rounded away from zero, as the API server stores amounts of pods.
+    #[must_use]
+    pub fn rounded_to_milli(self) -> Self {
+        const MILLI: i128 = NANO / 1000;
+        let rest = self.nanos % MILLI;
+        Self { nanos: self.nanos.saturating_add(if rest == 0 { 0 } else { rest.signum() * MILLI - rest }), ..self }
+    }
+
     /// The number of thousandths, rounded away from zero and clamped to 64 bits.
     #[must_use]
     pub fn milli_value(self) -> i64 {
