@@ -1,6 +1,6 @@
 //! The pod template of a wrapped object as its Workload holds it. The API server has not completed such a template, so Kueue
 //! takes of it what counts for admission and writes out what the server would have: whoever compares the two has to do the
-//! same.
+//! same. What pods ask for is kept as a whole, also where Kueue leaves it out.
 
 use serde_json::{Map, Value, json};
 
@@ -8,8 +8,17 @@ use super::super::plain::list_at;
 use crate::quantity;
 
 /// Fields of a pod's spec that are taken as they are.
-const OF_POD: [&str; 6] =
-    ["nodeSelector", "nodeName", "affinity", "tolerations", "priorityClassName", "topologySpreadConstraints"];
+const OF_POD: [&str; 8] = [
+    "nodeSelector",
+    "nodeName",
+    "affinity",
+    "tolerations",
+    "priorityClassName",
+    "topologySpreadConstraints",
+    // Kueue leaves these out.
+    "runtimeClassName",
+    "resourceClaims",
+];
 /// Fields of a pod's spec that are written out where they are missing.
 const DEFAULTS_OF_POD: [(&str, &str); 4] = [
     ("restartPolicy", "Always"),
@@ -28,7 +37,10 @@ pub(super) fn for_quota(template: &Value) -> Value {
     let from = template.get("spec").unwrap_or(&Value::Null);
     let mut spec = taken(from, &OF_POD, &DEFAULTS_OF_POD);
     for field in ["initContainers", "containers"] {
-        let containers: Vec<Value> = list_at(from, &format!("/{field}")).iter().map(container).collect();
+        let mut containers: Vec<Value> = list_at(from, &format!("/{field}")).iter().map(container).collect();
+        if field == "initContainers" {
+            keep_sidecars(&mut containers, list_at(from, "/initContainers"));
+        }
         if field == "containers" || !containers.is_empty() {
             spec.insert(field.to_owned(), containers.into());
         }
@@ -41,6 +53,9 @@ pub(super) fn for_quota(template: &Value) -> Value {
     spec.insert("securityContext".to_owned(), security.unwrap_or_else(|| json!({})));
     if let Some(overhead) = amounts(from.get("overhead")) {
         spec.insert("overhead".to_owned(), overhead);
+    }
+    if from.get("resources").is_some_and(Value::is_object) {
+        spec.insert("resources".to_owned(), resources(from));
     }
     let mut kept = Map::new();
     if let Some(metadata) = template.get("metadata") {
@@ -55,10 +70,27 @@ fn container(from: &Value) -> Value {
     let pull = from.get("imagePullPolicy").and_then(Value::as_str).filter(|policy| !policy.is_empty());
     let pull = pull.unwrap_or_else(|| pull_policy(from.get("image").and_then(Value::as_str).unwrap_or_default()));
     container.insert("imagePullPolicy".to_owned(), pull.into());
-    let of = |field: &str| Some((field.to_owned(), amounts(from.pointer(&format!("/resources/{field}")))?));
-    let resources: Map<String, Value> = ["requests", "limits"].into_iter().filter_map(of).collect();
-    container.insert("resources".to_owned(), resources.into());
+    container.insert("resources".to_owned(), resources(from));
     container.into()
+}
+
+/// Requests, limits and claims of a container or of the pod as a whole.
+fn resources(holder: &Value) -> Value {
+    let of = |field: &str| Some((field.to_owned(), amounts(holder.pointer(&format!("/resources/{field}")))?));
+    let mut resources: Map<String, Value> = ["requests", "limits"].into_iter().filter_map(of).collect();
+    if let Some(claims) = holder.pointer("/resources/claims").filter(|claims| claims.is_array()) {
+        resources.insert("claims".to_owned(), claims.clone());
+    }
+    resources.into()
+}
+
+/// Marks init containers that go on running. Kueue counts them as if they ended.
+fn keep_sidecars(containers: &mut [Value], from: &[Value]) {
+    for (container, from) in containers.iter_mut().zip(from) {
+        if let (Some(fields), Some(policy)) = (container.as_object_mut(), from.get("restartPolicy")) {
+            fields.insert("restartPolicy".to_owned(), policy.clone());
+        }
+    }
 }
 
 /// Some fields as they are, and others or what is usual in their place.
@@ -124,7 +156,7 @@ mod tests {
         }
     }
 
-    /// What `GetPodTemplateSpec` of AppWrapper 1.2.2 makes of the same template, as JSON.
+    /// What `GetPodTemplateSpec` of AppWrapper 1.2.2 makes of the same template, as JSON, and all that its pods ask for.
     #[test]
     fn of_a_template_stays_what_kueue_takes_of_it() {
         let template = json!({
@@ -135,6 +167,9 @@ mod tests {
                 "nodeSelector": {"disk": "ssd"},
                 "tolerations": [{"key": "gpu", "operator": "Exists"}],
                 "terminationGracePeriodSeconds": 5,
+                "runtimeClassName": "kata",
+                "resources": {"limits": {"memory": "1Gi"}},
+                "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}],
                 "initContainers": [{"name": "fetch", "image": "busybox:1.36", "restartPolicy": "Always"}],
                 "containers": [{
                     "name": "c", "image": "busybox", "command": ["sleep"], "args": ["60"],
@@ -149,20 +184,22 @@ mod tests {
             "metadata": {"labels": {"app": "a"}},
             "spec": {
                 "initContainers": [{
-                    "name": "fetch", "image": "busybox:1.36", "resources": {},
+                    "name": "fetch", "image": "busybox:1.36", "resources": {}, "restartPolicy": "Always",
                     "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
                     "imagePullPolicy": "IfNotPresent",
                 }],
                 "containers": [{
                     "name": "c", "image": "busybox", "command": ["sleep"], "args": ["60"],
-                    "resources": {"requests": {"cpu": "1", "memory": "1m"}},
+                    "resources": {"requests": {"cpu": "1", "memory": "1m"}, "claims": [{"name": "gpu"}]},
                     "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
                     "imagePullPolicy": "Always", "securityContext": {"privileged": true},
                 }],
                 "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "nodeSelector": {"disk": "ssd"},
                 "securityContext": {}, "schedulerName": "default-scheduler",
                 "tolerations": [{"key": "gpu", "operator": "Exists"}],
-                "preemptionPolicy": "PreemptLowerPriority",
+                "preemptionPolicy": "PreemptLowerPriority", "runtimeClassName": "kata",
+                "resources": {"limits": {"memory": "1Gi"}},
+                "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}],
             },
         });
         assert_eq!(for_quota(&template), want);
