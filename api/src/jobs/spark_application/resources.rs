@@ -2,7 +2,7 @@
 //! Spark's settings in `spec.sparkConf`, else from Spark's default. Source: Spark's `BasicDriverFeatureStep` and
 //! `BasicExecutorFeatureStep`.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Role;
 use super::template::put;
@@ -106,12 +106,15 @@ impl<'a> Settings<'a> {
     }
 }
 
-/// The resources of the role's container.
-pub(super) fn of_role(job: &Value, role: &Role, spec: &Value) -> Result<Value, JobError> {
+/// The resources of the role's container. `own` are those that a pod template gives it: Spark's replace them, one by one.
+pub(super) fn of_role(job: &Value, role: &Role, spec: &Value, own: &Value) -> Result<Value, JobError> {
     let settings = Settings { job, role, spec };
-    let (mut requests, mut limits) = (Map::new(), Map::new());
+    let given = |field: &str| own.get(field).and_then(Value::as_object).cloned().unwrap_or_default();
+    let (mut requests, mut limits) = (given("requests"), given("limits"));
+    let memory = Value::from(format!("{}Mi", settings.memory()?));
     requests.insert("cpu".to_owned(), settings.cpu()?);
-    requests.insert("memory".to_owned(), Value::from(format!("{}Mi", settings.memory()?)));
+    requests.insert("memory".to_owned(), memory.clone());
+    limits.insert("memory".to_owned(), memory);
     let cpu = settings.field("coreLimit").or_else(|| settings.setting("spark.kubernetes.{}.limit.cores"));
     if let Some((text, at)) = cpu {
         limits.insert("cpu".to_owned(), amount(text, &at)?);
@@ -124,6 +127,7 @@ pub(super) fn of_role(job: &Value, role: &Role, spec: &Value) -> Result<Value, J
         limits.insert(name.to_owned(), Value::from(count.to_string()));
     }
     let mut resources = json!({});
+    put(&mut resources, "claims", own.get("claims").cloned().unwrap_or_default());
     put(&mut resources, "requests", Value::Object(requests));
     put(&mut resources, "limits", Value::Object(limits));
     Ok(resources)
@@ -182,7 +186,7 @@ mod tests {
         let job = json!({ "spec": spec });
         let role = &ROLES[role];
         let fields = job.pointer(&format!("/spec/{}", role.name)).cloned().unwrap_or_else(|| json!({}));
-        match of_role(&job, role, &fields) {
+        match of_role(&job, role, &fields, &Value::Null) {
             Ok(resources) => {
                 let text = |name: &str| resources["requests"][name].as_str().unwrap_or("-").to_owned();
                 format!("{} {}", text("cpu"), text("memory"))

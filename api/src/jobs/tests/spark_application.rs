@@ -28,11 +28,11 @@ fn pod_sets(#[case] more: Value, #[case] want: &str) {
 }
 
 #[rstest]
-#[case::nothing_said(json!({}), json!({"requests": {"cpu": "1", "memory": "1408Mi"}}))]
-#[case::cpu(json!({"coreRequest": "500m", "coreLimit": "1"}), json!({"requests": {"cpu": "500m", "memory": "1408Mi"}, "limits": {"cpu": "1"}}))]
-#[case::cores(json!({"cores": 2}), json!({"requests": {"cpu": "2", "memory": "1408Mi"}}))]
+#[case::nothing_said(json!({}), json!({"requests": {"cpu": "1", "memory": "1408Mi"}, "limits": {"memory": "1408Mi"}}))]
+#[case::cpu(json!({"coreRequest": "500m", "coreLimit": "1"}), json!({"requests": {"cpu": "500m", "memory": "1408Mi"}, "limits": {"cpu": "1", "memory": "1408Mi"}}))]
+#[case::cores(json!({"cores": 2}), json!({"requests": {"cpu": "2", "memory": "1408Mi"}, "limits": {"memory": "1408Mi"}}))]
 #[case::javas_memory(json!({"memory": "512m", "memoryLimit": "2GB"}), json!({"requests": {"cpu": "1", "memory": "896Mi"}, "limits": {"memory": "2Gi"}}))]
-#[case::gpus(json!({"gpu": {"name": "nvidia.com/gpu", "quantity": 2}}), json!({"requests": {"cpu": "1", "memory": "1408Mi"}, "limits": {"nvidia.com/gpu": "2"}}))]
+#[case::gpus(json!({"gpu": {"name": "nvidia.com/gpu", "quantity": 2}}), json!({"requests": {"cpu": "1", "memory": "1408Mi"}, "limits": {"memory": "1408Mi", "nvidia.com/gpu": "2"}}))]
 fn what_a_driver_takes(#[case] more: Value, #[case] want: Value) {
     assert_eq!(driver(more)["spec"]["containers"][0]["resources"], want);
 }
@@ -56,7 +56,7 @@ fn the_template_holds_what_decides_where_it_runs() {
             "containers": [
                 {
                     "name": "spark-kubernetes-driver", "volumeMounts": [{"name": "data", "mountPath": "/d"}],
-                    "resources": {"requests": {"cpu": "1", "memory": "1408Mi"}},
+                    "resources": {"requests": {"cpu": "1", "memory": "1408Mi"}, "limits": {"memory": "1408Mi"}},
                 },
                 {"name": "side"},
             ],
@@ -68,6 +68,41 @@ fn the_template_holds_what_decides_where_it_runs() {
         },
     });
     assert_eq!(kind.pod_sets(&job).unwrap()[0].template.value().into_owned(), want);
+}
+
+#[test]
+fn a_template_of_a_driver_adds_what_it_asks_for() {
+    let claim = json!([{"name": "gpu", "resourceClaimTemplateName": "one"}]);
+    let own = json!({
+        "requests": {"cpu": "9", "ephemeral-storage": "1Gi"}, "limits": {"cpu": 10}, "claims": [{"name": "gpu"}],
+    });
+    let template = json!({"spec": {
+        "containers": [
+            {"name": "first", "resources": {"requests": {"cpu": 2}}},
+            {"name": "spark-kubernetes-driver", "image": "i", "resources": own},
+        ],
+        "initContainers": [{"name": "starts"}], "runtimeClassName": "kata", "resourceClaims": claim,
+        "resources": {"requests": {"cpu": "20"}}, "overhead": {"cpu": "1"}, "nodeSelector": {"zone": "b"},
+    }});
+    let role = json!({"template": template, "sidecars": [{"name": "side"}], "initContainers": [{"name": "init"}]});
+    let resources = json!({
+        "requests": {"cpu": "1", "memory": "1408Mi", "ephemeral-storage": "1Gi"},
+        "limits": {"cpu": "10", "memory": "1408Mi"}, "claims": [{"name": "gpu"}],
+    });
+    let want = json!({"spec": {
+        "containers": [
+            {"name": "spark-kubernetes-driver", "resources": resources},
+            {"name": "first", "resources": {"requests": {"cpu": "2"}}},
+            {"name": "side"},
+        ],
+        "initContainers": [{"name": "starts"}, {"name": "init"}],
+        "runtimeClassName": "kata", "resourceClaims": claim, "resources": {"requests": {"cpu": "20"}},
+        "overhead": {"cpu": "1"},
+    }});
+    assert_eq!(driver(role), want);
+    // Admission gates its pods by a template of its own, which asks for nothing.
+    let gated = json!({"template": {"spec": {"containers": [{"name": "spark-kubernetes-driver"}]}}});
+    assert_eq!(driver(gated), driver(json!({})));
 }
 
 #[test]
