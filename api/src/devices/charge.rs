@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::{
+    api::core::v1::{Container, PodSpec},
+    apimachinery::pkg::api::resource::Quantity,
+};
 
 use super::{DeviceClass, DeviceRequest, DeviceRules, ResourceClaimTemplate, class_for};
 use crate::{
@@ -23,8 +26,8 @@ const CLAIMS: &str = "KueueDRAIntegration feature does not support use of resour
 pub struct Charge {
     /// Amounts by resource, on top of what else the pod asks for.
     pub amounts: BTreeMap<String, i64>,
-    /// Resources that the pod asks for, and for which `amounts` stand.
-    pub replaced: BTreeSet<String>,
+    /// What containers ask for of resources for which `amounts` stand. Overhead of the same name stays beside them.
+    pub replaced: BTreeMap<String, i64>,
 }
 
 impl Charge {
@@ -51,11 +54,18 @@ pub struct Devices<'a> {
 }
 
 impl Devices<'_> {
-    /// What one pod of a pod set is charged. `path` is that of the pod's spec in its Workload.
+    /// What one pod of a pod set is charged. `defaults` are the requests that LimitRanges give containers, `path` is that of
+    /// the pod's spec in its Workload.
     ///
     /// # Errors
     /// In Kueue's words, why that cannot be said: the workload has to wait.
-    pub fn charge(&self, pod: &PodSpec, pod_set: &str, path: &Path) -> Result<Charge, String> {
+    pub fn charge(
+        &self,
+        pod: &PodSpec,
+        defaults: &BTreeMap<String, Quantity>,
+        pod_set: &str,
+        path: &Path,
+    ) -> Result<Charge, String> {
         let mut charge = Charge::default();
         let claims = pod.resource_claims.as_deref().unwrap_or_default();
         let templates = || claims.iter().map(|claim| claim.resource_claim_template_name.as_deref());
@@ -72,7 +82,7 @@ impl Devices<'_> {
             self.claim(template, pod_set, &path.child("resourceClaims").index(index), &mut charge).map_err(words)?;
         }
         if self.rules.extended_resources {
-            self.extended(pod, path, &mut charge).map_err(words)?;
+            self.extended(pod, defaults, path, &mut charge).map_err(words)?;
         }
         Ok(charge)
     }
@@ -95,9 +105,15 @@ impl Devices<'_> {
     }
 
     /// Extended resources, in whose place devices come where a class says so.
-    fn extended(&self, pod: &PodSpec, path: &Path, charge: &mut Charge) -> Result<(), FieldError> {
-        let starting = asked(pod.init_containers.iter().flatten(), &path.child("initContainers"));
-        let running = asked(&pod.containers, &path.child("containers"));
+    fn extended(
+        &self,
+        pod: &PodSpec,
+        defaults: &BTreeMap<String, Quantity>,
+        path: &Path,
+        charge: &mut Charge,
+    ) -> Result<(), FieldError> {
+        let starting = asked(pod.init_containers.iter().flatten(), defaults, &path.child("initContainers"));
+        let running = asked(&pod.containers, defaults, &path.child("containers"));
         let names: BTreeSet<&str> = starting.iter().chain(&running).map(|asked| asked.resource).collect();
         if names.is_empty() {
             return Ok(());
@@ -118,8 +134,9 @@ impl Devices<'_> {
             }
             let then = of(&running)?.into_iter().fold(sidecars, |sum, (devices, _)| sum.saturating_add(devices));
             let name = class.metadata.name.as_deref().unwrap_or_default();
-            charge.add(self.rules.resource(name).unwrap_or(resource), first.max(then));
-            charge.replaced.insert(resource.to_owned());
+            let devices = first.max(then);
+            charge.add(self.rules.resource(name).unwrap_or(resource), devices);
+            charge.replaced.insert(resource.to_owned(), devices);
         }
         Ok(())
     }
@@ -169,16 +186,24 @@ impl Asked<'_> {
     }
 }
 
-fn asked<'a>(containers: impl IntoIterator<Item = &'a Container>, path: &Path) -> Vec<Asked<'a>> {
+fn asked<'a>(
+    containers: impl IntoIterator<Item = &'a Container>,
+    defaults: &'a BTreeMap<String, Quantity>,
+    path: &Path,
+) -> Vec<Asked<'a>> {
     let of = |(index, container): (usize, &'a Container)| {
         let path = path.index(index).child("resources").child("requests");
         let goes_on = container.restart_policy.as_deref() == Some("Always");
         let resources = container.resources.as_ref();
         let requests = resources.and_then(|resources| resources.requests.as_ref());
         let limits = resources.and_then(|resources| resources.limits.as_ref());
-        // A limit is the request where there is none.
-        let missing = move |(resource, _): &(&String, _)| requests.is_none_or(|it| !it.contains_key(*resource));
-        let requests = requests.into_iter().flatten().chain(limits.into_iter().flatten().filter(missing));
+        // A limit is the request where there is none, and then a LimitRange's default.
+        let lacks = |amounts: Option<&BTreeMap<String, Quantity>>, resource: &String| {
+            amounts.is_none_or(|amounts| !amounts.contains_key(resource))
+        };
+        let own_limits = limits.into_iter().flatten().filter(move |(resource, _)| lacks(requests, resource));
+        let filled_in = move |(resource, _): &(&String, _)| lacks(requests, resource) && lacks(limits, resource);
+        let requests = requests.into_iter().flatten().chain(own_limits).chain(defaults.iter().filter(filled_in));
         requests.filter(|(resource, _)| is_extended(resource)).filter_map(move |(resource, quantity)| {
             // What is no quantity is told of where requests are added up.
             let quantity = Exact::try_from(quantity).ok().filter(|quantity| quantity.sign() > 0)?;
@@ -224,11 +249,12 @@ mod tests {
         let found = |name: &str| (name == "t").then(|| template.clone());
         let devices = Devices { rules, template: Box::new(found), classes: Box::new(move || classes.clone()) };
         let path = Path::new("spec.podSets[0].template.spec");
-        match devices.charge(&serde_json::from_value(pod.clone()).unwrap(), "main", &path) {
+        let defaults = BTreeMap::from([("c.com/gpu".to_owned(), Quantity("2".to_owned()))]);
+        match devices.charge(&serde_json::from_value(pod.clone()).unwrap(), &defaults, "main", &path) {
             Err(problem) => problem,
             Ok(Charge { amounts, replaced }) => {
                 let amounts = amounts.into_iter().map(|(resource, amount)| format!("{resource}={amount}"));
-                amounts.chain(replaced.into_iter().map(|resource| format!("-{resource}"))).collect::<Vec<_>>().join(" ")
+                amounts.chain(replaced.into_keys().map(|resource| format!("-{resource}"))).collect::<Vec<_>>().join(" ")
             }
         }
     }
@@ -311,6 +337,7 @@ mod tests {
     #[case::sidecars_go_on_running(&[("small", "a.com/gpu", 0)], sidecar("2", pod(&[], &["1", "2"])), "gpus=5 -a.com/gpu")]
     #[case::init_containers_run_beside_sidecars(&[("small", "a.com/gpu", 0)], sidecar("2", pod(&["4"], &["1"])), "gpus=6 -a.com/gpu")]
     #[case::a_limit_is_the_request_where_there_is_none(&[("small", "a.com/gpu", 0)], json!({"containers": [{"name": "c", "resources": {"limits": {"a.com/gpu": "3"}}}]}), "gpus=3 -a.com/gpu")]
+    #[case::a_limit_ranges_default_comes_last(&[("small", "c.com/gpu", 0)], json!({"containers": [{"name": "a"}, {"name": "b", "resources": {"limits": {"c.com/gpu": "1"}}}]}), "gpus=3 -c.com/gpu")]
     #[case::nothing_asked_for(&[("small", "a.com/gpu", 0)], pod(&[], &["0"]), "")]
     #[case::parts_of_a_device(&[("small", "a.com/gpu", 0)], pod(&[], &["500m", "500m"]), "spec.podSets[0].template.spec.containers[0].resources.requests.a.com/gpu: Invalid value: \"500m\": extended resource quantity must be an integer")]
     fn extended_resources(#[case] classes: &[(&str, &str, i64)], #[case] pod: Value, #[case] expected: &str) {

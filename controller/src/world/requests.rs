@@ -55,35 +55,33 @@ impl<'a> RequestRules<'a> {
         index: usize,
     ) -> (BTreeMap<Name, Amount>, Option<String>) {
         let path = Path::new("spec").child("podSets").index(index).child("template").child("spec");
-        let (mut amounts, problem) = self.without_devices(pod, index);
-        match self.devices.charge(pod, pod_set, &path) {
+        let charge = match self.devices.charge(pod, &self.defaults.containers.requests, pod_set, &path) {
+            Ok(charge) => charge,
             Err(problem) => return (BTreeMap::new(), Some(problem)),
-            Ok(charge) => {
-                amounts.retain(|resource, _| !charge.replaced.contains(resource));
-                for (resource, amount) in charge.amounts {
-                    let sum = amounts.entry(resource).or_default();
-                    *sum = sum.saturating_add(amount);
-                }
-            }
+        };
+        let (asked, problem) = self.asked(pod, index);
+        let mut amounts = transformed(asked, &charge.replaced, &self.resources.transformations);
+        // Excluded resources may be inputs and multipliers.
+        amounts.retain(|resource, _| {
+            !self.resources.exclude_resource_prefixes.iter().any(|prefix| resource.starts_with(prefix))
+        });
+        for (resource, amount) in charge.amounts {
+            let sum = amounts.entry(resource).or_default();
+            *sum = sum.saturating_add(amount);
         }
         (amounts.into_iter().map(|(resource, amount)| (Name::from(resource), Amount::new(amount))).collect(), problem)
     }
 
-    fn without_devices(&self, pod: &PodSpec, index: usize) -> (BTreeMap<String, i64>, Option<String>) {
+    /// What the pod asks the API server for.
+    fn asked(&self, pod: &PodSpec, index: usize) -> (BTreeMap<String, i64>, Option<String>) {
         let mut defaults = self.defaults.clone();
         defaults.overhead = pod.runtime_class_name.as_deref().and_then(&self.overhead);
         let field = |rest: &str| format!("spec.podSets[{index}].template.spec.{rest}");
-        let (amounts, problem) = match pod_requests(pod, &defaults) {
+        match pod_requests(pod, &defaults) {
             Ok(amounts) => (amounts, None),
             // It waits with this reason, and is not counted.
             Err(problem) => (BTreeMap::new(), Some(words(&problem, field))),
-        };
-        // Excluded resources may be inputs and multipliers.
-        let mut amounts = transformed(amounts, &self.resources.transformations);
-        amounts.retain(|resource, _| {
-            !self.resources.exclude_resource_prefixes.iter().any(|prefix| resource.starts_with(prefix))
-        });
-        (amounts, problem)
+        }
     }
 }
 
@@ -102,13 +100,24 @@ fn words(problem: &RequestProblem, field: impl Fn(&str) -> String) -> String {
     format!("resources validation failed: {}{rest}", field(place))
 }
 
-/// Inputs become outputs. Outputs of several inputs add up, and what falls below zero counts as nothing.
-fn transformed(amounts: BTreeMap<String, i64>, rules: &[ResourceTransformation]) -> BTreeMap<String, i64> {
-    if !rules.iter().any(|rule| amounts.contains_key(&rule.input)) {
+/// Inputs become outputs. Outputs of several inputs add up, and what falls below zero counts as nothing. Devices that take
+/// the place of a resource are inputs under its name, and go; overhead and outputs of the same name stay.
+fn transformed(
+    amounts: BTreeMap<String, i64>,
+    replaced: &BTreeMap<String, i64>,
+    rules: &[ResourceTransformation],
+) -> BTreeMap<String, i64> {
+    let has_input = rules.iter().any(|rule| amounts.contains_key(&rule.input));
+    if !has_input && replaced.is_empty() {
         return amounts;
     }
+    let left = |(resource, amount): (&String, &i64)| match replaced.get(resource) {
+        None => Some((resource.clone(), *amount)),
+        Some(devices) if devices < amount => Some((resource.clone(), amount.saturating_sub(*devices))),
+        Some(_) => None,
+    };
+    let mut kept: BTreeMap<String, i64> = amounts.iter().filter_map(left).collect();
     let mut generated: BTreeMap<String, i128> = BTreeMap::new();
-    let mut kept = amounts.clone();
     for rule in rules {
         let Some(input) = amounts.get(&rule.input) else { continue };
         let mut value = nanos(&rule.input, *input);
@@ -180,7 +189,20 @@ mod tests {
     #[case::never_below_zero(json!([{"input": "gpu", "outputs": {"credits": "-3", "cpu": "-5"}}]), "cpu=1500 credits=0 gpu=2")]
     fn transformations(#[case] given: serde_json::Value, #[case] expected: &str) {
         let amounts = BTreeMap::from([("cpu".to_owned(), 1500), ("gpu".to_owned(), 2)]);
-        let got = transformed(amounts, &rules(given));
+        let got = transformed(amounts, &BTreeMap::new(), &rules(given));
+        let got: Vec<String> = got.iter().map(|(resource, amount)| format!("{resource}={amount}")).collect();
+        assert_eq!(got.join(" "), expected);
+    }
+
+    #[rstest::rstest]
+    #[case::all_of_it(json!([]), 2, "cpu=1500")]
+    #[case::overhead_of_the_same_name_stays(json!([]), 1, "cpu=1500 gpu=1")]
+    #[case::an_output_of_the_same_name_stays(json!([{"input": "cpu", "outputs": {"gpu": "2"}}]), 2, "cpu=1500 gpu=3")]
+    #[case::devices_are_an_input(json!([{"input": "gpu", "outputs": {"credits": "10"}}]), 2, "cpu=1500 credits=20")]
+    #[case::an_input_goes_with_its_overhead(json!([{"input": "gpu", "strategy": "Replace", "outputs": {"credits": "10"}}]), 1, "cpu=1500 credits=20")]
+    fn devices_in_place_of_a_resource(#[case] given: serde_json::Value, #[case] devices: i64, #[case] expected: &str) {
+        let amounts = BTreeMap::from([("cpu".to_owned(), 1500), ("gpu".to_owned(), 2)]);
+        let got = transformed(amounts, &BTreeMap::from([("gpu".to_owned(), devices)]), &rules(given));
         let got: Vec<String> = got.iter().map(|(resource, amount)| format!("{resource}={amount}")).collect();
         assert_eq!(got.join(" "), expected);
     }

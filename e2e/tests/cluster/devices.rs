@@ -11,6 +11,7 @@ const SECTIONS: &str = "
 resources:
   deviceClassMappings:
   - {name: example.com/gpus, deviceClassNames: [gpu.example.com]}
+  - {name: example.com/npus, deviceClassNames: [npu.example.com]}
 ";
 
 async fn bed(stem: &str) -> Bed {
@@ -42,6 +43,12 @@ fn asking(bed: &Bed, name: &str, count: u32) -> JobBuilder {
     let container =
         json!([{"name": "main", "image": "example.org/job:1", "resources": {"requests": amounts, "limits": amounts}}]);
     bed.job(name).pod_field("containers", container)
+}
+
+/// A container that asks for an extended resource.
+fn npus(name: &str, count: u32) -> Value {
+    let amounts = json!({"cpu": "1", "example.com/npu": count});
+    json!({"name": name, "image": "example.org/job:1", "resources": {"requests": amounts, "limits": amounts}})
 }
 
 async fn charged(bed: &Bed, job: &str, resource: &str, expected: &str) {
@@ -118,5 +125,31 @@ fn an_extended_resource_is_charged_as_the_devices_that_come_in_its_place() {
         charged(&bed, "after", "example.com/gpus", "3").await;
         // What was admitted keeps its charge.
         charged(&bed, "before", "example.com/tpu", "1").await;
+    });
+}
+
+#[test]
+fn sidecars_devices_add_up_and_overhead_of_their_name_stays() {
+    fixture::run(async {
+        let bed = Bed::configured("sidecars", SECTIONS).await;
+        bed.simple(&[("cpu", "8"), ("example.com/npus", "9"), ("example.com/npu", "9")]).await;
+        let overhead = json!({
+            "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "npu"}, "handler": "h",
+            "overhead": {"podFixed": {"example.com/npu": "1"}},
+        });
+        let spec = json!({"extendedResourceName": "example.com/npu"});
+        bed.cluster()
+            .apply([object("DeviceClass", &json!({"name": "npu.example.com"}), &spec), overhead])
+            .await
+            .unwrap();
+        let mut sidecar = npus("side", 2);
+        sidecar["restartPolicy"] = "Always".into();
+        let job = bed.job("job").pod_field("initContainers", json!([sidecar, npus("init", 3)]));
+        let job = job.pod_field("containers", json!([npus("main", 1)])).pod_field("runtimeClassName", json!("npu"));
+        job.create(bed.admin()).await.unwrap();
+        // The init container beside the sidecar.
+        charged(&bed, "job", "example.com/npus", "5").await;
+        charged(&bed, "job", "example.com/npu", "1").await;
+        bed.delete_job("job").await;
     });
 }
