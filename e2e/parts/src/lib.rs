@@ -1,7 +1,7 @@
 //! The real programs that clusters are made of, built from pinned Go modules, once per machine.
 //!
 //! Each part is built into `CACHE/controlplane/PART-KEY/PART`, where KEY is a digest of all that decides what comes out:
-//! the module's `go.mod` and `go.sum`, the package, the flags and the Go version. A file lock per part keeps two
+//! the module's `go.mod`, `go.sum` and own source, the package, the flags and the Go version. A file lock per part keeps two
 //! processes from building it twice; a part appears by a rename and so is never seen half written.
 
 mod edited;
@@ -54,6 +54,8 @@ pub enum Part {
     KubeRay,
     /// The operator of MPIJobs.
     MpiOperator,
+    /// Prints what pods request, reckoned by Kubernetes' own library.
+    PodRequests,
 }
 
 impl Part {
@@ -76,6 +78,7 @@ impl Part {
             Self::TrainingOperator => "training-operator",
             Self::KubeRay => "kuberay",
             Self::MpiOperator => "mpi-operator",
+            Self::PodRequests => "pod-requests",
         }
     }
 
@@ -90,9 +93,12 @@ impl Part {
             Self::KueueRunner | Self::MinimalKueue => "kueue-runner",
             Self::Kubectl => "kubectl",
             Self::KubectlKueue => "kueuectl",
-            Self::JobSet | Self::LeaderWorkerSet | Self::TrainingOperator | Self::KubeRay | Self::MpiOperator => {
-                self.name()
-            }
+            Self::JobSet
+            | Self::LeaderWorkerSet
+            | Self::TrainingOperator
+            | Self::KubeRay
+            | Self::MpiOperator
+            | Self::PodRequests => self.name(),
         }
     }
 
@@ -109,6 +115,7 @@ impl Part {
             Self::TrainingOperator => "github.com/kubeflow/training-operator",
             Self::KubeRay => "github.com/ray-project/kuberay/ray-operator",
             Self::MpiOperator => "github.com/kubeflow/mpi-operator",
+            Self::PodRequests => "k8s.io/component-helpers",
         }
     }
 
@@ -120,8 +127,14 @@ impl Part {
             Self::KueueRunner => format!("{}/test/performance/scheduler/runner", self.source()),
             Self::MinimalKueue => format!("{}/test/performance/scheduler/minimalkueue", self.source()),
             Self::KubectlKueue => format!("{}/cmd/kueuectl", self.source()),
+            Self::PodRequests => ".".to_owned(),
             _ => format!("{}/cmd/{}", self.source(), self.name()),
         }
+    }
+
+    /// The source file that its module holds, where the program is no other project's.
+    fn own_file(self) -> Option<&'static str> {
+        (self == Self::PodRequests).then_some("main.go")
     }
 
     /// Kubernetes tells its version only when it is linked in.
@@ -223,7 +236,11 @@ impl Parts {
         let go_version = self.go.check(&module, &go_mod)?;
         let version = module_version(&go_mod, part.source())?;
         let ldflags = part.ldflags(&version);
-        let key = digest(&[&go_mod, &go_sum, &go_version, &part.package(), &ldflags, "CGO_ENABLED=0 -trimpath"]);
+        let own_file = part.own_file().map(|file| read(&module.join(file))).transpose()?;
+        let package = part.package();
+        let mut key = vec![&*go_mod, &*go_sum, &*go_version, &*package, &*ldflags, "CGO_ENABLED=0 -trimpath"];
+        key.extend(own_file.as_deref());
+        let key = digest(&key);
         let dir = self.cache.join(format!("{}-{key}", part.name()));
         let binary = dir.join(part.name());
         Ok(Place { module, version, ldflags, dir, binary })
@@ -360,6 +377,7 @@ mod tests {
             Part::TrainingOperator,
             Part::KubeRay,
             Part::MpiOperator,
+            Part::PodRequests,
         ] {
             let go_mod = read(&modules.join(part.module()).join("go.mod")).unwrap();
             assert!(module_version(&go_mod, part.source()).unwrap().starts_with('v'), "{part:?}");
@@ -378,6 +396,16 @@ mod tests {
         {
             assert_eq!(parts.version(one).unwrap(), parts.version(other).unwrap(), "{one:?} and {other:?}");
         }
+    }
+
+    /// Kubernetes releases its libraries as `v0` of the same minor and patch.
+    #[test]
+    fn pods_are_reckoned_by_the_api_servers_release() {
+        let modules = paths::root().join("e2e/controlplane");
+        let version = |part: Part| {
+            module_version(&read(&modules.join(part.module()).join("go.mod")).unwrap(), part.source()).unwrap()
+        };
+        assert_eq!(version(Part::PodRequests).strip_prefix("v0."), version(Part::ApiServer).strip_prefix("v1."));
     }
 
     #[test]
