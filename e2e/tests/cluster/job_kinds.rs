@@ -1,7 +1,7 @@
 //! Jobs of other kinds than Job, with their real CRDs, which are installed only when everything runs. Nobody runs the
 //! kinds' own controllers: the tests say what they would say.
 mod external;
-mod samples;
+pub(crate) mod samples;
 pub(crate) mod table;
 
 use crate::bed::Bed;

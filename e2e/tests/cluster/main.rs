@@ -54,6 +54,7 @@ mod preemption_gates;
 mod provisioning;
 mod recovery;
 mod replay;
+mod requests;
 mod restarts;
 mod retention;
 mod rotation;

@@ -9,6 +9,7 @@ mod tree;
 use std::time::Duration;
 
 use crate::bed::{Bed, WAIT};
+use crate::common::random::Random;
 use futures::future::{join_all, try_join_all};
 use kube::{Api, ResourceExt};
 use observer::{Observer, holdings};
@@ -82,36 +83,10 @@ fn objects(bed: &Bed, tree: &Tree) -> Vec<serde_json::Value> {
     tree.0.iter().map(object).collect()
 }
 
-/// Splitmix64: a few numbers from a seed, the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (word ^ (word >> 31)) % limit
-    }
-
-    fn of<'a, T>(&mut self, items: &'a [T]) -> &'a T {
-        let count = u64::try_from(items.len()).unwrap();
-        &items[usize::try_from(self.below(count)).unwrap()]
-    }
-}
-
-/// `$USAGE_SEED`, or one that nobody has seen before.
-fn seed() -> u64 {
-    let given = std::env::var("USAGE_SEED").ok().map(|seed| seed.parse().unwrap());
-    given.unwrap_or_else(|| u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap() % 1_000_003)
-}
-
 #[test]
 fn usage_is_what_admitted_workloads_hold_at_every_moment() {
     fixture::run(async {
-        let seed = seed();
-        println!("USAGE_SEED={seed}");
-        let mut random = Random(seed);
+        let (seed, mut random) = Random::seeded_by("USAGE_SEED");
         let bed = Bed::new("usage").await;
         let tree = tree();
         let doors: Vec<String> = tree.queues().map(|node| node.name.clone()).collect();

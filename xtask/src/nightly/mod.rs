@@ -13,6 +13,9 @@ use crate::{run, test};
 /// Lines of a step's output that the report repeats.
 const LAST_LINES: usize = 3;
 
+/// Pod templates that the step `requests` compares.
+const NIGHTLY_TEMPLATES: &str = "10000";
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only steps whose name contains one of these; several are separated by commas.
@@ -144,6 +147,12 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
             &["test", "--only", "cluster", "usage"],
         ),
         own(
+            "requests",
+            "10,000 templates against a real API server's admission, with a new seed",
+            "about 15 minutes, most of them compiling",
+            &["test", "--only", "cluster", "requests::"],
+        ),
+        own(
             "decisions",
             "random scenarios against Kueue's own scheduler",
             "not measured, with Go some minutes to compile Kueue",
@@ -183,6 +192,9 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
         step.missing = missing(step.name, args);
         match (step.name, &args.harness) {
             ("usage", _) => _ = step.command.env("USAGE_SEED", &seed),
+            ("requests", _) => {
+                step.command.env("REQUESTS_SEED", &seed).env("REQUESTS_TEMPLATES", NIGHTLY_TEMPLATES);
+            }
             ("kueue-suites", Some(harness)) => _ = step.command.arg("--harness").arg(harness),
             _ => {}
         }

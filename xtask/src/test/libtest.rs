@@ -29,7 +29,7 @@ pub(super) fn seeds() -> String {
 const FIXED: &str = "1";
 
 /// The variables that seed the tests with random inputs.
-pub(super) const SEEDS: [&str; 3] = ["LAWS_SEED", "PROPTEST_RNG_SEED", "USAGE_SEED"];
+pub(super) const SEEDS: [&str; 4] = ["LAWS_SEED", "PROPTEST_RNG_SEED", "REQUESTS_SEED", "USAGE_SEED"];
 
 /// How a test program ended.
 #[derive(Debug, Default)]

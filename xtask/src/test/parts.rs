@@ -6,7 +6,7 @@ use crate::report::{Report, Tier};
 use crate::run;
 
 /// What the cluster tests start.
-const PARTS: [Part; 9] = [
+const PARTS: [Part; 10] = [
     Part::Etcd,
     Part::ApiServer,
     Part::ControllerManager,
@@ -16,6 +16,7 @@ const PARTS: [Part; 9] = [
     Part::Helm,
     Part::Kubectl,
     Part::KubectlKueue,
+    Part::PodRequests,
 ];
 
 /// Builds what is missing. False when a part cannot be built.

@@ -1,0 +1,70 @@
+//! What a pod of a template is charged, beside what the API server and the scheduler make of the template: random templates
+//! become pods by dry run on a real API server with its admission plugins, and Kubernetes' own library reckons what the
+//! admitted pods request.
+
+mod compare;
+mod kinds;
+mod server;
+mod templates;
+mod world;
+
+use std::time::{Duration, Instant};
+
+use switchyard_e2e::{Cluster, ClusterSpec, Environment, fixture};
+
+use crate::common::random::Random;
+use compare::{Tally, Template, judge, report};
+use server::Server;
+use world::World;
+
+/// How long the API server's caches may lag behind a write.
+const CACHES: Duration = Duration::from_secs(2);
+/// Differences that are told in full.
+const TOLD: usize = 4;
+
+static ENVIRONMENT: fixture::Shared<Environment> =
+    fixture::Shared::new(|| Box::pin(Environment::builder("requests").cluster(ClusterSpec::new("one")).start()));
+
+async fn cluster() -> &'static Cluster {
+    ENVIRONMENT.get().await.unwrap().cluster("one")
+}
+
+/// `$REQUESTS_TEMPLATES`, or as many as take seconds.
+fn templates_wanted() -> usize {
+    std::env::var("REQUESTS_TEMPLATES").ok().map_or(1000, |count| count.parse().unwrap())
+}
+
+#[test]
+fn a_template_is_charged_what_its_pod_requests() {
+    fixture::run(async {
+        let (seed, mut random) = Random::seeded_by("REQUESTS_SEED");
+        let wanted = templates_wanted();
+        let cluster = cluster().await;
+        let server = Server::new(cluster).await;
+        let world = World::new(cluster, &mut random, (wanted / 40).clamp(10, 60)).await;
+        tokio::time::sleep(CACHES).await;
+        let start = Instant::now();
+        let templates: Vec<Template<'_>> = (0..wanted)
+            .map(|_| Template { namespace: random.of(&world.namespaces), spec: templates::pod_spec(&mut random) })
+            .collect();
+        let specs: Vec<_> = templates.iter().map(|it| (it.namespace.name.as_str(), &it.spec)).collect();
+        let pods = server.admitted(&specs).await.unwrap();
+        let (mut tally, mut different) = (Tally::default(), Vec::new());
+        for (template, pod) in templates.iter().zip(&pods) {
+            match judge(&world, template, pod) {
+                Ok(class) => tally.add_judged(class, pod),
+                Err(difference) => {
+                    tally.add(format!("DIFFERENT: {}", difference.class));
+                    different.push(template);
+                }
+            }
+        }
+        println!("{wanted} templates in {:.1} s\n{tally}", start.elapsed().as_secs_f64());
+        for template in different.iter().take(TOLD) {
+            println!("{}\n", report(&server, &world, template).await);
+        }
+        assert!(different.is_empty(), "seed {seed}: {} of {wanted} templates differ\n{tally}", different.len());
+        let equal = tally.count("equal");
+        assert!(equal * 2 > wanted, "seed {seed}: of {wanted} templates only {equal} became pods\n{tally}");
+    });
+}
