@@ -124,7 +124,7 @@ fn owner_gone(facts: &Facts<'_>, now: Timestamp, goes: bool) -> Decision {
             return let_go.then(|| edit::drop_finalizer(workload)).flatten();
         }
         if group::outlives_its_pods(workload) {
-            return None;
+            return group::stopped(workload, facts, now);
         }
         if !is_finished(workload) && !facts.gates.leaves_orphans {
             return Some(edit::finish(

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::Value;
 use switchyard_api::{
     conditions::{
@@ -16,11 +17,13 @@ use super::{
     action::{Action, Decision},
     create,
     decide::{Case, key, release},
+    edit,
     ensure::{Ensured, delete_others, is_live, keep_in_step},
-    facts::Prebuilt,
+    facts::{Facts, Prebuilt},
 };
-use crate::workload::{
-    condition, has_reservation, is_copy, is_evicted, is_finished, is_group_workload, was_dispatched,
+use crate::{
+    context::Role,
+    workload::{condition, has_reservation, is_copy, is_evicted, is_finished, is_group_workload, was_dispatched},
 };
 
 /// Whether the workload of a group stays while there are no pods: somebody else owns it, or it was made before they come
@@ -28,6 +31,14 @@ use crate::workload::{
 pub(super) fn outlives_its_pods(workload: &Workload) -> bool {
     let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
     is_group_workload(workload) && (owners.is_empty() || owners.iter().any(|owner| owner.kind != "Pod"))
+}
+
+/// Gives the quota of an evicted workload back whose pods are all gone, while what makes them lives on. One that was sent to a
+/// cluster is freed by the dispatcher.
+pub(super) fn stopped(workload: &Arc<Workload>, facts: &Facts<'_>, now: Timestamp) -> Option<Action> {
+    let sent = facts.role == Role::Hub && was_dispatched(workload);
+    let held = is_evicted(workload) && has_reservation(workload) && !is_finished(workload) && !sent;
+    held.then(|| edit::release_quota(workload, facts.reasons, now))
 }
 
 /// What to do about the workloads that a pod had of its own before its user made it one of a group. While it runs, it runs
@@ -64,7 +75,7 @@ fn without_prebuilt(case: &Case<'_>) -> Decision {
 }
 
 /// The pods that are being deleted.
-fn going(case: &Case<'_>) -> Vec<serde_json::Value> {
+fn going(case: &Case<'_>) -> Vec<Value> {
     case.kind.members(case.job).iter().filter(|pod| meta::is_deleting(pod)).cloned().collect()
 }
 
@@ -82,7 +93,7 @@ fn with_prebuilt(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
     if workload.metadata.deletion_timestamp.is_some() {
         return case.reconcile(Some(workload));
     }
-    if let Some(actions) = own(case, workload) {
+    if let Some(actions) = own(case, case.kind.members(case.job).iter(), workload) {
         return Decision::act(actions);
     }
     // Whoever made them waits for them to go, and nobody here for others in their place.
@@ -111,7 +122,9 @@ fn with_namesake(case: &Case<'_>, workload: &Workload) -> Decision {
 }
 
 fn without_workload(case: &Case<'_>) -> Decision {
-    if case.kind.finished(case.job).is_some() {
+    // Pods that are all being deleted start nothing any more.
+    let all_go = going(case).len() == case.kind.members(case.job).len();
+    if all_go || case.kind.finished(case.job).is_some() {
         return Decision::act(release(case.kind, case.job));
     }
     if !case.kind.is_suspended(case.job) {
@@ -152,7 +165,10 @@ fn with_workload(case: &Case<'_>, workload: &Arc<Workload>) -> Decision {
         return mismatch(case, workload);
     }
     let kept = Case { job: &sorted.group, ..*case };
-    let actions: Vec<Action> = own(&kept, workload).into_iter().flatten().chain(tidy(case, &sorted)).collect();
+    // Those that wait own it too: it would go with the last of the others.
+    let pods = case.kind.members(&sorted.group).iter().chain(&sorted.waiting);
+    let owned = own(case, pods, workload).into_iter().flatten();
+    let actions: Vec<Action> = owned.chain(tidy(case, &sorted)).collect();
     if !actions.is_empty() {
         return Decision::act(actions);
     }
@@ -211,9 +227,8 @@ fn let_go(case: &Case<'_>, pods: Vec<Value>) -> Option<Action> {
 }
 
 /// Makes all pods owners of the workload, so that it goes with the last of them.
-fn own(case: &Case<'_>, workload: &Arc<Workload>) -> Option<[Action; 2]> {
+fn own<'a>(case: &Case<'_>, pods: impl Iterator<Item = &'a Value>, workload: &Arc<Workload>) -> Option<[Action; 2]> {
     let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
-    let pods = case.kind.members(case.job).iter();
     let missing: Vec<_> = pods.filter(|pod| !owners.iter().any(|owner| owner.uid == meta::uid(pod))).collect();
     if missing.is_empty() {
         return None;

@@ -54,6 +54,12 @@ pub(super) fn is_serving(job: &Value) -> bool {
     is_group(job) && annotation(job, names::POD_GROUP_SERVING) == Some("true")
 }
 
+/// Whether the pod is one of those that the group needs: it may run yet, runs, or has done its part. Where a group serves, a pod
+/// that has ended has done nothing for good, and another takes its place.
+pub(super) fn counts(group: &Value, pod: &Value) -> bool {
+    is_runnable_or_succeeded(pod) && !(is_serving(group) && is_terminated(pod))
+}
+
 /// How many pods the group is to have, as this pod says.
 ///
 /// # Errors
@@ -74,14 +80,14 @@ pub(super) fn total_count(pod: &Value) -> Result<i32, String> {
 pub(super) fn to_run(group: &Value) -> Vec<&Value> {
     let total = total_count(group).map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
     let there = members(group).iter().filter(|pod| !is_deleting(pod));
-    let (good, failed): (Vec<&Value>, Vec<&Value>) = there.partition(|pod| is_runnable_or_succeeded(pod));
+    let (good, failed): (Vec<&Value>, Vec<&Value>) = there.partition(|pod| counts(group, pod));
     let lacking = total.saturating_sub(good.len());
     good.into_iter().take(total).chain(failed.into_iter().take(lacking)).collect()
 }
 
 /// The pod sets: one a role, by name. A group that is queued with its first pod has that one's role alone.
 pub(super) fn pod_sets(group: &Value, one: impl Fn(&Value) -> PodSet) -> Result<Vec<PodSet>, JobError> {
-    let mut active = members(group).iter().filter(|pod| is_runnable_or_succeeded(pod));
+    let mut active = members(group).iter().filter(|pod| counts(group, pod));
     if is_fast(group) {
         let malformed = |problem| JobError::Malformed { field: count_field(), problem };
         let count = total_count(group).map_err(malformed)?;
@@ -131,7 +137,7 @@ pub(super) fn reclaimable(group: &Value) -> Vec<ReclaimablePod> {
 /// Pods of a group that cannot run any more and are still held by our finalizer.
 #[must_use]
 pub fn inactive(group: &Value) -> Vec<Value> {
-    members(group).iter().filter(|pod| !is_runnable_or_succeeded(pod) && is_held(pod)).cloned().collect()
+    members(group).iter().filter(|pod| !counts(group, pod) && is_held(pod)).cloned().collect()
 }
 
 /// The labels of these keys that the pods have, for their workload.
@@ -173,7 +179,7 @@ fn agreed(
 #[must_use]
 pub fn fits(group: &Value, workload: &Workload, finished: bool) -> bool {
     let mut roles: BTreeMap<String, i32> = BTreeMap::new();
-    for pod in members(group).iter().filter(|pod| is_runnable_or_succeeded(pod)) {
+    for pod in members(group).iter().filter(|pod| counts(group, pod)) {
         *roles.entry(role(pod)).or_default() += 1;
     }
     has_room_for(group, roles.iter().map(|(role, count)| (role.as_str(), *count)), workload, finished)

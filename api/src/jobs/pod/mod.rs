@@ -178,8 +178,9 @@ impl JobKind for Pod {
         if !group::is_group(job) {
             return one::is_ready(job);
         }
-        // One that has succeeded was ready; one that has failed counts if another came in its place.
-        let is_ready = |pod: &&Value| one::is_ready(pod) || one::phase(pod) == "Succeeded";
+        // One that has succeeded was ready, unless it is to serve; one that has failed counts if another came in its place.
+        let serves = group::is_serving(job);
+        let is_ready = |pod: &&Value| one::is_ready(pod) || !serves && one::phase(pod) == "Succeeded";
         let pods = group::members(job);
         let ready = pods.iter().filter(is_ready).count();
         pods.iter().any(one::is_ready)

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::group::{annotations, compose, is_fast, labels, members, total_count};
-use super::one::{created, group_name, is_gated, is_held, is_runnable_or_succeeded, last_active, phase, role};
-use crate::jobs::meta::{label, name, queue_name};
+use super::group::{annotations, compose, counts, is_fast, is_serving, labels, members, total_count};
+use super::one::{created, group_name, is_gated, is_held, is_terminated, last_active, phase, role};
+use crate::jobs::meta::{is_deleting, label, name, queue_name};
 use crate::jobs::{BuildOptions, MAX_POD_SETS};
 use crate::names;
 use crate::v1beta2::Workload;
@@ -23,17 +23,20 @@ pub struct Sorted {
     pub excess: Vec<Value>,
     /// Failed, and nobody waits for their replacement: to be let go.
     pub replaced: Vec<Value>,
+    /// Those that wait for others to end, whose places they take.
+    pub waiting: Vec<Value>,
     /// Pods that are missing.
     pub absent: i32,
 }
 
-/// Sorts the pods of a group that has no workload yet. Labels and annotations of these keys are copied to it.
+/// Sorts the pods of a group that has no workload yet. Labels and annotations of these keys are copied to it. A pod that is being
+/// deleted starts no workload: its spec may be what an earlier admission made of it.
 ///
 /// # Errors
 /// Why no workload can be made of it: too few pods, or pods that contradict each other.
 pub fn sort_new(group: &Value, copied: BuildOptions<'_>) -> Result<Sorted, String> {
     let (active, replaced): (Vec<Value>, Vec<Value>) =
-        members(group).iter().cloned().partition(is_runnable_or_succeeded);
+        members(group).iter().cloned().partition(|pod| counts(group, pod) && !is_deleting(pod));
     let total = total_count(group)?;
     check(group, active.len(), total)?;
     labels(group, copied.label_keys_to_copy)?;
@@ -44,7 +47,8 @@ pub fn sort_new(group: &Value, copied: BuildOptions<'_>) -> Result<Sorted, Strin
     if !is_fast(&group) && roles.len() > MAX_POD_SETS {
         return Err(format!("pod group can't include more than {MAX_POD_SETS} roles"));
     }
-    Ok(Sorted { group, excess, replaced: replaced.into_iter().filter(is_held).collect(), absent: 0 })
+    let replaced = replaced.into_iter().filter(is_held).collect();
+    Ok(Sorted { group, excess, replaced, waiting: Vec::new(), absent: 0 })
 }
 
 /// What is wrong with the metadata of the pods.
@@ -80,11 +84,12 @@ fn check(group: &Value, active: usize, total: i32) -> Result<(), String> {
 /// Sorts the pods of a group by the roles of its workload.
 #[must_use]
 pub fn sort(group: &Value, workload: &Workload, now: Timestamp) -> Sorted {
-    let (mut kept, mut sorted) =
-        (Vec::new(), Sorted { group: Value::Null, excess: Vec::new(), replaced: Vec::new(), absent: 0 });
+    let mut kept = Vec::new();
+    let mut sorted =
+        Sorted { group: Value::Null, excess: Vec::new(), replaced: Vec::new(), waiting: Vec::new(), absent: 0 };
     for pod_set in &workload.spec.pod_sets {
         let of_role = members(group).iter().filter(|pod| role(pod) == pod_set.name).cloned();
-        let (active, mut gone): (Vec<Value>, Vec<Value>) = of_role.partition(is_runnable_or_succeeded);
+        let (active, mut gone): (Vec<Value>, Vec<Value>) = of_role.partition(|pod| counts(group, pod));
         let active_count = i32::try_from(active.len()).unwrap_or(i32::MAX);
         sorted.absent += match is_fast(group) {
             true => i32::from(pod_set.count > 0 && active.is_empty()),
@@ -92,13 +97,21 @@ pub fn sort(group: &Value, workload: &Workload, now: Timestamp) -> Sorted {
         };
         // A failed pod is held as long as nobody has come in its place.
         let wanted = usize::try_from(pod_set.count.saturating_sub(active_count)).unwrap_or_default();
-        let (within, beyond) = split(active, pod_set.count);
+        let (within, mut beyond) = split(active, pod_set.count);
+        let mut ending = within.iter().filter(|pod| is_deleting(pod)).count();
+        sorted.waiting.extend(beyond.extract_if(.., |pod| {
+            let waits = ending > 0 && is_gated(pod) && !is_deleting(pod);
+            ending -= usize::from(waits);
+            waits
+        }));
         gone.sort_by(|a, b| by_last_activity(a, b, now));
         let replaced = gone.split_off(wanted.min(gone.len()));
+        // What makes a serving pod anew may have to wait for its name: its end is known, and nobody waits for it.
+        let nameless = gone.iter().filter(|pod| is_serving(group) && is_terminated(pod) && is_deleting(pod)).cloned();
+        sorted.replaced.extend(nameless.chain(replaced).filter(is_held));
         kept.extend(within);
         kept.extend(gone);
         sorted.excess.extend(beyond);
-        sorted.replaced.extend(replaced.into_iter().filter(is_held));
     }
     if !kept.is_empty() {
         sorted.group = compose(kept);

@@ -108,6 +108,28 @@ fn role_of_a_pod_is_reckoned_and_never_taken_from_its_owner() {
     assert_eq!(gated(&sent), "same", "a copy's Workload has the hub's roles");
 }
 
+/// Flavors are given to pod sets in their order.
+#[test]
+fn order_of_pod_sets_follows_shapes_whatever_roles_their_owner_wrote() {
+    let order = |small: &str, large: &str| {
+        let member = |name: &str, cpu: &str, role: &str| {
+            let patch = json!({
+                "metadata": {
+                    "labels": {"kueue.x-k8s.io/pod-group-name": "g"},
+                    "annotations": {"kueue.x-k8s.io/pod-group-total-count": "2", "kueue.x-k8s.io/role-hash": role},
+                },
+                "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
+            });
+            let mut pod = changed(&written(name), patch);
+            Pod.suspend(&mut pod);
+            pod
+        };
+        let sets = job_pod_sets(&Pod, &Pod.compose(vec![member("a", "1", small), member("b", "8", large)])).unwrap();
+        sets.iter().map(|set| serde_json::to_string(&set.template).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(order("a", "z"), order("z", "a"));
+}
+
 #[test]
 fn role_of_a_pod_of_a_group_stays() {
     let old = member("a", "2", "r", phase("Pending"));
@@ -203,7 +225,11 @@ fn the_pods_of_a_group_are_ready_when(#[case] ready: &[&str], #[case] want: bool
         };
         member(&format!("p{at}"), "2", "x", status)
     };
-    assert_eq!(Pod.pods_ready(&Pod.compose(ready.iter().enumerate().map(pod).collect())), want);
+    let mut pods: Vec<Value> = ready.iter().enumerate().map(pod).collect();
+    assert_eq!(Pod.pods_ready(&Pod.compose(pods.clone())), want);
+    annotated(&mut pods, "kueue.x-k8s.io/pod-group-serving");
+    let serves = want && !ready.contains(&"Succeeded");
+    assert_eq!(Pod.pods_ready(&Pod.compose(pods)), serves, "what has ended does not serve");
 }
 
 #[test]

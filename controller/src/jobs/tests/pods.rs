@@ -228,6 +228,61 @@ fn a_group_that_is_evicted_is_ended_and_gives_its_quota_back_when_nothing_runs()
     assert!(told.contains("WaitingForReplacementPods=True/Preempted"), "{told}");
 }
 
+fn serving() -> [TestPod; 2] {
+    pair().map(|pod| pod.with(json!({"metadata": {"annotations": {"kueue.x-k8s.io/pod-group-serving": "true"}}})))
+}
+
+fn serving_named(name: &str) -> TestPod {
+    let [pod, _] = serving();
+    pod.with(json!({"metadata": {"name": name, "uid": format!("uid-{name}")}}))
+}
+
+#[rstest]
+#[case::that_failed("Failed")]
+#[case::that_ended_well("Succeeded")]
+fn pods_that_serve_are_let_go_once_they_were_evicted_and_have_ended(#[case] phase: &str) {
+    let evicted = || workload(&group(serving())).admitted().evicted();
+    let running = group(serving().map(|pod| pod.phase("Running").deleting()));
+    assert!(!world_of(&running).named(evicted()).told().contains("finalizers"), "they run still");
+
+    let ended = serving().map(|pod| pod.phase(phase).deleting());
+    let told = world_of(&group(ended)).named(evicted()).told();
+    let let_go = "pod a {\"metadata\":{\"finalizers\":[]}}\npod b {\"metadata\":{\"finalizers\":[]}}";
+    assert_eq!(told, let_go, "what makes them anew may need their names");
+
+    let working = pair().map(|pod| pod.phase("Failed").deleting());
+    let told = world_of(&group(working)).named(workload(&group(pair())).admitted()).told();
+    assert!(!told.contains("finalizers"), "the end of a pod that works is awaited by its group: {told}");
+}
+
+#[test]
+fn a_pod_that_takes_the_place_of_one_that_ends_waits_for_its_end() {
+    let [a, b] = serving();
+    let admitted = || workload(&group(serving())).admitted();
+    let ending = group([a.phase("Running"), b.phase("Running").deleting(), serving_named("c")]);
+    let told = world_of(&ending).named(admitted()).told();
+    assert_eq!(told.lines().last(), Some("tell g: OwnerReferencesAdded: Added 1 owner reference(s)"), "{told}");
+    assert!(told.contains("uid-c") && !told.contains("pod c") && !told.contains("end c"), "{told}");
+
+    let [a, b] = serving();
+    let ended = group([a.phase("Running"), b.phase("Succeeded").deleting(), serving_named("c")]);
+    let mut owned = admitted();
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "c", "uid": "uid-c"});
+    owned.0.metadata.owner_references.get_or_insert_default().push(serde_json::from_value(owner).unwrap());
+    assert_eq!(world_of(&ended).named(owned).told(), r#"pod b {"metadata":{"finalizers":[]}}"#);
+}
+
+#[test]
+fn a_group_whose_pods_are_all_being_deleted_gets_no_workload() {
+    let going = group(pair().map(|pod| pod.phase("Pending").deleting()));
+    let let_go = "pod a {\"metadata\":{\"finalizers\":[]}}\npod b {\"metadata\":{\"finalizers\":[]}}";
+    assert_eq!(world_of(&going).told(), let_go);
+    let [a, b] = pair();
+    let others = group([a.phase("Pending").deleting(), b, pod("c").of_group("2").role("x")]);
+    let told = world_of(&others).told();
+    assert!(told.starts_with("pod a {\"metadata\":{\"finalizers\":[]}}\ncreate g\n"), "{told}");
+}
+
 #[rstest]
 #[case::all_succeeded(["Succeeded", "Succeeded"], json!(null), Some("Succeeded: Pods succeeded: 2/2."))]
 #[case::one_is_to_come(["Succeeded", "Running"], json!(null), None)]
@@ -330,6 +385,25 @@ fn the_workload_of_a_group_without_pods_ends_if_it_is(#[case] owners: Option<Vec
     }
     let told = World { kind: &Pod, job: None, ..world(job()) }.workload(of_group).told();
     assert_eq!(told.contains("OwnerNotFound"), ends, "{told}");
+}
+
+#[rstest]
+#[case::evicted(true, false, "QuotaReserved=False")]
+#[case::not_evicted(false, false, "")]
+#[case::sent_to_a_cluster(true, true, "")]
+fn a_workload_whose_set_has_no_pods_gives_its_quota_back_when(
+    #[case] evicted: bool,
+    #[case] sent: bool,
+    #[case] want: &str,
+) {
+    let mut of_set = workload(&group(pair())).admitted();
+    let set = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "a", "uid": "u"}]);
+    of_set.0.metadata.owner_references = Some(serde_json::from_value(set).unwrap());
+    of_set.0.status.get_or_insert_default().dispatch =
+        sent.then(|| DispatchStatus { attempt: 1, ..DispatchStatus::default() });
+    let of_set = if evicted { of_set.evicted() } else { of_set };
+    let told = World { kind: &Pod, role: Role::Hub, job: None, ..world(job()) }.workload(of_set).told();
+    assert!(told.contains(want) && (told.is_empty() == want.is_empty()), "{told}");
 }
 
 #[rstest]
