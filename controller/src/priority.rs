@@ -1,7 +1,7 @@
 //! WorkloadPriorityClass: a new value is taken over by the workloads that name the class, queued or admitted.
 //!
-//! What has finished keeps the priority that it had: nothing asks for it any more. A hub's copies have the hub's priority,
-//! whatever value a class of that name has on the worker.
+//! What has finished keeps the priority that it had: nothing asks for it any more. The priority of a hub's copy is the hub's, whatever
+//! its class is worth in this cluster, and a variant's is that of its workload.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use futures::StreamExt;
 use kube::ResourceExt;
 use serde_json::json;
 use switchyard_api::{
-    names,
     v1beta2::{PriorityClassKind, Workload},
+    variants,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -73,12 +73,12 @@ async fn look(ctx: &Context, key: Key) -> Outcome {
 }
 
 fn is_stale(workload: &Workload, class: &str, value: i32) -> bool {
-    let is_named =
+    let names =
         workload.spec.priority_class_ref.as_ref().is_some_and(|reference| {
             reference.kind == PriorityClassKind::WorkloadPriorityClass && reference.name == class
         });
-    let is_copy = workload.labels().contains_key(names::MULTIKUEUE_ORIGIN);
-    is_named && !is_copy && workload.spec.priority != Some(value) && !workload::is_finished(workload)
+    let followed = workload::is_sent(workload) || variants::parent_of(workload).is_some();
+    names && !followed && workload.spec.priority != Some(value) && !workload::is_finished(workload)
 }
 
 #[cfg(test)]
@@ -96,9 +96,9 @@ mod tests {
         })
     }
 
-    fn sent(workload: Workload) -> Workload {
-        workload.edit(|it| {
-            it.labels_mut().insert(names::MULTIKUEUE_ORIGIN.into(), "multikueue".into());
+    fn copied(metadata: serde_json::Value) -> Workload {
+        of_class(PriorityClassKind::WorkloadPriorityClass, "high").edit(|workload| {
+            workload.metadata = serde_json::from_value(metadata).unwrap();
         })
     }
 
@@ -106,10 +106,11 @@ mod tests {
     #[case::queued(of_class(PriorityClassKind::WorkloadPriorityClass, "high"), true)]
     #[case::admitted(of_class(PriorityClassKind::WorkloadPriorityClass, "high").reserved("cq").admitted(), true)]
     #[case::finished(of_class(PriorityClassKind::WorkloadPriorityClass, "high").condition("Finished", true, "", ""), false)]
-    #[case::a_copy_of_a_hub(sent(of_class(PriorityClassKind::WorkloadPriorityClass, "high")), false)]
     #[case::of_another_class(of_class(PriorityClassKind::WorkloadPriorityClass, "low"), false)]
     #[case::of_kubernetes_class_of_that_name(of_class(PriorityClassKind::PriorityClass, "high"), false)]
     #[case::of_no_class(fixtures::workload("a"), false)]
+    #[case::a_copy(copied(json!({"annotations": {"switchyard.dev/workload-uid": "u"}})), false)]
+    #[case::a_copy_of_kueues_hub(copied(json!({"labels": {"kueue.x-k8s.io/multikueue-origin": "multikueue"}})), false)]
     fn who_takes_a_new_value_over(#[case] workload: Workload, #[case] expected: bool) {
         assert_eq!(is_stale(&workload, "high", 100), expected);
         assert!(!is_stale(&workload, "high", 10), "it has that value");

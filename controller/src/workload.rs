@@ -170,6 +170,13 @@ pub fn is_copy(workload: &Workload) -> bool {
     workload.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(names::WORKLOAD_UID))
 }
 
+/// A hub made it here, ours or Kueue's: what it asks for is what the hub says.
+#[must_use]
+pub fn is_sent(workload: &Workload) -> bool {
+    let labels = workload.metadata.labels.as_ref();
+    is_copy(workload) || labels.is_some_and(|labels| labels.contains_key(names::MULTIKUEUE_ORIGIN))
+}
+
 /// `Finished` is True.
 #[must_use]
 pub fn is_finished(workload: &Workload) -> bool {

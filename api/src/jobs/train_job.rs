@@ -32,6 +32,8 @@ const STORAGE_URI: &str = "STORAGE_URI";
 const JOB_SET: &str = "switchyard.dev/jobSet";
 const JOBS: &str = "/switchyard.dev~1jobSet/replicatedJobs";
 const STATUSES: &str = "/status/jobsStatus";
+/// Marks a replicated job that a patch adds to those of the runtime. No field of the kind's.
+const ADDED: &str = "switchyard.dev/added";
 
 static RUNTIMES: [KindId; 2] =
     [runtime("ClusterTrainingRuntime", "clustertrainingruntimes"), runtime("TrainingRuntime", "trainingruntimes")];
@@ -45,21 +47,38 @@ fn job_set(job: &Value, runtime: &Value) -> Value {
     let mut spec = runtime.pointer("/template/spec").cloned().unwrap_or_else(|| json!({}));
     let policy = runtime.get("mlPolicy").filter(|policy| policy.is_object());
     let Some(Value::Array(replicated)) = spec.get_mut("replicatedJobs") else { return spec };
-    for own in replicated {
-        let name = str_at(own, "/name").to_owned();
-        for patches in list_at(job, "/spec/runtimePatches") {
-            let mut patches = list_at(patches, "/trainingRuntimeSpec/template/spec/replicatedJobs").iter();
-            if let Some(patch) = patches.find(|patch| str_at(patch, "/name") == name).and_then(|it| it.get("template"))
-                && let Some(template) = own.get_mut("template")
-            {
-                strategic::patch(template, patch);
-            }
+    for patch in list_at(job, "/spec/runtimePatches") {
+        for patch in list_at(patch, "/trainingRuntimeSpec/template/spec/replicatedJobs") {
+            patch_one(replicated, patch);
         }
+    }
+    // A patch may name containers before one that has some adds their job.
+    replicated.retain(|own| own.get(ADDED).is_none() || has_containers(own));
+    for own in replicated {
         set_counts(job, policy, own);
         set_initializer(job, own);
         set_trainer(job, policy, own);
     }
     spec
+}
+
+/// Applies a patch of a replicated job to that of its name. Trainer 2.3 adds one that the runtime does not have; an earlier one
+/// passes over it.
+fn patch_one(replicated: &mut Vec<Value>, patch: &Value) {
+    let name = str_at(patch, "/name");
+    let Some(template) = patch.get("template").filter(|it| it.is_object()) else { return };
+    if !replicated.iter().any(|own| str_at(own, "/name") == name) {
+        replicated.push(json!({"name": name, "template": {}, ADDED: true}));
+    }
+    let own = replicated.iter_mut().find(|own| str_at(own, "/name") == name);
+    if let Some(own) = own.and_then(|own| own.get_mut("template")) {
+        strategic::patch(own, template);
+    }
+}
+
+/// Whether pods can be made of a replicated job: without containers the API server refuses it.
+fn has_containers(replicated: &Value) -> bool {
+    !list_at(replicated, "/template/spec/template/spec/containers").is_empty()
 }
 
 fn step(replicated: &Value) -> &str {
@@ -112,10 +131,34 @@ fn set_trainer(job: &Value, policy: Option<&Value>, replicated: &mut Value) {
     }
     strategic::patch(container, &Value::Object(says));
     add_env(container, list_at(trainer, "/env"));
-    // Instead of the runtime's, not beside them.
     if let (Some(resources), Some(container)) = (own("resourcesPerNode"), container.as_object_mut()) {
+        let resources = with_runtimes(container.get("resources").unwrap_or(&Value::Null), resources);
         container.insert("resources".to_owned(), resources);
     }
+}
+
+/// What the job says of the resources of a container, beside those of its runtime. Trainer 2.3 merges the two, where an earlier one
+/// takes the job's alone: charged is what is more. A limit of the job's is the request in place of the runtime's request.
+fn with_runtimes(runtimes: &Value, mut own: Value) -> Value {
+    let of =
+        |resources: &Value, field: &str| resources.get(field).and_then(Value::as_object).cloned().unwrap_or_default();
+    let (mut requests, mut limits) = (of(runtimes, "requests"), of(runtimes, "limits"));
+    let own_limits = of(&own, "limits");
+    requests.iter_mut().for_each(|(resource, amount)| {
+        if let Some(limit) = own_limits.get(resource) {
+            *amount = limit.clone();
+        }
+    });
+    requests.extend(of(&own, "requests"));
+    limits.extend(own_limits);
+    if let Some(fields) = own.as_object_mut() {
+        for (field, amounts) in [("requests", requests), ("limits", limits)] {
+            if !amounts.is_empty() {
+                fields.insert(field.to_owned(), Value::Object(amounts));
+            }
+        }
+    }
+    own
 }
 
 /// What the job says of the container that fetches its data or its model.
@@ -318,9 +361,11 @@ impl PlainKind for TrainJob {
         finished_by(job, "Complete", "Failed")
     }
 
-    /// Counted in Jobs, as the JobSet counts them.
+    /// Counted in Jobs, as the JobSet counts them. What a patch adds counts once it is there.
     fn pods_ready(&self, job: &Value) -> bool {
-        let wanted: i64 = list_at(job, JOBS).iter().map(replicas).sum();
+        let is_there = |name: &str| list_at(job, STATUSES).iter().any(|status| str_at(status, "/name") == name);
+        let jobs = list_at(job, JOBS).iter().filter(|it| it.get(ADDED).is_none() || is_there(str_at(it, "/name")));
+        let wanted: i64 = jobs.map(replicas).sum();
         let ready = |status: &Value| count_at(status, "/ready", 0) + count_at(status, "/succeeded", 0);
         wanted > 0 && list_at(job, STATUSES).iter().map(ready).sum::<i64>() == wanted
     }

@@ -12,7 +12,7 @@ use super::{
     action::{Action, Decision},
     decide::{Case, key},
 };
-use crate::workload::{has_reservation, is_copy};
+use crate::workload::{has_reservation, is_copy, is_evicted};
 
 /// Creates the workload.
 pub(super) fn create(case: &Case<'_>) -> Decision {
@@ -68,8 +68,8 @@ pub(super) fn update_to_match(case: &Case<'_>, workload: &Arc<Workload>, pod_set
     Decision::act([update, Action::normal(events::UPDATED_WORKLOAD, note)])
 }
 
-/// Follows a change of the job's WorkloadPriorityClass. A priority that came from the pods' class stays, and while quota
-/// is reserved a class can be exchanged, not added.
+/// Follows a change of the job's WorkloadPriorityClass. A priority that came from the pods' class stays. While quota is reserved a
+/// class can be exchanged, not added nor taken away. A job that has ended, or is to stop, does so whatever its class.
 pub(super) fn priority_change(case: &Case<'_>, workload: &Arc<Workload>, pod_sets: &[PodSet]) -> Option<Decision> {
     let class = workload.spec.priority_class_ref.as_ref();
     match class {
@@ -78,6 +78,10 @@ pub(super) fn priority_change(case: &Case<'_>, workload: &Arc<Workload>, pod_set
         _ => {}
     }
     let named = meta::workload_priority_class(case.job);
+    let ends = is_evicted(workload) || case.kind.finished(case.job).is_some();
+    if has_reservation(workload) && (named.is_empty() || ends) {
+        return None;
+    }
     if class.map(|class| class.name.as_str()).unwrap_or_default() == named {
         return None;
     }

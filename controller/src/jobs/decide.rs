@@ -29,7 +29,7 @@ use crate::{
     context::Role,
     workload::{
         Eviction, admitted_by, condition, has_reservation, is_admitted, is_awaited_from_cluster, is_evicted,
-        is_finished, is_group_workload, is_left_on_cluster, is_on_hold, was_dispatched,
+        is_finished, is_group_workload, is_left_on_cluster, is_on_hold, is_sent, was_dispatched,
     },
 };
 
@@ -502,7 +502,10 @@ impl Case<'_> {
             };
         }
         let moved = edit::queue_name(workload, meta::queue_name(self.job));
-        moved.filter(|_| self.kind.leads_queue(self.job)).map_or_else(Decision::wait, |action| Decision::act([action]))
+        // The queue of a copy is the hub's.
+        moved
+            .filter(|_| self.kind.leads_queue(self.job) && !is_sent(workload))
+            .map_or_else(Decision::wait, |action| Decision::act([action]))
     }
 
     /// Evicts a workload whose pods would ask for more than it is charged: what adds to their requests has changed since quota was

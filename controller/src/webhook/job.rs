@@ -3,7 +3,7 @@
 use serde_json::Value;
 use switchyard_api::{
     field::{FieldError, Path},
-    jobs::{Around, Held, JobKind, elastic, meta, pod, validate_create, validate_update},
+    jobs::{Around, Held, JobKind, elastic, meta, pod, serving::is_sent, validate_create, validate_update},
     names,
 };
 
@@ -92,7 +92,9 @@ fn fill_in(kind: &dyn JobKind, job: &mut Value, facts: &Facts) -> bool {
     if meta::queue_name(job).is_empty() && !facts.without_queue_name {
         return false;
     }
-    if meta::workload_priority_class(job).is_empty() && facts.default_priority_class && !facts.owned {
+    // What a hub has sent has the hub's priority.
+    let classed = facts.owned || is_sent(job) || !meta::workload_priority_class(job).is_empty();
+    if facts.default_priority_class && !classed {
         meta::set_label(job, names::PRIORITY_CLASS, names::DEFAULT);
     }
     true
@@ -186,6 +188,10 @@ mod tests {
         json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": null}}})
     }
 
+    fn sent() -> Value {
+        json!({"metadata": {"labels": {"kueue.x-k8s.io/multikueue-origin": "hub"}}})
+    }
+
     fn in_queue(name: &str) -> Value {
         json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": name}}})
     }
@@ -204,6 +210,7 @@ mod tests {
     #[case::a_dispatching_queue_gets_also_what_a_queued_job_owns(job(in_queue("dispatching")), Facts { owned: true, ruled: true, ..facts() }, json!(["dispatching", null, null, "kueue.x-k8s.io/multikueue"]))]
     #[case::the_default_class_where_none_is_named(job(json!({})), Facts { default_priority_class: true, ..facts() }, json!(["lq", "default", true, null]))]
     #[case::a_named_class_stays(job(json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}})), Facts { default_priority_class: true, ..facts() }, json!(["lq", "high", true, null]))]
+    #[case::a_hubs_copy_gets_no_class(job(sent()), Facts { default_priority_class: true, ..facts() }, json!(["lq", null, true, null]))]
     #[case::a_hubs_copy_that_is_admitted_runs(job(json!({})), Facts { admitted_copy: true, ..facts() }, json!(["lq", null, null, null]))]
     #[case::a_dispatching_queue_gets_the_job(job(in_queue("dispatching")), facts(), json!(["dispatching", null, true, "kueue.x-k8s.io/multikueue"]))]
     #[case::but_not_one_that_somebody_else_runs(job(in_queue("dispatching")).tap(json!({"spec": {"managedBy": "example.com/x"}})), facts(), json!(["dispatching", null, true, "example.com/x"]))]
@@ -283,7 +290,9 @@ mod tests {
         let errors =
             |kind: &dyn JobKind, old: &Value, new: &Value, facts: &Facts| validate(kind, Some(old), new, facts);
 
-        let (ray, running) = (kind("ray.io", "RayCluster"), job(json!({"spec": {"suspend": false}})));
+        let head = json!({"template": {"spec": {"containers": [{"name": "head"}]}}});
+        let running = job(json!({"spec": {"suspend": false, "headGroupSpec": head}}));
+        let ray = kind("ray.io", "RayCluster");
         let lost = running.clone().tap(without_queue());
         assert_eq!(errors(ray, &running, &lost, &facts()).len(), 1, "its queue is settled");
         let off = Facts { lets_ray_and_spark_go: true, ..facts() };

@@ -7,8 +7,8 @@ use super::super::meta::str_at;
 use super::super::plain::{Keys, PlainKind, Slot, true_condition};
 use super::super::{Dependency, Finished, JobError, KindId};
 use super::{
-    CLUSTER_ID, KUBERAY, account_for_head, autoscaling, child, cluster_slots, cluster_templates, id, is_fault_tolerant,
-    resize_groups, size_groups_as, validate_cluster,
+    CLUSTER_ID, KUBERAY, account_for_additions, autoscaling, child, cluster_slots, cluster_templates, id,
+    is_fault_tolerant, resize_groups, size_groups_as, validate_cluster,
 };
 use crate::field::{FieldError, Path};
 use crate::v1beta2::PodSet;
@@ -104,7 +104,7 @@ impl PlainKind for RayPods {
     }
 
     fn account(&self, job: &Value, pod_sets: &mut [PodSet]) {
-        account_for_head(job, self.at, pod_sets);
+        account_for_additions(job, self.at, pod_sets);
     }
 
     fn is_active(&self, job: &Value) -> bool {

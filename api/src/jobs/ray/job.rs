@@ -7,7 +7,7 @@ use super::super::meta::{object_mut, str_at, time_at};
 use super::super::plain::{PlainKind, Slot};
 use super::super::{Dependency, Finished, JobError, KindId};
 use super::{
-    KUBERAY, account_for_head, add_container, autoscaling, child, cluster_slots, cluster_templates, id,
+    KUBERAY, account_for_additions, add_container, autoscaling, child, cluster_slots, cluster_templates, id,
     validate_cluster,
 };
 use crate::field::{FieldError, Path};
@@ -104,7 +104,7 @@ impl PlainKind for RayJob {
     }
 
     fn account(&self, job: &Value, pod_sets: &mut [PodSet]) {
-        account_for_head(job, CLUSTER, pod_sets);
+        account_for_additions(job, CLUSTER, pod_sets);
         if submits_by_sidecar(job)
             && let Some(head) = pod_sets.first_mut()
         {

@@ -106,9 +106,9 @@ fn autoscaling(job: &Value, at: &str) -> Option<Path> {
     autoscales(job, at).then(|| path.child("enableInTreeAutoscaling"))
 }
 
-/// What KubeRay adds to the head, or needs room for in its place: the job that cleans up an external store after a
-/// fault-tolerant cluster, and the sidecar of the autoscaler.
-fn account_for_head(job: &Value, at: &str, pod_sets: &mut [PodSet]) {
+/// What KubeRay adds to the cluster's pods, or needs room for in their place: in the head the job that cleans up an external store
+/// after a fault-tolerant cluster, and the sidecar of the autoscaler; in every pod the collector of the history server.
+fn account_for_additions(job: &Value, at: &str, pod_sets: &mut [PodSet]) {
     let Some(head) = pod_sets.first_mut() else { return };
     if is_fault_tolerant(job, at) {
         request_at_least(head.template.value_mut(), &[("cpu", "200m"), ("memory", "256Mi")]);
@@ -119,6 +119,19 @@ fn account_for_head(job: &Value, at: &str, pod_sets: &mut [PodSet]) {
         let resources = own.cloned().unwrap_or_else(|| json!({"requests": usual, "limits": usual}));
         add_container(head, json!({"name": "autoscaler", "resources": resources}));
     }
+    if let Some(collector) = collector(job, at) {
+        let of_cluster = 1 + list_at(job, &format!("{at}/workerGroupSpecs")).len();
+        pod_sets.iter_mut().take(of_cluster).for_each(|pod_set| add_container(pod_set, collector.clone()));
+    }
+}
+
+/// The sidecar that KubeRay 1.7 puts into every pod of a cluster for its history server.
+fn collector(job: &Value, at: &str) -> Option<Value> {
+    let options = job.pointer(&format!("{at}/historyServerOptions/collectorOptions")).filter(|it| it.is_object())?;
+    let own = options.get("resources").filter(|value| value.is_object());
+    let usual = json!({"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "200m", "memory": "256Mi"}});
+    let resources = own.cloned().unwrap_or(usual);
+    Some(json!({"name": "ray-history-collector", "resources": resources}))
 }
 
 /// Whether an external store keeps the cluster's state beyond its head: KubeRay clears it up by a Job, at its deletion.
@@ -157,6 +170,12 @@ fn amount_of(requests: &Map<String, Value>, resource: &str) -> i128 {
 /// What is wrong with the cluster's spec.
 fn validate_cluster(job: &Value, at: &str, path: &Path) -> Vec<FieldError> {
     let mut errors = Vec::new();
+    // KubeRay adds to the head's first container.
+    if list_at(job, &format!("{at}/headGroupSpec/template/spec/containers")).is_empty() {
+        let path =
+            ["headGroupSpec", "template", "spec", "containers"].into_iter().fold(path.clone(), |it, key| it.child(key));
+        errors.push(FieldError::required(&path, "the head needs a container"));
+    }
     let groups = list_at(job, &format!("{at}/workerGroupSpecs"));
     let groups_path = path.child("workerGroupSpecs");
     if groups.len() + 1 > MAX_POD_SETS {

@@ -66,6 +66,39 @@ fn what_kuberay_adds_to_the_head_is_counted() {
 }
 
 #[rstest]
+#[case::as_usual(json!({}), json!({"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "200m", "memory": "256Mi"}}))]
+#[case::of_its_own(json!({"resources": {"requests": {"cpu": "2"}}}), json!({"requests": {"cpu": "2"}}))]
+fn the_collector_of_the_history_server_is_counted_in_every_pod_of_the_cluster(
+    #[case] options: Value,
+    #[case] want: Value,
+) {
+    let (kind, job) = ray_job(json!({"rayClusterSpec": {"historyServerOptions": {"collectorOptions": options}}}));
+    let pod_sets = kind.pod_sets(&job).unwrap();
+    let collector = |at: usize| pod_sets[at].template.value()["spec"]["containers"].get(1).cloned();
+    for of_cluster in [0, 1] {
+        assert_eq!(collector(of_cluster), Some(json!({"name": "ray-history-collector", "resources": want})));
+    }
+    assert_eq!(collector(2), None, "the submitter is no pod of the cluster");
+}
+
+#[test]
+fn a_head_without_containers_is_refused() {
+    let none = json!({"headGroupSpec": {"template": {"spec": {"containers": []}}}});
+    for (kind, job, at, path) in [
+        (ray_cluster(&[]).0, ray_cluster(&[]).1, "/spec", "spec"),
+        (ray_job(json!({})).0, ray_job(json!({})).1, "/spec/rayClusterSpec", "spec.rayClusterSpec"),
+        (ray_service().0, ray_service().1, "/spec/rayClusterConfig", "spec.rayClusterConfig"),
+    ] {
+        assert_eq!(validate_create(kind, &job), []);
+        let mut empty = job.clone();
+        apply_merge(empty.pointer_mut(at).unwrap(), &none);
+        let said: Vec<String> = validate_create(kind, &empty).iter().map(ToString::to_string).collect();
+        let want = format!("{path}.headGroupSpec.template.spec.containers: Required value: the head needs a container");
+        assert_eq!(said, [want]);
+    }
+}
+
+#[rstest]
 #[case::by_annotation(json!({"metadata": {"annotations": {"ray.io/ft-enabled": "True"}}}), json!({"cpu": "1", "memory": "256Mi"}))]
 #[case::by_its_options(json!({"spec": {"gcsFaultToleranceOptions": {"redisAddress": "r"}}}), json!({"cpu": "1", "memory": "256Mi"}))]
 #[case::not_at_all(json!({}), json!({"cpu": "1"}))]
@@ -151,7 +184,15 @@ fn many_groups(count: usize) -> Value {
 #[case::a_jobs_cluster("RayJob", json!({"shutdownAfterJobFinishes": true, "rayClusterSpec": {"workerGroupSpecs": [{"groupName": "head"}]}}), "spec.rayClusterSpec.workerGroupSpecs[0].groupName: Forbidden: \"head\" is reserved for the head group")]
 #[case::a_services_cluster("RayService", json!({"rayClusterConfig": {"workerGroupSpecs": [{"groupName": "head"}]}}), "spec.rayClusterConfig.workerGroupSpecs[0].groupName: Forbidden: \"head\" is reserved for the head group")]
 fn refusals(#[case] kind: &str, #[case] spec: Value, #[case] want: &str) {
-    let (kind, job) = object("ray.io", kind, spec);
+    let at = match kind {
+        "RayCluster" => "/spec",
+        "RayJob" => "/spec/rayClusterSpec",
+        _ => "/spec/rayClusterConfig",
+    };
+    let (kind, mut job) = object("ray.io", kind, spec);
+    if let Some(Value::Object(cluster)) = job.pointer_mut(at) {
+        cluster.insert("headGroupSpec".to_owned(), json!({"template": template("head")}));
+    }
     let said =
         |errors: Vec<crate::field::FieldError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     assert_eq!(said(kind.validate(&job)), want);

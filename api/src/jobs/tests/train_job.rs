@@ -71,11 +71,44 @@ fn the_job_says_what_the_container_that_trains_runs_and_needs() {
     let pod_sets = kind.pod_sets(&job).unwrap();
     let container = |at: usize| pod_sets[at].template.value()["spec"]["containers"][0].clone();
     let want = json!({
-        "name": "node", "image": "mine", "command": ["train"], "resources": {"limits": {"nvidia.com/gpu": "8"}},
+        "name": "node", "image": "mine", "command": ["train"],
+        "resources": {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": "8"}},
         "env": [{"name": "A", "value": "b"}],
     });
     assert_eq!(container(1), want);
     assert_eq!(container(0)["image"], "i", "the other is left alone");
+}
+
+/// Trainer 2.3 merges what earlier ones replaced.
+#[rstest]
+#[case::another_resource(json!({}), json!({"limits": {"gpu": "8"}}), json!({"requests": {"cpu": "1"}, "limits": {"gpu": "8"}}))]
+#[case::the_same(json!({}), json!({"requests": {"cpu": "2"}}), json!({"requests": {"cpu": "2"}}))]
+#[case::a_limit_in_place_of_a_request(json!({}), json!({"limits": {"cpu": "4"}}), json!({"requests": {"cpu": "4"}, "limits": {"cpu": "4"}}))]
+#[case::a_limit_of_the_runtime(json!({"limits": {"gpu": "1"}}), json!({"requests": {"cpu": "2"}}), json!({"requests": {"cpu": "2"}, "limits": {"gpu": "1"}}))]
+fn resources_of_a_node_are_those_of_job_and_runtime(#[case] runtimes: Value, #[case] own: Value, #[case] want: Value) {
+    let mut runtime = runtime(json!({}));
+    let container = "/spec/template/spec/replicatedJobs/1/template/spec/template/spec/containers/0/resources";
+    apply_merge(runtime.pointer_mut(container).unwrap(), &runtimes);
+    let (kind, job) = of(&runtime, json!({"trainer": {"resourcesPerNode": own}}));
+    let pod_sets = kind.pod_sets(&job).unwrap();
+    assert_eq!(pod_sets[1].template.value()["spec"]["containers"][0]["resources"], want);
+}
+
+/// Trainer 2.3 adds it, where earlier ones passed over it.
+#[rstest]
+#[case::with_a_container(json!({"containers": [{"name": "c"}]}), "dataset-initializer x 1, node x 1, extra x 1")]
+#[case::that_no_pod_can_be_made_of(json!({"nodeSelector": {"zone": "a"}}), "dataset-initializer x 1, node x 1")]
+fn a_replicated_job_that_a_patch_adds_is_counted(#[case] spec: Value, #[case] want: &str) {
+    let extra = json!({"name": "extra", "template": {"spec": {"template": {"spec": spec}}}});
+    let patch = json!({"manager": "example.com/me", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [extra]}}}});
+    let (kind, job) = of(&runtime(json!({})), json!({"runtimePatches": [patch]}));
+    assert_eq!(shape(kind, &job), want);
+    let ready = |jobs: Value| kind.pods_ready(&changed(&job, json!({"status": {"jobsStatus": jobs}})));
+    let runtimes = [json!({"name": "dataset-initializer", "ready": 1}), json!({"name": "node", "ready": 1})];
+    assert!(ready(json!(runtimes)), "an earlier Trainer has no other");
+    let counted = want.contains("extra");
+    let [first, second] = runtimes;
+    assert_eq!(ready(json!([first, second, {"name": "extra", "active": 1}])), !counted);
 }
 
 #[test]

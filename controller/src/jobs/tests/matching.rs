@@ -1,5 +1,7 @@
 //! Which workload belongs to the job.
 
+use rstest::rstest;
+
 use super::*;
 
 #[test]
@@ -110,6 +112,28 @@ fn a_changed_priority_class_changes_the_workload() {
     "#);
     let reserved = world(classed("high")).workload(job().workload().reserved());
     assert_eq!(reserved.told(), "", "a class cannot be added once quota is reserved");
+}
+
+#[rstest]
+#[case::taken_away(None, false)]
+#[case::unknown(Some("none"), true)]
+fn a_class_that_cannot_change_keeps_no_job_from_ending(#[case] class: Option<&str>, #[case] told: bool) {
+    let labelled =
+        |class: Option<&str>| job().with(json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": class}}}));
+    let admitted = || {
+        labelled(Some("high")).workload().admitted().edit(|workload| {
+            let class = json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"});
+            workload.spec.priority_class_ref = Some(serde_json::from_value(class).unwrap());
+            workload.spec.priority = Some(100);
+        })
+    };
+    let started = |workload: &TestWorkload| labelled(class).started(&workload.0);
+    let running = World { waits: false, ..world(started(&admitted()).running()) }.workload(admitted());
+    assert_eq!(running.told().contains("WorkloadPriorityClassNotFound"), told, "{}", running.told());
+    let ended = world(started(&admitted()).condition("Complete")).workload(admitted());
+    assert!(ended.told().contains("Finished=True/Succeeded"), "{}", ended.told());
+    let evicted = world(started(&admitted()).running()).workload(admitted().evicted());
+    assert!(evicted.told().contains("\"suspend\":true"), "{}", evicted.told());
 }
 
 #[test]
