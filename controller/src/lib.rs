@@ -23,6 +23,7 @@ pub mod http;
 mod https;
 pub mod jobs;
 pub mod lease;
+mod left_pods;
 pub mod lifecycle;
 pub mod load;
 pub mod metrics;

@@ -63,8 +63,13 @@ pub fn decide(kind: &dyn JobKind, job: Option<&Value>, facts: &Facts<'_>, now: T
     let Some(job) = job else { return owner_gone(facts, now, false) };
     let case = Case { kind, job, facts, now };
     if meta::is_deleting(job) && !kind.is_composed(job) {
-        if case.is_cleaned_up() || case.runs_while_deleted() {
+        if case.is_cleaned_up() {
             return Decision::wait();
+        }
+        match case.runs_while_deleted() {
+            None => {}
+            Some(Duration::MAX) => return Decision::wait(),
+            Some(left) => return Decision { actions: Vec::new(), next: Next::After(left) },
         }
         let mut decision = owner_gone(facts, now, true);
         decision.actions.extend(release(kind, job));
@@ -162,11 +167,15 @@ impl Case<'_> {
         here && meta::is_held_by_others(self.job) && self.kind.cleans_up(self.job)
     }
 
-    /// Whether pods of a job that is being deleted run here, as far as its status can say so.
-    fn runs_while_deleted(&self) -> bool {
-        let here = !self.is_sent() && !self.is_handed_over();
-        let counts = self.kind.counts_while_deleted() && self.kind.is_active(self.job);
-        here && (counts || (self.facts.below_active)())
+    /// How long pods of a job that is being deleted run here at most, as far as its status can say so; none when none do.
+    fn runs_while_deleted(&self) -> Option<Duration> {
+        if self.is_sent() || self.is_handed_over() {
+            return None;
+        }
+        if self.kind.counts_while_deleted() {
+            return self.active_for();
+        }
+        (self.facts.below_active)().then_some(Duration::MAX)
     }
 
     fn on_its_own(&self) -> Decision {

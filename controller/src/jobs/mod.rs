@@ -48,6 +48,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     context::{Context, Role},
     events::EventType,
+    left_pods,
     object::Object,
     store::{Change, Key},
     stores::JobStore,
@@ -262,6 +263,7 @@ impl Reconciler {
         if job.is_none() {
             self.index.forget(&key);
             match self.confirm_gone(&target, &workloads).await {
+                Ok(true) if self.leaves_pods(&workloads).await => return Outcome::Again(left_pods::LOOK_AGAIN),
                 Ok(true) => {}
                 Ok(false) => return Outcome::Again(AFTER_CONFLICT),
                 Err(error) => {
@@ -408,6 +410,22 @@ impl Reconciler {
             return Ok(true);
         }
         is_gone(&self.ctx, target, &uids).await
+    }
+
+    /// Whether pods of a job that is gone run on. Workloads that are being deleted are let go by their life cycle.
+    async fn leaves_pods(&self, workloads: &[Arc<Workload>]) -> bool {
+        for workload in workloads.iter().filter(|it| it.metadata.deletion_timestamp.is_none()) {
+            match left_pods::run_on(&self.ctx, workload).await {
+                Ok(false) => {}
+                Ok(true) => return true,
+                Err(error) => {
+                    let workload = Key::of(&**workload);
+                    tracing::warn!(%workload, %error, "could not ask whether pods of a job that is gone run on");
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// Whether jobs like this one are managed where it is, if it has a queue.

@@ -10,6 +10,7 @@ use crate::{
     context::Context,
     engine_task::Views,
     events::EventType,
+    left_pods,
     metrics::CountedEviction,
     store::Key,
     work::Outcome,
@@ -27,6 +28,17 @@ pub(super) async fn look(ctx: &Context, views: &Views, rules: &Rules, key: Key) 
     let again = plan.again;
     if plan == (Plan { again, ..Plan::default() }) {
         return again.map_or(Outcome::Done, Outcome::Again);
+    }
+    // Only what ends with its job lets go of a workload that has quota, and that is not finished.
+    if plan.release {
+        match left_pods::run_on(ctx, &subject).await {
+            Ok(false) => {}
+            Ok(true) => return Outcome::Again(left_pods::LOOK_AGAIN),
+            Err(error) => {
+                tracing::warn!(workload = %key, %error, "could not ask whether pods of a job that is gone run on");
+                return Outcome::Failed;
+            }
+        }
     }
     match perform(ctx, &subject, plan).await {
         Ok(()) => again.map_or(Outcome::Done, Outcome::Again),

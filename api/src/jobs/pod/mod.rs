@@ -129,6 +129,11 @@ impl JobKind for Pod {
         group::members(job).iter().any(|pod| one::phase(pod) == "Running")
     }
 
+    /// A pod itself tells whether it runs, as long as a finalizer or its node keeps it.
+    fn counts_while_deleted(&self) -> bool {
+        true
+    }
+
     fn active_until(&self, job: &Value) -> Option<Timestamp> {
         let running = group::members(job).iter().filter(|pod| one::phase(pod) == "Running");
         running.map(one::active_until).collect::<Option<Vec<_>>>()?.into_iter().max()

@@ -128,13 +128,23 @@ fn a_running_pod_without_a_workload_is_ended() {
     assert!(told.starts_with("end a for NoMatchingWorkload: Missing Workload"), "{told}");
 }
 
-#[test]
-fn the_quota_of_a_pod_that_is_deleted_is_free_at_once() {
-    let told = pod("a").phase("Running").deleting().alone().workload(pod("a").workload().admitted()).told();
-    insta::assert_snapshot!(told, @r#"
-    workload status {"conditions":["Finished=True/OwnerNotFound: The workload's owner no longer exists"]}
-    pod a {"metadata":{"finalizers":[]}}
-    "#);
+#[rstest]
+#[case::while_its_grace_lasts(pod("a").phase("Running").deleting(), false, false)]
+#[case::at_once_where_that_is_wanted(pod("a").phase("Running").deleting(), true, true)]
+#[case::once_its_grace_is_over(
+    pod("a").phase("Running").deleting().with(json!({"metadata": {"deletionGracePeriodSeconds": 0}})), false, true
+)]
+#[case::once_it_has_ended(pod("a").phase("Failed").deleting(), false, true)]
+#[case::that_never_ran(pod("a").deleting(), false, true)]
+fn a_pod_that_is_deleted_is_charged_until_its_end(#[case] pod: TestPod, #[case] fast: bool, #[case] free: bool) {
+    let admitted = TestPod(pod.0.clone()).workload().admitted();
+    let world = World { releases_fast: fast, ..pod.alone() }.workload(admitted);
+    let told = world.told();
+    if free {
+        assert!(told.contains("Finished=True/OwnerNotFound") && told.contains("\"finalizers\":[]"), "{told}");
+    } else {
+        assert_eq!(told, "again after 29s");
+    }
 }
 
 #[test]

@@ -1,0 +1,105 @@
+//! Whether pods of a job run on that is gone: deleted in the background, its pods end after it, and nothing here counts them any
+//! more.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, ResourceExt, api::ListParams};
+use switchyard_api::{names, v1beta2::Workload};
+
+use crate::{
+    context::{Context, Role},
+    workload::{has_reservation, is_finished, is_group_workload, was_dispatched},
+    write::answered,
+};
+
+/// How often it is looked whether such pods are left.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(3);
+
+/// The kinds whose controllers write the uid of their job on its pods, and the label.
+const BY_UID: [(&str, &str); 2] =
+    [("Job", "batch.kubernetes.io/controller-uid"), ("JobSet", "jobset.sigs.k8s.io/jobset-uid")];
+
+/// Whether pods of the job that the workload is of run on here. It is asked of the API server, for what has quota alone.
+///
+/// # Errors
+/// When the API server does not answer, or refuses.
+pub(crate) async fn run_on(ctx: &Context, workload: &Workload) -> Result<bool, kube::Error> {
+    if !is_charged_here(ctx.role, workload) {
+        return Ok(false);
+    }
+    let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), &workload.namespace().unwrap_or_default());
+    for selector in selectors(workload) {
+        let params =
+            ListParams::default().labels(&selector).fields("status.phase!=Succeeded,status.phase!=Failed").limit(1);
+        if !answered(pods.list_metadata(&params)).await?.items.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn is_charged_here(role: Role, workload: &Workload) -> bool {
+    let elsewhere = role == Role::Hub && was_dispatched(workload);
+    has_reservation(workload) && !is_finished(workload) && !is_group_workload(workload) && !elsewhere
+}
+
+/// What selects the pods of the job. Of one that the garbage collector has orphaned only a label tells the uid, not the kind.
+fn selectors(workload: &Workload) -> Vec<String> {
+    let controller = workload.owner_references().iter().find(|owner| owner.controller == Some(true));
+    let label = workload.labels().get(names::JOB_UID).map(String::as_str);
+    let Some(uid) = controller.map(|owner| owner.uid.as_str()).or(label).filter(|uid| !uid.is_empty()) else {
+        return Vec::new();
+    };
+    let of_kind = |(kind, _): &&(&str, &str)| controller.is_none_or(|owner| owner.kind == *kind);
+    BY_UID.iter().filter(of_kind).map(|(_, label)| format!("{label}={uid}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use switchyard_api::v1beta2::DispatchStatus;
+
+    use super::*;
+    use crate::fixtures::{self, WorkloadExt};
+
+    fn holding() -> Workload {
+        fixtures::workload("a").reserved("cq").admitted()
+    }
+
+    fn sent() -> Workload {
+        holding().edit(|workload| {
+            let dispatch = DispatchStatus { attempt: 1, ..DispatchStatus::default() };
+            workload.status.get_or_insert_default().dispatch = Some(dispatch);
+        })
+    }
+
+    #[rstest::rstest]
+    #[case::that_holds_quota(Role::Single, holding(), true)]
+    #[case::that_waits(Role::Single, fixtures::workload("a"), false)]
+    #[case::that_is_over(Role::Single, holding().condition("Finished", true, "", ""), false)]
+    #[case::that_a_hub_sent(Role::Hub, sent(), false)]
+    #[case::that_a_hub_keeps(Role::Hub, holding(), true)]
+    fn pods_are_looked_for_of_a_workload(#[case] role: Role, #[case] workload: Workload, #[case] want: bool) {
+        assert_eq!(is_charged_here(role, &workload), want);
+    }
+
+    fn owned(kind: &str) -> serde_json::Value {
+        json!({"ownerReferences": [{"apiVersion": "x/v1", "kind": kind, "name": "a", "uid": "u", "controller": true}]})
+    }
+
+    #[rstest::rstest]
+    #[case::of_a_job(owned("Job"), "batch.kubernetes.io/controller-uid=u")]
+    #[case::of_a_job_set(owned("JobSet"), "jobset.sigs.k8s.io/jobset-uid=u")]
+    #[case::of_a_pod(owned("Pod"), "")]
+    #[case::that_is_orphaned(
+        json!({"labels": {"kueue.x-k8s.io/job-uid": "v"}}),
+        "batch.kubernetes.io/controller-uid=v jobset.sigs.k8s.io/jobset-uid=v"
+    )]
+    #[case::that_never_had_a_job(json!({}), "")]
+    fn selectors_of_the_pods_of_a_workload(#[case] metadata: serde_json::Value, #[case] want: &str) {
+        let workload =
+            fixtures::workload("a").edit(|workload| workload.metadata = serde_json::from_value(metadata).unwrap());
+        assert_eq!(selectors(&workload).join(" "), want);
+    }
+}
