@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use switchyard_proto::digest::Digest;
 use switchyard_proto::v1::{self, Observed, State};
 
+use super::held_ends::HeldEnds;
 use crate::dispatch::terminal;
 
 /// What to do with a message of observations.
@@ -34,10 +35,7 @@ pub struct Inbound {
     last: u64,
     /// Being collected.
     inventory: Option<BTreeSet<String>>,
-    /// Terminal observations not yet persisted, by the sequence number of their message.
-    held: BTreeMap<u64, BTreeSet<(String, u64)>>,
-    /// How many those are.
-    held_count: usize,
+    held: HeldEnds,
     acked: u64,
     /// What was last told of each workload, and the digest over it. What is gone is in neither.
     told: BTreeMap<String, (u64, State)>,
@@ -57,8 +55,7 @@ impl Inbound {
             limit,
             last: 0,
             inventory: None,
-            held: BTreeMap::new(),
-            held_count: 0,
+            held: HeldEnds::default(),
             acked: 0,
             told: BTreeMap::new(),
             digest: Digest::default(),
@@ -76,7 +73,7 @@ impl Inbound {
         }
         self.last = message.sequence;
         self.remember(message);
-        if self.told.len().max(self.held_count) > self.limit
+        if self.told.len().max(self.held.len()) > self.limit
             || self.inventory.as_ref().is_some_and(|named| named.len() > self.limit)
         {
             return Accepted::TooMany;
@@ -116,30 +113,25 @@ impl Inbound {
     pub fn hold_ends(&mut self, message: &Observed) {
         for observation in &message.observations {
             match observation.state() {
-                State::Gone => self.persisted(&observation.workload_uid, observation.attempt),
-                state if terminal(state) => self.hold(&observation.workload_uid, observation.attempt),
+                State::Gone => {
+                    self.held.release(&observation.workload_uid, observation.attempt);
+                }
+                state if terminal(state) => {
+                    self.held.hold(&observation.workload_uid, observation.attempt, self.last);
+                }
                 _ => {}
             }
         }
     }
 
-    fn hold(&mut self, workload_uid: &str, attempt: u64) {
-        let added = self.held.entry(self.last).or_default().insert((workload_uid.to_owned(), attempt));
-        self.held_count += usize::from(added);
-    }
-
-    /// That has happened.
-    pub fn persisted(&mut self, workload_uid: &str, attempt: u64) {
-        self.held.retain(|_, held| {
-            held.retain(|(uid, held_attempt)| uid != workload_uid || *held_attempt > attempt);
-            !held.is_empty()
-        });
-        self.held_count = self.held.values().map(BTreeSet::len).sum();
+    /// The end of an attempt, and of those before it, is persisted. Returns whether one of them was held.
+    pub fn persisted(&mut self, workload_uid: &str, attempt: u64) -> bool {
+        self.held.release(workload_uid, attempt)
     }
 
     /// The sequence number to acknowledge, if it is larger than the last one that this returned.
     pub fn ack(&mut self) -> Option<u64> {
-        let through = self.held.keys().next().map_or(self.last, |first| first - 1);
+        let through = self.held.first().map_or(self.last, |first| first - 1);
         if through <= self.acked {
             return None;
         }
@@ -176,7 +168,7 @@ mod tests {
         let mut inbound = Inbound::new(2);
         for sequence in 1..=3 {
             assert_eq!(inbound.accept(&message(sequence, false, false, &[])), Accepted::Take { inventory: None });
-            inbound.hold("u", sequence);
+            inbound.held.hold("u", sequence, sequence);
         }
         assert_eq!(inbound.accept(&message(4, false, false, &[])), Accepted::TooMany);
         inbound.persisted("u", 2);
@@ -235,8 +227,8 @@ mod tests {
         inbound.accept(&message(1, false, false, &[]));
         assert_eq!(inbound.ack(), Some(1));
         inbound.accept(&message(2, false, false, &["a", "b"]));
-        inbound.hold("a", 1);
-        inbound.hold("b", 4);
+        inbound.held.hold("a", 1, 2);
+        inbound.held.hold("b", 4, 2);
         inbound.accept(&message(3, false, false, &[]));
         assert_eq!(inbound.ack(), None);
         inbound.persisted("a", 1);
@@ -245,6 +237,39 @@ mod tests {
         inbound.persisted("b", 4);
         assert_eq!(inbound.ack(), Some(3));
         assert_eq!(inbound.ack(), None, "said once");
+    }
+
+    /// A cluster at its limit floods: what a message costs depends on the message alone.
+    #[test]
+    fn gone_flood_over_held_ends_visits_each_once() {
+        const HELD: usize = 199_000;
+        const FLOOD: usize = 100 * 10_000;
+        let mut inbound = Inbound::default();
+        let say = |sequence: usize, state: State, uids: std::ops::Range<usize>| Observed {
+            sequence: sequence as u64,
+            observations: uids
+                .map(|number| Observation {
+                    workload_uid: format!("w{number}"),
+                    attempt: 1,
+                    state: state.into(),
+                    ..Observation::default()
+                })
+                .collect(),
+            ..Observed::default()
+        };
+        let take = |inbound: &mut Inbound, message: Observed| {
+            assert_eq!(inbound.accept(&message), Accepted::Take { inventory: None });
+            inbound.hold_ends(&message);
+        };
+        take(&mut inbound, say(1, State::Succeeded, 0..HELD));
+        let before = inbound.held.visited();
+        for sequence in 2..=101 {
+            take(&mut inbound, say(sequence, State::Gone, HELD..HELD + 10_000));
+        }
+        assert_eq!((inbound.held.visited() - before, inbound.held.len()), (FLOOD, HELD), "of others");
+        take(&mut inbound, say(102, State::Gone, 0..HELD));
+        assert_eq!((inbound.held.visited() - before, inbound.held.len()), (FLOOD + 2 * HELD, 0), "of its own");
+        assert_eq!(inbound.ack(), Some(102));
     }
 
     #[test]

@@ -92,8 +92,9 @@ impl Port {
 
     /// A terminal state is persisted.
     pub fn persisted(&self, workload_uid: &str, attempt: u64) {
-        self.lock().inbound.persisted(workload_uid, attempt);
-        self.ring();
+        if self.lock().inbound.persisted(workload_uid, attempt) {
+            self.ring();
+        }
     }
 
     // === the session's side
