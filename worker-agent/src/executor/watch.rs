@@ -8,6 +8,7 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::Value;
+use switchyard_api::jobs::meta::controller_of;
 use switchyard_api::jobs::serving::is_part;
 use switchyard_api::names;
 use switchyard_controller::awaited::{Patience, is_unknown_kind};
@@ -181,8 +182,18 @@ pub(crate) fn is_out_of_reach(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403)
 }
 
+/// Whether an object was made by a controller, of something that is no job of the hub's: its marks are a copy of what a user
+/// wrote into a template. What an agent makes has no controller; what serves has pods that a controller makes of the template
+/// that the agent marked.
+fn is_others(access: &Access, object: &Value) -> bool {
+    access.job_kind.is_some() && is_part(object) != controller_of(object).is_some()
+}
+
 fn applied(access: &Access, object: &DynamicObject, hub_id: &str, pods: &mut Pods) -> Option<Seen> {
     let now = value(object);
+    if is_others(access, &now) {
+        return None;
+    }
     if let Some(read) = access.read(&now, hub_id) {
         return match pods.apply(now) {
             Together::Told(seen) => seen,
@@ -197,7 +208,8 @@ fn applied(access: &Access, object: &DynamicObject, hub_id: &str, pods: &mut Pod
 }
 
 fn deleted(access: &Access, object: &DynamicObject, hub_id: &str, pods: &mut Pods) -> Option<Seen> {
-    // The last state may lack the marks by which it was ours: then whoever took them off took it from us.
+    // The last state may lack the marks by which it was ours: then whoever took them off took it from us. So did a controller
+    // that adopted it.
     let mut last = value(object);
     if let Some(labels) = last.pointer_mut("/metadata/labels").and_then(|labels| labels.as_object_mut()) {
         labels.insert(names::HUB_ID.to_owned(), hub_id.into());
@@ -208,4 +220,60 @@ fn deleted(access: &Access, object: &DynamicObject, hub_id: &str, pods: &mut Pod
     }
     let meta = object.meta();
     Some(Seen::Deleted { kind: object.kind(), workload_uid: meta.workload_uid.clone(), target: meta.target.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(json: &Value) -> DynamicObject {
+        serde_json::from_value(json.clone()).unwrap()
+    }
+
+    /// A pod with marks in range, and this controller.
+    fn pod(controller: Option<(&str, &str)>, annotations: &Value) -> Value {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "namespace": "ns", "name": "p", "uid": "p1", "resourceVersion": "1",
+                "labels": {"switchyard.dev/hub-id": "hub"},
+                "annotations": {"switchyard.dev/workload-uid": "w", "switchyard.dev/attempt": "3"},
+            },
+            "status": {"phase": "Running"},
+        });
+        if let Some((version, kind)) = controller {
+            let owner = json!({"apiVersion": version, "kind": kind, "name": "m", "uid": "m1", "controller": true});
+            pod["metadata"]["ownerReferences"] = json!([owner]);
+        }
+        for (key, value) in annotations.as_object().into_iter().flatten() {
+            pod["metadata"]["annotations"][key] = value.clone();
+        }
+        pod
+    }
+
+    #[test]
+    fn pods_of_other_controllers_are_not_the_hubs() {
+        let kind = switchyard_api::jobs::kind_for("", "Pod").unwrap();
+        let access = Access::job(kind);
+        let serves = json!({"kueue.x-k8s.io/pod-suspending-parent": "statefulset"});
+        for (case, controller, annotations, seen) in [
+            ("a pod that the agent made", None, json!({}), "Applied"),
+            ("a pod of a Job", Some(("batch/v1", "Job")), json!({}), "nothing"),
+            ("a pod of a ReplicaSet", Some(("apps/v1", "ReplicaSet")), json!({}), "nothing"),
+            ("a pod of a StatefulSet that serves", Some(("apps/v1", "StatefulSet")), serves.clone(), "Parts"),
+            ("a pod of a ReplicaSet that says it serves", Some(("apps/v1", "ReplicaSet")), serves, "nothing"),
+        ] {
+            let mut pods = Pods::new(access.clone(), "hub".into());
+            let pod = object(&pod(controller, &annotations));
+            let told = match applied(&access, &pod, "hub", &mut pods) {
+                None => "nothing",
+                Some(Seen::Applied(_)) => "Applied",
+                Some(Seen::Parts { .. }) => "Parts",
+                Some(_) => "something else",
+            };
+            assert_eq!(told, seen, "{case}");
+        }
+    }
 }

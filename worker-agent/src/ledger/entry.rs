@@ -77,6 +77,8 @@ pub(super) struct Entry {
     /// Of a job of several objects: the payload that is known to have been made whole, and for which attempt.
     made: Option<(u64, Arc<Payload>)>,
     pub(super) report: Report,
+    /// The ledger keeps it only for an end that the hub has not persisted.
+    pub(super) is_kept: bool,
     /// Under which time the ledger has it listed to be looked at again.
     pub(super) wake: Option<Time>,
 }
@@ -102,6 +104,7 @@ impl Entry {
             lost: None,
             made: None,
             report: Report::default(),
+            is_kept: false,
             wake: None,
         }
     }
@@ -125,6 +128,19 @@ impl Entry {
     /// The final state that the hub has not persisted yet. It goes before everything else.
     pub(super) fn unsettled(&self) -> Option<&Final> {
         self.end.as_ref().filter(|end| !end.settled)
+    }
+
+    /// The attempt of which nothing is left though the hub was told otherwise, or is about to be.
+    pub(super) fn gone_unasked(&self) -> Option<u64> {
+        let queued = self.report.queue.back().map(|last| (last.attempt, last.state()));
+        let said = queued.or(self.report.sent).filter(|(_, state)| *state != State::Gone);
+        said.filter(|_| self.is_gone()).map(|(attempt, _)| attempt)
+    }
+
+    /// Whether nothing is there, and nothing may yet come to be.
+    pub(super) fn is_gone(&self) -> bool {
+        let certain = self.workload_slot.certain() && self.job_slot.certain();
+        self.attempt_there().is_none() && self.parts.is_none() && certain
     }
 
     /// Whether this attempt has ended for good.

@@ -26,7 +26,7 @@ mod want;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use switchyard_proto::v1::{HubMessage, Phase, hub_message};
 
@@ -83,9 +83,14 @@ pub struct Ledger {
     behind: bool,
     /// Workloads whose fence has come since the lease lapsed.
     fenced: BTreeSet<String>,
+    /// Workloads of which nothing is left but an end that the hub has not persisted, oldest first.
+    kept: VecDeque<String>,
     /// Actions decided upon beside an error.
     left: Vec<Action>,
 }
+
+/// The most ends without their objects.
+const MAX_KEPT: usize = 10_000;
 
 impl Ledger {
     /// One that knows nothing yet.
@@ -104,6 +109,7 @@ impl Ledger {
             renewed: Time::ZERO,
             behind: false,
             fenced: BTreeSet::new(),
+            kept: VecDeque::new(),
             left: Vec::new(),
         }
     }
@@ -373,16 +379,37 @@ impl Ledger {
     /// Nothing is there, nothing may yet come to be, nothing is desired, nothing remains to be said.
     fn forget_if_over(&mut self, uid: &str) {
         let wanted = self.wants.get(uid).is_some();
-        let over = self.entries.get(uid).is_some_and(|entry| {
-            !wanted
-                && entry.attempt_there().is_none()
-                && entry.unsettled().is_none()
-                && entry.parts.is_none()
-                && entry.report.queue.is_empty()
-                && entry.workload_slot.certain()
-                && entry.job_slot.certain()
-        });
-        if over && let Some(mut entry) = self.entries.remove(uid) {
+        // What waits to be said is said in a session only; the next one begins with the inventory.
+        let silent = self.session.is_none();
+        let Some(entry) = self.entries.get_mut(uid).filter(|entry| !wanted && entry.is_gone()) else { return };
+        if entry.unsettled().is_some() {
+            if !std::mem::replace(&mut entry.is_kept, true) {
+                self.kept.push_back(uid.to_owned());
+                self.drop_oldest_end();
+            }
+            return;
+        }
+        if silent || entry.report.queue.is_empty() {
+            self.forget(uid);
+        }
+    }
+
+    /// Anybody may write marks on objects of their own, and have them end without end. An honest end has its object.
+    fn drop_oldest_end(&mut self) {
+        if self.kept.len() <= MAX_KEPT {
+            return;
+        }
+        let Some(uid) = self.kept.pop_front() else { return };
+        let wanted = self.wants.get(&uid).is_some();
+        let Some(entry) = self.entries.get_mut(&uid).filter(|entry| entry.is_kept) else { return };
+        entry.is_kept = false;
+        if !wanted && entry.is_gone() {
+            self.forget(&uid);
+        }
+    }
+
+    fn forget(&mut self, uid: &str) {
+        if let Some(mut entry) = self.entries.remove(uid) {
             relist(&mut self.wakes, &mut entry.wake, uid, None);
             relist(&mut self.due, &mut entry.report.due, uid, None);
             if let Some(session) = &mut self.session {

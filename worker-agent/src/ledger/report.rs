@@ -118,7 +118,10 @@ impl Ledger {
             let Some(uid) = left.pop_front() else { break };
             let want = self.wants.get(&uid);
             let Some(entry) = self.entries.get_mut(&uid) else { continue };
-            let Some(observation) = entry.stock(want) else { continue };
+            let Some(observation) = entry.stock(want) else {
+                self.forget_if_over(&uid);
+                continue;
+            };
             entry.report.queue.clear();
             entry.report.latest = Some((observation.attempt, observation.state(), content(&observation)));
             entry.report.has_job = has_job(&observation);

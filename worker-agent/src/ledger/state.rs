@@ -67,7 +67,9 @@ impl Entry {
             // Left of an earlier attempt, or the late news of it. To speak of the later one says that it is gone.
             return None;
         }
-        let Some(want) = want else { return there.map(|attempt| self.unasked(attempt)) };
+        let Some(want) = want else {
+            return there.map(|attempt| self.unasked(attempt)).or_else(|| self.gone_unasked().map(gone));
+        };
         if self.lost == Some(want.attempt) && want.phase != Phase::Absent && !self.ended(want.attempt) {
             let deleted = deleted(want.attempt, "the job was removed on the worker before it had ended");
             // A creation of it that was not answered may make it once more, and that one may end.

@@ -274,3 +274,57 @@ fn a_job_that_does_not_tell_its_end_has_ended_when_its_workload_has() {
         assert_eq!(bench.heard(), want, "tells: {tells_its_end}");
     }
 }
+
+/// The `index`th of many objects that nobody asked for: made, perhaps ended, and removed.
+fn come_and_go(bench: &mut Bench, index: usize, ended: bool) {
+    let mut it = if ended { job(1).ended(true) } else { job(1).running() };
+    it.meta.workload_uid = format!("forged-{index}");
+    it.meta.target.uid = format!("j-{index}");
+    let (workload_uid, target) = (it.meta.workload_uid.clone(), it.meta.target.clone());
+    bench.see(it.seen());
+    bench.see(Seen::Deleted { kind: Kind::Job, workload_uid, target });
+}
+
+#[test]
+fn unasked_object_that_goes_is_told_gone_and_forgotten() {
+    let mut bench = Bench::open();
+    bench.see(workload(3).admitted().owned().seen()).see(job(3).running().seen());
+    assert_eq!(bench.heard(), [(3, State::Reserved), (3, State::Running)]);
+    bench.see(gone(Kind::Job, 3)).see(gone(Kind::Workload, 3));
+    assert_eq!(bench.heard().last(), Some(&(3, State::Gone)));
+    assert!(bench.ledger.is_empty());
+}
+
+#[test]
+fn unasked_end_is_told_gone_once_it_is_persisted() {
+    let mut bench = Bench::open();
+    bench.see(job(3).ended(true).seen()).see(gone(Kind::Job, 3));
+    assert_eq!(bench.heard(), [(3, State::Succeeded)]);
+    assert_eq!(bench.ledger.len(), 1, "the end is not persisted");
+    bench.persist();
+    assert_eq!(bench.heard(), [(3, State::Gone)]);
+    assert!(bench.ledger.is_empty());
+}
+
+#[test]
+fn forged_objects_that_come_and_go_leave_a_bounded_ledger() {
+    for (case, ended, left) in [("running ones", false, 0), ("ended ones", true, MAX_KEPT)] {
+        let mut bench = Bench::new();
+        for index in 0..MAX_KEPT + 500 {
+            come_and_go(&mut bench, index, ended);
+        }
+        assert_eq!(bench.ledger.len(), left, "{case}, without a session");
+        let mut bench = Bench::open();
+        let mut longest = 0;
+        for round in 0..50 {
+            for index in 0..100 {
+                come_and_go(&mut bench, round * 100 + index, ended);
+            }
+            bench.told();
+            bench.persist();
+            bench.told();
+            longest = longest.max(bench.ledger.len());
+        }
+        assert_eq!(longest, 0, "{case}, in a session");
+    }
+}
