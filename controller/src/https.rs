@@ -3,6 +3,7 @@
 
 mod activity;
 mod identity;
+mod places;
 pub(crate) mod spoken;
 #[cfg(test)]
 mod tests;
@@ -25,8 +26,7 @@ use rustls::{
 use switchyard_api::config::Tls;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    net::TcpListener,
     task::JoinSet,
     time::Instant,
 };
@@ -34,9 +34,14 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use identity::Identity;
+use places::Places;
 
 /// Connections at once. API servers keep a few open; more is somebody else.
 const CONNECTIONS: usize = 256;
+/// Connections at once of one address, which several API servers may share.
+const OF_A_SOURCE: usize = 64;
+/// How long a connection that loses its place may take to end.
+const LEAVE: Duration = Duration::from_millis(100);
 /// How long a handshake, and the headers of a request, may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How often an idle connection is asked whether it lives.
@@ -129,20 +134,15 @@ impl ResolvesServerCert for Certificate {
 
 /// Serves until `shutdown`, then lets open requests finish for a while.
 pub(crate) async fn serve(listener: TcpListener, site: Arc<impl Site>, shutdown: CancellationToken) {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Places::new(CONNECTIONS, OF_A_SOURCE);
     let mut connections = JoinSet::new();
     loop {
-        let permit = tokio::select! {
+        let (stream, source) = tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
             Some(_) = connections.join_next() => continue,
-            permit = permits.clone().acquire_owned() => match permit { Ok(permit) => permit, Err(_) => break },
-        };
-        let stream = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok((stream, address)) => (stream, address.ip()),
                 Err(error) => {
                     tracing::warn!(%error, site = site.name(), "connection not accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -150,10 +150,13 @@ pub(crate) async fn serve(listener: TcpListener, site: Arc<impl Site>, shutdown:
                 }
             },
         };
-        let (site, shutdown) = (site.clone(), shutdown.clone());
+        let (site, shutdown, activity) = (site.clone(), shutdown.clone(), Activity::new(Instant::now()));
+        // Taken here, in the order of arrival.
+        let place = places.enter(source, activity.clone());
         connections.spawn(async move {
-            connection(&*site, stream, shutdown).await;
-            drop(permit);
+            // A refused option only costs a little latency.
+            let _ = stream.set_nodelay(true);
+            over(&*site, stream, activity, place.taken.clone(), shutdown).await;
         });
     }
     let drained = async { while connections.join_next().await.is_some() {} };
@@ -162,24 +165,27 @@ pub(crate) async fn serve(listener: TcpListener, site: Arc<impl Site>, shutdown:
     }
 }
 
-async fn connection(site: &impl Site, stream: TcpStream, shutdown: CancellationToken) {
-    // A refused option only costs a little latency.
-    let _ = stream.set_nodelay(true);
-    over(site, stream, shutdown).await;
-}
-
-/// Serves over a connection until its peer ends it, the shutdown, or too long a silence.
-async fn over<S>(site: &impl Site, stream: S, shutdown: CancellationToken)
-where
+/// Serves over a connection until its peer ends it, the shutdown, too long a silence, or the loss of its place.
+async fn over<S>(
+    site: &impl Site,
+    stream: S,
+    activity: Arc<Activity>,
+    taken: CancellationToken,
+    shutdown: CancellationToken,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let acceptor = TlsAcceptor::from(site.tls());
-    let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+    let shaken = tokio::select! {
+        () = taken.cancelled() => return tracing::debug!(site = site.name(), "too many connections, this one was closed"),
+        shaken = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)) => shaken,
+    };
+    let stream = match shaken {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(%error, site = site.name(), "handshake failed"),
         Err(_) => return tracing::debug!(site = site.name(), "handshake timed out"),
     };
-    let activity = Activity::new(Instant::now());
+    activity.begins(Instant::now());
     let router = noted(site.router(stream.get_ref().1), activity.clone());
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
@@ -191,6 +197,10 @@ where
         () = shutdown.cancelled() => {
             serving.as_mut().graceful_shutdown();
             serving.await
+        }
+        () = taken.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            tokio::time::timeout(LEAVE, serving).await.unwrap_or(Ok(()))
         }
         () = activity.over() => {
             serving.as_mut().graceful_shutdown();

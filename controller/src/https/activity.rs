@@ -20,6 +20,8 @@ pub(super) struct Activity(Mutex<State>);
 struct State {
     /// Requests that are being answered.
     open: usize,
+    /// Something was asked.
+    asked: bool,
     /// When the connection is given up if nothing is asked before.
     until: Instant,
 }
@@ -30,13 +32,27 @@ pub(super) struct Busy(Arc<Activity>);
 
 impl Activity {
     pub(super) fn new(now: Instant) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { open: 0, until: now + FIRST })))
+        Arc::new(Self(Mutex::new(State { open: 0, asked: false, until: now + FIRST })))
     }
 
     /// A request has come.
     pub(super) fn begin(self: &Arc<Self>) -> Busy {
-        self.lock().open += 1;
+        let mut state = self.lock();
+        (state.open, state.asked) = (state.open + 1, true);
+        drop(state);
         Busy(self.clone())
+    }
+
+    /// The handshake is done.
+    pub(super) fn begins(&self, now: Instant) {
+        self.lock().until = now + FIRST;
+    }
+
+    /// How much the connection is used, to compare: whether something is being answered, whether anything was asked, and when
+    /// last.
+    pub(super) fn use_of(&self) -> (bool, bool, Instant) {
+        let state = self.lock();
+        (state.open > 0, state.asked, state.until)
     }
 
     /// Returns when nothing has been asked for too long.

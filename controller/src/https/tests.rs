@@ -19,7 +19,10 @@ async fn connect(protocol: &[u8]) -> (TlsStream<DuplexStream>, tokio::task::Join
     let router = Router::new().route("/", get(async || "hello"));
     let site = Open::new("test", own.certificate.clone(), None, router).unwrap();
     let (ours, theirs) = duplex(1 << 16);
-    let served = tokio::spawn(async move { over(&site, theirs, CancellationToken::new()).await });
+    let served = tokio::spawn(async move {
+        let (taken, shutdown) = (CancellationToken::new(), CancellationToken::new());
+        over(&site, theirs, Activity::new(Instant::now()), taken, shutdown).await;
+    });
     let mut roots = RootCertStore::empty();
     for root in CertificateDer::pem_slice_iter(own.trusted().as_bytes()) {
         roots.add(root.unwrap()).unwrap();

@@ -19,6 +19,7 @@ use switchyard_api::{
         meta::{self, Controller},
     },
     names,
+    validate::is_subdomain,
 };
 
 use super::{
@@ -108,6 +109,10 @@ fn is_replica_set(owner: &Controller) -> bool {
 /// Reads an owner, and keeps the answer for a while. Of a kind that is watched only that it is gone is kept: the watch is
 /// about to have it. Of all others the metadata is enough.
 async fn ask(ctx: &Context, namespace: &str, owner: &Controller) -> kube::Result<Found> {
+    // Users write references. Nothing has such a name, and it might lead the request elsewhere.
+    if !is_subdomain(&owner.name) {
+        return Ok(None);
+    }
     let replica_sets = || ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "ReplicaSet"));
     let kind = kind_of_owner(&owner.api_version, &owner.kind);
     let is_watched = kind.is_some_and(|kind| ctx.stores.job(kind.id().group, kind.id().kind).is_some());

@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
-    body::to_bytes,
     extract::{Request, State},
     http::StatusCode,
     response::{IntoResponse, Response},
@@ -19,12 +18,14 @@ use switchyard_api::v1beta1::{ConversionError, convert};
 use tokio::sync::Semaphore;
 use tower_http::timeout::TimeoutLayer;
 
+use super::body;
+
 /// Where API servers ask.
 pub(super) const PATH: &str = "/convert";
 /// The largest review: several objects of the 3 MiB that API servers take at most. They ask for what a list is read from
 /// one by one.
 const BODY_LIMIT: usize = 16 << 20;
-/// So many are read and answered at once, which bounds memory; others wait for their turn.
+/// So many are answered at once; others wait for their turn.
 const AT_ONCE: usize = 4;
 /// How long a request may take, with its turn; API servers give up after 30 s.
 const TIMEOUT: Duration = Duration::from_secs(25);
@@ -36,13 +37,14 @@ pub(super) fn router() -> Router {
 }
 
 async fn handle(State(turns): State<Arc<Semaphore>>, request: Request) -> Response {
-    let Ok(turn) = turns.acquire_owned().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
-    let body = match to_bytes(request.into_body(), BODY_LIMIT).await {
+    // Before the turn: whoever sends slowly keeps nobody waiting.
+    let body = match body::read(request.into_body(), BODY_LIMIT).await {
         Ok(body) => body,
-        Err(error) => return (StatusCode::PAYLOAD_TOO_LARGE, error.to_string()).into_response(),
+        Err(refused) => return refused,
     };
+    let Ok(turn) = turns.acquire_owned().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
     let answered = tokio::task::spawn_blocking(move || {
-        let answered = review(&body);
+        let answered = review(&body.bytes);
         drop(turn);
         answered
     });
@@ -105,6 +107,28 @@ mod tests {
         let cohorts: Vec<&Value> =
             response["convertedObjects"].as_array().unwrap().iter().map(|it| &it["spec"]["cohortName"]).collect();
         assert_eq!(cohorts, ["a", "b"]);
+    }
+
+    /// Many requests whose bodies never come to their end.
+    #[tokio::test(start_paused = true)]
+    async fn trickled_bodies_keep_no_review_waiting() {
+        use axum::body::Body;
+        use tower::ServiceExt as _;
+        let router = router();
+        let ask = |body: Body| router.clone().oneshot(Request::post(PATH).body(body).unwrap());
+        let trickle = || Body::from_stream(futures::stream::pending::<Result<String, std::io::Error>>());
+        let mut slow: Vec<_> = (0..4 * AT_ONCE).map(|_| Box::pin(ask(trickle()))).collect();
+        for request in &mut slow {
+            assert!(futures::poll!(request).is_pending());
+        }
+        let review = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+            "request": {"uid": "u1", "desiredAPIVersion": "kueue.x-k8s.io/v1beta2", "objects": [queue("a")]},
+        });
+        let answer = ask(Body::from(review.to_string())).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        let waiting = slow.iter_mut().filter_map(futures::FutureExt::now_or_never).count();
+        assert_eq!(waiting, 0, "none of them had ended before");
     }
 
     #[test]

@@ -10,12 +10,24 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use switchyard_api::{jobs::meta, names, v1beta2::AdmissionCheck};
+use switchyard_api::{jobs::meta, names, v1beta2::AdmissionCheck, validate::is_subdomain};
+use tokio::sync::Semaphore;
 
 use crate::{context::Context, jobs::owners, store::Store, stores::Stores};
 
 /// All questions about one job together. The API server waits for us meanwhile, and so does the user.
 const DEADLINE: Duration = Duration::from_secs(2);
+/// Jobs about which the API server is asked at once. Others wait for their turn, within the deadline.
+const AT_ONCE: usize = 32;
+
+static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
+
+/// Awaits an answer in its turn.
+async fn in_turn<T>(question: impl Future<Output = T>) -> T {
+    // It is never closed.
+    let _turn = TURNS.acquire().await;
+    question.await
+}
 
 /// Whether the caches know the namespace, and every object on the way from the queue to its checks.
 pub(super) fn is_cached(stores: &Stores, namespace: &str, queue: &str) -> bool {
@@ -39,7 +51,7 @@ pub(super) struct Found {
 
 /// Asks the API server for what the caches lack. `None` when it did not answer in time.
 pub(super) async fn look(ctx: &Context, managed: &Selector, namespace: &str, queue: &str) -> Option<Found> {
-    let found = tokio::time::timeout(DEADLINE, find(ctx, managed, namespace, queue)).await;
+    let found = tokio::time::timeout(DEADLINE, in_turn(find(ctx, managed, namespace, queue))).await;
     let problem = match found {
         Ok(Ok(found)) => return Some(found),
         Ok(Err(error)) => error.to_string(),
@@ -51,7 +63,7 @@ pub(super) async fn look(ctx: &Context, managed: &Selector, namespace: &str, que
 
 /// Whether a job of ours rules the object, with owners read that the caches lack. `None` when they could not be read in time.
 pub(super) async fn is_ruled(ctx: &Context, object: &Value) -> Option<bool> {
-    let problem = match tokio::time::timeout(DEADLINE, owners::is_ruled(ctx, object)).await {
+    let problem = match tokio::time::timeout(DEADLINE, in_turn(owners::is_ruled(ctx, object))).await {
         Ok(Ok(ruled)) => return Some(ruled),
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("no answer within {DEADLINE:?}"),
@@ -91,6 +103,8 @@ where
 {
     match store.get(namespace, name) {
         Some(known) => Ok(Some(known)),
+        // Nothing has such a name, and it might lead the request elsewhere.
+        None if !is_subdomain(name) => Ok(None),
         None => Ok(api.get_opt(name).await?.map(std::sync::Arc::new)),
     }
 }

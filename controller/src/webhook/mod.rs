@@ -8,6 +8,7 @@
 //! Conversions are answered from the start: objects that are stored in the older version cannot even be listed without.
 //! Admission reviews have to wait for the stores, whose contents decide; until then we are as good as not there.
 
+mod body;
 mod configuration;
 mod contest;
 mod convert;

@@ -4,8 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
-    body::Bytes,
-    extract::{DefaultBodyLimit, State},
+    extract::{Request, State},
     http::StatusCode,
     response::{IntoResponse, Response},
     routing::post,
@@ -19,7 +18,7 @@ use kube::core::{
 use serde_json::Value;
 use tower_http::timeout::TimeoutLayer;
 
-use super::json_patch::json_patch;
+use super::{body, json_patch::json_patch};
 use crate::object::Object;
 
 /// The largest review: an update carries the object twice, and API servers take objects of up to 3 MiB.
@@ -60,13 +59,15 @@ pub(super) fn router(rules: Vec<(String, Rule)>) -> Router {
     for (path, rule) in rules {
         router = router.route(&path, post(handle).with_state(rule));
     }
-    router
-        .layer(DefaultBodyLimit::max(BODY_LIMIT))
-        .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, TIMEOUT))
+    router.layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, TIMEOUT))
 }
 
-async fn handle(State(rule): State<Rule>, body: Bytes) -> Response {
-    match review(&rule, &body).await {
+async fn handle(State(rule): State<Rule>, request: Request) -> Response {
+    let body = match body::read(request.into_body(), BODY_LIMIT).await {
+        Ok(body) => body,
+        Err(refused) => return refused,
+    };
+    match review(&rule, &body.bytes).await {
         Ok(review) => Json(review).into_response(),
         Err(problem) => {
             tracing::warn!(problem, "admission review not understood");

@@ -230,3 +230,35 @@ fn while_owners_cannot_be_read_a_pod_is_refused_and_other_kinds_are_as_the_cache
     assert!(matches!(late(job, None, true), Ok(true)));
     assert!(matches!(late(job, None, false), Ok(false)));
 }
+
+/// More connections than there are places, of one address, which ask nothing.
+#[tokio::test]
+async fn idle_connections_keep_no_review_waiting() {
+    const IDLE: usize = 300;
+    let bundle = bundle("2026-11-21T10:00:00Z");
+    let server = serve(&bundle, vec![("/x".into(), Arc::new(|_: &Question<'_>| Answer::Allow))]).await;
+    let trusted = bundle.trusted();
+    let mut idle = Vec::new();
+    for _ in 0..IDLE {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).await.unwrap();
+        idle.push(connector(&trusted).connect(ServerName::try_from("127.0.0.1").unwrap(), stream).await.unwrap());
+    }
+    let body = review(json!({"metadata": {"name": "a"}})).to_string().into_bytes();
+    let (status, _) = server.post(&trusted, "/x", body).await.unwrap();
+    assert_eq!(status, StatusCode::OK);
+    let is_open = |stream: &tokio_rustls::client::TlsStream<TcpStream>| loop {
+        match stream.get_ref().0.try_read(&mut [0; 4096]) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(error) => return error.kind() == std::io::ErrorKind::WouldBlock,
+        }
+    };
+    let bounded = async {
+        while idle.iter().filter(|stream| is_open(stream)).count() > 64 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, bounded).await.unwrap();
+    assert!(idle.iter().any(is_open), "those of late are still there");
+    server.stop().await;
+}

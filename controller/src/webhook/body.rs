@@ -1,0 +1,74 @@
+//! Bodies of reviews: read before their turn, in a bounded time, within a bounded memory.
+
+use std::time::Duration;
+
+use axum::{
+    body::Body,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use futures::StreamExt as _;
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::timeout,
+};
+
+/// API servers send a body at once.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// Bytes of all bodies that are being read or answered.
+const ALL: usize = 256 << 20;
+
+static ROOM: Semaphore = Semaphore::const_new(ALL);
+
+/// A body, and its part of the memory for all of them.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) bytes: Vec<u8>,
+    _room: Option<SemaphorePermit<'static>>,
+}
+
+/// Reads a body of at most so many bytes.
+pub(super) async fn read(body: Body, limit: usize) -> Result<Held, Response> {
+    let late = || (StatusCode::REQUEST_TIMEOUT, "the body did not come in time").into_response();
+    timeout(DEADLINE, read_all(body, limit)).await.map_err(|_| late())?
+}
+
+async fn read_all(body: Body, limit: usize) -> Result<Held, Response> {
+    let mut parts = body.into_data_stream();
+    let mut held = Held { bytes: Vec::new(), _room: None };
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()).into_response())?;
+        if held.bytes.len() + part.len() > limit {
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, "length limit exceeded").into_response());
+        }
+        let busy = |_| (StatusCode::SERVICE_UNAVAILABLE, "too much is being read; try again").into_response();
+        let room = ROOM.try_acquire_many(u32::try_from(part.len()).unwrap_or(u32::MAX)).map_err(busy)?;
+        match &mut held._room {
+            Some(all) => all.merge(room),
+            None => held._room = Some(room),
+        }
+        held.bytes.extend_from_slice(&part);
+    }
+    Ok(held)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_are_bounded_in_length_and_time() {
+        let ok = read(Body::from("abc"), 3).await.unwrap();
+        assert_eq!(ok.bytes, b"abc");
+        for (case, body, status) in [
+            ("longer than it may be", Body::from("abcd"), StatusCode::PAYLOAD_TOO_LARGE),
+            (
+                "never ends",
+                Body::from_stream(futures::stream::pending::<Result<String, std::io::Error>>()),
+                StatusCode::REQUEST_TIMEOUT,
+            ),
+        ] {
+            assert_eq!(read(body, 3).await.unwrap_err().status(), status, "{case}");
+        }
+    }
+}
