@@ -75,6 +75,12 @@ pub const POD_GROUP_NAME: &str = "kueue.x-k8s.io/pod-group-name";
 pub const POD_GROUP_TOTAL_COUNT: &str = "kueue.x-k8s.io/pod-group-total-count";
 /// Annotation, `true`: the group is queued with its first pod.
 pub const POD_GROUP_FAST_ADMISSION: &str = "kueue.x-k8s.io/pod-group-fast-admission";
+/// Annotation of Kueue 0.20, without effect here: how many pods of a group need not be ready.
+pub const POD_GROUP_MAX_NOT_READY_COUNT: &str = "kueue.x-k8s.io/pod-group-max-not-ready-count";
+/// Annotation of Kueue 0.20, without effect here: how long the pods of one job may take to be ready.
+pub const WAIT_FOR_PODS_READY: &str = "kueue.x-k8s.io/wait-for-pods-ready";
+/// Annotation of Kueue 0.20, without effect here: how workloads are spread over a topology.
+pub const PODSET_TOPOLOGY_SPREADING: &str = "kueue.x-k8s.io/podset-topology-spreading";
 /// Annotation, `true`: the group serves and does not end.
 pub const POD_GROUP_SERVING: &str = "kueue.x-k8s.io/pod-group-serving";
 /// Label: the pod's index in its group.

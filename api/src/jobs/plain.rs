@@ -209,6 +209,12 @@ pub(super) trait PlainKind: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// What may not change in a job as it does here, whatever its new state.
+    fn validate_change(&self, old: &Value, new: &Value) -> Vec<FieldError> {
+        let _ = (old, new);
+        Vec::new()
+    }
+
     /// Takes out of the spec of a remote copy what would harm there.
     fn trim_copy(&self, spec: &mut Map<String, Value>) {
         let _ = spec;
@@ -445,8 +451,10 @@ impl<K: PlainKind> JobKind for K {
         PlainKind::validate(self, job)
     }
 
-    fn validate_update(&self, _old: &Value, new: &Value) -> Vec<FieldError> {
-        PlainKind::validate(self, new)
+    fn validate_update(&self, old: &Value, new: &Value) -> Vec<FieldError> {
+        let mut errors = PlainKind::validate(self, new);
+        errors.extend(self.validate_change(old, new));
+        errors
     }
 
     fn remote_copy(&self, job: &Value, remote: RemoteMeta<'_>) -> Value {

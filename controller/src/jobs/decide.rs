@@ -505,7 +505,10 @@ impl Case<'_> {
     fn suspended(&self, workload: &Arc<Workload>) -> Decision {
         if is_admitted(workload) {
             return match (self.runs_elsewhere(workload), self.is_handed_over()) {
-                (false, _) => self.outgrown(workload).unwrap_or_else(|| self.start(workload)),
+                (false, _) => {
+                    let refused = self.outgrown(workload).or_else(|| group::overdrawn(self, workload));
+                    refused.unwrap_or_else(|| self.start(workload))
+                }
                 (true, true) => self.show_started(),
                 (true, false) => Decision::wait(),
             };

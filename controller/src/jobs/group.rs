@@ -1,9 +1,9 @@
 //! The workload of a group of pods, and which of its pods belong to it. Pods that are replaced, or too many, are let go.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 use switchyard_api::{
     conditions::{
         self,
@@ -39,6 +39,28 @@ pub(super) fn stopped(workload: &Arc<Workload>, facts: &Facts<'_>, now: Timestam
     let sent = facts.role == Role::Hub && was_dispatched(workload);
     let held = is_evicted(workload) && has_reservation(workload) && !is_finished(workload) && !sent;
     held.then(|| edit::release_quota(workload, facts.reasons, now))
+}
+
+/// Ends the workload of a group of which a pod that is to start asks for more than quota was reserved for: its role names a pod set
+/// that was made for others.
+pub(super) fn overdrawn(case: &Case<'_>, workload: &Arc<Workload>) -> Option<Decision> {
+    let mut seen = BTreeSet::new();
+    let waiting =
+        case.kind.members(case.job).iter().filter(|pod| case.kind.is_composed(case.job) && pod::is_gated(pod));
+    let exceeded = waiting.into_iter().find_map(|member| {
+        let (role, shape) = (pod::role(member), pod::shape_hash(member));
+        let at = workload.spec.pod_sets.iter().position(|pod_set| pod_set.name == role)?;
+        let mut tried = Workload::clone(workload);
+        let pod_set = tried.spec.pod_sets.get_mut(at)?;
+        if pod::shape_hash(&pod_set.template.value()) == shape || !seen.insert((role, shape)) {
+            return None;
+        }
+        *pod_set.template.value_mut() = json!({ "spec": member.get("spec") });
+        (case.facts.exceeded)(&tried).map(|(resource, _)| (meta::name(member), resource))
+    });
+    let (member, resource) = exceeded?;
+    let message = format!("Pod {member:?} asks for more {resource} than quota was reserved for");
+    Some(case.declare_finished(workload, finished::OUT_OF_SYNC, &message))
 }
 
 /// What to do about the workloads that a pod had of its own before its user made it one of a group. While it runs, it runs

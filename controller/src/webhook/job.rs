@@ -143,9 +143,29 @@ fn is_ray_or_spark(kind: &dyn JobKind) -> bool {
     ["ray.io", "sparkoperator.k8s.io"].contains(&kind.id().group)
 }
 
+/// What there is to say about a job that is let through.
+pub(super) fn warning(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> Option<String> {
+    let without_effect = || ignored(old, job).filter(|_| facts.managed_namespace && !facts.implied);
+    odd_pod(kind, old, job, facts).or_else(without_effect)
+}
+
+/// Annotations of a queued job, or of its pods, that a later Kueue heeds and Switchyard does not. Told once, when they come.
+fn ignored(old: Option<&Value>, job: &Value) -> Option<String> {
+    const LATER: [&str; 3] =
+        [names::WAIT_FOR_PODS_READY, names::POD_GROUP_MAX_NOT_READY_COUNT, names::PODSET_TOPOLOGY_SPREADING];
+    let has = |job: &Value, key: &str| {
+        let template = job.pointer("/spec/template").unwrap_or(&Value::Null);
+        meta::annotation(job, key).is_some() || meta::annotation(template, key).is_some()
+    };
+    let comes = |key: &&&str| has(job, key) && !old.is_some_and(|old| has(old, key));
+    let keys: Vec<&str> = LATER.iter().filter(comes).copied().collect();
+    let queued = !meta::queue_name(job).is_empty() && !keys.is_empty();
+    queued.then(|| format!("Switchyard does not heed {}: it is of a later Kueue", keys.join(", ")))
+}
+
 /// What is odd about a pod: it is marked as one that is queued itself, and what made it may be. On updates, whether it was to
 /// be is settled where its maker holds it back.
-pub(super) fn warning(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> Option<String> {
+fn odd_pod(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> Option<String> {
     let marked = kind.held() == Held::Gated && meta::label(job, names::MANAGED) == Some("true");
     let looked_at = facts.managed_namespace && !facts.implied && !(old.is_some() && is_settled(kind, job));
     (marked && looked_at && facts.owned).then(|| {
@@ -358,6 +378,20 @@ mod tests {
         assert!(warned(None, marked(), true));
         assert!(!warned(None, marked(), false) && !warned(None, json!({}), true));
         assert!(warned(None, held.clone(), true) && !warned(Some(&pod(json!({}))), held, true));
+    }
+
+    #[test]
+    fn annotations_that_are_not_heeded_are_warned_of_when_they_come() {
+        let key = "kueue.x-k8s.io/wait-for-pods-ready";
+        let annotated = || job(json!({"metadata": {"annotations": {key: "{}"}}}));
+        let in_template = job(json!({"spec": {"template": {"metadata": {"annotations": {key: "{}"}}}}}));
+        let warned = |old: Option<&Value>, job: &Value| warning(&BatchJob, old, job, &facts());
+        let want = format!("Switchyard does not heed {key}: it is of a later Kueue");
+        assert_eq!(warned(None, &annotated()).as_deref(), Some(&*want));
+        assert_eq!(warned(None, &in_template).as_deref(), Some(&*want));
+        assert_eq!(warned(Some(&annotated()), &annotated()), None, "once");
+        assert_eq!(warned(None, &job(json!({}))), None);
+        assert_eq!(warned(None, &annotated().tap(without_queue())), None);
     }
 
     fn set(replicas: i32) -> Value {

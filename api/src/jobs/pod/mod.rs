@@ -16,8 +16,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 pub use group::{fits, inactive, is_in_sync};
-pub use one::{group_name, is_gated, is_terminated};
+pub use one::{group_name, is_gated, is_terminated, role};
 pub(super) use shape::changed_shape;
+pub use shape::shape_hash;
 pub use sorted::{Sorted, sort, sort_new};
 
 use super::meta::{last_transition, object_mut, str_at};

@@ -63,7 +63,8 @@ pub fn group_name(pod: &Value) -> Option<&str> {
 
 /// The role that it has in its group: pods of one shape share it. Written down where it was gated, since admission changes the
 /// shape.
-pub(super) fn role(pod: &Value) -> String {
+#[must_use]
+pub fn role(pod: &Value) -> String {
     annotation(pod, names::ROLE_HASH).map_or_else(|| shape_hash(pod), str::to_owned)
 }
 

@@ -20,7 +20,8 @@ const TOLERATION: &[&str] = &["key", "operator", "value", "effect", "tolerationS
 const PORT: &[&str] = &["name", "hostPort", "containerPort", "protocol", "hostIP"];
 
 /// Eight hex digits for the shape of a pod's spec.
-pub(super) fn shape_hash(pod: &Value) -> String {
+#[must_use]
+pub fn shape_hash(pod: &Value) -> String {
     let shape = format!("{{\"spec\":{}}}", shape(pod.get("spec").unwrap_or(&Value::Null)));
     // As Go's encoder writes these in text.
     let shape = shape.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");

@@ -5,12 +5,13 @@ use serde_json::Value;
 
 use super::super::meta::str_at;
 use super::super::plain::{Keys, PlainKind, Slot, true_condition};
-use super::super::{Dependency, Finished, JobError, KindId};
+use super::super::{Dependency, Finished, JobError, JobKind, KindId, elastic};
 use super::{
     CLUSTER_ID, KUBERAY, account_for_additions, autoscaling, child, cluster_slots, cluster_templates, id,
     is_fault_tolerant, resize_groups, size_groups_as, validate_cluster,
 };
 use crate::field::{FieldError, Path};
+use crate::names;
 use crate::v1beta2::PodSet;
 
 /// A kind whose pods are those of one cluster of Ray's.
@@ -128,4 +129,39 @@ impl PlainKind for RayPods {
         let path = below_spec.fold(Path::new("spec"), |path, field| path.child(field));
         validate_cluster(job, self.at, &path)
     }
+
+    /// KubeRay upgrades a RayService by a second cluster beside the first, which has no quota. The pods of an elastic one wait for
+    /// theirs.
+    fn validate_change(&self, old: &Value, new: &Value) -> Vec<FieldError> {
+        let runs = |job: &Value| {
+            !JobKind::is_suspended(self, job) && self.managed_by(job) != Some(names::MULTIKUEUE_CONTROLLER)
+        };
+        let in_place = str_at(new, "/spec/upgradeStrategy/type") == "None" || elastic::is_marked(new);
+        if self.child_at.is_none()
+            || in_place
+            || !runs(old)
+            || !runs(new)
+            || upgraded(old, self.at) == upgraded(new, self.at)
+        {
+            return Vec::new();
+        }
+        let detail = "another cluster would run beside this one without quota; set spec.upgradeStrategy.type to None, or \
+                      create the service anew";
+        vec![FieldError::forbidden(&Path::new("spec").child("rayClusterConfig"), detail)]
+    }
+}
+
+/// What of a cluster's spec KubeRay makes another cluster for: not its size, nor whether it is suspended.
+fn upgraded(job: &Value, at: &str) -> Value {
+    let mut spec = job.pointer(at).cloned().unwrap_or_default();
+    if let Some(fields) = spec.as_object_mut() {
+        fields.remove("suspend");
+    }
+    let groups = spec.get_mut("workerGroupSpecs").and_then(Value::as_array_mut);
+    for group in groups.into_iter().flatten().filter_map(Value::as_object_mut) {
+        for field in ["replicas", "minReplicas", "maxReplicas", "scaleStrategy", "suspend"] {
+            group.remove(field);
+        }
+    }
+    spec
 }

@@ -164,6 +164,26 @@ fn a_job_for_a_cluster_that_is_there_is_left_alone() {
     assert!(!kind.skips(&job));
 }
 
+#[rstest]
+#[case::another_image(json!({}), json!({"headGroupSpec": {"template": {"spec": {"containers": [{"name": "new"}]}}}}), true)]
+#[case::another_size(json!({}), json!({"workerGroupSpecs": [{"groupName": "g", "replicas": 5, "template": template("w")}]}), false)]
+#[case::nothing(json!({}), json!({}), false)]
+#[case::suspended_for_it(json!({}), json!({"suspend": true, "rayVersion": "3"}), false)]
+#[case::no_upgrade_is_wanted(json!({"spec": {"upgradeStrategy": {"type": "None"}}}), json!({"rayVersion": "3"}), false)]
+#[case::it_is_elastic(json!({"metadata": {"annotations": {"kueue.x-k8s.io/elastic-job": "true"}}}), json!({"rayVersion": "3"}), false)]
+#[case::it_runs_elsewhere(json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}), json!({"rayVersion": "3"}), false)]
+fn a_service_that_runs_gets_no_second_cluster_by_an_upgrade(
+    #[case] of_both: Value,
+    #[case] change: Value,
+    #[case] refused: bool,
+) {
+    let (kind, service) = ray_service();
+    let old = changed(&changed(&service, json!({"spec": {"rayClusterConfig": {"suspend": false}}})), of_both);
+    let new = changed(&old, json!({"spec": {"rayClusterConfig": change}}));
+    let errors = kind.validate_update(&old, &new);
+    assert_eq!(!errors.is_empty(), refused, "{errors:?}");
+}
+
 fn many_groups(count: usize) -> Value {
     let groups: Vec<Value> = (0..count).map(|at| json!({"groupName": format!("g{at}")})).collect();
     json!({ "workerGroupSpecs": groups })

@@ -197,6 +197,8 @@ pub(super) struct World {
     pub(super) below_active: bool,
     pub(super) awaited: bool,
     pub(super) exceeded: Option<&'static str>,
+    /// The amount of cpu in a template that makes it ask for more than it is charged.
+    pub(super) too_much: Option<&'static str>,
 }
 
 pub(super) fn world(job: TestJob) -> World {
@@ -215,6 +217,7 @@ pub(super) fn world(job: TestJob) -> World {
         below_active: false,
         awaited: true,
         exceeded: None,
+        too_much: None,
         check: None,
         flavors: true,
         waits: true,
@@ -246,7 +249,13 @@ impl World {
             multi_kueue_check: self.check.map(str::to_owned),
             below_active: &|| self.below_active,
             awaited: &|_| self.awaited,
-            exceeded: &|_| self.exceeded.map(|it| (it.to_owned(), "main".to_owned())),
+            exceeded: &|workload| {
+                let asks = |cpu| {
+                    serde_json::to_string(&workload.spec.pod_sets).unwrap().contains(&format!("\"cpu\":\"{cpu}\""))
+                };
+                let too_much = self.too_much.filter(|cpu| asks(*cpu)).map(|_| "cpu");
+                self.exceeded.or(too_much).map(|it| (it.to_owned(), "main".to_owned()))
+            },
             flavor: &flavor,
             priorities: &Classes,
             copied: BuildOptions::default(),

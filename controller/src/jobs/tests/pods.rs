@@ -195,6 +195,21 @@ fn an_admitted_group_starts_whole() {
     "#);
 }
 
+/// A user's Workload may have a pod set of that name for smaller pods.
+#[rstest]
+#[case::as_its_workload_says("1", false)]
+#[case::for_more("8", true)]
+fn a_group_does_not_start_when_one_of_its_pods_asks(#[case] cpu: &str, #[case] refused: bool) {
+    let [a, b] = pair();
+    let asks = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}});
+    let pods = group([a, b.with(asks)]);
+    let admitted = workload(&group(pair())).admitted();
+    let told = World { too_much: Some("8"), ..world_of(&pods).named(admitted) }.told();
+    assert_eq!(told.contains("schedulingGates"), !refused, "{told}");
+    let want = "Finished=True/OutOfSync: Pod \"b\" asks for more cpu than quota was reserved for";
+    assert_eq!(told.contains(&want.replace('"', "\\\"")) || told.contains(want), refused, "{told}");
+}
+
 #[test]
 fn of_a_group_that_starts_in_part_only_the_pods_that_are_let_go_are_told() {
     let admitted = workload(&group(pair())).admitted();
