@@ -26,6 +26,7 @@ pub mod lease;
 mod left_pods;
 pub mod lifecycle;
 pub mod load;
+pub mod log_limit;
 pub mod metrics;
 pub mod object;
 pub mod options;

@@ -12,6 +12,8 @@ mod certificates;
 mod door;
 #[path = "transport/enrolment.rs"]
 mod enrolment;
+#[path = "transport/floods.rs"]
+mod floods;
 #[path = "transport/network.rs"]
 mod network;
 #[path = "transport/raw.rs"]

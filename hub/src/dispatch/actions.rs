@@ -239,6 +239,15 @@ pub enum Action {
         /// The attempt.
         attempt: u64,
     },
+    /// A cluster speaks of an attempt that no hub can have given out. Nothing follows; for the log.
+    Disbelieve {
+        /// The cluster.
+        cluster: Name,
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        attempt: u64,
+    },
     /// The circuit breaker has opened, for this reason, or closed.
     Breaker {
         /// Why nothing is given up any more; none: it is again.

@@ -1,6 +1,7 @@
 //! A cluster, and what its loss means.
 
 use super::capacity::Capacity;
+use super::looks::Look;
 use super::{Name, Time};
 
 /// A session that lasted this long after a rule was sent in it has brought it to the agent: the hub's pings follow it in
@@ -86,6 +87,8 @@ pub(super) struct Cluster {
     /// When it last took, ran or ended a workload: while it does, others only wait for their turn.
     pub(super) moved: Time,
     pub(super) capacity: Capacity,
+    /// How often its reports have what waits looked through.
+    pub(super) look: Look,
 }
 
 impl Cluster {

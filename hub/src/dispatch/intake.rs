@@ -57,10 +57,11 @@ impl Dispatcher {
         }
         self.say_again(name);
         self.mend_breaker(out);
-        self.touch_on(name);
+        self.touch_there(name);
+        self.look_through(name, false, now, out);
     }
 
-    pub(super) fn cluster_down(&mut self, name: &Name, now: Time) {
+    pub(super) fn cluster_down(&mut self, name: &Name, now: Time, out: &mut Vec<Action>) {
         self.note_heard(name, now);
         let Some(cluster) = self.clusters.get_mut(name) else { return };
         if !cluster.up {
@@ -70,7 +71,8 @@ impl Dispatcher {
         // What it has from before the hub's memory is not forgotten again: its jobs are not started elsewhere.
         let settings = &self.settings;
         self.orphans.retain(name, |_, orphan| orphan.stays(settings));
-        self.touch_on(name);
+        self.touch_there(name);
+        self.look_through(name, false, now, out);
     }
 
     /// Whether the agent of a cluster can act there.
@@ -79,8 +81,8 @@ impl Dispatcher {
             return;
         };
         cluster.unable = (!able).then_some(now);
-        self.touch_on(name);
-        self.wake_parked(name, now, out);
+        self.touch_there(name);
+        self.look_through(name, true, now, out);
     }
 
     /// The agent of a cluster told another process that it cannot act. What it has told us since is newer.
@@ -90,12 +92,13 @@ impl Dispatcher {
         self.touch_on(name);
     }
 
-    pub(super) fn inventory(&mut self, name: &Name, uids: &Uids, now: Time) {
+    pub(super) fn inventory(&mut self, name: &Name, uids: &Uids, now: Time, out: &mut Vec<Action>) {
         if let Some(cluster) = self.clusters.get_mut(name) {
             (cluster.synced, cluster.told) = (true, !cluster.cut_off);
         }
         self.orphans.retain(name, |uid, _| uids.contains(uid));
-        self.touch_on(name);
+        self.touch_there(name);
+        self.look_through(name, false, now, out);
         // Others may have waited for what this one has from before the hub's memory.
         let careful = self.is_careful(now);
         let unsure = self.entries.iter().filter(|(_, entry)| careful || !entry.sure).map(|(uid, _)| uid.clone());
@@ -112,8 +115,7 @@ impl Dispatcher {
         let Some(cluster) = self.clusters.get_mut(name) else { return };
         cluster.capacity.report(queues);
         cluster.reported = true;
-        self.touch_nominating();
-        self.wake_parked(name, now, out);
+        self.look_through(name, true, now, out);
     }
 
     pub(super) fn workload(&mut self, facts: Facts, out: &mut Vec<Action>) {
@@ -161,7 +163,7 @@ impl Dispatcher {
         let Some(entry) = self.entries.get_mut(&uid) else { return };
         if observation.attempt > entry.top.max(entry.facts.attempt).saturating_add(MAX_LEAD) {
             // No store that was lost explains it: somebody makes it up, and no attempt could follow it for ever.
-            tracing::warn!(%cluster, workload_uid = %uid, attempt = observation.attempt, "an attempt that no hub gave out");
+            out.push(Action::Disbelieve { cluster: cluster.clone(), uid, attempt: observation.attempt });
             return;
         }
         entry.top = entry.top.max(observation.attempt);

@@ -43,7 +43,10 @@ pub struct Dispatcher {
     /// Given back for want of a cluster; to be woken when one may take it.
     pub(super) parked: BTreeMap<Uid, Facts>,
     timers: BTreeSet<(Time, Uid)>,
+    /// Clusters whose news for what waits has to wait, and until when.
+    pub(super) looks: BTreeSet<(Time, Name)>,
     pub(super) dirty: BTreeSet<Uid>,
+    decided: u64,
 }
 
 impl Dispatcher {
@@ -63,7 +66,9 @@ impl Dispatcher {
             waiting: BTreeMap::new(),
             parked: BTreeMap::new(),
             timers: BTreeSet::new(),
+            looks: BTreeSet::new(),
             dirty: BTreeSet::new(),
+            decided: 0,
         }
     }
 
@@ -77,10 +82,10 @@ impl Dispatcher {
             Event::Cluster { name, rules } => self.cluster(&name, rules, now, &mut out),
             Event::ClusterGone { name } => self.cluster_gone(&name, now, &mut out),
             Event::ClusterUp { name } => self.cluster_up(&name, now, &mut out),
-            Event::ClusterDown { name } => self.cluster_down(&name, now),
+            Event::ClusterDown { name } => self.cluster_down(&name, now, &mut out),
             Event::ClusterAble { name, able } => self.able(&name, able, now, &mut out),
             Event::ClusterUnable { name } => self.was_unable(&name, now),
-            Event::Inventory { cluster, uids } => self.inventory(&cluster, &uids, now),
+            Event::Inventory { cluster, uids } => self.inventory(&cluster, &uids, now, &mut out),
             Event::Capacity { cluster, queues } => self.capacity(&cluster, queues, now, &mut out),
             Event::Reserved { facts, reserved } => {
                 self.introduce_facts(&facts);
@@ -117,6 +122,7 @@ impl Dispatcher {
             Event::Tick => {}
         }
         self.adopt(now, &mut out);
+        self.look_when_due(now, &mut out);
         self.ring(now);
         self.settle_all(now, &mut out);
         self.sweep_orphans(now, &mut out);
@@ -127,10 +133,13 @@ impl Dispatcher {
     pub fn next_wakeup(&self) -> Option<Time> {
         let orphan = self.orphans.due();
         let timer = self.timers.first().map(|(at, _)| *at);
-        match (timer, orphan) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let look = self.looks.first().map(|(at, _)| *at);
+        [timer, look, orphan].into_iter().flatten().min()
+    }
+
+    /// How often it has decided upon a workload: what events cost.
+    pub fn decided(&self) -> u64 {
+        self.decided
     }
 
     /// Whether the workload is known.
@@ -159,12 +168,17 @@ impl Dispatcher {
         self.dirty.extend(self.nominating.iter().map(|(_, _, uid)| uid.clone()));
     }
 
-    pub(super) fn touch_on(&mut self, cluster: &Name) {
+    /// Those that a cluster has, or has to have.
+    pub(super) fn touch_there(&mut self, cluster: &Name) {
         let there = self
             .entries
             .iter()
             .filter(|(_, entry)| entry.remotes.contains_key(cluster) || entry.facts.cluster.as_ref() == Some(cluster));
         self.dirty.extend(there.map(|(uid, _)| uid.clone()));
+    }
+
+    pub(super) fn touch_on(&mut self, cluster: &Name) {
+        self.touch_there(cluster);
         self.touch_nominating();
     }
 
@@ -200,6 +214,7 @@ impl Dispatcher {
 
     fn settle_one(&mut self, uid: &Uid, now: Time, out: &mut Vec<Action>) {
         let Some(mut entry) = self.entries.remove(uid) else { return };
+        self.decided += 1;
         if let Some(at) = entry.wake.take() {
             self.timers.remove(&(at, uid.clone()));
         }

@@ -23,6 +23,7 @@ mod entry;
 mod gates;
 mod identities;
 mod intake;
+mod looks;
 mod loss;
 mod machine;
 mod nominate;

@@ -160,6 +160,8 @@ pub(super) struct Orphans {
     by_due: BTreeSet<(Time, (Name, Uid))>,
     /// How many each cluster has.
     counts: BTreeMap<Name, usize>,
+    /// How many workloads that are known each cluster had when that was last counted.
+    known: Option<(Time, BTreeMap<Name, usize>)>,
 }
 
 impl Orphans {
@@ -172,6 +174,7 @@ impl Orphans {
             by_uid: BTreeMap::new(),
             by_due: BTreeSet::new(),
             counts: BTreeMap::new(),
+            known: None,
         }
     }
 
@@ -391,7 +394,6 @@ impl Dispatcher {
     }
 
     pub(super) fn sweep_orphans(&mut self, now: Time, out: &mut Vec<Action>) {
-        let mut known: Option<BTreeMap<Name, usize>> = None;
         for key in self.orphans.pressing(now) {
             let many = self.orphans.count(&key.0);
             let Some(mut orphan) = self.orphans.remove(&key) else { continue };
@@ -402,7 +404,7 @@ impl Dispatcher {
                 out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
             }
             let stays = orphan.stays(&self.settings) || now < orphan.since.saturating_add(self.settings.orphan_after);
-            if !stays && many >= MANY_ORPHANS && many > *self.known_there(&mut known).get(&cluster).unwrap_or(&0) {
+            if !stays && many >= MANY_ORPHANS && many > self.known_there(&cluster, now) {
                 // It is the hub that has forgotten.
                 orphan.since = now;
             } else if !stays {
@@ -413,14 +415,16 @@ impl Dispatcher {
         }
     }
 
-    /// How many workloads that we know each cluster has; counted once.
-    fn known_there<'a>(&self, counted: &'a mut Option<BTreeMap<Name, usize>>) -> &'a BTreeMap<Name, usize> {
-        counted.get_or_insert_with(|| {
+    /// How many workloads that we know a cluster has. Counting goes through all, so it is done once a second.
+    fn known_there(&mut self, cluster: &Name, now: Time) -> usize {
+        const FRESH: i64 = 1_000;
+        if self.orphans.known.as_ref().is_none_or(|(at, _)| now >= at.saturating_add(FRESH) || now < *at) {
             let mut known = BTreeMap::new();
             for cluster in self.entries.values().flat_map(|entry| entry.remotes.keys()) {
                 *known.entry(cluster.clone()).or_default() += 1;
             }
-            known
-        })
+            self.orphans.known = Some((now, known));
+        }
+        self.orphans.known.as_ref().and_then(|(_, known)| known.get(cluster).copied()).unwrap_or(0)
     }
 }

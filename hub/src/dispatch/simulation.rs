@@ -172,6 +172,7 @@ impl World {
             | Action::Recorded { .. }
             | Action::Mirror { .. }
             | Action::Orphan { .. }
+            | Action::Disbelieve { .. }
             | Action::Breaker { .. } => {}
         }
     }

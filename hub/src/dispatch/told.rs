@@ -68,12 +68,14 @@ pub struct Memory {
     told: BTreeMap<(Name, Uid), Told>,
     /// Clusters may have what the hub has forgotten: what they tell of workloads that it does not know is kept as well.
     forgetful: bool,
+    /// A job's status that could not be read has come.
+    unreadable: bool,
 }
 
 impl Memory {
     /// `forgetful`: the hub may have forgotten what clusters have.
     pub fn new(forgetful: bool) -> Self {
-        Self { told: BTreeMap::new(), forgetful }
+        Self { told: BTreeMap::new(), forgetful, unreadable: false }
     }
 
     /// Takes in what a cluster tells, and gives it as the dispatcher wants it. [`Self::forget_useless`] follows once the
@@ -99,6 +101,11 @@ impl Memory {
         }
     }
 
+    /// Whether a job's status that could not be read has come since this was last asked.
+    pub fn take_unreadable(&mut self) -> bool {
+        std::mem::take(&mut self.unreadable)
+    }
+
     /// Keeps what may have to be written. Returns whether the job's status is news.
     fn remember(&mut self, cluster: &Name, uid: &Uid, observation: &proto::Observation, reasons: &[Reason]) -> bool {
         let key = (cluster.clone(), uid.clone());
@@ -114,6 +121,7 @@ impl Memory {
             told.reason = reasons.first().cloned();
         }
         let status = parse_status(&observation.job_status);
+        self.unreadable |= status.is_none() && !observation.job_status.is_empty();
         let news = status.is_some();
         if let Some(status) = status {
             told.job_status = Some(Arc::new(status));
@@ -160,16 +168,7 @@ fn is_of_use(dispatcher: &Dispatcher, cluster: &Name, uid: &Uid) -> bool {
 
 /// A job's status as the agent sent it. What cannot be read is not shown.
 fn parse_status(bytes: &[u8]) -> Option<Value> {
-    if bytes.is_empty() {
-        return None;
-    }
-    match serde_json::from_slice::<Value>(bytes) {
-        Ok(status) if status.is_object() => Some(status),
-        Ok(_) | Err(_) => {
-            tracing::warn!("an agent sent a job status that is no JSON object, ignored");
-            None
-        }
-    }
+    serde_json::from_slice::<Value>(bytes).ok().filter(Value::is_object)
 }
 
 #[cfg(test)]

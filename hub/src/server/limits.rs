@@ -52,21 +52,37 @@ impl Turns {
     }
 }
 
-/// Drops what no hub can have given out, and cuts what is too long for where it goes. Says how much was dropped, and what is wrong
-/// with the first of it. Tenants of a cluster can write what its agent reads: nobody else is to notice.
-pub(super) fn check(observed: &mut Observed) -> Option<(usize, String)> {
-    let (before, mut first) = (observed.observations.len(), None);
+/// What was done to a message of observations.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Checked {
+    /// Observations of which no hub can have given out the workload or the attempt.
+    pub(super) dropped: usize,
+    /// What is wrong with the first of those.
+    pub(super) wrong: Option<String>,
+    /// Observations whose job's status was too large to be shown whole.
+    pub(super) cut: usize,
+}
+
+/// Drops what no hub can have given out, and cuts what is too long for where it goes. Tenants of a cluster can write what its
+/// agent reads: nobody else is to notice.
+pub(super) fn check(observed: &mut Observed) -> Checked {
+    let mut checked = Checked::default();
     observed.observations.retain_mut(|observation| match one(observation) {
-        Ok(()) => true,
+        Ok(whole) => {
+            checked.cut += usize::from(!whole);
+            true
+        }
         Err(wrong) => {
-            first.get_or_insert(wrong);
+            checked.dropped += 1;
+            checked.wrong.get_or_insert(wrong);
             false
         }
     });
-    first.map(|wrong| (before - observed.observations.len(), wrong))
+    checked
 }
 
-fn one(observation: &mut Observation) -> Result<(), String> {
+/// Whether the job's status is still whole.
+fn one(observation: &mut Observation) -> Result<bool, String> {
     let Observation { workload_uid: uid, namespace, name, attempt, .. } = &*observation;
     if !is_uid(uid) {
         let length = uid.len();
@@ -86,14 +102,8 @@ fn one(observation: &mut Observation) -> Result<(), String> {
     if !is_attempt(*attempt) {
         return Err(format!("an observation is of attempt {attempt}, which no hub has given out"));
     }
-    if observation.job_status.len() > MAX_STATUS {
-        let (bytes, workload) = (observation.job_status.len(), &observation.workload_uid);
-        tracing::warn!(
-            workload_uid = workload,
-            bytes,
-            limit = MAX_STATUS,
-            "a job's status is too large to be shown whole"
-        );
+    let whole = observation.job_status.len() <= MAX_STATUS;
+    if !whole {
         observation.job_status = without_the_largest(&observation.job_status, MAX_STATUS);
     }
     // The hub reads the job's alone.
@@ -105,7 +115,7 @@ fn one(observation: &mut Observation) -> Result<(), String> {
         cut(message, room);
         room -= message.len();
     }
-    Ok(())
+    Ok(whole)
 }
 
 /// An object without its largest fields, so that it has so many bytes at most; nothing of what is no object.
@@ -209,7 +219,8 @@ mod tests {
 
     fn checked(observation: Observation) -> Result<Observation, String> {
         let mut observed = Observed { observations: vec![observation], ..Observed::default() };
-        check(&mut observed).map_or_else(|| Ok(observed.observations.remove(0)), |(_, wrong)| Err(wrong))
+        let wrong = check(&mut observed).wrong;
+        wrong.map_or_else(|| Ok(observed.observations.remove(0)), Err)
     }
 
     #[test]
@@ -227,7 +238,7 @@ mod tests {
             assert!(error.contains(part), "{case}: {error}");
             let mut observed =
                 Observed { observations: vec![observation(), wrong, observation()], ..Observed::default() };
-            assert_eq!(check(&mut observed).map(|(dropped, _)| dropped), Some(1), "{case}");
+            assert_eq!(check(&mut observed).dropped, 1, "{case}");
             assert_eq!(observed.observations, [observation(), observation()], "{case}");
         }
     }

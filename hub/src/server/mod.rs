@@ -7,11 +7,13 @@
 
 mod accept;
 mod agent;
+mod arrivals;
 mod conn;
 mod enrolment;
 mod epochs;
 mod gate;
 mod limits;
+mod newest;
 mod places;
 mod registry;
 mod session;
@@ -55,6 +57,10 @@ pub struct Settings {
     pub lease: Duration,
     /// What callers that are sent away are asked to wait.
     pub retry_after: Duration,
+    /// Sessions that one cluster may begin at once.
+    pub session_burst: u32,
+    /// After which time it may begin one more.
+    pub session_every: Duration,
 }
 
 impl Default for Settings {
@@ -70,6 +76,8 @@ impl Default for Settings {
             ping_timeout: Duration::from_secs(5),
             lease: Duration::from_secs(30),
             retry_after: Duration::from_secs(1),
+            session_burst: 16,
+            session_every: Duration::from_secs(2),
         }
     }
 }

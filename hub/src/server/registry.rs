@@ -105,7 +105,7 @@ impl Registry {
     }
 
     /// Shows its metrics from now on.
-    pub(crate) fn show(&self, shown: &mut prometheus_client::registry::Registry) {
+    pub fn show(&self, shown: &mut prometheus_client::registry::Registry) {
         shown.sub_registry_with_prefix("switchyard").register(
             "observations_dropped",
             "What agents said of workloads that no hub can have given out, by cluster",
@@ -115,6 +115,9 @@ impl Registry {
 
     /// So much of what an agent said was dropped.
     pub(super) fn note_dropped(&self, cluster: &str, observations: usize) {
+        if observations == 0 {
+            return;
+        }
         let label = ClusterLabel { cluster: cluster.to_owned() };
         self.dropped.get_or_create(&label).inc_by(u64::try_from(observations).unwrap_or(u64::MAX));
     }

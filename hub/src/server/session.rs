@@ -1,13 +1,16 @@
 //! One session, whatever carries it: a gRPC stream, or a link to an agent in this process.
 
+mod reading;
+
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
 use jiff::Timestamp;
 use switchyard_controller::EpochFloor;
+use switchyard_controller::log_limit::LogLimit;
 use switchyard_proto::VERSIONS;
 use switchyard_proto::v1::{
     AgentMessage, Capacity, Goodbye, Hello, HubMessage, Lease, Observation, Ping, Pong, Resend, Welcome, agent_message,
@@ -17,10 +20,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Settings;
+use super::arrivals::Arrivals;
 use super::epochs::{BEHIND_RETRY, Epochs};
-use super::limits::{self, AT_ONCE, MAX_WORKLOADS, Pace, Share, Turns, Weight};
+use super::limits::Weight;
 use super::registry::{Live, Registry};
-use crate::cluster::inbound::Accepted;
 use crate::cluster::outbox::Limits;
 use crate::cluster::{Outgoing, Port, Ports};
 
@@ -101,6 +104,9 @@ pub type Term = watch::Receiver<Option<u64>>;
 /// After this long, a cluster that another one leads to may try again.
 const TWIN_RETRY: Duration = Duration::from_secs(15);
 
+/// What a cluster is told that begins too many sessions.
+const TOO_OFTEN: &str = "the cluster begins sessions too often";
+
 /// Runs sessions.
 pub struct Sessions {
     hub_id: String,
@@ -111,6 +117,9 @@ pub struct Sessions {
     events: mpsc::Sender<SessionEvent>,
     last_id: AtomicU64,
     epochs: Epochs,
+    arrivals: Mutex<Arrivals>,
+    /// Of sessions that did not begin.
+    log: Mutex<LogLimit>,
 }
 
 /// Between the reading and the writing half.
@@ -133,6 +142,8 @@ impl Sessions {
     ) -> Self {
         Self {
             hub_id: hub_id.into(),
+            arrivals: Mutex::new(Arrivals::new(settings.session_burst, settings.session_every)),
+            log: Mutex::default(),
             settings,
             registry,
             ports,
@@ -170,12 +181,15 @@ impl Sessions {
         still: impl Future<Output = bool> + Send,
     ) {
         let mut inbound = pin!(inbound);
+        let line = Line { session_id: self.next_id(), epoch, outbound, patience: self.settings.ping_timeout };
+        if let Err(wait) = self.admit(cluster, address) {
+            return line.goodbye(TOO_OFTEN, wait).await;
+        }
         let hello = match timeout(self.settings.hello, first(&mut inbound)).await {
             Ok(Ok(hello)) => hello,
             Ok(Err(why)) => return tracing::info!(cluster, peer = address, why, "no session"),
             Err(_) => return tracing::info!(cluster, peer = address, "no Hello in time, no session"),
         };
-        let line = Line { session_id: self.next_id(), epoch, outbound, patience: self.settings.ping_timeout };
         let Some(version) = agreed(&hello) else {
             let ours = format!("{} to {}", VERSIONS.start(), VERSIONS.end());
             let reason = format!(
@@ -229,6 +243,20 @@ impl Sessions {
         }
     }
 
+    /// Whether a cluster may begin a session now; if not, after which time it may.
+    fn admit(&self, cluster: &str, address: &str) -> Result<(), Duration> {
+        let now = Instant::now();
+        let admitted = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).admit(cluster, now);
+        let wait = match admitted {
+            Ok(()) => return Ok(()),
+            Err(wait) => wait.max(self.settings.retry_after),
+        };
+        if let Some(left_out) = self.log.lock().unwrap_or_else(PoisonError::into_inner).admit(now) {
+            tracing::warn!(cluster, peer = address, ?wait, left_out, reason = TOO_OFTEN, "session refused");
+        }
+        Err(wait)
+    }
+
     async fn converse(
         &self,
         cluster: &str,
@@ -275,114 +303,6 @@ impl Sessions {
                 ping_timeout: duration(self.settings.ping_timeout),
             }),
             snapshot,
-        }
-    }
-
-    /// Reads until the session ends. Waits for the dispatcher's task, and, to answer a ping, for the writing half, which
-    /// has a deadline.
-    async fn read(
-        &self,
-        cluster: &str,
-        port: &Port,
-        session_id: u64,
-        inbound: &mut (impl Stream<Item = Result<AgentMessage, String>> + Unpin),
-        control: mpsc::Sender<Control>,
-    ) -> String {
-        let (share, mut pace, mut turns) = (Share::new(), Pace::new(), Turns::default());
-        loop {
-            pace.keep().await;
-            let message = match inbound.next().await {
-                Some(Ok(message)) => message,
-                Some(Err(error)) => return format!("the connection failed: {error}"),
-                None => return "the agent ended it".into(),
-            };
-            if message.session_id != session_id {
-                tracing::debug!(cluster, session = message.session_id, "message of another session dropped");
-                continue;
-            }
-            let event = match message.kind {
-                Some(agent_message::Kind::Observed(mut observed)) => {
-                    if let Some((dropped, reason)) = limits::check(&mut observed) {
-                        self.registry.note_dropped(cluster, dropped);
-                        tracing::warn!(cluster, dropped, %reason, "observations dropped");
-                    }
-                    let inventory = match port.accept(session_id, &observed) {
-                        Some(Accepted::Take { inventory }) => inventory,
-                        Some(Accepted::Repeated) => continue,
-                        Some(Accepted::Gap { expected }) => {
-                            return format!("observations are missing: expected {expected}, got {}", observed.sequence);
-                        }
-                        Some(Accepted::TooMany) => {
-                            return format!("it speaks of more than {MAX_WORKLOADS} workloads");
-                        }
-                        None => return "superseded".into(),
-                    };
-                    let inventory = inventory.as_ref().map(crate::cluster::port::uids);
-                    let told = self.observed(cluster, session_id, observed.observations, inventory, &share).await;
-                    if told.is_err() {
-                        return "the hub is shutting down".into();
-                    }
-                    continue;
-                }
-                Some(agent_message::Kind::Capacity(capacity)) => {
-                    let weight = share.take(prost::Message::encoded_len(&capacity)).await;
-                    SessionEvent::Capacity { cluster: cluster.to_owned(), session_id, capacity, weight }
-                }
-                Some(agent_message::Kind::DesiredAck(revision)) => {
-                    port.acked(session_id, revision);
-                    continue;
-                }
-                Some(agent_message::Kind::Digest(digest)) => {
-                    let drifted = port.digest(session_id, &digest);
-                    if drifted > 0 {
-                        tracing::warn!(cluster, buckets = drifted, "observed state has drifted, asking for it again");
-                    }
-                    continue;
-                }
-                Some(agent_message::Kind::Ping(ping)) => {
-                    if control.send(Control::Asked(ping.nonce)).await.is_err() {
-                        return "the hub ended it".into();
-                    }
-                    if !turns.turn(|| self.registry.set_able(cluster, session_id, !ping.unable)) {
-                        continue;
-                    }
-                    SessionEvent::Able { cluster: cluster.to_owned(), session_id, able: !ping.unable }
-                }
-                Some(agent_message::Kind::Pong(pong)) => {
-                    if control.send(Control::Answered(pong.nonce)).await.is_err() {
-                        return "the hub ended it".into();
-                    }
-                    continue;
-                }
-                Some(agent_message::Kind::Hello(_)) => return "a second Hello".into(),
-                // Kinds of later versions.
-                None => continue,
-            };
-            if self.events.send(event).await.is_err() {
-                return "the hub is shutting down".into();
-            }
-        }
-    }
-
-    /// Tells the dispatcher what an agent has observed, in parts, each as soon as the session's share allows.
-    async fn observed(
-        &self,
-        cluster: &str,
-        session_id: u64,
-        mut observations: Vec<Observation>,
-        mut inventory: Option<crate::dispatch::Uids>,
-        share: &Share,
-    ) -> Result<(), mpsc::error::SendError<SessionEvent>> {
-        loop {
-            let rest = observations.split_off(observations.len().min(AT_ONCE));
-            let inventory = if rest.is_empty() { inventory.take() } else { None };
-            let weight = share.take(limits::size(&observations)).await;
-            let cluster = cluster.to_owned();
-            self.events.send(SessionEvent::Observed { cluster, session_id, observations, inventory, weight }).await?;
-            if rest.is_empty() {
-                return Ok(());
-            }
-            observations = rest;
         }
     }
 

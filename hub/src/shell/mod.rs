@@ -3,6 +3,7 @@
 
 mod desire;
 mod facts;
+mod fair_queue;
 mod follow;
 mod inbox;
 mod mirror;
@@ -36,6 +37,7 @@ use crate::cluster::Ports;
 use crate::dispatch::{Settings, Time, Uid, Written};
 use crate::metrics::HubMetrics;
 use crate::server::{Registry, SessionEvent};
+use fair_queue::FairQueue;
 use mirror::Show;
 use term::TermState;
 
@@ -45,8 +47,6 @@ pub const SESSION_EVENTS: usize = 1024;
 const ANSWERS: usize = 1024;
 /// Writes in flight. The API server's own fairness does the rest.
 const WRITERS: usize = 64;
-/// Events taken in before the timers are looked at again.
-const AT_ONCE: usize = 256;
 
 /// Where the shell's parts come from.
 pub struct Parts {
@@ -119,13 +119,13 @@ pub fn dispatches(ctx: &Context, workload: &Workload) -> bool {
 /// # Errors
 /// When a channel that never ends has ended.
 pub async fn run(mut parts: Parts, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let mut sessions = FairQueue::new(std::mem::replace(&mut parts.sessions, mpsc::channel(1).1));
     let (answers, mut answered) = mpsc::channel(ANSWERS);
     let writers = Arc::new(Semaphore::new(WRITERS));
     let hands = Hands { ctx: parts.ctx.clone(), writers, answers, metrics: parts.metrics.clone() };
     let mut leadership = parts.ctx.leadership.clone();
     let clock = Clock::new(parts.ctx.clock.now());
     let mut state: Option<TermState> = None;
-    let mut events = Vec::with_capacity(AT_ONCE);
     loop {
         let Leadership { leading, epoch, .. } = *leadership.borrow_and_update();
         if state.as_ref().is_some_and(|state| !leading || state.epoch != epoch)
@@ -143,7 +143,6 @@ pub async fn run(mut parts: Parts, shutdown: CancellationToken) -> anyhow::Resul
                 None => std::future::pending().await,
             }
         };
-        events.clear();
         tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
@@ -161,10 +160,11 @@ pub async fn run(mut parts: Parts, shutdown: CancellationToken) -> anyhow::Resul
                 }
             }
             () = parts.inbox.rung() => if let Some(state) = &mut state { state.changed(parts.inbox.take()) },
-            count = parts.sessions.recv_many(&mut events, AT_ONCE) => {
-                anyhow::ensure!(count > 0, "no session can come any more");
+            more = sessions.ready() => {
+                anyhow::ensure!(more, "no session can come any more");
+                let round = sessions.round();
                 if let Some(state) = &mut state {
-                    for event in events.drain(..) {
+                    for event in round {
                         state.session(event);
                     }
                 }

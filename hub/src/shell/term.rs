@@ -14,6 +14,7 @@ use kube::ResourceExt as _;
 use switchyard_api::jobs::elastic;
 use switchyard_api::v1beta2::{Admission, Workload};
 use switchyard_controller::engine_task::EngineHandle;
+use switchyard_controller::log_limit::LogLimit;
 use switchyard_controller::store::Key;
 use switchyard_controller::workload::{self as state, is_group_workload};
 use switchyard_controller::{Context, Reservation};
@@ -27,7 +28,7 @@ use super::topology::Topology;
 use super::{Answer, Clock, Hands, Parts, Reports};
 use super::{payload, replicas};
 use crate::cluster::Ports;
-use crate::dispatch::{Dispatcher, Event, Facts, Memory, Reserved, Sessions, Uid, Written};
+use crate::dispatch::{Dispatcher, Event, Facts, Memory, Name, Reserved, Sessions, Uid, Written};
 
 /// The state of one term.
 pub(super) struct TermState {
@@ -40,7 +41,7 @@ pub(super) struct TermState {
     clock: Clock,
     dispatcher: Dispatcher,
     topology: Topology,
-    /// Where each workload of the API lies, if clusters may have what the hub has forgotten.
+    /// Where each workload of the API lies: what clusters say costs no search.
     living: BTreeMap<Uid, Key>,
     /// Where each workload that we act upon lies.
     places: BTreeMap<Uid, Key>,
@@ -52,6 +53,8 @@ pub(super) struct TermState {
     /// Clusters may have what the hub has forgotten: workloads are to be known again by their jobs.
     forgetful: bool,
     slots: Slots,
+    /// Of what clusters say, by cluster.
+    log: BTreeMap<Name, LogLimit>,
 }
 
 impl TermState {
@@ -78,6 +81,7 @@ impl TermState {
             told: Memory::new(forgetful),
             forgetful,
             slots: Slots::default(),
+            log: BTreeMap::new(),
         };
         state.reports.set_breaker(None);
         state.update_topology();
@@ -209,7 +213,7 @@ impl TermState {
         if state::is_replaced(workload) && self.dispatcher.knows(&uid) && !self.dispatcher.is_succeeded(&uid) {
             self.introduce_successors(workload);
         }
-        if self.forgetful && !self.living.contains_key(&uid) {
+        if !self.living.contains_key(&uid) {
             self.living.insert(uid.clone(), Key::of(workload));
         }
         let status = workload.status.as_ref();
@@ -315,6 +319,11 @@ impl TermState {
         if self.reservations.get(&facts.uid).is_some_and(|held| facts.settles(since(held))) {
             self.reservations.remove(&facts.uid);
         }
+    }
+
+    /// Whether a line of what a cluster says may be logged; if so, how many were left out.
+    fn may_log(&mut self, cluster: &Name) -> Option<u64> {
+        self.log.entry(cluster.clone()).or_default().admit(Instant::now())
     }
 
     fn place(&mut self, facts: &Facts) {

@@ -287,7 +287,7 @@ impl World {
                     self.show(hub, &uid, Show::Status(status));
                 }
             }
-            Action::Orphan { .. } | Action::Breaker { .. } => {}
+            Action::Orphan { .. } | Action::Disbelieve { .. } | Action::Breaker { .. } => {}
         }
     }
 

@@ -10,6 +10,7 @@ use super::*;
 mod backups;
 mod copies;
 mod ends;
+mod floods;
 mod forged;
 mod loss;
 mod offers;
@@ -217,6 +218,7 @@ fn line(action: &Action) -> String {
             format!("finish {uid}/{attempt} from {cluster}: {success}")
         }
         Action::Ack { cluster, uid, attempt } => format!("ack {uid}/{attempt} to {cluster}"),
+        Action::Disbelieve { cluster, uid, attempt } => format!("disbelieve {uid}/{attempt} on {cluster}"),
         Action::Orphan { cluster, uid, attempt } => format!("orphan {uid}/{attempt} on {cluster}"),
         Action::Breaker { open } => format!("breaker {open:?}"),
     }

@@ -94,10 +94,17 @@ impl TermState {
             }
             Action::Finish { uid, cluster, attempt, success } => self.finish(&uid, cluster, attempt, success),
             Action::Orphan { cluster, uid, attempt } => {
-                tracing::warn!(
-                    %cluster, workload_uid = %uid, attempt,
-                    "a workload with this hub's id is on a cluster, and the hub does not know it"
-                );
+                if let Some(left_out) = self.may_log(&cluster) {
+                    tracing::warn!(
+                        %cluster, workload_uid = %uid, attempt, left_out,
+                        "a workload with this hub's id is on a cluster, and the hub does not know it"
+                    );
+                }
+            }
+            Action::Disbelieve { cluster, uid, attempt } => {
+                if let Some(left_out) = self.may_log(&cluster) {
+                    tracing::warn!(%cluster, workload_uid = %uid, attempt, left_out, "an attempt that no hub gave out");
+                }
             }
         }
     }

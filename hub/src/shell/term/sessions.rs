@@ -1,5 +1,7 @@
 //! What clusters say in their sessions.
 
+use std::sync::Arc;
+
 use switchyard_api::v1beta2::Workload;
 use switchyard_proto::v1 as proto;
 
@@ -84,6 +86,11 @@ impl TermState {
         }
         let known = self.dispatcher.knows(&uid);
         let observation = self.told.take_in(&self.dispatcher, cluster, observation);
+        if self.told.take_unreadable()
+            && let Some(left_out) = self.may_log(cluster)
+        {
+            tracing::warn!(%cluster, left_out, "an agent sent a job status that is no JSON object, ignored");
+        }
         self.apply(Event::Observed { cluster: cluster.clone(), observation });
         if !known {
             self.told.forget_useless(&self.dispatcher, cluster, &uid);
@@ -93,15 +100,10 @@ impl TermState {
     /// A cluster speaks of a workload that the dispatcher has nothing to do with: is it one of ours?
     fn learn(&mut self, observation: &proto::Observation, uid: &Uid) {
         let stores = &self.ctx.stores.workloads;
-        let is_it = |workload: &Workload| workload.metadata.uid.as_deref() == Some(uid);
-        let renamed = **uid != *observation.workload_uid;
-        let found = match observation.name.as_str() {
-            // What would be adopted must not be a living one's, whatever name its cluster gives it.
-            _ if self.forgetful => self.living.get(uid).and_then(|key| stores.by_key(key)).filter(|it| is_it(it)),
-            _ if renamed => stores.in_namespace(&observation.namespace).into_iter().find(|it| is_it(it)),
-            "" => stores.filter(is_it).into_iter().next(),
-            name => stores.get(&observation.namespace, name).filter(|workload| is_it(workload)),
-        };
+        let is_it = |workload: &Arc<Workload>| workload.metadata.uid.as_deref() == Some(uid);
+        let named = stores.get(&observation.namespace, &observation.name).filter(is_it);
+        // Its cluster may give it any name, or none.
+        let found = named.or_else(|| self.living.get(uid).and_then(|key| stores.by_key(key)).filter(is_it));
         if let Some(workload) = found {
             let facts = self.facts(&workload);
             self.place(&facts);

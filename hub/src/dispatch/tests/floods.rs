@@ -1,0 +1,75 @@
+//! What one cluster's reports cost, counted in decisions: an agent may send them without end.
+
+use super::*;
+
+const WAITING: u64 = 5_000;
+/// Decisions that one cluster's reports may cause in a second.
+const BUDGET: u64 = 10_000;
+
+/// A hub with 5,000 jobs that wait for a cluster, and a second that has passed since.
+fn crowded() -> Bench {
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 0, 1_000), ("b", 0, 1_000)]);
+    for number in 0..WAITING {
+        bench.reserve(facts(&format!("w{number}")));
+    }
+    bench.log.clear();
+    bench
+}
+
+/// Sends an event each so many milliseconds, for two seconds. Returns how many, and the decisions that they cost.
+fn flood(bench: &mut Bench, every: usize, event: impl Fn(u64) -> Vec<Event>) -> (u64, u64) {
+    let (before, mut sent) = (bench.dispatcher.decided(), 0);
+    for _ in (0..2_000).step_by(every) {
+        for event in event(sent) {
+            bench.apply(event);
+        }
+        sent += 1;
+        bench.now += i64::try_from(every).unwrap();
+    }
+    bench.log.clear();
+    (sent, bench.dispatcher.decided() - before)
+}
+
+#[test]
+fn capacity_flood_costs_its_cluster_budget() {
+    let mut bench = crowded();
+    let alternating = |number: u64| {
+        let free = i64::from(!number.is_multiple_of(2));
+        vec![Event::Capacity { cluster: "a".into(), queues: queues(free, 1_000) }]
+    };
+    // 1,000 a second; without a budget each would cost 5,000 decisions.
+    let (sent, decided) = flood(&mut bench, 1, alternating);
+    assert_eq!(sent, 2_000);
+    assert!((WAITING..=2 * BUDGET + WAITING).contains(&decided), "{decided} decisions");
+    // The other cluster's report has its own budget.
+    let before = bench.dispatcher.decided();
+    bench.capacity("b", 0, 1_000);
+    assert!(bench.dispatcher.decided() - before >= WAITING, "it has to wait");
+}
+
+#[test]
+fn last_of_a_flood_is_looked_at_when_the_budget_allows() {
+    let mut bench = crowded();
+    for free in [0, 0, 1_000] {
+        bench.capacity("b", free, 1_000);
+    }
+    bench.log.clear();
+    let due = bench.dispatcher.next_wakeup().unwrap();
+    assert!(due <= bench.now + 500, "{due}");
+    let before = bench.dispatcher.decided();
+    bench.now += 500;
+    bench.apply(Event::Tick);
+    assert!(bench.dispatcher.decided() - before >= WAITING);
+}
+
+#[test]
+fn session_and_inventory_floods_cost_their_cluster_budget() {
+    let mut bench = crowded();
+    let inventory = |_| vec![Event::Inventory { cluster: "b".into(), uids: Uids::new() }];
+    let there = bench.dispatcher.entries.values().filter(|entry| entry.remotes.contains_key("b")).count() as u64;
+    let (sent, decided) = flood(&mut bench, 500, inventory);
+    assert!(decided <= sent * (WAITING + there), "{decided} decisions for {sent} inventories");
+    let again = |_| vec![Event::ClusterDown { name: "b".into() }, Event::ClusterUp { name: "b".into() }];
+    let (sent, decided) = flood(&mut bench, 500, again);
+    assert!(decided <= sent * (WAITING + 2 * there) + WAITING, "{decided} decisions for {sent} sessions");
+}
