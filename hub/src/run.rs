@@ -180,7 +180,7 @@ async fn serve(
 
     let living = StoredClusters { store: ctx.stores.multi_kueue_clusters.clone(), client: ctx.client.clone() };
     let gate = Gate::new(&hub_id, Arc::new(living), ctx.clock.clone());
-    let tokens = Arc::new(SecretTokens(secrets.clone()));
+    let tokens = Arc::new(SecretTokens::new(secrets.clone()));
     let services = Services {
         enrolment: EnrolmentService::new(gate.clone(), authorities.clone(), tokens, hub.server.agent_life),
         agent: AgentService::new(gate, sessions.clone()),

@@ -134,7 +134,9 @@ impl EnrolError {
 ///
 /// Says what to do next. Absence of the hub is waited for.
 pub async fn obtain(store: &Store, hub: &Route, join: Option<&Join>) -> Result<Identity, EnrolError> {
-    let attempt = || async { obtain_once(store, hub, join).await };
+    // One key for all tries: if an answer is lost, the hub gives it again to the same request alone.
+    let request = KeyRequest::generate()?;
+    let attempt = || async { obtain_once(store, hub, join, &request).await };
     let backoff = ExponentialBuilder::default()
         .with_jitter()
         .with_min_delay(Duration::from_millis(500))
@@ -155,7 +157,12 @@ pub async fn obtain(store: &Store, hub: &Route, join: Option<&Join>) -> Result<I
     attempt.retry(backoff).when(again).notify(notify).await
 }
 
-async fn obtain_once(store: &Store, hub: &Route, join: Option<&Join>) -> Result<Identity, EnrolError> {
+async fn obtain_once(
+    store: &Store,
+    hub: &Route,
+    join: Option<&Join>,
+    request: &KeyRequest,
+) -> Result<Identity, EnrolError> {
     let wanted = match join {
         Some(join) => Some(join.cluster().ok_or(EnrolError::BadToken)?),
         None => None,
@@ -175,7 +182,7 @@ async fn obtain_once(store: &Store, hub: &Route, join: Option<&Join>) -> Result<
             Ok(stored)
         }
         (_, Some(join)) => {
-            let identity = enrol(hub, join).await?;
+            let identity = enrol_with(hub, join, request).await?;
             save(store, &identity).await?;
             tracing::info!(cluster = identity.cluster, not_after = %identity.not_after, "enrolled");
             Ok(identity)
@@ -203,14 +210,17 @@ async fn save(store: &Store, identity: &Identity) -> Result<(), IdentityError> {
 ///
 /// Says what to do next.
 pub async fn enrol(hub: &Route, join: &Join) -> Result<Identity, EnrolError> {
+    enrol_with(hub, join, &KeyRequest::generate()?).await
+}
+
+async fn enrol_with(hub: &Route, join: &Join, request: &KeyRequest) -> Result<Identity, EnrolError> {
     let cluster = join.cluster().ok_or(EnrolError::BadToken)?.to_owned();
     let channel = tls::connect(hub, tls::with_pin(&join.pin, &hub.clock)?).await?;
-    let request = KeyRequest::generate()?;
-    let message = EnrolRequest { token: join.token.clone(), csr: request.csr };
+    let message = EnrolRequest { token: join.token.clone(), csr: request.csr.clone() };
     let mut client = EnrolmentClient::new(channel);
     let answer = tokio::time::timeout(DEADLINE, client.enrol(message)).await;
     let certificate = answer.map_err(|_| late())?.map_err(|status| refused(&status, &cluster))?.into_inner();
-    let identity = Identity::issued(certificate, request.key)?;
+    let identity = Identity::issued(certificate, request.key.clone())?;
     if identity.cluster != cluster {
         let text = format!("the token is for {cluster:?}, the hub issued a certificate for {:?}", identity.cluster);
         return Err(IdentityError::Malformed(text).into());

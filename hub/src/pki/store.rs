@@ -210,20 +210,34 @@ pub enum RedeemError {
     /// The API did not let us find out.
     #[error("the token Secret could not be read or written: {0}")]
     Api(#[from] kube::Error),
+    /// The API server did not answer.
+    #[error("the token Secret was not read in time")]
+    Late,
     /// Others wrote the Secret each time we tried.
     #[error("the token Secret is too contended")]
     Contended,
 }
 
-/// Uses `token` up. When this returns `Ok`, it is marked as used in the API, and by this call alone.
+/// All join tokens.
 ///
 /// # Errors
-/// [`RedeemError`]; the token is then not used up, except when the API failed while it may have written.
-pub async fn redeem(secrets: &Api<Secret>, token: &Token, now: Timestamp) -> Result<(), RedeemError> {
+/// When the API refuses.
+pub async fn tokens(secrets: &Api<Secret>) -> Result<TokenBook, kube::Error> {
+    Ok(secrets.get_opt(TOKEN_SECRET).await?.as_ref().map(book).unwrap_or_default())
+}
+
+/// Uses `token` up for a signing request. When this returns `Ok`, it is marked as used in the API, and by that request alone.
+///
+/// # Errors
+/// [`RedeemError`]; the token is then not used up, except when the API failed while it may have written. The same request may then
+/// be repeated.
+pub async fn redeem(secrets: &Api<Secret>, token: &Token, csr: &[u8], now: Timestamp) -> Result<(), RedeemError> {
     for _ in 0..ATTEMPTS {
         let Some(secret) = secrets.get_opt(TOKEN_SECRET).await? else { return Err(TokenError::Unknown.into()) };
         let mut book = book(&secret);
-        book.redeem(token, now.as_second())?;
+        if !book.redeem(token, csr, now.as_second())? {
+            return Ok(());
+        }
         match write(secrets, secret, &book).await {
             Ok(()) => return Ok(()),
             // Another token was made or used meanwhile, or this one by another caller: look again.

@@ -8,12 +8,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use switchyard_api::validate::is_subdomain;
 use thiserror::Error;
 
 /// The longest life that may be asked for, in seconds: a week.
 pub const MAX_TTL_SECONDS: i64 = 7 * 24 * 3600;
 /// How many tokens are kept at once; a Secret holds 1 MiB, an entry is about 200 bytes.
 pub const MAX_TOKENS: usize = 1000;
+
+/// The answer to the request that used a token up may be lost. For so long it gets one again: the certificate is for its own
+/// key, so nobody else gains by it.
+pub const REPEAT_SECONDS: i64 = 600;
 
 /// Bytes of randomness in a token's secret.
 const SECRET_BYTES: usize = 32;
@@ -67,7 +72,9 @@ impl FromStr for Token {
         let (Some(secret), Some(id), Some(cluster)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(TokenError::Malformed);
         };
-        if secret.is_empty() || id.is_empty() || cluster.is_empty() {
+        // What is looked up, and written to the log, by these is what it seems to be.
+        let is_word = |text: &str| text.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-' || it == b'_');
+        if secret.is_empty() || id.is_empty() || !is_word(secret) || !is_word(id) || !is_subdomain(cluster) {
             return Err(TokenError::Malformed);
         }
         Ok(Self { cluster: cluster.into(), id: id.into(), secret: secret.into() })
@@ -115,6 +122,9 @@ pub struct Record {
     /// When it was used, seconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<i64>,
+    /// By which signing request: SHA-256 of it, hex. That one may be repeated for [`REPEAT_SECONDS`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_by: Option<String>,
 }
 
 /// All tokens of a hub, by id: the content of the Secret.
@@ -183,17 +193,18 @@ impl TokenBook {
             hash: token.hash(),
             expires: now.saturating_add(ttl_seconds),
             used: None,
+            used_by: None,
         };
         self.records.insert(token.id.clone(), record);
         Ok(())
     }
 
-    /// Uses a token up. The book must then be written under its resource version before anything is given for it.
+    /// Whether a token may be used now for this signing request.
     ///
     /// # Errors
-    /// Says why not; the book is unchanged then.
-    pub fn redeem(&mut self, token: &Token, now: i64) -> Result<(), TokenError> {
-        let record = self.records.get_mut(&token.id).ok_or(TokenError::Unknown)?;
+    /// Says why not.
+    pub fn check(&self, token: &Token, csr: &[u8], now: i64) -> Result<(), TokenError> {
+        let record = self.records.get(&token.id).ok_or(TokenError::Unknown)?;
         if !same(record.hash.as_bytes(), token.hash().as_bytes()) {
             return Err(TokenError::WrongSecret);
         }
@@ -203,12 +214,31 @@ impl TokenBook {
         if record.expires <= now {
             return Err(TokenError::Expired);
         }
-        if record.used.is_some() {
-            return Err(TokenError::Used);
+        let repeats = || record.used_by.as_deref() == Some(hash_of(csr).as_str());
+        match record.used {
+            Some(used) if now >= used.saturating_add(REPEAT_SECONDS) || !repeats() => Err(TokenError::Used),
+            Some(_) | None => Ok(()),
         }
-        record.used = Some(now);
-        Ok(())
     }
+
+    /// Uses a token up for a signing request. The book must then be written under its resource version before anything is given
+    /// for it. Returns whether the book has changed: a repeated request changes nothing.
+    ///
+    /// # Errors
+    /// Says why not; the book is unchanged then.
+    pub fn redeem(&mut self, token: &Token, csr: &[u8], now: i64) -> Result<bool, TokenError> {
+        self.check(token, csr, now)?;
+        let Some(record) = self.records.get_mut(&token.id).filter(|record| record.used.is_none()) else {
+            return Ok(false);
+        };
+        (record.used, record.used_by) = (Some(now), Some(hash_of(csr)));
+        Ok(true)
+    }
+}
+
+/// By which a signing request is known again.
+fn hash_of(csr: &[u8]) -> String {
+    hex(&Sha256::digest(csr))
 }
 
 /// Compares without telling by its time where two texts differ.
@@ -258,8 +288,28 @@ mod tests {
     #[test]
     fn a_token_is_good_once() {
         let mut book = book("a");
-        assert_eq!(book.redeem(&token("a"), NOW + 1), Ok(()));
-        assert_eq!(book.redeem(&token("a"), NOW + 1), Err(TokenError::Used));
+        assert_eq!(book.redeem(&token("a"), b"one", NOW + 1), Ok(true));
+        assert_eq!(book.redeem(&token("a"), b"another", NOW + 1), Err(TokenError::Used));
+    }
+
+    #[test]
+    fn used_token_answers_the_same_request_for_a_while() {
+        let mut book = TokenBook::default();
+        book.add(&token("a"), 3600, NOW).unwrap();
+        assert_eq!(book.redeem(&token("a"), b"one", NOW), Ok(true));
+        assert_eq!(book.redeem(&token("a"), b"one", NOW + REPEAT_SECONDS - 1), Ok(false));
+        assert_eq!(book.redeem(&token("a"), b"one", NOW + REPEAT_SECONDS), Err(TokenError::Used));
+        assert_eq!(book.redeem(&token("a"), b"another", NOW + 1), Err(TokenError::Used));
+    }
+
+    #[test]
+    fn token_names_a_cluster_and_nothing_else() {
+        for text in
+            ["?watch=true.aa.bb", "a/b.aa.bb", "a\nb.aa.bb", "..aa.bb", "A.aa.bb", "a.a?.bb", "a.aa.b/b", "a.aa.b\nb"]
+        {
+            assert_eq!(text.parse::<Token>(), Err(TokenError::Malformed), "{text:?}");
+        }
+        assert!("eu.west-1.aa.b_B-b".parse::<Token>().is_ok());
     }
 
     #[test]
@@ -275,7 +325,7 @@ mod tests {
         ] {
             let mut book = book("a");
             let before = book.clone();
-            assert_eq!(book.redeem(&token, at), Err(reason), "{case}");
+            assert_eq!(book.redeem(&token, b"one", at), Err(reason), "{case}");
             assert_eq!(book, before, "{case}: the book is unchanged");
         }
         for text in ["", "a", "a.b", "a..c", ".b.c", "a.b."] {

@@ -1,11 +1,13 @@
 //! The gRPC end of a session.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::StreamExt as _;
+use switchyard_controller::log_limit::LogLimit;
 use switchyard_proto::v1::agent_server::Agent;
 use switchyard_proto::v1::{AgentMessage, HubMessage};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -20,12 +22,14 @@ const OUTBOUND: usize = 16;
 pub struct AgentService {
     gate: Gate,
     sessions: Arc<Sessions>,
+    /// Of refusals.
+    log: Mutex<LogLimit>,
 }
 
 impl AgentService {
     /// A service whose sessions are run by `sessions`.
     pub fn new(gate: Gate, sessions: Arc<Sessions>) -> Self {
-        Self { gate, sessions }
+        Self { gate, sessions, log: Mutex::default() }
     }
 }
 
@@ -43,7 +47,11 @@ impl Agent for AgentService {
         let identity = match self.gate.caller(&peer).await {
             Ok(identity) => identity,
             Err(reason) => {
-                tracing::warn!(peer = %peer.address, %reason, "session refused");
+                let may_log = self.log.lock().unwrap_or_else(PoisonError::into_inner).admit(Instant::now());
+                if let Some(left_out) = may_log {
+                    let reason = reason.to_string();
+                    tracing::warn!(peer = %peer.address, reason, left_out, "session refused");
+                }
                 return Err(Status::permission_denied("refused"));
             }
         };

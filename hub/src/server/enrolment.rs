@@ -1,15 +1,15 @@
 //! A token and a key for a certificate; a certificate for the next one.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
+use switchyard_controller::log_limit::LogLimit;
 use switchyard_proto::v1::enrolment_server::Enrolment;
 use switchyard_proto::v1::{Certificate, EnrolRequest, RenewRequest};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use super::conn::Peer;
@@ -17,27 +17,26 @@ use super::gate::{Gate, Refusal};
 use super::tls::Authorities;
 use crate::pki::ClusterIdentity;
 use crate::pki::ca::CaError;
-use crate::pki::store::{self, RedeemError};
+use crate::pki::store::RedeemError;
 use crate::pki::token::{Token, TokenError};
 
-/// Enrolments at once: each reads and writes a Secret.
+/// Enrolments at once of holders of a good token: each reads and writes a Secret.
 const AT_ONCE: usize = 8;
 /// An enrolment takes two calls to the API server.
 const DEADLINE: Duration = Duration::from_secs(15);
 
 /// Where tokens are used up.
 pub trait Tokens: Send + Sync {
-    /// See [`store::redeem`].
-    fn redeem<'a>(&'a self, token: &'a Token, now: Timestamp) -> BoxFuture<'a, Result<(), RedeemError>>;
-}
+    /// Whether a token is good, by what is in memory. Strangers cost no more than this.
+    fn is_known<'a>(
+        &'a self,
+        token: &'a Token,
+        csr: &'a [u8],
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<(), RedeemError>>;
 
-/// The tokens in the Secret.
-pub struct SecretTokens(pub Api<Secret>);
-
-impl Tokens for SecretTokens {
-    fn redeem<'a>(&'a self, token: &'a Token, now: Timestamp) -> BoxFuture<'a, Result<(), RedeemError>> {
-        Box::pin(store::redeem(&self.0, token, now))
-    }
+    /// See [`crate::pki::store::redeem`].
+    fn redeem<'a>(&'a self, token: &'a Token, csr: &'a [u8], now: Timestamp) -> BoxFuture<'a, Result<(), RedeemError>>;
 }
 
 /// The service.
@@ -46,7 +45,10 @@ pub struct EnrolmentService {
     authorities: Authorities,
     tokens: Arc<dyn Tokens>,
     life: Duration,
+    deadline: Duration,
     places: Semaphore,
+    /// Of refusals.
+    log: Mutex<LogLimit>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -59,22 +61,39 @@ enum Reason {
     Redeem(#[from] RedeemError),
     #[error(transparent)]
     Ca(#[from] CaError),
+    #[error("too many enrolments at once")]
+    Busy,
 }
 
 impl EnrolmentService {
     /// A service whose certificates last for `life`.
     pub fn new(gate: Gate, authorities: Authorities, tokens: Arc<dyn Tokens>, life: Duration) -> Self {
-        Self { gate, authorities, tokens, life, places: Semaphore::new(AT_ONCE) }
+        let (places, log) = (Semaphore::new(AT_ONCE), Mutex::default());
+        Self { gate, authorities, tokens, life, deadline: DEADLINE, places, log }
+    }
+
+    /// One that answers within another time.
+    #[must_use]
+    pub fn within(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
     }
 
     async fn try_enrol(&self, request: &EnrolRequest) -> Result<Certificate, Reason> {
         let token: Token = request.token.parse()?;
+        self.tokens.is_known(&token, &request.csr, self.gate.now()).await?;
+        // From here on the caller holds a token.
+        let _place = self.places.try_acquire().map_err(|_| Reason::Busy)?;
         let identity = self.gate.identity(&token.cluster).await?;
         // Made before the token is used up, so that a bad request costs no token; given only afterwards.
         let certificate = self.issue(&request.csr, &identity)?;
-        self.tokens.redeem(&token, self.gate.now()).await?;
+        self.tokens.redeem(&token, &request.csr, self.gate.now()).await?;
         tracing::info!(cluster = identity.cluster, token = token.id, "agent enrolled");
         Ok(certificate)
+    }
+
+    /// Whether a refusal may be logged; if so, how many were left out.
+    fn may_log(&self) -> Option<u64> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).admit(Instant::now())
     }
 
     fn issue(&self, csr: &[u8], identity: &ClusterIdentity) -> Result<Certificate, CaError> {
@@ -106,22 +125,29 @@ fn address<T>(request: &Request<T>) -> String {
 impl Enrolment for EnrolmentService {
     async fn enrol(&self, request: Request<EnrolRequest>) -> Result<Response<Certificate>, Status> {
         let peer = address(&request);
-        let Ok(_place) = self.places.try_acquire() else {
-            return Err(Status::unavailable("too many enrolments at once; try again"));
-        };
-        match tokio::time::timeout(DEADLINE, self.try_enrol(request.get_ref())).await {
+        match tokio::time::timeout(self.deadline, self.try_enrol(request.get_ref())).await {
             Ok(Ok(certificate)) => Ok(Response::new(certificate)),
-            Ok(Err(Reason::Redeem(error @ (RedeemError::Api(_) | RedeemError::Contended)))) => {
-                // Not the caller's fault: it may try again with the same token.
-                tracing::error!(%peer, %error, "enrolment failed");
+            Ok(Err(Reason::Busy)) => Err(Status::unavailable("too many enrolments at once; try again")),
+            Ok(Err(Reason::Redeem(error @ (RedeemError::Api(_) | RedeemError::Late | RedeemError::Contended)))) => {
+                // Not the caller's fault: it may try again with the same token and the same key.
+                if let Some(left_out) = self.may_log() {
+                    let error = error.to_string();
+                    tracing::error!(%peer, error, left_out, "enrolment failed");
+                }
                 Err(Status::unavailable("try again"))
             }
             Ok(Err(reason)) => {
-                tracing::warn!(%peer, cluster = claimed(&request), %reason, "enrolment refused");
+                if let Some(left_out) = self.may_log() {
+                    // As a value, not as text: whatever it contains stays on its line.
+                    let (cluster, reason) = (claimed(&request), reason.to_string());
+                    tracing::warn!(%peer, cluster, reason, left_out, "enrolment refused");
+                }
                 Err(refused())
             }
             Err(_) => {
-                tracing::error!(%peer, within = ?DEADLINE, "enrolment not finished in time");
+                if let Some(left_out) = self.may_log() {
+                    tracing::error!(%peer, within = ?self.deadline, left_out, "enrolment not finished in time");
+                }
                 Err(Status::deadline_exceeded("try again"))
             }
         }
@@ -140,7 +166,10 @@ impl Enrolment for EnrolmentService {
                 Ok(Response::new(certificate))
             }
             Err(reason) => {
-                tracing::warn!(%peer, %reason, "certificate not renewed");
+                if let Some(left_out) = self.may_log() {
+                    let reason = reason.to_string();
+                    tracing::warn!(%peer, reason, left_out, "certificate not renewed");
+                }
                 Err(refused())
             }
         }

@@ -18,6 +18,7 @@ mod places;
 mod registry;
 mod session;
 mod tls;
+mod token_memory;
 mod twins;
 mod words;
 
@@ -26,12 +27,13 @@ use std::time::Duration;
 pub use accept::{Listen, Services, serve};
 pub use agent::AgentService;
 pub use conn::Peer;
-pub use enrolment::{EnrolmentService, SecretTokens, Tokens};
+pub use enrolment::{EnrolmentService, Tokens};
 pub use gate::{Clusters, Gate, Refusal};
 pub use limits::{MAX_WORKLOADS, Weight};
 pub use registry::{Live, Registry};
 pub use session::{SessionEvent, SessionInfo, Sessions, Term};
 pub use tls::{Authorities, TlsKeeper};
+pub use token_memory::SecretTokens;
 pub use twins::Member;
 
 /// Deadlines and bounds of the door.

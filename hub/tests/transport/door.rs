@@ -1,7 +1,8 @@
 //! The hub's door around things that a test holds: the clusters that exist, the tokens, the term, the authorities, the
 //! clock, and the place of the dispatcher, which is the test's own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -71,20 +72,45 @@ impl Clock for HandClock {
 
 /// The MultiKueueClusters: name and uid.
 #[derive(Default)]
-struct Named(Mutex<BTreeMap<String, String>>);
+struct Named {
+    uids: Mutex<BTreeMap<String, String>>,
+    looked_up: AtomicUsize,
+}
 
 impl Clusters for Named {
     fn agent_cluster(&self, name: &str) -> Option<String> {
-        self.0.lock().unwrap().get(name).cloned()
+        self.looked_up.fetch_add(1, Ordering::Relaxed);
+        self.uids.lock().unwrap().get(name).cloned()
     }
 }
 
-struct Book(Mutex<TokenBook>);
+#[derive(Default)]
+struct Book {
+    book: Mutex<TokenBook>,
+    /// The next token of these clusters is used up, and no answer comes.
+    silent: Mutex<BTreeSet<String>>,
+}
 
 impl Tokens for Book {
-    fn redeem<'a>(&'a self, token: &'a Token, now: Timestamp) -> BoxFuture<'a, Result<(), RedeemError>> {
-        let redeemed = self.0.lock().unwrap().redeem(token, now.as_second()).map_err(RedeemError::from);
-        Box::pin(async move { redeemed })
+    fn is_known<'a>(
+        &'a self,
+        token: &'a Token,
+        csr: &'a [u8],
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<(), RedeemError>> {
+        let known = self.book.lock().unwrap().check(token, csr, now.as_second()).map_err(RedeemError::from);
+        Box::pin(async move { known })
+    }
+
+    fn redeem<'a>(&'a self, token: &'a Token, csr: &'a [u8], now: Timestamp) -> BoxFuture<'a, Result<(), RedeemError>> {
+        let redeemed = self.book.lock().unwrap().redeem(token, csr, now.as_second()).map_err(RedeemError::from);
+        let is_silent = self.silent.lock().unwrap().remove(&token.cluster);
+        Box::pin(async move {
+            if is_silent {
+                std::future::pending::<()>().await;
+            }
+            redeemed.map(drop)
+        })
     }
 }
 
@@ -109,6 +135,9 @@ impl Drop for Door {
     }
 }
 
+/// The door answers enrolments within this.
+const ANSWER: Duration = Duration::from_secs(2);
+
 /// The term's epoch.
 pub(crate) const EPOCH: u64 = 7;
 
@@ -125,9 +154,9 @@ impl Door {
         let (authority, authorities) = watch::channel(Arc::new(Authority::new(ca(&clock))));
         let clusters = Arc::new(Named::default());
         for name in CLUSTERS {
-            clusters.0.lock().unwrap().insert(name.into(), format!("{name}-uid"));
+            clusters.uids.lock().unwrap().insert(name.into(), format!("{name}-uid"));
         }
-        let book = Arc::new(Book(Mutex::new(TokenBook::default())));
+        let book = Arc::new(Book::default());
         let (ports, registry) = (Arc::new(Ports::default()), Arc::new(Registry::default()));
         let (term, watched) = watch::channel(Some(EPOCH));
         let (sender, events) = mpsc::channel(switchyard_hub::shell::SESSION_EVENTS);
@@ -138,7 +167,7 @@ impl Door {
         let gate = Gate::new("hub", clusters.clone(), time.clone());
         let life = settings.agent_life;
         let services = switchyard_hub::server::Services {
-            enrolment: EnrolmentService::new(gate.clone(), authorities.clone(), book.clone(), life),
+            enrolment: EnrolmentService::new(gate.clone(), authorities.clone(), book.clone(), life).within(ANSWER),
             agent: AgentService::new(gate, Arc::new(sessions)),
         };
         let tls = Arc::new(TlsKeeper::new(authorities, Vec::new(), time).unwrap());
@@ -155,18 +184,28 @@ impl Door {
     /// The same without what the agent knows the hub by.
     pub(crate) fn bare_token(&self, cluster: &str) -> Token {
         let token = Token::from_random(cluster, rand::random(), rand::random());
-        self.book.0.lock().unwrap().add(&token, 3600, self.clock.now().as_second()).unwrap();
+        self.book.book.lock().unwrap().add(&token, 3600, self.clock.now().as_second()).unwrap();
         token
+    }
+
+    /// The next token of this cluster is used up, and the answer is lost.
+    pub(crate) fn lose_the_next_answer(&self, cluster: &str) {
+        self.book.silent.lock().unwrap().insert(cluster.to_owned());
+    }
+
+    /// How often MultiKueueClusters were looked up.
+    pub(crate) fn looked_up(&self) -> usize {
+        self.clusters.looked_up.load(Ordering::Relaxed)
     }
 
     /// A MultiKueueCluster is made anew, with another uid.
     pub(crate) fn recreate(&self, cluster: &str) {
-        self.clusters.0.lock().unwrap().insert(cluster.to_owned(), "another-uid".to_owned());
+        self.clusters.uids.lock().unwrap().insert(cluster.to_owned(), "another-uid".to_owned());
     }
 
     /// A MultiKueueCluster is deleted.
     pub(crate) fn delete(&self, cluster: &str) {
-        self.clusters.0.lock().unwrap().remove(cluster);
+        self.clusters.uids.lock().unwrap().remove(cluster);
     }
 }
 

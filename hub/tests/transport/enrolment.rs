@@ -76,3 +76,30 @@ async fn a_certificate_is_needed_and_renewed_for_the_same_cluster_only_while_it_
     assert!(is_refusal(renew(open).await), "deleted");
     assert!(is_refusal(Talk::open(&hub, shown(&identity)).await));
 }
+
+#[tokio::test]
+async fn strangers_hold_no_place_and_look_nothing_up() {
+    let hub = Loopback::open(Settings::default()).await;
+    let before = hub.door.looked_up();
+    let strangers = ["?watch=true.aa.bb", "east.aa.bb", "a\nb.aa.bb", "no-such-cluster.0011223344556677.x"];
+    let tries = (0..32).map(|number| enrol(&hub, strangers[number % strangers.len()], request()));
+    let (refused, honest) = tokio::join!(futures::future::join_all(tries), async {
+        let token = hub.door.bare_token("east").to_string();
+        enrol(&hub, &token, request()).await
+    });
+    assert_eq!(refused.into_iter().filter_map(|answer| (!is_refusal(answer)).then_some(())).count(), 0);
+    assert!(honest.is_ok(), "{honest:?}");
+    assert_eq!(hub.door.looked_up() - before, 1, "for the holder of a token");
+}
+
+#[tokio::test]
+async fn lost_answer_is_given_again_to_the_same_request() {
+    let hub = Loopback::open(Settings::default()).await;
+    let token = hub.door.bare_token("east").to_string();
+    hub.door.lose_the_next_answer("east");
+    let csr = request();
+    let lost = enrol(&hub, &token, csr.clone()).await.unwrap_err();
+    assert_eq!((lost.code(), lost.message()), (Code::DeadlineExceeded, "try again"));
+    assert!(is_refusal(enrol(&hub, &token, request()).await), "another key");
+    assert_eq!(enrol(&hub, &token, csr).await.unwrap().cluster, "east");
+}

@@ -1,0 +1,126 @@
+//! Join tokens in memory. A caller without a good one costs a comparison.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+use super::enrolment::Tokens;
+use crate::pki::store::{self, RedeemError};
+use crate::pki::token::{Token, TokenBook};
+
+/// The Secret is read for a token that is not known at most once in so long, whoever asks.
+const READ_EVERY: Duration = Duration::from_secs(1);
+/// An answer of the API server takes no longer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// The tokens in the Secret, as they were when it was last read.
+pub struct SecretTokens {
+    secrets: Api<Secret>,
+    memory: Mutex<Memory>,
+}
+
+#[derive(Default)]
+struct Memory {
+    book: TokenBook,
+    read: Option<Instant>,
+    /// Of a token that is good by this, the Secret said otherwise.
+    is_stale: bool,
+}
+
+impl SecretTokens {
+    /// Nothing is read yet.
+    pub fn new(secrets: Api<Secret>) -> Self {
+        Self { secrets, memory: Mutex::default() }
+    }
+
+    async fn check(&self, token: &Token, csr: &[u8], now: Timestamp) -> Result<(), RedeemError> {
+        let mut memory = self.memory.lock().await;
+        let known = memory.book.check(token, csr, now.as_second());
+        let is_fresh = memory.read.is_some_and(|read| read.elapsed() < READ_EVERY);
+        // A token may have been made since.
+        if is_fresh || (known.is_ok() && !memory.is_stale) {
+            return Ok(known?);
+        }
+        (memory.read, memory.is_stale) = (Some(Instant::now()), false);
+        let read = timeout(ANSWER, store::tokens(&self.secrets)).await;
+        memory.book = read.map_err(|_| RedeemError::Late)??;
+        Ok(memory.book.check(token, csr, now.as_second())?)
+    }
+
+    async fn use_up(&self, token: &Token, csr: &[u8], now: Timestamp) -> Result<(), RedeemError> {
+        let redeemed = store::redeem(&self.secrets, token, csr, now).await;
+        if matches!(redeemed, Err(RedeemError::Refused(_))) {
+            self.memory.lock().await.is_stale = true;
+        }
+        redeemed
+    }
+}
+
+impl Tokens for SecretTokens {
+    fn is_known<'a>(
+        &'a self,
+        token: &'a Token,
+        csr: &'a [u8],
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<(), RedeemError>> {
+        Box::pin(self.check(token, csr, now))
+    }
+
+    fn redeem<'a>(&'a self, token: &'a Token, csr: &'a [u8], now: Timestamp) -> BoxFuture<'a, Result<(), RedeemError>> {
+        Box::pin(self.use_up(token, csr, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A Secret with these tokens, and how often it was asked for.
+    fn secret(book: &TokenBook) -> (SecretTokens, Arc<AtomicUsize>) {
+        let data: serde_json::Map<String, serde_json::Value> = book
+            .entries()
+            .map(|(id, json)| (id, serde_json::to_value(k8s_openapi::ByteString(json)).unwrap()))
+            .collect();
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "t"}, "data": data});
+        let (asked, body) = (Arc::new(AtomicUsize::new(0)), secret.to_string());
+        let count = asked.clone();
+        let server = tower::service_fn(move |_: Request<Body>| {
+            count.fetch_add(1, Ordering::Relaxed);
+            let answer = Response::new(Body::from(body.clone().into_bytes()));
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        (SecretTokens::new(Api::namespaced(kube::Client::new(server, "ns"), "ns")), asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn strangers_have_the_secret_read_once_a_second() {
+        let now = Timestamp::UNIX_EPOCH;
+        let good = Token::from_random("east", [1; 8], [1; 32]);
+        let mut book = TokenBook::default();
+        book.add(&good, 3600, now.as_second()).unwrap();
+        let (tokens, asked) = secret(&book);
+        for number in 0..2_000_u64 {
+            let stranger = Token::from_random("east", number.to_be_bytes(), [2; 32]);
+            assert!(tokens.is_known(&stranger, b"csr", now).await.is_err());
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        for _ in 0..100 {
+            assert!(tokens.is_known(&good, b"csr", now).await.is_ok());
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 2, "it is in memory");
+    }
+}
