@@ -304,6 +304,25 @@ fn the_ports_of_services_are_those_of_the_values() {
 }
 
 #[test]
+fn network_policy_opens_what_a_mode_serves() {
+    let (helm, chart) = (Helm::new(None), chart());
+    let policy = |values: &[&str]| {
+        let text = helm.ok(&[&["template", &chart, "--show-only=templates/networkpolicy.yaml"], values].concat());
+        let lines = text.lines().filter_map(|line| line.trim().strip_prefix("- ports: [{protocol: TCP, port: "));
+        lines.map(|port| port.trim_end_matches("}]").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(policy(&[]), ["webhooks", "health", "metrics"]);
+    assert_eq!(policy(&HUB), ["webhooks", "health", "metrics", "agents"]);
+    assert_eq!(policy(&AGENT), ["webhooks", "health"]);
+    assert_eq!(policy(&["--set=visibility.enabled=true"]).last().map(String::as_str), Some("8082"));
+    let from = "--set=networkPolicy.webhooks[0].ipBlock.cidr=192.0.2.0/24";
+    assert!(
+        helm.ok(&["template", &chart, from]).contains("    from:\n      - ipBlock:\n          cidr: 192.0.2.0/24\n")
+    );
+    assert!(!helm.ok(&["template", &chart, "--set=networkPolicy.enabled=false"]).contains("kind: NetworkPolicy"));
+}
+
+#[test]
 fn what_monitors_is_asked_for() {
     let helm = Helm::new(None);
     let rendered = |values: &[&str]| helm.ok(&[&["template", &chart()], values].concat());

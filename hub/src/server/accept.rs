@@ -101,7 +101,7 @@ async fn accept<L: Listen>(
     ready: mpsc::Sender<Result<Conn<L::Io>, io::Error>>,
     settings: Settings,
 ) {
-    let places = Places::new(settings.newcomers, settings.of_a_cluster);
+    let places = Places::new(settings.newcomers, settings.of_a_source, settings.of_a_cluster);
     loop {
         let (io, address) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -114,7 +114,7 @@ async fn accept<L: Listen>(
         };
         let (tls, ready, settings, places) = (tls.clone(), ready.clone(), settings.clone(), places.clone());
         // Taken here, in the order of arrival.
-        let place = places.newcomer();
+        let place = places.newcomer(address.ip());
         tokio::spawn(async move {
             let taken = place.taken();
             let shaken = tokio::select! {

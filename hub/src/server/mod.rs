@@ -45,6 +45,8 @@ pub struct Settings {
     pub unauthenticated: Duration,
     /// Connections at once that have shown no certificate, handshakes included; of more, the oldest are closed.
     pub newcomers: usize,
+    /// The same of one address.
+    pub of_a_source: usize,
     /// Connections at once of one cluster; of more, the oldest are closed.
     pub of_a_cluster: usize,
     /// What agents' certificates last.
@@ -71,6 +73,7 @@ impl Default for Settings {
             handshake: Duration::from_secs(10),
             unauthenticated: Duration::from_secs(30),
             newcomers: 256,
+            of_a_source: 64,
             of_a_cluster: 8,
             agent_life: crate::pki::ca::AGENT_LIFE,
             hello: Duration::from_secs(10),

@@ -2,6 +2,7 @@
 //! handshake in a moment, one that means ill stays as long as it may.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
@@ -9,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 /// Whose connections are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Crowd {
-    /// Without a certificate, as yet or at all.
-    Newcomers,
+    /// Without a certificate, as yet or at all, from this address.
+    Newcomers(IpAddr),
     /// With a certificate of the cluster with this uid. Its name would let the certificate of a deleted cluster take the
     /// places of a new one of that name.
     Cluster(String),
@@ -20,6 +21,7 @@ enum Crowd {
 #[derive(Debug)]
 pub(super) struct Places {
     newcomers: usize,
+    of_a_source: usize,
     of_a_cluster: usize,
     crowds: Mutex<Crowds>,
 }
@@ -29,6 +31,18 @@ struct Crowds {
     next: u64,
     /// By age.
     members: BTreeMap<Crowd, BTreeMap<u64, CancellationToken>>,
+}
+
+impl Crowds {
+    /// Where there are more newcomers than this: the oldest of the address that has most of them.
+    fn oldest_beyond(&mut self, most: usize) -> Option<(u64, CancellationToken)> {
+        let newcomers = self.members.iter_mut().filter(|(crowd, _)| matches!(crowd, Crowd::Newcomers(_)));
+        let newcomers: Vec<_> = newcomers.map(|(_, members)| members).collect();
+        if newcomers.iter().map(|members| members.len()).sum::<usize>() <= most {
+            return None;
+        }
+        newcomers.into_iter().max_by_key(|members| members.len())?.pop_first()
+    }
 }
 
 /// The place of one connection. It is free again when this is dropped.
@@ -41,15 +55,15 @@ pub(super) struct Place {
 }
 
 impl Places {
-    /// So many connections without a certificate, and so many of each cluster.
-    pub(super) fn new(newcomers: usize, of_a_cluster: usize) -> Arc<Self> {
-        let (newcomers, of_a_cluster) = (newcomers.max(1), of_a_cluster.max(1));
-        Arc::new(Self { newcomers, of_a_cluster, crowds: Mutex::default() })
+    /// So many connections without a certificate, so many of them of one address, and so many of each cluster.
+    pub(super) fn new(newcomers: usize, of_a_source: usize, of_a_cluster: usize) -> Arc<Self> {
+        let [newcomers, of_a_source, of_a_cluster] = [newcomers, of_a_source, of_a_cluster].map(|most| most.max(1));
+        Arc::new(Self { newcomers, of_a_source, of_a_cluster, crowds: Mutex::default() })
     }
 
-    /// A place for a connection of which nothing is known.
-    pub(super) fn newcomer(self: &Arc<Self>) -> Place {
-        self.enter(Crowd::Newcomers)
+    /// A place for a connection of which nothing is known but its address.
+    pub(super) fn newcomer(self: &Arc<Self>, source: IpAddr) -> Place {
+        self.enter(Crowd::Newcomers(source))
     }
 
     /// A place for a connection of the cluster with this uid.
@@ -58,14 +72,18 @@ impl Places {
     }
 
     fn enter(self: &Arc<Self>, crowd: Crowd) -> Place {
-        let limit = if crowd == Crowd::Newcomers { self.newcomers } else { self.of_a_cluster };
+        let is_new = matches!(crowd, Crowd::Newcomers(_));
+        let limit = if is_new { self.of_a_source } else { self.of_a_cluster };
         let taken = CancellationToken::new();
         let mut crowds = self.lock();
         let id = crowds.next;
         crowds.next += 1;
         let members = crowds.members.entry(crowd.clone()).or_default();
         members.insert(id, taken.clone());
-        let oldest = if members.len() > limit { members.pop_first() } else { None };
+        let mut oldest = if members.len() > limit { members.pop_first() } else { None };
+        if is_new && oldest.is_none() {
+            oldest = crowds.oldest_beyond(self.newcomers);
+        }
         drop(crowds);
         if let Some((_, oldest)) = oldest {
             tracing::debug!(?crowd, limit, "too many connections, the oldest one is closed");
@@ -114,9 +132,9 @@ mod tests {
 
     #[test]
     fn the_oldest_makes_room_and_no_crowd_takes_the_places_of_another() {
-        let places = Places::new(2, 1);
+        let places = Places::new(2, 2, 1);
         let east = places.of("east");
-        let newcomers: Vec<Place> = (0..4).map(|_| places.newcomer()).collect();
+        let newcomers: Vec<Place> = (0..4).map(|_| places.newcomer(source(1))).collect();
         assert_eq!(there(&newcomers), [false, false, true, true]);
         assert!(!east.taken.is_cancelled());
         let west = [places.of("west"), places.of("west")];
@@ -124,7 +142,24 @@ mod tests {
         assert!(!east.taken.is_cancelled());
         drop((newcomers, west, east));
         assert_eq!(places.count(), 0);
-        let again = [places.newcomer(), places.newcomer()];
+        let again = [places.newcomer(source(1)), places.newcomer(source(1))];
         assert_eq!(there(&again), [true, true]);
+    }
+
+    fn source(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    #[test]
+    fn fast_stream_of_one_address_takes_its_own_places() {
+        let places = Places::new(8, 4, 1);
+        let honest = [places.newcomer(source(1)), places.newcomer(source(2))];
+        let stream: Vec<Place> = (0..1_000).map(|_| places.newcomer(source(3))).collect();
+        assert_eq!(there(&honest), [true, true]);
+        assert_eq!(there(&stream).into_iter().filter(|there| *there).count(), 4);
+        // Many addresses share what is there; the one with most of it goes first.
+        let many: Vec<Place> = (10..110).map(|last| places.newcomer(source(last))).collect();
+        let all = [&honest[..], &stream, &many].into_iter().flat_map(there).filter(|there| *there).count();
+        assert_eq!(all, 8);
     }
 }
