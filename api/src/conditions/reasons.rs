@@ -292,6 +292,8 @@ pub mod multi_kueue_cluster {
     pub const ALL_KNOWN: &str = "AllKnown";
     /// They were released, or all are back. Ours.
     pub const RELEASED: &str = "Released";
+    /// It is reached, and is another cluster than the one that has its jobs. Ours.
+    pub const OTHER_CLUSTER: &str = "OtherCluster";
     /// Another MultiKueueCluster names the same worker. Ours.
     pub const DUPLICATE_CLUSTER: &str = "DuplicateCluster";
 }

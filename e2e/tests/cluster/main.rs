@@ -29,6 +29,7 @@ mod dispatch;
 mod elastic;
 mod elastic_ray;
 mod elastic_remote;
+mod elsewhere;
 mod enrolment;
 mod failover;
 mod failure_recovery;

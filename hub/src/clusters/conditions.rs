@@ -67,6 +67,15 @@ pub fn twin(other: &str) -> Reach {
     Reach::failed(reasons::multi_kueue_cluster::DUPLICATE_CLUSTER, message)
 }
 
+/// A cluster that is not used because it is another one than the MultiKueueCluster stands for.
+pub fn stranger(known: &str, found: &str) -> Reach {
+    let message = format!(
+        "its kubeconfig leads to the cluster {found} (by the uid of its namespace kube-system), and its jobs are on the \
+         cluster {known}: that one counts as lost. Lead it back there, or make another MultiKueueCluster for {found}"
+    );
+    Reach::failed(reasons::multi_kueue_cluster::OTHER_CLUSTER, message)
+}
+
 /// `Active` of a MultiKueueCluster.
 pub fn cluster_active(cluster: &MultiKueueCluster, reach: &Reach) -> Condition {
     conditions::new(conditions::ACTIVE, reach.active, reach.reason, &reach.message, cluster.metadata.generation)

@@ -11,9 +11,10 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use switchyard_agent::link;
 use switchyard_agent::{CapacitySource, cluster_uid, run_core};
 use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
-use switchyard_api::v1beta2::MultiKueueCluster;
+use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_controller::Context;
 use switchyard_controller::store::Store;
+use switchyard_controller::workload::is_finished;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
@@ -66,6 +67,8 @@ enum End {
     Lost(String),
     /// Another MultiKueueCluster leads to the cluster with this uid.
     Taken(String),
+    /// It is the cluster with this uid, and its jobs are on another one.
+    Stranger(String),
     /// The hub's term has ended, or the cluster's.
     Over,
 }
@@ -103,6 +106,7 @@ impl Worker {
                     failures = 0;
                 }
                 End::Taken(uid) => self.wait_for_twin(&bytes, &uid, &shutdown).await,
+                End::Stranger(uid) => self.wait_while_stranger(&bytes, &uid, &shutdown).await,
                 End::Lost(error) => {
                     failures += 1;
                     let wait = retry_after(failures);
@@ -164,6 +168,44 @@ impl Worker {
         }
     }
 
+    /// The uid of the cluster that has the jobs of this MultiKueueCluster, if that is another one. Its silence about them would
+    /// be taken for their end.
+    fn known_elsewhere(&self, uid: &str) -> Option<String> {
+        let status = self.clusters.get("", &self.cluster)?.status.clone()?;
+        let known = status.agent?.cluster_uid?;
+        let is_there = |workload: &Workload| {
+            let status = workload.status.as_ref();
+            status.is_some_and(|status| status.cluster_name.as_deref() == Some(&*self.cluster))
+                && !is_finished(workload)
+        };
+        (is_another(&known, uid) && self.ctx.stores.workloads.any(is_there)).then_some(known)
+    }
+
+    /// Waits until the kubeconfig leads elsewhere, or no job is left that was sent to the other cluster.
+    async fn wait_while_stranger(&self, bytes: &[u8], uid: &str, shutdown: &CancellationToken) {
+        self.states.twins().names(&self.cluster, None);
+        let strange = async {
+            while let Some(known) = self.known_elsewhere(uid) {
+                let reach = conditions::stranger(&known, uid);
+                if self.states.get(&self.cluster).as_ref() != Some(&reach) {
+                    tracing::warn!(
+                        cluster = self.cluster,
+                        known,
+                        found = uid,
+                        "not used: the kubeconfig leads to another cluster"
+                    );
+                    self.states.set(&self.cluster, reach);
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = strange => {}
+            () = self.changed(bytes) => {}
+        }
+    }
+
     fn failed(&self, failures: u32, wait: Duration, error: &str) {
         tracing::warn!(cluster = self.cluster, failures, ?wait, error, "worker cluster not reached");
         let next = SignedDuration::try_from(wait).ok().and_then(|wait| Timestamp::now().checked_add(wait).ok());
@@ -205,6 +247,9 @@ impl Worker {
         let Ok(uid) = tokio::time::timeout(PROBE_DEADLINE, cluster_uid(&client)).await else {
             return End::Lost(format!("no answer within {PROBE_DEADLINE:?}"));
         };
+        if self.known_elsewhere(&uid).is_some() {
+            return End::Stranger(uid);
+        }
         if !uid.is_empty() && self.sessions.holder(&self.cluster, &uid).is_some() {
             return End::Taken(uid);
         }
@@ -270,6 +315,11 @@ impl Worker {
     }
 }
 
+/// Whether two uids are known and differ: a cluster that does not tell its own is taken for what it was known to be.
+fn is_another(known: &str, found: &str) -> bool {
+    !known.is_empty() && !found.is_empty() && known != found
+}
+
 /// Waits for a task that was told to end. Two cores must never drive one cluster.
 async fn finish<T>(mut task: tokio::task::JoinHandle<T>) {
     if !task.is_finished() && tokio::time::timeout(Duration::from_secs(10), &mut task).await.is_err() {
@@ -327,6 +377,13 @@ async fn pause(duration: Duration, shutdown: &CancellationToken) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cluster_is_another_where_both_uids_are_known() {
+        for (known, found, another) in [("a", "b", true), ("a", "a", false), ("", "b", false), ("a", "", false)] {
+            assert_eq!(is_another(known, found), another, "{known:?} {found:?}");
+        }
+    }
 
     #[test]
     fn attempts_are_spaced_as_kueue_spaces_them() {
