@@ -131,7 +131,7 @@ fn above_charge(
         let pod_set = pod_sets.iter().find(|pod_set| *pod_set.name == *assigned.name)?;
         let count = i64::from(assigned.count.unwrap_or(pod_set.count));
         let exceeds = |resource: &&str| {
-            let charged = assigned.resource_usage.get(*resource).map_or(0, |charged| amount_of(resource, charged));
+            let charged = assigned.resource_usage.get(resource).map_or(0, |charged| amount_of(resource, charged));
             let asked = pod_set.requests.get(*resource).map_or(0, |amount| amount.get());
             asked.saturating_mul(count) > charged
         };
@@ -187,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    fn told(assignment: Value, requests: &[(&str, i64)]) -> Option<(String, String)> {
+    fn told(assignment: &Value, requests: &[(&str, i64)]) -> Option<(String, String)> {
         let admission = json!({"clusterQueue": "all", "podSetAssignments": [assignment]});
         let requests = requests.iter().map(|(resource, amount)| (Name::from(*resource), engine::Amount::new(*amount)));
         let pod_set = engine::PodSet { requests: requests.collect(), ..engine::PodSet::new("main", 3) };
@@ -210,6 +210,6 @@ mod tests {
     ) {
         let assignment = json!({"name": "main", "count": count, "resourceUsage": usage, "flavors": {"cpu": "default"}});
         let above = above.map(|resource| (resource.to_owned(), "main".to_owned()));
-        assert_eq!(told(assignment, requests), above);
+        assert_eq!(told(&assignment, requests), above);
     }
 }

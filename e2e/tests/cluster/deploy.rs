@@ -6,8 +6,15 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Parser as _;
+use k8s_openapi::api::batch::v1::Job;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use switchyard_e2e::{ClusterSpec, Environment, Part, Parts, fixture, paths, queues};
+use switchyard_e2e::wait::eventually;
+use switchyard_e2e::{ClusterSpec, Environment, JobBuilder, Part, Parts, fixture, paths, queues};
+
+/// Longer than an API server takes to know of a policy.
+const SOON: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[test]
 fn crds_and_roles_install_and_queues_can_be_made() {
@@ -98,4 +105,63 @@ fn people_have_kueues_roles() {
         compared += 1;
     }
     assert!(compared > 40, "{compared}");
+}
+
+#[test]
+fn marks_of_copies_are_written_by_the_agent_alone() {
+    fixture::run(async {
+        let environment = Environment::builder("marks").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let cluster = environment.cluster("one");
+        cluster.install().await.unwrap();
+        let policy = fs::read_to_string(paths::root().join("deploy/policy/agent.yaml")).unwrap();
+        cluster.apply_yaml(&policy).await.unwrap();
+        let agent = cluster.service_account("switchyard-system", "switchyard-agent").await.unwrap().0;
+        let job = |name: &str, labels: Value, annotations: Value| -> Job {
+            let built = JobBuilder::new("default", name).cpu("1").suspended().build();
+            let mut job: Job = serde_json::from_value(built).unwrap();
+            job.metadata.labels = serde_json::from_value(labels).unwrap();
+            job.metadata.annotations = serde_json::from_value(annotations).unwrap();
+            job
+        };
+        let create = async |client: &Client, job: &Job| {
+            let jobs: Api<Job> = Api::namespaced(client.clone(), "default");
+            jobs.create(&PostParams::default(), job).await.map_err(|error| error.to_string())
+        };
+        let none = || json!({});
+        let hub_id = || json!({"switchyard.dev/hub-id": "a"});
+        let refused = "are written by Switchyard's agent alone; leave";
+        // The API server takes a moment to know a policy.
+        eventually(SOON, "the policy to be in force", async || {
+            match create(&cluster.admin, &job("early", hub_id(), none())).await {
+                Err(error) if error.contains("hub-id is written by Switchyard's agent alone") => Ok(()),
+                answer => {
+                    Api::<Job>::namespaced(cluster.admin.clone(), "default")
+                        .delete("early", &Default::default())
+                        .await?;
+                    anyhow::bail!("{answer:?}")
+                }
+            }
+        })
+        .await
+        .unwrap();
+        for mark in ["workload-uid", "attempt", "follows", "fence-after", "pod-sets-hash", "suspended"] {
+            let marked = job("marked", none(), json!({format!("switchyard.dev/{mark}"): "1"}));
+            let error = create(&cluster.admin, &marked).await.unwrap_err();
+            assert!(error.contains(refused), "{mark}: {error}");
+        }
+        create(&cluster.admin, &job("ordinary", json!({"team": "a"}), none())).await.unwrap();
+        create(&cluster.admin, &job("held", none(), json!({"switchyard.dev/on-disconnect": "Hold"}))).await.unwrap();
+        create(&agent, &job("copy", hub_id(), json!({"switchyard.dev/attempt": "1"}))).await.unwrap();
+        // Others may change what the agent has made, but for its marks.
+        let jobs: Api<Job> = Api::namespaced(cluster.admin.clone(), "default");
+        let patch = async |patch: Value| jobs.patch("copy", &PatchParams::default(), &Patch::Merge(patch)).await;
+        patch(json!({"metadata": {"labels": {"team": "a"}}})).await.unwrap();
+        let error = patch(json!({"metadata": {"annotations": {"switchyard.dev/attempt": "2"}}})).await.unwrap_err();
+        assert!(error.to_string().contains(refused), "{error}");
+        // A controller's pods have the marks of their template.
+        let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "copy", "uid": "u", "controller": true}]);
+        let mut owned = job("owned", hub_id(), none());
+        owned.metadata.owner_references = serde_json::from_value(owner).unwrap();
+        create(&cluster.admin, &owned).await.unwrap();
+    });
 }

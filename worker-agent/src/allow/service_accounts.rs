@@ -207,11 +207,11 @@ mod tests {
         object("workload.codeflare.dev/v1beta2", "AppWrapper", &json!({"components": components}))
     }
 
-    fn spark(fields: Value) -> Value {
-        object("sparkoperator.k8s.io/v1beta2", "SparkApplication", &fields)
+    fn spark(fields: &Value) -> Value {
+        object("sparkoperator.k8s.io/v1beta2", "SparkApplication", fields)
     }
 
-    fn ray_job(fields: Value) -> Value {
+    fn ray_job(fields: &Value) -> Value {
         let mut job = object(
             "ray.io/v1",
             "RayJob",
@@ -253,31 +253,31 @@ mod tests {
     #[case::a_service_beside_a_pod(
         wrapper(&[object("v1", "Service", &json!({})), object("v1", "Pod", &pod(&as_robot()))]), &["robot"]
     )]
-    #[case::spark_names_none(spark(json!({"driver": {}, "executor": {}})), &["default"])]
-    #[case::a_spark_driver(spark(json!({"driver": {"serviceAccount": "robot"}, "executor": {}})), &["robot"])]
+    #[case::spark_names_none(spark(&json!({"driver": {}, "executor": {}})), &["default"])]
+    #[case::a_spark_driver(spark(&json!({"driver": {"serviceAccount": "robot"}, "executor": {}})), &["robot"])]
     #[case::a_spark_executor(
-        spark(json!({"driver": {}, "executor": {"serviceAccount": "robot"}})), &["default", "robot"]
+        spark(&json!({"driver": {}, "executor": {"serviceAccount": "robot"}})), &["default", "robot"]
     )]
     #[case::a_spark_template(
-        spark(json!({"driver": {"template": {"spec": pod(&as_robot())}}, "executor": {}})), &["robot"]
+        spark(&json!({"driver": {"template": {"spec": pod(&as_robot())}}, "executor": {}})), &["robot"]
     )]
     #[case::spark_configuration(
-        spark(json!({
+        spark(&json!({
             "driver": {"serviceAccount": "batch"}, "executor": {},
             "sparkConf": {"spark.kubernetes.authenticate.executor.serviceAccountName": "robot"},
         })),
         &["batch", "robot"]
     )]
     #[case::spark_configuration_of_the_driver(
-        spark(json!({
+        spark(&json!({
             "driver": {}, "executor": {},
             "sparkConf": {"spark.kubernetes.authenticate.driver.serviceAccountName": "robot"},
         })),
         &["robot"]
     )]
-    #[case::a_ray_job_whose_submitter_kuberay_makes_up(ray_job(json!({})), &["default", "robot"])]
+    #[case::a_ray_job_whose_submitter_kuberay_makes_up(ray_job(&json!({})), &["default", "robot"])]
     #[case::a_ray_job_with_a_submitter(
-        ray_job(json!({"submitterPodTemplate": {"spec": pod(&as_robot())}})), &["robot"]
+        ray_job(&json!({"submitterPodTemplate": {"spec": pod(&as_robot())}})), &["robot"]
     )]
     fn accounts_are_found_wherever_they_are(#[case] object: Value, #[case] accounts: &[&str]) {
         let expected: BTreeSet<String> = accounts.iter().map(|name| (*name).to_owned()).collect();
@@ -299,11 +299,11 @@ mod tests {
         "another namespace, \"kube-system\""
     )]
     #[case::a_template_file_of_spark(
-        spark(json!({"sparkConf": {"spark.kubernetes.driver.podTemplateFile": "https://example.com/a.yaml"}})),
+        spark(&json!({"sparkConf": {"spark.kubernetes.driver.podTemplateFile": "https://example.com/a.yaml"}})),
         "podTemplateFile"
     )]
     #[case::steps_of_spark(
-        spark(json!({"sparkConf": {"spark.kubernetes.driver.pod.featureSteps": "A"}})), "featureSteps"
+        spark(&json!({"sparkConf": {"spark.kubernetes.driver.pod.featureSteps": "A"}})), "featureSteps"
     )]
     #[case::an_account_that_kuberay_makes(
         object("ray.io/v1", "RayCluster", &json!({

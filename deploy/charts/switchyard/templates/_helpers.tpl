@@ -98,7 +98,7 @@ port: {{ int ($first.port | default .port) }}{{ with $first.nodePort }}, nodePor
 {{- $root := .root -}}
 {{- $without := .without | default dict -}}
 {{- $text := $root.Files.Get .file | required (printf "the chart lacks %s" .file) -}}
-{{- range $document := splitList "\n---\n" (replace "namespace: switchyard-system" (printf "namespace: %s" $root.Release.Namespace) $text) }}
+{{- range $document := splitList "\n---\n" (replace "serviceaccount:switchyard-system:" (printf "serviceaccount:%s:" $root.Release.Namespace) (replace "namespace: switchyard-system" (printf "namespace: %s" $root.Release.Namespace) $text)) }}
 {{- $object := fromYaml $document }}
 {{- $kindAndName := printf "%s/%s" $object.kind $object.metadata.name }}
 {{- if not (or (hasKey $without $object.metadata.name) (hasKey $without $kindAndName)) }}
