@@ -39,7 +39,6 @@ enum Here {
 
 use Here::{Always, Never, Switch};
 
-const NOT_HERE: &str = "what this gate switches is not there";
 const TOPOLOGY: &str = "Kueue's later refinements of topology-aware scheduling are not there";
 const DEVICES: &str = "devices are charged by their number, and not looked at node by node";
 const UNLIMITED: &str = "requests are bounded by what is under way, and no client limits them";
@@ -83,9 +82,9 @@ const GATES: &[(&str, Here, &str)] = &[
     ),
     ("MultiKueueRayInTreeAutoscaling", Never, "a job that scales itself is not sent to workers"),
     ("MultiKueueReuseClientConnectionConfigForWorkers", Never, UNLIMITED),
-    ("PodGroupSchedulingShapeOrdering", Never, "pod sets of a group are in the order of their reckoned role hashes"),
+    ("PodGroupSchedulingShapeOrdering", Always, "the order of a group's pod sets is that of what its pods ask for"),
     ("PodIntegrationCountSucceededPodsAsReady", Always, "a pod that has succeeded was ready"),
-    ("RayServiceValidateUpgradeStrategy", Never, NOT_HERE),
+    ("RayServiceValidateUpgradeStrategy", Never, "a RayService is let in whatever its upgradeStrategy"),
     (
         "SchedulingEquivalenceHashingIgnorePodSetName",
         Never,
