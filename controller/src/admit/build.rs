@@ -318,7 +318,8 @@ mod tests {
           ],
           "clusterName": "west",
           "dispatch": {
-            "attempt": 3
+            "attempt": 3,
+            "clusterName": "west"
           }
         }
         "#);
