@@ -149,10 +149,12 @@ fn the_schemas_of_stock_kueue_say_the_same() {
     });
 }
 
-/// A manifest without what is ours; none when nothing is left of it.
+/// A manifest without what is ours; none when nothing is left of it, or when only later releases take it.
 fn as_kueue(manifest: &Value) -> Option<Value> {
     let mut manifest = manifest.clone();
-    if manifest.pointer("/spec/clusterSource/agent").is_some() {
+    let pod_sets = manifest.pointer("/spec/podSets").and_then(Value::as_array);
+    let of_later_releases = pod_sets.into_iter().flatten().any(|pod_set| pod_set["minCount"] == 0);
+    if manifest.pointer("/spec/clusterSource/agent").is_some() || of_later_releases {
         return None;
     }
     for (parent, ours) in [("/spec", "onDisconnect"), ("/status", "dispatch")] {
