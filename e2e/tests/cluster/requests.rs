@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, fixture};
 
 use crate::common::random::Random;
-use compare::{Tally, Template, judge, report};
+use compare::{Tally, Template, judge_in_all_orders, report};
 use server::Server;
 use world::World;
 
@@ -51,7 +51,7 @@ fn a_template_is_charged_what_its_pod_requests() {
         let pods = server.admitted(&specs).await.unwrap();
         let (mut tally, mut different) = (Tally::default(), Vec::new());
         for (template, pod) in templates.iter().zip(&pods) {
-            match judge(&world, template, pod) {
+            match judge_in_all_orders(&server, &world, template, &template.spec, pod).await {
                 Ok(class) => tally.add_judged(class, pod),
                 Err(difference) => {
                     tally.add(format!("DIFFERENT: {}", difference.class));

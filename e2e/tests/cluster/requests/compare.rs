@@ -62,11 +62,7 @@ pub(super) struct Difference {
 }
 
 /// The class, or a difference.
-pub(super) fn judge(
-    world: &World,
-    template: &Template<'_>,
-    pod: &Result<Admitted, String>,
-) -> Result<String, Difference> {
+fn judge(world: &World, template: &Template<'_>, pod: &Result<Admitted, String>) -> Result<String, Difference> {
     let charge = world.charge(template.namespace, &template.spec);
     let admitted = match (&charge, pod) {
         (Err(_), Err(_)) => return Ok("refused by both".to_owned()),
@@ -76,7 +72,7 @@ pub(super) fn judge(
     let requests = &admitted.requests;
     let differs = |class: &str, charge| Err(Difference { class: class.to_owned(), charge, requests: requests.clone() });
     match charge {
-        Err(why) => return differs("refused by Switchyard alone", Err(why)),
+        Err(why) => return differs(REFUSED_ALONE, Err(why)),
         Ok(charge) if charge == *requests => {}
         Ok(charge) if template.namespace.is_ambiguous && covers(&charge, requests) => {
             return Ok("LimitRanges that contradict each other, charged the larger default".to_owned());
@@ -94,6 +90,34 @@ pub(super) fn judge(
     // A pod that is queued itself has been admitted before.
     let again = world.charge(template.namespace, &admitted.spec);
     if again.as_ref() == Ok(requests) { Ok("equal".to_owned()) } else { differs("the admitted pod", again) }
+}
+
+/// The class of pods that Switchyard refuses and the API server admits.
+const REFUSED_ALONE: &str = "refused by Switchyard alone";
+
+/// How often a pod is created to see whether the API server refuses it in another order of LimitRanges.
+const ORDERS: usize = 30;
+
+/// As [`judge`]. Where LimitRanges contradict each other, Switchyard may refuse a pod that the API server refuses in one of their
+/// orders. `spec` is what the pod was made of.
+pub(super) async fn judge_in_all_orders(
+    server: &Server<'_>,
+    world: &World,
+    template: &Template<'_>,
+    spec: &Value,
+    pod: &Result<Admitted, String>,
+) -> Result<String, Difference> {
+    let judged = judge(world, template, pod);
+    let may_differ = |found: &Difference| template.namespace.is_ambiguous && found.class == REFUSED_ALONE;
+    if judged.as_ref().err().is_none_or(|found| !may_differ(found)) {
+        return judged;
+    }
+    let again = vec![(template.namespace.name.as_str(), spec); ORDERS];
+    let answers = server.pods(&again).await.unwrap_or_default();
+    if answers.iter().any(|answer| answer.admitted().is_none()) {
+        return Ok("LimitRanges that contradict each other, refused in one of their orders".to_owned());
+    }
+    judged
 }
 
 /// Whether a charge is at least what a pod requests.
@@ -150,7 +174,7 @@ pub(super) async fn report(server: &Server<'_>, world: &World, template: &Templa
 
 async fn difference(server: &Server<'_>, world: &World, template: &Template<'_>) -> Option<Difference> {
     let pods = server.admitted(&[(&template.namespace.name, &template.spec)]).await.ok()?;
-    judge(world, template, pods.first()?).err()
+    judge_in_all_orders(server, world, template, &template.spec, pods.first()?).await.err()
 }
 
 /// The same spec with one thing less, the largest first.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use switchyard_api::jobs::{JobKind, job_pod_sets, kind_for};
 use switchyard_e2e::{Cluster, Part, Parts, fixture};
 
-use super::compare::{Tally, Template, judge, report};
+use super::compare::{Tally, Template, judge_in_all_orders, report};
 use super::server::{Answer, Server};
 use super::world::World;
 use super::{CACHES, TOLD, cluster, templates};
@@ -67,6 +67,16 @@ fn kinds() -> Vec<Kind> {
     kinds
 }
 
+/// The spec of a pod as users write it: with numbers, and sometimes with devices.
+fn pod_spec(random: &mut Random) -> Value {
+    let mut spec = templates::pod_spec(random);
+    if random.percent(20) {
+        templates::claim_devices(&mut spec);
+    }
+    templates::write_numbers(random, &mut spec);
+    spec
+}
+
 /// A pod template whose spec is given, with the labels of all others.
 fn template_of(spec: &Value) -> Value {
     json!({"metadata": {"labels": {"app": "train"}}, "spec": spec})
@@ -92,7 +102,7 @@ impl Kind {
             "metadata": {"name": "job", "labels": {"kueue.x-k8s.io/queue-name": "queue"}},
         });
         for pointer in &self.templates {
-            let mut spec = templates::pod_spec(random);
+            let mut spec = pod_spec(random);
             spec["restartPolicy"] = self.restart_policy.into();
             put(&mut job, pointer, template_of(&spec));
         }
@@ -176,7 +186,7 @@ async fn of_spark(server: &Server<'_>, world: &World, random: &mut Random, tally
             "spec": {"type": "Scala", "mode": "cluster", "sparkVersion": "4.0.0", "mainApplicationFile": "local:///app.jar"},
         });
         for role in ROLES {
-            let template = template_of(&templates::pod_spec(random));
+            let template = template_of(&pod_spec(random));
             job["spec"][role] = json!({"coreRequest": "500m", "memory": "1g", "template": template});
         }
         job["spec"]["executor"]["instances"] = 2.into();
@@ -207,7 +217,7 @@ async fn of_train_jobs(server: &Server<'_>, world: &World, random: &mut Random) 
     let mut found = Vec::new();
     for number in 0..JOBS {
         let namespace = number % world.namespaces.len();
-        let mut spec = templates::pod_spec(random);
+        let mut spec = pod_spec(random);
         spec["containers"][0]["name"] = "node".into();
         let node = json!({
             "name": "node",
@@ -219,7 +229,7 @@ async fn of_train_jobs(server: &Server<'_>, world: &World, random: &mut Random) 
             "spec": {"runtimeRef": {"name": "r"}, "trainer": {"numNodes": 3}},
         });
         if random.percent(50) {
-            let mut own = templates::pod_spec(random)["containers"][0]["resources"].take();
+            let mut own = pod_spec(random)["containers"][0]["resources"].take();
             if own.is_null() {
                 own = json!({});
             }
@@ -236,7 +246,7 @@ async fn of_train_jobs(server: &Server<'_>, world: &World, random: &mut Random) 
 async fn of_pods(server: &Server<'_>, world: &World, random: &mut Random, tally: &mut Tally) -> Vec<PodSet> {
     let kind = kind_for("", "Pod").unwrap();
     let specs: Vec<(usize, Value)> =
-        (0..2 * JOBS).map(|number| (number % world.namespaces.len(), templates::pod_spec(random))).collect();
+        (0..2 * JOBS).map(|number| (number % world.namespaces.len(), pod_spec(random))).collect();
     let named: Vec<_> = specs.iter().map(|(at, spec)| (world.namespaces[*at].name.as_str(), spec)).collect();
     let mut found = Vec::new();
     for ((namespace, spec), answer) in specs.iter().zip(server.pods(&named).await.unwrap()) {
@@ -275,8 +285,9 @@ fn a_pod_set_of_each_kind_is_charged_what_its_pods_request() {
         let pods = server.admitted(&specs).await.unwrap();
         let mut told = Vec::new();
         for (it, pod) in pod_sets.iter().zip(&pods) {
+            assert_eq!(it.charged.get("resourceClaims"), it.template.get("resourceClaims"), "seed {seed}: {}", it.kind);
             let template = Template { namespace: &world.namespaces[it.namespace], spec: it.charged.clone() };
-            match judge(&world, &template, pod) {
+            match judge_in_all_orders(&server, &world, &template, &it.template, pod).await {
                 Ok(class) => tally.add(format!("{}, {class}", it.kind)),
                 Err(difference) => {
                     tally.add(format!("DIFFERENT: {}, {}", it.kind, difference.class));

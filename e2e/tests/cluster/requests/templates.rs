@@ -228,3 +228,30 @@ fn of_pods(random: &mut Random) -> Value {
     }
     item
 }
+
+/// Writes some whole amounts as numbers, as users of CRDs may.
+pub(super) fn write_numbers(random: &mut Random, value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                if let ("requests" | "limits" | "overhead", Value::Object(amounts)) = (key.as_str(), &mut *value) {
+                    for amount in amounts.values_mut().filter(|_| random.percent(50)) {
+                        if let Some(number) = amount.as_str().and_then(|text| text.parse::<u64>().ok()) {
+                            *amount = number.into();
+                        }
+                    }
+                } else {
+                    write_numbers(random, value);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| write_numbers(random, item)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Has a pod, and its first container, claim devices.
+pub(super) fn claim_devices(spec: &mut Value) {
+    spec["resourceClaims"] = json!([{"name": "gpu", "resourceClaimTemplateName": "one"}]);
+    spec["containers"][0]["resources"]["claims"] = json!([{"name": "gpu"}]);
+}
