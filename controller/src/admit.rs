@@ -182,6 +182,8 @@ impl Admitter {
                 Decision::Pending { key, uid, reason, requests } => {
                     self.add(object_key(&key), Job::Pending { uid, reason, requests });
                 }
+                // Only decided with topology-aware scheduling, which the controller does not switch on yet.
+                Decision::Reassign { .. } | Decision::SecondPassFailed { .. } | Decision::Evict { .. } => {}
                 Decision::Migrate { key, uid, to_uid } => self.add(object_key(&key), Job::Migrate { uid, to_uid }),
                 Decision::Preempt { key, uid, reason, preemptor, preemptor_uid, preemptor_path, preemptee_path } => {
                     let preemptor = self.preemptor(&preemptor, &preemptor_uid);

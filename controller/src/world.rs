@@ -31,7 +31,9 @@ pub(crate) fn object(stores: &Stores, kind: Kind, key: &Key) -> Event {
                 labels: namespace.metadata.labels.clone().unwrap_or_default(),
             },
         ),
-        Kind::Topology if stores.topologies.by_key(key).is_some() => Event::Topology { name: name() },
+        Kind::Topology if stores.topologies.by_key(key).is_some() => {
+            Event::Topology { name: name(), levels: Vec::new() }
+        }
         Kind::Topology => Event::TopologyDeleted { name: name() },
         Kind::ResourceFlavor => stores.resource_flavors.by_key(key).map_or_else(
             || Event::ResourceFlavorDeleted { name: name() },

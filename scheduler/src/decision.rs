@@ -55,6 +55,33 @@ pub enum Decision {
         /// What it asks for (`status.resourceRequests`).
         requests: Vec<PodSetRequests>,
     },
+    /// The places of its pods change; its quota does not. The workload's failed nodes are dealt with by it.
+    Reassign {
+        /// The workload's place.
+        key: WorkloadKey,
+        /// Its uid.
+        uid: Name,
+        /// All that it has, with the new places.
+        admission: Admission,
+    },
+    /// Its pods could not be placed after its reservation. It keeps that and is tried again later.
+    SecondPassFailed {
+        /// The workload's place.
+        key: WorkloadKey,
+        /// Its uid.
+        uid: Name,
+        /// Why.
+        reason: Reason,
+    },
+    /// It must give its quota back, since there is no place for pods of a failed node.
+    Evict {
+        /// The workload's place.
+        key: WorkloadKey,
+        /// Its uid.
+        uid: Name,
+        /// The failed nodes.
+        nodes: Vec<Name>,
+    },
     /// It must give its quota back, as a variant of the same workload is given a better flavor once it has.
     Migrate {
         /// The place of the one on the worse flavor.

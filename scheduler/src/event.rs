@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    AdmissionCheck, ClusterQueue, Cohort, LocalQueue, LocalQueueKey, Name, ResourceFlavor, Time, Workload, WorkloadKey,
+    AdmissionCheck, CapacityLeaf, ClusterQueue, Cohort, LocalQueue, LocalQueueKey, Name, OutsidePod, ResourceFlavor,
+    Time, Workload, WorkloadKey,
 };
 
 /// A fact about the world. Each carries the whole object, so a repeated event changes nothing.
@@ -57,15 +58,32 @@ pub enum Event {
         /// Its name.
         name: Name,
     },
-    /// A Topology exists. It is only checked that those exist that flavors name.
+    /// A Topology exists.
     Topology {
         /// Its name.
         name: Name,
+        /// The label keys of its levels, the highest first. Empty: it is only checked that it exists.
+        #[cfg_attr(feature = "record", serde(default))]
+        levels: Vec<Name>,
     },
     /// A Topology is gone.
     TopologyDeleted {
         /// Its name.
         name: Name,
+    },
+    /// A place where pods may run, that takes new ones. Not of nodes that are cordoned or not ready.
+    CapacityLeaf(Box<CapacityLeaf>),
+    /// A place takes no new pods, or is gone.
+    CapacityLeafDeleted {
+        /// Its name.
+        name: Name,
+    },
+    /// A pod outside of topology-aware scheduling uses capacity.
+    OutsidePod(Box<OutsidePod>),
+    /// Such a pod is gone, or has ended.
+    OutsidePodDeleted {
+        /// What tells it apart.
+        key: Name,
     },
     /// A Workload exists.
     Workload(Box<Workload>),

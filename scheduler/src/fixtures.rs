@@ -350,6 +350,11 @@ fn describe(decision: &Decision) -> String {
         Decision::Pending { key, reason, .. } => {
             format!("pending {}: {}: {}", key.name, reason.condition_reason(), reason.message())
         }
+        Decision::Reassign { key, admission, .. } => {
+            format!("reassign {}: {}", key.name, describe_admission(admission))
+        }
+        Decision::SecondPassFailed { key, reason, .. } => format!("not placed {}: {}", key.name, reason.message()),
+        Decision::Evict { key, nodes, .. } => format!("evict {} from {}", key.name, nodes.join(",")),
         Decision::Migrate { key, to_uid, .. } => format!("migrate {} to {to_uid}", key.name),
         Decision::Preempt { key, reason, preemptor, .. } => {
             format!("preempt {} for {}: {reason}", key.name, preemptor.name)

@@ -26,6 +26,7 @@ pub mod record;
 mod settings;
 mod status;
 mod time;
+mod topology;
 mod tree;
 mod views;
 mod workloads;
@@ -41,15 +42,17 @@ pub use explain::{
 };
 pub use names::{LocalQueueKey, Name, WorkloadKey};
 pub use objects::{
-    Admission, AdmissionCheck, AdmissionCheckRule, AdmissionScope, BorrowWithinCohort, CheckPhase, CheckState,
-    ClusterQueue, Cohort, FlavorFungibility, FlavorQuotas, FungibilityPolicy, FungibilityPreference, LabelSelector,
-    LocalQueue, NodeSelectorTerm, Operator, PodSet, PodSetAssignment, PreemptionPolicy, PreemptionRules,
-    QueueingStrategy, Quota, Requirement, ResourceFlavor, ResourceGroup, StopPolicy, Taint, TaintEffect, Toleration,
-    TolerationOperator, Workload,
+    Admission, AdmissionCheck, AdmissionCheckRule, AdmissionScope, AssignedDomain, BorrowWithinCohort, CapacityLeaf,
+    CheckPhase, CheckState, ClusterQueue, Cohort, DelayedTopology, FlavorFungibility, FlavorQuotas, FungibilityPolicy,
+    FungibilityPreference, HOSTNAME_LABEL, LabelSelector, LocalQueue, NodeSelectorTerm, Operator, OutsidePod, PodSet,
+    PodSetAssignment, PodSetUpdate, PreemptionPolicy, PreemptionRules, QueueingStrategy, Quota, Requirement,
+    ResourceFlavor, ResourceGroup, SliceLayer, StopPolicy, Taint, TaintEffect, Toleration, TolerationOperator,
+    Topology, TopologyAssignment, TopologyRequest, Workload,
 };
 pub use reason::{Cause, NoFitKind, PodSetReason, Reason};
-pub use settings::{FairStrategy, Gates, Preemption, QuotaCheckStrategy, Settings};
+pub use settings::{FairStrategy, Gates, Preemption, QuotaCheckStrategy, Settings, TopologyGates};
 pub use time::Time;
+pub use topology::{Encoded, EncodedSlice, Excluded, Failure, LayerRoom, PodCounts, Values, encode};
 pub use views::{
     Changed, ClusterQueueView, CohortView, Inactive, LocalQueueView, PendingEntry, ResourceQuota, ResourceUsage,
     SubtreeQuota, Why,

@@ -32,6 +32,44 @@ pub struct Settings {
     /// What Kueue's feature gates switch.
     #[cfg_attr(feature = "record", serde(default))]
     pub gates: Gates,
+    /// Topology-aware scheduling. The caller tells of the leaves of capacity then. Without it flavors with a topology are
+    /// like any other.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub topology: Option<TopologyGates>,
+}
+
+/// Kueue's feature gates of topology-aware scheduling, by their names. The defaults are Kueue's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
+pub struct TopologyGates {
+    /// `TASProfileMixed`: pods that may be anywhere go where the least is free.
+    pub mixed_profile: bool,
+    /// `TASFailedNodeReplacementFailFast`: a workload is evicted if there is no replacement at the first try.
+    pub fail_fast: bool,
+    /// `SkipReassignmentForPodOwnedWorkloads`: a workload that is a single pod keeps its node.
+    pub keep_single_pods: bool,
+    /// `TASHandleOverlappingFlavors`: flavors of the same hosts see each other's use.
+    pub overlapping_flavors: bool,
+    /// `TASRecomputeAssignmentWithinSchedulingCycle`: a workload whose places an earlier one of the cycle took is placed anew.
+    pub recompute: bool,
+    /// `TASBalancedPlacement`: pods with a preferred level are spread evenly over as few domains as can be.
+    pub balanced: bool,
+    /// `ElasticJobsViaWorkloadSlicesWithTAS`: the pods of an elastic job stay where they are when it changes its size.
+    pub elastic: bool,
+}
+
+impl Default for TopologyGates {
+    fn default() -> Self {
+        Self {
+            mixed_profile: true,
+            fail_fast: true,
+            keep_single_pods: true,
+            overlapping_flavors: true,
+            recompute: true,
+            balanced: false,
+            elastic: false,
+        }
+    }
 }
 
 /// Kueue's feature gates that change what is decided, by their names. The defaults are Kueue's.
@@ -118,6 +156,7 @@ impl Default for Settings {
             fair_sharing: false,
             block_admission: false,
             gates: Gates::default(),
+            topology: None,
         }
     }
 }

@@ -65,6 +65,21 @@ impl World {
         causes
     }
 
+    /// Whether the workloads of a queue run on other clusters, which place their pods.
+    pub(crate) fn dispatches(&self, queue: &ClusterQueue) -> bool {
+        queue.admission_checks.iter().any(|rule| self.is_check_of(&rule.name, MULTI_KUEUE))
+    }
+
+    /// Whether capacity of a flavor is provisioned for a workload after its reservation.
+    pub(crate) fn provisions(&self, queue: &ClusterQueue, flavor: &Name) -> bool {
+        let mut rules = queue.admission_checks.iter().filter(|rule| self.is_check_of(&rule.name, PROVISIONING));
+        rules.any(|rule| rule.on_flavors.is_empty() || rule.on_flavors.contains(flavor))
+    }
+
+    fn is_check_of(&self, check: &Name, controller: &str) -> bool {
+        self.checks.get(check).is_some_and(|check| &*check.controller == controller)
+    }
+
     fn checks_of(&self, queue: &ClusterQueue, flavors: &[&Name]) -> Checks {
         let all: BTreeSet<&Name> = flavors.iter().copied().collect();
         let mut checks = Checks::default();

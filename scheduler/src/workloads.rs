@@ -8,6 +8,7 @@ use crate::flavors::Scan;
 use crate::intern::Fr;
 use crate::queue::hash::Class;
 use crate::queue::{Bucket, Item};
+use crate::topology::PlaceUse;
 use crate::tree::NodeId;
 use crate::{Admission, LocalQueue, LocalQueueKey, Name, Reason, Time, WorkloadKey};
 
@@ -55,6 +56,18 @@ pub(crate) struct Wl {
     /// The uid of the workload that it is a variant of.
     #[cfg_attr(feature = "record", serde(default))]
     pub(crate) parent: Option<Box<Name>>,
+    /// What placement has to know of it, where that is anything.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub(crate) facts: Option<Box<Facts>>,
+}
+
+/// What few workloads have, and only placement has to know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
+pub(crate) struct Facts {
+    pub(crate) unhealthy_nodes: Vec<Name>,
+    pub(crate) owned_by_pod: bool,
+    pub(crate) pod_set_updates: Vec<crate::PodSetUpdate>,
 }
 
 /// The yes-or-no facts of a workload.
@@ -70,6 +83,9 @@ pub(crate) struct Flags {
     pub(crate) deleting: bool,
     pub(crate) gates_closed: bool,
     pub(crate) checks_failed: bool,
+    /// It has admission checks, and all are Ready.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub(crate) checks_ready: bool,
 }
 
 /// A reservation of quota.
@@ -81,6 +97,9 @@ pub(crate) struct Hold {
     pub(crate) charged: Option<NodeId>,
     /// What it is charged, exactly.
     pub(crate) charge: Vec<(Fr, i64)>,
+    /// What it uses of places.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub(crate) places: Vec<PlaceUse>,
     /// The API shows it.
     pub(crate) confirmed: bool,
     /// Since when.

@@ -193,6 +193,8 @@ mod tests {
                 flavors: BTreeMap::from([(name("cpu"), name("default")), (name("memory"), name("default"))]),
                 usage: BTreeMap::from([(name("cpu"), Amount::new(2500)), (name("memory"), Amount::new(3 << 30))]),
                 count: 5,
+                topology: None,
+                delayed: None,
             }],
         })
     }

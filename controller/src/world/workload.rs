@@ -74,6 +74,9 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, order
         replaces: ordering.slices.then(|| replaced(workload)).flatten(),
         flavors: None,
         parent: None,
+        unhealthy_nodes: Vec::new(),
+        owned_by_pod: false,
+        pod_set_updates: Vec::new(),
         key,
     }
 }
@@ -153,6 +156,8 @@ fn admission(admission: &api::Admission) -> engine::Admission {
             .map(|(resource, quantity)| (name(resource), Amount::new(amount_of(resource, quantity))))
             .collect(),
         count: assignment.count.unwrap_or(0),
+        topology: None,
+        delayed: None,
     };
     engine::Admission {
         cluster_queue: name(&admission.cluster_queue),

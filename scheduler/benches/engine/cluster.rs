@@ -119,8 +119,11 @@ impl<'a> Cluster<'a> {
                     self.apply(Event::Workload(Box::new(workload)));
                     done.admitted.push(number);
                 }
-                Decision::Preempt { key, .. } | Decision::Migrate { key, .. } => done.preempted.push(number(&key)),
-                Decision::Pending { .. } => done.postponed += 1,
+                Decision::Preempt { key, .. } | Decision::Migrate { key, .. } | Decision::Evict { key, .. } => {
+                    done.preempted.push(number(&key));
+                }
+                Decision::Reassign { .. } => {}
+                Decision::Pending { .. } | Decision::SecondPassFailed { .. } => done.postponed += 1,
             }
         }
         for number in &done.preempted {

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use switchyard_scheduler::{CheckPhase, CheckState, Event, LocalQueue, LocalQueueKey, StopPolicy, Time, Workload};
 
-use crate::objects;
 use crate::play::Player;
+use crate::{objects, topology};
 
 /// Why an evicted workload must not be queued yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,7 @@ impl Player {
         for name in names(&step["remove"]) {
             self.apply(Event::CohortDeleted { name: name.into() });
         }
+        self.edit_nodes(step)?;
         for (name, answers) in step["checks"].as_object().into_iter().flatten() {
             if self.reserved.contains_key(name) {
                 self.answer(name, answers)?;
@@ -71,7 +72,11 @@ impl Player {
     fn put(&mut self, object: &Value) -> Result<(), String> {
         match object["kind"].as_str() {
             Some("Cohort") => self.apply(Event::Cohort(objects::cohort(object)?)),
-            Some("ResourceFlavor") => self.apply(Event::ResourceFlavor(objects::resource_flavor(object)?)),
+            Some("ResourceFlavor") => {
+                self.note_flavor(object)?;
+                self.apply(Event::ResourceFlavor(objects::resource_flavor(object)?));
+            }
+            Some("Topology") => self.put_topology(object)?,
             Some("AdmissionCheck") => self.apply(Event::AdmissionCheck(objects::admission_check(object)?)),
             Some("Namespace") => {
                 let labels = objects::labels(&object["metadata"]["labels"])?;
@@ -94,6 +99,7 @@ impl Player {
 
     pub(crate) fn delete(&mut self, name: &str) {
         self.reserved.remove(name);
+        self.updates.remove(name);
         self.away.remove(name);
         if let Some(workload) = self.workloads.remove(name) {
             self.apply(Event::WorkloadDeleted { key: workload.key });
@@ -181,9 +187,11 @@ impl Player {
 
     /// An admission check answered: all Ready admits, Retry evicts, Rejected deactivates.
     fn answer(&mut self, name: &str, answers: &Value) -> Result<(), String> {
+        self.note_check(name, answers)?;
         let Some(workload) = self.workloads.get_mut(name) else { return Ok(()) };
         for check in &mut workload.checks {
-            check.state = match answers[&*check.name].as_str() {
+            let answer = &answers[&*check.name];
+            check.state = match answer.as_str().or(answer["state"].as_str()) {
                 None => check.state,
                 Some("Pending") => CheckPhase::Pending,
                 Some("Ready") => CheckPhase::Ready,
@@ -192,6 +200,8 @@ impl Player {
                 Some(other) => return Err(format!("unknown state {other} of a check")),
             };
         }
+        self.collect_updates(name);
+        let Some(workload) = self.workloads.get(name) else { return Ok(()) };
         let has = |state| workload.checks.iter().any(|check| check.state == state);
         if has(CheckPhase::Rejected) {
             self.send_away(name, Away::Check, |workload| workload.active = false);
@@ -201,7 +211,8 @@ impl Player {
             // Such an eviction sends to the end of the queue.
             self.send_away(name, Away::Check, |workload| workload.queue_time = now);
         } else {
-            self.change(name, |workload| workload.admitted = all_ready(&workload.checks));
+            let pending = self.reserved.get(name).is_some_and(topology::is_pending);
+            self.change(name, |workload| workload.admitted = all_ready(&workload.checks) && !pending);
         }
         Ok(())
     }
@@ -219,9 +230,10 @@ impl Player {
     /// Takes back the quota of a workload, which the API showed.
     fn take_back(&mut self, name: &str, change: impl FnOnce(&mut Workload)) {
         let Some(admission) = self.reserved.remove(name) else { return };
+        self.updates.remove(name);
         self.change(name, |workload| workload.reservation = Some(admission));
         self.change(name, |workload| {
-            workload.reservation = None;
+            (workload.reservation, workload.reserved_at) = (None, None);
             reset(workload);
             change(workload);
         });
@@ -240,6 +252,8 @@ pub(crate) fn all_ready(checks: &[CheckState]) -> bool {
 /// What losing quota does to the admission and its checks.
 pub(crate) fn reset(workload: &mut Workload) {
     workload.admitted = false;
+    workload.unhealthy_nodes.clear();
+    workload.pod_set_updates.clear();
     for check in &mut workload.checks {
         check.state = CheckPhase::Pending;
     }

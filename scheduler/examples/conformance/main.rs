@@ -11,6 +11,7 @@ mod edits;
 mod objects;
 mod play;
 mod quantity;
+mod topology;
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use switchyard_scheduler::{
-    AdmissionCheck, AdmissionCheckRule, AdmissionFairSharing, AdmissionScope, Amount, BorrowWithinCohort, ClusterQueue,
-    Cohort, FlavorFungibility, FlavorQuotas, FungibilityPolicy, FungibilityPreference, LabelSelector, LocalQueue,
+    AdmissionCheck, AdmissionCheckRule, AdmissionFairSharing, AdmissionScope, BorrowWithinCohort, ClusterQueue, Cohort,
+    FlavorFungibility, FlavorQuotas, FungibilityPolicy, FungibilityPreference, LabelSelector, LocalQueue,
     LocalQueueKey, Name, PodSet, PreemptionPolicy, PreemptionRules, QueueingStrategy, Quota, ResourceFlavor,
     ResourceGroup, StopPolicy, Taint, TaintEffect, Time, Toleration, TolerationOperator, Workload, WorkloadKey,
 };
 
-use crate::quantity;
+use crate::{quantity, topology};
 
-type Read<T> = Result<T, String>;
+pub(crate) type Read<T> = Result<T, String>;
 
 /// The elements of a list; none if it is missing.
 pub(crate) fn list(value: &Value) -> &[Value] {
@@ -23,11 +23,11 @@ pub(crate) fn name(object: &Value) -> Read<Name> {
     text(&object["metadata"]["name"]).map(Name::from)
 }
 
-fn text(value: &Value) -> Read<&str> {
+pub(crate) fn text(value: &Value) -> Read<&str> {
     value.as_str().ok_or_else(|| format!("{value} should be text"))
 }
 
-fn int32(value: &Value) -> Read<i32> {
+pub(crate) fn int32(value: &Value) -> Read<i32> {
     value.as_i64().and_then(|n| i32::try_from(n).ok()).ok_or_else(|| format!("{value} should be a number"))
 }
 
@@ -46,7 +46,7 @@ fn effect(value: &Value) -> Read<Option<TaintEffect>> {
     }
 }
 
-fn tolerations(value: &Value) -> Read<Vec<Toleration>> {
+pub(crate) fn tolerations(value: &Value) -> Read<Vec<Toleration>> {
     let of = |key: &Value| key.as_str().unwrap_or_default().to_owned();
     list(value)
         .iter()
@@ -64,8 +64,7 @@ fn tolerations(value: &Value) -> Read<Vec<Toleration>> {
         .collect()
 }
 
-pub(crate) fn resource_flavor(object: &Value) -> Read<ResourceFlavor> {
-    let spec = &object["spec"];
+pub(crate) fn taints(value: &Value) -> Read<Vec<Taint>> {
     let taint = |t: &Value| -> Read<Taint> {
         Ok(Taint {
             key: text(&t["key"])?.to_owned(),
@@ -73,10 +72,15 @@ pub(crate) fn resource_flavor(object: &Value) -> Read<ResourceFlavor> {
             effect: effect(&t["effect"])?.ok_or("a taint needs an effect")?,
         })
     };
+    list(value).iter().map(taint).collect()
+}
+
+pub(crate) fn resource_flavor(object: &Value) -> Read<ResourceFlavor> {
+    let spec = &object["spec"];
     Ok(ResourceFlavor {
         name: name(object)?,
         node_labels: labels(&spec["nodeLabels"])?,
-        node_taints: list(&spec["nodeTaints"]).iter().map(taint).collect::<Read<_>>()?,
+        node_taints: taints(&spec["nodeTaints"])?,
         tolerations: tolerations(&spec["tolerations"])?,
         topology_name: spec["topologyName"].as_str().map(Name::from),
     })
@@ -260,25 +264,25 @@ pub(crate) fn workload(object: &Value) -> Read<Workload> {
     let uid = key.name.clone();
     Ok(Workload {
         priority: if spec["priority"].is_null() { 0 } else { int32(&spec["priority"])? },
+        owned_by_pod: is_owned_by_pod(&metadata["ownerReferences"]),
         active: spec["active"].as_bool().unwrap_or(true),
         pod_sets: list(&spec["podSets"]).iter().map(pod_set).collect::<Read<_>>()?,
         ..Workload::new(key, uid, text(&spec["queueName"])?, created)
     })
 }
 
+fn is_owned_by_pod(owners: &Value) -> bool {
+    matches!(list(owners), [owner] if owner["kind"] == "Pod")
+}
+
 fn pod_set(value: &Value) -> Read<PodSet> {
     let pod = &value["template"]["spec"];
-    let mut requests: BTreeMap<Name, Amount> = BTreeMap::new();
-    for container in list(&pod["containers"]) {
-        for (resource, asked) in container["resources"]["requests"].as_object().into_iter().flatten() {
-            let sum = requests.entry(resource.as_str().into()).or_default();
-            *sum = *sum + quantity::amount(resource, text(asked)?)?;
-        }
-    }
     Ok(PodSet {
         min_count: if value["minCount"].is_null() { None } else { Some(int32(&value["minCount"])?) },
-        requests,
+        requests: topology::pod_requests(pod)?,
         node_selector: labels(&pod["nodeSelector"])?,
+        affinity: topology::affinity(pod)?,
+        topology: topology::request(&value["topologyRequest"])?,
         tolerations: tolerations(&pod["tolerations"])?,
         ..PodSet::new(text(&value["name"])?, int32(&value["count"])?)
     })

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 use switchyard_scheduler::{
-    Admission, CheckPhase, CheckState, Decision, Engine, Event, LocalQueue, LocalQueueKey, Name, Preemption,
-    RefusedReason, Settings, StopPolicy, Time, Workload,
+    Admission, CheckPhase, CheckState, Decision, Engine, Event, Gates, LocalQueue, LocalQueueKey, Name, PodSetUpdate,
+    Preemption, RefusedReason, Settings, StopPolicy, Time, Workload,
 };
 
 use crate::compare::{Admitted, CycleOutcome, Outcome};
 use crate::edits::{self, Away};
-use crate::{objects, quantity};
+use crate::topology::Nodes;
+use crate::{objects, quantity, topology};
 
 /// A cluster with only the engine in it.
 pub(crate) struct Player {
@@ -24,8 +25,14 @@ pub(crate) struct Player {
     pub(crate) cluster_queues: BTreeMap<String, StopPolicy>,
     pub(crate) local_queues: BTreeMap<LocalQueueKey, LocalQueue>,
     pub(crate) now: Time,
-    /// Past use counts: watch events tell the engine of its reservations, as only admitted workloads use anything.
-    sharing: bool,
+    /// Watch events tell the engine of its reservations.
+    confirms: bool,
+    pub(crate) nodes: Nodes,
+    /// What admission checks change of pods, by workload and check.
+    pub(crate) updates: BTreeMap<String, BTreeMap<String, Vec<PodSetUpdate>>>,
+    keeps_single_pods: bool,
+    /// What was said last of a workload that waits.
+    messages: BTreeMap<String, String>,
 }
 
 /// What the engine decides in each step.
@@ -34,13 +41,26 @@ pub(crate) fn play(scenario: &Value) -> Result<Vec<Outcome>, String> {
     let settings = Settings {
         requeue_window: Duration::ZERO,
         fair_sharing: scenario["fairSharing"].as_bool().unwrap_or(false),
+        gates: Gates {
+            preserve_scan_progress: scenario["gates"]["FlavorFungibilityPreserveScanProgress"]
+                .as_bool()
+                .unwrap_or(true),
+            ..Gates::default()
+        },
+        topology: topology::gates(scenario),
         ..Settings::default()
     };
     let preemption = Preemption { recompute_overlaps: recomputes_overlaps(scenario), ..Preemption::default() };
+    let topology = settings.topology;
     let engine = Engine::preempting(settings, preemption);
     let sharing = objects::admission_fair_sharing(&scenario["admissionFairSharing"])?;
     let mut player = Player {
-        sharing: sharing.is_some(),
+        // Past use counts for admitted workloads only.
+        confirms: sharing.is_some() || topology.is_some(),
+        nodes: Nodes::default(),
+        updates: BTreeMap::new(),
+        keeps_single_pods: topology.is_some_and(|gates| gates.keep_single_pods),
+        messages: BTreeMap::new(),
         engine: match sharing {
             Some(sharing) => engine.sharing_admission(sharing),
             None => engine,
@@ -79,6 +99,7 @@ impl Player {
             let labels = objects::labels(&object["metadata"]["labels"])?;
             self.apply(Event::Namespace { name: objects::name(object)?, labels });
         }
+        self.set_up_topologies(scenario)?;
         for object in objects::list(&scenario["resourceFlavors"]) {
             self.apply(Event::ResourceFlavor(objects::resource_flavor(object)?));
         }
@@ -111,13 +132,15 @@ impl Player {
         let mut outcome = Outcome::default();
         let mut unmoved = 0;
         for _ in 0..200 {
-            if !self.engine.has_heads(self.now) || unmoved == 3 {
+            let second_pass = self.engine.next_second_pass();
+            let patience = if second_pass.is_some() { 40 } else { 3 };
+            if !(self.engine.has_heads(self.now) || second_pass.is_some()) || unmoved >= patience {
                 break;
             }
             let before = self.queued(false);
             self.now = self.now.plus(Duration::from_secs(1));
             let cycle = self.cycle();
-            let moved = !cycle.admitted.is_empty() || !cycle.preempted.is_empty();
+            let moved = cycle.decides();
             unmoved = if moved || before != self.queued(false) { 0 } else { unmoved + 1 };
             if moved {
                 outcome.cycles.push(cycle);
@@ -125,56 +148,92 @@ impl Player {
         }
         outcome.pending = self.queued(false);
         outcome.inadmissible = self.queued(true);
+        outcome.second_pass = self.engine.second_pass().map(ToString::to_string).collect();
+        outcome.messages = self.messages.clone();
         outcome
     }
 
     fn cycle(&mut self) -> CycleOutcome {
         let mut outcome = CycleOutcome { time: self.now, ..CycleOutcome::default() };
         let decisions = self.engine.cycle(self.now).decisions;
-        let (mut victims, mut fresh) = (BTreeMap::new(), Vec::new());
+        let (mut victims, mut fresh, mut evicted) = (BTreeMap::new(), Vec::new(), Vec::new());
         for decision in decisions {
             match decision {
                 Decision::Reserve { key, admission, checks, .. } => {
                     outcome.admitted.insert(key.to_string(), Admitted::of(&admission, &checks));
-                    self.workloads.entry(key.to_string()).and_modify(|workload| written(workload, &checks));
+                    self.workloads.entry(key.to_string()).and_modify(|workload| {
+                        written(workload, &checks);
+                        workload.admitted &= !topology::is_pending(&admission);
+                    });
+                    self.messages.remove(&key.to_string());
                     self.reserved.insert(key.to_string(), admission.clone());
                     fresh.push((key.to_string(), admission));
                 }
                 Decision::Preempt { key, reason, .. } => {
                     victims.insert(key.to_string(), reason.to_owned());
                 }
-                Decision::Migrate { .. } | Decision::Pending { .. } => {}
+                Decision::Reassign { key, admission, .. } => {
+                    let name = key.to_string();
+                    outcome.reassigned.insert(name.clone(), Admitted::again(&admission));
+                    self.reserved.insert(name.clone(), admission.clone());
+                    if let Some(workload) = self.workloads.get_mut(&name) {
+                        workload.unhealthy_nodes.clear();
+                        workload.admitted = edits::all_ready(&workload.checks) && !topology::is_pending(&admission);
+                    }
+                    fresh.push((name, admission));
+                }
+                Decision::Evict { key, .. } => {
+                    evicted.push(key.to_string());
+                }
+                Decision::Pending { key, reason, .. } | Decision::SecondPassFailed { key, reason, .. } => {
+                    self.messages.insert(key.to_string(), reason.message());
+                }
+                Decision::Migrate { .. } => {}
             }
         }
-        if !self.sharing {
+        if !self.confirms {
             fresh.clear();
         }
         for (name, admission) in fresh {
             let now = self.now;
             self.change(&name, |workload| {
-                (workload.reservation, workload.reserved_at) = (Some(admission), Some(now));
+                workload.reservation = Some(admission);
+                // New places are no new reservation.
+                workload.reserved_at.get_or_insert(now);
             });
         }
         for name in victims.keys() {
-            self.evict(name);
+            self.evict(name, true);
         }
+        for name in evicted {
+            // A workload that is a single pod ends with it.
+            let requeued = !(self.keeps_single_pods && self.workloads.get(&name).is_some_and(|wl| wl.owned_by_pod));
+            if !requeued {
+                self.away.insert(name.clone(), Away::Check);
+            }
+            self.evict(&name, requeued);
+            outcome.evicted.insert(name, "NodeFailures".to_owned());
+        }
+        // Who loses quota in the cycle has no places.
+        outcome.reassigned.retain(|name, _| !victims.contains_key(name));
         outcome.preempted = victims;
         self.engine.flush_inadmissible(self.now);
         outcome
     }
 
     /// Takes the quota back and queues the workload again.
-    fn evict(&mut self, name: &str) {
+    fn evict(&mut self, name: &str, requeued: bool) {
         self.reserved.remove(name);
+        self.updates.remove(name);
         let Some(workload) = self.workloads.get(name) else { return };
         let (key, uid) = (workload.key.clone(), workload.uid.clone());
         let reason = RefusedReason::WriteFailed { message: "preempted".to_owned() };
         self.apply(Event::AdmissionRefused { key, uid, reason });
         self.change(name, |workload| {
             edits::reset(workload);
-            workload.reservation = None;
+            (workload.reservation, workload.reserved_at) = (None, None);
             workload.evicted = true;
-            workload.requeued = Some(true);
+            workload.requeued = Some(requeued);
         });
     }
 

@@ -55,6 +55,9 @@ impl Engine {
         for (fr, amount) in &hold.charge {
             self.tree.shift(cq.node, *fr, i128::from(*amount) * sign);
         }
+        for place in &hold.places {
+            self.forest.charge(place, sign);
+        }
         self.changed.cluster_queues.insert(cq.object.name.clone());
     }
 
@@ -76,6 +79,7 @@ impl Engine {
             }
         }
         hold.charge.sort_unstable();
+        self.charge_places(wl, hold);
         self.leave_to_replacement(wl, hold);
     }
 

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use super::Engine;
 use super::going::{Going, Usage, shift_all};
 use super::nominate::Entry;
+use super::second_pass::Due;
 use super::tournament::Tournament;
 use crate::flavors::{Fitness, total_requests};
 use crate::intern::Fr;
 use crate::preemption::{Target, can_always_reclaim, path};
 use crate::queue::{Requeue, Requeued};
+use crate::topology::PlaceUse;
 use crate::tree::{NodeId, Tree};
 use crate::workloads::{Hold, Wl, WlId};
 use crate::{Amount, Cycle, Decision, Name, Reason, Time, WorkloadKey};
@@ -21,11 +23,15 @@ use crate::{Amount, Cycle, Decision, Name, Reason, Time, WorkloadKey};
 pub(super) struct Progress {
     pub(super) decisions: Vec<Decision>,
     /// Workloads that were told to go.
-    preempted: BTreeSet<WlId>,
+    pub(super) preempted: BTreeSet<WlId>,
+    /// Those of them who had not been told before.
+    pub(super) told: BTreeSet<WlId>,
     /// What would be without them.
     going: Going,
     /// Usage that only this cycle sees: what preemptors will use, and what is held against lesser workloads.
     claims: Vec<(NodeId, Fr, Amount)>,
+    /// The same of places.
+    place_claims: Vec<PlaceUse>,
     /// [`Cycle::preemption_skips`].
     preemption_skips: BTreeMap<Name, usize>,
     /// The trees in which somebody that was told to go before this cycle has not gone yet, as far as that was asked.
@@ -60,21 +66,35 @@ impl Engine {
         self.flush_inadmissible(now);
         // 2. The heads.
         let heads = self.take_heads();
-        if heads.is_empty() {
+        let again = self.take_second_pass(now);
+        if heads.is_empty() && again.is_empty() {
             return Cycle { number: self.cycles, idle: true, ..Cycle::default() };
         }
         self.cycles += 1;
         let mut progress = Progress::default();
         // 3. What could be done for each by itself.
         let (mut entries, mut postponed) = (Vec::new(), Vec::new());
+        self.forest.begin_cycle();
+        let mut tries = BTreeMap::new();
+        for Due { id, cq, tries: before, facts } in again {
+            tries.insert(id, (before, facts.clone()));
+            match self.nominate(id, cq, Some(Box::new(facts))) {
+                Ok(entry) => entries.push(entry),
+                Err(why) => postponed.push((id, cq, why)),
+            }
+        }
         for (id, cq) in heads {
-            match self.nominate(id, cq) {
+            match self.nominate(id, cq, None) {
                 Ok(entry) => entries.push(entry),
                 Err(why) => postponed.push((id, cq, why)),
             }
         }
         // 4. Their order: the least borrowing, then priority, then time. Fair sharing has its own.
         let gates = self.settings.gates;
+        // Those that hold quota already come before all others.
+        let mut first: Vec<Entry> = entries.extract_if(.., |entry| entry.again.is_some()).collect();
+        first.sort_by_cached_key(|e| (Reverse(e.priority_in(gates)), e.queue_time, e.uid.clone(), e.id));
+        let mut first = first.into_iter();
         let mut order = if self.settings.fair_sharing {
             Order::ByShare(Tournament::new(entries, gates))
         } else {
@@ -87,7 +107,7 @@ impl Engine {
         };
         // 5. One after the other, each seeing what those before it took.
         let mut skipped = Vec::new();
-        while let Some(mut entry) = order.next(&mut self.tree) {
+        while let Some(mut entry) = first.next().or_else(|| order.next(&mut self.tree)) {
             if let Err(why) = self.process(&mut entry, &mut progress, now) {
                 self.count_preemption_skip(&entry, &why.1, &mut progress);
                 skipped.push((entry.id, entry.cq, why));
@@ -96,12 +116,20 @@ impl Engine {
         for (node, fr, amount) in progress.claims.drain(..) {
             self.tree.shift(node, fr, -i128::from(amount.get()));
         }
+        for place in progress.place_claims.drain(..) {
+            self.forest.simulate(&place, -1);
+        }
+        self.forest.end_cycle();
         for id in std::mem::take(&mut progress.preempted) {
             self.file_holder(id, true);
         }
         // 6. The others go back to their queues.
         for (id, cq, why) in skipped.into_iter().chain(postponed) {
-            progress.decisions.extend(self.postpone(id, cq, why, now));
+            let decision = match tries.remove(&id) {
+                Some((tries, facts)) => self.postpone_second_pass(id, facts, tries, why.1, now),
+                None => self.postpone(id, cq, why, now),
+            };
+            progress.decisions.extend(decision);
         }
         let Progress { decisions, preemption_skips, busy, .. } = progress;
         Cycle { number: self.cycles, decisions, preemption_skips, idle: !busy }
@@ -134,6 +162,11 @@ impl Engine {
         let overlaps = entry.targets.iter().any(|target| progress.preempted.contains(&target.id));
         if overlaps && self.preemption.as_ref().is_some_and(|preemption| preemption.recompute_overlaps) {
             self.search_again(entry, progress);
+        } else if self.lost_its_places(entry, progress) {
+            self.place_again(entry, progress);
+        }
+        if self.lacks_replacement(entry) {
+            return self.evict(entry, progress);
         }
         match entry.assignment.fitness {
             Fitness::NoFit => {
@@ -161,7 +194,7 @@ impl Engine {
             self.forget_unpreserved_scan(entry.id);
             return Err((Requeue::FailedAfterNomination, Reason::VictimsTaken));
         }
-        if !self.fits(entry, progress) {
+        if !self.fits(entry, progress) || !self.has_room(entry, progress) {
             self.keep_room(entry, progress);
             self.forget_unpreserved_scan(entry.id);
             return Err((Requeue::FailedAfterNomination, Reason::Overtaken));
@@ -171,8 +204,13 @@ impl Engine {
             self.claim(entry, progress);
             return Err(self.preempt(entry, progress));
         }
-        if self.settings.block_admission && self.unready > 0 {
+        if self.settings.block_admission && self.unready > 0 && entry.again.is_none() {
             return Err((Requeue::FailedAfterNomination, Reason::WaitingForPodsReady));
+        }
+        if entry.again.is_some() {
+            progress.decisions.extend(self.reassign(entry));
+            progress.busy = true;
+            return Ok(());
         }
         self.migrate(entry, progress)?;
         let decision = self.assume(entry, progress, now);
@@ -182,7 +220,7 @@ impl Engine {
     }
 
     /// Whether the assignment still fits when everybody who was told to go has gone.
-    fn fits(&mut self, entry: &Entry, progress: &mut Progress) -> bool {
+    pub(super) fn fits(&mut self, entry: &Entry, progress: &mut Progress) -> bool {
         let own = self.usage_of(entry.targets.iter().map(|target| target.id).chain(entry.replaced));
         let root = self.root_of(entry.cq);
         let tree = match progress.going.without(&self.tree, root) {
@@ -191,7 +229,8 @@ impl Engine {
         };
         shift_all(tree, &own, -1);
         let free = |(fr, amount): &(Fr, Amount)| tree.available(entry.cq, *fr).max(Amount::ZERO) >= *amount;
-        let fits = entry.assignment.usage.iter().all(free);
+        // What holds quota already asks for no more.
+        let fits = entry.again.is_some() || entry.assignment.usage.iter().all(free);
         shift_all(tree, &own, 1);
         fits
     }
@@ -229,7 +268,7 @@ impl Engine {
     }
 
     /// Puts a workload among those that may be preempted, or takes it out.
-    fn file_holder(&mut self, id: WlId, in_cycle: bool) {
+    pub(super) fn file_holder(&mut self, id: WlId, in_cycle: bool) {
         let Some(wl) = self.workloads.get(id) else { return };
         let charged = wl.hold.as_ref().and_then(|hold| hold.charged);
         let Some(cq) = charged.and_then(|cq| self.cqs.get_mut(&cq)) else { return };
@@ -244,13 +283,12 @@ impl Engine {
     fn search_again(&mut self, entry: &mut Entry, progress: &mut Progress) {
         let root = self.root_of(entry.cq);
         let Some(without) = progress.going.without(&self.tree, root) else { return };
-        let Some((assignment, targets)) = self.renominate(without, entry) else { return };
-        if let Some(wl) = self.workloads.get_mut(entry.id) {
-            wl.scan = assignment.scan.clone().map(Box::new);
+        let gone: Vec<&Hold> =
+            progress.preempted.iter().filter_map(|id| self.workloads.get(*id)?.hold.as_deref()).collect();
+        if self.renominate(without, entry, &gone).is_none() {
+            return;
         }
-        entry.need = self.need(&assignment, entry.replaced);
-        entry.assignment = assignment;
-        entry.targets = targets;
+        self.note_search(entry);
         if entry.assignment.fitness == Fitness::Fit {
             entry.assignment.fitness = Fitness::DeferredFit;
         }
@@ -260,6 +298,14 @@ impl Engine {
     pub(super) fn claim(&mut self, entry: &Entry, progress: &mut Progress) {
         for (fr, amount) in &entry.need {
             self.claim_amount(entry.cq, *fr, *amount, progress);
+        }
+        self.claim_places(entry, progress);
+    }
+
+    pub(super) fn claim_places(&mut self, entry: &Entry, progress: &mut Progress) {
+        for need in &entry.places {
+            self.forest.simulate(&need.place, 1);
+            progress.place_claims.push(need.place.clone());
         }
     }
 
@@ -305,6 +351,7 @@ impl Engine {
             // Less than nothing, if the limit was cut below what is used: that frees nothing for others.
             self.claim_amount(entry.cq, *fr, amount.max(Amount::ZERO), progress);
         }
+        self.claim_places(entry, progress);
     }
 
     /// Charges the quota and decides the reservation.
@@ -312,8 +359,9 @@ impl Engine {
         let cq = self.cqs.get(&entry.cq)?;
         let admission = entry.assignment.admission(&cq.object.name);
         let checks = cq.checks_for(&admission);
+        let (charge, places) = (Vec::new(), Vec::new());
         let mut hold =
-            Hold { admission: admission.clone(), charged: None, charge: Vec::new(), confirmed: false, since: now };
+            Hold { admission: admission.clone(), charged: None, charge, places, confirmed: false, since: now };
         let wl = self.workloads.get(entry.id)?.clone();
         self.charge(&wl, &mut hold);
         let root = self.root_of(entry.cq);
@@ -361,7 +409,9 @@ impl Engine {
         self.forget_scan(entry.id);
         let before = progress.decisions.len();
         for target in &entry.targets {
-            progress.decisions.extend(self.tell_to_go(entry, target));
+            let Some(decision) = self.tell_to_go(entry, target) else { continue };
+            progress.decisions.push(decision);
+            progress.told.insert(target.id);
         }
         // Waiting for those that were told already is no work: the next cycle would only find the same.
         progress.busy |= progress.decisions.len() > before;

@@ -113,7 +113,8 @@ impl Engine {
         let (cqs, workloads) = (&self.cqs, &self.workloads);
         let replaced = self.replaced(wl, cq.node).unwrap_or_default();
         let (class, queue_time, gates) = (&wl.class, wl.queue_time, self.settings.gates);
-        Preemptor { cqs, workloads, cq, class, queue_time, replaced, gates }
+        let site = self.site(cq, wl, replaced);
+        Preemptor { cqs, workloads, cq, class, queue_time, replaced, site, gates }
     }
 
     fn desk<'a>(&'a self, cq: &'a Cq, wl: &'a Wl) -> Desk<'a> {

@@ -9,9 +9,11 @@ mod going;
 mod nominate;
 mod objects;
 mod placement;
+mod places;
 mod queries;
 mod queues;
 mod ready;
+mod second_pass;
 mod slices;
 #[cfg(test)]
 mod tests;
@@ -22,12 +24,14 @@ mod workload;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::ready::Ready;
+use self::second_pass::SecondPass;
 use crate::afs::Ledger;
 use crate::cluster_queue::Cq;
 use crate::intern::Pairs;
 use crate::queue::hash::Classes;
 use crate::queue::inadmissible::Triggers;
 use crate::status::World;
+use crate::topology::Forest;
 use crate::tree::{NodeId, Tree};
 use crate::workloads::{LocalQueues, WlId, Workloads};
 use crate::{Changed, Event, Name, Preemption, Settings, Time, WorkloadKey};
@@ -93,12 +97,20 @@ pub struct Engine {
     /// Until when those of them are waited for that are not waited for without end.
     #[cfg_attr(feature = "record", serde(default, with = "crate::record::pairs"))]
     patience: BTreeMap<WlId, Time>,
+    /// Where pods may run.
+    #[cfg_attr(feature = "record", serde(default))]
+    forest: Forest,
+    /// Those whose pods are placed after their reservation, or again.
+    #[cfg_attr(feature = "record", serde(default))]
+    second_pass: SecondPass,
 }
 
 impl Engine {
     /// An engine that knows nothing yet.
     pub fn new(settings: Settings) -> Self {
         Self {
+            forest: Forest::new(settings.topology.is_some_and(|gates| gates.overlapping_flavors)),
+            second_pass: SecondPass::default(),
             settings,
             preemption: None,
             afs: None,
@@ -140,8 +152,12 @@ impl Engine {
             Event::ResourceFlavorDeleted { name } => self.put_flavor(&name, None, now),
             Event::AdmissionCheck(check) => self.put_check(&check.name.clone(), Some(check), now),
             Event::AdmissionCheckDeleted { name } => self.put_check(&name, None, now),
-            Event::Topology { name } => self.put_topology(&name, true, now),
-            Event::TopologyDeleted { name } => self.put_topology(&name, false, now),
+            Event::Topology { name, levels } => self.put_topology(&name, Some(levels), now),
+            Event::TopologyDeleted { name } => self.put_topology(&name, None, now),
+            Event::CapacityLeaf(leaf) => self.put_leaf(*leaf, now),
+            Event::CapacityLeafDeleted { name } => self.delete_leaf(&name, now),
+            Event::OutsidePod(pod) => self.put_outside(&pod, now),
+            Event::OutsidePodDeleted { key } => self.delete_outside(&key, now),
             Event::ClusterQueue(queue) => self.put_cluster_queue(queue, now),
             Event::ClusterQueueDeleted { name } => self.delete_cluster_queue(&name, now),
             Event::Cohort(cohort) => self.put_cohort(&cohort, now),
@@ -163,7 +179,7 @@ impl Engine {
 
     /// Whether a cycle would have a workload to look at.
     pub fn has_heads(&self, now: Time) -> bool {
-        !self.ready.is_empty() || self.next_wakeup(now).is_some_and(|at| at <= now)
+        !self.ready.is_empty() || self.second_pass.is_due(now) || self.next_wakeup(now).is_some_and(|at| at <= now)
     }
 
     /// When something becomes due without an event: gathered triggers, or the end of a back-off. May be past.
@@ -172,7 +188,8 @@ impl Engine {
         let wakeups = self.wakeups.first().map(|(at, _)| *at);
         let samples = self.afs.as_ref().and_then(|ledger| ledger.next);
         let patience = self.patience.values().min().copied();
-        triggers.into_iter().chain(wakeups).chain(samples).chain(patience).min()
+        let second_pass = self.second_pass.next();
+        triggers.into_iter().chain(second_pass).chain(wakeups).chain(samples).chain(patience).min()
     }
 
     /// Moves workloads back into their queues whose triggers are due or whose back-off has ended. `cycle` does it
@@ -211,6 +228,12 @@ impl Engine {
         self.workloads.complete(&self.classes.whole());
         self.lqs.complete();
         self.tree.complete();
+        self.forest.complete();
+        for hold in
+            self.cqs.values().flat_map(|cq| &cq.workloads).filter_map(|id| self.workloads.get(*id)?.hold.as_ref())
+        {
+            hold.places.iter().for_each(|place| self.forest.charge(place, 1));
+        }
         for cq in self.cqs.values_mut() {
             cq.inactive = self.world.inactive(&cq.object, self.tree.is_cyclic(cq.node));
             for (id, wl) in cq.workloads.iter().filter_map(|id| Some((*id, self.workloads.get(*id)?))) {

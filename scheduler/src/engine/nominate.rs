@@ -1,11 +1,13 @@
 //! The first half of a cycle: what could be done for each head, if the others were not there.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Engine;
 use super::slices::Leaving;
-use crate::flavors::{Assigner, Assignment, Fitness, largest_that_fits};
+use crate::cluster_queue::Cq;
+use crate::flavors::{Assigner, Assignment, Fitness, PlaceNeed, Scan, Site, largest_that_fits};
 use crate::intern::Fr;
 use crate::preemption::candidates::Preemptor;
 use crate::preemption::classical::Classical;
@@ -14,8 +16,9 @@ use crate::preemption::{NoPreemption, Oracle, Target};
 use crate::queue::Requeue;
 use crate::queue::hash::Class;
 use crate::status::World;
+use crate::topology::Forest;
 use crate::tree::{NodeId, Tree};
-use crate::workloads::{Wl, WlId};
+use crate::workloads::{Facts, Hold, Wl, WlId, Workloads};
 use crate::{Amount, Gates, Name, Preemption, Reason, Settings, Time};
 
 /// A head with what could be done for it.
@@ -32,6 +35,10 @@ pub(super) struct Entry {
     pub(super) replaced: Option<WlId>,
     /// What the assignment takes beyond what that one has.
     pub(super) need: Vec<(Fr, Amount)>,
+    /// What it takes of places.
+    pub(super) places: Vec<PlaceNeed>,
+    /// It holds quota already, and its pods are placed after that or again: as it was when that was noticed.
+    pub(super) again: Option<Box<Facts>>,
     /// Others were told to go for it, and that counts in the order of entries.
     pub(super) is_preemptor: bool,
 }
@@ -46,6 +53,8 @@ impl Entry {
 /// Everything a search for flavors reads, and the tree, on which it simulates.
 struct Bench<'a> {
     settings: &'a Settings,
+    /// How many pods are wanted, by pod set.
+    counts: Cow<'a, [i32]>,
     world: &'a World,
     preemption: Option<&'a Preemption>,
     preemptor: Preemptor<'a>,
@@ -54,37 +63,76 @@ struct Bench<'a> {
 }
 
 impl Engine {
-    /// What could be done for a head; or why nothing can, without looking at quota.
-    pub(super) fn nominate(&mut self, id: WlId, cq: NodeId) -> Result<Entry, (Requeue, Reason)> {
+    /// What could be done for a head; or why nothing can, without looking at quota. `again`: it holds quota already.
+    pub(super) fn nominate(
+        &mut self,
+        id: WlId,
+        cq: NodeId,
+        again: Option<Box<Facts>>,
+    ) -> Result<Entry, (Requeue, Reason)> {
         let unknown = (Requeue::Generic, Reason::Held);
         let Some((wl, queue)) = self.workloads.get(id).zip(self.cqs.get(&cq)) else { return Err(unknown) };
         inadmissible(wl, &queue.object, &self.world)?;
+        if (again.is_some() && !queue.is_active()) || self.lacks_topology(queue) {
+            return Err((Requeue::Generic, Reason::ClusterQueueInactive { name: queue.object.name.clone() }));
+        }
         let replaced = self.replaced(wl, cq).map_err(|Leaving| (Requeue::Generic, Reason::VictimsTaken))?;
         let gates = self.settings.gates;
-        let outdated = |scan: &crate::flavors::Scan| {
-            scan.is_outdated(wl.class.id, queue.generation, self.cycles, gates.preserve_scan_progress)
-        };
+        let outdated =
+            |scan: &Scan| scan.is_outdated(wl.class.id, queue.generation, self.cycles, gates.preserve_scan_progress);
         let is_preemptor = gates.prioritize_preemptors && queue.queue.preemptor() == Some(id);
         let scan = wl.scan.as_deref().filter(|scan| !outdated(scan)).cloned();
         let (class, uid, queue_time) = (wl.class.clone(), wl.uid.clone(), wl.queue_time);
-        let Some(mut bench) = self.bench(cq, &class, queue_time, replaced) else { return Err(unknown) };
-        let (assignment, targets) = bench.best(scan.as_ref(), None);
-        if let Some(wl) = self.workloads.get_mut(id) {
-            wl.scan = assignment.scan.clone().map(Box::new);
-        }
-        let need = self.need(&assignment, replaced);
-        Ok(Entry { id, cq, class, uid, queue_time, assignment, targets, replaced, need, is_preemptor })
+        let Some(mut bench) = self.bench(cq, id, &class, queue_time, (replaced, again.as_deref())) else {
+            return Err(unknown);
+        };
+        let best = bench.best(scan.as_ref(), None);
+        let mut entry = Entry {
+            id,
+            cq,
+            class,
+            uid,
+            queue_time,
+            assignment: best.assignment,
+            targets: best.targets,
+            replaced,
+            need: Vec::new(),
+            places: best.places,
+            again,
+            is_preemptor,
+        };
+        self.note_search(&mut entry);
+        Ok(entry)
     }
 
-    /// Searches again within the cycle, among the flavors that were chosen before, with usage as `tree` has it.
-    pub(super) fn renominate(&self, tree: &mut Tree, entry: &Entry) -> Option<(Assignment, Vec<Target>)> {
+    /// Remembers where a search ended, and what the entry takes by it.
+    pub(super) fn note_search(&mut self, entry: &mut Entry) {
+        if let Some(wl) = self.workloads.get_mut(entry.id) {
+            wl.scan = entry.assignment.scan.clone().map(Box::new);
+        }
+        entry.need = match entry.again {
+            None => self.need(&entry.assignment, entry.replaced),
+            Some(_) => Vec::new(),
+        };
+    }
+
+    /// Searches again within the cycle, among the flavors that were chosen before, with usage as `tree` has it and without
+    /// what those use of places who have gone.
+    pub(super) fn renominate(&self, tree: &mut Tree, entry: &mut Entry, gone: &[&Hold]) -> Option<()> {
         let (cqs, workloads) = (&self.cqs, &self.workloads);
-        let (cq, class, queue_time) = (cqs.get(&entry.cq)?, &entry.class, entry.queue_time);
-        let gates = self.settings.gates;
-        let preemptor = Preemptor { cqs, workloads, cq, class, queue_time, replaced: entry.replaced, gates };
+        let (cq, class, queue_time) = (cqs.get(&entry.cq)?, entry.class.clone(), entry.queue_time);
+        let (class, gates) = (&*class, self.settings.gates);
+        let nomination = entry.assignment.nomination();
+        let wl = workloads.get(entry.id)?;
         let (settings, world, preemption) = (&self.settings, &self.world, self.preemption.as_ref());
-        let mut bench = Bench { settings, world, preemption, preemptor, cycle: self.cycles, tree };
-        Some(bench.best(None, Some(&entry.assignment.nomination())))
+        let subject = Subject { wl, again: entry.again.as_deref(), replaced: entry.replaced };
+        let site = site((&self.forest, settings, world), cq, class, (workloads, subject), gone);
+        let preemptor = Preemptor { cqs, workloads, cq, class, queue_time, replaced: entry.replaced, site, gates };
+        let counts = wanted(class, site);
+        let best = Bench { settings, counts, world, preemption, preemptor, cycle: self.cycles, tree }
+            .best(None, Some(&nomination));
+        (entry.assignment, entry.targets, entry.places) = (best.assignment, best.targets, best.places);
+        Some(())
     }
 
     /// What could be done for a workload if it were the only head, tried on a copy of the tree.
@@ -94,27 +142,86 @@ impl Engine {
         self.replaced(wl, cq).map_err(|Leaving| Reason::VictimsTaken)?;
         let preemptor = self.preemptor(queue, wl);
         let (settings, world, preemption) = (&self.settings, &self.world, self.preemption.as_ref());
-        Ok(Bench { settings, world, preemption, preemptor, cycle: self.cycles, tree }.best(None, None))
+        let counts = wanted(&wl.class, preemptor.site);
+        let best = Bench { settings, counts, world, preemption, preemptor, cycle: self.cycles, tree }.best(None, None);
+        Ok((best.assignment, best.targets))
+    }
+
+    /// Where the pods of a workload may run.
+    pub(super) fn site<'a>(&'a self, cq: &'a Cq, wl: &'a Wl, replaced: Option<WlId>) -> Option<Site<'a>> {
+        let subject = Subject { wl, again: None, replaced };
+        site((&self.forest, &self.settings, &self.world), cq, &wl.class, (&self.workloads, subject), &[])
     }
 
     fn bench<'a>(
         &'a mut self,
         cq: NodeId,
+        id: WlId,
         class: &'a Class,
         queue_time: Time,
-        replaced: Option<WlId>,
+        (replaced, again): (Option<WlId>, Option<&'a Facts>),
     ) -> Option<Bench<'a>> {
         let (cqs, workloads) = (&self.cqs, &self.workloads);
-        let gates = self.settings.gates;
+        let (settings, world, cq) = (&self.settings, &self.world, cqs.get(&cq)?);
+        let subject = Subject { wl: workloads.get(id)?, again, replaced };
+        let site = site((&self.forest, settings, world), cq, class, (workloads, subject), &[]);
         Some(Bench {
-            settings: &self.settings,
-            world: &self.world,
+            settings,
+            counts: wanted(class, site),
+            world,
             preemption: self.preemption.as_ref(),
-            preemptor: Preemptor { cqs, workloads, cq: cqs.get(&cq)?, class, queue_time, replaced, gates },
+            preemptor: Preemptor { cqs, workloads, cq, class, queue_time, replaced, site, gates: settings.gates },
             cycle: self.cycles,
             tree: &mut self.tree,
         })
     }
+}
+
+/// What a search found, and what it takes of places.
+struct Best {
+    assignment: Assignment,
+    targets: Vec<Target>,
+    places: Vec<PlaceNeed>,
+}
+
+/// Of whom the pods are placed.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    wl: &'a Wl,
+    again: Option<&'a Facts>,
+    replaced: Option<WlId>,
+}
+
+static NO_FACTS: Facts = Facts { unhealthy_nodes: Vec::new(), owned_by_pod: false, pod_set_updates: Vec::new() };
+
+fn site<'a>(
+    (forest, settings, world): (&'a Forest, &'a Settings, &'a World),
+    cq: &'a Cq,
+    class: &'a Class,
+    (workloads, subject): (&'a Workloads, Subject<'a>),
+    gone: &'a [&'a Hold],
+) -> Option<Site<'a>> {
+    let Subject { wl, again, replaced } = subject;
+    let admission = |wl: &'a Wl| wl.hold.as_deref().map(|hold| &hold.admission);
+    Some(Site {
+        forest,
+        gates: settings.topology?,
+        world,
+        cq,
+        class,
+        facts: again.or(wl.facts.as_deref()).unwrap_or(&NO_FACTS),
+        held: again.and_then(|_| admission(wl)),
+        replaced: replaced.and_then(|id| admission(workloads.get(id)?)),
+        gone,
+    })
+}
+
+/// How many pods are wanted: of a workload that holds quota no more than that is for.
+fn wanted<'a>(class: &'a Class, site: Option<Site<'_>>) -> Cow<'a, [i32]> {
+    let Some(held) = site.and_then(|site| site.held) else { return Cow::Borrowed(&class.counts) };
+    let given = |name: &Name| held.pod_sets.iter().find(|assigned| assigned.name == *name).map(|given| given.count);
+    let counts = class.pod_sets.iter().zip(&class.counts);
+    Cow::Owned(counts.map(|(pod_set, count)| given(&pod_set.name).map_or(*count, |given| given.min(*count))).collect())
 }
 
 /// Why a workload cannot be admitted whatever the quota.
@@ -136,28 +243,23 @@ fn inadmissible(wl: &Wl, queue: &crate::ClusterQueue, world: &World) -> Result<(
 impl Bench<'_> {
     /// The assignment of all pods, if it fits or others may be preempted for it; otherwise of the most pods for
     /// which that is so; otherwise of all pods, with nobody to preempt.
-    fn best(
-        &mut self,
-        scan: Option<&crate::flavors::Scan>,
-        nominated: Option<&[BTreeMap<Name, Name>]>,
-    ) -> (Assignment, Vec<Target>) {
+    fn best(&mut self, scan: Option<&Scan>, nominated: Option<&[BTreeMap<Name, Name>]>) -> Best {
         let preemptor = self.preemptor;
         preemptor.shift_replaced(self.tree, -1);
-        let best = self.search(scan, nominated);
+        let (mut assignment, targets) = self.search(scan, nominated);
         preemptor.shift_replaced(self.tree, 1);
-        best
+        let Some(site) = preemptor.site else { return Best { assignment, targets, places: Vec::new() } };
+        site.reserve(&mut assignment, &preemptor.holds(&targets));
+        let places = site.need(&assignment);
+        Best { assignment, targets, places }
     }
 
-    fn search(
-        &mut self,
-        scan: Option<&crate::flavors::Scan>,
-        nominated: Option<&[BTreeMap<Name, Name>]>,
-    ) -> (Assignment, Vec<Target>) {
-        let Self { settings, world, preemption, preemptor, cycle, tree } = self;
-        let Preemptor { cq, class, workloads, replaced, .. } = *preemptor;
+    fn search(&mut self, scan: Option<&Scan>, nominated: Option<&[BTreeMap<Name, Name>]>) -> (Assignment, Vec<Target>) {
+        let Self { settings, counts, world, preemption, preemptor, cycle, tree } = self;
+        let Preemptor { cq, class, workloads, replaced, site, .. } = *preemptor;
         let kept = replaced.and_then(|id| workloads.get(id)?.hold.as_deref()).map(|hold| &hold.admission);
         let scan = scan.filter(|_| kept.is_none());
-        let assigner = Assigner { settings, world, cq, class, scan, nominated, kept, cycle: *cycle };
+        let assigner = Assigner { settings, world, cq, class, scan, nominated, kept, site, cycle: *cycle };
         let (mut nobody, mut classical) = (NoPreemption { node: cq.node }, Classical::new(*preemptor));
         let strategies = preemption.map_or(&[][..], |preemption| &preemption.fair_strategies);
         let mut fair = Fair::new(*preemptor, strategies);
@@ -166,7 +268,7 @@ impl Bench<'_> {
             Some(_) if settings.fair_sharing => &mut fair,
             Some(_) => &mut classical,
         };
-        let full = assigner.assign(tree, oracle, &class.counts);
+        let full = assigner.assign(tree, oracle, counts);
         if let Some(targets) = possible(tree, oracle, &full) {
             return (full, targets);
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Engine;
 use crate::cluster_queue::Cq;
 use crate::tree::NodeId;
-use crate::{AdmissionCheck, ClusterQueue, Name, ResourceFlavor, Time};
+use crate::{AdmissionCheck, ClusterQueue, Name, ResourceFlavor, Time, Topology};
 
 impl Engine {
     pub(super) fn put_namespace(&mut self, name: &Name, labels: Option<BTreeMap<String, String>>, now: Time) {
@@ -40,6 +40,11 @@ impl Engine {
         };
         let changed = known.zip(flavor.as_ref()).is_some_and(|(old, new)| takes(old) != takes(new));
         let was_active = self.active();
+        let retries = self.opens_topology(known, flavor.as_ref());
+        match &flavor {
+            Some(flavor) => self.forest.put_flavor(flavor),
+            None => self.forest.delete_flavor(name),
+        }
         match flavor {
             Some(flavor) => self.world.flavors.insert(name.clone(), flavor),
             None => self.world.flavors.remove(name),
@@ -50,6 +55,9 @@ impl Engine {
             if changed || self.became_active(id, &was_active) {
                 self.trigger(id, now);
             }
+        }
+        if retries {
+            self.trigger_active(now);
         }
     }
 
@@ -71,9 +79,17 @@ impl Engine {
         }
     }
 
-    pub(super) fn put_topology(&mut self, name: &Name, exists: bool, now: Time) {
-        let changed =
-            if exists { self.world.topologies.insert(name.clone()) } else { self.world.topologies.remove(name) };
+    pub(super) fn put_topology(&mut self, name: &Name, levels: Option<Vec<Name>>, now: Time) {
+        let changed = match levels {
+            Some(levels) => {
+                let grew = !levels.is_empty() && self.forest.put_topology(Topology { name: name.clone(), levels });
+                self.world.topologies.insert(name.clone()) || grew
+            }
+            None => {
+                self.forest.delete_topology(name);
+                self.world.topologies.remove(name)
+            }
+        };
         if !changed {
             return;
         }

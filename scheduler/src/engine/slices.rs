@@ -71,6 +71,7 @@ impl Engine {
             }
             if taken.confirmed {
                 hold.charge.clear();
+                hold.places.clear();
             }
             for (fr, amount) in &mut hold.charge {
                 let theirs = taken.charge.iter().filter(|(other, _)| other == fr).map(|(_, amount)| *amount);
@@ -108,9 +109,9 @@ impl Engine {
         let Some(id) = key.and_then(|key| self.workloads.id(key)) else { return };
         let Some(old) = self.workloads.get(id).cloned() else { return };
         let Some(mut hold) = old.hold.clone() else { return };
-        let before = hold.charge.clone();
+        let before = (hold.charge.clone(), hold.places.len());
         self.charge(&old, &mut hold);
-        if hold.charge != before {
+        if (&hold.charge, hold.places.len()) != (&before.0, before.1) {
             self.edit(id, |wl| wl.hold = Some(hold));
             self.announce_freed(&old, now);
         }

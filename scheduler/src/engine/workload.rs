@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Engine;
 use crate::queue::Spot;
 use crate::tree::NodeId;
-use crate::workloads::{Flags, Hold, Wl, WlId};
+use crate::workloads::{Facts, Flags, Hold, Wl, WlId};
 use crate::{Admission, CheckPhase, LocalQueueKey, Name, Reason, RefusedReason, Time, Workload, WorkloadKey};
 
 impl Engine {
@@ -25,6 +25,7 @@ impl Engine {
     fn add_workload(&mut self, mut object: Workload, now: Time) {
         let queue = self.lqs.intern(&LocalQueueKey::new(object.key.namespace.clone(), object.queue_name.as_str()));
         let (class, flags) = self.class_of(&mut object, now);
+        let facts = facts_of(&mut object);
         let mut key = object.key;
         if let Some(lq) = self.lqs.get(queue) {
             // One text for a namespace's name, however many workloads are in it.
@@ -47,6 +48,7 @@ impl Engine {
             reason: None,
             queued_in: None,
             parent: object.parent.map(Box::new),
+            facts,
         };
         if let Some(admission) = object.reservation.filter(|_| !wl.flags.finished) {
             wl.hold = Some(self.confirmed(&wl, admission, object.reserved_at.unwrap_or(now)));
@@ -63,6 +65,7 @@ impl Engine {
         self.recharge_replaced(class.replaces.as_ref(), now);
         self.note_orphan(id);
         self.place(id, true, false, now);
+        self.note_second_pass(id, now);
     }
 
     /// The class and the flags of a workload as the API has it.
@@ -85,12 +88,15 @@ impl Engine {
             deleting: object.deleting,
             gates_closed: object.gates_closed,
             checks_failed: object.checks.iter().any(failed),
+            checks_ready: !object.checks.is_empty()
+                && object.checks.iter().all(|check| check.state == CheckPhase::Ready),
         };
         (class, flags)
     }
 
     fn confirmed(&mut self, wl: &Wl, admission: Admission, since: Time) -> Box<Hold> {
-        let mut hold = Hold { admission, charged: None, charge: Vec::new(), confirmed: true, since };
+        let mut hold =
+            Hold { admission, charged: None, charge: Vec::new(), places: Vec::new(), confirmed: true, since };
         self.charge(wl, &mut hold);
         Box::new(hold)
     }
@@ -99,14 +105,14 @@ impl Engine {
         let Some(old) = self.workloads.get(id).cloned() else { return };
         let queue = self.lqs.intern(&LocalQueueKey::new(object.key.namespace.clone(), object.queue_name.as_str()));
         let (class, flags) = self.class_of(&mut object, now);
+        let facts = facts_of(&mut object);
         let reclassed = !Arc::ptr_eq(&class, &old.class);
         // What may make a parked workload admissible. Other status changes leave it where it is.
         let changed = reclassed
             || queue != old.queue
             || object.queue_time != old.queue_time
             || (object.requeued, object.requeue_at) != (old.requeued, old.requeue_at)
-            || Flags { admitted: false, checks_failed: false, pods_ready: false, ..flags }
-                != Flags { admitted: false, checks_failed: false, pods_ready: false, ..old.flags }
+            || status_aside(flags) != status_aside(old.flags)
             || (old.flags.checks_failed && !flags.checks_failed);
         let mut new = Wl {
             queue,
@@ -122,6 +128,7 @@ impl Engine {
             reason: old.reason.clone().filter(|_| !reclassed),
             hold: None,
             parent: object.parent.map(Box::new),
+            facts,
             ..old.clone()
         };
         new.hold = self.next_hold(&old, &new, object.reservation, object.reserved_at.unwrap_or(now));
@@ -131,6 +138,7 @@ impl Engine {
         if stays {
             self.wake_replacements(&old.key);
         }
+        self.note_second_pass(id, now);
     }
 
     /// What a workload holds after the API told about it.
@@ -153,7 +161,7 @@ impl Engine {
     /// Puts the new state in the place of the old one, in all sums and queues.
     fn replace(&mut self, id: WlId, old: &Wl, new: Wl, changed: bool, now: Time) {
         let spot = self.take_out(id);
-        let charged = |wl: &Wl| wl.hold.as_ref().map(|hold| (hold.charged, hold.charge.clone()));
+        let charged = |wl: &Wl| wl.hold.as_ref().map(|hold| (hold.charged, hold.charge.clone(), hold.places.clone()));
         let recharged = charged(old) != charged(&new);
         let (queue, held, may_ask) = (new.queue, new.hold.is_some(), new.may_ask());
         let reprioritised = old.hold.is_some() && old.class.priority != new.class.priority;
@@ -255,6 +263,7 @@ impl Engine {
         self.count(id, -1);
         let Some(wl) = self.workloads.remove(id) else { return };
         self.patience.remove(&id);
+        self.second_pass.forget(id);
         self.absolve_entry(id, wl.queue);
         self.forget_preemptor(id, &wl);
         if let Some(lq) = self.lqs.get_mut(wl.queue) {
@@ -287,6 +296,7 @@ impl Engine {
             wl.reason = Some(Arc::new(reason));
             wl.not_before = not_before;
         });
+        self.second_pass.forget(id);
         self.recharge_replaced(old.class.replaces.as_ref(), now);
         self.absolve_entry(id, old.queue);
         self.announce_freed(&old, now);
@@ -342,4 +352,18 @@ impl Engine {
         }
         self.trigger(id, now);
     }
+}
+
+/// Flags without those that let no parked workload in.
+fn status_aside(flags: Flags) -> Flags {
+    Flags { admitted: false, checks_failed: false, checks_ready: false, pods_ready: false, ..flags }
+}
+
+fn facts_of(object: &mut Workload) -> Option<Box<Facts>> {
+    let facts = Facts {
+        unhealthy_nodes: std::mem::take(&mut object.unhealthy_nodes),
+        owned_by_pod: object.owned_by_pod,
+        pod_set_updates: std::mem::take(&mut object.pod_set_updates),
+    };
+    (facts != Facts::default()).then(|| Box::new(facts))
 }

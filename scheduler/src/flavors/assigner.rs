@@ -6,6 +6,7 @@ use super::assignment::{Assignment, Attempt, Fitness, Picked, PodSetFlavors, Sca
 use super::by_name::ByName;
 use super::filters;
 use super::fungibility::{Grade, Mode};
+use super::topology::Site;
 use crate::cluster_queue::{Cq, Group, GroupFlavor};
 use crate::intern::Fr;
 use crate::preemption::{Oracle, Possibility};
@@ -26,17 +27,23 @@ pub(crate) struct Assigner<'a> {
     pub(crate) nominated: Option<&'a [BTreeMap<Name, Name>]>,
     /// What the workload has whose place this one takes: it gets the same flavors. Not in the tree meanwhile.
     pub(crate) kept: Option<&'a Admission>,
+    /// Where pods may run, with topology-aware scheduling.
+    pub(crate) site: Option<Site<'a>>,
     pub(crate) cycle: u64,
 }
 
-/// Which pod set a resource group is looked through for.
+/// The pod sets for which flavors are looked for: one, or those of a group.
+struct Members<'a> {
+    at: &'a [usize],
+    /// Whether they have no pods for now.
+    are_empty: bool,
+}
+
+/// What a resource group is looked through for.
 struct Seeker<'a> {
-    at: usize,
-    pod_set: &'a PodSet,
+    members: &'a Members<'a>,
     /// The resource that led to the group.
     resource: &'a Name,
-    /// Whether it has no pods for now.
-    is_empty: bool,
 }
 
 /// What looking through a resource group found.
@@ -44,6 +51,8 @@ struct Found {
     flavors: ByName<Picked>,
     causes: Vec<Cause>,
     attempts: Vec<Attempt>,
+    /// Some resource got no flavor.
+    failed: bool,
 }
 
 /// What looking at one flavor found.
@@ -80,20 +89,24 @@ impl Assigner<'_> {
             usage: Vec::new(),
             scan: None,
         };
-        for (at, (pod_set, count)) in self.class.pod_sets.iter().zip(counts).enumerate() {
-            let assigned = self.pod_set(tree, oracle, at, pod_set, *count, &result.usage);
-            for (resource, picked) in assigned.flavors.iter() {
-                result.borrow = result.borrow.max(picked.borrow);
-                result.charge(picked.fr, assigned.requests.get(resource).copied().unwrap_or_default());
+        if self.is_grouped() {
+            for members in grouped(&self.class.pod_sets) {
+                if self.pod_sets(tree, oracle, &members, counts, &mut result) {
+                    break;
+                }
             }
-            let failed = assigned.failed;
-            result.pod_sets.push(assigned);
-            if failed {
-                break;
+        } else {
+            for at in 0..self.class.pod_sets.len() {
+                if self.pod_sets(tree, oracle, &[at], counts, &mut result) {
+                    break;
+                }
             }
         }
         self.refuse_without_flavors(&mut result);
         result.fitness = result.pod_sets.iter().map(PodSetFlavors::fitness).min().unwrap_or(Fitness::NoFit);
+        if let Some(site) = &self.site {
+            site.complete(&mut result);
+        }
         result.scan = self.progress(&result);
         result
     }
@@ -125,16 +138,94 @@ impl Assigner<'_> {
         })
     }
 
-    fn pod_set(
+    fn is_grouped(&self) -> bool {
+        let in_group = |pod_set: &PodSet| pod_set.topology.as_deref().is_some_and(|request| request.group.is_some());
+        self.site.is_some() && self.class.pod_sets.iter().any(in_group)
+    }
+
+    /// Looks for flavors of one pod set, or of those of one group together. Whether there are none.
+    fn pod_sets(
         &self,
         tree: &mut Tree,
         oracle: &mut dyn Oracle,
-        at: usize,
-        pod_set: &PodSet,
-        count: i32,
-        earlier: &[(Fr, Amount)],
-    ) -> PodSetFlavors {
-        let mut result = PodSetFlavors {
+        members: &[usize],
+        counts: &[i32],
+        result: &mut Assignment,
+    ) -> bool {
+        let mut given: Vec<_> = members.iter().filter_map(|at| self.blank(*at, *counts.get(*at)?)).collect();
+        let sum;
+        let requests = match &given[..] {
+            [one] => &one.requests,
+            several => {
+                sum = sum_of(several);
+                &sum
+            }
+        };
+        let asking = Members { at: members, are_empty: given.iter().all(|pod_set| pod_set.count == 0) };
+        let mut found = self.all_groups(tree, oracle, &asking, requests, self.held_flavors(&given), &result.usage);
+        let failed = found.failed;
+        let last = given.len().saturating_sub(1);
+        for (number, pod_set) in given.iter_mut().enumerate() {
+            pod_set.failed = failed;
+            if number == last {
+                pod_set.attempts = std::mem::take(&mut found.attempts);
+                pod_set.causes = std::mem::take(&mut found.causes);
+            } else {
+                (pod_set.attempts, pod_set.causes) = (found.attempts.clone(), found.causes.clone());
+            }
+        }
+        match &mut given[..] {
+            [one] => one.flavors = found.flavors,
+            several => several.iter_mut().for_each(|pod_set| self.take_part(pod_set, &found.flavors)),
+        }
+        for assigned in given {
+            for (resource, picked) in assigned.flavors.iter() {
+                result.borrow = result.borrow.max(picked.borrow);
+                result.charge(picked.fr, assigned.requests.get(resource).copied().unwrap_or_default());
+            }
+            result.pod_sets.push(assigned);
+        }
+        failed
+    }
+
+    /// A member of a group gets the flavors of what it asks for; one that asks for nothing those with a topology.
+    fn take_part(&self, pod_set: &mut PodSetFlavors, of_group: &ByName<Picked>) {
+        let has_topology =
+            |name: &Name| self.world.flavors.get(name).is_some_and(|flavor| flavor.topology_name.is_some());
+        for (resource, picked) in of_group.iter() {
+            let takes = match pod_set.requests.is_empty() {
+                true => has_topology(&picked.flavor),
+                false => pod_set.requests.contains_key(resource),
+            };
+            if takes {
+                pod_set.flavors.insert(resource.clone(), picked.clone());
+            }
+        }
+    }
+
+    /// The flavors that a workload has already whose pods are placed after its reservation.
+    fn held_flavors(&self, given: &[PodSetFlavors]) -> ByName<Picked> {
+        let mut flavors = ByName::default();
+        let Some(held) = self.site.and_then(|site| site.held) else { return flavors };
+        let of = |name: &Name| held.pod_sets.iter().find(|assigned| assigned.name == *name);
+        for (resource, flavor) in given.iter().filter_map(|pod_set| of(&pod_set.name)).flat_map(|a| &a.flavors) {
+            let Some(group) = self.cq.group_of(resource) else { continue };
+            let pairs = group.flavors.iter().find(|known| known.name == *flavor);
+            let at = group.resources.iter().position(|known| known == resource);
+            let Some(fr) = pairs.zip(at).and_then(|(pairs, at)| pairs.frs.get(at)) else { continue };
+            let picked = Picked { flavor: flavor.clone(), fr: *fr, mode: Mode::Fit, borrow: 0, ended_at: None };
+            flavors.insert(resource.clone(), picked);
+        }
+        flavors
+    }
+
+    /// A pod set without flavors, where it is if it was placed before.
+    fn blank(&self, at: usize, count: i32) -> Option<PodSetFlavors> {
+        let pod_set = self.class.pod_sets.get(at)?;
+        let held = self.site.and_then(|site| site.held);
+        let held = held.and_then(|held| held.pod_sets.iter().find(|assigned| assigned.name == pod_set.name));
+        Some(PodSetFlavors {
+            at,
             name: pod_set.name.clone(),
             count,
             requests: total_requests(pod_set, count, self.cq.group_of("pods").is_some()),
@@ -142,8 +233,23 @@ impl Assigner<'_> {
             causes: Vec::new(),
             attempts: Vec::new(),
             failed: false,
-        };
-        for (resource, amount) in &result.requests {
+            topology: held.and_then(|held| held.topology.clone()),
+            delayed: held.and_then(|held| held.delayed),
+        })
+    }
+
+    /// Looks for flavors of all resources, group of resources by group.
+    fn all_groups(
+        &self,
+        tree: &mut Tree,
+        oracle: &mut dyn Oracle,
+        members: &Members<'_>,
+        requests: &BTreeMap<Name, Amount>,
+        held: ByName<Picked>,
+        earlier: &[(Fr, Amount)],
+    ) -> Found {
+        let mut result = Found { flavors: held, causes: Vec::new(), attempts: Vec::new(), failed: false };
+        for (resource, amount) in requests {
             let Some(group) = self.cq.groups.iter().position(|group| group.resources.contains(resource)) else {
                 if *amount == Amount::ZERO || self.settings.quota_check == QuotaCheckStrategy::IgnoreUndeclared {
                     continue;
@@ -155,8 +261,8 @@ impl Assigner<'_> {
             if result.flavors.contains(resource) {
                 continue;
             }
-            let seeker = Seeker { at, pod_set, resource, is_empty: count == 0 };
-            let found = self.group(tree, oracle, &seeker, group, &result.requests, earlier);
+            let seeker = Seeker { members, resource };
+            let found = self.group(tree, oracle, &seeker, group, requests, earlier);
             result.attempts.extend(found.attempts);
             if found.flavors.is_empty() {
                 result.causes = found.causes;
@@ -185,8 +291,8 @@ impl Assigner<'_> {
         requests: &BTreeMap<Name, Amount>,
         earlier: &[(Fr, Amount)],
     ) -> Found {
-        let Seeker { at, pod_set, resource, .. } = *seeker;
-        let mut found = Found { flavors: ByName::default(), causes: Vec::new(), attempts: Vec::new() };
+        let Seeker { members: Members { at: members, .. }, resource } = *seeker;
+        let mut found = Found { flavors: ByName::default(), causes: Vec::new(), attempts: Vec::new(), failed: false };
         let Some(group) = self.cq.groups.get(index) else { return found };
         let fungibility = self.cq.object.fungibility;
         let mut best = Grade::WORST;
@@ -194,11 +300,12 @@ impl Assigner<'_> {
         let mut too_small = None;
         // The list may have become shorter since.
         let fungible = self.settings.gates.flavor_fungibility;
-        let first = self.scan.filter(|_| fungible).map_or(0, |scan| scan.next(at, resource));
+        let first =
+            self.scan.filter(|_| fungible).zip(members.first()).map_or(0, |(scan, at)| scan.next(*at, resource));
         let first = if first < group.flavors.len() { first } else { 0 };
         for (number, flavor) in group.flavors.iter().enumerate().skip(first) {
             ended_at = Some(number);
-            if !self.is_nominated(at, resource, &flavor.name) {
+            if !members.iter().any(|at| self.is_nominated(*at, resource, &flavor.name)) {
                 let (flavor, resource) = (flavor.name.clone(), resource.clone());
                 found.causes.push(Cause::NotNominated { flavor, resource });
                 continue;
@@ -207,8 +314,10 @@ impl Assigner<'_> {
                 found.causes.push(Cause::NotAllowed { flavor: flavor.name.clone() });
                 continue;
             }
-            let refused = self.mismatch(&flavor.name, pod_set);
-            if let Some(cause) = refused.or_else(|| self.departs(&flavor.name, pod_set, group, requests)) {
+            let mut pod_sets = members.iter().filter_map(|at| self.class.pod_sets.get(*at));
+            let refused = pod_sets.clone().find_map(|pod_set| self.mismatch(&flavor.name, pod_set, group));
+            let departs = || pod_sets.find_map(|pod_set| self.departs(&flavor.name, pod_set, group, requests));
+            if let Some(cause) = refused.or_else(departs) {
                 found.causes.push(cause.clone());
                 found.attempts.push(no_match(flavor, index, cause));
                 continue;
@@ -253,9 +362,12 @@ impl Assigner<'_> {
         self.nominated.is_none_or(|all| all.get(at).and_then(|flavors| flavors.get(resource)) == Some(flavor))
     }
 
-    fn mismatch(&self, flavor: &Name, pod_set: &PodSet) -> Option<Cause> {
+    fn mismatch(&self, flavor: &Name, pod_set: &PodSet, group: &Group) -> Option<Cause> {
         match self.world.flavors.get(flavor) {
-            Some(object) => filters::mismatch(object, pod_set),
+            Some(object) => {
+                let of_topology = self.site.as_ref().and_then(|site| site.mismatch(flavor, pod_set, group));
+                of_topology.or_else(|| filters::mismatch(object, pod_set))
+            }
             None => Some(Cause::FlavorMissing { flavor: flavor.clone() }),
         }
     }
@@ -269,9 +381,10 @@ impl Assigner<'_> {
         flavor: &GroupFlavor,
         seeker: &Seeker<'_>,
     ) -> Option<Cause> {
-        let requests = seeker.is_empty.then_some(&seeker.pod_set.requests)?;
+        let empty = seeker.members.at.iter().filter(|_| seeker.members.are_empty);
+        let pods: Vec<&PodSet> = empty.filter_map(|at| self.class.pod_sets.get(*at)).collect();
         group.resources.iter().zip(&flavor.frs).find_map(|(resource, fr)| {
-            let asked = requests.get(resource).copied()?;
+            let asked = pods.iter().filter_map(|pod_set| pod_set.requests.get(resource)).max().copied()?;
             let most = tree.potential(self.cq.node, *fr);
             (asked > most).then(|| {
                 let (flavor, resource) = (flavor.name.clone(), resource.clone());
@@ -401,6 +514,28 @@ fn no_match(flavor: &GroupFlavor, group: usize, cause: Cause) -> Attempt {
         kind: Some(NoFitKind::NoMatchingFlavor),
         causes: vec![cause],
     }
+}
+
+/// Positions of pod sets by group, in the order of the first of each.
+fn grouped(pod_sets: &[PodSet]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<(Option<&Name>, Vec<usize>)> = Vec::new();
+    for (at, pod_set) in pod_sets.iter().enumerate() {
+        let name = pod_set.topology.as_deref().and_then(|request| request.group.as_ref());
+        match groups.iter_mut().find(|(known, _)| name.is_some() && *known == name) {
+            Some((_, members)) => members.push(at),
+            None => groups.push((name, vec![at])),
+        }
+    }
+    groups.into_iter().map(|(_, members)| members).collect()
+}
+
+fn sum_of(pod_sets: &[PodSetFlavors]) -> BTreeMap<Name, Amount> {
+    let mut sum: BTreeMap<Name, Amount> = BTreeMap::new();
+    for (name, amount) in pod_sets.iter().flat_map(|pod_set| &pod_set.requests) {
+        let known = sum.entry(name.clone()).or_default();
+        *known = *known + *amount;
+    }
+    sum
 }
 
 /// What all pods of a set ask for. Negative requests count as none.

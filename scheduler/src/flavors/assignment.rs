@@ -7,7 +7,9 @@ use super::fungibility::Mode;
 use crate::intern::Fr;
 use crate::preemption::Possibility;
 use crate::queue::hash::ClassId;
-use crate::{Admission, Amount, Cause, Name, NoFitKind, PodSetAssignment, PodSetReason};
+use crate::{
+    Admission, Amount, Cause, DelayedTopology, Name, NoFitKind, PodSetAssignment, PodSetReason, TopologyAssignment,
+};
 
 /// What an assignment allows, over all its pod sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +55,8 @@ pub(super) fn amount_of(usage: &[(Fr, Amount)], fr: Fr) -> Amount {
 /// Flavors for one pod set.
 #[derive(Clone, Debug)]
 pub(crate) struct PodSetFlavors {
+    /// Which pod set of the workload.
+    pub(crate) at: usize,
     pub(crate) name: Name,
     pub(crate) count: i32,
     pub(crate) requests: BTreeMap<Name, Amount>,
@@ -61,6 +65,10 @@ pub(crate) struct PodSetFlavors {
     pub(crate) attempts: Vec<Attempt>,
     /// Some resource got no flavor.
     pub(crate) failed: bool,
+    /// Where the pods go.
+    pub(crate) topology: Option<TopologyAssignment>,
+    /// Whether that is found out after the reservation.
+    pub(crate) delayed: Option<DelayedTopology>,
 }
 
 /// The flavor of one resource.
@@ -116,11 +124,24 @@ impl Scan {
 }
 
 impl PodSetFlavors {
+    /// Its flavors could not be searched for.
+    pub(super) fn is_error(&self) -> bool {
+        self.failed
+    }
+
+    /// All its flavors are used in this way.
+    pub(super) fn set_mode(&mut self, mode: Mode) {
+        for picked in self.flavors.values_mut() {
+            picked.mode = mode;
+        }
+    }
+
     pub(super) fn fitness(&self) -> Fitness {
         if self.failed {
             return Fitness::NoFit;
         }
-        if self.causes.is_empty() {
+        let misplaced = || self.flavors.values().any(|picked| picked.mode == Mode::NoFit);
+        if self.causes.is_empty() && !misplaced() {
             return Fitness::Fit;
         }
         self.flavors.values().map(|picked| picked.mode.into()).min().unwrap_or(Fitness::NoFit)
@@ -128,6 +149,9 @@ impl PodSetFlavors {
 
     /// The hardest obstacle over the resource groups, where each group counts its mildest.
     fn no_fit_kind(&self) -> NoFitKind {
+        if !self.failed && self.flavors.values().any(|picked| picked.mode == Mode::NoFit) {
+            return NoFitKind::TopologyPlacementFailed;
+        }
         let mut by_group: BTreeMap<usize, NoFitKind> = BTreeMap::new();
         for attempt in self.attempts.iter().filter(|attempt| attempt.fitness == Fitness::NoFit) {
             let kind = attempt.kind.unwrap_or(NoFitKind::TopologyPlacementFailed);
@@ -138,6 +162,16 @@ impl PodSetFlavors {
 }
 
 impl Assignment {
+    /// Pods have places: those of pod sets by their position.
+    pub(super) fn place(&mut self, places: Vec<(usize, TopologyAssignment)>) {
+        for (at, topology) in places {
+            if let Some(pod_set) = self.pod_sets.get_mut(at) {
+                pod_set.topology = Some(topology);
+                pod_set.delayed = pod_set.delayed.map(|_| DelayedTopology::Ready);
+            }
+        }
+    }
+
     /// Adds to what it would use.
     pub(super) fn charge(&mut self, fr: Fr, amount: Amount) {
         match self.usage.binary_search_by_key(&fr, |(fr, _)| *fr) {
@@ -171,6 +205,8 @@ impl Assignment {
                     .map(|(name, amount)| (name.clone(), *amount))
                     .collect(),
                 count: pod_set.count,
+                topology: pod_set.topology.clone(),
+                delayed: pod_set.delayed,
             })
             .collect();
         Admission { cluster_queue: cluster_queue.clone(), pod_sets }
@@ -178,9 +214,15 @@ impl Assignment {
 
     /// The flavor of each pod set's resources, to hold on to when the assignment is made anew.
     pub(crate) fn nomination(&self) -> Vec<BTreeMap<Name, Name>> {
-        (self.pod_sets.iter())
-            .map(|pod_set| pod_set.flavors.iter().map(|(name, picked)| (name.clone(), picked.flavor.clone())).collect())
-            .collect()
+        let last = self.pod_sets.iter().map(|pod_set| pod_set.at + 1).max().unwrap_or(0);
+        let mut all = vec![BTreeMap::new(); last];
+        for pod_set in &self.pod_sets {
+            let flavors = pod_set.flavors.iter().map(|(name, picked)| (name.clone(), picked.flavor.clone()));
+            if let Some(place) = all.get_mut(pod_set.at) {
+                *place = flavors.collect();
+            }
+        }
+        all
     }
 
     /// The pairs for which others would have to give way.

@@ -6,6 +6,7 @@ mod cluster_queue;
 mod flavor;
 mod local_queue;
 mod selector;
+mod topology;
 mod workload;
 
 pub use cluster_queue::{
@@ -16,4 +17,8 @@ pub use cluster_queue::{
 pub use flavor::{ResourceFlavor, Taint, TaintEffect, Toleration, TolerationOperator};
 pub use local_queue::{AdmissionCheck, LocalQueue};
 pub use selector::{LabelSelector, NodeSelectorTerm, Operator, Requirement};
-pub use workload::{Admission, CheckPhase, CheckState, PodSet, PodSetAssignment, Workload};
+pub use topology::{
+    AssignedDomain, CapacityLeaf, DelayedTopology, HOSTNAME_LABEL, OutsidePod, SliceLayer, Topology,
+    TopologyAssignment, TopologyRequest,
+};
+pub use workload::{Admission, CheckPhase, CheckState, PodSet, PodSetAssignment, PodSetUpdate, Workload};

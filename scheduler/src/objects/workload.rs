@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Amount, Name, NodeSelectorTerm, Time, Toleration, WorkloadKey};
+use crate::{
+    Amount, DelayedTopology, Name, NodeSelectorTerm, Time, Toleration, TopologyAssignment, TopologyRequest, WorkloadKey,
+};
 
 /// A job's demand, as its Workload object states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +66,15 @@ pub struct Workload {
     /// The uid of the workload that it is a variant of. Of the variants of one workload the one on the best flavor runs.
     #[cfg_attr(feature = "record", serde(default))]
     pub parent: Option<Name>,
+    /// `status.unhealthyNodes`: failed nodes that some of its pods are assigned to.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub unhealthy_nodes: Vec<Name>,
+    /// Its only owner is one Pod, which cannot move.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub owned_by_pod: bool,
+    /// What admission checks that are Ready change of its pods.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub pod_set_updates: Vec<PodSetUpdate>,
 }
 
 impl Workload {
@@ -95,8 +106,23 @@ impl Workload {
             replaces: None,
             flavors: None,
             parent: None,
+            unhealthy_nodes: Vec::new(),
+            owned_by_pod: false,
+            pod_set_updates: Vec::new(),
         }
     }
+}
+
+/// What an admission check changes of the pods of a pod set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "record", derive(serde::Serialize, serde::Deserialize))]
+pub struct PodSetUpdate {
+    /// The pod set.
+    pub pod_set: Name,
+    /// Added to the node selector.
+    pub node_selector: BTreeMap<String, String>,
+    /// Added to the tolerations.
+    pub tolerations: Vec<Toleration>,
 }
 
 /// Pods of one shape.
@@ -119,6 +145,12 @@ pub struct PodSet {
     pub tolerations: Vec<Toleration>,
     /// Why it can never be admitted as it stands (requests above limits and such), in Kueue's words.
     pub problem: Option<String>,
+    /// The topology that it asks for.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub topology: Option<Box<TopologyRequest>>,
+    /// What one pod asks for as its template says, if `requests` say something else.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub pod_requests: Option<Box<BTreeMap<Name, Amount>>>,
 }
 
 impl PodSet {
@@ -133,7 +165,14 @@ impl PodSet {
             affinity: Vec::new(),
             tolerations: Vec::new(),
             problem: None,
+            topology: None,
+            pod_requests: None,
         }
+    }
+
+    /// What one pod asks of the place where it runs.
+    pub fn requests_of_pod(&self) -> &BTreeMap<Name, Amount> {
+        self.pod_requests.as_deref().unwrap_or(&self.requests)
     }
 }
 
@@ -159,6 +198,12 @@ pub struct PodSetAssignment {
     pub usage: BTreeMap<Name, Amount>,
     /// How many pods.
     pub count: i32,
+    /// Where they run.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub topology: Option<TopologyAssignment>,
+    /// Whether they are placed after the reservation.
+    #[cfg_attr(feature = "record", serde(default))]
+    pub delayed: Option<DelayedTopology>,
 }
 
 /// How far an admission check is.

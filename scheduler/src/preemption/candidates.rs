@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::afs::Usage;
 use crate::cluster_queue::Cq;
+use crate::flavors::Site;
 use crate::holders::Holder;
 use crate::intern::Fr;
 use crate::queue::hash::Class;
@@ -23,6 +24,8 @@ pub(crate) struct Preemptor<'a> {
     pub(crate) queue_time: Time,
     /// The workload whose place it takes: what that holds is its own, so that it is no victim.
     pub(crate) replaced: Option<WlId>,
+    /// Where its pods may run, with topology-aware scheduling.
+    pub(crate) site: Option<Site<'a>>,
     pub(crate) gates: Gates,
 }
 

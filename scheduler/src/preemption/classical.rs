@@ -155,7 +155,7 @@ impl<'a> Classical<'a> {
     ) -> bool {
         shift(tree, candidate.hold, -1);
         targets.push(Target { id: candidate.id, reason: ground.reason() });
-        self.preemptor.fits(tree, need, borrowing)
+        self.preemptor.fits(tree, need, borrowing, targets)
     }
 
     /// Whether the preemptor would be within its own quota if all candidates of its queue went. Those of other queues

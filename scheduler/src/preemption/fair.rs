@@ -75,7 +75,7 @@ impl<'a> Fair<'a> {
         queue: NodeId,
         id: WlId,
     ) -> Option<Obstacle> {
-        let need = Need { contested: &[fr], usage: &[(fr, amount)] };
+        let need = Need { contested: &[fr], usage: &[(fr, amount)], pods: None };
         self.shift_own(tree, &need, 1);
         let nominal = self.within_nominal(tree, &[fr]);
         let shares = Walk::new(tree, &self.preemptor, Supply::listed(Vec::new())).shares(tree, queue);
@@ -102,9 +102,9 @@ impl<'a> Fair<'a> {
         }
     }
 
-    fn fits(&self, tree: &mut Tree, need: &Need<'_>) -> bool {
+    fn fits(&self, tree: &mut Tree, need: &Need<'_>, gone: &[Target]) -> bool {
         self.shift_own(tree, need, -1);
-        let fits = self.preemptor.fits(tree, need, true);
+        let fits = self.preemptor.fits(tree, need, true, gone);
         self.shift_own(tree, need, 1);
         fits
     }
@@ -201,7 +201,7 @@ impl<'a> Fair<'a> {
     ) -> bool {
         shift(tree, candidate.hold, -1);
         chosen.targets.push(Target { id: candidate.id, reason });
-        self.fits(tree, need)
+        self.fits(tree, need, &chosen.targets)
     }
 }
 

@@ -46,7 +46,7 @@ impl Chooser<'_> {
 
     /// What preemption could do about it.
     pub(crate) fn outlook(&self, tree: &mut Tree, wanted: Wanted) -> PreemptionOutlook {
-        let need = Need { contested: &[wanted.fr], usage: &[(wanted.fr, wanted.amount)] };
+        let need = Need { contested: &[wanted.fr], usage: &[(wanted.fr, wanted.amount)], pods: None };
         let targets = if wanted.may_preempt { self.victims(tree, &need) } else { Vec::new() };
         // Once enough of them go, the others stay because nobody needs them.
         let refused = if targets.is_empty() { self.refusals(tree, wanted, &need) } else { Vec::new() };

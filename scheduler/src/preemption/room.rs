@@ -3,9 +3,10 @@
 use super::candidates::Preemptor;
 use super::{Oracle, Possibility, Target};
 use crate::Amount;
-use crate::flavors::Assignment;
+use crate::flavors::{Asks, Assignment};
 use crate::intern::Fr;
 use crate::tree::Tree;
+use crate::workloads::Hold;
 
 /// What a preemptor needs.
 pub(super) struct Need<'a> {
@@ -13,6 +14,8 @@ pub(super) struct Need<'a> {
     pub(super) contested: &'a [Fr],
     /// All that it would use.
     pub(super) usage: &'a [(Fr, Amount)],
+    /// Pods that need places beside quota.
+    pub(super) pods: Option<&'a Asks<'a>>,
 }
 
 /// Who would have to go for an amount of one pair, as it was found out last. While flavors are searched that is asked
@@ -32,7 +35,7 @@ pub(super) trait Choice {
 
 impl<T: Choice> Oracle for T {
     fn simulate(&mut self, tree: &mut Tree, fr: Fr, amount: Amount) -> (Possibility, usize) {
-        let targets = self.victims(tree, &Need { contested: &[fr], usage: &[(fr, amount)] });
+        let targets = self.victims(tree, &Need { contested: &[fr], usage: &[(fr, amount)], pods: None });
         let preemptor = self.preemptor();
         preemptor.shift_all(tree, &targets, -1);
         let (borrow, _) = tree.borrow_height(preemptor.cq.node, fr, amount);
@@ -48,14 +51,18 @@ impl<T: Choice> Oracle for T {
     }
 
     fn targets(&mut self, tree: &mut Tree, assignment: &Assignment) -> Vec<Target> {
+        let needs_places = self.preemptor().site.is_some_and(|site| site.is_asked());
         // Nothing was charged in between.
         if let Remembered(Some((fr, amount, targets))) = self.remembered()
             && assignment.usage == [(*fr, *amount)]
             && assignment.contested() == [*fr]
+            && !needs_places
         {
             return targets.clone();
         }
-        self.victims(tree, &Need { contested: &assignment.contested(), usage: &assignment.usage })
+        let asks = self.preemptor().site.map(|site| site.asks(assignment)).filter(|asks| !asks.is_empty());
+        let (contested, usage) = (&assignment.contested()[..], &assignment.usage[..]);
+        self.victims(tree, &Need { contested, usage, pods: asks.as_ref() })
     }
 }
 
@@ -67,12 +74,23 @@ impl Preemptor<'_> {
         }
     }
 
-    /// Whether the preemptor fits now.
-    pub(super) fn fits(&self, tree: &Tree, need: &Need<'_>, borrowing: bool) -> bool {
+    /// Whether the preemptor fits now, when these are gone.
+    pub(super) fn fits(&self, tree: &Tree, need: &Need<'_>, borrowing: bool, gone: &[Target]) -> bool {
         let node = self.cq.node;
         need.usage.iter().all(|(fr, amount)| {
             (borrowing || !tree.exceeds(node, *fr, *amount)) && *amount <= tree.available(node, *fr).max(Amount::ZERO)
-        })
+        }) && self.has_places(need, gone)
+    }
+
+    /// Whether the preemptor's pods have places when these are gone.
+    fn has_places(&self, need: &Need<'_>, gone: &[Target]) -> bool {
+        let Some((site, pods)) = self.site.zip(need.pods) else { return true };
+        site.fits(pods, &self.holds(gone))
+    }
+
+    /// What these hold.
+    pub(crate) fn holds(&self, targets: &[Target]) -> Vec<&Hold> {
+        targets.iter().filter_map(|target| self.workloads.get(target.id)?.hold.as_deref()).collect()
     }
 
     /// Puts back, from the last but one to the first, whom the preemptor fits without.
@@ -80,10 +98,12 @@ impl Preemptor<'_> {
         for at in (0..targets.len().saturating_sub(1)).rev() {
             let Some(id) = targets.get(at).map(|target| target.id) else { continue };
             self.shift(tree, id, 1);
-            if self.fits(tree, need, borrowing) {
-                targets.swap_remove(at);
-            } else {
+            let spared = targets.swap_remove(at);
+            if !self.fits(tree, need, borrowing, targets) {
                 self.shift(tree, id, -1);
+                targets.push(spared);
+                let last = targets.len() - 1;
+                targets.swap(at, last);
             }
         }
     }

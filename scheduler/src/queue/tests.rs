@@ -24,6 +24,7 @@ impl Ids {
         let queues: Vec<_> = (0..2).map(|n| queues.intern(&LocalQueueKey::new("ns", format!("q{n}")))).collect();
         let mut workload = |number: i32| {
             workloads.insert(Wl {
+                facts: None,
                 key: WorkloadKey::new("ns", format!("w{number}")),
                 uid: "uid".into(),
                 queue: queues[0],

@@ -6,7 +6,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::{Amount, LocalQueueKey, Name, Taint, Time, WorkloadKey};
+use crate::{Amount, Failure, LocalQueueKey, Name, Taint, Time, WorkloadKey};
 
 /// Why a workload has no quota. One value from which the condition, events, `explain` and metrics are rendered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,6 +207,45 @@ pub enum Cause {
         flavor: Name,
         /// The resource.
         resource: Name,
+    },
+    /// The pods ask for a topology, and the flavor has none.
+    TopologyUnsupported {
+        /// The flavor.
+        flavor: Name,
+    },
+    /// The Topology of the flavor is not known.
+    TopologyUnknown {
+        /// The flavor.
+        flavor: Name,
+    },
+    /// The Topology of the flavor lacks a level that the pods ask for.
+    LevelMissing {
+        /// The flavor.
+        flavor: Name,
+    },
+    /// The flavor is for pods that ask for a topology.
+    TopologyOnly {
+        /// The flavor.
+        flavor: Name,
+    },
+    /// No flavor with a topology was given.
+    NoTopologyFlavor,
+    /// Flavors of different topologies were given.
+    SeveralTopologyFlavors {
+        /// The flavors.
+        flavors: Vec<Name>,
+    },
+    /// An elastic job asks for a level.
+    ElasticLevel {
+        /// It is required, not preferred.
+        required: bool,
+    },
+    /// The topology has no place for the pods.
+    Misplaced {
+        /// The flavor.
+        flavor: Name,
+        /// Why.
+        failure: Box<Failure>,
     },
     /// The workload that this one replaces has its quota on another flavor, and a job's pods run on one.
     OtherThanReplaced {

@@ -88,8 +88,10 @@ fn couldnt_assign(pod_sets: &[PodSetReason]) -> String {
         // The API refuses such workloads; Kueue has no words for them.
         return "the workload has no pod sets".to_owned();
     }
-    if let Some(pod_set) = pod_sets.iter().find(|pod_set| pod_set.causes.contains(&Cause::NoFlavors)) {
-        return format!("failed to assign flavors to pod set {}: {}", pod_set.name, Cause::NoFlavors.message());
+    let error =
+        |pod_set: &PodSetReason| Some((pod_set.name.clone(), pod_set.causes.iter().find(|c| c.is_error())?.message()));
+    if let Some((name, error)) = pod_sets.iter().find_map(error) {
+        return format!("failed to assign flavors to pod set {name}: {error}");
     }
     let parts: Vec<_> = pod_sets
         .iter()
@@ -132,10 +134,34 @@ impl Cause {
             Self::NotNominated { flavor, resource } => {
                 format!("skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}")
             }
+            Self::TopologyUnsupported { flavor } => {
+                format!("Flavor {flavor:?} does not support TopologyAwareScheduling")
+            }
+            Self::TopologyUnknown { flavor } => format!("Flavor {flavor:?} information missing in TAS cache"),
+            Self::LevelMissing { flavor } => format!("Flavor {flavor:?} does not contain the requested level"),
+            Self::TopologyOnly { flavor } => format!("Flavor {flavor:?} supports only TopologyAwareScheduling"),
+            Self::NoTopologyFlavor => "no TAS flavor assigned".to_owned(),
+            Self::SeveralTopologyFlavors { flavors } => {
+                let names: Vec<_> = flavors.iter().map(|flavor| &**flavor).collect();
+                format!("more than one TAS flavor assigned: {}", names.join(", "))
+            }
+            Self::ElasticLevel { required } => {
+                let level = if *required { "required" } else { "preferred" };
+                format!("{level} topology is not supported with ElasticJobsViaWorkloadSlices")
+            }
+            Self::Misplaced { failure, .. } => failure.to_string(),
             Self::OtherThanReplaced { flavor, kept } => {
                 format!("could not assign {flavor} flavor since the original workload is assigned: {kept}")
             }
         }
+    }
+
+    /// Whether Kueue gives up with an error.
+    fn is_error(&self) -> bool {
+        matches!(
+            self,
+            Self::NoFlavors | Self::NoTopologyFlavor | Self::SeveralTopologyFlavors { .. } | Self::ElasticLevel { .. }
+        )
     }
 
     /// The flavor it is about, if it is about one.
@@ -148,8 +174,17 @@ impl Cause {
             | Self::FlavorMissing { flavor }
             | Self::NotAllowed { flavor }
             | Self::NotNominated { flavor, .. }
+            | Self::TopologyUnsupported { flavor }
+            | Self::TopologyUnknown { flavor }
+            | Self::LevelMissing { flavor }
+            | Self::TopologyOnly { flavor }
+            | Self::Misplaced { flavor, .. }
             | Self::OtherThanReplaced { flavor, .. } => Some(flavor),
-            Self::ResourceUnavailable { .. } | Self::NoFlavors => None,
+            Self::ResourceUnavailable { .. }
+            | Self::NoFlavors
+            | Self::NoTopologyFlavor
+            | Self::SeveralTopologyFlavors { .. }
+            | Self::ElasticLevel { .. } => None,
         }
     }
 }

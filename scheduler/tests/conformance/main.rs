@@ -15,20 +15,42 @@ mod objects;
 mod play;
 #[path = "../../examples/conformance/quantity.rs"]
 mod quantity;
+#[path = "../../examples/conformance/topology.rs"]
+mod topology;
 
+use std::collections::BTreeMap;
 use std::error::Error;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use flate2::read::GzDecoder;
 
+/// Scenarios that the engine decides otherwise than Kueue did, and why. Any other that differs is a failure, and so is one
+/// of these that does not differ any more.
+const DIFFERENT: &[(&str, &str)] = &[
+    ("tas-groups-0006", NO_REQUESTS),
+    ("tas-groups-0014", NO_REQUESTS),
+    ("tas-groups-0016", NO_REQUESTS),
+    ("tas-groups-0019", NO_REQUESTS),
+    ("tas-nodes-0046", "a workload is in the heap that Kueue has parked"),
+    ("tas-plain-0014", "workloads are in the heap that Kueue has parked"),
+    ("tas-plain-0042", "Kueue looks at resources in the order in which its process first met them, and names another"),
+];
+
+const NO_REQUESTS: &str = "Kueue places pods that ask for nothing, and then finds in each cycle that they do not fit";
+
 /// How many scenarios a file has, and how those differ that do.
-type Played = Result<(usize, Vec<String>), Box<dyn Error + Send + Sync>>;
+struct File {
+    name: String,
+    count: usize,
+    different: Vec<(String, String)>,
+}
+
+type Played = Result<File, Box<dyn Error + Send + Sync>>;
 
 fn text(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
-    let mut file = File::open(path)?;
+    let mut file = std::fs::File::open(path)?;
     if path.extension().is_some_and(|ending| ending == "gz") {
         GzDecoder::new(file).read_to_string(&mut text)?;
     } else {
@@ -40,12 +62,13 @@ fn text(path: &Path) -> std::io::Result<String> {
 fn play_file(path: &Path) -> Played {
     let text = text(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    let mut differences = Vec::new();
+    let mut different = Vec::new();
     for line in &lines {
         let (name, difference) = check::line(line).map_err(|error| format!("{}: {error}", path.display()))?;
-        differences.extend(difference.map(|difference| format!("{}: {name}\n{difference}", path.display())));
+        different.extend(difference.map(|difference| (name, difference)));
     }
-    Ok((lines.len(), differences))
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(File { name, count: lines.len(), different })
 }
 
 #[test]
@@ -58,9 +81,21 @@ fn the_engine_decides_the_corpus_as_kueue_did() {
         let players: Vec<_> = files.iter().map(|path| scope.spawn(|| play_file(path))).collect();
         players.into_iter().map(|player| player.join().unwrap().unwrap()).collect::<Vec<_>>()
     });
-    let count: usize = played.iter().map(|(count, _)| count).sum();
-    let differences: Vec<_> = played.into_iter().flat_map(|(_, differences)| differences).collect();
-    assert!(differences.is_empty(), "{} of {count} scenarios differ:\n{}", differences.len(), differences.join("\n"));
-    assert!(count >= 675, "only {count} scenarios in {} files", files.len());
+    for File { name, count, different } in &played {
+        println!("{name}: {} of {count} as Kueue", count - different.len());
+    }
+    let count: usize = played.iter().map(|file| file.count).sum();
+    let mut known: BTreeMap<&str, &str> = DIFFERENT.iter().copied().collect();
+    let mut unknown = Vec::new();
+    for (file, (name, difference)) in played.iter().flat_map(|file| file.different.iter().map(move |d| (&file.name, d)))
+    {
+        match known.remove(&**name) {
+            Some(reason) => println!("{name} differs: {reason}"),
+            None => unknown.push(format!("{file}: {name}\n{difference}")),
+        }
+    }
+    assert!(unknown.is_empty(), "{} of {count} scenarios differ:\n{}", unknown.len(), unknown.join("\n"));
+    assert!(known.is_empty(), "these are decided as by Kueue now: {known:?}");
+    assert!(count >= 1082, "only {count} scenarios in {} files", files.len());
     println!("{count} scenarios in {} files", files.len());
 }

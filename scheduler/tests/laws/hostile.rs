@@ -94,6 +94,8 @@ fn admission() -> impl Strategy<Value = Admission> {
         flavors,
         usage,
         count,
+        topology: None,
+        delayed: None,
     });
     (name("q", 5), prop::collection::vec(pod_set, 0..3))
         .prop_map(|(cluster_queue, pod_sets)| Admission { cluster_queue, pod_sets })
@@ -168,7 +170,7 @@ fn event() -> impl Strategy<Value = Event> {
             Event::AdmissionCheck(AdmissionCheck { name, controller: "kueue.x-k8s.io/multikueue".into(), active })
         }),
         1 => name("a", 2).prop_map(|name| Event::AdmissionCheckDeleted { name }),
-        1 => name("t", 2).prop_map(|name| Event::Topology { name }),
+        1 => name("t", 2).prop_map(|name| Event::Topology { name, levels: Vec::new() }),
         1 => name("t", 2).prop_map(|name| Event::TopologyDeleted { name }),
         24 => odd_workload().prop_map(|workload| Event::Workload(Box::new(workload))),
         8 => workload().prop_map(|workload| Event::Workload(Box::new(workload))),

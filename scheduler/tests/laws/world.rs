@@ -282,7 +282,11 @@ impl World {
                     admitted.push(key);
                 }
                 Decision::Preempt { key, preemptor, .. } => self.tell_to_go(key, preemptor),
-                Decision::Migrate { .. } | Decision::Pending { .. } => {}
+                Decision::Migrate { .. }
+                | Decision::Pending { .. }
+                | Decision::Reassign { .. }
+                | Decision::SecondPassFailed { .. }
+                | Decision::Evict { .. } => {}
             }
         }
         self.going.clone_from(&self.told);

@@ -118,7 +118,7 @@ fn what_may_let_a_parked_workload_in_brings_it_back() {
 fn what_cannot_help_leaves_a_workload_parked() {
     let cases: [Case; 6] = [
         ("a flavor of the queue gets another topology", |stage| {
-            stage.apply(Event::Topology { name: "racks".into() });
+            stage.apply(Event::Topology { name: "racks".into(), levels: Vec::new() });
             let topology_name = Some("racks".into());
             stage.apply(Event::ResourceFlavor(crate::ResourceFlavor { topology_name, ..flavor("default") }));
         }),

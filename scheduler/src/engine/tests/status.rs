@@ -42,7 +42,7 @@ fn every_cause_of_an_inactive_queue_has_its_reason_and_message() {
     insta::assert_snapshot!(condition(|s| {
         s.queue(queue());
         s.apply(Event::ResourceFlavor(crate::ResourceFlavor { topology_name: Some("racks".into()), ..flavor("default") }));
-        s.apply(Event::Topology { name: "racks".into() });
+        s.apply(Event::Topology { name: "racks".into(), levels: Vec::new() });
     }), @"true Ready: Can admit new workloads");
     insta::assert_snapshot!(condition(|s| s.queue(ClusterQueue { deleting: true, ..queue() })), @"false Terminating: Can't admit new workloads; clusterQueue is terminating");
     insta::assert_snapshot!(condition(|s| {

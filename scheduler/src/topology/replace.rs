@@ -1,0 +1,106 @@
+//! Replacement of a failed node: its pods move, all others stay.
+
+use std::collections::BTreeMap;
+
+use super::counts::{Assumed, Within};
+use super::failure::Failure;
+use super::place::{Ask, Group, Placer};
+use super::plan::{Kind, slice_size};
+use super::tree::DomainId;
+use crate::{Name, SliceLayer, TopologyAssignment, TopologyRequest};
+
+impl Placer<'_> {
+    /// The whole assignment without a node, and the part of it that is new.
+    pub(super) fn replace(
+        &self,
+        ask: &Ask<'_>,
+        own: &TopologyAssignment,
+        node: &Name,
+        assumed: &Assumed,
+    ) -> Result<(TopologyAssignment, TopologyAssignment), Failure> {
+        let (rest, lost) = without(own, node);
+        if let Some(stale) = self.stale(&rest) {
+            return Err(Failure::Stale { domain: stale.values.first().cloned().unwrap_or_default() });
+        }
+        let layers = ask.request.map(TopologyRequest::layers).unwrap_or_default();
+        let size = slice_size(&layers)?;
+        let is_broken = !layers.is_empty() && lost % size != 0;
+        let within = self.replacement_domain(ask, &layers, &rest, lost, is_broken);
+        let request = ask.request.filter(|_| is_broken && within != Within::Anywhere);
+        let request = request.map(|request| of_part(request, &layers, lost));
+        let part = Ask { count: lost, request: request.as_ref().or(ask.request), ..ask.clone() };
+        let (new, _) = self.search(&Group { workers: &part, leader: None }, within, assumed)?;
+        if new.domains.is_empty() {
+            return Err(Failure::NoReplacement { node: node.clone() });
+        }
+        Ok((self.merge(&new, &rest), new))
+    }
+
+    /// Where the replacement must be, so that what holds for the whole still does.
+    fn replacement_domain(
+        &self,
+        ask: &Ask<'_>,
+        layers: &[SliceLayer],
+        rest: &TopologyAssignment,
+        lost: i32,
+        is_broken: bool,
+    ) -> Within {
+        let kind = Kind::new(ask.request, ask.implied);
+        let level = kind.level(self.tree).and_then(|key| self.tree.level(key));
+        let (Some(level), Some(first)) = (level, rest.domains.first()) else { return Within::Anywhere };
+        if is_broken {
+            let innermost = layers.iter().rev().find(|layer| layer.size > 0 && lost % layer.size != 0);
+            let broken = if layers.len() > 1 { innermost } else { layers.first() };
+            let domain = broken.and_then(|layer| self.incomplete(layer, rest, lost));
+            return domain.map_or(Within::Anywhere, |id| self.within(id));
+        }
+        if !kind.required() {
+            return Within::Anywhere;
+        }
+        let domain = self.leaf_of(first).and_then(|leaf| self.tree.ancestor(leaf, level));
+        domain.map_or(Within::Anywhere, |id| self.within(id))
+    }
+
+    fn within(&self, id: DomainId) -> Within {
+        let is_host = self.tree.is_by_host() && self.tree.lowest() > 0;
+        let level = self.tree.domain(id).map_or(0, |domain| domain.level);
+        if is_host && level == self.tree.lowest() { Within::Nowhere } else { Within::Below(id) }
+    }
+
+    /// The first domain of a layer that is whole again with the lost pods.
+    fn incomplete(&self, layer: &SliceLayer, rest: &TopologyAssignment, lost: i32) -> Option<DomainId> {
+        let level = self.tree.level(&layer.topology)?;
+        let mut pods: BTreeMap<u64, (DomainId, i32)> = BTreeMap::new();
+        for domain in &rest.domains {
+            let Some(id) = self.leaf_of(domain).and_then(|leaf| self.tree.ancestor(leaf, level)) else { continue };
+            let (_, sum) = pods.entry(self.tree.rank(id)).or_insert((id, 0));
+            *sum = sum.saturating_add(domain.count);
+        }
+        pods.into_values().find(|(_, pods)| pods.saturating_add(lost) % layer.size == 0).map(|(id, _)| id)
+    }
+}
+
+/// An assignment without the pods at a place, and how many those were.
+fn without(assignment: &TopologyAssignment, node: &Name) -> (TopologyAssignment, i32) {
+    let mut lost = 0;
+    let mut rest = assignment.clone();
+    rest.domains.retain(|domain| {
+        let stays = domain.values.last() != Some(node);
+        if !stays {
+            lost = domain.count;
+        }
+        stays
+    });
+    (rest, lost)
+}
+
+/// The request for pods that are no whole slice: those of the innermost layer that they are whole slices of.
+fn of_part(request: &TopologyRequest, layers: &[SliceLayer], lost: i32) -> TopologyRequest {
+    let whole = layers.iter().rev().find(|layer| layer.size > 0 && lost % layer.size == 0);
+    TopologyRequest {
+        slice_layers: Vec::new(),
+        slice_topology: whole.map(|layer| layer.topology.clone()),
+        slice_size: Some(whole.map_or(1, |layer| layer.size)),
+        ..request.clone()
+    }
+}

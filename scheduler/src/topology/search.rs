@@ -1,0 +1,200 @@
+//! Which domains of which level take the pods. Kueue's `tas_flavor_snapshot.go` is the rule.
+
+use std::cmp::Reverse;
+
+use super::counts::{Count, Counts, Wanted};
+use super::failure::{Excluded, Failure, LayerRoom};
+use super::plan::Plan;
+use super::tree::{DomainId, Tree};
+use crate::Name;
+
+/// One search in one tree.
+pub(super) struct Search<'a> {
+    pub(super) tree: &'a Tree,
+    pub(super) plan: &'a Plan,
+    pub(super) counts: Counts,
+    excluded: Excluded,
+}
+
+/// Domains of one level that hold all pods together.
+pub(super) struct Found {
+    pub(super) level: usize,
+    pub(super) domains: Vec<DomainId>,
+}
+
+impl<'a> Search<'a> {
+    /// Counts what each domain could take.
+    pub(super) fn new(tree: &'a Tree, plan: &'a Plan, wanted: &Wanted<'_>) -> Self {
+        let (counts, excluded) = Counts::new(tree, plan, wanted);
+        Self { tree, plan, counts, excluded }
+    }
+
+    /// The same with counts of its own.
+    pub(super) fn fork(&self) -> Self {
+        Self { tree: self.tree, plan: self.plan, counts: self.counts.clone(), excluded: Excluded::default() }
+    }
+
+    pub(super) fn count(&self, id: DomainId) -> Count {
+        self.counts.get(id)
+    }
+
+    /// Searches the level that is asked for and, if they need not be in one domain of it, the levels above.
+    pub(super) fn levels(&self) -> Result<Found, Failure> {
+        let mut level = self.plan.level;
+        loop {
+            if let Some(found) = self.level(level)? {
+                return Ok(found);
+            }
+            level -= 1;
+        }
+    }
+
+    /// Domains of one level; `None`: look at the level above.
+    fn level(&self, level: usize) -> Result<Option<Found>, Failure> {
+        let plan = self.plan;
+        let (asked, leaders) = (plan.slices(), plan.leaders);
+        let sorted = self.sort_led(self.tree.at_level(level).collect());
+        let Some(first) = sorted.first().copied() else { return Err(self.no_domains(level)) };
+        let single = |domain| Ok(Some(Found { level, domains: vec![domain] }));
+        let fits = |id: DomainId| self.count(id).slices_led >= asked && self.count(id).leaders >= leaders;
+        if plan.least_free {
+            let holds = |id: &&DomainId| {
+                let count = self.count(**id);
+                count.leaders >= leaders && (if leaders > 0 { count.slices_led } else { count.slices }) >= asked
+            };
+            if let Some(domain) = sorted.iter().find(holds) {
+                return single(*domain);
+            }
+            if let Some(last) = sorted.last().filter(|_| plan.required) {
+                return Err(self.no_room(level, self.count(*last).pods));
+            }
+        }
+        let top = if fits(first) && !plan.least_free { self.best(&sorted, asked, leaders, true) } else { first };
+        if fits(top) {
+            return single(top);
+        }
+        if plan.required {
+            return Err(self.no_room(level, self.count(top).slices));
+        }
+        if level > 0 && !plan.unconstrained {
+            return Ok(None);
+        }
+        self.several(level, sorted).map(Some)
+    }
+
+    /// The first domains in order that hold all together: first those with the leader, then the others.
+    fn several(&self, level: usize, sorted: Vec<DomainId>) -> Result<Found, Failure> {
+        let plan = self.plan;
+        let asked = plan.slices();
+        let (mut slices, mut leaders) = (asked, plan.leaders);
+        let mut domains = Vec::new();
+        let sorted = self.leader_first(sorted, plan.count, leaders, plan.size, true);
+        let mut at = 0;
+        while let Some(first) = sorted.get(at).copied().filter(|id| leaders > 0 && self.count(*id).leaders > 0) {
+            let rest = sorted.get(at..).unwrap_or_default();
+            let last = !plan.least_free && self.count(first).slices_led >= slices;
+            let domain = if last { self.best(rest, slices, leaders, true) } else { first };
+            domains.push(domain);
+            leaders -= self.count(domain).leaders;
+            slices -= self.count(domain).slices_led;
+            at += 1;
+        }
+        if leaders > 0 {
+            return Err(self.no_room(level, plan.leaders - leaders));
+        }
+        let sorted = self.sort(sorted.get(at..).unwrap_or_default().to_vec());
+        for (at, first) in sorted.iter().enumerate() {
+            if slices <= 0 {
+                break;
+            }
+            let rest = sorted.get(at..).unwrap_or_default();
+            let last = !plan.least_free && self.count(*first).slices >= slices;
+            let domain = if last { self.best(rest, slices, 0, true) } else { *first };
+            domains.push(domain);
+            slices -= self.count(domain).slices;
+        }
+        if slices > 0 {
+            return Err(self.no_room(level, asked - slices));
+        }
+        Ok(Found { level, domains })
+    }
+
+    /// Domains in the order in which they are tried while the leader has no place.
+    pub(super) fn sort_led(&self, mut domains: Vec<DomainId>) -> Vec<DomainId> {
+        domains.sort_by_cached_key(|id| {
+            let count = self.count(*id);
+            let tight = self.tightness(count.slices_led, count.pods_led);
+            (Reverse(count.leaders), tight, self.tree.rank(*id))
+        });
+        domains
+    }
+
+    /// Domains in the order in which they are tried for workers.
+    pub(super) fn sort(&self, mut domains: Vec<DomainId>) -> Vec<DomainId> {
+        domains.sort_by_cached_key(|id| {
+            let count = self.count(*id);
+            (self.tightness(count.slices, count.pods), self.tree.rank(*id))
+        });
+        domains
+    }
+
+    /// The most slices first, or the fewest where the least free capacity is taken; of those the fewest pods.
+    fn tightness(&self, slices: i32, pods: i32) -> (i64, i32) {
+        let slices = i64::from(slices);
+        (if self.plan.least_free { slices } else { -slices }, pods)
+    }
+
+    /// The first of the smallest domains that hold what is needed; else the first one. Callers have at least one.
+    pub(super) fn best(&self, domains: &[DomainId], need: i32, leaders: i32, in_slices: bool) -> DomainId {
+        let room = |id: DomainId| self.count(id).room(in_slices, leaders > 0);
+        let holds = |id: &DomainId| self.count(*id).leaders >= leaders && room(*id) >= need;
+        let best = domains.iter().copied().filter(holds).min_by_key(|id| room(*id));
+        best.or(domains.first().copied()).unwrap_or_default()
+    }
+
+    fn no_domains(&self, level: usize) -> Failure {
+        Failure::NoDomains { level: self.level_key(level) }
+    }
+
+    fn level_key(&self, level: usize) -> Name {
+        self.tree.levels.get(level).cloned().unwrap_or_default()
+    }
+
+    fn no_room(&self, level: usize, fits: i32) -> Failure {
+        let (topology, excluded) = (self.tree.topology.clone(), Box::new(self.excluded.clone()));
+        if self.plan.layers.is_empty() {
+            let (asked, slices) = (self.plan.slices(), self.plan.size != 1);
+            return Failure::NoRoom { topology, fits, asked, slices, excluded };
+        }
+        let best = self.tree.at_level(level).max_by_key(|id| (self.count(*id).slices, Reverse(self.tree.rank(*id))));
+        let layers = self.plan.layers.iter().map(|(layer, at)| LayerRoom {
+            level: layer.topology.clone(),
+            fits: best.map_or(0, |best| self.slices_below(best, *at, layer.size)),
+            asked: self.plan.count / layer.size.max(1),
+        });
+        Failure::NoRoomInLayers { topology, layers: layers.collect(), excluded }
+    }
+
+    fn slices_below(&self, id: DomainId, level: usize, size: i32) -> i32 {
+        match self.tree.domain(id) {
+            Some(domain) if domain.level < level => {
+                let below = domain.children.iter().map(|child| self.slices_below(*child, level, size));
+                below.fold(0, i32::saturating_add)
+            }
+            Some(domain) if domain.level == level => self.count(id).pods / size.max(1),
+            _ => 0,
+        }
+    }
+}
+
+impl Count {
+    /// What it takes, in slices or in pods, with the leader or without.
+    pub(super) fn room(self, in_slices: bool, led: bool) -> i32 {
+        match (in_slices, led) {
+            (true, true) => self.slices_led,
+            (true, false) => self.slices,
+            (false, true) => self.pods_led,
+            (false, false) => self.pods,
+        }
+    }
+}

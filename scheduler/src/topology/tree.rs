@@ -1,0 +1,335 @@
+//! The places of one flavor: domains by level, and at the lowest level leaves with capacity.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::resources::{Amounts, bounded};
+use crate::{CapacityLeaf, HOSTNAME_LABEL, Name};
+
+/// The values of a domain's level and of those above, the highest first.
+pub(super) type Path = Arc<[Name]>;
+
+/// A domain of one tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct DomainId(u32);
+
+impl Default for DomainId {
+    /// Not one of any tree.
+    fn default() -> Self {
+        Self(u32::MAX)
+    }
+}
+
+impl DomainId {
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A place.
+#[derive(Debug)]
+pub(super) struct Domain {
+    pub(super) level: usize,
+    pub(super) path: Path,
+    pub(super) parent: Option<DomainId>,
+    /// In the order of their values.
+    pub(super) children: Vec<DomainId>,
+    /// Orders the domains of a level by path.
+    pub(super) rank: u64,
+    /// At the lowest level.
+    pub(super) leaf: Option<Box<Leaf>>,
+}
+
+/// The capacity at a place of the lowest level.
+#[derive(Debug)]
+pub(crate) struct Leaf {
+    /// The hostname alone where that is the lowest level, else all values.
+    pub(crate) id: Name,
+    /// What it is made of, by name. The first one gives labels and taints.
+    pub(crate) sources: BTreeMap<Name, Arc<CapacityLeaf>>,
+    /// Capacity, less what pods outside use.
+    pub(super) capacity: Amounts,
+    /// What workloads use.
+    pub(super) used: Amounts,
+}
+
+impl Leaf {
+    /// What is free; `empty`: if no workload used anything.
+    pub(super) fn free(&self, number: usize, empty: bool) -> i64 {
+        let used = if empty { 0 } else { self.used.get(number) };
+        bounded(self.capacity.get(number) - used)
+    }
+
+    /// The source whose labels and taints count.
+    pub(super) fn first(&self) -> Option<&CapacityLeaf> {
+        self.sources.values().next().map(|source| &**source)
+    }
+}
+
+/// The distance between the ranks of domains that are added in order.
+const STRIDE: u64 = 1 << 32;
+
+/// All places of one flavor.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    /// The name of its Topology.
+    pub(crate) topology: Name,
+    /// The label keys of the levels, the highest first.
+    pub(crate) levels: Vec<Name>,
+    domains: Vec<Option<Domain>>,
+    vacant: Vec<DomainId>,
+    by_path: Vec<BTreeMap<Path, DomainId>>,
+    leaves: BTreeMap<Name, DomainId>,
+}
+
+impl Tree {
+    pub(crate) fn new(topology: Name, levels: Vec<Name>) -> Self {
+        let by_path = vec![BTreeMap::new(); levels.len()];
+        Self { topology, levels, domains: Vec::new(), vacant: Vec::new(), by_path, leaves: BTreeMap::new() }
+    }
+
+    /// Whether each leaf is a single host.
+    pub(crate) fn is_by_host(&self) -> bool {
+        self.levels.last().is_some_and(|level| &**level == HOSTNAME_LABEL)
+    }
+
+    pub(crate) fn lowest(&self) -> usize {
+        self.levels.len().saturating_sub(1)
+    }
+
+    pub(crate) fn level(&self, key: &str) -> Option<usize> {
+        self.levels.iter().position(|level| &**level == key)
+    }
+
+    pub(super) fn domain(&self, id: DomainId) -> Option<&Domain> {
+        self.domains.get(id.index())?.as_ref()
+    }
+
+    fn domain_mut(&mut self, id: DomainId) -> Option<&mut Domain> {
+        self.domains.get_mut(id.index())?.as_mut()
+    }
+
+    pub(super) fn children(&self, id: DomainId) -> &[DomainId] {
+        self.domain(id).map_or(&[], |domain| &domain.children)
+    }
+
+    pub(super) fn rank(&self, id: DomainId) -> u64 {
+        self.domain(id).map_or(u64::MAX, |domain| domain.rank)
+    }
+
+    /// More than the index of any domain.
+    pub(super) fn size(&self) -> usize {
+        self.domains.len()
+    }
+
+    /// The domains of a level in the order of their paths.
+    pub(crate) fn at_level(&self, level: usize) -> impl Iterator<Item = DomainId> {
+        self.by_path.get(level).into_iter().flat_map(|domains| domains.values().copied())
+    }
+
+    /// All leaves, in no order that means anything.
+    pub(super) fn leaves(&self) -> impl Iterator<Item = (DomainId, &Leaf)> {
+        let all = self.domains.iter().enumerate();
+        all.filter_map(|(index, domain)| {
+            Some((DomainId(u32::try_from(index).ok()?), domain.as_ref()?.leaf.as_deref()?))
+        })
+    }
+
+    pub(super) fn leaf_id(&self, id: &str) -> Option<DomainId> {
+        self.leaves.get(id).copied()
+    }
+
+    pub(crate) fn leaf(&self, id: &str) -> Option<&Leaf> {
+        self.domain(self.leaf_id(id)?)?.leaf.as_deref()
+    }
+
+    fn leaf_mut(&mut self, id: &str) -> Option<&mut Leaf> {
+        let id = self.leaf_id(id)?;
+        self.domain_mut(id)?.leaf.as_deref_mut()
+    }
+
+    /// The domain of `level` that a domain is in.
+    pub(super) fn ancestor(&self, id: DomainId, level: usize) -> Option<DomainId> {
+        let mut at = id;
+        while self.domain(at)?.level > level {
+            at = self.domain(at)?.parent?;
+        }
+        Some(at)
+    }
+
+    /// Where a leaf with these labels is: its id and path. `None` if it lacks the label of a level.
+    pub(crate) fn place_of(&self, labels: &BTreeMap<String, String>) -> Option<(Name, Path)> {
+        let path: Option<Path> =
+            self.levels.iter().map(|level| labels.get(&**level).map(|v| v.as_str().into())).collect();
+        let path = path.filter(|path| !path.is_empty())?;
+        let id = match path.last() {
+            Some(host) if self.is_by_host() => host.clone(),
+            _ => joined(&path),
+        };
+        Some((id, path))
+    }
+
+    /// Adds what a leaf of capacity has. `used`: what workloads use already of a leaf that is new here.
+    pub(crate) fn add_source(
+        &mut self,
+        source: &Arc<CapacityLeaf>,
+        capacity: &Amounts,
+        used: impl Fn(&str) -> Amounts,
+    ) {
+        let Some((id, path)) = self.place_of(&source.labels) else { return };
+        match self.leaf_mut(&id) {
+            Some(leaf) => {
+                leaf.capacity.add_all(capacity, 1);
+                leaf.sources.insert(source.name.clone(), source.clone());
+                self.settle(&id);
+            }
+            None => {
+                let sources = BTreeMap::from([(source.name.clone(), source.clone())]);
+                let used = used(&id);
+                self.insert_leaf(&path, Box::new(Leaf { id, sources, capacity: capacity.clone(), used }));
+            }
+        }
+    }
+
+    /// Takes away what [`Tree::add_source`] added.
+    pub(crate) fn remove_source(&mut self, source: &CapacityLeaf, capacity: &Amounts) {
+        let Some((id, _)) = self.place_of(&source.labels) else { return };
+        let Some(leaf) = self.leaf_mut(&id) else { return };
+        if leaf.sources.remove(&source.name).is_none() {
+            return;
+        }
+        leaf.capacity.add_all(capacity, -1);
+        if leaf.sources.is_empty() {
+            self.remove_leaf(&id);
+        } else {
+            self.settle(&id);
+        }
+    }
+
+    /// What pods outside use of a leaf grew by this.
+    pub(crate) fn shift_outside(&mut self, id: &str, amounts: &Amounts, times: i128) {
+        if let Some(leaf) = self.leaf_mut(id) {
+            leaf.capacity.add_all(amounts, -times);
+        }
+    }
+
+    /// What workloads use of a leaf grew by this. A leaf that is not there has nothing to be used.
+    pub(crate) fn shift_used(&mut self, id: &str, amounts: &Amounts, times: i128) {
+        if let Some(leaf) = self.leaf_mut(id) {
+            leaf.used.add_all(amounts, times);
+        }
+    }
+
+    /// Moves a leaf to where its first source says that it is.
+    fn settle(&mut self, id: &Name) {
+        let at = self.leaf_id(id).and_then(|at| self.domain(at));
+        let Some((domain, source)) = at.and_then(|domain| Some((domain, domain.leaf.as_deref()?.first()?))) else {
+            return;
+        };
+        let Some((_, path)) = self.place_of(&source.labels).filter(|(_, path)| *path != domain.path) else { return };
+        if let Some(leaf) = self.remove_leaf(id) {
+            self.insert_leaf(&path, leaf);
+        }
+    }
+
+    fn insert_leaf(&mut self, path: &Path, leaf: Box<Leaf>) {
+        let mut parent = None;
+        for level in 0..path.len() {
+            parent = Some(self.enter(path.get(..=level).unwrap_or_default(), parent));
+        }
+        let Some(at) = parent else { return };
+        self.leaves.insert(leaf.id.clone(), at);
+        if let Some(domain) = self.domain_mut(at) {
+            domain.leaf = Some(leaf);
+        }
+    }
+
+    /// The domain of a path, new if need be.
+    fn enter(&mut self, path: &[Name], parent: Option<DomainId>) -> DomainId {
+        let level = path.len().saturating_sub(1);
+        if let Some(id) = self.by_path.get(level).and_then(|domains| domains.get(path)) {
+            return *id;
+        }
+        let id = self.vacant.pop().unwrap_or_else(|| {
+            self.domains.push(None);
+            DomainId(u32::try_from(self.domains.len() - 1).unwrap_or(u32::MAX))
+        });
+        let rank = self.rank_for(level, path);
+        let path: Path = path.into();
+        if let Some(domains) = self.by_path.get_mut(level) {
+            domains.insert(path.clone(), id);
+        }
+        if let Some(place) = self.domains.get_mut(id.index()) {
+            *place = Some(Domain { level, path, parent, children: Vec::new(), rank: 0, leaf: None });
+        }
+        match (rank, self.domain_mut(id)) {
+            (Some(rank), Some(domain)) => domain.rank = rank,
+            _ => self.rank_anew(level),
+        }
+        if let Some(parent) = parent {
+            let rank = self.rank(id);
+            let at = self.children(parent).partition_point(|child| self.rank(*child) < rank);
+            if let Some(parent) = self.domain_mut(parent) {
+                parent.children.insert(at, id);
+            }
+        }
+        id
+    }
+
+    /// A rank between the neighbours of a new path, if there is one left.
+    fn rank_for(&self, level: usize, path: &[Name]) -> Option<u64> {
+        let domains = self.by_path.get(level)?;
+        let below = domains.range::<[Name], _>((Bound::Unbounded, Bound::Excluded(path)));
+        let before = below.into_iter().next_back().map_or(0, |(_, id)| self.rank(*id));
+        let rank = match domains.range::<[Name], _>((Bound::Excluded(path), Bound::Unbounded)).next() {
+            Some((_, after)) => before.midpoint(self.rank(*after)),
+            None => before.checked_add(STRIDE)?,
+        };
+        (rank > before).then_some(rank)
+    }
+
+    /// Spreads the ranks of a level evenly. Needed once in many insertions at one place.
+    fn rank_anew(&mut self, level: usize) {
+        let ids: Vec<_> = self.at_level(level).collect();
+        let mut rank = 0;
+        for id in ids {
+            rank += STRIDE;
+            if let Some(domain) = self.domain_mut(id) {
+                domain.rank = rank;
+            }
+        }
+    }
+
+    /// Takes out a leaf and the domains that hold nothing without it.
+    fn remove_leaf(&mut self, id: &str) -> Option<Box<Leaf>> {
+        let mut at = self.leaves.remove(id)?;
+        let leaf = self.domain_mut(at)?.leaf.take();
+        while let Some(domain) = self.domain(at).filter(|domain| domain.children.is_empty() && domain.leaf.is_none()) {
+            let (level, path, parent, rank) = (domain.level, domain.path.clone(), domain.parent, domain.rank);
+            if let Some(domains) = self.by_path.get_mut(level) {
+                domains.remove(&path);
+            }
+            if let Some(place) = self.domains.get_mut(at.index()) {
+                *place = None;
+            }
+            self.vacant.push(at);
+            let Some(parent) = parent else { break };
+            // The rank of the one that is gone is the least here, so that its place is found all the same.
+            let place = self.children(parent).partition_point(|child| *child != at && self.rank(*child) < rank);
+            if let Some(parent) = self.domain_mut(parent) {
+                parent.children.remove(place);
+            }
+            at = parent;
+        }
+        leaf
+    }
+}
+
+/// The name of a place by its values, as Kueue joins them.
+pub(crate) fn joined(values: &[Name]) -> Name {
+    match values {
+        [only] => only.clone(),
+        many => many.iter().map(|value| &**value).collect::<Vec<_>>().join(",").into(),
+    }
+}
