@@ -166,11 +166,13 @@ impl Placer<'_> {
         };
         let search = Search::new(self.tree, &plan, &wanted);
         let balanced = (self.options.balanced && !plan.required && !plan.unconstrained).then(|| search.balanced());
-        let (search, leaves) = match balanced.flatten() {
-            Some((mut search, found)) => {
-                let leaves = search.descend(found, true);
-                (search, leaves)
-            }
+        // Balanced placement looks at no layers of slices but the first, so that it may come to too few pods.
+        let balanced = balanced.flatten().map(|(mut search, found)| {
+            let leaves = search.descend(found, true);
+            (search, leaves)
+        });
+        let (search, leaves) = match balanced.filter(|(search, leaves)| search.places_all(leaves)) {
+            Some(placed) => placed,
             None => {
                 let mut search = search;
                 let found = search.levels()?;

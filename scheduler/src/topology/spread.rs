@@ -46,6 +46,12 @@ impl Search<'_> {
         domains
     }
 
+    /// Whether these leaves have all pods of whole slices.
+    pub(super) fn places_all(&self, leaves: &[DomainId]) -> bool {
+        let pods = leaves.iter().fold(0, |sum: i32, id| sum.saturating_add(self.count(*id).pods));
+        pods == self.plan.slices().saturating_mul(self.plan.size)
+    }
+
     /// Distributes what a domain takes over its children.
     fn take_below(&mut self, id: DomainId, size: i32) -> Vec<DomainId> {
         // The order is by the slices of the first layer, also where those of another are counted.

@@ -167,6 +167,18 @@ fn balanced_placement_gives_each_rack_the_same() {
     assert_eq!(written(&place(&forest, &asks, Options { balanced: true, ..MIXED })), "x1*3 x2*3");
 }
 
+#[test]
+fn balanced_placement_that_breaks_layers_is_not_used() {
+    let hosts = "b1/r0/x0:2 b1/r0/x1:3 b0/r0/x2:4 b0/r0/x3:4 b0/r0/x4:4 b1/r1/x5:2 b1/r0/x6:3 b1/r1/x7:2";
+    let forest = forest(&HOSTS, hosts);
+    let (name, request) = ("main".into(), request("preferred block rack=4 kubernetes.io/hostname=2"));
+    let requests = requests(1, 0);
+    let asks = [ask(&name, 20, &request, &requests)];
+    let placed = |balanced| place(&forest, &asks, Options { balanced, ..MIXED }).assignments;
+    assert_eq!(placed(true), placed(false));
+    assert_eq!(placed(true)[0].as_ref().map(TopologyAssignment::pods), Some(20));
+}
+
 fn at(hosts: &[(&str, i32)]) -> TopologyAssignment {
     let domain = |(host, count): &(&str, i32)| AssignedDomain { values: vec![(*host).into()], count: *count };
     TopologyAssignment { levels: vec![HOSTNAME_LABEL.into()], domains: hosts.iter().map(domain).collect() }
