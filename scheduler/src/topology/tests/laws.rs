@@ -134,6 +134,15 @@ proptest! {
             domains: before.keys().map(|host| crate::AssignedDomain { values: vec![host.clone()], count: 2 }).collect(),
         };
         let pod = OutsidePod { key: "p".into(), leaf: leaf("b0/r0/new:1", &HOSTS).name, requests: requests.clone() };
+        // One more on a leaf that stays.
+        let (block, rack, ..) = hosts[0];
+        let resident = OutsidePod {
+            key: "r".into(),
+            leaf: leaf(&format!("b{block}/r{rack}/x00:0"), &HOSTS).name,
+            requests: requests.clone(),
+        };
+        forest.put_outside(&resident);
+        prop_assert_eq!(free(&forest).get("x00").copied(), before.get("x00").map(|free| free - 1));
         charge(&mut forest, &everywhere, &requests, 1);
         forest.put_outside(&pod);
         forest.put_leaf(leaf(&format!("b0/r0/new:{cpu}"), &HOSTS));
@@ -146,6 +155,7 @@ proptest! {
             forest.delete_leaf(&pod.leaf);
         }
         charge(&mut forest, &everywhere, &requests, -1);
+        forest.delete_outside(&resident.key);
         prop_assert_eq!(free(&forest), before);
     }
 
