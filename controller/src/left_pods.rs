@@ -20,6 +20,9 @@ pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(3);
 const BY_UID: [(&str, &str); 2] =
     [("Job", "batch.kubernetes.io/controller-uid"), ("JobSet", "jobset.sigs.k8s.io/jobset-uid")];
 
+/// What selects pods that are on a node and have not ended.
+const RUNNING: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
+
 /// Whether pods of the job that the workload is of run on here. It is asked of the API server, for what has quota alone.
 ///
 /// # Errors
@@ -30,8 +33,7 @@ pub(crate) async fn run_on(ctx: &Context, workload: &Workload) -> Result<bool, k
     }
     let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), &workload.namespace().unwrap_or_default());
     for selector in selectors(workload) {
-        let params =
-            ListParams::default().labels(&selector).fields("status.phase!=Succeeded,status.phase!=Failed").limit(1);
+        let params = ListParams::default().labels(&selector).fields(RUNNING).limit(1);
         if !answered(pods.list_metadata(&params)).await?.items.is_empty() {
             return Ok(true);
         }

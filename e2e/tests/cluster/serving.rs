@@ -309,7 +309,7 @@ pub(crate) async fn make_pod(pods: &Api<Pod>, set: &DynamicObject, role: &str, i
     let mut pod = set.data.pointer(&format!("/spec/leaderWorkerTemplate/{role}Template")).unwrap().clone();
     let leader = format!("{}-{index}", set.name_any());
     let name = if role == "leader" { leader.clone() } else { format!("{leader}-1") };
-    let owner = json!({"apiVersion": LWS, "kind": "LeaderWorkerSet", "name": set.name_any(), "uid": set.uid()});
+    let owner = json!({"apiVersion": LWS, "kind": "LeaderWorkerSet", "name": set.name_any(), "uid": set.uid(), "controller": true});
     let mut metadata = json!({
         "name": name, "ownerReferences": [owner],
         "labels": {

@@ -219,6 +219,12 @@ async fn of_train_jobs(server: &Server<'_>, world: &World, random: &mut Random) 
         let namespace = number % world.namespaces.len();
         let mut spec = pod_spec(random);
         spec["containers"][0]["name"] = "node".into();
+        // Beside resources of the runtime, releases of Trainer differ in what those of the job mean.
+        let own = random.percent(50).then(|| {
+            spec["containers"][0].as_object_mut().unwrap().remove("resources");
+            let own = pod_spec(random)["containers"][0]["resources"].take();
+            if own.is_null() { json!({}) } else { own }
+        });
         let node = json!({
             "name": "node",
             "template": {"metadata": {"labels": {STEP: "trainer"}}, "spec": {"template": template_of(&spec)}},
@@ -228,11 +234,7 @@ async fn of_train_jobs(server: &Server<'_>, world: &World, random: &mut Random) 
             "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "job"},
             "spec": {"runtimeRef": {"name": "r"}, "trainer": {"numNodes": 3}},
         });
-        if random.percent(50) {
-            let mut own = pod_spec(random)["containers"][0]["resources"].take();
-            if own.is_null() {
-                own = json!({});
-            }
+        if let Some(own) = own {
             job["spec"]["trainer"]["resourcesPerNode"] = own.clone();
             spec["containers"][0]["resources"] = own;
         }
