@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt, api::ListParams};
-use switchyard_api::{names, v1beta2::Workload};
+use switchyard_api::v1beta2::Workload;
 
 use crate::{
     context::{Context, Role},
@@ -32,7 +32,7 @@ pub(crate) async fn run_on(ctx: &Context, workload: &Workload) -> Result<bool, k
         return Ok(false);
     }
     let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), &workload.namespace().unwrap_or_default());
-    for selector in selectors(workload) {
+    if let Some(selector) = selector(workload) {
         let params = ListParams::default().labels(&selector).fields(RUNNING).limit(1);
         if !answered(pods.list_metadata(&params)).await?.items.is_empty() {
             return Ok(true);
@@ -46,15 +46,11 @@ fn is_charged_here(role: Role, workload: &Workload) -> bool {
     has_reservation(workload) && !is_finished(workload) && !is_group_workload(workload) && !elsewhere
 }
 
-/// What selects the pods of the job. Of one that the garbage collector has orphaned only a label tells the uid, not the kind.
-fn selectors(workload: &Workload) -> Vec<String> {
-    let controller = workload.owner_references().iter().find(|owner| owner.controller == Some(true));
-    let label = workload.labels().get(names::JOB_UID).map(String::as_str);
-    let Some(uid) = controller.map(|owner| owner.uid.as_str()).or(label).filter(|uid| !uid.is_empty()) else {
-        return Vec::new();
-    };
-    let of_kind = |(kind, _): &&(&str, &str)| controller.is_none_or(|owner| owner.kind == *kind);
-    BY_UID.iter().filter(of_kind).map(|(_, label)| format!("{label}={uid}")).collect()
+/// What selects the pods of the job. Pods that its user has orphaned are not waited for: nothing ends them.
+fn selector(workload: &Workload) -> Option<String> {
+    let owner = workload.owner_references().iter().find(|owner| owner.controller == Some(true))?;
+    let (_, label) = BY_UID.iter().find(|(kind, _)| owner.kind == *kind)?;
+    Some(format!("{label}={}", owner.uid))
 }
 
 #[cfg(test)]
@@ -95,13 +91,12 @@ mod tests {
     #[case::of_a_job_set(owned("JobSet"), "jobset.sigs.k8s.io/jobset-uid=u")]
     #[case::of_a_pod(owned("Pod"), "")]
     #[case::that_is_orphaned(
-        json!({"labels": {"kueue.x-k8s.io/job-uid": "v"}}),
-        "batch.kubernetes.io/controller-uid=v jobset.sigs.k8s.io/jobset-uid=v"
+        json!({"labels": {"kueue.x-k8s.io/job-uid": "v"}}), ""
     )]
     #[case::that_never_had_a_job(json!({}), "")]
     fn selectors_of_the_pods_of_a_workload(#[case] metadata: serde_json::Value, #[case] want: &str) {
         let workload =
             fixtures::workload("a").edit(|workload| workload.metadata = serde_json::from_value(metadata).unwrap());
-        assert_eq!(selectors(&workload).join(" "), want);
+        assert_eq!(selector(&workload).unwrap_or_default(), want);
     }
 }
