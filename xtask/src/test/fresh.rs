@@ -19,7 +19,7 @@ const RANDOM: [(&str, &[&str]); 8] = [
     ("switchyard-audit", &["hostile"]),
     ("switchyard-controller", &["laws", "lease", "held"]),
     ("switchyard-hub", &["outbox"]),
-    ("switchyard-scheduler", &["tree::", "afs::", "queue::", "fair_admission::"]),
+    ("switchyard-scheduler", &["tree::", "afs::", "queue::", "fair_admission::", "topology::"]),
     ("switchyard-scheduler test laws", &[]),
 ];
 
