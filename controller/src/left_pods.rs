@@ -20,6 +20,9 @@ pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(3);
 const BY_UID: [(&str, &str); 2] =
     [("Job", "batch.kubernetes.io/controller-uid"), ("JobSet", "jobset.sigs.k8s.io/jobset-uid")];
 
+/// Of the pods of a job so many are looked at.
+const AT_ONCE: u32 = 100;
+
 /// What selects pods that are on a node and have not ended.
 const RUNNING: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
 
@@ -33,10 +36,10 @@ pub(crate) async fn run_on(ctx: &Context, workload: &Workload) -> Result<bool, k
     }
     let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), &workload.namespace().unwrap_or_default());
     if let Some(selector) = selector(workload) {
-        let params = ListParams::default().labels(&selector).fields(RUNNING).limit(1);
-        if !answered(pods.list_metadata(&params)).await?.items.is_empty() {
-            return Ok(true);
-        }
+        let params = ListParams::default().labels(&selector).fields(RUNNING).limit(AT_ONCE);
+        let found = answered(pods.list_metadata(&params)).await?.items;
+        // A deletion that orphans them takes their controller away.
+        return Ok(found.iter().any(|pod| pod.owner_references().iter().any(|owner| owner.controller == Some(true))));
     }
     Ok(false)
 }
