@@ -355,6 +355,16 @@ mod tests {
     }
 
     #[test]
+    fn a_workload_is_of_the_job_that_controls_it_alone() {
+        let mut other = workload("a");
+        other.metadata.owner_references.iter_mut().flatten().for_each(|owner| owner.controller = None);
+        assert_eq!(JobKey::owner_of(&other), None);
+        other.metadata.owner_references = None;
+        assert_eq!(JobKey::owner_of(&other), None);
+        assert_eq!(JobKey::owner_of(&workload("a")), Some(job("a")));
+    }
+
+    #[test]
     fn a_workload_that_changes_owner_concerns_both() {
         let (index, key) = (Index::default(), Key::new("ns", "w"));
         assert_eq!(index.workload(&key, None, Some(&workload("a"))), BTreeSet::from([job("a")]));

@@ -223,6 +223,7 @@ mod tests {
     #[case::unless_all_jobs_are_managed(job(without_queue()), Facts { without_queue_name: true, ..facts() }, json!([null, null, true, null]))]
     #[case::or_the_namespace_has_a_default_queue(job(without_queue()), Facts { default_queue: true, ..facts() }, json!(["default", null, true, null]))]
     #[case::another_namespace_is_let_be(job(json!({})), Facts::default(), json!(["lq", null, null, null]))]
+    #[case::and_gets_no_class(job(json!({})), Facts { default_priority_class: true, ..Facts::default() }, json!(["lq", null, null, null]))]
     #[case::a_job_that_a_queued_job_owns_is_let_be(job(json!({})), Facts { owned: true, ruled: true, ..facts() }, json!(["lq", null, null, null]))]
     #[case::one_with_a_queue_whose_owner_has_none_is_suspended(job(json!({})), Facts { owned: true, ..facts() }, json!(["lq", null, true, null]))]
     #[case::one_whose_owner_has_none_gets_neither_queue_nor_class(job(without_queue()), Facts { owned: true, default_queue: true, default_priority_class: true, ..facts() }, json!([null, null, null, null]))]

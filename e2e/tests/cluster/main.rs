@@ -47,6 +47,7 @@ mod moves;
 mod multikueue;
 mod odd_jobs;
 mod one_cluster;
+mod owner_of_copies;
 mod pods;
 mod pods_lost;
 mod pods_ready;

@@ -73,6 +73,7 @@ fn a_job_that_takes_less_is_started_smaller_and_restored_when_it_is_stopped() {
 enum Goes {
     Deactivated,
     Deleted,
+    DeletedInTheBackground,
 }
 
 async fn is_charged_until_its_pods_have_ended(stem: &str, goes: Goes) {
@@ -85,6 +86,9 @@ async fn is_charged_until_its_pods_have_ended(stem: &str, goes: Goes) {
     match goes {
         Goes::Deactivated => bed.set_active("slow", false).await,
         Goes::Deleted => drop(jobs(&bed).delete("slow", &DeleteParams::foreground()).await.unwrap()),
+        Goes::DeletedInTheBackground => {
+            drop(jobs(&bed).delete("slow", &DeleteParams::background()).await.unwrap());
+        }
     }
     let pods: Api<Pod> = Api::namespaced(bed.admin().clone(), &bed.namespace);
     let ran_together = async || {
@@ -108,6 +112,11 @@ fn a_deactivated_job_is_charged_until_its_pods_have_ended() {
 #[test]
 fn a_deleted_job_is_charged_until_its_pods_have_ended() {
     fixture::run(is_charged_until_its_pods_have_ended("deleted", Goes::Deleted));
+}
+
+#[test]
+fn a_job_deleted_in_the_background_is_charged_until_its_pods_have_ended() {
+    fixture::run(is_charged_until_its_pods_have_ended("background", Goes::DeletedInTheBackground));
 }
 
 /// The workload of a job as a hub sends it, and the copy of the job that names it.
