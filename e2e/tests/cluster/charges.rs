@@ -81,6 +81,7 @@ enum Stop {
     OutOfTime,
     WorkloadDeleted,
     Deleted,
+    DeletedInForeground,
 }
 
 #[test]
@@ -101,6 +102,11 @@ fn a_job_out_of_time_is_charged_until_its_last_pod_has_ended() {
 #[test]
 fn a_deleted_job_is_charged_until_its_last_pod_has_ended() {
     is_charged_until_its_last_pod_has_ended(Stop::Deleted);
+}
+
+#[test]
+fn a_job_deleted_in_the_foreground_is_charged_until_its_last_pod_has_ended() {
+    is_charged_until_its_last_pod_has_ended(Stop::DeletedInForeground);
 }
 
 #[test]
@@ -127,6 +133,9 @@ fn is_charged_until_its_last_pod_has_ended(stop: Stop) {
             Stop::OutOfTime => {}
             Stop::WorkloadDeleted => {
                 tenant.hub_workloads().delete(&first.name_any(), &Default::default()).await.unwrap();
+            }
+            Stop::DeletedInForeground => {
+                drop(tenant.hub_jobs().delete("slow", &DeleteParams::foreground()).await.unwrap());
             }
             Stop::Deleted => drop(tenant.hub_jobs().delete("slow", &DeleteParams::background()).await.unwrap()),
         }

@@ -10,7 +10,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
-use switchyard_api::jobs::{JobKind, merge_diff};
+use switchyard_api::jobs::{JobKind, merge_diff, meta};
 use switchyard_api::names;
 use switchyard_api::v1beta2::Workload;
 use switchyard_controller::Context;
@@ -108,7 +108,7 @@ async fn show_one(ctx: &Context, kind: &dyn JobKind, mut job: Arc<Object>, what:
             }
             Show::Nothing => {
                 let reset = kind.reset_status(&value, ctx.clock.now());
-                if reset.is_none() && is_shown_running(kind, &value) {
+                if reset.is_none() && waits_for_suspension(kind, &value) {
                     anyhow::bail!("the job is not suspended yet");
                 }
                 reset
@@ -145,9 +145,11 @@ async fn show_one(ctx: &Context, kind: &dyn JobKind, mut job: Arc<Object>, what:
     anyhow::bail!("others kept writing the job's status")
 }
 
-/// A job that runs elsewhere and has not been suspended here: its status cannot say yet that nothing runs.
-fn is_shown_running(kind: &dyn JobKind, job: &Value) -> bool {
+/// A job that runs elsewhere and has not been suspended here: its status cannot say yet that nothing runs. One that is being
+/// deleted is not suspended any more, and goes with the status that it has.
+fn waits_for_suspension(kind: &dyn JobKind, job: &Value) -> bool {
     kind.managed_by(job) == Some(names::MULTIKUEUE_CONTROLLER)
+        && !meta::is_deleting(job)
         && !kind.is_suspended(job)
         && kind.is_active(job)
         && kind.finished(job).is_none()
@@ -158,5 +160,33 @@ fn observe(ctx: &Context, kind: &dyn JobKind, mut job: Object) {
     if let Some(jobs) = ctx.stores.job(id.group, id.kind) {
         job.typed(&jobs.resource);
         jobs.store.observe(job);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use switchyard_api::jobs::kind_for;
+
+    use super::*;
+
+    #[test]
+    fn a_job_waits_for_its_suspension_unless_it_is_being_deleted() {
+        let kind = kind_for("batch", "Job").unwrap();
+        let job = |suspended: bool, active: i32, metadata: Value| {
+            json!({
+                "apiVersion": "batch/v1", "kind": "Job", "metadata": metadata,
+                "spec": {"suspend": suspended, "managedBy": names::MULTIKUEUE_CONTROLLER},
+                "status": {"active": active},
+            })
+        };
+        let deleting = json!({"name": "a", "deletionTimestamp": "2026-11-25T22:38:38Z"});
+        for (what, job, waits) in [
+            ("it is shown as running", job(false, 2, json!({"name": "a"})), true),
+            ("it is suspended", job(true, 2, json!({"name": "a"})), false),
+            ("nothing of it is shown as running", job(false, 0, json!({"name": "a"})), false),
+            ("it is deleted in the foreground", job(false, 2, deleting), false),
+        ] {
+            assert_eq!(waits_for_suspension(kind, &job), waits, "{what}");
+        }
     }
 }

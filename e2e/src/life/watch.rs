@@ -1,0 +1,151 @@
+//! The auditor beside the run: what it finds, and what lasts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use switchyard_audit::Finding;
+
+use super::empty;
+use super::log::Log;
+use crate::auditor::{self, Kind, Memory};
+use crate::fleet::Fleet;
+
+/// How often all clusters are listed.
+const EVERY: Duration = Duration::from_secs(4);
+/// How long a finding may last: the longest end of a pod, a program that is away, and what that leads to.
+const GRACE: Duration = Duration::from_secs(30);
+/// How long a queue may take to know its new quota.
+const SETTLES: Duration = Duration::from_secs(5);
+
+/// What was seen so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    /// Looks at all clusters.
+    pub(crate) looks: u32,
+    /// Findings that did not last.
+    pub(crate) passing: usize,
+    /// Findings that outlasted the grace, in words.
+    pub(crate) lasting: Vec<String>,
+}
+
+/// Looks until it is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    seen: Mutex<Seen>,
+    /// Clusters on which a quota was lowered, and not everything was seen within its quota since.
+    lowered: Mutex<BTreeMap<String, Instant>>,
+}
+
+impl Watch {
+    /// Allows more charge than quota on a cluster until there is none: nothing is evicted when a quota is lowered.
+    pub(crate) fn lowered(&self, cluster: &str) {
+        lock(&self.lowered).insert(cluster.to_owned(), Instant::now());
+    }
+
+    pub(crate) fn seen(&self) -> Seen {
+        lock(&self.seen).clone()
+    }
+
+    /// Looks on, without end.
+    pub(crate) async fn look_on(&self, fleet: &Fleet, log: &Log) -> Infallible {
+        let clusters: Vec<(String, Client)> =
+            fleet.environment().clusters().iter().map(|it| (it.name().to_owned(), it.admin.clone())).collect();
+        let (mut memory, mut told, mut before) = (Memory::default(), BTreeSet::new(), BTreeSet::new());
+        loop {
+            tokio::time::sleep(EVERY).await;
+            let begun = Instant::now();
+            let (seen, mut found) = auditor::look(clusters.clone()).await;
+            self.forgive(begun, &mut found);
+            let now: BTreeSet<String> = found.keys().cloned().collect();
+            let passing = now.difference(&before).count();
+            before = now;
+            let lasting: Vec<(String, String)> =
+                memory.lasting(found, GRACE).into_iter().filter(|(key, _)| told.insert(key.clone())).collect();
+            for (_, text) in &lasting {
+                log.tell(&format!("FOUND {text}"));
+            }
+            let number = {
+                let mut state = lock(&self.seen);
+                state.looks += u32::from(seen == clusters.len());
+                state.passing += passing;
+                state.lasting.extend(lasting.iter().map(|(_, text)| text.clone()));
+                state.lasting.len()
+            };
+            if !lasting.is_empty() {
+                empty::keep(fleet, log, &format!("found-{number}")).await;
+            }
+        }
+    }
+
+    /// Leaves out what a lowered quota explains, in a look that began at this time.
+    fn forgive(&self, begun: Instant, found: &mut BTreeMap<String, Finding>) {
+        let mut lowered = lock(&self.lowered);
+        lowered.retain(|cluster, at| {
+            let above = found.values().any(|it| it.kind == Kind::ChargedAboveQuota && it.cluster == *cluster);
+            above || begun < *at + SETTLES
+        });
+        found.retain(|_, it| it.kind != Kind::ChargedAboveQuota || !lowered.contains_key(&it.cluster));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use switchyard_audit::audit;
+
+    use super::*;
+
+    /// A ClusterQueue of one CPU whose only Workload is charged three.
+    fn above_quota() -> BTreeMap<String, Finding> {
+        let queue = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "a"},
+            "spec": {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
+                {"name": "f", "resources": [{"name": "cpu", "nominalQuota": "1"}]},
+            ]}]},
+        }));
+        let workload = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "w", "namespace": "ns", "uid": "u"},
+            "spec": {"podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": []}}}]},
+            "status": {
+                "conditions": [{"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "",
+                    "lastTransitionTime": "2026-11-25T10:00:00Z"}],
+                "admission": {"clusterQueue": "a", "podSetAssignments": [
+                    {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "3"}},
+                ]},
+            },
+        }));
+        let cluster = switchyard_audit::Cluster {
+            name: "hub".to_owned(),
+            cluster_queues: vec![queue.unwrap()],
+            workloads: vec![workload.unwrap()],
+            ..Default::default()
+        };
+        let above = |finding: &Finding| finding.kind == Kind::ChargedAboveQuota;
+        audit(&cluster).into_iter().filter(above).map(|it| (it.key(), it)).collect()
+    }
+
+    #[test]
+    fn more_charge_than_quota_is_forgiven_until_it_was_within_once() {
+        let watch = Watch::default();
+        let left = |at: Instant, found: BTreeMap<String, Finding>| {
+            let mut found = found;
+            watch.forgive(at, &mut found);
+            found.len()
+        };
+        let now = Instant::now();
+        assert_eq!(left(now, above_quota()), 1, "no quota was lowered");
+        watch.lowered("hub");
+        let later = Instant::now() + SETTLES;
+        assert_eq!(left(later, above_quota()), 0, "it was lowered below what is charged");
+        assert_eq!(left(now, BTreeMap::new()), 0);
+        assert_eq!(left(later, above_quota()), 0, "a look that began before says nothing of it");
+        assert_eq!(left(later, BTreeMap::new()), 0);
+        assert_eq!(left(later, above_quota()), 1, "it was within its quota since");
+    }
+}

@@ -1,0 +1,121 @@
+//! The fleet that the jobs live in, and its queues.
+
+use anyhow::ensure;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+use switchyard_api::conditions;
+use switchyard_api::v1beta2::LocalQueue;
+
+use super::plan::{CLASSES, CLUSTER_QUEUES, QUEUES, WORKERS, quota};
+use super::{NAMESPACE, SOON};
+use crate::fleet::{Fleet, HUB};
+use crate::queues::{self, ClusterQueue, Cohort, ResourceFlavor};
+use crate::wait::eventually;
+use crate::{Cluster, ClusterSpec, NodeSpec};
+
+const CONFIG: &str = "\
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+integrations:
+  frameworks: [batch/job, pod, deployment, statefulset]
+";
+/// The AdmissionCheck and the cohort.
+const NAME: &str = "life";
+
+/// Starts a hub and two workers with agents, and makes the queues.
+pub(crate) async fn start() -> anyhow::Result<Fleet> {
+    let sets = "statefulset-controller";
+    let mut fleet = Fleet::builder("life").config(CONFIG).agent_config(CONFIG).agent_webhooks();
+    for name in WORKERS {
+        fleet = fleet.agent(ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(64)).controller(sets));
+    }
+    let fleet = fleet.hub_controllers(["deployment-controller", "replicaset-controller", "cronjob-controller", sets]);
+    let fleet = fleet.start().await?;
+    fleet.hub().apply(WORKERS.map(queues::agent_cluster)).await?;
+    fleet.connect().await?;
+    for cluster in fleet.environment().clusters() {
+        cluster.apply(objects(cluster.name())).await?;
+        cluster.await_service_account(NAMESPACE, "default").await?;
+        await_queues(cluster).await?;
+        await_webhook(cluster).await?;
+    }
+    for name in WORKERS {
+        await_lease(fleet.worker(name)).await?;
+    }
+    Ok(fleet)
+}
+
+/// Waits until the agent has noted until when its hub's word holds: no job makes that Lease.
+async fn await_lease(cluster: &Cluster) -> anyhow::Result<()> {
+    let leases: Api<Lease> = Api::namespaced(cluster.admin.clone(), crate::fleet::NAMESPACE);
+    eventually(SOON, format!("the agent's Lease on {}", cluster.name()), async || {
+        leases.get("switchyard-agent-hub").await?;
+        Ok(())
+    })
+    .await
+}
+
+/// The namespace, and all queues of a cluster.
+fn objects(cluster: &str) -> Vec<Value> {
+    let mut objects = vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
+        ResourceFlavor::new("default").build(),
+        Cohort::new(NAME).build(),
+    ];
+    if cluster == HUB {
+        objects.extend(queues::multikueue(NAME, &WORKERS));
+    }
+    objects.extend(CLASSES.into_iter().zip(1..).map(|(class, value)| queues::priority_class(class, value * 100)));
+    objects.extend(CLUSTER_QUEUES.map(|name| cluster_queue(cluster, name)));
+    objects.extend(QUEUES.map(|name| local_queue(name, if name == "d" { "a" } else { name })));
+    objects
+}
+
+/// `a` and `b` borrow from each other and take back what they lent, `c` is alone and strict.
+fn cluster_queue(cluster: &str, name: &str) -> Value {
+    let cpu = quota(cluster, name).to_string();
+    let mut queue = ClusterQueue::new(name).group("default", &[("cpu", &cpu)]);
+    queue = match name {
+        "a" => queue.cohort(NAME).preemption("LowerPriority", "Any"),
+        "b" => queue.cohort(NAME).preemption("LowerPriority", "LowerPriority"),
+        _ => queue.strict_fifo(),
+    };
+    if cluster == HUB { queue.admission_check(NAME) } else { queue }.build()
+}
+
+/// A LocalQueue of the namespace.
+pub(crate) fn local_queue(name: &str, cluster_queue: &str) -> Value {
+    queues::local_queue(NAMESPACE, name, cluster_queue)
+}
+
+async fn await_queues(cluster: &Cluster) -> anyhow::Result<()> {
+    let queues: Api<LocalQueue> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+    eventually(SOON, format!("the LocalQueues of {} to be active", cluster.name()), async || {
+        for queue in QUEUES {
+            let status = queues.get(queue).await?.status.unwrap_or_default();
+            ensure!(conditions::is_true(&status.conditions, conditions::ACTIVE), "{queue}: {:?}", status.conditions);
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until pods with a queue are held back.
+async fn await_webhook(cluster: &Cluster) -> anyhow::Result<()> {
+    let pods: Api<Pod> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
+    let probe = json!({
+        "metadata": {"name": "probe", "labels": {"kueue.x-k8s.io/queue-name": "a"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    });
+    let (probe, dry) = (serde_json::from_value(probe)?, PostParams { dry_run: true, ..PostParams::default() });
+    eventually(SOON, format!("the webhook of pods on {}", cluster.name()), async || {
+        let made = pods.create(&dry, &probe).await?;
+        let gates = made.spec.and_then(|spec| spec.scheduling_gates).unwrap_or_default();
+        ensure!(!gates.is_empty(), "it is let through");
+        Ok(())
+    })
+    .await
+}
