@@ -65,7 +65,7 @@ async fn look_on() {
     loop {
         tokio::time::sleep(EVERY).await;
         let clusters = watched(|it| it.clusters.clone());
-        let mut found = look(clusters).await;
+        let (_, mut found) = look(clusters).await;
         let expected: Vec<Kind> = watched(|it| it.expected.iter().map(|(kind, _)| *kind).collect());
         found.retain(|_, finding| !expected.contains(&finding.kind));
         for (key, text) in memory.lasting(found, GRACE) {
@@ -79,11 +79,11 @@ async fn look_on() {
 
 /// Since when each finding is there.
 #[derive(Default)]
-struct Memory(BTreeMap<String, Instant>);
+pub(crate) struct Memory(BTreeMap<String, Instant>);
 
 impl Memory {
     /// What has been found in every look for so long, by its key, in words.
-    fn lasting(&mut self, found: BTreeMap<String, Finding>, grace: Duration) -> Vec<(String, String)> {
+    pub(crate) fn lasting(&mut self, found: BTreeMap<String, Finding>, grace: Duration) -> Vec<(String, String)> {
         let now = Instant::now();
         self.0.retain(|key, _| found.contains_key(key));
         let lasts = |(key, it): (String, Finding)| {
@@ -117,7 +117,7 @@ pub async fn beside<T>(clusters: &[&crate::Cluster], work: impl Future<Output = 
         };
         tokio::select! {
             output = &mut work => return (output, looks),
-            found = look => {
+            (_, found) = look => {
                 looks.count += 1;
                 looks.found.extend(memory.lasting(found, EVERY).into_iter().map(|(_, told)| told));
             }
@@ -125,11 +125,12 @@ pub async fn beside<T>(clusters: &[&crate::Cluster], work: impl Future<Output = 
     }
 }
 
-async fn look(clusters: Vec<(String, Client)>) -> BTreeMap<String, Finding> {
+/// How many of the clusters could be listed, and what is found there.
+pub(crate) async fn look(clusters: Vec<(String, Client)>) -> (usize, BTreeMap<String, Finding>) {
     let list =
         |(name, client): (String, Client)| async move { timeout(LISTS, see(&client, &name, None)).await.ok()?.ok() };
     let seen: Vec<Cluster> = join_all(clusters.into_iter().map(list)).await.into_iter().flatten().collect();
-    findings(&seen)
+    (seen.len(), findings(&seen))
 }
 
 fn findings(seen: &[Cluster]) -> BTreeMap<String, Finding> {

@@ -33,6 +33,7 @@ pub mod http;
 pub mod job;
 pub mod kubeconfig;
 pub mod kueue_e2e;
+pub mod life;
 pub mod operators;
 pub mod paths;
 pub mod ports;

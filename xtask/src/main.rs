@@ -16,7 +16,7 @@ mod tools;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use switchyard_flags::{bench, demo, failover, figures, kueue_e2e, operators, simulate};
+use switchyard_flags::{bench, demo, failover, figures, kueue_e2e, life, operators, simulate};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Switchyard's own commands")]
@@ -54,6 +54,8 @@ enum Command {
     KueueE2e(kueue_e2e::Args),
     /// Run kinds of jobs with their real operators, built from their Go modules, on one cluster and from a hub.
     Operators(operators::Args),
+    /// Play random life on a hub and two worker clusters: queues are charged for what runs, and nothing is left at the end.
+    Life(life::Args),
     /// Count the instructions of the engine's cycles on fixed inputs, and compare them with those recorded. Needs
     /// valgrind.
     Instructions(instructions::Args),
@@ -77,6 +79,7 @@ fn perform(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench { bench: _ } => programs::released("switchyard-bench"),
         Command::Failover(failover::Args { .. }) => programs::released("switchyard-failover"),
         Command::KueueE2e(kueue_e2e::Args { .. }) => programs::debug("switchyard-kueue-e2e", &["run"]),
+        Command::Life(life::Args { .. }) => programs::debug("switchyard-life", &[]),
         Command::Operators(operators::Args { .. }) => programs::debug("switchyard-operators", &[]),
         Command::Test(args) => done(test::run(&args)),
         Command::Nightly(args) => done(nightly::run(&args)),

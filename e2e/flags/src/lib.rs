@@ -6,5 +6,6 @@ pub mod demo;
 pub mod failover;
 pub mod figures;
 pub mod kueue_e2e;
+pub mod life;
 pub mod operators;
 pub mod simulate;

@@ -99,7 +99,8 @@ impl Cluster {
         applied.with_context(|| format!("apply {kind} {namespace}/{name} to {}", self.name()))
     }
 
-    async fn kind(&self, api_version: &str, kind: &str) -> anyhow::Result<(ApiResource, bool)> {
+    /// How a kind is reached, and whether it lives in namespaces.
+    pub(crate) async fn kind(&self, api_version: &str, kind: &str) -> anyhow::Result<(ApiResource, bool)> {
         let key = (api_version.to_owned(), kind.to_owned());
         if let Some(known) = self.kinds.lock().await.get(&key) {
             return Ok(known.clone());

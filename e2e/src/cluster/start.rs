@@ -147,7 +147,7 @@ impl Cluster {
     }
 
     /// Waits until a service account exists; pods cannot be made in its namespace before.
-    pub(super) async fn await_service_account(&self, namespace: &str, name: &str) -> anyhow::Result<()> {
+    pub(crate) async fn await_service_account(&self, namespace: &str, name: &str) -> anyhow::Result<()> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.admin.clone(), namespace);
         eventually(SETTLE_TIME, format!("service account {namespace}/{name}"), async || {
             self.check_processes().map_err(never)?;

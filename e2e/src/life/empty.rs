@@ -46,6 +46,8 @@ const STAYS: [(&str, &str); 9] = [
     ("v1", "ConfigMap"),
     ("v1", "Secret"),
 ];
+/// In which an agent notes until when its hub's word holds: one for all jobs, made with the first.
+const AGENTS_LEASE: &str = "switchyard-agent-hub";
 
 /// All objects of a kind in all namespaces.
 async fn list(cluster: &Cluster, (version, kind): (&str, &str)) -> anyhow::Result<Vec<DynamicObject>> {
@@ -62,7 +64,7 @@ pub(crate) async fn inventory(fleet: &Fleet) -> anyhow::Result<Inventory> {
     let mut all = Inventory::new();
     for cluster in fleet.environment().clusters() {
         for kind in STAYS {
-            for object in list(cluster, kind).await? {
+            for object in list(cluster, kind).await?.into_iter().filter(|it| it.name_any() != AGENTS_LEASE) {
                 let namespace = object.namespace().unwrap_or_default();
                 let key = format!("{} {namespace}/{} on {}", kind.1, object.name_any(), cluster.name());
                 // Leases and Secrets keep what programs remember.

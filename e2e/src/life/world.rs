@@ -1,7 +1,6 @@
 //! The fleet that the jobs live in, and its queues.
 
 use anyhow::ensure;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
@@ -42,20 +41,7 @@ pub(crate) async fn start() -> anyhow::Result<Fleet> {
         await_queues(cluster).await?;
         await_webhook(cluster).await?;
     }
-    for name in WORKERS {
-        await_lease(fleet.worker(name)).await?;
-    }
     Ok(fleet)
-}
-
-/// Waits until the agent has noted until when its hub's word holds: no job makes that Lease.
-async fn await_lease(cluster: &Cluster) -> anyhow::Result<()> {
-    let leases: Api<Lease> = Api::namespaced(cluster.admin.clone(), crate::fleet::NAMESPACE);
-    eventually(SOON, format!("the agent's Lease on {}", cluster.name()), async || {
-        leases.get("switchyard-agent-hub").await?;
-        Ok(())
-    })
-    .await
 }
 
 /// The namespace, and all queues of a cluster.

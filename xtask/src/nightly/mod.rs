@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// How many minutes each open-ended search goes on.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1440))]
     minutes: u64,
+    /// The seed that steps with a seed begin at. Default: one that was not used before.
+    #[arg(long)]
+    seed: Option<u64>,
     /// The harness of Kueue's end-to-end suites; see `cargo xtask kueue-e2e --help`.
     #[arg(long, env = "SWITCHYARD_KUEUE_E2E", value_name = "DIRECTORY")]
     harness: Option<PathBuf>,
@@ -95,7 +98,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// All steps, the ones that find most first.
 fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
     let xtask = std::env::current_exe().context("where is the running program?")?;
-    let seed = test::first_seed().to_string();
+    let seed = args.seed.unwrap_or_else(test::first_seed).to_string();
+    let minutes = args.minutes.to_string();
     let (seconds, scenarios) = ((args.minutes * 60).to_string(), (args.minutes * 200).to_string());
     let own = |name, what, usually: &str, flags: &[&str]| {
         let mut command = Command::new(&xtask);
@@ -151,6 +155,12 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
             "10,000 templates against a real API server's admission, with a new seed",
             "about 15 minutes, most of them compiling",
             &["test", "--only", "cluster", "_is_charged_what_its_pod"],
+        ),
+        own(
+            "life",
+            "random life of jobs on a hub and two workers, with the auditor beside it",
+            &format!("about 5 minutes of compiling, then {} and 5 at the end", args.minutes),
+            &["life", "--seed", &seed, "--minutes", &minutes],
         ),
         own(
             "decisions",
@@ -276,7 +286,7 @@ mod tests {
 
     #[test]
     fn steps_have_names_of_their_own_and_say_what_is_missing() {
-        let args = Args { only: Vec::new(), list: true, minutes: 1, harness: None };
+        let args = Args { only: Vec::new(), list: true, minutes: 1, seed: None, harness: None };
         let steps = steps(&args, Path::new("/tmp")).unwrap();
         let mut names: Vec<&str> = steps.iter().map(|step| step.name).collect();
         let kueue = steps.iter().find(|step| step.name == "kueue-suites").unwrap();
