@@ -9,12 +9,14 @@ use switchyard_api::v1beta2::Workload;
 
 use crate::{
     context::{Context, Role},
+    store::Key,
+    work::Outcome,
     workload::{has_reservation, is_finished, is_group_workload, was_dispatched},
     write::answered,
 };
 
 /// How often it is looked whether such pods are left.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(3);
+const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
 /// The kinds whose controllers write the uid of their job on its pods, and the label.
 const BY_UID: [(&str, &str); 2] =
@@ -26,11 +28,22 @@ const AT_ONCE: u32 = 100;
 /// What selects pods that are on a node and have not ended.
 const RUNNING: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
 
-/// Whether pods of the job that the workload is of run on here. It is asked of the API server, for what has quota alone.
-///
-/// # Errors
-/// When the API server does not answer, or refuses.
-pub(crate) async fn run_on(ctx: &Context, workload: &Workload) -> Result<bool, kube::Error> {
+/// When to reconcile again because pods of the Workload's deleted job run on, or because the API server does not answer; `None`
+/// when no pod runs.
+pub(crate) async fn wait(ctx: &Context, workload: &Workload) -> Option<Outcome> {
+    match run_on(ctx, workload).await {
+        Ok(false) => None,
+        Ok(true) => Some(Outcome::Again(LOOK_AGAIN)),
+        Err(error) => {
+            let workload = Key::of(workload);
+            tracing::warn!(%workload, %error, "could not ask whether pods of a job that is gone run on");
+            Some(Outcome::Failed)
+        }
+    }
+}
+
+/// Whether pods of the Workload's job run on in this cluster. The API server is asked only for a Workload with quota.
+async fn run_on(ctx: &Context, workload: &Workload) -> Result<bool, kube::Error> {
     if !is_charged_here(ctx.role, workload) {
         return Ok(false);
     }

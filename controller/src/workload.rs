@@ -76,14 +76,17 @@ pub fn is_left_on_cluster(workload: &Workload) -> bool {
     was_dispatched(workload) && has_reservation(workload) && !is_finished(workload)
 }
 
-/// The same, where the cluster is not lost for so long that nobody waits for its answer any more.
+/// How often the cluster of a job that is gone is checked for being lost.
+pub(crate) const LOOK_AT_CLUSTER: Duration = Duration::from_secs(10);
+
+/// Whether the answer of its cluster is awaited that nothing of it is left there: not of a lost cluster, and not for a group.
 #[must_use]
 pub fn is_awaited_from_cluster(workload: &Workload, awaited: impl Fn(&str) -> bool) -> bool {
     let sent_to = status(workload).and_then(|status| {
         let dispatch = status.dispatch.as_ref();
         status.cluster_name.as_deref().or_else(|| dispatch.and_then(|dispatch| dispatch.cluster_name.as_deref()))
     });
-    is_left_on_cluster(workload) && sent_to.is_some_and(awaited)
+    !is_group_workload(workload) && is_left_on_cluster(workload) && sent_to.is_some_and(awaited)
 }
 
 /// What makes the pods of a group and owns its workload.

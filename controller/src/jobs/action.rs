@@ -143,6 +143,12 @@ impl Decision {
         Self::default()
     }
 
+    /// Waits for a change, or for this long where it is not [`Duration::MAX`].
+    pub(super) fn wait_at_most(left: Duration) -> Self {
+        let next = if left == Duration::MAX { Next::OnChange } else { Next::After(left) };
+        Self { actions: Vec::new(), next }
+    }
+
     pub(super) fn retry(actions: impl IntoIterator<Item = Action>, why: impl Into<String>) -> Self {
         Self { actions: actions.into_iter().collect(), next: Next::Retry(why.into()) }
     }

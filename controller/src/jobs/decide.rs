@@ -28,8 +28,8 @@ use crate::{
     clock::since,
     context::Role,
     workload::{
-        Eviction, admitted_by, condition, has_reservation, is_admitted, is_awaited_from_cluster, is_evicted,
-        is_finished, is_group_workload, is_left_on_cluster, is_on_hold, is_sent, was_dispatched,
+        Eviction, LOOK_AT_CLUSTER, admitted_by, condition, has_reservation, is_admitted, is_awaited_from_cluster,
+        is_evicted, is_finished, is_group_workload, is_left_on_cluster, is_on_hold, is_sent, was_dispatched,
     },
 };
 
@@ -38,9 +38,6 @@ const MIRROR_GRACE: Duration = Duration::from_secs(10);
 /// How long a worker leaves it to the hub to collect its copies of a job that has ended, which gives the quota back, too.
 /// Times on jobs are whole seconds, so it is two seconds at least.
 const COPY_GRACE: Duration = Duration::from_secs(3);
-
-/// How often it is looked whether the cluster is still connected that has what is left of a job.
-const LOOK_AT_CLUSTER: Duration = Duration::from_secs(10);
 
 /// Why it is not said whether a job gets a workload.
 pub(super) const OWNER_UNREAD: &str = "an owner of the job cannot be read";
@@ -66,10 +63,8 @@ pub fn decide(kind: &dyn JobKind, job: Option<&Value>, facts: &Facts<'_>, now: T
         if case.is_cleaned_up() {
             return Decision::wait();
         }
-        match case.runs_while_deleted() {
-            None => {}
-            Some(Duration::MAX) => return Decision::wait(),
-            Some(left) => return Decision { actions: Vec::new(), next: Next::After(left) },
+        if let Some(left) = case.runs_while_deleted() {
+            return Decision::wait_at_most(left);
         }
         let mut decision = owner_gone(facts, now, true);
         decision.actions.extend(release(kind, job));
@@ -116,8 +111,7 @@ pub(super) fn release(kind: &dyn JobKind, job: &Value) -> Option<Action> {
 /// still, and deleted in the foreground it waits for them. What runs on a cluster that is connected is charged until it has stopped
 /// there.
 fn owner_gone(facts: &Facts<'_>, now: Timestamp, goes: bool) -> Decision {
-    let is_held =
-        |it: &Workload| facts.role == Role::Hub && !is_group_workload(it) && is_awaited_from_cluster(it, facts.awaited);
+    let is_held = |it: &Workload| facts.role == Role::Hub && is_awaited_from_cluster(it, facts.awaited);
     let release = |workload: &Arc<Workload>| {
         if is_held(workload) {
             let live = workload.metadata.deletion_timestamp.is_none();
@@ -257,7 +251,7 @@ impl Case<'_> {
         };
         let decision = self.admission(workload);
         match later {
-            Some(after) if decision == Decision::wait() => Decision { actions: Vec::new(), next: Next::After(after) },
+            Some(after) if decision == Decision::wait() => Decision::wait_at_most(after),
             _ => decision,
         }
     }
@@ -354,7 +348,7 @@ impl Case<'_> {
 
     fn job_finished(&self, workload: &Arc<Workload>, success: bool, message: &str) -> Decision {
         if let Some(wait) = self.mirror_finishes(workload).or_else(|| self.hub_collects(workload)) {
-            return Decision { actions: Vec::new(), next: Next::After(wait) };
+            return Decision::wait_at_most(wait);
         }
         let reason = if success { finished::SUCCEEDED } else { finished::FAILED };
         self.declare_finished(workload, reason, message)
@@ -416,8 +410,7 @@ impl Case<'_> {
         }
         match self.active_for() {
             None => Decision::act([edit::release_quota(workload, self.facts.reasons, self.now)]),
-            Some(Duration::MAX) => Decision::wait(),
-            Some(left) => Decision { actions: Vec::new(), next: Next::After(left) },
+            Some(left) => Decision::wait_at_most(left),
         }
     }
 
@@ -447,7 +440,7 @@ impl Case<'_> {
         }
         let kept = since(self.now, evicted.last_transition_time.0);
         match keep.checked_sub(kept).filter(|left| !left.is_zero()) {
-            Some(left) => Decision { actions: Vec::new(), next: Next::After(left) },
+            Some(left) => Decision::wait_at_most(left),
             None => {
                 let delete = match self.kind.is_composed(self.job) {
                     true => Action::Terminate { members: self.kind.members(self.job).to_vec(), why: None },

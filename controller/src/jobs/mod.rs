@@ -263,8 +263,11 @@ impl Reconciler {
         if job.is_none() {
             self.index.forget(&key);
             match self.confirm_gone(&target, &workloads).await {
-                Ok(true) if self.leaves_pods(&workloads).await => return Outcome::Again(left_pods::LOOK_AGAIN),
-                Ok(true) => {}
+                Ok(true) => {
+                    if let Some(wait) = self.wait_for_pods(&workloads).await {
+                        return wait;
+                    }
+                }
                 Ok(false) => return Outcome::Again(AFTER_CONFLICT),
                 Err(error) => {
                     tracing::warn!(job = ?key, %error, "could not ask whether a job is gone");
@@ -412,20 +415,15 @@ impl Reconciler {
         is_gone(&self.ctx, target, &uids).await
     }
 
-    /// Whether pods of a job that is gone run on. Workloads that are being deleted are let go by their life cycle.
-    async fn leaves_pods(&self, workloads: &[Arc<Workload>]) -> bool {
+    /// When to reconcile again because pods of a deleted job run on. The life cycle releases Workloads that are being deleted.
+    async fn wait_for_pods(&self, workloads: &[Arc<Workload>]) -> Option<Outcome> {
         for workload in workloads.iter().filter(|it| it.metadata.deletion_timestamp.is_none()) {
-            match left_pods::run_on(&self.ctx, workload).await {
-                Ok(false) => {}
-                Ok(true) => return true,
-                Err(error) => {
-                    let workload = Key::of(&**workload);
-                    tracing::warn!(%workload, %error, "could not ask whether pods of a job that is gone run on");
-                    return true;
-                }
+            let wait = left_pods::wait(&self.ctx, workload).await;
+            if wait.is_some() {
+                return wait;
             }
         }
-        false
+        None
     }
 
     /// Whether jobs like this one are managed where it is, if it has a queue.

@@ -342,8 +342,8 @@ async fn update(ctx: &Context, old: &Workload, new: &Workload) -> Result<(), Per
 
 /// Deletes a workload. One that holds quota keeps our finalizer, and is let go once nothing of it runs any more.
 async fn delete(ctx: &Context, workload: &std::sync::Arc<Workload>) -> Result<(), PerformError> {
-    let free = (!has_reservation(workload) || is_finished(workload)).then(|| edit::drop_finalizer(workload));
-    if let Some(Some(Action::UpdateWorkload { old, new })) = free {
+    let is_free = !has_reservation(workload) || is_finished(workload);
+    if is_free && let Some(Action::UpdateWorkload { old, new }) = edit::drop_finalizer(workload) {
         update(ctx, &old, &new).await?;
     }
     if !ctx.leading() {

@@ -19,11 +19,8 @@ use switchyard_api::{
 use super::{Facts, Rules};
 use crate::{
     clock::since,
-    workload::{self, Edit, Evicted, Eviction, Phase, Reasons},
+    workload::{self, Edit, Evicted, Eviction, LOOK_AT_CLUSTER, Phase, Reasons},
 };
-
-/// How often it is looked whether the cluster is still connected that has what is left of a job that is gone.
-const LOOK_AT_CLUSTER: Duration = Duration::from_secs(10);
 
 /// What is to be done. The default is nothing.
 #[derive(Debug, Clone, Default, PartialEq)]

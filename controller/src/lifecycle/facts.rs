@@ -122,7 +122,6 @@ impl Facts {
             variant: families && variants::parent_of(subject).is_some(),
             owner_gone,
             held_by_cluster: ctx.role == Role::Hub
-                && !workload::is_group_workload(subject)
                 && workload::is_awaited_from_cluster(subject, |cluster| ctx.is_awaited(cluster)),
         }
     }

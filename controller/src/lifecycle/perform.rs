@@ -30,15 +30,10 @@ pub(super) async fn look(ctx: &Context, views: &Views, rules: &Rules, key: Key) 
         return again.map_or(Outcome::Done, Outcome::Again);
     }
     // Only what ends with its job lets go of a workload that has quota, and that is not finished.
-    if plan.release {
-        match left_pods::run_on(ctx, &subject).await {
-            Ok(false) => {}
-            Ok(true) => return Outcome::Again(left_pods::LOOK_AGAIN),
-            Err(error) => {
-                tracing::warn!(workload = %key, %error, "could not ask whether pods of a job that is gone run on");
-                return Outcome::Failed;
-            }
-        }
+    if plan.release
+        && let Some(wait) = left_pods::wait(ctx, &subject).await
+    {
+        return wait;
     }
     match perform(ctx, &subject, plan).await {
         Ok(()) => again.map_or(Outcome::Done, Outcome::Again),

@@ -153,11 +153,13 @@ async fn enforce_content(
     let mut derived = Arc::unwrap_or_clone(template.value());
     derived["metadata"]["resourceVersion"] = json!(known.metadata.resource_version);
     let derived = Object::new(derived).map_err(kube::Error::SerdeError)?;
-    let params =
-        PostParams { field_manager: Some(names::PROVISIONING_REQUEST_CONTROLLER.into()), ..PostParams::default() };
-    let written = answered(templates.replace(&known.name_any(), &params, &derived)).await;
+    let written = answered(templates.replace(&known.name_any(), &params(), &derived)).await;
     ctx.metrics.wrote("provisioning", written.is_ok());
     Ok(written.map(drop)?)
+}
+
+fn params() -> PostParams {
+    PostParams { field_manager: Some(names::PROVISIONING_REQUEST_CONTROLLER.into()), ..PostParams::default() }
 }
 
 async fn post<K>(ctx: &Context, api: &Api<K>, object: &K, of: &Creation, kind: &'static str) -> Result<(), Failure>
@@ -167,9 +169,7 @@ where
     if !ctx.leading() {
         return Err(Failure::Write(WriteError::NotLeading));
     }
-    let params =
-        PostParams { field_manager: Some(names::PROVISIONING_REQUEST_CONTROLLER.into()), ..PostParams::default() };
-    let made = answered(api.create(&params, object)).await;
+    let made = answered(api.create(&params(), object)).await;
     ctx.metrics.wrote("provisioning", made.is_ok());
     let status = match made {
         Ok(_) => return Ok(()),
