@@ -10,7 +10,7 @@ use switchyard_api::{
 
 use super::{
     action::{Action, Decision},
-    decide::{Case, key},
+    case::{Case, key},
 };
 use crate::workload::{has_reservation, is_copy, is_evicted};
 

@@ -1,6 +1,6 @@
 //! The decision about one job, pure: in the order of Kueue's job reconciler (inventory 2.10).
 
-use std::{borrow::Cow, collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -9,27 +9,27 @@ use switchyard_api::{
         self,
         reasons::{self, events, finished, termination_target},
     },
-    jobs::{
-        Held, JobError, JobKind, PodSetInfo, Stop, elastic, job_pod_sets, meta, pod_set_infos, same_copy,
-        sized_pod_sets,
-    },
+    jobs::{Held, JobKind, PodSetInfo, elastic, meta, same_copy},
     names,
-    v1beta2::{PodSet, ReclaimablePod, ResourceFlavor, Workload},
+    v1beta2::{PodSet, Workload},
 };
 
 use super::{
-    action::{Action, Decision, NOT_DISPATCHABLE, Next},
+    action::{Action, Decision, NOT_DISPATCHABLE},
+    case::Case,
     create, edit,
     ensure::{Ensured, ensure},
     facts::{Ancestor, Facts, Prebuilt},
-    group, slices,
+    group,
+    leaving::{owner_gone, release},
+    slices,
 };
 use crate::{
     clock::since,
     context::Role,
     workload::{
-        Eviction, LOOK_AT_CLUSTER, admitted_by, condition, has_reservation, is_admitted, is_awaited_from_cluster,
-        is_evicted, is_finished, is_group_workload, is_left_on_cluster, is_on_hold, is_sent, was_dispatched,
+        admitted_by, condition, has_reservation, is_admitted, is_evicted, is_finished, is_group_workload, is_on_hold,
+        is_sent,
     },
 };
 
@@ -41,14 +41,6 @@ const COPY_GRACE: Duration = Duration::from_secs(3);
 
 /// Why it is not said whether a job gets a workload.
 pub(super) const OWNER_UNREAD: &str = "an owner of the job cannot be read";
-
-/// One job with all that is known about it.
-pub(super) struct Case<'a> {
-    pub(super) kind: &'a dyn JobKind,
-    pub(super) job: &'a Value,
-    pub(super) facts: &'a Facts<'a>,
-    pub(super) now: Timestamp,
-}
 
 /// What to do about a job. `job` is `None` when it is gone.
 ///
@@ -101,77 +93,7 @@ fn too_deep() -> Decision {
     Decision::retry([Action::warning(events::JOB_NESTING_TOO_DEEP, note.clone())], note)
 }
 
-/// Takes the finalizer off the job, and off its members, that keeps what has ended until that was noted.
-pub(super) fn release(kind: &dyn JobKind, job: &Value) -> Option<Action> {
-    let mut wanted = job.clone();
-    kind.release(&mut wanted).then(|| Action::UpdateJob(Box::new(wanted)))
-}
-
-/// Finishes the workloads of a job that is gone, so that their quota is free at once, and lets them go. `goes`: it is there
-/// still, and deleted in the foreground it waits for them. What runs on a cluster that is connected is charged until it has stopped
-/// there.
-fn owner_gone(facts: &Facts<'_>, now: Timestamp, goes: bool) -> Decision {
-    let is_held = |it: &Workload| facts.role == Role::Hub && is_awaited_from_cluster(it, facts.awaited);
-    let release = |workload: &Arc<Workload>| {
-        if is_held(workload) {
-            let live = workload.metadata.deletion_timestamp.is_none();
-            return live.then(|| Action::DeleteWorkload(workload.clone()));
-        }
-        if workload.metadata.deletion_timestamp.is_some() {
-            // The life cycle of workloads lets the others go, which have one owner that tells.
-            let let_go = goes || is_group_workload(workload);
-            return let_go.then(|| edit::drop_finalizer(workload)).flatten();
-        }
-        if group::outlives_its_pods(workload) {
-            return group::stopped(workload, facts, now);
-        }
-        if !is_finished(workload) && !facts.gates.leaves_orphans {
-            return Some(edit::finish(
-                workload,
-                finished::OWNER_NOT_FOUND,
-                "The workload's owner no longer exists",
-                now,
-            ));
-        }
-        edit::drop_finalizer(workload)
-    };
-    let actions = facts.workloads.iter().filter_map(release).collect();
-    let held = facts.workloads.iter().any(|workload| is_held(workload));
-    // A cluster may be lost meanwhile.
-    Decision { actions, next: if held { Next::After(LOOK_AT_CLUSTER) } else { Next::OnChange } }
-}
-
-/// `namespace/name`, as events name workloads.
-pub(super) fn key(workload: &Workload) -> String {
-    let part = |part: &Option<String>| part.clone().unwrap_or_default();
-    format!("{}/{}", part(&workload.metadata.namespace), part(&workload.metadata.name))
-}
-
-/// What the event about the end of a workload says.
-#[must_use]
-pub fn finished_note(workload: &Workload) -> String {
-    format!("Workload '{}' is declared finished", key(workload))
-}
-
 impl Case<'_> {
-    /// Whether its own controller may still clean up after a job that is being deleted, by its quota. One that is sent is cleaned
-    /// up after where it runs, from where it is taken only once its workload is over here.
-    fn is_cleaned_up(&self) -> bool {
-        let here = self.facts.defers_end && !self.is_sent() && !self.is_handed_over();
-        here && meta::is_held_by_others(self.job) && self.kind.cleans_up(self.job)
-    }
-
-    /// How long pods of a job that is being deleted run here at most, as far as its status can say so; none when none do.
-    fn runs_while_deleted(&self) -> Option<Duration> {
-        if self.is_sent() || self.is_handed_over() {
-            return None;
-        }
-        if self.kind.counts_while_deleted() {
-            return self.active_for();
-        }
-        (self.facts.below_active)().then_some(Duration::MAX)
-    }
-
     fn on_its_own(&self) -> Decision {
         if self.kind.is_composed(self.job) {
             return group::decide(self);
@@ -256,36 +178,6 @@ impl Case<'_> {
         }
     }
 
-    /// The pods of the job that will not run again, in this attempt to run it. The counters of a job that was sent to a cluster
-    /// before are those of all attempts, and each begins with all pods.
-    pub(super) fn reclaimable(&self, workload: &Workload) -> Vec<ReclaimablePod> {
-        let status = workload.status.as_ref();
-        let first = || {
-            let attempt = status.and_then(|status| status.dispatch.as_ref()).map_or(0, |dispatch| dispatch.attempt);
-            attempt <= 1 && status.is_some_and(|status| status.cluster_name.is_some())
-        };
-        if self.runs_elsewhere(workload) && !first() {
-            return Vec::new();
-        }
-        let job = self.as_it_runs(workload);
-        let mut reclaimable = self.kind.reclaimable(&job);
-        if workload.spec.pod_sets.iter().any(|it| it.min_count.is_some()) && !self.is_elastic() {
-            let sizes = self.kind.pod_sets(&job).unwrap_or_default();
-            beside_those_not_admitted(workload, &sizes, &mut reclaimable);
-        }
-        reclaimable
-    }
-
-    /// The job, with as many pods as it runs with: one that runs elsewhere with fewer than it asks for does not say so here.
-    fn as_it_runs(&self, workload: &Workload) -> Cow<'_, Value> {
-        let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
-        let sized = admission.filter(|_| self.is_handed_over()).and_then(|it| sized_pod_sets(workload, it));
-        let Some(pod_sets) = sized else { return Cow::Borrowed(self.job) };
-        let mut job = self.job.clone();
-        self.kind.shrink(&mut job, &pod_sets);
-        Cow::Owned(job)
-    }
-
     fn admission(&self, workload: &Arc<Workload>) -> Decision {
         if let Some(decision) = self.not_dispatchable(workload) {
             return decision;
@@ -333,17 +225,6 @@ impl Case<'_> {
         let held_here = is_on_hold(workload) && !is_group_workload(workload);
         let held_here = held_here && !same_copy(self.kind.id(), self.job, workload);
         held_here.then(|| edit::take_off_hold(workload, self.facts.reasons, self.now))
-    }
-
-    /// Notes pods whose quota is not needed any more, where that is wanted.
-    pub(super) fn reclaim(&self, workload: &Arc<Workload>, pods: Vec<ReclaimablePod>) -> Option<Action> {
-        edit::reclaimable_pods(workload, pods, self.now).filter(|_| self.facts.reclaims)
-    }
-
-    /// Finishes the workload and tells the job.
-    pub(super) fn declare_finished(&self, workload: &Arc<Workload>, reason: &str, message: &str) -> Decision {
-        let told = Action::normal(events::FINISHED_WORKLOAD, finished_note(workload));
-        Decision::act([edit::finish(workload, reason, message, self.now), told])
     }
 
     fn job_finished(&self, workload: &Arc<Workload>, success: bool, message: &str) -> Decision {
@@ -414,20 +295,6 @@ impl Case<'_> {
         }
     }
 
-    /// How long the job still counts as active, at most; none when it is not.
-    fn active_for(&self) -> Option<Duration> {
-        if !self.kind.is_active(self.job) {
-            // What it made may count itself as stopped before its pods are.
-            return (self.facts.below_active)().then_some(Duration::MAX);
-        }
-        let Some(until) = self.kind.active_until(self.job) else { return Some(Duration::MAX) };
-        if self.facts.releases_fast {
-            // That their end is known says that all are being deleted.
-            return None;
-        }
-        Some(since(until, self.now)).filter(|left| !left.is_zero())
-    }
-
     /// A job that was deactivated for what it did, not by its user, is deleted in the end where the configuration says
     /// so, once it has given its quota back. Copies of a hub's jobs are for the hub to collect.
     fn retention(&self, workload: &Workload) -> Decision {
@@ -450,23 +317,6 @@ impl Case<'_> {
                 Decision::act(release(self.kind, self.job).into_iter().chain([delete, told]))
             }
         }
-    }
-
-    /// On a hub, a workload that was committed to a cluster keeps its quota until the dispatcher gives it back: the
-    /// job's status here says nothing of what runs there.
-    fn was_sent(&self, workload: &Workload) -> bool {
-        self.facts.role == Role::Hub && was_dispatched(workload)
-    }
-
-    /// It was sent to a cluster, and the dispatcher has not said yet that nothing of it is left there.
-    pub(super) fn is_held_elsewhere(&self, workload: &Workload) -> bool {
-        self.facts.role == Role::Hub && is_left_on_cluster(workload)
-    }
-
-    /// Something of it is left on a cluster, or pods of the job run with its quota.
-    pub(super) fn is_in_use(&self, workload: &Workload) -> bool {
-        let runs_here = || !self.is_handed_over() && has_reservation(workload) && self.active_for().is_some();
-        self.is_held_elsewhere(workload) || runs_here()
     }
 
     /// A group that was sent: only its cluster knows of its end. Of its pods here some may show how an earlier attempt went,
@@ -522,26 +372,6 @@ impl Case<'_> {
         Some(self.queue_anew(workload, message))
     }
 
-    /// Evicts a workload that has too little quota for what its job asks for by now.
-    pub(super) fn queue_anew(&self, workload: &Arc<Workload>, message: String) -> Decision {
-        let eviction =
-            Eviction { reason: reasons::evicted::REQUESTS_CHANGED, cause: String::new(), message: message.clone() };
-        let evict = Action::edit_status(workload, self.now, |edit| drop(edit.evict(eviction)));
-        Decision::act([evict, Action::normal(events::STOPPED, message)])
-    }
-
-    /// On a hub, jobs for other clusters are not started here; nor is a job that should have been one, or one that was
-    /// sent to a cluster, whatever its queue has become since.
-    fn runs_elsewhere(&self, workload: &Workload) -> bool {
-        self.facts.role == Role::Hub
-            && (self.is_handed_over() || self.facts.multi_kueue_check.is_some() || self.was_sent(workload))
-    }
-
-    /// A hub's job that no controller here runs: it says so itself. What it asks for stays what its user wrote.
-    pub(super) fn is_handed_over(&self) -> bool {
-        self.facts.role == Role::Hub && self.kind.managed_by(self.job) == Some(names::MULTIKUEUE_CONTROLLER)
-    }
-
     /// A job that runs on another cluster is not suspended here either, as in Kueue; its templates stay what the user wrote,
     /// as they are what is sent.
     fn show_started(&self) -> Decision {
@@ -592,34 +422,6 @@ impl Case<'_> {
         }
     }
 
-    /// Whether the job may change its size while it runs, be it on another cluster.
-    pub(super) fn is_elastic(&self) -> bool {
-        let may = match self.is_sent() {
-            true => elastic::is_elastic_elsewhere(self.kind, self.job) && self.was_sent_so(),
-            false => elastic::is_elastic(self.kind, self.job) && self.has_slices(),
-        };
-        self.facts.elastic && may
-    }
-
-    /// Whether the clusters of its workloads were told that the job is elastic: else its pods have no gate there.
-    fn was_sent_so(&self) -> bool {
-        self.facts.workloads.iter().all(|it| elastic::is_slice(it) || is_finished(it))
-    }
-
-    /// Whether a hub sends the job to another cluster.
-    pub(super) fn is_sent(&self) -> bool {
-        self.facts.role == Role::Hub && self.facts.multi_kueue_check.is_some()
-    }
-
-    /// Whether the workload says that its job is elastic, where somebody else has made it.
-    fn has_slices(&self) -> bool {
-        match &self.facts.prebuilt {
-            Prebuilt::NotNamed => true,
-            Prebuilt::Missing => self.facts.workloads.iter().any(|it| elastic::is_slice(it)),
-            Prebuilt::Found(workload) => elastic::is_slice(workload),
-        }
-    }
-
     fn running(&self, workload: &Arc<Workload>) -> Decision {
         if is_admitted(workload) || slices::runs_on(self, workload) {
             return Decision::wait();
@@ -627,72 +429,4 @@ impl Case<'_> {
         let reason = termination_target::NOT_ADMITTED;
         self.stop(Some(workload), reason, "Not admitted by cluster queue").unwrap_or_default()
     }
-
-    /// The next step of stopping the job, `None` when it is stopped. Pods that are ended for it are told the reason, one of
-    /// [`termination_target`].
-    pub(super) fn stop(&self, workload: Option<&Arc<Workload>>, reason: &str, message: &str) -> Option<Decision> {
-        let pod_sets: Option<&[PodSet]> = workload.map(|workload| workload.spec.pod_sets.as_slice());
-        stopping(self.kind.stop(self.job, pod_sets), reason, message)
-    }
-
-    /// As [`Case::stop`] for a job whose workload is being deleted.
-    fn discard(&self, workload: &Workload) -> Option<Decision> {
-        let stop = self.kind.discard(self.job, &workload.spec.pod_sets);
-        stopping(stop, termination_target::WORKLOAD_DELETED, "Workload is deleted")
-    }
-
-    /// Pod set infos of the workload's admission.
-    pub(super) fn infos(&self, workload: &Workload) -> Result<Vec<PodSetInfo>, JobError> {
-        let flavors: Vec<Arc<ResourceFlavor>> =
-            flavor_names(workload).filter_map(|name| (self.facts.flavor)(name)).collect();
-        let infos = pod_set_infos(workload, |name| {
-            flavors.iter().find(|flavor| flavor.metadata.name.as_deref() == Some(name)).map(Arc::as_ref)
-        })?;
-        let labels = !self.facts.gates.without_queue_labels;
-        Ok(if labels { infos } else { infos.into_iter().map(PodSetInfo::without_queue_labels).collect() })
-    }
-
-    /// Pod sets of the job, or the event that says why there are none.
-    pub(super) fn pod_sets(&self) -> Result<Vec<PodSet>, Decision> {
-        job_pod_sets(self.kind, self.job)
-            .map_err(|error| Decision::act([Action::warning(events::ERR_WORKLOAD_COMPOSE, error.to_string())]))
-    }
-}
-
-/// Of a job that runs with fewer pods than it asked for, quota is counted from what it asked for: what it did not get is
-/// not needed either.
-fn beside_those_not_admitted(workload: &Workload, sizes: &[PodSet], reclaimable: &mut [ReclaimablePod]) {
-    let count_in = |sets: &[PodSet], name: &str| sets.iter().find(|it| it.name == name).map_or(0, |it| it.count);
-    for pods in reclaimable.iter_mut().filter(|pods| pods.count > 0) {
-        let asked = count_in(&workload.spec.pod_sets, &pods.name);
-        let missing = asked.saturating_sub(count_in(sizes, &pods.name)).max(0);
-        pods.count = pods.count.saturating_add(missing).min(asked);
-    }
-}
-
-/// What a step of stopping comes to, `None` when nothing is left of it.
-fn stopping(stop: Stop, reason: &str, message: &str) -> Option<Decision> {
-    match stop {
-        Stop::Done => None,
-        Stop::Wait => Some(Decision::wait()),
-        Stop::UpdateStatus(job) => Some(Decision::act([Action::UpdateJobStatus(job)])),
-        Stop::Terminate(members) => {
-            let told =
-                Action::TellMembers { members: members.clone(), reason: events::STOPPED, note: message.to_owned() };
-            let why = Some((reason.to_owned(), message.to_owned()));
-            Some(Decision::act([Action::Terminate { members, why }, told]))
-        }
-        Stop::Update { job, now } => {
-            let told = now.then(|| Action::normal(events::STOPPED, message));
-            Some(Decision::act(std::iter::once(Action::UpdateJob(job)).chain(told)))
-        }
-    }
-}
-
-fn flavor_names(workload: &Workload) -> impl Iterator<Item = &str> {
-    let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
-    let assignments = admission.into_iter().flat_map(|admission| &admission.pod_set_assignments);
-    let names: BTreeSet<&str> =
-        assignments.flat_map(|assignment| assignment.flavors.values()).map(String::as_str).collect();
-    names.into_iter()
 }

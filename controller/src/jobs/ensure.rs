@@ -10,9 +10,8 @@ use switchyard_api::{
 
 use super::{
     action::{Action, Decision},
-    create,
-    decide::{Case, key},
-    edit,
+    case::{Case, key},
+    create, edit,
     facts::Prebuilt,
     slices::{self, Slices},
 };

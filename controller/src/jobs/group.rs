@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use switchyard_api::{
     conditions::{
@@ -15,31 +14,15 @@ use switchyard_api::{
 
 use super::{
     action::{Action, Decision},
+    case::{Case, key},
     create,
-    decide::{Case, key, release},
-    edit,
     ensure::{Ensured, delete_others, is_live, keep_in_step},
-    facts::{Facts, Prebuilt},
+    facts::Prebuilt,
+    leaving::release,
 };
-use crate::{
-    context::Role,
-    workload::{condition, has_reservation, is_copy, is_evicted, is_finished, is_group_workload, was_dispatched},
+use crate::workload::{
+    condition, has_reservation, is_copy, is_evicted, is_finished, is_group_workload, was_dispatched,
 };
-
-/// Whether the workload of a group stays while there are no pods: somebody else owns it, or it was made before they come
-/// and nobody owns it yet.
-pub(super) fn outlives_its_pods(workload: &Workload) -> bool {
-    let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
-    is_group_workload(workload) && (owners.is_empty() || owners.iter().any(|owner| owner.kind != "Pod"))
-}
-
-/// Gives the quota of an evicted workload back whose pods are all gone, while what makes them lives on. One that was sent to a
-/// cluster is freed by the dispatcher.
-pub(super) fn stopped(workload: &Arc<Workload>, facts: &Facts<'_>, now: Timestamp) -> Option<Action> {
-    let sent = facts.role == Role::Hub && was_dispatched(workload);
-    let held = is_evicted(workload) && has_reservation(workload) && !is_finished(workload) && !sent;
-    held.then(|| edit::release_quota(workload, facts.reasons, now))
-}
 
 /// Ends the workload of a group of which a pod that is to start asks for more than quota was reserved for: its role names a pod set
 /// that was made for others.

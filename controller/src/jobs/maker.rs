@@ -19,8 +19,9 @@ use switchyard_api::{
 
 use super::{
     action::{Action, Decision, Next},
+    case::{Case, key},
     create,
-    decide::{Case, OWNER_UNREAD, key},
+    decide::OWNER_UNREAD,
     edit,
     ensure::{delete_others, is_live},
     facts::Ancestor,

@@ -13,7 +13,7 @@ use super::{
     Ancestor, Decision, Facts, Gates, Prebuilt, Reconciler,
     action::Action,
     asks_for_owners,
-    decide::Case,
+    case::Case,
     index::JobKey,
     lookup,
     maker::{self, Plan, Scene},

@@ -5,6 +5,7 @@
 
 mod action;
 pub(crate) mod ancestor;
+mod case;
 mod checks;
 mod create;
 mod decide;
@@ -13,12 +14,14 @@ mod ensure;
 mod facts;
 mod group;
 mod index;
+mod leaving;
 pub(crate) mod lookup;
 mod maker;
 mod makers;
 pub(crate) mod owners;
 mod perform;
 mod ready;
+mod reclaim;
 mod slices;
 
 #[cfg(test)]
@@ -28,8 +31,9 @@ use std::{sync::Arc, time::Duration};
 
 pub use action::{Action, Decision, Next};
 use ancestor::Top;
+pub use case::finished_note;
 use decide::asks_for_owners;
-pub use decide::{decide, finished_note};
+pub use decide::decide;
 pub use facts::{Ancestor, Facts, Gates, PodsReadyDelay, Prebuilt};
 use index::{Index, JobKey};
 use k8s_openapi::api::core::v1::ObjectReference;

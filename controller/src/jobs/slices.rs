@@ -22,8 +22,8 @@ use switchyard_api::{
 
 use super::{
     action::{Action, Decision, Next},
+    case::Case,
     create,
-    decide::Case,
     edit::{self, PodsReady},
     ensure::{Ensured, keep_in_step},
     facts::Prebuilt,

@@ -8,7 +8,7 @@ use switchyard_api::{
 
 use super::{
     super::{
-        decide::Case,
+        case::Case,
         maker::{Plan, Scene, decide},
     },
     *,
