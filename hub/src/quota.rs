@@ -218,13 +218,13 @@ async fn show(
     target.status(ctx, &serde_json::to_value(before)?, &serde_json::to_value(after)?).await.map(drop)
 }
 
-/// The ClusterQueue's check that sends its workloads to workers.
 /// The configuration of a ClusterQueue's MultiKueue check.
 pub(crate) fn multi_kueue_config(ctx: &Context, queue: &ClusterQueue) -> Option<Arc<MultiKueueConfig>> {
     let check = multi_kueue_check(ctx, queue)?;
     ctx.stores.multi_kueue_configs.get("", parameters(&check)?)
 }
 
+/// The ClusterQueue's check that sends its workloads to workers.
 fn multi_kueue_check(ctx: &Context, queue: &ClusterQueue) -> Option<Arc<switchyard_api::v1beta2::AdmissionCheck>> {
     let rules = &queue.spec.admission_checks_strategy.as_ref()?.admission_checks;
     let checks = rules.iter().filter_map(|rule| ctx.stores.admission_checks.get("", &rule.name));
