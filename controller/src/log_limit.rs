@@ -1,6 +1,9 @@
 //! A bound on log lines that one party can cause without end.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -11,7 +14,10 @@ const WINDOW: Duration = Duration::from_secs(10);
 
 /// Writes ten lines in ten seconds, and counts the others.
 #[derive(Debug, Default)]
-pub struct LogLimit {
+pub struct LogLimit(Mutex<Window>);
+
+#[derive(Debug, Default)]
+struct Window {
     began: Option<Instant>,
     written: u32,
     left_out: u64,
@@ -19,7 +25,13 @@ pub struct LogLimit {
 
 impl LogLimit {
     /// Whether a line may be written now; if so, how many were left out since the last one.
-    pub fn admit(&mut self, now: Instant) -> Option<u64> {
+    pub fn admit(&self, now: Instant) -> Option<u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).admit(now)
+    }
+}
+
+impl Window {
+    fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.began.is_none_or(|began| now >= began + WINDOW) {
             (self.began, self.written) = (Some(now), 0);
         }
@@ -38,13 +50,12 @@ mod tests {
 
     #[test]
     fn flood_writes_ten_lines_a_window_and_counts_the_rest() {
-        let (mut limit, begin) = (LogLimit::default(), Instant::now());
-        let lines = |limit: &mut LogLimit, at: u64| -> Vec<u64> {
-            (0..1_000).filter_map(|_| limit.admit(begin + Duration::from_secs(at))).collect()
-        };
-        assert_eq!(lines(&mut limit, 0), [0; 10]);
-        assert!(lines(&mut limit, 9).is_empty());
-        let next = lines(&mut limit, 10);
+        let (limit, begin) = (LogLimit::default(), Instant::now());
+        let lines =
+            |at: u64| -> Vec<u64> { (0..1_000).filter_map(|_| limit.admit(begin + Duration::from_secs(at))).collect() };
+        assert_eq!(lines(0), [0; 10]);
+        assert!(lines(9).is_empty());
+        let next = lines(10);
         assert_eq!((next.len(), next[0], next[1]), (10, 1_990, 0));
     }
 }

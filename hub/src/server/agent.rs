@@ -1,6 +1,6 @@
 //! The gRPC end of a session.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::StreamExt as _;
 use switchyard_controller::log_limit::LogLimit;
@@ -23,13 +23,13 @@ pub struct AgentService {
     gate: Gate,
     sessions: Arc<Sessions>,
     /// Of refusals.
-    log: Mutex<LogLimit>,
+    log: LogLimit,
 }
 
 impl AgentService {
     /// A service whose sessions are run by `sessions`.
     pub fn new(gate: Gate, sessions: Arc<Sessions>) -> Self {
-        Self { gate, sessions, log: Mutex::default() }
+        Self { gate, sessions, log: LogLimit::default() }
     }
 }
 
@@ -47,8 +47,7 @@ impl Agent for AgentService {
         let identity = match self.gate.caller(&peer).await {
             Ok(identity) => identity,
             Err(reason) => {
-                let may_log = self.log.lock().unwrap_or_else(PoisonError::into_inner).admit(Instant::now());
-                if let Some(left_out) = may_log {
+                if let Some(left_out) = self.log.admit(Instant::now()) {
                     let reason = reason.to_string();
                     tracing::warn!(peer = %peer.address, reason, left_out, "session refused");
                 }

@@ -1,6 +1,6 @@
 //! A token and a key for a certificate; a certificate for the next one.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -48,7 +48,7 @@ pub struct EnrolmentService {
     deadline: Duration,
     places: Semaphore,
     /// Of refusals.
-    log: Mutex<LogLimit>,
+    log: LogLimit,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +68,7 @@ enum Reason {
 impl EnrolmentService {
     /// A service whose certificates last for `life`.
     pub fn new(gate: Gate, authorities: Authorities, tokens: Arc<dyn Tokens>, life: Duration) -> Self {
-        let (places, log) = (Semaphore::new(AT_ONCE), Mutex::default());
+        let (places, log) = (Semaphore::new(AT_ONCE), LogLimit::default());
         Self { gate, authorities, tokens, life, deadline: DEADLINE, places, log }
     }
 
@@ -93,7 +93,7 @@ impl EnrolmentService {
 
     /// Whether a refusal may be logged; if so, how many were left out.
     fn may_log(&self) -> Option<u64> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).admit(Instant::now())
+        self.log.admit(Instant::now())
     }
 
     fn issue(&self, csr: &[u8], identity: &ClusterIdentity) -> Result<Certificate, CaError> {

@@ -119,7 +119,7 @@ pub struct Sessions {
     epochs: Epochs,
     arrivals: Mutex<Arrivals>,
     /// Of sessions that did not begin.
-    log: Mutex<LogLimit>,
+    log: LogLimit,
 }
 
 /// Between the reading and the writing half.
@@ -143,7 +143,7 @@ impl Sessions {
         Self {
             hub_id: hub_id.into(),
             arrivals: Mutex::new(Arrivals::new(settings.session_burst, settings.session_every)),
-            log: Mutex::default(),
+            log: LogLimit::default(),
             settings,
             registry,
             ports,
@@ -251,7 +251,7 @@ impl Sessions {
             Ok(()) => return Ok(()),
             Err(wait) => wait.max(self.settings.retry_after),
         };
-        if let Some(left_out) = self.log.lock().unwrap_or_else(PoisonError::into_inner).admit(now) {
+        if let Some(left_out) = self.log.admit(now) {
             tracing::warn!(cluster, peer = address, ?wait, left_out, reason = TOO_OFTEN, "session refused");
         }
         Err(wait)

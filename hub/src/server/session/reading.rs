@@ -24,7 +24,7 @@ impl Sessions {
         control: mpsc::Sender<Control>,
     ) -> String {
         let (share, mut pace, mut turns) = (Share::new(), Pace::new(), Turns::default());
-        let (mut newest, mut log) = (Newest::new(), LogLimit::default());
+        let (mut newest, log) = (Newest::new(), LogLimit::default());
         loop {
             if self.pass_on(cluster, session_id, &mut newest, &share).await.is_err() {
                 return "the hub is shutting down".into();
@@ -47,7 +47,7 @@ impl Sessions {
             }
             let event = match message.kind {
                 Some(agent_message::Kind::Observed(mut observed)) => {
-                    self.check(cluster, &mut observed, &mut log);
+                    self.check(cluster, &mut observed, &log);
                     let inventory = match port.accept(session_id, &observed) {
                         Some(Accepted::Take { inventory }) => inventory,
                         Some(Accepted::Repeated) => continue,
@@ -115,7 +115,7 @@ impl Sessions {
     }
 
     /// Drops and cuts what cannot be taken as it is, and says so.
-    fn check(&self, cluster: &str, observed: &mut Observed, log: &mut LogLimit) {
+    fn check(&self, cluster: &str, observed: &mut Observed, log: &LogLimit) {
         let limits::Checked { dropped, wrong, cut } = limits::check(observed);
         self.registry.note_dropped(cluster, dropped);
         if (dropped > 0 || cut > 0)
