@@ -144,30 +144,6 @@ impl Worker {
         }
     }
 
-    /// Waits until the cluster is no other one's, or the kubeconfig leads elsewhere. Meanwhile it is in nobody's way.
-    async fn wait_for_twin(&self, bytes: &[u8], uid: &str, shutdown: &CancellationToken) {
-        self.states.twins().names(&self.cluster, None);
-        let taken = async {
-            while let Some(twin) = self.sessions.holder(&self.cluster, uid) {
-                let reach = conditions::twin(&twin);
-                if self.states.get(&self.cluster).as_ref() != Some(&reach) {
-                    tracing::warn!(
-                        cluster = self.cluster,
-                        twin,
-                        "not used: another MultiKueueCluster leads to the same cluster"
-                    );
-                    self.states.set(&self.cluster, reach);
-                }
-                tokio::time::sleep(LOOK).await;
-            }
-        };
-        tokio::select! {
-            () = shutdown.cancelled() => {}
-            () = taken => {}
-            () = self.changed(bytes) => {}
-        }
-    }
-
     /// The uid of the cluster that has the jobs of this MultiKueueCluster, if that is another one. Its silence about them would
     /// be taken for their end.
     fn known_elsewhere(&self, uid: &str) -> Option<String> {
@@ -181,19 +157,49 @@ impl Worker {
         (is_another(&known, uid) && self.ctx.stores.workloads.any(is_there)).then_some(known)
     }
 
+    /// Waits until the cluster is no other one's, or the kubeconfig leads elsewhere.
+    async fn wait_for_twin(&self, bytes: &[u8], uid: &str, shutdown: &CancellationToken) {
+        let warn = |twin: &str| {
+            tracing::warn!(
+                cluster = self.cluster,
+                twin,
+                "not used: another MultiKueueCluster leads to the same cluster"
+            );
+        };
+        let holder = || self.sessions.holder(&self.cluster, uid);
+        self.wait_while(bytes, holder, conditions::twin, warn, shutdown).await;
+    }
+
     /// Waits until the kubeconfig leads elsewhere, or no job is left that was sent to the other cluster.
     async fn wait_while_stranger(&self, bytes: &[u8], uid: &str, shutdown: &CancellationToken) {
+        let warn = |known: &str| {
+            tracing::warn!(
+                cluster = self.cluster,
+                known,
+                found = uid,
+                "not used: the kubeconfig leads to another cluster"
+            );
+        };
+        let reach = |known: &str| conditions::stranger(known, uid);
+        self.wait_while(bytes, || self.known_elsewhere(uid), reach, warn, shutdown).await;
+    }
+
+    /// Shows that another cluster is in the way while `conflict` names one, or until the kubeconfig leads elsewhere. Meanwhile
+    /// this cluster claims no API server.
+    async fn wait_while(
+        &self,
+        bytes: &[u8],
+        conflict: impl Fn() -> Option<String>,
+        reach: impl Fn(&str) -> Reach,
+        warn: impl Fn(&str),
+        shutdown: &CancellationToken,
+    ) {
         self.states.twins().names(&self.cluster, None);
-        let strange = async {
-            while let Some(known) = self.known_elsewhere(uid) {
-                let reach = conditions::stranger(&known, uid);
+        let conflicts = async {
+            while let Some(other) = conflict() {
+                let reach = reach(&other);
                 if self.states.get(&self.cluster).as_ref() != Some(&reach) {
-                    tracing::warn!(
-                        cluster = self.cluster,
-                        known,
-                        found = uid,
-                        "not used: the kubeconfig leads to another cluster"
-                    );
+                    warn(&other);
                     self.states.set(&self.cluster, reach);
                 }
                 tokio::time::sleep(LOOK).await;
@@ -201,7 +207,7 @@ impl Worker {
         };
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = strange => {}
+            () = conflicts => {}
             () = self.changed(bytes) => {}
         }
     }
