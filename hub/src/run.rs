@@ -203,7 +203,6 @@ async fn serve(
         inbox,
         ports,
         registry,
-        sessions: heard,
         term,
         reports,
         settings: Settings {
@@ -213,7 +212,7 @@ async fn serve(
         },
         metrics: HubMetrics::register(&ctx.metrics),
     };
-    spawn(tasks, "dispatcher", shell::run(parts, stop.clone()));
+    spawn(tasks, "dispatcher", shell::run(parts, heard, stop.clone()));
     spawn(tasks, "agents' door", server::serve(listener, tls, services, hub.server, stop.clone()));
     spawn(tasks, "cluster conditions", ok(clusters::Reconciler::run(reconciler, stop.clone())));
     let hosting = Hosting {

@@ -60,8 +60,6 @@ pub struct Parts {
     pub ports: Arc<Ports>,
     /// Live sessions.
     pub registry: Arc<Registry>,
-    /// What sessions tell.
-    pub sessions: mpsc::Receiver<SessionEvent>,
     /// Tells sessions whether they may begin.
     pub term: watch::Sender<Option<u64>>,
     /// What clusters report, for their status.
@@ -114,12 +112,16 @@ pub fn dispatches(ctx: &Context, workload: &Workload) -> bool {
     checks.iter().any(|check| facts::is_dispatching(&ctx.stores, &check.name))
 }
 
-/// Runs until shutdown.
+/// Runs until shutdown. `sessions` has the events of all sessions.
 ///
 /// # Errors
 /// When a channel that never ends has ended.
-pub async fn run(mut parts: Parts, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let mut sessions = FairQueue::new(std::mem::replace(&mut parts.sessions, mpsc::channel(1).1));
+pub async fn run(
+    parts: Parts,
+    sessions: mpsc::Receiver<SessionEvent>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut sessions = FairQueue::new(sessions);
     let (answers, mut answered) = mpsc::channel(ANSWERS);
     let writers = Arc::new(Semaphore::new(WRITERS));
     let hands = Hands { ctx: parts.ctx.clone(), writers, answers, metrics: parts.metrics.clone() };

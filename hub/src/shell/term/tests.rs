@@ -54,7 +54,6 @@ fn begin(ctx: &Arc<Context>) -> TermState {
         inbox: Arc::default(),
         ports: Arc::default(),
         registry: Arc::new(Registry::default()),
-        sessions: mpsc::channel(1).1,
         term: watch::channel(None).0,
         reports: Arc::default(),
         settings: Settings::default(),
