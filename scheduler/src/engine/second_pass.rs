@@ -155,10 +155,13 @@ impl Engine {
 
     /// Whether the entry's places are free when all are gone who were told to go for it or before.
     pub(super) fn has_room(&self, entry: &Entry, progress: &Progress) -> bool {
+        if entry.places.is_empty() {
+            return true;
+        }
         let own = entry.targets.iter().map(|target| target.id).filter(|id| !progress.preempted.contains(id));
         let gone = progress.preempted.iter().copied().chain(own);
         let gone: Vec<&Hold> = gone.filter_map(|id| self.workloads.get(id)?.hold.as_deref()).collect();
-        entry.places.is_empty() || has_room(&self.forest, &entry.places, &gone)
+        has_room(&self.forest, &entry.places, &gone)
     }
 
     /// Looks for other places, among the flavors that were chosen. As in Kueue, nobody has gone yet: who was told to go for

@@ -12,6 +12,7 @@ use crate::intern::Fr;
 use crate::preemption::{Oracle, Possibility};
 use crate::queue::hash::Class;
 use crate::status::World;
+use crate::topology::grouped;
 use crate::tree::Tree;
 use crate::{Admission, Amount, Cause, Name, NoFitKind, PodSet, PreemptionPolicy, QuotaCheckStrategy, Settings};
 
@@ -90,7 +91,7 @@ impl Assigner<'_> {
             scan: None,
         };
         if self.is_grouped() {
-            for members in grouped(&self.class.pod_sets) {
+            for members in grouped(self.class.pod_sets.iter().map(group_of)) {
                 if self.pod_sets(tree, oracle, &members, counts, &mut result) {
                     break;
                 }
@@ -516,17 +517,8 @@ fn no_match(flavor: &GroupFlavor, group: usize, cause: Cause) -> Attempt {
     }
 }
 
-/// Positions of pod sets by group, in the order of the first of each.
-fn grouped(pod_sets: &[PodSet]) -> Vec<Vec<usize>> {
-    let mut groups: Vec<(Option<&Name>, Vec<usize>)> = Vec::new();
-    for (at, pod_set) in pod_sets.iter().enumerate() {
-        let name = pod_set.topology.as_deref().and_then(|request| request.group.as_ref());
-        match groups.iter_mut().find(|(known, _)| name.is_some() && *known == name) {
-            Some((_, members)) => members.push(at),
-            None => groups.push((name, vec![at])),
-        }
-    }
-    groups.into_iter().map(|(_, members)| members).collect()
+fn group_of(pod_set: &PodSet) -> Option<&Name> {
+    pod_set.topology.as_deref()?.group.as_ref()
 }
 
 fn sum_of(pod_sets: &[PodSetFlavors]) -> BTreeMap<Name, Amount> {

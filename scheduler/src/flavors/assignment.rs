@@ -124,11 +124,6 @@ impl Scan {
 }
 
 impl PodSetFlavors {
-    /// Its flavors could not be searched for.
-    pub(super) fn is_error(&self) -> bool {
-        self.failed
-    }
-
     /// All its flavors are used in this way.
     pub(super) fn set_mode(&mut self, mode: Mode) {
         for picked in self.flavors.values_mut() {

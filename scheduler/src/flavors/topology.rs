@@ -191,7 +191,7 @@ impl<'a> Site<'a> {
             let Some(given) = assignment.pod_sets.get(at) else { continue };
             let Some(pod_set) = self.class.pod_sets.get(given.at) else { continue };
             let healthy = given.topology.as_ref().is_some_and(|topology| !self.is_unhealthy(topology));
-            if !self.asks_for_topology(pod_set) || given.is_error() || given.count == 0 || healthy {
+            if !self.asks_for_topology(pod_set) || given.failed || given.count == 0 || healthy {
                 continue;
             }
             match self.ask_one(given, pod_set) {

@@ -18,25 +18,22 @@ impl Placer<'_> {
         if no_leader || [Some(previous), of_leader].into_iter().flatten().any(|known| self.stale(known).is_some()) {
             return None;
         }
-        let assume = |assignment: &TopologyAssignment, ask: &Ask<'_>, assumed: &mut Assumed| {
-            self.assume(assignment, ask, assumed);
-        };
         if let Some((leader, assignment)) = leader.zip(of_leader) {
-            assume(assignment, leader, assumed);
+            self.assume(assignment, leader, assumed);
         }
         if !grows {
             let kept = truncated(previous, workers.count);
-            assume(&kept, workers, assumed);
+            self.assume(&kept, workers, assumed);
             return Some(Ok((kept, of_leader.cloned())));
         }
-        assume(previous, workers, assumed);
+        self.assume(previous, workers, assumed);
         let more = Ask { count: workers.count - previous.pods(), previous: None, ..workers.clone() };
         let new_leader = leader.filter(|_| of_leader.is_none());
         let placed = self.search(&Group { workers: &more, leader: new_leader }, Within::Anywhere, assumed);
         Some(placed.map(|(new, its_leader)| {
-            assume(&new, workers, assumed);
+            self.assume(&new, workers, assumed);
             if let Some((leader, assignment)) = new_leader.zip(its_leader.as_ref()) {
-                assume(assignment, leader, assumed);
+                self.assume(assignment, leader, assumed);
             }
             (self.merge(&new, previous), its_leader.or_else(|| of_leader.cloned()))
         }))

@@ -30,6 +30,6 @@ pub use failure::{Excluded, Failure, LayerRoom};
 pub(crate) use counts::Assumed;
 pub(crate) use filter::PodFilter;
 pub(crate) use forest::{Forest, PlaceUse};
-pub(crate) use place::{Ask, Options, Placer, Unhealthy};
+pub(crate) use place::{Ask, Options, Placer, Unhealthy, grouped};
 pub(crate) use plan::has_levels;
 pub(crate) use resources::Demand;

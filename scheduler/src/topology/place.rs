@@ -79,7 +79,7 @@ impl Placer<'_> {
     /// Places pod sets, those of one group together. What they take is added to `assumed`.
     pub(crate) fn place(&self, asks: &[Ask<'_>], unhealthy: Option<Unhealthy<'_>>, assumed: &mut Assumed) -> Placement {
         let mut placement = Placement { assignments: vec![None; asks.len()], failure: None };
-        for members in groups(asks) {
+        for members in grouped(asks.iter().map(|ask| ask.request?.group.as_ref())) {
             let placed = match unhealthy {
                 Some(unhealthy) => self.replace_in(asks, &members, unhealthy, assumed, &mut placement),
                 None => self.place_group(asks, &members, assumed, &mut placement),
@@ -236,11 +236,10 @@ impl Placer<'_> {
     }
 }
 
-/// Positions of pod sets by group, in the order of the first of each.
-fn groups(asks: &[Ask<'_>]) -> Vec<Vec<usize>> {
+/// Positions of pod sets by the name of their group, in the order of the first of each.
+pub(crate) fn grouped<'a>(names: impl Iterator<Item = Option<&'a Name>>) -> Vec<Vec<usize>> {
     let mut groups: Vec<(Option<&Name>, Vec<usize>)> = Vec::new();
-    for (at, ask) in asks.iter().enumerate() {
-        let name = ask.request.and_then(|request| request.group.as_ref());
+    for (at, name) in names.enumerate() {
         match groups.iter_mut().find(|(known, _)| name.is_some() && *known == name) {
             Some((_, members)) => members.push(at),
             None => groups.push((name, vec![at])),
