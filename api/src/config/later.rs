@@ -60,8 +60,8 @@ const GATES: &[(&str, Here, &str)] = &[
     ("DynamicQuotaOrchestration", Never, "there is no DynamicQuotaOrchestrator and no CapacityProvider"),
     (
         "ElasticJobsViaWorkloadSlicesFlavorChangeFromZero",
-        Never,
-        "an elastic job keeps its flavor, which is one that its pods fit",
+        Always,
+        "an elastic job that grows from no pods is queued again, and may get another flavor",
     ),
     (
         "ElasticJobsViaWorkloadSlicesForProvisioningRequests",
@@ -84,7 +84,11 @@ const GATES: &[(&str, Here, &str)] = &[
     ("MultiKueueReuseClientConnectionConfigForWorkers", Never, UNLIMITED),
     ("PodGroupSchedulingShapeOrdering", Always, "the order of a group's pod sets is that of what its pods ask for"),
     ("PodIntegrationCountSucceededPodsAsReady", Always, "a pod that has succeeded was ready"),
-    ("RayServiceValidateUpgradeStrategy", Never, "a RayService is let in whatever its upgradeStrategy"),
+    (
+        "RayServiceValidateUpgradeStrategy",
+        Always,
+        "a change that would start a second cluster beside a running RayService is refused",
+    ),
     (
         "SchedulingEquivalenceHashingIgnorePodSetName",
         Never,
