@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn quotas_of_an_orchestrator_are_kept_and_said_to_have_no_effect() {
+    fn quotas_of_an_orchestrator_are_kept_without_effect() {
         let mut queue = ClusterQueue::default();
         let quotas = Some(serde_json::json!({"resourceGroups": []}));
         queue.status = Some(ClusterQueueStatus { effective_quotas: quotas.clone(), ..ClusterQueueStatus::default() });

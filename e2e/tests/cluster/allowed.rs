@@ -97,7 +97,7 @@ fn spark(tenant: &Tenant<'_>, name: &str, driver: &str, configuration: &Value) -
 }
 
 #[test]
-fn service_accounts_are_found_in_what_a_job_wraps_and_in_the_fields_of_its_kind() {
+fn service_accounts_are_found_in_wrapped_jobs_and_fields() {
     fixture::run(async {
         let config = format!("{CONFIG}{FRAMEWORKS}");
         let west = ClusterSpec::new("west").node(NodeSpec::new("n1").cpu(64));

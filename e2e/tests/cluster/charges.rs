@@ -90,7 +90,7 @@ fn a_deactivated_job_is_charged_until_its_last_pod_has_ended() {
 }
 
 #[test]
-fn a_deactivated_job_that_is_deleted_is_charged_until_its_last_pod_has_ended() {
+fn deactivated_then_deleted_job_is_charged_until_pods_end() {
     is_charged_until_its_last_pod_has_ended(Stop::DeactivatedThenDeleted);
 }
 
@@ -105,7 +105,7 @@ fn a_deleted_job_is_charged_until_its_last_pod_has_ended() {
 }
 
 #[test]
-fn a_job_deleted_in_the_foreground_is_charged_until_its_last_pod_has_ended() {
+fn job_deleted_in_foreground_is_charged_until_pods_end() {
     is_charged_until_its_last_pod_has_ended(Stop::DeletedInForeground);
 }
 

@@ -465,7 +465,7 @@ fn the_visibility_api_is_led_to_where_it_is_asked_for() {
 }
 
 #[test]
-fn an_agent_may_create_jobs_where_the_hub_may_use_it_and_nowhere_else() {
+fn agent_may_create_jobs_only_where_the_hub_may_use_it() {
     fixture::run(async {
         let environment = Environment::builder("bound").cluster(ClusterSpec::new("one")).start().await.unwrap();
         let cluster = environment.cluster("one");

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_is_sent_is_judged_unless_it_is_known_that_it_cannot_be() {
+    fn sent_kind_is_judged_unless_known_not_to_be_sendable() {
         let judged = |kind: &dyn JobKind| {
             let id = kind.id();
             let version =

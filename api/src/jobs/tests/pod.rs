@@ -110,7 +110,7 @@ fn role_of_a_pod_is_reckoned_and_never_taken_from_its_owner() {
 
 /// Flavors are given to pod sets in their order.
 #[test]
-fn order_of_pod_sets_follows_shapes_whatever_roles_their_owner_wrote() {
+fn pod_sets_are_ordered_by_shape_not_by_written_role() {
     let order = |small: &str, large: &str| {
         let member = |name: &str, cpu: &str, role: &str| {
             let patch = json!({

@@ -68,10 +68,7 @@ fn what_kuberay_adds_to_the_head_is_counted() {
 #[rstest]
 #[case::as_usual(json!({}), json!({"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "200m", "memory": "256Mi"}}))]
 #[case::of_its_own(json!({"resources": {"requests": {"cpu": "2"}}}), json!({"requests": {"cpu": "2"}}))]
-fn the_collector_of_the_history_server_is_counted_in_every_pod_of_the_cluster(
-    #[case] options: Value,
-    #[case] want: Value,
-) {
+fn history_server_collector_is_counted_in_every_pod(#[case] options: Value, #[case] want: Value) {
     let (kind, job) = ray_job(json!({"rayClusterSpec": {"historyServerOptions": {"collectorOptions": options}}}));
     let pod_sets = kind.pod_sets(&job).unwrap();
     let collector = |at: usize| pod_sets[at].template.value()["spec"]["containers"].get(1).cloned();

@@ -265,7 +265,7 @@ fn serving_named(name: &str) -> TestPod {
 #[rstest]
 #[case::that_failed("Failed")]
 #[case::that_ended_well("Succeeded")]
-fn pods_that_serve_are_let_go_once_they_were_evicted_and_have_ended(#[case] phase: &str) {
+fn evicted_serving_pods_that_ended_are_released(#[case] phase: &str) {
     let evicted = || workload(&group(serving())).admitted().evicted();
     let running = group(serving().map(|pod| pod.phase("Running").deleting()));
     assert!(!world_of(&running).named(evicted()).told().contains("finalizers"), "they run still");
@@ -281,7 +281,7 @@ fn pods_that_serve_are_let_go_once_they_were_evicted_and_have_ended(#[case] phas
 }
 
 #[test]
-fn a_pod_that_takes_the_place_of_one_that_ends_waits_for_its_end() {
+fn replacement_pod_waits_until_the_first_has_ended() {
     let [a, b] = serving();
     let admitted = || workload(&group(serving())).admitted();
     let ending = group([a.phase("Running"), b.phase("Running").deleting(), serving_named("c")]);

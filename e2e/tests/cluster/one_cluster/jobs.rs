@@ -115,7 +115,7 @@ fn a_deleted_job_is_charged_until_its_pods_have_ended() {
 }
 
 #[test]
-fn a_job_deleted_in_the_background_is_charged_until_its_pods_have_ended() {
+fn job_deleted_in_background_is_charged_until_pods_end() {
     fixture::run(is_charged_until_its_pods_have_ended("background", Goes::DeletedInTheBackground));
 }
 

@@ -172,7 +172,7 @@ fn lower_priority() -> PreemptionRules {
 }
 
 #[test]
-fn a_preemptor_that_fails_later_loses_the_head_to_higher_priorities() {
+fn failed_preemptor_loses_the_head_to_higher_priorities() {
     // What happens; the order with the gate, and without it.
     type Case = (&'static str, fn(&mut Stage), [&'static str; 2]);
     let cases: [Case; 4] = [
