@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 use switchyard_e2e::fleet::{Fleet, NAMESPACE};
-use switchyard_e2e::wait::eventually;
+use switchyard_e2e::wait::{always, eventually};
 use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, queues};
 
 const SOON: Duration = Duration::from_secs(120);
@@ -43,10 +43,15 @@ fn kubeconfig_of_another_cluster_ends_no_job() {
 
         lead(&kubeconfigs[1]).await;
         fleet.says("right", "OtherCluster", "its jobs are on the cluster").await.unwrap();
-        tokio::time::sleep(WATCHED).await;
-        let dispatch = tenant.workload_of("long").await.unwrap().status.unwrap().dispatch.unwrap();
-        assert!(dispatch.history.is_empty(), "{:?}", dispatch.history);
-        assert_eq!(fleet.pods("wrong", tenant.name()).await.unwrap(), 0);
+        always(WATCHED, "the job stays where it was sent", async || {
+            let status = tenant.workload_of("long").await?.status.context("no status")?;
+            let history = status.dispatch.context("not sent")?.history;
+            ensure!(history.is_empty(), "{history:?}");
+            ensure!(fleet.pods("wrong", tenant.name()).await? == 0, "pods on the wrong cluster");
+            Ok(())
+        })
+        .await
+        .unwrap();
 
         lead(&kubeconfigs[0]).await;
         fleet.connected("right").await.unwrap();

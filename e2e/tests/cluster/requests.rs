@@ -2,13 +2,14 @@
 //! become pods by dry run on a real API server with its admission plugins, and Kubernetes' own library reckons what the
 //! admitted pods request.
 
+mod cache;
 mod compare;
 mod kinds;
 mod server;
 mod templates;
 mod world;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use switchyard_e2e::{Cluster, ClusterSpec, Environment, fixture};
 
@@ -17,8 +18,6 @@ use compare::{Tally, Template, judge_in_all_orders, report};
 use server::Server;
 use world::World;
 
-/// How long the API server's caches may lag behind a write.
-const CACHES: Duration = Duration::from_secs(2);
 /// Differences that are told in full.
 const TOLD: usize = 4;
 
@@ -41,8 +40,7 @@ fn a_template_is_charged_what_its_pod_requests() {
         let wanted = templates_wanted();
         let cluster = cluster().await;
         let server = Server::new(cluster).await;
-        let world = World::new(cluster, &mut random, (wanted / 40).clamp(10, 60)).await;
-        tokio::time::sleep(CACHES).await;
+        let world = World::new(cluster, &server, &mut random, (wanted / 40).clamp(10, 60)).await;
         let start = Instant::now();
         let templates: Vec<Template<'_>> = (0..wanted)
             .map(|_| Template { namespace: random.of(&world.namespaces), spec: templates::pod_spec(&mut random) })

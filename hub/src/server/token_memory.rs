@@ -114,37 +114,40 @@ mod tests {
         (SecretTokens::new(Api::namespaced(kube::Client::new(server, "ns"), "ns")), asked)
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn strangers_have_the_secret_read_once_a_second() {
-        let now = Timestamp::UNIX_EPOCH;
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    /// A token, the Secret that has it, and how often that was asked for.
+    fn with_token() -> (Token, SecretTokens, Arc<AtomicUsize>) {
         let good = Token::from_random("east", [1; 8], [1; 32]);
         let mut book = TokenBook::default();
-        book.add(&good, 3600, now.as_second()).unwrap();
+        book.add(&good, 3600, NOW.as_second()).unwrap();
         let (tokens, asked) = secret(&book);
+        (good, tokens, asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn strangers_have_the_secret_read_once_a_second() {
+        let (good, tokens, asked) = with_token();
         let ask = async |number: u64| {
             tokio::time::sleep(Duration::from_millis(number)).await;
             let stranger = Token::from_random("east", number.to_be_bytes(), [2; 32]);
-            assert!(tokens.is_known(&stranger, b"csr", now).await.is_err());
+            assert!(tokens.is_known(&stranger, b"csr", NOW).await.is_err());
         };
         futures::future::join_all((0..2_000).map(ask)).await;
         assert_eq!(asked.load(Ordering::Relaxed), 3, "at once, and after one second and two");
         for _ in 0..100 {
-            assert!(tokens.is_known(&good, b"csr", now).await.is_ok());
+            assert!(tokens.is_known(&good, b"csr", NOW).await.is_ok());
         }
         assert_eq!(asked.load(Ordering::Relaxed), 3, "it is in memory");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_token_that_was_made_since_the_last_reading_is_good() {
-        let now = Timestamp::UNIX_EPOCH;
-        let good = Token::from_random("east", [1; 8], [1; 32]);
-        let mut book = TokenBook::default();
-        book.add(&good, 3600, now.as_second()).unwrap();
-        let (tokens, asked) = secret(&book);
+        let (good, tokens, asked) = with_token();
         // Read a moment before it was made.
         tokens.memory.lock().await.read = Some(Instant::now());
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(tokens.is_known(&good, b"csr", now).await.is_ok());
+        assert!(tokens.is_known(&good, b"csr", NOW).await.is_ok());
         assert_eq!(asked.load(Ordering::Relaxed), 1);
     }
 }

@@ -8,7 +8,7 @@ use switchyard_e2e::{Cluster, Part, Parts, fixture};
 use super::compare::{Tally, Template, judge_in_all_orders, report};
 use super::server::{Answer, Server};
 use super::world::World;
-use super::{CACHES, TOLD, cluster, templates};
+use super::{TOLD, cluster, templates};
 use crate::common::random::Random;
 use crate::job_kinds::{samples, table};
 
@@ -277,8 +277,7 @@ fn a_pod_set_of_each_kind_is_charged_what_its_pods_request() {
         let cluster = cluster().await;
         install(cluster).await;
         let server = Server::new(cluster).await;
-        let world = World::new(cluster, &mut random, 6).await;
-        tokio::time::sleep(CACHES).await;
+        let world = World::new(cluster, &server, &mut random, 6).await;
         let mut tally = Tally::default();
         let pod_sets = of_all_kinds(&server, &world, &mut random, &mut tally).await;
         let named = |it: &PodSet| world.namespaces[it.namespace].name.clone();

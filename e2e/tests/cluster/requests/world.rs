@@ -11,7 +11,8 @@ use serde_json::Value;
 use switchyard_api::jobs::pod_requests::{RequestDefaults, pod_requests};
 use switchyard_e2e::Cluster;
 
-use super::server::Amounts;
+use super::cache::CacheProbe;
+use super::server::{Amounts, Server};
 use super::templates;
 use crate::common::random::Random;
 
@@ -30,7 +31,9 @@ pub(super) struct Namespace {
 }
 
 impl World {
-    pub(super) async fn new(cluster: &Cluster, random: &mut Random, namespaces: usize) -> Self {
+    /// Returns when the API server has all of it in its caches.
+    pub(super) async fn new(cluster: &Cluster, server: &Server<'_>, random: &mut Random, namespaces: usize) -> Self {
+        let cache = CacheProbe::begin(cluster, server).await;
         let classes = cluster.apply(templates::runtime_classes()).await.unwrap();
         let class = |object| serde_json::from_value(serde_json::to_value(object).unwrap()).unwrap();
         let with_overhead = |class: RuntimeClass| Some((class.metadata.name?, class.overhead?.pod_fixed?));
@@ -39,6 +42,7 @@ impl World {
         let ranges: Vec<Vec<Value>> = names.iter().map(|name| templates::limit_ranges(random, name)).collect();
         let create = names.iter().zip(&ranges).map(|(name, ranges)| Namespace::new(cluster, name, ranges));
         let namespaces = futures::future::join_all(create).await;
+        cache.wait().await;
         Self { namespaces, overhead }
     }
 
