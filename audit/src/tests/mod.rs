@@ -1,6 +1,7 @@
 #![expect(clippy::needless_pass_by_value, reason = "literals read better without references")]
 
 mod build;
+mod charges;
 mod fleet;
 mod hostile;
 mod overrun;
