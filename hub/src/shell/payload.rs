@@ -44,6 +44,9 @@ pub(super) enum PayloadError {
         /// Their size.
         bytes: usize,
     },
+    /// A group without a pod that is to run.
+    #[error("all pods of the group are being deleted: delete its Workload, or create other pods in their place")]
+    NothingToRun,
     /// A fault of ours.
     #[error("not serializable: {0}")]
     Json(#[from] serde_json::Error),
@@ -106,7 +109,7 @@ fn is_pod(owner: &OwnerReference) -> bool {
 /// it has quota, where that may be fewer than it asks for.
 ///
 /// # Errors
-/// [`PayloadError::Json`].
+/// [`PayloadError::NothingToRun`] and [`PayloadError::Json`].
 pub(super) fn content(
     workload: &Workload,
     sized: Option<&Workload>,
@@ -116,6 +119,9 @@ pub(super) fn content(
 ) -> Result<Content, PayloadError> {
     let name = workload.metadata.name.as_deref().unwrap_or_default();
     let mut job = kind.remote_copy(job, RemoteMeta { workload: name, origin });
+    if job.get("items").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+        return Err(PayloadError::NothingToRun);
+    }
     if elastic::is_marked(&job) {
         fit(kind, workload, &mut job);
     }
@@ -309,6 +315,15 @@ mod tests {
         };
         assert!(has_changed(&content.job, &with(&["a", "b", "c"])) && has_changed(&content.job, &with(&["b", "c"])));
         assert!(!has_changed(&content.job, &with(&["a"])) && !has_changed(&content.job, &content.job));
+        let deleted = |name: &str| {
+            let mut pod = pod(name);
+            pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z".into();
+            pod
+        };
+        let send = |pods| super::content(&group, None, &Pod, &Pod.compose(pods), "multikueue");
+        assert!(send(vec![deleted("a"), pod("b")]).is_ok());
+        let refused = send(vec![deleted("a"), deleted("b")]);
+        assert!(matches!(refused, Err(PayloadError::NothingToRun)), "an agent takes no List without items");
     }
 
     #[test]
