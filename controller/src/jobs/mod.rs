@@ -278,6 +278,8 @@ impl Reconciler {
                     return Outcome::Failed;
                 }
             }
+        } else if let Some(wait) = self.wait_while_deleted(&target, &workloads).await {
+            return wait;
         } else if workloads.is_empty()
             && let Some(wait) = self.index.arriving(&key, self.ctx.clock.monotonic())
         {
@@ -417,6 +419,30 @@ impl Reconciler {
             return Ok(true);
         }
         is_gone(&self.ctx, target, &uids).await
+    }
+
+    /// When to reconcile a job again that is being deleted and of which pods run. They are deleted if its Workload is evicted.
+    async fn wait_while_deleted(&self, target: &Target<'_>, workloads: &[Arc<Workload>]) -> Option<Outcome> {
+        let job = target.job?.value();
+        let kind = target.kind;
+        if !meta::is_deleting(&job) || kind.is_composed(&job) || kind.cleans_up(&job) {
+            return None;
+        }
+        for workload in workloads {
+            let must_end = left_pods::must_end(&job, workload);
+            // The status of such a kind says that none is left, and each change of it is a change of the job.
+            if kind.counts_while_deleted() && !(must_end && kind.is_active(&job)) {
+                continue;
+            }
+            let wait = match must_end {
+                true => left_pods::end(&self.ctx, workload).await,
+                false => left_pods::wait(&self.ctx, workload).await,
+            };
+            if wait.is_some() {
+                return wait;
+            }
+        }
+        None
     }
 
     /// When to reconcile again because pods of a deleted job run on. The life cycle releases Workloads that are being deleted.
