@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use axum::http::Uri;
@@ -202,6 +203,24 @@ impl RecordingFlags {
     pub fn options(&self) -> Option<RecordingOptions> {
         let file = self.record.clone()?;
         Some(RecordingOptions { file, max_bytes: self.record_max_mib.saturating_mul(1024 * 1024) })
+    }
+}
+
+/// How often charges are audited.
+#[derive(clap::Args, Debug, Clone)]
+pub struct AuditFlags {
+    /// Compares the pods of this cluster with what their queues are charged every so many seconds, and shows findings that
+    /// last as metrics; 0: never. A look that takes long delays the next.
+    #[arg(long, env = "SWITCHYARD_AUDIT_INTERVAL", default_value_t = 60, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(..=86_400))]
+    pub audit_interval: u64,
+}
+
+impl AuditFlags {
+    /// The time between two looks; none: no audit.
+    #[must_use]
+    pub fn interval(&self) -> Option<Duration> {
+        (self.audit_interval > 0).then(|| Duration::from_secs(self.audit_interval))
     }
 }
 

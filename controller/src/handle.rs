@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     admit::Admitter,
+    audit,
     capacity::Capacity,
     clock::{Clock, engine_time},
     components::Components,
@@ -167,7 +168,8 @@ pub fn start(options: Options) -> anyhow::Result<Handle> {
     context.metrics.register(|registry| registry.register_collector(Box::new(gauges)));
     let shutdown = CancellationToken::new();
     let (asked, webhook, visibility) = (handle.clone(), parts.webhook.take(), parts.visibility.take());
-    let work = Work { engine, asked, admitter, inbox, views, webhook, visibility };
+    let audit = parts.audit;
+    let work = Work { engine, asked, admitter, inbox, views, webhook, visibility, audit };
     let closed = CancellationToken::new();
     // Dropped, and so cancelled, even when the supervisor panics.
     let close = closed.clone().drop_guard();
@@ -188,6 +190,7 @@ struct Parts {
     metrics: Option<Endpoint>,
     webhook: Option<WebhookOptions>,
     visibility: Option<Endpoint>,
+    audit: Option<Duration>,
 }
 
 /// What begins once the first lists are there.
@@ -199,6 +202,7 @@ struct Work {
     views: Arc<Views>,
     webhook: Option<WebhookOptions>,
     visibility: Option<Endpoint>,
+    audit: Option<Duration>,
 }
 
 impl Parts {
@@ -227,8 +231,8 @@ impl Parts {
         });
         context.components.set("engine", false);
         let (placement, health, webhook) = (options.placement, options.health, options.webhook);
-        let (metrics, visibility) = (options.metrics, options.visibility);
-        Self { context, placement, events: writer, elector, health, metrics, webhook, visibility }
+        let (metrics, visibility, audit) = (options.metrics, options.visibility, options.audit);
+        Self { context, placement, events: writer, elector, health, metrics, webhook, visibility, audit }
     }
 }
 
@@ -308,7 +312,7 @@ async fn begin(
     workers: &mut Tasks,
     shutdown: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let Work { engine, asked, admitter, inbox, views, webhook, visibility } = work;
+    let Work { engine, asked, admitter, inbox, views, webhook, visibility, audit: audit_every } = work;
     let (filled, when_filled) = watch::channel(false);
     if let Some(webhook) = webhook {
         // Until it is registered we are not ready. The lists may need its conversions.
@@ -332,6 +336,9 @@ async fn begin(
     spawn(workers, "variants", ok(variants::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "provisioning requests", ok(provisioning::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "jobs", jobs::run(ctx.clone(), shutdown.clone()));
+    if let Some(every) = audit_every {
+        spawn(workers, "audit", ok(audit::run(ctx.clone(), every, shutdown.clone())));
+    }
     if let Some(endpoint) = visibility {
         ctx.components.set("visibility", false);
         spawn(workers, "visibility", visibility::run(ctx.clone(), asked, endpoint, shutdown.clone()));

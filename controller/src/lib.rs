@@ -3,6 +3,7 @@
 //! [`start`] gives a [`Handle`] to those who embed a controller (the hub, the worker agent); [`run`] runs one to its end.
 
 pub mod admit;
+mod audit;
 pub mod awaited;
 pub mod capacity;
 pub mod cause;

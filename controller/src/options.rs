@@ -66,6 +66,8 @@ pub struct Options {
     pub role: Role,
     /// Records what the engine is told and decides; none: nothing is recorded.
     pub recording: Option<crate::recording::RecordingOptions>,
+    /// How often charges are compared with pods; none: never.
+    pub audit: Option<Duration>,
     /// Where dispatched workloads go; only on a hub.
     pub placement: Option<Arc<dyn Placement>>,
 }
@@ -92,6 +94,7 @@ impl Options {
             clock: Arc::new(SystemClock),
             role: Role::Single,
             recording: None,
+            audit: None,
             placement: None,
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
 use switchyard_controller::flags::{
-    self, ClusterFlags, ConfigFlags, RecordingFlags, ServingFlags, WebhookFlags, listen, listen_unless_none,
+    self, AuditFlags, ClusterFlags, ConfigFlags, RecordingFlags, ServingFlags, WebhookFlags, listen, listen_unless_none,
 };
 use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
@@ -84,6 +84,9 @@ pub struct Args {
     /// The recording.
     #[command(flatten)]
     pub recording: RecordingFlags,
+    /// The audit.
+    #[command(flatten)]
+    pub audit: AuditFlags,
     /// What to log, such as "info,switchyard_hub=debug".
     #[arg(long, env = "SWITCHYARD_LOG", default_value = "info", value_name = "FILTER")]
     pub log: String,
@@ -125,6 +128,7 @@ impl Args {
         controller.leader = if config.leader_election.leader_elect { LeaderMode::Elect } else { LeaderMode::Always };
         controller.role = if hub.is_some() { Role::Hub } else { Role::Single };
         controller.recording = self.recording.options();
+        controller.audit = self.audit.interval();
         controller.webhook = webhook;
         controller.health = health;
         controller.metrics = metrics;

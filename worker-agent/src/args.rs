@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use clap::Parser;
-use switchyard_controller::flags::{self, ClusterFlags, ConfigFlags, RecordingFlags, WebhookFlags, listen_unless_none};
+use switchyard_controller::flags::{
+    self, AuditFlags, ClusterFlags, ConfigFlags, RecordingFlags, WebhookFlags, listen_unless_none,
+};
 use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
@@ -68,6 +70,9 @@ pub struct Args {
     /// The recording.
     #[command(flatten)]
     pub recording: RecordingFlags,
+    /// The audit.
+    #[command(flatten)]
+    pub audit: AuditFlags,
     /// Writes to the cluster's API server in flight for the hub's workloads.
     #[arg(long, env = "SWITCHYARD_WRITES_IN_FLIGHT", default_value_t = 32, value_name = "N")]
     pub writes_in_flight: usize,
@@ -105,6 +110,7 @@ impl Args {
         controller.leader = if config.leader_election.leader_elect { LeaderMode::Elect } else { LeaderMode::Always };
         controller.role = Role::Worker;
         controller.recording = self.recording.options();
+        controller.audit = self.audit.interval();
         controller.webhook = webhook;
         Ok(Options {
             controller,
