@@ -1,6 +1,6 @@
 //! WorkloadPriorityClass: a new value is taken over by the workloads that name the class, queued or admitted.
 //!
-//! What has finished keeps the priority that it had: nothing asks for it any more. The priority of a hub's copy is the hub's, whatever
+//! A finished Workload keeps its priority, as nothing asks for it any more. The priority of a hub's copy is the hub's, whatever
 //! its class is worth in this cluster, and a variant's is that of its workload.
 
 use std::sync::Arc;

@@ -70,7 +70,7 @@ pub fn was_dispatched(workload: &Workload) -> bool {
     dispatch.is_some_and(|dispatch| dispatch.attempt > 0)
 }
 
-/// Whether a hub has sent it to a cluster, and the dispatcher has not said yet that nothing of it is left there.
+/// Whether a hub has sent it to a cluster and the dispatcher has not released it: something of it may be left there.
 #[must_use]
 pub fn is_left_on_cluster(workload: &Workload) -> bool {
     was_dispatched(workload) && has_reservation(workload) && !is_finished(workload)
@@ -79,7 +79,8 @@ pub fn is_left_on_cluster(workload: &Workload) -> bool {
 /// How often the cluster of a job that is gone is checked for being lost.
 pub(crate) const LOOK_AT_CLUSTER: Duration = Duration::from_secs(10);
 
-/// Whether the answer of its cluster is awaited that nothing of it is left there: not of a lost cluster, and not for a group.
+/// As [`is_left_on_cluster`], and its cluster is expected to say when nothing is left. A lost cluster is not, and no cluster is for
+/// a group.
 #[must_use]
 pub fn is_awaited_from_cluster(workload: &Workload, awaited: impl Fn(&str) -> bool) -> bool {
     let sent_to = status(workload).and_then(|status| {

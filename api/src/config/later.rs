@@ -26,7 +26,7 @@ impl fmt::Display for Later {
     }
 }
 
-/// What a later gate switches, here.
+/// The effect of a later gate here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Here {
     /// Always done.

@@ -100,7 +100,7 @@ pub struct Configuration {
     /// What the file sets and has no effect.
     #[serde(skip)]
     ignored: Vec<Ignored>,
-    /// What the file names of later releases.
+    /// Fields and gates of later releases that the file names.
     #[serde(skip)]
     later: Vec<Later>,
 }

@@ -1,4 +1,4 @@
-//! What LimitRanges of a namespace add to pods and allow them.
+//! The requests that LimitRanges of a namespace add to pods, and the bounds that they set.
 //!
 //! Of several the narrowest bounds hold. Their defaults fill in what is missing, one LimitRange after the other, and the API
 //! server takes them in a random order. So the largest default that the bounds allow counts: no pod asks for more.

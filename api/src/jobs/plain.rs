@@ -209,7 +209,7 @@ pub(super) trait PlainKind: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// What may not change in a job as it does here, whatever its new state.
+    /// Refuses changes that are wrong whatever the new state is.
     fn validate_change(&self, old: &Value, new: &Value) -> Vec<FieldError> {
         let _ = (old, new);
         Vec::new()

@@ -38,7 +38,7 @@ pub struct RequestDefaults {
 }
 
 impl RequestDefaults {
-    /// What the LimitRanges of a namespace say.
+    /// The defaults and bounds of a namespace's LimitRanges.
     #[must_use]
     pub fn of_limit_ranges<'a>(ranges: impl IntoIterator<Item = &'a LimitRange> + Clone) -> Self {
         let (containers, pods) = (LimitSummary::of(ranges.clone(), "Container"), LimitSummary::of(ranges, "Pod"));
@@ -86,7 +86,7 @@ fn said(violations: &[Violation]) -> String {
 /// [`RequestProblem`], with paths below the pod's spec.
 pub fn pod_requests(spec: &PodSpec, defaults: &RequestDefaults) -> Result<BTreeMap<String, i64>, RequestProblem> {
     let mut violations = Vec::new();
-    // Of huge pages LimitRanges see those of containers alone.
+    // LimitRanges see huge pages of containers only.
     let (huge_pages, own): (Amounts, Amounts) =
         whole_pod(spec)?.into_iter().partition(|(resource, _)| is_huge_page(resource));
     let mut total = containers(spec, &defaults.containers, &mut violations)?;

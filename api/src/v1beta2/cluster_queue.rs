@@ -235,7 +235,7 @@ pub struct ClusterQueueStatus {
     /// The queue's share; only with fair sharing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fair_sharing: Option<FairSharingStatus>,
-    /// What a DynamicQuotaOrchestrator of Kueue 0.20 wrote. Kept, and without effect here.
+    /// Written by a DynamicQuotaOrchestrator of Kueue 0.20. Kept, and without effect here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::kept")]
     pub effective_quotas: Option<serde_json::Value>,

@@ -63,7 +63,7 @@ impl Case<'_> {
         self.facts.elastic && may
     }
 
-    /// Whether the clusters of its workloads were told that the job is elastic: else its pods have no gate there.
+    /// Whether the job was sent as an elastic one. Otherwise its pods have no gate on their cluster.
     fn was_sent_so(&self) -> bool {
         self.facts.workloads.iter().all(|it| elastic::is_slice(it) || is_finished(it))
     }
@@ -80,12 +80,12 @@ impl Case<'_> {
     /// How long the job still counts as active, at most; none when it is not.
     pub(super) fn active_for(&self) -> Option<Duration> {
         if !self.kind.is_active(self.job) {
-            // What it made may count itself as stopped before its pods are.
+            // A job below it may count as stopped before its pods are.
             return (self.facts.below_active)().then_some(Duration::MAX);
         }
         let Some(until) = self.kind.active_until(self.job) else { return Some(Duration::MAX) };
         if self.facts.releases_fast {
-            // That their end is known says that all are being deleted.
+            // All pods are being deleted, as their end is known.
             return None;
         }
         Some(since(until, self.now)).filter(|left| !left.is_zero())
@@ -142,13 +142,13 @@ pub(super) fn key(workload: &Workload) -> String {
     format!("{}/{}", part(&workload.metadata.namespace), part(&workload.metadata.name))
 }
 
-/// What the event about the end of a workload says.
+/// The note of the event about the end of a workload.
 #[must_use]
 pub fn finished_note(workload: &Workload) -> String {
     format!("Workload '{}' is declared finished", key(workload))
 }
 
-/// What a step of stopping comes to, `None` when nothing is left of it.
+/// The decision for a step of stopping; `None` when the job is stopped.
 fn stopping(stop: Stop, reason: &str, message: &str) -> Option<Decision> {
     match stop {
         Stop::Done => None,

@@ -411,7 +411,7 @@ mod tests {
         assert_eq!(index.object(&BatchJob, &key, None, Some(&ending)), BTreeSet::from([job("child")]));
         assert_eq!(index.below(&job("top")), BTreeSet::from([job("a"), job("child")]));
         let all = BTreeSet::from([job("child"), job("a"), job("top")]);
-        // What was is there with its metadata alone.
+        // The old object has its metadata only.
         let was = serde_json::json!({"metadata": ending["metadata"]});
         assert!(index.is_active_below(&job("top")) && !index.is_active_below(&job("child")));
         assert_eq!(index.object(&BatchJob, &key, Some(&was), Some(&stopped)), all);

@@ -113,7 +113,7 @@ pub(super) fn status(
     status
 }
 
-/// What is added to the condition of a queue that has quota of another kind.
+/// The addition to the condition of a queue that has quota of another kind.
 const NOT_FOLLOWED: &str = " (status.effectiveQuotas has no effect, quota is that of the spec)";
 
 /// The first cause gives the reason, all of them the message.

@@ -92,7 +92,7 @@ fn fill_in(kind: &dyn JobKind, job: &mut Value, facts: &Facts) -> bool {
     if meta::queue_name(job).is_empty() && !facts.without_queue_name {
         return false;
     }
-    // What a hub has sent has the hub's priority.
+    // A copy has the priority of its hub.
     let classed = facts.owned || is_sent(job) || !meta::workload_priority_class(job).is_empty();
     if facts.default_priority_class && !classed {
         meta::set_label(job, names::PRIORITY_CLASS, names::DEFAULT);
@@ -143,7 +143,7 @@ fn is_ray_or_spark(kind: &dyn JobKind) -> bool {
     ["ray.io", "sparkoperator.k8s.io"].contains(&kind.id().group)
 }
 
-/// What there is to say about a job that is let through.
+/// The warning about a job that is let through.
 pub(super) fn warning(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> Option<String> {
     let without_effect = || ignored(old, job).filter(|_| facts.managed_namespace && !facts.implied);
     odd_pod(kind, old, job, facts).or_else(without_effect)

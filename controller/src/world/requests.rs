@@ -72,7 +72,7 @@ impl<'a> RequestRules<'a> {
         (amounts.into_iter().map(|(resource, amount)| (Name::from(resource), Amount::new(amount))).collect(), problem)
     }
 
-    /// What the pod asks the API server for.
+    /// The requests of the pod as the API server fills them in.
     fn asked(&self, pod: &PodSpec, index: usize) -> (BTreeMap<String, i64>, Option<String>) {
         let mut defaults = self.defaults.clone();
         defaults.overhead = pod.runtime_class_name.as_deref().and_then(&self.overhead);

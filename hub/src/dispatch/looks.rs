@@ -16,7 +16,7 @@ pub(super) struct Look {
     next: Time,
     /// There is news since the last look.
     due: bool,
-    /// Of a kind for which workloads that were given back may fit.
+    /// The news may let workloads fit that were given back.
     wakes: bool,
 }
 

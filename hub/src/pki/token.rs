@@ -72,7 +72,7 @@ impl FromStr for Token {
         let (Some(secret), Some(id), Some(cluster)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(TokenError::Malformed);
         };
-        // What is looked up, and written to the log, by these is what it seems to be.
+        // Nothing else is safe in a lookup and in a log line.
         let is_word = |text: &str| text.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-' || it == b'_');
         if secret.is_empty() || id.is_empty() || !is_word(secret) || !is_word(id) || !is_subdomain(cluster) {
             return Err(TokenError::Malformed);

@@ -148,7 +148,7 @@ fn collect_named(value: Option<&Value>, into: &mut BTreeSet<String>) {
     children(value).for_each(|child| collect_named(Some(child), into));
 }
 
-/// What looks like a pod's spec and names no account.
+/// Whether a part looks like the spec of a pod and names no account.
 fn has_pod_without_account(value: &Value) -> bool {
     let is_named = FIELDS.iter().any(|field| !text(value, field).is_empty());
     value.get("containers").is_some() && !is_named || children(value).any(has_pod_without_account)

@@ -379,7 +379,7 @@ impl Ledger {
     /// Nothing is there, nothing may yet come to be, nothing is desired, nothing remains to be said.
     fn forget_if_over(&mut self, uid: &str) {
         let wanted = self.wants.get(uid).is_some();
-        // What waits to be said is said in a session only; the next one begins with the inventory.
+        // Messages that wait are sent in this session only. The next one begins with the inventory.
         let silent = self.session.is_none();
         let Some(entry) = self.entries.get_mut(uid).filter(|entry| !wanted && entry.is_gone()) else { return };
         if entry.unsettled().is_some() {

@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// What `GetPodTemplateSpec` of AppWrapper 1.2.2 makes of the same template, as JSON, and all that its pods ask for.
+    /// The result of AppWrapper 1.2.2's `GetPodTemplateSpec` for the same template, as JSON, and the sum of its requests.
     #[test]
     fn of_a_template_stays_what_kueue_takes_of_it() {
         let template = json!({

@@ -106,7 +106,7 @@ pub fn sort(group: &Value, workload: &Workload, now: Timestamp) -> Sorted {
         }));
         gone.sort_by(|a, b| by_last_activity(a, b, now));
         let replaced = gone.split_off(wanted.min(gone.len()));
-        // What makes a serving pod anew may have to wait for its name: its end is known, and nobody waits for it.
+        // A controller can replace a serving pod only once its name is free. Its end is known, so it is released.
         let nameless = gone.iter().filter(|pod| is_serving(group) && is_terminated(pod) && is_deleting(pod)).cloned();
         sorted.replaced.extend(nameless.chain(replaced).filter(is_held));
         kept.extend(within);

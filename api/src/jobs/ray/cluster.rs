@@ -151,7 +151,7 @@ impl PlainKind for RayPods {
     }
 }
 
-/// What of a cluster's spec KubeRay makes another cluster for: not its size, nor whether it is suspended.
+/// The part of a cluster's spec whose change makes KubeRay start another cluster. Its size and `suspend` are not in it.
 fn upgraded(job: &Value, at: &str) -> Value {
     let mut spec = job.pointer(at).cloned().unwrap_or_default();
     if let Some(fields) = spec.as_object_mut() {

@@ -50,7 +50,7 @@ fn of_fewer_pods_only_those_are_given_back_that_it_has_quota_for() {
         hub(asked).workload(fewer).told()
     };
     assert_eq!(told(3), "", "two of them run, and one comes after them");
-    // Of the six that it asked for it needs one more: of the two that it is charged for, one is free.
+    // It asked for six pods and needs one more. It is charged for two, so one is free.
     assert!(told(5).contains(r#""reclaimablePods":[{"count":5,"name":"main"}]"#), "{}", told(5));
 }
 

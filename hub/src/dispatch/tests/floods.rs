@@ -1,4 +1,4 @@
-//! What one cluster's reports cost, counted in decisions: an agent may send them without end.
+//! The cost of one cluster's reports, counted in decisions. An agent may send them without end.
 
 use super::*;
 
