@@ -12,6 +12,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(times());
     cases.extend(clusters());
     cases.extend(writes());
+    cases.extend(audits());
     cases
 }
 
@@ -252,5 +253,18 @@ fn writes() -> Vec<Case> {
             .after(15)
             .fires(HUB, "hub did not write 5 Events"),
         Case::new("SwitchyardEventsDropped", "none was dropped").series(dropped, "0x40").after(15),
+    ]
+}
+
+fn audits() -> Vec<Case> {
+    let found = |kind: &str| format!(r#"switchyard_audit_findings{{job="hub",kind="{kind}",instance="a"}}"#);
+    let name = "SwitchyardAuditFindings";
+    vec![
+        Case::new(name, "pods run above their charge")
+            .series(&found("RunsAboveCharge"), "0x4 2x30")
+            .after(25)
+            .fires(&[("job", "hub"), ("kind", "RunsAboveCharge")], "The audit of hub has 2 of RunsAboveCharge"),
+        Case::new(name, "a pod ended late").series(&found("RunsAboveCharge"), "0x4 1x5 0x30").after(25),
+        Case::new(name, "a quota was lowered").series(&found("ChargedAboveQuota"), "1x40").after(35),
     ]
 }
