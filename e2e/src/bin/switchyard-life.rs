@@ -15,7 +15,7 @@ struct Command {
 async fn main() -> ExitCode {
     let Command { args } = Command::parse();
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    // What happens is told by the run itself.
+    // The run itself logs its steps.
     switchyard_e2e::fixture::init_logs_of("warn,kube_client::client::builder=off,kube_runtime=error");
     match switchyard_e2e::life::run(&args).await {
         Ok(()) => ExitCode::SUCCESS,

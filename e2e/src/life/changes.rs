@@ -1,4 +1,4 @@
-//! What changed on the clusters, a line a change, for whoever reads of a fault.
+//! The changes on the clusters, one a line, to explain a fault.
 
 use std::convert::Infallible;
 use std::time::Duration;

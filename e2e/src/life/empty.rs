@@ -23,7 +23,7 @@ const ENDS: Duration = Duration::from_secs(180);
 /// How long what is deleted may take to be gone.
 const GOES: Duration = Duration::from_secs(120);
 
-/// What users make, owners first.
+/// The kinds that users create, owners first.
 const MADE: [(&str, &str); 5] = [
     ("batch/v1", "CronJob"),
     ("apps/v1", "Deployment"),
@@ -31,10 +31,10 @@ const MADE: [(&str, &str); 5] = [
     ("batch/v1", "Job"),
     ("v1", "Pod"),
 ];
-/// What comes of it.
+/// The kinds that controllers create for those.
 const COMES: [(&str, &str); 3] =
     [("apps/v1", "ReplicaSet"), ("apps/v1", "ControllerRevision"), ("kueue.x-k8s.io/v1beta2", "Workload")];
-/// What is there before the first job and after the last.
+/// The objects before the first job and after the last.
 const STAYS: [(&str, &str); 9] = [
     ("kueue.x-k8s.io/v1beta2", "ClusterQueue"),
     ("kueue.x-k8s.io/v1beta2", "LocalQueue"),
@@ -56,10 +56,10 @@ async fn list(cluster: &Cluster, (version, kind): (&str, &str)) -> anyhow::Resul
     Ok(all.list(&ListParams::default()).await.with_context(|| format!("{kind}s of {}", cluster.name()))?.items)
 }
 
-/// What stays on a cluster: by its name, its finalizers and annotations.
+/// The objects that stay on a cluster, by name, with finalizers and annotations.
 pub(crate) type Inventory = BTreeMap<String, String>;
 
-/// What is on all clusters and has nothing to do with jobs.
+/// Objects that all clusters have without any job.
 pub(crate) async fn inventory(fleet: &Fleet) -> anyhow::Result<Inventory> {
     let mut all = Inventory::new();
     for cluster in fleet.environment().clusters() {
@@ -226,7 +226,7 @@ fn is_zero(status: &Value) -> bool {
     }
 }
 
-/// What differs between two inventories.
+/// The differences between two inventories.
 pub(crate) fn difference(before: &Inventory, after: &Inventory) -> Vec<String> {
     let new = after.iter().filter(|(key, _)| !before.contains_key(*key)).map(|(key, _)| format!("{key} is left"));
     let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| format!("{key} is gone"));

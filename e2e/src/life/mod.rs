@@ -41,7 +41,7 @@ const AT_ONCE: usize = 8;
 /// Runs it.
 ///
 /// # Errors
-/// What was found: by the auditor, of jobs that do not end, or of what is left.
+/// Faults: findings of the auditor, jobs that do not end, objects that are left.
 pub async fn run(args: &Args) -> anyhow::Result<()> {
     let fresh = || u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default() % 1_000_003;
     let seed = args.seed.unwrap_or_else(fresh);

@@ -21,7 +21,7 @@ use crate::fleet::{Fleet, HUB};
 /// How long an action may take.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// What came of an action.
+/// The result of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done(String),
@@ -46,7 +46,7 @@ fn is_gone(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 404)
 }
 
-/// What was done, in words where more is to be said than the action says; none: nothing.
+/// A note where the action does not say it all; none: nothing was done.
 async fn attempt(fleet: &Fleet, action: &Action) -> anyhow::Result<Option<String>> {
     let hub = fleet.hub();
     match action {
@@ -274,7 +274,7 @@ async fn end_pod(fleet: &Fleet, name: &str, pick: usize, end: PodEnd) -> anyhow:
     Ok(Some(format!("{name} on {}", cluster.name())))
 }
 
-/// What a kubelet writes of a pod that has ended.
+/// The status that a kubelet writes for a pod that has ended.
 fn ended(phase: &str, code: i32) -> Patch<Value> {
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let terminated = json!({"exitCode": code, "reason": phase, "startedAt": now, "finishedAt": now});

@@ -17,7 +17,7 @@ pub(crate) const WORKERS: [&str; 2] = ["west", "east"];
 pub(crate) const QUEUES: [&str; 4] = ["a", "b", "c", "d"];
 pub(crate) const CLUSTER_QUEUES: [&str; 3] = ["a", "b", "c"];
 pub(crate) const CLASSES: [&str; 3] = ["low", "middle", "high"];
-/// What a job asks for at most, so that there is a cluster where it fits when nothing else runs.
+/// The most that a job asks for, so that it fits on some cluster when nothing else runs.
 pub(crate) const LARGEST: u32 = 4000;
 
 /// The quota of a ClusterQueue, in CPUs.
@@ -44,7 +44,7 @@ pub(crate) struct Plan {
     now: Duration,
     /// The jobs that it has made and not deleted.
     live: BTreeMap<&'static str, Subject>,
-    /// What ends an earlier action, by its time.
+    /// The actions that end earlier ones, by their time.
     ends: VecDeque<Step>,
 }
 
@@ -88,7 +88,7 @@ impl Plan {
             queue: random.of(&QUEUES),
             size,
             millicpu: random.of(&[250, 500, 1000, 1000, 2000, 3000]).min(LARGEST / size),
-            // What comes each minute has to end.
+            // A new one comes each minute, so each has to end.
             runs: if kind == Kind::CronJob { Some(runs.unwrap_or(Duration::from_secs(20))) } else { runs },
             stops: random.of(&[Duration::ZERO, Duration::ZERO, Duration::from_secs(2), Duration::from_secs(8)]),
             fails: random.percent(15) && !kind.serves(),
@@ -129,7 +129,7 @@ impl Plan {
         if self.random.percent(60) { Deletion::Background } else { Deletion::Foreground }
     }
 
-    /// What users do to their jobs, and what happens to pods.
+    /// Actions of users on jobs, and ends of pods.
     fn disturb(&mut self) -> Action {
         let (name, kind) = self.any();
         let pick = self.random.between(0, 99) as usize;
@@ -157,7 +157,7 @@ impl Plan {
         }
     }
 
-    /// What administrators do to queues and clusters.
+    /// Actions of administrators on queues and clusters.
     fn administer(&mut self) -> Action {
         let cluster = self.random.of(&[crate::fleet::HUB, WORKERS[0], WORKERS[1]]);
         let queue = self.random.of(&CLUSTER_QUEUES);
@@ -210,7 +210,7 @@ impl Iterator for Plan {
     }
 }
 
-/// What puts everything back to how it was, for the end of a run.
+/// The actions that restore queues and clusters at the end of a run.
 pub(crate) fn restore() -> Vec<Action> {
     let mut actions = vec![Action::LeadQueue { to: "a" }];
     for cluster in [crate::fleet::HUB, WORKERS[0], WORKERS[1]] {

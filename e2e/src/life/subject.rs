@@ -1,4 +1,4 @@
-//! What lives: a job of one of the kinds that need no operator, as its user writes it.
+//! A job of the run, as its user writes it, of one of the kinds that need no operator.
 
 use std::fmt;
 use std::time::Duration;

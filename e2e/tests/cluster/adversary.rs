@@ -80,7 +80,7 @@ async fn sessions(fleet: &Fleet) -> BTreeMap<&'static str, String> {
     sessions
 }
 
-/// What clusters have that the hub does not know, in a namespace.
+/// The orphans of clusters in a namespace.
 async fn orphans(fleet: &Fleet, namespace: &str) -> Vec<String> {
     let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
     let mut found = Vec::new();

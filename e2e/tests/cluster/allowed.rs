@@ -125,7 +125,7 @@ fn service_accounts_are_found_in_wrapped_jobs_and_fields() {
         }
         let ordinary = [wrapper(&tenant, "ordinary", &["default"]), spark(&tenant, "plain", "default", &none)];
         fleet.hub().apply(ordinary).await.unwrap();
-        // Of all these, the ordinary ones alone are made.
+        // Only the ordinary ones are created.
         for (api, kind, name) in [(WRAPPER, "AppWrapper", "ordinary"), (SPARK, "SparkApplication", "plain")] {
             let there = fleet.worker("west").dynamic(api, kind, tenant.name()).await.unwrap();
             eventually(SOON, format!("{kind} {name} alone on west"), async || {

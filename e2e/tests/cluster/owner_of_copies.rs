@@ -1,4 +1,4 @@
-//! What a hub's copies ask for on a worker is what the hub says: nobody there writes it.
+//! A copy on a worker asks for what its hub says. No controller of the worker writes its requests.
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ pub(super) struct Template<'a> {
     pub(super) spec: Value,
 }
 
-/// What came out, by class.
+/// The number of results of each class.
 #[derive(Default)]
 pub(super) struct Tally {
     counts: BTreeMap<String, usize>,

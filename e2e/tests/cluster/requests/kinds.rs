@@ -14,9 +14,9 @@ use crate::job_kinds::{samples, table};
 
 /// Jobs of each kind.
 const JOBS: usize = 12;
-/// Of a SparkApplication, in the order of its pod sets.
+/// The roles of a SparkApplication's pods, in the order of its pod sets.
 const ROLES: [&str; 2] = ["driver", "executor"];
-/// What the controller of TrainJobs looks for in a runtime.
+/// The label by which the controller of TrainJobs finds a part of a runtime.
 const STEP: &str = "trainer.kubeflow.org/trainjob-ancestor-step";
 
 /// A kind, and where its pod templates are.

@@ -1,4 +1,4 @@
-//! What the API server makes of a pod, and what Kubernetes' own library reckons of that.
+//! Pods as the API server admits them, and their requests as Kubernetes' own library sums them.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -16,7 +16,7 @@ pub(super) type Amounts = BTreeMap<String, i64>;
 /// Requests in flight.
 const AT_ONCE: usize = 16;
 
-/// What the API server answers.
+/// The answer of the API server.
 pub(super) enum Answer {
     /// The object as it would be stored.
     Admitted(Value),
@@ -56,7 +56,7 @@ impl<'a> Server<'a> {
         stream::iter(specs.iter().map(create)).buffered(AT_ONCE).try_collect().await
     }
 
-    /// What each pod requests.
+    /// The requests of each pod.
     pub(super) async fn requests(&self, pods: &[&Value]) -> anyhow::Result<Vec<Amounts>> {
         let mut file = std::fs::File::create(self.cluster.state_dir().join("pods.json"))?;
         for pod in pods {
@@ -74,7 +74,7 @@ impl<'a> Server<'a> {
         Ok(amounts)
     }
 
-    /// What the pods of these specs request, or why the API server refuses them.
+    /// The requests of the pods of these specs, or why the API server refuses them.
     pub(super) async fn admitted(&self, specs: &[(&str, &Value)]) -> anyhow::Result<Vec<Result<Admitted, String>>> {
         let answers = self.pods(specs).await?;
         let pods: Vec<&Value> = answers.iter().filter_map(Answer::admitted).collect();

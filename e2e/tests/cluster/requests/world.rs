@@ -46,7 +46,7 @@ impl World {
         Self { namespaces, overhead }
     }
 
-    /// What Switchyard charges a pod of this spec.
+    /// The charge of a pod of this spec.
     pub(super) fn charge(&self, namespace: &Namespace, spec: &Value) -> Result<Amounts, String> {
         let spec: PodSpec = serde_json::from_value(spec.clone()).map_err(|error| error.to_string())?;
         let mut defaults = namespace.defaults.clone();
