@@ -70,6 +70,11 @@ impl FieldError {
         Self::new(path, format!("Invalid value: {}: {detail}", value.shown()))
     }
 
+    /// The value is not allowed, and too large to be shown.
+    pub fn invalid_without_value(path: &Path, detail: &str) -> Self {
+        Self::new(path, with_detail("Invalid value", detail))
+    }
+
     /// The value is missing.
     pub fn required(path: &Path, detail: &str) -> Self {
         Self::new(path, with_detail("Required value", detail))

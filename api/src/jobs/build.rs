@@ -7,7 +7,7 @@ use kube::core::ObjectMeta;
 use serde_json::Value;
 
 use super::serving::Group;
-use super::{JobError, JobKind, Priority, meta, owner_gvk, pod, workload_name};
+use super::{JobError, JobKind, Priority, TopologyGates, meta, owner_gvk, pod, workload_name};
 use crate::names;
 use crate::v1beta2::{PodSet, Workload, WorkloadSpec};
 
@@ -36,6 +36,20 @@ pub fn job_pod_sets(kind: &dyn JobKind, job: &Value) -> Result<Vec<PodSet>, JobE
                     keep_last_of_each_name(env);
                 }
             }
+        }
+    }
+    Ok(pod_sets)
+}
+
+/// [`job_pod_sets`], with what each of them asks for of a topology.
+///
+/// # Errors
+/// Those of [`JobKind::pod_sets`], and [`JobError::TopologyRequest`].
+pub fn pod_sets_with_topology(kind: &dyn JobKind, job: &Value, gates: TopologyGates) -> Result<Vec<PodSet>, JobError> {
+    let mut pod_sets = job_pod_sets(kind, job)?;
+    if gates.aware {
+        for (index, pod_set) in pod_sets.iter_mut().enumerate() {
+            pod_set.topology_request = kind.topology_source(job, index, pod_set).request(gates)?;
         }
     }
     Ok(pod_sets)

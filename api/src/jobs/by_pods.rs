@@ -11,6 +11,7 @@ use super::meta::{label, label_path, object_mut, queue_name, set_annotation, uid
 use super::plain::count_at;
 use super::remote::remote_object;
 use super::serving::Serving;
+use super::topology::TopologySource;
 use super::{Finished, Held, JobError, JobKind, KindId, PodSetInfo, RemoteMeta};
 use crate::field::{FieldError, Path};
 use crate::names;
@@ -48,6 +49,14 @@ pub(super) trait ByPods: Send + Sync + 'static {
         let _ = object;
         let problem = format!("each pod of a {} is a job of its own", self.id().kind);
         Err(JobError::Malformed { field: "kind".into(), problem })
+    }
+
+    /// See [`JobKind::topology_source`].
+    fn topology_source(&self, object: &Value, index: usize, pod_set: &PodSet) -> TopologySource;
+
+    /// See [`JobKind::apply_topology_defaults`].
+    fn apply_topology_defaults(&self, object: &mut Value) {
+        let _ = object;
     }
 
     /// What is wrong with an object, beyond the rules common to all kinds.
@@ -132,6 +141,14 @@ impl<K: ByPods> JobKind for Maker<K> {
 
     fn pod_sets(&self, job: &Value) -> Result<Vec<PodSet>, JobError> {
         self.0.pod_sets(job)
+    }
+
+    fn topology_source(&self, job: &Value, index: usize, pod_set: &PodSet) -> TopologySource {
+        self.0.topology_source(job, index, pod_set)
+    }
+
+    fn apply_topology_defaults(&self, job: &mut Value) {
+        self.0.apply_topology_defaults(job);
     }
 
     fn skips(&self, job: &Value) -> bool {

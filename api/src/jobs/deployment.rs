@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use super::KindId;
 use super::by_pods::{ByPods, Maker, hand_on, hold_back, write};
+use super::topology::{PodRanks, TopologySource};
 use crate::names;
+use crate::v1beta2::PodSet;
 
 /// The kind `apps/v1` Deployment.
 #[derive(Debug, Clone, Copy)]
@@ -27,5 +29,10 @@ impl ByPods for Deployment {
         hold_back(object, TEMPLATE, self.id().framework);
         write(object, TEMPLATE, "labels", names::MANAGED, "true");
         hand_on(object, TEMPLATE);
+    }
+
+    /// Each of its pods is one pod set, which says the same itself.
+    fn topology_source(&self, object: &Value, _index: usize, _pod_set: &PodSet) -> TopologySource {
+        TopologySource::at(object, TEMPLATE, PodRanks::default())
     }
 }

@@ -304,28 +304,13 @@ pub fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value) -> Vec<Fie
         let gvk = format!("{}, Kind={}", id.api_version(), id.kind);
         return vec![FieldError::forbidden(path, &format!("elastic job is not supported for {gvk:?}"))];
     }
-    if id == BatchJob.id() { validate_job(kind, job) } else { Vec::new() }
+    if id == BatchJob.id() { with_partial_admission(job).into_iter().collect() } else { Vec::new() }
 }
 
-/// What only a Job cannot have beside it.
-fn validate_job(kind: &dyn JobKind, job: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if let Some(text) = meta::annotation(job, names::JOB_MIN_PARALLELISM) {
-        errors.push(FieldError::invalid(&meta::annotation_path(names::JOB_MIN_PARALLELISM), text, WITH_PARTIAL));
-    }
-    for (annotation, kind_of_request) in
-        [(names::POD_SET_REQUIRED_TOPOLOGY, "required"), (names::POD_SET_PREFERRED_TOPOLOGY, "preferred")]
-    {
-        for template in kind.elastic_templates(job) {
-            let of_template = job.pointer(&template).and_then(|template| meta::annotation(template, annotation));
-            if of_template.is_some() {
-                let path = path_of(&template).child("metadata").child("annotations").key(annotation);
-                let detail = format!("{kind_of_request} topology is not supported with elastic jobs");
-                errors.push(FieldError::forbidden(&path, &detail));
-            }
-        }
-    }
-    errors
+/// Only a Job could have fewer pods than it asks for as well.
+fn with_partial_admission(job: &Value) -> Option<FieldError> {
+    let text = meta::annotation(job, names::JOB_MIN_PARALLELISM)?;
+    Some(FieldError::invalid(&meta::annotation_path(names::JOB_MIN_PARALLELISM), text, WITH_PARTIAL))
 }
 
 /// The templates of a RayCluster may change while it runs. One that comes without the gate would have its pods run whatever

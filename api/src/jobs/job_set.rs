@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::meta::str_at;
 use super::plain::{PlainKind, Slot, count_at, finished_by, list_at};
+use super::topology::PodRanks;
 use super::{Finished, JobError, KindId};
 use crate::v1beta2::ReclaimablePod;
 
@@ -50,6 +51,7 @@ impl PlainKind for JobSet {
             template: format!("{REPLICATED_JOBS}/{index}/template/spec/template"),
             replicas: format!("{REPLICATED_JOBS}/{index}/replicas"),
             count: replicas(replicated).saturating_mul(pods_a_job(replicated)),
+            ranks: PodRanks::of_job_set(replicas(replicated)),
         };
         Ok(list_at(job, REPLICATED_JOBS).iter().enumerate().map(slot).collect())
     }

@@ -5,9 +5,12 @@
 
 use serde_json::{Map, Value};
 
-use super::meta::str_at;
+use super::meta::{annotation, str_at};
 use super::plain::{Keys, PlainKind, Slot, count_at, finished_by, true_condition};
+use super::topology::{self, PodRanks, REPLICA_INDEX};
 use super::{Finished, JobError, KindId};
+use crate::field::Path;
+use crate::names;
 
 /// One kind of Kubeflow's.
 #[derive(Debug, Clone, Copy)]
@@ -95,9 +98,28 @@ impl PlainKind for Kubeflow {
                 template: format!("{at}/template"),
                 replicas: format!("{at}/replicas"),
                 count: count_at(job, &format!("{at}/replicas"), 1),
+                ranks: PodRanks::by(REPLICA_INDEX),
             })
         };
         Ok(self.types.iter().filter_map(slot).collect())
+    }
+
+    fn metadata_path(&self, slot: &Slot) -> Path {
+        Path::new("spec").child(self.specs).key(&slot.name).child("template").child("metadata")
+    }
+
+    /// An MPIJob whose launcher works too has its workers numbered from 1.
+    fn apply_topology_defaults(&self, job: &mut Value) {
+        let of = |type_: &str| format!("/spec/{}/{type_}/template", self.specs);
+        let launcher_works = job.pointer("/spec/runLauncherAsWorker").and_then(Value::as_bool) == Some(true);
+        let grouped = |launcher: &Value| annotation(launcher, names::POD_SET_GROUP_NAME).is_some();
+        let alone = job.pointer(&of("Launcher")).is_some_and(|launcher| !grouped(launcher));
+        if launcher_works
+            && alone
+            && let Some(workers) = job.pointer_mut(&of("Worker"))
+        {
+            topology::number_from_one(workers);
+        }
     }
 
     fn is_active(&self, job: &Value) -> bool {

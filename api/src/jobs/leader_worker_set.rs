@@ -8,6 +8,7 @@ use super::meta::{annotation, label, name, str_at};
 use super::plain::count_at;
 use super::pod::{changed_shape, group_name};
 use super::serving::{Group, Marks, Serving, enrol, follow_queue, naming_uid, no_template, template};
+use super::topology::{self, PodRanks, TopologySource};
 use super::{JobError, KindId, workload_name};
 use crate::field::{FieldError, Path};
 use crate::names;
@@ -37,6 +38,8 @@ const WORKER: &str = "/spec/leaderWorkerTemplate/workerTemplate";
 const PREFIX: &str = "leaderworkerset.sigs.k8s.io";
 const SET_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
 const GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
+/// On a pod: its number in its replica, where the leader has 0.
+const WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
 const LEADER_NAME: &str = "leaderworkerset.sigs.k8s.io/leader-name";
 /// Most replicas that Kueue accepts.
 const MAX_REPLICAS: i64 = 1_000_000;
@@ -143,6 +146,24 @@ impl ByPods for LeaderWorkerSet {
             return Ok(vec![leader, pod_set(object, WORKER, "worker", size - 1)?]);
         }
         Ok(vec![pod_set(object, WORKER, DEFAULT_POD_SET_NAME, size)?])
+    }
+
+    /// Its controller numbers the workers of a replica; of leaders there is one.
+    fn topology_source(&self, object: &Value, index: usize, _pod_set: &PodSet) -> TopologySource {
+        let (field, ranks) = match (has_leader(object), index) {
+            (true, 0) => ("leaderTemplate", PodRanks::default()),
+            _ => ("workerTemplate", PodRanks::by(WORKER_INDEX)),
+        };
+        TopologySource::at(object, &["spec", "leaderWorkerTemplate", field], ranks)
+    }
+
+    /// The workers are numbered from 1 where a leader is beside them.
+    fn apply_topology_defaults(&self, object: &mut Value) {
+        let grouped = |workers: &Value| annotation(workers, names::POD_SET_GROUP_NAME).is_some();
+        let with_leader = has_leader(object);
+        if let Some(workers) = object.pointer_mut(WORKER).filter(|workers| with_leader && !grouped(workers)) {
+            topology::number_from_one(workers);
+        }
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {

@@ -63,13 +63,17 @@ pub mod stateful_set;
 mod strategic;
 mod table;
 mod template;
+pub mod topology;
 pub mod train_job;
 mod validate;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-pub use build::{BuildOptions, build_group_workload, build_workload, job_pod_sets, owner_annotations, owner_reference};
+pub use build::{
+    BuildOptions, build_group_workload, build_workload, job_pod_sets, owner_annotations, owner_reference,
+    pod_sets_with_topology,
+};
 pub use by_pods::Maker;
 pub use copy::{copy_of_another, is_copy_of_hub, mark_as, named_job, owner_gvk, same_copy};
 pub(crate) use equivalence::same_value;
@@ -85,6 +89,7 @@ pub use priority::{Priority, PriorityError, PriorityLookup, resolve_priority};
 pub use reclaim::may_reclaim;
 pub use remote::sent_objects;
 pub use table::{enabled_kinds, framework_of, kind_for, kind_of_owner, kinds};
+pub use topology::{TopologyGates, TopologySource};
 pub use validate::{Around, validate_create, validate_update};
 
 use crate::{
@@ -119,6 +124,12 @@ pub enum JobError {
     PodSetMissing {
         /// The pod set that a pod needs.
         name: String,
+    },
+    /// An annotation that asks for a topology cannot be read. Permanent.
+    #[error("{problem}")]
+    TopologyRequest {
+        /// What is wrong with it, in Kueue's words.
+        problem: String,
     },
     /// What admission wants to set contradicts the template. Permanent.
     #[error("{}invalid admission check PodSetUpdate: conflict for {what}: {detail}", in_check(.check.as_deref()))]
@@ -345,6 +356,18 @@ pub trait JobKind: Send + Sync + 'static {
     /// # Errors
     /// [`JobError::Malformed`] when there is no pod template.
     fn pod_sets(&self, job: &Value) -> Result<Vec<PodSet>, JobError>;
+
+    /// What the template of a pod set says of topologies, and how its pods are numbered. `index` is that of the pod set in
+    /// [`Self::pod_sets`].
+    fn topology_source(&self, job: &Value, index: usize, pod_set: &PodSet) -> TopologySource {
+        let _ = (job, index, pod_set);
+        TopologySource::default()
+    }
+
+    /// Writes into the pod templates of a new job what tells the rank of each pod, where its controller does not.
+    fn apply_topology_defaults(&self, job: &mut Value) {
+        let _ = job;
+    }
 
     /// True for jobs of the kind that take no quota and are left alone.
     fn skips(&self, job: &Value) -> bool {

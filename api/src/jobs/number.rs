@@ -7,11 +7,35 @@ use std::num::IntErrorKind;
 /// # Errors
 /// What Go's `strconv.Atoi` says.
 pub(super) fn whole(text: &str) -> Result<i32, String> {
+    whole_by("Atoi", text)
+}
+
+/// The whole number.
+///
+/// # Errors
+/// What Go's `strconv.ParseInt` says.
+pub(super) fn int32(text: &str) -> Result<i32, String> {
+    whole_by("ParseInt", text)
+}
+
+fn whole_by(function: &str, text: &str) -> Result<i32, String> {
     let problem = |error: std::num::ParseIntError| match error.kind() {
         IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
         _ => "invalid syntax",
     };
-    text.parse().map_err(|error| format!("strconv.Atoi: parsing {text:?}: {}", problem(error)))
+    text.parse().map_err(|error| format!("strconv.{function}: parsing {text:?}: {}", problem(error)))
+}
+
+/// The switch, in the spellings of Go's `strconv.ParseBool`, which users know.
+///
+/// # Errors
+/// What that says of other texts.
+pub(super) fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(no_switch(text)),
+    }
 }
 
 /// What Go's `strconv.ParseBool` says of a text that is no switch.

@@ -10,6 +10,7 @@ use super::meta::{generation, last_transition, object_mut, str_at};
 use super::mirror::conditions;
 use super::remote::remote_object;
 use super::template::{clean_template, quantities_as_text};
+use super::topology::{PodRanks, TopologySource};
 use super::{
     Dependency, Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, restore_template,
     suspend_and_restore,
@@ -31,6 +32,8 @@ pub(super) struct Slot {
     pub(super) replicas: String,
     /// Pods.
     pub(super) count: i64,
+    /// How its pods are numbered.
+    pub(super) ranks: PodRanks,
 }
 
 /// A kind with a field that suspends it and pod templates in its spec.
@@ -85,6 +88,21 @@ pub(super) trait PlainKind: Send + Sync + 'static {
     /// [`JobError::Malformed`] when there is none.
     fn template(&self, job: &Value, slot: &Slot) -> Result<Value, JobError> {
         own_template(job, slot, self.id())
+    }
+
+    /// The path of the metadata of a slot's template, for errors.
+    fn metadata_path(&self, slot: &Slot) -> Path {
+        Path::new(&dotted(&slot.template)).child("metadata")
+    }
+
+    /// See [`TopologySource::hint`].
+    fn topology_hint(&self) -> &'static str {
+        ""
+    }
+
+    /// See [`JobKind::apply_topology_defaults`].
+    fn apply_topology_defaults(&self, job: &mut Value) {
+        let _ = job;
     }
 
     /// Writes out templates that the kind's controller would otherwise make up.
@@ -342,6 +360,17 @@ impl<K: PlainKind> JobKind for K {
         let mut pod_sets = slots.iter().map(|slot| pod_set(self, &job, slot)).collect::<Result<Vec<_>, _>>()?;
         self.account(&job, &mut pod_sets);
         Ok(pod_sets)
+    }
+
+    fn topology_source(&self, job: &Value, index: usize, pod_set: &PodSet) -> TopologySource {
+        let slots = self.slots(job).unwrap_or_default();
+        let Some(slot) = slots.get(index) else { return TopologySource::default() };
+        let hint = self.topology_hint();
+        TopologySource { hint, ..TopologySource::of(pod_set, self.metadata_path(slot), slot.ranks.clone()) }
+    }
+
+    fn apply_topology_defaults(&self, job: &mut Value) {
+        PlainKind::apply_topology_defaults(self, job);
     }
 
     fn skips(&self, job: &Value) -> bool {

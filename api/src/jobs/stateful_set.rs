@@ -7,6 +7,7 @@ use super::by_pods::{ByPods, Maker, hold_back, replicas};
 use super::meta::{annotation, name, queue_name, set_annotation, set_label, str_at};
 use super::pod::{changed_shape, group_name};
 use super::serving::{Group, Marks, Serving, enrol, follow_priority, follow_queue, naming_uid, no_template, template};
+use super::topology::{PodRanks, TopologySource};
 use super::{JobError, KindId, workload_name};
 use crate::field::{FieldError, Path};
 use crate::names;
@@ -70,6 +71,10 @@ impl ByPods for StatefulSet {
             problem: format!("gives {count} pods; must be between 0 and {}", i32::MAX),
         })?;
         Ok(vec![PodSet { name: DEFAULT_POD_SET_NAME.into(), template: template.into(), count, ..PodSet::default() }])
+    }
+
+    fn topology_source(&self, object: &Value, _index: usize, _pod_set: &PodSet) -> TopologySource {
+        TopologySource::at(object, &["spec", "template"], PodRanks::by(POD_INDEX))
     }
 
     fn validate_change(&self, old: &Value, new: &Value) -> Vec<FieldError> {

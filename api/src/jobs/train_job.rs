@@ -10,7 +10,9 @@ use serde_json::{Map, Value, json};
 
 use super::meta::{self, object_mut, str_at};
 use super::plain::{PlainKind, Slot, count_at, finished_by, list_at, malformed, own_template};
+use super::topology::PodRanks;
 use super::{Dependency, Finished, JobError, KindId, PodSetInfo, Stop, strategic};
+use crate::field::Path;
 use crate::v1beta2::{PodSet, ReclaimablePod};
 
 /// The kind `trainer.kubeflow.org/v1alpha1` TrainJob.
@@ -307,6 +309,7 @@ impl PlainKind for TrainJob {
             template: format!("{JOBS}/{index}/template/spec/template"),
             replicas: "/spec/trainer/numNodes".to_owned(),
             count: replicas(replicated).saturating_mul(pods_a_job(replicated)),
+            ranks: PodRanks::of_job_set(replicas(replicated)),
         };
         Ok(list_at(job, JOBS).iter().enumerate().map(slot).collect())
     }
@@ -317,6 +320,14 @@ impl PlainKind for TrainJob {
             let problem = format!("the replicated job {name:?} of {runtime:?} has no pod template; it needs one");
             malformed("/spec/runtimeRef", problem)
         })
+    }
+
+    fn metadata_path(&self, slot: &Slot) -> Path {
+        Path::new("job").key(&slot.name)
+    }
+
+    fn topology_hint(&self) -> &'static str {
+        ". Adjust either the \"TrainJob.spec.runtimePatches\" or the \"TrainingRuntime.Template\" annotations for the corresponding Job"
     }
 
     fn merge(&self, job: &mut Value, slots: &[Slot], infos: &[PodSetInfo]) -> Result<(), JobError> {

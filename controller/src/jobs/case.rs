@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use switchyard_api::{
     conditions::reasons::{self, events, termination_target},
-    jobs::{JobError, JobKind, PodSetInfo, Stop, elastic, job_pod_sets, pod_set_infos},
+    jobs::{Held, JobError, JobKind, PodSetInfo, Stop, TopologyGates, elastic, pod_set_infos, pod_sets_with_topology},
     names,
     v1beta2::{PodSet, ResourceFlavor, Workload},
 };
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     clock::since,
     context::Role,
-    workload::{Eviction, is_finished, was_dispatched},
+    workload::{Eviction, has_reservation, is_finished, was_dispatched},
 };
 
 /// One job with all that is known about it.
@@ -102,9 +102,27 @@ impl Case<'_> {
         Ok(if labels { infos } else { infos.into_iter().map(PodSetInfo::without_queue_labels).collect() })
     }
 
+    /// Whether it is settled what topology the job asks for: it runs, or has ended. An annotation that nobody can read must not
+    /// keep it from being followed to its end.
+    fn is_placed(&self) -> bool {
+        let waits = self.kind.is_suspended(self.job) && self.kind.finished(self.job).is_none();
+        self.kind.held() != Held::ByPods && !waits
+    }
+
+    /// Whether a Workload that waits asks for the topology that the job asks for. One that holds quota keeps what it was
+    /// admitted with.
+    pub(super) fn has_topology_of(&self, workload: &Workload, pod_sets: &[PodSet]) -> bool {
+        if !self.facts.gates.topology.aware || self.is_placed() || has_reservation(workload) || is_finished(workload) {
+            return true;
+        }
+        let both = pod_sets.iter().zip(&workload.spec.pod_sets);
+        both.into_iter().all(|(job, workload)| job.topology_request == workload.topology_request)
+    }
+
     /// Pod sets of the job, or the event that says why there are none.
     pub(super) fn pod_sets(&self) -> Result<Vec<PodSet>, Decision> {
-        job_pod_sets(self.kind, self.job)
+        let topology = if self.is_placed() { TopologyGates::default() } else { self.facts.gates.topology };
+        pod_sets_with_topology(self.kind, self.job, topology)
             .map_err(|error| Decision::act([Action::warning(events::ERR_WORKLOAD_COMPOSE, error.to_string())]))
     }
 

@@ -126,7 +126,9 @@ fn ensure_own(case: &Case<'_>) -> Ensured {
 
 fn ensure_one(case: &Case<'_>, workloads: &[Arc<Workload>], pod_sets: Vec<PodSet>) -> Ensured {
     let owned = |workload: &Arc<Workload>| owned_by(workload, meta::uid(case.job));
-    let fits = |workload: &Arc<Workload>| matches(case, &pod_sets, workload) && !needs_more(case, workload);
+    let fits = |workload: &Arc<Workload>| {
+        matches(case, &pod_sets, workload) && case.has_topology_of(workload, &pod_sets) && !needs_more(case, workload)
+    };
     let found = workloads.iter().position(|workload| owned(workload) && fits(workload));
     let mut others: Vec<&Arc<Workload>> =
         workloads.iter().enumerate().filter(|(at, _)| Some(*at) != found).map(|(_, workload)| workload).collect();

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use switchyard_api::{
     config::Configuration,
-    jobs::{BuildOptions, PriorityLookup},
+    jobs::{BuildOptions, PriorityLookup, TopologyGates},
     v1beta2::{ResourceFlavor, Workload},
 };
 
@@ -40,13 +40,15 @@ pub enum Prebuilt {
     Found(Arc<Workload>),
 }
 
-/// What Kueue's feature gates switch off that are on by default.
+/// What Kueue's feature gates switch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Gates {
     /// `AssignQueueLabelsForPods`: pods have no labels that name their queues.
     pub without_queue_labels: bool,
     /// `FinishOrphanedWorkloads`: workloads whose job is gone are let go as they are.
     pub leaves_orphans: bool,
+    /// Which annotations ask for a topology.
+    pub topology: TopologyGates,
 }
 
 impl Gates {
@@ -56,6 +58,7 @@ impl Gates {
         Self {
             without_queue_labels: !config.enabled("AssignQueueLabelsForPods"),
             leaves_orphans: !config.enabled("FinishOrphanedWorkloads"),
+            topology: TopologyGates::of(config),
         }
     }
 }

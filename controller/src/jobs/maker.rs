@@ -202,7 +202,9 @@ impl Scene<'_> {
         let free = !group.at_rest && !has_reservation(workload) && !is_copy(workload);
         let queue = meta::queue_name(object);
         let moved = free && queue_name(workload) != queue;
-        let changed = free && !is_equivalent(object, pod_sets, true, workload, None);
+        let asks_same =
+            || is_equivalent(object, pod_sets, true, workload, None) && self.case.has_topology_of(workload, pod_sets);
+        let changed = free && !asks_same();
         if group.at_rest || !(disowned || moved || changed) {
             return None;
         }

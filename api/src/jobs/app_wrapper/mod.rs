@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::meta::{object_mut, str_at};
 use super::plain::{PlainKind, Slot, count_at, list_at, malformed, own_template, true_condition};
+use super::topology::{JOB_COMPLETION_INDEX, PodRanks, REPLICA_INDEX};
 use super::{Finished, JobError, KindId, PodSetInfo, meta};
 use crate::v1beta2::PodSet;
 
@@ -19,10 +20,26 @@ pub struct AppWrapper;
 
 const COMPONENTS: &str = "/spec/components";
 
-/// Where a pod template is: a JSON pointer below the wrapped object, and how many pods it stands for.
+/// Annotations of a declared pod set that say how its pods are numbered (AppWrapper's `pkg/utils/utils.go`).
+const POD_INDEX_LABEL: &str = "workload.codeflare.dev.appwrapper/tas-pod-index-label";
+const SUB_GROUP_INDEX_LABEL: &str = "workload.codeflare.dev.appwrapper/tas-sub-group-index-label";
+const SUB_GROUP_COUNT: &str = "workload.codeflare.dev.appwrapper/tas-sub-group-count";
+
+/// Where a pod template is: a JSON pointer below the wrapped object, how many pods it stands for, and how they are numbered.
 struct Place {
     pointer: String,
     count: i64,
+    ranks: PodRanks,
+}
+
+/// How the pods of a declared pod set are numbered. A count that is no number is left out, as in Kueue.
+fn declared_ranks(pod_set: &Value) -> PodRanks {
+    let says = |key: &str| pod_set.get("annotations").and_then(|it| it.get(key)).and_then(Value::as_str);
+    PodRanks {
+        pod_index_label: says(POD_INDEX_LABEL).map(str::to_owned),
+        sub_group_index_label: says(SUB_GROUP_INDEX_LABEL).map(str::to_owned),
+        sub_group_count: says(SUB_GROUP_COUNT).and_then(|count| count.parse().ok()),
+    }
 }
 
 /// Places that a wrapped object declares, or that are known for its kind.
@@ -44,7 +61,7 @@ fn places(job: &Value, index: usize, component: &Value) -> Result<Vec<Place>, Jo
                 format!("{path:?} is no path like template.spec.template or template.spec.jobs[0].template"),
             )
         })?;
-        Ok(Place { pointer, count: count_at(pod_set, "/replicas", 1) })
+        Ok(Place { pointer, count: count_at(pod_set, "/replicas", 1), ranks: declared_ranks(pod_set) })
     };
     declared.iter().enumerate().map(place).collect()
 }
@@ -74,24 +91,27 @@ fn pointer_of(path: &str) -> Option<String> {
 
 /// Places of the pod templates in kinds that are known.
 fn known_places(object: &Value) -> Vec<Place> {
-    let one = |pointer: &str, count: i64| vec![Place { pointer: pointer.to_owned(), count }];
+    let numbered = |pointer: &str, count: i64, ranks| vec![Place { pointer: pointer.to_owned(), count, ranks }];
+    let one = |pointer: &str, count: i64| numbered(pointer, count, PodRanks::default());
     let present = |places: Vec<Place>| places.into_iter().filter(|it| object.pointer(&it.pointer).is_some()).collect();
     let places = match (str_at(object, "/apiVersion"), str_at(object, "/kind")) {
         ("v1", "Pod") => one("", 1),
         ("apps/v1", "Deployment" | "StatefulSet") => one("/spec/template", count_at(object, "/spec/replicas", 1)),
-        ("batch/v1", "Job") => one("/spec/template", pods_of_job(object)),
+        ("batch/v1", "Job") => numbered("/spec/template", pods_of_job(object), PodRanks::by(JOB_COMPLETION_INDEX)),
         ("jobset.x-k8s.io/v1alpha2", "JobSet") => {
             let group = |(at, group): (usize, &Value)| Place {
                 pointer: format!("/spec/replicatedJobs/{at}/template/spec/template"),
                 count: count_at(group, "/replicas", 1)
                     .saturating_mul(pods_of_job(group.get("template").unwrap_or(&Value::Null))),
+                ranks: PodRanks::of_job_set(count_at(group, "/replicas", 1)),
             };
             list_at(object, "/spec/replicatedJobs").iter().enumerate().map(group).collect()
         }
         ("kubeflow.org/v1", "PyTorchJob") => {
             let replicas = |type_: &str| {
                 let at = format!("/spec/pytorchReplicaSpecs/{type_}");
-                Place { pointer: format!("{at}/template"), count: count_at(object, &format!("{at}/replicas"), 1) }
+                let count = count_at(object, &format!("{at}/replicas"), 1);
+                Place { pointer: format!("{at}/template"), count, ranks: PodRanks::by(REPLICA_INDEX) }
             };
             ["Master", "Worker"].map(replicas).into()
         }
@@ -108,11 +128,13 @@ fn pods_of_job(object: &Value) -> i64 {
 }
 
 fn ray_places(object: &Value, at: &str) -> Vec<Place> {
-    let mut places = vec![Place { pointer: format!("{at}/headGroupSpec/template"), count: 1 }];
+    let head = format!("{at}/headGroupSpec/template");
+    let mut places = vec![Place { pointer: head, count: 1, ranks: PodRanks::default() }];
     let groups = list_at(object, &format!("{at}/workerGroupSpecs")).iter().enumerate();
     places.extend(groups.map(|(index, group)| Place {
         pointer: format!("{at}/workerGroupSpecs/{index}/template"),
         count: count_at(group, "/replicas", 1),
+        ranks: PodRanks::default(),
     }));
     places
 }
@@ -170,6 +192,7 @@ impl PlainKind for AppWrapper {
                     template: format!("{at}/template{}", place.pointer),
                     replicas: format!("{at}/podSets"),
                     count: place.count,
+                    ranks: place.ranks,
                 });
             }
         }

@@ -10,8 +10,9 @@ use super::meta::{annotation, i32_at, object_mut, remove_annotation, set_annotat
 use super::plain::set;
 use super::remote::remote_object;
 use super::template::clean_template;
-use super::{Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, mirror, restore_template};
-use crate::field::FieldError;
+use super::topology::{JOB_COMPLETION_INDEX, PodRanks, TopologySource};
+use super::{Finished, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop, mirror, number, restore_template};
+use crate::field::{FieldError, Path};
 use crate::names;
 use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, ReclaimablePod};
 
@@ -56,16 +57,7 @@ fn min_pods_count(job: &Value) -> Option<i32> {
 }
 
 fn completions_follow_parallelism(job: &Value) -> bool {
-    annotation(job, names::JOB_COMPLETIONS_EQUAL_PARALLELISM).and_then(parse_bool).unwrap_or(false)
-}
-
-/// The spellings that Go's `strconv.ParseBool` takes, which is what users have learnt.
-fn parse_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
+    annotation(job, names::JOB_COMPLETIONS_EQUAL_PARALLELISM).is_some_and(|text| number::switch(text) == Ok(true))
 }
 
 fn spec_suspended(job: &Value) -> bool {
@@ -129,6 +121,11 @@ impl JobKind for BatchJob {
             min_count: min_pods_count(job),
             ..PodSet::default()
         }])
+    }
+
+    fn topology_source(&self, _job: &Value, _index: usize, pod_set: &PodSet) -> TopologySource {
+        let path = Path::new("spec").child("template").child("metadata");
+        TopologySource::of(pod_set, path, PodRanks::by(JOB_COMPLETION_INDEX))
     }
 
     fn is_suspended(&self, job: &Value) -> bool {

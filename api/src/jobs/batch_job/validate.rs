@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    BatchJob, completions, completions_follow_parallelism, is_indexed, parallelism, parse_bool, pods_count,
-    spec_suspended,
+    BatchJob, completions, completions_follow_parallelism, is_indexed, parallelism, pods_count, spec_suspended,
 };
 use crate::field::{FieldError, Path};
 use crate::jobs::meta::{annotation, annotation_path};
@@ -60,13 +59,12 @@ fn sync_completions(job: &Value) -> Vec<FieldError> {
     let Some(text) = annotation(job, names::JOB_COMPLETIONS_EQUAL_PARALLELISM) else { return Vec::new() };
     let path = &annotation_path(names::JOB_COMPLETIONS_EQUAL_PARALLELISM);
     let mut errors = Vec::new();
-    match parse_bool(text) {
-        None => {
-            let problem = number::no_switch(text);
+    match number::switch(text) {
+        Err(problem) => {
             errors.push(FieldError::invalid(path, text, format!("{problem}: should be true or false")));
         }
-        Some(false) => {}
-        Some(true) => {
+        Ok(false) => {}
+        Ok(true) => {
             if !is_indexed(job) {
                 errors.push(FieldError::invalid(path, text, "should not be enabled for NonIndexed jobs"));
             }

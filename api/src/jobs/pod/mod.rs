@@ -24,8 +24,10 @@ pub use sorted::{Sorted, sort, sort_new};
 use super::meta::{last_transition, object_mut, str_at};
 use super::mirror::conditions;
 use super::remote::{list, remote_object};
+use super::topology::{PodRanks, TopologySource};
 use super::{Finished, Held, JobError, JobKind, KindId, PodSetInfo, RemoteMeta, Stop};
 use crate::field::FieldError;
+use crate::names;
 use crate::v1beta2::{DEFAULT_POD_SET_NAME, PodSet, ReclaimablePod};
 
 /// The kind `v1` Pod.
@@ -116,6 +118,17 @@ impl JobKind for Pod {
             return Err(JobError::Malformed { field: "spec".into(), problem: "is missing".into() });
         }
         if group::is_group(job) { group::pod_sets(job, pod_set) } else { Ok(vec![pod_set(job)]) }
+    }
+
+    fn topology_source(&self, job: &Value, _index: usize, pod_set: &PodSet) -> TopologySource {
+        // The pod that the pod set was made of.
+        let is_of_role = |pod: &&Value| !group::is_group(job) || one::role(pod) == pod_set.name;
+        let pod = group::members(job).iter().filter(|pod| group::counts(job, pod)).find(is_of_role);
+        TopologySource::at(pod.unwrap_or(job), &[], PodRanks::by(names::POD_GROUP_POD_INDEX))
+    }
+
+    fn apply_topology_defaults(&self, job: &mut Value) {
+        group::members_mut(job).iter_mut().for_each(one::copy_index);
     }
 
     fn is_suspended(&self, job: &Value) -> bool {

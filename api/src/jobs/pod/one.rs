@@ -121,6 +121,15 @@ pub(super) fn gate(pod: &mut Value) {
     set_annotation(pod, names::ROLE_HASH, &role);
 }
 
+/// Copies the index of a pod from the label that holds it to the one by which the pods of a group are ranked. A pod without the
+/// former gets an empty one, which keeps its group from being queued, as in Kueue.
+pub(super) fn copy_index(pod: &mut Value) {
+    if let Some(key) = annotation(pod, names::POD_GROUP_POD_INDEX_LABEL) {
+        let index = label(pod, key).unwrap_or_default().to_owned();
+        set_label(pod, names::POD_GROUP_POD_INDEX, &index);
+    }
+}
+
 /// Lets a pod go with what admission gave. One that is not gated has gone already.
 pub(super) fn start(pod: &mut Value, info: &PodSetInfo) -> Result<(), JobError> {
     if !is_gated(pod) {

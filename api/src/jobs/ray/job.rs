@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::meta::{object_mut, str_at, time_at};
 use super::super::plain::{PlainKind, Slot};
+use super::super::topology::PodRanks;
 use super::super::{Dependency, Finished, JobError, KindId};
 use super::{
     KUBERAY, account_for_additions, add_container, autoscaling, child, cluster_slots, cluster_templates, id,
@@ -83,7 +84,8 @@ impl PlainKind for RayJob {
         let mut slots = cluster_slots(job, CLUSTER)?;
         if submits_by_job(job) {
             let template = SUBMITTER.to_owned();
-            slots.push(Slot { name: "submitter".to_owned(), replicas: template.clone(), template, count: 1 });
+            let ranks = PodRanks::default();
+            slots.push(Slot { name: "submitter".to_owned(), replicas: template.clone(), template, count: 1, ranks });
         }
         Ok(slots)
     }

@@ -13,6 +13,7 @@ pub use job::RayJob;
 
 use super::meta::{annotation, object_mut, str_at};
 use super::plain::{Slot, count_at, list_at, malformed};
+use super::topology::PodRanks;
 use super::{JobError, KindId, MAX_POD_SETS};
 use crate::field::{FieldError, Path};
 use crate::quantity;
@@ -37,8 +38,13 @@ fn cluster_slots(job: &Value, at: &str) -> Result<Vec<Slot>, JobError> {
         return Err(malformed(at, "is missing; the job needs the spec of a RayCluster"));
     }
     let head = format!("{at}/headGroupSpec");
-    let mut slots =
-        vec![Slot { name: HEAD.to_owned(), template: format!("{head}/template"), replicas: head, count: 1 }];
+    let mut slots = vec![Slot {
+        name: HEAD.to_owned(),
+        template: format!("{head}/template"),
+        replicas: head,
+        count: 1,
+        ranks: PodRanks::default(),
+    }];
     for (index, group) in list_at(job, &format!("{at}/workerGroupSpecs")).iter().enumerate() {
         let group_at = format!("{at}/workerGroupSpecs/{index}");
         slots.push(Slot {
@@ -46,6 +52,7 @@ fn cluster_slots(job: &Value, at: &str) -> Result<Vec<Slot>, JobError> {
             template: format!("{group_at}/template"),
             replicas: format!("{group_at}/replicas"),
             count: workers(group),
+            ranks: PodRanks::default(),
         });
     }
     if autoscales(job, at) {

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::meta::{object_mut, str_at, string_map, time_at};
 use super::plain::{Keys, PlainKind, Slot, count_at};
+use super::topology::PodRanks;
 use super::{Finished, JobError, KindId, PodSetInfo};
 use crate::field::{FieldError, Path};
 use crate::v1beta2::PodSet;
@@ -107,12 +108,17 @@ impl PlainKind for SparkApplication {
             template: format!("/spec/{}", role.name),
             replicas: format!("/spec/{}/instances", role.name),
             count: if role.name == "driver" { 1 } else { count_at(job, "/spec/executor/instances", 0) },
+            ranks: PodRanks::default(),
         };
         Ok(ROLES.iter().map(slot).collect())
     }
 
     fn template(&self, job: &Value, slot: &Slot) -> Result<Value, JobError> {
         role_of(slot).map_or_else(|| Ok(Value::Null), |role| template::of_role(job, role))
+    }
+
+    fn metadata_path(&self, slot: &Slot) -> Path {
+        Path::new("spec").child(&slot.name)
     }
 
     fn merge(&self, job: &mut Value, slots: &[Slot], infos: &[PodSetInfo]) -> Result<(), JobError> {

@@ -20,21 +20,21 @@ fn written(group: &str, kind: &str, spec: Value) -> (&'static dyn JobKind, Value
     (kind, object)
 }
 
-fn deployment() -> (&'static dyn JobKind, Value) {
+pub(super) fn deployment() -> (&'static dyn JobKind, Value) {
     written("apps", "Deployment", json!({"replicas": 3, "template": template("c")}))
 }
 
-fn stateful_set() -> (&'static dyn JobKind, Value) {
+pub(super) fn stateful_set() -> (&'static dyn JobKind, Value) {
     written("apps", "StatefulSet", json!({"replicas": 3, "template": template("c")}))
 }
 
-fn leader_worker_set() -> (&'static dyn JobKind, Value) {
+pub(super) fn leader_worker_set() -> (&'static dyn JobKind, Value) {
     let template = json!({"size": 3, "leaderTemplate": template("leader"), "workerTemplate": template("worker")});
     let spec = json!({"replicas": 2, "leaderWorkerTemplate": template});
     written("leaderworkerset.x-k8s.io", "LeaderWorkerSet", spec)
 }
 
-fn workers_alone() -> (&'static dyn JobKind, Value) {
+pub(super) fn workers_alone() -> (&'static dyn JobKind, Value) {
     let template = json!({"size": 3, "workerTemplate": template("worker")});
     written("leaderworkerset.x-k8s.io", "LeaderWorkerSet", json!({ "leaderWorkerTemplate": template }))
 }

@@ -234,11 +234,6 @@ fn its_pods_say_which_chain_they_are_of_and_lose_that_when_the_job_stops() {
     "batch", "Job", json!({"metadata": {"annotations": {"kueue.x-k8s.io/job-min-parallelism": "1"}}}), None,
     r#"metadata.annotations[kueue.x-k8s.io/job-min-parallelism]: Invalid value: "1": partial admission and elastic job cannot be used together"#
 )]
-#[case::one_that_wants_a_topology(
-    "batch", "Job",
-    json!({"spec": {"template": {"metadata": {"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}}}}}), None,
-    "spec.template.metadata.annotations[kueue.x-k8s.io/podset-required-topology]: Forbidden: required topology is not supported with elastic jobs"
-)]
 #[case::it_grows("batch", "Job", json!({"spec": {"parallelism": 9}}), Some(json!({})), "")]
 #[case::it_becomes_elastic(
     "batch", "Job", json!({}), Some(json!({"metadata": {"annotations": null}})),

@@ -20,6 +20,8 @@ mod pod;
 mod ray;
 mod ray_elastic;
 mod spark_application;
+mod topology;
+mod topology_refused;
 mod train_job;
 mod validate;
 

@@ -21,14 +21,14 @@ fn written(name: &str) -> Value {
     })
 }
 
-fn pod(name: &str) -> Value {
+pub(super) fn pod(name: &str) -> Value {
     let mut pod = written(name);
     Pod.suspend(&mut pod);
     pod
 }
 
 /// One of a group of `count`, in a role.
-fn member(name: &str, count: &str, role: &str, status: Value) -> Value {
+pub(super) fn member(name: &str, count: &str, role: &str, status: Value) -> Value {
     changed(
         &pod(name),
         json!({

@@ -25,6 +25,7 @@ struct Made {
     ancestor: Ancestor,
     outdated: bool,
     role: Role,
+    gates: Gates,
 }
 
 fn made(group: &str, kind: &str, spec: Value) -> Made {
@@ -35,8 +36,8 @@ fn made(group: &str, kind: &str, spec: Value) -> Made {
         "spec": spec,
     });
     let (workloads, pods, role) = (Vec::new(), Vec::new(), Role::Single);
-    let ancestor = Ancestor::None;
-    Made { kind, maker: TestJob(maker), workloads, pods, managed: true, ancestor, outdated: false, role }
+    let (ancestor, gates) = (Ancestor::None, Gates::default());
+    Made { kind, maker: TestJob(maker), workloads, pods, managed: true, ancestor, outdated: false, role, gates }
 }
 
 fn template() -> Value {
@@ -121,7 +122,7 @@ impl Made {
             copied: BuildOptions::default(),
             pods_ready: None,
             keep_deactivated: None,
-            gates: Gates::default(),
+            gates: self.gates,
         };
         let case = Case { kind: self.kind, job: &self.maker.0, facts: &facts, now: now() };
         decide(&Scene { case, serving: self.serving(), pods: &self.pods, is_outdated: &|_| self.outdated })
@@ -156,6 +157,20 @@ fn a_stateful_set_gets_its_workload_before_its_pods() {
     assert_eq!(stateful_set().scaled(0).told(), "", "none without pods");
     let workload = set.workload(0);
     assert_eq!(set.has(workload).told(), "");
+}
+
+#[test]
+fn queued_workload_of_a_stateful_set_follows_the_topology_that_it_asks_for() {
+    let level = json!({"kueue.x-k8s.io/podset-required-topology": "rack"});
+    let asking = || Made {
+        gates: super::topology::GATES,
+        ..stateful_set().with(json!({"spec": {"template": {"metadata": {"annotations": level}}}}))
+    };
+    let workload = || stateful_set().workload(0);
+    let told = asking().has(workload()).told();
+    let want = r#""topologyRequest":{"podIndexLabel":"apps.kubernetes.io/pod-index","required":"rack"}"#;
+    assert!(told.starts_with("workload ") && told.contains(want), "{told}");
+    assert_eq!(asking().has(workload().reserved()).told(), "", "one that holds quota");
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod pods;
 mod ray_slices;
 mod slices;
 mod slices_sent;
+mod topology;
 
 use std::{sync::Arc, time::Duration};
 
