@@ -21,7 +21,7 @@ pub use labels::{
 };
 pub use quota::cohort;
 pub use resource_flavor::resource_flavor;
-pub use workload::{admission_gated_by, on_disconnect, workload};
+pub use workload::{admission_gated_by, on_disconnect, workload, workload_warnings};
 pub use workload_update::{admission_gated_by_update, workload_update};
 
 /// The rules that hold by a feature gate.
@@ -41,6 +41,10 @@ pub struct Gates {
     pub pod_set_metadata: bool,
     /// `WorkloadValidateResourcesAreNonNegative`: no pod asks for less than nothing.
     pub non_negative: bool,
+    /// `TopologyAwareScheduling`: an admission may change where its pods go.
+    pub topology: bool,
+    /// `TASValidateWorkloadSliceSize`: slices have a size.
+    pub slice_size: bool,
 }
 
 impl Default for Gates {
@@ -61,6 +65,8 @@ impl Gates {
             admission_gated_by: config.enabled("AdmissionGatedBy"),
             pod_set_metadata: config.enabled("WorkloadValidationForPodSetMetadata"),
             non_negative: config.enabled("WorkloadValidateResourcesAreNonNegative"),
+            topology: config.enabled("TopologyAwareScheduling"),
+            slice_size: config.enabled("TASValidateWorkloadSliceSize"),
         }
     }
 }

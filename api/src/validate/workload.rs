@@ -78,7 +78,7 @@ fn one_pod_set(pod_set: &PodSet, path: &Path, gates: Gates, errors: &mut Vec<Fie
         annotations(texts(&value, "annotations"), &metadata.child("annotations"), errors);
     }
     requests(&value, &template.child("spec"), gates, errors);
-    if let Some(request) = &pod_set.topology_request {
+    if let Some(request) = pod_set.topology_request.as_ref().filter(|_| gates.slice_size) {
         slices(request, &path.child("topologyRequest"), errors);
     }
 }
@@ -142,6 +142,18 @@ fn slices(request: &PodSetTopologyRequest, path: &Path, errors: &mut Vec<FieldEr
             errors.push(FieldError::invalid(&path, layer.size, "must be greater than 0"));
         }
     }
+}
+
+/// What there is to say about a Workload that is let through.
+#[must_use]
+pub fn workload_warnings(workload: &Workload) -> Vec<String> {
+    let path = Path::new("spec").child("podSets");
+    let warning = |(index, pod_set): (usize, &PodSet)| {
+        let count = pod_set.topology_request.as_ref()?.sub_group_count.filter(|count| *count < 0)?;
+        let path = path.index(index).child("topologyRequest").child("subGroupCount");
+        Some(format!("{path}: negative value {count} is deprecated and will be rejected in a future release"))
+    };
+    workload.spec.pod_sets.iter().enumerate().filter_map(warning).collect()
 }
 
 /// A workload holds quota, and none is recorded.

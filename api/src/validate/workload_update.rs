@@ -34,7 +34,7 @@ pub fn workload_update(new: &Workload, old: &Workload, gates: Gates) -> Vec<Fiel
         reclaimable(new, now, before, &path.child("reclaimablePods"), &mut errors);
     }
     if let (Some(now), Some(before)) = (&now.admission, &before.admission) {
-        admission(now, before, &path.child("admission"), &mut errors);
+        admission(now, before, &path.child("admission"), gates, &mut errors);
     }
     ready_checks(now, before, &path.child("admissionChecks"), &mut errors);
     cluster_name(new, now, before, &path.child("clusterName"), gates, &mut errors);
@@ -93,9 +93,9 @@ fn reclaimable(
 }
 
 /// An admission stays but for where its pods go.
-fn admission(new: &Admission, old: &Admission, path: &Path, errors: &mut Vec<FieldError>) {
+fn admission(new: &Admission, old: &Admission, path: &Path, gates: Gates, errors: &mut Vec<FieldError>) {
     let mut expected = old.clone();
-    if expected.pod_set_assignments.len() == new.pod_set_assignments.len() {
+    if gates.topology && expected.pod_set_assignments.len() == new.pod_set_assignments.len() {
         for (expected, new) in expected.pod_set_assignments.iter_mut().zip(&new.pod_set_assignments) {
             expected.topology_assignment.clone_from(&new.topology_assignment);
             expected.delayed_topology_request = new.delayed_topology_request;

@@ -3,7 +3,10 @@
 use serde_json::Value;
 use switchyard_api::{
     field::{FieldError, Path},
-    jobs::{Around, Held, JobKind, elastic, meta, pod, serving::is_sent, validate_create, validate_update},
+    jobs::{
+        Around, Held, JobKind, TopologyGates, elastic, meta, pod, serving::is_sent, topology, validate_create,
+        validate_update,
+    },
     names,
 };
 
@@ -32,6 +35,8 @@ pub(super) struct Facts {
     pub(super) admitted_copy: bool,
     /// Whether jobs may change their size while they run (`ElasticJobsViaWorkloadSlices`).
     pub(super) elastic: bool,
+    /// Which annotations ask for a topology.
+    pub(super) topology: TopologyGates,
     /// Whether the annotation that holds jobs back says nothing: Kueue's `AdmissionGatedBy` is off.
     pub(super) ignores_admission_gates: bool,
     /// Whether a Ray or Spark job that loses its queue is let be: Kueue's `ValidateRayAndSparkJobUpdates` is off.
@@ -58,6 +63,9 @@ pub(super) fn default(kind: &dyn JobKind, job: &mut Value, facts: &Facts, dispat
     }
     if waits && facts.elastic && elastic::may_be_elastic(kind, job) {
         elastic::gate_pods(kind, job);
+    }
+    if waits && facts.topology.aware && !facts.admitted_copy {
+        kind.apply_topology_defaults(job);
     }
 }
 
@@ -102,16 +110,7 @@ fn fill_in(kind: &dyn JobKind, job: &mut Value, facts: &Facts) -> bool {
 
 /// What is wrong with a job; empty when nothing is. Jobs that are not ours are let through.
 pub(super) fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> Vec<String> {
-    let ours = |job: &Value| facts.without_queue_name || meta::label(job, names::QUEUE_NAME).is_some();
-    let was_ours = old.is_some_and(ours) && !(facts.lets_ray_and_spark_go && is_ray_or_spark(kind));
-    let prebuilt = !meta::prebuilt_workload_name(job).is_empty();
-    if !facts.managed_namespace
-        || facts.implied
-        || meta::is_deleting(job)
-        // What another kind makes of pods is changed by its controller as it sees fit.
-        || kind.held() == Held::ByPods && (facts.ruled || kind.skips(job))
-        || !(ours(job) || was_ours || prebuilt)
-    {
+    if !is_checked(kind, old, job, facts) {
         return Vec::new();
     }
     let mut errors = match old {
@@ -137,6 +136,31 @@ pub(super) fn validate(kind: &dyn JobKind, old: Option<&Value>, job: &Value, fac
         errors.extend(comes_back_early(old, job));
     }
     errors.iter().map(ToString::to_string).collect()
+}
+
+/// What is wrong with the topology that a job asks for. `old` and `job` have what their pods depend on attached. What was so before
+/// is let through: the job is stopped and started by updates.
+pub(super) fn validate_topology(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> Vec<String> {
+    if !is_checked(kind, old, job, facts) {
+        return Vec::new();
+    }
+    let wrong = |job: &Value| topology::validate(kind, job, facts.topology, facts.elastic);
+    let before = old.map(wrong).unwrap_or_default();
+    wrong(job).iter().filter(|error| !before.contains(error)).map(ToString::to_string).collect()
+}
+
+/// Whether the job is ours, as it is or as it was, and does not go.
+fn is_checked(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> bool {
+    let ours = |job: &Value| facts.without_queue_name || meta::label(job, names::QUEUE_NAME).is_some();
+    let was_ours = old.is_some_and(ours) && !(facts.lets_ray_and_spark_go && is_ray_or_spark(kind));
+    let prebuilt = !meta::prebuilt_workload_name(job).is_empty();
+    // What another kind makes of pods is changed by its controller as it sees fit.
+    let of_another = kind.held() == Held::ByPods && (facts.ruled || kind.skips(job));
+    facts.managed_namespace
+        && !facts.implied
+        && !meta::is_deleting(job)
+        && !of_another
+        && (ours(job) || was_ours || prebuilt)
 }
 
 fn is_ray_or_spark(kind: &dyn JobKind) -> bool {
@@ -393,6 +417,42 @@ mod tests {
         assert_eq!(warned(Some(&annotated()), &annotated()), None, "once");
         assert_eq!(warned(None, &job(json!({}))), None);
         assert_eq!(warned(None, &annotated().tap(without_queue())), None);
+    }
+
+    const TOPOLOGY: TopologyGates = TopologyGates { aware: true, multi_layer: true };
+
+    fn two_topologies() -> Value {
+        let both = json!({names::POD_SET_REQUIRED_TOPOLOGY: "rack", names::POD_SET_PREFERRED_TOPOLOGY: "rack"});
+        job(json!({"spec": {"template": {"metadata": {"annotations": both}}}}))
+    }
+
+    #[rstest]
+    #[case::a_new_job(None, two_topologies(), Facts { topology: TOPOLOGY, ..facts() }, 1)]
+    #[case::where_topologies_do_not_count(None, two_topologies(), facts(), 0)]
+    #[case::a_job_that_becomes_so(Some(job(json!({}))), two_topologies(), Facts { topology: TOPOLOGY, ..facts() }, 1)]
+    #[case::a_job_that_was_so_before(Some(two_topologies()), two_topologies(), Facts { topology: TOPOLOGY, ..facts() }, 0)]
+    #[case::a_job_that_is_not_ours(None, two_topologies().tap(without_queue()), Facts { topology: TOPOLOGY, ..facts() }, 0)]
+    fn two_topologies_are_refused(
+        #[case] old: Option<Value>,
+        #[case] job: Value,
+        #[case] facts: Facts,
+        #[case] errors: usize,
+    ) {
+        let got = validate_topology(&BatchJob, old.as_ref(), &job, &facts);
+        assert_eq!(got.len(), errors, "{got:?}");
+    }
+
+    #[rstest]
+    #[case::where_topologies_count(Facts { topology: TOPOLOGY, ..facts() }, Some("3"))]
+    #[case::where_they_do_not(facts(), None)]
+    #[case::of_a_pod_that_is_not_queued(Facts { managed_namespace: false, topology: TOPOLOGY, ..facts() }, None)]
+    fn index_of_a_pod_is_copied(#[case] facts: Facts, #[case] want: Option<&str>) {
+        let mut pod = pod(json!({
+            "labels": {"example.com/index": "3"},
+            "annotations": {names::POD_GROUP_POD_INDEX_LABEL: "example.com/index"},
+        }));
+        default(&Pod, &mut pod, &facts, |_| false);
+        assert_eq!(meta::label(&pod, names::POD_GROUP_POD_INDEX), want);
     }
 
     fn set(replicas: i32) -> Value {

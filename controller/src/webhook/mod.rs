@@ -24,6 +24,7 @@ mod secret;
 mod tests;
 
 use std::{
+    borrow::Cow,
     collections::BTreeSet,
     sync::{Arc, Mutex},
     time::Duration,
@@ -38,7 +39,7 @@ use review::{Answer, Question, Rule};
 use secret::SecretStore;
 use serde_json::Value;
 use switchyard_api::{
-    jobs::{Held, JobKind, KindId, elastic, enabled_kinds, meta, same_copy, serving::Group},
+    jobs::{Held, JobKind, KindId, TopologyGates, elastic, enabled_kinds, meta, same_copy, serving::Group},
     names,
     v1beta2::Workload,
     validate::Gates,
@@ -51,6 +52,7 @@ use crate::{
     context::{Context, Role},
     https::{self, Certificate, Open},
     jobs::{ancestor::Top, lookup, owners},
+    object::Object,
     workload,
 };
 
@@ -247,6 +249,7 @@ impl Jobs {
             quota_left: question.old.is_some_and(|old| self.has_quota_left(old)),
             holds_quota: question.old.is_some_and(|old| self.holds_quota(old)),
             elastic: self.ctx.config.enabled(elastic::FEATURE_GATE),
+            topology: TopologyGates::of(&self.ctx.config),
             lets_ray_and_spark_go: !self.ctx.config.enabled("ValidateRayAndSparkJobUpdates"),
             resizes_groups: !self.ctx.config.enabled("LWSImmutableGroupSize"),
             ignores_admission_gates: !self.ctx.config.enabled("AdmissionGatedBy"),
@@ -371,13 +374,25 @@ impl Jobs {
         }))
     }
 
+    /// The job with what its pods depend on, as far as that is known here.
+    fn attached<'a>(&self, job: &'a Value) -> Cow<'a, Value> {
+        if self.kind.dependencies().is_empty() {
+            return Cow::Borrowed(job);
+        }
+        let Ok(object) = Object::new(job.clone()) else { return Cow::Borrowed(job) };
+        Cow::Owned(Arc::unwrap_or_clone(self.ctx.stores.attached(self.kind, Arc::new(object)).value()))
+    }
+
     fn judge(&self, question: &Question<'_>, ruled: bool) -> Answer {
         let facts = self.facts(question, ruled);
-        let errors = job::validate(self.kind, question.old, question.object, &facts);
+        let mut errors = job::validate(self.kind, question.old, question.object, &facts);
+        let (old, job) = (question.old.map(|old| self.attached(old)), self.attached(question.object));
+        errors.extend(job::validate_topology(self.kind, old.as_deref(), &job, &facts));
         if !errors.is_empty() {
             return Answer::Refuse(errors);
         }
-        job::warning(self.kind, question.old, question.object, &facts).map_or(Answer::Allow, Answer::Warn)
+        job::warning(self.kind, question.old, question.object, &facts)
+            .map_or(Answer::Allow, |warning| Answer::Warn(vec![warning]))
     }
 }
 

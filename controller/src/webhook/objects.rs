@@ -17,14 +17,20 @@ pub(super) struct Kind {
     /// The resources, with subresources.
     pub(super) resources: &'static [&'static str],
     rule: fn(&Question<'_>, Gates) -> Result<Vec<FieldError>, serde_json::Error>,
+    warnings: fn(&Question<'_>) -> Vec<String>,
 }
 
 /// All kinds that are validated. The others' schemas say all there is to say.
 pub(super) const KINDS: &[Kind] = &[
-    Kind { singular: "workload", resources: &["workloads", "workloads/status"], rule: workload },
-    Kind { singular: "clusterqueue", resources: &["clusterqueues"], rule: cluster_queue },
-    Kind { singular: "cohort", resources: &["cohorts"], rule: cohort },
-    Kind { singular: "resourceflavor", resources: &["resourceflavors"], rule: resource_flavor },
+    Kind {
+        singular: "workload",
+        resources: &["workloads", "workloads/status"],
+        rule: workload,
+        warnings: workload_warnings,
+    },
+    Kind { singular: "clusterqueue", resources: &["clusterqueues"], rule: cluster_queue, warnings: no_warnings },
+    Kind { singular: "cohort", resources: &["cohorts"], rule: cohort, warnings: no_warnings },
+    Kind { singular: "resourceflavor", resources: &["resourceflavors"], rule: resource_flavor, warnings: no_warnings },
 ];
 
 /// The path of a kind's reviews.
@@ -40,7 +46,10 @@ impl Kind {
             return Answer::Allow;
         }
         match (self.rule)(question, gates) {
-            Ok(errors) if errors.is_empty() => Answer::Allow,
+            Ok(errors) if errors.is_empty() => match (self.warnings)(question) {
+                warnings if warnings.is_empty() => Answer::Allow,
+                warnings => Answer::Warn(warnings),
+            },
             Ok(errors) => Answer::Refuse(errors.iter().map(ToString::to_string).collect()),
             Err(error) => Answer::Refuse(vec![format!("the object has not the shape of its kind: {error}")]),
         }
@@ -74,6 +83,14 @@ fn workload(question: &Question<'_>, gates: Gates) -> Result<Vec<FieldError>, se
         None => Ok(validate::workload(&new, None, gates)),
         Some(old) => Ok(validate::workload_update(&new, &typed(old)?, gates)),
     }
+}
+
+fn workload_warnings(question: &Question<'_>) -> Vec<String> {
+    typed(question.object).map(|workload: Workload| validate::workload_warnings(&workload)).unwrap_or_default()
+}
+
+fn no_warnings(_: &Question<'_>) -> Vec<String> {
+    Vec::new()
 }
 
 fn cluster_queue(question: &Question<'_>, gates: Gates) -> Result<Vec<FieldError>, serde_json::Error> {

@@ -41,7 +41,7 @@ pub(super) enum Answer {
     /// Let it through as it is.
     Allow,
     /// Let it through, and tell who asked.
-    Warn(String),
+    Warn(Vec<String>),
     /// Let it through in this form.
     Change(Box<Value>),
     /// Refuse it, for these reasons.
@@ -104,8 +104,8 @@ async fn answered(rule: &Rule, body: &[u8]) -> Result<AdmissionReview<DynamicObj
     }
     let response = match answer {
         Answer::Allow | Answer::Later(_) => response,
-        Answer::Warn(warning) => {
-            response.warnings = Some(vec![warning]);
+        Answer::Warn(warnings) => {
+            response.warnings = Some(warnings);
             response
         }
         Answer::Refuse(reasons) => refuse(response, &reasons),
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_warning_lets_it_through() {
-        let got = ask(|_| Answer::Warn("odd".into()), create());
+        let got = ask(|_| Answer::Warn(vec!["odd".into()]), create());
         assert_eq!((&got["response"]["allowed"], &got["response"]["warnings"]), (&json!(true), &json!(["odd"])));
     }
 
