@@ -199,6 +199,26 @@ fn a_job_without_a_queue_is_none_of_ours_until_its_namespace_has_a_default_queue
 }
 
 #[test]
+fn job_asks_for_a_topology_by_one_annotation_of_its_pods() {
+    fixture::run(async {
+        let bed = Bed::up("topology").await;
+        bed.queue().await;
+        let (required, preferred) =
+            ("kueue.x-k8s.io/podset-required-topology", "kueue.x-k8s.io/podset-preferred-topology");
+        let asks = |name: &str| bed.job(name).pod_annotation(required, "rack");
+        let both = asks("both").pod_annotation(preferred, "rack");
+        let refused = bed.refused(both).await;
+        let why =
+            "spec.template.metadata.annotations: Invalid value: must not contain more than one topology annotation";
+        assert!(refused.contains(why), "{refused}");
+        asks("one").create(&bed.cluster.admin).await.unwrap();
+        let request = bed.workload_of("one").await.spec.pod_sets[0].topology_request.clone().unwrap();
+        assert_eq!(request.required.as_deref(), Some("rack"));
+        assert_eq!(request.pod_index_label.as_deref(), Some("batch.kubernetes.io/job-completion-index"));
+    });
+}
+
+#[test]
 fn bad_labels_and_annotations_are_refused_with_the_field_and_the_mend() {
     fixture::run(async {
         let bed = Bed::up("bad").await;
