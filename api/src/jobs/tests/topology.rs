@@ -152,7 +152,7 @@ fn each_kind_says_where_it_asks_and_how_its_pods_are_numbered() {
 }
 
 #[test]
-fn wrapped_pods_are_numbered_as_their_kind_numbers_them_or_as_declared() {
+fn wrapped_pods_are_numbered_by_kind_or_declaration() {
     let declared = json!([{
         "path": "template.spec.template", "replicas": 4,
         "annotations": {

@@ -228,7 +228,7 @@ fn the_pods_of_all_jobs_of_a_replicated_job_bound_its_slices() {
 }
 
 #[test]
-fn what_is_served_is_bounded_by_its_replicas_unless_there_are_none() {
+fn slices_of_a_served_group_are_bounded_by_its_replicas() {
     let of = |(kind, object): (&dyn JobKind, Value), replicas: i32| {
         let template = json!({"metadata": {"annotations": slice_of("4")}});
         let object = changed(&object, json!({"spec": {"replicas": replicas, "template": template}}));

@@ -160,7 +160,7 @@ fn a_stateful_set_gets_its_workload_before_its_pods() {
 }
 
 #[test]
-fn queued_workload_of_a_stateful_set_follows_the_topology_that_it_asks_for() {
+fn queued_workload_of_a_stateful_set_follows_its_topology() {
     let level = json!({"kueue.x-k8s.io/podset-required-topology": "rack"});
     let asking = || Made {
         gates: super::topology::GATES,
