@@ -232,6 +232,25 @@ fn where_the_pods_go_may_be_decided_later() {
     let assignment = json!({"name": "main", "count": 4, "topologyAssignment": topology});
     let new = with_status(&old, &json!({"admission": {"clusterQueue": "q", "podSetAssignments": [assignment]}}));
     assert!(workload_update(&new, &old).is_empty());
+    let gates = Gates { topology: false, ..Gates::default() };
+    let messages = messages(&super::workload_update(&new, &old, gates));
+    assert!(messages.len() == 1 && messages[0].ends_with(IMMUTABLE), "without the gate: {messages:?}");
+}
+
+#[test]
+fn topology_requests_are_checked_by_gate_and_warned_of() {
+    let asking = |request: Value| {
+        let mut value = serde_json::to_value(reserved(4, &json!({}))).unwrap();
+        value["spec"]["podSets"][0]["topologyRequest"] = request;
+        serde_json::from_value::<Workload>(value).unwrap()
+    };
+    let half = asking(json!({"podSetSliceRequiredTopology": "rack"}));
+    assert_eq!(workload(&half, None, Gates::default()).len(), 1);
+    assert!(workload(&half, None, Gates { slice_size: false, ..Gates::default() }).is_empty());
+    assert!(workload_warnings(&half).is_empty());
+    let negative = asking(json!({"subGroupCount": -2}));
+    let want = "spec.podSets[0].topologyRequest.subGroupCount: negative value -2 is deprecated and will be rejected in a future release";
+    assert_eq!(workload_warnings(&negative), [want]);
 }
 
 #[test]
