@@ -364,7 +364,8 @@ pub trait JobKind: Send + Sync + 'static {
         TopologySource::default()
     }
 
-    /// Writes into the pod templates of a new job what tells the rank of each pod, where its controller does not.
+    /// Writes into the pod templates of a new job what tells the rank of each pod, where its controller does not. A pod is held
+    /// back until its place is chosen.
     fn apply_topology_defaults(&self, job: &mut Value) {
         let _ = job;
     }

@@ -128,7 +128,10 @@ impl JobKind for Pod {
     }
 
     fn apply_topology_defaults(&self, job: &mut Value) {
-        group::members_mut(job).iter_mut().for_each(one::copy_index);
+        for pod in group::members_mut(job) {
+            one::copy_index(pod);
+            one::gate_topology(pod);
+        }
     }
 
     fn is_suspended(&self, job: &Value) -> bool {

@@ -130,6 +130,13 @@ pub(super) fn copy_index(pod: &mut Value) {
     }
 }
 
+/// Holds a pod that waits back until its place is chosen, too. [`start`] takes that gate off a pod whose place is not.
+pub(super) fn gate_topology(pod: &mut Value) {
+    if is_gated(pod) && !has_gate(pod, names::TOPOLOGY_SCHEDULING_GATE) {
+        append(pod, "spec", "schedulingGates", json!({ "name": names::TOPOLOGY_SCHEDULING_GATE }));
+    }
+}
+
 /// Lets a pod go with what admission gave. One that is not gated has gone already.
 pub(super) fn start(pod: &mut Value, info: &PodSetInfo) -> Result<(), JobError> {
     if !is_gated(pod) {

@@ -257,3 +257,24 @@ fn index_of_a_pod(#[case] metadata: Value, #[case] want: Option<&str>) {
     Pod.apply_topology_defaults(&mut pod);
     assert_eq!(meta::label(&pod, names::POD_GROUP_POD_INDEX), want);
 }
+
+#[test]
+fn pod_that_waits_for_admission_waits_for_its_place_too() {
+    let gates = |pod: &Value| {
+        let gates = pod["spec"]["schedulingGates"].as_array().cloned().unwrap_or_default();
+        gates.iter().map(|gate| gate["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    let mut waiting = pod("a");
+    Pod.apply_topology_defaults(&mut waiting);
+    Pod.apply_topology_defaults(&mut waiting);
+    assert_eq!(gates(&waiting), "kueue.x-k8s.io/admission kueue.x-k8s.io/topology");
+    let mut started = waiting.clone();
+    Pod.run(&mut started, &[PodSetInfo::default()]).unwrap();
+    assert_eq!(gates(&started), "", "no topology was assigned");
+    let gate = k8s_openapi::api::core::v1::PodSchedulingGate { name: names::TOPOLOGY_SCHEDULING_GATE.into() };
+    Pod.run(&mut waiting, &[PodSetInfo { scheduling_gates: vec![gate], ..PodSetInfo::default() }]).unwrap();
+    assert_eq!(gates(&waiting), "kueue.x-k8s.io/topology", "its place is to be chosen");
+    let mut free = changed(&pod("a"), json!({"spec": {"schedulingGates": null}}));
+    Pod.apply_topology_defaults(&mut free);
+    assert_eq!(gates(&free), "");
+}
