@@ -7,13 +7,10 @@ use super::schema as edit;
 use crate::{
     field::{FieldError, Path},
     v1beta2::{
-        TopologyAssignment, TopologyAssignmentSlice, TopologyAssignmentSliceLevelIndividualValues,
+        MAX_DOMAINS, TopologyAssignment, TopologyAssignmentSlice, TopologyAssignmentSliceLevelIndividualValues,
         TopologyAssignmentSliceLevelValues, TopologyAssignmentSlicePodCounts,
     },
 };
-
-/// As many as a slice can have; v1beta1 is given no more in all. What is packed may stand for very many.
-const MAX_DOMAINS: usize = 100_000;
 
 /// v1beta1's form.
 #[derive(Serialize, Deserialize)]

@@ -20,6 +20,52 @@ pub struct TopologyAssignment {
     pub slices: Vec<TopologyAssignmentSlice>,
 }
 
+/// The most domains that are read of an assignment: as many as a slice can have. What is packed may stand for very many.
+pub const MAX_DOMAINS: usize = 100_000;
+
+/// One domain of an assignment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Domain {
+    /// Its value at each level of the assignment, the widest first.
+    pub values: Vec<String>,
+    /// How many pods it has.
+    pub count: i32,
+}
+
+impl TopologyAssignment {
+    /// The domains in their order, at most [`MAX_DOMAINS`]. A slice that says less than the schema demands ends where it does.
+    pub fn domains(&self) -> impl Iterator<Item = Domain> {
+        self.slices.iter().flat_map(TopologyAssignmentSlice::domains).take(MAX_DOMAINS)
+    }
+}
+
+impl TopologyAssignmentSlice {
+    fn domains(&self) -> impl Iterator<Item = Domain> {
+        let count = usize::try_from(self.domain_count).unwrap_or_default();
+        (0..count).map_while(|at| {
+            let values = self.values_per_level.iter().map(|values| values.at(at)).collect::<Option<_>>()?;
+            Some(Domain { values, count: self.pod_counts.at(at)? })
+        })
+    }
+}
+
+impl TopologyAssignmentSliceLevelValues {
+    fn at(&self, index: usize) -> Option<String> {
+        if let Some(universal) = &self.universal {
+            return Some(universal.clone());
+        }
+        let individual = self.individual.as_ref()?;
+        let part = |part: &Option<String>| part.clone().unwrap_or_default();
+        Some(part(&individual.prefix) + individual.roots.get(index)? + &part(&individual.suffix))
+    }
+}
+
+impl TopologyAssignmentSlicePodCounts {
+    fn at(&self, index: usize) -> Option<i32> {
+        self.universal.or_else(|| self.individual.get(index).copied())
+    }
+}
+
 /// A number of domains with what their values have in common.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[x_kube(
@@ -91,4 +137,43 @@ pub struct TopologyAssignmentSlicePodCounts {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 100000), inner(range(min = 1)), extend("x-kubernetes-list-type" = "atomic"))]
     pub individual: Vec<i32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[rstest]
+    #[case::all_alike(
+        json!({"domainCount": 2, "valuesPerLevel": [{"universal": "a"}, {"individual": {"prefix": "n-", "roots": ["1", "2"]}}],
+               "podCounts": {"universal": 3}}),
+        &["a/n-1=3", "a/n-2=3"])]
+    #[case::each_its_own(
+        json!({"domainCount": 2, "valuesPerLevel": [{"individual": {"roots": ["x", "y"], "suffix": ".z"}}],
+               "podCounts": {"individual": [1, 2]}}),
+        &["x.z=1", "y.z=2"])]
+    #[case::fewer_values_than_it_says(
+        json!({"domainCount": 3, "valuesPerLevel": [{"individual": {"roots": ["x"]}}], "podCounts": {"universal": 1}}), &["x=1"])]
+    #[case::fewer_counts_than_it_says(
+        json!({"domainCount": 3, "valuesPerLevel": [{"universal": "x"}], "podCounts": {"individual": [1]}}), &["x=1"])]
+    #[case::a_negative_count(
+        json!({"domainCount": -1, "valuesPerLevel": [{"universal": "x"}], "podCounts": {"universal": 1}}), &[])]
+    fn domains_are_read(#[case] slice: Value, #[case] expected: &[&str]) {
+        let assignment: TopologyAssignment =
+            serde_json::from_value(json!({"levels": ["l"], "slices": [slice]})).unwrap();
+        let shown = |domain: Domain| format!("{}={}", domain.values.join("/"), domain.count);
+        assert_eq!(assignment.domains().map(shown).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn what_stands_for_very_many_domains_is_read_up_to_a_bound() {
+        let slice =
+            json!({"domainCount": i32::MAX, "valuesPerLevel": [{"universal": "x"}], "podCounts": {"universal": 1}});
+        let assignment: TopologyAssignment =
+            serde_json::from_value(json!({"levels": ["l"], "slices": [slice]})).unwrap();
+        assert_eq!(assignment.domains().count(), MAX_DOMAINS);
+    }
 }
