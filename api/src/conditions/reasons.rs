@@ -312,6 +312,8 @@ pub mod events {
     pub const ADMITTED: &str = "Admitted";
     /// A workload was preempted.
     pub const PREEMPTED: &str = "Preempted";
+    /// The pods of a workload that holds quota found no places.
+    pub const SECOND_PASS_FAILED: &str = "SecondPassFailed";
     /// Another workload was preempted for this one.
     pub const PREEMPTED_WORKLOAD: &str = "PreemptedWorkload";
     /// A workload finished.

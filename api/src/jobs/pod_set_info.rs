@@ -55,6 +55,9 @@ pub fn pod_set_infos<'f>(
         let mut info = PodSetInfo::of_flavors(assignment, pod_set, &flavor)?;
         info.annotations.insert(names::WORKLOAD.into(), workload.metadata.name.clone().unwrap_or_default());
         info.labels.insert(names::POD_SET.into(), assignment.name.clone());
+        if assignment.topology_assignment.is_some() {
+            info.await_places(pod_set);
+        }
         if elastic::is_slice(workload) {
             info.annotations.insert(names::WORKLOAD_SLICE_NAME.into(), elastic::slice_name(workload).to_owned());
             info.labels.insert(names::ELASTIC_POD.into(), "true".into());
@@ -88,6 +91,26 @@ impl PodSetInfo {
     pub fn without_queue_labels(mut self) -> Self {
         self.labels.retain(|key, _| key != names::LOCAL_QUEUE_NAME && key != names::CLUSTER_QUEUE_NAME);
         self
+    }
+}
+
+/// The annotations of a template of which each says what its pods ask of a topology.
+const TOPOLOGY_ANNOTATIONS: [&str; 3] =
+    [names::POD_SET_REQUIRED_TOPOLOGY, names::POD_SET_PREFERRED_TOPOLOGY, names::POD_SET_UNCONSTRAINED_TOPOLOGY];
+
+impl PodSetInfo {
+    /// The pods wait for their places. One that asks for none has to bear an annotation that tells that it gets one.
+    fn await_places(&mut self, pod_set: Option<&PodSet>) {
+        let gate = PodSchedulingGate { name: names::TOPOLOGY_SCHEDULING_GATE.into() };
+        self.scheduling_gates.push(gate);
+        let template = pod_set.map(|pod_set| pod_set.template.value());
+        let asks = |key: &&str| {
+            let annotations = template.as_ref().and_then(|template| template.pointer("/metadata/annotations"));
+            annotations.and_then(|all| all.get(*key)).is_some()
+        };
+        if !TOPOLOGY_ANNOTATIONS.iter().any(asks) {
+            self.annotations.insert(names::POD_SET_UNCONSTRAINED_TOPOLOGY.into(), "true".into());
+        }
     }
 }
 

@@ -142,7 +142,8 @@ pub(super) fn start(pod: &mut Value, info: &PodSetInfo) -> Result<(), JobError> 
     if !is_gated(pod) {
         return Ok(());
     }
-    info.merge_into(pod)?;
+    // A pod that is there takes no new gates: it bears those that it needs from the beginning.
+    PodSetInfo { scheduling_gates: Vec::new(), ..info.clone() }.merge_into(pod)?;
     let keeps_topology = info.scheduling_gates.iter().any(|gate| gate.name == names::TOPOLOGY_SCHEDULING_GATE);
     if let Some(gates) = pod.pointer_mut("/spec/schedulingGates").and_then(Value::as_array_mut) {
         gates.retain(|gate| match str_at(gate, "/name") {
