@@ -6,6 +6,7 @@
 //! - A reservation is written only over the spec that was decided upon.
 
 mod build;
+mod places;
 mod reasons;
 mod replaced;
 mod told;
@@ -26,8 +27,8 @@ pub use build::{
 };
 use jiff::Timestamp;
 pub use replaced::end_replaced;
-use switchyard_api::{names, v1beta2};
-use switchyard_scheduler::{Decision, Name, PodSetRequests, Reason, RefusedReason, WorkloadKey};
+use switchyard_api::{conditions::reasons::events, names, v1beta2};
+use switchyard_scheduler::{Admission, Decision, Name, PodSetRequests, Reason, RefusedReason, WorkloadKey};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 pub(crate) use told::admitted_note;
@@ -53,6 +54,8 @@ enum Job {
     Pending { uid: Name, reason: Reason, requests: Vec<PodSetRequests> },
     Preempt(Box<Preempt>),
     Migrate { uid: Name, to_uid: Name },
+    Reassign { uid: Name, admission: v1beta2::Admission },
+    Evict { uid: Name, nodes: Vec<Name> },
 }
 
 #[derive(Debug, Clone)]
@@ -173,7 +176,7 @@ impl Admitter {
         for decision in decisions {
             match decision {
                 Decision::Reserve { key, uid, admission, checks, waited_since, note, replaces } => {
-                    let admission = build::admission(&admission);
+                    let admission = self.written(&admission);
                     let checks = checks.iter().map(ToString::to_string).collect();
                     let replaces = replaces.map(|(key, uid)| (object_key(&key), uid));
                     let reserve = Reserve { uid, generation: None, admission, checks, note, replaces };
@@ -182,8 +185,14 @@ impl Admitter {
                 Decision::Pending { key, uid, reason, requests } => {
                     self.add(object_key(&key), Job::Pending { uid, reason, requests });
                 }
-                // Only decided with topology-aware scheduling, which the controller does not switch on yet.
-                Decision::Reassign { .. } | Decision::SecondPassFailed { .. } | Decision::Evict { .. } => {}
+                Decision::Reassign { key, uid, admission } => {
+                    let admission = self.written(&admission);
+                    self.add(object_key(&key), Job::Reassign { uid, admission });
+                }
+                Decision::SecondPassFailed { key, uid, reason } => {
+                    self.tell_second_pass(&object_key(&key), &uid, &reason)
+                }
+                Decision::Evict { key, uid, nodes } => self.add(object_key(&key), Job::Evict { uid, nodes }),
                 Decision::Migrate { key, uid, to_uid } => self.add(object_key(&key), Job::Migrate { uid, to_uid }),
                 Decision::Preempt { key, uid, reason, preemptor, preemptor_uid, preemptor_path, preemptee_path } => {
                     let preemptor = self.preemptor(&preemptor, &preemptor_uid);
@@ -192,6 +201,17 @@ impl Admitter {
                     self.add(object_key(&key), Job::Preempt(Box::new(preempt)));
                 }
             }
+        }
+    }
+
+    fn written(&self, admission: &Admission) -> v1beta2::Admission {
+        build::admission(admission, self.ctx.config.enabled("TASAssignmentsEncodingByHostnamePrefix"))
+    }
+
+    fn tell_second_pass(&self, key: &Key, uid: &str, reason: &Reason) {
+        let workload = self.ctx.stores.workloads.by_key(key);
+        if let Some(workload) = workload.filter(|workload| workload.metadata.uid.as_deref() == Some(uid)) {
+            self.ctx.events.warning(&*workload, events::SECOND_PASS_FAILED, reason.message());
         }
     }
 

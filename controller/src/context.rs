@@ -12,9 +12,9 @@ use crate::{
     components::Components,
     events::Events,
     lease::{EpochFloor, Leadership},
-    metrics::Metrics,
+    metrics::{CountedEviction, Metrics},
     stores::Stores,
-    workload::{Edit, Reasons, is_admissible},
+    workload::{Edit, Evicted, Reasons, is_admissible, ready_for},
 };
 
 /// How this process takes part.
@@ -101,6 +101,15 @@ impl Context {
     pub fn count_admitted(&self, admitted: &Workload, cluster_queue: &str, waited: Duration, checks: Option<Duration>) {
         let cohorts = self.stores.cohorts_above(cluster_queue);
         self.metrics.admitted(admitted, cluster_queue, &cohorts, waited, checks);
+    }
+
+    /// Counts and tells an eviction that was written. `before` and `after`: the workload before and after it.
+    pub(crate) fn tell_evicted(&self, before: &Workload, after: &Workload, cluster_queue: &str, evicted: &Evicted) {
+        let Evicted { eviction, event, first } = evicted;
+        let ready = ready_for(before, self.clock.now());
+        let counted = CountedEviction { reason: eviction.reason, cause: &eviction.cause, first: *first, ready };
+        self.metrics.evicted(after, cluster_queue, &counted);
+        self.events.normal(after, event, eviction.message.clone());
     }
 
     /// Calls `act` each time that we come to lead anew, until `shutdown`. Returns early without leader election, where

@@ -5,10 +5,7 @@
 //! - Of each pod set no more pods are let go than the newest admitted workload of the job has quota for: those that it counts
 //!   without those that it does not need any more.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
@@ -24,6 +21,7 @@ use switchyard_api::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    chains::Chains,
     clock::since,
     context::Context,
     store::{Change, Key},
@@ -114,68 +112,21 @@ fn matters(change: &Change<Pod>) -> bool {
     change.old.as_ref().map(seen) != change.new.as_ref().map(seen)
 }
 
-/// What belongs to each chain.
-#[derive(Default)]
-struct Chains(Mutex<BTreeMap<Key, Members>>);
-
-#[derive(Default)]
-struct Members {
-    workloads: BTreeSet<Key>,
-    pods: BTreeSet<Key>,
-}
-
-impl Chains {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Members>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Follows a change of an object; gives the chains to look at.
-    fn follow<K>(
-        &self,
-        change: &Change<K>,
-        chain: impl Fn(&K) -> Option<Key>,
-        of: impl Fn(&mut Members) -> &mut BTreeSet<Key>,
-    ) -> BTreeSet<Key> {
-        let before = change.old.as_deref().and_then(&chain);
-        let after = change.new.as_deref().and_then(&chain);
-        if before.is_none() && after.is_none() {
-            // Most workloads are no elastic job's.
-            return BTreeSet::new();
-        }
-        let mut chains = self.lock();
-        if let Some(before) = before.as_ref().filter(|before| after.as_ref() != Some(before))
-            && let Some(members) = chains.get_mut(before)
-        {
-            of(members).remove(&change.key);
-            if members.workloads.is_empty() && members.pods.is_empty() {
-                chains.remove(before);
-            }
-        }
-        if let Some(after) = &after {
-            of(chains.entry(after.clone()).or_default()).insert(change.key.clone());
-        }
-        before.into_iter().chain(after).collect()
-    }
-}
-
 /// Lets pods go until `shutdown`, whatever the feature gate says: while it was on, jobs may have been started whose templates
 /// have the scheduling gate, and cannot be changed while they run.
 pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let (queue, chains) = (Queue::default(), Arc::new(Chains::default()));
     let (into, of) = (queue.clone(), chains.clone());
     ctx.stores.workloads.subscribe(move |change| {
-        let changed = of.follow(change, chain_of, |members| &mut members.workloads);
+        let changed = of.follow_workload(change, chain_of);
         changed.into_iter().for_each(|chain| into.add(chain));
     });
     let (into, of) = (queue.clone(), chains.clone());
     ctx.stores.elastic_pods.subscribe(move |change| {
-        let changed = of.follow(change, chain_of_pod, |members| &mut members.pods);
+        let changed = of.follow_pod(change, chain_of_pod);
         changed.into_iter().filter(|_| matters(change)).for_each(|chain| into.add(chain));
     });
-    let everything = || {
-        let all: Vec<Key> = chains.lock().keys().cloned().collect();
-        all.into_iter().for_each(|chain| queue.add(chain));
-    };
+    let everything = || chains.all().into_iter().for_each(|chain| queue.add(chain));
     let again = ctx.each_term(&shutdown, everything);
     let (ctx, chains) = (&ctx, &chains);
     let look = |chain| async move { look(ctx, chains, chain).await };
@@ -186,12 +137,7 @@ async fn look(ctx: &Context, chains: &Chains, chain: Key) -> Outcome {
     if !ctx.leading() {
         return Outcome::Done;
     }
-    let (workloads, pods): (Vec<_>, Vec<_>) = {
-        let chains = chains.lock();
-        let Some(members) = chains.get(&chain) else { return Outcome::Done };
-        let workloads = members.workloads.iter().filter_map(|key| ctx.stores.workloads.by_key(key));
-        (workloads.collect(), members.pods.iter().filter_map(|key| ctx.stores.elastic_pods.by_key(key)).collect())
-    };
+    let (workloads, pods) = chains.members(&chain, &ctx.stores.workloads, &ctx.stores.elastic_pods);
     let Some(active) = active(workloads) else { return Outcome::Done };
     let requests: Vec<_> = to_let_go(&active, &pods).into_iter().map(|pod| let_go(ctx, &active, pod)).collect();
     // One that cannot be let go keeps no other back.
@@ -334,21 +280,5 @@ mod tests {
         assert_eq!(chain_of_pod(&gated("a")), Some(first.clone()));
         assert_eq!(chain_of(&slice("b", 1)), Some(first));
         assert_eq!(chain_of(&fixtures::workload("c")), None, "no elastic job's");
-    }
-
-    #[test]
-    fn a_chain_is_known_as_long_as_something_is_of_it() {
-        let chains = Chains::default();
-        let pod = gated("a");
-        let told = |old: Option<&Arc<Pod>>, new: Option<&Arc<Pod>>| {
-            let change = Change { key: Key::new("ns", "a"), old: old.cloned(), new: new.cloned() };
-            chains.follow(&change, chain_of_pod, |members| &mut members.pods).len()
-        };
-        assert_eq!((told(None, Some(&pod)), chains.lock().len()), (1, 1));
-        assert_eq!((told(Some(&pod), Some(&pod)), chains.lock().len()), (1, 1));
-        assert_eq!((told(Some(&pod), None), chains.lock().len()), (1, 0));
-        let workload = Some(Arc::new(fixtures::workload("c")));
-        let change = Change { key: Key::new("ns", "c"), old: workload.clone(), new: workload };
-        assert!(chains.follow(&change, chain_of, |members| &mut members.workloads).is_empty(), "no elastic job's");
     }
 }

@@ -27,7 +27,8 @@ use tokio_util::sync::CancellationToken;
 pub use views::{ClusterQueueFigures, LocalQueueFigures, Views};
 
 use crate::{
-    admit::Admitter, capacity::Capacity, clock::engine_time, context::Context, recording::Recorded, store::Key, world,
+    admit::Admitter, capacity::Capacity, clock::engine_time, context::Context, recording::Recorded, store::Key,
+    topology, world,
 };
 
 /// Kueue's pause after a cycle that admitted nothing: doubling between these.
@@ -188,6 +189,8 @@ pub(crate) struct EngineTask {
     views: Arc<Views>,
     capacity: watch::Sender<Arc<Capacity>>,
     known: BTreeMap<(Kind, Key), Event>,
+    // Topologies are told once it is known what nodes have.
+    awaits_nodes: bool,
     pace: Pace,
     publish: Publish,
 }
@@ -223,13 +226,20 @@ impl EngineTask {
         let (capacity, published) = watch::channel(Arc::new(Capacity::default()));
         let handle = EngineHandle { inbox: inbox.clone(), questions: question, views: views.clone() };
         let (known, pace, publish) = Default::default();
-        (Self { ctx, engine, inbox, questions, admitter, views, capacity, known, pace, publish }, handle, published)
+        let awaits_nodes = ctx.stores.awaits_nodes();
+        let task =
+            Self { ctx, engine, inbox, questions, admitter, views, capacity, known, awaits_nodes, pace, publish };
+        (task, handle, published)
     }
 
     /// Runs until `shutdown`.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) {
         let mut leadership = self.ctx.leadership.clone();
         loop {
+            if self.awaits_nodes && !self.ctx.stores.awaits_nodes() {
+                self.awaits_nodes = false;
+                self.ctx.stores.topologies.all().iter().for_each(|it| self.inbox.add(Kind::Topology, Key::of(&**it)));
+            }
             let batch = self.inbox.take();
             if !batch.is_empty() {
                 self.apply(batch);
@@ -243,6 +253,7 @@ impl EngineTask {
                 Some(question) = self.questions.recv() => question(&self.engine),
                 Ok(()) = leadership.changed() => self.pace = Pace::default(),
                 () = self.inbox.changed() => (),
+                () = self.ctx.stores.nodes_known(), if self.awaits_nodes => (),
                 () = self.admitter.drained(), if full => (),
                 () = tokio::time::sleep(wait) => (),
             }
@@ -260,6 +271,9 @@ impl EngineTask {
                 // Capacity shows the labels and taints of flavors, which change no queue's figures.
                 self.publish.capacity_dirty |= kind == Kind::ResourceFlavor;
             }
+        }
+        for key in batch.pods {
+            self.engine.apply(topology::pods::event(&self.ctx.stores, &key), now);
         }
         for key in batch.workloads {
             self.engine.apply(world::workload(&self.ctx, &key), now);

@@ -31,7 +31,7 @@ use crate::{
     recording::Recorded,
     status,
     stores::Stores,
-    variants, visibility,
+    topology, variants, visibility,
     webhook::{self, WebhookOptions},
     workload::Reasons,
 };
@@ -333,6 +333,8 @@ async fn begin(
     spawn(workers, "priorities", ok(priority::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "failure recovery", ok(failure_recovery::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "elastic jobs", ok(elastic::run(ctx.clone(), shutdown.clone())));
+    spawn(workers, "places of pods", ok(topology::ungate::run(ctx.clone(), shutdown.clone())));
+    spawn(workers, "failed nodes", ok(topology::failures::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "variants", ok(variants::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "provisioning requests", ok(provisioning::run(ctx.clone(), shutdown.clone())));
     spawn(workers, "jobs", jobs::run(ctx.clone(), shutdown.clone()));

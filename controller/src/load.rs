@@ -17,7 +17,7 @@ use crate::{
     options,
     store::{Key, Store},
     stores::Stores,
-    world,
+    topology, world,
 };
 
 /// Objects in one answer of the API server.
@@ -56,6 +56,9 @@ pub async fn lists(client: &Client, stores: &Stores) -> Result<(), LoadError> {
         list(client, &stores.claim_templates, false),
         list(client, &stores.device_classes, false),
     )?;
+    if !stores.topologies.is_empty() {
+        tokio::try_join!(list(client, &stores.nodes, true), list(client, &stores.pods, true))?;
+    }
     Ok(())
 }
 
@@ -94,6 +97,7 @@ pub fn engine(stores: &Stores, config: &Configuration, now: Timestamp) -> Engine
     for (kind, keys) in [
         (Kind::Namespace, keys(&stores.namespaces)),
         (Kind::Topology, keys(&stores.topologies)),
+        (Kind::Node, keys(&stores.nodes)),
         (Kind::ResourceFlavor, keys(&stores.resource_flavors)),
         (Kind::AdmissionCheck, keys(&stores.admission_checks)),
         (Kind::Cohort, keys(&stores.cohorts)),
@@ -101,6 +105,9 @@ pub fn engine(stores: &Stores, config: &Configuration, now: Timestamp) -> Engine
         (Kind::LocalQueue, keys(&stores.local_queues)),
     ] {
         keys.iter().for_each(|key| apply(world::object(stores, kind, key)));
+    }
+    for key in keys(&stores.pods) {
+        apply(topology::pods::event(stores, &key));
     }
     stores.local_queues.all().iter().filter_map(|queue| world::past_use(queue)).for_each(&mut apply);
     for workload in stores.workloads.all() {

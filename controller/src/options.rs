@@ -11,6 +11,7 @@ use crate::{
     context::Role,
     lease::Timing,
     placement::Placement,
+    topology,
     webhook::WebhookOptions,
 };
 
@@ -120,8 +121,7 @@ pub(crate) fn engine_settings(config: &Configuration) -> Settings {
         fair_sharing: config.fair_sharing.is_some(),
         block_admission: config.wait_for_pods_ready.block_admission && config.waits_for_pods_ready(),
         requeue_window: REQUEUE_WINDOW,
-        // Nothing tells the engine of nodes yet.
-        topology: None,
+        topology: topology::gates(config),
         gates: engine::Gates {
             flavor_fungibility: config.enabled("FlavorFungibility"),
             preserve_scan_progress: config.enabled("FlavorFungibilityPreserveScanProgress"),

@@ -38,18 +38,21 @@ struct Memory {
     queue_deletions: waits::Waits,
     flavor_deletions: waits::Waits,
     check_deletions: waits::Waits,
+    topology_deletions: waits::Waits,
 }
 
-/// Looks after queues, flavors and checks until `shutdown`.
+/// Looks after queues, flavors, checks and Topologies until `shutdown`.
 pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: CancellationToken) {
     let cluster_queues = follow(&ctx.stores.cluster_queues, views.cluster_queue_changes.clone());
     let local_queues = follow(&ctx.stores.local_queues, views.local_queue_changes.clone());
     let cohorts = follow(&ctx.stores.cohorts, views.cohort_changes.clone());
     let flavors = follow(&ctx.stores.resource_flavors, Queue::default());
     let checks = follow(&ctx.stores.admission_checks, Queue::default());
+    let topologies = follow(&ctx.stores.topologies, Queue::default());
     finalizers::follow_cluster_queues(&ctx, &flavors, &checks);
-    let everything =
-        on_leadership(&ctx, [&cluster_queues, &local_queues, &cohorts, &flavors, &checks], shutdown.clone());
+    finalizers::follow_flavors(&ctx, &topologies);
+    let queues = [&cluster_queues, &local_queues, &cohorts, &flavors, &checks, &topologies];
+    let everything = on_leadership(&ctx, queues, shutdown.clone());
     let memory = Memory::default();
     let (ctx, views, memory) = (&ctx, &views, &memory);
     let run = |queue: &Queue<Key>| (queue.clone(), shutdown.clone());
@@ -74,7 +77,12 @@ pub(crate) async fn run(ctx: Arc<Context>, views: Arc<Views>, shutdown: Cancella
         let (queue, shutdown) = run(&checks);
         work::run(queue, 1, shutdown, async |key| finalizers::check(ctx, &memory.check_deletions, key).await).await;
     };
-    tokio::join!(cluster_queues, local_queues, cohorts, flavors, checks, everything);
+    let topologies = async {
+        let (queue, shutdown) = run(&topologies);
+        work::run(queue, 1, shutdown, async |key| finalizers::topology(ctx, &memory.topology_deletions, key).await)
+            .await;
+    };
+    tokio::join!(cluster_queues, local_queues, cohorts, flavors, checks, topologies, everything);
 }
 
 /// Queues each object that its user changed, or that a new leader has not looked at.
@@ -97,14 +105,15 @@ fn follow<K: Resource + 'static>(store: &Store<K>, queue: Queue<Key>) -> Queue<K
     queue
 }
 
-async fn on_leadership(ctx: &Arc<Context>, queues: [&Queue<Key>; 5], shutdown: CancellationToken) {
-    let [cluster_queues, local_queues, cohorts, flavors, checks] = queues;
+async fn on_leadership(ctx: &Arc<Context>, queues: [&Queue<Key>; 6], shutdown: CancellationToken) {
+    let [cluster_queues, local_queues, cohorts, flavors, checks, topologies] = queues;
     let all = || {
         ctx.stores.cluster_queues.all().iter().for_each(|queue| cluster_queues.add(Key::of(&**queue)));
         ctx.stores.local_queues.all().iter().for_each(|queue| local_queues.add(Key::of(&**queue)));
         ctx.stores.cohorts.all().iter().for_each(|cohort| cohorts.add(Key::of(&**cohort)));
         ctx.stores.resource_flavors.all().iter().for_each(|flavor| flavors.add(Key::of(&**flavor)));
         ctx.stores.admission_checks.all().iter().for_each(|check| checks.add(Key::of(&**check)));
+        ctx.stores.topologies.all().iter().for_each(|topology| topologies.add(Key::of(&**topology)));
     };
     ctx.each_term(&shutdown, all).await;
 }

@@ -4,7 +4,7 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::{
-    core::v1::{LimitRange, Namespace, Pod, PodTemplate},
+    core::v1::{LimitRange, Namespace, Node, Pod, PodTemplate},
     node::v1::RuntimeClass,
     scheduling::v1::PriorityClass,
 };
@@ -36,6 +36,7 @@ use crate::{
     jobs::owners,
     object::Object,
     store::{Feed, Store},
+    topology::{self, pods::PodRecord},
     workload,
 };
 
@@ -97,6 +98,12 @@ pub struct Stores {
     pub claim_templates: Store<ResourceClaimTemplate>,
     /// DeviceClasses, likewise, and with `KueueDRAIntegrationExtendedResource`.
     pub device_classes: Store<DeviceClass>,
+    /// Nodes, for topology-aware scheduling; read from when the first Topology is there.
+    pub nodes: Store<Node>,
+    /// What pods use of nodes, and those that it placed; likewise.
+    pub pods: Store<PodRecord>,
+    // Whether topology-aware scheduling is on.
+    reads_nodes: bool,
     /// What was read of owners that are not watched.
     pub(crate) owners: owners::Recent,
 }
@@ -135,6 +142,8 @@ impl Stores {
             dependencies,
             workloads: Store::fitted(workload::fit),
             elastic_pods: Store::fitted(elastic::fit),
+            nodes: Store::fitted(topology::nodes::fit),
+            reads_nodes: config.enabled(topology::GATE),
             ..Self::default()
         }
     }
@@ -230,6 +239,9 @@ impl Stores {
         self.watch_provisioning(client, tasks, shutdown);
         self.watch_devices(client, config, tasks, shutdown);
         self.watch_pods(client, config, tasks, shutdown);
+        if self.reads_nodes {
+            tasks.spawn(topology::watch::run(self.clone(), client.clone(), shutdown.clone()));
+        }
         for jobs in self.jobs.iter().chain(&self.dependencies) {
             let api = Api::all_with(client.clone(), &jobs.resource);
             let resource = jobs.resource.clone();
@@ -306,6 +318,18 @@ impl Stores {
         tasks.spawn(feed(classes, kind, true, store, |_| (), shutdown.clone()));
     }
 
+    /// Whether it is not known yet what nodes have: no pods are placed before.
+    #[must_use]
+    pub fn awaits_nodes(&self) -> bool {
+        self.reads_nodes && !(self.nodes.is_ready() && self.pods.is_ready())
+    }
+
+    /// Waits until it is known what nodes have: for ever where no Topology asks.
+    pub(crate) async fn nodes_known(&self) {
+        self.nodes.ready().await;
+        self.pods.ready().await;
+    }
+
     /// Waits until every kind's first list is read.
     ///
     /// # Errors
@@ -360,6 +384,9 @@ impl Stores {
             state(&self.claim_templates),
             state(&self.device_classes),
         ];
+        if self.reads_nodes && !self.topologies.is_empty() {
+            states.extend([state(&self.nodes), state(&self.pods)]);
+        }
         states.extend(self.jobs.iter().chain(&self.dependencies).map(|jobs| WatchState {
             kind: jobs.resource.plural.clone(),
             ready: jobs.store.is_ready(),
@@ -384,7 +411,7 @@ fn managed() -> watcher::Config {
 }
 
 /// Keeps one store in step with the server. A kind that is `awaited` may not be there yet: until it is, it has no objects.
-async fn feed<K>(
+pub(crate) async fn feed<K>(
     watch: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
     kind: String,
     awaited: bool,

@@ -2,7 +2,7 @@
 
 mod queue;
 mod requests;
-mod selector;
+pub(crate) mod selector;
 mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use switchyard_api::{
 use switchyard_scheduler::{self as engine, Event, LocalQueueKey, Name, WorkloadKey};
 pub(crate) use workload::Ordering;
 
-use crate::{context::Context, engine_task::Kind, options, store::Key, stores::Stores, variants::family};
+use crate::{context::Context, engine_task::Kind, options, store::Key, stores::Stores, topology, variants::family};
 
 /// The event that tells the engine how this object stands now, or that it is gone.
 pub(crate) fn object(stores: &Stores, kind: Kind, key: &Key) -> Event {
@@ -31,10 +31,11 @@ pub(crate) fn object(stores: &Stores, kind: Kind, key: &Key) -> Event {
                 labels: namespace.metadata.labels.clone().unwrap_or_default(),
             },
         ),
-        Kind::Topology if stores.topologies.by_key(key).is_some() => {
-            Event::Topology { name: name(), levels: Vec::new() }
-        }
-        Kind::Topology => Event::TopologyDeleted { name: name() },
+        Kind::Topology => stores.topologies.by_key(key).filter(|_| !stores.awaits_nodes()).map_or_else(
+            || Event::TopologyDeleted { name: name() },
+            |topology| Event::Topology { name: name(), levels: queue::levels(&topology) },
+        ),
+        Kind::Node => topology::nodes::event(stores, key),
         Kind::ResourceFlavor => stores.resource_flavors.by_key(key).map_or_else(
             || Event::ResourceFlavorDeleted { name: name() },
             |flavor| Event::ResourceFlavor(queue::resource_flavor(&flavor)),
@@ -99,6 +100,7 @@ fn ordering(config: &Configuration) -> Ordering {
         preemption_gates: config.preemption_gates(),
         reclaims: config.enabled("ReclaimablePods"),
         admission_gates: config.enabled("AdmissionGatedBy"),
+        places: config.enabled(topology::GATE),
         patience: config.wait_for_pods_ready.timeout.std(),
     }
 }
@@ -111,7 +113,7 @@ pub(crate) fn priority(config: &Configuration, object: &v1beta2::Workload) -> i3
 /// The pod sets of a workload as the engine counts them.
 pub(crate) fn pod_sets(ctx: &Context, object: &v1beta2::Workload) -> Vec<engine::PodSet> {
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-    workload::pod_sets(object, &RequestRules::of(&ctx.stores, &ctx.config, namespace))
+    workload::pod_sets(object, &RequestRules::of(&ctx.stores, &ctx.config, namespace), false)
 }
 
 /// The resource of which the pods of a workload ask for more by now than they are charged, and the pod set; none where there is none.
@@ -152,6 +154,7 @@ pub(crate) fn is_deletion(event: &Event) -> bool {
         event,
         Event::NamespaceDeleted { .. }
             | Event::TopologyDeleted { .. }
+            | Event::CapacityLeafDeleted { .. }
             | Event::ResourceFlavorDeleted { .. }
             | Event::AdmissionCheckDeleted { .. }
             | Event::CohortDeleted { .. }

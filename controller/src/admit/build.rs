@@ -8,22 +8,24 @@ use switchyard_api::{
     SmallMap,
     conditions::{self, reasons},
     names,
-    v1beta2::{self, CheckState, DispatchStatus, PodSetRequest, Workload},
+    v1beta2::{self, CheckState, DelayedTopologyRequestState, DispatchStatus, PodSetRequest, Workload},
 };
 use switchyard_scheduler::{self as engine, Amount, Name, PodSetRequests, Reason};
 
 use super::Preemptor;
+use crate::topology::convert;
 use crate::workload::{Edit, Evicted, Eviction};
 
-/// The engine's admission as the API writes it.
+/// The engine's admission as the API writes it. `by_prefix`: hosts whose names begin alike are written together.
 #[must_use]
-pub fn admission(admission: &engine::Admission) -> v1beta2::Admission {
+pub fn admission(admission: &engine::Admission, by_prefix: bool) -> v1beta2::Admission {
     let assignments = admission.pod_sets.iter().map(|pod_set| v1beta2::PodSetAssignment {
         name: pod_set.name.to_string(),
         flavors: pod_set.flavors.iter().map(|(resource, flavor)| (resource.to_string(), flavor.to_string())).collect(),
         resource_usage: quantities(&pod_set.usage),
         count: Some(pod_set.count),
-        ..v1beta2::PodSetAssignment::default()
+        topology_assignment: pod_set.topology.as_ref().map(|topology| convert::written(topology, by_prefix)),
+        delayed_topology_request: pod_set.delayed.map(convert::written_delayed),
     });
     v1beta2::Admission {
         cluster_queue: admission.cluster_queue.to_string(),
@@ -62,11 +64,17 @@ pub struct Dispatch {
 #[must_use]
 pub fn dispatched_status(
     mut edit: Edit,
-    admission: v1beta2::Admission,
+    mut admission: v1beta2::Admission,
     checks: &[String],
     dispatch: &Dispatch,
     now: Timestamp,
 ) -> Edit {
+    // The cluster that took it has placed its pods.
+    for assignment in &mut admission.pod_set_assignments {
+        if assignment.delayed_topology_request.is_some() {
+            assignment.delayed_topology_request = Some(DelayedTopologyRequestState::Ready);
+        }
+    }
     let required = checks.iter().chain(std::iter::once(&dispatch.check)).cloned().collect();
     edit.sync_checks(&required, &required);
     let at = Time(crate::clock::whole_seconds(now));
@@ -186,7 +194,7 @@ mod tests {
 
     fn two_cpus() -> v1beta2::Admission {
         let name = |text: &str| Name::from(text);
-        admission(&engine::Admission {
+        let given = engine::Admission {
             cluster_queue: name("cq"),
             pod_sets: vec![engine::PodSetAssignment {
                 name: name("main"),
@@ -196,7 +204,8 @@ mod tests {
                 topology: None,
                 delayed: None,
             }],
-        })
+        };
+        admission(&given, true)
     }
 
     #[test]
@@ -325,6 +334,20 @@ mod tests {
           }
         }
         "#);
+    }
+
+    #[test]
+    fn pods_that_another_cluster_places_are_placed_once_it_has_the_job() {
+        let mut admission = two_cpus();
+        admission.pod_set_assignments[0].delayed_topology_request = Some(DelayedTopologyRequestState::Pending);
+        let dispatch = Dispatch { check: "mk".into(), cluster: "west".into(), attempt: 3, adopts: None };
+        let edit = dispatched_status(begun(&fixtures::workload("a"), 30), admission, &[], &dispatch, fixtures::at(30));
+        insta::assert_snapshot!(fixtures::conditions(&edit.status), @r"
+        30s QuotaReserved=True QuotaReserved: Quota reserved in ClusterQueue cq
+        30s Admitted=True Admitted: The workload is admitted
+        ");
+        let written = &edit.status.admission.unwrap().pod_set_assignments[0];
+        assert_eq!(written.delayed_topology_request, Some(DelayedTopologyRequestState::Ready));
     }
 
     #[test]

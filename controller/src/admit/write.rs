@@ -17,7 +17,6 @@ use tokio::time::Instant;
 
 use super::{Admitter, Job, Preempt, Reserve, announce, build, reasons, replaced::end_replaced};
 use crate::{
-    metrics::CountedEviction,
     store::Key,
     work::Outcome,
     workload::{self, Edit, Evicted, WriteError, patch_status},
@@ -46,6 +45,14 @@ impl Admitter {
             },
             Job::Preempt(preempt) => match self.current(&key, &preempt.uid) {
                 Some(current) => self.preempt(&key, &current, &preempt).await,
+                None => Outcome::Done,
+            },
+            Job::Reassign { uid, admission } => match self.current(&key, &uid) {
+                Some(current) => self.reassign(&key, &current, &admission).await,
+                None => Outcome::Done,
+            },
+            Job::Evict { uid, nodes } => match self.current(&key, &uid) {
+                Some(current) => self.evict_from_nodes(&key, &current, &nodes).await,
                 None => Outcome::Done,
             },
             Job::Migrate { uid, to_uid } => match self.current(&key, &uid) {
@@ -184,7 +191,7 @@ impl Admitter {
 
     /// Writes and tells an eviction that the engine has decided; `tell` says what else is to be said of it. `what` labels the
     /// write.
-    async fn evict(
+    pub(super) async fn evict(
         &self,
         key: &Key,
         current: &Workload,
@@ -193,13 +200,9 @@ impl Admitter {
         (edit, evicted): (Edit, Evicted),
         tell: impl FnOnce(&Workload),
     ) -> Outcome {
-        let ready = workload::ready_for(current, self.ctx.clock.now());
         match patch_status(&self.ctx, current, &edit.status, what).await {
             Ok(Some(after)) => {
-                let eviction =
-                    CountedEviction { reason: evicted.eviction.reason, cause: "", first: evicted.first, ready };
-                self.ctx.metrics.evicted(&after, cluster_queue, &eviction);
-                self.ctx.events.normal(&after, &evicted.event, evicted.eviction.message);
+                self.ctx.tell_evicted(current, &after, cluster_queue, &evicted);
                 tell(&after);
                 Outcome::Done
             }

@@ -14,6 +14,7 @@ use super::claims::Claims;
 use crate::{
     store::{Key, Store},
     stores::Stores,
+    topology::pods::changes_use,
 };
 
 /// The kinds that the engine knows besides Workloads, in the order in which a batch is told: what others refer to comes
@@ -22,6 +23,7 @@ use crate::{
 pub(crate) enum Kind {
     Namespace,
     Topology,
+    Node,
     ResourceFlavor,
     AdmissionCheck,
     Cohort,
@@ -34,6 +36,8 @@ pub(crate) enum Kind {
 pub(crate) struct Batch {
     pub(crate) objects: BTreeSet<(Kind, Key)>,
     pub(crate) workloads: BTreeSet<Key>,
+    /// What pods of others use of nodes.
+    pub(crate) pods: BTreeSet<Key>,
     pub(crate) refused: BTreeMap<WorkloadKey, (Name, RefusedReason)>,
     pub(crate) retries: BTreeSet<WorkloadKey>,
     pub(crate) unpreempted: BTreeSet<WorkloadKey>,
@@ -43,6 +47,7 @@ impl Batch {
     pub(crate) fn is_empty(&self) -> bool {
         self.objects.is_empty()
             && self.workloads.is_empty()
+            && self.pods.is_empty()
             && self.refused.is_empty()
             && self.retries.is_empty()
             && self.unpreempted.is_empty()
@@ -75,6 +80,11 @@ impl Inbox {
         self.notify.notify_one();
     }
 
+    fn add_pod(&self, key: Key) {
+        self.lock().pods.insert(key);
+        self.notify.notify_one();
+    }
+
     /// Whether the engine has not seen this workload's newest state.
     pub(crate) fn holds_workload(&self, key: &Key) -> bool {
         self.lock().workloads.contains(key)
@@ -100,6 +110,7 @@ impl Inbox {
     pub(crate) fn connect(self: &Arc<Self>, stores: &Stores) {
         self.follow(&stores.namespaces, Kind::Namespace);
         self.follow(&stores.topologies, Kind::Topology);
+        self.follow(&stores.nodes, Kind::Node);
         self.follow(&stores.resource_flavors, Kind::ResourceFlavor);
         self.follow(&stores.admission_checks, Kind::AdmissionCheck);
         self.follow(&stores.cohorts, Kind::Cohort);
@@ -107,6 +118,12 @@ impl Inbox {
         self.follow(&stores.local_queues, Kind::LocalQueue);
         let inbox = self.clone();
         stores.workloads.subscribe(move |change| inbox.add_workload(change.key.clone()));
+        let inbox = self.clone();
+        stores.pods.subscribe(move |change| {
+            if changes_use(change) {
+                inbox.add_pod(change.key.clone());
+            }
+        });
         // The requests of pending workloads depend on these.
         self.requests_follow(&stores.limit_ranges, &stores.workloads);
         self.requests_follow(&stores.runtime_classes, &stores.workloads);

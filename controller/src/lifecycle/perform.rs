@@ -9,12 +9,10 @@ use crate::{
     admit::admitted_note,
     context::Context,
     engine_task::Views,
-    events::EventType,
     left_pods,
-    metrics::CountedEviction,
     store::Key,
     work::Outcome,
-    workload::{WriteError, delete, patch_metadata, patch_status, ready_for},
+    workload::{WriteError, delete, patch_metadata, patch_status},
 };
 
 /// Looks at one workload, and does what is to be done.
@@ -78,19 +76,7 @@ fn tell(ctx: &Context, before: &Workload, workload: &Workload, told: Told) {
     match told {
         Told::Event { warning: true, reason, note } => ctx.events.warning(workload, reason, note),
         Told::Event { warning: false, reason, note } => ctx.events.normal(workload, reason, note),
-        Told::Evicted { cluster_queue, evicted } => {
-            let eviction = &evicted.eviction;
-            let ready = ready_for(before, ctx.clock.now());
-            let counted =
-                CountedEviction { reason: eviction.reason, cause: &eviction.cause, first: evicted.first, ready };
-            ctx.metrics.evicted(workload, &cluster_queue, &counted);
-            ctx.events.publish(
-                kube::Resource::object_ref(workload, &()),
-                EventType::Normal,
-                &evicted.event,
-                evicted.eviction.message.clone(),
-            );
-        }
+        Told::Evicted { cluster_queue, evicted } => ctx.tell_evicted(before, workload, &cluster_queue, &evicted),
         Told::Admitted { cluster_queue, waited, reserved_for } => {
             ctx.events.normal(workload, events::ADMITTED, admitted_note(&cluster_queue, reserved_for));
             ctx.count_admitted(workload, &cluster_queue, waited, Some(reserved_for));

@@ -1,6 +1,6 @@
 //! ClusterQueues, Cohorts, LocalQueues and ResourceFlavors.
 
-use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::api::resource::Quantity};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use switchyard_api::{
     quantity::{self, amount_of},
     v1beta2 as api,
@@ -68,19 +68,19 @@ pub(super) fn resource_flavor(flavor: &api::ResourceFlavor) -> engine::ResourceF
     engine::ResourceFlavor {
         name: name_of(flavor),
         node_labels: flavor.spec.node_labels.clone(),
-        node_taints: flavor.spec.node_taints.iter().filter_map(taint).collect(),
+        node_taints: flavor.spec.node_taints.iter().filter_map(selector::taint).collect(),
         tolerations: flavor.spec.tolerations.iter().map(selector::toleration).collect(),
         topology_name: reference(flavor.spec.topology_name.as_deref()),
     }
 }
 
-fn reference(name: Option<&str>) -> Option<Name> {
-    name.filter(|name| !name.is_empty()).map(Name::from)
+/// The label keys of a Topology's levels, the highest first.
+pub(super) fn levels(topology: &api::Topology) -> Vec<Name> {
+    topology.spec.levels.iter().map(|level| Name::from(level.node_label.as_str())).collect()
 }
 
-fn taint(taint: &core::Taint) -> Option<engine::Taint> {
-    let (key, value) = (taint.key.clone(), taint.value.clone().unwrap_or_default());
-    Some(engine::Taint { key, value, effect: selector::effect(&taint.effect)? })
+fn reference(name: Option<&str>) -> Option<Name> {
+    name.filter(|name| !name.is_empty()).map(Name::from)
 }
 
 fn resource_groups(groups: &[api::ResourceGroup]) -> Vec<engine::ResourceGroup> {

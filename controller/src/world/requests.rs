@@ -8,7 +8,7 @@ use k8s_openapi::{
 };
 use switchyard_api::{
     config::{Configuration, ResourceTransformation, Resources, TransformationStrategy},
-    devices::{DeviceRules, Devices},
+    devices::{Charge, DeviceRules, Devices},
     field::Path,
     jobs::{
         limit_range::Violation,
@@ -31,6 +31,21 @@ pub(crate) struct RequestRules<'a> {
     overhead: Box<Overhead<'a>>,
 }
 
+/// What one pod asks for.
+#[derive(Debug, Default)]
+pub(super) struct Requested {
+    /// What its queue is charged.
+    pub(super) charged: BTreeMap<Name, Amount>,
+    /// What it takes of a node, if that is something else.
+    pub(super) of_pod: Option<BTreeMap<Name, Amount>>,
+    /// Why it cannot be admitted as things are, if so.
+    pub(super) problem: Option<String>,
+}
+
+fn named(amounts: BTreeMap<String, i64>) -> BTreeMap<Name, Amount> {
+    amounts.into_iter().map(|(resource, amount)| (Name::from(resource), Amount::new(amount))).collect()
+}
+
 type Overhead<'a> = dyn Fn(&str) -> Option<BTreeMap<String, Quantity>> + 'a;
 
 impl<'a> RequestRules<'a> {
@@ -47,19 +62,15 @@ impl<'a> RequestRules<'a> {
         Self { resources: &config.resources, devices, defaults, overhead: Box::new(overhead) }
     }
 
-    /// What one pod asks for, and why it cannot be admitted as things are, if so. `pod_set` and `index` are its pod set's.
-    pub(super) fn requests(
-        &self,
-        pod: &PodSpec,
-        pod_set: &str,
-        index: usize,
-    ) -> (BTreeMap<Name, Amount>, Option<String>) {
+    /// What one pod asks for. `pod_set` and `index` are its pod set's.
+    pub(super) fn requests(&self, pod: &PodSpec, pod_set: &str, index: usize) -> Requested {
         let path = Path::new("spec").child("podSets").index(index).child("template").child("spec");
         let charge = match self.devices.charge(pod, &self.defaults.containers.requests, pod_set, &path) {
             Ok(charge) => charge,
-            Err(problem) => return (BTreeMap::new(), Some(problem)),
+            Err(problem) => return Requested { problem: Some(problem), ..Requested::default() },
         };
         let (asked, problem) = self.asked(pod, index);
+        let of_pod = self.changes(&charge).then(|| named(asked.clone()));
         let mut amounts = transformed(asked, &charge.replaced, &self.resources.transformations);
         // Excluded resources may be inputs and multipliers.
         amounts.retain(|resource, _| {
@@ -69,7 +80,15 @@ impl<'a> RequestRules<'a> {
             let sum = amounts.entry(resource).or_default();
             *sum = sum.saturating_add(amount);
         }
-        (amounts.into_iter().map(|(resource, amount)| (Name::from(resource), Amount::new(amount))).collect(), problem)
+        let charged = named(amounts);
+        Requested { of_pod: of_pod.filter(|of_pod| *of_pod != charged), charged, problem }
+    }
+
+    /// Whether something else may be charged than what the pod asks for.
+    fn changes(&self, charge: &Charge) -> bool {
+        let Resources { transformations, exclude_resource_prefixes, .. } = self.resources;
+        !(transformations.is_empty() && exclude_resource_prefixes.is_empty())
+            || !(charge.amounts.is_empty() && charge.replaced.is_empty())
     }
 
     /// The requests of the pod as the API server fills them in.
@@ -213,7 +232,8 @@ mod tests {
         let rules = without_devices(&resources, RequestDefaults::default());
         let pod =
             json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]});
-        let (amounts, problem) = rules.requests(&serde_json::from_value(pod).unwrap(), "main", 1);
+        let Requested { charged: amounts, problem, .. } =
+            rules.requests(&serde_json::from_value(pod).unwrap(), "main", 1);
         assert!(amounts.is_empty());
         insta::assert_snapshot!(problem.unwrap(), @r#"resources validation failed: spec.podSets[1].template.spec.containers[0]: Invalid value: ["cpu"]: requests must not exceed its limits"#);
     }
@@ -229,7 +249,7 @@ mod tests {
         let rules = without_devices(&resources, defaults);
         let said = |cpu: &str| {
             let pod = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]});
-            rules.requests(&serde_json::from_value(pod).unwrap(), "main", 0).1.unwrap_or_default()
+            rules.requests(&serde_json::from_value(pod).unwrap(), "main", 0).problem.unwrap_or_default()
         };
         assert_eq!(said("1"), "");
         insta::assert_snapshot!(said("3"), @r#"resources didn't satisfy LimitRange constraints: spec.podSets[0].template.spec: Invalid value: ["cpu"]: requests must not be above the limitRange max"#);
@@ -243,7 +263,8 @@ mod tests {
         let overhead = Box::new(overhead);
         let rules = RequestRules { overhead, ..without_devices(&resources, RequestDefaults::default()) };
         let pod = json!({"runtimeClassName": "kata", "containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "example.com/x": "1"}}}]});
-        let (amounts, problem) = rules.requests(&serde_json::from_value(pod).unwrap(), "main", 0);
+        let Requested { charged: amounts, problem, .. } =
+            rules.requests(&serde_json::from_value(pod).unwrap(), "main", 0);
         assert_eq!(problem, None);
         assert_eq!(amounts.into_iter().map(|(r, a)| format!("{r}={a}")).collect::<Vec<_>>(), ["cpu=2100"]);
     }
@@ -258,7 +279,7 @@ mod tests {
         let resources: Resources = serde_json::from_value(resources).unwrap();
         let pod = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "x.com/gpu": "2"}}}]});
         let rules = without_devices(&resources, RequestDefaults::default());
-        let (amounts, _) = rules.requests(&serde_json::from_value(pod).unwrap(), "main", 0);
+        let Requested { charged: amounts, .. } = rules.requests(&serde_json::from_value(pod).unwrap(), "main", 0);
         let amounts: Vec<String> = amounts.into_iter().map(|(r, a)| format!("{r}={a}")).collect();
         assert_eq!(amounts.join(" "), expected);
     }
@@ -286,11 +307,11 @@ mod tests {
             });
             RequestRules::of(&stores, &config, namespace).requests(&serde_json::from_value(pod).unwrap(), "main", 0)
         };
-        let (amounts, problem) = asked("ns");
+        let Requested { charged: amounts, problem, .. } = asked("ns");
         assert_eq!(problem, None);
         let amounts: Vec<String> = amounts.into_iter().map(|(r, a)| format!("{r}={a}")).collect();
         assert_eq!(amounts, ["cpu=1000", "credits=30", "gpus=5"]);
-        let (amounts, problem) = asked("other");
+        let Requested { charged: amounts, problem, .. } = asked("other");
         assert!(amounts.is_empty());
         insta::assert_snapshot!(problem.unwrap(), @r#"spec.podSets[0].template.spec.resourceClaims[0]: Internal error: failed to get claim spec for ResourceClaimTemplate two in podset main: ResourceClaimTemplate.resource.k8s.io "two" not found"#);
     }

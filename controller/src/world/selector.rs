@@ -42,7 +42,7 @@ fn requirement(key: &str, operator: &str, values: Option<&[String]>) -> engine::
     engine::Requirement { key: key.to_owned(), operator, values: values.unwrap_or_default().to_vec() }
 }
 
-pub(super) fn toleration(toleration: &core::Toleration) -> engine::Toleration {
+pub(crate) fn toleration(toleration: &core::Toleration) -> engine::Toleration {
     engine::Toleration {
         key: toleration.key.clone().unwrap_or_default(),
         operator: match toleration.operator.as_deref() {
@@ -54,7 +54,16 @@ pub(super) fn toleration(toleration: &core::Toleration) -> engine::Toleration {
     }
 }
 
-pub(super) fn effect(effect: &str) -> Option<engine::TaintEffect> {
+/// A taint of a node; none if its effect is none that Kubernetes knows.
+pub(crate) fn taint(taint: &core::Taint) -> Option<engine::Taint> {
+    Some(engine::Taint {
+        key: taint.key.clone(),
+        value: taint.value.clone().unwrap_or_default(),
+        effect: effect(&taint.effect)?,
+    })
+}
+
+fn effect(effect: &str) -> Option<engine::TaintEffect> {
     match effect {
         "NoSchedule" => Some(engine::TaintEffect::NoSchedule),
         "PreferNoSchedule" => Some(engine::TaintEffect::PreferNoSchedule),

@@ -6,9 +6,10 @@ use jiff::{SignedDuration, Timestamp};
 use switchyard_api::{conditions, jobs::elastic, names, quantity::amount_of, v1beta2 as api};
 use switchyard_scheduler::{self as engine, Amount, Name, WorkloadKey};
 
-use super::{RequestRules, selector};
+use super::{RequestRules, requests::Requested, selector};
 use crate::{
     clock::engine_time,
+    topology::convert,
     workload::{self as state},
 };
 
@@ -29,6 +30,8 @@ pub(crate) struct Ordering {
     pub(crate) reclaims: bool,
     /// Whether annotations may hold a workload back.
     pub(crate) admission_gates: bool,
+    /// Whether pods are given places.
+    pub(crate) places: bool,
     /// How long others wait at most for the pods of a dispatched workload.
     pub(crate) patience: Duration,
 }
@@ -53,7 +56,7 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, order
         active: workload.spec.is_active(),
         held: held(workload, ordering),
         finished: state::is_finished(workload),
-        pod_sets: pod_sets(workload, rules),
+        pod_sets: pod_sets(workload, rules, ordering.places),
         reservation: reserved.filter(|_| may_run(workload)).and_then(|_| status?.admission.as_ref()).map(admission),
         reserved_at: reserved.map(|condition| engine_time(condition.last_transition_time.0)),
         admitted: state::is_admitted(workload),
@@ -74,9 +77,13 @@ pub(super) fn workload(workload: &api::Workload, rules: &RequestRules<'_>, order
         replaces: ordering.slices.then(|| replaced(workload)).flatten(),
         flavors: None,
         parent: None,
-        unhealthy_nodes: Vec::new(),
-        owned_by_pod: false,
-        pod_set_updates: Vec::new(),
+        unhealthy_nodes: status
+            .iter()
+            .flat_map(|status| &status.unhealthy_nodes)
+            .map(|node| Name::from(node.name.as_str()))
+            .collect(),
+        owned_by_pod: is_owned_by_pod(workload),
+        pod_set_updates: status.iter().flat_map(|status| &status.admission_checks).flat_map(updates).collect(),
         key,
     }
 }
@@ -103,9 +110,27 @@ pub(super) fn priority(workload: &api::Workload, ordering: Ordering) -> i32 {
     workload.spec.priority.unwrap_or(0).saturating_add(boost)
 }
 
-/// The pod sets as the engine counts them.
-pub(super) fn pod_sets(workload: &api::Workload, rules: &RequestRules<'_>) -> Vec<engine::PodSet> {
-    workload.spec.pod_sets.iter().enumerate().map(|(index, pod_set)| self::pod_set(pod_set, index, rules)).collect()
+/// The pod sets as the engine counts them. `places`: with what their pods ask of a topology.
+pub(super) fn pod_sets(workload: &api::Workload, rules: &RequestRules<'_>, places: bool) -> Vec<engine::PodSet> {
+    let pod_sets = workload.spec.pod_sets.iter().enumerate();
+    pod_sets.map(|(index, pod_set)| self::pod_set(pod_set, index, rules, places)).collect()
+}
+
+/// Whether its only owner is a pod that is in no group.
+fn is_owned_by_pod(workload: &api::Workload) -> bool {
+    let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
+    let [owner] = owners else { return false };
+    owner.kind == "Pod" && owner.api_version == "v1" && !state::is_group_workload(workload)
+}
+
+/// What an admission check that is Ready changes of pods.
+fn updates(check: &api::AdmissionCheckState) -> impl Iterator<Item = engine::PodSetUpdate> {
+    let updates = check.pod_set_updates.iter().filter(|_| check.state == api::CheckState::Ready);
+    updates.map(|update| engine::PodSetUpdate {
+        pod_set: Name::from(update.name.as_str()),
+        node_selector: update.node_selector.clone().into_iter().collect(),
+        tolerations: update.tolerations.iter().map(selector::toleration).collect(),
+    })
 }
 
 /// Until when others wait for the pods of a dispatched workload. Another cluster may never tell that they are ready, nor evict
@@ -156,8 +181,8 @@ fn admission(admission: &api::Admission) -> engine::Admission {
             .map(|(resource, quantity)| (name(resource), Amount::new(amount_of(resource, quantity))))
             .collect(),
         count: assignment.count.unwrap_or(0),
-        topology: None,
-        delayed: None,
+        topology: assignment.topology_assignment.as_ref().map(convert::assignment),
+        delayed: assignment.delayed_topology_request.map(convert::delayed),
     };
     engine::Admission {
         cluster_queue: name(&admission.cluster_queue),
@@ -165,7 +190,7 @@ fn admission(admission: &api::Admission) -> engine::Admission {
     }
 }
 
-fn pod_set(pod_set: &api::PodSet, index: usize, rules: &RequestRules<'_>) -> engine::PodSet {
+fn pod_set(pod_set: &api::PodSet, index: usize, rules: &RequestRules<'_>, places: bool) -> engine::PodSet {
     let base =
         engine::PodSet { min_count: pod_set.min_count, ..engine::PodSet::new(pod_set.name.as_str(), pod_set.count) };
     let template = match pod_set.template.parse() {
@@ -174,9 +199,12 @@ fn pod_set(pod_set: &api::PodSet, index: usize, rules: &RequestRules<'_>) -> eng
         Err(error) => return engine::PodSet { problem: Some(format!("invalid pod template: {error}")), ..base },
     };
     let spec = template.spec.unwrap_or_default();
-    let (requests, problem) = rules.requests(&spec, &pod_set.name, index);
+    let Requested { charged, of_pod, problem } = rules.requests(&spec, &pod_set.name, index);
+    let topology = pod_set.topology_request.as_ref().filter(|_| places);
     engine::PodSet {
-        requests,
+        requests: charged,
+        pod_requests: of_pod.filter(|_| places).map(Box::new),
+        topology: topology.map(|request| Box::new(convert::request(request))),
         node_selector: super::labels(spec.node_selector.as_ref()),
         affinity: selector::affinity(spec.affinity.as_ref()),
         tolerations: spec.tolerations.iter().flatten().map(selector::toleration).collect(),
@@ -203,6 +231,7 @@ mod tests {
         preemption_gates: true,
         reclaims: true,
         admission_gates: true,
+        places: true,
         patience: Duration::from_secs(300),
     };
 

@@ -1,0 +1,328 @@
+//! Nodes that fail under pods that were placed: their workloads are told (`status.unhealthyNodes`), and the engine looks for
+//! other places. Kueue's `pkg/controller/tas/node_controller.go` is the rule; nodes are told apart by their hostname label,
+//! which must be their name, as there.
+//!
+//! A node that is not ready, or bears a taint that the pods do not tolerate, has failed for a workload once none of its pods
+//! makes progress there. Where a second node of one workload fails before the first is replaced, the workload is evicted.
+
+mod hosts;
+mod judge;
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{
+    Api, Resource as _, ResourceExt as _,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use switchyard_api::{
+    conditions::reasons,
+    config::Configuration,
+    jobs::elastic,
+    names,
+    v1beta2::{UnhealthyNode, Workload},
+};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    hosts::Hosts,
+    judge::{Judge, Verdict},
+};
+use super::{nodes, pods::PodRecord, ungate::chain_of};
+use crate::{
+    chains::Chains,
+    clock::since,
+    context::Context,
+    store::{Change, Key},
+    work::{self, Outcome, Queue},
+    workload::{Edit, Evicted, Eviction, WriteError, admitted_by, is_admitted, is_evicted, is_finished, patch_status},
+    write::answered,
+};
+
+/// Nodes looked at in parallel.
+const WORKERS: usize = 4;
+/// What pods do on a node is gathered for so long.
+const GATHERED: Duration = Duration::from_millis(100);
+/// A node that has not been ready for so long is given up, where no pods are waited for.
+const GIVEN_UP: Duration = Duration::from_secs(30);
+
+/// Kueue's condition of pods that have to make room for others, and its reason.
+const TERMINATED: &str = "TerminatedByKueue";
+const UNSCHEDULABLE: &str = "UnschedulableOnAssignedNode";
+const POD_TERMINATED: &str = "PodTerminatedByKueue";
+const POD_MESSAGE: &str = "Pod terminated by Kueue NodeController due to node taint";
+
+/// What the feature gates say of failed nodes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    /// `TASReplaceNodeOnPodTermination`: pods that still run on it are waited for.
+    await_pods: bool,
+    /// `TASReplaceNodeDueToNotReadyOverFixedTime`.
+    fixed_time: bool,
+    /// `TASReplaceNodeOnNodeTaints`.
+    taints: bool,
+}
+
+impl Rules {
+    /// None: failed nodes are nobody's matter (`TASFailedNodeReplacement`).
+    fn of(config: &Configuration) -> Option<Self> {
+        let on = config.enabled(super::GATE) && config.enabled("TASFailedNodeReplacement");
+        on.then(|| Self {
+            await_pods: config.enabled("TASReplaceNodeOnPodTermination"),
+            fixed_time: config.enabled("TASReplaceNodeDueToNotReadyOverFixedTime"),
+            taints: config.enabled("TASReplaceNodeOnNodeTaints"),
+        })
+    }
+}
+
+struct State {
+    rules: Rules,
+    /// Which workloads have pods assigned to a host.
+    assigned: Hosts,
+    /// Which pods are to go to a host, or are there.
+    pods: Hosts,
+    chains: Chains,
+}
+
+/// Looks after nodes until `shutdown`.
+pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
+    let Some(rules) = Rules::of(&ctx.config) else { return shutdown.cancelled().await };
+    let queue = Queue::default();
+    let state =
+        Arc::new(State { rules, assigned: Hosts::default(), pods: Hosts::default(), chains: Chains::default() });
+    follow(&ctx, &state, &queue);
+    let everything = || state.assigned.all().into_iter().for_each(|host| queue.add(host));
+    let again = ctx.each_term(&shutdown, everything);
+    let (ctx, state) = (&ctx, &state);
+    let look = |host| async move { look(ctx, state, host).await };
+    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), look), again);
+}
+
+fn follow(ctx: &Context, state: &Arc<State>, queue: &Queue<Arc<str>>) {
+    let (of, into) = (state.clone(), queue.clone());
+    ctx.stores.workloads.subscribe(move |change| {
+        of.chains.follow_workload(change, chain_of);
+        if is_placed_anew(change) {
+            let hosts = |workload: &Option<Arc<Workload>>| workload.as_deref().map(hosts::assigned).unwrap_or_default();
+            let now = hosts(&change.new);
+            of.assigned.follow(&change.key, &hosts(&change.old), &now);
+            // One that failed between the decision and the write.
+            now.into_iter().for_each(|host| into.add(host));
+        }
+    });
+    let (of, into) = (state.clone(), queue.clone());
+    ctx.stores.pods.subscribe(move |change| {
+        of.chains.follow_pod(change, PodRecord::chain);
+        let hosts = |pod: &Option<Arc<PodRecord>>| pod.as_deref().map(hosts::of_pod).unwrap_or_default();
+        let now = hosts(&change.new);
+        of.pods.follow(&change.key, &hosts(&change.old), &now);
+        if change.new.as_deref().is_none_or(judge::is_telling) {
+            now.into_iter().chain(hosts(&change.old)).for_each(|host| into.add_after(host, GATHERED));
+        }
+    });
+    let (into, rules) = (queue.clone(), state.rules);
+    ctx.stores.nodes.subscribe(move |change| {
+        let seen = |node: &Arc<Node>| {
+            let ready = nodes::ready_condition(node).map(|condition| condition.status.clone());
+            (node.uid(), ready, rules.taints.then(|| nodes::taints(node).to_vec()))
+        };
+        if change.old.as_ref().map(seen) != change.new.as_ref().map(seen) {
+            into.add(change.key.name.clone());
+        }
+    });
+}
+
+/// Whether a workload has other places than before, or holds them no longer.
+fn is_placed_anew(change: &Change<Workload>) -> bool {
+    let places = |workload: &Option<Arc<Workload>>| {
+        let admission = workload.as_ref()?.status.as_ref()?.admission.as_ref()?;
+        let places = admission.pod_set_assignments.iter().map(|it| it.topology_assignment.clone());
+        Some((places.collect::<Vec<_>>(), is_admitted(workload.as_ref()?)))
+    };
+    places(&change.old) != places(&change.new)
+}
+
+async fn look(ctx: &Context, state: &State, host: Arc<str>) -> Outcome {
+    if !ctx.leading() {
+        return Outcome::Done;
+    }
+    let node = ctx.stores.nodes.get("", &host);
+    // What nodes there are is known only after the first list.
+    if ctx.stores.awaits_nodes() || !ctx.stores.nodes.is_ready() {
+        return Outcome::Done;
+    }
+    let affected: Vec<Arc<Workload>> = state
+        .assigned
+        .on(&host)
+        .iter()
+        .filter_map(|key| ctx.stores.workloads.by_key(key))
+        .filter(|it| runs(it))
+        .collect();
+    let ready = node.as_ref().and_then(|node| nodes::ready_condition(node));
+    let Some((node, ready)) = node.as_ref().zip(ready) else {
+        return all(ctx, &affected, &host, true).await;
+    };
+    let failed_for = (ready.status != "True").then(|| {
+        let since_when = ready.last_transition_time.as_ref().map_or(Duration::MAX, |at| since(ctx.clock.now(), at.0));
+        since_when
+    });
+    if let Some(failed_for) = failed_for.filter(|failed_for| *failed_for < GIVEN_UP)
+        && (!state.rules.await_pods || state.rules.fixed_time)
+    {
+        let left = GIVEN_UP.saturating_sub(failed_for).max(GATHERED);
+        if !state.rules.await_pods {
+            return Outcome::Again(left);
+        }
+        return judged(ctx, state, node, &host, affected).await.at_latest(Some(left));
+    }
+    if state.rules.fixed_time && failed_for.is_some() {
+        return all(ctx, &affected, &host, true).await;
+    }
+    judged(ctx, state, node, &host, affected).await
+}
+
+fn runs(workload: &Workload) -> bool {
+    is_admitted(workload) && !is_finished(workload) && !is_evicted(workload)
+}
+
+async fn all(ctx: &Context, workloads: &[Arc<Workload>], host: &str, failed: bool) -> Outcome {
+    let mut outcome = Outcome::Done;
+    for workload in workloads {
+        if mark(ctx, workload, host, failed).await == Outcome::Failed {
+            outcome = Outcome::Failed;
+        }
+    }
+    outcome
+}
+
+/// Looks at each workload that has pods on the node, or pods that are to go there.
+async fn judged(ctx: &Context, state: &State, node: &Node, host: &str, affected: Vec<Arc<Workload>>) -> Outcome {
+    let pods: Vec<Arc<PodRecord>> = state.pods.on(host).iter().filter_map(|key| ctx.stores.pods.by_key(key)).collect();
+    let known: BTreeSet<Key> = affected.iter().map(|workload| Key::of(&**workload)).collect();
+    let chains: BTreeSet<Key> = pods.iter().filter_map(|pod| pod.chain()).collect();
+    let strays = chains.iter().flat_map(|chain| state.chains.members(chain, &ctx.stores.workloads, &ctx.stores.pods).0);
+    let strays = strays.filter(|workload| runs(workload) && !known.contains(&Key::of(&**workload)));
+    let workloads: Vec<_> = strays.chain(affected).collect();
+    let judge = Judge { rules: state.rules, node, host };
+    let mut outcome = Outcome::Done;
+    for workload in workloads {
+        let chain = Key::new(&workload.namespace().unwrap_or_default(), elastic::slice_name(&workload));
+        let own: Vec<_> = pods.iter().filter(|pod| pod.chain().as_ref() == Some(&chain)).cloned().collect();
+        let flavor = |name: &str| ctx.stores.resource_flavors.get("", name);
+        let Verdict { failed, ends } = judge.look(&workload, &own, flavor);
+        let mut done = mark(ctx, &workload, host, failed).await;
+        for pod in &ends {
+            if !end(ctx, pod).await {
+                done = Outcome::Failed;
+            }
+        }
+        if done == Outcome::Failed {
+            outcome = Outcome::Failed;
+        }
+    }
+    outcome
+}
+
+/// What a workload's status becomes when a host of it has failed, or is well again; none if it says so already.
+fn marked(mut edit: Edit, host: &str, failed: bool) -> Option<(Edit, Option<Evicted>)> {
+    let known: Vec<String> = edit.status.unhealthy_nodes.iter().map(|node| node.name.clone()).collect();
+    match (known.iter().any(|it| it == host), failed) {
+        (true, true) | (false, false) => None,
+        (true, false) => {
+            edit.status.unhealthy_nodes.retain(|node| node.name != host);
+            Some((edit, None))
+        }
+        (false, true) if known.is_empty() => {
+            edit.status.unhealthy_nodes.push(UnhealthyNode { name: host.to_owned() });
+            Some((edit, None))
+        }
+        (false, true) => {
+            let nodes = [known.join(", "), host.to_owned()].join(", ");
+            let message =
+                format!("Workload eviction triggered due to multiple TAS assigned node failures, including: {nodes}");
+            let eviction = Eviction { reason: reasons::evicted::NODE_FAILURES, cause: String::new(), message };
+            let evicted = edit.evict(eviction);
+            Some((edit, Some(evicted)))
+        }
+    }
+}
+
+async fn mark(ctx: &Context, workload: &Workload, host: &str, failed: bool) -> Outcome {
+    let Some((edit, evicted)) = marked(ctx.edit(workload), host, failed) else { return Outcome::Done };
+    match patch_status(ctx, workload, &edit.status, "unhealthy nodes").await {
+        Ok(Some(after)) => {
+            if let (Some(evicted), Some(cluster_queue)) = (&evicted, admitted_by(workload)) {
+                ctx.tell_evicted(workload, &after, cluster_queue, evicted);
+            }
+            Outcome::Done
+        }
+        Ok(None) | Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
+        Err(WriteError::Conflict) => Outcome::Failed,
+        Err(error) => {
+            tracing::warn!(workload = %Key::of(workload), node = host, %error, "the failure of a node was not noted");
+            Outcome::Failed
+        }
+    }
+}
+
+/// Declares a pod failed that cannot start where it was sent, so that its job makes another. Whether that was done.
+async fn end(ctx: &Context, pod: &PodRecord) -> bool {
+    if !ctx.leading() {
+        return true;
+    }
+    let key = Key::of(pod);
+    let api: Api<Pod> = Api::namespaced(ctx.client.clone(), &key.namespace);
+    let condition = json!({
+        "type": TERMINATED, "status": "True", "reason": UNSCHEDULABLE, "message": POD_MESSAGE,
+        "lastTransitionTime": crate::clock::whole_seconds(ctx.clock.now()).to_string(),
+    });
+    // Conditions are merged by their type.
+    let patch = json!({"metadata": {"uid": pod.meta().uid}, "status": {"phase": "Failed", "conditions": [condition]}});
+    let params = PatchParams { field_manager: Some(names::JOB_CONTROLLER_MANAGER.into()), ..PatchParams::default() };
+    match answered(api.patch_status(&key.name, &params, &Patch::Strategic(&patch))).await.map_err(WriteError::from) {
+        Ok(pod) => {
+            ctx.events.normal(&pod, POD_TERMINATED, POD_MESSAGE);
+            true
+        }
+        Err(WriteError::Gone) => true,
+        Err(error) => {
+            tracing::warn!(pod = %key, %error, "a pod that cannot start was not ended");
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::{
+        fixtures::{self, WorkloadExt as _},
+        workload::Reasons,
+    };
+
+    #[rstest]
+    #[case::the_first_that_fails(&[], true, Some("n1"))]
+    #[case::it_is_known(&["n1"], true, None)]
+    #[case::it_is_well_again(&["n1"], false, Some(""))]
+    #[case::another_is_well(&["n2"], false, None)]
+    #[case::the_second_that_fails(&["n2"], true, Some("evicted"))]
+    fn a_failure_is_noted(#[case] known: &[&str], #[case] failed: bool, #[case] expected: Option<&str>) {
+        let workload = fixtures::workload("a").reserved("cq").admitted().status(|status| {
+            status.unhealthy_nodes = known.iter().map(|name| UnhealthyNode { name: (*name).to_owned() }).collect();
+        });
+        let edit = Edit::new(&workload, Reasons::Fine, fixtures::at(30));
+        let told = marked(edit, "n1", failed).map(|(edit, evicted)| match evicted {
+            Some(evicted) => {
+                let message =
+                    "Workload eviction triggered due to multiple TAS assigned node failures, including: n2, n1";
+                assert_eq!(evicted.eviction.message, message);
+                "evicted".to_owned()
+            }
+            None => edit.status.unhealthy_nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(" "),
+        });
+        assert_eq!(told.as_deref(), expected);
+    }
+}

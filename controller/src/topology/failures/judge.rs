@@ -1,0 +1,253 @@
+//! Whether a node has failed for a workload. Pure.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Toleration};
+use switchyard_api::{
+    jobs::pod_set_infos,
+    v1beta2::{PodSetAssignment, ResourceFlavor, Workload},
+};
+
+use super::{Rules, hosts};
+use crate::{
+    topology::{nodes, pods::PodRecord, ranks::HOSTNAME},
+    world::selector,
+};
+
+/// A node, as the rules see it.
+pub(super) struct Judge<'a> {
+    pub(super) rules: Rules,
+    pub(super) node: &'a Node,
+    /// Its name, which is the value of its hostname label.
+    pub(super) host: &'a str,
+}
+
+/// What is to be done about a workload.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    /// The node has failed for it.
+    pub(super) failed: bool,
+    /// Pods that were sent to the node and cannot start there.
+    pub(super) ends: Vec<Arc<PodRecord>>,
+}
+
+/// What taints of a node mean for pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Taints {
+    Tolerated,
+    /// For some time.
+    ForNow,
+    Untolerated,
+}
+
+/// Whether a pod tells something of its node: it was sent there and is not bound, or it ends.
+pub(super) fn is_telling(pod: &PodRecord) -> bool {
+    pod.placed().is_some_and(|placed| match placed.node {
+        None => placed.node_selector.contains_key(HOSTNAME),
+        Some(_) => placed.ended || pod.is_deleted(),
+    })
+}
+
+impl Judge<'_> {
+    /// Looks at a workload. `pods`: its pods that are on the node, or were sent there.
+    pub(super) fn look(
+        &self,
+        workload: &Workload,
+        pods: &[Arc<PodRecord>],
+        flavor: impl Fn(&str) -> Option<Arc<ResourceFlavor>>,
+    ) -> Verdict {
+        let ends = || pods.iter().filter(|pod| self.cannot_start(pod)).cloned().collect();
+        if !hosts::assigned(workload).contains(self.host) {
+            return Verdict { failed: false, ends: ends() };
+        }
+        let asks_pods = if nodes::is_ready(self.node) {
+            match self.taints(workload, flavor) {
+                Taints::Tolerated => return Verdict::default(),
+                Taints::ForNow => true,
+                Taints::Untolerated => self.rules.await_pods,
+            }
+        } else {
+            self.rules.await_pods
+        };
+        if !asks_pods {
+            return Verdict { failed: true, ends: Vec::new() };
+        }
+        let failed = !pods.iter().any(|pod| self.makes_progress(pod));
+        Verdict { failed, ends: ends() }
+    }
+
+    fn makes_progress(&self, pod: &PodRecord) -> bool {
+        pod.placed().is_some_and(|placed| placed.node.as_deref() == Some(self.host) && !placed.ended)
+            && !pod.is_deleted()
+    }
+
+    fn cannot_start(&self, pod: &PodRecord) -> bool {
+        pod.placed().is_some_and(|placed| {
+            let sent = placed.node_selector.get(HOSTNAME).is_some_and(|host| host == self.host);
+            sent && placed.node.is_none() && placed.pending && !placed.is_gated()
+        })
+    }
+
+    /// The worst of what the node's taints mean for the pod sets that have pods there.
+    fn taints(&self, workload: &Workload, flavor: impl Fn(&str) -> Option<Arc<ResourceFlavor>>) -> Taints {
+        let taints = nodes::taints(self.node).iter().filter(|taint| taint.effect != "PreferNoSchedule");
+        let taints: Vec<_> = taints.filter(|_| self.rules.taints).filter_map(selector::taint).collect();
+        if taints.is_empty() {
+            return Taints::Tolerated;
+        }
+        let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
+        let assignments = admission.into_iter().flat_map(|admission| &admission.pod_set_assignments);
+        let here = assignments.filter(|assignment| self.has_pods(assignment));
+        let names: Vec<&str> = here.map(|assignment| assignment.name.as_str()).collect();
+        let all = tolerations(workload, flavor);
+        let of_pod_sets = all.iter().filter(|(name, _)| names.contains(&name.as_str()));
+        let each = of_pod_sets.flat_map(|(_, tolerations)| taints.iter().map(|taint| meaning(tolerations, taint)));
+        each.max().unwrap_or(Taints::Tolerated)
+    }
+
+    fn has_pods(&self, assignment: &PodSetAssignment) -> bool {
+        let topology = assignment.topology_assignment.iter();
+        topology.flat_map(|it| it.domains()).any(|domain| domain.values.last().is_some_and(|host| host == self.host))
+    }
+}
+
+fn meaning(tolerations: &[Toleration], taint: &switchyard_scheduler::Taint) -> Taints {
+    let tolerating = tolerations.iter().filter(|it| selector::toleration(it).tolerates(taint));
+    match tolerating.map(|it| it.toleration_seconds.is_some()).min() {
+        None => Taints::Untolerated,
+        Some(true) => Taints::ForNow,
+        Some(false) => Taints::Tolerated,
+    }
+}
+
+/// What the pods of each pod set tolerate: by their template, their flavors and what admission checks add.
+fn tolerations(
+    workload: &Workload,
+    flavor: impl Fn(&str) -> Option<Arc<ResourceFlavor>>,
+) -> Vec<(String, Vec<Toleration>)> {
+    let admission = workload.status.as_ref().and_then(|status| status.admission.as_ref());
+    let names = admission.into_iter().flat_map(|it| &it.pod_set_assignments).flat_map(|it| it.flavors.values());
+    let flavors: Vec<Arc<ResourceFlavor>> = names.filter_map(|name| flavor(name)).collect();
+    let find = |name: &str| {
+        flavors.iter().find(|it| it.metadata.name.as_deref() == Some(name)).map(std::convert::AsRef::as_ref)
+    };
+    // Without its flavor, or with checks that contradict each other, a workload does not start.
+    let infos = pod_set_infos(workload, find).unwrap_or_default();
+    let of_template = |name: &str| {
+        let pod_set = workload.spec.pod_sets.iter().find(|pod_set| pod_set.name == name)?;
+        pod_set.template.parse().ok()?.spec?.tolerations
+    };
+    let joined = |info: switchyard_api::jobs::PodSetInfo| {
+        let own = of_template(&info.name).unwrap_or_default();
+        let all = own.into_iter().chain(info.tolerations).collect();
+        (info.name, all)
+    };
+    infos.into_iter().map(joined).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+    use switchyard_api::names;
+
+    use super::*;
+    use crate::{
+        fixtures::{self, WorkloadExt as _},
+        topology::pods::Shapes,
+    };
+
+    const DEFAULT: Rules = Rules { await_pods: true, fixed_time: false, taints: true };
+    const AT_ONCE: Rules = Rules { await_pods: false, ..DEFAULT };
+
+    fn workload(host: &str, tolerations: &Value) -> Workload {
+        fixtures::workload("w").reserved("cq").admitted().edit(|workload| {
+            let template = json!({"spec": {"containers": [], "tolerations": tolerations}});
+            workload.spec.pod_sets =
+                serde_json::from_value(json!([{"name": "main", "count": 2, "template": template}])).unwrap();
+            let slices =
+                json!([{"domainCount": 1, "valuesPerLevel": [{"universal": host}], "podCounts": {"universal": 2}}]);
+            let topology = json!({"levels": [HOSTNAME], "slices": slices});
+            let assignment = json!({"name": "main", "count": 2, "topologyAssignment": topology});
+            let admission = json!({"clusterQueue": "cq", "podSetAssignments": [assignment]});
+            workload.status.as_mut().unwrap().admission = serde_json::from_value(admission).unwrap();
+        })
+    }
+
+    fn node(ready: &str, taint: Option<&str>) -> Node {
+        let taints: Vec<Value> = taint.iter().map(|effect| json!({"key": "k", "effect": effect})).collect();
+        serde_json::from_value(json!({
+            "metadata": {"name": "n"}, "spec": {"taints": taints},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]},
+        }))
+        .unwrap()
+    }
+
+    /// `runs`, `ends`, `ended`, `sent` (to the node, not bound) or `gated`.
+    fn pod(state: &str) -> Arc<PodRecord> {
+        let node = if ["runs", "ends", "ended"].contains(&state) { json!("n") } else { Value::Null };
+        let gates = if state == "gated" { json!([{"name": names::TOPOLOGY_SCHEDULING_GATE}]) } else { json!([]) };
+        let deletion = if state == "ends" { json!("2026-01-01T00:00:00Z") } else { Value::Null };
+        let selector = if state == "gated" { json!({}) } else { json!({HOSTNAME: "n"}) };
+        let phase = match state {
+            "runs" | "ends" => "Running",
+            "ended" => "Failed",
+            _ => "Pending",
+        };
+        let pod = json!({
+            "metadata": {
+                "name": state, "namespace": "ns", "deletionTimestamp": deletion,
+                "annotations": {names::POD_SET_UNCONSTRAINED_TOPOLOGY: "true", names::WORKLOAD: "w"},
+            },
+            "spec": {"nodeName": node, "nodeSelector": selector, "schedulingGates": gates, "containers": []},
+            "status": {"phase": phase},
+        });
+        Arc::new(PodRecord::of(serde_json::from_value(pod).unwrap(), &Shapes::default()).unwrap())
+    }
+
+    fn told(rules: Rules, node: &Node, workload: &Workload, pods: &str) -> String {
+        let pods: Vec<_> = pods.split_whitespace().map(pod).collect();
+        let verdict = Judge { rules, node, host: "n" }.look(workload, &pods, |_| None);
+        let ends = verdict.ends.iter().map(|pod| kube::Resource::meta(&**pod).name.clone().unwrap());
+        let ends = ends.collect::<Vec<_>>().join(" ");
+        format!("{} {ends}", if verdict.failed { "failed" } else { "well" }).trim().to_owned()
+    }
+
+    #[rstest]
+    #[case::pods_still_run_there(DEFAULT, "runs ends", "well")]
+    #[case::its_last_pods_end(DEFAULT, "ends", "failed")]
+    #[case::no_pod_is_there(DEFAULT, "", "failed")]
+    #[case::pods_have_not_been_let_go(DEFAULT, "gated", "failed")]
+    #[case::a_pod_that_was_sent_there_cannot_start(DEFAULT, "sent", "failed sent")]
+    #[case::pods_are_not_waited_for(AT_ONCE, "runs", "failed")]
+    fn a_node_that_is_not_ready(#[case] rules: Rules, #[case] pods: &str, #[case] expected: &str) {
+        assert_eq!(told(rules, &node("Unknown", None), &workload("n", &json!([])), pods), expected);
+    }
+
+    #[rstest]
+    #[case::a_taint_that_only_prefers("PreferNoSchedule", json!([]), "", "well")]
+    #[case::nobody_tolerates_it_and_pods_run("NoSchedule", json!([]), "runs", "well")]
+    #[case::nobody_tolerates_it_and_none_runs("NoSchedule", json!([]), "ended sent", "failed sent")]
+    #[case::it_is_tolerated("NoExecute", json!([{"operator": "Exists"}]), "", "well")]
+    #[case::it_is_tolerated_for_now("NoExecute", json!([{"operator": "Exists", "tolerationSeconds": 5}]), "ends", "failed")]
+    #[case::it_is_tolerated_for_now_and_pods_run("NoExecute", json!([{"operator": "Exists", "tolerationSeconds": 5}]), "runs", "well")]
+    #[case::one_of_two_tolerates_it_for_ever(
+        "NoExecute", json!([{"operator": "Exists", "tolerationSeconds": 5}, {"key": "k", "operator": "Exists"}]), "ends", "well")]
+    fn a_node_with_a_taint(
+        #[case] effect: &str,
+        #[case] tolerations: Value,
+        #[case] pods: &str,
+        #[case] expected: &str,
+    ) {
+        let workload = workload("n", &tolerations);
+        assert_eq!(told(DEFAULT, &node("True", Some(effect)), &workload, pods), expected);
+        let without = Rules { taints: false, ..DEFAULT };
+        assert_eq!(told(without, &node("True", Some(effect)), &workload, pods), "well");
+    }
+
+    #[test]
+    fn a_workload_that_is_elsewhere_has_its_pods_ended_that_were_sent_there() {
+        let elsewhere = workload("other", &json!([]));
+        assert_eq!(told(DEFAULT, &node("Unknown", None), &elsewhere, "sent runs"), "well sent");
+    }
+}

@@ -1,0 +1,117 @@
+//! Nodes as places with capacity.
+
+use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeStatus, Taint};
+use switchyard_api::quantity::amount_of;
+use switchyard_scheduler::{Amount, CapacityLeaf, Event, Name};
+
+use crate::{store::Key, stores::Stores, world::selector};
+
+/// Leaves of a node what is looked at: clusters have thousands, and their kubelets tell much.
+pub(crate) fn fit(node: &mut Node) {
+    node.metadata.annotations = None;
+    if let Some(spec) = &mut node.spec {
+        spec.pod_cidrs = None;
+        spec.provider_id = None;
+    }
+    let Some(status) = node.status.take() else { return };
+    let ready =
+        status.conditions.into_iter().flatten().filter(|condition| condition.type_ == "Ready").map(|condition| {
+            // A heartbeat and its words are no news.
+            NodeCondition { last_heartbeat_time: None, message: None, reason: None, ..condition }
+        });
+    let conditions = Some(ready.collect());
+    node.status = Some(NodeStatus { allocatable: status.allocatable, conditions, ..NodeStatus::default() });
+}
+
+/// The `Ready` condition.
+pub(crate) fn ready_condition(node: &Node) -> Option<&NodeCondition> {
+    node.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == "Ready")
+}
+
+pub(crate) fn is_ready(node: &Node) -> bool {
+    ready_condition(node).is_some_and(|condition| condition.status == "True")
+}
+
+pub(crate) fn taints(node: &Node) -> &[Taint] {
+    node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
+}
+
+/// The event that tells the engine of a node, or that it takes no new pods: it is gone, cordoned or not ready.
+pub(crate) fn event(stores: &Stores, key: &Key) -> Event {
+    let node = stores.nodes.by_key(key).filter(|node| takes_pods(node));
+    match node {
+        Some(node) => Event::CapacityLeaf(Box::new(leaf(&node))),
+        None => Event::CapacityLeafDeleted { name: Name::from(&*key.name) },
+    }
+}
+
+fn takes_pods(node: &Node) -> bool {
+    is_ready(node) && !node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
+}
+
+fn leaf(node: &Node) -> CapacityLeaf {
+    let allocatable = node.status.iter().flat_map(|status| status.allocatable.iter().flatten());
+    CapacityLeaf {
+        name: Name::from(node.metadata.name.as_deref().unwrap_or_default()),
+        labels: node.metadata.labels.clone().unwrap_or_default(),
+        taints: taints(node).iter().filter_map(selector::taint).collect(),
+        capacity: allocatable
+            .map(|(resource, quantity)| (Name::from(resource.as_str()), Amount::new(amount_of(resource, quantity))))
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use switchyard_api::jobs::apply_merge;
+
+    use super::*;
+
+    fn told(change: &Value) -> String {
+        let mut node = json!({
+            "metadata": {"name": "n1", "labels": {"rack": "r1"}, "annotations": {"a": "b"}},
+            "spec": {"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]},
+            "status": {
+                "allocatable": {"cpu": "1500m", "memory": "1Gi", "pods": "110"},
+                "conditions": [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "False"}],
+                "images": [{"names": ["a"]}],
+            },
+        });
+        apply_merge(&mut node, change);
+        let mut node: Node = serde_json::from_value(node).unwrap();
+        fit(&mut node);
+        assert!(node.metadata.annotations.is_none());
+        assert!(node.status.as_ref().is_none_or(|status| status.images.is_none()));
+        let stores = Stores::default();
+        stores.nodes.insert(node);
+        match event(&stores, &Key::new("", "n1")) {
+            Event::CapacityLeaf(leaf) => {
+                let capacity = leaf.capacity.iter().map(|(name, amount)| format!("{name}={amount}"));
+                format!("{} taints={}", capacity.collect::<Vec<_>>().join(" "), leaf.taints.len())
+            }
+            event => format!("{event:?}"),
+        }
+    }
+
+    #[rstest]
+    #[case::one_that_takes_pods(json!({}), "cpu=1500 memory=1073741824 pods=110 taints=1")]
+    #[case::what_has_no_known_effect_is_no_taint(
+        json!({"spec": {"taints": [{"key": "a", "effect": "Later"}]}}), "cpu=1500 memory=1073741824 pods=110 taints=0")]
+    #[case::a_quantity_that_is_none_is_nothing(
+        json!({"status": {"allocatable": {"cpu": "-2", "memory": null}}}), "cpu=-2000 pods=110 taints=1")]
+    #[case::cordoned(json!({"spec": {"unschedulable": true}}), "CapacityLeafDeleted { name: \"n1\" }")]
+    #[case::not_ready(
+        json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}), "CapacityLeafDeleted { name: \"n1\" }")]
+    #[case::nothing_is_said_of_it(json!({"status": null}), "CapacityLeafDeleted { name: \"n1\" }")]
+    fn a_node_is_a_leaf(#[case] change: Value, #[case] expected: &str) {
+        assert_eq!(told(&change), expected);
+    }
+
+    #[test]
+    fn a_node_that_is_gone_has_nothing() {
+        assert!(matches!(event(&Stores::default(), &Key::new("", "n")), Event::CapacityLeafDeleted { .. }));
+    }
+}

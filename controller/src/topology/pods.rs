@@ -1,0 +1,344 @@
+//! Pods as topology-aware scheduling sees them: what those of others use of a node, and where those that it placed go.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use k8s_openapi::{NamespaceResourceScope, api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::Resource;
+use serde::{Deserialize, Deserializer};
+use switchyard_api::{
+    jobs::pod_requests::{RequestDefaults, pod_requests},
+    names,
+};
+use switchyard_scheduler::{Amount, Event, Name, OutsidePod};
+
+use crate::{
+    store::{Change, Key},
+    stores::Stores,
+};
+
+/// The annotations of which each makes a pod one that was placed, whatever its value.
+pub(crate) const PLACED_BY: [&str; 5] = [
+    names::POD_SET_REQUIRED_TOPOLOGY,
+    names::POD_SET_PREFERRED_TOPOLOGY,
+    names::POD_SET_UNCONSTRAINED_TOPOLOGY,
+    names::POD_SET_SLICE_REQUIRED_TOPOLOGY,
+    names::POD_SET_SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS,
+];
+
+/// The annotations of a placed pod that are looked at besides.
+const KEPT: [&str; 3] = [names::WORKLOAD, names::WORKLOAD_SLICE_NAME, names::POD_INDEX_OFFSET];
+
+/// What is kept of a pod. Of most it is little: a cluster may have 100,000.
+#[derive(Debug, Clone)]
+pub struct PodRecord {
+    metadata: ObjectMeta,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Outside(Outside),
+    Placed(Box<Placed>),
+}
+
+/// A pod that topology-aware scheduling did not place, on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Outside {
+    node: Name,
+    /// Shared by pods that ask for the same.
+    requests: Arc<Requests>,
+}
+
+type Requests = BTreeMap<Name, Amount>;
+
+/// A pod that is placed by topology-aware scheduling, or is to be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Placed {
+    /// Where it runs; none before it is bound.
+    pub(crate) node: Option<String>,
+    /// Its node selector.
+    pub(crate) node_selector: BTreeMap<String, String>,
+    /// Its scheduling gates.
+    pub(crate) gates: Vec<String>,
+    /// It is `Pending`.
+    pub(crate) pending: bool,
+    /// It has succeeded or failed.
+    pub(crate) ended: bool,
+}
+
+impl Placed {
+    /// It waits for its place.
+    pub(crate) fn is_gated(&self) -> bool {
+        self.gates.iter().any(|gate| gate == names::TOPOLOGY_SCHEDULING_GATE)
+    }
+}
+
+/// As the answer to a write says it.
+impl<'de> Deserialize<'de> for PodRecord {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let pod = Pod::deserialize(deserializer)?;
+        let gone = Self::gone(&pod);
+        Ok(Self::of(pod, &Shapes::default()).unwrap_or(gone))
+    }
+}
+
+impl Resource for PodRecord {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        Pod::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        Pod::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        Pod::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        Pod::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+impl PodRecord {
+    /// What is kept of a pod; none where it uses nothing and is to go nowhere.
+    pub(crate) fn of(pod: Pod, shapes: &Shapes) -> Option<Self> {
+        let annotations = pod.metadata.annotations.as_ref();
+        let placed = annotations.is_some_and(|all| PLACED_BY.iter().any(|key| all.contains_key(*key)));
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let ended = matches!(phase, Some("Succeeded" | "Failed"));
+        let pending = phase == Some("Pending");
+        let spec = pod.spec.unwrap_or_default();
+        if !placed {
+            let node = spec.node_name.as_deref().filter(|node| !node.is_empty() && !ended)?;
+            let node = Name::from(node);
+            let defaults = RequestDefaults { overhead: spec.overhead.clone(), ..RequestDefaults::default() };
+            // The API server has let it in: it can be counted, but for what a later Kubernetes knows.
+            let requests = pod_requests(&spec, &defaults).unwrap_or_default();
+            let requests = requests.into_iter().map(|(name, amount)| (Name::from(name), Amount::new(amount))).collect();
+            let kind = Kind::Outside(Outside { node, requests: shapes.shared(requests) });
+            return Some(Self { metadata: identity(pod.metadata), kind });
+        }
+        let kind = Placed {
+            gates: spec.scheduling_gates.into_iter().flatten().map(|gate| gate.name).collect(),
+            node: spec.node_name.filter(|node| !node.is_empty()),
+            node_selector: spec.node_selector.unwrap_or_default(),
+            pending,
+            ended,
+        };
+        let labels = pod.metadata.labels.clone();
+        let deletion_timestamp = pod.metadata.deletion_timestamp.clone();
+        let kept = annotations.map(|all| {
+            let kept = all.iter().filter(|(key, _)| KEPT.contains(&key.as_str()));
+            kept.map(|(key, value)| (key.clone(), value.clone())).collect()
+        });
+        let metadata = ObjectMeta { labels, annotations: kept, deletion_timestamp, ..identity(pod.metadata) };
+        Some(Self { metadata, kind: Kind::Placed(Box::new(kind)) })
+    }
+
+    /// One that is known to be gone: its name and uid.
+    pub(crate) fn gone(pod: &Pod) -> Self {
+        Self { metadata: identity(pod.metadata.clone()), kind: Kind::Placed(Box::default()) }
+    }
+
+    /// What there is of one that is placed.
+    pub(crate) fn placed(&self) -> Option<&Placed> {
+        match &self.kind {
+            Kind::Placed(placed) => Some(placed),
+            Kind::Outside(_) => None,
+        }
+    }
+
+    fn outside(&self) -> Option<&Outside> {
+        match &self.kind {
+            Kind::Outside(outside) => Some(outside),
+            Kind::Placed(_) => None,
+        }
+    }
+
+    /// It is to end.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// A label.
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// An annotation, of those that are kept.
+    pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// The workload that it is of, or the first of those of an elastic job.
+    pub(crate) fn chain(&self) -> Option<Key> {
+        let name = self.annotation(names::WORKLOAD_SLICE_NAME).or_else(|| self.annotation(names::WORKLOAD))?;
+        Some(Key::new(self.metadata.namespace.as_deref().unwrap_or_default(), name))
+    }
+
+    /// Its pod set.
+    pub(crate) fn pod_set(&self) -> &str {
+        self.label(names::POD_SET).unwrap_or_default()
+    }
+}
+
+fn identity(metadata: ObjectMeta) -> ObjectMeta {
+    let ObjectMeta { name, namespace, uid, resource_version, .. } = metadata;
+    ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() }
+}
+
+/// What pods ask for, once for all that ask for the same.
+#[derive(Debug, Default)]
+pub(crate) struct Shapes(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    shapes: BTreeSet<Arc<Requests>>,
+    /// How many were in use when that was last looked at.
+    used: usize,
+}
+
+/// So many are kept without looking at who uses them.
+const SHAPES: usize = 1_000;
+
+impl Shapes {
+    fn shared(&self, requests: Requests) -> Arc<Requests> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shape) = known.shapes.get(&requests) {
+            return shape.clone();
+        }
+        if known.shapes.len() >= SHAPES.max(known.used.saturating_mul(2)) {
+            known.shapes.retain(|shape| Arc::strong_count(shape) > 1);
+            known.used = known.shapes.len();
+        }
+        let shape = Arc::new(requests);
+        known.shapes.insert(shape.clone());
+        shape
+    }
+}
+
+/// Whether a change is one of what pods of others use.
+pub(crate) fn changes_use(change: &Change<PodRecord>) -> bool {
+    let of = |record: &Option<Arc<PodRecord>>| record.as_ref().and_then(|record| record.outside().cloned());
+    of(&change.old) != of(&change.new)
+}
+
+/// The event that tells the engine what a pod of others uses, or that it uses nothing any more.
+pub(crate) fn event(stores: &Stores, key: &Key) -> Event {
+    let name = Name::from(key.to_string());
+    let record = stores.pods.by_key(key);
+    match record.as_ref().and_then(|record| record.outside()) {
+        None => Event::OutsidePodDeleted { key: name },
+        Some(Outside { node, requests }) => {
+            let pod = OutsidePod { key: name, leaf: node.clone(), requests: (**requests).clone() };
+            Event::OutsidePod(Box::new(pod))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use switchyard_api::jobs::apply_merge;
+
+    use super::*;
+
+    fn pod(change: &Value) -> Pod {
+        let mut pod = json!({
+            "metadata": {"name": "a", "namespace": "ns", "uid": "u", "labels": {"l": "v"}, "annotations": {"x": "y"}},
+            "spec": {
+                "nodeName": "n1",
+                "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "500m"}}}],
+            },
+            "status": {"phase": "Running"},
+        });
+        apply_merge(&mut pod, change);
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn told(change: &Value) -> String {
+        let stores = Stores::default();
+        let Some(record) = PodRecord::of(pod(change), &Shapes::default()) else { return "nothing".into() };
+        if record.placed().is_some() {
+            return "placed".into();
+        }
+        assert!(record.metadata.labels.is_none() && record.metadata.annotations.is_none());
+        stores.pods.insert(record);
+        match event(&stores, &Key::new("ns", "a")) {
+            Event::OutsidePod(pod) => {
+                let requests = pod.requests.iter().map(|(name, amount)| format!("{name}={amount}"));
+                format!("{} on {}: {}", pod.key, pod.leaf, requests.collect::<Vec<_>>().join(" "))
+            }
+            event => format!("{event:?}"),
+        }
+    }
+
+    #[rstest]
+    #[case::one_of_others(json!({}), "ns/a on n1: cpu=500")]
+    #[case::its_overhead_counts(json!({"spec": {"overhead": {"cpu": "100m"}}}), "ns/a on n1: cpu=600")]
+    #[case::one_that_ends_still_uses(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), "ns/a on n1: cpu=500")]
+    #[case::one_that_has_ended(json!({"status": {"phase": "Succeeded"}}), "nothing")]
+    #[case::one_without_a_node(json!({"spec": {"nodeName": null}}), "nothing")]
+    #[case::one_that_was_placed(json!({"metadata": {"annotations": {names::POD_SET_UNCONSTRAINED_TOPOLOGY: "false"}}}), "placed")]
+    fn what_a_pod_uses(#[case] change: Value, #[case] expected: &str) {
+        assert_eq!(told(&change), expected);
+    }
+
+    #[test]
+    fn of_a_placed_pod_is_kept_where_it_goes_and_whose_it_is() {
+        let record = PodRecord::of(
+            pod(&json!({
+                "metadata": {"annotations": {names::POD_SET_REQUIRED_TOPOLOGY: "rack", names::WORKLOAD: "w"}},
+                "spec": {
+                    "nodeName": "",
+                    "nodeSelector": {"rack": "r1"},
+                    "schedulingGates": [{"name": names::TOPOLOGY_SCHEDULING_GATE}],
+                },
+                "status": {"phase": "Pending"},
+            })),
+            &Shapes::default(),
+        )
+        .unwrap();
+        let expected = Placed {
+            node: None,
+            node_selector: BTreeMap::from([("rack".into(), "r1".into())]),
+            gates: vec![names::TOPOLOGY_SCHEDULING_GATE.into()],
+            pending: true,
+            ended: false,
+        };
+        assert_eq!(record.placed(), Some(&expected));
+        assert_eq!((record.label("l"), record.annotation("x")), (Some("v"), None));
+        assert_eq!(record.chain(), Some(Key::new("ns", "w")));
+    }
+
+    #[test]
+    fn pods_that_ask_for_the_same_share_it_and_what_nobody_asks_for_is_forgotten() {
+        let shapes = Shapes::default();
+        let ask = |cpu: i64| shapes.shared(BTreeMap::from([("cpu".into(), Amount::new(cpu))]));
+        let kept = ask(1);
+        assert!(Arc::ptr_eq(&kept, &ask(1)));
+        for cpu in 0..5 * i64::try_from(SHAPES).unwrap() {
+            ask(cpu);
+        }
+        assert!(shapes.0.lock().unwrap().shapes.len() <= SHAPES);
+        assert!(Arc::ptr_eq(&kept, &ask(1)));
+    }
+}

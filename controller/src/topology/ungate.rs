@@ -1,0 +1,119 @@
+//! Lets pods go to the places that admission gave them. Each comes with a scheduling gate; the gate is taken off together
+//! with the node selector of its place.
+//!
+//! # Guarantees
+//! - Of each domain of an assignment no more pods are let go than it has.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{StreamExt as _, stream};
+use kube::Api;
+use serde_json::json;
+use switchyard_api::{conditions, jobs::elastic, names, v1beta2::Workload, variants};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    pods::PodRecord,
+    ranks::{Going, going},
+};
+use crate::{
+    chains::Chains,
+    clock::since,
+    context::Context,
+    store::{Change, Key},
+    work::{self, Outcome, Queue},
+    workload::{admitted_by, condition, runs},
+    write::{Target, WriteError},
+};
+
+/// Workloads looked at in parallel.
+const WORKERS: usize = 8;
+/// Pods of one workload that are written to at once.
+const AT_ONCE: usize = 8;
+/// Pods are waited for so long, so that those of one job are looked at together, and so that a node that has just failed is
+/// known to have.
+const GATHERED: Duration = Duration::from_secs(1);
+
+/// The chain of a workload whose pods have places.
+pub(super) fn chain_of(workload: &Workload) -> Option<Key> {
+    let admission = workload.status.as_ref()?.admission.as_ref()?;
+    let placed = admission.pod_set_assignments.iter().any(|it| it.topology_assignment.is_some());
+    let namespace =
+        workload.metadata.namespace.as_deref().filter(|_| placed && variants::parent_of(workload).is_none())?;
+    Some(Key::new(namespace, elastic::slice_name(workload)))
+}
+
+/// Whether a change of a pod may change where pods go.
+fn matters(change: &Change<PodRecord>) -> bool {
+    let seen = |pod: &Arc<PodRecord>| {
+        let placed = pod.placed().map(|placed| (placed.gates.clone(), placed.node_selector.clone(), placed.ended));
+        (pod.chain(), pod.pod_set().to_owned(), placed, kube::Resource::meta(&**pod).uid.clone())
+    };
+    change.old.as_ref().map(seen) != change.new.as_ref().map(seen)
+}
+
+/// Lets pods go until `shutdown`.
+pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
+    let (queue, chains) = (Queue::default(), Arc::new(Chains::default()));
+    let (into, of) = (queue.clone(), chains.clone());
+    ctx.stores.workloads.subscribe(move |change| {
+        of.follow_workload(change, chain_of).into_iter().for_each(|chain| into.add(chain));
+    });
+    let (into, of) = (queue.clone(), chains.clone());
+    ctx.stores.pods.subscribe(move |change| {
+        let changed = of.follow_pod(change, PodRecord::chain);
+        changed.into_iter().filter(|_| matters(change)).for_each(|chain| into.add_after(chain, GATHERED));
+    });
+    let everything = || chains.all().into_iter().for_each(|chain| queue.add(chain));
+    let again = ctx.each_term(&shutdown, everything);
+    let (ctx, chains) = (&ctx, &chains);
+    let look = |chain| async move { look(ctx, chains, chain).await };
+    tokio::join!(work::run(queue.clone(), WORKERS, shutdown.clone(), look), again);
+}
+
+async fn look(ctx: &Context, chains: &Chains, chain: Key) -> Outcome {
+    if !ctx.leading() {
+        return Outcome::Done;
+    }
+    let (workloads, pods) = chains.members(&chain, &ctx.stores.workloads, &ctx.stores.pods);
+    let Some(active) = elastic::in_order(workloads).into_iter().rfind(|it| runs(it)) else { return Outcome::Done };
+    let requests: Vec<_> = going(&active, &pods).into_iter().map(|going| let_go(ctx, &active, going)).collect();
+    // One that cannot be let go keeps no other back.
+    let done: Vec<Outcome> = stream::iter(requests).buffer_unordered(AT_ONCE).collect().await;
+    if done.contains(&Outcome::Failed) { Outcome::Failed } else { Outcome::Done }
+}
+
+async fn let_go(ctx: &Context, workload: &Workload, going: Going<'_>) -> Outcome {
+    match ungate(ctx, &going).await {
+        Ok(()) => {
+            measure(ctx, workload);
+            Outcome::Done
+        }
+        Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
+        Err(WriteError::Conflict) => Outcome::Failed,
+        Err(error) => {
+            tracing::warn!(pod = %Key::of(&**going.pod), %error, "a pod was not let go to its place");
+            Outcome::Failed
+        }
+    }
+}
+
+async fn ungate(ctx: &Context, Going { pod, selector }: &Going<'_>) -> Result<(), WriteError> {
+    let gates = pod.placed().map(|placed| placed.gates.as_slice()).unwrap_or_default();
+    let others: Vec<_> = gates.iter().filter(|gate| *gate != names::TOPOLOGY_SCHEDULING_GATE).collect();
+    let others: Vec<_> = others.into_iter().map(|gate| json!({"name": gate})).collect();
+    let api = Api::namespaced(ctx.client.clone(), &Key::of(&***pod).namespace);
+    let store = &ctx.stores.pods;
+    let target = Target { api, store, object: &**pod, manager: names::JOB_CONTROLLER_MANAGER, what: "pod" };
+    target.patch(ctx, json!({"spec": {"schedulingGates": others, "nodeSelector": selector}})).await.map(drop)
+}
+
+/// Notes how long after the admission of its workload a pod was let go.
+fn measure(ctx: &Context, workload: &Workload) {
+    let admitted = condition(workload, conditions::ADMITTED).map(|admitted| admitted.last_transition_time.0);
+    if let (Some(cluster_queue), Some(admitted)) = (admitted_by(workload), admitted) {
+        let grouped = crate::workload::is_group_workload(workload);
+        let waited = since(ctx.clock.now(), admitted);
+        ctx.metrics.ungated(names::TOPOLOGY_SCHEDULING_GATE, cluster_queue, grouped, waited);
+    }
+}
