@@ -17,7 +17,7 @@ use crate::environment::{Ground, start_etcd};
 use crate::kubeconfig::{self, Credential};
 use crate::ports;
 use crate::process::{self, Process, Program};
-use crate::spec::ClusterSpec;
+use crate::spec::{ClusterSpec, NodeSpec};
 use crate::wait::{eventually, never};
 use crate::workdir::WorkDir;
 use switchyard_parts::Part;
@@ -112,15 +112,19 @@ impl Cluster {
             ground,
             spec,
         };
-        cluster.make_nodes().await?;
+        cluster.add_nodes(&cluster.spec.nodes).await?;
         cluster.settle().await?;
         tracing::debug!(cluster = cluster.spec.name, url = cluster.url, ?ready, all = ?start.elapsed(), "cluster is up");
         Ok(cluster)
     }
 
-    async fn make_nodes(&self) -> anyhow::Result<()> {
+    /// Adds nodes, which kwok plays, to a cluster that has some already.
+    ///
+    /// # Errors
+    /// What the API server says.
+    pub async fn add_nodes(&self, specs: &[NodeSpec]) -> anyhow::Result<()> {
         let nodes: Api<Node> = Api::all(self.admin.clone());
-        let create = self.spec.nodes.iter().map(async |node| {
+        let create = specs.iter().map(async |node| {
             let object: Node = serde_json::from_value(node.object())?;
             nodes.create(&PostParams::default(), &object).await.with_context(|| format!("node {}", node.name()))
         });

@@ -64,6 +64,7 @@ mod serving;
 mod single_restarts;
 mod stock_kueue;
 mod takeover;
+mod topology;
 mod twins;
 mod usage;
 mod variants;
