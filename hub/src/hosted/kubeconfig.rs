@@ -84,6 +84,11 @@ pub fn parse(bytes: &[u8], exec: Exec) -> Result<Kubeconfig, BadKubeconfig> {
         if !is_host(server) {
             return Err(insecure("untrusted server endpoint".into()));
         }
+        if !is_https(server) {
+            return Err(insecure(format!(
+                "clusters[{name}].cluster.server must begin with https://: the hub sends credentials and jobs there"
+            )));
+        }
     }
     if config.current_context.as_deref().unwrap_or_default().is_empty() && config.contexts.is_empty() {
         return Err(insecure("invalid configuration: no configuration has been provided".into()));
@@ -120,6 +125,11 @@ fn check_user(user: &AuthInfo, exec: Exec) -> Result<(), String> {
 
 fn given(text: Option<&String>) -> bool {
     text.is_some_and(|text| !text.is_empty())
+}
+
+/// Whether connections to the URL are encrypted. A URL without a scheme is not.
+fn is_https(server: &str) -> bool {
+    server.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"))
 }
 
 /// Whether the URL's host is an address or a DNS name.
@@ -172,6 +182,21 @@ mod tests {
                 "server URL is required for cluster w",
             ),
             ("bad host", config("server: 'https://bad_host'", "token: t"), "untrusted server endpoint"),
+            (
+                "plain text",
+                config("server: 'http://worker.example:6443'", "token: t"),
+                "clusters[w].cluster.server must begin with https://: the hub sends credentials and jobs there",
+            ),
+            (
+                "plain text in upper case",
+                config("server: 'HTTP://worker.example'", "token: t"),
+                "clusters[w].cluster.server must begin with https://: the hub sends credentials and jobs there",
+            ),
+            (
+                "no scheme",
+                config("server: 'worker.example:6443'", "token: t"),
+                "clusters[w].cluster.server must begin with https://: the hub sends credentials and jobs there",
+            ),
             ("basic auth", config(good, "username: a, password: b"), "basic auth is not allowed"),
             ("exec", config(good, "exec: {command: sh, apiVersion: x}"), "exec plugins are not allowed"),
             ("auth provider", config(good, "auth-provider: {name: gcp, config: {}}"), "auth providers are not allowed"),
@@ -189,6 +214,11 @@ mod tests {
         assert!(parse(exec.as_bytes(), Exec::Allowed).is_ok());
         let error = parse(config(good, "tokenFile: /x").as_bytes(), Exec::Allowed).unwrap_err();
         assert_eq!(error.reason(), "BadRestConfig");
+        // A ClusterProfile's server is held to the same.
+        let plain = config("server: 'http://worker.example'", "exec: {command: login, apiVersion: x}");
+        let error = parse(plain.as_bytes(), Exec::Allowed).unwrap_err();
+        assert_eq!(error.reason(), "BadRestConfig");
+        assert!(error.to_string().contains("cluster.server must begin with https://"), "{error}");
         let error = parse(b"{[", Exec::Refused).unwrap_err();
         assert_eq!(error.reason(), "InsecureKubeConfig");
         assert_eq!(error.message().lines().count(), 1);
