@@ -17,7 +17,7 @@
 //! - Jobs without our labels, unless all jobs are managed or their namespace has a LocalQueue `default`.
 //! - Our own writes, when we run as a service account.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::{
     ByteString,
@@ -137,11 +137,8 @@ impl Inputs<'_> {
     }
 
     fn metadata(&self) -> ObjectMeta {
-        ObjectMeta {
-            name: Some(self.name.to_owned()),
-            labels: Some(BTreeMap::from([("app.kubernetes.io/name".to_owned(), "switchyard".to_owned())])),
-            ..ObjectMeta::default()
-        }
+        // Labels belong to whoever installs the object: a second owner of a field makes Helm's next upgrade a conflict.
+        ObjectMeta { name: Some(self.name.to_owned()), ..ObjectMeta::default() }
     }
 
     fn job_policy(&self, id: KindId) -> &'static str {

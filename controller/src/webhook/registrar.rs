@@ -37,6 +37,17 @@ pub(super) async fn service_account(ctx: &Context) -> Option<String> {
     }
 }
 
+/// What an administrator can do about a registration that failed. An account without the right to create a configuration is
+/// refused where it is missing.
+fn mend(error: &kube::Error) -> &'static str {
+    match error {
+        kube::Error::Api(status) if matches!(status.code, 403 | 404) => {
+            "apply deploy/webhooks, or upgrade the Helm release: both configurations have to be there"
+        }
+        _ => "none needed: it is tried again",
+    }
+}
+
 /// Keeps certificates and configurations as they should be.
 pub(super) struct Registrar {
     pub(super) ctx: Arc<Context>,
@@ -140,7 +151,7 @@ impl Registrar {
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, "webhooks not registered");
+                tracing::warn!(%error, mend = mend(&error), "webhooks not registered");
                 false
             }
         }
@@ -176,5 +187,25 @@ impl Registrar {
         let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
         answered(api.patch(&self.name, &params, &Patch::Apply(validating))).await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn mend_names_the_missing_configuration_only_where_it_may_miss() {
+        let failed = |code: u16| kube::Error::Api(Box::new(Status { code, ..Status::failure("no", "") }));
+        for (case, code, expected) in [
+            ("an account that may not create it", 403, "apply deploy/webhooks"),
+            ("not found", 404, "apply deploy/webhooks"),
+            ("an API server that is overloaded", 429, "none needed"),
+            ("one that fails", 500, "none needed"),
+        ] {
+            assert!(mend(&failed(code)).starts_with(expected), "{case}");
+        }
     }
 }

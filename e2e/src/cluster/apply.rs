@@ -82,7 +82,8 @@ impl Cluster {
     /// Installs what `deploy/` ships: the CRDs and the roles.
     pub async fn install(&self) -> anyhow::Result<()> {
         self.apply_dir(start::deploy().join("crds")).await?;
-        self.apply_dir(start::deploy().join("rbac")).await
+        self.apply_dir(start::deploy().join("rbac")).await?;
+        self.apply_dir(start::deploy().join("webhooks")).await
     }
 
     async fn apply_one(&self, object: &Value) -> anyhow::Result<DynamicObject> {

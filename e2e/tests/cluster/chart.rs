@@ -1,5 +1,7 @@
 //! The Helm chart, installed, upgraded and removed by Helm itself on a real API server.
 
+mod rights;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};

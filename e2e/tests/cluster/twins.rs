@@ -58,6 +58,8 @@ async fn uninstall(fleet: &Fleet) {
         (Api::all(admin.clone()), Api::all(admin.clone()));
     mutating.delete("switchyard", &DeleteParams::default()).await.unwrap();
     validating.delete("switchyard", &DeleteParams::default()).await.unwrap();
+    // An agent's installation brings them again.
+    fleet.worker("west").install().await.unwrap();
 }
 
 #[test]
