@@ -12,7 +12,7 @@ use axum::{
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::{context::Context, stores::WatchState};
+use crate::{context::Context, https, stores::WatchState};
 
 #[derive(Deserialize)]
 struct Verbose {
@@ -46,10 +46,16 @@ pub(crate) async fn serve(
     readers: MetricsReaders,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    serve_bounded(listener, router(ctx, readers), shutdown).await
+}
+
+/// Serves what any pod of the cluster may ask: connections, those of one address, and silences are bounded.
+///
+/// # Errors
+/// When the listener does not work.
+pub async fn serve_bounded(listener: TcpListener, router: Router, shutdown: CancellationToken) -> anyhow::Result<()> {
     listener.set_nonblocking(true)?;
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let shutdown = async move { shutdown.cancelled().await };
-    axum::serve(listener, router(ctx, readers)).with_graceful_shutdown(shutdown).await?;
+    https::serve_plain(tokio::net::TcpListener::from_std(listener)?, "probes", router, shutdown).await;
     Ok(())
 }
 
@@ -143,6 +149,31 @@ mod tests {
         ] {
             assert_eq!(verdict(ready, broken_for), (ok, says), "{ready} {broken_for:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn probe_is_answered_among_silent_connections() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let router = Router::new().route("/livez", get(async || "ok"));
+        let server = tokio::spawn(serve_bounded(listener, router, stop.clone()));
+        let connect = || tokio::net::TcpStream::connect(address);
+        let mut silent = Vec::new();
+        for _ in 0..200 {
+            silent.push(connect().await.unwrap());
+        }
+        let mut probe = connect().await.unwrap();
+        probe.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        tokio::time::timeout(Duration::from_secs(10), probe.read_to_string(&mut answer)).await.unwrap().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "{answer}");
+        // The first ones have lost their places: 64 of one address are kept.
+        let ended = tokio::time::timeout(Duration::from_secs(10), silent[0].read(&mut [0; 16])).await;
+        assert!(matches!(ended, Ok(Ok(0) | Err(_))), "{ended:?}");
+        stop.cancel();
+        drop(silent);
+        tokio::time::timeout(Duration::from_secs(10), server).await.unwrap().unwrap().unwrap();
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! HTTPS servers: a certificate that can change while it serves, bounded connections, bounded handshakes and silences. What
+//! HTTP servers with TLS, and the probes' without: a certificate that can change while it serves, bounded connections, bounded handshakes and silences. What
 //! is served over a connection may depend on who has made it.
 
 mod activity;
@@ -26,7 +26,7 @@ use rustls::{
 use switchyard_api::config::Tls;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     task::JoinSet,
     time::Instant,
 };
@@ -34,7 +34,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use identity::Identity;
-use places::Places;
+use places::{Place, Places};
 
 /// Connections at once. API servers keep a few open; more is somebody else.
 const CONNECTIONS: usize = 256;
@@ -134,6 +134,50 @@ impl ResolvesServerCert for Certificate {
 
 /// Serves until `shutdown`, then lets open requests finish for a while.
 pub(crate) async fn serve(listener: TcpListener, site: Arc<impl Site>, shutdown: CancellationToken) {
+    let name = site.name();
+    let connection = |stream: TcpStream, held: Held| {
+        let site = site.clone();
+        async move {
+            let Held { place, activity, shutdown } = held;
+            over(&*site, stream, activity, place.taken.clone(), shutdown).await;
+        }
+    };
+    accept(listener, name, shutdown, connection).await;
+}
+
+/// The same without TLS, for the probes' port.
+pub(crate) async fn serve_plain(
+    listener: TcpListener,
+    name: &'static str,
+    router: Router,
+    shutdown: CancellationToken,
+) {
+    let connection = |stream: TcpStream, held: Held| {
+        let router = router.clone();
+        async move {
+            let Held { place, activity, shutdown } = held;
+            speak(name, router, stream, activity, place.taken.clone(), shutdown).await;
+        }
+    };
+    accept(listener, name, shutdown, connection).await;
+}
+
+/// What a connection holds until it ends.
+struct Held {
+    place: Place,
+    activity: Arc<Activity>,
+    shutdown: CancellationToken,
+}
+
+/// Gives each connection a place, until `shutdown`.
+async fn accept<F>(
+    listener: TcpListener,
+    site: &'static str,
+    shutdown: CancellationToken,
+    connection: impl Fn(TcpStream, Held) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
     let places = Places::new(CONNECTIONS, OF_A_SOURCE);
     let mut connections = JoinSet::new();
     loop {
@@ -144,28 +188,26 @@ pub(crate) async fn serve(listener: TcpListener, site: Arc<impl Site>, shutdown:
             accepted = listener.accept() => match accepted {
                 Ok((stream, address)) => (stream, address.ip()),
                 Err(error) => {
-                    tracing::warn!(%error, site = site.name(), "connection not accepted");
+                    tracing::warn!(%error, site, "connection not accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             },
         };
-        let (site, shutdown, activity) = (site.clone(), shutdown.clone(), Activity::new(Instant::now()));
+        // A refused option only costs a little latency.
+        let _ = stream.set_nodelay(true);
+        let activity = Activity::new(Instant::now());
         // Taken here, in the order of arrival.
         let place = places.enter(source, activity.clone());
-        connections.spawn(async move {
-            // A refused option only costs a little latency.
-            let _ = stream.set_nodelay(true);
-            over(&*site, stream, activity, place.taken.clone(), shutdown).await;
-        });
+        connections.spawn(connection(stream, Held { place, activity, shutdown: shutdown.clone() }));
     }
     let drained = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(DRAIN, drained).await.is_err() {
-        tracing::warn!(site = site.name(), "connections cut off at shutdown");
+        tracing::warn!(site, "connections cut off at shutdown");
     }
 }
 
-/// Serves over a connection until its peer ends it, the shutdown, too long a silence, or the loss of its place.
+/// Serves over a connection with TLS until its peer ends it, the shutdown, too long a silence, or the loss of its place.
 async fn over<S>(
     site: &impl Site,
     stream: S,
@@ -186,7 +228,22 @@ async fn over<S>(
         Err(_) => return tracing::debug!(site = site.name(), "handshake timed out"),
     };
     activity.begins(Instant::now());
-    let router = noted(site.router(stream.get_ref().1), activity.clone());
+    let router = site.router(stream.get_ref().1);
+    speak(site.name(), router, stream, activity, taken, shutdown).await;
+}
+
+/// Serves HTTP over a stream that is secured as far as it is to be.
+async fn speak<S>(
+    site: &'static str,
+    router: Router,
+    stream: S,
+    activity: Arc<Activity>,
+    taken: CancellationToken,
+    shutdown: CancellationToken,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let router = noted(router, activity.clone());
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(HANDSHAKE);
@@ -209,7 +266,7 @@ async fn over<S>(
         }
     };
     if let Err(error) = served {
-        tracing::debug!(%error, site = site.name(), "connection broke");
+        tracing::debug!(%error, site, "connection broke");
     }
 }
 

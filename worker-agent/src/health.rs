@@ -26,17 +26,14 @@ pub(crate) async fn serve(
     listener: TcpListener,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    listener.set_nonblocking(true)?;
-    let listener = tokio::net::TcpListener::from_std(listener)?;
     let up: Gauge = Gauge::default();
     context.metrics.register(|registry| {
         let ours = registry.sub_registry_with_prefix("switchyard_agent");
         ours.register("session_up", "Whether there is a session with the hub", up.clone());
     });
     let router = http::router(context, MetricsReaders::Everybody).merge(routes(state.clone()));
-    let server = axum::serve(listener, router).with_graceful_shutdown(shutdown.clone().cancelled_owned());
     tokio::select! {
-        result = server.into_future() => Ok(result?),
+        served = http::serve_bounded(listener, router, shutdown.clone()) => served,
         () = follow(state, up, shutdown) => Ok(()),
     }
 }
