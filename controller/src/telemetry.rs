@@ -1,12 +1,20 @@
 //! Logs to stderr, traces to OTLP when `OTEL_EXPORTER_OTLP_ENDPOINT` (or the traces-only form) is set.
 
+use std::borrow::Cow;
+use std::io;
 use std::str::FromStr;
 
 use anyhow::{Context as _, anyhow};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::WithExportConfig as _;
 use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
-use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing::Subscriber;
+use tracing_subscriber::{
+    EnvFilter, Layer, fmt::MakeWriter, layer::SubscriberExt, registry::LookupSpan, util::SubscriberInitExt,
+};
+
+/// The target of the audit stream. It is written at every level of the log, unless the filter names it.
+pub const AUDIT_TARGET: &str = "switchyard::audit";
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -39,24 +47,71 @@ pub fn traces_configured() -> bool {
 /// # Errors
 /// A filter that does not parse, an exporter that cannot be made, or a second call.
 pub fn init(service: &'static str, filter: &str, format: LogFormat) -> anyhow::Result<Telemetry> {
-    // The client tells each failed request once more, and less of it than whoever made the request.
-    let filter = EnvFilter::from_str(&format!("kube_client::client::builder=off,{filter}")).map_err(|error| {
-        anyhow!("log filter {filter:?} is not valid: {error}; write levels such as \"info,switchyard_hub=debug\"")
-    })?;
-    let logs = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let logs = match format {
-        LogFormat::Json => logs.json().flatten_event(true).with_current_span(false).boxed(),
-        LogFormat::Plain => logs.with_target(true).with_ansi(false).boxed(),
-    };
+    let filter = self::filter(filter)?;
     let provider = traces_configured().then(|| exporter(service, None)).transpose()?;
     let traces = provider.as_ref().map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer(service)));
     tracing_subscriber::registry()
         .with(filter)
         .with(traces)
-        .with(logs)
+        .with(logs(format, || OneLine(io::stderr())))
         .try_init()
         .context("logging is already set up")?;
     Ok(Telemetry { provider })
+}
+
+/// The filter of a directive such as `info,switchyard_hub=debug`.
+fn filter(given: &str) -> anyhow::Result<EnvFilter> {
+    // The client tells each failed request once more, and less of it than whoever made the request.
+    let always = format!("kube_client::client::builder=off,{AUDIT_TARGET}=info");
+    EnvFilter::from_str(&format!("{always},{given}")).map_err(|error| {
+        anyhow!("log filter {given:?} is not valid: {error}; write levels such as \"info,switchyard_hub=debug\"")
+    })
+}
+
+fn logs<S, W>(format: LogFormat, writer: W) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let logs = tracing_subscriber::fmt::layer().with_writer(writer);
+    match format {
+        LogFormat::Json => logs.json().flatten_event(true).with_current_span(false).boxed(),
+        LogFormat::Plain => logs.with_target(true).with_ansi(false).boxed(),
+    }
+}
+
+/// A log in which an event is one line whatever its fields contain.
+struct OneLine<W>(W);
+
+impl<W: io::Write> io::Write for OneLine<W> {
+    /// The subscriber writes an event as a whole.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        self.0.write_all(one_line(&String::from_utf8_lossy(event)).as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// An event without control characters, but for the newline at its end: strangers' texts could forge lines with them.
+fn one_line(event: &str) -> Cow<'_, str> {
+    let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    let line = event.strip_suffix('\n').unwrap_or(event);
+    if !line.contains(breaks) {
+        return Cow::Borrowed(event);
+    }
+    let mut escaped = String::with_capacity(event.len() + 16);
+    for c in line.chars() {
+        if breaks(c) {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped.push('\n');
+    Cow::Owned(escaped)
 }
 
 /// Exports to `endpoint`, or to what the environment says.
@@ -85,6 +140,7 @@ impl Telemetry {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
     use opentelemetry::trace::Tracer;
@@ -96,6 +152,67 @@ mod tests {
     fn a_bad_filter_is_refused_with_the_mend() {
         let error = init("test", "info,=x=", LogFormat::Plain).unwrap_err().to_string();
         assert!(error.contains("write levels such as"), "{error}");
+    }
+
+    #[test]
+    fn event_stays_on_one_line_whatever_it_contains() {
+        for (case, event, expected) in [
+            ("an ordinary one", "INFO a: b=1\n", "INFO a: b=1\n"),
+            ("other scripts", "INFO grün 日本\n", "INFO grün 日本\n"),
+            ("a forged line", "WARN x=a\nINFO agent enrolled\n", "WARN x=a\\nINFO agent enrolled\n"),
+            ("a carriage return", "WARN a\r\nb\n", "WARN a\\r\\nb\n"),
+            ("colours", "WARN \u{1b}[31ma\n", "WARN \\u{1b}[31ma\n"),
+            ("separators of Unicode", "WARN a\u{2028}b\u{85}c\n", "WARN a\\u{2028}b\\u{85}c\n"),
+            ("without its end", "WARN a\tb", "WARN a\\tb\n"),
+            ("its end twice", "WARN a\n\n", "WARN a\\n\n"),
+        ] {
+            assert_eq!(one_line(event), expected, "{case}");
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn fields_with_newlines_make_no_lines_in_any_format() {
+        let forged = "x\n2026-01-01T00:00:00Z INFO agent enrolled cluster=east";
+        for format in [LogFormat::Plain, LogFormat::Json] {
+            let log = Written::default();
+            let to = log.clone();
+            let subscriber = tracing_subscriber::registry().with(logs(format, move || OneLine(to.clone())));
+            tracing::subscriber::with_default(subscriber, || {
+                let span = tracing::info_span!("span", name = %forged);
+                let _entered = span.enter();
+                tracing::warn!(error = %forged, name = forged, list = ?[forged], "refused: {forged}");
+                tracing::info!("next");
+            });
+            let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+            assert_eq!(text.lines().count(), 2, "{format:?}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn audit_stream_is_written_unless_the_filter_names_it() {
+        for (given, written) in [("info", true), ("error", true), ("off", true), ("switchyard::audit=off", false)] {
+            let filter = filter(given).unwrap();
+            let subscriber = tracing_subscriber::registry().with(filter);
+            let enabled = tracing::subscriber::with_default(
+                subscriber,
+                || tracing::enabled!(target: AUDIT_TARGET, tracing::Level::INFO),
+            );
+            assert_eq!(enabled, written, "{given}");
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]
