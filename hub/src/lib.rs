@@ -5,6 +5,7 @@
 
 mod api_clock;
 mod args;
+pub mod audit;
 pub mod cluster;
 pub mod clusters;
 pub mod dispatch;

@@ -57,6 +57,7 @@ fn tokens_that_are_not_good_are_refused_without_a_hint() {
         let wrong = JoinToken { token: format!("{front}.AAAA"), ..good.clone() };
         assert!(refusal(&wrong).await.contains("refused"));
         logged(fleet, "wrong token secret").await;
+        logged(fleet, &format!("known_by=\"claim\" object=\"MultiKueueCluster/{name}\"")).await;
 
         let other = JoinToken { token: good.token.replacen(&name, "west", 1), ..good.clone() };
         assert!(refusal(&other).await.contains("refused"));

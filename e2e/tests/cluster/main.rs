@@ -17,6 +17,7 @@ mod adversary;
 mod agent;
 mod allowed;
 mod api;
+mod audit_stream;
 mod availability;
 mod bad_input;
 mod budget;

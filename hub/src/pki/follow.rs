@@ -10,11 +10,19 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{Authority, store};
+use crate::audit::{self, Line, Operation, Outcome, Who};
 
 /// How often it is read. Each step of a replacement lasts hours longer than any certificate.
 const LOOK: Duration = Duration::from_secs(30);
 /// An answer of the API server takes no longer.
 const ANSWER: Duration = Duration::from_secs(20);
+
+/// Who wrote the authority last.
+async fn writer(secrets: &Api<Secret>) -> Who {
+    let found = tokio::time::timeout(ANSWER, secrets.get_metadata(store::CA_SECRET)).await;
+    let entries = found.ok().and_then(Result::ok).and_then(|found| found.metadata.managed_fields);
+    audit::writer(&entries.unwrap_or_default(), &["f:data"])
+}
 
 /// Runs until `stop`. Every replica follows; only one that leads takes steps.
 pub(crate) async fn follow(
@@ -37,7 +45,16 @@ pub(crate) async fn follow(
                     next_step = ?authority.next_step().map(|at| at.to_string()),
                     "the hub's authority has changed"
                 );
+                let why = authority.next_step().map_or("the last step".to_owned(), |at| format!("next step at {at}"));
                 current.send_replace(Arc::new(authority));
+                Line {
+                    operation: Operation::ReplaceAuthority,
+                    who: writer(&secrets).await,
+                    object: format!("Secret/{}/{}", ctx.namespace, store::CA_SECRET),
+                    why,
+                    result: Outcome::Accepted,
+                }
+                .write();
             }
             Ok(Ok(_)) => {}
             // What is known goes on: agents' trust hangs on it.

@@ -1,5 +1,6 @@
 //! A token and a key for a certificate; a certificate for the next one.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use tonic::{Request, Response, Status};
 use super::conn::Peer;
 use super::gate::{Gate, Refusal};
 use super::tls::Authorities;
+use crate::audit::{Line, Operation, Outcome, Who};
 use crate::pki::ClusterIdentity;
 use crate::pki::ca::CaError;
 use crate::pki::store::RedeemError;
@@ -117,6 +119,15 @@ fn claimed(request: &Request<EnrolRequest>) -> String {
     request.get_ref().token.parse().map_or_else(|_| String::new(), |token: Token| token.cluster)
 }
 
+fn socket<T>(request: &Request<T>) -> Option<SocketAddr> {
+    request.extensions().get::<Peer>().map(|peer| peer.address)
+}
+
+/// An enrolment's line of the audit stream.
+fn line(cluster: &str, who: Who, why: String, result: Outcome) -> Line {
+    Line { operation: Operation::Enrol, who, object: format!("MultiKueueCluster/{cluster}"), why, result }
+}
+
 fn address<T>(request: &Request<T>) -> String {
     request.extensions().get::<Peer>().map_or_else(|| "unknown".to_owned(), |peer| peer.address.to_string())
 }
@@ -126,13 +137,19 @@ impl Enrolment for EnrolmentService {
     async fn enrol(&self, request: Request<EnrolRequest>) -> Result<Response<Certificate>, Status> {
         let peer = address(&request);
         match tokio::time::timeout(self.deadline, self.try_enrol(request.get_ref())).await {
-            Ok(Ok(certificate)) => Ok(Response::new(certificate)),
+            Ok(Ok(certificate)) => {
+                let who = Who::Enrolled(certificate.cluster.clone(), socket(&request));
+                line(&certificate.cluster, who, "a join token was used up".to_owned(), Outcome::Accepted).write();
+                Ok(Response::new(certificate))
+            }
             Ok(Err(Reason::Busy)) => Err(Status::unavailable("too many enrolments at once; try again")),
             Ok(Err(Reason::Redeem(error @ (RedeemError::Api(_) | RedeemError::Late | RedeemError::Contended)))) => {
                 // Not the caller's fault: it may try again with the same token and the same key.
                 if let Some(left_out) = self.may_log() {
-                    let error = error.to_string();
+                    let (cluster, error) = (claimed(&request), error.to_string());
                     tracing::error!(%peer, error, left_out, "enrolment failed");
+                    let who = Who::Claimed(cluster.clone(), socket(&request));
+                    line(&cluster, who, error, Outcome::Failed).write();
                 }
                 Err(Status::unavailable("try again"))
             }
@@ -141,6 +158,8 @@ impl Enrolment for EnrolmentService {
                     // As a value, not as text: whatever it contains stays on its line.
                     let (cluster, reason) = (claimed(&request), reason.to_string());
                     tracing::warn!(%peer, cluster, reason, left_out, "enrolment refused");
+                    let who = Who::Claimed(cluster.clone(), socket(&request));
+                    line(&cluster, who, reason, Outcome::Refused).write();
                 }
                 Err(refused())
             }

@@ -3,6 +3,7 @@
 //! Here is what comes in from the stores and the engine; [`sessions`] has what clusters say, [`act`] what is done.
 
 mod act;
+mod asked;
 mod sessions;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use switchyard_controller::{Context, Reservation};
 use switchyard_scheduler::RefusedReason;
 use tokio::time::Instant;
 
+use self::asked::Auditor;
 use super::follow::is_slice_of;
 use super::inbox::Batch;
 use super::slots::Slots;
@@ -55,6 +57,7 @@ pub(super) struct TermState {
     slots: Slots,
     /// Of what clusters say, by cluster.
     log: BTreeMap<Name, LogLimit>,
+    auditor: Auditor,
 }
 
 impl TermState {
@@ -82,6 +85,7 @@ impl TermState {
             forgetful,
             slots: Slots::default(),
             log: BTreeMap::new(),
+            auditor: Auditor::new(parts.ctx.client.clone()),
         };
         state.reports.set_breaker(None);
         state.update_topology();
@@ -143,6 +147,7 @@ impl TermState {
             let uid = Uid::from(uid.as_str());
             self.reservations.remove(&uid);
             self.living.remove(&uid);
+            self.auditor.gone(&uid);
             self.apply(Event::WorkloadGone { uid: uid.clone() });
             if !self.dispatcher.knows(&uid) {
                 self.places.remove(&uid);
@@ -189,6 +194,10 @@ impl TermState {
         let config = |name: &str| stores.multi_kueue_configs.get("", name);
         let now = Topology::of(checks.iter().map(AsRef::as_ref), &config, clusters.iter().map(AsRef::as_ref));
         let events = now.events(&self.topology);
+        let is_open = self.dispatcher.breaker().is_some();
+        for (name, before, rules) in now.changed_rules(&self.topology) {
+            self.auditor.cluster(name, asked::of_cluster(before, rules, is_open));
+        }
         self.topology = now;
         for event in events {
             self.apply(event);
@@ -230,6 +239,7 @@ impl TermState {
         }
         self.place(&facts);
         self.confirm(&facts);
+        self.auditor.workload(&facts);
         self.apply(Event::Workload(facts));
         if is_group_workload(workload) {
             self.show_members(workload, &uid);

@@ -44,13 +44,20 @@ impl Topology {
         topology
     }
 
+    /// The clusters whose rules have changed since `before`, with those before and now.
+    pub(super) fn changed_rules<'a>(
+        &'a self,
+        before: &'a Self,
+    ) -> impl Iterator<Item = (&'a str, Option<&'a ClusterRules>, &'a ClusterRules)> {
+        let all = self.clusters.iter().map(|(name, rules)| (name.as_str(), before.clusters.get(name), rules));
+        all.filter(|(_, before, now)| *before != Some(*now))
+    }
+
     /// What changed since `before`, for the dispatcher.
     pub(super) fn events(&self, before: &Self) -> Vec<Event> {
         let mut events = Vec::new();
-        for (name, rules) in &self.clusters {
-            if before.clusters.get(name) != Some(rules) {
-                events.push(Event::Cluster { name: name.as_str().into(), rules: rules.clone() });
-            }
+        for (name, _, rules) in self.changed_rules(before) {
+            events.push(Event::Cluster { name: name.into(), rules: rules.clone() });
         }
         for name in self.unable.difference(&before.unable) {
             events.push(Event::ClusterUnable { name: name.as_str().into() });
