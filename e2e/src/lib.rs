@@ -42,6 +42,7 @@ mod progress;
 pub mod prometheus;
 mod quantiles;
 pub mod queues;
+pub mod rights;
 pub mod sessions;
 pub mod single;
 mod spec;

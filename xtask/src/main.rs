@@ -8,6 +8,7 @@ mod mutants;
 mod nightly;
 mod programs;
 mod report;
+mod rights;
 mod run;
 mod test;
 mod times;
@@ -56,6 +57,8 @@ enum Command {
     Operators(operators::Args),
     /// Play random life on a hub and two worker clusters: queues are charged for what runs, and nothing is left at the end.
     Life(life::Args),
+    /// Run the cluster tests with audit logs, and list the rights of deploy/rbac that none of them used.
+    Rights(rights::Args),
     /// Count the instructions of the engine's cycles on fixed inputs, and compare them with those recorded. Needs
     /// valgrind.
     Instructions(instructions::Args),
@@ -85,6 +88,7 @@ fn perform(command: Command) -> anyhow::Result<ExitCode> {
         Command::Nightly(args) => done(nightly::run(&args)),
         Command::FuzzDecisions(args) => done(fuzz::run(&args)),
         Command::BreakEngine(args) => done(mutants::run(&args)),
+        Command::Rights(args) => rights::run(&args),
         Command::Image(args) => done(image::run(&args)),
         Command::Instructions(args) => done(instructions::run(&args)),
         Command::Generate => done(run::long_step(

@@ -17,6 +17,7 @@ use crate::environment::{Ground, start_etcd};
 use crate::kubeconfig::{self, Credential};
 use crate::ports;
 use crate::process::{self, Process, Program};
+use crate::rights;
 use crate::spec::{ClusterSpec, NodeSpec};
 use crate::wait::{eventually, never};
 use crate::workdir::WorkDir;
@@ -226,14 +227,16 @@ fn api_server(
         // It taints new nodes until the node lifecycle controller, which does not run here, clears them.
         .arg("--disable-admission-plugins=TaintNodesByCondition")
         .args(&spec.api_server_args);
-    if !spec.audited {
-        return Ok(program);
+    let audited = |policy: &str, log: &Path| {
+        [format!("--audit-policy-file={}", files.path(policy)), format!("--audit-log-path={}", log.display())]
+    };
+    if spec.audited {
+        return Ok(program.args(audited("audit.yaml", &files.audit_log())).arg("--audit-log-maxsize=4000"));
     }
-    let log = format!("--audit-log-path={}", files.audit_log().display());
-    Ok(program
-        .arg(format!("--audit-policy-file={}", files.path("audit.yaml")))
-        .arg(log)
-        .arg("--audit-log-maxsize=4000"))
+    let Some(log) = rights::log(&spec.name, port) else { return Ok(program) };
+    fs::write(files.state.join("rights.yaml"), rights::policy()?)?;
+    // No more than 300 MB of one cluster.
+    Ok(program.args(audited("rights.yaml", &log)).args(["--audit-log-maxsize=100", "--audit-log-maxbackup=2"]))
 }
 
 /// The programs beside the API server.
