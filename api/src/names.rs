@@ -188,6 +188,8 @@ pub const DRAIN: &str = "drain";
 /// Annotation on a MultiKueueCluster: it will not come back from the loss that began at this time, which is when its
 /// condition `Active` became what it is. It means nothing once the cluster has been connected again.
 pub const DECLARED_LOST: &str = "switchyard.dev/declared-lost";
+/// Annotation on a MultiKueueCluster with a kubeconfig: `allowed` lets it lead to the hub's own cluster.
+pub const OWN_CLUSTER: &str = "switchyard.dev/own-cluster";
 /// Annotation on MultiKueueClusters: a new value releases the circuit breaker.
 pub const BREAKER_RELEASE: &str = "switchyard.dev/breaker-release";
 /// Annotation on a Workload, `ATTEMPT/CLUSTER`: this attempt is to be moved to that cluster.

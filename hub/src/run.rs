@@ -174,7 +174,9 @@ async fn serve(
     let (term, watched) = watch::channel(None);
     let (events, heard) = mpsc::channel(SESSION_EVENTS);
     let sessions = Sessions::new(&hub_id, hub.server.clone(), registry.clone(), ports.clone(), watched.clone(), events);
-    let sessions = Arc::new(sessions.raising(ctx.epoch_floor.clone()));
+    let workloads = ctx.stores.workloads.clone();
+    let guarded = sessions.guarding(move |cluster| hosted::has_jobs(&workloads, cluster));
+    let sessions = Arc::new(guarded.raising(ctx.epoch_floor.clone()));
     inbox.connect(&ctx.stores);
     let reconciler = Reconciler::new(ctx.clone(), registry.clone(), reports.clone(), states.clone());
 

@@ -76,6 +76,26 @@ pub fn stranger(known: &str, found: &str) -> Reach {
     Reach::failed(reasons::multi_kueue_cluster::OTHER_CLUSTER, message)
 }
 
+/// An agent that is not used because it is in another cluster than the one that has the jobs.
+pub fn strange_agent(known: &str, found: &str) -> Reach {
+    let message = format!(
+        "an agent with its name is in the cluster {found} (by the uid of its namespace kube-system), and its jobs are on the \
+         cluster {known}: that one counts as lost. Enrol the agent of {known} again, or enrol the one of {found} under \
+         another name"
+    );
+    Reach::failed(reasons::multi_kueue_cluster::OTHER_CLUSTER, message)
+}
+
+/// A kubeconfig that leads to the hub's own cluster.
+pub fn own_cluster() -> Reach {
+    let message = format!(
+        "its kubeconfig leads to the hub's own cluster: the jobs there are the originals of the copies. Lead it to a worker \
+         cluster, or delete it; the annotation {}=allowed has it used all the same",
+        switchyard_api::names::OWN_CLUSTER
+    );
+    Reach::failed(reasons::multi_kueue_cluster::OWN_CLUSTER, message)
+}
+
 /// `Active` of a MultiKueueCluster.
 pub fn cluster_active(cluster: &MultiKueueCluster, reach: &Reach) -> Condition {
     conditions::new(conditions::ACTIVE, reach.active, reach.reason, &reach.message, cluster.metadata.generation)

@@ -299,6 +299,9 @@ impl Reconciler {
             let (left, capacity) = (self.registry.left_unable(name), self.reports.capacity(name));
             status.agent = agent_status(live.as_ref(), left, status.agent.as_ref(), capacity.as_deref());
             let twin = self.registry.refused(name).filter(|_| live.is_none());
+            if let Some((known, found)) = self.registry.strange(name).filter(|_| live.is_none()) {
+                return conditions::strange_agent(&known, &found);
+            }
             return match (twin, live.as_ref().and_then(|live| live.unable)) {
                 (Some(twin), _) => conditions::twin(&twin),
                 (None, Some(since)) => conditions::unable(since),

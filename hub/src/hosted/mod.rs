@@ -23,6 +23,7 @@ use source::Reference;
 pub use source::{PATH_PREFIX, Profiles, Source};
 use twins::{Rank, Twins};
 use worker::Worker;
+pub(crate) use worker::has_jobs;
 
 use crate::clusters::conditions::Reach;
 use crate::server::Sessions;

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use jiff::{SignedDuration, Timestamp};
-use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, ResourceExt as _};
 use switchyard_agent::link;
 use switchyard_agent::{CapacitySource, cluster_uid, run_core};
 use switchyard_api::conditions::reasons::multi_kueue_cluster as reasons;
+use switchyard_api::names;
 use switchyard_api::v1beta2::{MultiKueueCluster, Workload};
 use switchyard_controller::Context;
 use switchyard_controller::store::Store;
@@ -69,6 +70,8 @@ enum End {
     Taken(String),
     /// It is the cluster with this uid, and its jobs are on another one.
     Stranger(String),
+    /// It is the hub's own cluster.
+    Own,
     /// The hub's term has ended, or the cluster's.
     Over,
 }
@@ -106,6 +109,7 @@ impl Worker {
                     failures = 0;
                 }
                 End::Taken(uid) => self.wait_for_twin(&bytes, &uid, &shutdown).await,
+                End::Own => self.wait_while_own(&bytes, &shutdown).await,
                 End::Stranger(uid) => self.wait_while_stranger(&bytes, &uid, &shutdown).await,
                 End::Lost(error) => {
                     failures += 1;
@@ -149,12 +153,7 @@ impl Worker {
     fn known_elsewhere(&self, uid: &str) -> Option<String> {
         let status = self.clusters.get("", &self.cluster)?.status.clone()?;
         let known = status.agent?.cluster_uid?;
-        let is_there = |workload: &Workload| {
-            let status = workload.status.as_ref();
-            status.is_some_and(|status| status.cluster_name.as_deref() == Some(&*self.cluster))
-                && !is_finished(workload)
-        };
-        (is_another(&known, uid) && self.ctx.stores.workloads.any(is_there)).then_some(known)
+        (is_another(&known, uid) && has_jobs(&self.ctx.stores.workloads, &self.cluster)).then_some(known)
     }
 
     /// Waits until the cluster is no other one's, or the kubeconfig leads elsewhere.
@@ -212,6 +211,31 @@ impl Worker {
         }
     }
 
+    /// Whether somebody wants the hub's own cluster to be a worker.
+    fn may_be_own(&self) -> bool {
+        let cluster = self.clusters.get("", &self.cluster);
+        cluster.is_some_and(|it| it.annotations().get(names::OWN_CLUSTER).is_some_and(|value| value == "allowed"))
+    }
+
+    /// Whether the cluster with this uid is the hub's own, and nobody asked for that. The hub's id may be that of a cluster from
+    /// whose backup it was brought back.
+    async fn is_own(&self, uid: &str) -> bool {
+        if self.may_be_own() || uid.is_empty() {
+            return false;
+        }
+        let own = tokio::time::timeout(PROBE_DEADLINE, cluster_uid(&self.ctx.client)).await.unwrap_or_default();
+        uid == own || (own.is_empty() && uid == self.hub_id)
+    }
+
+    /// Waits until the kubeconfig leads elsewhere, or somebody wants the hub's own cluster to be used.
+    async fn wait_while_own(&self, bytes: &[u8], shutdown: &CancellationToken) {
+        let warn = |_: &str| {
+            tracing::warn!(cluster = self.cluster, "not used: the kubeconfig leads to the hub's own cluster");
+        };
+        let refused = || (!self.may_be_own()).then(|| self.hub_id.clone());
+        self.wait_while(bytes, refused, |_| conditions::own_cluster(), warn, shutdown).await;
+    }
+
     fn failed(&self, failures: u32, wait: Duration, error: &str) {
         tracing::warn!(cluster = self.cluster, failures, ?wait, error, "worker cluster not reached");
         let next = SignedDuration::try_from(wait).ok().and_then(|wait| Timestamp::now().checked_add(wait).ok());
@@ -253,6 +277,9 @@ impl Worker {
         let Ok(uid) = tokio::time::timeout(PROBE_DEADLINE, cluster_uid(&client)).await else {
             return End::Lost(format!("no answer within {PROBE_DEADLINE:?}"));
         };
+        if self.is_own(&uid).await {
+            return End::Own;
+        }
         if self.known_elsewhere(&uid).is_some() {
             return End::Stranger(uid);
         }
@@ -319,6 +346,13 @@ impl Worker {
             memory: None,
         }
     }
+}
+
+/// Whether a job that has not ended was sent to a cluster. Goes through all.
+pub(crate) fn has_jobs(workloads: &Store<Workload>, cluster: &str) -> bool {
+    let sent =
+        |workload: &Workload| workload.status.as_ref().and_then(|it| it.cluster_name.as_deref()) == Some(cluster);
+    workloads.any(|workload: &Workload| sent(workload) && !is_finished(workload))
 }
 
 /// Whether two uids are known and differ: a cluster that does not tell its own is taken for what it was known to be.

@@ -151,6 +151,23 @@ impl Registry {
         self.workers().refused(cluster)
     }
 
+    /// The worker cluster that a cluster is known to lead to, if that is not this one.
+    pub(super) fn known_elsewhere(&self, cluster: &str, worker: &str) -> Option<String> {
+        self.workers().known_elsewhere(cluster, worker)
+    }
+
+    /// An agent was refused: it is not in the worker cluster that has the jobs.
+    pub(super) fn note_strange(&self, cluster: &str, known: &str, found: &str) {
+        if self.workers().note_strange(cluster, known, found) {
+            self.bell.notify_one();
+        }
+    }
+
+    /// The worker cluster that has the jobs of a cluster, and the one in which its agent is instead, by their uids.
+    pub fn strange(&self, cluster: &str) -> Option<(String, String)> {
+        self.workers().strange(cluster)
+    }
+
     // A panic while one of these is held would have been between two plain changes: what is there can be used.
     fn words(&self) -> MutexGuard<'_, Words> {
         self.words.lock().unwrap_or_else(PoisonError::into_inner)
@@ -266,6 +283,27 @@ mod tests {
         assert_eq!(registry.get("west").unwrap().worker.as_deref(), Some("w"));
         let twin = Live { worker: Some("w".to_owned()), ..live(2) };
         assert_eq!(registry.enter("twin", twin).unwrap_err(), "west");
+    }
+
+    #[test]
+    fn agent_in_another_cluster_is_named_until_one_comes_from_the_known_one() {
+        let registry = Registry::default();
+        registry.know("west", Some(Member { worker: Some("w".to_owned()), ..member("west") }));
+        assert_eq!(registry.known_elsewhere("west", "w"), None);
+        assert_eq!(registry.known_elsewhere("west", "v").as_deref(), Some("w"));
+        assert_eq!(registry.known_elsewhere("new", "v"), None, "nothing is known of it");
+        registry.note_strange("west", "w", "v");
+        assert_eq!(registry.strange("west"), Some(("w".to_owned(), "v".to_owned())));
+        let _session = registry.enter("west", Live { worker: Some("w".to_owned()), ..live(1) }).unwrap();
+        assert_eq!(registry.strange("west"), None);
+    }
+
+    #[test]
+    fn session_says_where_its_cluster_is_before_the_status_does() {
+        let registry = Registry::default();
+        registry.know("west", Some(member("west")));
+        let _session = registry.enter("west", Live { worker: Some("w".to_owned()), ..live(1) }).unwrap();
+        assert_eq!(registry.known_elsewhere("west", "v").as_deref(), Some("w"));
     }
 
     #[test]

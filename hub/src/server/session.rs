@@ -101,7 +101,7 @@ pub struct SessionInfo {
 /// Who leads, as far as sessions care: the term, or none while this process may not dispatch.
 pub type Term = watch::Receiver<Option<u64>>;
 
-/// After this long, a cluster that another one leads to may try again.
+/// After this long, a cluster that another one leads to may try again, and so may an agent in another cluster than before.
 const TWIN_RETRY: Duration = Duration::from_secs(15);
 
 /// What a cluster is told that begins too many sessions.
@@ -120,7 +120,12 @@ pub struct Sessions {
     arrivals: Mutex<Arrivals>,
     /// Of sessions that did not begin.
     log: LogLimit,
+    /// Whether a cluster has jobs.
+    has_jobs: HasJobs,
 }
+
+/// Whether jobs that have not ended are on a cluster.
+type HasJobs = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// Between the reading and the writing half.
 enum Control {
@@ -151,7 +156,14 @@ impl Sessions {
             events,
             last_id: AtomicU64::new(0),
             epochs: Epochs::default(),
+            has_jobs: Arc::new(|_| false),
         }
+    }
+
+    /// Sessions that no agent begins in another worker cluster than the one that has the jobs of its cluster.
+    #[must_use]
+    pub fn guarding(self, has_jobs: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self { has_jobs: Arc::new(has_jobs), ..self }
     }
 
     /// Sessions that tell the election of epochs that agents remember.
@@ -205,6 +217,14 @@ impl Sessions {
             return line.goodbye(&reason, BEHIND_RETRY).await;
         }
         let worker = Some(hello.cluster_uid.chars().take(64).collect::<String>()).filter(|uid| !uid.is_empty());
+        if let Some(found) = &worker
+            && let Some(known) = self.jobs_elsewhere(cluster, found)
+        {
+            let reason = format!("the agent is in the cluster {found}, and the jobs are on the cluster {known}");
+            tracing::warn!(cluster, peer = address, reason, "session refused");
+            self.registry.note_strange(cluster, &known, found);
+            return line.goodbye(&reason, TWIN_RETRY).await;
+        }
         let live = Live {
             session_id: line.session_id,
             since: Timestamp::now(),
@@ -241,6 +261,12 @@ impl Sessions {
         if told {
             line.goodbye(&reason, self.settings.retry_after).await;
         }
+    }
+
+    /// The worker cluster that has the jobs of a cluster, if that is not this one: its silence about them would be taken for
+    /// their end.
+    fn jobs_elsewhere(&self, cluster: &str, worker: &str) -> Option<String> {
+        self.registry.known_elsewhere(cluster, worker).filter(|_| (self.has_jobs)(cluster))
     }
 
     /// Whether a cluster may begin a session now; if not, after which time it may.

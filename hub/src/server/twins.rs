@@ -28,6 +28,8 @@ pub(super) struct Workers {
     live: BTreeMap<String, (u64, String)>,
     /// By cluster: the worker cluster that it was refused for.
     refused: BTreeMap<String, String>,
+    /// By cluster: the worker cluster that has its jobs, and the other one in which its agent was last.
+    strange: BTreeMap<String, (String, String)>,
 }
 
 impl Workers {
@@ -38,12 +40,30 @@ impl Workers {
         } else {
             self.members.remove(cluster);
             self.refused.remove(cluster);
+            self.strange.remove(cluster);
         }
     }
 
     /// The worker cluster that a cluster was known to lead to.
     pub(super) fn known(&self, cluster: &str) -> Option<String> {
         self.members.get(cluster)?.worker.clone()
+    }
+
+    /// The worker cluster that a cluster leads to, if it is known and not this one. Its status may not say so yet.
+    pub(super) fn known_elsewhere(&self, cluster: &str, worker: &str) -> Option<String> {
+        let live = || self.live.get(cluster).map(|(_, its)| its.clone());
+        self.known(cluster).or_else(live).filter(|known| known != worker)
+    }
+
+    /// An agent was in a worker cluster where the jobs of its cluster are not. Whether that is news.
+    pub(super) fn note_strange(&mut self, cluster: &str, known: &str, found: &str) -> bool {
+        let uids = (known.to_owned(), found.to_owned());
+        self.strange.insert(cluster.to_owned(), uids.clone()) != Some(uids)
+    }
+
+    /// The worker cluster that has the jobs of a cluster, and the one in which its agent is instead.
+    pub(super) fn strange(&self, cluster: &str) -> Option<(String, String)> {
+        self.strange.get(cluster).cloned()
     }
 
     /// Which other cluster has a worker cluster, if one has.
@@ -67,6 +87,7 @@ impl Workers {
             return Err(holder);
         }
         self.refused.remove(cluster);
+        self.strange.remove(cluster);
         self.live.insert(cluster.to_owned(), (session_id, worker.to_owned()));
         let same = |(name, (_, its)): &(&String, &(u64, String))| *name != cluster && its == worker;
         Ok(self.live.iter().filter(same).map(|(name, _)| name.clone()).collect())
