@@ -1,19 +1,166 @@
-//! A kubeconfig that comes to lead to another cluster while jobs run: a cluster is the one that its uid says.
+//! A cluster is the one that its uid says, whatever its MultiKueueCluster is called and wherever its kubeconfig or its agent
+//! comes to be.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use kube::api::ListParams;
+use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
-use switchyard_e2e::fleet::{Fleet, NAMESPACE};
+use switchyard_api::v1beta2::{MultiKueueCluster, MultiKueueConfig};
+use switchyard_e2e::fleet::{Fleet, NAMESPACE, Tenant};
 use switchyard_e2e::wait::{always, eventually};
-use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, queues};
+use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, job, queues};
 
 const SOON: Duration = Duration::from_secs(120);
 /// For so long the other cluster's silence is not believed. Without a mend jobs were given up within six seconds.
 const WATCHED: Duration = Duration::from_secs(20);
+
+/// The uid of the tenant's only pod on a worker.
+async fn pod_of(fleet: &Fleet, tenant: &Tenant<'_>, worker: &str) -> anyhow::Result<Option<String>> {
+    let pods: Api<Pod> = Api::namespaced(fleet.worker(worker).admin.clone(), tenant.name());
+    let mut there = pods.list(&ListParams::default()).await?.items;
+    ensure!(there.len() == 1, "{} pods", there.len());
+    Ok(there.remove(0).metadata.uid)
+}
+
+/// The job stays where it is, in the same pod.
+async fn stays(fleet: &Fleet, tenant: &Tenant<'_>, worker: &str, pod: Option<&String>) {
+    always(WATCHED, "the job stays where it is", async || {
+        ensure!(pod_of(fleet, tenant, worker).await?.as_ref() == pod, "another pod");
+        let status = tenant.workload_of("long").await?.status.context("no status")?;
+        let history = status.dispatch.context("not sent")?.history;
+        ensure!(history.is_empty(), "{history:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+async fn uid_of(fleet: &Fleet, worker: &str) -> String {
+    let namespaces: Api<Namespace> = Api::all(fleet.worker(worker).admin.clone());
+    namespaces.get("kube-system").await.unwrap().uid().unwrap()
+}
+
+#[test]
+fn agent_of_another_cluster_ends_no_job() {
+    fixture::run(async {
+        let worker = |name: &str| ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(8));
+        let fleet = Fleet::builder("stranger").agent(worker("right")).agent(worker("wrong")).start().await.unwrap();
+        let mut cluster = queues::agent_cluster("right");
+        cluster["spec"]["onDisconnect"] = json!({"policy": "Hold"});
+        fleet.hub().apply([cluster]).await.unwrap();
+        fleet.start_agent("right", &fleet.join_token("right").await.unwrap()).await.unwrap();
+        fleet.connected("right").await.unwrap();
+        let quota = [("cpu", "4")];
+        let tenant = fleet.tenant("enrolled").hub(&quota).worker("right", &quota).make().await.unwrap();
+        tenant.submit(tenant.job("long").run_forever()).await.unwrap();
+        fleet.await_pods("right", tenant.name(), 1).await.unwrap();
+        let before = pod_of(&fleet, &tenant, "right").await.unwrap();
+
+        fleet.kill("right");
+        fleet.start_agent("wrong", &fleet.join_token("right").await.unwrap()).await.unwrap();
+        for worker in ["right", "wrong"] {
+            fleet.says("right", "OtherCluster", &uid_of(&fleet, worker).await).await.unwrap();
+        }
+        stays(&fleet, &tenant, "right", before.as_ref()).await;
+        assert_eq!(fleet.pods("wrong", tenant.name()).await.unwrap(), 0);
+
+        fleet.restart_agent("right").unwrap();
+        fleet.connected("right").await.unwrap();
+        stays(&fleet, &tenant, "right", before.as_ref()).await;
+        fleet.connected("right").await.unwrap();
+
+        // With no job left there, the name may be the other cluster's.
+        tenant.hub_jobs().delete("long", &DeleteParams::background()).await.unwrap();
+        tenant.await_empty("right", SOON).await.unwrap();
+        fleet.kill("right");
+        let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
+        let wrong = uid_of(&fleet, "wrong").await;
+        eventually(SOON, "the other cluster to be used", async || {
+            let agent = clusters.get("right").await?.status.and_then(|status| status.agent).unwrap_or_default();
+            ensure!(agent.connected_since.is_some() && agent.cluster_uid.as_ref() == Some(&wrong), "{agent:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    });
+}
+
+/// Events of the workload of a job, on the hub.
+async fn notes(fleet: &Fleet, tenant: &Tenant<'_>, job: &str) -> Vec<String> {
+    let workload = tenant.workload_of(job).await.unwrap().name_any();
+    let events: Api<Event> = Api::namespaced(fleet.hub().admin.clone(), tenant.name());
+    let events = events.list(&ListParams::default()).await.unwrap();
+    let its = events.into_iter().filter(|event| event.involved_object.name.as_deref() == Some(&workload));
+    its.filter_map(|event| event.message).collect()
+}
+
+#[test]
+fn jobs_stay_with_a_cluster_whose_other_name_is_deleted() {
+    fixture::run(async {
+        let worker = ClusterSpec::new("first").node(NodeSpec::new("n1").cpu(8));
+        let fleet = Fleet::builder("renamed").bare(worker).start().await.unwrap();
+        fleet.start_single("first").await.unwrap();
+        let (_, kubeconfig) = fleet.worker("first").service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+        for name in ["first", "second"] {
+            let secret = queues::kubeconfig_secret(NAMESPACE, name, &kubeconfig);
+            fleet.hub().apply([secret, queues::kubeconfig_cluster(name, name)]).await.unwrap();
+            if name == "first" {
+                fleet.connected(name).await.unwrap();
+            }
+        }
+        fleet.says("second", "DuplicateCluster", "delete one of the two").await.unwrap();
+        let quota = [("cpu", "4")];
+        let tenant = fleet.tenant("renamed").hub(&quota).worker("first", &quota).make().await.unwrap();
+        let configs: Api<MultiKueueConfig> = Api::all(fleet.hub().admin.clone());
+        let both = Patch::Merge(json!({"spec": {"clusters": ["first", "second"]}}));
+        configs.patch(tenant.name(), &PatchParams::default(), &both).await.unwrap();
+        tenant.submit(tenant.job("long").run_forever()).await.unwrap();
+        fleet.await_pods("first", tenant.name(), 1).await.unwrap();
+        let before = pod_of(&fleet, &tenant, "first").await.unwrap();
+
+        let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
+        clusters.delete("first", &DeleteParams::default()).await.unwrap();
+        fleet.connected("second").await.unwrap();
+        eventually(SOON, "the job to be on \"second\"", async || {
+            let status = tenant.workload_of("long").await?.status.unwrap_or_default();
+            ensure!(status.cluster_name.as_deref() == Some("second"), "it is on {:?}", status.cluster_name);
+            Ok(())
+        })
+        .await
+        .unwrap();
+        stays(&fleet, &tenant, "first", before.as_ref()).await;
+        let status = tenant.workload_of("long").await.unwrap().status.unwrap();
+        assert_eq!(status.cluster_name.as_deref(), Some("second"));
+        assert_eq!(status.dispatch.unwrap().attempt, 1);
+        let said = "The workload goes on on \"second\", which leads to the same cluster as \"first\" did";
+        assert!(status.admission_checks[0].message.starts_with(said), "{:?}", status.admission_checks);
+        let notes = notes(&fleet, &tenant, "long").await;
+        assert!(notes.iter().any(|note| note.starts_with(said)), "{notes:?}");
+
+        tenant.submit(tenant.job("short").run_for(Duration::from_millis(200))).await.unwrap();
+        job::complete(&fleet.hub().admin, tenant.name(), "short", SOON).await.unwrap();
+        tenant.hub_jobs().delete("long", &DeleteParams::background()).await.unwrap();
+        tenant.await_empty("first", SOON).await.unwrap();
+    });
+}
+
+#[test]
+fn hub_is_its_own_worker_only_where_that_is_asked_for() {
+    fixture::run(async {
+        let fleet = Fleet::builder("own").start().await.unwrap();
+        let (_, kubeconfig) = fleet.hub().service_account(NAMESPACE, "switchyard-hub").await.unwrap();
+        let secret = queues::kubeconfig_secret(NAMESPACE, "own", &kubeconfig);
+        fleet.hub().apply([secret, queues::kubeconfig_cluster("own", "own")]).await.unwrap();
+        fleet.says("own", "OwnCluster", "switchyard.dev/own-cluster=allowed").await.unwrap();
+        let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
+        let allowed = json!({"metadata": {"annotations": {"switchyard.dev/own-cluster": "allowed"}}});
+        clusters.patch("own", &PatchParams::default(), &Patch::Merge(allowed)).await.unwrap();
+        fleet.connected("own").await.unwrap();
+    });
+}
 
 #[test]
 fn kubeconfig_of_another_cluster_ends_no_job() {

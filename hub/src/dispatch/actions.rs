@@ -26,6 +26,13 @@ pub enum Event {
         /// Its name.
         name: Name,
     },
+    /// A session that is about to open says which cluster this is.
+    ClusterIs {
+        /// The cluster's name.
+        name: Name,
+        /// The uid of its namespace `kube-system`.
+        uid: Name,
+    },
     /// A session is open; its inventory follows.
     ClusterUp {
         /// The cluster.
@@ -154,6 +161,17 @@ pub enum Action {
         attempt: u64,
         /// It runs there already, and clusters know it by this uid from now on.
         adopts: Option<Uid>,
+    },
+    /// Write the name under which the cluster goes on that has the attempt. Answered by [`Event::Written`].
+    Rename {
+        /// The workload.
+        uid: Uid,
+        /// The name that the API has, unless it was taken away already.
+        from: Option<Name>,
+        /// The cluster's name now.
+        cluster: Name,
+        /// The attempt.
+        attempt: u64,
     },
     /// Write the reservation, the check's message and the nominated clusters. Answered by [`Event::Written`].
     Record {

@@ -60,6 +60,8 @@ pub struct ClusterRules {
 pub(super) struct Cluster {
     /// A MultiKueueCluster of that name exists.
     pub(super) exists: bool,
+    /// Its uid, as its sessions have said; kept once it does not exist.
+    pub(super) uid: Option<Name>,
     /// What people want of it; the last, once it does not exist.
     pub(super) rules: ClusterRules,
     /// Somebody changed its policy after this process began. For a workload that the hub has not assigned to it since, its agent

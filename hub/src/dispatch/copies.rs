@@ -90,7 +90,7 @@ impl Copy {
 
 impl Remote {
     /// Its state, if its job was made as an attempt that this process has not given out and the API does not know.
-    fn ahead_of(&self, known: u64) -> Option<State> {
+    pub(super) fn ahead_of(&self, known: u64) -> Option<State> {
         let has_job = self.origin.as_ref().map(|origin| origin.has_job);
         let made = |state: &State| match state {
             State::Running | State::Suspended => true,

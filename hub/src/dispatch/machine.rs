@@ -81,6 +81,7 @@ impl Dispatcher {
             Event::Check { name, clusters } => self.check(name, clusters),
             Event::Cluster { name, rules } => self.cluster(&name, rules, now, &mut out),
             Event::ClusterGone { name } => self.cluster_gone(&name, now, &mut out),
+            Event::ClusterIs { name, uid } => self.cluster_is(&name, uid, now),
             Event::ClusterUp { name } => self.cluster_up(&name, now, &mut out),
             Event::ClusterDown { name } => self.cluster_down(&name, now, &mut out),
             Event::ClusterAble { name, able } => self.able(&name, able, now, &mut out),

@@ -29,6 +29,7 @@ mod machine;
 mod nominate;
 mod orphans;
 mod policy;
+mod renamed;
 mod replicas;
 mod settle;
 #[cfg(test)]

@@ -63,7 +63,7 @@ impl Dispatcher {
             self.wait_for_finish(entry);
             return;
         }
-        if self.catch_up(entry, now, out) {
+        if self.catch_up(entry, now, out) || self.follow_name(entry, now, out) {
             return;
         }
         match entry.facts.cluster.clone() {
@@ -161,7 +161,12 @@ impl Dispatcher {
             return;
         }
         let is_chosen = matches!(entry.writing, Some(Writing::Commit { .. }));
+        // What counts there is about to be written.
+        let renamed = self.name_now(entry);
         for (cluster, remote) in entry.remotes.iter().filter(|(_, remote)| remote.state.is_some_and(terminal)) {
+            if renamed.as_ref() == Some(cluster) {
+                continue;
+            }
             let elsewhere = committed.is_some_and(|committed| committed != cluster);
             let left_alone = entry.kept.as_ref() == Some(cluster) && self.has_told(cluster);
             // While it is being committed, its end is acknowledged when that is written.

@@ -146,6 +146,7 @@ impl World {
                 }
             }
             Action::Commit { .. }
+            | Action::Rename { .. }
             | Action::Record { .. }
             | Action::Retry { .. }
             | Action::Release { .. }
@@ -353,6 +354,7 @@ fn brief(event: &Event) -> String {
 fn subject(write: &Action) -> &Uid {
     match write {
         Action::Commit { uid, .. }
+        | Action::Rename { uid, .. }
         | Action::Record { uid, .. }
         | Action::Retry { uid, .. }
         | Action::Release { uid }

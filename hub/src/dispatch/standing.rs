@@ -17,6 +17,15 @@ pub enum Intent<'a> {
         /// By another uid, whose attempts are counted apart.
         copy: bool,
     },
+    /// [`Action::Rename`].
+    Rename {
+        /// The name that it has, if it was not taken away.
+        from: Option<&'a Name>,
+        /// The name that it gets.
+        to: &'a Name,
+        /// The attempt, which stays.
+        attempt: u64,
+    },
     /// [`Action::Record`].
     Record,
     /// [`Action::Retry`].
@@ -39,6 +48,9 @@ impl<'a> Intent<'a> {
             Action::Commit { uid, cluster, attempt, adopts } => {
                 let copy = adopts.as_ref().is_some_and(|theirs| theirs != uid);
                 Self::Commit { cluster, attempt: *attempt, adopts: adopts.is_some(), copy }
+            }
+            Action::Rename { from, cluster, attempt, .. } => {
+                Self::Rename { from: from.as_ref(), to: cluster, attempt: *attempt }
             }
             Action::Record { .. } => Self::Record,
             Action::Retry { .. } => Self::Retry,
@@ -121,7 +133,7 @@ pub fn judge(intent: Intent<'_>, at: &Standing<'_>) -> Verdict {
             let goes = at.evicted || at.deleting;
             return if at.reserved && goes { Verdict::Write } else { Verdict::There };
         }
-        Intent::Commit { .. } | Intent::Record | Intent::Retry => {}
+        Intent::Commit { .. } | Intent::Rename { .. } | Intent::Record | Intent::Retry => {}
     }
     if !at.active || at.deleting {
         return Verdict::Void("not to run any more");
@@ -138,6 +150,14 @@ pub fn judge(intent: Intent<'_>, at: &Standing<'_>) -> Verdict {
             Some(_) => Verdict::Void("another cluster has it"),
             None if at.attempt >= attempt && (at.adopted || !copy) => Verdict::Void("a later attempt was made"),
             None => quota,
+        },
+        Intent::Rename { attempt, .. } if at.attempt != attempt => Verdict::Void("another attempt"),
+        Intent::Rename { from, to, .. } => match at.cluster {
+            Some(name) if name == &**to => Verdict::There,
+            Some(name) if from.is_some_and(|from| name == &**from) => Verdict::TakeAway,
+            Some(_) => Verdict::Void("another cluster has it"),
+            None if at.reserved && at.check == Some(Check::Ready) => Verdict::Write,
+            None => Verdict::Void("it was given up"),
         },
         Intent::Record if at.cluster.is_some() => Verdict::Void("a cluster has it"),
         Intent::Record => quota,
@@ -185,6 +205,25 @@ mod tests {
             ("ended", false, Standing { finished: true, ..reserved() }, Verdict::Void("finished")),
         ] {
             assert_eq!(judge(commit(adopts), &standing), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn name_of_a_cluster_is_exchanged_for_the_same_attempt_only() {
+        let (east, west) = (Name::from("east"), Name::from("west"));
+        let rename = Intent::Rename { from: Some(&east), to: &west, attempt: 2 };
+        let taken_away = Standing { cluster: None, ..on("east", 2) };
+        for (case, standing, expected) in [
+            ("it has the old name", on("east", 2), Verdict::TakeAway),
+            ("it has none any more", taken_away, Verdict::Write),
+            ("it has the new one", on("west", 2), Verdict::There),
+            ("a third one", on("south", 2), Verdict::Void("another cluster has it")),
+            ("another attempt", on("east", 3), Verdict::Void("another attempt")),
+            ("given up", Standing { check: Some(Check::Pending), ..taken_away }, Verdict::Void("it was given up")),
+            ("evicted", Standing { evicted: true, ..on("east", 2) }, Verdict::Void("being evicted")),
+            ("ended", Standing { finished: true, ..on("east", 2) }, Verdict::Void("finished")),
+        ] {
+            assert_eq!(judge(rename, &standing), expected, "{case}");
         }
     }
 

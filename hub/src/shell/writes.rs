@@ -36,6 +36,15 @@ pub(super) enum What {
         /// It runs there already, and clusters know it by this uid.
         adopts: Option<Uid>,
     },
+    /// The name under which the attempt's cluster goes on.
+    Rename {
+        /// The name that the API has, unless it was taken away already.
+        from: Option<Name>,
+        /// The cluster's name now.
+        cluster: Name,
+        /// The attempt.
+        attempt: u64,
+    },
     /// The reservation, with what it waits for.
     Record {
         /// The check's message.
@@ -178,7 +187,7 @@ impl Write {
     /// A commit whose cluster the API server has not kept.
     fn is_void_commit(&self, after: &Workload) -> bool {
         let cluster = after.status.as_ref().and_then(|status| status.cluster_name.as_deref());
-        matches!(self.what, What::Commit { .. }) && cluster.is_none()
+        matches!(self.what, What::Commit { .. } | What::Rename { .. }) && cluster.is_none()
     }
 
     /// The object as the server has it; none if it is gone or another.
@@ -198,6 +207,9 @@ impl Write {
             What::Commit { cluster, attempt, adopts } => {
                 let copy = adopts.as_ref().is_some_and(|theirs| *theirs != self.uid);
                 Intent::Commit { cluster, attempt: *attempt, adopts: adopts.is_some(), copy }
+            }
+            What::Rename { from, cluster, attempt } => {
+                Intent::Rename { from: from.as_ref(), to: cluster, attempt: *attempt }
             }
             What::Record { .. } => Intent::Record,
             What::Retry { .. } => Intent::Retry,
@@ -230,6 +242,13 @@ impl Write {
                     dispatched_status(ctx.edit_of_quota(current), admission, &checks, &dispatch, now)
                 })
             }
+            What::Rename { cluster, attempt, .. } => self.with_admission(ctx, current, |admission, checks, check| {
+                let (cluster, attempt) = (cluster.to_string(), signed(*attempt));
+                let dispatch = Dispatch { check: check.clone(), cluster, attempt, adopts: None };
+                let mut edit = dispatched_status(ctx.edit_of_quota(current), admission, &checks, &dispatch, now);
+                say(&mut edit, &check, &self.renamed_note(current));
+                edit
+            }),
             What::Record { message, nominated } => self.with_admission(ctx, current, |admission, mut checks, check| {
                 checks.push(check.clone());
                 let mut edit = reservation_status(ctx.edit_of_quota(current), admission, &checks);
@@ -266,6 +285,18 @@ impl Write {
                 Plan::Write(Box::new(edit))
             }
         }
+    }
+
+    /// That the workload goes on under the cluster's other name. Before the name was taken away the status had it twice.
+    fn renamed_note(&self, current: &Workload) -> String {
+        let What::Rename { from, cluster, .. } = &self.what else { return String::new() };
+        let dispatch = current.status.as_ref().and_then(|status| status.dispatch.as_ref());
+        let known = from.as_deref().or_else(|| dispatch.and_then(|dispatch| dispatch.cluster_name.as_deref()));
+        let from = known.unwrap_or_default();
+        format!(
+            "The workload goes on on \"{cluster}\", which leads to the same cluster as \"{from}\" did: MultiKueueCluster \
+             \"{from}\" is deleted"
+        )
     }
 
     /// Builds with the admission in memory, or the one that is in the API.
@@ -306,6 +337,7 @@ impl Write {
                 ctx.events.normal(after, events::MULTIKUEUE, note);
                 metrics.admitted(state::admitted_by(after).unwrap_or_default(), cluster);
             }
+            What::Rename { .. } => ctx.events.normal(after, events::MULTIKUEUE, self.renamed_note(before)),
             What::Record { .. } => announce(ctx, before, after, self.flavors()),
             What::Retry { message, left, .. } => {
                 ctx.events.normal(after, events::MULTIKUEUE, message.clone());
@@ -333,6 +365,7 @@ impl Write {
     fn label(&self) -> &'static str {
         match self.what {
             What::Commit { .. } => "dispatch",
+            What::Rename { .. } => "dispatch_rename",
             What::Record { .. } => "dispatch_record",
             What::Retry { .. } => "dispatch_retry",
             What::Release => "dispatch_release",

@@ -254,7 +254,7 @@ impl World {
                 }
                 self.write(hub, action);
             }
-            Action::Record { .. } | Action::Retry { .. } => self.write(hub, action),
+            Action::Rename { .. } | Action::Record { .. } | Action::Retry { .. } => self.write(hub, action),
             Action::Finish { ref uid, ref cluster, .. } => {
                 if self.mutated(Mutation::AckBeforeWritten) {
                     self.port(hub, number(cluster)).persisted(&uid.clone(), u64::MAX);

@@ -45,6 +45,7 @@ pub(crate) enum WriteReply {
 fn subject(action: &Action) -> Option<&Uid> {
     match action {
         Action::Commit { uid, .. }
+        | Action::Rename { uid, .. }
         | Action::Record { uid, .. }
         | Action::Retry { uid, .. }
         | Action::Release { uid }
@@ -62,7 +63,8 @@ fn look(action: &Action, facts: &Facts, memory: bool) -> Verdict {
 fn apply(action: &Action, facts: &mut Facts) {
     match action {
         // The name is not to be changed, but may be taken away.
-        Action::Commit { .. } if facts.cluster.is_some() => facts.cluster = None,
+        Action::Commit { .. } | Action::Rename { .. } if facts.cluster.is_some() => facts.cluster = None,
+        Action::Rename { cluster, .. } => facts.cluster = Some(cluster.clone()),
         Action::Commit { cluster, attempt, adopts, .. } => {
             if let Some(theirs) = adopts.as_ref().filter(|theirs| **theirs != facts.uid) {
                 facts.known_as = Some(theirs.clone());
@@ -177,7 +179,9 @@ impl World {
         let before = object.facts.attempt;
         apply(&job.action, &mut object.facts);
         match &job.action {
-            Action::Commit { cluster, attempt, .. } if object.facts.cluster.as_ref() == Some(cluster) => {
+            Action::Commit { cluster, attempt, .. } | Action::Rename { cluster, attempt, .. }
+                if object.facts.cluster.as_ref() == Some(cluster) =>
+            {
                 object.committed.insert((number(cluster), *attempt));
                 if forget {
                     object.facts.attempt = before;
@@ -204,7 +208,7 @@ impl World {
         match reply {
             WriteReply::Done(facts) => {
                 self.observe(hub, &facts);
-                if matches!(job.action, Action::Commit { .. }) && facts.cluster.is_none() {
+                if matches!(job.action, Action::Commit { .. } | Action::Rename { .. }) && facts.cluster.is_none() {
                     job.base = *facts;
                     return self.try_write(job);
                 }

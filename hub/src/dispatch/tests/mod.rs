@@ -16,6 +16,7 @@ mod loss;
 mod offers;
 mod operators;
 mod orphans;
+mod renamed;
 mod replicas;
 mod slices;
 mod waiting;
@@ -197,6 +198,9 @@ fn line(action: &Action) -> String {
         Action::Commit { uid, cluster, attempt, adopts: None } => format!("commit {uid}/{attempt} on {cluster}"),
         Action::Commit { uid, cluster, attempt, adopts: Some(theirs) } => {
             format!("commit {uid}/{attempt} on {cluster}, known as {theirs}")
+        }
+        Action::Rename { uid, from, cluster, attempt } => {
+            format!("rename {uid}/{attempt} from {} to {cluster}", from.as_deref().unwrap_or("-"))
         }
         Action::Record { uid, message, nominated } => {
             format!("record {uid}: {} {nominated:?}", message.as_deref().unwrap_or("-"))

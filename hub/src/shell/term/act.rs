@@ -57,6 +57,13 @@ impl TermState {
                 }
                 self.write(&uid, What::Commit { cluster, attempt, adopts });
             }
+            Action::Rename { uid, from, cluster, attempt } => {
+                tracing::info!(
+                    %cluster, from = from.as_deref(), workload_uid = %uid, attempt,
+                    "what runs goes on under the cluster's other name"
+                );
+                self.write(&uid, What::Rename { from, cluster, attempt });
+            }
             Action::Record { uid, message, nominated } => self.write(&uid, What::Record { message, nominated }),
             Action::Retry { uid, message, after_seconds, left } => {
                 self.write(&uid, What::Retry { message, after_seconds, left });

@@ -31,6 +31,10 @@ impl TermState {
                 let events = self.live.up(&info.cluster.as_str().into(), info.live.session_id);
                 if !events.is_empty() {
                     self.reports.bell.notify_one();
+                    if let Some(uid) = &info.live.worker {
+                        let name = info.cluster.as_str().into();
+                        self.apply(Event::ClusterIs { name, uid: uid.as_str().into() });
+                    }
                 }
                 for event in events {
                     self.apply(event);

@@ -1,0 +1,113 @@
+//! Clusters whose MultiKueueCluster is deleted, and to which another one leads.
+
+use super::*;
+
+impl Bench {
+    fn is(&mut self, cluster: &str, uid: &str) {
+        self.apply(Event::ClusterIs { name: cluster.into(), uid: uid.into() });
+    }
+
+    fn gone(&mut self, cluster: &str) {
+        self.apply(Event::ClusterGone { name: cluster.into() });
+    }
+
+    fn configure(&mut self, clusters: &[&str]) {
+        let clusters = clusters.iter().map(|name| Name::from(*name)).collect();
+        self.apply(Event::Check { name: "mk".into(), clusters });
+    }
+}
+
+/// `w` ran on `a`, which is deleted; `c` has a session. `uids`: of both, where they are known.
+fn deleted(uids: [Option<&str>; 2]) -> Bench {
+    let mut bench = Bench::running();
+    if let Some(uid) = uids[0] {
+        bench.is("a", uid);
+    }
+    bench.rules("c", Loss::GiveUp);
+    bench.configure(&["a", "b", "c"]);
+    bench.gone("a");
+    if let Some(uid) = uids[1] {
+        bench.is("c", uid);
+    }
+    bench.apply(Event::ClusterUp { name: "c".into() });
+    assert!(bench.take().is_empty(), "its policy says what follows, later");
+    bench
+}
+
+#[test]
+fn job_goes_on_under_the_other_name_of_its_cluster() {
+    for (case, uids) in [
+        ("the same uid", [Some("u"), Some("u")]),
+        ("a hub that began since", [None, Some("u")]),
+        ("clusters that tell no uid", [None, None]),
+    ] {
+        let mut bench = deleted(uids);
+        bench.observe("c", "w", 1, State::Running);
+        assert_eq!(bench.take(), ["rename w/1 from a to c"], "{case}");
+        bench.apply(Event::Inventory { cluster: "c".into(), uids: Uids::from(["w".into()]) });
+        assert!(bench.take().is_empty(), "{case}");
+        bench.written(Outcome::Done, committed("w", "c", 1));
+        assert_eq!(bench.take(), ["mirror w/1 from c", "Run w/1 on c"], "{case}");
+        bench.later(24 * 3_600_000);
+        assert!(bench.take().is_empty(), "{case}: nobody waits for the deleted name");
+        bench.observe("c", "w", 1, State::Succeeded);
+        assert_eq!(bench.take(), ["finish w/1 from c: true"], "{case}");
+    }
+}
+
+#[test]
+fn copy_on_another_cluster_is_not_the_committed_one() {
+    for (case, uids, state) in
+        [("another uid", [Some("u"), Some("v")], State::Running), ("an offer", [None, Some("u")], State::Reserved)]
+    {
+        let mut bench = deleted(uids);
+        bench.observe("c", "w", 1, state);
+        assert_eq!(bench.take(), ["Absent w/1 on c"], "{case}");
+    }
+}
+
+#[test]
+fn end_of_a_renamed_job_is_acknowledged_once_it_is_written() {
+    let mut bench = deleted([Some("u"), Some("u")]);
+    bench.observe("c", "w", 1, State::Succeeded);
+    assert_eq!(bench.take(), ["rename w/1 from a to c"]);
+    bench.written(Outcome::Done, committed("w", "c", 1));
+    assert_eq!(bench.take(), ["finish w/1 from c: true"]);
+    bench.written(Outcome::Done, Facts { finished: true, ..committed("w", "c", 1) });
+    assert!(bench.take().contains(&"ack w/1 to c".to_owned()));
+}
+
+#[test]
+fn eviction_of_a_renamed_job_does_not_wait_for_the_old_name() {
+    let mut bench = deleted([Some("u"), Some("u")]);
+    bench.observe("c", "w", 1, State::Running);
+    bench.take();
+    bench.written(Outcome::Superseded, Facts { evicted: true, ..committed("w", "a", 1) });
+    assert_eq!(bench.take(), ["Absent w/1 on c"]);
+    bench.observe("c", "w", 1, State::Gone);
+    bench.later(100);
+    assert_eq!(bench.take(), ["forget w/1 on c", "release w"]);
+}
+
+#[test]
+fn rename_that_a_hub_did_not_complete_is_completed() {
+    let mut bench = Bench::new(Mode::BestFit, &[("b", 4000, 4000)]);
+    bench.rules("c", Loss::Hold);
+    bench.configure(&["b", "c"]);
+    bench.apply(Event::Workload(Facts { cluster: None, ..committed("w", "a", 1) }));
+    assert!(!bench.take().iter().any(|line| line.starts_with("commit")), "a cluster has not spoken");
+    bench.apply(Event::ClusterUp { name: "c".into() });
+    bench.observe("c", "w", 1, State::Running);
+    bench.apply(Event::Inventory { cluster: "c".into(), uids: Uids::from(["w".into()]) });
+    assert!(bench.take().contains(&"rename w/1 from - to c".to_owned()));
+}
+
+#[test]
+fn copy_under_a_name_outside_the_configuration_goes_by_the_policy() {
+    let mut bench = deleted([Some("u"), Some("u")]);
+    bench.configure(&["a", "b"]);
+    bench.observe("c", "w", 1, State::Running);
+    assert!(bench.take().is_empty(), "it stays");
+    bench.later(15 * 60_000);
+    assert_eq!(bench.take(), [r#"retry w after None: Admitting remote lost, Previously: "Ready""#]);
+}
