@@ -8,6 +8,11 @@ use super::{Name, Time};
 /// order, and an unanswered one ends the session sooner. Milliseconds.
 const HEARD_AFTER: i64 = 30_000;
 
+/// Whether what was said at `at` in a session that began at `since`, and stands, has surely been heard.
+pub(super) fn has_heard_since(since: Time, at: Time, now: Time) -> bool {
+    now >= since.max(at) + HEARD_AFTER
+}
+
 /// What the loss of a cluster means for its jobs. Times in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Loss {
@@ -111,7 +116,7 @@ impl Cluster {
 
     /// Whether what was said in this session at `at` has surely been heard.
     pub(super) fn has_heard(&self, at: Time, now: Time) -> bool {
-        self.up && now >= self.since.max(at) + HEARD_AFTER
+        self.up && has_heard_since(self.since, at, now)
     }
 
     /// A session begins, or has ended: all that was said in the last one is void.

@@ -339,8 +339,8 @@ impl Dispatcher {
         }
         let configured = self.configured(entry);
         let may_be = |(cluster, uid): &&(Name, Uid)| {
-            let runs = |orphan: &Orphan| orphan.stays(&self.settings) && orphan.state() == State::Running;
-            self.is_eligible(&configured, cluster) && self.orphans.get(cluster, uid).is_some_and(runs)
+            let holds_up = |orphan: &Orphan| orphan.holds_up(&self.settings);
+            self.is_eligible(&configured, cluster) && self.orphans.get(cluster, uid).is_some_and(holds_up)
         };
         let (cluster, uid) = self.orphans.of_no_job(&entry.facts.namespace).find(may_be)?;
         let message = format!(
@@ -392,6 +392,7 @@ impl Dispatcher {
                 entry.wake_at(due);
             }
         }
+        entry.waits_for_word |= !silent.is_empty();
         (!silent.is_empty()).then(|| silent.join(", "))
     }
 }

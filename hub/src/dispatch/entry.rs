@@ -148,6 +148,10 @@ pub(super) struct Entry {
     pub(super) queued_as: Option<Box<JobKey>>,
     /// A later attempt than the API knows is there, and runs, has stopped, has ended, or waits: it is not taken away.
     pub(super) kept: Option<Name>,
+    /// Where it is listed in the index.
+    pub(super) listed: Vec<Name>,
+    /// What is decided waits for the word of clusters that have not spoken.
+    pub(super) waits_for_word: bool,
     /// The workload of which it was last asked to be written that it has its copy.
     pub(super) passes_to: Option<Uid>,
 }
@@ -178,6 +182,8 @@ impl Entry {
             queued: None,
             queued_as: None,
             kept: None,
+            listed: Vec::new(),
+            waits_for_word: false,
             passes_to: None,
         }
     }

@@ -52,9 +52,7 @@ impl Dispatcher {
         self.note_heard(name, now);
         self.clusters.entry(name.clone()).or_insert_with(|| Cluster::new(now)).turn(true, now);
         // What was given up there may run again until the cluster says that it does not.
-        for remote in self.entries.values_mut().filter_map(|entry| entry.remotes.get_mut(name)) {
-            remote.lost = false;
-        }
+        self.change_there(name, |remote| remote.lost = false);
         self.say_again(name);
         self.mend_breaker(out);
         self.touch_there(name);
@@ -94,15 +92,17 @@ impl Dispatcher {
 
     pub(super) fn inventory(&mut self, name: &Name, uids: &Uids, now: Time, out: &mut Vec<Action>) {
         if let Some(cluster) = self.clusters.get_mut(name) {
+            let before = (cluster.synced, cluster.told);
             (cluster.synced, cluster.told) = (true, !cluster.cut_off);
+            if before != (cluster.synced, cluster.told) {
+                self.touch_there(name);
+            }
         }
-        self.orphans.retain(name, |uid, _| uids.contains(uid));
-        self.touch_there(name);
+        // Others may have waited for what this one had from before the hub's memory.
+        for orphan in self.orphans.retain(name, |uid, _| uids.contains(uid)) {
+            self.touch_waiting_for(name, &orphan, now, out);
+        }
         self.look_through(name, false, now, out);
-        // Others may have waited for what this one has from before the hub's memory.
-        let careful = self.is_careful(now);
-        let unsure = self.entries.iter().filter(|(_, entry)| careful || !entry.sure).map(|(uid, _)| uid.clone());
-        self.dirty.extend(unsure);
     }
 
     pub(super) fn capacity(
@@ -143,7 +143,8 @@ impl Dispatcher {
     pub fn learn(&mut self, facts: Facts) {
         self.introduce_facts(&facts);
         let uid = facts.uid.clone();
-        self.entries.entry(uid).or_insert_with(|| Entry::new(facts));
+        let entry = self.entries.entry(uid).or_insert_with(|| Entry::new(facts));
+        self.index.list(entry);
     }
 
     pub(super) fn observed(&mut self, cluster: &Name, observation: Observation, now: Time, out: &mut Vec<Action>) {

@@ -24,7 +24,7 @@ impl Dispatcher {
     /// A cluster has news for what waits: it is looked through now, or when the cluster's budget allows. `wakes`: workloads that
     /// were given back may fit now.
     pub(super) fn look_through(&mut self, name: &Name, wakes: bool, now: Time, out: &mut Vec<Action>) {
-        let work = self.nominating.len() + self.parked.len();
+        let work = self.nominating.len() + self.parked.len() + self.waiting_for_word.len();
         let Some(cluster) = self.clusters.get_mut(name) else { return self.touch_nominating() };
         let look = &mut cluster.look;
         look.wakes |= wakes;
@@ -41,6 +41,7 @@ impl Dispatcher {
         look.next = now.saturating_add(i64::try_from(work / PER_MILLISECOND).unwrap_or(i64::MAX));
         let wakes = std::mem::take(&mut look.wakes);
         self.touch_nominating();
+        self.dirty.extend(self.waiting_for_word.iter().cloned());
         if wakes {
             self.wake_parked(name, now, out);
         }

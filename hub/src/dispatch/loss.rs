@@ -80,11 +80,15 @@ impl Dispatcher {
                 }
                 _ => self.give_up_at(name, entry),
             };
-            let Some(due) = due else { return false };
+            let Some(due) = due else {
+                entry.waits_for_word = true;
+                return false;
+            };
             until = until.max(due);
         }
         entry.sure = until <= now;
         if !entry.sure {
+            entry.waits_for_word = true;
             entry.wake_at(until);
         }
         entry.sure

@@ -6,6 +6,7 @@ use super::breaker::Breaker;
 use super::cluster::Cluster;
 use super::entry::Entry;
 use super::identities::Identities;
+use super::index::Index;
 use super::orphans::Orphans;
 use super::{Action, Event, Facts, JobKey, Name, Phase, Settings, Time, Uid, take_from};
 
@@ -31,6 +32,7 @@ pub struct Dispatcher {
     pub(super) clusters: BTreeMap<Name, Cluster>,
     pub(super) checks: BTreeMap<Name, Vec<Name>>,
     pub(super) entries: BTreeMap<Uid, Entry>,
+    pub(super) index: Index,
     pub(super) orphans: Orphans,
     pub(super) identities: Identities,
     /// Workloads of which the API has said something since clusters' word on them was last looked for among the orphans.
@@ -38,7 +40,9 @@ pub struct Dispatcher {
     pub(super) breaker: Breaker,
     /// Looking for a cluster: highest priority first, then the longest waiting.
     pub(super) nominating: BTreeSet<(i64, Time, Uid)>,
-    /// The same by their jobs, where those may have copies that the hub has forgotten.
+    /// Those for which nothing is decided before clusters have spoken.
+    pub(super) waiting_for_word: BTreeSet<Uid>,
+    /// Those that look for a cluster by their jobs, where those may have copies that the hub has forgotten.
     pub(super) waiting: BTreeMap<JobKey, BTreeSet<Uid>>,
     /// Given back for want of a cluster; to be woken when one may take it.
     pub(super) parked: BTreeMap<Uid, Facts>,
@@ -59,10 +63,12 @@ impl Dispatcher {
             clusters: BTreeMap::new(),
             checks: BTreeMap::new(),
             entries: BTreeMap::new(),
+            index: Index::default(),
             identities: Identities::default(),
             newcomers: BTreeSet::new(),
             breaker: Breaker::default(),
             nominating: BTreeSet::new(),
+            waiting_for_word: BTreeSet::new(),
             waiting: BTreeMap::new(),
             parked: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -169,15 +175,6 @@ impl Dispatcher {
         self.dirty.extend(self.nominating.iter().map(|(_, _, uid)| uid.clone()));
     }
 
-    /// Those that a cluster has, or has to have.
-    pub(super) fn touch_there(&mut self, cluster: &Name) {
-        let there = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| entry.remotes.contains_key(cluster) || entry.facts.cluster.as_ref() == Some(cluster));
-        self.dirty.extend(there.map(|(uid, _)| uid.clone()));
-    }
-
     pub(super) fn touch_on(&mut self, cluster: &Name) {
         self.touch_there(cluster);
         self.touch_nominating();
@@ -226,7 +223,13 @@ impl Dispatcher {
             take_from(&mut self.waiting, &job, uid);
         }
         let from = out.len();
+        entry.waits_for_word = false;
         self.settle(&mut entry, now, out);
+        if entry.waits_for_word {
+            self.waiting_for_word.insert(uid.clone());
+        } else {
+            self.waiting_for_word.remove(uid);
+        }
         self.identities.translate(out.get_mut(from..).unwrap_or_default());
 
         if let Some(nomination) = &entry.nomination {
@@ -254,8 +257,11 @@ impl Dispatcher {
             if entry.gone {
                 self.identities.forget(uid);
             }
+            self.index.unlist(&mut entry);
+            self.waiting_for_word.remove(uid);
             return;
         }
+        self.index.list(&mut entry);
         if let Some(at) = entry.wake {
             self.timers.insert((at, uid.clone()));
         }

@@ -22,6 +22,7 @@ mod copies;
 mod entry;
 mod gates;
 mod identities;
+mod index;
 mod intake;
 mod looks;
 mod loss;

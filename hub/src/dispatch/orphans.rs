@@ -68,6 +68,11 @@ impl Orphan {
         is_running(self.last.state, &self.last.reasons)
     }
 
+    /// Whether jobs of its namespace wait for it, as it may be the copy of any of them.
+    pub(super) fn holds_up(&self, settings: &Settings) -> bool {
+        self.origin().is_none() && self.stays(settings) && self.last.state == State::Running
+    }
+
     pub(super) fn attempt(&self) -> u64 {
         self.last.attempt
     }
@@ -160,8 +165,6 @@ pub(super) struct Orphans {
     by_due: BTreeSet<(Time, (Name, Uid))>,
     /// How many each cluster has.
     counts: BTreeMap<Name, usize>,
-    /// How many workloads that are known each cluster had when that was last counted.
-    known: Option<(Time, BTreeMap<Name, usize>)>,
 }
 
 impl Orphans {
@@ -174,7 +177,6 @@ impl Orphans {
             by_uid: BTreeMap::new(),
             by_due: BTreeSet::new(),
             counts: BTreeMap::new(),
-            known: None,
         }
     }
 
@@ -250,14 +252,12 @@ impl Orphans {
         self.by_due.iter().take_while(|(due, _)| *due <= now).map(|(_, key)| key.clone()).collect()
     }
 
-    /// Forgets those of a cluster but for these.
-    pub(super) fn retain(&mut self, cluster: &Name, keep: impl Fn(&Uid, &Orphan) -> bool) {
+    /// Forgets those of a cluster but for these. Returns what it forgot.
+    pub(super) fn retain(&mut self, cluster: &Name, keep: impl Fn(&Uid, &Orphan) -> bool) -> Vec<Orphan> {
         let there = self.all.range((cluster.clone(), Uid::from(""))..).take_while(|((at, _), _)| at == cluster);
         let gone = there.filter(|((_, uid), orphan)| !keep(uid, orphan));
         let gone: Vec<(Name, Uid)> = gone.map(|(key, _)| key.clone()).collect();
-        for key in gone {
-            self.remove(&key);
-        }
+        gone.into_iter().filter_map(|key| self.remove(&key)).collect()
     }
 
     /// When something is to be done about one of them.
@@ -309,7 +309,7 @@ impl Dispatcher {
                 }
                 return;
             };
-            self.touch_waiting_for(&orphan);
+            self.touch_waiting_for(cluster, &orphan, now, out);
             if let Some(attempt) = orphan.holds() {
                 out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
             }
@@ -340,7 +340,7 @@ impl Dispatcher {
             Some(mut known) => {
                 if known.origin().is_none() {
                     // Its cluster may name its job now, or say that it ended: workloads that waited for it go on then.
-                    self.touch_waiting_for(&known);
+                    self.touch_waiting_for(cluster, &known, now, out);
                 }
                 if observation.attempt >= known.last.attempt {
                     match known.holds() {
@@ -360,16 +360,13 @@ impl Dispatcher {
         }
     }
 
-    /// Has those looked at that stand for the same job as an orphan, and may have waited for it.
-    fn touch_waiting_for(&mut self, orphan: &Orphan) {
+    /// Has those settled that stand for the same job as an orphan, and may have waited for it. Where the orphan names no job, these
+    /// are all of its namespace: they are looked at as the cluster's budget allows.
+    pub(super) fn touch_waiting_for(&mut self, cluster: &Name, orphan: &Orphan, now: Time, out: &mut Vec<Action>) {
         match Orphans::job(orphan) {
             Some(job) => self.dirty.extend(self.waiting.get(&job).into_iter().flatten().cloned()),
-            None => {
-                let namespace = &orphan.last.namespace;
-                let from: JobKey = (namespace.clone(), Name::from(""), Name::from(""));
-                let there = self.waiting.range(from..).take_while(|((of, ..), _)| of == namespace);
-                self.dirty.extend(there.flat_map(|(_, uids)| uids).cloned());
-            }
+            None if orphan.holds_up(&self.settings) => self.look_through(cluster, false, now, out),
+            None => {}
         }
     }
 
@@ -404,7 +401,7 @@ impl Dispatcher {
                 out.push(Action::Ack { cluster: cluster.clone(), uid: uid.clone(), attempt });
             }
             let stays = orphan.stays(&self.settings) || now < orphan.since.saturating_add(self.settings.orphan_after);
-            if !stays && many >= MANY_ORPHANS && many > self.known_there(&cluster, now) {
+            if !stays && many >= MANY_ORPHANS && many > self.index.count(&cluster) {
                 // It is the hub that has forgotten.
                 orphan.since = now;
             } else if !stays {
@@ -413,18 +410,5 @@ impl Dispatcher {
             }
             self.orphans.insert(key, orphan);
         }
-    }
-
-    /// How many workloads that we know a cluster has. Counting goes through all, so it is done once a second.
-    fn known_there(&mut self, cluster: &Name, now: Time) -> usize {
-        const FRESH: i64 = 1_000;
-        if self.orphans.known.as_ref().is_none_or(|(at, _)| now >= at.saturating_add(FRESH) || now < *at) {
-            let mut known = BTreeMap::new();
-            for cluster in self.entries.values().flat_map(|entry| entry.remotes.keys()) {
-                *known.entry(cluster.clone()).or_default() += 1;
-            }
-            self.orphans.known = Some((now, known));
-        }
-        self.orphans.known.as_ref().and_then(|(_, known)| known.get(cluster).copied()).unwrap_or(0)
     }
 }

@@ -1,7 +1,7 @@
 //! What the loss of a cluster means for one workload: its own word goes before its queue's, its queue's before the
 //! cluster's. A fence stops only what its agent has heard of it for.
 
-use super::cluster::Loss;
+use super::cluster::{Loss, has_heard_since};
 use super::entry::Entry;
 use super::machine::Dispatcher;
 use super::{Action, Facts, Name, Phase, Time};
@@ -97,18 +97,18 @@ impl Dispatcher {
 
     /// A session has begun: what is said now is said in it.
     pub(super) fn say_again(&mut self, name: &Name) {
-        for remote in self.entries.values_mut().filter_map(|entry| entry.remotes.get_mut(name)) {
-            remote.fence.sent = true;
-        }
+        self.change_there(name, |remote| remote.fence.sent = true);
     }
 
     /// A session ends, or another begins: what was said in it long enough ago has been heard.
     pub(super) fn note_heard(&mut self, name: &Name, now: Time) {
         let Some(cluster) = self.clusters.get(name).filter(|it| it.up) else { return };
-        for told in self.entries.values_mut().filter_map(|entry| Some(&mut entry.remotes.get_mut(name)?.fence)) {
-            if cluster.has_heard(told.at, now) {
+        let since = cluster.since;
+        self.change_there(name, |remote| {
+            let told = &mut remote.fence;
+            if has_heard_since(since, told.at, now) {
                 told.heard = told.said;
             }
-        }
+        });
     }
 }

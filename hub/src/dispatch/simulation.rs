@@ -119,6 +119,7 @@ impl World {
     fn apply(&mut self, event: Event) {
         self.trace.push(format!("{} {}", self.now, brief(&event)));
         let actions = self.dispatcher.apply(event, self.now);
+        self.dispatcher.check_index();
         for action in actions {
             self.trace.push(format!("  -> {action:?}"));
             self.act(action);

@@ -136,9 +136,14 @@ impl Memory {
         }
     }
 
-    /// Forgets what a cluster told of workloads that the dispatcher has forgotten.
+    /// Forgets what a cluster told of workloads that the dispatcher has forgotten. Looks at what that cluster told alone.
     pub fn forget_useless_of(&mut self, dispatcher: &Dispatcher, cluster: &Name) {
-        self.told.retain(|(at, uid), _| at != cluster || is_of_use(dispatcher, at, uid));
+        let from = (cluster.clone(), Uid::from(""));
+        let there = self.told.range(from..).map(|(key, _)| key).take_while(|(at, _)| at == cluster);
+        let useless: Vec<_> = there.filter(|(at, uid)| !is_of_use(dispatcher, at, uid)).cloned().collect();
+        for key in useless {
+            self.told.remove(&key);
+        }
     }
 
     /// Forgets what a cluster told of a workload.

@@ -73,3 +73,62 @@ fn session_and_inventory_floods_cost_their_cluster_budget() {
     let (sent, decided) = flood(&mut bench, 500, again);
     assert!(decided <= sent * (WAITING + 2 * there) + WAITING, "{decided} decisions for {sent} sessions");
 }
+
+#[test]
+fn inventories_cost_no_look_at_workloads_that_wait_for_others() {
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 0, 1_000)]);
+    bench.rules("silent", Loss::Hold);
+    for number in 0..WAITING {
+        let evicted = Facts { evicted: true, cluster: None, ..committed(&format!("w{number}"), "silent", 1) };
+        bench.apply(Event::Workload(evicted));
+    }
+    bench.log.clear();
+    let inventory = |_| vec![Event::Inventory { cluster: "a".into(), uids: Uids::new() }];
+    let (sent, decided) = flood(&mut bench, 1, inventory);
+    assert!(decided <= 2 * BUDGET + WAITING, "{decided} decisions for {sent} inventories");
+    bench.connect("silent", &[]);
+    // Its session has had them looked through just before.
+    bench.later(500);
+    assert_eq!(bench.take().iter().filter(|line| line.starts_with("release ")).count() as u64, WAITING);
+}
+
+#[test]
+fn orphans_without_a_job_cost_their_cluster_budget() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    for cluster in ["a", "b"] {
+        bench.tells(cluster, Vec::new());
+    }
+    for number in 0..WAITING {
+        bench.reserve(Facts { subject: copies::again().subject, ..facts(&format!("w{number}")) });
+    }
+    bench.log.clear();
+    let alternating = |number: u64| {
+        let state = if number.is_multiple_of(2) { State::Running } else { State::Gone };
+        let (uid, namespace, name) = (Uid::from("x"), Name::from("ns"), Name::from("old"));
+        let (reasons, origin, gate) = (Vec::new(), None, None);
+        let observation =
+            Observation { uid, namespace, name, attempt: 1, state, reasons, job_status: false, origin, gate };
+        vec![Event::Observed { cluster: "a".into(), observation }]
+    };
+    // Each end of the orphan could let all of its namespace go on.
+    let (sent, decided) = flood(&mut bench, 1, alternating);
+    assert!(decided <= 2 * BUDGET + 2 * WAITING, "{decided} decisions for {sent} observations");
+}
+
+#[test]
+fn clusters_word_costs_no_look_at_the_jobs_of_another() {
+    let mut bench = Bench::new(Mode::BestFit, &[("a", 0, 1_000), ("b", 0, 1_000)]);
+    for number in 0..WAITING {
+        bench.apply(Event::Workload(committed(&format!("w{number}"), "b", 1)));
+    }
+    bench.runs("own", "a", 1);
+    bench.dispatcher.check_index();
+    let again = |_| {
+        let name = || Name::from("a");
+        let inventory = Event::Inventory { cluster: name(), uids: Uids::from(["own".into()]) };
+        vec![Event::ClusterDown { name: name() }, Event::ClusterUp { name: name() }, inventory]
+    };
+    let (sent, decided) = flood(&mut bench, 1, again);
+    // The end of a session, the next one and its inventory each have the cluster's own job settled.
+    assert!(decided <= 3 * sent, "{decided} decisions for {sent} sessions");
+}

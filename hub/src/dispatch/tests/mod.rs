@@ -98,6 +98,9 @@ impl Bench {
 
     fn apply(&mut self, event: Event) {
         let actions = self.dispatcher.apply(event, self.now);
+        if self.dispatcher.knows_few() {
+            self.dispatcher.check_index();
+        }
         self.log.extend(actions.iter().map(line));
     }
 
