@@ -1,5 +1,6 @@
 //! `cargo xtask bench`.
 
+pub mod adversary;
 pub mod burst;
 pub mod plot;
 pub mod runner;
@@ -16,6 +17,8 @@ pub enum Bench {
     Trickle(trickle::Args),
     /// Run the same number of jobs on a hub with few, more and many clusters.
     Scale(scale::Args),
+    /// Create a Job each second while agents and tenants attack the hub, and while they do not.
+    Adversary(adversary::Args),
     /// Run Kueue's own scheduler performance test against single mode and against Kueue.
     Runner(runner::Args),
     /// Draw what the others have written with `--json`.

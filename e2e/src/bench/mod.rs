@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: ours beside stock MultiKueue and beside the same work with no dispatcher at all, one after the
 //! other on fresh control planes of the same machine.
 
+pub mod adversary;
 pub mod burst;
 mod document;
 mod failures;

@@ -168,6 +168,18 @@ impl Watches {
         Ok(watches)
     }
 
+    /// Watches the pods of a namespace, and returns once the watch has begun.
+    pub(super) async fn pods_of(
+        cluster: &Cluster,
+        namespace: &str,
+        timeline: &Arc<Mutex<Timeline>>,
+    ) -> anyhow::Result<Self> {
+        let mut watches = Self::default();
+        let begun = watches.pods(cluster, namespace, timeline);
+        tokio::time::timeout(Duration::from_secs(30), begun).await??;
+        Ok(watches)
+    }
+
     /// Fails when a watch has ended.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(!self.handles.iter().any(AbortHandle::is_finished), "a watch ended");

@@ -1,7 +1,7 @@
 //! `cargo xtask bench`.
 
 use clap::Parser as _;
-use switchyard_e2e::bench::{burst, plot, runner, scale, trickle};
+use switchyard_e2e::bench::{adversary, burst, plot, runner, scale, trickle};
 use switchyard_flags::bench::Bench;
 
 #[derive(clap::Parser)]
@@ -19,6 +19,7 @@ async fn main() -> anyhow::Result<()> {
         Bench::Burst(args) => burst::run(args).await,
         Bench::Trickle(args) => trickle::run(args).await,
         Bench::Scale(args) => scale::run(args).await,
+        Bench::Adversary(args) => adversary::run(args).await,
         Bench::Runner(args) => runner::run(args).await,
         Bench::Plot(args) => plot::run(args),
     }
