@@ -16,6 +16,7 @@ use switchyard_proto::v1::{Phase, State};
 
 use super::entry::Entry;
 use super::model::{Action, Kind, Payload, Priority, RemoteWorkload, Time, Trouble, Verb};
+use super::state::quiet;
 use super::verdict::verdict;
 use super::want::Want;
 
@@ -96,7 +97,14 @@ impl Entry {
             (None, false) => false,
         };
         if release && self.job_slot.free(context.now) {
-            let verb = Verb::Release { target: job.meta.target.clone(), index };
+            let target = job.meta.target.clone();
+            // Deleted by somebody else, in the background, it would be gone before its pods: nobody could tell when they are.
+            let before_pods = job.meta.deleting && job.end.is_none() && !quiet(job);
+            let verb = if before_pods && !self.job_slot.deletion_sent(&target.uid, context.now) {
+                Verb::Delete { target, foreground: true }
+            } else {
+                Verb::Release { target, index }
+            };
             self.start(Kind::Job, verb, context.now, actions);
         }
     }

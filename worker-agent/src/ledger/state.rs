@@ -19,17 +19,26 @@ struct Verdict {
 impl Entry {
     /// The state now; none while there is nothing (new) to say. Remembers a final one.
     pub(super) fn observe(&mut self, want: Option<&Want>) -> Option<Observation> {
-        if let Some(end) = self.unsettled() {
+        let outlived = self.has_outlived_its_removal();
+        if let Some(end) = self.unsettled().filter(|_| !outlived) {
             let origin = if want.is_none() { self.origin() } else { None };
             return Some(Observation { origin, ..end.observation.clone() });
         }
         let verdict = self.verdict(want)?;
         let observation = self.observation(&verdict, want);
         let known = self.ended(verdict.attempt);
-        if verdict.is_final && !known {
+        if verdict.is_final && (!known || outlived) {
             self.end = Some(super::entry::Final { observation: observation.clone(), settled: false });
         }
         Some(observation)
+    }
+
+    /// Whether a job that is to be said to have been removed was made once more, by a creation that came late, and has ended: the
+    /// hub has not persisted the one, and must not have the job run again.
+    fn has_outlived_its_removal(&self) -> bool {
+        let removed = self.unsettled().map(|end| &end.observation).filter(|it| it.state() == State::Evicted);
+        let job = self.job.as_ref().filter(|job| job.end.is_some());
+        removed.zip(job).is_some_and(|(removed, job)| removed.attempt == job.meta.attempt)
     }
 
     /// The state for an inventory. It names what is being torn down, too, and what may yet come to be: for a hub that has
@@ -218,6 +227,7 @@ fn stopped_by_us(workload: &RemoteWorkload, phase: Phase) -> bool {
     !workload.active && (workload.suspended_by_us || phase == Phase::Suspend)
 }
 
-fn quiet(job: &RemoteJob) -> bool {
+/// Whether it has no pods, and is not about to have any.
+pub(super) fn quiet(job: &RemoteJob) -> bool {
     job.suspended && !job.active
 }

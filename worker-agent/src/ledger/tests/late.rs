@@ -238,3 +238,13 @@ fn what_may_come_late_is_not_forgotten_while_nothing_is_wanted() {
     bench.pass(MINUTE).answer(Outcome::Gone);
     assert_eq!(bench.heard(), [(1, State::Gone)]);
 }
+
+#[test]
+fn the_end_of_what_was_made_once_more_goes_before_the_word_that_it_was_removed() {
+    let mut bench = made_twice();
+    assert_eq!(bench.see(job(1).running().deleting().seen()).heard(), [(1, State::Evicted)]);
+    bench.see(gone(Kind::Job, 1)).see(second(job(1).running()).seen());
+    assert_eq!(bench.see(second(job(1).ended(true)).seen()).heard(), [(1, State::Succeeded)]);
+    bench.connect();
+    assert_eq!(bench.heard(), [(1, State::Succeeded)], "a hub that was away hears that only");
+}

@@ -232,7 +232,9 @@ fn a_job_deleted_by_somebody_else_ends_the_attempt_and_is_not_made_again() {
     assert!(bench.asked().is_empty(), "held until the hub knows");
     let told = bench.told();
     assert_eq!((told[0].state(), told[0].reasons[0].code.as_str()), (State::Evicted, DELETED_ON_WORKER));
-    assert_eq!(bench.persist().asked(), ["release Job"]);
+    assert_eq!(bench.persist().asked(), ["delete Job"], "in the foreground: its pods go first");
+    assert!(matches!(bench.actions[0].verb, Verb::Delete { foreground: true, .. }));
+    assert_eq!(bench.answer(Outcome::Accepted).asked(), ["release Job"]);
     bench.answer(Outcome::Object(Box::new(Object::Job(job(1).deleting().released()))));
     bench.see(gone(Kind::Job, 1)).see(gone(Kind::Workload, 1));
     assert!(bench.asked().is_empty());
