@@ -6,6 +6,8 @@
 //! 3. Of higher attempts than desired, and of what is not desired at all, nothing is ever touched.
 //! 4. Only then is made what is missing: first the Workload, then, once the worker's admission has said yes, the job.
 //!
+//! A job that somebody else deletes is deleted in the foreground as well, whoever wants it.
+//!
 //! A job whose fence has come is stopped whatever the hub wanted, and nothing is started that would have to be stopped at
 //! once. The fence is recorded on the Workload before its job is made, for an agent that begins anew and finds no hub.
 //!
@@ -15,7 +17,7 @@ use std::sync::Arc;
 use switchyard_proto::v1::{Phase, State};
 
 use super::entry::Entry;
-use super::model::{Action, Kind, Payload, Priority, RemoteWorkload, Time, Trouble, Verb};
+use super::model::{Action, Kind, Payload, Priority, RemoteJob, RemoteWorkload, Time, Trouble, Verb};
 use super::state::quiet;
 use super::verdict::verdict;
 use super::want::Want;
@@ -60,6 +62,7 @@ impl Entry {
                 self.slot(kind).lapse(context.now);
             }
         }
+        self.plan_foreground(context.now, &mut actions);
         self.plan_fence(context, &mut actions);
         self.plan_reread(context.now, &mut actions);
         self.plan_release(context, &mut actions);
@@ -97,14 +100,7 @@ impl Entry {
             (None, false) => false,
         };
         if release && self.job_slot.free(context.now) {
-            let target = job.meta.target.clone();
-            // Deleted by somebody else, in the background, it would be gone before its pods: nobody could tell when they are.
-            let before_pods = job.meta.deleting && job.end.is_none() && !quiet(job);
-            let verb = if before_pods && !self.job_slot.deletion_sent(&target.uid, context.now) {
-                Verb::Delete { target, foreground: true }
-            } else {
-                Verb::Release { target, index }
-            };
+            let verb = Verb::Release { target: job.meta.target.clone(), index };
             self.start(Kind::Job, verb, context.now, actions);
         }
     }
@@ -122,6 +118,16 @@ impl Entry {
             if self.slot(kind).is_missed(&target.uid, now) {
                 self.start(kind, Verb::Reread { target }, now, actions);
             }
+        }
+    }
+
+    /// What somebody else deletes goes after its pods as well: in the background it would go before them, nobody could tell when they
+    /// are gone, and no fence would stop them, as its controller leaves alone what is being deleted.
+    fn plan_foreground(&mut self, now: Time, actions: &mut Vec<Action>) {
+        let outlived = |job: &&RemoteJob| job.meta.deleting && job.end.is_none() && !quiet(job);
+        let Some(target) = self.job.as_ref().filter(outlived).map(|job| job.meta.target.clone()) else { return };
+        if self.job_slot.free(now) && !self.job_slot.deletion_sent(&target.uid, now) {
+            self.start(Kind::Job, Verb::Delete { target, foreground: true }, now, actions);
         }
     }
 

@@ -58,6 +58,15 @@ fn it_is_stopped_when_the_lease_has_lapsed_for_long_enough_and_goes_on_after() {
     assert_eq!(bench.renew().asked(), ["activate Workload"]);
 }
 
+/// Its controller does nothing to a job that is being deleted: it would not suspend it.
+#[test]
+fn job_deleted_by_others_does_not_outrun_its_fence() {
+    let mut bench = Bench::new();
+    bench.see(workload(1).admitted().fenced(Time::from_secs(30)).seen()).see(job(1).running().seen());
+    bench.actions.clear();
+    assert_eq!(bench.see(job(1).running().deleting().seen()).asked(), ["delete Job"]);
+}
+
 #[test]
 fn a_renewal_moves_the_fence() {
     let mut bench = Bench::fenced();

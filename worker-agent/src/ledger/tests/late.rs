@@ -240,7 +240,7 @@ fn what_may_come_late_is_not_forgotten_while_nothing_is_wanted() {
 }
 
 #[test]
-fn the_end_of_what_was_made_once_more_goes_before_the_word_that_it_was_removed() {
+fn end_of_job_made_again_outranks_its_removal() {
     let mut bench = made_twice();
     assert_eq!(bench.see(job(1).running().deleting().seen()).heard(), [(1, State::Evicted)]);
     bench.see(gone(Kind::Job, 1)).see(second(job(1).running()).seen());

@@ -229,12 +229,12 @@ fn an_acknowledgement_of_what_came_before_the_end_does_not_release_it() {
 fn a_job_deleted_by_somebody_else_ends_the_attempt_and_is_not_made_again() {
     let mut bench = Bench::running();
     bench.see(job(1).running().deleting().seen());
-    assert!(bench.asked().is_empty(), "held until the hub knows");
+    assert_eq!(bench.asked(), ["delete Job"], "its pods go first");
+    assert!(matches!(bench.actions[0].verb, Verb::Delete { foreground: true, .. }));
+    assert!(bench.answer(Outcome::Accepted).asked().is_empty(), "held until the hub knows");
     let told = bench.told();
     assert_eq!((told[0].state(), told[0].reasons[0].code.as_str()), (State::Evicted, DELETED_ON_WORKER));
-    assert_eq!(bench.persist().asked(), ["delete Job"], "in the foreground: its pods go first");
-    assert!(matches!(bench.actions[0].verb, Verb::Delete { foreground: true, .. }));
-    assert_eq!(bench.answer(Outcome::Accepted).asked(), ["release Job"]);
+    assert_eq!(bench.persist().asked(), ["release Job"]);
     bench.answer(Outcome::Object(Box::new(Object::Job(job(1).deleting().released()))));
     bench.see(gone(Kind::Job, 1)).see(gone(Kind::Workload, 1));
     assert!(bench.asked().is_empty());
