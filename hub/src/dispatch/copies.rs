@@ -227,10 +227,16 @@ impl Dispatcher {
     }
 
     /// Whether the cluster of a committed attempt is not to be told yet to run it: nobody has seen it run there, and another
-    /// may have a later one.
+    /// has the end of a later one, or may have a later one.
     pub(super) fn may_be_behind(&self, entry: &mut Entry, cluster: &Name, now: Time) -> bool {
         let runs = |remote: &Remote| remote.phase.is_some() || remote.state == Some(State::Running);
-        !entry.remotes.get(cluster).is_some_and(|remote| runs(remote)) && self.unheard(entry, now).is_some()
+        if entry.remotes.get(cluster).is_some_and(|remote| runs(remote)) {
+            return false;
+        }
+        let told = self.clusters.get(cluster).is_some_and(|known| known.told);
+        let has_ended = |at: &Name| entry.remotes.get(at).and_then(|it| it.state).is_some_and(terminal);
+        let is_behind = !told && entry.kept.as_ref().is_some_and(|later| later != cluster && has_ended(later));
+        is_behind || self.unheard(entry, now).is_some()
     }
 
     /// Whether a committed attempt, which is not known to run, is not to go on yet: it was committed over another one, or is

@@ -435,3 +435,19 @@ fn attempt_that_is_gone_on_its_cluster_is_not_run_there_again() {
     let decided = bench.take();
     assert!(decided.len() == 1 && decided[0].starts_with("retry w"), "{decided:?}");
 }
+
+/// The end of a later attempt is known, and the cluster of the one that the API names is given up but for the circuit breaker. Told to
+/// run it, that cluster would begin anew, once it is back, what has ended elsewhere.
+#[test]
+fn silent_cluster_is_not_told_to_run_what_has_ended() {
+    let mut bench = Bench::forgetful(&["a", "b"]);
+    for cluster in ["a", "b"] {
+        bench.rules(cluster, Loss::Duplicate { after: 1_000 });
+    }
+    bench.apply(Event::Workload(committed("w", "a", 1)));
+    bench.later(600_000);
+    bench.take();
+    bench.tells("b", vec![Copy::of("w", "train").attempt(2).state(State::Succeeded)]);
+    let said = bench.take();
+    assert!(!said.iter().any(|line| line.starts_with("Run")), "{said:?}");
+}
