@@ -47,6 +47,12 @@ pub enum Mutation {
     OpenAll,
     /// Workers do not say that it was a fence that stopped a job.
     HideWhy,
+    /// Writes on the hub do not ask for the version that was looked at.
+    WriteBlind,
+    /// The dispatcher is told that a cluster is lost whose session stands.
+    SayLost,
+    /// What an agent deletes goes before its pods.
+    DeleteFirst,
 }
 
 impl Mutation {
@@ -71,6 +77,9 @@ pub struct Args {
     /// Break the code in this way.
     #[arg(long, value_enum)]
     pub mutate: Option<Mutation>,
+    /// Print how often each fault and each excuse of a law was reached.
+    #[arg(long)]
+    pub reached: bool,
     /// Run all of them whatever happens, and print one line for each failure.
     #[arg(long)]
     pub all: bool,

@@ -22,6 +22,11 @@ pub(crate) enum Event {
     FaultEnds(usize),
     Submit(usize),
     Probe,
+    /// An agent that floods the hub says more.
+    Flood {
+        cluster: usize,
+        until: Ms,
+    },
 
     /// The agent looks for a hub.
     Dial {
@@ -200,6 +205,7 @@ impl Event {
             | Self::List { cluster, .. }
             | Self::Watch { cluster, .. }
             | Self::CapacityChanged { cluster, .. }
+            | Self::Flood { cluster, .. }
             | Self::Done { cluster, .. } => Process::Agent(*cluster),
             Self::Packet { link, up } => {
                 let link = network.links.get(link)?;

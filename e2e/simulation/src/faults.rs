@@ -13,6 +13,9 @@ impl World {
         self.note(|| format!("FAULT {:?} until {}.{:03}", fault.kind, fault.until / 1000, fault.until % 1000));
         self.faults_open += 1;
         self.at(fault.until, Event::FaultEnds(index));
+        if let Some(name) = fault.kind.counted() {
+            self.reached(name);
+        }
         match fault.kind {
             FaultKind::AgentCrash { cluster, fin } => self.agent_dies(cluster, fin),
             FaultKind::AgentFreeze(cluster) => self.freeze_agent(cluster),
@@ -37,10 +40,12 @@ impl World {
             }
             FaultKind::ApiOutage(cluster) => {
                 self.clusters[cluster].outage += 1;
-                self.clusters[cluster].out_since.get_or_insert(self.now);
             }
             FaultKind::WatchGap(cluster) => self.clusters[cluster].gap += 1,
             FaultKind::Slow(cluster) => self.clusters[cluster].slow += 1,
+            FaultKind::TurnsDown(cluster) => self.clusters[cluster].turns_down += 1,
+            FaultKind::Flood(cluster) => self.flood(cluster, fault.until),
+            FaultKind::Forged(cluster) => self.forge(cluster),
             FaultKind::ClockJump { hub, seconds } => {
                 self.hub_dies(hub, true);
                 self.hubs[hub].skew += seconds * 1000;
@@ -48,7 +53,9 @@ impl World {
             FaultKind::Evict(workload) => self.evict(&self.uid(workload)),
             FaultKind::Delete(workload) => self.delete_owner(&self.uid(workload)),
             FaultKind::WorkerEvicts { cluster, workload } => self.worker_evicts(cluster, workload),
-            FaultKind::WorkerDeletes { cluster, workload } => self.worker_deletes(cluster, workload),
+            FaultKind::WorkerDeletes { cluster, workload } => {
+                self.worker_deletes(cluster, workload, fault.until % 2 == 0)
+            }
             FaultKind::Replaced { cluster, workload } => self.replace(cluster, workload),
             FaultKind::Replay(cluster) => self.replay(cluster),
             FaultKind::DeclareLost(cluster) => self.declare_lost(cluster),
@@ -126,6 +133,8 @@ impl World {
                 self.clusters[cluster].slow -= 1;
                 self.was_unable(cluster, self.now);
             }
+            FaultKind::TurnsDown(cluster) => self.clusters[cluster].turns_down -= 1,
+            FaultKind::Forged(cluster) => self.forged_go(cluster),
             FaultKind::Replaced { cluster, workload } => self.replaced_goes(cluster, workload),
             FaultKind::Replay(cluster) => self.replay(cluster),
             FaultKind::StoreLost { not_again } => self.begin_again(not_again),
@@ -137,6 +146,7 @@ impl World {
             }
             FaultKind::Evict(_)
             | FaultKind::Delete(_)
+            | FaultKind::Flood(_)
             | FaultKind::DeclareLost(_)
             | FaultKind::Release
             | FaultKind::Move { .. }
@@ -165,6 +175,7 @@ impl World {
                 link.cluster == cluster && link.hub_open && link.agent_open && link.session.is_some()
             });
         let Some((id, hub)) = open.map(|(id, link)| (*id, link.hub)) else { return };
+        self.reached("fault: replay");
         let same = |link: &crate::network::Link| link.hub_boot == self.hubs[hub].boot && self.hubs[hub].up;
         let heard = self.network.links.get(&id).is_some_and(same) && self.hubs[hub].frozen.is_none();
         let up: Vec<_> = self.network.old_up.get(&cluster).into_iter().flatten().cloned().collect();
@@ -187,16 +198,27 @@ impl World {
 
     fn worker_evicts(&mut self, cluster: usize, index: usize) {
         self.clusters[cluster].evicted.insert(index);
+        let mut evicts = false;
         self.change_workload(cluster, index, |workload| {
             let admitted = workload.admitted.as_ref().is_some_and(|it| it.is_true);
-            if admitted && workload.finished.is_none() {
+            evicts = admitted && workload.finished.is_none();
+            if evicts {
                 (workload.admitted, workload.evicted) = (None, yes("Preempted"));
             }
         });
+        if evicts {
+            self.reached("fault: worker evicts");
+        }
     }
 
-    fn worker_deletes(&mut self, cluster: usize, index: usize) {
+    fn worker_deletes(&mut self, cluster: usize, index: usize, foreground: bool) {
         self.clusters[cluster].evicted.insert(index);
-        self.delete_job(cluster, index);
+        let runs = self.clusters[cluster].has_pods(index);
+        if self.delete_job(cluster, index, foreground) && runs {
+            self.reached(match foreground {
+                true => "fault: worker deletes in the foreground",
+                false => "fault: worker deletes in the background",
+            });
+        }
     }
 }

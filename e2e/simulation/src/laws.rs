@@ -3,7 +3,7 @@
 use std::fmt;
 
 use switchyard_agent::ledger::{Kind, Object};
-use switchyard_hub::dispatch::{Left, Uid};
+use switchyard_hub::dispatch::{Facts, Left, Loss, Uid};
 
 use crate::plan::Ms;
 use crate::world::World;
@@ -75,35 +75,50 @@ impl World {
         }
         for index in 0..self.plan.workloads.len() {
             let uid = self.uid(index);
-            let running: Vec<(usize, u64)> = self
-                .clusters
-                .iter()
-                .enumerate()
-                .filter_map(|(cluster, it)| it.running(index).map(|attempt| (cluster, attempt)))
-                .filter(|(cluster, attempt)| !self.excused(*cluster, index, *attempt))
+            let all: Vec<(usize, u64)> = (0..self.clusters.len())
+                .flat_map(|cluster| self.clusters[cluster].running(index).map(move |attempt| (cluster, attempt)))
                 .collect();
+            let excused = |(cluster, attempt): &(usize, u64)| self.excuse(*cluster, index, *attempt);
+            let running: Vec<(usize, u64)> = all.iter().filter(|it| excused(it).is_none()).copied().collect();
             if running.len() > 1 {
                 self.broken(Law::OneRuns, format!("{uid} runs on clusters, as attempts {running:?}"));
+            } else if all.len() > 1 {
+                let needed: Vec<_> = all.iter().filter_map(|it| Some((excused(it)?, *it))).collect();
+                for (excuse, (cluster, attempt)) in needed {
+                    self.needs(excuse, cluster, index, attempt);
+                }
             }
             // What the hub has forgotten is charged once its job is applied again, and has got its quota.
-            let known: Vec<(usize, u64)> =
-                running.into_iter().filter(|(cluster, _)| !self.is_forgotten(*cluster, index)).collect();
+            let (forgotten, known): (Vec<_>, Vec<_>) =
+                running.into_iter().partition(|(cluster, _)| self.is_forgotten(*cluster, index));
+            for (cluster, attempt) in forgotten {
+                self.needs("excuse: quota of what the hub has forgotten", cluster, index, attempt);
+            }
             if !known.is_empty() {
-                self.check_quota(&uid, &known);
+                self.check_quota(index, &uid, &known);
             }
         }
     }
 
-    fn check_quota(&mut self, uid: &Uid, running: &[(usize, u64)]) {
+    /// What runs, by what its pods have, is no more than what is charged, by what the Workload says.
+    fn check_quota(&mut self, index: usize, uid: &Uid, running: &[(usize, u64)]) {
         let Some(object) = self.api.objects.get(uid) else { return };
         // What its owner deletes gives its quota back at once: no claim is made for the moment until it has stopped.
         if object.owner_gone || object.deleted {
+            for (cluster, attempt) in running {
+                self.needs("excuse: quota of what its owner has deleted", *cluster, index, *attempt);
+            }
             return;
         }
-        let in_memory = self.hubs.iter().filter_map(|hub| hub.term.as_ref()).any(|term| term.memory.contains_key(uid));
+        // A deposed leader reserves nothing, whatever it still remembers.
+        let leads = |hub: &usize| self.holds_lease(*hub);
+        let mut terms = (0..self.hubs.len()).filter(leads).filter_map(|hub| self.hubs[hub].term.as_ref());
+        let in_memory = terms.any(|term| term.memory.contains_key(uid));
         let in_api = object.facts.reserved && !object.facts.finished;
-        if !in_api && !in_memory {
-            self.broken(Law::Quota, format!("{uid} runs on {running:?} and is charged nowhere"));
+        let charged = if in_api || in_memory { amount(&object.facts) } else { 0 };
+        let used = self.plan.workloads[index].need * running.len() as u64;
+        if used > charged {
+            self.broken(Law::Quota, format!("{uid} runs on {running:?} with {used}, and {charged} is charged"));
         }
     }
 
@@ -119,8 +134,12 @@ impl World {
         }
         let Some(object) = self.law_of(&uid) else { return };
         // Of a cluster that was rightly given up, nobody could know.
-        let known = object.ended.iter().find(|(at, ended)| !self.given_up(*at, index, *ended));
-        if let Some((at, ended)) = known.copied() {
+        let (lost, known): (Vec<_>, Vec<_>) =
+            object.ended.iter().partition(|(at, ended)| self.is_end_lost(*at, index, *ended));
+        for (at, ended) in lost {
+            self.needs("excuse: an end that nobody could tell", at, index, ended);
+        }
+        if let Some((at, ended)) = known.first().copied() {
             self.broken(
                 Law::EndedOnce,
                 format!("{uid} starts on {cluster} as attempt {attempt}; attempt {ended} ended on {at}"),
@@ -149,9 +168,15 @@ impl World {
         };
         let others = (0..self.clusters.len()).filter(|other| *other != cluster);
         // Whole seconds.
-        let found =
-            others.filter_map(|other| Some((other, opened(&other)?))).find(|(_, of)| (at - of).abs() + 1 < timeout);
-        if let Some((other, of)) = found {
+        let others = others.filter_map(|other| Some((other, opened(&other)?)));
+        let found: Vec<_> = others.filter(|(_, of)| (at - of).abs() + 1 < timeout).collect();
+        // Of a gate that was opened before its store was lost a hub knows nothing, unless it has adopted the copy.
+        let (forgotten, known): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|(other, _)| self.is_forgotten(*other, index));
+        for (other, _) in forgotten {
+            self.needs("excuse: a gate that the hub has forgotten", other, index, 0);
+        }
+        if let Some((other, of)) = known.first().copied() {
             let uid = self.uid(index);
             let what = format!("{uid} may preempt on {cluster} since {at} s and on {other} since {of} s");
             self.broken(Law::OnePreempts, what);
@@ -162,6 +187,7 @@ impl World {
     pub(crate) fn check_left(&mut self, term: (usize, u64), decided: Ms, uid: &Uid, left: &Left) {
         let cluster = number(&left.cluster);
         if left.reason == "ClusterLost" {
+            self.count_given_up(cluster, number(uid));
             self.check_careful(term, decided, cluster);
         }
         let (index, at) = (number(uid), &self.clusters[cluster]);
@@ -172,6 +198,18 @@ impl World {
             let what = format!("{uid}, attempt {} on {cluster}, goes as evicted there; nobody has", left.attempt);
             self.broken(Law::InPlace, what);
         }
+    }
+
+    fn count_given_up(&mut self, cluster: usize, index: usize) {
+        let own = self.api.objects.get(&self.uid(index)).and_then(|object| object.facts.loss);
+        let loss = own.unwrap_or(self.clusters[cluster].loss);
+        self.reached(match loss {
+            _ if self.clusters[cluster].declared => "given up: declared lost",
+            Loss::Hold => "given up: Hold, by a policy that has changed",
+            Loss::Fence { .. } => "given up: Fence",
+            Loss::Duplicate { .. } => "given up: Duplicate",
+            Loss::GiveUp => "given up: GiveUp",
+        });
     }
 
     /// A job has just ended: where nothing has failed for long, its Workload there had the priority of the hub's.
@@ -254,6 +292,15 @@ pub(crate) fn uid(index: usize) -> Uid {
 pub(crate) fn uid_in(index: usize, losses: u32) -> Uid {
     let letter = char::from_u32('w' as u32 + losses).filter(char::is_ascii_lowercase).unwrap_or('z');
     format!("{letter}{index}").into()
+}
+
+/// What a workload is charged, once it is.
+fn amount(facts: &Facts) -> u64 {
+    let of = |pod_set: &switchyard_scheduler::PodSet| {
+        let each = pod_set.requests.get("cpu").map_or(0, |amount| amount.get());
+        u64::try_from(each.saturating_mul(i64::from(pod_set.count))).unwrap_or(0)
+    };
+    facts.pod_sets.iter().map(of).sum()
 }
 
 /// A cluster's name.

@@ -18,6 +18,7 @@ mod laws;
 mod loss;
 mod network;
 pub mod plan;
+mod reached;
 mod search;
 pub mod shrink;
 mod world;
@@ -26,6 +27,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use laws::{Law, Violation};
 pub use plan::Plan;
+pub use reached::{EXCUSES, FAULTS, Reached};
 pub use search::{Found, explain, search, search_for, search_until};
 pub use switchyard_flags::simulate::Mutation;
 pub use world::{Report, run};
@@ -36,6 +38,7 @@ pub fn guarded(plan: &Plan, mutation: Option<Mutation>, traced: bool) -> Report 
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         let what = text.unwrap_or_else(|| "a panic".to_owned());
-        Report { violation: Some(Violation { law: Law::Panic, what, at: 0 }), steps: 0, took: 0, trace: Vec::new() }
+        let violation = Some(Violation { law: Law::Panic, what, at: 0 });
+        Report { violation, steps: 0, took: 0, trace: Vec::new(), reached: Reached::default() }
     })
 }

@@ -14,15 +14,15 @@ use switchyard_flags::simulate::Mutation;
 pub(crate) const LEASE: Ms = 30_000;
 /// After how long the hub gives a cluster without an agent up.
 pub(crate) const WORKER_LOST: Ms = 45_000;
-/// How long an agent that could not act may take to act once it can.
+/// How long an agent that could not act, or was away, may take to do what it is told once it can.
 const CATCH_UP: Ms = 60_000;
 /// What is lost within so long is lost at about one time: less than what the hub goes by, as clocks differ.
 const AT_ONCE: Ms = 250_000;
+/// For how long a hub that has just begun gives nothing up, but for what people say.
+const RESTART_GRACE: Ms = 60_000;
 /// A session that lasted so long after people had changed what its loss means has brought it to the agent: what the hub goes
 /// by, until the change has come to the hub, and until a session's end is noticed.
 const HEARD_WITHIN: Ms = 60_000;
-/// Between two signs of life of a session, and until its end is noticed.
-const SIGNS: Ms = 20_000;
 
 impl World {
     /// What people want of a cluster.
@@ -45,9 +45,10 @@ impl World {
         self.clusters[cluster].heard = self.now;
     }
 
-    /// Without a sign of life for as long as its policy says, a cluster may be given up: what it was told to run may then
-    /// run elsewhere as well, or have ended there without anybody's knowing.
+    /// Once a hub has seen a cluster lost for as long as its policy says, it may give it up: what the cluster was told to run may
+    /// then run elsewhere as well, or have ended there without anybody's knowing. That is over once the cluster is back.
     pub(crate) fn forgive(&mut self, cluster: usize) {
+        self.end_excuses(cluster);
         let there: Vec<(usize, u64)> = self
             .laws_objects()
             .flat_map(|(index, object)| object.committed.iter().map(move |(at, attempt)| (*at, index, *attempt)))
@@ -57,25 +58,75 @@ impl World {
         self.clusters[cluster].forgiven.extend(there);
     }
 
-    /// Whether a cluster has given no sign of life for as long as anybody wants to wait for a workload.
+    /// Whether a hub has seen a cluster lost for as long as anybody wants to wait for a workload. That it was lost is what the hub's
+    /// dispatcher was told: while its session stands, nothing is forgiven.
     pub(crate) fn may_be_given_up(&self, cluster: usize, workload: usize) -> bool {
-        let it = &self.clusters[cluster];
-        let patience = |loss: Loss| match loss {
+        let patience = |loss: &Loss| match loss {
             Loss::Hold => None,
-            Loss::Fence { after } => Some(LEASE + u64::try_from(after).unwrap_or(0)),
-            Loss::Duplicate { after } => Some(u64::try_from(after).unwrap_or(0)),
+            Loss::Fence { after } => Some(LEASE + u64::try_from(*after).unwrap_or(0)),
+            Loss::Duplicate { after } => Some(u64::try_from(*after).unwrap_or(0)),
             Loss::GiveUp => Some(WORKER_LOST),
         };
-        // Clocks differ, and its loss is noticed before it is certain.
-        let over = |since: Ms, patience: Ms| self.now - since >= (patience * 9 / 10).saturating_sub(SIGNS);
+        // Clocks differ.
+        let over = |since: Ms, patience: Ms| self.now - since >= patience * 9 / 10;
         let losses = self.losses(cluster, workload);
-        // What may run twice is not waited for, either, while its agent says that it cannot act.
-        let unable = |loss: &Loss| {
-            let since = it.out_since.filter(|_| matches!(loss, Loss::Duplicate { .. }));
-            since.zip(patience(*loss)).is_some_and(|(since, patience)| over(since, patience))
+        self.hubs.iter().filter_map(|hub| hub.term.as_ref()).any(|term| {
+            let lost = |since: Ms| losses.iter().any(|loss| patience(loss).is_some_and(|it| over(since, it)));
+            // What may run twice is not waited for, either, while its agent says that it cannot act.
+            let twice = losses.iter().filter(|loss| matches!(loss, Loss::Duplicate { .. }));
+            let unable = |since: Ms| twice.clone().any(|loss| patience(loss).is_some_and(|it| over(since, it)));
+            let away = term.away.get(&cluster).copied();
+            let given_up = away.is_some_and(lost) || term.unable.get(&cluster).copied().is_some_and(unable);
+            given_up && over(term.begun, RESTART_GRACE) || away.is_some() && self.clusters[cluster].declared
+        })
+    }
+
+    /// A cluster is back once it has been well for so long that all it was told is done: what may have run twice does not any more.
+    fn end_excuses(&mut self, cluster: usize) {
+        let well = self.is_well(cluster);
+        let (now, it) = (self.now, &mut self.clusters[cluster]);
+        if !well {
+            it.well_since = None;
+            return;
+        }
+        if now < *it.well_since.get_or_insert(now) + CATCH_UP {
+            return;
+        }
+        let forgiven = std::mem::take(&mut it.forgiven);
+        for (workload, attempt) in forgiven {
+            if self.is_forgotten(cluster, workload) {
+                // Nobody removes what the hub has forgotten.
+                self.clusters[cluster].forgiven.insert((workload, attempt));
+                continue;
+            }
+            self.reached("excuse over: the cluster is back");
+            let dropped = self.law_of(&self.uid(workload)).is_some_and(|object| {
+                let later = object.committed.iter().any(|(_, other)| *other > attempt);
+                later && object.ended.contains(&(cluster, attempt))
+            });
+            if dropped {
+                self.clusters[cluster].dropped.insert((workload, attempt));
+            }
+        }
+        let it = &mut self.clusters[cluster];
+        if it.forgiven.is_empty() {
+            (it.lied, it.unheard) = (false, BTreeSet::new());
+            it.losses.retain(|loss| *loss == it.loss || now <= it.changed + HEARD_WITHIN);
+        }
+    }
+
+    /// Whether nothing is wrong with a cluster, as far as it is its own: a hub that leads hears it, and it can act.
+    fn is_well(&self, cluster: usize) -> bool {
+        let it = &self.clusters[cluster];
+        let leads = |hub: &crate::hub::Hub| {
+            let heard =
+                hub.term.as_ref().is_some_and(|term| term.is_live(cluster) && !term.unable.contains_key(&cluster));
+            hub.up && hub.cut == 0 && hub.frozen.is_none() && heard
         };
-        let silent = |loss: &Loss| patience(*loss).is_some_and(|patience| over(it.heard, patience));
-        it.declared || losses.iter().any(|loss| silent(loss) || unable(loss))
+        let heard = !self.network.is_cut(cluster, true) && !self.network.is_cut(cluster, false) && it.expired == 0;
+        let acts = it.agent.up && it.agent.frozen.is_none() && it.outage == 0 && it.slow == 0 && it.gap == 0;
+        let one = self.hubs.iter().filter(|hub| hub.term.is_some()).count() == 1;
+        heard && acts && one && self.now > it.unable_until && self.hubs.iter().any(leads)
     }
 
     /// Nobody there can see to a fence.
@@ -136,13 +187,37 @@ impl World {
         self.clusters[cluster].forgiven.contains(&(workload, attempt))
     }
 
+    /// Whether nobody could tell how this attempt ended on that cluster.
+    pub(crate) fn is_end_lost(&self, cluster: usize, workload: usize, attempt: u64) -> bool {
+        self.given_up(cluster, workload, attempt) || self.clusters[cluster].dropped.contains(&(workload, attempt))
+    }
+
+    /// Why nobody promised that this attempt does not run on that cluster while a later one does, if nobody did.
+    pub(crate) fn excuse(&self, cluster: usize, workload: usize, attempt: u64) -> Option<&'static str> {
+        if !self.given_up(cluster, workload, attempt) {
+            return None;
+        }
+        let it = &self.clusters[cluster];
+        let losses = self.losses(cluster, workload);
+        let able = self.now > it.unable_until + CATCH_UP && self.is_able(cluster);
+        Some(if losses.iter().any(|loss| matches!(loss, Loss::Duplicate { .. })) {
+            "excuse: two run, as the loss means Duplicate"
+        } else if losses.contains(&Loss::GiveUp) {
+            "excuse: two run, as the loss means GiveUp"
+        } else if it.lied {
+            "excuse: two run, as the cluster was declared lost"
+        } else if it.unheard.contains(&workload) {
+            "excuse: two run, as a policy was not heard"
+        } else if !able {
+            "excuse: two run, as the agent cannot act"
+        } else {
+            return None;
+        })
+    }
+
     /// Whether nobody promised that this attempt does not run on that cluster while a later one does.
     pub(crate) fn excused(&self, cluster: usize, workload: usize, attempt: u64) -> bool {
-        let it = &self.clusters[cluster];
-        let fenced = self.losses(cluster, workload).iter().all(|loss| matches!(loss, Loss::Fence { .. } | Loss::Hold));
-        let able = self.now > it.unable_until + CATCH_UP && self.is_able(cluster);
-        let unheard = it.unheard.contains(&workload);
-        self.given_up(cluster, workload, attempt) && (it.lied || unheard || !fenced || !able)
+        self.excuse(cluster, workload, attempt).is_some()
     }
 
     /// Whether the agent is there and can reach its own API server, or has told the hub that it does not.
@@ -159,18 +234,11 @@ impl World {
         }
     }
 
-    /// A hub has heard that an agent can act on its cluster.
-    pub(crate) fn is_able_again(&mut self, cluster: usize) {
-        if self.clusters[cluster].outage == 0 {
-            self.forgive(cluster);
-            self.clusters[cluster].out_since = None;
-        }
-    }
-
     /// People say that a cluster which is away will not come back. They may be wrong.
     pub(crate) fn declare_lost(&mut self, cluster: usize) {
         let connected = self.hubs.iter().filter_map(|hub| hub.term.as_ref()).any(|term| term.is_live(cluster));
         if !connected {
+            self.reached("fault: declare lost");
             (self.clusters[cluster].declared, self.clusters[cluster].lied) = (true, true);
             self.rules_changed(cluster);
         }

@@ -27,6 +27,9 @@ fn main() -> ExitCode {
         Some(seconds) => search_until(started + Duration::from_secs(seconds), first, count, args.mutate, !args.all),
         None => search(first, count, args.mutate, !args.all),
     };
+    if args.reached {
+        print!("{}", found.reached);
+    }
     for (seed, violation) in &found.failures {
         println!("seed {seed}: {violation}");
     }

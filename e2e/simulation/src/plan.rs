@@ -1,5 +1,6 @@
 //! What a seed stands for: the fleet, its workloads, and the faults that it meets. A plan and its seed are a whole run.
 
+mod kinds;
 mod stories;
 
 use switchyard_hub::dispatch::{Loss, Mode};
@@ -23,6 +24,8 @@ pub struct Plan {
     pub clusters: Vec<ClusterPlan>,
     /// How fast each hub replica's clock runs, in thousandths.
     pub hubs: Vec<u64>,
+    /// The election has the times that the chart gives it, not those that the program has by itself.
+    pub charted: bool,
     /// What users submit.
     pub workloads: Vec<WorkloadPlan>,
     /// What goes wrong.
@@ -149,6 +152,12 @@ pub enum FaultKind {
     },
     /// The last messages of earlier connections come once more, now and at the end of the fault.
     Replay(usize),
+    /// A worker's API server turns every creation down: a webhook of somebody's, a quota of objects.
+    TurnsDown(usize),
+    /// An agent says what it has said before again and again, and another capacity each time.
+    Flood(usize),
+    /// Somebody on the worker makes objects of his own with this hub's marks, of workloads that no hub knows.
+    Forged(usize),
     /// Operators say that a cluster is lost, if it is away.
     DeclareLost(usize),
     /// Operators release the circuit breaker.
@@ -228,6 +237,7 @@ impl Plan {
             preemption_timeout: None,
             clusters,
             hubs,
+            charted: Dice::new(seed, 6).chance(500),
             workloads,
             faults: Vec::new(),
             noise: Noise::roll(&mut dice),
@@ -285,6 +295,10 @@ impl Plan {
         let mut gates = Dice::new(seed, 5);
         if plan.mode.keeps_copies() && gates.chance(600) {
             plan.preemption_timeout = Some(gates.between(5, 60) * 1_000);
+        }
+        let mut hostile = Dice::new(seed, 7);
+        if hostile.chance(250) && !plan.is_isolated() {
+            plan.annoy(&mut hostile);
         }
         let mut rules = Dice::new(seed, 4);
         if rules.chance(150) {
@@ -431,56 +445,6 @@ impl Noise {
             twice: if rough { 50 } else { 0 },
             delay: if dice.chance(300) { 800 } else { 40 },
             stale: if dice.chance(300) { 3_000 } else { 100 },
-        }
-    }
-}
-
-impl FaultKind {
-    /// The workload that it names.
-    pub fn workload(&self) -> Option<usize> {
-        match self {
-            Self::Evict(workload)
-            | Self::Delete(workload)
-            | Self::WorkerEvicts { workload, .. }
-            | Self::WorkerDeletes { workload, .. }
-            | Self::Replaced { workload, .. }
-            | Self::Says { workload, .. }
-            | Self::Move { workload, .. } => Some(*workload),
-            _ => None,
-        }
-    }
-
-    /// The cluster that it names.
-    pub fn cluster(&self) -> Option<usize> {
-        match self {
-            Self::AgentCrash { cluster, .. }
-            | Self::AgentFreeze(cluster)
-            | Self::Mute(cluster)
-            | Self::Deaf(cluster)
-            | Self::Partition(cluster)
-            | Self::Expired(cluster)
-            | Self::ApiOutage(cluster)
-            | Self::WatchGap(cluster)
-            | Self::Slow(cluster)
-            | Self::WorkerEvicts { cluster, .. }
-            | Self::WorkerDeletes { cluster, .. }
-            | Self::Replaced { cluster, .. }
-            | Self::Replay(cluster)
-            | Self::DeclareLost(cluster)
-            | Self::Drain(cluster)
-            | Self::Rule { cluster, .. }
-            | Self::Move { cluster, .. } => Some(*cluster),
-            _ => None,
-        }
-    }
-
-    /// The hub replica that it names.
-    pub fn hub(&self) -> Option<usize> {
-        match self {
-            Self::HubCrash { hub, .. } | Self::HubFreeze(hub) | Self::HubCut(hub) | Self::ClockJump { hub, .. } => {
-                Some(*hub)
-            }
-            _ => None,
         }
     }
 }

@@ -8,6 +8,7 @@ use switchyard_flags::simulate::Mutation;
 
 use crate::laws::{Law, Violation};
 use crate::plan::Plan;
+use crate::reached::Reached;
 
 /// What a search found.
 #[derive(Debug, Default)]
@@ -18,6 +19,8 @@ pub struct Found {
     pub steps: u64,
     /// Seeds that broke a law, in their order. Which come first may depend on the machine if the search stops at one.
     pub failures: Vec<(u64, Violation)>,
+    /// How often each fault and excuse was reached in all of them.
+    pub reached: Reached,
 }
 
 /// Runs the seeds from `first` on, `count` of them; to the end, or (`stop`) until one breaks a law.
@@ -45,6 +48,7 @@ fn search_while(
 ) -> Found {
     let (next, steps, seeds) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let (over, failures) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    let reached = Mutex::new(Reached::default());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let work = || {
         while !over.load(Ordering::Relaxed) && goes_on() {
@@ -55,6 +59,9 @@ fn search_while(
             let seed = first + index;
             let report = crate::guarded(&Plan { only, ..Plan::of(seed) }, mutation, false);
             steps.fetch_add(report.steps, Ordering::Relaxed);
+            if let Ok(mut reached) = reached.lock() {
+                reached.add(&report.reached);
+            }
             seeds.fetch_add(1, Ordering::Relaxed);
             if let Some(violation) = report.violation {
                 if let Ok(mut failures) = failures.lock() {
@@ -71,7 +78,8 @@ fn search_while(
     });
     let mut failures = failures.into_inner().unwrap_or_default();
     failures.sort_by_key(|(seed, _)| *seed);
-    Found { seeds: seeds.into_inner(), steps: steps.into_inner(), failures }
+    let reached = reached.into_inner().unwrap_or_default();
+    Found { seeds: seeds.into_inner(), steps: steps.into_inner(), failures, reached }
 }
 
 /// A failure with the shortest trace that can be found for it.

@@ -1,6 +1,6 @@
 //! The whole of a run: virtual time, what is due, who takes it in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::Cluster;
 use crate::dice::Dice;
@@ -9,6 +9,7 @@ use crate::hub::{Api, Hub, LostStore};
 use crate::laws::{Law, Violation};
 use crate::network::Network;
 use crate::plan::{Ms, Plan};
+use crate::reached::Reached;
 use switchyard_flags::simulate::Mutation;
 
 /// No run takes longer, in virtual time after the last fault: what is not settled by then never will be.
@@ -40,6 +41,10 @@ pub(crate) struct World {
     pub(crate) lost_store: LostStore,
     settled: bool,
     pub(crate) steps: u64,
+    /// What was reached.
+    pub(crate) reached: Reached,
+    /// Excuses that were needed, of which workload as which attempt on which cluster: each is counted once.
+    needed: BTreeSet<(&'static str, usize, usize, u64)>,
     trace: Option<Vec<String>>,
 }
 
@@ -54,13 +59,16 @@ pub struct Report {
     pub took: Ms,
     /// What happened, line by line, if asked for.
     pub trace: Vec<String>,
+    /// How often each fault and excuse was reached.
+    pub reached: Reached,
 }
 
 /// Runs a plan to its end.
 pub fn run(plan: &Plan, mutation: Option<Mutation>, traced: bool) -> Report {
     let mut world = World::new(plan.clone(), mutation, traced);
     world.run();
-    Report { violation: world.violation, steps: world.steps, took: world.now, trace: world.trace.unwrap_or_default() }
+    let World { violation, steps, now: took, trace, reached, .. } = world;
+    Report { violation, steps, took, trace: trace.unwrap_or_default(), reached }
 }
 
 impl World {
@@ -88,6 +96,8 @@ impl World {
             lost_store: LostStore::default(),
             settled: false,
             steps: 0,
+            reached: Reached::default(),
+            needed: BTreeSet::new(),
             trace: traced.then(Vec::new),
         };
         for hub in 0..world.hubs.len() {
@@ -168,6 +178,18 @@ impl World {
         }
     }
 
+    /// That happened, once more.
+    pub(crate) fn reached(&mut self, what: &'static str) {
+        self.reached.count(what);
+    }
+
+    /// Without this excuse, a law would be broken by that attempt of a workload on a cluster.
+    pub(crate) fn needs(&mut self, excuse: &'static str, cluster: usize, workload: usize, attempt: u64) {
+        if self.needed.insert((excuse, cluster, workload, attempt)) {
+            self.reached.count(excuse);
+        }
+    }
+
     /// Whether the code is broken in this way, on purpose.
     pub(crate) fn mutated(&self, mutation: Mutation) -> bool {
         self.mutation == Some(mutation)
@@ -193,6 +215,7 @@ impl World {
             Event::FaultEnds(index) => self.fault_ends(index),
             Event::Submit(index) => self.submit(index),
             Event::Probe => self.probe(),
+            Event::Flood { cluster, until } => self.flood(cluster, until),
             Event::Dial { cluster, boot } => self.dial(cluster, boot),
             Event::AgentTick { cluster, boot } => self.agent_tick(cluster, boot),
             Event::List { cluster, boot, kind } => self.list(cluster, boot, kind),

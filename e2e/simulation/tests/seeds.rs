@@ -1,10 +1,16 @@
 //! No law breaks, whatever goes wrong; and each law can break: every way to break the code on purpose is found.
 
 use rstest::rstest;
-use switchyard_simulation::{Law, Mutation, explain, search, search_for};
+use switchyard_simulation::{EXCUSES, FAULTS, Law, Mutation, explain, search, search_for};
 
 /// In every run of the tests. `cargo xtask simulate --seeds N` runs as many as there is time for.
 const SEEDS: u64 = 1_000;
+
+/// How often in those each fault has an effect, at least.
+const FAULT_FLOOR: u64 = 3;
+
+/// How often each excuse is needed, at least.
+const EXCUSE_FLOOR: u64 = 1;
 
 #[test]
 fn no_law_breaks_in_a_thousand_seeds() {
@@ -12,7 +18,12 @@ fn no_law_breaks_in_a_thousand_seeds() {
     if let Some((seed, violation)) = found.failures.first() {
         panic!("{}", explain(*seed, violation, None, false));
     }
-    println!("{} seeds, {} steps", found.seeds, found.steps);
+    println!("{} seeds, {} steps\n{}", found.seeds, found.steps, found.reached);
+    // A law that is never tried, and an excuse that nobody needs, say nothing.
+    let floors = FAULTS.iter().map(|what| (what, FAULT_FLOOR)).chain(EXCUSES.iter().map(|what| (what, EXCUSE_FLOOR)));
+    let rare: Vec<&&str> =
+        floors.filter(|(what, floor)| found.reached.of(what) < *floor).map(|(what, _)| what).collect();
+    assert!(rare.is_empty(), "hardly reached in {SEEDS} seeds: {rare:?}\n{}", found.reached);
 }
 
 #[test]
@@ -46,6 +57,9 @@ fn a_seed_plays_the_same_again() {
 #[case::keep_priority(Mutation::KeepPriority, Law::InStep)]
 #[case::open_all(Mutation::OpenAll, Law::OnePreempts)]
 #[case::hide_why(Mutation::HideWhy, Law::InPlace)]
+#[case::write_blind(Mutation::WriteBlind, Law::Quota)]
+#[case::say_lost(Mutation::SayLost, Law::OneRuns)]
+#[case::delete_first(Mutation::DeleteFirst, Law::OneRuns)]
 fn breaks(#[case] mutation: Mutation, #[case] law: Law) {
     let found = search_for(Some(law), 0, SEEDS, Some(mutation), true);
     let Some((seed, violation)) = found.failures.first() else {

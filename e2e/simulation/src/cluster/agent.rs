@@ -361,7 +361,7 @@ impl World {
         }
     }
 
-    fn capacity(&self, cluster: usize) -> v1::Capacity {
+    pub(super) fn capacity(&self, cluster: usize) -> v1::Capacity {
         let (used, nominal) = (self.used(cluster) as i64, self.clusters[cluster].capacity as i64);
         let flavor = v1::FlavorCapacity {
             flavor: "default".to_owned(),

@@ -2,7 +2,7 @@
 
 use switchyard_agent::ledger::{Gate, JobEnd, Kind, Object};
 
-use super::{no, yes};
+use super::{Pods, no, yes};
 use crate::event::Event;
 use crate::plan::Ms;
 use crate::world::World;
@@ -44,7 +44,7 @@ impl World {
                     Some(Object::Workload(workload)) => workload.quota_reserved.as_ref().is_some_and(|it| it.is_true),
                     _ => false,
                 };
-                reserved || it.running(*index).is_some()
+                reserved || it.has_pods(*index)
             })
             .map(|index| self.plan.workloads[index].need)
             .sum()
@@ -80,7 +80,7 @@ impl World {
     }
 
     fn waits_for_quota(&mut self, cluster: usize, index: usize) -> bool {
-        let running = self.clusters[cluster].running(index).is_some();
+        let running = self.clusters[cluster].has_pods(index);
         self.clusters[cluster].workload(index).is_some_and(|it| {
             let waits = it.quota_reserved.as_ref().is_none_or(|reserved| !reserved.is_true);
             waits && it.active && !it.meta.deleting && it.finished.is_none() && !running
@@ -189,6 +189,11 @@ impl World {
             job.suspended = !admitted;
             self.touch(cluster, Kind::Job, index);
         }
+        let foreground = self.clusters[cluster].objects.get(&(Kind::Job, index)).is_some_and(|it| it.foreground);
+        // Its controller leaves alone what is being deleted; pods go before their job only if that waits for them.
+        if deleting && !foreground {
+            return;
+        }
         let runs = admitted && !deleting;
         let slow = self.clusters[cluster].slow > 0;
         let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) else { return };
@@ -229,6 +234,8 @@ impl World {
         }
         job.active = true;
         let attempt = job.meta.attempt;
+        let pods = Pods { workload, attempt };
+        self.clusters[cluster].pods.insert(object.to_owned(), pods);
         let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, workload)) else { return };
         stored.run += 1;
         let run = stored.run;
@@ -244,13 +251,18 @@ impl World {
             return self.after(1_000, Event::PodsStop { cluster, workload, object });
         }
         if !self.same_job(cluster, workload, object) {
-            return;
+            // Nobody has them any more.
+            self.moved |= self.clusters[cluster].pods.remove(object).is_some();
+            return self.look_soon(cluster);
         }
+        let foreground = self.clusters[cluster].objects.get(&(Kind::Job, workload)).is_some_and(|it| it.foreground);
         let Some(job) = self.clusters[cluster].job(workload) else { return };
-        if !job.active || (!job.suspended && !job.meta.deleting) {
+        let stops = if job.meta.deleting { foreground } else { job.suspended };
+        if !job.active || !stops {
             return self.look_soon(cluster);
         }
         job.active = false;
+        self.clusters[cluster].pods.remove(object);
         self.touch(cluster, Kind::Job, workload);
     }
 
@@ -262,14 +274,26 @@ impl World {
         let this = self.clusters[cluster].objects.get(&(Kind::Job, workload)).is_some_and(|stored| stored.run == run);
         let success = self.plan.workloads[workload].success;
         let Some(job) = self.clusters[cluster].job(workload) else { return };
-        if !this || job.meta.target.uid != object || !job.active || job.suspended || job.meta.deleting {
+        if !this || job.meta.target.uid != object || !job.active || job.suspended {
             return;
         }
+        let deleting = job.meta.deleting;
+        // What is deleted in the foreground is being stopped.
+        if deleting && self.clusters[cluster].objects.get(&(Kind::Job, workload)).is_some_and(|it| it.foreground) {
+            return;
+        }
+        self.clusters[cluster].pods.remove(object);
+        let Some(job) = self.clusters[cluster].job(workload) else { return };
         job.active = false;
         let reason = if success { "Succeeded" } else { "Failed" }.to_owned();
         job.end = Some(JobEnd { success, reason, message: "done".to_owned() });
         let attempt = job.meta.attempt;
         self.law_ended(workload, cluster, attempt);
+        if deleting {
+            // Somebody has deleted it here, and whoever lets it go may not know of its end yet.
+            self.clusters[cluster].dropped.insert((workload, attempt));
+            self.reached("excuse: an end of what was deleted on the worker");
+        }
         self.check_priority(cluster, workload, attempt);
         if let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, workload)) {
             stored.ended = Some(self.now);
@@ -289,7 +313,7 @@ impl World {
             return self.after(1_000, Event::JobExpires { cluster, workload, object });
         }
         if self.clusters[cluster].job(workload).is_some_and(|job| job.meta.target.uid == object) {
-            self.delete_job(cluster, workload);
+            self.delete_job(cluster, workload, true);
         }
     }
 }

@@ -3,6 +3,7 @@
 mod agent;
 mod brief;
 mod controllers;
+mod hostile;
 mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,7 @@ use crate::plan::{ClusterPlan, Ms};
 use crate::world::World;
 
 pub(crate) use agent::{Agent, HUB_ID};
+pub(crate) use hostile::FORGED;
 
 const WORKLOAD: &str = "kueue.x-k8s.io/v1beta2, Kind=Workload";
 const JOB: &str = "batch/v1, Kind=Job";
@@ -31,6 +33,8 @@ pub(crate) struct Stored {
     pub(crate) object: Object,
     /// Carries none of our marks.
     pub(crate) foreign: bool,
+    /// It is deleted after its pods, and not before them.
+    pub(crate) foreground: bool,
     /// Counts the starts of its pods.
     pub(crate) run: u64,
     /// Its pods are told to start, or to stop.
@@ -39,9 +43,18 @@ pub(crate) struct Stored {
     pub(crate) ended: Option<Ms>,
 }
 
+/// The pods of a job. They outlive it for a moment, unless it waits for them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pods {
+    pub(crate) workload: usize,
+    pub(crate) attempt: u64,
+}
+
 /// One worker cluster.
 pub(crate) struct Cluster {
     pub(crate) capacity: u64,
+    /// By the uid of the job that made them.
+    pub(crate) pods: BTreeMap<String, Pods>,
     /// By the number of the hub's workload whose name it has.
     pub(crate) objects: BTreeMap<(Kind, usize), Stored>,
     version: u64,
@@ -53,9 +66,8 @@ pub(crate) struct Cluster {
     /// Faults under way.
     pub(crate) slow: u32,
     pub(crate) outage: u32,
-    /// Since when the worker's API server is or was away, until a hub has heard that it is back.
-    pub(crate) out_since: Option<Ms>,
     pub(crate) gap: u32,
+    pub(crate) turns_down: u32,
     pub(crate) expired: u32,
     /// What its loss means now, and all that it ever meant.
     pub(crate) loss: Loss,
@@ -88,6 +100,10 @@ pub(crate) struct Cluster {
     pub(crate) removed_before: BTreeMap<Uid, u64>,
     /// Workloads, and their attempts, that were rightly given up here.
     pub(crate) forgiven: BTreeSet<(usize, u64)>,
+    /// Since when nothing is wrong with it.
+    pub(crate) well_since: Option<Ms>,
+    /// Of those that were: whose end came while the cluster was given up, and another attempt was what counted.
+    pub(crate) dropped: BTreeSet<(usize, u64)>,
     /// The controllers are about to look.
     looking: bool,
 }
@@ -96,6 +112,7 @@ impl Cluster {
     pub(crate) fn new(plan: &ClusterPlan) -> Self {
         Self {
             capacity: plan.capacity,
+            pods: BTreeMap::new(),
             objects: BTreeMap::new(),
             version: 0,
             uids: 0,
@@ -104,8 +121,10 @@ impl Cluster {
             next_request: 0,
             slow: 0,
             outage: 0,
-            out_since: None,
+            well_since: None,
+            dropped: BTreeSet::new(),
             gap: 0,
+            turns_down: 0,
             expired: 0,
             loss: plan.loss,
             losses: BTreeSet::from([plan.loss]),
@@ -127,12 +146,14 @@ impl Cluster {
         }
     }
 
-    /// The attempt of a workload that has pods here, if one has.
-    pub(crate) fn running(&self, index: usize) -> Option<u64> {
-        match self.objects.get(&(Kind::Job, index)) {
-            Some(Stored { object: Object::Job(job), foreign: false, .. }) if job.active => Some(job.meta.attempt),
-            _ => None,
-        }
+    /// The attempts of a workload that have pods here, whether their jobs are still there or not.
+    pub(crate) fn running(&self, index: usize) -> impl Iterator<Item = u64> {
+        self.pods.values().filter(move |pods| pods.workload == index).map(|pods| pods.attempt)
+    }
+
+    /// Whether anything of a workload has pods here.
+    pub(crate) fn has_pods(&self, index: usize) -> bool {
+        self.running(index).next().is_some()
     }
 
     fn job(&mut self, index: usize) -> Option<&mut RemoteJob> {
@@ -236,7 +257,8 @@ impl World {
                 })
             }
         };
-        it.objects.insert((kind, index), Stored { object, foreign, run: 0, turning: false, ended: None });
+        it.objects
+            .insert((kind, index), Stored { object, foreign, foreground: false, run: 0, turning: false, ended: None });
         self.touch(cluster, kind, index);
     }
 
@@ -257,10 +279,15 @@ impl World {
         }
         let object = stored.object.clone();
         let foreign = stored.foreign;
-        let running = matches!(&object, Object::Job(job) if job.active);
-        let goes = object.meta().deleting && object.meta().held.is_none() && !running;
+        let job = object.meta().target.uid.clone();
+        let running = kind == Kind::Job && it.pods.contains_key(&job);
+        let waits = running && stored.foreground;
+        let goes = object.meta().deleting && object.meta().held.is_none() && !waits;
         if goes {
             it.objects.remove(&(kind, index));
+        }
+        if goes && running {
+            self.collect_pods(cluster, index, job);
         }
         self.note(|| format!("c{cluster}: {}{}", if goes { "gone " } else { "" }, short(&object)));
         if !foreign {
@@ -302,18 +329,32 @@ impl World {
         }
     }
 
-    /// Somebody on the worker deletes a job of ours.
-    pub(crate) fn delete_job(&mut self, cluster: usize, index: usize) {
-        let Some(job) = self.clusters[cluster].job(index).filter(|job| !job.meta.deleting) else { return };
+    /// Somebody on the worker deletes a job of ours, after its pods or before them. Whether there was one to be deleted.
+    pub(crate) fn delete_job(&mut self, cluster: usize, index: usize, foreground: bool) -> bool {
+        let Some(job) = self.clusters[cluster].job(index).filter(|job| !job.meta.deleting) else { return false };
         job.meta.deleting = true;
+        if let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) {
+            stored.foreground = foreground;
+        }
         self.touch(cluster, Kind::Job, index);
+        true
+    }
+
+    /// The pods of a job that is gone are collected.
+    fn collect_pods(&mut self, cluster: usize, workload: usize, object: String) {
+        self.reached("pods outlive their job");
+        let slow = self.clusters[cluster].slow > 0;
+        let delay = self.dice(1 + cluster).between(20, if slow { 10_000 } else { 1_500 });
+        self.after(delay, Event::PodsStop { cluster, workload, object });
     }
 
     /// Somebody takes a job of ours away by force, and makes another object of its name.
     pub(crate) fn replace(&mut self, cluster: usize, index: usize) {
         let ours = self.clusters[cluster].job(index).filter(|job| job.end.is_none()).cloned();
         let Some(mut job) = ours else { return };
+        self.reached("fault: replaced");
         self.clusters[cluster].evicted.insert(index);
+        self.clusters[cluster].pods.remove(&job.meta.target.uid);
         (job.meta.deleting, job.meta.held, job.active) = (true, None, false);
         if let Some(stored) = self.clusters[cluster].objects.get_mut(&(Kind::Job, index)) {
             stored.object = Object::Job(job);

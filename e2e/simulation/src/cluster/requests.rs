@@ -90,14 +90,21 @@ impl World {
                 }
                 _ => Outcome::Gone,
             },
-            // Whether what it owns goes first or not, a job stays until its pods have stopped.
-            Verb::Delete { target, .. } => self.delete(cluster, kind, target),
+            Verb::Delete { target, foreground } => {
+                let foreground = *foreground && !self.mutated(Mutation::DeleteFirst);
+                self.delete(cluster, kind, target, foreground)
+            }
             Verb::Release { target, .. } => self.edit(cluster, kind, target, |object| meta_mut(object).held = None),
-            Verb::SetActive { target, active } => self.edit(cluster, kind, target, |object| {
-                if let Object::Workload(workload) = object {
-                    (workload.active, workload.suspended_by_us) = (*active, !*active);
+            Verb::SetActive { target, active } => {
+                if !*active && self.clusters[cluster].has_pods(number(&target.name)) {
+                    self.reached("a fence stops a job");
                 }
-            }),
+                self.edit(cluster, kind, target, |object| {
+                    if let Object::Workload(workload) = object {
+                        (workload.active, workload.suspended_by_us) = (*active, !*active);
+                    }
+                })
+            }
             Verb::SetFence { target, after } => self.edit(cluster, kind, target, |object| {
                 if let Object::Workload(workload) = object {
                     workload.fence_after = *after;
@@ -134,6 +141,10 @@ impl World {
                 (false, false) => Outcome::Occupied { by: meta.workload_uid.clone() },
             };
         }
+        if self.clusters[cluster].turns_down > 0 {
+            self.reached("fault: turns down");
+            return Outcome::Refused(Trouble::refused("Forbidden", "admission webhook denied the request"));
+        }
         if kind == Kind::Job {
             self.check_made(cluster, index, attempt);
         }
@@ -160,7 +171,7 @@ impl World {
         there.is_some_and(|stored: &Stored| stored.object.meta().target.uid == target.uid)
     }
 
-    fn delete(&mut self, cluster: usize, kind: Kind, target: &Target) -> Outcome {
+    fn delete(&mut self, cluster: usize, kind: Kind, target: &Target, foreground: bool) -> Outcome {
         if !self.is(cluster, kind, target) && !self.mutated(Mutation::DeleteByName) {
             return Outcome::Gone;
         }
@@ -171,6 +182,7 @@ impl World {
             return Outcome::Accepted;
         }
         meta_mut(&mut stored.object).deleting = true;
+        stored.foreground |= foreground;
         self.touch(cluster, kind, index);
         Outcome::Accepted
     }

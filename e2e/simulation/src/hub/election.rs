@@ -8,6 +8,22 @@ use crate::plan::Ms;
 use crate::world::World;
 
 impl World {
+    /// As the chart has it, or as the program has it by itself.
+    fn timing(&self) -> Timing {
+        let ms = std::time::Duration::from_millis;
+        match self.plan.charted {
+            true => Timing { lease: ms(3_000), renew: ms(2_000), retry: ms(500) },
+            false => Timing::default(),
+        }
+    }
+
+    /// Whether a replica leads by what the API server has: a deposed leader may not know yet that it does not.
+    pub(crate) fn holds_lease(&self, hub: usize) -> bool {
+        let epoch = self.hubs[hub].term.as_ref().map(|term| term.epoch);
+        let lease = self.api.lease.as_ref();
+        lease.is_some_and(|lease| lease.holder == self.identity(hub) && Some(lease.transitions) == epoch)
+    }
+
     fn identity(&self, hub: usize) -> String {
         format!("hub-{hub}")
     }
@@ -17,11 +33,11 @@ impl World {
         if !self.hub_is(hub, boot) {
             return;
         }
-        let instant = self.hub_instant(hub);
+        let (instant, timing) = (self.hub_instant(hub), self.timing());
         let it = &mut self.hubs[hub];
         it.round += 1;
         let round = it.round;
-        let patience = it.election.patience(Timing::default(), instant);
+        let patience = it.election.patience(timing, instant);
         let wait = patience.as_millis() as u64 * 1000 / self.plan.hubs[hub];
         self.after(wait, Event::LeasePatience { hub, boot, round });
         let delay = self.dice(0).between(1, 30);
@@ -36,10 +52,10 @@ impl World {
         if !self.in_round(hub, boot, round) || self.hubs[hub].cut > 0 || self.hubs[hub].frozen.is_some() {
             return;
         }
-        let (instant, identity) = (self.hub_instant(hub), self.identity(hub));
+        let (instant, identity, timing) = (self.hub_instant(hub), self.identity(hub), self.timing());
         let observed = self.api.lease.clone();
         let sent = self.now;
-        let action = self.hubs[hub].election.step(observed.clone(), &identity, Timing::default(), instant);
+        let action = self.hubs[hub].election.step(observed.clone(), &identity, timing, instant);
         let transitions = observed.as_ref().map_or(0, |observed| observed.transitions);
         let version = observed.map(|observed| observed.version).unwrap_or_default();
         if action == Action::Wait {
@@ -47,8 +63,9 @@ impl World {
         }
         let transitions = action.transitions(transitions, self.hubs[hub].floor);
         // The version that is replaced; the server gives a new one.
-        let next = Observed { version, holder: identity, duration: Some(Timing::default().lease), transitions };
-        let chance = self.plan.noise.late;
+        let next = Observed { version, holder: identity, duration: Some(timing.lease), transitions };
+        // Where it is written four times as often, and given up five times as soon, a term is to last as long as it otherwise does.
+        let chance = self.plan.noise.late / if self.plan.charted { 10 } else { 1 };
         let late = self.dice(0).chance(chance);
         let delay = self.dice(0).between(1, if late { LATE } else { 30 });
         self.after(delay, Event::LeaseWrite { hub, boot, round, next, sent });
@@ -92,12 +109,12 @@ impl World {
 
     /// What the round led to is published, and the next one planned.
     fn round_over(&mut self, hub: usize, boot: u32) {
-        let instant = self.hub_instant(hub);
+        let (instant, timing) = (self.hub_instant(hub), self.timing());
         let it = &mut self.hubs[hub];
         it.round += 1;
-        it.election.expire(Timing::default(), instant);
+        it.election.expire(timing, instant);
         let leadership = it.election.leadership();
-        let pause = it.election.pause(Timing::default(), instant);
+        let pause = it.election.pause(timing, instant);
         let wait = 1 + pause.as_millis() as u64 * 1000 / self.plan.hubs[hub];
         self.after(wait, Event::Elect { hub, boot });
         let held = self.hubs[hub].term.as_ref().map(|term| term.epoch);

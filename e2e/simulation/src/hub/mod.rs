@@ -111,6 +111,12 @@ pub(crate) struct Term {
     live: Sessions,
     /// Clusters that were connected in this term and are not, and since when.
     pub(crate) lost: BTreeMap<usize, Ms>,
+    /// When it began.
+    pub(crate) begun: Ms,
+    /// Clusters that are not connected, as the dispatcher was told, and since when; at first all.
+    pub(crate) away: BTreeMap<usize, Ms>,
+    /// Those whose agents cannot act, as it was told.
+    pub(crate) unable: BTreeMap<usize, Ms>,
     /// Quota in the engine's memory, and the version of the Workload for which it was reserved.
     pub(crate) memory: BTreeMap<Uid, u64>,
     /// Not queued again before.

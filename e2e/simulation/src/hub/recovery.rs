@@ -6,6 +6,7 @@ use switchyard_agent::ledger::{Kind, Meta};
 use switchyard_hub::dispatch::{StoreLoss, Time, Uid};
 
 use super::{Object, START};
+use crate::cluster::FORGED;
 use crate::event::Event;
 use crate::laws::{Law, name, number, uid_in};
 use crate::plan::Ms;
@@ -192,6 +193,9 @@ impl World {
     /// one, that a backup has forgotten, is not touched by it.
     pub(super) fn check_forgotten(&mut self, cluster: usize, uid: &Uid, attempt: u64) {
         let index = number(uid);
+        if index >= FORGED {
+            return;
+        }
         let objects = &self.clusters[cluster].objects;
         let job = objects.get(&(Kind::Job, index)).filter(|stored| !stored.foreign);
         let uid_now = self.uid(index);
@@ -206,7 +210,18 @@ impl World {
         let meant = !unwanted && job.is_some_and(|stored| is_meant(stored.object.meta()));
         // Made since its cluster said that it had none, or performed long after all of it was gone: nothing ever ran.
         let made_late = job.is_some_and(|stored| stored.run == 0);
-        if meant && !made_late && !self.may_be_given_up(cluster, index) && self.is_forgotten(cluster, index) {
+        if !meant || made_late || !self.is_forgotten(cluster, index) {
+            return;
+        }
+        let attempt = job.map_or(0, |stored| stored.object.meta().attempt);
+        // A later one of the same workload is what it comes back to: the earlier ones are of no use any more.
+        let is_later = |at: &crate::cluster::Cluster| {
+            let job = at.objects.get(&(Kind::Job, index)).filter(|stored| !stored.foreign);
+            job.is_some_and(|it| it.object.meta().workload_uid == **uid && it.object.meta().attempt > attempt)
+        };
+        if self.clusters.iter().any(is_later) {
+            self.needs("excuse: an earlier end, removed for a later one", cluster, index, attempt);
+        } else if !self.given_up(cluster, index, attempt) && !self.may_be_given_up(cluster, index) {
             self.broken(Law::Forgotten, format!("{uid} is to be removed from {cluster}, and the hub has forgotten it"));
         }
     }

@@ -231,6 +231,9 @@ impl World {
     /// Only the newest session of each cluster counts.
     pub(crate) fn news(&mut self, hub: usize, boot: u32, epoch: u64, news: News) {
         let now = self.now;
+        for cluster in 0..self.clusters.len() {
+            self.forgive(cluster);
+        }
         let Some(term) = self.term(hub, boot, epoch) else { return };
         match news {
             News::Up { cluster, session } => {
@@ -239,6 +242,8 @@ impl World {
                     return;
                 }
                 term.lost.remove(&cluster);
+                term.away.remove(&cluster);
+                term.unable.remove(&cluster);
                 for event in events {
                     self.dispatch(hub, event);
                 }
@@ -251,6 +256,7 @@ impl World {
             News::Down { cluster, session } => {
                 if let Some(event) = term.live.down(&name(cluster).into(), session) {
                     term.lost.insert(cluster, now);
+                    term.away.insert(cluster, now);
                     self.dispatch(hub, event);
                     self.forget_useless(hub, cluster);
                 }
@@ -262,6 +268,9 @@ impl World {
                 for observation in &observations {
                     self.observed(hub, cluster, observation);
                 }
+                if self.mutated(Mutation::SayLost) && inventory.is_none() {
+                    self.dispatch(hub, Input::ClusterDown { name: name(cluster).into() });
+                }
                 if let Some(uids) = inventory {
                     self.dispatch(hub, Input::Inventory { cluster: name(cluster).into(), uids });
                     self.forget_useless(hub, cluster);
@@ -269,6 +278,10 @@ impl World {
             }
             News::Able { cluster, session, able } => {
                 if term.live.counts(&name(cluster), session) {
+                    match able {
+                        true => drop(term.unable.remove(&cluster)),
+                        false => drop(term.unable.entry(cluster).or_insert(now)),
+                    }
                     self.dispatch(hub, Input::ClusterAble { name: name(cluster).into(), able });
                     if able {
                         self.counts_as_able(cluster);

@@ -76,7 +76,11 @@ impl World {
         if !self.mutated(Mutation::ForgetWord) {
             unable.extend(self.hubs[hub].registry.all_unable());
         }
+        let now = self.now;
         for name in unable {
+            if let Some(term) = &mut self.hubs[hub].term {
+                term.unable.entry(crate::laws::number(&name)).or_insert(now);
+            }
             self.dispatch(hub, Input::ClusterUnable { name: name.as_str().into() });
         }
     }
@@ -96,7 +100,6 @@ impl World {
     pub(super) fn counts_as_able(&mut self, cluster: usize) {
         // A new session also ends what the agent said in an earlier one.
         (self.clusters[cluster].said_unable, self.clusters[cluster].told_unable) = (None, false);
-        self.is_able_again(cluster);
     }
 
     /// A process has died, and what it alone knew with it.

@@ -90,6 +90,7 @@ impl World {
         if !facts.reserved || facts.finished || facts.evicted {
             return;
         }
+        self.reached.count("fault: evict");
         facts.evicted = true;
         facts.cluster = None;
         facts.nominated.clear();
@@ -114,6 +115,7 @@ impl World {
     /// Somebody wants it on another cluster.
     pub(crate) fn move_to(&mut self, uid: &Uid, cluster: usize) {
         let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else { return };
+        self.reached.count("fault: move");
         object.facts.moving = Some((object.facts.attempt, crate::laws::name(cluster).into()));
         self.api_changed(uid);
     }
@@ -121,6 +123,7 @@ impl World {
     /// Its owner deletes the job.
     pub(crate) fn delete_owner(&mut self, uid: &Uid) {
         let Some(object) = self.api.objects.get_mut(uid).filter(|object| !object.deleted) else { return };
+        self.reached.count("fault: delete");
         object.owner_gone = true;
         self.api_changed(uid);
     }

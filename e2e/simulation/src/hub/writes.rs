@@ -94,6 +94,10 @@ impl World {
     /// The dispatcher wants something written.
     pub(super) fn write(&mut self, hub: usize, action: Action) {
         let Some(uid) = subject(&action).cloned() else { return };
+        // What was given up was so when that was decided, however late it is written.
+        for cluster in 0..self.clusters.len() {
+            self.forgive(cluster);
+        }
         let it = &self.hubs[hub];
         let (boot, Some(term)) = (it.boot, it.term.as_ref()) else { return };
         let (epoch, memory) = (term.epoch, term.memory.contains_key(&uid));
@@ -121,7 +125,8 @@ impl World {
 
     /// Whether the process believes that it leads, in that term.
     fn leads(&self, hub: usize, boot: u32, epoch: u64) -> bool {
-        self.hub_is(hub, boot) && self.hubs[hub].term.as_ref().is_some_and(|term| term.epoch == epoch)
+        let term = self.hubs[hub].term.as_ref();
+        self.hub_is(hub, boot) && term.is_some_and(|term| term.epoch == epoch)
     }
 
     fn answer(&mut self, hub: usize, boot: u32, epoch: u64, written: Written) {
@@ -165,11 +170,11 @@ impl World {
     }
 
     fn perform_write(&mut self, job: &WriteJob) -> WriteReply {
-        let forget = self.mutated(Mutation::ForgetAttempt);
+        let (forget, blind) = (self.mutated(Mutation::ForgetAttempt), self.mutated(Mutation::WriteBlind));
         let Some(object) = self.api.objects.get_mut(&job.uid).filter(|object| !object.deleted) else {
             return WriteReply::Gone;
         };
-        if object.facts.version != job.base.version {
+        if object.facts.version != job.base.version && !blind {
             return WriteReply::Conflict;
         }
         if let Action::Retry { uid, left: Some(left), .. } = &job.action {

@@ -255,6 +255,20 @@ impl Plan {
         self.faults.push(Fault { at: crash, until: crash + dice.between(500, 5_000), kind: hub });
     }
 
+    /// Somebody of bad will, or a worker that takes nothing new.
+    pub(super) fn annoy(&mut self, dice: &mut Dice) {
+        for _ in 0..dice.between(1, 2) {
+            let (cluster, workload) = (dice.index(self.clusters.len()), dice.index(self.workloads.len()));
+            let at = self.workloads[workload].at + dice.between(0, 5_000);
+            let kind = match dice.between(0, 2) {
+                0 => FaultKind::TurnsDown(cluster),
+                1 => FaultKind::Flood(cluster),
+                _ => FaultKind::Forged(cluster),
+            };
+            self.faults.push(Fault { at, until: at + dice.between(1_000, 90_000), kind });
+        }
+    }
+
     /// Operators at work.
     pub(super) fn operate(&mut self, dice: &mut Dice) {
         for _ in 0..dice.between(1, 3) {

@@ -1,0 +1,93 @@
+//! What a fault is counted as, and whom it names.
+
+use super::FaultKind;
+
+impl FaultKind {
+    /// As it is counted when it begins; none if it is counted when it has an effect.
+    pub(crate) fn counted(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::AgentCrash { .. } => "fault: agent crash",
+            Self::AgentFreeze(_) => "fault: agent freeze",
+            Self::HubCrash { .. } => "fault: hub crash",
+            Self::HubFreeze(_) => "fault: hub freeze",
+            Self::HubCut(_) => "fault: hub cut",
+            Self::Mute(_) => "fault: mute",
+            Self::Deaf(_) => "fault: deaf",
+            Self::Partition(_) => "fault: partition",
+            Self::Expired(_) => "fault: expired",
+            Self::HalfGone => "fault: half gone",
+            Self::ApiOutage(_) => "fault: api outage",
+            Self::WatchGap(_) => "fault: watch gap",
+            Self::Slow(_) => "fault: slow",
+            Self::Forged(_) => "fault: forged",
+            Self::ClockJump { .. } => "fault: clock jump",
+            Self::Release => "fault: release",
+            Self::StoreLost { .. } => "fault: store lost",
+            Self::StoreRestored => "fault: store restored",
+            Self::Drain(_) => "fault: drain",
+            Self::Says { .. } => "fault: says",
+            Self::Rule { .. } => "fault: rule",
+            Self::Evict(_)
+            | Self::Delete(_)
+            | Self::Move { .. }
+            | Self::WorkerEvicts { .. }
+            | Self::WorkerDeletes { .. }
+            | Self::Replaced { .. }
+            | Self::Replay(_)
+            | Self::TurnsDown(_)
+            | Self::Flood(_)
+            | Self::DeclareLost(_) => return None,
+        })
+    }
+
+    /// The workload that it names.
+    pub fn workload(&self) -> Option<usize> {
+        match self {
+            Self::Evict(workload)
+            | Self::Delete(workload)
+            | Self::WorkerEvicts { workload, .. }
+            | Self::WorkerDeletes { workload, .. }
+            | Self::Replaced { workload, .. }
+            | Self::Says { workload, .. }
+            | Self::Move { workload, .. } => Some(*workload),
+            _ => None,
+        }
+    }
+
+    /// The cluster that it names.
+    pub fn cluster(&self) -> Option<usize> {
+        match self {
+            Self::AgentCrash { cluster, .. }
+            | Self::AgentFreeze(cluster)
+            | Self::Mute(cluster)
+            | Self::Deaf(cluster)
+            | Self::Partition(cluster)
+            | Self::Expired(cluster)
+            | Self::ApiOutage(cluster)
+            | Self::WatchGap(cluster)
+            | Self::Slow(cluster)
+            | Self::TurnsDown(cluster)
+            | Self::Flood(cluster)
+            | Self::Forged(cluster)
+            | Self::WorkerEvicts { cluster, .. }
+            | Self::WorkerDeletes { cluster, .. }
+            | Self::Replaced { cluster, .. }
+            | Self::Replay(cluster)
+            | Self::DeclareLost(cluster)
+            | Self::Drain(cluster)
+            | Self::Rule { cluster, .. }
+            | Self::Move { cluster, .. } => Some(*cluster),
+            _ => None,
+        }
+    }
+
+    /// The hub replica that it names.
+    pub fn hub(&self) -> Option<usize> {
+        match self {
+            Self::HubCrash { hub, .. } | Self::HubFreeze(hub) | Self::HubCut(hub) | Self::ClockJump { hub, .. } => {
+                Some(*hub)
+            }
+            _ => None,
+        }
+    }
+}
