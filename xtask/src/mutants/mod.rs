@@ -1,6 +1,8 @@
-//! `cargo xtask break-engine`: errors are put into a copy of the engine one after the other, and each must fail its law.
+//! `cargo xtask break-engine`: errors are put into a copy of the engine one after the other, and each must fail its law; then
+//! errors into a copy of the dispatcher and the ledger, and the simulation must find each.
 
 mod list;
+mod machines;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,6 +11,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::run;
 use list::{MUTANTS, Mutant};
+use machines::{BREAKS, Break};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -18,6 +21,9 @@ pub(crate) struct Args {
     /// How often a law is asked, each time with a new seed, before it is said to miss an error.
     #[arg(long, default_value_t = 3)]
     runs: usize,
+    /// How many seeds the simulation plays for each error of the dispatcher and the ledger.
+    #[arg(long, default_value_t = 3_000)]
+    seeds: u64,
 }
 
 /// What a law said.
@@ -31,13 +37,31 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         args.only.as_ref().is_none_or(|part| mutant.law.contains(part) || mutant.says.contains(part))
     };
     let mutants: Vec<_> = MUTANTS.iter().filter(wanted).collect();
-    ensure!(!mutants.is_empty(), "no error is of that name");
+    let is_wanted =
+        |it: &&Break| args.only.as_ref().is_none_or(|part| it.name.contains(part) || it.says.contains(part));
+    let breaks: Vec<_> = BREAKS.iter().filter(is_wanted).collect();
+    ensure!(!mutants.is_empty() || !breaks.is_empty(), "no error is of that name");
+    let mut missed = 0;
+    if !breaks.is_empty() {
+        missed += machines::judge(&breaks, args.seeds)?;
+    }
+    if !mutants.is_empty() {
+        missed += judge(&mutants, args.runs)?;
+    }
+    let all = mutants.len() + breaks.len();
+    println!("{all} errors, {} caught, {missed} missed", all - missed);
+    ensure!(missed == 0, "{missed} errors are missed");
+    Ok(())
+}
+
+/// How many errors of the engine are missed by their laws.
+fn judge(mutants: &[&Mutant], runs: usize) -> anyhow::Result<usize> {
     let copy = Copy::make()?;
     let title = format!("put {} errors into the engine: build it and ask a law for each", mutants.len());
     run::announce(&title, "about half a minute for each, and 2 minutes more");
     let mut missed = 0;
-    for mutant in &mutants {
-        let verdict = copy.judge(mutant, args.runs).with_context(|| format!("{}: {}", mutant.file, mutant.says))?;
+    for mutant in mutants {
+        let verdict = copy.judge(mutant, runs).with_context(|| format!("{}: {}", mutant.file, mutant.says))?;
         match verdict {
             Verdict::Caught { run } => {
                 println!("caught in run {run}: {} ({}): {}", mutant.says, mutant.file, mutant.law)
@@ -48,9 +72,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             }
         }
     }
-    println!("{} errors, {} caught, {missed} missed", mutants.len(), mutants.len() - missed);
-    ensure!(missed == 0, "{missed} errors are missed by their law");
-    Ok(())
+    Ok(missed)
 }
 
 /// A workspace with nothing but the engine in it, compiled in the same target directory as ours.

@@ -170,7 +170,7 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
         ),
         own(
             "mutants",
-            "errors put into the engine, each of which a law must find",
+            "errors put into the engine, the dispatcher and the ledger, each of which a law must find",
             "about half an hour",
             &["break-engine"],
         ),

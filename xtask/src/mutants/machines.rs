@@ -1,0 +1,243 @@
+//! Errors of the dispatcher and of the agent's ledger, each of which the simulation or a test must find. All of them are put into
+//! one copy of the code, each behind the name by which it is switched on: the code itself has no such switch.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail, ensure};
+
+use super::{copy, read, write};
+use crate::run;
+
+/// What finds an error.
+pub(super) enum Finder {
+    /// A law of the simulation.
+    Simulation,
+    /// A test beside the code: its package, and its name.
+    Test(&'static str, &'static str),
+}
+
+/// An error of a machine.
+pub(super) struct Break {
+    /// Switches it on.
+    pub(super) name: &'static str,
+    /// What is wrong then, in words.
+    pub(super) says: &'static str,
+    /// The file.
+    file: &'static str,
+    /// Who finds it.
+    by: Finder,
+    /// What is replaced, by what. The text is there once.
+    change: (&'static str, &'static str),
+}
+
+/// What the simulation plays.
+pub(super) const BREAKS: &[Break] = &[
+    Break {
+        name: "unjudged",
+        says: "it is not asked whether a write on the hub is still to be written",
+        file: "hub/src/dispatch/standing.rs",
+        by: Finder::Test("switchyard-hub", "a_commit_is_written_once_and_only_over_what_it_was_decided_on"),
+        change: (
+            "    if at.finished {\n        return if matches!",
+            "    if crate::is_broken(\"unjudged\") {\n        return Verdict::Write;\n    }\n    if at.finished {\n        return if matches!",
+        ),
+    },
+    Break {
+        name: "twice",
+        says: "an attempt is given up while its cluster's session stands",
+        file: "hub/src/dispatch/loss.rs",
+        by: Finder::Simulation,
+        change: ("        if cluster.up {\n", "        if cluster.up && !crate::is_broken(\"twice\") {\n"),
+    },
+    Break {
+        name: "old-word",
+        says: "what a cluster says of an earlier attempt is taken for the word on a later one",
+        file: "hub/src/dispatch/intake.rs",
+        by: Finder::Test("switchyard-hub", "at_most_one_runs_and_none_is_lost"),
+        change: (
+            "        if observation.attempt < remote.attempt {\n",
+            "        if observation.attempt < remote.attempt && !crate::is_broken(\"old-word\") {\n",
+        ),
+    },
+    Break {
+        name: "any-end",
+        says: "the end of any attempt is the job's",
+        file: "hub/src/dispatch/entry.rs",
+        by: Finder::Test(
+            "switchyard-hub",
+            "the_end_of_a_later_attempt_holds_nothing_up_while_another_cluster_is_silent",
+        ),
+        change: (
+            "!self.facts.finished && here && attempt > 0 && self.facts.attempt == attempt",
+            "!self.facts.finished && (here && self.facts.attempt == attempt || crate::is_broken(\"any-end\")) && attempt > 0",
+        ),
+    },
+    Break {
+        name: "lease",
+        says: "an agent that begins anew forgets when its lease ends",
+        file: "worker-agent/src/ledger/mod.rs",
+        by: Finder::Test("switchyard-agent", "an_agent_that_begins_anew_without_a_hub_fences_too"),
+        change: (
+            "        self.lease = self.lease.max(lease);\n",
+            "        let forgets = crate::is_broken(\"lease\");\n        self.lease = if forgets { Time::from_secs(1 << 30) } else { self.lease.max(lease) };\n",
+        ),
+    },
+    Break {
+        name: "resume",
+        says: "what a fence has stopped goes on before the hub has said what it wants",
+        file: "worker-agent/src/ledger/session.rs",
+        by: Finder::Test("switchyard-agent", "goes_on_only_when_the_hub_has_said_all_that_it_wants_now"),
+        change: ("        self.behind = true;\n", "        self.behind = !crate::is_broken(\"resume\");\n"),
+    },
+    Break {
+        name: "any-attempt",
+        says: "an agent tears down whatever attempt it has",
+        file: "worker-agent/src/ledger/want.rs",
+        by: Finder::Simulation,
+        change: (
+            "            Phase::Absent => self.attempt,\n",
+            "            _ if crate::is_broken(\"any-attempt\") => u64::MAX,\n            Phase::Absent => self.attempt,\n",
+        ),
+    },
+    Break {
+        name: "background",
+        says: "an agent deletes a job before its pods",
+        file: "worker-agent/src/ledger/plan.rs",
+        by: Finder::Simulation,
+        change: (
+            "foreground: job.end.is_none() };",
+            "foreground: job.end.is_none() && !crate::is_broken(\"background\") };",
+        ),
+    },
+    Break {
+        name: "left-behind",
+        says: "an agent lets a job go that somebody else deletes before its pods",
+        file: "worker-agent/src/ledger/plan.rs",
+        by: Finder::Simulation,
+        change: (
+            "        if self.job_slot.free(now) && !self.job_slot.deletion_sent(&target.uid, now) {\n            self.start(Kind::Job, Verb::Delete",
+            "        let sent = self.job_slot.deletion_sent(&target.uid, now) || crate::is_broken(\"left-behind\");\n        if self.job_slot.free(now) && !sent {\n            self.start(Kind::Job, Verb::Delete",
+        ),
+    },
+];
+
+/// The crates that the simulation is made of.
+const MEMBERS: [&str; 8] =
+    ["api", "scheduler", "controller", "proto", "worker-agent", "hub", "e2e/flags", "e2e/simulation"];
+
+/// Those that have errors, and thus switches.
+const BROKEN: [&str; 2] = ["worker-agent", "hub"];
+
+/// Names the error that is switched on.
+const VARIABLE: &str = "SWITCHYARD_BROKEN";
+
+const SWITCH: &str = r#"
+/// Whether this error is switched on.
+pub(crate) fn is_broken(name: &str) -> bool {
+    static NAME: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    NAME.get_or_init(|| std::env::var("SWITCHYARD_BROKEN").ok()).as_deref() == Some(name)
+}
+"#;
+
+/// Puts all of them into a copy, which is built once, and has them found one after the other. How many were missed.
+pub(super) fn judge(breaks: &[&Break], seeds: u64) -> anyhow::Result<usize> {
+    let title =
+        format!("put {} errors into the dispatcher and the ledger: build them and the simulation once", breaks.len());
+    run::announce(&title, "about 10 minutes");
+    let root = run::root().join("target/broken-machines");
+    make(&root)?;
+    let mut build = cargo(&root, &["build", "--package", "switchyard-simulation", "--bins"]);
+    ensure!(build.status().context("cannot start cargo")?.success(), "the copy does not compile");
+    if let Some(found) = play(&root, None, seeds)? {
+        bail!("without any error: {found}");
+    }
+    let mut missed = 0;
+    for Break { name, says, file, by, .. } in breaks {
+        let found = match by {
+            Finder::Simulation => play(&root, Some(*name), seeds)?,
+            Finder::Test(package, test) => ask(&root, name, package, test)?,
+        };
+        match found {
+            Some(found) => println!("caught: {says} ({file}): {found}"),
+            None => {
+                missed += 1;
+                println!("MISSED: {says} ({file})");
+            }
+        }
+    }
+    Ok(missed)
+}
+
+fn cargo(root: &Path, args: &[&str]) -> Command {
+    let mut cargo = run::cargo(args);
+    cargo.args(["--offline", "--quiet"]).current_dir(root).env("CARGO_TARGET_DIR", root.join("target"));
+    cargo
+}
+
+/// The test, if it fails.
+fn ask(root: &Path, name: &str, package: &str, test: &str) -> anyhow::Result<Option<String>> {
+    let mut asked = cargo(root, &["test", "--package", package, "--lib", test]);
+    let output = asked.env(VARIABLE, name).stderr(Stdio::piped()).output().context("cannot start cargo")?;
+    let told = String::from_utf8_lossy(&output.stdout);
+    match output.status.success() {
+        true if told.contains("test result: ok. 0 passed") => bail!("{package} has no test {test}"),
+        true => Ok(None),
+        false if told.contains("test result: FAILED") => Ok(Some(format!("{package}: {test}"))),
+        false => bail!("not compiled or not run:\n{}", String::from_utf8_lossy(&output.stderr)),
+    }
+}
+
+/// The first seed that breaks a law, and how.
+fn play(root: &Path, name: Option<&str>, seeds: u64) -> anyhow::Result<Option<String>> {
+    let mut command = Command::new(root.join("target/debug/switchyard-simulate"));
+    command.args(["--seeds", &seeds.to_string(), "--whole"]).env_remove(VARIABLE).stderr(Stdio::null());
+    command.envs(name.map(|name| (VARIABLE, name)));
+    let output = command.output().context("cannot start the simulation")?;
+    let told = String::from_utf8_lossy(&output.stdout);
+    let found = told.lines().find(|line| line.starts_with("seed ")).map(|line| line.chars().take(160).collect());
+    ensure!(output.status.success() || found.is_some(), "the simulation ended with {}", output.status);
+    Ok(found)
+}
+
+fn make(root: &Path) -> anyhow::Result<()> {
+    let from = run::root();
+    for member in MEMBERS {
+        let to = root.join(member);
+        if to.exists() {
+            std::fs::remove_dir_all(&to).with_context(|| format!("cannot remove {}", to.display()))?;
+        }
+        copy(&from.join(member), &to)?;
+    }
+    let manifest = read(&from.join("Cargo.toml"))?;
+    let members = manifest.lines().find(|line| line.starts_with("members = ")).context("Cargo.toml has no members")?;
+    write(&root.join("Cargo.toml"), &manifest.replace(members, &format!("members = {MEMBERS:?}")))?;
+    write(&root.join("Cargo.lock"), &read(&from.join("Cargo.lock"))?)?;
+    for member in BROKEN {
+        let path = root.join(member).join("src/lib.rs");
+        write(&path, &(read(&path)? + SWITCH))?;
+    }
+    for Break { file, change: (from, to), .. } in BREAKS {
+        let path = root.join(file);
+        let sound = read(&path)?;
+        let times = sound.matches(from).count();
+        ensure!(times == 1, "{file}: {from:?} is there {times} times: bring the list of errors up to date");
+        write(&path, &sound.replacen(from, to, 1))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_fits_the_code_once() {
+        for Break { name, file, change: (from, to), .. } in BREAKS {
+            let text = read(&run::root().join(file)).unwrap();
+            assert_eq!(text.matches(from).count(), 1, "{name}: {from:?} in {file}");
+            assert!(to.contains(&format!("is_broken(\"{name}\")")), "{name} is switched on by another name");
+            assert_eq!(BREAKS.iter().filter(|other| other.name == *name).count(), 1, "{name}");
+        }
+    }
+}
