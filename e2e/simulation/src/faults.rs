@@ -54,7 +54,7 @@ impl World {
             FaultKind::Delete(workload) => self.delete_owner(&self.uid(workload)),
             FaultKind::WorkerEvicts { cluster, workload } => self.worker_evicts(cluster, workload),
             FaultKind::WorkerDeletes { cluster, workload } => {
-                self.worker_deletes(cluster, workload, fault.until % 2 == 0)
+                self.worker_deletes(cluster, workload, fault.until.is_multiple_of(2))
             }
             FaultKind::Replaced { cluster, workload } => self.replace(cluster, workload),
             FaultKind::Replay(cluster) => self.replay(cluster),
