@@ -1,15 +1,12 @@
 //! What an explanation cannot know: it is worked out from lists, whoever decides on the cluster.
 
-use std::collections::BTreeSet;
-
-use switchyard_controller::stores::Stores;
 use switchyard_scheduler::Explanation;
 
 use super::settings::{Settings, Source};
 
 /// What could change an explanation and is in no list. Empty where nothing was worked out: the workload has quota, or is
 /// not tried.
-pub(super) fn of(explanation: &Explanation, stores: &Stores, settings: &Settings) -> Vec<String> {
+pub(super) fn of(explanation: &Explanation, settings: &Settings) -> Vec<String> {
     if explanation.pod_sets.is_empty() {
         return Vec::new();
     }
@@ -28,13 +25,5 @@ pub(super) fn of(explanation: &Explanation, stores: &Stores, settings: &Settings
          written yet"
             .to_owned(),
     );
-    let tried =
-        explanation.pod_sets.iter().flat_map(|pod_set| &pod_set.flavors).map(|flavor| flavor.flavor.to_string());
-    for name in tried.collect::<BTreeSet<_>>() {
-        let topology = stores.resource_flavors.get("", &name).and_then(|flavor| flavor.spec.topology_name.clone());
-        if let Some(topology) = topology {
-            unknown.push(format!("whether the nodes of topology {topology} (flavor {name}) have room for the pods"));
-        }
-    }
     unknown
 }

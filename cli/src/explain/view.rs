@@ -233,7 +233,7 @@ impl View {
                 fair_sharing: settings.config.fair_sharing.is_some(),
                 admission_fair_sharing: settings.config.admission_fair_sharing.is_some(),
             },
-            unknown: unknown::of(explanation, stores, settings),
+            unknown: unknown::of(explanation, settings),
         }
     }
 }
