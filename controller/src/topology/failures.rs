@@ -163,10 +163,8 @@ async fn look(ctx: &Context, state: &State, host: Arc<str>) -> Outcome {
     let Some((node, ready)) = node.as_ref().zip(ready) else {
         return all(ctx, &affected, &host, true).await;
     };
-    let failed_for = (ready.status != "True").then(|| {
-        let since_when = ready.last_transition_time.as_ref().map_or(Duration::MAX, |at| since(ctx.clock.now(), at.0));
-        since_when
-    });
+    let failed_for = (ready.status != "True")
+        .then(|| ready.last_transition_time.as_ref().map_or(Duration::MAX, |at| since(ctx.clock.now(), at.0)));
     if let Some(failed_for) = failed_for.filter(|failed_for| *failed_for < GIVEN_UP)
         && (!state.rules.await_pods || state.rules.fixed_time)
     {

@@ -46,7 +46,7 @@ pub(crate) fn event(stores: &Stores, key: &Key) -> Event {
 }
 
 fn takes_pods(node: &Node) -> bool {
-    is_ready(node) && !node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
+    is_ready(node) && node.spec.as_ref().is_none_or(|spec| spec.unschedulable != Some(true))
 }
 
 fn leaf(node: &Node) -> CapacityLeaf {

@@ -87,8 +87,8 @@ impl<'a> RequestRules<'a> {
     /// Whether something else may be charged than what the pod asks for.
     fn changes(&self, charge: &Charge) -> bool {
         let Resources { transformations, exclude_resource_prefixes, .. } = self.resources;
-        !(transformations.is_empty() && exclude_resource_prefixes.is_empty())
-            || !(charge.amounts.is_empty() && charge.replaced.is_empty())
+        let by_configuration = !transformations.is_empty() || !exclude_resource_prefixes.is_empty();
+        by_configuration || !charge.amounts.is_empty() || !charge.replaced.is_empty()
     }
 
     /// The requests of the pod as the API server fills them in.
