@@ -171,8 +171,13 @@ async fn find(ctx: &Context, workload: &Workload, fields: &str, enough: usize) -
         found.extend(page.items.into_iter().filter(|pod| is_of(pod, workload, selector.is_exact)));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) if found.len() < enough => params = params.continue_token(&token),
-            _ => break,
+            _ => return Ok(found),
         }
+    }
+    if found.is_empty() {
+        // There may be some among the pods that were not read.
+        let message = format!("none of the first {} pods is of the job, and there are more", PAGE as usize * PAGES);
+        return Err(kube::Error::Service(message.into()));
     }
     Ok(found)
 }

@@ -239,9 +239,8 @@ impl Stores {
         self.watch_provisioning(client, tasks, shutdown);
         self.watch_devices(client, config, tasks, shutdown);
         self.watch_pods(client, config, tasks, shutdown);
-        if self.reads_nodes {
-            tasks.spawn(topology::watch::run(self.clone(), client.clone(), shutdown.clone()));
-        }
+        let (stores, on) = (self.clone(), self.reads_nodes);
+        tasks.spawn(topology::watch::run(stores, client.clone(), on, shutdown.clone()));
         for jobs in self.jobs.iter().chain(&self.dependencies) {
             let api = Api::all_with(client.clone(), &jobs.resource);
             let resource = jobs.resource.clone();
@@ -337,15 +336,19 @@ impl Stores {
     pub async fn ready(&self, deadline: Duration) -> anyhow::Result<()> {
         let all = async {
             loop {
-                if self.watches().iter().all(|watch| watch.ready) {
+                let placed = self.topologies.is_empty() || !self.awaits_nodes();
+                if placed && self.watches().iter().all(|watch| watch.ready) {
                     return;
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         if tokio::time::timeout(deadline, all).await.is_err() {
-            let missing: Vec<_> =
+            let mut missing: Vec<_> =
                 self.watches().into_iter().filter(|watch| !watch.ready).map(|watch| watch.kind).collect();
+            if missing.is_empty() {
+                missing.push("nodes or pods".to_owned());
+            }
             anyhow::bail!(
                 "no list of {} within {} s: are the CRDs installed, and may the service account list and watch them?",
                 missing.join(", "),
@@ -384,9 +387,8 @@ impl Stores {
             state(&self.claim_templates),
             state(&self.device_classes),
         ];
-        if self.reads_nodes && !self.topologies.is_empty() {
-            states.extend([state(&self.nodes), state(&self.pods)]);
-        }
+        // They may be read late, when the first Topology comes: nobody but the engine waits for them then.
+        states.extend([state(&self.nodes), state(&self.pods)].into_iter().filter(|state| state.ready));
         states.extend(self.jobs.iter().chain(&self.dependencies).map(|jobs| WatchState {
             kind: jobs.resource.plural.clone(),
             ready: jobs.store.is_ready(),

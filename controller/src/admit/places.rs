@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use switchyard_api::{
+    SmallMap,
     conditions::reasons,
-    v1beta2::{Admission, PodSetAssignment, Workload},
+    v1beta2::{Admission, Workload},
 };
 use switchyard_scheduler::Name;
 
@@ -18,7 +19,7 @@ use crate::{
 /// The pods go where `admission` says. None: the workload has other quota by now than the places were chosen for.
 fn reassigned_status(mut edit: Edit, admission: &Admission) -> Option<Edit> {
     let held = edit.status.admission.as_mut()?;
-    if without_places(held) != without_places(admission) {
+    if flavors(held) != flavors(admission) {
         return None;
     }
     for (held, given) in held.pod_set_assignments.iter_mut().zip(&admission.pod_set_assignments) {
@@ -30,14 +31,10 @@ fn reassigned_status(mut edit: Edit, admission: &Admission) -> Option<Edit> {
     Some(edit)
 }
 
-fn without_places(admission: &Admission) -> Admission {
-    let pod_sets = admission.pod_set_assignments.iter().cloned();
-    let pod_sets = pod_sets.map(|assignment| PodSetAssignment {
-        topology_assignment: None,
-        delayed_topology_request: None,
-        ..assignment
-    });
-    Admission { cluster_queue: admission.cluster_queue.clone(), pod_set_assignments: pod_sets.collect() }
+/// Whose quota it is. Amounts may differ: the engine leaves out what is not needed any more.
+fn flavors(admission: &Admission) -> (&str, Vec<(&str, &SmallMap<String>)>) {
+    let pod_sets = admission.pod_set_assignments.iter();
+    (&admission.cluster_queue, pod_sets.map(|assignment| (assignment.name.as_str(), &assignment.flavors)).collect())
 }
 
 /// Evicted since there is no place for pods of failed nodes.
@@ -129,7 +126,15 @@ mod tests {
     }
 
     #[test]
-    fn places_are_not_given_to_a_workload_that_has_other_quota_by_now() {
+    fn quota_stays_when_the_engine_counts_fewer_pods() {
+        let mut fewer = placed("n2", "default");
+        fewer.pod_set_assignments[0].count = Some(2);
+        let edit = reassigned_status(begun(&running(&json!([{"name": "n1"}]))), &fewer).unwrap();
+        assert_eq!(edit.status.admission, Some(placed("n2", "default")));
+    }
+
+    #[test]
+    fn a_workload_with_other_quota_by_now_gets_no_places() {
         assert!(reassigned_status(begun(&running(&json!([]))), &placed("n2", "other")).is_none());
         assert!(reassigned_status(begun(&fixtures::workload("a")), &placed("n2", "default")).is_none());
     }

@@ -1,6 +1,5 @@
 //! Nodes that fail under pods that were placed: their workloads are told (`status.unhealthyNodes`), and the engine looks for
-//! other places. Kueue's `pkg/controller/tas/node_controller.go` is the rule; nodes are told apart by their hostname label,
-//! which must be their name, as there.
+//! other places. Kueue's `pkg/controller/tas/node_controller.go` is the rule. Workloads name nodes by their hostname label.
 //!
 //! A node that is not ready, or bears a taint that the pods do not tolerate, has failed for a workload once none of its pods
 //! makes progress there. Where a second node of one workload fails before the first is replaced, the workload is evicted.
@@ -92,7 +91,10 @@ pub(crate) async fn run(ctx: Arc<Context>, shutdown: CancellationToken) {
     let state =
         Arc::new(State { rules, assigned: Hosts::default(), pods: Hosts::default(), chains: Chains::default() });
     follow(&ctx, &state, &queue);
-    let everything = || state.assigned.all().into_iter().for_each(|host| queue.add(host));
+    let everything = || {
+        let hosts = state.assigned.all().into_iter().chain(state.pods.all());
+        hosts.for_each(|host| queue.add(host));
+    };
     let again = ctx.each_term(&shutdown, everything);
     let (ctx, state) = (&ctx, &state);
     let look = |host| async move { look(ctx, state, host).await };
@@ -128,6 +130,8 @@ fn follow(ctx: &Context, state: &Arc<State>, queue: &Queue<Arc<str>>) {
             (node.uid(), ready, rules.taints.then(|| nodes::taints(node).to_vec()))
         };
         if change.old.as_ref().map(seen) != change.new.as_ref().map(seen) {
+            let labels = change.old.iter().chain(&change.new).filter_map(|node| nodes::hostname(node));
+            labels.for_each(|host| into.add(Arc::from(host)));
             into.add(change.key.name.clone());
         }
     });
@@ -147,11 +151,11 @@ async fn look(ctx: &Context, state: &State, host: Arc<str>) -> Outcome {
     if !ctx.leading() {
         return Outcome::Done;
     }
-    let node = ctx.stores.nodes.get("", &host);
     // What nodes there are is known only after the first list.
-    if ctx.stores.awaits_nodes() || !ctx.stores.nodes.is_ready() {
-        return Outcome::Done;
+    if ctx.stores.awaits_nodes() {
+        return Outcome::Again(GIVEN_UP);
     }
+    let node = nodes::of_host(&ctx.stores, &host);
     let affected: Vec<Arc<Workload>> = state
         .assigned
         .on(&host)

@@ -1,12 +1,14 @@
 //! Nodes as places with capacity.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeStatus, Taint};
 use switchyard_api::quantity::amount_of;
-use switchyard_scheduler::{Amount, CapacityLeaf, Event, Name};
+use switchyard_scheduler::{Amount, CapacityLeaf, Event, HOSTNAME_LABEL, Name};
 
 use crate::{store::Key, stores::Stores, world::selector};
 
-/// Leaves of a node what is looked at: clusters have thousands, and their kubelets tell much.
+/// Strips a node to the fields that are read: clusters have thousands, and kubelets write much into them.
 pub(crate) fn fit(node: &mut Node) {
     node.metadata.annotations = None;
     if let Some(spec) = &mut node.spec {
@@ -21,6 +23,17 @@ pub(crate) fn fit(node: &mut Node) {
         });
     let conditions = Some(ready.collect());
     node.status = Some(NodeStatus { allocatable: status.allocatable, conditions, ..NodeStatus::default() });
+}
+
+/// The value of its hostname label.
+pub(crate) fn hostname(node: &Node) -> Option<&str> {
+    node.metadata.labels.as_ref()?.get(HOSTNAME_LABEL).map(String::as_str)
+}
+
+/// The node with this hostname. Its name is the same nearly everywhere.
+pub(crate) fn of_host(stores: &Stores, host: &str) -> Option<Arc<Node>> {
+    let named = stores.nodes.get("", host).filter(|node| hostname(node).is_none_or(|it| it == host));
+    named.or_else(|| stores.nodes.filter(|node| hostname(node) == Some(host)).into_iter().next())
 }
 
 /// The `Ready` condition.

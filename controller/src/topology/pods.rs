@@ -6,7 +6,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use k8s_openapi::{NamespaceResourceScope, api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1::{Pod, PodSpec},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
 use switchyard_api::{
@@ -68,6 +72,8 @@ pub(crate) struct Placed {
     pub(crate) pending: bool,
     /// It has succeeded or failed.
     pub(crate) ended: bool,
+    /// What it asks for.
+    requests: Arc<Requests>,
 }
 
 impl Placed {
@@ -116,7 +122,7 @@ impl Resource for PodRecord {
 }
 
 impl PodRecord {
-    /// What is kept of a pod; none where it uses nothing and is to go nowhere.
+    /// The record of a pod; none of one that uses nothing and waits for no place.
     pub(crate) fn of(pod: Pod, shapes: &Shapes) -> Option<Self> {
         let annotations = pod.metadata.annotations.as_ref();
         let placed = annotations.is_some_and(|all| PLACED_BY.iter().any(|key| all.contains_key(*key)));
@@ -126,20 +132,17 @@ impl PodRecord {
         let spec = pod.spec.unwrap_or_default();
         if !placed {
             let node = spec.node_name.as_deref().filter(|node| !node.is_empty() && !ended)?;
-            let node = Name::from(node);
-            let defaults = RequestDefaults { overhead: spec.overhead.clone(), ..RequestDefaults::default() };
-            // The API server has let it in: it can be counted, but for what a later Kubernetes knows.
-            let requests = pod_requests(&spec, &defaults).unwrap_or_default();
-            let requests = requests.into_iter().map(|(name, amount)| (Name::from(name), Amount::new(amount))).collect();
-            let kind = Kind::Outside(Outside { node, requests: shapes.shared(requests) });
+            let kind = Kind::Outside(Outside { node: Name::from(node), requests: shapes.shared(requests(&spec)) });
             return Some(Self { metadata: identity(pod.metadata), kind });
         }
+        let requests = shapes.shared(requests(&spec));
         let kind = Placed {
             gates: spec.scheduling_gates.into_iter().flatten().map(|gate| gate.name).collect(),
             node: spec.node_name.filter(|node| !node.is_empty()),
             node_selector: spec.node_selector.unwrap_or_default(),
             pending,
             ended,
+            requests,
         };
         let labels = pod.metadata.labels.clone();
         let deletion_timestamp = pod.metadata.deletion_timestamp.clone();
@@ -164,10 +167,16 @@ impl PodRecord {
         }
     }
 
-    fn outside(&self) -> Option<&Outside> {
+    /// What it uses of a node beside the places that workloads have. `is_level`: whether a label is that of a level. A pod
+    /// that asks for a topology but was sent nowhere was started before there was one.
+    fn outside(&self, is_level: impl Fn(&str) -> bool) -> Option<Outside> {
         match &self.kind {
-            Kind::Outside(outside) => Some(outside),
-            Kind::Placed(_) => None,
+            Kind::Outside(outside) => Some(outside.clone()),
+            Kind::Placed(placed) if placed.ended || placed.node_selector.keys().any(|key| is_level(key)) => None,
+            Kind::Placed(placed) => {
+                let node = Name::from(placed.node.as_deref()?);
+                Some(Outside { node, requests: placed.requests.clone() })
+            }
         }
     }
 
@@ -196,6 +205,13 @@ impl PodRecord {
     pub(crate) fn pod_set(&self) -> &str {
         self.label(names::POD_SET).unwrap_or_default()
     }
+}
+
+/// The API server has let it in: it can be counted, but for what a later Kubernetes knows.
+fn requests(spec: &PodSpec) -> Requests {
+    let defaults = RequestDefaults { overhead: spec.overhead.clone(), ..RequestDefaults::default() };
+    let requests = pod_requests(spec, &defaults).unwrap_or_default();
+    requests.into_iter().map(|(name, amount)| (Name::from(name), Amount::new(amount))).collect()
 }
 
 fn identity(metadata: ObjectMeta) -> ObjectMeta {
@@ -235,18 +251,22 @@ impl Shapes {
 
 /// Whether a change is one of what pods of others use.
 pub(crate) fn changes_use(change: &Change<PodRecord>) -> bool {
-    let of = |record: &Option<Arc<PodRecord>>| record.as_ref().and_then(|record| record.outside().cloned());
+    // Of a pod that was sent somewhere the engine is told that it uses nothing, which it knows.
+    let of = |record: &Option<Arc<PodRecord>>| record.as_ref().and_then(|record| record.outside(|_| false));
     of(&change.old) != of(&change.new)
 }
 
 /// The event that tells the engine what a pod of others uses, or that it uses nothing any more.
 pub(crate) fn event(stores: &Stores, key: &Key) -> Event {
     let name = Name::from(key.to_string());
+    let topologies = stores.topologies.all();
+    let levels = || topologies.iter().flat_map(|topology| &topology.spec.levels);
+    let is_level = |key: &str| levels().any(|level| level.node_label == key);
     let record = stores.pods.by_key(key);
-    match record.as_ref().and_then(|record| record.outside()) {
+    match record.as_ref().and_then(|record| record.outside(is_level)) {
         None => Event::OutsidePodDeleted { key: name },
         Some(Outside { node, requests }) => {
-            let pod = OutsidePod { key: name, leaf: node.clone(), requests: (**requests).clone() };
+            let pod = OutsidePod { key: name, leaf: node, requests: (*requests).clone() };
             Event::OutsidePod(Box::new(pod))
         }
     }
@@ -277,10 +297,9 @@ mod tests {
     fn told(change: &Value) -> String {
         let stores = Stores::default();
         let Some(record) = PodRecord::of(pod(change), &Shapes::default()) else { return "nothing".into() };
-        if record.placed().is_some() {
-            return "placed".into();
-        }
-        assert!(record.metadata.labels.is_none() && record.metadata.annotations.is_none());
+        let levels = json!({"levels": [{"nodeLabel": "rack"}]});
+        let topology = json!({"metadata": {"name": "t"}, "spec": levels});
+        stores.topologies.insert(serde_json::from_value(topology).unwrap());
         stores.pods.insert(record);
         match event(&stores, &Key::new("ns", "a")) {
             Event::OutsidePod(pod) => {
@@ -297,7 +316,12 @@ mod tests {
     #[case::one_that_ends_still_uses(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), "ns/a on n1: cpu=500")]
     #[case::one_that_has_ended(json!({"status": {"phase": "Succeeded"}}), "nothing")]
     #[case::one_without_a_node(json!({"spec": {"nodeName": null}}), "nothing")]
-    #[case::one_that_was_placed(json!({"metadata": {"annotations": {names::POD_SET_UNCONSTRAINED_TOPOLOGY: "false"}}}), "placed")]
+    #[case::one_that_was_sent_to_its_place(
+        json!({"metadata": {"annotations": {names::POD_SET_UNCONSTRAINED_TOPOLOGY: "false"}}, "spec": {"nodeSelector": {"rack": "r"}}}),
+        "OutsidePodDeleted { key: \"ns/a\" }")]
+    #[case::one_that_asks_for_a_place_and_was_sent_nowhere(
+        json!({"metadata": {"annotations": {names::POD_SET_REQUIRED_TOPOLOGY: "rack"}}, "spec": {"nodeSelector": {"pool": "a"}}}),
+        "ns/a on n1: cpu=500")]
     fn what_a_pod_uses(#[case] change: Value, #[case] expected: &str) {
         assert_eq!(told(&change), expected);
     }
@@ -323,6 +347,7 @@ mod tests {
             gates: vec![names::TOPOLOGY_SCHEDULING_GATE.into()],
             pending: true,
             ended: false,
+            requests: Arc::new(BTreeMap::from([("cpu".into(), Amount::new(500))])),
         };
         assert_eq!(record.placed(), Some(&expected));
         assert_eq!((record.label("l"), record.annotation("x")), (Some("v"), None));

@@ -13,8 +13,7 @@ use switchyard_api::{
 
 use super::pods::PodRecord;
 
-/// The label that names a node.
-pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
+pub(crate) use switchyard_scheduler::HOSTNAME_LABEL as HOSTNAME;
 
 /// A pod, and the node selector of its place.
 #[derive(Debug, Clone)]

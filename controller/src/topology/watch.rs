@@ -1,4 +1,5 @@
-//! Nodes and pods are read only where a Topology exists: a cluster may have 100,000 pods that nobody has to know of.
+//! Nodes and pods are read only where a Topology exists, or a workload has places from before the gate was turned off: a
+//! cluster may have 100,000 pods that nobody has to know of.
 
 use std::sync::Arc;
 
@@ -13,14 +14,25 @@ use kube::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::pods::{PodRecord, Shapes};
+use super::{
+    pods::{PodRecord, Shapes},
+    ungate::chain_of,
+};
 use crate::stores::{Stores, feed};
 
-/// Reads nodes and pods from when the first Topology is there until `shutdown`.
-pub(crate) async fn run(stores: Stores, client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
+/// Reads nodes and pods from when somebody has to know of them until `shutdown`. `on`: whether the gate is on.
+pub(crate) async fn run(stores: Stores, client: Client, on: bool, shutdown: CancellationToken) -> anyhow::Result<()> {
     let exists = Arc::new(Notify::new());
+    if on {
+        let told = exists.clone();
+        stores.topologies.subscribe(move |_| told.notify_one());
+    }
     let told = exists.clone();
-    stores.topologies.subscribe(move |_| told.notify_one());
+    stores.workloads.subscribe(move |change| {
+        if change.new.as_deref().and_then(chain_of).is_some() {
+            told.notify_one();
+        }
+    });
     tokio::select! {
         biased;
         () = shutdown.cancelled() => return Ok(()),

@@ -18,7 +18,7 @@ use crate::{
 pub(super) struct Judge<'a> {
     pub(super) rules: Rules,
     pub(super) node: &'a Node,
-    /// Its name, which is the value of its hostname label.
+    /// The value of its hostname label.
     pub(super) host: &'a str,
 }
 
@@ -57,7 +57,12 @@ impl Judge<'_> {
         flavor: impl Fn(&str) -> Option<Arc<ResourceFlavor>>,
     ) -> Verdict {
         let ends = || pods.iter().filter(|pod| self.cannot_start(pod)).cloned().collect();
-        if !hosts::assigned(workload).contains(self.host) {
+        let assigned = hosts::assigned(workload);
+        if assigned.is_empty() {
+            // Places that are no hosts: whoever names a host has done that himself.
+            return Verdict::default();
+        }
+        if !assigned.contains(self.host) {
             return Verdict { failed: false, ends: ends() };
         }
         let asks_pods = if nodes::is_ready(self.node) {
@@ -77,8 +82,7 @@ impl Judge<'_> {
     }
 
     fn makes_progress(&self, pod: &PodRecord) -> bool {
-        pod.placed().is_some_and(|placed| placed.node.as_deref() == Some(self.host) && !placed.ended)
-            && !pod.is_deleted()
+        pod.placed().is_some_and(|placed| placed.node == self.node.metadata.name && !placed.ended) && !pod.is_deleted()
     }
 
     fn cannot_start(&self, pod: &PodRecord) -> bool {
