@@ -80,8 +80,8 @@ pub fn stranger(known: &str, found: &str) -> Reach {
 pub fn strange_agent(known: &str, found: &str) -> Reach {
     let message = format!(
         "an agent with its name is in the cluster {found} (by the uid of its namespace kube-system), and its jobs are on the \
-         cluster {known}: that one counts as lost. Enrol the agent of {known} again, or enrol the one of {found} under \
-         another name"
+         cluster {known}: that one counts as lost. Enrol the agent of {known} again, or the one of {found} under another \
+         name; or give up what runs on {known}: switchyard clusters declare-lost"
     );
     Reach::failed(reasons::multi_kueue_cluster::OTHER_CLUSTER, message)
 }

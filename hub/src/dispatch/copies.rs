@@ -226,7 +226,7 @@ impl Dispatcher {
         }
     }
 
-    /// Whether the cluster of a committed attempt is not to be told yet to run it: nobody has seen it run there, and another
+    /// Whether the cluster of a committed attempt must wait with it: the attempt was not seen to run there, and another cluster
     /// has the end of a later one, or may have a later one.
     pub(super) fn may_be_behind(&self, entry: &mut Entry, cluster: &Name, now: Time) -> bool {
         let runs = |remote: &Remote| remote.phase.is_some() || remote.state == Some(State::Running);

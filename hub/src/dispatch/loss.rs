@@ -74,9 +74,9 @@ impl Dispatcher {
         let mut until = now;
         for (name, cluster) in self.clusters.iter().filter(|(_, cluster)| cluster.exists && !cluster.synced) {
             let due = match self.relied_on(name, entry) {
-                // It may be connected and not know its own cluster yet.
+                // It may be connected and not know its own cluster yet. One that has just come back is about to say what it has.
                 Loss::Duplicate { .. } | Loss::GiveUp if cluster.up => {
-                    Some(self.started + self.settings.worker_lost_timeout)
+                    Some(cluster.since.max(self.started) + self.settings.worker_lost_timeout)
                 }
                 _ => self.give_up_at(name, entry),
             };
