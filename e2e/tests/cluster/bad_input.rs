@@ -12,7 +12,13 @@ use kube::{
 use serde_json::{Value, json};
 use switchyard_api::{jobs::apply_merge, v1beta2::Workload};
 use switchyard_controller::webhook::{Advertise, WebhookOptions};
-use switchyard_e2e::{Part, Parts, fixture, job::RUN_FOR, queues, wait};
+use switchyard_e2e::{
+    Part, Parts,
+    auditor::{self, Kind},
+    fixture,
+    job::RUN_FOR,
+    queues, wait,
+};
 
 use crate::{
     bed::{Bed, WAIT},
@@ -309,6 +315,7 @@ fn jobs_of_a_kind_that_is_not_enabled_and_jobs_of_several_owners() {
     fixture::run(async {
         let place = Place::new("owners").await;
         let bed = &place.bed;
+        auditor::expect(&[Kind::RunsWithoutAdmission], "a JobSet has a queue, and its kind is not enabled");
         place.install("sigs.k8s.io/jobset", "config/components/crd/bases").await;
         let template = json!({"spec": {"restartPolicy": "Never", "containers": [container("1")]}});
         let set = json!({
