@@ -7,13 +7,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use futures::{StreamExt as _, stream};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use kube::Api;
 use serde_json::json;
 use switchyard_api::{
-    conditions,
     jobs::elastic,
     names,
     v1beta2::{PodSet, Workload},
@@ -22,18 +19,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     chains::Chains,
-    clock::since,
     context::Context,
+    release::{self, Gate, active},
     store::{Change, Key},
     work::{self, Outcome, Queue},
-    workload::{admitted_by, condition, runs},
     write::{Target, WriteError},
 };
 
 /// Chains of workloads looked at in parallel.
 const WORKERS: usize = 8;
-/// Pods of one chain that are written to at once.
-const AT_ONCE: usize = 8;
+const GATE: Gate = Gate { name: names::ELASTIC_JOB_SCHEDULING_GATE, failure: "a pod of an elastic job was not let go" };
 
 /// Leaves of a pod what is looked at here.
 pub(crate) fn fit(pod: &mut Pod) {
@@ -61,17 +56,12 @@ fn pod_set_of(pod: &Pod) -> &str {
 
 fn is_gated(pod: &Pod) -> bool {
     let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
-    gates.into_iter().any(|gate| gate.name == names::ELASTIC_JOB_SCHEDULING_GATE)
+    gates.into_iter().any(|gate| gate.name == GATE.name)
 }
 
 fn has_ended(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
-}
-
-/// The workload whose counts hold: the newest that is admitted.
-fn active(workloads: Vec<Arc<Workload>>) -> Option<Arc<Workload>> {
-    elastic::in_order(workloads).into_iter().rfind(|it| runs(it))
 }
 
 /// The pods of a pod set that the workload has quota for.
@@ -139,43 +129,17 @@ async fn look(ctx: &Context, chains: &Chains, chain: Key) -> Outcome {
     }
     let (workloads, pods) = chains.members(&chain, &ctx.stores.workloads, &ctx.stores.elastic_pods);
     let Some(active) = active(workloads) else { return Outcome::Done };
-    let requests: Vec<_> = to_let_go(&active, &pods).into_iter().map(|pod| let_go(ctx, &active, pod)).collect();
-    // One that cannot be let go keeps no other back.
-    let done: Vec<Outcome> = stream::iter(requests).buffer_unordered(AT_ONCE).collect().await;
-    if done.contains(&Outcome::Failed) { Outcome::Failed } else { Outcome::Done }
-}
-
-/// Lets a pod go.
-async fn let_go(ctx: &Context, workload: &Workload, pod: &Pod) -> Outcome {
-    match ungate(ctx, pod).await {
-        Ok(()) => {
-            measure(ctx, workload, ctx.clock.now());
-            Outcome::Done
-        }
-        Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
-        Err(WriteError::Conflict) => Outcome::Failed,
-        Err(error) => {
-            tracing::warn!(pod = %Key::of(pod), %error, "a pod of an elastic job was not let go");
-            Outcome::Failed
-        }
-    }
+    let let_go = async |pod: &Arc<Pod>| GATE.outcome(ctx, &active, &Key::of(&**pod), ungate(ctx, pod).await);
+    release::all(to_let_go(&active, &pods).into_iter().map(let_go).collect()).await
 }
 
 async fn ungate(ctx: &Context, pod: &Pod) -> Result<(), WriteError> {
     let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
-    let others: Vec<_> = gates.filter(|gate| gate.name != names::ELASTIC_JOB_SCHEDULING_GATE).collect();
+    let others: Vec<_> = gates.filter(|gate| gate.name != GATE.name).collect();
     let api = Api::namespaced(ctx.client.clone(), pod.metadata.namespace.as_deref().unwrap_or_default());
     let store = &ctx.stores.elastic_pods;
     let target = Target { api, store, object: pod, manager: names::JOB_CONTROLLER_MANAGER, what: "pod" };
     target.patch(ctx, json!({"spec": {"schedulingGates": others}})).await.map(drop)
-}
-
-/// Notes how long after the admission of its workload a pod was let go.
-fn measure(ctx: &Context, workload: &Workload, now: Timestamp) {
-    let admitted = condition(workload, conditions::ADMITTED).map(|admitted| admitted.last_transition_time.0);
-    if let (Some(cluster_queue), Some(admitted)) = (admitted_by(workload), admitted) {
-        ctx.metrics.ungated(names::ELASTIC_JOB_SCHEDULING_GATE, cluster_queue, false, since(now, admitted));
-    }
 }
 
 #[cfg(test)]

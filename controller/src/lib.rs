@@ -37,6 +37,7 @@ mod priority;
 pub mod program;
 mod provisioning;
 pub mod recording;
+mod release;
 pub mod replica;
 mod status;
 pub mod store;

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_another_cluster_places_are_placed_once_it_has_the_job() {
+    fn pods_count_as_placed_once_another_cluster_has_the_job() {
         let mut admission = two_cpus();
         admission.pod_set_assignments[0].delayed_topology_request = Some(DelayedTopologyRequestState::Pending);
         let dispatch = Dispatch { check: "mk".into(), cluster: "west".into(), attempt: 3, adopts: None };

@@ -20,7 +20,7 @@ use switchyard_api::{
     config::Configuration,
     jobs::elastic,
     names,
-    v1beta2::{UnhealthyNode, Workload},
+    v1beta2::{TopologyAssignment, UnhealthyNode, Workload},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -139,12 +139,13 @@ fn follow(ctx: &Context, state: &Arc<State>, queue: &Queue<Arc<str>>) {
 
 /// Whether a workload has other places than before, or holds them no longer.
 fn is_placed_anew(change: &Change<Workload>) -> bool {
-    let places = |workload: &Option<Arc<Workload>>| {
-        let admission = workload.as_ref()?.status.as_ref()?.admission.as_ref()?;
-        let places = admission.pod_set_assignments.iter().map(|it| it.topology_assignment.clone());
-        Some((places.collect::<Vec<_>>(), is_admitted(workload.as_ref()?)))
-    };
-    places(&change.old) != places(&change.new)
+    // Nearly all changes are of workloads without places: nothing is copied.
+    fn places(workload: Option<&Workload>) -> Option<(Vec<&TopologyAssignment>, bool)> {
+        let admission = workload?.status.as_ref()?.admission.as_ref()?;
+        let places = admission.pod_set_assignments.iter().filter_map(|it| it.topology_assignment.as_ref());
+        Some((places.collect(), is_admitted(workload?)))
+    }
+    places(change.old.as_deref()) != places(change.new.as_deref())
 }
 
 async fn look(ctx: &Context, state: &State, host: Arc<str>) -> Outcome {
@@ -165,7 +166,7 @@ async fn look(ctx: &Context, state: &State, host: Arc<str>) -> Outcome {
         .collect();
     let ready = node.as_ref().and_then(|node| nodes::ready_condition(node));
     let Some((node, ready)) = node.as_ref().zip(ready) else {
-        return all(ctx, &affected, &host, true).await;
+        return all_failed(ctx, &affected, &host).await;
     };
     let failed_for = (ready.status != "True")
         .then(|| ready.last_transition_time.as_ref().map_or(Duration::MAX, |at| since(ctx.clock.now(), at.0)));
@@ -179,7 +180,7 @@ async fn look(ctx: &Context, state: &State, host: Arc<str>) -> Outcome {
         return judged(ctx, state, node, &host, affected).await.at_latest(Some(left));
     }
     if state.rules.fixed_time && failed_for.is_some() {
-        return all(ctx, &affected, &host, true).await;
+        return all_failed(ctx, &affected, &host).await;
     }
     judged(ctx, state, node, &host, affected).await
 }
@@ -188,10 +189,10 @@ fn runs(workload: &Workload) -> bool {
     is_admitted(workload) && !is_finished(workload) && !is_evicted(workload)
 }
 
-async fn all(ctx: &Context, workloads: &[Arc<Workload>], host: &str, failed: bool) -> Outcome {
+async fn all_failed(ctx: &Context, workloads: &[Arc<Workload>], host: &str) -> Outcome {
     let mut outcome = Outcome::Done;
     for workload in workloads {
-        if mark(ctx, workload, host, failed).await == Outcome::Failed {
+        if mark(ctx, workload, host, true).await == Outcome::Failed {
             outcome = Outcome::Failed;
         }
     }

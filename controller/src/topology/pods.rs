@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_ask_for_the_same_share_it_and_what_nobody_asks_for_is_forgotten() {
+    fn equal_requests_are_shared_and_unused_ones_forgotten() {
         let shapes = Shapes::default();
         let ask = |cpu: i64| shapes.shared(BTreeMap::from([("cpu".into(), Amount::new(cpu))]));
         let kept = ask(1);

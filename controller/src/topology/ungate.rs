@@ -6,10 +6,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::{StreamExt as _, stream};
 use kube::Api;
 use serde_json::json;
-use switchyard_api::{conditions, jobs::elastic, names, v1beta2::Workload, variants};
+use switchyard_api::{jobs::elastic, names, v1beta2::Workload, variants};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -18,18 +17,16 @@ use super::{
 };
 use crate::{
     chains::Chains,
-    clock::since,
     context::Context,
+    release::{self, Gate, active},
     store::{Change, Key},
     work::{self, Outcome, Queue},
-    workload::{admitted_by, condition, runs},
     write::{Target, WriteError},
 };
 
 /// Workloads looked at in parallel.
 const WORKERS: usize = 8;
-/// Pods of one workload that are written to at once.
-const AT_ONCE: usize = 8;
+const GATE: Gate = Gate { name: names::TOPOLOGY_SCHEDULING_GATE, failure: "a pod was not let go to its place" };
 /// Pods are waited for so long, so that those of one job are looked at together, and so that a node that has just failed is
 /// known to have.
 const GATHERED: Duration = Duration::from_secs(1);
@@ -76,44 +73,17 @@ async fn look(ctx: &Context, chains: &Chains, chain: Key) -> Outcome {
         return Outcome::Done;
     }
     let (workloads, pods) = chains.members(&chain, &ctx.stores.workloads, &ctx.stores.pods);
-    let Some(active) = elastic::in_order(workloads).into_iter().rfind(|it| runs(it)) else { return Outcome::Done };
-    let requests: Vec<_> = going(&active, &pods).into_iter().map(|going| let_go(ctx, &active, going)).collect();
-    // One that cannot be let go keeps no other back.
-    let done: Vec<Outcome> = stream::iter(requests).buffer_unordered(AT_ONCE).collect().await;
-    if done.contains(&Outcome::Failed) { Outcome::Failed } else { Outcome::Done }
-}
-
-async fn let_go(ctx: &Context, workload: &Workload, going: Going<'_>) -> Outcome {
-    match ungate(ctx, &going).await {
-        Ok(()) => {
-            measure(ctx, workload);
-            Outcome::Done
-        }
-        Err(WriteError::Gone | WriteError::NotLeading) => Outcome::Done,
-        Err(WriteError::Conflict) => Outcome::Failed,
-        Err(error) => {
-            tracing::warn!(pod = %Key::of(&**going.pod), %error, "a pod was not let go to its place");
-            Outcome::Failed
-        }
-    }
+    let Some(active) = active(workloads) else { return Outcome::Done };
+    let let_go = async |going: Going<'_>| GATE.outcome(ctx, &active, &Key::of(&**going.pod), ungate(ctx, &going).await);
+    release::all(going(&active, &pods).into_iter().map(let_go).collect()).await
 }
 
 async fn ungate(ctx: &Context, Going { pod, selector }: &Going<'_>) -> Result<(), WriteError> {
     let gates = pod.placed().map(|placed| placed.gates.as_slice()).unwrap_or_default();
-    let others: Vec<_> = gates.iter().filter(|gate| *gate != names::TOPOLOGY_SCHEDULING_GATE).collect();
-    let others: Vec<_> = others.into_iter().map(|gate| json!({"name": gate})).collect();
+    let others = gates.iter().filter(|gate| *gate != GATE.name).map(|gate| json!({"name": gate}));
+    let others: Vec<_> = others.collect();
     let api = Api::namespaced(ctx.client.clone(), &Key::of(&***pod).namespace);
     let store = &ctx.stores.pods;
     let target = Target { api, store, object: &**pod, manager: names::JOB_CONTROLLER_MANAGER, what: "pod" };
     target.patch(ctx, json!({"spec": {"schedulingGates": others, "nodeSelector": selector}})).await.map(drop)
-}
-
-/// Notes how long after the admission of its workload a pod was let go.
-fn measure(ctx: &Context, workload: &Workload) {
-    let admitted = condition(workload, conditions::ADMITTED).map(|admitted| admitted.last_transition_time.0);
-    if let (Some(cluster_queue), Some(admitted)) = (admitted_by(workload), admitted) {
-        let grouped = crate::workload::is_group_workload(workload);
-        let waited = since(ctx.clock.now(), admitted);
-        ctx.metrics.ungated(names::TOPOLOGY_SCHEDULING_GATE, cluster_queue, grouped, waited);
-    }
 }

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_that_is_elsewhere_has_its_pods_ended_that_were_sent_there() {
+    fn pods_sent_to_a_host_that_their_workload_left_are_ended() {
         let elsewhere = workload("other", &json!([]));
         assert_eq!(told(DEFAULT, &node("Unknown", None), &elsewhere, "sent runs"), "well sent");
     }
