@@ -67,7 +67,7 @@ fn pods_of_a_job_with_indices_go_to_neighbours_in_their_order() {
 }
 
 #[test]
-fn a_job_that_asks_for_nothing_gets_places_in_a_queue_with_a_topology() {
+fn a_job_that_asks_for_nothing_gets_places() {
     fixture::run(async {
         let racks = Racks::new("implied").await;
         let bed = &racks.bed;

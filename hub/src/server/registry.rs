@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_in_another_cluster_is_named_until_one_comes_from_the_known_one() {
+    fn agent_in_another_cluster_is_named_until_the_known_one_comes() {
         let registry = Registry::default();
         registry.know("west", Some(Member { worker: Some("w".to_owned()), ..member("west") }));
         assert_eq!(registry.known_elsewhere("west", "w"), None);

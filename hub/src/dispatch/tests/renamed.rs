@@ -103,7 +103,7 @@ fn rename_that_a_hub_did_not_complete_is_completed() {
 }
 
 #[test]
-fn copy_under_a_name_outside_the_configuration_goes_by_the_policy() {
+fn copy_under_an_unconfigured_name_goes_by_the_policy() {
     let mut bench = deleted([Some("u"), Some("u")]);
     bench.configure(&["a", "b"]);
     bench.observe("c", "w", 1, State::Running);
