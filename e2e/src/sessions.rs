@@ -5,6 +5,7 @@
 //! them is no cluster, so that all that is measured is the hub.
 
 mod agent;
+mod connection;
 mod many;
 mod shown;
 
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::quantiles::Quantiles;
 use crate::wait::{eventually, never};
+pub(crate) use connection::Connection;
 pub(crate) use many::Many;
 pub(crate) use shown::Shown;
 

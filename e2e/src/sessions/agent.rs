@@ -5,21 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use arc_swap::ArcSwap;
 use serde_json::Value;
 use switchyard::join_token::JoinToken;
 use switchyard_agent::Link;
-use switchyard_agent::enrol::{self, Join};
-use switchyard_agent::route::Route;
-use switchyard_agent::session::{Dialler, SessionState};
-use switchyard_agent::tls::HubAddress;
 use switchyard_proto::v1::{
     AgentMessage, Assignment, Capacity, Desired, FlavorCapacity, Hello, HubMessage, Observation, Observed, Phase, Ping,
     Pong, QueueCapacity, State, agent_message, hub_message,
 };
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::mpsc;
+
+use super::Connection;
 
 /// The LocalQueue of every namespace.
 pub(crate) const QUEUE: &str = "main";
@@ -67,23 +62,14 @@ pub(crate) struct Room {
 
 /// One agent. Dropping it ends it.
 pub(crate) struct Agent {
-    _tasks: JoinSet<()>,
-    _state: watch::Receiver<SessionState>,
+    _connection: Connection,
 }
 
 impl Agent {
     pub(crate) async fn start(token: &JoinToken, room: Room, board: Board) -> anyhow::Result<Self> {
-        let hub: HubAddress = token.hub_address.parse()?;
-        let route = Route::from(hub);
-        let identity = enrol::enrol(&route, &Join::new(token.token.clone(), token.hub_ca_sha256.parse()?)).await?;
-        let (links, incoming) = mpsc::channel(1);
-        let (state, watched) = watch::channel(SessionState::initial());
-        let identity = Arc::new(ArcSwap::from_pointee(identity));
-        let dialler = Dialler { hub: route, identity, links, state, leadership: None, random: Box::new(|| 0.5) };
-        let mut tasks = JoinSet::new();
-        tasks.spawn(dialler.run(CancellationToken::new()));
-        tasks.spawn(play(incoming, room, board));
-        Ok(Self { _tasks: tasks, _state: watched })
+        let (mut connection, incoming) = Connection::open(token, 0.5).await?;
+        connection.play(play(incoming, room, board));
+        Ok(Self { _connection: connection })
     }
 }
 

@@ -5,21 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use switchyard::join_token::JoinToken;
 use switchyard_agent::Link;
-use switchyard_agent::enrol::{self, Join};
-use switchyard_agent::route::Route;
-use switchyard_agent::session::{Dialler, SessionState};
-use switchyard_agent::tls::HubAddress;
 use switchyard_proto::v1::{
     AgentMessage, Capacity, FlavorCapacity, Hello, HubMessage, Observation, Observed, Pong, QueueCapacity, State,
     agent_message, hub_message,
 };
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
-use tokio_util::sync::CancellationToken;
+
+use crate::sessions::Connection;
 
 /// Held ends of which the flood with observations speaks, one after the other.
 const ENDS: u64 = 10_000;
@@ -73,8 +68,7 @@ impl Sent {
 
 /// One agent. It floods while `on` is true. Dropping it ends it.
 pub(super) struct Agent {
-    _tasks: JoinSet<()>,
-    _state: watch::Receiver<SessionState>,
+    _connection: Connection,
 }
 
 impl Agent {
@@ -83,17 +77,9 @@ impl Agent {
     /// # Errors
     /// When the hub does not let it in.
     pub(super) async fn start(token: &JoinToken, script: Script, on: watch::Receiver<bool>) -> anyhow::Result<Self> {
-        let hub: HubAddress = token.hub_address.parse()?;
-        let route = Route::from(hub);
-        let identity = enrol::enrol(&route, &Join::new(token.token.clone(), token.hub_ca_sha256.parse()?)).await?;
-        let (links, incoming) = mpsc::channel(1);
-        let (state, watched) = watch::channel(SessionState::initial());
-        let identity = Arc::new(ArcSwap::from_pointee(identity));
-        let dialler = Dialler { hub: route, identity, links, state, leadership: None, random: Box::new(|| 0.0) };
-        let mut tasks = JoinSet::new();
-        tasks.spawn(dialler.run(CancellationToken::new()));
-        tasks.spawn(script.play(incoming, on));
-        Ok(Self { _tasks: tasks, _state: watched })
+        let (mut connection, incoming) = Connection::open(token, 0.0).await?;
+        connection.play(script.play(incoming, on));
+        Ok(Self { _connection: connection })
     }
 }
 
