@@ -10,7 +10,7 @@ use switchyard_api::v1beta2::Workload;
 
 use crate::store::{Change, Key, Store};
 
-/// What belongs to each chain of workloads. A chain is known as long as something belongs to it.
+/// The workloads and pods of each chain. A chain is kept as long as it has some.
 #[derive(Default)]
 pub(crate) struct Chains(Mutex<BTreeMap<Key, Members>>);
 
@@ -30,7 +30,7 @@ impl Chains {
         self.lock().keys().cloned().collect()
     }
 
-    /// What belongs to a chain, as it is now.
+    /// The workloads and pods of a chain, from the stores.
     pub(crate) fn members<P: Resource + 'static>(
         &self,
         chain: &Key,

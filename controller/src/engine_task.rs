@@ -189,7 +189,7 @@ pub(crate) struct EngineTask {
     views: Arc<Views>,
     capacity: watch::Sender<Arc<Capacity>>,
     known: BTreeMap<(Kind, Key), Event>,
-    // Topologies are told once it is known what nodes have.
+    // The engine gets Topologies only after the first lists of nodes and pods.
     awaits_nodes: bool,
     pace: Pace,
     publish: Publish,

@@ -162,7 +162,7 @@ pub(crate) async fn serve_plain(
     accept(listener, name, shutdown, connection).await;
 }
 
-/// What a connection holds until it ends.
+/// Held by a connection until it ends: its place, its activity, and the signal to shut down.
 struct Held {
     place: Place,
     activity: Arc<Activity>,

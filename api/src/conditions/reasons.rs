@@ -294,7 +294,7 @@ pub mod multi_kueue_cluster {
     pub const RELEASED: &str = "Released";
     /// It is reached, and is another cluster than the one that has its jobs. Ours.
     pub const OTHER_CLUSTER: &str = "OtherCluster";
-    /// It is the hub's own cluster, and nobody has asked for that. Ours.
+    /// Its kubeconfig leads to the hub's own cluster, and no annotation allows that. Ours.
     pub const OWN_CLUSTER: &str = "OwnCluster";
     /// Another MultiKueueCluster names the same worker. Ours.
     pub const DUPLICATE_CLUSTER: &str = "DuplicateCluster";

@@ -13,7 +13,7 @@ pub(super) fn whole(text: &str) -> Result<i32, String> {
 /// The whole number.
 ///
 /// # Errors
-/// What Go's `strconv.ParseInt` says.
+/// The error of Go's `strconv.ParseInt`.
 pub(super) fn int32(text: &str) -> Result<i32, String> {
     whole_by("ParseInt", text)
 }

@@ -144,7 +144,7 @@ fn slices(request: &PodSetTopologyRequest, path: &Path, errors: &mut Vec<FieldEr
     }
 }
 
-/// What there is to say about a Workload that is let through.
+/// Warnings about a Workload that is valid.
 #[must_use]
 pub fn workload_warnings(workload: &Workload) -> Vec<String> {
     let path = Path::new("spec").child("podSets");

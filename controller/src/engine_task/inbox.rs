@@ -36,7 +36,7 @@ pub(crate) enum Kind {
 pub(crate) struct Batch {
     pub(crate) objects: BTreeSet<(Kind, Key)>,
     pub(crate) workloads: BTreeSet<Key>,
-    /// What pods of others use of nodes.
+    /// Pods of others, which use capacity of nodes.
     pub(crate) pods: BTreeSet<Key>,
     pub(crate) refused: BTreeMap<WorkloadKey, (Name, RefusedReason)>,
     pub(crate) retries: BTreeSet<WorkloadKey>,

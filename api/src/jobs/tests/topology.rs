@@ -1,4 +1,4 @@
-//! What jobs ask for of a topology: from annotations to the request, and how each kind numbers its pods.
+//! Topology requests of jobs: made from annotations, with the labels by which each kind numbers its pods.
 
 use rstest::rstest;
 

@@ -1,4 +1,4 @@
-//! What the webhook refuses of the annotations that ask for a topology.
+//! Topology annotations that the webhook refuses.
 
 use rstest::rstest;
 

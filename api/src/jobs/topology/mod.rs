@@ -74,7 +74,7 @@ impl PodRanks {
     }
 }
 
-/// What the pod template of a pod set says of topologies, and where.
+/// The topology annotations of a pod set's template, and their place in the job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TopologySource {
     /// Path of the template's metadata, for errors.
@@ -83,7 +83,7 @@ pub struct TopologySource {
     pub annotations: BTreeMap<String, String>,
     /// How its pods are numbered.
     pub ranks: PodRanks,
-    /// What is added to every error about it.
+    /// Appended to every error about it.
     pub hint: &'static str,
 }
 
@@ -162,7 +162,7 @@ fn read_layers(text: &str) -> Result<Vec<PodsetSliceRequiredTopologyConstraint>,
     }
 }
 
-/// What is said of too many layers of slices, or of none.
+/// The error for too many layers of slices, or none.
 const LAYER_COUNT: &str = "topology constraints must contain between 1 and 3 entries";
 
 /// Layers of slices as Go's decoder reads them: what is missing is empty, and unknown fields are passed over.

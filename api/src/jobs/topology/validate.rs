@@ -1,4 +1,4 @@
-//! What the webhook refuses of the annotations that ask for a topology: Kueue's `pkg/controller/jobframework/tas_validation.go`.
+//! The webhook's checks of topology annotations: those of Kueue's `pkg/controller/jobframework/tas_validation.go`.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ fn bound(kind: &dyn JobKind, count: i32) -> Option<i32> {
     }
 }
 
-/// What is wrong with one pod set, beside the others.
+/// Checks one pod set by itself.
 pub(super) fn one(part: &Part, gates: TopologyGates) -> Vec<FieldError> {
     let source = &part.source;
     let path = source.path.child("annotations");
@@ -258,7 +258,7 @@ fn pair(name: &str, a: &Part, b: &Part) -> Vec<FieldError> {
         );
         errors.extend([a, b].map(|part| FieldError::invalid(&name_of(part), name, &detail)));
     }
-    // What is preferred beside what is required does not count.
+    // A required level makes a preferred one irrelevant.
     let wants = |part: &Part| {
         let required = part.source.get(REQUIRED).map(str::to_owned);
         let preferred = part.source.get(PREFERRED).filter(|_| required.is_none()).map(str::to_owned);
