@@ -75,6 +75,14 @@ fn agent_of_another_cluster_ends_no_job() {
         // With no job left there, the name may be the other cluster's.
         tenant.hub_jobs().delete("long", &DeleteParams::background()).await.unwrap();
         tenant.await_empty("right", SOON).await.unwrap();
+        // The cluster is believed to run it until its agent has said otherwise, and then the Workload goes.
+        eventually(SOON, "the hub to know that the job is gone", async || {
+            let left = tenant.hub_workloads().list(&ListParams::default()).await?.items;
+            ensure!(left.is_empty(), "{:?}", left.iter().map(Tenant::told).collect::<Vec<_>>());
+            Ok(())
+        })
+        .await
+        .unwrap();
         fleet.kill("right");
         let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
         let wrong = uid_of(&fleet, "wrong").await;
