@@ -313,6 +313,13 @@ impl Dispatcher {
             let Some(orphan) = self.orphans.get(&cluster, &theirs).filter(|it| it.predates(&self.settings)) else {
                 continue;
             };
+            if orphan.removing {
+                // Its end touches this workload. Until then the cluster may yet run what an earlier hub wanted.
+                waits = Some(format!(
+                    "Waiting for worker cluster \"{cluster}\" to remove a copy from before this hub's memory"
+                ));
+                continue;
+            }
             let asked = facts.adopt.as_ref().is_some_and(|it| it.is_copy(&cluster, &theirs));
             match orphan.fits(subject, facts.attempt, asked) {
                 Ok(created) => {
@@ -374,7 +381,7 @@ impl Dispatcher {
 
     /// Has what was never made into a job removed.
     fn remove_copy(&mut self, cluster: &Name, theirs: &Uid, now: Time, out: &mut Vec<Action>) {
-        let Some(orphan) = self.orphans.get(cluster, theirs).filter(|orphan| !orphan.removing) else { return };
+        let Some(orphan) = self.orphans.get(cluster, theirs) else { return };
         let (uid, namespace, name, attempt) = orphan.place();
         tracing::info!(%cluster, workload_uid = %uid, attempt, now, "removing a copy whose job was never made");
         self.orphans.change(cluster, theirs, |orphan| orphan.removing = true);

@@ -438,6 +438,23 @@ fn a_job_made_since_its_cluster_said_that_it_was_not_is_a_copy_like_others() {
     assert_eq!(bench.take(), ["commit new/3 on a, known as old"]);
 }
 
+/// Its cluster may say more of it before it obeys: that it was evicted, which a copy with a job may be, too.
+#[test]
+fn copy_that_is_being_removed_is_not_adopted() {
+    let mut bench = Bench::forgetful(&["a"]);
+    bench.tells("a", vec![Copy::of("old", "train").state(State::Reserved).with(|it| it.has_job = false)]);
+    bench.take();
+    bench.applied();
+    assert_eq!(bench.take(), ["Absent old/3 on a"]);
+    bench.observe("a", "old", 3, State::Evicted);
+    bench.later(1_000);
+    let said = bench.take().join("\n");
+    assert!(said.contains("Waiting for worker cluster \"a\" to remove a copy"), "{said}");
+    bench.written(Outcome::Done, Facts { reserved: true, ..again() });
+    bench.observe("a", "old", 3, State::Gone);
+    assert!(bench.take().contains(&"Reserve new/1 on a".to_owned()));
+}
+
 #[test]
 fn a_cluster_cannot_claim_what_is_not_its_own() {
     let mut bench = Bench::forgetful(&["a", "b"]);
