@@ -25,7 +25,7 @@ pub(super) struct Progress {
     /// Workloads that were told to go.
     pub(super) preempted: BTreeSet<WlId>,
     /// Those of them who had not been told before.
-    pub(super) told: BTreeSet<WlId>,
+    pub(super) told: Vec<WlId>,
     /// What would be without them.
     going: Going,
     /// Usage that only this cycle sees: what preemptors will use, and what is held against lesser workloads.
@@ -283,8 +283,9 @@ impl Engine {
     fn search_again(&mut self, entry: &mut Entry, progress: &mut Progress) {
         let root = self.root_of(entry.cq);
         let Some(without) = progress.going.without(&self.tree, root) else { return };
-        let gone: Vec<&Hold> =
-            progress.preempted.iter().filter_map(|id| self.workloads.get(*id)?.hold.as_deref()).collect();
+        let told = self.forest.is_used().then_some(&progress.preempted);
+        let told = told.into_iter().flatten();
+        let gone: Vec<&Hold> = told.filter_map(|id| self.workloads.get(*id)?.hold.as_deref()).collect();
         if self.renominate(without, entry, &gone).is_none() {
             return;
         }
@@ -411,7 +412,7 @@ impl Engine {
         for target in &entry.targets {
             let Some(decision) = self.tell_to_go(entry, target) else { continue };
             progress.decisions.push(decision);
-            progress.told.insert(target.id);
+            progress.told.push(target.id);
         }
         // Waiting for those that were told already is no work: the next cycle would only find the same.
         progress.busy |= progress.decisions.len() > before;

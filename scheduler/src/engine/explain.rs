@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Engine;
 use crate::cluster_queue::{Cq, Group, GroupFlavor};
-use crate::flavors::{self, Assignment, Fitness, total_requests};
+use crate::flavors::{self, Assignment, Fitness, Site, total_requests};
 use crate::intern::Fr;
 use crate::preemption::candidates::Preemptor;
 use crate::preemption::classical::Classical;
@@ -51,7 +51,8 @@ impl Engine {
         let alone = tried.map(|cq| self.alone(id, cq.node));
         let place = tried.and_then(|cq| self.place_of(id, wl, cq, now));
         let assignment = alone.as_ref().and_then(|alone| alone.assignment.as_ref());
-        let pod_sets = tried.map(|cq| self.desk(cq, wl).pod_sets(wl, assignment)).unwrap_or_default();
+        let pod_sets =
+            tried.map(|cq| self.desk(cq, wl, self.site(cq, wl).as_ref()).pod_sets(wl, assignment)).unwrap_or_default();
         let not_tried = self.not_queued(wl).is_some() || place.as_ref().is_none_or(|place| !place.may_be_tried(now));
         let (alone, victims) = match alone {
             Some(alone) if !not_tried => (alone.reason, alone.victims),
@@ -105,20 +106,20 @@ impl Engine {
             Fitness::Preempt => Some(Reason::Preempting { pod_sets: pod_sets(), victims: targets.len() }),
             Fitness::DeferredFit | Fitness::Fit => None,
         };
-        let victims = refusal::victims(&self.preemptor(queue, wl), &tree, &targets);
+        let site = self.site(queue, wl);
+        let victims = refusal::victims(&self.preemptor(queue, wl, site.as_ref()), &tree, &targets);
         Alone { reason, victims, assignment: Some(assignment) }
     }
 
-    pub(super) fn preemptor<'a>(&'a self, cq: &'a Cq, wl: &'a Wl) -> Preemptor<'a> {
+    pub(super) fn preemptor<'a>(&'a self, cq: &'a Cq, wl: &'a Wl, site: Option<&'a Site<'a>>) -> Preemptor<'a> {
         let (cqs, workloads) = (&self.cqs, &self.workloads);
         let replaced = self.replaced(wl, cq.node).unwrap_or_default();
         let (class, queue_time, gates) = (&wl.class, wl.queue_time, self.settings.gates);
-        let site = self.site(cq, wl, replaced);
         Preemptor { cqs, workloads, cq, class, queue_time, replaced, site, gates }
     }
 
-    fn desk<'a>(&'a self, cq: &'a Cq, wl: &'a Wl) -> Desk<'a> {
-        let preemptor = self.preemptor(cq, wl);
+    fn desk<'a>(&'a self, cq: &'a Cq, wl: &'a Wl, site: Option<&'a Site<'a>>) -> Desk<'a> {
+        let preemptor = self.preemptor(cq, wl, site);
         let mut tree = self.tree.clone();
         preemptor.shift_replaced(&mut tree, -1);
         let chooser = self.preemption.as_ref().map(|preemption| match self.settings.fair_sharing {

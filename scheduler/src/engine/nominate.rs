@@ -83,10 +83,14 @@ impl Engine {
         let is_preemptor = gates.prioritize_preemptors && queue.queue.preemptor() == Some(id);
         let scan = wl.scan.as_deref().filter(|scan| !outdated(scan)).cloned();
         let (class, uid, queue_time) = (wl.class.clone(), wl.uid.clone(), wl.queue_time);
-        let Some(mut bench) = self.bench(cq, id, &class, queue_time, (replaced, again.as_deref())) else {
-            return Err(unknown);
-        };
-        let best = bench.best(scan.as_ref(), None);
+        let (cqs, workloads, preemption) = (&self.cqs, &self.workloads, self.preemption.as_ref());
+        let (settings, world, cycle) = (&self.settings, &self.world, self.cycles);
+        let subject = Subject { wl, again: again.as_deref(), replaced };
+        let site = site((&self.forest, settings, world), queue, &class, (workloads, subject), &[]);
+        let site = site.as_ref();
+        let preemptor = Preemptor { cqs, workloads, cq: queue, class: &class, queue_time, replaced, site, gates };
+        let (counts, tree) = (wanted(&class, site), &mut self.tree);
+        let best = Bench { settings, counts, world, preemption, preemptor, cycle, tree }.best(scan.as_ref(), None);
         let mut entry = Entry {
             id,
             cq,
@@ -127,6 +131,7 @@ impl Engine {
         let (settings, world, preemption) = (&self.settings, &self.world, self.preemption.as_ref());
         let subject = Subject { wl, again: entry.again.as_deref(), replaced: entry.replaced };
         let site = site((&self.forest, settings, world), cq, class, (workloads, subject), gone);
+        let site = site.as_ref();
         let preemptor = Preemptor { cqs, workloads, cq, class, queue_time, replaced: entry.replaced, site, gates };
         let counts = wanted(class, site);
         let best = Bench { settings, counts, world, preemption, preemptor, cycle: self.cycles, tree }
@@ -140,7 +145,8 @@ impl Engine {
         let Some((wl, queue)) = self.workloads.get(id).zip(self.cqs.get(&cq)) else { return Err(Reason::Held) };
         inadmissible(wl, &queue.object, &self.world).map_err(|(_, reason)| reason)?;
         self.replaced(wl, cq).map_err(|Leaving| Reason::VictimsTaken)?;
-        let preemptor = self.preemptor(queue, wl);
+        let site = self.site(queue, wl);
+        let preemptor = self.preemptor(queue, wl, site.as_ref());
         let (settings, world, preemption) = (&self.settings, &self.world, self.preemption.as_ref());
         let counts = wanted(&wl.class, preemptor.site);
         let best = Bench { settings, counts, world, preemption, preemptor, cycle: self.cycles, tree }.best(None, None);
@@ -148,32 +154,10 @@ impl Engine {
     }
 
     /// Where the pods of a workload may run.
-    pub(super) fn site<'a>(&'a self, cq: &'a Cq, wl: &'a Wl, replaced: Option<WlId>) -> Option<Site<'a>> {
+    pub(super) fn site<'a>(&'a self, cq: &'a Cq, wl: &'a Wl) -> Option<Site<'a>> {
+        let replaced = self.replaced(wl, cq.node).unwrap_or_default();
         let subject = Subject { wl, again: None, replaced };
         site((&self.forest, &self.settings, &self.world), cq, &wl.class, (&self.workloads, subject), &[])
-    }
-
-    fn bench<'a>(
-        &'a mut self,
-        cq: NodeId,
-        id: WlId,
-        class: &'a Class,
-        queue_time: Time,
-        (replaced, again): (Option<WlId>, Option<&'a Facts>),
-    ) -> Option<Bench<'a>> {
-        let (cqs, workloads) = (&self.cqs, &self.workloads);
-        let (settings, world, cq) = (&self.settings, &self.world, cqs.get(&cq)?);
-        let subject = Subject { wl: workloads.get(id)?, again, replaced };
-        let site = site((&self.forest, settings, world), cq, class, (workloads, subject), &[]);
-        Some(Bench {
-            settings,
-            counts: wanted(class, site),
-            world,
-            preemption: self.preemption.as_ref(),
-            preemptor: Preemptor { cqs, workloads, cq, class, queue_time, replaced, site, gates: settings.gates },
-            cycle: self.cycles,
-            tree: &mut self.tree,
-        })
     }
 }
 
@@ -202,6 +186,12 @@ fn site<'a>(
     gone: &'a [&'a Hold],
 ) -> Option<Site<'a>> {
     let Subject { wl, again, replaced } = subject;
+    // Where no flavor has a topology, whoever asks for none is spared the rest. A queue without flavors counts as one whose
+    // flavors all have one.
+    let asks = || class.pod_sets.iter().any(|pod_set| pod_set.topology.is_some());
+    if !forest.is_used() && again.is_none() && wl.facts.is_none() && !cq.groups.is_empty() && !asks() {
+        return None;
+    }
     let admission = |wl: &'a Wl| wl.hold.as_deref().map(|hold| &hold.admission);
     Some(Site {
         forest,
@@ -217,7 +207,7 @@ fn site<'a>(
 }
 
 /// How many pods are wanted: of a workload that holds quota no more than that is for.
-fn wanted<'a>(class: &'a Class, site: Option<Site<'_>>) -> Cow<'a, [i32]> {
+fn wanted<'a>(class: &'a Class, site: Option<&Site<'_>>) -> Cow<'a, [i32]> {
     let Some(held) = site.and_then(|site| site.held) else { return Cow::Borrowed(&class.counts) };
     let given = |name: &Name| held.pod_sets.iter().find(|assigned| assigned.name == *name).map(|given| given.count);
     let counts = class.pod_sets.iter().zip(&class.counts);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Engine;
 use crate::cluster_queue::Cq;
 use crate::workloads::{Hold, Wl};
-use crate::{CapacityLeaf, Name, OutsidePod, ResourceFlavor, Time};
+use crate::{CapacityLeaf, Name, OutsidePod, PodSet, ResourceFlavor, Time};
 
 impl Engine {
     pub(super) fn put_leaf(&mut self, leaf: CapacityLeaf, now: Time) {
@@ -71,6 +71,7 @@ impl Engine {
             known.is_some_and(|known| known.topology_name.is_some()) && self.forest.tree(flavor).is_none()
         };
         self.settings.topology.is_some()
+            && self.forest.is_used()
             && cq.groups.iter().flat_map(|group| &group.flavors).any(|flavor| lacks(&flavor.name))
     }
 
@@ -81,8 +82,9 @@ impl Engine {
             return;
         }
         for assigned in &hold.admission.pod_sets {
-            let pod_set = wl.class.pod_sets.iter().find(|pod_set| pod_set.name == assigned.name);
-            let Some((topology, pod_set)) = assigned.topology.as_ref().zip(pod_set) else { continue };
+            let Some(topology) = &assigned.topology else { continue };
+            let of_name = |pod_set: &&PodSet| pod_set.name == assigned.name;
+            let Some(pod_set) = wl.class.pod_sets.iter().find(of_name) else { continue };
             let flavors = assigned.flavors.values().collect();
             hold.places.extend(self.forest.uses(&flavors, topology, pod_set.requests_of_pod()));
         }

@@ -161,8 +161,7 @@ impl Engine {
     /// Puts the new state in the place of the old one, in all sums and queues.
     fn replace(&mut self, id: WlId, old: &Wl, new: Wl, changed: bool, now: Time) {
         let spot = self.take_out(id);
-        let charged = |wl: &Wl| wl.hold.as_ref().map(|hold| (hold.charged, hold.charge.clone(), hold.places.clone()));
-        let recharged = charged(old) != charged(&new);
+        let recharged = !charged_alike(old, &new);
         let (queue, held, may_ask) = (new.queue, new.hold.is_some(), new.may_ask());
         let reprioritised = old.hold.is_some() && old.class.priority != new.class.priority;
         let (class, parent) = (new.class.clone(), new.parent.clone());
@@ -351,6 +350,16 @@ impl Engine {
             }
         }
         self.trigger(id, now);
+    }
+}
+
+/// Whether the same quota and places are charged for both.
+fn charged_alike(one: &Wl, other: &Wl) -> bool {
+    match (&one.hold, &other.hold) {
+        (Some(one), Some(other)) => {
+            (one.charged, &one.charge, &one.places) == (other.charged, &other.charge, &other.places)
+        }
+        (one, other) => one.is_none() && other.is_none(),
     }
 }
 

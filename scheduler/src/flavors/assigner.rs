@@ -29,7 +29,7 @@ pub(crate) struct Assigner<'a> {
     /// What the workload has whose place this one takes: it gets the same flavors. Not in the tree meanwhile.
     pub(crate) kept: Option<&'a Admission>,
     /// Where pods may run, with topology-aware scheduling.
-    pub(crate) site: Option<Site<'a>>,
+    pub(crate) site: Option<&'a Site<'a>>,
     pub(crate) cycle: u64,
 }
 
@@ -92,20 +92,20 @@ impl Assigner<'_> {
         };
         if self.is_grouped() {
             for members in grouped(self.class.pod_sets.iter().map(group_of)) {
-                if self.pod_sets(tree, oracle, &members, counts, &mut result) {
+                if self.group_of_pod_sets(tree, oracle, &members, counts, &mut result) {
                     break;
                 }
             }
         } else {
             for at in 0..self.class.pod_sets.len() {
-                if self.pod_sets(tree, oracle, &[at], counts, &mut result) {
+                if self.pod_set(tree, oracle, at, counts, &mut result) {
                     break;
                 }
             }
         }
         self.refuse_without_flavors(&mut result);
         result.fitness = result.pod_sets.iter().map(PodSetFlavors::fitness).min().unwrap_or(Fitness::NoFit);
-        if let Some(site) = &self.site {
+        if let Some(site) = self.site {
             site.complete(&mut result);
         }
         result.scan = self.progress(&result);
@@ -144,8 +144,27 @@ impl Assigner<'_> {
         self.site.is_some() && self.class.pod_sets.iter().any(in_group)
     }
 
-    /// Looks for flavors of one pod set, or of those of one group together. Whether there are none.
-    fn pod_sets(
+    /// Looks for flavors of one pod set. Whether there are none.
+    fn pod_set(
+        &self,
+        tree: &mut Tree,
+        oracle: &mut dyn Oracle,
+        at: usize,
+        counts: &[i32],
+        result: &mut Assignment,
+    ) -> bool {
+        let Some(mut given) = counts.get(at).and_then(|count| self.blank(at, *count)) else { return false };
+        let asking = Members { at: &[at], are_empty: given.count == 0 };
+        let held = self.held_flavors(std::slice::from_ref(&given));
+        let found = self.all_groups(tree, oracle, &asking, &given.requests, held, &result.usage);
+        given.failed = found.failed;
+        (given.flavors, given.causes, given.attempts) = (found.flavors, found.causes, found.attempts);
+        result.add(given);
+        found.failed
+    }
+
+    /// Looks for flavors of the pod sets of a group, together. Whether there are none.
+    fn group_of_pod_sets(
         &self,
         tree: &mut Tree,
         oracle: &mut dyn Oracle,
@@ -153,40 +172,20 @@ impl Assigner<'_> {
         counts: &[i32],
         result: &mut Assignment,
     ) -> bool {
-        let mut given: Vec<_> = members.iter().filter_map(|at| self.blank(*at, *counts.get(*at)?)).collect();
-        let sum;
-        let requests = match &given[..] {
-            [one] => &one.requests,
-            several => {
-                sum = sum_of(several);
-                &sum
-            }
-        };
+        if let [at] = members {
+            return self.pod_set(tree, oracle, *at, counts, result);
+        }
+        let given: Vec<_> = members.iter().filter_map(|at| self.blank(*at, *counts.get(*at)?)).collect();
         let asking = Members { at: members, are_empty: given.iter().all(|pod_set| pod_set.count == 0) };
-        let mut found = self.all_groups(tree, oracle, &asking, requests, self.held_flavors(&given), &result.usage);
-        let failed = found.failed;
-        let last = given.len().saturating_sub(1);
-        for (number, pod_set) in given.iter_mut().enumerate() {
-            pod_set.failed = failed;
-            if number == last {
-                pod_set.attempts = std::mem::take(&mut found.attempts);
-                pod_set.causes = std::mem::take(&mut found.causes);
-            } else {
-                (pod_set.attempts, pod_set.causes) = (found.attempts.clone(), found.causes.clone());
-            }
+        let held = self.held_flavors(&given);
+        let found = self.all_groups(tree, oracle, &asking, &sum_of(&given), held, &result.usage);
+        for mut pod_set in given {
+            pod_set.failed = found.failed;
+            (pod_set.attempts, pod_set.causes) = (found.attempts.clone(), found.causes.clone());
+            self.take_part(&mut pod_set, &found.flavors);
+            result.add(pod_set);
         }
-        match &mut given[..] {
-            [one] => one.flavors = found.flavors,
-            several => several.iter_mut().for_each(|pod_set| self.take_part(pod_set, &found.flavors)),
-        }
-        for assigned in given {
-            for (resource, picked) in assigned.flavors.iter() {
-                result.borrow = result.borrow.max(picked.borrow);
-                result.charge(picked.fr, assigned.requests.get(resource).copied().unwrap_or_default());
-            }
-            result.pod_sets.push(assigned);
-        }
-        failed
+        found.failed
     }
 
     /// A member of a group gets the flavors of what it asks for; one that asks for nothing those with a topology.
@@ -264,7 +263,7 @@ impl Assigner<'_> {
             }
             let seeker = Seeker { members, resource };
             let found = self.group(tree, oracle, &seeker, group, requests, earlier);
-            result.attempts.extend(found.attempts);
+            append(&mut result.attempts, found.attempts);
             if found.flavors.is_empty() {
                 result.causes = found.causes;
                 if result.causes.is_empty() {
@@ -274,7 +273,7 @@ impl Assigner<'_> {
                 break;
             }
             result.flavors.extend(found.flavors);
-            result.causes.extend(found.causes);
+            append(&mut result.causes, found.causes);
         }
         if result.failed {
             result.flavors = ByName::default();
@@ -330,15 +329,16 @@ impl Assigner<'_> {
                 found.attempts.push(Attempt { kind, ..no_match(flavor, index, cause) });
                 continue;
             }
-            let tried = self.flavor(tree, oracle, group, flavor, requests, earlier);
+            let mut tried = self.flavor(tree, oracle, group, flavor, requests, earlier);
+            let (flavors, grade) = (std::mem::take(&mut tried.flavors), tried.grade);
             found.causes.extend(tried.causes.iter().cloned());
-            found.attempts.push(tried.attempt(flavor, index));
+            found.attempts.push(tried.into_attempt(flavor, index));
             let (last, better) = match fungible {
-                true => (!tried.grade.try_next(fungibility), tried.grade.beats(best, fungibility)),
-                false => (tried.grade.mode == Mode::Fit, tried.grade.mode > best.mode),
+                true => (!grade.try_next(fungibility), grade.beats(best, fungibility)),
+                false => (grade.mode == Mode::Fit, grade.mode > best.mode),
             };
             if last || better {
-                (found.flavors, best) = (tried.flavors, tried.grade);
+                (found.flavors, best) = (flavors, grade);
             }
             if last {
                 break;
@@ -366,7 +366,7 @@ impl Assigner<'_> {
     fn mismatch(&self, flavor: &Name, pod_set: &PodSet, group: &Group) -> Option<Cause> {
         match self.world.flavors.get(flavor) {
             Some(object) => {
-                let of_topology = self.site.as_ref().and_then(|site| site.mismatch(flavor, pod_set, group));
+                let of_topology = self.site.and_then(|site| site.mismatch(flavor, pod_set, group));
                 of_topology.or_else(|| filters::mismatch(object, pod_set))
             }
             None => Some(Cause::FlavorMissing { flavor: flavor.clone() }),
@@ -486,7 +486,7 @@ impl From<Possibility> for Mode {
 }
 
 impl Tried {
-    fn attempt(&self, flavor: &GroupFlavor, group: usize) -> Attempt {
+    fn into_attempt(self, flavor: &GroupFlavor, group: usize) -> Attempt {
         let possibility = match self.grade.mode {
             Mode::NoCandidates => Some(Possibility::NoCandidates),
             Mode::Preempt => Some(Possibility::Preempt),
@@ -500,8 +500,17 @@ impl Tried {
             possibility,
             borrow: self.borrow,
             kind: self.kind,
-            causes: self.causes.clone(),
+            causes: self.causes,
         }
+    }
+}
+
+/// Takes the second list as it is where the first is empty.
+fn append<T>(all: &mut Vec<T>, more: Vec<T>) {
+    if all.is_empty() {
+        *all = more;
+    } else {
+        all.extend(more);
     }
 }
 

@@ -167,8 +167,17 @@ impl Assignment {
         }
     }
 
+    /// Adds a pod set with its flavors, and what it would use.
+    pub(super) fn add(&mut self, pod_set: PodSetFlavors) {
+        for (resource, picked) in pod_set.flavors.iter() {
+            self.borrow = self.borrow.max(picked.borrow);
+            self.charge(picked.fr, pod_set.requests.get(resource).copied().unwrap_or_default());
+        }
+        self.pod_sets.push(pod_set);
+    }
+
     /// Adds to what it would use.
-    pub(super) fn charge(&mut self, fr: Fr, amount: Amount) {
+    fn charge(&mut self, fr: Fr, amount: Amount) {
         match self.usage.binary_search_by_key(&fr, |(fr, _)| *fr) {
             Ok(at) => self.usage[at].1 = self.usage[at].1 + amount,
             Err(at) => self.usage.insert(at, (fr, amount)),

@@ -25,7 +25,7 @@ pub(crate) struct Preemptor<'a> {
     /// The workload whose place it takes: what that holds is its own, so that it is no victim.
     pub(crate) replaced: Option<WlId>,
     /// Where its pods may run, with topology-aware scheduling.
-    pub(crate) site: Option<Site<'a>>,
+    pub(crate) site: Option<&'a Site<'a>>,
     pub(crate) gates: Gates,
 }
 

@@ -24,6 +24,9 @@ pub(crate) struct Forest {
     pub(crate) resources: Resources,
     topologies: BTreeMap<Name, Topology>,
     flavors: BTreeMap<Name, ResourceFlavor>,
+    /// Whether one of them has a topology.
+    #[cfg_attr(feature = "record", serde(skip))]
+    is_used: bool,
     leaves: BTreeMap<Name, Arc<CapacityLeaf>>,
     outside: BTreeMap<Name, OutsidePod>,
     /// What pods outside use, by the name of the [`CapacityLeaf`].
@@ -50,6 +53,11 @@ impl Forest {
         self.trees.get(flavor)
     }
 
+    /// Whether a flavor has a topology, known or not.
+    pub(crate) fn is_used(&self) -> bool {
+        self.is_used
+    }
+
     pub(crate) fn tolerations(&self, flavor: &str) -> &[crate::Toleration] {
         self.flavors.get(flavor).map_or(&[], |flavor| &flavor.tolerations)
     }
@@ -73,6 +81,7 @@ impl Forest {
 
     pub(crate) fn put_flavor(&mut self, flavor: &ResourceFlavor) {
         let known = self.flavors.insert(flavor.name.clone(), flavor.clone());
+        self.note_use();
         let shape = |flavor: &ResourceFlavor| (flavor.topology_name.clone(), flavor.node_labels.clone());
         if known.as_ref().map(shape) != Some(shape(flavor)) {
             self.rebuild(&flavor.name);
@@ -81,8 +90,13 @@ impl Forest {
 
     pub(crate) fn delete_flavor(&mut self, name: &Name) {
         if self.flavors.remove(name).is_some() {
+            self.note_use();
             self.rebuild(name);
         }
+    }
+
+    fn note_use(&mut self) {
+        self.is_used = self.flavors.values().any(|flavor| flavor.topology_name.is_some());
     }
 
     /// Answers whether the leaf, as it was or as it is, belongs to some flavor, and changed.
@@ -328,6 +342,7 @@ impl Forest {
 impl Forest {
     /// Makes what was left out of a recording. What workloads use is charged by the caller after it.
     pub(crate) fn complete(&mut self) {
+        self.note_use();
         let pods: Vec<_> = self.outside.values().cloned().collect();
         for pod in pods {
             self.shift_outside(&pod, 1);
