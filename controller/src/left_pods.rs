@@ -17,8 +17,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use switchyard_api::{
     jobs::{
+        PodSelector,
         elastic::{is_slice, slice_name},
-        meta,
+        meta, pod_selector,
     },
     names,
     v1beta2::Workload,
@@ -34,27 +35,6 @@ use crate::{
 
 /// How often it is looked whether such pods are left.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
-
-/// The kinds whose controllers write the uid of their job on its pods, and the label.
-const BY_UID: [(&str, &str); 2] =
-    [("Job", "batch.kubernetes.io/controller-uid"), ("JobSet", "jobset.sigs.k8s.io/jobset-uid")];
-
-/// The kinds whose controllers write the name of their job on its pods, and the label. A later job may have the same name.
-const BY_NAME: [(&str, &str); 8] = [
-    ("JAXJob", TRAINING),
-    ("MPIJob", TRAINING),
-    ("PaddleJob", TRAINING),
-    ("PyTorchJob", TRAINING),
-    ("RayCluster", "ray.io/cluster"),
-    ("TFJob", TRAINING),
-    // Its JobSet has its name.
-    ("TrainJob", "jobset.sigs.k8s.io/jobset-name"),
-    ("XGBoostJob", TRAINING),
-];
-const TRAINING: &str = "training.kubeflow.org/job-name";
-
-/// The longest value of a label.
-const LABEL_LENGTH: usize = 63;
 
 /// Pods in one answer.
 const PAGE: u32 = 500;
@@ -201,26 +181,10 @@ fn is_charged_here(role: Role, workload: &Workload) -> bool {
     has_reservation(workload) && !is_finished(workload) && !is_group_workload(workload) && !elsewhere
 }
 
-#[derive(Debug, PartialEq)]
-struct Selector {
-    labels: String,
-    /// Whether it selects no pods of other jobs. Otherwise the annotation that a start writes on pods tells them.
-    is_exact: bool,
-}
-
 /// Selects the pods of a Workload's job; `None` for a pod, which is a job of its own.
-fn selector(workload: &Workload) -> Option<Selector> {
+fn selector(workload: &Workload) -> Option<PodSelector> {
     let owner = controller(workload.owner_references()).filter(|owner| owner.kind != "Pod")?;
-    let label =
-        |labels: &[(&str, &'static str)]| labels.iter().find(|(kind, _)| owner.kind == *kind).map(|(_, label)| *label);
-    if let Some(label) = label(&BY_UID) {
-        return Some(Selector { labels: format!("{label}={}", owner.uid), is_exact: true });
-    }
-    let labels = match label(&BY_NAME).filter(|_| owner.name.len() <= LABEL_LENGTH) {
-        Some(label) => format!("{label}={}", owner.name),
-        None => names::POD_SET.to_owned(),
-    };
-    Some(Selector { labels, is_exact: false })
+    Some(pod_selector(&owner.kind, &owner.name, &owner.uid))
 }
 
 #[cfg(test)]
@@ -280,7 +244,7 @@ mod tests {
         #[case] labels: &str,
         #[case] is_exact: bool,
     ) {
-        let want = Selector { labels: labels.to_owned(), is_exact };
+        let want = PodSelector { labels: labels.to_owned(), is_exact };
         assert_eq!(selector(&with(metadata)), (!labels.is_empty()).then_some(want));
     }
 

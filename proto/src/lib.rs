@@ -6,6 +6,7 @@
 pub mod codec;
 pub mod digest;
 mod payload;
+pub mod trouble;
 
 /// Version 1 of the protocol.
 #[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub)] // generated

@@ -27,6 +27,7 @@ pub mod talk;
 #[cfg(test)]
 mod testing;
 pub mod tls;
+mod trouble;
 
 pub use crate::allow::Allowed;
 pub use crate::args::Args;

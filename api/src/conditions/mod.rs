@@ -27,6 +27,8 @@ pub const FINISHED: &str = "Finished";
 pub const BLOCKED_ON_PREEMPTION_GATES: &str = "BlockedOnPreemptionGates";
 /// Workload: pods of its group are missing.
 pub const WAITING_FOR_REPLACEMENT_PODS: &str = "WaitingForReplacementPods";
+/// Workload: something is wrong on the worker cluster that it was sent to. Ours.
+pub const WORKER_TROUBLE: &str = "WorkerTrouble";
 /// ClusterQueue, LocalQueue, AdmissionCheck, MultiKueueCluster: it works.
 pub const ACTIVE: &str = "Active";
 /// MultiKueueCluster: much was lost at once, and its workloads are not given up until people say so. Ours.

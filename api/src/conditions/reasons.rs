@@ -198,6 +198,16 @@ pub mod finished {
     pub const FAILED_TO_START: &str = "FailedToStart";
 }
 
+/// Reasons of [`super::WORKER_TROUBLE`], beside those that clusters report (`switchyard_proto::trouble`).
+pub mod worker_trouble {
+    /// Nothing is heard of the cluster.
+    pub const CLUSTER_UNREACHABLE: &str = "ClusterUnreachable";
+    /// The MultiKueueCluster was deleted.
+    pub const CLUSTER_REMOVED: &str = "ClusterRemoved";
+    /// It is over.
+    pub const RESOLVED: &str = "Resolved";
+}
+
 /// Reasons of [`super::BLOCKED_ON_PREEMPTION_GATES`].
 pub mod blocked_on_preemption_gates {
     /// A gate is closed.
@@ -352,6 +362,10 @@ pub mod events {
     pub const FORCEFULLY_DELETED: &str = "KueueForcefullyDeleted";
     /// About the worker cluster of a workload.
     pub const MULTIKUEUE: &str = "MultiKueue";
+    /// Something is wrong on the worker cluster of a job.
+    pub const WORKER_TROUBLE: &str = "WorkerTrouble";
+    /// Nothing is wrong any more on the worker cluster of a job.
+    pub const WORKER_TROUBLE_RESOLVED: &str = "WorkerTroubleResolved";
 
     /// The reason of the event for an eviction, such as `EvictedDueToPreempted`.
     #[must_use]

@@ -20,6 +20,7 @@ use super::group::{Groups, is_member};
 use super::known;
 use super::parts::Parts;
 use crate::ledger::{Seen, Target};
+use crate::trouble::TroubleWatch;
 
 /// Observations that may wait for the ledger.
 const BUFFER: usize = 1024;
@@ -38,11 +39,14 @@ pub(crate) fn watch(client: &Client, hub_id: &str, frameworks: &[String]) -> (mp
     let (sender, receiver) = mpsc::channel(BUFFER);
     let mut tasks = JoinSet::new();
     let mut synced = Vec::new();
+    let troubles = TroubleWatch::default();
+    tasks.spawn(troubles.clone().run(client.clone(), hub_id.to_owned(), sender.clone()));
     let jobs = known(frameworks).into_iter().map(|known| (Access::job(known.kind), known.enabled));
     for (access, wanted) in std::iter::once((Access::workload(), true)).chain(jobs) {
         let (done, listed) = tokio::sync::oneshot::channel();
         synced.push(listed);
-        tasks.spawn(one_kind(client.clone(), access, wanted, hub_id.to_owned(), sender.clone(), done));
+        let pods = Pods::new(access.clone(), hub_id.to_owned(), troubles.clone());
+        tasks.spawn(one_kind(client.clone(), access, wanted, pods, sender.clone(), done));
     }
     tasks.spawn(async move {
         for listed in synced {
@@ -62,17 +66,17 @@ async fn one_kind(
     client: Client,
     access: Access,
     wanted: bool,
-    hub_id: String,
+    mut pods: Pods,
     sender: mpsc::Sender<Seen>,
     done: tokio::sync::oneshot::Sender<()>,
 ) {
     let api: Api<DynamicObject> = Api::all_with(client, &access.resource);
+    let hub_id = pods.hub_id.clone();
     let config = watcher::Config::default().labels(&format!("{}={hub_id}", names::HUB_ID));
     let mut events = watcher(api, config).backoff(Patience::default()).boxed();
     let kind = access.kind();
     let mut first = Some(done);
     let mut listing = BTreeSet::new();
-    let mut pods = Pods::new(access.clone(), hub_id.clone());
     let mut ended = false;
     while !ended && let Some(event) = events.next().await {
         let seen = match event {
@@ -87,6 +91,7 @@ async fn one_kind(
             }
             Ok(watcher::Event::InitDone) => {
                 let mut uids = std::mem::take(&mut listing);
+                pods.troubles.listed(&access.gvk, &uids);
                 for seen in pods.end_list(&mut uids) {
                     if sender.send(seen).await.is_err() {
                         return;
@@ -127,8 +132,10 @@ async fn one_kind(
 /// Objects that are told of together with others: pods of groups, and of what serves.
 struct Pods {
     access: Access,
+    hub_id: String,
     groups: Groups,
     parts: Parts,
+    troubles: TroubleWatch,
 }
 
 /// What an object is part of.
@@ -140,9 +147,9 @@ enum Together {
 }
 
 impl Pods {
-    fn new(access: Access, hub_id: String) -> Self {
+    fn new(access: Access, hub_id: String, troubles: TroubleWatch) -> Self {
         let parts = Parts::new(access.gvk.clone(), hub_id.clone());
-        Self { groups: Groups::new(access.clone(), hub_id), parts, access }
+        Self { groups: Groups::new(access.clone(), hub_id.clone()), parts, access, hub_id, troubles }
     }
 
     fn begin_list(&mut self) {
@@ -195,6 +202,9 @@ fn applied(access: &Access, object: &DynamicObject, hub_id: &str, pods: &mut Pod
         return None;
     }
     if let Some(read) = access.read(&now, hub_id) {
+        if let Some(kind) = access.job_kind {
+            pods.troubles.applied(kind, read.meta(), &now);
+        }
         return match pods.apply(now) {
             Together::Told(seen) => seen,
             Together::Alone => Some(Seen::Applied(Box::new(read))),
@@ -215,6 +225,9 @@ fn deleted(access: &Access, object: &DynamicObject, hub_id: &str, pods: &mut Pod
         labels.insert(names::HUB_ID.to_owned(), hub_id.into());
     }
     let object = access.read(&last, hub_id)?;
+    if let Some(kind) = access.job_kind {
+        pods.troubles.deleted(kind, object.meta());
+    }
     if let Together::Told(seen) = pods.remove(&last) {
         return seen;
     }
@@ -265,7 +278,7 @@ mod tests {
             ("a pod of a StatefulSet that serves", Some(("apps/v1", "StatefulSet")), serves.clone(), "Parts"),
             ("a pod of a ReplicaSet that says it serves", Some(("apps/v1", "ReplicaSet")), serves, "nothing"),
         ] {
-            let mut pods = Pods::new(access.clone(), "hub".into());
+            let mut pods = Pods::new(access.clone(), "hub".into(), TroubleWatch::default());
             let pod = object(&pod(controller, &annotations));
             let told = match applied(&access, &pod, "hub", &mut pods) {
                 None => "nothing",

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use switchyard_proto::v1::{Observation, Phase, State};
+use switchyard_proto::v1::{JobTrouble, Observation, Phase, State};
 
+use super::failing::Failing;
 use super::model::{
     Action, Gate, Kind, Object, Origin, Outcome, Payload, Priority, RemoteJob, RemoteWorkload, Target, Time, Trouble,
     Verb,
@@ -57,6 +58,10 @@ pub(super) struct Entry {
     pub(super) job_slot: Slot,
     /// Why the assignment of this attempt cannot be followed, and of which object.
     pub(super) trouble: Option<(u64, Kind, Trouble)>,
+    /// Creations that fail one after the other.
+    pub(super) failing: Option<Failing>,
+    /// What keeps the job of this attempt from starting.
+    pub(super) troubles: Option<(u64, Vec<JobTrouble>)>,
     /// The priority that this cluster has refused to give its Workload.
     pub(super) refused_priority: Option<Priority>,
     /// The Workload whose preemption gate was last opened, and when, as the hub had it. Closed since, it is not opened for that
@@ -94,6 +99,8 @@ impl Entry {
             workload_slot: Slot::default(),
             job_slot: Slot::default(),
             trouble: None,
+            failing: None,
+            troubles: None,
             refused_priority: None,
             gate_opened: None,
             gate_asked: None,
@@ -330,8 +337,14 @@ impl Entry {
                     self.trouble = Some((attempt, action.kind, trouble));
                 }
             },
-            Outcome::Rejected(_) if creates => self.slot(action.kind).refused(now),
-            Outcome::Failed(_) if creates => self.slot(action.kind).unanswered(now),
+            Outcome::Rejected(why) if creates => {
+                self.slot(action.kind).refused(now);
+                self.creation_failed(action.kind, attempt, &why);
+            }
+            Outcome::Failed(why) if creates => {
+                self.slot(action.kind).unanswered(now);
+                self.creation_failed(action.kind, attempt, &why);
+            }
             Outcome::Rejected(_) | Outcome::Failed(_) => self.slot(action.kind).failed(now),
         }
     }
@@ -360,6 +373,7 @@ impl Entry {
 
     /// The object that could not be made is there.
     fn cure(&mut self, kind: Kind) {
+        self.failing.take_if(|failing| failing.kind == kind);
         self.trouble.take_if(|(_, of, _)| *of == kind);
     }
 }

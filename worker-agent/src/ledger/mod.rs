@@ -14,6 +14,7 @@
 //!   a hub or without, and also by an agent that began anew. The lease counts from when the renewal was sent.
 
 mod entry;
+mod failing;
 mod model;
 mod plan;
 mod report;
@@ -206,6 +207,7 @@ impl Ledger {
             let entry = self.entries.entry(uid.clone()).or_insert_with(|| Entry::new(&uid));
             // What failed under the old assignment may be tried at once under the new one.
             entry.trouble = None;
+            entry.failing = None;
             entry.refused_priority = None;
             entry.workload_slot.reset();
             entry.job_slot.reset();
@@ -247,6 +249,11 @@ impl Ledger {
             Seen::Parts { workload_uid: uid, attempt, status } => {
                 let entry = self.entries.entry(uid.clone()).or_insert_with(|| Entry::new(&uid));
                 entry.take_parts(attempt, status);
+                self.refresh(&uid, now)
+            }
+            Seen::Troubles { workload_uid: uid, attempt, troubles } => {
+                let Some(entry) = self.entries.get_mut(&uid) else { return Vec::new() };
+                entry.troubles = Some((attempt, troubles)).filter(|(_, troubles)| !troubles.is_empty());
                 self.refresh(&uid, now)
             }
             Seen::Listed { kind, gvk, uids } => self.listed(kind, &gvk, &uids, now),

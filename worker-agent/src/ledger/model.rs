@@ -248,6 +248,15 @@ pub enum Seen {
         /// JSON: their statuses; empty when there are none.
         status: Vec<u8>,
     },
+    /// All that is known now to keep an attempt's job from starting.
+    Troubles {
+        /// The hub's workload.
+        workload_uid: String,
+        /// The attempt.
+        attempt: u64,
+        /// Within the bounds of the protocol; empty when there is none any more.
+        troubles: Vec<v1::JobTrouble>,
+    },
     /// A complete list of one kind of objects (by gvk) has been delivered as `Applied`; these were in it.
     Listed {
         /// Which kind of objects was listed.

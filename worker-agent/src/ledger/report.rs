@@ -218,6 +218,9 @@ fn content(observation: &Observation) -> u64 {
         (&reason.code, &reason.message).hash(&mut hasher);
     }
     (&observation.job_status, &observation.workload_status).hash(&mut hasher);
+    for trouble in &observation.troubles {
+        (&trouble.reason, &trouble.message, trouble.count).hash(&mut hasher);
+    }
     if let Some(gate) = &observation.preemption_gate {
         (gate.opened.map(|at| at.seconds), gate.blocked.map(|at| at.seconds)).hash(&mut hasher);
     }
@@ -233,5 +236,6 @@ fn hash(bytes: &[u8]) -> u64 {
 
 fn size(observation: &Observation) -> usize {
     let reasons: usize = observation.reasons.iter().map(|reason| reason.code.len() + reason.message.len()).sum();
-    observation.job_status.len() + observation.workload_status.len() + reasons + 128
+    let troubles: usize = observation.troubles.iter().map(|it| it.message.len() + 64).sum();
+    troubles + observation.job_status.len() + observation.workload_status.len() + reasons + 128
 }

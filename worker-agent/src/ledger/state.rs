@@ -187,6 +187,10 @@ impl Entry {
             preemption: None,
             origin: if want.is_none() { self.origin() } else { None },
             preemption_gate: self.gate_of(verdict.attempt),
+            troubles: match verdict.state {
+                State::Reserved | State::Running | State::Waiting => self.troubles_of(verdict.attempt),
+                _ => Vec::new(),
+            },
         }
     }
 

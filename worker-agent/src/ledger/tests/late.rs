@@ -163,6 +163,7 @@ fn a_creation_that_was_rejected_does_not_come() {
 
     let mut bench = reserving();
     bench.answer(unanswered()).pass(Time::from_millis(250)).answer(rejected());
+    assert_eq!(bench.heard(), [(1, State::Waiting)], "it fails again and again");
     assert_eq!(bench.want(1, Phase::Absent).asked(), ["find Workload"], "the first try may have gone through");
     bench.answer(rejected());
     assert!(bench.heard().is_empty());

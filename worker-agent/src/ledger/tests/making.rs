@@ -161,3 +161,53 @@ fn a_cluster_that_does_not_take_a_priority_keeps_the_job_and_is_asked_again_for_
     assert!(bench.heard().iter().all(|(_, state)| *state == State::Running), "not refused");
     assert_eq!(prioritized(&mut bench, "high", 8), ["set the priority of Workload"]);
 }
+
+#[test]
+fn creation_that_fails_is_told_after_the_second_failure() {
+    use switchyard_proto::v1::State;
+    let failed = || Outcome::Rejected("the webhook is away".to_owned());
+    let retry = |bench: &mut Bench| {
+        bench.pass(Time::from_secs(1));
+        bench.answer(failed());
+    };
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Reserve).answer(failed());
+    assert_eq!(bench.heard(), [], "it may pass");
+    retry(&mut bench);
+    let told = bench.told();
+    assert_eq!((told.len(), told[0].state(), told[0].reasons[0].code.as_str()), (1, State::Waiting, "CreationFailed"));
+    assert!(told[0].reasons[0].message.ends_with("the webhook is away"), "{told:?}");
+
+    let mut bench = Bench::open();
+    bench.want(1, Phase::Run).answer(Outcome::Object(Box::new(Object::Workload(workload(1)))));
+    bench.see(workload(1).admitted().seen()).answer(failed());
+    assert!(bench.told().iter().all(|it| it.troubles.is_empty()), "it may pass");
+    retry(&mut bench);
+    bench.now += Time::from_secs(1);
+    let told = bench.told();
+    assert_eq!((told.len(), told[0].state(), told[0].troubles[0].count), (1, State::Reserved, 2));
+    assert_eq!(told[0].troubles[0].reason, "CreationFailed");
+    bench.pass(Time::from_secs(1)).answer(Outcome::Object(Box::new(Object::Job(job(1)))));
+    assert!(bench.told().iter().all(|it| it.troubles.is_empty()), "it is there");
+}
+
+#[test]
+fn trouble_is_told_for_its_attempt_until_it_is_over() {
+    let troubles = |reason: &str| {
+        let one = switchyard_proto::v1::JobTrouble { reason: reason.to_owned(), ..Default::default() };
+        if reason.is_empty() { Vec::new() } else { vec![one] }
+    };
+    let see = |bench: &mut Bench, attempt, reason: &str| {
+        bench.see(Seen::Troubles { workload_uid: UID.to_owned(), attempt, troubles: troubles(reason) });
+        bench.now += Time::from_secs(1);
+        bench.told().into_iter().map(|it| it.troubles).collect::<Vec<_>>()
+    };
+    let mut bench = Bench::running();
+    assert_eq!(see(&mut bench, 1, "Unschedulable"), [troubles("Unschedulable")]);
+    assert!(see(&mut bench, 1, "Unschedulable").is_empty(), "once");
+    assert_eq!(see(&mut bench, 1, "ImagePull"), [troubles("ImagePull")]);
+    assert_eq!(see(&mut bench, 1, ""), [troubles("")]);
+    assert!(see(&mut bench, 2, "Volume").is_empty(), "of no attempt that is here");
+    bench.see(Seen::Troubles { workload_uid: "stranger".to_owned(), attempt: 1, troubles: troubles("Volume") });
+    assert_eq!(bench.ledger.len(), 1);
+}

@@ -1,0 +1,300 @@
+//! Reads what an examination goes by: a job's pods, and the cluster's warning events.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::{Api, Client, ResourceExt as _};
+use switchyard_api::jobs::pod_selector;
+use switchyard_api::names;
+use switchyard_controller::log_limit::LogLimit;
+use switchyard_proto::trouble;
+use switchyard_proto::v1::JobTrouble;
+use tokio::time::{Instant, sleep};
+
+use super::lock;
+use super::pods::{Finding, of_pod};
+use super::suspects::{Examined, Patient};
+use super::warnings::{Warning, Warnings};
+
+/// Pods in one answer.
+const PAGE: u32 = 100;
+/// Answers that are read. Where a job cannot be told by a label, the pods of all jobs of the namespace are listed.
+const PAGES: usize = 5;
+/// What is younger may pass in a moment, and is not told.
+const STAYS: SignedDuration = SignedDuration::from_secs(2);
+/// Objects below the job whose owner is looked up.
+const CHILDREN: usize = 4;
+
+/// Pages of events that are read at the start, to learn what happened before.
+const EVENT_PAGES: usize = 20;
+/// Events in one page.
+const EVENT_PAGE: u32 = 500;
+/// Pauses of the watch of events: before each, after an error, and where it is not allowed.
+const PAUSE: Duration = Duration::from_secs(1);
+const AGAIN: Duration = Duration::from_secs(5);
+const NOT_ALLOWED: Duration = Duration::from_secs(600);
+
+/// Selects warnings: the API server sends no others.
+const WARNINGS: &str = "type=Warning";
+
+/// Examines jobs, one at a time.
+pub(super) struct Examiner {
+    client: Client,
+    hub_id: String,
+    warnings: Arc<Mutex<Warnings>>,
+    log: LogLimit,
+}
+
+impl Examiner {
+    pub(super) fn new(client: Client, hub_id: String, warnings: Arc<Mutex<Warnings>>) -> Self {
+        Self { client, hub_id, warnings, log: LogLimit::default() }
+    }
+
+    /// An examination failed.
+    pub(super) fn complain(&mut self, error: &kube::Error) {
+        if let Some(left_out) = self.log.admit(Instant::now()) {
+            tracing::warn!(%error, left_out, "a job could not be examined: the hub does not hear why it does not start");
+        }
+    }
+
+    pub(super) async fn examine(&self, patient: &Patient) -> Result<Examined, kube::Error> {
+        let mut pods = self.pods(patient, "Pending").await?;
+        if pods.iter().all(|pod| of_pod(pod).is_none()) {
+            pods.extend(self.pods(patient, "Running").await?);
+        }
+        let made = pods.iter().filter_map(|pod| pod.metadata.creation_timestamp.as_ref()).map(|at| at.0).max();
+        let mut warnings = self.warnings_of(&patient.target.namespace, &patient.target.uid);
+        for uid in self.children(patient).await? {
+            warnings.extend(self.warnings_of(&patient.target.namespace, &uid));
+        }
+        // What could not be made could be since.
+        warnings.retain(|warning| warning.last.max(warning.finding.since) >= made);
+        let mut found: Vec<Finding> = warnings.into_iter().map(|warning| warning.finding).collect();
+        found.extend(pods.iter().filter_map(of_pod));
+        found.extend(pods.iter().flat_map(|pod| self.of_pods_events(pod)));
+        Ok(summary(found, Timestamp::now()))
+    }
+
+    fn warnings_of(&self, namespace: &str, uid: &str) -> Vec<Warning> {
+        lock(&self.warnings).of(namespace, uid)
+    }
+
+    /// Warnings of a pod, as far as its status does not say it better.
+    fn of_pods_events(&self, pod: &Pod) -> Vec<Finding> {
+        let (namespace, uid) = (pod.namespace().unwrap_or_default(), pod.uid().unwrap_or_default());
+        let own = [trouble::VOLUME, trouble::CONTAINER_CONFIG, trouble::OTHER];
+        let name = pod.name_any();
+        let named = |it: Warning| Finding { message: format!("pod {name}: {}", it.finding.message), ..it.finding };
+        let warnings = self.warnings_of(&namespace, &uid).into_iter();
+        warnings.filter(|it| own.contains(&it.finding.reason)).map(named).collect()
+    }
+
+    /// The job's pods of a phase.
+    async fn pods(&self, patient: &Patient, phase: &str) -> Result<Vec<Pod>, kube::Error> {
+        let kind = patient.kind;
+        // The pods of these have the marks of the agent themselves.
+        let marked = matches!(kind, "Pod" | "StatefulSet" | "LeaderWorkerSet");
+        let selector = if marked {
+            format!("{}={}", names::HUB_ID, self.hub_id)
+        } else {
+            pod_selector(kind, &patient.target.name, &patient.target.uid).labels
+        };
+        let is_exact = !marked && pod_selector(kind, "", "").is_exact;
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &patient.target.namespace);
+        let fields = format!("status.phase={phase}");
+        let mut params = ListParams::default().labels(&selector).fields(&fields).limit(PAGE);
+        let mut found = Vec::new();
+        for _ in 0..PAGES {
+            let page = api.list(&params).await?;
+            found.extend(page.items.into_iter().filter(|pod| is_exact || is_of(pod, patient, marked)));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) if found.is_empty() => params = params.continue_token(&token),
+                _ => break,
+            }
+        }
+        Ok(found)
+    }
+
+    /// Jobs that a job of another kind has made, as far as there are warnings of them, by uid.
+    async fn children(&self, patient: &Patient) -> Result<Vec<String>, kube::Error> {
+        if matches!(patient.kind, "Job" | "Pod") {
+            return Ok(Vec::new());
+        }
+        let prefix = format!("{}-", patient.target.name);
+        let mut named = lock(&self.warnings).named(&patient.target.namespace, "Job", &prefix);
+        named.truncate(CHILDREN);
+        let api: Api<Job> = Api::namespaced(self.client.clone(), &patient.target.namespace);
+        let mut children = Vec::new();
+        for (uid, name) in named {
+            let Some(child) = api.get_metadata_opt(&name).await? else { continue };
+            let owned = child.owner_references().iter().any(|owner| owner.uid == patient.target.uid);
+            if owned && child.metadata.uid.as_ref() == Some(&uid) {
+                children.push(uid);
+            }
+        }
+        Ok(children)
+    }
+}
+
+/// Whether a pod is of the job.
+fn is_of(pod: &Pod, patient: &Patient, marked: bool) -> bool {
+    let is = |key: &str, value: &str| pod.annotations().get(key).is_some_and(|it| it == value);
+    if marked {
+        return is(names::WORKLOAD_UID, &patient.workload_uid) && is(names::ATTEMPT, &patient.attempt.to_string());
+    }
+    let owned = pod.owner_references().iter().any(|owner| owner.uid == patient.target.uid);
+    owned || (!patient.workload.is_empty() && is(names::WORKLOAD, &patient.workload))
+}
+
+/// By reason: how many, since when, and the newest message.
+fn summary(found: Vec<Finding>, now: Timestamp) -> Examined {
+    let (mut young, mut by_reason) = (false, BTreeMap::<&'static str, (Finding, Option<Timestamp>)>::new());
+    for finding in found {
+        let age = finding.since.map(|since| now.duration_since(since));
+        // One from the future is of another clock.
+        if age.is_some_and(|age| !age.is_negative() && age < STAYS) {
+            young = true;
+            continue;
+        }
+        let since = finding.since;
+        let Some((known, newest)) = by_reason.get_mut(finding.reason) else {
+            by_reason.insert(finding.reason, (finding, since));
+            continue;
+        };
+        known.count = known.count.saturating_add(finding.count);
+        if since > *newest {
+            (known.message, *newest) = (finding.message, since);
+        }
+        known.since = known.since.into_iter().chain(since).min();
+    }
+    // It says little beside what is known for certain.
+    if by_reason.len() > 1 {
+        by_reason.remove(trouble::OTHER);
+    }
+    let on_wire = |finding: Finding| JobTrouble {
+        reason: finding.reason.to_owned(),
+        message: finding.message,
+        count: finding.count,
+        since: finding.since.map(|at| prost_types::Timestamp { seconds: at.as_second(), nanos: 0 }),
+    };
+    let mut troubles: Vec<JobTrouble> = by_reason.into_values().map(|(finding, _)| on_wire(finding)).collect();
+    trouble::bound(&mut troubles);
+    Examined::Found { troubles, young }
+}
+
+/// Keeps the warnings up to date. Never ends.
+pub(super) async fn follow_warnings(client: Client, warnings: Arc<Mutex<Warnings>>) {
+    let api: Api<Event> = Api::all(client);
+    let (mut version, mut pages, mut said) = (None::<String>, EVENT_PAGES, false);
+    loop {
+        sleep(PAUSE).await;
+        let result = match &version {
+            None => read_newest(&api, &warnings, pages).await.map(Some),
+            Some(from) => watch(&api, &warnings, from).await,
+        };
+        // What happened while nobody watched is not read again: what goes on happens again.
+        pages = 1;
+        match result {
+            Ok(reached) => version = reached,
+            Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => {
+                if !said {
+                    let why = &status.message;
+                    tracing::warn!(why, "events may not be read: the hub hears of fewer causes why jobs do not start");
+                }
+                said = true;
+                sleep(NOT_ALLOWED).await;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "watch of events failed, trying again");
+                version = None;
+                sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
+/// Reads the first pages, and gives the version from which to watch.
+async fn read_newest(api: &Api<Event>, warnings: &Mutex<Warnings>, pages: usize) -> Result<String, kube::Error> {
+    let mut params = ListParams::default().fields(WARNINGS).limit(EVENT_PAGE);
+    let mut version = String::new();
+    for _ in 0..pages {
+        let page = api.list(&params).await?;
+        version = page.metadata.resource_version.unwrap_or_default();
+        {
+            let mut warnings = lock(warnings);
+            page.items.iter().for_each(|event| warnings.note(event));
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => break,
+        }
+    }
+    Ok(version)
+}
+
+/// Watches until the API server ends it. Gives the version that was reached; none if that is too old by now.
+async fn watch(api: &Api<Event>, warnings: &Mutex<Warnings>, from: &str) -> Result<Option<String>, kube::Error> {
+    let params = WatchParams::default().fields(WARNINGS);
+    let mut events = api.watch(&params, from).await?.boxed();
+    let mut reached = from.to_owned();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(WatchEvent::Added(event) | WatchEvent::Modified(event)) => {
+                reached = event.resource_version().unwrap_or(reached);
+                lock(warnings).note(&event);
+            }
+            Ok(WatchEvent::Deleted(event)) => reached = event.resource_version().unwrap_or(reached),
+            Ok(WatchEvent::Bookmark(bookmark)) => reached = bookmark.metadata.resource_version,
+            Ok(WatchEvent::Error(_)) => return Ok(None),
+            // One that cannot be read is left out.
+            Err(kube::Error::SerdeError(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(reached))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(reason: &'static str, message: &str, since: i64) -> Finding {
+        Finding { reason, message: message.to_owned(), count: 1, since: Timestamp::from_second(since).ok() }
+    }
+
+    fn told(found: Vec<Finding>) -> (Vec<String>, bool) {
+        let Examined::Found { troubles, young } = summary(found, Timestamp::from_second(100).unwrap()) else {
+            return (Vec::new(), false);
+        };
+        let since = |it: &JobTrouble| it.since.map_or(0, |at| at.seconds);
+        let one = |it: &JobTrouble| format!("{} x{} since {}: {}", it.reason, it.count, since(it), it.message);
+        (troubles.iter().map(one).collect(), young)
+    }
+
+    #[test]
+    fn pods_with_the_same_trouble_are_one_with_the_newest_message() {
+        let found = vec![
+            finding(trouble::UNSCHEDULABLE, "pod a", 50),
+            finding(trouble::UNSCHEDULABLE, "pod c", 90),
+            finding(trouble::UNSCHEDULABLE, "pod b", 60),
+            finding(trouble::IMAGE_PULL, "pod d", 70),
+            finding(trouble::OTHER, "noise", 10),
+        ];
+        let expected = ["Unschedulable x3 since 50: pod c", "ImagePull x1 since 70: pod d"].map(str::to_owned);
+        assert_eq!(told(found), (expected.into(), false));
+        assert_eq!(told(vec![finding(trouble::OTHER, "noise", 10)]).0, ["Other x1 since 10: noise"]);
+    }
+
+    #[test]
+    fn trouble_is_told_once_it_stays() {
+        assert_eq!(told(vec![finding(trouble::UNSCHEDULABLE, "pod a", 99)]), (Vec::new(), true));
+        assert_eq!(told(vec![finding(trouble::UNSCHEDULABLE, "pod a", 98)]).0.len(), 1);
+        assert_eq!(told(vec![finding(trouble::UNSCHEDULABLE, "pod a", 500)]).0.len(), 1, "of a clock that is ahead");
+    }
+}
