@@ -2,6 +2,7 @@
 //! the clusters are.
 
 mod clusters;
+mod troubles;
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use switchyard_controller::metrics::Metrics;
+use troubles::TroubleGauge;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
@@ -42,6 +44,8 @@ pub struct HubMetrics {
     admitted: Family<Labels, Counter>,
     evicted: Family<EvictedLabels, Counter>,
     taken_back: Family<LeftLabels, Counter>,
+    /// Workloads with trouble on their cluster.
+    pub(crate) troubles: TroubleGauge,
     /// Clusters with a session.
     pub sessions: Gauge,
 }
@@ -49,8 +53,9 @@ pub struct HubMetrics {
 impl HubMetrics {
     /// Shown among the controller's from now on.
     pub fn register(shown: &Arc<Metrics>) -> Arc<Self> {
-        let (dispatched, admitted, evicted, taken_back, sessions) = Default::default();
-        let metrics = Arc::new(Self { shown: shown.clone(), dispatched, admitted, evicted, taken_back, sessions });
+        let (dispatched, admitted, evicted, taken_back, sessions, troubles) = Default::default();
+        let metrics =
+            Arc::new(Self { shown: shown.clone(), dispatched, admitted, evicted, taken_back, sessions, troubles });
         shown.register(|registry| {
             registry.register(
                 "multikueue_workloads_dispatched",
@@ -72,6 +77,11 @@ impl HubMetrics {
                 "workloads_taken_back",
                 "Attempts that were taken from a cluster, by the reason that the Workload's history has",
                 metrics.taken_back.clone(),
+            );
+            ours.register(
+                "workloads_in_trouble",
+                "Workloads with condition WorkerTrouble, by the cluster that they were sent to and the reason",
+                metrics.troubles.family.clone(),
             );
             ours.register(
                 "cluster_sessions",

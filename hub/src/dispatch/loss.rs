@@ -5,7 +5,39 @@ use super::entry::Entry;
 use super::machine::Dispatcher;
 use super::{Name, Time};
 
+/// How the hub stands with the cluster that a workload was sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contact {
+    /// What is known of it is fresh.
+    Heard,
+    /// Nothing is heard.
+    Silent {
+        /// Since then.
+        since: Time,
+        /// When the workload is given up there; none: not as things are.
+        given_up: Option<Time>,
+    },
+    /// The MultiKueueCluster is deleted.
+    Removed {
+        /// As above.
+        given_up: Option<Time>,
+    },
+}
+
 impl Dispatcher {
+    /// How the hub stands with the cluster of a workload.
+    pub fn contact(&self, cluster: &Name, uid: &str) -> Contact {
+        let given_up = self.entries.get(uid).and_then(|entry| self.give_up_at(cluster, entry));
+        match self.clusters.get(cluster) {
+            Some(known) if known.exists => match (known.up, known.unable) {
+                (true, None) => Contact::Heard,
+                (true, Some(since)) => Contact::Silent { since, given_up },
+                (false, _) => Contact::Silent { since: known.since, given_up },
+            },
+            _ => Contact::Removed { given_up },
+        }
+    }
+
     /// When the jobs of a cluster that is away are given up there; none: not while things are as they are.
     ///
     /// # The fence

@@ -51,6 +51,7 @@ pub use actions::{Action, Event, Left, Outcome, Written};
 pub use breaker::{Caution, Open};
 pub use cluster::{ClusterRules, Loss};
 pub use gates::Gate;
+pub use loss::Contact;
 pub use machine::{ClusterView, Dispatcher};
 pub use orphans::OrphanView;
 pub use replicas::Replica;

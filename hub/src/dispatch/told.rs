@@ -60,6 +60,8 @@ pub struct Told {
     pub job_status: Option<Arc<Value>>,
     /// Why it ended as it did.
     pub reason: Option<Reason>,
+    /// What keeps its job from starting, within the bounds of the protocol.
+    pub troubles: Vec<proto::JobTrouble>,
 }
 
 /// What clusters last told, as far as it may have to be written. By the hub's own uids.
@@ -117,6 +119,7 @@ impl Memory {
         if told.attempt != observation.attempt {
             *told = Told { attempt: observation.attempt, ..Told::default() };
         }
+        told.troubles.clone_from(&observation.troubles);
         if terminal(observation.state()) {
             told.reason = reasons.first().cloned();
         }
@@ -204,7 +207,7 @@ mod tests {
         let told = |memory: &Memory| memory.of(&west, &new, 1).and_then(|told| told.job_status.clone());
         let status = |active: i32| Some(Arc::new(serde_json::json!({"active": active})));
         let tell = |memory: &mut Memory, uid: &Uid, active: i32| {
-            let told = Told { attempt: 1, job_status: status(active), reason: None };
+            let told = Told { attempt: 1, job_status: status(active), ..Told::default() };
             memory.told.insert((west.clone(), uid.clone()), told);
         };
         let mut memory = Memory::new(false);

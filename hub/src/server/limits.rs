@@ -7,7 +7,7 @@ use std::time::Duration;
 use prost::Message;
 use serde_json::Value;
 use switchyard_proto::v1::{Observation, Observed, Reason};
-use switchyard_proto::{MAX_NAME, MAX_UID, is_attempt, is_uid};
+use switchyard_proto::{MAX_NAME, MAX_UID, is_attempt, is_uid, trouble};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -115,6 +115,7 @@ fn one(observation: &mut Observation) -> Result<bool, String> {
         cut(message, room);
         room -= message.len();
     }
+    trouble::bound(&mut observation.troubles);
     Ok(whole)
 }
 

@@ -14,6 +14,7 @@ mod reports;
 mod slots;
 mod term;
 mod topology;
+mod troubles;
 mod writes;
 
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use crate::server::{Registry, SessionEvent};
 use fair_queue::FairQueue;
 use mirror::Show;
 use term::TermState;
+use troubles::Wrote;
 
 /// Messages of sessions that wait for us. Beyond it sessions wait, and through them the agents.
 pub const SESSION_EVENTS: usize = 1024;
@@ -74,6 +76,7 @@ pub struct Parts {
 enum Answer {
     Written(Written),
     Shown { uid: Uid, unshown: Option<Show>, written: Option<Written> },
+    Troubled { uid: Uid, wrote: Wrote },
 }
 
 /// What every task of the shell shares.

@@ -7,6 +7,7 @@ mod asked;
 mod sessions;
 #[cfg(test)]
 mod tests;
+mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use super::follow::is_slice_of;
 use super::inbox::Batch;
 use super::slots::Slots;
 use super::topology::Topology;
+use super::troubles::TroubleQueue;
 use super::{Answer, Clock, Hands, Parts, Reports};
 use super::{payload, replicas};
 use crate::cluster::Ports;
@@ -55,6 +57,11 @@ pub(super) struct TermState {
     /// Clusters may have what the hub has forgotten: workloads are to be known again by their jobs.
     forgetful: bool,
     slots: Slots,
+    troubles: TroubleQueue,
+    /// Since when nothing is heard of a cluster.
+    quiet: BTreeMap<Name, Instant>,
+    /// When the workloads of a quiet cluster are reviewed.
+    reviews: BTreeSet<(Instant, Name)>,
     /// Of what clusters say, by cluster.
     log: BTreeMap<Name, LogLimit>,
     auditor: Auditor,
@@ -84,6 +91,9 @@ impl TermState {
             told: Memory::new(forgetful),
             forgetful,
             slots: Slots::default(),
+            troubles: TroubleQueue::default(),
+            quiet: BTreeMap::new(),
+            reviews: BTreeSet::new(),
             log: BTreeMap::new(),
             auditor: Auditor::new(parts.ctx.client.clone()),
         };
@@ -101,6 +111,9 @@ impl TermState {
         for workload in &workloads {
             state.workload(workload);
         }
+        let clusters: BTreeSet<&str> =
+            workloads.iter().filter_map(|workload| workload.status.as_ref()?.cluster_name.as_deref()).collect();
+        clusters.into_iter().for_each(|cluster| state.fell_quiet(&cluster.into()));
         tracing::info!(epoch, workloads = workloads.len(), "dispatching");
         parts.term.send_replace(Some(epoch));
         state
@@ -121,16 +134,14 @@ impl TermState {
         }
         self.reports.forget_all();
         self.hands.metrics.sessions.set(0);
+        self.hands.metrics.troubles.clear();
         tracing::info!(epoch = self.epoch, "no longer dispatching");
     }
 
     /// When something is due.
     pub(super) fn next_wakeup(&self) -> Option<Instant> {
         let dispatcher = self.dispatcher.next_wakeup().map(|at| self.clock.instant(at));
-        match (dispatcher, self.slots.next_due()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        [dispatcher, self.slots.next_due(), self.next_trouble()].into_iter().flatten().min()
     }
 
     pub(super) fn tick(&mut self) {
@@ -148,6 +159,8 @@ impl TermState {
             self.reservations.remove(&uid);
             self.living.remove(&uid);
             self.auditor.gone(&uid);
+            self.troubles.forget(&uid);
+            self.hands.metrics.troubles.set(&uid, None);
             self.apply(Event::WorkloadGone { uid: uid.clone() });
             if !self.dispatcher.knows(&uid) {
                 self.places.remove(&uid);
@@ -200,7 +213,12 @@ impl TermState {
         }
         self.topology = now;
         for event in events {
+            let gone = match &event {
+                Event::ClusterGone { name } => Some(name.clone()),
+                _ => None,
+            };
             self.apply(event);
+            gone.iter().for_each(|name| self.fell_quiet(name));
         }
     }
 
@@ -241,6 +259,8 @@ impl TermState {
         self.confirm(&facts);
         self.auditor.workload(&facts);
         self.apply(Event::Workload(facts));
+        self.count_trouble(workload, &uid);
+        self.review_trouble(&uid);
         if is_group_workload(workload) {
             self.show_members(workload, &uid);
         }
@@ -291,6 +311,7 @@ impl TermState {
                     self.written(written);
                 }
             }
+            Answer::Troubled { uid, wrote } => self.wrote_trouble(&uid, wrote),
         }
         self.start_slots();
     }

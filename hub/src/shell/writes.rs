@@ -20,6 +20,7 @@ use switchyard_controller::{Context, Reservation};
 
 use super::facts::{attempt, check_of, facts, is_dispatching, known_as, replaced};
 use super::payload;
+use super::troubles::settle;
 use crate::dispatch::standing::{Intent, Standing, Verdict, judge};
 use crate::dispatch::{Left, Name, Outcome, TIMED_OUT, Tries, Uid, Written};
 use crate::metrics::HubMetrics;
@@ -270,6 +271,7 @@ impl Write {
                 if let Some(left) = left {
                     remember(&mut edit, left, now);
                 }
+                settle(&mut edit);
                 Plan::Write(Box::new(edit))
             }
             What::Release => {
@@ -277,11 +279,13 @@ impl Write {
                 let deleting = current.metadata.deletion_timestamp.is_some();
                 let released = edit.release_quota()
                     || deleting && edit.unreserve(quota_reserved::PENDING_EVALUATION, "The workload is deleted");
+                settle(&mut edit);
                 if released { Plan::Write(Box::new(edit)) } else { Plan::There }
             }
             What::Finish { reason, message, .. } => {
                 let mut edit = ctx.edit(current);
                 edit.finish(reason, truncated_message(message.clone()));
+                settle(&mut edit);
                 Plan::Write(Box::new(edit))
             }
         }
@@ -375,7 +379,7 @@ impl Write {
 }
 
 /// The job of a workload, or the pods of its group.
-fn owners(workload: &Workload) -> impl Iterator<Item = ObjectReference> {
+pub(super) fn owners(workload: &Workload) -> impl Iterator<Item = ObjectReference> {
     let owners = payload::owner(workload).map(|owned| owned.owners).unwrap_or_default();
     owners.into_iter().map(|owner| ObjectReference {
         api_version: Some(owner.api_version.clone()),

@@ -233,6 +233,7 @@ impl TermState {
     }
 
     pub(super) fn start_slots(&mut self) {
+        self.start_trouble_writes();
         for work in self.slots.take(Instant::now()) {
             let (hands, epoch) = (self.hands.clone(), self.epoch);
             let key = self.places.get(&work.uid).cloned();

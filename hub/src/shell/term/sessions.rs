@@ -47,6 +47,7 @@ impl TermState {
                     self.reports.left(&cluster, exists);
                     self.apply(event);
                     self.told.forget_useless_of(&self.dispatcher, &name);
+                    self.fell_quiet(&name);
                 }
             }
             SessionEvent::Observed { cluster, session_id, observations, inventory, weight: _weight } => {
@@ -60,6 +61,7 @@ impl TermState {
                 if let Some(uids) = inventory {
                     self.apply(Event::Inventory { cluster: name.clone(), uids });
                     self.told.forget_useless_of(&self.dispatcher, &name);
+                    self.was_heard(&name);
                 }
             }
             SessionEvent::Able { cluster, session_id, able } => {
@@ -69,7 +71,13 @@ impl TermState {
                     } else {
                         tracing::warn!(cluster, "the agent does not reach its own API server");
                     }
-                    self.apply(Event::ClusterAble { name: cluster.as_str().into(), able });
+                    let name = Name::from(cluster.as_str());
+                    self.apply(Event::ClusterAble { name: name.clone(), able });
+                    if able {
+                        self.was_heard(&name);
+                    } else {
+                        self.fell_quiet(&name);
+                    }
                 }
             }
             SessionEvent::Capacity { cluster, session_id, capacity, weight: _weight } => {
@@ -99,6 +107,7 @@ impl TermState {
         if !known {
             self.told.forget_useless(&self.dispatcher, cluster, &uid);
         }
+        self.review_trouble(&uid);
     }
 
     /// A cluster speaks of a workload that the dispatcher has nothing to do with: is it one of ours?

@@ -1,0 +1,95 @@
+//! Workloads with trouble on their worker cluster, by cluster and reason.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use switchyard_api::conditions::reasons::worker_trouble as reasons;
+use switchyard_proto::trouble;
+
+use crate::dispatch::Uid;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct TroubleLabels {
+    cluster: String,
+    reason: &'static str,
+}
+
+/// Counts each workload once.
+#[derive(Debug, Default)]
+pub(crate) struct TroubleGauge {
+    pub(super) family: Family<TroubleLabels, Gauge>,
+    counted: Mutex<BTreeMap<Uid, TroubleLabels>>,
+}
+
+impl TroubleGauge {
+    /// What a workload has, by cluster and reason.
+    pub(crate) fn set(&self, uid: &Uid, trouble: Option<(&str, &str)>) {
+        let labels =
+            |(cluster, reason): (&str, &str)| TroubleLabels { cluster: cluster.to_owned(), reason: known(reason) };
+        let now = trouble.map(labels);
+        // A panic while it is held would have been between two plain changes.
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        if counted.get(uid) == now.as_ref() {
+            return;
+        }
+        if let Some(before) = counted.remove(uid)
+            && self.family.get_or_create(&before).dec() == 1
+        {
+            self.family.remove(&before);
+        }
+        if let Some(now) = now {
+            self.family.get_or_create(&now).inc();
+            counted.insert(uid.clone(), now);
+        }
+    }
+
+    /// Another process counts from now on.
+    pub(crate) fn clear(&self) {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.family.clear();
+    }
+}
+
+/// A reason as a label.
+fn known(reason: &str) -> &'static str {
+    match reason {
+        reasons::CLUSTER_UNREACHABLE => reasons::CLUSTER_UNREACHABLE,
+        reasons::CLUSTER_REMOVED => reasons::CLUSTER_REMOVED,
+        reason => trouble::known(reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use switchyard_controller::metrics::Metrics;
+
+    use crate::metrics::HubMetrics;
+
+    #[test]
+    fn workloads_are_counted_once_by_bounded_reasons() {
+        let shown = Arc::new(Metrics::default());
+        let metrics = HubMetrics::register(&shown);
+        let lines = || {
+            let page = shown.render();
+            page.lines()
+                .filter_map(|line| line.strip_prefix("switchyard_workloads_in_trouble"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let set = |uid: &str, trouble| metrics.troubles.set(&uid.into(), trouble);
+        set("a", Some(("west", "Unschedulable")));
+        set("a", Some(("west", "Unschedulable")));
+        set("b", Some(("west", "Unschedulable")));
+        assert_eq!(lines(), [r#"{cluster="west",reason="Unschedulable"} 2"#]);
+        set("a", Some(("west", "made up by a tenant")));
+        set("b", None);
+        assert_eq!(lines(), [r#"{cluster="west",reason="Other"} 1"#]);
+        metrics.troubles.clear();
+        assert!(lines().is_empty());
+    }
+}
