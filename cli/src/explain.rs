@@ -8,6 +8,7 @@ mod quota;
 mod settings;
 mod text;
 mod unknown;
+mod verdict;
 mod view;
 
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! `switchyard status [JOB]`.
 
 mod detail;
+mod ready;
 mod row;
 
 use jiff::Timestamp;
@@ -12,7 +13,7 @@ use crate::find::find;
 use crate::{Output, table};
 
 pub use detail::{Detail, detail};
-pub use row::{Row, State, row};
+pub use row::{Ready, Row, State, row};
 
 /// Arguments of `switchyard status`.
 #[derive(clap::Args, Debug)]
@@ -40,17 +41,19 @@ const PAGE: u32 = 500;
 pub async fn run(client: kube::Client, namespace: &str, args: &Args) -> anyhow::Result<String> {
     let namespace = args.namespace.as_deref().unwrap_or(namespace);
     let workloads: Api<Workload> =
-        if args.all_namespaces { Api::all(client) } else { Api::namespaced(client, namespace) };
+        if args.all_namespaces { Api::all(client.clone()) } else { Api::namespaced(client.clone(), namespace) };
     let found = list(&workloads).await.map_err(|error| crate::explain(&error, "listing workloads"))?;
     let now = Timestamp::now();
     match &args.job {
         None => {
-            let rows: Vec<Row> = found.iter().map(row).collect();
+            let mut rows: Vec<Row> = found.iter().map(row).collect();
+            ready::fill_in(&client, (!args.all_namespaces).then_some(namespace), &mut rows).await;
             args.output.render(&rows, |rows| text(rows, args.all_namespaces, now))
         }
         Some(job) => {
-            let workload = find(&found, namespace, job)?;
-            args.output.render(&detail(workload), |detail| detail::text(detail, now))
+            let mut detail = detail(find(&found, namespace, job)?);
+            ready::fill_in(&client, Some(namespace), std::slice::from_mut(&mut detail.row)).await;
+            args.output.render(&detail, |detail| detail::text(detail, now))
         }
     }
 }
@@ -78,29 +81,31 @@ pub fn text(rows: &[Row], namespaces: bool, now: Timestamp) -> String {
     let mut rows: Vec<&Row> = rows.iter().collect();
     rows.sort_by(|a, b| (a.created, &a.namespace, &a.job).cmp(&(b.created, &b.namespace, &b.job)));
     if namespaces {
-        let cells: Vec<[String; 8]> = rows
+        let cells: Vec<[String; 9]> = rows
             .iter()
             .map(|row| {
-                let [job, queue, priority, state, cluster, age, reason] = cells(row, now);
-                [row.namespace.clone(), job, queue, priority, state, cluster, age, reason]
+                let [job, queue, priority, state, ready, cluster, age, reason] = cells(row, now);
+                [row.namespace.clone(), job, queue, priority, state, ready, cluster, age, reason]
             })
             .collect();
-        table::render(["NAMESPACE", "JOB", "QUEUE", "PRIORITY", "STATE", "CLUSTER", "AGE", "REASON"], &cells)
+        table::render(["NAMESPACE", "JOB", "QUEUE", "PRIORITY", "STATE", "READY", "CLUSTER", "AGE", "REASON"], &cells)
     } else {
-        let cells: Vec<[String; 7]> = rows.iter().map(|row| cells(row, now)).collect();
-        table::render(["JOB", "QUEUE", "PRIORITY", "STATE", "CLUSTER", "AGE", "REASON"], &cells)
+        let cells: Vec<[String; 8]> = rows.iter().map(|row| cells(row, now)).collect();
+        table::render(["JOB", "QUEUE", "PRIORITY", "STATE", "READY", "CLUSTER", "AGE", "REASON"], &cells)
     }
 }
 
-fn cells(row: &Row, now: Timestamp) -> [String; 7] {
+fn cells(row: &Row, now: Timestamp) -> [String; 8] {
     let age = row.created.map(|created| table::age(now.as_second() - created.as_second()));
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     [
         row.job.clone(),
         row.queue.clone(),
         row.priority.to_string(),
         row.state.to_string(),
-        row.cluster.clone().unwrap_or_else(|| "-".to_owned()),
-        age.unwrap_or_else(|| "-".to_owned()),
+        or_none(row.ready.map(|ready| ready.to_string())),
+        or_none(row.cluster.clone()),
+        or_none(age),
         row.reason.clone(),
     ]
 }

@@ -386,6 +386,27 @@ fn cases() -> Vec<(&'static str, World)> {
             }),
         ),
         (
+            "no cluster can run it",
+            plain().workload(
+                "a",
+                "1",
+                json!({}),
+                json!({"conditions": [condition("QuotaReserved", "False", "PendingEvaluation",
+                    "No worker cluster can run it: east: namespaces \"team\" not found; west: not connected")]}),
+            ),
+        ),
+        (
+            "is in trouble on its worker cluster",
+            plain().workload("a", "4", json!({}), {
+                let mut status = held("cq", "4");
+                status["conditions"].as_array_mut().unwrap().push(condition("WorkerTrouble", "True", "Unschedulable",
+                    "on \"east\": Unschedulable (count 4): pod a-x: 0/1 nodes are available"));
+                status["clusterName"] = json!("east");
+                status["dispatch"] = json!({"attempt": 2});
+                status
+            }),
+        ),
+        (
             "finished",
             plain().workload(
                 "a",

@@ -6,17 +6,20 @@ use super::quota::{FlavorView, PodSetView, PreemptionView, ResourceView, VictimV
 use super::view::{PlaceView, ReasonView, View};
 use crate::table;
 
-/// The explanation: who it is, how it stands and why, its place, and then the figures by flavor.
+/// The explanation: how it stands and why, who it is, its place, the figures by flavor, and what would have to change.
 pub(super) fn text(view: &View, now: Timestamp) -> String {
     let ago = |at: Timestamp| format!("{} ago", table::age(now.as_second() - at.as_second()));
-    let mut facts = vec![("Workload", format!("{}/{}", view.namespace, view.workload))];
+    let mut facts = vec![("Verdict", view.verdict.clone())];
+    facts.extend(why(view).map(|why| ("Why", why)));
+    facts.push(("Workload", format!("{}/{}", view.namespace, view.workload)));
     if view.job.kind != "Workload" {
         facts.push(("Job", format!("{} {}", view.job.kind, view.job.name)));
     }
     facts.push(("Queue", queue(view)));
     facts.push(("Priority", view.priority.to_string()));
-    facts.push(("State", state(view)));
-    facts.extend(why(view).map(|why| ("Why", why)));
+    if let Some(trouble) = &view.trouble {
+        facts.push(("Trouble", format!("{} ({})", trouble.reason, ago(trouble.since))));
+    }
     if let Some(recorded) = view.recorded.as_ref().filter(|recorded| Some(&recorded.message) != said(view)) {
         facts.push(("Recorded", format!("{}: {} ({})", recorded.reason, recorded.message, ago(recorded.since))));
     }
@@ -54,6 +57,9 @@ pub(super) fn text(view: &View, now: Timestamp) -> String {
         out.push_str("\nWorked out from the cluster's objects. What cannot be seen in them:\n");
         view.unknown.iter().for_each(|unknown| out.push_str(&format!("  - {unknown}\n")));
     }
+    if let Some(change) = &view.change {
+        out.push_str(&format!("\nTo start, it needs: {change}\n"));
+    }
     out
 }
 
@@ -79,21 +85,6 @@ fn queue(view: &View) -> String {
         text.push_str(&format!(" in cohort {cohort}"));
     }
     text
-}
-
-fn state(view: &View) -> String {
-    let first = view.place.as_ref().is_some_and(|place| place.head.is_none());
-    let text = match view.outlook {
-        "Fits" if first => "it fits and is the head: it is admitted in the next cycle",
-        "Fits" => "it fits, and is admitted as soon as it is its turn",
-        "Preempts" if first => "it fits when others have been preempted, which starts in the next cycle",
-        "Preempts" => "it fits when others have been preempted, which starts as soon as it is its turn",
-        "Blocked" => "it would not be admitted even if it were its turn",
-        "NotTried" => "it is not tried",
-        "QuotaReserved" => "it has quota, and waits for its admission checks",
-        _ => return view.state.to_string(),
-    };
-    format!("{}: {text}", view.state)
 }
 
 /// What the reason says, unless there is none.

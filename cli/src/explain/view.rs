@@ -12,13 +12,21 @@ use switchyard_scheduler::{Explanation, Place, Reason};
 use super::placed::{AdmissionView, CheckView, DispatchView};
 use super::quota::{PodSetView, VictimView};
 use super::settings::{Settings, Source};
-use super::unknown;
+use super::{unknown, verdict};
 use crate::status::{Row, State, row};
 
 /// Why a workload waits, or where it is.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct View {
+    /// What becomes of it as things are, in a sentence.
+    pub verdict: String,
+    /// What would have to change for its job to start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change: Option<String>,
+    /// What is wrong on the cluster that it was sent to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<TroubleView>,
     /// Its namespace.
     pub namespace: String,
     /// The Workload.
@@ -99,6 +107,18 @@ pub struct ReasonView {
     pub reason: String,
     /// Its message.
     pub message: String,
+}
+
+/// What is wrong on a worker cluster.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TroubleView {
+    /// The reason of the condition `WorkerTrouble`.
+    pub reason: String,
+    /// Its message.
+    pub message: String,
+    /// Since when.
+    pub since: Timestamp,
 }
 
 /// What the controller has written.
@@ -199,7 +219,10 @@ impl View {
         let recorded = recorded(workload);
         let gated = settings.config.enabled("AdmissionGatedBy");
         let reason = reason.map(|reason| ReasonView::of(reason, workload, recorded.as_ref(), gated));
-        Self {
+        let mut view = Self {
+            verdict: String::new(),
+            change: None,
+            trouble: trouble(workload),
             namespace,
             workload: workload.name_any(),
             uid: explanation.uid.to_string(),
@@ -234,7 +257,9 @@ impl View {
                 admission_fair_sharing: settings.config.admission_fair_sharing.is_some(),
             },
             unknown: unknown::of(explanation, settings),
-        }
+        };
+        (view.verdict, view.change) = (verdict::verdict(&view), verdict::change(&view));
+        view
     }
 }
 
@@ -262,6 +287,14 @@ fn recorded(workload: &Workload) -> Option<RecordedView> {
         message: condition.message.clone(),
         since: condition.last_transition_time.0,
     })
+}
+
+/// What the Workload says is wrong on its cluster.
+fn trouble(workload: &Workload) -> Option<TroubleView> {
+    let all = &workload.status.as_ref()?.conditions;
+    let found = find(all, conditions::WORKER_TROUBLE).filter(|found| found.status == conditions::TRUE)?;
+    let (reason, message) = (found.reason.clone(), found.message.clone());
+    Some(TroubleView { reason, message, since: found.last_transition_time.0 })
 }
 
 impl PlaceView {

@@ -55,6 +55,9 @@ pub(super) fn text(detail: &Detail, now: Timestamp) -> String {
         ("Priority", row.priority.to_string()),
         ("State", row.state.to_string()),
     ];
+    if let Some(ready) = row.ready {
+        facts.push(("Ready", ready.to_string()));
+    }
     if !row.reason.is_empty() {
         facts.push(("Reason", row.reason.clone()));
     }

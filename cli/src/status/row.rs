@@ -44,6 +44,21 @@ impl State {
     }
 }
 
+/// How many pods are ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Ready {
+    /// Those that are ready, or have succeeded.
+    pub ready: i64,
+    /// All that are to be.
+    pub all: i64,
+}
+
+impl fmt::Display for Ready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.ready, self.all)
+    }
+}
+
 /// A job in one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -66,7 +81,10 @@ pub struct Row {
     pub cluster: Option<String>,
     /// How often it has been sent to a cluster.
     pub attempt: i64,
-    /// Why it waits, or how it ended.
+    /// How many of its pods are ready, or have succeeded, of how many; absent where nothing says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<Ready>,
+    /// Why it waits, what is wrong where it runs, or how it ended.
     pub reason: String,
     /// When it was queued.
     pub created: Option<Timestamp>,
@@ -88,6 +106,7 @@ pub fn row(workload: &Workload) -> Row {
         workload: workload.name_any(),
         queue: workload.spec.queue_name.clone().unwrap_or_default(),
         priority: workload.spec.priority.unwrap_or_default(),
+        ready: ready(workload, state, &status),
         state,
         reason: reason(state, &status),
         attempt: status.dispatch.map_or(0, |dispatch| dispatch.attempt),
@@ -112,6 +131,13 @@ fn state(workload: &Workload, status: &WorkloadStatus) -> State {
     }
 }
 
+/// All of the pods, where the Workload says that all are ready.
+fn ready(workload: &Workload, state: State, status: &WorkloadStatus) -> Option<Ready> {
+    let all = workload.spec.pod_sets.iter().map(|pod_set| i64::from(pod_set.count)).sum();
+    let is_fresh = !is_true(&status.conditions, conditions::WORKER_TROUBLE);
+    (state == State::Running && is_fresh).then_some(Ready { ready: all, all })
+}
+
 /// The message that explains the state. Running needs none.
 fn reason(state: State, status: &WorkloadStatus) -> String {
     let message = |condition| find(&status.conditions, condition).map(|found| found.message.clone());
@@ -121,7 +147,9 @@ fn reason(state: State, status: &WorkloadStatus) -> String {
         State::Deactivated => message(conditions::EVICTED).or_else(|| Some("spec.active is false".to_owned())),
         State::QuotaReserved => unready_check(status),
         State::Pending => message(conditions::QUOTA_RESERVED).or_else(|| Some("not looked at yet".to_owned())),
-        State::Admitted | State::Running => None,
+        State::Admitted | State::Running => {
+            message(conditions::WORKER_TROUBLE).filter(|_| is_true(&status.conditions, conditions::WORKER_TROUBLE))
+        }
     };
     message.unwrap_or_default()
 }

@@ -71,15 +71,27 @@ fn samples() -> Vec<Workload> {
 fn each_state_says_where_the_job_is_and_why_it_waits() {
     let rows: Vec<Row> = samples().iter().map(row).collect();
     insta::assert_snapshot!(text(&rows, false, NOW.parse().unwrap()), @r"
-    JOB           QUEUE   PRIORITY   STATE           CLUSTER   AGE   REASON
-    broken        main    5          Failed          -         10m   exit code 1
-    dispatching   main    5          QuotaReserved   -         10m   fleet: east: no room
-    done          main    5          Succeeded       -         10m   Job finished successfully
-    new           main    5          Pending         -         10m   not looked at yet
-    runs          main    5          Running         east      10m
-    stops         main    5          Evicted         -         10m   Preempted for another
-    waits         main    5          Pending         -         10m   couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor a, 1 more needed
+    JOB           QUEUE   PRIORITY   STATE           READY   CLUSTER   AGE   REASON
+    broken        main    5          Failed          -       -         10m   exit code 1
+    dispatching   main    5          QuotaReserved   -       -         10m   fleet: east: no room
+    done          main    5          Succeeded       -       -         10m   Job finished successfully
+    new           main    5          Pending         -       -         10m   not looked at yet
+    runs          main    5          Running         1/1     east      10m
+    stops         main    5          Evicted         -       -         10m   Preempted for another
+    waits         main    5          Pending         -       -         10m   couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor a, 1 more needed
     ");
+}
+
+#[test]
+fn job_in_trouble_shows_why_until_it_is_over() {
+    for (status, ready, reason) in [("True", None, "on \"east\": ImagePull: no"), ("False", Some("1/1".to_owned()), "")]
+    {
+        let mut runs = samples().swap_remove(3);
+        let trouble = condition("WorkerTrouble", status, "ImagePull", "on \"east\": ImagePull: no");
+        runs.status.as_mut().unwrap().conditions.push(serde_json::from_value(trouble).unwrap());
+        let row = row(&runs);
+        assert_eq!((row.ready.map(|it| it.to_string()), row.reason.as_str()), (ready, reason), "{status}");
+    }
 }
 
 #[test]
@@ -99,6 +111,7 @@ fn one_job_shows_its_quota_and_its_history() {
     Queue:     main
     Priority:  5
     State:     Running
+    Ready:     1/1
     Cluster:   east (attempt 2)
     Evictions: 1
 
@@ -126,6 +139,10 @@ fn json_has_the_same_facts() {
       "state": "Running",
       "cluster": "east",
       "attempt": 2,
+      "ready": {
+        "ready": 1,
+        "all": 1
+      },
       "reason": "",
       "created": "2026-11-21T10:00:00Z"
     }

@@ -1,0 +1,124 @@
+//! The first line and the last: what becomes of the workload, and what would have to change.
+
+use super::quota::ResourceView;
+use super::view::View;
+use crate::status::State;
+
+/// How a hub begins to say that none of its clusters can run a workload, and what each of them said.
+const NONE: &str = "No worker cluster can run it: ";
+/// How a hub begins to say what each cluster that may run a workload said.
+const WAITS: &str = "Waiting for a worker cluster: ";
+
+/// What clusters said of a workload that has none.
+fn clusters(view: &View) -> Option<String> {
+    let recorded = view.recorded.iter().map(|recorded| recorded.message.as_str());
+    let checks = view.admission_checks.iter().filter(|check| check.state == "Pending" || check.state == "Retry");
+    let said = recorded.chain(checks.map(|check| check.message.as_str()));
+    said.into_iter().find_map(|message| {
+        let none = message.strip_prefix(NONE).map(|said| format!("no cluster can run it now: {said}"));
+        none.or_else(|| message.strip_prefix(WAITS).map(|said| format!("it waits for a cluster: {said}")))
+    })
+}
+
+/// What becomes of the workload as things are.
+pub(super) fn verdict(view: &View) -> String {
+    let state = view.state;
+    if let Some(trouble) = view.trouble.as_ref().filter(|_| !state.is_final()) {
+        return format!("{state}, and in trouble: {}", trouble.message);
+    }
+    // Of a workload that is over, or has its cluster, no cluster is asked.
+    let is_asked = matches!(state, State::Pending | State::QuotaReserved);
+    if let Some(said) = clusters(view).filter(|_| is_asked && !matches!(view.outlook, "Blocked" | "NotTried")) {
+        return format!("{state}: {said}");
+    }
+    let first = view.place.as_ref().is_some_and(|place| place.head.is_none());
+    let text = match view.outlook {
+        "Fits" if first => "it fits and is the head: it is admitted in the next cycle",
+        "Fits" => "it fits, and is admitted as soon as it is its turn",
+        "Preempts" if first => "it fits when others have been preempted, which starts in the next cycle",
+        "Preempts" => "it fits when others have been preempted, which starts as soon as it is its turn",
+        "Blocked" => "it would not be admitted even if it were its turn",
+        "NotTried" => "it is not tried",
+        "QuotaReserved" => "it has quota, and waits for its admission checks",
+        _ => return state.to_string(),
+    };
+    format!("{state}: {text}")
+}
+
+/// What would have to change for the job to start; none if nothing has to, or nobody can tell.
+pub(super) fn change(view: &View) -> Option<String> {
+    if view.state.is_final() {
+        return None;
+    }
+    if let Some(trouble) = &view.trouble {
+        return Some(mend(&trouble.reason).to_owned());
+    }
+    let is_asked = matches!(view.state, State::Pending | State::QuotaReserved);
+    if clusters(view).is_some() && is_asked && !matches!(view.outlook, "Blocked" | "NotTried") {
+        return Some("one of these clusters takes it, or another is added to the MultiKueueConfig".to_owned());
+    }
+    match view.outlook {
+        "Blocked" => room(view).or_else(|| said(view)),
+        "NotTried" if view.place.as_ref().is_some_and(|place| place.backing_off_until.is_some()) => {
+            Some("its back-off ends".to_owned())
+        }
+        "NotTried" => Some(match view.reason.as_ref().map(|reason| reason.reason.as_str()) {
+            Some("Deactivated") => "spec.active of the Workload is set to true".to_owned(),
+            Some("AdmissionGated") => {
+                "the annotation kueue.x-k8s.io/admission-gated-by is taken off the job".to_owned()
+            }
+            Some("OnHold") => "the job is no longer on hold".to_owned(),
+            _ if !view.cluster_queue_inactive.is_empty() => "the ClusterQueue is active".to_owned(),
+            _ if view.local_queue_inactive.is_some() => "the LocalQueue is open".to_owned(),
+            _ => return said(view),
+        }),
+        "QuotaReserved" => Some("its admission checks are ready".to_owned()),
+        _ => None,
+    }
+}
+
+/// What the reason names.
+fn said(view: &View) -> Option<String> {
+    view.reason.as_ref().map(|reason| format!("this is mended: {}", reason.message))
+}
+
+/// The quota that is missing, on the flavor that lacks least.
+fn room(view: &View) -> Option<String> {
+    let flavors = view.pod_sets.iter().find_map(|pod_set| {
+        let blocked = pod_set.flavors.iter().all(|flavor| !matches!(flavor.verdict, "Fits" | "Preempt" | "Reclaim"));
+        blocked.then_some(&pod_set.flavors)
+    })?;
+    let lacks = |resource: &&ResourceView| !matches!(resource.verdict, "Fits" | "Preempt" | "Reclaim");
+    let usable = flavors.iter().filter(|flavor| flavor.mismatch.is_none());
+    let of_flavor = |flavor: &super::quota::FlavorView| {
+        let lacking: Vec<String> = flavor.resources.iter().filter(lacks).map(one).collect();
+        (!lacking.is_empty()).then(|| format!("{} (flavor {})", lacking.join(" and "), flavor.name))
+    };
+    let ways: Vec<String> = usable.filter_map(of_flavor).collect();
+    (!ways.is_empty()).then(|| ways.join(", or "))
+}
+
+fn one(resource: &ResourceView) -> String {
+    let ResourceView { name, missing, max, .. } = resource;
+    match resource.verdict {
+        "ExceedsMaxQuota" => format!("it asks for {max} {name} at most, or quota grows"),
+        _ => format!("{missing} more {name} is freed or added"),
+    }
+}
+
+/// What mends a trouble of this reason.
+fn mend(reason: &str) -> &'static str {
+    match reason {
+        "CreationFailed" => "the worker cluster accepts the object; its agent tries again by itself",
+        "FailedCreate" => "what the worker cluster's message names exists, or is allowed, there",
+        "QuotaExceeded" => "the ResourceQuota of the namespace on the worker cluster has room",
+        "Unschedulable" => "nodes of the worker cluster have room that the pods may use; or the job is moved",
+        "SchedulingGated" => "the controller of the scheduling gate takes it off",
+        "ImagePull" => "the image can be pulled on the worker cluster",
+        "ContainerConfig" | "Volume" => "what the pods refer to exists on the worker cluster",
+        "CrashLoop" => "the container stays up; its logs say why it ends",
+        "ClusterUnreachable" => "the cluster is back, or it is declared lost (switchyard declare-lost)",
+        "ClusterRemoved" => "the MultiKueueCluster is created again, or the job is deleted",
+        _ => "what the worker cluster's message says",
+    }
+}
