@@ -47,6 +47,10 @@ pub struct WebhookFlags {
     /// Kueue does. New ones of a hub, pods, and what is queued by its pods are refused in any case.
     #[arg(long, env = "SWITCHYARD_JOB_WEBHOOKS", value_enum, default_value_t)]
     pub job_webhooks: JobWebhooks,
+    /// A queue that a new job names by the annotation kueue.x-k8s.io/queue-name, as in Kueue 0.1, says nothing, as with later
+    /// Kueue. Default: it becomes the label of that name, with a warning to who creates the job.
+    #[arg(long, env = "SWITCHYARD_IGNORE_QUEUE_ANNOTATION")]
+    pub ignore_queue_annotation: bool,
     /// The Secret switchyard-webhook-cert is kept by somebody else, such as cert-manager: tls.crt, tls.key and ca.crt. They
     /// are read every ten minutes. Default: certificates are made and renewed here.
     #[arg(long, env = "SWITCHYARD_EXTERNAL_WEBHOOK_CERTIFICATES", requires = "webhook_listen")]
@@ -166,6 +170,7 @@ impl WebhookFlags {
                     conversion,
                     external_certificates: self.external_webhook_certificates,
                     fail_closed: self.job_webhooks == JobWebhooks::Fail,
+                    ignores_queue_annotation: self.ignore_queue_annotation,
                     ..WebhookOptions::new(listener, advertise)
                 }))
             }

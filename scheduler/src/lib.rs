@@ -49,7 +49,7 @@ pub use objects::{
     ResourceFlavor, ResourceGroup, SliceLayer, StopPolicy, Taint, TaintEffect, Toleration, TolerationOperator,
     Topology, TopologyAssignment, TopologyRequest, Workload,
 };
-pub use reason::{Cause, NoFitKind, PodSetReason, Reason};
+pub use reason::{Cause, NO_QUEUE, NoFitKind, PodSetReason, Reason};
 pub use settings::{FairStrategy, Gates, Preemption, QuotaCheckStrategy, Settings, TopologyGates};
 pub use time::Time;
 pub use topology::{Encoded, EncodedSlice, Excluded, Failure, LayerRoom, PodCounts, Values, encode};

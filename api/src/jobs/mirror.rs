@@ -83,14 +83,33 @@ pub fn reset_status(local: &Value, now: Timestamp) -> Option<Value> {
     if let Some(Value::Array(list)) = status.get_mut("conditions") {
         for condition in list.iter_mut().filter(|c| str_at(c, "/type") == "Suspended" && str_at(c, "/status") != "True")
         {
-            let time = super::meta::rfc3339(now);
-            *condition = json!({
-                "type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "Job suspended",
-                "lastProbeTime": time, "lastTransitionTime": time,
-            });
+            *condition = suspended(now);
         }
     }
     changed(local, status)
+}
+
+/// The status of a suspended local job that waits, with the condition that the Job controller would give it; `None` when
+/// it has that, or has not come to rest.
+#[must_use]
+pub(super) fn waiting_status(local: &Value, now: Timestamp) -> Option<Value> {
+    let is_at_rest = i32_at(local, "/status/active").unwrap_or(0) == 0 && str_at(local, "/status/startTime").is_empty();
+    if is_finished(local) || !is_suspended(local) || is_true(local, "Suspended") || !is_at_rest {
+        return None;
+    }
+    let mut status = local.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+    let mut all: Vec<Value> = conditions(local).filter(|it| str_at(it, "/type") != "Suspended").cloned().collect();
+    all.push(suspended(now));
+    status.insert("conditions".to_owned(), Value::Array(all));
+    Some(Value::Object(status))
+}
+
+fn suspended(now: Timestamp) -> Value {
+    let time = super::meta::rfc3339(now);
+    json!({
+        "type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "Job suspended",
+        "lastProbeTime": time, "lastTransitionTime": time,
+    })
 }
 
 fn changed(local: &Value, status: Map<String, Value>) -> Option<Value> {

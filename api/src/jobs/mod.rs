@@ -551,6 +551,12 @@ pub trait JobKind: Send + Sync + 'static {
     /// The status of a local job whose remote copy is gone before it finished;
     /// `None` when it is right already.
     fn reset_status(&self, local: &Value, now: Timestamp) -> Option<Value>;
+
+    /// The status of a local job that waits for a cluster, so that it does not look as if it ran; `None` when it is right
+    /// already, or the kind has no words for it.
+    fn waiting_status(&self, _local: &Value, _now: Timestamp) -> Option<Value> {
+        None
+    }
 }
 
 /// Stopping in one step.

@@ -93,6 +93,9 @@ fn too_deep() -> Decision {
     Decision::retry([Action::warning(events::JOB_NESTING_TOO_DEEP, note.clone())], note)
 }
 
+/// A job that waits for less is not shown as suspended: that costs a write.
+const SHOWN_WAITING: Duration = Duration::from_secs(5);
+
 impl Case<'_> {
     fn on_its_own(&self) -> Decision {
         if self.kind.is_composed(self.job) {
@@ -360,7 +363,25 @@ impl Case<'_> {
         // The queue of a copy is the hub's.
         moved
             .filter(|_| self.kind.leads_queue(self.job) && !is_sent(workload))
-            .map_or_else(Decision::wait, |action| Decision::act([action]))
+            .map_or_else(|| self.show_waiting(workload), |action| Decision::act([action]))
+    }
+
+    /// On a hub nobody else says that a job is suspended that its own controller leaves alone.
+    fn show_waiting(&self, workload: &Workload) -> Decision {
+        let created = workload.metadata.creation_timestamp.as_ref();
+        let Some(created) = created.filter(|_| self.facts.role == Role::Hub && self.is_handed_over()) else {
+            return Decision::wait();
+        };
+        let Some(shown) = self.kind.waiting_status(self.job, self.now) else { return Decision::wait() };
+        let waited = since(self.now, created.0);
+        match SHOWN_WAITING.checked_sub(waited).filter(|left| !left.is_zero()) {
+            Some(left) => Decision::wait_at_most(left),
+            None => {
+                let mut wanted = self.job.clone();
+                wanted["status"] = shown;
+                Decision::act([Action::UpdateJobStatus(Box::new(wanted))])
+            }
+        }
     }
 
     /// Evicts a workload whose pods would ask for more than it is charged: what adds to their requests has changed since quota was

@@ -33,7 +33,7 @@ use switchyard_api::{
     names, v1beta2,
 };
 
-use super::{Advertise, objects};
+use super::{Advertise, leaving, objects};
 use crate::jobs::lookup::NAMESPACE_NAME;
 
 /// How long the API server waits for us, in seconds.
@@ -66,6 +66,8 @@ pub(super) struct Inputs<'a> {
     pub(super) default_queues: BTreeSet<String>,
     /// Refuse jobs while we cannot be reached.
     pub(super) fail_closed: bool,
+    /// Whether the annotation `kueue.x-k8s.io/queue-name` of a new job counts as its label.
+    pub(super) queue_annotation: bool,
     /// Whether jobs may be sent to other clusters.
     pub(super) dispatches: bool,
 }
@@ -133,7 +135,17 @@ impl Inputs<'_> {
                 rule(v1beta2::GROUP, v1beta2::VERSION, kind.resources, &["CREATE", "UPDATE"]),
             )
         });
-        ValidatingWebhookConfiguration { metadata: self.metadata(), webhooks: Some(jobs.chain(objects).collect()) }
+        let leaving = self.dispatches.then(|| ValidatingWebhook {
+            // It only warns.
+            failure_policy: Some("Ignore".into()),
+            ..webhook(
+                format!("v{}.kb.io", leaving::SINGULAR),
+                objects::path("validate", leaving::SINGULAR),
+                rule(v1beta2::GROUP, v1beta2::VERSION, &["multikueueclusters"], &["DELETE"]),
+            )
+        });
+        let all = jobs.chain(objects).chain(leaving).collect();
+        ValidatingWebhookConfiguration { metadata: self.metadata(), webhooks: Some(all) }
     }
 
     fn metadata(&self) -> ObjectMeta {
@@ -203,6 +215,9 @@ impl Inputs<'_> {
             any.push(has("object", "labels", names::MANAGED));
             any.push(has("object", "annotations", names::POD_SUSPENDING_PARENT));
         }
+        if self.queue_annotation && !updates {
+            any.push(has("object", "annotations", names::QUEUE_NAME));
+        }
         if updates {
             any.push(has("object", "labels", names::PREBUILT_WORKLOAD_NAME));
             any.push(has("object", "annotations", names::PREBUILT_WORKLOAD_NAME));
@@ -259,6 +274,7 @@ mod tests {
             without_queue_name: false,
             default_queues: BTreeSet::new(),
             fail_closed: false,
+            queue_annotation: false,
             dispatches: false,
         }
     }
@@ -306,6 +322,27 @@ mod tests {
         let hub = Inputs { dispatches: true, ..inputs(&url) };
         assert_eq!(hub.mutating().webhooks.unwrap()[0].failure_policy.as_deref(), Some("Fail"));
         assert_eq!(hub.validating().webhooks.unwrap()[0].failure_policy.as_deref(), Some("Ignore"));
+    }
+
+    #[test]
+    fn job_webhook_is_called_for_annotated_queues_where_they_count() {
+        let url = url();
+        let annotated = Inputs { queue_annotation: true, ..inputs(&url) };
+        let of = |inputs: &Inputs<'_>| expressions(&inputs.mutating().webhooks.unwrap()[0])[1].clone();
+        let in_annotations = "'kueue.x-k8s.io/queue-name' in object.metadata.annotations";
+        assert!(of(&annotated).contains(in_annotations), "{}", of(&annotated));
+        assert!(!of(&inputs(&url)).contains(in_annotations));
+    }
+
+    #[test]
+    fn hub_is_asked_about_deleted_clusters_and_stops_no_deletion() {
+        let url = url();
+        let of = |inputs: &Inputs<'_>| {
+            let webhooks = inputs.validating().webhooks.unwrap();
+            webhooks.into_iter().find(|it| it.name == "vmultikueuecluster.kb.io").and_then(|it| it.failure_policy)
+        };
+        assert_eq!(of(&Inputs { dispatches: true, ..inputs(&url) }).as_deref(), Some("Ignore"));
+        assert_eq!(of(&inputs(&url)), None);
     }
 
     #[test]

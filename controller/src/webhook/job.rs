@@ -4,8 +4,8 @@ use serde_json::Value;
 use switchyard_api::{
     field::{FieldError, Path},
     jobs::{
-        Around, Held, JobKind, TopologyGates, elastic, meta, pod, serving::is_sent, topology, validate_create,
-        validate_update,
+        Around, Held, JobKind, TopologyGates, elastic, is_dns_label, meta, pod, serving::is_sent, topology,
+        validate_create, validate_update,
     },
     names,
 };
@@ -167,6 +167,29 @@ fn is_ray_or_spark(kind: &dyn JobKind) -> bool {
     ["ray.io", "sparkoperator.k8s.io"].contains(&kind.id().group)
 }
 
+/// The queue that a job names by an annotation and by no label, as in Kueue 0.1. What a controller made follows its owner.
+fn annotated_queue(job: &Value) -> Option<&str> {
+    let queue = meta::annotation(job, names::QUEUE_NAME).filter(|queue| is_dns_label(queue))?;
+    meta::controller_of(job).is_none().then_some(queue)
+}
+
+/// The job with the label that its annotation stands for; none if it has a label, or names no queue.
+pub(super) fn with_annotated_queue(job: &Value) -> Option<Value> {
+    let queue = annotated_queue(job).filter(|_| meta::label(job, names::QUEUE_NAME).is_none())?;
+    let mut labelled = job.clone();
+    meta::set_label(&mut labelled, names::QUEUE_NAME, queue);
+    Some(labelled)
+}
+
+/// The warning about a new job whose queue is named by its annotation.
+pub(super) fn annotation_warning(old: Option<&Value>, job: &Value) -> Option<String> {
+    let queue = annotated_queue(job).filter(|queue| old.is_none() && meta::queue_name(job) == *queue)?;
+    Some(format!(
+        "annotation {name} is of Kueue 0.1: the job has the label {name}={queue} for it; name the queue by that label",
+        name = names::QUEUE_NAME
+    ))
+}
+
 /// The warning about a job that is let through.
 pub(super) fn warning(kind: &dyn JobKind, old: Option<&Value>, job: &Value, facts: &Facts) -> Option<String> {
     let without_effect = || ignored(old, job).filter(|_| facts.managed_namespace && !facts.implied);
@@ -238,6 +261,21 @@ mod tests {
 
     fn in_queue(name: &str) -> Value {
         json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": name}}})
+    }
+
+    #[rstest]
+    #[case::by_annotation(json!({"labels": {"kueue.x-k8s.io/queue-name": null}, "annotations": {"kueue.x-k8s.io/queue-name": "old"}}), Some("old"))]
+    #[case::by_both(json!({"annotations": {"kueue.x-k8s.io/queue-name": "old"}}), None)]
+    #[case::by_no_name(json!({"labels": {"kueue.x-k8s.io/queue-name": null}, "annotations": {"kueue.x-k8s.io/queue-name": "Not a name"}}), None)]
+    #[case::in_what_a_controller_made(json!({"labels": {"kueue.x-k8s.io/queue-name": null}, "annotations": {"kueue.x-k8s.io/queue-name": "old"},
+        "ownerReferences": [{"kind": "CronJob", "name": "c", "uid": "u", "apiVersion": "batch/v1", "controller": true}]}), None)]
+    fn queue_of_an_annotation_becomes_the_label(#[case] metadata: Value, #[case] queue: Option<&str>) {
+        let made = with_annotated_queue(&job(json!({"metadata": metadata})));
+        assert_eq!(made.as_ref().map(meta::queue_name), queue);
+        let Some(made) = made else { return };
+        let warning = annotation_warning(None, &made).unwrap();
+        assert!(warning.contains("label kueue.x-k8s.io/queue-name=old"), "{warning}");
+        assert_eq!(annotation_warning(Some(&made), &made), None, "once");
     }
 
     #[rstest]

@@ -15,6 +15,7 @@ mod convert;
 mod definitions;
 mod job;
 mod json_patch;
+mod leaving;
 mod live;
 mod objects;
 mod registrar;
@@ -116,6 +117,8 @@ pub struct WebhookOptions {
     /// Refuse jobs with a queue while no replica can be reached, rather than let the reconciler suspend them afterwards. A
     /// hub does for those that are created.
     pub fail_closed: bool,
+    /// The annotation `kueue.x-k8s.io/queue-name` says nothing: the queue of a new job is its label's alone.
+    pub ignores_queue_annotation: bool,
 }
 
 impl WebhookOptions {
@@ -134,6 +137,7 @@ impl WebhookOptions {
             lives: Lives::default(),
             external_certificates: false,
             fail_closed: false,
+            ignores_queue_annotation: false,
         }
     }
 }
@@ -158,7 +162,7 @@ pub async fn run(
     let names = &options.advertise.names() | &early.names();
     let external = options.external_certificates;
     let secrets = SecretStore::new(ctx.client.clone(), &ctx.namespace, &options.secret, options.lives, external);
-    let router = closed_until(filled.clone(), router(&ctx)?).merge(convert::router());
+    let router = closed_until(filled.clone(), router(&ctx, options.ignores_queue_annotation)?).merge(convert::router());
     let Some(bundle) = first_bundle(&ctx, &secrets, &names, &shutdown).await else { return Ok(()) };
     let certificate = Certificate::new(bundle.certified_key()?);
     let site = Open::new(COMPONENT, certificate.clone(), ctx.config.tls_options(), router).context("webhook server")?;
@@ -171,6 +175,7 @@ pub async fn run(
         advertise: options.advertise,
         name: options.configuration,
         fail_closed: options.fail_closed,
+        ignores_queue_annotation: options.ignores_queue_annotation,
         look: options.lives.look,
         certificate,
         ctx,
@@ -207,11 +212,11 @@ fn job_path(verb: &str, id: KindId) -> String {
     format!("/{verb}-{}-{}-{}", id.group.replace('.', "-"), id.version, id.kind.to_lowercase())
 }
 
-fn router(ctx: &Arc<Context>) -> anyhow::Result<Router> {
+fn router(ctx: &Arc<Context>, ignores_queue_annotation: bool) -> anyhow::Result<Router> {
     let managed = lookup::managed_namespaces(&ctx.config, &ctx.namespace)?;
     let mut rules: Vec<(String, Rule)> = Vec::new();
     for kind in enabled_kinds(&ctx.config.integrations.frameworks) {
-        let jobs = Jobs { ctx: ctx.clone(), managed: managed.clone(), kind };
+        let jobs = Jobs { ctx: ctx.clone(), managed: managed.clone(), kind, ignores_queue_annotation };
         let (mutate, validate) = (Arc::new(jobs), kind.id());
         let jobs = mutate.clone();
         rules.push((job_path("mutate", validate), Arc::new(move |question| mutate.default(question))));
@@ -223,6 +228,9 @@ fn router(ctx: &Arc<Context>) -> anyhow::Result<Router> {
     for kind in objects::KINDS {
         rules.push((objects::path("validate", kind.singular), Arc::new(move |question| kind.answer(question, gates))));
     }
+    let of_cluster = ctx.clone();
+    let leaving = move |question: &Question<'_>| leaving::warn(&of_cluster, question);
+    rules.push((objects::path("validate", leaving::SINGULAR), Arc::new(leaving)));
     Ok(review::router(rules))
 }
 
@@ -232,6 +240,7 @@ struct Jobs {
     ctx: Arc<Context>,
     managed: Selector,
     kind: &'static dyn JobKind,
+    ignores_queue_annotation: bool,
 }
 
 impl Jobs {
@@ -292,6 +301,10 @@ impl Jobs {
     }
 
     fn default(&self, question: &Question<'_>) -> Answer {
+        let queued = (question.old.is_none() && !self.ignores_queue_annotation)
+            .then(|| job::with_annotated_queue(question.object))
+            .flatten();
+        let question = &Question { object: queued.as_ref().unwrap_or(question.object), ..*question };
         let (stores, mut wanted) = (&self.ctx.stores, question.object.clone());
         let mut facts = self.facts(question, false);
         let matters = job::may_be_ruled(self.kind, question.object, &facts);
@@ -391,8 +404,11 @@ impl Jobs {
         if !errors.is_empty() {
             return Answer::Refuse(errors);
         }
-        job::warning(self.kind, question.old, question.object, &facts)
-            .map_or(Answer::Allow, |warning| Answer::Warn(vec![warning]))
+        let annotated = !self.ignores_queue_annotation && facts.managed_namespace;
+        let annotated = annotated.then(|| job::annotation_warning(question.old, question.object)).flatten();
+        let warning = job::warning(self.kind, question.old, question.object, &facts);
+        let warnings: Vec<String> = annotated.into_iter().chain(warning).collect();
+        if warnings.is_empty() { Answer::Allow } else { Answer::Warn(warnings) }
     }
 }
 

@@ -59,6 +59,7 @@ pub(super) struct Registrar {
     pub(super) name: String,
     pub(super) service_account: Option<String>,
     pub(super) fail_closed: bool,
+    pub(super) ignores_queue_annotation: bool,
     pub(super) changed: Arc<Notify>,
     /// How often it is looked whether all is as it should be.
     pub(super) look: Duration,
@@ -171,6 +172,7 @@ impl Registrar {
             without_queue_name: self.ctx.config.manage_jobs_without_queue_name,
             default_queues: defaults.iter().filter_map(|queue| queue.metadata.namespace.clone()).collect(),
             fail_closed: self.fail_closed,
+            queue_annotation: !self.ignores_queue_annotation,
             dispatches: self.ctx.role == Role::Hub,
         };
         (inputs.mutating(), inputs.validating())

@@ -94,7 +94,9 @@ async fn answered(rule: &Rule, body: &[u8]) -> Result<AdmissionReview<DynamicObj
     let request: AdmissionRequest<Object> =
         review.try_into().map_err(|_| "the AdmissionReview has no request".to_owned())?;
     let mut response = AdmissionResponse::from(&request);
-    let Some(object) = &request.object else { return Ok(response.into_review()) };
+    // What is deleted has no new state: the question is about the object that goes.
+    let object = request.object.as_ref().or(request.old_object.as_ref());
+    let Some(object) = object else { return Ok(response.into_review()) };
     let (object, old) = (object.value(), request.old_object.as_ref().map(Object::value));
     let question =
         Question { namespace: request.namespace.as_deref().unwrap_or_default(), object: &object, old: old.as_deref() };

@@ -6,6 +6,8 @@ mod tests;
 
 use std::sync::Arc;
 
+pub use render::NO_QUEUE;
+
 use crate::{Amount, Failure, LocalQueueKey, Name, Taint, Time, WorkloadKey};
 
 /// Why a workload has no quota. One value from which the condition, events, `explain` and metrics are rendered.

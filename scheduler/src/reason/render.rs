@@ -3,6 +3,9 @@
 use super::{Cause, NoFitKind, PodSetReason, Reason};
 use crate::Taint;
 
+/// What is said of a workload that names no LocalQueue. Kueue says that a queue of no name does not exist.
+pub const NO_QUEUE: &str = "LocalQueue is not named: the job has no label kueue.x-k8s.io/queue-name";
+
 impl Reason {
     /// The reason of the `QuotaReserved=False` condition.
     pub fn condition_reason(&self) -> &'static str {
@@ -52,6 +55,7 @@ impl Reason {
             Self::ClusterQueueInactive { name } => format!("ClusterQueue {name} is inactive"),
             Self::ClusterQueueMissing { name } => format!("ClusterQueue {name} doesn't exist"),
             Self::LocalQueueInactive { queue } => format!("LocalQueue {} is inactive", queue.name),
+            Self::LocalQueueMissing { queue } if queue.name.is_empty() => NO_QUEUE.to_owned(),
             Self::LocalQueueMissing { queue } => format!("LocalQueue {} doesn't exist", queue.name),
             Self::NamespaceMismatch => "workload namespace doesn't match ClusterQueue selector".to_owned(),
             Self::NamespaceMissing { name } => {

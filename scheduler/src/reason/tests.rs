@@ -70,6 +70,8 @@ fn reasons_beyond_quota() {
     insta::assert_snapshot!(said(&Reason::ClusterQueueInactive { name: "gpu".into() }), @"Suspended: ClusterQueue gpu is inactive");
     insta::assert_snapshot!(said(&Reason::ClusterQueueMissing { name: "gpu".into() }), @"Misconfigured: ClusterQueue gpu doesn't exist");
     insta::assert_snapshot!(said(&Reason::LocalQueueInactive { queue: queue() }), @"Suspended: LocalQueue jobs is inactive");
+    let none = LocalQueueKey { name: "".into(), ..queue() };
+    insta::assert_snapshot!(said(&Reason::LocalQueueMissing { queue: none }), @"Misconfigured: LocalQueue is not named: the job has no label kueue.x-k8s.io/queue-name");
     insta::assert_snapshot!(said(&Reason::LocalQueueMissing { queue: queue() }), @"Misconfigured: LocalQueue jobs doesn't exist");
     insta::assert_snapshot!(said(&Reason::NamespaceMismatch), @"Misconfigured: workload namespace doesn't match ClusterQueue selector");
     insta::assert_snapshot!(said(&Reason::NamespaceMissing { name: "x".into() }), @r#"Misconfigured: workload namespace "x" does not exist: Namespace "x" not found"#);

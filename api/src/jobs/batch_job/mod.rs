@@ -316,4 +316,8 @@ impl JobKind for BatchJob {
     fn reset_status(&self, local: &Value, now: Timestamp) -> Option<Value> {
         mirror::reset_status(local, now)
     }
+
+    fn waiting_status(&self, local: &Value, now: Timestamp) -> Option<Value> {
+        mirror::waiting_status(local, now)
+    }
 }

@@ -131,3 +131,19 @@ fn a_job_whose_copy_is_gone_can_be_queued_again() {
     assert_eq!(reset_status(&job().build(), now), None, "nothing to reset");
     assert_eq!(reset_status(&local().condition("Failed", "True").build(), now), None, "finished");
 }
+
+#[rstest::rstest]
+#[case::that_is_new(local(), json!(["Suspended"]))]
+#[case::that_ran_before(local().status(json!({"failed": 2})).condition("Suspended", "False"), json!(["Suspended"]))]
+#[case::that_says_so(local().condition("Suspended", "True"), json!(null))]
+#[case::that_is_not_suspended(local().running(), json!(null))]
+#[case::whose_copy_is_not_gone(local().status(json!({"active": 1})), json!(null))]
+#[case::that_has_started(local().status(json!({"startTime": START})), json!(null))]
+fn waiting_job_is_shown_as_suspended(#[case] job: TestJob, #[case] conditions: Value) {
+    let status = super::super::mirror::waiting_status(&job.build(), START.parse().unwrap());
+    let types = status.as_ref().map(|status| {
+        let all = status["conditions"].as_array().unwrap().iter();
+        all.filter(|it| it["status"] == "True").map(|it| it["type"].clone()).collect::<Value>()
+    });
+    assert_eq!(types.unwrap_or_default(), conditions);
+}

@@ -182,3 +182,18 @@ fn a_job_that_is_gone_is_charged_until_its_cluster_has_nothing_of_it() {
     let here = || job().workload().admitted();
     assert!(gone(here(), true).contains("OwnerNotFound"), "it was not sent");
 }
+
+#[test]
+fn job_that_waits_for_long_is_shown_as_suspended() {
+    let waits = |seconds: i64| {
+        let made = Time(now() - jiff::SignedDuration::from_secs(seconds));
+        job().workload().edit(|workload| workload.metadata.creation_timestamp = Some(made))
+    };
+    let told = |seconds| hub(dispatched()).workload(waits(seconds)).told();
+    assert_eq!(told(4), "again after 1s", "it may start at once");
+    assert!(told(5).contains(r#""type":"Suspended""#), "{}", told(5));
+    let shown = json!([{"type": "Suspended", "status": "True"}]);
+    let shown = dispatched().with(json!({"status": {"conditions": shown}}));
+    assert_eq!(hub(shown).workload(waits(60)).told(), "", "once");
+    assert_eq!(world(dispatched()).workload(waits(60)).told(), "", "not on one cluster");
+}

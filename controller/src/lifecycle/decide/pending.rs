@@ -5,6 +5,7 @@ use switchyard_api::{
     conditions::{self, reasons},
     v1beta2::{StopPolicy, Workload},
 };
+use switchyard_scheduler::NO_QUEUE;
 
 use super::{Plan, Told};
 use crate::{
@@ -134,6 +135,9 @@ fn blocker(subject: &Workload, facts: &Facts) -> Option<(&'static str, String)> 
     }
     let name = workload::queue_name(subject);
     let Some(local_queue) = &facts.local_queue else {
+        if name.is_empty() {
+            return Some((MISCONFIGURED, NO_QUEUE.to_owned()));
+        }
         return Some((MISCONFIGURED, format!("LocalQueue {name} doesn't exist")));
     };
     if local_queue.metadata.deletion_timestamp.is_some() {
