@@ -1,0 +1,262 @@
+//! What stops a job on its worker cluster is said on the hub, in the words of what stops it, and no longer than it lasts.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use clap::Parser as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, Node, Pod, ServiceAccount};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+use switchyard_api::conditions::{FALSE, TRUE, WORKER_TROUBLE, find};
+use switchyard_api::v1beta2::MultiKueueCluster;
+use switchyard_e2e::fleet::{Fleet, NAMESPACE, Tenant};
+use switchyard_e2e::wait::{always, eventually};
+use switchyard_e2e::{ClusterSpec, NodeSpec, fixture, queues};
+
+const SOON: Duration = Duration::from_secs(120);
+/// From a fault on the worker until the hub says it: a few seconds until it is no passing one, and what a busy machine adds.
+const SAID_WITHIN: Duration = Duration::from_secs(30);
+
+fn worker(name: &str) -> ClusterSpec {
+    ClusterSpec::new(name).node(NodeSpec::new("n1").cpu(8))
+}
+
+/// Waits for the condition, and gives its message. Prints how long it took since the fault.
+async fn said(tenant: &Tenant<'_>, job: &str, status: &str, reason: &str, since: Instant) -> String {
+    let message = eventually(SOON, format!("{WORKER_TROUBLE}={status} {reason} of {job}"), async || {
+        let conditions = tenant.workload_of(job).await?.status.unwrap_or_default().conditions;
+        let found = find(&conditions, WORKER_TROUBLE).context("no condition")?.clone();
+        ensure!(
+            found.status == status && found.reason == reason,
+            "{} {}: {}",
+            found.status,
+            found.reason,
+            found.message
+        );
+        Ok(found.message)
+    })
+    .await
+    .unwrap();
+    // The time after the fault has Kubernetes' own back-off in it, ten seconds before a Job's pod is made anew.
+    let words = message.split(|it: char| it.is_whitespace() || "(),".contains(it));
+    let began = words.filter_map(|word| word.parse::<Timestamp>().ok()).min();
+    let seen = began.map_or(0, |began| Timestamp::now().duration_since(began).as_millis());
+    let after = since.elapsed().as_secs_f64();
+    println!("{reason} of {job} was said {after:.1} s after the fault, {seen} ms after it began there: {message}");
+    message
+}
+
+/// The same within the time that a fault may take.
+async fn is_said(tenant: &Tenant<'_>, job: &str, reason: &str, since: Instant) -> String {
+    let message = said(tenant, job, TRUE, reason, since).await;
+    assert!(since.elapsed() < SAID_WITHIN, "{:?}", since.elapsed());
+    message
+}
+
+async fn command(fleet: &Fleet, words: &[&str]) -> String {
+    let kubeconfig = fleet.hub().kubeconfig().to_str().unwrap().to_owned();
+    let command = ["switchyard", "--kubeconfig", &kubeconfig];
+    let mut out = Vec::new();
+    switchyard::run(switchyard::Args::try_parse_from(command.iter().chain(words)).unwrap(), &mut out).await.unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+async fn cordon(fleet: &Fleet, cluster: &str, cordoned: bool) {
+    let nodes: Api<Node> = Api::all(fleet.worker(cluster).admin.clone());
+    let patch = Patch::Merge(json!({"spec": {"unschedulable": cordoned}}));
+    nodes.patch("n1", &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Deletes the pods of a tenant on a worker: their job makes others.
+async fn delete_pods(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
+    let pods: Api<Pod> = Api::namespaced(fleet.worker(cluster).admin.clone(), tenant.name());
+    pods.delete_collection(&DeleteParams::default().grace_period(0), &ListParams::default()).await.unwrap();
+}
+
+/// The notes of the events of a reason about a job on the hub.
+async fn notes(fleet: &Fleet, tenant: &Tenant<'_>, job: &str, reason: &str) -> Vec<String> {
+    let events: Api<Event> = Api::namespaced(fleet.hub().admin.clone(), tenant.name());
+    let events = events.list(&ListParams::default()).await.unwrap();
+    let of =
+        |event: &Event| event.involved_object.name.as_deref() == Some(job) && event.reason.as_deref() == Some(reason);
+    events.into_iter().filter(of).filter_map(|event| event.message).collect()
+}
+
+/// A job runs, its node is cordoned, and its pod is to be made anew.
+async fn unschedulable(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
+    tenant.submit(tenant.job("long").run_forever().backoff_limit(6)).await.unwrap();
+    fleet.await_pods(cluster, tenant.name(), 1).await.unwrap();
+    cordon(fleet, cluster, true).await;
+    let fault = Instant::now();
+    delete_pods(fleet, tenant, cluster).await;
+    let message = is_said(tenant, "long", "Unschedulable", fault).await;
+    assert!(message.starts_with(&format!("on \"{cluster}\": Unschedulable (since ")), "{message}");
+    assert!(message.contains("unschedulable"), "{message}");
+
+    let status = command(fleet, &["status", "-n", tenant.name()]).await;
+    let line = status.lines().find(|line| line.starts_with("long")).unwrap();
+    assert!(line.contains(" 0/1 ") && line.contains("Unschedulable"), "{status}");
+    let explained = command(fleet, &["explain", "-n", tenant.name(), "long"]).await;
+    assert!(explained.starts_with("Verdict:   Admitted, and in trouble: on \""), "{explained}");
+    let last = "To start, it needs: nodes of the worker cluster have room that the pods may use; or the job is moved\n";
+    assert!(explained.ends_with(last), "{explained}");
+    eventually(SOON, "an event on the job", async || {
+        let notes = notes(fleet, tenant, "long", "WorkerTrouble").await;
+        ensure!(notes.iter().any(|note| note.contains("unschedulable")), "{notes:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+
+    cordon(fleet, cluster, false).await;
+    said(tenant, "long", FALSE, "Resolved", Instant::now()).await;
+    assert!(!command(fleet, &["status", "-n", tenant.name()]).await.contains("Unschedulable"));
+}
+
+/// Pods of a job that runs can no longer be made.
+async fn failed_create(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
+    let accounts: Api<ServiceAccount> = Api::namespaced(fleet.worker(cluster).admin.clone(), tenant.name());
+    let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": "builder"}})).unwrap();
+    accounts.create(&PostParams::default(), &account).await.unwrap();
+    let job = tenant.job("builds").pod_field("serviceAccountName", json!("builder")).run_forever().backoff_limit(6);
+    tenant.submit(job).await.unwrap();
+    fleet.await_pods(cluster, tenant.name(), 2).await.unwrap();
+    accounts.delete("builder", &DeleteParams::default()).await.unwrap();
+    let fault = Instant::now();
+    delete_pods(fleet, tenant, cluster).await;
+    let message = is_said(tenant, "builds", "FailedCreate", fault).await;
+    assert!(message.contains("serviceaccount \"builder\" not found"), "{message}");
+    tenant.hub_jobs().delete("builds", &DeleteParams::background()).await.unwrap();
+}
+
+/// A webhook of the worker that is away fails each creation of the tenant's objects of a kind.
+fn broken_webhook(tenant: &Tenant<'_>, group: &str, resource: &str) -> serde_json::Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": tenant.name()},
+        "webhooks": [{
+            "name": "away.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 2,
+            "clientConfig": {"url": "https://127.0.0.1:1/away"},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": tenant.name()}},
+            "rules": [{"apiGroups": [group], "apiVersions": ["*"], "resources": [resource], "operations": ["CREATE"]}],
+        }],
+    })
+}
+
+async fn break_creation(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str, group: &str, resource: &str) {
+    fleet.worker(cluster).apply([broken_webhook(tenant, group, resource)]).await.unwrap();
+    // A new webhook takes effect when the API server has seen it.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+}
+
+async fn mend_creation(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
+    let (version, kind) = ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration");
+    let webhooks: Api<DynamicObject> = fleet.worker(cluster).dynamic(version, kind, "").await.unwrap();
+    webhooks.delete(tenant.name(), &DeleteParams::default()).await.unwrap();
+}
+
+/// Not even the Workload can be created: no cluster has the job.
+async fn reservation_failed(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
+    break_creation(fleet, tenant, cluster, "kueue.x-k8s.io", "workloads").await;
+    let fault = Instant::now();
+    tenant.submit(tenant.job("waits").run_forever()).await.unwrap();
+    let explained = eventually(SOON, "the failed creation to be explained", async || {
+        let explained = command(fleet, &["explain", "-n", tenant.name(), "waits"]).await;
+        ensure!(explained.contains("the Workload could not be created"), "{explained}");
+        Ok(explained)
+    })
+    .await
+    .unwrap();
+    println!("the failed creation of a Workload was said after {:.1} s: {explained}", fault.elapsed().as_secs_f64());
+    mend_creation(fleet, tenant, cluster).await;
+    tenant.await_status("waits", "sent", SOON, |row| row.cluster.as_deref() == Some(cluster)).await.unwrap();
+    tenant.hub_jobs().delete("waits", &DeleteParams::background()).await.unwrap();
+}
+
+async fn creation_failed(fleet: &Fleet, tenant: &Tenant<'_>, cluster: &str) {
+    break_creation(fleet, tenant, cluster, "batch", "jobs").await;
+    let fault = Instant::now();
+    tenant.submit(tenant.job("refused").run_forever()).await.unwrap();
+    let message = is_said(tenant, "refused", "CreationFailed", fault).await;
+    assert!(message.contains("the job could not be created") && message.contains("away.example.com"), "{message}");
+    mend_creation(fleet, tenant, cluster).await;
+    said(tenant, "refused", FALSE, "Resolved", Instant::now()).await;
+    tenant.hub_jobs().delete("refused", &DeleteParams::background()).await.unwrap();
+}
+
+#[test]
+fn trouble_on_an_agents_cluster_is_said_and_ends() {
+    fixture::run(async {
+        let fleet = Fleet::builder("trouble").agent(worker("west")).start().await.unwrap();
+        fleet.hub().apply([queues::agent_cluster("west")]).await.unwrap();
+        fleet.connect().await.unwrap();
+        let quota = [("cpu", "4")];
+        let tenant = fleet.tenant("trouble").hub(&quota).worker("west", &quota).make().await.unwrap();
+        unschedulable(&fleet, &tenant, "west").await;
+        failed_create(&fleet, &tenant, "west").await;
+        creation_failed(&fleet, &tenant, "west").await;
+        reservation_failed(&fleet, &tenant, "west").await;
+    });
+}
+
+#[test]
+fn trouble_on_a_kubeconfig_cluster_is_said_and_ends() {
+    fixture::run(async {
+        let fleet = Fleet::builder("hosted-trouble").bare(worker("east")).start().await.unwrap();
+        fleet.start_single("east").await.unwrap();
+        let (_, kubeconfig) = fleet.worker("east").service_account(NAMESPACE, "switchyard-remote-hub").await.unwrap();
+        let secret = queues::kubeconfig_secret(NAMESPACE, "east", &kubeconfig);
+        fleet.hub().apply([secret, queues::kubeconfig_cluster("east", "east")]).await.unwrap();
+        fleet.connected("east").await.unwrap();
+        let quota = [("cpu", "4")];
+        let tenant = fleet.tenant("trouble").hub(&quota).worker("east", &quota).make().await.unwrap();
+        unschedulable(&fleet, &tenant, "east").await;
+        failed_create(&fleet, &tenant, "east").await;
+    });
+}
+
+#[test]
+fn silence_and_removal_of_a_cluster_are_said() {
+    fixture::run(async {
+        let fleet = Fleet::builder("silence").agent(worker("west")).start().await.unwrap();
+        let mut cluster = queues::agent_cluster("west");
+        cluster["spec"]["onDisconnect"] = json!({"policy": "Hold"});
+        fleet.hub().apply([cluster]).await.unwrap();
+        fleet.start_agent("west", &fleet.join_token("west").await.unwrap()).await.unwrap();
+        fleet.connected("west").await.unwrap();
+        let quota = [("cpu", "4")];
+        let tenant = fleet.tenant("silence").hub(&quota).worker("west", &quota).make().await.unwrap();
+        tenant.submit(tenant.job("long").run_forever().backoff_limit(6)).await.unwrap();
+        fleet.await_pods("west", tenant.name(), 1).await.unwrap();
+        let none = async || {
+            let conditions = tenant.workload_of("long").await?.status.unwrap_or_default().conditions;
+            ensure!(find(&conditions, WORKER_TROUBLE).is_none(), "{conditions:?}");
+            Ok(())
+        };
+        always(Duration::from_secs(5), "no word of trouble", none).await.unwrap();
+
+        let fault = Instant::now();
+        fleet.kill("west");
+        let message = said(&tenant, "long", TRUE, "ClusterUnreachable", fault).await;
+        assert!(message.starts_with("nothing was heard of \"west\" since "), "{message}");
+        assert!(message.contains("it stays there until the cluster is back"), "{message}");
+        fleet.restart_agent("west").unwrap();
+        said(&tenant, "long", FALSE, "Resolved", Instant::now()).await;
+
+        let clusters: Api<MultiKueueCluster> = Api::all(fleet.hub().admin.clone());
+        let fault = Instant::now();
+        clusters.delete("west", &DeleteParams::default()).await.unwrap();
+        let message = said(&tenant, "long", TRUE, "ClusterRemoved", fault).await;
+        assert!(message.starts_with("MultiKueueCluster \"west\" was deleted"), "{message}");
+        assert!(message.contains("the hub gives it up there at "), "{message}");
+        let explained =
+            command(&fleet, &["explain", "-n", tenant.name(), &tenant.workload_of("long").await.unwrap().name_any()])
+                .await;
+        assert!(
+            explained.contains("To start, it needs: the MultiKueueCluster is created again, or the job is deleted"),
+            "{explained}"
+        );
+    });
+}
