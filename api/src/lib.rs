@@ -1,11 +1,12 @@
 //! The Kueue API (`kueue.x-k8s.io`) as Rust types, with what belongs to it: schemas ([`crds`]), rules that schemas cannot
 //! say ([`validate`]), names of labels and annotations ([`names`]), conditions and reasons ([`conditions`]), amounts
 //! ([`quantity`]), the configuration file ([`config`]), what jobs and Workloads are to each other ([`jobs`]), and the
-//! visibility API ([`visibility`]).
+//! visibility API ([`visibility`]). [`build`] says which build this is.
 //!
 //! No client and no runtime: everything here is data and pure functions.
 
 pub mod autoscaling;
+pub mod build;
 pub mod conditions;
 pub mod config;
 pub mod devices;

@@ -36,6 +36,7 @@ use prometheus_client::{
 };
 use series::Series;
 pub(crate) use shown::Shown;
+use switchyard_api::build;
 use switchyard_api::v1beta2::Workload;
 
 use crate::store::Key;
@@ -413,9 +414,9 @@ fn build_info() -> Family<BuildLabels, Gauge> {
     };
     let family = Family::<BuildLabels, Gauge>::default();
     let labels = BuildLabels {
-        git_version: env!("CARGO_PKG_VERSION"),
-        git_commit: option_env!("SWITCHYARD_GIT_COMMIT").unwrap_or_default(),
-        build_date: option_env!("SWITCHYARD_BUILD_DATE").unwrap_or_default(),
+        git_version: build::VERSION,
+        git_commit: build::COMMIT,
+        build_date: build::DATE,
         go_version: "",
         compiler: "rustc",
         platform: format!("{}/{arch}", std::env::consts::OS),

@@ -19,9 +19,6 @@ use crate::hosted::PATH_PREFIX;
 use crate::run::dispatch_settings;
 use crate::{HubOptions, Options};
 
-/// The build, for people.
-pub(crate) const SOFTWARE: &str = env!("CARGO_PKG_VERSION");
-
 /// The most that agents' certificates may last, in seconds: what the replacement of the authority reckons with.
 const MAX_LIFE: u32 = 24 * 3600;
 
@@ -39,7 +36,7 @@ pub enum Mode {
 ///
 /// The cluster is the one of --kubeconfig, of the kubeconfig in KUBECONFIG, or the one it runs in.
 #[derive(Parser, Debug)]
-#[command(name = "switchyard-hub", version = SOFTWARE)]
+#[command(name = "switchyard-hub", version = switchyard_api::build::version())]
 pub struct Args {
     /// What to be.
     #[arg(long, env = "SWITCHYARD_MODE", value_enum, default_value_t)]

@@ -1,0 +1,49 @@
+//! What a program says of its own build.
+
+use std::sync::LazyLock;
+
+/// The version of the workspace.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The commit that the program was built from; empty where the build did not know it.
+pub const COMMIT: &str = match option_env!("SWITCHYARD_GIT_COMMIT") {
+    Some(commit) => commit,
+    None => "",
+};
+
+/// When that commit was made, or, of a build that knows no commit, the time of the build; empty where neither is known.
+pub const DATE: &str = match option_env!("SWITCHYARD_BUILD_DATE") {
+    Some(date) => date,
+    None => "",
+};
+
+/// What `--version` prints after the program's name: the version, and the commit and date where they are known.
+#[must_use]
+pub fn version() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| describe(VERSION, COMMIT, DATE));
+    &TEXT
+}
+
+fn describe(version: &str, commit: &str, date: &str) -> String {
+    let known: Vec<String> = [("commit ", commit), ("", date)]
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(title, value)| format!("{title}{value}"))
+        .collect();
+    if known.is_empty() { version.to_owned() } else { format!("{version} ({})", known.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::describe;
+
+    #[test]
+    fn unknown_commit_and_date_are_left_out() {
+        assert_eq!(describe("0.1.0", "", ""), "0.1.0");
+        assert_eq!(describe("0.1.0", "", "2026-11-26T04:38:18Z"), "0.1.0 (2026-11-26T04:38:18Z)");
+        assert_eq!(
+            describe("0.1.0", "5b11d5f", "2026-11-26T04:38:18Z"),
+            "0.1.0 (commit 5b11d5f, 2026-11-26T04:38:18Z)"
+        );
+    }
+}
