@@ -1,6 +1,7 @@
 //! The agent's command line and environment.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Parser;
@@ -11,22 +12,23 @@ use switchyard_controller::replica;
 use switchyard_controller::telemetry::LogFormat;
 use switchyard_controller::{LeaderMode, Role};
 
+use crate::Options;
 use crate::allow::Allowed;
 use crate::core::AllowedNamespaces;
 use crate::enrol::{EnrolError, Join};
+use crate::join::JoinSource;
 use crate::tls::{HubAddress, Pin};
-use crate::{Options, SOFTWARE};
 
 /// Connects a worker cluster to its Switchyard hub, and admits the hub's jobs against the cluster's own quota.
 ///
 /// The cluster is the one of --kubeconfig, of the kubeconfig in KUBECONFIG, or the one it runs in.
 #[derive(Parser, Debug)]
-#[command(name = "switchyard-agent", version = SOFTWARE)]
+#[command(name = "switchyard-agent", version = switchyard_api::build::version())]
 pub struct Args {
     /// Where the hub is: https://HOST[:PORT].
     #[arg(long, env = "SWITCHYARD_HUB", value_name = "URL")]
     pub hub: HubAddress,
-    /// A one-time join token of `switchyard cluster join-token`. Needed once; ignored while the stored identity is good.
+    /// A one-time join token of `switchyard cluster join-token`. It is tried once; the stored identity is used from then on.
     #[arg(
         long,
         env = "SWITCHYARD_JOIN_TOKEN",
@@ -35,6 +37,10 @@ pub struct Args {
         requires = "hub_ca_sha256"
     )]
     pub join: Option<String>,
+    /// A directory with the files `token` and `hub-ca-sha256`, such as a mounted Secret. A new token there is taken while the
+    /// agent runs, when the hub refuses its certificate.
+    #[arg(long, env = "SWITCHYARD_JOIN_DIRECTORY", value_name = "DIR")]
+    pub join_directory: Option<PathBuf>,
     /// The SHA-256 of the hub's CA certificate in hex, as the join command prints it.
     #[arg(long, env = "SWITCHYARD_HUB_CA_SHA256", value_name = "HEX")]
     pub hub_ca_sha256: Option<Pin>,
@@ -92,7 +98,7 @@ impl Args {
     /// Names the flag, or the field of the file, and the mend.
     pub async fn options(self) -> anyhow::Result<Options> {
         let config = Arc::new(self.config.read()?);
-        let join = match (self.join.as_ref().filter(|token| !token.trim().is_empty()), self.hub_ca_sha256.clone()) {
+        let given = match (self.join.as_ref().filter(|token| !token.trim().is_empty()), self.hub_ca_sha256.clone()) {
             (Some(token), Some(pin)) => {
                 let join = Join::new(token, pin);
                 join.cluster().ok_or(EnrolError::BadToken)?;
@@ -100,6 +106,8 @@ impl Args {
             }
             _ => None,
         };
+        let join = JoinSource { given, directory: self.join_directory.clone() };
+        join.current()?;
         let allow = Allowed::parse(&self.allow_kinds, &self.allow_service_accounts)?;
         let webhook = self.webhook.options(&self.namespace)?;
         let health = listen_unless_none("--health-listen", &self.health_listen)?;

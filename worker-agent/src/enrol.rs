@@ -6,6 +6,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use backon::{ExponentialBuilder, Retryable};
 use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
 use switchyard_proto::v1::enrolment_client::EnrolmentClient;
 use switchyard_proto::v1::{EnrolRequest, RenewRequest};
 use thiserror::Error;
@@ -38,6 +39,11 @@ impl Join {
     /// A one-time token and the hash of the CA of the hub that made it.
     pub fn new(token: impl Into<String>, pin: Pin) -> Self {
         Self { token: token.into().trim().to_owned(), pin }
+    }
+
+    /// The SHA-256 of the token in hexadecimal digits, by which one that was tried is known again.
+    pub fn digest(&self) -> String {
+        Sha256::digest(self.token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// The cluster that the token is for; the hub has the last word. Cluster names may hold dots.
@@ -128,7 +134,8 @@ impl EnrolError {
 
 /// The stored identity if it is good, else a new one for the token, which is then stored.
 ///
-/// A token beside a good identity is ignored: it was used before.
+/// A token that was tried before is ignored beside a good identity. Another one is tried first: the hub refuses the identity where
+/// the `MultiKueueCluster` was made anew. If the hub refuses the token, too, or does not answer, the identity is used.
 ///
 /// # Errors
 ///
@@ -177,6 +184,9 @@ async fn obtain_once(
         return Err(EnrolError::OtherCluster { secret: store.name(), stored, token });
     }
     match (stored, join) {
+        (Some(stored), Some(join)) if !stored.expired(now) && is_new(join, &stored) => {
+            Ok(try_new(store, hub, join, request, stored).await?)
+        }
         (Some(stored), _) if !stored.expired(now) => {
             tracing::info!(cluster = stored.cluster, not_after = %stored.not_after, "stored identity used");
             Ok(stored)
@@ -190,6 +200,59 @@ async fn obtain_once(
         (Some(stored), None) => Err(EnrolError::Expired { cluster: stored.cluster, not_after: stored.not_after }),
         (None, None) => Err(EnrolError::NoToken),
     }
+}
+
+/// Whether a token was not tried yet with the identity that is stored.
+pub(crate) fn is_new(join: &Join, stored: &Identity) -> bool {
+    stored.token_digest.as_deref() != Some(join.digest().as_str())
+}
+
+/// Tries a token beside an identity that may still be good. Returns the one to go on with.
+async fn try_new(
+    store: &Store,
+    hub: &Route,
+    join: &Join,
+    request: &KeyRequest,
+    stored: Identity,
+) -> Result<Identity, IdentityError> {
+    match enrol_with(hub, join, request).await {
+        Ok(identity) => {
+            save(store, &identity).await?;
+            tracing::info!(cluster = identity.cluster, not_after = %identity.not_after, "enrolled with a new join token");
+            Ok(identity)
+        }
+        Err(EnrolError::Refused { cluster }) => {
+            tracing::info!(cluster, "join token refused, as one that was used before; stored identity used");
+            let stored = Identity { token_digest: Some(join.digest()), ..stored };
+            save(store, &stored).await?;
+            Ok(stored)
+        }
+        Err(error) => {
+            tracing::warn!(cluster = stored.cluster, %error, "join token not tried; stored identity used");
+            Ok(stored)
+        }
+    }
+}
+
+/// A token that appears while the hub refuses this cluster: the identity that it buys, which is stored. None if there is no token
+/// that was not tried yet.
+///
+/// # Errors
+///
+/// Says what to do next. A refused token is not tried again.
+pub(crate) async fn again(
+    store: &Store,
+    hub: &Route,
+    join: &Join,
+    current: &Identity,
+) -> Result<Option<Identity>, EnrolError> {
+    if !is_new(join, current) || join.cluster() != Some(current.cluster.as_str()) {
+        return Ok(None);
+    }
+    let identity = enrol_with(hub, join, &KeyRequest::generate()?).await?;
+    save(store, &identity).await?;
+    tracing::info!(cluster = identity.cluster, not_after = %identity.not_after, "enrolled with a new join token");
+    Ok(Some(identity))
 }
 
 /// The token is used up: what it bought must not be lost to an API server that is busy.
@@ -220,7 +283,8 @@ async fn enrol_with(hub: &Route, join: &Join, request: &KeyRequest) -> Result<Id
     let mut client = EnrolmentClient::new(channel);
     let answer = tokio::time::timeout(DEADLINE, client.enrol(message)).await;
     let certificate = answer.map_err(|_| late())?.map_err(|status| refused(&status, &cluster))?.into_inner();
-    let identity = Identity::issued(certificate, request.key.clone())?;
+    let issued = Identity::issued(certificate, request.key.clone())?;
+    let identity = Identity { token_digest: Some(join.digest()), ..issued };
     if identity.cluster != cluster {
         let text = format!("the token is for {cluster:?}, the hub issued a certificate for {:?}", identity.cluster);
         return Err(IdentityError::Malformed(text).into());
@@ -244,6 +308,7 @@ pub async fn renew(hub: &Route, identity: &Identity) -> Result<Identity, EnrolEr
     let answer = tokio::time::timeout(DEADLINE, client.renew(RenewRequest { csr: request.csr })).await;
     let certificate = answer.map_err(|_| late())?.map_err(|status| refused(&status, &identity.cluster))?.into_inner();
     let renewed = Identity::issued(certificate, request.key)?;
+    let renewed = Identity { token_digest: identity.token_digest.clone(), ..renewed };
     if (&renewed.cluster, &renewed.hub_id) != (&identity.cluster, &identity.hub_id) {
         let text = format!("the hub renewed for cluster {:?} of hub {:?}", renewed.cluster, renewed.hub_id);
         return Err(IdentityError::Malformed(text).into());

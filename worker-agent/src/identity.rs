@@ -21,6 +21,9 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(20);
 /// The Secret that holds the identity, in the agent's own namespace.
 pub const SECRET: &str = "switchyard-agent-identity";
 
+/// Key of [`SECRET`]: the SHA-256 of the last join token that was tried, in hexadecimal digits.
+const TOKEN_DIGEST: &str = "join-token-sha256";
+
 /// An identity, and until when it is good.
 #[derive(Debug)]
 pub struct Identity {
@@ -38,6 +41,8 @@ pub struct Identity {
     pub not_before: Timestamp,
     /// End of its life.
     pub not_after: Timestamp,
+    /// The digest of the last join token that was tried: one that is still mounted is not offered again.
+    pub token_digest: Option<String>,
 }
 
 /// Why there is no identity.
@@ -118,7 +123,7 @@ impl Identity {
             Timestamp::from_second(at.timestamp()).map_err(|error| malformed(&error.to_string()))
         };
         let (not_before, not_after) = (time(parsed.validity().not_before)?, time(parsed.validity().not_after)?);
-        Ok(Self { cluster, hub_id, chain, key, trust, not_before, not_after })
+        Ok(Self { cluster, hub_id, chain, key, trust, not_before, not_after, token_digest: None })
     }
 
     /// When to renew it: at two thirds of its life.
@@ -134,11 +139,13 @@ impl Identity {
 
     fn to_data(&self) -> BTreeMap<String, ByteString> {
         let entry = |name: &str, text: String| (name.to_owned(), ByteString(text.into_bytes()));
-        BTreeMap::from([
+        let mut data = BTreeMap::from([
             entry("tls.crt", self.chain.iter().map(|it| pem("CERTIFICATE", it)).collect()),
             entry("tls.key", pem("PRIVATE KEY", self.key.secret_der())),
             entry("ca.crt", self.trust.iter().map(|it| pem("CERTIFICATE", it)).collect()),
-        ])
+        ]);
+        data.extend(self.token_digest.clone().map(|digest| entry(TOKEN_DIGEST, digest)));
+        data
     }
 
     fn from_data(data: &BTreeMap<String, ByteString>) -> Result<Self, IdentityError> {
@@ -155,7 +162,8 @@ impl Identity {
                 .map_err(|error| malformed(name, error))
         };
         let key = PrivateKeyDer::from_pem_slice(part("tls.key")?).map_err(|error| malformed("tls.key", error))?;
-        Self::assemble(list("tls.crt")?, key, list("ca.crt")?)
+        let digest = data.get(TOKEN_DIGEST).map(|digest| String::from_utf8_lossy(&digest.0).into_owned());
+        Ok(Self { token_digest: digest, ..Self::assemble(list("tls.crt")?, key, list("ca.crt")?)? })
     }
 }
 

@@ -16,6 +16,7 @@ mod executor;
 mod health;
 mod heartbeat;
 pub mod identity;
+pub mod join;
 pub mod ledger;
 pub mod link;
 pub mod memory;

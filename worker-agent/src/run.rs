@@ -15,9 +15,10 @@ use crate::admissions::{Admissions, admissions};
 use crate::allow::Allowed;
 use crate::capacity::from_controller;
 use crate::core::{AllowedNamespaces, CapacitySource, Settings, run_core_with};
-use crate::enrol::{self, Join};
+use crate::enrol;
 use crate::health;
 use crate::identity::{Identity, Store};
+use crate::join::{self, JoinSource};
 use crate::place::cluster_uid;
 use crate::route::Route;
 use crate::session::{Dialler, SessionState};
@@ -34,8 +35,8 @@ pub struct Options {
     pub client: kube::Client,
     /// Where the hub is.
     pub hub: HubAddress,
-    /// For the first start.
-    pub join: Option<Join>,
+    /// For the first start, and for when the hub refuses this cluster.
+    pub join: JoinSource,
     /// Which namespaces the hub may use.
     pub namespaces: AllowedNamespaces,
     /// Which kinds of jobs and which service accounts it may use.
@@ -54,7 +55,7 @@ struct Agent {
     client: kube::Client,
     store: Store,
     hub: Route,
-    join: Option<Join>,
+    join: JoinSource,
     namespaces: AllowedNamespaces,
     frameworks: Vec<String>,
     allowed: Allowed,
@@ -154,17 +155,26 @@ impl Agent {
     }
 
     async fn lead(&self, term: CancellationToken) -> anyhow::Result<()> {
-        let identity = tokio::select! {
-            () = term.cancelled() => return Ok(()),
-            identity = enrol::obtain(&self.store, &self.hub, self.join.as_ref()) => identity?,
-        };
-        self.keep_session(identity, term).await
+        // A new token ends the session's parts: they begin again with the identity that it bought.
+        while !term.is_cancelled() {
+            let join = self.join.current()?;
+            let identity = tokio::select! {
+                () = term.cancelled() => return Ok(()),
+                identity = enrol::obtain(&self.store, &self.hub, join.as_ref()) => identity?,
+            };
+            let session = term.child_token();
+            let _session = session.clone().drop_guard();
+            if !self.keep_session(identity, session).await? {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
-    /// Core, session and renewal, until one of them ends.
-    async fn keep_session(&self, identity: Identity, term: CancellationToken) -> anyhow::Result<()> {
+    /// Core, session and renewal, until one of them ends. True if a new token gave the cluster a new identity.
+    async fn keep_session(&self, identity: Identity, term: CancellationToken) -> anyhow::Result<bool> {
         let cluster_uid = tokio::select! {
-            () = term.cancelled() => return Ok(()),
+            () = term.cancelled() => return Ok(false),
             uid = cluster_uid(&self.client) => uid,
         };
         let settings = Settings {
@@ -197,13 +207,20 @@ impl Agent {
         parts.spawn(run_core_with(self.client.clone(), incoming, source, settings, started, term.clone()));
         parts.spawn(ok(dialler.run(term.clone())));
         let (hub, store, leadership) = (self.hub.clone(), self.store.clone(), self.leadership.clone());
+        let current = identity.clone();
         parts.spawn(ok(renew(hub, store, identity, leadership, term.clone())));
-        let first = parts.join_next().await;
+        let (source, store, hub) = (self.join.clone(), self.store.clone(), self.hub.clone());
+        let joined =
+            join::renewed(source, store, hub, move || current.load_full(), self.state.subscribe(), term.clone());
+        let (first, renewed) = tokio::select! {
+            first = parts.join_next() => (first, false),
+            () = joined => (None, !term.is_cancelled()),
+        };
         term.cancel();
         while parts.join_next().await.is_some() {}
         match first {
-            Some(ended) => ended.context("a part of the session panicked")?,
-            None => Ok(()),
+            Some(ended) => ended.context("a part of the session panicked")?.map(|()| false),
+            None => Ok(renewed),
         }
     }
 }

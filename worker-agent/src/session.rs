@@ -25,7 +25,7 @@ const WELCOME_DEADLINE: Duration = Duration::from_secs(15);
 /// The core must take a message within this; it never waits for anything but its own mailbox.
 const CORE_DEADLINE: Duration = Duration::from_secs(30);
 
-const REFUSED: &str = "the hub refuses this cluster's certificate; if that stays so, its MultiKueueCluster was deleted, or made anew: the hub's log has the reason";
+const REFUSED: &str = "the hub refuses this cluster's certificate; if that stays so, its MultiKueueCluster was deleted, or made again: `switchyard cluster add` gives the agent a new token";
 
 /// How the session stands, for health pages and people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,11 +154,9 @@ impl Dialler {
     async fn dial_and_pump(&self) -> End {
         let identity = self.identity.load_full();
         if identity.expired(self.hub.clock.now()) {
-            let text = "this cluster's certificate has ended; make a join token with `switchyard cluster join-token`";
             return End::Hopeless(format!(
-                "{text} {}, delete the Secret {} and start the agent with it",
-                identity.cluster,
-                crate::identity::SECRET
+                "this cluster's certificate has ended; `switchyard cluster add {}`, on the hub, gives the agent a new token",
+                identity.cluster
             ));
         }
         let channel = match tls::with_identity(&identity, &self.hub.clock) {

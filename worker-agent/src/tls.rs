@@ -141,6 +141,15 @@ fn http2(mut config: ClientConfig) -> ClientConfig {
     config
 }
 
+/// Connects as an agent does that has no identity yet, and asks for nothing.
+///
+/// # Errors
+///
+/// Nobody is there, or not the hub.
+pub async fn probe(route: &Route, pin: &Pin) -> Result<(), TlsError> {
+    connect(route, with_pin(pin, &route.clock)?).await.map(drop)
+}
+
 /// Connects. The connection pings below gRPC, too, so that a dead peer is noticed between messages.
 pub(crate) async fn connect(route: &Route, config: ClientConfig) -> Result<Channel, TlsError> {
     let address = &route.hub;

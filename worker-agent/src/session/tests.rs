@@ -217,6 +217,31 @@ async fn a_cluster_enrols_once_and_a_restart_uses_what_is_stored() {
 }
 
 #[tokio::test]
+async fn a_new_token_is_tried_once_beside_a_good_identity() {
+    let hub = FakeHub::start().await;
+    let store = Store::new(api(), "switchyard-system");
+    let join = |token: &str| Join::new(token, hub.pin().parse().unwrap());
+    let obtain = async |join: &Join| {
+        let obtained = soon("the identity", enrol::obtain(&store, &hub.address, Some(join))).await.unwrap();
+        (obtained.chain, obtained.token_digest)
+    };
+    hub.accept_token("east.1.first");
+    let first = obtain(&join("east.1.first")).await;
+    // The MultiKueueCluster was made anew: the hub has issued another token for it.
+    hub.accept_token("east.2.second");
+    let second = obtain(&join("east.2.second")).await;
+    assert_ne!(first.0, second.0);
+    assert_eq!(hub.issued(), (2, 0));
+    // One that the hub refuses leaves the identity as it is, and is not offered again.
+    let refused = join("east.3.used");
+    let third = obtain(&refused).await;
+    assert_eq!((&third.0, third.1.as_ref()), (&second.0, Some(&refused.digest())));
+    hub.accept_token("east.3.used");
+    assert_eq!(obtain(&refused).await, third);
+    assert_eq!(hub.issued(), (2, 0));
+}
+
+#[tokio::test]
 async fn a_hub_with_another_ca_than_the_pinned_one_never_sees_the_token() {
     let hub = FakeHub::start().await;
     hub.accept_token("east.1.secret");

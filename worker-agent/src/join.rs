@@ -1,0 +1,119 @@
+//! Where join tokens come from: flags, or files of a mounted Secret, which change while the agent runs.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::enrol::{self, EnrolError, Join};
+use crate::identity::{Identity, Store};
+use crate::route::Route;
+use crate::session::SessionState;
+
+/// How often files are read while there is no session.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// The files of a join Secret.
+const TOKEN: &str = "token";
+const PIN: &str = "hub-ca-sha256";
+
+/// Where a token comes from.
+#[derive(Clone, Debug, Default)]
+pub struct JoinSource {
+    /// A token of the command line, for the first start.
+    pub given: Option<Join>,
+    /// A directory with the files `token` and `hub-ca-sha256`, as a Secret is mounted.
+    pub directory: Option<PathBuf>,
+}
+
+impl JoinSource {
+    /// The token as it is now; none if there is none. The directory comes first, since it can be newer.
+    ///
+    /// # Errors
+    ///
+    /// A file is there that holds no token, or no hash.
+    pub fn current(&self) -> anyhow::Result<Option<Join>> {
+        let of_directory = self.directory.as_deref().map(read).transpose()?.flatten();
+        Ok(of_directory.or_else(|| self.given.clone()))
+    }
+}
+
+fn read(directory: &Path) -> anyhow::Result<Option<Join>> {
+    let file = |name: &str| {
+        let path = directory.join(name);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+    };
+    let (Some(token), Some(pin)) = (file(TOKEN)?, file(PIN)?) else { return Ok(None) };
+    let pin = pin.parse().with_context(|| format!("{}", directory.join(PIN).display()))?;
+    let join = Join::new(token, pin);
+    join.cluster().ok_or(EnrolError::BadToken)?;
+    Ok(Some(join))
+}
+
+/// Waits until a new token has bought a new identity, which is stored then. Tokens are tried only while there is no session: the
+/// hub takes the identity otherwise.
+pub(crate) async fn renewed(
+    source: JoinSource,
+    store: Store,
+    hub: Route,
+    current: impl Fn() -> std::sync::Arc<Identity>,
+    state: watch::Receiver<SessionState>,
+    stop: CancellationToken,
+) {
+    let mut refused: Option<String> = None;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        if state.borrow().is_up() {
+            continue;
+        }
+        let join = match source.current() {
+            Ok(Some(join)) if refused.as_ref() != Some(&join.digest()) => join,
+            Ok(_) => continue,
+            Err(error) => {
+                tracing::warn!(error = format!("{error:#}"), "join token not read, will try again");
+                continue;
+            }
+        };
+        match enrol::again(&store, &hub, &join, &current()).await {
+            Ok(Some(_)) => return,
+            Ok(None) => {}
+            Err(error) => {
+                if matches!(error, EnrolError::Refused { .. }) {
+                    refused = Some(join.digest());
+                }
+                tracing::warn!(error = error.to_string().replace('\n', " "), "new join token of no use");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mounted_token_comes_before_the_given_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let given = Join::new("east.1.given", "0".repeat(64).parse().unwrap());
+        let source = JoinSource { given: Some(given.clone()), directory: Some(dir.path().to_owned()) };
+        let current = || source.current().map(|join| join.map(|join| join.digest())).map_err(|error| error.to_string());
+        assert_eq!(current(), Ok(Some(given.digest())), "an empty directory counts as none");
+        std::fs::write(dir.path().join(TOKEN), "east.2.mounted\n").unwrap();
+        std::fs::write(dir.path().join(PIN), "1".repeat(64)).unwrap();
+        let mounted = Join::new("east.2.mounted", "1".repeat(64).parse().unwrap());
+        assert_eq!(current(), Ok(Some(mounted.digest())));
+        std::fs::write(dir.path().join(TOKEN), "garbage").unwrap();
+        assert!(current().unwrap_err().starts_with("--join is not a join token"));
+        std::fs::write(dir.path().join(PIN), "12").unwrap();
+        assert!(current().unwrap_err().contains("hub-ca-sha256"));
+    }
+}
