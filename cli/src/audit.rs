@@ -40,7 +40,7 @@ pub struct Args {
     pub output: Output,
 }
 
-fn worker(text: &str) -> Result<(String, PathBuf), String> {
+pub(crate) fn worker(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.to_owned(), PathBuf::from(path))),
         _ => Err("it takes NAME=KUBECONFIG, such as west=west.kubeconfig".to_owned()),

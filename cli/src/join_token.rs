@@ -48,7 +48,7 @@ impl Args {
     }
 }
 
-fn ttl(text: &str) -> Result<SignedDuration, String> {
+pub(crate) fn ttl(text: &str) -> Result<SignedDuration, String> {
     let ttl: SignedDuration = text.parse().map_err(|_| format!("\"{text}\" is no duration; write it as 30m or 1h"))?;
     if (1..=MAX_TTL_SECONDS).contains(&ttl.as_secs()) {
         return Ok(ttl);
@@ -56,7 +56,7 @@ fn ttl(text: &str) -> Result<SignedDuration, String> {
     Err(format!("must be from 1s to {}h", MAX_TTL_SECONDS / 3600))
 }
 
-fn cluster_name(text: &str) -> Result<String, String> {
+pub(crate) fn cluster_name(text: &str) -> Result<String, String> {
     if is_subdomain(text) { Ok(text.to_owned()) } else { Err(SUBDOMAIN_MESSAGE.to_owned()) }
 }
 

@@ -5,7 +5,10 @@ pub mod adopt;
 pub mod audit;
 pub mod authority;
 pub mod breaker;
+pub mod check;
+pub mod cluster_add;
 pub mod clusters;
+pub mod completion;
 pub mod copies;
 pub mod explain;
 mod find;
@@ -37,7 +40,7 @@ const READ_TIME: Duration = Duration::from_secs(60);
 
 /// `switchyard`, also `kubectl switchyard`.
 #[derive(Parser, Debug)]
-#[command(name = "switchyard", version, about = "Where jobs are, why they wait, and which clusters are connected")]
+#[command(name = "switchyard", version = switchyard_api::build::version(), about = "Where jobs are, why they wait, and which clusters are connected")]
 pub struct Args {
     /// Kubeconfig of the hub cluster. Default: $KUBECONFIG, then ~/.kube/config, then the pod's service account.
     #[arg(long, global = true)]
@@ -64,6 +67,11 @@ pub enum Command {
     /// Compare what pods ask for with what their queues are charged. Exits with 0 if they agree, with 2 if they do not, and with 1
     /// if something cannot be read; see docs/audit.md.
     Audit(audit::Args),
+    /// Whether an installation is whole: versions, CRDs, roles, webhooks, workers, queues. Exits with 2 if something fails; see
+    /// docs/checks.md.
+    Check(check::Args),
+    /// Print the completion script of a shell. `source <(switchyard completion bash)` loads it.
+    Completion(completion::Args),
     /// Workloads with this hub's mark on a cluster, of which the hub knows nothing.
     Orphans(orphans::Args),
     /// Have a job that was applied again become what runs on a cluster since before the hub lost its store, although the two
@@ -92,6 +100,8 @@ pub enum Command {
 pub enum ClusterCommand {
     /// Make a one-time token with which a cluster's agent enrols, and print the agent's command.
     JoinToken(join_token::Args),
+    /// Add a worker cluster: its MultiKueueCluster, and what its agent or its kubeconfig needs. Can be repeated.
+    Add(Box<cluster_add::Args>),
 }
 
 /// The answer of a command that judges.
@@ -118,8 +128,11 @@ impl From<Verdict> for std::process::ExitCode {
 /// # Errors
 /// A message for a person: what failed, and what to do.
 pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Verdict> {
-    if let Command::Replay(args) = &args.command {
-        return print(&replay::run(args)?, out).map(|()| Verdict::Fine);
+    // What needs no cluster.
+    match &args.command {
+        Command::Replay(args) => return print(&replay::run(args)?, out).map(|()| Verdict::Fine),
+        Command::Completion(args) => return print(&completion::run(args), out).map(|()| Verdict::Fine),
+        _ => {}
     }
     let mut verdict = Verdict::Fine;
     let (client, namespace) = connect(args.kubeconfig.as_deref(), args.context.as_deref()).await?;
@@ -135,6 +148,14 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Verdict> {
         Command::Authority(command) => authority::run(client, &command).await?,
         Command::HandBack(args) => hand_back::run(client, &args).await?,
         Command::Replay(args) => replay::run(&args)?,
+        Command::Completion(args) => completion::run(&args),
+        Command::Check(args) => {
+            let report = Box::pin(check::run(client, &args)).await?;
+            if report.failures > 0 {
+                verdict = Verdict::Faulty;
+            }
+            args.output.render(&report, check::Report::text)?
+        }
         Command::Audit(args) => {
             let report = audit::run(client, &args).await?;
             if !report.findings.is_empty() {
@@ -143,6 +164,7 @@ pub async fn run(args: Args, out: &mut impl Write) -> anyhow::Result<Verdict> {
             args.output.render(&report, audit::Report::text)?
         }
         Command::Cluster(ClusterCommand::JoinToken(args)) => join_token::run(client, &args).await?,
+        Command::Cluster(ClusterCommand::Add(args)) => cluster_add::run(client, &args).await?,
     };
     print(&text, out).map(|()| verdict)
 }

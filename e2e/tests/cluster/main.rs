@@ -37,6 +37,7 @@ mod failure_recovery;
 mod fair;
 mod fair_admission;
 mod from_kueue;
+mod front_door;
 mod harness;
 mod job_kinds;
 mod job_writes;

@@ -1,0 +1,278 @@
+//! Judges the API server, the CRDs and what runs.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
+use kube::ResourceExt as _;
+
+use super::facts::{Facts, Server};
+use super::mode::Mode;
+use super::report::Line;
+
+/// The oldest minor version of Kubernetes that the chart allows.
+const OLDEST: u32 = 32;
+
+/// A clock that is further off than this, in seconds, is worth a warning: leases and tokens are shorter than that is long.
+const SKEW_WARNING: i64 = 5;
+/// A clock that is further off than this, in seconds, makes fresh certificates and tokens invalid.
+const SKEW_FAILURE: i64 = 60;
+
+/// The API server: its version and its clock.
+pub(super) fn server(facts: &Facts) -> Vec<Line> {
+    let server = match &facts.server {
+        Ok(server) => server,
+        Err(error) => {
+            let mend = "name the cluster with --kubeconfig or --context, and try `kubectl version`";
+            return vec![Line::failure("api-server", format!("the API server does not answer: {error}"), mend)];
+        }
+    };
+    let minor = server.version.trim_start_matches('v').split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
+    let version = match minor {
+        Some(minor) if minor < OLDEST => Line::failure(
+            "kubernetes-version",
+            format!("Kubernetes {} is older than 1.{OLDEST}", server.version),
+            format!("upgrade the cluster to Kubernetes 1.{OLDEST} or later"),
+        ),
+        _ => Line::ok("kubernetes-version", format!("Kubernetes {}", server.version)),
+    };
+    vec![version, clock("clocks", server, "this machine")]
+}
+
+/// The clock of an API server beside that of another machine.
+fn clock(check: &'static str, server: &Server, other: &str) -> Line {
+    match server.ahead {
+        None => Line::unread(check, "the API server says no time"),
+        Some(ahead) => skew(check, "the API server's clock", ahead, other),
+    }
+}
+
+/// Whether two clocks agree. `ahead` says by how many seconds the first one is fast.
+pub(super) fn skew(check: &'static str, clock: &str, ahead: i64, other: &str) -> Line {
+    let (amount, word) = (ahead.abs(), if ahead > 0 { "ahead of" } else { "behind" });
+    let message = format!("{clock} is {amount} s {word} that of {other}");
+    let mend = "synchronize both with NTP: certificates and join tokens are valid by the clock of the reader";
+    match amount {
+        SKEW_FAILURE.. => Line::failure(check, message, mend),
+        SKEW_WARNING.. => Line::warning(check, message, mend),
+        _ => Line::ok(check, format!("{clock} agrees with that of {other}")),
+    }
+}
+
+/// The CRDs: there, established, and of this version.
+pub(super) fn crds(facts: &Facts, mode: Mode) -> Vec<Line> {
+    let found = match &facts.crds {
+        Ok(found) => found,
+        Err(error) => return vec![Line::unread("crds", error)],
+    };
+    let mend =
+        format!("kubectl apply --server-side --filename {}, or helm upgrade with crds.install=true", mode.manifest());
+    let (mut lines, wanted) = (Vec::new(), switchyard_api::crds());
+    for crd in &wanted {
+        let name = crd.name_any();
+        let Some(there) = found.iter().find(|it| it.name_any() == name) else {
+            lines.push(Line::failure("crds", format!("{name} is missing"), mend.clone()));
+            continue;
+        };
+        if !is_established(there) {
+            lines.push(Line::failure(
+                "crds",
+                format!("{name} is not established"),
+                format!("kubectl describe crd {name}"),
+            ));
+        }
+        let lacks = lacking(crd, there);
+        if !lacks.is_empty() {
+            let message = format!("{name} is of another version: it lacks {}", some(&lacks));
+            lines.push(Line::failure("crds", message, mend.clone()));
+        }
+    }
+    if lines.is_empty() {
+        lines.push(Line::ok(
+            "crds",
+            format!("all {} are there, and of version {}", wanted.len(), switchyard_api::build::VERSION),
+        ));
+    }
+    lines
+}
+
+fn is_established(crd: &CustomResourceDefinition) -> bool {
+    let conditions = crd.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|it| it.type_ == "Established" && it.status == "True")
+}
+
+/// The fields of our storage version that a CRD does not know: the API server would drop them.
+fn lacking(wanted: &CustomResourceDefinition, there: &CustomResourceDefinition) -> Vec<String> {
+    let Some(version) = wanted.spec.versions.iter().find(|version| version.storage) else { return Vec::new() };
+    let other = there.spec.versions.iter().find(|it| it.name == version.name && it.served);
+    let Some(other) = other else { return vec![format!("version {}", version.name)] };
+    let schema = |version: &k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionVersion| {
+        version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.clone()).unwrap_or_default()
+    };
+    let mut lacks = Vec::new();
+    compare(&schema(version), &schema(other), "", &mut lacks);
+    lacks
+}
+
+fn compare(wanted: &JSONSchemaProps, there: &JSONSchemaProps, path: &str, lacks: &mut Vec<String>) {
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaPropsOrArray;
+    if there.x_kubernetes_preserve_unknown_fields == Some(true) {
+        return;
+    }
+    for (name, schema) in wanted.properties.iter().flatten() {
+        let path = format!("{path}.{name}");
+        match there.properties.as_ref().and_then(|properties| properties.get(name)) {
+            Some(other) => compare(schema, other, &path, lacks),
+            None => lacks.push(path),
+        }
+    }
+    if let (Some(JSONSchemaPropsOrArray::Schema(wanted)), Some(JSONSchemaPropsOrArray::Schema(there))) =
+        (&wanted.items, &there.items)
+    {
+        compare(wanted, there, &format!("{path}[]"), lacks);
+    }
+}
+
+/// The first few of a list, and how many there are beside them.
+pub(super) fn some(names: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let first = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+/// The program's Deployment and pods, and whether one of them leads.
+pub(super) fn program(facts: &Facts, mode: Mode) -> Vec<Line> {
+    let mut lines = vec![deployment(facts, mode)];
+    for pod in facts.pods.as_deref().unwrap_or_default() {
+        lines.extend(pod_fault(pod, mode));
+    }
+    lines.push(leader(facts));
+    lines.push(match &facts.denied {
+        Err(error) => Line::unread("rights", error),
+        Ok(denied) if denied.is_empty() => Line::ok("rights", format!("{} has the rights of its roles", mode.name())),
+        Ok(denied) => Line::failure(
+            "rights",
+            format!("{} may not: {}", mode.name(), some(denied)),
+            format!(
+                "install its roles again: helm upgrade, or kubectl apply --server-side --filename {}",
+                mode.manifest()
+            ),
+        ),
+    });
+    lines
+}
+
+fn deployment(facts: &Facts, mode: Mode) -> Line {
+    let name = mode.name();
+    let Some(deployment) = facts.deployment() else {
+        let message = format!("{name} runs, but no Deployment in {} runs it", facts.namespace);
+        return Line::warning("deployment", message, "install it with the chart, unless you start it by other means");
+    };
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+    let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or_default();
+    let message = format!("{ready} of {wanted} replicas of {name} are ready");
+    let logs = format!("kubectl --namespace {} logs deployment/{name}", facts.namespace);
+    let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let image = pod.and_then(|pod| pod.containers.first()).and_then(|container| container.image.clone());
+    let version = image.as_deref().and_then(|image| image.split('@').next()?.rsplit_once(':')).map(|(_, tag)| tag);
+    let own = switchyard_api::build::VERSION;
+    match (ready, version) {
+        (0, _) => Line::failure("deployment", message, logs),
+        (ready, _) if ready < wanted => Line::warning("deployment", message, logs),
+        (_, Some(version)) if version.trim_start_matches('v') != own => Line::warning(
+            "version",
+            format!("{name} is of version {version}, this command line of {own}"),
+            "use the command line of the same release: what it compares is of its own version",
+        ),
+        _ => Line::ok("deployment", message),
+    }
+}
+
+/// What keeps a pod from running, by the words of the kubelet.
+fn pod_fault(pod: &Pod, mode: Mode) -> Option<Line> {
+    if !pod.name_any().starts_with(mode.name()) {
+        return None;
+    }
+    let statuses = pod.status.as_ref()?.container_statuses.as_deref()?;
+    let status = statuses.iter().find(|status| !status.ready)?;
+    let waiting = status.state.as_ref()?.waiting.as_ref()?;
+    let reason = waiting.reason.clone().unwrap_or_default();
+    let detail = waiting.message.clone().unwrap_or_default();
+    let said = status.last_state.as_ref().and_then(|last| last.terminated.as_ref()).and_then(|it| it.message.clone());
+    let message = format!("pod {}: {reason}: {}", pod.name_any(), said.as_deref().unwrap_or(&detail).trim());
+    let mend = match reason.as_str() {
+        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" => {
+            "load the image onto the nodes, or name the registry with global.imageRegistry and its credentials with \
+             global.imagePullSecrets"
+        }
+        "CreateContainerConfigError" if mode == Mode::Agent => {
+            "the Secret to join with is missing: run `switchyard cluster add NAME` on the hub"
+        }
+        _ => "kubectl logs --previous has the reason",
+    };
+    Some(Line::failure("pods", message, mend))
+}
+
+fn leader(facts: &Facts) -> Line {
+    let now = facts.server.as_ref().map_or_else(|_| Timestamp::now(), |server| server.now);
+    let mend = format!("kubectl --namespace {} get pods; then read the log of one that does not lead", facts.namespace);
+    let lease = match &facts.lease {
+        Ok(Some(lease)) => lease.spec.clone().unwrap_or_default(),
+        Ok(None) => return Line::failure("leader", "no replica has ever led", mend),
+        Err(error) => return Line::unread("leader", error),
+    };
+    let holder = lease.holder_identity.unwrap_or_default();
+    let duration = i64::from(lease.lease_duration_seconds.unwrap_or(15));
+    let Some(renewed) = lease.renew_time.filter(|_| !holder.is_empty()) else {
+        return Line::failure("leader", "no replica leads", mend);
+    };
+    let age = now.as_second() - renewed.0.as_second();
+    // One more second, since the server's time is in whole ones.
+    if age > duration + 1 {
+        return Line::failure("leader", format!("no replica leads: {holder} renewed its Lease {age} s ago"), mend);
+    }
+    Line::ok("leader", format!("{holder} leads"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::report::Outcome;
+
+    #[test]
+    fn clocks_are_judged_by_how_far_they_are_apart() {
+        for (ahead, outcome, said) in [
+            (0, Outcome::Ok, "agrees"),
+            (-4, Outcome::Ok, "agrees"),
+            (5, Outcome::Warning, "5 s ahead of that of east"),
+            (-3600, Outcome::Failure, "3600 s behind that of east"),
+        ] {
+            let line = skew("clocks", "the hub's clock", ahead, "east");
+            assert_eq!(line.outcome, outcome, "{ahead}");
+            assert!(line.message.contains(said), "{}", line.message);
+        }
+    }
+
+    #[test]
+    fn a_crd_of_another_version_is_known_by_the_fields_that_it_lacks() {
+        let wanted =
+            switchyard_api::crds().into_iter().find(|crd| crd.name_any().starts_with("multikueueclusters")).unwrap();
+        assert!(lacking(&wanted, &wanted).is_empty());
+        let mut older = wanted.clone();
+        let schema = older.spec.versions[0].schema.as_mut().and_then(|it| it.open_api_v3_schema.as_mut()).unwrap();
+        let status = schema.properties.as_mut().and_then(|it| it.get_mut("status")).unwrap();
+        status.properties.as_mut().unwrap().remove("agent");
+        assert_eq!(lacking(&wanted, &older), [".status.agent"]);
+        older.spec.versions.retain(|version| version.name == "v1beta1");
+        assert_eq!(lacking(&wanted, &older), ["version v1beta2"]);
+    }
+
+    #[test]
+    fn long_lists_are_shortened() {
+        let names: Vec<String> = ["a", "b", "c", "d", "e"].map(str::to_owned).into();
+        assert_eq!(some(&names[..2]), "a, b");
+        assert_eq!(some(&names), "a, b, c and 2 more");
+    }
+}

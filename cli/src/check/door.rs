@@ -1,0 +1,194 @@
+//! Judges the way of agents to the hub: the Service, its pods, and who answers there.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Secret, Service};
+use kube::ResourceExt as _;
+use switchyard_agent::route::Route;
+use switchyard_agent::tls::{self, HubAddress, Pin};
+use switchyard_hub::pki::ca;
+use switchyard_hub::pki::store::ADDRESS_KEY;
+
+use super::facts::Facts;
+use super::mode::Mode;
+use super::report::Line;
+
+const CHECK: &str = "agents-door";
+
+/// What an agent joins by.
+pub(super) const JOIN_SECRET: &str = "switchyard-agent-join";
+
+/// Who does not answer in this time cannot be reached.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Whether agents reach the hub.
+pub(super) async fn door(facts: &Facts) -> Vec<Line> {
+    let mut lines: Vec<Line> = service(facts).into_iter().collect();
+    let secret = match &facts.authority {
+        Ok(Some(secret)) => secret,
+        Ok(None) => {
+            let mend = "the hub makes it at its first start: see `deployment` and `leader`";
+            lines.push(Line::failure(CHECK, "the hub has no authority for its agents yet", mend));
+            return lines;
+        }
+        Err(error) => {
+            lines.push(Line::unread(CHECK, error));
+            return lines;
+        }
+    };
+    let advertised = advertised(secret);
+    let found = facts.services.as_ref().ok().and_then(|all| of_hub(all)).and_then(address_of);
+    lines.push(match (advertised.or(found), pin(secret)) {
+        (None, _) => Line::warning(
+            CHECK,
+            "it is not known where agents reach the hub",
+            "wait for the load balancer's address, or set hub.advertise, or name it with `switchyard cluster add --hub-address`",
+        ),
+        (Some(_), None) => Line::failure(
+            CHECK,
+            "the Secret switchyard-hub-ca holds no CA certificate",
+            "restore the Secret from a backup, or delete it and enrol each agent again",
+        ),
+        (Some(address), Some(pin)) => answers(CHECK, &address, &pin).await,
+    });
+    lines
+}
+
+/// Whether the hub answers where a worker's agent is to dial it, and whether the agent can join.
+pub(super) async fn hub_of_agent(facts: &Facts) -> Vec<Line> {
+    const CHECK: &str = "hub-reachable";
+    let mend = "on the hub, `switchyard cluster add NAME` makes the Secret";
+    let join = match &facts.join {
+        Ok(Some(join)) => join.data.clone().unwrap_or_default(),
+        Ok(None) if facts.deployment().is_none() => return Vec::new(),
+        Ok(None) => return vec![Line::failure(CHECK, format!("there is no Secret {JOIN_SECRET}"), mend)],
+        Err(error) => return vec![Line::unread(CHECK, error)],
+    };
+    let text = |key: &str| join.get(key).map(|value| String::from_utf8_lossy(&value.0).trim().to_owned());
+    let (Some(address), Some(pin)) = (text("hub"), text("hub-ca-sha256")) else {
+        return vec![Line::failure(CHECK, format!("the Secret {JOIN_SECRET} lacks hub or hub-ca-sha256"), mend)];
+    };
+    let mut lines = vec![answers(CHECK, &address, &pin).await];
+    if matches!(facts.identity, Ok(None)) && text("token").is_none_or(|token| token.is_empty()) {
+        lines.push(Line::failure(CHECK, "the agent has neither an identity nor a token", mend));
+    }
+    lines
+}
+
+/// The Service and the pods behind it.
+fn service(facts: &Facts) -> Option<Line> {
+    let services = facts.services.as_ref().ok()?;
+    // A hub that runs outside of a Deployment needs none.
+    facts.deployment()?;
+    let Some(service) = of_hub(services) else {
+        let mend = "helm upgrade, or kubectl apply --server-side --filename hub.yaml";
+        return Some(Line::failure(CHECK, "the Service switchyard-hub is missing", mend));
+    };
+    let slices = facts.endpoints.as_ref().ok()?.iter().filter(|slice| {
+        slice.labels().get("kubernetes.io/service-name").is_some_and(|name| *name == service.name_any())
+    });
+    let is_ready = |endpoint: &k8s_openapi::api::discovery::v1::Endpoint| {
+        endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) != Some(false)
+    };
+    let ready = slices.flat_map(|slice| &slice.endpoints).filter(|endpoint| is_ready(endpoint)).count();
+    Some(match ready {
+        0 => Line::failure(CHECK, "no ready pod is behind the Service switchyard-hub", "see `deployment` and `pods`"),
+        ready => Line::ok(CHECK, format!("{ready} pods are behind the Service switchyard-hub")),
+    })
+}
+
+/// The hub's Service for agents.
+pub(crate) fn of_hub(services: &[Service]) -> Option<&Service> {
+    services.iter().find(|service| service.name_any() == Mode::Hub.name())
+}
+
+/// Where agents reach the Service, by its status: a load balancer's address, or an address that its owner has written there.
+/// A node's address is not in it.
+pub(crate) fn address_of(service: &Service) -> Option<String> {
+    let port = service.spec.as_ref()?.ports.as_ref()?.first()?.port;
+    let external = service.spec.as_ref()?.external_ips.as_ref().and_then(|all| all.first().cloned());
+    let ingress = service.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref()?.first());
+    let host = ingress.and_then(|ingress| ingress.hostname.clone().or_else(|| ingress.ip.clone())).or(external)?;
+    Some(if host.contains(':') { format!("https://[{host}]:{port}") } else { format!("https://{host}:{port}") })
+}
+
+/// What the hub was told to advertise.
+pub(crate) fn advertised(secret: &Secret) -> Option<String> {
+    let address = secret.data.as_ref()?.get(ADDRESS_KEY)?;
+    Some(String::from_utf8_lossy(&address.0).into_owned()).filter(|address| !address.is_empty())
+}
+
+fn pin(secret: &Secret) -> Option<String> {
+    ca::pin_of_pem(&secret.data.as_ref()?.get("tls.crt")?.0).ok()
+}
+
+/// Connects as an agent that wants to enrol does.
+async fn answers(check: &'static str, address: &str, pin: &str) -> Line {
+    let (hub, pin): (HubAddress, Pin) = match (address.parse(), pin.parse()) {
+        (Ok(hub), Ok(pin)) => (hub, pin),
+        _ => {
+            let mend = "`switchyard cluster add NAME --hub-address https://HOST:PORT` writes both";
+            return Line::failure(check, format!("{address:?} is no address of a hub, or {pin:?} no SHA-256"), mend);
+        }
+    };
+    match tokio::time::timeout(DEADLINE, tls::probe(&Route::from(hub), &pin)).await {
+        Ok(Ok(())) => Line::ok(check, format!("the hub answers at {address}")),
+        Ok(Err(error)) => unreachable(check, address, &error.to_string()),
+        Err(_) => unreachable(check, address, &format!("no answer within {} s", DEADLINE.as_secs())),
+    }
+}
+
+/// What an error of the connection means.
+fn unreachable(check: &'static str, address: &str, error: &str) -> Line {
+    let other = ["certificate", "no certificate with the hash", "alert", "corrupt", "handshake", "protocol"];
+    if other.iter().any(|word| error.contains(word)) {
+        return Line::failure(
+            check,
+            format!("what answers at {address} is not the hub: {error}"),
+            "let TLS pass through to the hub: a load balancer or ingress in between must forward TCP (layer 4), and not end TLS",
+        );
+    }
+    Line::warning(
+        check,
+        format!("{address} cannot be reached from this machine: {error}"),
+        "see whether the workers reach it: the name resolves, the load balancer has an address, firewalls let the port through",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::check::report::Outcome;
+
+    fn service(spec: serde_json::Value, status: serde_json::Value) -> Service {
+        serde_json::from_value(json!({"metadata": {"name": "switchyard-hub"}, "spec": spec, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn the_address_is_that_of_the_load_balancer() {
+        let ports = json!({"ports": [{"port": 7443}]});
+        let with = |ingress: serde_json::Value| {
+            address_of(&service(ports.clone(), json!({"loadBalancer": {"ingress": [ingress]}})))
+        };
+        assert_eq!(with(json!({"ip": "192.0.2.1"})).as_deref(), Some("https://192.0.2.1:7443"));
+        assert_eq!(
+            with(json!({"hostname": "lb.example", "ip": "192.0.2.1"})).as_deref(),
+            Some("https://lb.example:7443")
+        );
+        assert_eq!(with(json!({"ip": "2001:db8::1"})).as_deref(), Some("https://[2001:db8::1]:7443"));
+        assert_eq!(address_of(&service(ports.clone(), json!({}))), None);
+        let external = json!({"ports": [{"port": 443}], "externalIPs": ["192.0.2.9"]});
+        assert_eq!(address_of(&service(external, json!({}))).as_deref(), Some("https://192.0.2.9:443"));
+    }
+
+    #[test]
+    fn another_certificate_differs_from_no_answer() {
+        let interception =
+            unreachable(CHECK, "https://hub", "the server's chain has no certificate with the hash of --hub-ca-sha256");
+        assert_eq!(interception.outcome, Outcome::Failure);
+        assert!(interception.mend.unwrap().contains("must forward TCP"));
+        assert_eq!(unreachable(CHECK, "https://hub", "Connection refused").outcome, Outcome::Warning);
+    }
+}

@@ -1,0 +1,258 @@
+//! Judges what a hub and its workers must agree on: links, queues, kinds of jobs, clocks.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use switchyard_api::v1beta2::{ClusterQueue, MultiKueueCluster};
+use switchyard_api::{conditions, names};
+
+use super::cluster::{skew, some};
+use super::facts::Facts;
+use super::report::Line;
+
+/// An agent that is this many minor versions away from its hub is not supported.
+const SKEW: u32 = 1;
+
+/// One line for each worker's link and version, from the hub's objects alone.
+pub(super) fn links(hub: &Facts, only: &[String]) -> Vec<Line> {
+    let clusters = match &hub.clusters {
+        Ok(clusters) => clusters,
+        Err(error) => return vec![Line::unread("clusters", error)],
+    };
+    let mut lines: Vec<Line> = Vec::new();
+    for name in only.iter().filter(|name| !clusters.iter().any(|it| it.name_any() == **name)) {
+        lines.push(Line::failure(
+            "clusters",
+            format!("there is no MultiKueueCluster \"{name}\""),
+            format!("switchyard cluster add {name}"),
+        ));
+    }
+    if clusters.is_empty() && only.is_empty() {
+        return vec![Line::warning("clusters", "the hub has no workers", "switchyard cluster add NAME")];
+    }
+    for cluster in wanted(clusters, only) {
+        lines.push(link(cluster));
+        lines.extend(version(cluster));
+        lines.extend(listed(hub, cluster));
+    }
+    lines
+}
+
+fn wanted<'a>(clusters: &'a [MultiKueueCluster], only: &'a [String]) -> impl Iterator<Item = &'a MultiKueueCluster> {
+    clusters.iter().filter(move |cluster| only.is_empty() || only.contains(&cluster.name_any()))
+}
+
+fn link(cluster: &MultiKueueCluster) -> Line {
+    let name = cluster.name_any();
+    let status = cluster.status.as_ref();
+    let active = status.and_then(|status| conditions::find(&status.conditions, conditions::ACTIVE));
+    let has_agent = cluster.spec.cluster_source.agent.is_some();
+    let Some(active) = active else {
+        let mend = "see `leader`: a hub that runs looks at each MultiKueueCluster within seconds";
+        return Line::failure("clusters", format!("{name}: the hub has not looked at it"), mend);
+    };
+    if active.status == conditions::TRUE {
+        let cordoned = match cluster.annotations().get(names::SCHEDULING).map(String::as_str) {
+            Some(names::CORDON) => ", cordoned",
+            Some(names::DRAIN) => ", drained",
+            _ => "",
+        };
+        let since = active.last_transition_time.0;
+        return Line::ok("clusters", format!("{name} is connected since {since}{cordoned}"));
+    }
+    let mend = match active.reason.as_str() {
+        "DuplicateCluster" => "delete one of the two MultiKueueClusters".to_owned(),
+        "OtherCluster" | "OwnCluster" => format!("make {name} lead to the cluster that it is named after"),
+        _ if has_agent => format!(
+            "on the worker: `switchyard check --context {name}`, and the agent's log. If the MultiKueueCluster was deleted and made again, \
+             `switchyard cluster add {name}` gives the agent a new token"
+        ),
+        _ => format!("`switchyard cluster add {name} --kubeconfig FILE` replaces its kubeconfig"),
+    };
+    Line::failure("clusters", format!("{name} is not connected: {}: {}", active.reason, active.message), mend)
+}
+
+/// An agent is one minor version away from the hub at most.
+fn version(cluster: &MultiKueueCluster) -> Option<Line> {
+    cluster.spec.cluster_source.agent.as_ref()?;
+    let software = cluster.status.as_ref()?.agent.as_ref()?.software.clone()?;
+    let own = switchyard_api::build::VERSION;
+    let minor = |version: &str| {
+        let mut numbers = version.split(['.', '-', ' ']).map(str::parse::<u32>);
+        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+    };
+    let name = cluster.name_any();
+    match (minor(&software), minor(own)) {
+        (Some(agent), Some(own_minor)) if agent.0 == own_minor.0 && agent.1.abs_diff(own_minor.1) <= SKEW => {
+            Some(Line::ok("agent-version", format!("{name} has an agent of version {software}")))
+        }
+        (Some(_), Some(_)) => Some(Line::failure(
+            "agent-version",
+            format!("{name} has an agent of version {software}, this is {own}"),
+            format!("upgrade the agent of {name} to {own}: hub and agents may be one minor version apart"),
+        )),
+        _ => Some(Line::unread("agent-version", &format!("{name} says version {software:?}"))),
+    }
+}
+
+/// A cluster that no MultiKueueConfig lists gets no jobs.
+fn listed(hub: &Facts, cluster: &MultiKueueCluster) -> Option<Line> {
+    let configs = hub.multikueue_configs.as_ref().ok()?;
+    let name = cluster.name_any();
+    let is_listed = configs.iter().any(|config| config.spec.clusters.contains(&name));
+    (!is_listed).then(|| {
+        let mend = format!(
+            "add {name} to spec.clusters of the MultiKueueConfig that your ClusterQueues' AdmissionCheck names"
+        );
+        Line::warning("clusters", format!("no MultiKueueConfig lists {name}: no job is sent there"), mend)
+    })
+}
+
+/// The clusters that a ClusterQueue sends to, if it sends at all.
+fn destinations(hub: &Facts, queue: &ClusterQueue) -> BTreeSet<String> {
+    let strategy = queue.spec.admission_checks_strategy.iter().flat_map(|it| &it.admission_checks);
+    let named: BTreeSet<String> = strategy.map(|rule| rule.name.to_string()).collect();
+    let all = hub.checks.as_deref().unwrap_or_default();
+    let multikueue = all
+        .iter()
+        .filter(|it| named.contains(&it.name_any()) && it.spec.controller_name == names::MULTIKUEUE_CONTROLLER);
+    let configs: BTreeSet<String> =
+        multikueue.filter_map(|it| it.spec.parameters.as_ref().map(|parameters| parameters.name.to_string())).collect();
+    let listing = hub.multikueue_configs.as_deref().unwrap_or_default();
+    listing.iter().filter(|it| configs.contains(&it.name_any())).flat_map(|it| it.spec.clusters.clone()).collect()
+}
+
+/// Each LocalQueue that sends has a LocalQueue of its name on its workers, as far as the workers' reports show.
+pub(super) fn queues(hub: &Facts, only: &[String]) -> Vec<Line> {
+    let (clusters, cluster_queues, local_queues) = match (&hub.clusters, &hub.cluster_queues, &hub.local_queues) {
+        (Ok(clusters), Ok(cluster_queues), Ok(local_queues)) => (clusters, cluster_queues, local_queues),
+        (Err(error), _, _) | (_, Err(error), _) | (_, _, Err(error)) => return vec![Line::unread("queues", error)],
+    };
+    let (mut lines, mut sending) = (Vec::new(), 0);
+    for queue in local_queues {
+        let Some(cluster_queue) = cluster_queues.iter().find(|it| it.name_any() == behind(queue)) else {
+            let message = format!("LocalQueue {}: there is no ClusterQueue {}", full(queue), behind(queue));
+            lines.push(Line::failure("queues", message, "make the ClusterQueue, or delete the LocalQueue"));
+            continue;
+        };
+        let to = destinations(hub, cluster_queue);
+        if to.is_empty() {
+            continue;
+        }
+        sending += 1;
+        let reports: Vec<&MultiKueueCluster> =
+            wanted(clusters, only).filter(|it| to.contains(&it.name_any()) && reports(it)).collect();
+        let lacks: Vec<String> =
+            reports.iter().filter(|it| !has_queue(it, &full(queue))).map(|it| it.name_any()).collect();
+        let (namespace, name) = (queue.namespace().unwrap_or_default(), queue.name_any());
+        let mend = format!(
+            "on these workers, make namespace {namespace} and in it a LocalQueue {name} with a ClusterQueue behind it"
+        );
+        if lacks.is_empty() {
+            continue;
+        }
+        let message = format!("LocalQueue {} is not on {}", full(queue), some(&lacks));
+        lines.push(match lacks.len() == reports.len() {
+            true => Line::failure(
+                "queues",
+                format!("{message}, the only workers that it sends to: its jobs wait for ever"),
+                mend,
+            ),
+            false => Line::warning("queues", format!("{message}: its jobs go to the others"), mend),
+        });
+    }
+    if lines.is_empty() {
+        lines.push(match sending {
+            0 => Line::warning(
+                "queues",
+                "no LocalQueue sends jobs to workers",
+                "a ClusterQueue sends when it has an AdmissionCheck of kueue.x-k8s.io/multikueue",
+            ),
+            count => Line::ok("queues", format!("{count} LocalQueues that send are on their workers")),
+        });
+    }
+    lines
+}
+
+fn full(queue: &switchyard_api::v1beta2::LocalQueue) -> String {
+    format!("{}/{}", queue.namespace().unwrap_or_default(), queue.name_any())
+}
+
+/// The ClusterQueue behind a LocalQueue.
+fn behind(queue: &switchyard_api::v1beta2::LocalQueue) -> &str {
+    queue.spec.cluster_queue.as_deref().unwrap_or_default()
+}
+
+/// Whether a connected worker tells its queues.
+fn reports(cluster: &MultiKueueCluster) -> bool {
+    let status = cluster.status.as_ref();
+    status.is_some_and(|status| conditions::is_true(&status.conditions, conditions::ACTIVE) && status.agent.is_some())
+}
+
+fn has_queue(cluster: &MultiKueueCluster, queue: &str) -> bool {
+    let agent = cluster.status.as_ref().and_then(|status| status.agent.as_ref());
+    agent.is_some_and(|agent| agent.capacity.iter().any(|room| room.local_queue == queue))
+}
+
+/// What takes a look at the worker itself: kinds of jobs, namespaces, clocks.
+pub(super) fn agree(hub: &Facts, worker: &Facts, name: &str) -> Vec<Line> {
+    let mut lines = Vec::new();
+    if let (Ok(hub), Ok(worker)) = (&hub.server, &worker.server)
+        && let (Some(first), Some(second)) = (hub.ahead, worker.ahead)
+    {
+        lines.push(skew("clocks", &format!("the clock of {name}"), second - first, "the hub"));
+    }
+    lines.extend(kinds(hub, worker, name));
+    lines.extend(namespaces(hub, worker, name));
+    lines
+}
+
+fn kinds(hub: &Facts, worker: &Facts, name: &str) -> Option<Line> {
+    // Stock Kueue keeps its configuration elsewhere.
+    worker.mode()?;
+    let (Some(first), Some(second)) = (hub.config(), worker.config()) else {
+        return Some(Line::unread("kinds", "a configuration cannot be read"));
+    };
+    let there: BTreeSet<String> = second.all_frameworks().into_iter().collect();
+    let lacks: Vec<String> = first.all_frameworks().into_iter().filter(|kind| !there.contains(kind)).collect();
+    Some(if lacks.is_empty() {
+        Line::ok("kinds", format!("{name} has all kinds of jobs that the hub has"))
+    } else {
+        let mend = format!("add them to integrations.frameworks of {name}, or allow these jobs elsewhere only");
+        Line::failure("kinds", format!("{name} does not run {}, which the hub sends", some(&lacks)), mend)
+    })
+}
+
+fn namespaces(hub: &Facts, worker: &Facts, name: &str) -> Option<Line> {
+    let (queues, there) = (hub.local_queues.as_ref().ok()?, worker.namespaces.as_ref().ok()?);
+    let sends = |queue: &&switchyard_api::v1beta2::LocalQueue| {
+        let all = hub.cluster_queues.as_deref().unwrap_or_default();
+        all.iter().any(|it| it.name_any() == behind(queue) && destinations(hub, it).contains(name))
+    };
+    let wanted: BTreeSet<String> = queues.iter().filter(sends).filter_map(|queue| queue.namespace()).collect();
+    let lacks: Vec<String> =
+        wanted.into_iter().filter(|it| !there.iter().any(|other| other.name_any() == *it)).collect();
+    Some(if lacks.is_empty() {
+        Line::ok("namespaces", format!("{name} has the namespaces of the queues that send there"))
+    } else {
+        let mend = format!("kubectl create namespace {} on {name}, with its LocalQueues", lacks.join(" "));
+        Line::failure(
+            "namespaces",
+            format!("{name} lacks namespace {}: jobs from there cannot run", some(&lacks)),
+            mend,
+        )
+    })
+}
+
+/// A hub that leads writes the status of its clusters; one that is down leaves it as it was.
+pub(super) fn freshness(hub: &Facts) -> Option<Line> {
+    let lease = hub.lease.as_ref().ok()?.as_ref()?.spec.as_ref()?;
+    let now = hub.server.as_ref().map_or_else(|_| Timestamp::now(), |server| server.now);
+    let renewed = lease.renew_time.as_ref()?.0;
+    let age = now.as_second() - renewed.as_second();
+    (age > i64::from(lease.lease_duration_seconds.unwrap_or(15)) + 1).then(|| {
+        let message = format!("no hub leads: what follows is as it was {age} s ago");
+        Line::warning("freshness", message, "see `leader`")
+    })
+}

@@ -1,0 +1,130 @@
+//! What a check found, for people and for programs.
+
+use serde::Serialize;
+
+/// How a check ended.
+#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    /// As it should be.
+    Ok,
+    /// Not known, or not yet harmful.
+    Warning,
+    /// Jobs suffer, or will.
+    Failure,
+}
+
+/// One line of the report.
+#[derive(Serialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Line {
+    /// Which check: a heading of docs/checks.md.
+    pub check: &'static str,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What was found.
+    pub message: String,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mend: Option<String>,
+    /// Where to read on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+}
+
+impl Line {
+    /// A check that found nothing wrong.
+    pub fn ok(check: &'static str, message: impl Into<String>) -> Self {
+        Self { check, outcome: Outcome::Ok, message: message.into(), mend: None, link: None }
+    }
+
+    /// A check that could not be made, or found something that is not harmful yet.
+    pub fn warning(check: &'static str, message: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self::not_ok(check, Outcome::Warning, message.into(), mend.into())
+    }
+
+    /// A check that found a fault.
+    pub fn failure(check: &'static str, message: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self::not_ok(check, Outcome::Failure, message.into(), mend.into())
+    }
+
+    fn not_ok(check: &'static str, outcome: Outcome, message: String, mend: String) -> Self {
+        Self { check, outcome, message, mend: Some(mend), link: Some(format!("docs/checks.md#{check}")) }
+    }
+
+    /// What could not be read, and which right reading takes.
+    pub fn unread(check: &'static str, why: &str) -> Self {
+        Self::warning(check, format!("not checked: {why}"), "run this as an administrator of the cluster")
+    }
+}
+
+/// The lines on one cluster.
+#[derive(Serialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Section {
+    /// What was checked: a cluster, or what two clusters must agree on.
+    pub name: String,
+    /// Its checks.
+    pub lines: Vec<Line>,
+}
+
+/// All that was checked.
+#[derive(Serialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// The version of this program.
+    pub version: &'static str,
+    /// How many checks failed.
+    pub failures: usize,
+    /// How many warned.
+    pub warnings: usize,
+    /// The checks.
+    pub sections: Vec<Section>,
+}
+
+impl Report {
+    /// Counts what the sections hold.
+    #[must_use]
+    pub fn new(sections: Vec<Section>) -> Self {
+        let count =
+            |outcome| sections.iter().flat_map(|section| &section.lines).filter(|line| line.outcome == outcome).count();
+        let (failures, warnings) = (count(Outcome::Failure), count(Outcome::Warning));
+        Self { version: switchyard_api::build::VERSION, failures, warnings, sections }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for section in &self.sections {
+            out.push_str(&section.name);
+            out.push('\n');
+            for line in &section.lines {
+                out.push_str(&text(line));
+            }
+            out.push('\n');
+        }
+        out.push_str(&match (self.failures, self.warnings) {
+            (0, 0) => "All checks passed.\n".to_owned(),
+            (0, warnings) => format!("No failures, {warnings} warnings.\n"),
+            (failures, warnings) => format!("{failures} failures, {warnings} warnings.\n"),
+        });
+        out
+    }
+}
+
+fn text(line: &Line) -> String {
+    let word = match line.outcome {
+        Outcome::Ok => "ok     ",
+        Outcome::Warning => "warning",
+        Outcome::Failure => "FAILURE",
+    };
+    let mut out = format!("  {word}  {}: {}\n", line.check, line.message);
+    if let Some(mend) = &line.mend {
+        out.push_str(&format!("           mend: {mend}\n"));
+    }
+    if let Some(link) = &line.link {
+        out.push_str(&format!("           see {link}\n"));
+    }
+    out
+}

@@ -1,0 +1,189 @@
+//! Whether the program's account has its rights, and the caller those to install: the API server is asked.
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
+    SubjectAccessReviewSpec,
+};
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use kube::Client;
+use kube::api::{Api, PostParams};
+use serde_json::Value;
+
+use super::facts::Read;
+use super::mode::Mode;
+
+/// Questions in flight.
+const AT_ONCE: usize = 16;
+
+/// Roles that an administrator narrows on purpose.
+const NARROWED: [(&str, &str); 2] = [("ClusterRole", "switchyard-agent"), ("Role", "switchyard-hub-kubeconfigs")];
+
+/// A right: what the API server is asked about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Right {
+    pub(super) verb: String,
+    pub(super) group: String,
+    pub(super) resource: String,
+    pub(super) subresource: Option<String>,
+    pub(super) name: Option<String>,
+    pub(super) namespace: Option<String>,
+}
+
+impl Right {
+    /// As in messages: `patch workloads.kueue.x-k8s.io/status`.
+    fn text(&self) -> String {
+        let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
+        let subresource = self.subresource.as_ref().map(|it| format!("/{it}")).unwrap_or_default();
+        let name = self.name.as_ref().map(|it| format!(" {it}")).unwrap_or_default();
+        let namespace = self.namespace.as_ref().map(|it| format!(" in {it}")).unwrap_or_default();
+        format!("{} {}{group}{subresource}{name}{namespace}", self.verb, self.resource)
+    }
+
+    fn attributes(&self) -> ResourceAttributes {
+        ResourceAttributes {
+            verb: Some(self.verb.clone()),
+            group: Some(self.group.clone()),
+            resource: Some(self.resource.clone()),
+            subresource: self.subresource.clone(),
+            name: self.name.clone(),
+            namespace: self.namespace.clone(),
+            ..ResourceAttributes::default()
+        }
+    }
+}
+
+/// What the program's account lacks of `deploy/rbac`. An agent creates jobs where its administrator lets it, so those rights
+/// are not asked for.
+pub(super) async fn denied(client: &Client, mode: Mode, namespace: &str) -> Read<Vec<String>> {
+    let rights = wanted(mode, namespace)?;
+    let user = format!("system:serviceaccount:{namespace}:{}", mode.name());
+    let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    let asked = stream::iter(rights).map(|right| {
+        let (reviews, user, groups) = (reviews.clone(), user.clone(), groups.to_vec());
+        async move {
+            let spec = SubjectAccessReviewSpec {
+                user: Some(user),
+                groups: Some(groups),
+                resource_attributes: Some(right.attributes()),
+                ..SubjectAccessReviewSpec::default()
+            };
+            let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+            let answer = reviews.create(&PostParams::default(), &review).await.map_err(|error| crate::cause(&error))?;
+            Ok::<_, String>((!answer.status.is_some_and(|status| status.allowed)).then(|| right.text()))
+        }
+    });
+    let answers: Vec<Option<String>> = asked.buffered(AT_ONCE).try_collect().await?;
+    Ok(answers.into_iter().flatten().collect())
+}
+
+/// What the caller lacks to install a mode.
+pub(super) async fn missing_to_install(client: &Client, namespace: &str) -> Read<Vec<String>> {
+    let cluster = [
+        ("", "namespaces"),
+        ("apiextensions.k8s.io", "customresourcedefinitions"),
+        ("rbac.authorization.k8s.io", "clusterroles"),
+        ("rbac.authorization.k8s.io", "clusterrolebindings"),
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    ];
+    let own = [
+        ("", "secrets"),
+        ("", "serviceaccounts"),
+        ("", "services"),
+        ("", "configmaps"),
+        ("apps", "deployments"),
+        ("rbac.authorization.k8s.io", "roles"),
+        ("rbac.authorization.k8s.io", "rolebindings"),
+        ("networking.k8s.io", "networkpolicies"),
+        ("policy", "poddisruptionbudgets"),
+    ];
+    let right = |(group, resource): (&str, &str), namespace: Option<&str>| Right {
+        verb: "create".to_owned(),
+        group: group.to_owned(),
+        resource: resource.to_owned(),
+        namespace: namespace.map(str::to_owned),
+        ..Right::default()
+    };
+    let rights = cluster.map(|it| right(it, None)).into_iter().chain(own.map(|it| right(it, Some(namespace))));
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let asked = stream::iter(rights).map(|right| {
+        let reviews = reviews.clone();
+        async move {
+            let spec = SelfSubjectAccessReviewSpec {
+                resource_attributes: Some(right.attributes()),
+                ..SelfSubjectAccessReviewSpec::default()
+            };
+            let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+            let answer = reviews.create(&PostParams::default(), &review).await.map_err(|error| crate::cause(&error))?;
+            Ok::<_, String>((!answer.status.is_some_and(|status| status.allowed)).then(|| right.text()))
+        }
+    });
+    let answers: Vec<Option<String>> = asked.buffered(AT_ONCE).try_collect().await?;
+    Ok(answers.into_iter().flatten().collect())
+}
+
+/// All rights of a mode's roles.
+fn wanted(mode: Mode, namespace: &str) -> Read<Vec<Right>> {
+    let mut rights = Vec::new();
+    for text in mode.roles() {
+        let objects: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| error.to_string())?;
+        for object in objects {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let within = match object["kind"].as_str().unwrap_or_default() {
+                kind if NARROWED.contains(&(kind, name)) => continue,
+                "ClusterRole" => None,
+                "Role" => Some(namespace),
+                _ => continue,
+            };
+            let rules: Vec<PolicyRule> =
+                serde_json::from_value(object["rules"].clone()).map_err(|error| error.to_string())?;
+            rights.extend(rules.iter().flat_map(|rule| of_rule(rule, within)));
+        }
+    }
+    Ok(rights)
+}
+
+/// One question for each verb and resource of a rule, with the first name that it is for.
+fn of_rule(rule: &PolicyRule, namespace: Option<&str>) -> Vec<Right> {
+    let name = rule.resource_names.iter().flatten().next();
+    let mut rights = Vec::new();
+    for group in rule.api_groups.iter().flatten() {
+        for resource in rule.resources.iter().flatten() {
+            let (resource, subresource) = match resource.split_once('/') {
+                Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
+                None => (resource.as_str(), None),
+            };
+            rights.extend(rule.verbs.iter().map(|verb| Right {
+                verb: verb.clone(),
+                group: group.clone(),
+                resource: resource.to_owned(),
+                subresource: subresource.clone(),
+                name: name.cloned(),
+                namespace: namespace.map(str::to_owned),
+            }));
+        }
+    }
+    rights
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_of_each_mode_come_from_its_roles() {
+        for mode in Mode::ALL {
+            let rights = wanted(mode, "ns").unwrap();
+            let texts: Vec<String> = rights.iter().map(Right::text).collect();
+            let has = |text: &str| texts.iter().any(|it| it == text);
+            assert!(has("patch workloads.kueue.x-k8s.io/status"), "{mode:?}");
+            assert!(has("get secrets switchyard-webhook-cert in ns"), "{mode:?}");
+            assert!(has("patch mutatingwebhookconfigurations.admissionregistration.k8s.io switchyard"), "{mode:?}");
+            assert_eq!(has("get secrets switchyard-hub-ca in ns"), mode == Mode::Hub);
+            assert_eq!(has("get secrets switchyard-agent-identity in ns"), mode == Mode::Agent);
+            assert!(!has("create jobs.batch"), "the administrator of a worker narrows where");
+        }
+    }
+}

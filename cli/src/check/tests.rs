@@ -1,0 +1,215 @@
+//! A whole hub in objects, and what is said where something of it is missing.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use serde_json::{Value, json};
+
+use super::facts::{Facts, Server};
+use super::mode::Mode;
+use super::report::{Line, Outcome};
+use super::trial::Trial;
+use super::{cluster, fleet};
+
+pub(super) fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+/// A hub that runs, with a worker `east`, and a queue `team/main` that sends to it.
+pub(super) fn facts() -> Facts {
+    let now = jiff::Timestamp::now();
+    let hub = Mode::Hub.name();
+    let spec = json!({"replicas": 2, "selector": {}, "template": {"spec": {"containers": [
+        {"name": "manager", "image": format!("registry:5000/switchyard-hub:{}@sha256:00", env!("CARGO_PKG_VERSION"))},
+    ]}}});
+    let deployment: Deployment =
+        object(json!({"metadata": {"name": hub}, "spec": spec, "status": {"readyReplicas": 2}}));
+    let lease: Lease = object(json!({"spec": {
+        "holderIdentity": "hub-1", "leaseDurationSeconds": 3, "renewTime": format!("{now:.6}"),
+    }}));
+    let config = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations:\n  frameworks: [batch/job, pod]\n";
+    let map: ConfigMap = object(json!({
+        "metadata": {"name": format!("{hub}-config")}, "data": {"controller_manager_config.yaml": config},
+    }));
+    let check = json!({"metadata": {"name": "mk"}, "spec": {
+        "controllerName": "kueue.x-k8s.io/multikueue",
+        "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "mk"},
+    }});
+    let queue = json!({"metadata": {"name": "cq"}, "spec": {
+        "admissionChecksStrategy": {"admissionChecks": [{"name": "mk"}]},
+    }});
+    Facts {
+        namespace: "switchyard-system".to_owned(),
+        server: Ok(Server { version: "v1.36.3".to_owned(), ahead: Some(0), now }),
+        crds: Ok(Vec::new()),
+        deployments: Ok(vec![deployment]),
+        pods: Ok(Vec::new()),
+        lease: Ok(Some(lease)),
+        mutating: Ok(None),
+        validating: Ok(None),
+        certificate: Ok(None),
+        authority: Ok(None),
+        identity: Ok(None),
+        join: Ok(None),
+        services: Ok(Vec::new()),
+        endpoints: Ok(Vec::new()),
+        configs: Ok(vec![map]),
+        namespaces: Ok(vec![object(json!({"metadata": {"name": "team"}}))]),
+        clusters: Ok(vec![east(env!("CARGO_PKG_VERSION"), "True", "team/main")]),
+        multikueue_configs: Ok(vec![object(json!({"metadata": {"name": "mk"}, "spec": {"clusters": ["east"]}}))]),
+        checks: Ok(vec![object(check)]),
+        cluster_queues: Ok(vec![object(queue)]),
+        local_queues: Ok(vec![object(json!({
+            "metadata": {"namespace": "team", "name": "main"}, "spec": {"clusterQueue": "cq"},
+        }))]),
+        denied: Ok(Vec::new()),
+        trial: Trial::default(),
+    }
+}
+
+fn east(software: &str, active: &str, queue: &str) -> switchyard_api::v1beta2::MultiKueueCluster {
+    object(json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": "east"},
+        "spec": {"clusterSource": {"agent": {}}},
+        "status": {
+            "conditions": [{"type": "Active", "status": active, "reason": "NotConnected", "message": "no session",
+                "lastTransitionTime": "2026-11-21T10:00:00Z"}],
+            "agent": {"software": software, "capacity": [{"localQueue": queue, "clusterQueue": "cq", "flavor": "f",
+                "resource": "cpu", "nominal": "1", "used": "0", "available": "1"}]},
+        },
+    }))
+}
+
+/// The lines that are not ok, as `outcome check: message`.
+fn faults(lines: Vec<Line>) -> Vec<String> {
+    let faults = lines.into_iter().filter(|line| line.outcome != Outcome::Ok);
+    faults.map(|line| format!("{:?} {}: {}", line.outcome, line.check, line.message)).collect()
+}
+
+fn of_fleet(facts: &Facts) -> Vec<String> {
+    faults([fleet::links(facts, &[]), fleet::queues(facts, &[])].concat())
+}
+
+#[test]
+fn a_whole_hub_has_no_fault() {
+    let facts = facts();
+    assert_eq!(faults(cluster::server(&facts)), [""; 0]);
+    assert_eq!(faults(cluster::program(&facts, Mode::Hub)), [""; 0]);
+    assert_eq!(of_fleet(&facts), [""; 0]);
+    assert_eq!(faults(fleet::agree(&facts, &facts, "east")), [""; 0]);
+}
+
+type Break = fn(&mut Facts);
+
+#[test]
+fn each_fault_of_a_hub_is_named() {
+    let cases: [(&str, Break, &str); 7] = [
+        ("no replica", |it| it.deployments.as_mut().unwrap()[0].status = None, "Failure deployment: 0 of 2 replicas"),
+        (
+            "an old image",
+            |it| {
+                let spec = it.deployments.as_mut().unwrap()[0].spec.as_mut().unwrap();
+                spec.template.spec.as_mut().unwrap().containers[0].image = Some("switchyard-hub:0.0.9".into());
+            },
+            "Warning version: switchyard-hub is of version 0.0.9",
+        ),
+        (
+            "a wrong registry",
+            |it| {
+                let waiting = json!({"reason": "ImagePullBackOff", "message": "no such host"});
+                let pod: Pod = object(
+                    json!({"metadata": {"name": "switchyard-hub-1"}, "status": {"containerStatuses": [
+                        {"name": "manager", "ready": false, "image": "", "imageID": "", "restartCount": 0, "state": {"waiting": waiting}},
+                    ]}}),
+                );
+                it.pods = Ok(vec![pod]);
+            },
+            "Failure pods: pod switchyard-hub-1: ImagePullBackOff: no such host",
+        ),
+        (
+            "no leader",
+            |it| it.server.as_mut().unwrap().now = "2027-01-01T00:00:00Z".parse().unwrap(),
+            "Failure leader: no replica leads: hub-1 renewed its Lease",
+        ),
+        (
+            "a missing right",
+            |it| it.denied = Ok(vec!["get nodes".into()]),
+            "Failure rights: switchyard-hub may not: get nodes",
+        ),
+        ("what may not be read", |it| it.denied = Err("forbidden".into()), "Warning rights: not checked: forbidden"),
+        ("an old cluster", |it| it.server.as_mut().unwrap().version = "v1.29.1".into(), "Failure kubernetes-version"),
+    ];
+    for (case, change, expected) in cases {
+        let mut facts = facts();
+        change(&mut facts);
+        let lines = faults([cluster::server(&facts), cluster::program(&facts, Mode::Hub)].concat());
+        assert_eq!(lines.len(), 1, "{case}: {lines:?}");
+        assert!(lines[0].starts_with(expected), "{case}: {lines:?}");
+    }
+}
+
+#[test]
+fn each_fault_of_a_fleet_is_named() {
+    let cases: [(&str, Break, &str); 6] = [
+        (
+            "not connected",
+            |it| it.clusters = Ok(vec![east(env!("CARGO_PKG_VERSION"), "False", "team/main")]),
+            "Failure clusters: east is not connected: NotConnected: no session",
+        ),
+        (
+            "an old agent",
+            |it| it.clusters = Ok(vec![east("0.9.0", "True", "team/main")]),
+            "Failure agent-version: east has",
+        ),
+        (
+            "a queue that is not there",
+            |it| it.clusters = Ok(vec![east(env!("CARGO_PKG_VERSION"), "True", "team/other")]),
+            "Failure queues: LocalQueue team/main is not on east, the only workers",
+        ),
+        (
+            "listed nowhere",
+            |it| it.multikueue_configs = Ok(Vec::new()),
+            "Warning clusters: no MultiKueueConfig lists east",
+        ),
+        (
+            "no ClusterQueue",
+            |it| it.cluster_queues = Ok(Vec::new()),
+            "Failure queues: LocalQueue team/main: there is no",
+        ),
+        ("no workers", |it| it.clusters = Ok(Vec::new()), "Warning clusters: the hub has no workers"),
+    ];
+    for (case, change, expected) in cases {
+        let mut facts = facts();
+        change(&mut facts);
+        let lines = of_fleet(&facts);
+        assert!(lines.iter().any(|line| line.starts_with(expected)), "{case}: {lines:?}");
+    }
+}
+
+#[test]
+fn each_disagreement_of_hub_and_worker_is_named() {
+    let cases: [(&str, Break, &str); 3] = [
+        (
+            "clocks",
+            |it| it.server.as_mut().unwrap().ahead = Some(-3600),
+            "Failure clocks: the clock of east is 3600 s behind",
+        ),
+        (
+            "kinds",
+            |it| {
+                let config = it.configs.as_mut().unwrap()[0].data.as_mut().unwrap();
+                let text = config.get_mut("controller_manager_config.yaml").unwrap();
+                *text = text.replace(", pod]", "]");
+            },
+            "Failure kinds: east does not run pod, which the hub sends",
+        ),
+        ("namespaces", |it| it.namespaces = Ok(Vec::new()), "Failure namespaces: east lacks namespace team"),
+    ];
+    for (case, change, expected) in cases {
+        let mut worker = facts();
+        change(&mut worker);
+        let lines = faults(fleet::agree(&facts(), &worker, "east"));
+        assert_eq!(lines.len(), 1, "{case}: {lines:?}");
+        assert!(lines[0].starts_with(expected), "{case}: {lines:?}");
+    }
+}

@@ -1,0 +1,216 @@
+//! `switchyard cluster add NAME`: everything that a hub and a new worker need of each other. What is there already is
+//! changed to what is asked for, so the command can be repeated after any failure.
+
+mod account;
+mod agent;
+mod kubeconfig;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use switchyard_agent::tls::HubAddress;
+use switchyard_api::conditions;
+use switchyard_api::v1beta2::MultiKueueCluster;
+
+use crate::{Output, join_token};
+
+/// Who the API server says has written what this command writes.
+const FIELD_MANAGER: &str = "switchyard-cli";
+
+/// How often the hub's status is read while it is waited for.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Arguments of `switchyard cluster add`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Name of the MultiKueueCluster. Without more, the cluster gets an agent, and the commands for it are printed.
+    #[arg(value_parser = join_token::cluster_name)]
+    pub name: String,
+    /// Prepare the worker's agent itself, through this context of your kubeconfig.
+    #[arg(long, value_name = "CONTEXT", conflicts_with_all = ["with_kubeconfig", "from_context"])]
+    pub worker_context: Option<String>,
+    /// With --worker-context: also apply this manifest there, such as worker.yaml of the release.
+    #[arg(long, value_name = "FILE", requires = "worker_context")]
+    pub manifest: Option<PathBuf>,
+    /// Reach the worker without an agent, by this kubeconfig, which the hub keeps.
+    #[arg(long, value_name = "FILE", conflicts_with = "from_context")]
+    pub with_kubeconfig: Option<PathBuf>,
+    /// Reach the worker without an agent: make an account, its roles and a kubeconfig there, through this context of your
+    /// kubeconfig.
+    #[arg(long, value_name = "CONTEXT")]
+    pub from_context: Option<String>,
+    /// With --from-context: the address at which the hub reaches the worker's API server, where yours is another.
+    #[arg(long, value_name = "URL", requires = "from_context")]
+    pub server: Option<String>,
+    /// With --from-context: replace the token of the account. The old one is refused from then on.
+    #[arg(long, requires = "from_context")]
+    pub rotate: bool,
+    /// Where the agent will dial the hub, as https://HOST:PORT. Default: what the hub advertises, or the address of its Service.
+    #[arg(long)]
+    pub hub_address: Option<HubAddress>,
+    /// The namespace of the hub.
+    #[arg(long, default_value = crate::DEFAULT_HUB_NAMESPACE)]
+    pub hub_namespace: String,
+    /// The namespace of the agent, or of the account, on the worker.
+    #[arg(long, default_value = crate::DEFAULT_HUB_NAMESPACE)]
+    pub worker_namespace: String,
+    /// How long the token can be used, such as 30m or 1h; a week at most.
+    #[arg(long, default_value = "1h", value_parser = join_token::ttl)]
+    pub ttl: SignedDuration,
+    /// The chart in the command that is printed.
+    #[arg(long, default_value = concat!("switchyard-", env!("CARGO_PKG_VERSION"), ".tgz"))]
+    pub chart: String,
+    /// How long to wait for the hub, and for the worker to be connected.
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub timeout: u64,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+impl Args {
+    fn deadline(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+}
+
+/// What came of it.
+#[derive(Serialize, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct Added {
+    /// The cluster.
+    pub cluster: String,
+    /// `agent` or `kubeconfig`.
+    pub link: &'static str,
+    /// Whether the hub is connected with it.
+    pub connected: bool,
+    /// The hub's words on it.
+    pub message: String,
+    /// What is still to be done, as commands for a shell; empty if nothing is.
+    pub commands: String,
+    /// When the token can no longer be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<jiff::Timestamp>,
+}
+
+/// Adds the cluster.
+///
+/// # Errors
+/// Says which step failed and what to do. The steps before it stand, and a repetition passes over them.
+pub async fn run(client: Client, args: &Args) -> anyhow::Result<String> {
+    let added = if args.with_kubeconfig.is_some() || args.from_context.is_some() {
+        kubeconfig::add(&client, args).await?
+    } else {
+        agent::add(&client, args).await?
+    };
+    args.output.render(&added, text)
+}
+
+fn text(added: &Added) -> String {
+    let Added { cluster, message, commands, .. } = added;
+    let mut out = match added.connected {
+        true => format!("{cluster} is connected.\n"),
+        false if commands.is_empty() => {
+            format!("{cluster} is not connected yet: {message}\n`switchyard check` says more.\n")
+        }
+        false => format!("MultiKueueCluster \"{cluster}\" is there. On the worker cluster, run\n\n{commands}"),
+    };
+    if let Some(expires) = added.expires_at.filter(|_| !commands.is_empty()) {
+        let expires = expires.round(jiff::Unit::Second).unwrap_or(expires);
+        out.push_str(&format!(
+            "\nThe token enrols one agent, once, until {expires}. `switchyard clusters` shows when {cluster} is connected.\n"
+        ));
+    }
+    out
+}
+
+/// Creates an object or changes it to what is given.
+async fn apply<K>(api: &Api<K>, name: &str, object: &Value, right: &str) -> anyhow::Result<K>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug + Resource,
+{
+    let applied = api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(object)).await;
+    applied.map_err(|error| crate::may_not(&error, &format!("writing {name}"), right))
+}
+
+/// The MultiKueueCluster with this source. One that is reached otherwise is left alone.
+async fn cluster(client: &Client, name: &str, source: &Value) -> anyhow::Result<()> {
+    let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
+    let found = clusters.get_opt(name).await.map_err(|error| crate::explain(&error, "reading the cluster"))?;
+    if let Some(found) = found {
+        let there = serde_json::to_value(&found.spec.cluster_source).context("its clusterSource")?;
+        let (wanted, has) = (source.as_object(), there.as_object());
+        let same = wanted.zip(has).is_some_and(|(wanted, has)| wanted.keys().all(|key| has.contains_key(key)));
+        if !same {
+            bail!(
+                "MultiKueueCluster \"{name}\" is reached in another way: its spec.clusterSource is {there}. Change it with `kubectl edit` \
+                 if that is what you want: what runs there goes on"
+            );
+        }
+    }
+    let object = json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster", "metadata": {"name": name},
+        "spec": {"clusterSource": source},
+    });
+    apply(&clusters, name, &object, "patch multikueueclusters").await.map(drop)
+}
+
+/// Writes a Secret.
+async fn secret(client: &Client, namespace: &str, name: &str, data: &Value) -> anyhow::Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let object = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "stringData": data,
+    });
+    apply(&secrets, name, &object, &format!("patch secrets in {namespace}")).await.map(drop)
+}
+
+/// The hub's word on a cluster, after `before`: whether it is connected, and the message. Waits until it is connected or, with
+/// `any`, until there is a word at all.
+async fn word(client: &Client, args: &Args, any: bool) -> anyhow::Result<Option<(bool, String)>> {
+    let clusters: Api<MultiKueueCluster> = Api::all(client.clone());
+    let end = tokio::time::Instant::now() + args.deadline();
+    loop {
+        let found =
+            clusters.get_opt(&args.name).await.map_err(|error| crate::explain(&error, "reading the cluster"))?;
+        let status = found.and_then(|cluster| cluster.status).unwrap_or_default();
+        let active = conditions::find(&status.conditions, conditions::ACTIVE);
+        let word = active.map(|active| (active.status == conditions::TRUE, active.message.clone()));
+        let done = word.as_ref().is_some_and(|(connected, _)| *connected || any);
+        if done || tokio::time::Instant::now() >= end {
+            return Ok(word);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn added(connected: bool, commands: &str) -> Added {
+        Added {
+            cluster: "east".into(),
+            link: "agent",
+            connected,
+            message: "no agent has enrolled".into(),
+            commands: commands.into(),
+            expires_at: Some("2026-11-21T12:00:00.4Z".parse().unwrap()),
+        }
+    }
+
+    #[test]
+    fn text_ends_with_what_is_to_be_done() {
+        assert_eq!(text(&added(true, "")), "east is connected.\n");
+        assert!(text(&added(false, "")).contains("not connected yet: no agent has enrolled\n`switchyard check`"));
+        let commands = text(&added(false, "  helm install\n"));
+        assert!(commands.contains("On the worker cluster, run\n\n  helm install\n\nThe token enrols one agent, once, until 2026-11-21T12:00:00Z."));
+    }
+}

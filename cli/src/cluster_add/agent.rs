@@ -1,0 +1,199 @@
+//! A worker with an agent: a token, the hub's address, and the Secret in which both reach the worker.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt as _};
+use serde_json::json;
+use switchyard_hub::pki::store::CA_SECRET;
+
+use super::{Added, Args, LOOK, account, apply, cluster, secret, word};
+use crate::check::door;
+use crate::join_token::{self, JoinToken};
+
+/// The Secret that the agent's pods mount.
+const JOIN_SECRET: &str = "switchyard-agent-join";
+
+/// The agent's Deployment.
+const AGENT: &str = "switchyard-agent";
+
+pub(super) async fn add(client: &Client, args: &Args) -> anyhow::Result<Added> {
+    cluster(client, &args.name, &json!({"agent": {}})).await?;
+    if word(client, args, true).await?.is_none() {
+        bail!(
+            "the hub has not looked at MultiKueueCluster \"{}\" within {} s: `switchyard check` says why. Repeat this command then",
+            args.name,
+            args.timeout
+        );
+    }
+    let hub_address = match &args.hub_address {
+        Some(address) => address.clone(),
+        None => address(client, args).await?.parse().context("the hub's address")?,
+    };
+    let token = join_token::Args {
+        ttl: args.ttl,
+        hub_address: Some(hub_address),
+        ..join_token::Args::new(&args.name, &args.hub_namespace)
+    };
+    let token = join_token::make(client.clone(), &token).await?;
+    let mut added = Added {
+        cluster: args.name.clone(),
+        link: "agent",
+        connected: false,
+        message: String::new(),
+        commands: String::new(),
+        expires_at: Some(token.expires_at),
+    };
+    let Some(context) = &args.worker_context else {
+        added.commands = format!("{}{}", secret_command(args, &token), helm_command(args));
+        return Ok(added);
+    };
+    let (worker, _) = crate::connect(None, Some(context)).await.context("--worker-context")?;
+    prepare(&worker, args, &token).await?;
+    if !has_agent(&worker, args).await? {
+        added.commands = helm_command(args);
+        return Ok(added);
+    }
+    (added.connected, added.message) = word(client, args, false).await?.unwrap_or_default();
+    Ok(added)
+}
+
+/// Where agents reach the hub: what it advertises, or else the address of its Service, which a load balancer may still have to
+/// give.
+async fn address(client: &Client, args: &Args) -> anyhow::Result<String> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &args.hub_namespace);
+    let authority = secrets.get_opt(CA_SECRET).await;
+    let authority = authority.map_err(|error| crate::explain(&error, "reading the hub's authority"))?;
+    if let Some(address) = authority.as_ref().and_then(door::advertised) {
+        return Ok(address);
+    }
+    let services: Api<Service> = Api::namespaced(client.clone(), &args.hub_namespace);
+    let end = tokio::time::Instant::now() + args.deadline();
+    loop {
+        let all = services.list(&ListParams::default()).await;
+        let all = all.map_err(|error| crate::explain(&error, "listing the hub's Services"))?.items;
+        let Some(service) = door::of_hub(&all) else {
+            bail!(
+                "no Service switchyard-hub in {}: name where agents reach the hub with --hub-address",
+                args.hub_namespace
+            );
+        };
+        if let Some(address) = door::address_of(service) {
+            return Ok(address);
+        }
+        let kind = service.spec.as_ref().and_then(|spec| spec.type_.clone()).unwrap_or_default();
+        if kind == "NodePort" {
+            return node_port(client, service).await;
+        }
+        if kind != "LoadBalancer" || tokio::time::Instant::now() >= end {
+            bail!(
+                "the Service switchyard-hub, of type {kind}, has no address from outside: wait for the load balancer, or name where \
+                 agents reach the hub with --hub-address https://HOST:PORT"
+            );
+        }
+        tokio::time::sleep(LOOK.max(Duration::from_secs(1))).await;
+    }
+}
+
+/// The address of a node and the Service's port on it.
+async fn node_port(client: &Client, service: &Service) -> anyhow::Result<String> {
+    let port = service.spec.as_ref().and_then(|spec| spec.ports.as_ref()?.first()?.node_port);
+    let port = port.context("the Service switchyard-hub has no node port yet: repeat the command")?;
+    let nodes: Api<Node> = Api::all(client.clone());
+    let nodes = nodes.list(&ListParams::default()).await.map_err(|error| crate::explain(&error, "listing nodes"))?;
+    let addresses = |kind: &str| {
+        let all = nodes.items.iter().filter_map(|node| node.status.as_ref()?.addresses.as_ref()).flatten();
+        all.filter(|address| address.type_ == kind).map(|address| address.address.clone()).next()
+    };
+    let host = addresses("ExternalIP").or_else(|| addresses("InternalIP"));
+    let host = host.context("no node has an address: name where agents reach the hub with --hub-address")?;
+    Ok(if host.contains(':') { format!("https://[{host}]:{port}") } else { format!("https://{host}:{port}") })
+}
+
+/// On the worker: the namespace, the Secret, and the manifest if there is one.
+async fn prepare(worker: &Client, args: &Args, token: &JoinToken) -> anyhow::Result<()> {
+    let name = &args.worker_namespace;
+    let namespaces: Api<Namespace> = Api::all(worker.clone());
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    apply(&namespaces, name, &namespace, "patch namespaces on the worker").await?;
+    let data = json!({"hub": token.hub_address, "hub-ca-sha256": token.hub_ca_sha256, "token": token.token});
+    secret(worker, name, JOIN_SECRET, &data).await.context("on the worker")?;
+    if let Some(path) = &args.manifest {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        account::apply_all(worker, &text).await.with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+async fn has_agent(worker: &Client, args: &Args) -> anyhow::Result<bool> {
+    let deployments: Api<Deployment> = Api::namespaced(worker.clone(), &args.worker_namespace);
+    let all = deployments.list(&ListParams::default()).await;
+    let all = all.map_err(|error| crate::explain(&error, "listing the worker's Deployments"))?;
+    Ok(all.items.iter().any(|it| it.name_any() == AGENT))
+}
+
+/// The Secret, which stays out of Helm's storage of releases.
+fn secret_command(args: &Args, token: &JoinToken) -> String {
+    let namespace = &args.worker_namespace;
+    format!(
+        "  kubectl apply --server-side --filename - <<'EOF'\n  apiVersion: v1\n  kind: Namespace\n  metadata: {{name: {namespace}}}\n  \
+         ---\n  apiVersion: v1\n  kind: Secret\n  metadata: {{name: {JOIN_SECRET}, namespace: {namespace}}}\n  stringData:\n    \
+         hub: {hub}\n    hub-ca-sha256: \"{pin}\"\n    token: {token}\n  EOF\n",
+        hub = token.hub_address,
+        pin = token.hub_ca_sha256,
+        token = token.token,
+    )
+}
+
+fn helm_command(args: &Args) -> String {
+    format!(
+        "  helm upgrade --install switchyard-agent {} --namespace {} \\\n    --set mode=agent,agent.existingSecret={JOIN_SECRET}\n",
+        args.chart, args.worker_namespace
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn the_commands_can_be_pasted() {
+        let args = Command::parse_from(["add", "east", "--chart", "switchyard.tgz"]).args;
+        let token = JoinToken {
+            cluster: "east".into(),
+            token: "east.0011.s3cret".into(),
+            expires_at: "2026-11-21T12:00:00Z".parse().unwrap(),
+            hub_ca_sha256: "0012".into(),
+            hub_address: "https://hub.example:7443".into(),
+            approved: true,
+        };
+        insta::assert_snapshot!(secret_command(&args, &token) + &helm_command(&args), @r#"
+          kubectl apply --server-side --filename - <<'EOF'
+          apiVersion: v1
+          kind: Namespace
+          metadata: {name: switchyard-system}
+          ---
+          apiVersion: v1
+          kind: Secret
+          metadata: {name: switchyard-agent-join, namespace: switchyard-system}
+          stringData:
+            hub: https://hub.example:7443
+            hub-ca-sha256: "0012"
+            token: east.0011.s3cret
+          EOF
+          helm upgrade --install switchyard-agent switchyard.tgz --namespace switchyard-system \
+            --set mode=agent,agent.existingSecret=switchyard-agent-join
+        "#);
+    }
+}

@@ -1,0 +1,183 @@
+//! A worker without an agent: a kubeconfig that stands by itself, in a Secret of the hub.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail, ensure};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Client;
+use kube::api::{Api, ListParams};
+use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+
+use super::{Added, Args, account, cluster, secret, word};
+
+pub(super) async fn add(client: &Client, args: &Args) -> anyhow::Result<Added> {
+    let (text, what) = match (&args.with_kubeconfig, &args.from_context) {
+        (Some(path), _) => (of_file(path)?, format!("--with-kubeconfig {}", path.display())),
+        (None, Some(context)) => (of_context(args, context).await?, format!("--from-context {context}")),
+        (None, None) => bail!("name a kubeconfig with --with-kubeconfig, or a context with --from-context"),
+    };
+    works(&text).await.context(what)?;
+    let name = format!("{}-kubeconfig", args.name);
+    secret(client, &args.hub_namespace, &name, &json!({"kubeconfig": text})).await?;
+    let source = json!({"kubeConfig": {"location": name, "locationType": "Secret"}});
+    cluster(client, &args.name, &source).await?;
+    let (connected, message) = word(client, args, false)
+        .await?
+        .unwrap_or_else(|| (false, format!("the hub has not looked at it within {} s", args.timeout)));
+    Ok(Added {
+        cluster: args.name.clone(),
+        link: "kubeconfig",
+        connected,
+        message,
+        commands: String::new(),
+        expires_at: None,
+    })
+}
+
+/// The current context of a file.
+fn of_file(path: &Path) -> anyhow::Result<String> {
+    let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("--with-kubeconfig {}", path.display()))?;
+    let (cluster, user) = current(&kubeconfig, None)?;
+    render(&cluster, &user)
+}
+
+/// The cluster of a context, with an account that is made there.
+async fn of_context(args: &Args, context: &str) -> anyhow::Result<String> {
+    let kubeconfig = Kubeconfig::read().context("--from-context")?;
+    let (mut cluster, _) = current(&kubeconfig, Some(context))?;
+    if let Some(server) = &args.server {
+        cluster.server = Some(server.clone());
+    }
+    let (worker, _) = crate::connect(None, Some(context)).await.context("--from-context")?;
+    let token = account::token(&worker, &args.worker_namespace, args.rotate).await.context("on the worker")?;
+    render(&cluster, &json!({"token": token}))
+}
+
+/// A context's cluster, and its user with nothing left in files.
+fn current(kubeconfig: &Kubeconfig, context: Option<&str>) -> anyhow::Result<(Cluster, Value)> {
+    let name = context.or(kubeconfig.current_context.as_deref()).context("it has no current context")?;
+    let found = kubeconfig.contexts.iter().find(|it| it.name == name).and_then(|it| it.context.as_ref());
+    let found = found.with_context(|| format!("it has no context {name}"))?;
+    let cluster = kubeconfig.clusters.iter().find(|it| it.name == found.cluster).and_then(|it| it.cluster.clone());
+    let mut cluster = cluster.with_context(|| format!("it has no cluster {}", found.cluster))?;
+    if let Some(path) = cluster.certificate_authority.take() {
+        cluster.certificate_authority_data = Some(inline(&path)?);
+    }
+    let user = found.user.as_deref();
+    let user =
+        kubeconfig.auth_infos.iter().find(|it| Some(it.name.as_str()) == user).and_then(|it| it.auth_info.as_ref());
+    let user = user.map(standing_alone).transpose()?.unwrap_or_else(|| json!({}));
+    Ok((cluster, user))
+}
+
+/// The credential, with files read in. One that a program makes cannot be used: the hub's image holds no other program.
+fn standing_alone(user: &AuthInfo) -> anyhow::Result<Value> {
+    let user = serde_json::to_value(user).context("its user")?;
+    let field = |name: &str| user[name].as_str();
+    ensure!(
+        user["exec"].is_null() && user["auth-provider"].is_null(),
+        "its user gets credentials from a program, which the hub does not have: use --from-context, which makes an account with \
+         a token"
+    );
+    if let Some(token) = field("token") {
+        return Ok(json!({"token": token}));
+    }
+    if let Some(path) = field("tokenFile") {
+        let token = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+        return Ok(json!({"token": token.trim()}));
+    }
+    let data = |of: &str| match (field(&format!("{of}-data")), field(of)) {
+        (Some(data), _) => Ok(Some(data.to_owned())),
+        (None, Some(path)) => inline(path).map(Some),
+        (None, None) => anyhow::Ok(None),
+    };
+    let (Some(certificate), Some(key)) = (data("client-certificate")?, data("client-key")?) else {
+        bail!("its user has neither a token nor a client certificate");
+    };
+    Ok(json!({"client-certificate-data": certificate, "client-key-data": key}))
+}
+
+fn inline(path: &str) -> anyhow::Result<String> {
+    Ok(BASE64_STANDARD.encode(std::fs::read(path).with_context(|| format!("cannot read {path}"))?))
+}
+
+/// A kubeconfig of one cluster and one user, as the hub takes it.
+fn render(cluster: &Cluster, user: &Value) -> anyhow::Result<String> {
+    let server = cluster.server.as_deref().context("its cluster has no server")?;
+    ensure!(server.starts_with("https://"), "its server {server} is not https://");
+    ensure!(
+        cluster.insecure_skip_tls_verify != Some(true),
+        "it skips the verification of {server}, which the hub refuses: give it certificate-authority-data"
+    );
+    let local = ["https://127.", "https://localhost", "https://[::1]", "https://0.0.0.0"];
+    if local.iter().any(|it| server.starts_with(it)) {
+        eprintln!(
+            "warning: {server} is an address of this machine: if the hub is elsewhere, name another with --server"
+        );
+    }
+    let mut of_cluster = json!({"server": server});
+    for (key, value) in [
+        ("certificate-authority-data", &cluster.certificate_authority_data),
+        ("proxy-url", &cluster.proxy_url),
+        ("tls-server-name", &cluster.tls_server_name),
+    ] {
+        if let Some(value) = value {
+            of_cluster[key] = json!(value);
+        }
+    }
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "worker",
+        "clusters": [{"name": "worker", "cluster": of_cluster}],
+        "users": [{"name": "hub", "user": user}],
+        "contexts": [{"name": "worker", "context": {"cluster": "worker", "user": "hub"}}],
+    });
+    serde_saphyr::to_string(&kubeconfig).context("cannot write the kubeconfig")
+}
+
+/// Whether the worker answers, by what the hub needs first.
+async fn works(text: &str) -> anyhow::Result<()> {
+    let kubeconfig = Kubeconfig::from_yaml(text).context("not a kubeconfig")?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let namespaces: Api<Namespace> = Api::all(Client::try_from(config)?);
+    let listed = namespaces.list(&ListParams::default().limit(1)).await;
+    listed.map(drop).map_err(|error| match &error {
+        kube::Error::Api(status) if status.code == 401 => anyhow::anyhow!("the worker refuses its credential"),
+        _ => crate::may_not(&error, "asking the worker", "list namespaces there (deploy/rbac/kubeconfig-worker.yaml)"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kubeconfig(cluster: &str, user: &str) -> anyhow::Result<String> {
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters:\n- name: c\n  cluster: {cluster}\n\
+             users:\n- name: u\n  user: {user}\ncontexts:\n- name: a\n  context: {{cluster: c, user: u}}\n"
+        );
+        let (cluster, user) = current(&Kubeconfig::from_yaml(&text).unwrap(), None)?;
+        render(&cluster, &user)
+    }
+
+    #[test]
+    fn a_kubeconfig_that_the_hub_cannot_use_is_refused_with_the_mend() {
+        let good = "{server: 'https://w:6443', certificate-authority-data: YQ==}";
+        for (cluster, user, said) in [
+            ("{server: 'http://w'}", "{token: t}", "is not https://"),
+            ("{server: 'https://w', insecure-skip-tls-verify: true}", "{token: t}", "certificate-authority-data"),
+            (good, "{exec: {apiVersion: client.authentication.k8s.io/v1, command: aws}}", "--from-context"),
+            (good, "{username: a, password: b}", "neither a token nor"),
+            (good, "{client-certificate: /nonexistent, client-key-data: YQ==}", "cannot read /nonexistent"),
+        ] {
+            let error = format!("{:#}", kubeconfig(cluster, user).unwrap_err());
+            assert!(error.contains(said), "{cluster} {user}: {error}");
+        }
+        let text = kubeconfig(good, "{token: t}").unwrap();
+        let again = Kubeconfig::from_yaml(&text).unwrap();
+        assert_eq!(again.clusters[0].cluster.as_ref().unwrap().server.as_deref(), Some("https://w:6443"));
+        assert!(text.contains("certificate-authority-data: YQ==") && text.contains("token: t"), "{text}");
+    }
+}

@@ -1,0 +1,34 @@
+//! `switchyard completion SHELL`.
+
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+/// Arguments of `switchyard completion`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The shell.
+    pub shell: Shell,
+}
+
+/// The script that completes commands and flags.
+#[must_use]
+pub fn run(args: &Args) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut crate::Args::command(), "switchyard", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_shell_completes_commands_and_flags() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let script = run(&Args { shell });
+            for word in ["switchyard", "explain", "join-token", "kubeconfig"] {
+                assert!(script.contains(word), "{shell} does not complete {word}");
+            }
+        }
+    }
+}
