@@ -4,15 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 
+use crate::release::{programs, source};
 use crate::run;
 
 /// What each image holds: its name, and its program.
 const IMAGES: [(&str, &str); 3] = [("hub", "switchyard-hub"), ("agent", "switchyard-agent"), ("cli", "switchyard")];
-
-/// The variables that the programs are built with: the commit and the date.
-const STAMPS: [&str; 2] = ["SWITCHYARD_GIT_COMMIT", "SWITCHYARD_BUILD_DATE"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -22,39 +20,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
-    let mut install = Command::new("rustup");
-    install.args(["target", "add", &target]).current_dir(run::root());
-    run::step(&format!("the target {target}"), install)?;
-    if Command::new("musl-gcc").arg("--version").output().is_err() {
-        bail!("missing: musl-gcc (package musl-tools): the cryptography is partly written in C");
-    }
-    let mut build = vec!["build", "--release", "--locked", "--target", &target];
-    build.extend(IMAGES.iter().flat_map(|(_, program)| ["--bin", program]));
-    let mut build = run::cargo(&build);
-    build.envs(stamps());
-    run::long_step("build static programs for release", "about 10 minutes", build)?;
-    let built = run::target().join(&target).join("release");
+    let built = programs::with_stamps(source::stamps(), "release")?;
     for (image, program) in IMAGES {
         let root = run::root().join(&args.out).join(image);
         fill(&root, &built.join(program), program).with_context(|| format!("image {image}"))?;
     }
     Ok(())
-}
-
-/// What the programs say of their build (`kueue_build_info`), but for what the environment says already, as the Dockerfile's
-/// arguments do. Where there is no repository, nothing is known of the commit.
-fn stamps() -> Vec<(&'static str, String)> {
-    let said = |mut command: Command| {
-        let output = command.current_dir(run::root()).output().ok().filter(|it| it.status.success());
-        output.map(|it| String::from_utf8_lossy(&it.stdout).trim().to_owned())
-    };
-    let (mut commit, mut date) = (Command::new("git"), Command::new("date"));
-    commit.args(["rev-parse", "HEAD"]);
-    date.args(["-u", "+%Y-%m-%dT%H:%M:%SZ"]);
-    let stamps = [(STAMPS[0], commit), (STAMPS[1], date)];
-    let missing = stamps.into_iter().filter(|(name, _)| std::env::var_os(name).is_none_or(|value| value.is_empty()));
-    missing.filter_map(|(name, command)| Some((name, said(command)?))).collect()
 }
 
 /// Makes a folder that holds the program only, and tries whether it runs with nothing else in sight.
@@ -91,7 +62,8 @@ fn alone(root: &Path, program: &str) -> Command {
 mod tests {
     use std::{fs, path::PathBuf, process::Command};
 
-    use super::{IMAGES, STAMPS, fill, stamps};
+    use super::{IMAGES, fill};
+    use crate::release::source::{STAMPS, stamps};
 
     /// The values after an instruction of the Dockerfile.
     fn of<'a>(file: &'a str, instruction: &str) -> Vec<&'a str> {
@@ -109,8 +81,8 @@ mod tests {
         assert_eq!(of(file, "ENTRYPOINT"), entries);
         assert_eq!(of(file, "USER"), ["65532:65532"], "a number, as runAsNonRoot must be able to see");
         assert_eq!(of(file, "ARG"), STAMPS.map(|name| format!("{name}=\"\"")));
-        let metrics = include_str!("../../controller/src/metrics.rs");
-        assert!(STAMPS.iter().all(|name| metrics.contains(&format!("option_env!(\"{name}\")"))));
+        let build = include_str!("../../api/src/build.rs");
+        assert!(STAMPS.iter().all(|name| build.contains(&format!("option_env!(\"{name}\")"))));
     }
 
     #[test]
@@ -149,9 +121,9 @@ mod tests {
 
     #[test]
     fn the_chart_names_the_images_by_their_programs() {
-        let image_of = include_str!("../../deploy/charts/switchyard/templates/_helpers.tpl");
+        let values = include_str!("../../deploy/charts/switchyard/values.yaml");
         for (image, program) in IMAGES.iter().filter(|(image, _)| *image != "cli") {
-            assert!(image_of.contains(&format!("\"{program}\"")), "{image}");
+            assert!(values.contains(&format!("  {image}: {{repository: {program}, ")), "{image}");
         }
     }
 }

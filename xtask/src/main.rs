@@ -7,6 +7,7 @@ mod lint;
 mod mutants;
 mod nightly;
 mod programs;
+mod release;
 mod report;
 mod rights;
 mod run;
@@ -51,6 +52,8 @@ enum Command {
     Failover(failover::Args),
     /// Build the static programs that images consist of, and try each alone. Needs rustup and musl-gcc.
     Image(image::Args),
+    /// Build a release: static programs, images, the chart, manifests, SBOMs. Needs rustup, musl-gcc, Git and Go.
+    Release(release::Args),
     /// Run Kueue's own end-to-end suites against Switchyard, beside what Kueue passes.
     KueueE2e(kueue_e2e::Args),
     /// Run kinds of jobs with their real operators, built from their Go modules, on one cluster and from a hub.
@@ -90,6 +93,7 @@ fn perform(command: Command) -> anyhow::Result<ExitCode> {
         Command::BreakEngine(args) => done(mutants::run(&args)),
         Command::Rights(args) => rights::run(&args),
         Command::Image(args) => done(image::run(&args)),
+        Command::Release(args) => done(release::run(&args)),
         Command::Instructions(args) => done(instructions::run(&args)),
         Command::Generate => done(run::long_step(
             "build the generator and generate deploy/crds",

@@ -1,5 +1,7 @@
 //! The Helm chart, installed, upgraded and removed by Helm itself on a real API server.
 
+mod applied;
+mod images;
 mod rights;
 
 use std::fs;
@@ -247,6 +249,11 @@ fn values_that_cannot_work_are_refused_by_name() {
         (&["--set=controllerManager.replicas=0"], "controllerManager/replicas"),
         (&["--set=hub.breaker.clusters=0"], "hub/breaker/clusters"),
         (&["--set=hub.brake.clusters=1"], "brake"),
+        (&["--set=global.imageRegistry=https://mirror.example"], "global/imageRegistry"),
+        (&["--set=images.hub.digest=latest"], "images/hub/digest"),
+        (&["--set=controllerManager.manager.image.registry=mirror.example"], "registry"),
+        (&["--set=controllerManager.livenessProbe.period=1"], "period"),
+        (&["--set=networkPolicy.webhook={}"], "webhook"),
         (
             &[
                 "--set=visibility.enabled=true",

@@ -178,6 +178,12 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
         own("operators", "kinds of jobs with their real operators", "not measured, an hour or more", &["operators"]),
         own("failover", "faults beside stock MultiKueue", "not measured, an hour or more", &["failover"]),
         own(
+            "release",
+            "a release, built twice in two directories: the same bytes",
+            "about half an hour",
+            &["release", "--twice", "--out", "target/nightly/release"],
+        ),
+        own(
             "instructions",
             "instructions of the engine's cycles beside the recorded ones",
             "about 5 minutes",
@@ -220,6 +226,8 @@ fn missing(step: &str, args: &Args) -> Option<String> {
         "decisions" if !run::root().join("../shared/oracle/go.mod").is_file() => {
             "there is no oracle of Kueue's decisions beside the checkout"
         }
+        "release" if !run::has("musl-gcc", "--version") => "there is no musl-gcc",
+        "release" if !run::has("rustup", "--version") => "there is no rustup",
         "instructions" if !run::has("valgrind", "--version") => "there is no valgrind",
         _ => return None,
     };

@@ -40,6 +40,7 @@
 {{- end }}
 {{- end }}
 {{- else if eq .Values.mode "agent" }}
+- --join-directory=/etc/switchyard-join
 {{- with .Values.agent.allowNamespaces }}
 - --allow-namespaces={{ join "," . }}
 {{- end }}

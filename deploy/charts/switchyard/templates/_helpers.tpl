@@ -54,11 +54,26 @@ port: {{ int ($first.port | default .port) }}{{ with $first.nodePort }}, nodePor
 {{- int ($first.port | default 443) -}}
 {{- end -}}
 
-{{/* The program's image. Kueue's, which its values name, is none of ours. */}}
+{{/* The program's image: REGISTRY/REPOSITORY:TAG@DIGEST. A repository or tag of its own is not pinned by the digest of a
+release. Kueue's image, which the values of its chart name, is ignored. */}}
 {{- define "switchyard.image" -}}
-{{- $ours := eq .Values.mode "agent" | ternary "switchyard-agent" "switchyard-hub" -}}
-{{- $image := eq (include "switchyard.kueuesImage" .) "true" | ternary dict .Values.controllerManager.manager.image -}}
-{{ $image.repository | default $ours }}:{{ $image.tag | default .Chart.AppVersion }}
+{{- $released := index .Values.images (eq .Values.mode "agent" | ternary "agent" "hub") -}}
+{{- $own := eq (include "switchyard.kueuesImage" .) "true" | ternary dict .Values.controllerManager.manager.image -}}
+{{- $repository := $own.repository | default $released.repository -}}
+{{- if and .Values.global.imageRegistry (not (regexMatch "^(localhost|[^/]*[.:][^/]*)/" $repository)) -}}
+{{- $repository = printf "%s/%s" (trimSuffix "/" .Values.global.imageRegistry) $repository -}}
+{{- end -}}
+{{- $digest := $own.digest | default (empty (or $own.repository $own.tag) | ternary $released.digest "") -}}
+{{ $repository }}:{{ $own.tag | default .Chart.AppVersion }}{{ with $digest }}@{{ . }}{{ end }}
+{{- end -}}
+
+{{/* The Secrets for pulling it: a list of {name}. */}}
+{{- define "switchyard.pullSecrets" -}}
+{{- $secrets := list -}}
+{{- range concat (.Values.global.imagePullSecrets | default list) (.Values.controllerManager.imagePullSecrets | default list) -}}
+{{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) -}}
+{{- end -}}
+{{- toYaml (uniq $secrets) -}}
 {{- end -}}
 
 {{- define "switchyard.kueuesImage" -}}

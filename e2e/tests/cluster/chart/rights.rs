@@ -18,10 +18,14 @@ use super::{AGENT, HUB, Helm, NAMESPACE, allowed_namespaces, chart};
 /// Longer than an API server takes to know of a webhook.
 const SOON: Duration = Duration::from_secs(60);
 /// What both configurations are called.
-const CONFIGURATION: &str = "switchyard";
+pub(super) const CONFIGURATION: &str = "switchyard";
 
 /// Registers a webhook for pods with a queue, as the program does. Nobody answers it.
-async fn register(client: &Client, name: &str, ca_pem: &str) -> Result<MutatingWebhookConfiguration, kube::Error> {
+pub(super) async fn register(
+    client: &Client,
+    name: &str,
+    ca_pem: &str,
+) -> Result<MutatingWebhookConfiguration, kube::Error> {
     let has_queue = "has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels";
     let webhook = json!({
         "name": "mpod.kb.io", "failurePolicy": "Fail", "timeoutSeconds": 1, "sideEffects": "None",
@@ -39,7 +43,7 @@ async fn register(client: &Client, name: &str, ca_pem: &str) -> Result<MutatingW
 }
 
 /// The CA bundle of the registered webhook.
-async fn ca_bundle(cluster: &Cluster) -> Option<Vec<u8>> {
+pub(super) async fn ca_bundle(cluster: &Cluster) -> Option<Vec<u8>> {
     let all: Api<MutatingWebhookConfiguration> = Api::all(cluster.admin.clone());
     let webhooks = all.get(CONFIGURATION).await.unwrap().webhooks?;
     webhooks.into_iter().next()?.client_config.ca_bundle.map(|bundle| bundle.0)

@@ -1,0 +1,102 @@
+//! The manifest of each mode, applied, upgraded and removed by kubectl on a real API server.
+
+use std::process::Command;
+
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams};
+use switchyard_chart::{Manifest, ReleasedImages, manifests, package};
+use switchyard_e2e::{Cluster, ClusterSpec, Environment, Part, Parts, fixture, paths};
+
+use super::images::IMAGE_DIGEST;
+use super::rights::{CONFIGURATION, ca_bundle, register};
+use super::{Helm, accepted_by};
+
+/// The namespace that the manifests make.
+const NAMESPACE: &str = "switchyard-system";
+
+/// What docs/install.md says for removal.
+const OF_CLUSTER: &str = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,\
+                          validatingadmissionpolicybindings,clusterrolebindings,clusterroles";
+
+/// The manifests of a package as a release has it.
+fn of_a_release() -> Vec<Manifest> {
+    let helm = Helm::new(None);
+    let images = ReleasedImages {
+        registry: "registry.example/team".to_owned(),
+        hub: IMAGE_DIGEST.to_owned(),
+        agent: IMAGE_DIGEST.to_owned(),
+    };
+    let time = "2026-11-26T04:38:18Z".parse().unwrap();
+    let bytes = package(&paths::root().join("deploy/charts/switchyard"), &images, time).unwrap();
+    let file = helm.home.path().join("switchyard.tgz");
+    std::fs::write(&file, bytes).unwrap();
+    helm.ok(&["lint", "--strict", file.to_str().unwrap()]);
+    manifests(&helm.program, &file).unwrap()
+}
+
+/// What kubectl prints; it must succeed.
+fn kubectl(cluster: &Cluster, words: &[&str]) -> String {
+    let mut command = Command::new(Parts::new().unwrap().binary(Part::Kubectl).unwrap());
+    let output = command.arg("--kubeconfig").arg(cluster.kubeconfig()).args(words).output().unwrap();
+    assert!(output.status.success(), "kubectl {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+async fn deployment(cluster: &Cluster, name: &str) -> Deployment {
+    Api::namespaced(cluster.admin.clone(), NAMESPACE).get(name).await.unwrap()
+}
+
+#[test]
+fn manifest_of_each_mode_is_applied_again_and_removed() {
+    fixture::run(async {
+        let environment = Environment::builder("applied").cluster(ClusterSpec::new("one")).start().await.unwrap();
+        let cluster = environment.cluster("one");
+        let manifests = tokio::task::spawn_blocking(of_a_release).await.unwrap();
+        for (manifest, name, program) in [
+            (&manifests[0], "switchyard", "switchyard-hub"),
+            (&manifests[1], "switchyard-hub", "switchyard-hub"),
+            (&manifests[2], "switchyard-agent", "switchyard-agent"),
+        ] {
+            let file = cluster.state_dir().join(manifest.name);
+            std::fs::write(&file, &manifest.yaml).unwrap();
+            let apply = ["apply", "--server-side", "--filename", file.to_str().unwrap()];
+            kubectl(cluster, &apply);
+            let first = deployment(cluster, name).await;
+            let pod = first.spec.as_ref().and_then(|spec| spec.template.spec.clone()).unwrap();
+            let image = format!("registry.example/team/{program}:{}@{IMAGE_DIGEST}", env!("CARGO_PKG_VERSION"));
+            assert_eq!(pod.containers[0].image.as_deref(), Some(image.as_str()));
+            accepted_by(program, &pod.containers[0]);
+
+            // The program fills in its webhooks, and a later manifest leaves them alone.
+            let (account, _) = cluster.service_account(NAMESPACE, name).await.unwrap();
+            register(&account, CONFIGURATION, cluster.ca_pem()).await.unwrap();
+            kubectl(cluster, &apply);
+            assert_eq!(ca_bundle(cluster).await.as_deref(), Some(cluster.ca_pem().as_bytes()), "{}", manifest.name);
+            let second = deployment(cluster, name).await;
+            assert_eq!(first.metadata.generation, second.metadata.generation, "applied again, nothing changes");
+
+            let selector = "--selector=app.kubernetes.io/instance=switchyard";
+            kubectl(cluster, &["delete", OF_CLUSTER, selector]);
+            kubectl(cluster, &["delete", "namespace", NAMESPACE, "--wait=false"]);
+            kubectl(cluster, &["delete", "rolebindings", "--all-namespaces", selector]);
+            let webhooks: Api<MutatingWebhookConfiguration> = Api::all(cluster.admin.clone());
+            assert!(webhooks.get_opt(CONFIGURATION).await.unwrap().is_none(), "{}", manifest.name);
+            let crds: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
+            assert_eq!(crds.list(&ListParams::default()).await.unwrap().items.len(), 11, "CRDs and their objects stay");
+            kubectl(cluster, &["wait", "--for=delete", &format!("namespace/{NAMESPACE}"), "--timeout=60s"]);
+        }
+    });
+}
+
+#[test]
+fn manifests_are_made_of_the_chart_alone() {
+    for manifest in of_a_release() {
+        assert!(!manifest.yaml.contains("helm.sh") && !manifest.yaml.contains("managed-by: Helm"), "{}", manifest.name);
+        assert_eq!(manifest.yaml.matches("kind: Deployment\n").count(), 1, "{}", manifest.name);
+        assert_eq!(manifest.yaml.matches("kind: CustomResourceDefinition\n").count(), 11, "{}", manifest.name);
+        assert_eq!(manifest.yaml.contains("ValidatingAdmissionPolicy"), manifest.name == "worker.yaml");
+        assert!(!manifest.yaml.contains("kind: Secret"), "{}: no token is in it", manifest.name);
+    }
+}
