@@ -20,6 +20,12 @@ pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").finish_non_exhaustive()
+    }
+}
+
 impl Authority {
     /// A new authority with this common name.
     pub fn new(name: &str) -> anyhow::Result<Self> {

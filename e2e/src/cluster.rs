@@ -39,6 +39,8 @@ pub struct Cluster {
     pub admin: Client,
     processes: Mutex<BTreeMap<Part, Process>>,
     kinds: apply::Kinds,
+    /// What serves the Services of a cluster with a real node.
+    _services: Option<crate::nodes::Services>,
 }
 
 impl fmt::Debug for Cluster {
@@ -61,6 +63,16 @@ impl Cluster {
     /// The port of the API server.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The name of its real node, if it has one.
+    pub fn real_node_name(&self) -> Option<String> {
+        self.spec.real_node.as_ref().map(|_| crate::nodes::name(&self.spec.name))
+    }
+
+    /// Where the first Service of type LoadBalancer is reached from other clusters, if this one has a real node.
+    pub fn load_balancer(&self) -> Option<std::net::Ipv4Addr> {
+        self.spec.real_node.as_ref().map(|node| node.load_balancer(1))
     }
 
     /// The certificate authority of the API server, PEM.

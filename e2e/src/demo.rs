@@ -13,6 +13,7 @@ use kube::api::ListParams;
 use serde_json::json;
 use switchyard::status::{Row, State, row};
 use switchyard_api::v1beta2::Workload;
+use switchyard_flags::demo::Args;
 
 use crate::Cluster;
 use crate::auditor::{self, Looks};
@@ -25,23 +26,32 @@ const TIME: Duration = Duration::from_secs(120);
 /// How often the table is looked at.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// Runs the demo, and with `stay` keeps everything up until Ctrl-C.
+/// Runs the demo, and with `--stay` keeps everything up until Ctrl-C.
 ///
 /// # Errors
 /// What did not come up, or which jobs did not end as they should.
-pub async fn run(stay: bool) -> anyhow::Result<()> {
+pub async fn run(args: Args) -> anyhow::Result<()> {
     let start = Instant::now();
-    println!("Starting a hub and {} worker clusters on real control planes.", WORKERS.len());
+    let nodes = if args.real_nodes { ", each with a real node" } else { "" };
+    println!("Starting a hub and {} worker clusters on real control planes{nodes}.", WORKERS.len());
     let mut builder = Fleet::builder("demo");
     for worker in WORKERS {
-        builder = builder.agent(worker.cluster());
+        builder = builder.agent(if args.real_nodes { worker.real_cluster() } else { worker.cluster() });
     }
     let fleet = builder.start().await?;
     println!("Control planes and hub are up after {:.1} s. Enrolling the agents.", start.elapsed().as_secs_f64());
+    if args.real_nodes {
+        for worker in WORKERS {
+            worker.equip(fleet.worker(worker.name)).await?;
+        }
+    }
     prepare(&fleet).await?;
     println!("The fleet is up after {:.1} s. Submitting the sample jobs to the hub.\n", start.elapsed().as_secs_f64());
 
-    let samples = sample::jobs();
+    let mut samples = sample::jobs();
+    if args.real_nodes {
+        samples = samples.into_iter().map(Sample::in_containers).collect();
+    }
     let begun = Instant::now();
     for sample in &samples {
         sample.job.clone().create(&fleet.hub().admin).await.with_context(|| format!("job {}", sample.name))?;
@@ -51,7 +61,7 @@ pub async fn run(stay: bool) -> anyhow::Result<()> {
     let (rows, looks) = auditor::beside(&clusters, follow(&fleet, &samples, begun)).await;
     summary(&samples, &rows?, begun.elapsed(), start.elapsed())?;
     audited(&looks)?;
-    if stay {
+    if args.stay {
         println!("\n{}", fleet.directions());
         println!("Ctrl-C ends it.");
         tokio::signal::ctrl_c().await?;

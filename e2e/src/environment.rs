@@ -9,6 +9,7 @@ use futures::future::try_join_all;
 
 use crate::certs::{Authority, Pair, token_keys};
 use crate::cluster::Cluster;
+use crate::nodes::RealNode;
 use crate::process::{Process, Program};
 use crate::spec::ClusterSpec;
 use crate::wait::eventually;
@@ -66,7 +67,8 @@ impl EnvironmentBuilder {
     }
 
     async fn start_parts(&self, binaries: Binaries, dir: &WorkDir) -> anyhow::Result<(Arc<Ground>, Vec<Cluster>)> {
-        let ground = Arc::new(Ground::start(&self.name, binaries, dir).await?);
+        let real = self.clusters.iter().filter_map(|cluster| cluster.real_node.as_ref());
+        let ground = Arc::new(Ground::start(&self.name, binaries, dir, real.map(RealNode::api_address)).await?);
         let start = self.clusters.iter().map(|spec| Cluster::start(spec.clone(), Arc::clone(&ground), dir));
         let clusters = try_join_all(start).await?;
         Ok((ground, clusters))
@@ -77,7 +79,10 @@ impl EnvironmentBuilder {
         if self.clusters.iter().any(|cluster| !cluster.nodes.is_empty()) {
             parts.push(Part::Kwok);
         }
-        if self.clusters.iter().any(|cluster| !cluster.nodes.is_empty() && cluster.scheduler) {
+        if self.clusters.iter().any(|cluster| cluster.real_node.is_some()) {
+            parts.push(Part::Kubelet);
+        }
+        if self.clusters.iter().any(|cluster| cluster.has_nodes() && cluster.scheduler) {
             parts.push(Part::Scheduler);
         }
         parts
@@ -97,6 +102,7 @@ pub(crate) struct Ground {
     pub(crate) binaries: Binaries,
     pub(crate) etcd_url: String,
     pub(crate) ca_pem: String,
+    pub(crate) authority: Authority,
     pub(crate) serving: Pair,
     pub(crate) admin: Pair,
     pub(crate) token_private: String,
@@ -105,8 +111,15 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    async fn start(name: &str, binaries: Binaries, dir: &WorkDir) -> anyhow::Result<Self> {
+    /// `addresses` are those by which pods reach their API servers.
+    async fn start(
+        name: &str,
+        binaries: Binaries,
+        dir: &WorkDir,
+        addresses: impl Iterator<Item = String>,
+    ) -> anyhow::Result<Self> {
         let authority = Authority::new(&format!("switchyard-e2e-{name}"))?;
+        let names: Vec<String> = ["127.0.0.1", "localhost"].map(str::to_owned).into_iter().chain(addresses).collect();
         let (token_private, token_public) = token_keys()?;
         let binary = binaries.get(&Part::Etcd).context("etcd not built")?;
         let (etcd, etcd_url) = start_etcd(binary, dir.path(), &dir.state()).await?;
@@ -114,8 +127,9 @@ impl Ground {
             binaries,
             etcd_url,
             ca_pem: authority.pem(),
-            serving: authority.server(&["127.0.0.1", "localhost"])?,
+            serving: authority.server(&names.iter().map(String::as_str).collect::<Vec<_>>())?,
             admin: authority.client("e2e-admin", "system:masters")?,
+            authority,
             token_private,
             token_public,
             etcd,

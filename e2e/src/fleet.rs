@@ -2,7 +2,6 @@
 //! that `deploy/rbac` gives it and no others.
 
 pub(crate) mod programs;
-mod service;
 mod tenant;
 
 use std::collections::BTreeMap;
@@ -17,11 +16,11 @@ use switchyard::join_token::{self, JoinToken};
 use switchyard_api::conditions;
 use switchyard_api::v1beta2::MultiKueueCluster;
 
+use crate::forward::Forward;
 use crate::process::Process;
 use crate::wait::eventually;
 use crate::{Cluster, ClusterSpec, Environment, ports, queues};
 use programs::{OurProgram, Ways, agent_program, hub_program, single_program};
-use service::Service;
 pub use tenant::{Tenant, TenantBuilder};
 
 /// Where our programs live, in every cluster.
@@ -150,7 +149,7 @@ impl FleetBuilder {
         let mut ways = vec![(HUB, Ways::direct()?)];
         if self.two {
             let (sessions, webhooks) = ([ports::free()?, ports::free()?], [ports::free()?, ports::free()?]);
-            services = vec![Service::open(sessions).await?, Service::open(webhooks).await?];
+            services = vec![Forward::local(&sessions).await?, Forward::local(&webhooks).await?];
             let at = (services[0].port(), services[1].port());
             let way = |replica, sessions, webhooks| Ways {
                 replica: Some(replica),
@@ -196,7 +195,7 @@ pub struct Fleet {
     address: String,
     processes: Mutex<BTreeMap<String, Process>>,
     hub_programs: BTreeMap<&'static str, OurProgram>,
-    _services: Vec<Service>,
+    _services: Vec<Forward>,
     agent_config: Option<String>,
     agent_webhooks: bool,
     agent_programs: Mutex<BTreeMap<String, OurProgram>>,
@@ -450,17 +449,18 @@ impl Fleet {
 
     /// How a person reaches the clusters.
     pub fn directions(&self) -> String {
+        let inside = crate::nodes::inside();
         let mut text = "Reach the clusters with:\n".to_owned();
         for cluster in self.environment.clusters() {
             text += &format!(
-                "  kubectl --kubeconfig {} get jobs -A   # {}\n",
+                "  {inside}kubectl --kubeconfig {} get jobs -A   # {}\n",
                 cluster.kubeconfig().display(),
                 cluster.name()
             );
         }
         let hub = self.hub().kubeconfig().display();
-        text += &format!("and see the fleet with:\n  target/debug/switchyard --kubeconfig {hub} status -A\n");
-        text += &format!("  target/debug/switchyard --kubeconfig {hub} clusters --capacity");
+        text += &format!("and see the fleet with:\n  {inside}target/debug/switchyard --kubeconfig {hub} status -A\n");
+        text += &format!("  {inside}target/debug/switchyard --kubeconfig {hub} clusters --capacity");
         text
     }
 

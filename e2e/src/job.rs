@@ -121,6 +121,13 @@ impl JobBuilder {
         self.pod_annotation(RUN_FOR, &format!("{}ms", time.as_millis()))
     }
 
+    /// How long each pod runs, as [`JobBuilder::run_for`] said.
+    pub(crate) fn runs_for(&self) -> Duration {
+        let annotations = &self.object["spec"]["template"]["metadata"]["annotations"];
+        let said = annotations[RUN_FOR].as_str().and_then(|it| it.strip_suffix("ms")).and_then(|it| it.parse().ok());
+        Duration::from_millis(said.unwrap_or(1000))
+    }
+
     /// Each pod runs until it is deleted.
     #[must_use]
     pub fn run_forever(self) -> Self {
@@ -149,6 +156,13 @@ impl JobBuilder {
     #[must_use]
     pub fn pod_annotation(self, key: &str, value: &str) -> Self {
         self.set("/spec/template/metadata/annotations", key, value)
+    }
+
+    /// What its container runs on a real node: a script for BusyBox's shell.
+    #[must_use]
+    pub fn script(self, script: &str) -> Self {
+        let container = "/spec/template/spec/containers/0";
+        self.set(container, "image", crate::nodes::BUSYBOX).set(container, "command", json!(["/bin/sh", "-c", script]))
     }
 
     /// The nodes it can run on.

@@ -25,12 +25,20 @@ pub struct Program {
     args: Vec<OsString>,
     env: BTreeMap<OsString, OsString>,
     log: PathBuf,
+    cgroup: Option<String>,
 }
 
 impl Program {
     /// A program by its path; what it prints is appended to `log`, whose directory exists.
     pub fn new(name: impl Into<String>, path: impl Into<PathBuf>, log: impl Into<PathBuf>) -> Self {
-        Self { name: name.into(), path: path.into(), args: Vec::new(), env: BTreeMap::new(), log: log.into() }
+        Self {
+            name: name.into(),
+            path: path.into(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            log: log.into(),
+            cgroup: None,
+        }
     }
 
     /// Adds one argument.
@@ -54,6 +62,13 @@ impl Program {
         self
     }
 
+    /// Makes a cgroup of this name for what the program starts, and removes it once the program has ended.
+    #[must_use]
+    pub(crate) fn cgroup(mut self, name: &str) -> Self {
+        self.cgroup = Some(name.to_owned());
+        self
+    }
+
     /// Starts it under `switchyard-supervise`, which ends it when this process ends, however that happens.
     ///
     /// # Errors
@@ -65,7 +80,9 @@ impl Program {
             writeln!(log, "--- start: {} {:?}", self.path.display(), self.args)?;
         }
         let log = log.with_context(|| format!("cannot write {}", self.log.display()))?;
+        let cgroup = self.cgroup.iter().flat_map(|name| ["--cgroup", name.as_str()]);
         let mut child = Command::new(supervisor)
+            .args(cgroup)
             .arg(&self.path)
             .args(&self.args)
             .envs(&self.env)

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::nodes::{NodeImage, RealNode};
+
 /// A node, played by kwok.
 #[derive(Clone, Debug)]
 pub struct NodeSpec {
@@ -82,6 +84,7 @@ impl NodeSpec {
 pub struct ClusterSpec {
     pub(crate) name: String,
     pub(crate) nodes: Vec<NodeSpec>,
+    pub(crate) real_node: Option<RealNode>,
     pub(crate) scheduler: bool,
     pub(crate) controllers: Vec<String>,
     pub(crate) shipped_limits: bool,
@@ -105,6 +108,7 @@ impl ClusterSpec {
         Self {
             name: name.into(),
             nodes: Vec::new(),
+            real_node: None,
             scheduler: true,
             controllers: controllers.map(str::to_owned).to_vec(),
             shipped_limits: false,
@@ -131,6 +135,28 @@ impl ClusterSpec {
     pub fn nodes(mut self, nodes: impl IntoIterator<Item = NodeSpec>) -> Self {
         self.nodes.extend(nodes);
         self
+    }
+
+    /// Adds a real node with these images, and the controllers and Services that pods of a real node need. A cluster has
+    /// one real node or nodes that kwok plays. Needs [`crate::nodes::enter`].
+    #[must_use]
+    pub fn real_node(mut self, images: impl IntoIterator<Item = NodeImage>) -> Self {
+        self.real_node = Some(RealNode::new(images.into_iter().collect()));
+        for controller in [
+            "deployment-controller",
+            "disruption-controller",
+            "endpointslice-controller",
+            "replicaset-controller",
+            "root-ca-certificate-publisher-controller",
+        ] {
+            self = self.controller(controller);
+        }
+        self
+    }
+
+    /// Whether pods can run.
+    pub(crate) fn has_nodes(&self) -> bool {
+        !self.nodes.is_empty() || self.real_node.is_some()
     }
 
     /// No kube-scheduler: pods run only where they name their node.

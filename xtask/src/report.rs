@@ -136,8 +136,10 @@ impl Report {
             Ok(value) => Some(value),
             Err(error) => {
                 let again = match tier {
-                    Tier::Build | Tier::Fresh | Tier::Nodes => String::new(),
-                    Tier::Lint | Tier::Unit | Tier::Cluster => format!("cargo xtask test --only {}", tier.name()),
+                    Tier::Build | Tier::Fresh => String::new(),
+                    Tier::Lint | Tier::Unit | Tier::Cluster | Tier::Nodes => {
+                        format!("cargo xtask test --only {}", tier.name())
+                    }
                 };
                 self.fail(tier, Failure { what: title.to_owned(), message: format!("{error:#}"), again, logs: vec![] });
                 None

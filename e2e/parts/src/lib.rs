@@ -4,6 +4,7 @@
 //! the module's `go.mod`, `go.sum` and own source, the package, the flags and the Go version. A file lock per part keeps two
 //! processes from building it twice; a part appears by a rename and so is never seen half written.
 
+pub mod containers;
 mod edited;
 mod go;
 pub mod paths;
@@ -32,6 +33,8 @@ pub enum Part {
     Scheduler,
     /// Plays the kubelets.
     Kwok,
+    /// Runs the pods of a real node.
+    Kubelet,
     /// Stock Kueue, the peer.
     Kueue,
     /// Renders and installs our chart.
@@ -67,6 +70,7 @@ impl Part {
             Self::ControllerManager => "kube-controller-manager",
             Self::Scheduler => "kube-scheduler",
             Self::Kwok => "kwok",
+            Self::Kubelet => "kubelet",
             Self::Kueue => "kueue",
             Self::Helm => "helm",
             Self::KueueRunner => "kueue-runner",
@@ -88,6 +92,7 @@ impl Part {
             Self::Etcd => "etcd",
             Self::ApiServer | Self::ControllerManager | Self::Scheduler => "kubernetes",
             Self::Kwok => "kwok",
+            Self::Kubelet => "kubelet",
             Self::Kueue => "kueue",
             Self::Helm => "helm",
             Self::KueueRunner | Self::MinimalKueue => "kueue-runner",
@@ -106,7 +111,9 @@ impl Part {
     pub fn source(self) -> &'static str {
         match self {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
-            Self::ApiServer | Self::ControllerManager | Self::Scheduler | Self::Kubectl => "k8s.io/kubernetes",
+            Self::ApiServer | Self::ControllerManager | Self::Scheduler | Self::Kubelet | Self::Kubectl => {
+                "k8s.io/kubernetes"
+            }
             Self::Kwok => "sigs.k8s.io/kwok",
             Self::Helm => "helm.sh/helm/v4",
             Self::Kueue | Self::KueueRunner | Self::MinimalKueue | Self::KubectlKueue => "sigs.k8s.io/kueue",
@@ -367,6 +374,7 @@ mod tests {
             Part::Etcd,
             Part::ApiServer,
             Part::Kwok,
+            Part::Kubelet,
             Part::Kueue,
             Part::KueueRunner,
             Part::Helm,
@@ -391,9 +399,12 @@ mod tests {
             paths::root().join("e2e/controlplane"),
             "",
         );
-        for (one, other) in
-            [(Part::KueueRunner, Part::Kueue), (Part::KubectlKueue, Part::Kueue), (Part::Kubectl, Part::ApiServer)]
-        {
+        for (one, other) in [
+            (Part::KueueRunner, Part::Kueue),
+            (Part::KubectlKueue, Part::Kueue),
+            (Part::Kubectl, Part::ApiServer),
+            (Part::Kubelet, Part::ApiServer),
+        ] {
             assert_eq!(parts.version(one).unwrap(), parts.version(other).unwrap(), "{one:?} and {other:?}");
         }
     }

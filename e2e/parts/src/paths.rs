@@ -30,6 +30,11 @@ pub fn cache() -> anyhow::Result<PathBuf> {
     Ok(PathBuf::from(home).join(".cache/switchyard"))
 }
 
+/// Whether `PATH` has a program of this name.
+pub fn has(program: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
+}
+
 /// Where cargo builds.
 pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)

@@ -11,16 +11,27 @@ struct Command {
     args: switchyard_flags::demo::Args,
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let Command { args } = Command::parse();
+    // Before there are threads: the program starts itself again.
+    match args.real_nodes.then(switchyard_e2e::nodes::enter) {
+        Some(Err(error)) => {
+            eprintln!("error: real nodes cannot run here: {error:#}");
+            ExitCode::FAILURE
+        }
+        _ => run(args),
+    }
+}
+
+#[tokio::main]
+async fn run(args: switchyard_flags::demo::Args) -> ExitCode {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     // What goes on is told by the demo itself.
     switchyard_e2e::fixture::init_logs_of("warn,kube_client::client::builder=off");
     tokio::select! {
         // With `--stay`, Ctrl-C ends both; then the demo's own end counts.
         biased;
-        result = switchyard_e2e::demo::run(args.stay) => match result {
+        result = switchyard_e2e::demo::run(args) => match result {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("error: {error:#}");

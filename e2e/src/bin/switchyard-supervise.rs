@@ -1,21 +1,34 @@
 //! Runs one program and ends it when whoever asked for it is gone.
 //!
-//! `switchyard-supervise PROGRAM [ARG...]` starts the program, prints its process id as one line on standard output,
+//! `switchyard-supervise [--cgroup NAME] PROGRAM [ARG...]` starts the program, prints its process id as one line on standard output,
 //! and then waits for one of two things: the program ends, or standard input is closed. The harness holds the other
 //! end of that pipe, so the kernel closes it whichever way the harness ends, a SIGKILL included; the program is then
 //! killed at once. The program's output goes to this process's standard error. The exit status is the program's.
+//!
+//! With `--cgroup`, a cgroup of that name is made before, in every hierarchy, and removed after the end: nothing else
+//! removes what a killed kubelet has made below it.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
+/// How long killed processes may keep their cgroups. The harness waits 10 s for this process.
+const CGROUP_TIME: Duration = Duration::from_secs(8);
+
 fn main() -> ExitCode {
-    let mut args = std::env::args_os().skip(1);
+    let mut args = std::env::args_os().skip(1).peekable();
+    let mut cgroups = Cgroups::default();
+    if args.next_if(|arg| arg == "--cgroup").is_some() {
+        cgroups = args.next().map(|name| Cgroups::make(Path::new(&name))).unwrap_or_default();
+    }
     let Some(program) = args.next() else {
-        eprintln!("usage: switchyard-supervise PROGRAM [ARG...]");
+        eprintln!("usage: switchyard-supervise [--cgroup NAME] PROGRAM [ARG...]");
         return ExitCode::from(2);
     };
     let output = Stdio::from(std::io::stderr());
@@ -31,17 +44,67 @@ fn main() -> ExitCode {
     let mut stdout = std::io::stdout();
     // A reader that is already gone shows as the end of standard input below.
     let _ = writeln!(stdout, "{pid}").and_then(|()| stdout.flush());
-    let waiting = Arc::clone(&child);
-    std::thread::spawn(move || exit_with_child(pid, &waiting));
+    let cgroups = Arc::new(cgroups);
+    let waiting = (Arc::clone(&child), Arc::clone(&cgroups));
+    std::thread::spawn(move || exit_with_child(pid, &waiting.0, &waiting.1));
     wait_for_end_of_input();
     let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
     let _ = child.kill();
-    ExitCode::from(code(&child.wait()))
+    let status = child.wait();
+    cgroups.remove();
+    ExitCode::from(code(&status))
+}
+
+/// The program's cgroup in each hierarchy.
+#[derive(Default)]
+struct Cgroups(Vec<PathBuf>);
+
+impl Cgroups {
+    fn make(name: &Path) -> Self {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        // The fifth field is where it is mounted, and after a dash comes what it is.
+        let hierarchies = mounts.lines().filter_map(|line| {
+            let (fields, kind) = line.split_once(" - ")?;
+            kind.starts_with("cgroup").then(|| fields.split(' ').nth(4)).flatten()
+        });
+        let dirs: Vec<PathBuf> = hierarchies.map(|dir| Path::new(dir).join(name)).collect();
+        for dir in &dirs {
+            if let Err(error) = fs::create_dir_all(dir) {
+                eprintln!("cannot create {}: {error}", dir.display());
+            }
+            // A new cgroup of version 1 has no processors and no memory until it is given some.
+            for file in ["cpuset.cpus", "cpuset.mems"] {
+                let above = dir.parent().and_then(|parent| fs::read_to_string(parent.join(file)).ok());
+                _ = above.map(|value| fs::write(dir.join(file), value));
+            }
+        }
+        Self(dirs)
+    }
+
+    /// The kernel lets a cgroup go when its last process has ended.
+    fn remove(&self) {
+        let start = Instant::now();
+        for dir in &self.0 {
+            while dir.exists() && !remove(dir) && start.elapsed() < CGROUP_TIME {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+}
+
+/// Removes a cgroup with all below it. Its files cannot be removed and need not be.
+fn remove(dir: &Path) -> bool {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove(&entry.path());
+        }
+    }
+    fs::remove_dir(dir).is_ok()
 }
 
 /// Ends this process as soon as the program has ended. The program is only collected under the lock, so that its
 /// process id cannot belong to somebody else while the other thread kills it.
-fn exit_with_child(pid: u32, child: &Mutex<Child>) {
+fn exit_with_child(pid: u32, child: &Mutex<Child>, cgroups: &Cgroups) {
     let id = i32::try_from(pid).ok().and_then(Pid::from_raw);
     while let Some(id) = id {
         match waitid(WaitId::Pid(id), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
@@ -50,6 +113,7 @@ fn exit_with_child(pid: u32, child: &Mutex<Child>) {
         }
     }
     let status = child.lock().unwrap_or_else(PoisonError::into_inner).wait();
+    cgroups.remove();
     std::process::exit(code(&status).into());
 }
 

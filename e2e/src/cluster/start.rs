@@ -15,6 +15,7 @@ use kube::{Api, Client};
 use super::{Cluster, READY_TIME, SETTLE_TIME, apply};
 use crate::environment::{Ground, start_etcd};
 use crate::kubeconfig::{self, Credential};
+use crate::nodes::{self, RealNode, Services, Site};
 use crate::ports;
 use crate::process::{self, Process, Program};
 use crate::rights;
@@ -88,6 +89,10 @@ impl Cluster {
     async fn start_all(spec: ClusterSpec, ground: Arc<Ground>, dir: &WorkDir) -> anyhow::Result<Self> {
         let start = Instant::now();
         let files = Files::write(&spec, &ground, dir)?;
+        if let Some(node) = &spec.real_node {
+            ensure!(spec.nodes.is_empty(), "a cluster has one real node or nodes that kwok plays");
+            node.add_addresses()?;
+        }
         let mut processes = BTreeMap::new();
         let mut etcd_url = ground.etcd_url.clone();
         if spec.own_etcd {
@@ -102,9 +107,16 @@ impl Cluster {
         for (part, program) in others(&spec, &ground, &files)? {
             processes.insert(part, program.start()?);
         }
+        let url = format!("https://127.0.0.1:{port}");
+        if let Some(node) = &spec.real_node {
+            let program = real_node(node.clone(), &spec, &ground, &files, &url).await?;
+            processes.insert(Part::Kubelet, program.start()?);
+        }
+        let services = spec.real_node.clone().map(|node| Services::start(node, admin.clone(), port));
         let cluster = Self {
             port,
-            url: format!("https://127.0.0.1:{port}"),
+            url,
+            _services: services,
             kubeconfig: files.state.join("kubeconfig"),
             admin,
             processes: Mutex::new(processes),
@@ -137,8 +149,10 @@ impl Cluster {
         let nodes: Api<Node> = Api::all(self.admin.clone());
         eventually(SETTLE_TIME, "all nodes to be Ready", async || {
             self.check_processes().map_err(never)?;
-            if !self.spec.nodes.is_empty() {
-                for node in nodes.list(&kube::api::ListParams::default()).await? {
+            if self.spec.has_nodes() {
+                let nodes = nodes.list(&kube::api::ListParams::default()).await?.items;
+                ensure!(!nodes.is_empty(), "there is no node yet");
+                for node in nodes {
                     let name = node.metadata.name.unwrap_or_default();
                     let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
                     let ready = conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True");
@@ -209,6 +223,8 @@ fn api_server(
     files: &Files,
     (port, etcd_url): (u16, &str),
 ) -> anyhow::Result<Program> {
+    let services = spec.real_node.as_ref().map_or_else(|| "10.0.0.0/24".to_owned(), RealNode::service_range);
+    let authorizers = if spec.real_node.is_some() { "Node,RBAC" } else { "RBAC" };
     let program = files
         .program(ground, Part::ApiServer)?
         .arg(format!("--etcd-servers={etcd_url}"))
@@ -219,11 +235,12 @@ fn api_server(
         .arg(format!("--tls-cert-file={}", files.path("server.crt")))
         .arg(format!("--tls-private-key-file={}", files.path("server.key")))
         .arg(format!("--client-ca-file={}", files.path("ca.crt")))
-        .arg("--authorization-mode=RBAC")
+        .arg(format!("--authorization-mode={authorizers}"))
         .arg("--service-account-issuer=https://kubernetes.default.svc")
         .arg(format!("--service-account-key-file={}", files.path("token.pub")))
         .arg(format!("--service-account-signing-key-file={}", files.path("token.key")))
-        .arg("--service-cluster-ip-range=10.0.0.0/24")
+        .arg(format!("--service-cluster-ip-range={services}"))
+        .arg("--kubelet-preferred-address-types=InternalIP")
         // It taints new nodes until the node lifecycle controller, which does not run here, clears them.
         .arg("--disable-admission-plugins=TaintNodesByCondition")
         .args(&spec.api_server_args);
@@ -246,6 +263,7 @@ fn others(spec: &ClusterSpec, ground: &Ground, files: &Files) -> anyhow::Result<
         .program(ground, Part::ControllerManager)?
         .arg(&kubeconfig)
         .arg(format!("--service-account-private-key-file={}", files.path("token.key")))
+        .arg(format!("--root-ca-file={}", files.path("ca.crt")))
         .args(["--leader-elect=false", "--secure-port=0"])
         .arg(format!("--controllers={}", spec.controllers.join(",")));
     if !spec.shipped_limits {
@@ -255,12 +273,36 @@ fn others(spec: &ClusterSpec, ground: &Ground, files: &Files) -> anyhow::Result<
     if !spec.nodes.is_empty() {
         let kwok = files.program(ground, Part::Kwok)?.arg(&kubeconfig).arg("--manage-all-nodes");
         programs.push((Part::Kwok, kwok.arg("--config").arg(files.path("stages.yaml"))));
-        if spec.scheduler {
-            let scheduler = files.program(ground, Part::Scheduler)?.arg("--secure-port=0");
-            programs.push((Part::Scheduler, scheduler.arg(format!("--config={}", files.path("scheduler.yaml")))));
-        }
+    }
+    if spec.has_nodes() && spec.scheduler {
+        let scheduler = files.program(ground, Part::Scheduler)?.arg("--secure-port=0");
+        programs.push((Part::Scheduler, scheduler.arg(format!("--config={}", files.path("scheduler.yaml")))));
     }
     Ok(programs)
+}
+
+/// The node's program, which is made on a thread of its own: images take a second or two.
+async fn real_node(
+    node: RealNode,
+    spec: &ClusterSpec,
+    ground: &Arc<Ground>,
+    files: &Files,
+    url: &str,
+) -> anyhow::Result<Program> {
+    let (cluster, ground, url) = (spec.name.clone(), Arc::clone(ground), url.to_owned());
+    let (logs, state) = (files.logs.clone(), files.state.clone());
+    let make = move || {
+        let site = Site {
+            cluster: &cluster,
+            url: &url,
+            authority: &ground.authority,
+            kubelet: ground.binary(Part::Kubelet)?,
+            logs: &logs,
+            state: &state,
+        };
+        nodes::program(&node, &site)
+    };
+    tokio::task::spawn_blocking(make).await?
 }
 
 /// The repository's directory of manifests.

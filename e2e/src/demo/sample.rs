@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use anyhow::Context;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
 
+use crate::nodes::NodeImage;
 use crate::queues::{self, ClusterQueue, ResourceFlavor};
-use crate::{ClusterSpec, JobBuilder, NodeSpec};
+use crate::{Cluster, ClusterSpec, JobBuilder, NodeSpec};
 
 /// Where the sample jobs are created.
 pub const NAMESPACE: &str = "team";
@@ -34,6 +39,26 @@ impl Worker {
     pub fn cluster(&self) -> ClusterSpec {
         let node = NodeSpec::new(format!("{}-gpu", self.name)).cpu(64).gpu(8).memory("256Gi");
         ClusterSpec::new(self.name).node(node.label(GPU_LABEL, self.gpu))
+    }
+
+    /// The cluster with a real node.
+    pub fn real_cluster(&self) -> ClusterSpec {
+        ClusterSpec::new(self.name).real_node([NodeImage::Busybox])
+    }
+
+    /// Gives the real node what the jobs ask for: its kind of GPU, and 8 of them, which only the scheduler counts.
+    ///
+    /// # Errors
+    /// What the API server says.
+    pub async fn equip(&self, cluster: &Cluster) -> anyhow::Result<()> {
+        let node = cluster.real_node_name().context("the cluster has no real node")?;
+        let nodes: Api<Node> = Api::all(cluster.admin.clone());
+        let labels = json!({"metadata": {"labels": {GPU_LABEL: self.gpu}}});
+        nodes.patch(&node, &PatchParams::default(), &Patch::Merge(labels)).await?;
+        let gpus = json!({"nvidia.com/gpu": "8"});
+        let status = json!({"status": {"capacity": gpus, "allocatable": gpus}});
+        nodes.patch_status(&node, &PatchParams::default(), &Patch::Merge(status)).await?;
+        Ok(())
     }
 
     /// Its queues: the flavor of its GPUs, and the LocalQueues that jobs of the hub arrive in.
@@ -86,6 +111,17 @@ pub struct Sample {
     pub expect: Expect,
     /// The job.
     pub job: JobBuilder,
+}
+
+impl Sample {
+    /// The same job in a container that says its name, takes its time and ends with its exit code. A real node has as many
+    /// processors as this machine, so each pod asks for a hundredth of one.
+    #[must_use]
+    pub fn in_containers(self) -> Self {
+        let (seconds, code) = (self.job.runs_for().as_secs(), i32::from(self.expect == Expect::Fails));
+        let script = format!("echo {} runs; sleep {seconds}; exit {code}", self.name);
+        Self { job: self.job.cpu("10m").script(&script), ..self }
+    }
 }
 
 /// Twenty jobs of different shapes and priorities.

@@ -24,7 +24,7 @@ impl OurProgram {
     }
 }
 
-/// Where a hub's process listens, and where it is reached: elsewhere, behind a [`Service`](super::service::Service).
+/// Where a hub's process listens, and where it is reached: elsewhere, behind a [`Forward`](crate::forward::Forward).
 #[derive(Clone, Debug)]
 pub(crate) struct Ways {
     /// Its name among replicas; none: its own.

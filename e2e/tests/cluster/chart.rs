@@ -5,9 +5,9 @@ mod images;
 mod rights;
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
 
+use crate::common::helm::{Helm, chart};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -44,51 +44,6 @@ async fn may_create_jobs_in(cluster: &Cluster) -> Vec<String> {
     everywhere.into_iter().chain(jobs.filter_map(|it| it.metadata.namespace)).collect()
 }
 
-struct Helm<'a> {
-    program: PathBuf,
-    home: tempfile::TempDir,
-    cluster: Option<&'a Cluster>,
-}
-
-impl<'a> Helm<'a> {
-    fn new(cluster: Option<&'a Cluster>) -> Self {
-        let program = Parts::new().unwrap().binary(Part::Helm).unwrap();
-        Self { program, home: tempfile::tempdir().unwrap(), cluster }
-    }
-
-    fn run(&self, words: &[&str]) -> Output {
-        let mut command = Command::new(&self.program);
-        command.env("HELM_NAMESPACE", NAMESPACE).env_remove("KUBECONFIG");
-        for (variable, dir) in
-            [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")]
-        {
-            command.env(variable, self.home.path().join(dir));
-        }
-        if let Some(cluster) = self.cluster {
-            command.env("KUBECONFIG", cluster.kubeconfig());
-        }
-        command.args(words).output().unwrap()
-    }
-
-    /// What it prints; it must succeed.
-    fn ok(&self, words: &[&str]) -> String {
-        let output = self.run(words);
-        assert!(output.status.success(), "helm {words:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// What it says when it refuses.
-    fn refused(&self, words: &[&str]) -> String {
-        let output = self.run(words);
-        assert!(!output.status.success(), "helm {words:?} was accepted");
-        String::from_utf8(output.stderr).unwrap()
-    }
-}
-
-fn chart() -> String {
-    paths::root().join("deploy/charts/switchyard").display().to_string()
-}
-
 /// The only container of a mode's only Deployment.
 async fn container(cluster: &Cluster, name: &str) -> (Deployment, Container) {
     let deployments: Api<Deployment> = Api::namespaced(cluster.admin.clone(), NAMESPACE);
@@ -123,7 +78,7 @@ fn the_chart_installs_upgrades_and_goes_in_each_mode() {
     fixture::run(async {
         let environment = Environment::builder("chart").cluster(ClusterSpec::new("one")).start().await.unwrap();
         let cluster = environment.cluster("one");
-        let helm = Helm::new(Some(cluster));
+        let helm = Helm::new(Some(cluster), NAMESPACE);
         let chart = chart();
         cluster.apply([cluster_role(KUEUES)]).await.unwrap();
         allowed_namespaces(cluster).await;
@@ -181,7 +136,7 @@ fn what_cert_manager_is_asked_for_is_of_its_api() {
             cluster.apply_yaml(&fs::read_to_string(path).unwrap()).await.unwrap();
         }
         allowed_namespaces(cluster).await;
-        let helm = Helm::new(Some(cluster));
+        let helm = Helm::new(Some(cluster), NAMESPACE);
         // Its authority's, the webhooks' and, but for an agent, those of the metrics and the visibility API.
         for (values, certificates) in [(&[][..], 4), (&HUB, 4), (&AGENT, 2)] {
             let asked = ["--set=enableCertManager=true", "--set=visibility.enabled=true"];
@@ -239,7 +194,7 @@ fn template_annotations(deployment: &Deployment) -> Option<&std::collections::BT
 
 #[test]
 fn values_that_cannot_work_are_refused_by_name() {
-    let helm = Helm::new(None);
+    let helm = Helm::new(None, NAMESPACE);
     let chart = chart();
     for (values, said) in [
         (&["--set=mode=worker"][..], "mode"),
@@ -270,7 +225,7 @@ fn values_that_cannot_work_are_refused_by_name() {
 
 #[test]
 fn without_an_election_there_is_one_replica_and_no_overlap() {
-    let (helm, chart) = (Helm::new(None), chart());
+    let (helm, chart) = (Helm::new(None, NAMESPACE), chart());
     let wanted = ["--set=controllerManager.replicas=3", "--set=controllerManager.strategy.type=RollingUpdate"];
     let (one, several) = (
         ["replicas: 1\n", "strategy: {type: Recreate, rollingUpdate: null}"],
@@ -295,7 +250,7 @@ fn without_an_election_there_is_one_replica_and_no_overlap() {
 
 #[test]
 fn the_ports_of_services_are_those_of_the_values() {
-    let (helm, chart) = (Helm::new(None), chart());
+    let (helm, chart) = (Helm::new(None, NAMESPACE), chart());
     let ports = ["--set=webhookService.ports[0].port=8444", "--set=metricsService.ports[0].port=9443"];
     let node = "--set=metricsService.ports[0].nodePort=30001";
     let text = helm.ok(&[&["template", &chart, node], &ports[..]].concat());
@@ -314,7 +269,7 @@ fn the_ports_of_services_are_those_of_the_values() {
 
 #[test]
 fn network_policy_opens_what_a_mode_serves() {
-    let (helm, chart) = (Helm::new(None), chart());
+    let (helm, chart) = (Helm::new(None, NAMESPACE), chart());
     let policy = |values: &[&str]| {
         let text = helm.ok(&[&["template", &chart, "--show-only=templates/networkpolicy.yaml"], values].concat());
         let lines = text.lines().filter_map(|line| line.trim().strip_prefix("- ports: [{protocol: TCP, port: "));
@@ -333,7 +288,7 @@ fn network_policy_opens_what_a_mode_serves() {
 
 #[test]
 fn what_monitors_is_asked_for() {
-    let helm = Helm::new(None);
+    let helm = Helm::new(None, NAMESPACE);
     let rendered = |values: &[&str]| helm.ok(&[&["template", &chart()], values].concat());
     let alerts = fs::read_to_string(paths::root().join("deploy/monitoring/rules.yaml")).unwrap();
     let summary = alerts.lines().find_map(|line| line.split_once("summary: '{{").map(|(_, rest)| rest)).unwrap();
@@ -366,7 +321,7 @@ fn what_monitors_is_asked_for() {
 
 #[test]
 fn metrics_are_served_as_kueue_serves_them_to_those_who_may_read_them() {
-    let helm = Helm::new(None);
+    let helm = Helm::new(None, NAMESPACE);
     let rendered =
         |values: &[&str]| helm.ok(&[&["template", &chart(), "--set=enablePrometheus=true"], values].concat());
     let guarded = [
@@ -390,7 +345,7 @@ fn metrics_are_served_as_kueue_serves_them_to_those_who_may_read_them() {
 
 #[test]
 fn the_values_of_kueues_chart_are_taken() {
-    let helm = Helm::new(None);
+    let helm = Helm::new(None, NAMESPACE);
     let values = Parts::new().unwrap().own_source_dir(Part::Kueue).unwrap().join("charts/kueue/values.yaml");
     let values = format!("--values={}", values.display());
     let rendered = helm.ok(&["template", &chart(), &values, "--set=enablePrometheus=true"]);
@@ -405,7 +360,7 @@ fn the_values_of_kueues_chart_are_taken() {
 
 #[test]
 fn cert_manager_makes_the_certificate_where_it_is_asked_to() {
-    let (helm, chart) = (Helm::new(None), chart());
+    let (helm, chart) = (Helm::new(None, NAMESPACE), chart());
     let template = |values: &[&str]| helm.ok(&[&["template", &chart, "--namespace=ns"], values].concat());
     let flag = "--external-webhook-certificates";
     assert!(!template(&[]).contains("cert-manager.io") && !template(&[]).contains(flag));
@@ -426,7 +381,7 @@ fn cert_manager_makes_the_certificate_where_it_is_asked_to() {
 
 #[test]
 fn metrics_and_the_visibility_api_are_served_with_cert_managers_certificates() {
-    let (helm, chart) = (Helm::new(None), chart());
+    let (helm, chart) = (Helm::new(None, NAMESPACE), chart());
     let template = |values: &[&str]| {
         helm.ok(&[&["template", &chart, "--namespace=ns", "--set=visibility.enabled=true"], values].concat())
     };
@@ -454,7 +409,7 @@ fn metrics_and_the_visibility_api_are_served_with_cert_managers_certificates() {
 
 #[test]
 fn the_visibility_api_is_led_to_where_it_is_asked_for() {
-    let (helm, chart) = (Helm::new(None), chart());
+    let (helm, chart) = (Helm::new(None, NAMESPACE), chart());
     let visible = ["--visibility-listen=config", "name: v1beta1.visibility.kueue.x-k8s.io"];
     let template = |values: &[&str]| helm.ok(&[&["template", &chart], values].concat());
     for values in [&["--set=mode=single"][..], &HUB] {
@@ -479,7 +434,7 @@ fn agent_may_create_jobs_only_where_the_hub_may_use_it() {
         let environment = Environment::builder("bound").cluster(ClusterSpec::new("one")).start().await.unwrap();
         let cluster = environment.cluster("one");
         allowed_namespaces(cluster).await;
-        let helm = Helm::new(Some(cluster));
+        let helm = Helm::new(Some(cluster), NAMESPACE);
         let chart = chart();
         let install = [&["upgrade", "--install", "ours", &chart, "--create-namespace"], &AGENT[..]].concat();
         helm.ok(&install);

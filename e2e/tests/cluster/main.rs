@@ -47,6 +47,7 @@ mod metrics;
 mod monitoring;
 mod moves;
 mod multikueue;
+mod nodes;
 mod odd_jobs;
 mod one_cluster;
 mod owner_of_copies;

@@ -157,6 +157,12 @@ fn steps(args: &Args, dir: &Path) -> anyhow::Result<Vec<Step>> {
             &["test", "--only", "cluster", "_is_charged_what_its_pod"],
         ),
         own(
+            "real-nodes",
+            "the demo with its jobs in containers",
+            "about 10 minutes, most of them compiling",
+            &["demo", "--real-nodes"],
+        ),
+        own(
             "life",
             "random life of jobs on a hub and two workers, with the auditor beside it",
             &format!("about 5 minutes of compiling, then {} and 5 at the end", args.minutes),
@@ -228,6 +234,7 @@ fn missing(step: &str, args: &Args) -> Option<String> {
         }
         "release" if !run::has("musl-gcc", "--version") => "there is no musl-gcc",
         "release" if !run::has("rustup", "--version") => "there is no rustup",
+        "real-nodes" => return test::why_no_nodes(),
         "instructions" if !run::has("valgrind", "--version") => "there is no valgrind",
         _ => return None,
     };

@@ -51,6 +51,15 @@ impl ClusterTests {
             Self::All => true,
         }
     }
+
+    /// Whether it has more than this file.
+    pub(super) fn wants_other_than(&self, file: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::Files(files) => files.iter().any(|name| name != file),
+            Self::All => true,
+        }
+    }
 }
 
 /// What changed since a commit, committed or not.

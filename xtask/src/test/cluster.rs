@@ -11,6 +11,7 @@ use anyhow::ensure;
 use super::build::Program;
 use super::changed::ClusterTests;
 use super::libtest::{self, Outcome};
+use super::nodes;
 use crate::report::{Counts, Failure, Report, Tier};
 use crate::{run, times};
 
@@ -30,14 +31,23 @@ const GOGC: &str = "400";
 
 /// One process.
 #[derive(Clone, Debug)]
-struct File {
-    name: String,
+pub(super) struct File {
+    pub(super) name: String,
     tests: Vec<String>,
 }
 
 /// Runs the tests whose names contain the filter and whose files are wanted, in `at_once` processes at a time.
 pub(super) fn run(report: &Report, program: &Program, filter: Option<&str>, wanted: &ClusterTests, at_once: usize) {
-    let listed = report.part(Tier::Cluster, "list the cluster tests", || list(program, filter, wanted));
+    let listed = report.part(Tier::Cluster, "list the cluster tests", || {
+        let mut files = list(program, filter)?;
+        files.retain(|file| file.name != nodes::FILE && wanted.wants(&file.name));
+        ensure!(
+            !files.is_empty() || filter.is_some(),
+            "{} lists no test of {wanted:?}, so nothing would be tested",
+            program.path.display()
+        );
+        Ok(files)
+    });
     let Some(files) = listed else { return };
     let total = files.len();
     let (alone, together): (Vec<File>, Vec<File>) = files.into_iter().partition(|it| ALONE.contains(&it.name.as_str()));
@@ -48,7 +58,7 @@ pub(super) fn run(report: &Report, program: &Program, filter: Option<&str>, want
             for _ in 0..at_once {
                 scope.spawn(|| {
                     while let Some(file) = take(&left) {
-                        one(report, program, &file);
+                        one(report, Tier::Cluster, &title(&file.name), Command::new(&program.path), &file);
                         eprintln!("    {} of {total} files of cluster tests", done.fetch_add(1, Ordering::Relaxed) + 1);
                     }
                 });
@@ -62,17 +72,11 @@ fn take(queue: &Mutex<VecDeque<File>>) -> Option<File> {
 }
 
 /// The files, the longest first, so that no long one is left for the end.
-fn list(program: &Program, filter: Option<&str>, wanted: &ClusterTests) -> anyhow::Result<Vec<File>> {
+pub(super) fn list(program: &Program, filter: Option<&str>) -> anyhow::Result<Vec<File>> {
     let mut list = Command::new(&program.path);
     list.args(["--list", "--format", "terse"]).args(filter);
     let files = by_file(&run::output(list)?);
-    let mut files: Vec<File> =
-        files.into_iter().filter(|(name, _)| wanted.wants(name)).map(|(name, tests)| File { name, tests }).collect();
-    ensure!(
-        !files.is_empty() || filter.is_some(),
-        "{} lists no test of {wanted:?}, so nothing would be tested",
-        program.path.display()
-    );
+    let mut files: Vec<File> = files.into_iter().map(|(name, tests)| File { name, tests }).collect();
     let recorded: BTreeMap<String, f64> = serde_json::from_str(RECORDED).unwrap_or_default();
     let expected = |file: &File| {
         let last = times::last(&title(&file.name)).or_else(|| recorded.get(&file.name).copied());
@@ -86,34 +90,33 @@ fn title(file: &str) -> String {
     format!("cluster tests: {file}")
 }
 
-fn one(report: &Report, program: &Program, file: &File) {
-    let title = title(&file.name);
+/// Runs one file's tests with a command that starts the program.
+pub(super) fn one(report: &Report, tier: Tier, title: &str, mut command: Command, file: &File) {
     let start = Instant::now();
-    let ran = report.part(Tier::Cluster, &title, || {
-        let mut command = Command::new(&program.path);
+    let ran = report.part(tier, title, || {
         command.arg("--exact").args(&file.tests).current_dir(run::root());
         libtest::fix_seeds(&mut command);
         if std::env::var_os("GOGC").is_none() {
             command.env("GOGC", GOGC);
         }
-        libtest::run(&title, command, true)
+        libtest::run(title, command, true)
     });
     let Some(outcome) = ran else { return };
     let Counts { passed, failed, .. } = outcome.counts;
     let seconds = start.elapsed().as_secs_f64();
     println!("    {}: {passed} passed, {failed} failed, {seconds:.1} s{}", file.name, slowest(&outcome));
-    report.count(Tier::Cluster, outcome.counts);
+    report.count(tier, outcome.counts);
     let (ran, sound) = (outcome.ends.len(), outcome.failures.is_empty());
     for failure in outcome.failures {
         let test = if failure.what == title { format!("{}::", file.name) } else { failure.what.clone() };
-        let again = format!("{} cargo xtask test --only cluster {test}", libtest::seeds());
-        report.fail(Tier::Cluster, Failure { again, ..failure });
+        let again = format!("{} cargo xtask test --only {} {test}", libtest::seeds(), tier.name());
+        report.fail(tier, Failure { again, ..failure });
     }
     let listed = file.tests.len();
     if ran < listed && sound {
         let message = format!("{ran} of its {listed} tests ran");
-        report.count(Tier::Cluster, Counts { failed: 1, ..Counts::default() });
-        report.fail(Tier::Cluster, Failure { what: title, message, ..Failure::default() });
+        report.count(tier, Counts { failed: 1, ..Counts::default() });
+        report.fail(tier, Failure { what: title.to_owned(), message, ..Failure::default() });
     }
 }
 

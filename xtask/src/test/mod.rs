@@ -5,11 +5,13 @@ mod changed;
 mod cluster;
 mod fresh;
 mod libtest;
+mod nodes;
 mod parts;
 mod workspace;
 
 pub(crate) use fresh::first_seed;
 pub(crate) use libtest::passed;
+pub(crate) use nodes::why_not as why_no_nodes;
 
 use std::thread;
 
@@ -80,17 +82,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     announce(args, selection.as_ref());
     let cluster = selection.as_ref().map_or(ClusterTests::All, |selection| selection.cluster.clone());
     let plan = Plan { args, selection, cluster, workspace, has_go: parts::has_go() };
-    if plan.selects_cluster() && !plan.has_go {
-        report.skip(Tier::Cluster, "tests on real control planes", NO_GO);
+    for (tier, what) in plan.selected().filter(|_| !plan.has_go) {
+        report.skip(tier, what, NO_GO);
     }
+    let runs_nodes = plan.has_go && plan.selects_nodes() && nodes::can_run(&report);
     thread::scope(|scope| {
-        let parts = scope.spawn(|| plan.wants_cluster().then(|| parts::build(&report)));
+        let parts = scope.spawn(|| plan.wants_program(runs_nodes).then(|| parts::build(&report, runs_nodes)));
         if args.wants(Tier::Lint) {
             lint::run(&report);
         }
         let tests = plan.unit_programs(&report);
         // Cargo compiles the cluster tests while the unit tests run.
-        let cluster = scope.spawn(|| plan.cluster_program(&report));
+        let cluster = scope.spawn(|| plan.wants_program(runs_nodes).then(|| cluster_program(&report)).flatten());
         plan.unit_tests(&report, &tests);
         if args.wants(Tier::Fresh) && fresh::has_any(&tests) {
             fresh::run(&report, &tests, &plan.workspace, args.fresh, plan.selection.is_none());
@@ -98,8 +101,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let cluster = cluster.join().ok().flatten();
         let built = parts.join().ok().flatten().unwrap_or(false);
         if let (Some(program), true) = (cluster, built) {
-            cluster::run(&report, &program, args.filter.as_deref(), &plan.cluster, args.at_once());
-        } else if plan.wants_cluster() && !report.has_failed() {
+            if plan.selects_cluster() {
+                cluster::run(&report, &program, args.filter.as_deref(), &plan.cluster, args.at_once());
+            }
+            if runs_nodes {
+                nodes::run(&report, &program, args.filter.as_deref());
+            }
+        } else if plan.wants_program(runs_nodes) && !report.has_failed() {
             let message = "their program or what they start was not built, and nothing says why".to_owned();
             report.fail(Tier::Cluster, Failure { what: "cluster tests".to_owned(), message, ..Failure::default() });
         }
@@ -113,9 +121,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         report.fail(Tier::Unit, Failure { what: "nothing was tested".to_owned(), message, ..Failure::default() });
     }
     plan.name_what_is_left_out(&report);
-    if args.wants(Tier::Nodes) && args.filter.is_none() {
-        report.skip(Tier::Nodes, "tests on real nodes", "this repository has none yet");
-    }
     report.end()
 }
 
@@ -136,6 +141,12 @@ fn announce(args: &Args, selection: Option<&Selection>) {
     }
 }
 
+fn cluster_program(report: &Report) -> Option<Program> {
+    let title = "build the cluster tests";
+    run::announce(title, "about 5 minutes, or one after the unit tests");
+    report.part(Tier::Build, title, build::cluster)
+}
+
 struct Plan<'a> {
     args: &'a Args,
     selection: Option<Selection>,
@@ -146,11 +157,22 @@ struct Plan<'a> {
 
 impl Plan<'_> {
     fn selects_cluster(&self) -> bool {
-        self.args.wants(Tier::Cluster) && self.cluster != ClusterTests::None
+        self.args.wants(Tier::Cluster) && self.cluster.wants_other_than(nodes::FILE)
     }
 
-    fn wants_cluster(&self) -> bool {
-        self.selects_cluster() && self.has_go
+    fn selects_nodes(&self) -> bool {
+        self.args.wants(Tier::Nodes) && self.cluster.wants(nodes::FILE)
+    }
+
+    /// The tiers that run the program of the cluster tests.
+    fn selected(&self) -> impl Iterator<Item = (Tier, &'static str)> {
+        let cluster = self.selects_cluster().then_some((Tier::Cluster, "tests on real control planes"));
+        let nodes = self.selects_nodes().then_some((Tier::Nodes, nodes::TITLE));
+        cluster.into_iter().chain(nodes)
+    }
+
+    fn wants_program(&self, runs_nodes: bool) -> bool {
+        self.has_go && (self.selects_cluster() || runs_nodes)
     }
 
     /// In the last line stands what flags left out: a run of a part is no proof of the whole.
@@ -178,15 +200,6 @@ impl Plan<'_> {
         let mut programs = report.part(Tier::Build, title, build::unit).unwrap_or_default();
         programs.retain(|program| packages.is_none_or(|packages| packages.contains(&program.package)));
         programs
-    }
-
-    fn cluster_program(&self, report: &Report) -> Option<Program> {
-        if !self.wants_cluster() {
-            return None;
-        }
-        let title = "build the cluster tests";
-        run::announce(title, "about 5 minutes, or one after the unit tests");
-        report.part(Tier::Build, title, build::cluster)
     }
 
     fn unit_tests(&self, report: &Report, tests: &[Program]) {

@@ -19,12 +19,13 @@ const PARTS: [Part; 10] = [
     Part::PodRequests,
 ];
 
-/// Builds what is missing. False when a part cannot be built.
-pub(super) fn build(report: &Report) -> bool {
+/// Builds what is missing; `nodes`: also what real nodes need. False when a part cannot be built.
+pub(super) fn build(report: &Report, nodes: bool) -> bool {
     let title = "build etcd, Kubernetes, kwok, Kueue, Helm and kubectl";
     let built = report.part(Tier::Build, title, || {
         let parts = Parts::new()?;
-        PARTS.iter().try_for_each(|part| parts.binary(*part).map(drop))?;
+        let kubelet = nodes.then_some(&Part::Kubelet);
+        PARTS.iter().chain(kubelet).try_for_each(|part| parts.binary(*part).map(drop))?;
         Ok(())
     });
     built.is_some()

@@ -69,7 +69,7 @@ fn webhooks_outlive_upgrades_and_go_with_the_release() {
     fixture::run(async {
         let environment = Environment::builder("hooks").cluster(ClusterSpec::new("one")).start().await.unwrap();
         let cluster = environment.cluster("one");
-        let (helm, chart) = (Helm::new(Some(cluster)), chart());
+        let (helm, chart) = (Helm::new(Some(cluster), NAMESPACE), chart());
         allowed_namespaces(cluster).await;
         for (account, values) in [("switchyard", &[][..]), ("switchyard-hub", &HUB), ("switchyard-agent", &AGENT)] {
             helm.ok(&[&["install", "ours", &chart, "--create-namespace"], values].concat());
@@ -115,7 +115,7 @@ fn hub_reads_the_secrets_that_are_listed() {
     fixture::run(async {
         let environment = Environment::builder("secrets").cluster(ClusterSpec::new("one")).start().await.unwrap();
         let cluster = environment.cluster("one");
-        let (helm, chart) = (Helm::new(Some(cluster)), chart());
+        let (helm, chart) = (Helm::new(Some(cluster), NAMESPACE), chart());
         let authority = "switchyard-hub-ca";
         for (case, values, may, may_not) in [
             ("all of the namespace", &[][..], &[authority, "east", "another"][..], &[][..]),

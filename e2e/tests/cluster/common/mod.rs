@@ -1,6 +1,7 @@
 //! The fleet that the tests of a file share: a hub, and two workers with agents. And what tests of several files look at.
 
 pub(crate) mod events;
+pub(crate) mod helm;
 pub(crate) mod random;
 
 use switchyard_api::config::Configuration;

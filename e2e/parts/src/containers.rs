@@ -1,0 +1,182 @@
+//! The programs that run containers: Debian's containerd, runc, CNI plugins and BusyBox.
+//!
+//! The packages are fetched by apt and unpacked into the cache. They are not installed, so no service starts and the
+//! machine stays as it is.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail, ensure};
+use serde_json::json;
+
+use crate::paths;
+
+/// What is fetched.
+const PACKAGES: [&str; 4] = ["busybox-static", "containerd", "containernetworking-plugins", "runc"];
+
+/// Folders of the machine that a node covers with empty ones of its own.
+pub const COVERED: [&str; 3] = ["/run", "/var/lib", "/var/log"];
+
+/// Starts a command in namespaces of its own, whose processes all end with it.
+pub const UNSHARE: [&str; 7] =
+    ["unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc", "--propagation=private"];
+
+/// Seconds that the trial of a container may take. It takes a tenth of one.
+const TRIAL: &str = "60";
+
+/// The unpacked programs.
+#[derive(Clone, Debug)]
+pub struct Containers {
+    root: PathBuf,
+}
+
+impl Containers {
+    /// The programs in the user's cache, fetched first if they are not there. Blocks; another process that fetches them is
+    /// waited for.
+    ///
+    /// # Errors
+    /// Why they cannot be had.
+    pub fn find() -> anyhow::Result<Self> {
+        let cache = paths::cache()?.join("containers");
+        let found = Self { root: cache.join("root") };
+        if found.root.is_dir() {
+            return Ok(found);
+        }
+        fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
+        let lock = File::create(cache.join("lock"))?;
+        lock.lock()?;
+        if !found.root.is_dir() {
+            let unfinished = cache.join("unfinished");
+            let _ = fs::remove_dir_all(&unfinished);
+            fs::create_dir_all(&unfinished)?;
+            fetch(&unfinished)?;
+            fs::rename(unfinished.join("root"), &found.root)?;
+            let _ = fs::remove_dir_all(&unfinished);
+        }
+        Ok(found)
+    }
+
+    /// Why a node cannot run on this machine, or nothing.
+    ///
+    /// A container of runc is tried: whether one can run depends on rights, on the kernel, and on what this machine is itself
+    /// run in.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn check(&self) -> anyhow::Result<()> {
+        for dir in [paths::root(), paths::target(), paths::cache()?] {
+            let covered = COVERED.iter().find(|covered| dir.starts_with(covered));
+            ensure!(covered.is_none(), "{} lies below {}, which a node covers", dir.display(), COVERED.join(" or "));
+        }
+        ensure!(paths::has("unshare") && paths::has("mount"), "there is no unshare or no mount (package util-linux)");
+        let dir = paths::cache()?.join(format!("containers/trial-{}", std::process::id()));
+        let result = self.trial(&dir);
+        let _ = fs::remove_dir_all(&dir);
+        result
+    }
+
+    /// Runs `true` in a container.
+    fn trial(&self, dir: &Path) -> anyhow::Result<()> {
+        fs::create_dir_all(dir.join("rootfs/bin"))?;
+        fs::copy(self.busybox()?, dir.join("rootfs/bin/busybox"))?;
+        fs::write(dir.join("config.json"), trial_bundle().to_string())?;
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=5", TRIAL, "unshare", "--net"]).args(&UNSHARE[1..]).arg(self.runc()?);
+        command.arg("--root").arg(dir.join("state")).args(["run", "--bundle"]).arg(dir);
+        let output = command.arg(format!("switchyard-trial-{}", std::process::id())).output()?;
+        let printed = String::from_utf8_lossy(&output.stderr);
+        let last = printed.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no output").trim();
+        ensure!(output.status.success(), "a container cannot run here ({}): {last}", output.status);
+        Ok(())
+    }
+
+    /// The container runtime.
+    ///
+    /// # Errors
+    /// When the package does not hold it, as with all that follow.
+    pub fn containerd(&self) -> anyhow::Result<PathBuf> {
+        self.one_of(&["usr/bin/containerd"])
+    }
+
+    /// Its command line.
+    ///
+    /// # Errors
+    /// When the package does not hold it.
+    pub fn ctr(&self) -> anyhow::Result<PathBuf> {
+        self.one_of(&["usr/bin/ctr"])
+    }
+
+    /// What starts containers.
+    ///
+    /// # Errors
+    /// When the package does not hold it.
+    pub fn runc(&self) -> anyhow::Result<PathBuf> {
+        self.one_of(&["usr/bin/runc", "usr/sbin/runc"])
+    }
+
+    /// One static program that is a shell, `sleep`, `wget`, `ip` and more.
+    ///
+    /// # Errors
+    /// When the package does not hold it.
+    pub fn busybox(&self) -> anyhow::Result<PathBuf> {
+        self.one_of(&["bin/busybox", "usr/bin/busybox"])
+    }
+
+    /// The folder of the CNI plugins.
+    ///
+    /// # Errors
+    /// When the package does not hold it.
+    pub fn cni(&self) -> anyhow::Result<PathBuf> {
+        self.one_of(&["usr/lib/cni"])
+    }
+
+    fn one_of(&self, places: &[&str]) -> anyhow::Result<PathBuf> {
+        let found = places.iter().map(|place| self.root.join(place)).find(|path| path.exists());
+        found.with_context(|| format!("no {} in {}; delete that folder", places.join(" or "), self.root.display()))
+    }
+}
+
+/// Downloads the packages as they are known, or after asking for the lists anew, and unpacks them into `root`.
+fn fetch(dir: &Path) -> anyhow::Result<()> {
+    ensure!(paths::has("apt-get"), "there is no apt-get to fetch {} with", PACKAGES.join(", "));
+    eprintln!("==> fetch {} (once per machine)", PACKAGES.join(", "));
+    let apt = |words: &[&str]| -> anyhow::Result<()> {
+        let mut command = Command::new("apt-get");
+        command.args(["-qq", "-o", "APT::Sandbox::User=root"]).args(words).current_dir(dir);
+        succeed(&mut command)
+    };
+    let download = || apt(&[&["download"][..], &PACKAGES].concat());
+    if download().is_err() {
+        apt(&["update"])?;
+        download()?;
+    }
+    for entry in fs::read_dir(dir)? {
+        let package = entry?.path();
+        if package.extension().is_some_and(|it| it == "deb") {
+            succeed(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(dir.join("root")))?;
+        }
+    }
+    Ok(())
+}
+
+fn succeed(command: &mut Command) -> anyhow::Result<()> {
+    let output = command.output().with_context(|| format!("cannot start {:?}", command.get_program()))?;
+    if !output.status.success() {
+        let printed = String::from_utf8_lossy(&output.stderr);
+        let last = printed.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no output").trim();
+        bail!("{command:?} failed ({}): {last}", output.status);
+    }
+    Ok(())
+}
+
+fn trial_bundle() -> serde_json::Value {
+    let namespaces = ["pid", "mount", "network", "ipc", "uts"].map(|kind| json!({"type": kind}));
+    json!({
+        "ociVersion": "1.0.2",
+        "process": {"user": {"uid": 0, "gid": 0}, "args": ["/bin/busybox", "true"], "cwd": "/"},
+        "root": {"path": "rootfs"},
+        "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+        "linux": {"namespaces": namespaces},
+    })
+}

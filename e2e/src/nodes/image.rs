@@ -1,0 +1,133 @@
+//! The images of a node: archives made here, since there is no registry.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use switchyard_images::packed::{Compression, Entry};
+use switchyard_images::{Image, Platform};
+use switchyard_parts::containers::Containers;
+
+use crate::paths;
+
+/// What keeps a pod's namespaces.
+pub(super) const PAUSE: &str = "docker.io/library/switchyard-pause:1";
+/// A shell and its tools, for jobs: `/bin/sh`.
+pub const BUSYBOX: &str = "docker.io/library/busybox:1";
+
+/// An image that a node has from its start, beside that of sandboxes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeImage {
+    /// [`BUSYBOX`].
+    Busybox,
+    /// `REPOSITORY:TAG` with one of the workspace's programs as built for tests. It is linked dynamically, so its libraries
+    /// lie beside it.
+    Program {
+        /// Such as `switchyard-hub`, also the program's name.
+        name: String,
+        /// The tag.
+        tag: String,
+    },
+}
+
+impl NodeImage {
+    /// A program of the workspace.
+    pub fn program(name: &str, tag: &str) -> Self {
+        Self::Program { name: name.to_owned(), tag: tag.to_owned() }
+    }
+
+    /// Writes the archive into a folder.
+    pub(super) fn write(&self, containers: &Containers, dir: &Path) -> anyhow::Result<PathBuf> {
+        match self {
+            Self::Busybox => {
+                let content = fs::read(containers.busybox()?)?;
+                let files = ["bin/sh", "bin/busybox"].map(|path| Entry::program(path, content.clone()));
+                write(BUSYBOX, files.into(), &[], dir)
+            }
+            Self::Program { name, tag } => {
+                let mut files = vec![Entry::program(name, stripped(&paths::binary(name)?, dir)?)];
+                files.extend(libraries(&paths::binary(name)?)?);
+                write(&format!("{name}:{tag}"), files, &[format!("/{name}").as_str()], dir)
+            }
+        }
+    }
+}
+
+/// The image of sandboxes.
+pub(super) fn write_pause(containers: &Containers, dir: &Path) -> anyhow::Result<PathBuf> {
+    let busybox = Entry::program("bin/busybox", fs::read(containers.busybox()?)?);
+    write(PAUSE, vec![busybox], &["/bin/busybox", "sleep", "2147483647"], dir)
+}
+
+fn write(name: &str, files: Vec<Entry>, entrypoint: &[&str], dir: &Path) -> anyhow::Result<PathBuf> {
+    let (repository, tag) = name.rsplit_once(':').context("an image has a tag")?;
+    let image = Image {
+        repository: repository.to_owned(),
+        tag: tag.to_owned(),
+        created: jiff::Timestamp::UNIX_EPOCH,
+        labels: std::collections::BTreeMap::new(),
+        platforms: vec![Platform {
+            architecture: architecture().to_owned(),
+            files,
+            entrypoint: entrypoint.iter().map(|&word| word.to_owned()).collect(),
+            user: "65532:65532".to_owned(),
+        }],
+        compression: Compression::None,
+    };
+    let file = repository.rsplit('/').next().unwrap_or(repository);
+    let path = dir.join(format!("{file}.tar"));
+    fs::write(&path, image.archive()?.bytes).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}
+
+/// This machine's architecture by its Go name.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// The program without what only debuggers read, two thirds of it; as it is where there is no `strip`.
+fn stripped(program: &Path, dir: &Path) -> anyhow::Result<Vec<u8>> {
+    let small = dir.join("stripped");
+    let strip = Command::new("strip").arg("--strip-debug").arg("-o").arg(&small).arg(program).output();
+    let path = if strip.is_ok_and(|it| it.status.success()) { &small } else { program };
+    let content = fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+    let _ = fs::remove_file(&small);
+    content
+}
+
+/// The libraries that a program is linked with, at the paths where its loader finds them here.
+fn libraries(program: &Path) -> anyhow::Result<Vec<Entry>> {
+    let output = Command::new("ldd").arg(program).output().context("cannot start ldd")?;
+    ensure!(output.status.success(), "ldd {}: {}", program.display(), String::from_utf8_lossy(&output.stderr));
+    let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let read = |path: &String| -> anyhow::Result<Entry> {
+        let content = fs::read(path).with_context(|| format!("cannot read {path}"))?;
+        Ok(Entry::program(path.trim_start_matches('/'), content))
+    };
+    listed_paths(&listed).iter().map(read).collect()
+}
+
+/// Reads lines such as `libc.so.6 => /lib/libc.so.6 (0x7f)` and `/lib64/ld-linux-x86-64.so.2 (0x7f)`.
+fn listed_paths(listed: &str) -> BTreeSet<String> {
+    let paths = listed.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    paths.map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::listed_paths;
+
+    #[test]
+    fn ldd_lists_libraries_by_their_paths() {
+        let listed = "\tlinux-vdso.so.1 (0x00007f)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\t\
+                      /lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
+        let paths: Vec<String> = listed_paths(listed).into_iter().collect();
+        assert_eq!(paths, ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"]);
+    }
+}

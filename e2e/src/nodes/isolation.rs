@@ -1,0 +1,90 @@
+//! A network of its own for a process that starts real nodes.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Once;
+
+use anyhow::{Context, bail, ensure};
+use switchyard_parts::containers::Containers;
+use switchyard_parts::{Part, Parts};
+
+use crate::fixture;
+
+/// Set in a process that lives in a network of its own.
+const INSIDE: &str = "SWITCHYARD_OWN_NETWORK";
+
+/// What a process needs that cannot be fetched from inside.
+const PARTS: [Part; 7] =
+    [Part::Etcd, Part::ApiServer, Part::ControllerManager, Part::Scheduler, Part::Kubelet, Part::Kubectl, Part::Helm];
+
+/// Whether this process may start real nodes.
+pub fn is_isolated() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+/// What a command of another terminal begins with to reach what this process serves: nothing, or how it enters this process's
+/// network.
+pub fn inside() -> String {
+    if is_isolated() { format!("nsenter --net --target {} ", std::process::id()) } else { String::new() }
+}
+
+/// Starts this program again in a network of its own, with the same arguments. Returns at once in the program that was
+/// started so.
+///
+/// # Errors
+/// Why real nodes cannot run here.
+pub fn enter() -> anyhow::Result<()> {
+    if is_isolated() {
+        return raise_loopback();
+    }
+    let mut command = outside()?;
+    command.args(std::env::args_os().skip(1));
+    Err(command.exec()).context("cannot start unshare")
+}
+
+/// Runs a test that starts real nodes. A test program that was started outside starts itself again for this test.
+///
+/// # Panics
+/// When real nodes cannot run here: such a test never passes unseen. `cargo xtask test` asks before.
+#[expect(clippy::expect_used, clippy::panic, reason = "a test that cannot run fails")]
+pub fn run<F: Future>(test: F) {
+    if is_isolated() {
+        raise_loopback().expect("loopback");
+        fixture::run(test);
+        return;
+    }
+    let thread = std::thread::current();
+    let name = thread.name().expect("a test's thread has its name");
+    let mut command = outside().unwrap_or_else(|error| panic!("real nodes cannot run here: {error:#}"));
+    let status = command.args([name, "--exact", "--nocapture"]).status().expect("unshare starts");
+    assert!(status.success(), "{name} failed in a network of its own ({status}); its output is above");
+}
+
+/// This program in a network of its own, without arguments.
+fn outside() -> anyhow::Result<Command> {
+    let containers = Containers::find()?;
+    containers.check()?;
+    let parts = Parts::new()?;
+    PARTS.iter().try_for_each(|part| parts.binary(*part).map(drop))?;
+    let mut command = Command::new("unshare");
+    command.arg("--net").arg(std::env::current_exe()?).env(INSIDE, "yes");
+    Ok(command)
+}
+
+/// A new network has a loopback device that is down.
+fn raise_loopback() -> anyhow::Result<()> {
+    static ONCE: Once = Once::new();
+    let mut result = Ok(());
+    ONCE.call_once(|| result = ip(&["link", "set", "lo", "up"]));
+    result
+}
+
+/// `ip` of BusyBox.
+pub(super) fn ip(words: &[&str]) -> anyhow::Result<()> {
+    ensure!(is_isolated(), "real nodes need a network of their own: nodes::enter comes first");
+    let output = Command::new(Containers::find()?.busybox()?).arg("ip").args(words).output()?;
+    if !output.status.success() {
+        bail!("ip {words:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! Helm, built from its module, and our chart.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use switchyard_e2e::{Cluster, Part, Parts, paths};
+
+/// Helm, with files of its own, for a cluster's administrator.
+pub(crate) struct Helm<'a> {
+    program: PathBuf,
+    namespace: &'static str,
+    home: tempfile::TempDir,
+    cluster: Option<&'a Cluster>,
+}
+
+impl<'a> Helm<'a> {
+    pub(crate) fn new(cluster: Option<&'a Cluster>, namespace: &'static str) -> Self {
+        let program = Parts::new().unwrap().binary(Part::Helm).unwrap();
+        Self { program, namespace, home: tempfile::tempdir().unwrap(), cluster }
+    }
+
+    /// How it ends, whether it succeeds or not.
+    pub(crate) fn run(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(&self.program);
+        command.env("HELM_NAMESPACE", self.namespace).env_remove("KUBECONFIG");
+        for (variable, dir) in
+            [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")]
+        {
+            command.env(variable, self.home.path().join(dir));
+        }
+        if let Some(cluster) = self.cluster {
+            command.env("KUBECONFIG", cluster.kubeconfig());
+        }
+        command.args(words).output().unwrap()
+    }
+
+    /// What it prints; it must succeed.
+    pub(crate) fn ok(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert!(output.status.success(), "helm {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What it says when it refuses.
+    pub(crate) fn refused(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        assert!(!output.status.success(), "helm {words:?} was accepted");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+/// The chart's folder.
+pub(crate) fn chart() -> String {
+    paths::root().join("deploy/charts/switchyard").display().to_string()
+}

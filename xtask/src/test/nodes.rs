@@ -1,0 +1,39 @@
+//! The tests on real nodes: those of one file of the cluster tests, in a network of their own.
+
+use std::process::Command;
+
+use switchyard_parts::containers::Containers;
+
+use super::build::Program;
+use super::cluster;
+use crate::report::{Report, Tier};
+
+/// The file of cluster tests that needs real nodes.
+pub(super) const FILE: &str = "nodes";
+
+/// As reports name the tier's tests.
+pub(super) const TITLE: &str = "tests on real nodes";
+
+/// Why containers do not run here.
+pub(crate) fn why_not() -> Option<String> {
+    Containers::find().and_then(|containers| containers.check()).err().map(|reason| format!("{reason:#}"))
+}
+
+/// Whether containers run here. If not, the tests are recorded as skipped, with the reason.
+pub(super) fn can_run(report: &Report) -> bool {
+    let reason = why_not();
+    if let Some(reason) = &reason {
+        report.skip(Tier::Nodes, TITLE, reason);
+    }
+    reason.is_none()
+}
+
+/// Runs the tests whose names contain the filter.
+pub(super) fn run(report: &Report, program: &Program, filter: Option<&str>) {
+    let listed = report.part(Tier::Nodes, "list the tests on real nodes", || cluster::list(program, filter));
+    let Some(file) = listed.into_iter().flatten().find(|file| file.name == FILE) else { return };
+    // What the harness looks for, in switchyard_e2e::nodes.
+    let mut command = Command::new("unshare");
+    command.arg("--net").arg(&program.path).env("SWITCHYARD_OWN_NETWORK", "yes");
+    cluster::one(report, Tier::Nodes, TITLE, command, &file);
+}
