@@ -13,9 +13,10 @@ use crate::fixture;
 /// Set in a process that lives in a network of its own.
 const INSIDE: &str = "SWITCHYARD_OWN_NETWORK";
 
-/// What a process needs that cannot be fetched from inside.
-const PARTS: [Part; 7] =
-    [Part::Etcd, Part::ApiServer, Part::ControllerManager, Part::Scheduler, Part::Kubelet, Part::Kubectl, Part::Helm];
+/// What clusters consist of. No Go module can be fetched from inside, so all is built before.
+const CLUSTER: [Part; 5] = [Part::Etcd, Part::ApiServer, Part::ControllerManager, Part::Scheduler, Part::Kubelet];
+/// What tests use beside them.
+const TOOLS: [Part; 2] = [Part::Kubectl, Part::Helm];
 
 /// Whether this process may start real nodes.
 pub fn is_isolated() -> bool {
@@ -37,7 +38,7 @@ pub fn enter() -> anyhow::Result<()> {
     if is_isolated() {
         return raise_loopback();
     }
-    let mut command = outside()?;
+    let mut command = outside(&CLUSTER)?;
     command.args(std::env::args_os().skip(1));
     Err(command.exec()).context("cannot start unshare")
 }
@@ -55,17 +56,18 @@ pub fn run<F: Future>(test: F) {
     }
     let thread = std::thread::current();
     let name = thread.name().expect("a test's thread has its name");
-    let mut command = outside().unwrap_or_else(|error| panic!("real nodes cannot run here: {error:#}"));
+    let parts = [&CLUSTER[..], &TOOLS].concat();
+    let mut command = outside(&parts).unwrap_or_else(|error| panic!("real nodes cannot run here: {error:#}"));
     let status = command.args([name, "--exact", "--nocapture"]).status().expect("unshare starts");
     assert!(status.success(), "{name} failed in a network of its own ({status}); its output is above");
 }
 
 /// This program in a network of its own, without arguments.
-fn outside() -> anyhow::Result<Command> {
+fn outside(needed: &[Part]) -> anyhow::Result<Command> {
     let containers = Containers::find()?;
     containers.check()?;
     let parts = Parts::new()?;
-    PARTS.iter().try_for_each(|part| parts.binary(*part).map(drop))?;
+    needed.iter().try_for_each(|part| parts.binary(*part).map(drop))?;
     let mut command = Command::new("unshare");
     command.arg("--net").arg(std::env::current_exe()?).env(INSIDE, "yes");
     Ok(command)
