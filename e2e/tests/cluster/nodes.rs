@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask test --only nodes` runs them in a network of their own; see `switchyard_e2e::nodes`.
 
+mod installed;
 mod left;
 
 use std::path::PathBuf;
