@@ -17,6 +17,7 @@ mod adversary;
 mod agent;
 mod allowed;
 mod api;
+mod asked_again;
 mod audit_stream;
 mod availability;
 mod bad_input;

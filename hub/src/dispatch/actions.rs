@@ -203,8 +203,6 @@ pub enum Action {
         uid: Uid,
         /// Why.
         message: String,
-        /// Not before that many seconds.
-        after_seconds: Option<i32>,
         /// The attempt that ends with it; none if it had no cluster.
         left: Option<Left>,
     },

@@ -51,6 +51,28 @@ pub struct Queue {
     pub flavors: Vec<Flavor>,
 }
 
+/// Namespace and name of a LocalQueue.
+pub type Place = (Name, Name);
+
+impl Queue {
+    /// Whether workloads that did not fit the earlier queue may fit this one, whatever is in use.
+    fn differs(&self, earlier: &Self) -> bool {
+        let limits = |quota: &Quota| (quota.nominal, quota.potential);
+        let is_like = |flavor: &Flavor, earlier: &Flavor| {
+            let resources = flavor.resources.iter().map(|(name, quota)| (name, limits(quota)));
+            let earlier_resources = earlier.resources.iter().map(|(name, quota)| (name, limits(quota)));
+            flavor.name == earlier.name
+                && flavor.labels == earlier.labels
+                && flavor.taints == earlier.taints
+                && resources.eq(earlier_resources)
+        };
+        self.cluster_queue != earlier.cluster_queue
+            || self.inactive.is_some() != earlier.inactive.is_some()
+            || self.flavors.len() != earlier.flavors.len()
+            || !self.flavors.iter().zip(&earlier.flavors).all(|(flavor, earlier)| is_like(flavor, earlier))
+    }
+}
+
 type Charge = ((Name, Name, Name), i64);
 
 #[derive(Debug, Clone)]
@@ -107,14 +129,18 @@ enum View {
 }
 
 impl Capacity {
-    /// Takes a report in. What the cluster has admitted before is in it, and no longer assumed.
-    pub fn report(&mut self, queues: BTreeMap<(Name, Name), Queue>) {
-        self.queues = queues;
+    /// Takes a report in. What the cluster has admitted before is in it, and no longer assumed. Returns the queues that are new, or
+    /// another than before.
+    pub fn report(&mut self, queues: BTreeMap<Place, Queue>) -> Vec<Place> {
+        let before = std::mem::replace(&mut self.queues, queues);
+        let is_new = |(place, queue): &(&Place, &Queue)| before.get(place).is_none_or(|before| queue.differs(before));
+        let changed = self.queues.iter().filter(is_new).map(|(place, _)| place.clone()).collect();
         let counted: Vec<Uid> =
             self.assumed.iter().filter(|(_, assumed)| assumed.counted).map(|(uid, _)| uid.clone()).collect();
         for uid in counted {
             self.unassume(&uid);
         }
+        changed
     }
 
     /// The queues of the last report.

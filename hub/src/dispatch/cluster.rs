@@ -1,6 +1,8 @@
 //! A cluster, and what its loss means.
 
-use super::capacity::Capacity;
+use std::collections::BTreeMap;
+
+use super::capacity::{Capacity, Place, Queue};
 use super::looks::Look;
 use super::{Name, Time};
 
@@ -60,6 +62,13 @@ pub struct ClusterRules {
     pub release: Option<Name>,
 }
 
+impl ClusterRules {
+    /// Whether workloads may be sent where they could not by the earlier rules.
+    pub(super) fn takes_more_than(&self, earlier: &Self) -> bool {
+        (earlier.cordoned && !self.cordoned) || (earlier.draining && !self.draining)
+    }
+}
+
 /// One cluster, as far as the dispatcher cares.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cluster {
@@ -91,6 +100,10 @@ pub(super) struct Cluster {
     pub(super) since: Time,
     /// It has reported.
     pub(super) reported: bool,
+    /// During which event it last became able to take what it had refused: it came back, was uncordoned, or its agent can act.
+    pub(super) changed: u64,
+    /// During which event the queues that it reports were made, opened, or given other quota, in this session.
+    pub(super) changed_queues: BTreeMap<Place, u64>,
     /// When it last took, ran or ended a workload: while it does, others only wait for their turn.
     pub(super) moved: Time,
     pub(super) capacity: Capacity,
@@ -114,6 +127,23 @@ impl Cluster {
         self.exists && !self.rules.cordoned
     }
 
+    /// During which event something last changed there that matters to the workloads of a LocalQueue.
+    pub(super) fn changed_for(&self, namespace: &Name, queue: &Name) -> u64 {
+        let queue = self.changed_queues.get(&(namespace.clone(), queue.clone()));
+        self.changed.max(queue.copied().unwrap_or_default())
+    }
+
+    /// Takes a report in, during that event.
+    pub(super) fn report(&mut self, queues: BTreeMap<Place, Queue>, event: u64) {
+        let changed = self.capacity.report(queues);
+        // With the first report of a session all that has changed is that it is back.
+        if self.reported {
+            self.changed_queues.extend(changed.into_iter().map(|place| (place, event)));
+            self.changed_queues.retain(|place, _| self.capacity.queues().contains_key(place));
+        }
+        self.reported = true;
+    }
+
     /// Whether what was said in this session at `at` has surely been heard.
     pub(super) fn has_heard(&self, at: Time, now: Time) -> bool {
         self.up && has_heard_since(self.since, at, now)
@@ -125,6 +155,7 @@ impl Cluster {
         let unable = before.unable.filter(|_| !up);
         *self = Self { up, unable, since: now, met: before.met || up, came: before.came || up, ..before };
         (self.synced, self.reported, self.moved, self.capacity) = (false, false, 0, Capacity::default());
+        self.changed_queues = BTreeMap::new();
         self.cut_off = false;
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::gates::RemoteGate;
 use super::policy::Told;
+use super::refusals::Refusals;
 use super::{
     Action, CANNOT_SEND, Facts, JobKey, Name, Origin, Phase, Reason, Reserved, State, Time, Uid, is_running, terminal,
 };
@@ -121,8 +122,8 @@ pub(super) struct Entry {
     /// Failed writes in a row, and when to try again.
     pub(super) failures: u32,
     pub(super) not_before: Time,
-    /// Clusters that refused or evicted it, until when, and why.
-    pub(super) avoid: BTreeMap<Name, (Time, Vec<Reason>)>,
+    /// Clusters that refused or evicted it.
+    pub(super) refusals: Refusals,
     /// How often in a row no cluster could take it.
     pub(super) given_back: u32,
     /// What was last recorded, and when.
@@ -171,7 +172,7 @@ impl Entry {
             writing: None,
             failures: 0,
             not_before: 0,
-            avoid: BTreeMap::new(),
+            refusals: Refusals::default(),
             given_back: 0,
             recorded: None,
             released: None,
@@ -218,6 +219,11 @@ impl Entry {
             return;
         }
         self.changed_policy |= facts.loss != self.facts.loss;
+        let asks = facts.moving.as_ref().filter(|_| facts.moving != self.facts.moving);
+        if let Some((_, to)) = asks.filter(|_| facts.cluster.is_none()) {
+            // Whoever asks for a cluster may have removed what it refused it for. One that runs is not stopped for a try.
+            self.refusals.forget(to);
+        }
         self.top = self.top.max(facts.attempt);
         if facts.reserved || facts.cluster.is_some() || facts.finished {
             self.memory = None;
@@ -313,11 +319,6 @@ impl Entry {
     /// reason to keep the hub's.
     pub(super) fn may_run(&self) -> bool {
         self.remotes.iter().any(|(cluster, remote)| Some(cluster) != self.kept.as_ref() && remote.may_run())
-    }
-
-    /// Remembers that a cluster did not want it.
-    pub(super) fn avoid(&mut self, cluster: &Name, until: Time, reasons: Vec<Reason>) {
-        self.avoid.insert(cluster.clone(), (until, reasons));
     }
 
     pub(super) fn wake_at(&mut self, at: Time) {

@@ -94,7 +94,7 @@ impl Dispatcher {
     /// Lets the next cluster preempt, when it is its turn.
     pub(super) fn open_gates(&self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
         let Some(timeout) = self.settings.preemption_timeout else { return };
-        let order = self.order(entry);
+        let order = self.order(entry, now);
         let next = self
             .offers(entry)
             .into_iter()

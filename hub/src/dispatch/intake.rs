@@ -27,6 +27,9 @@ impl Dispatcher {
         }
         let released = cluster.exists && cluster.rules.release != rules.release;
         cluster.changed_policy |= cluster.exists && cluster.rules.loss != rules.loss;
+        if rules.takes_more_than(&cluster.rules) || !cluster.exists {
+            cluster.changed = self.events;
+        }
         (cluster.exists, cluster.rules) = (true, rules);
         if released {
             self.release_breaker(now, out);
@@ -50,7 +53,9 @@ impl Dispatcher {
 
     pub(super) fn cluster_up(&mut self, name: &Name, now: Time, out: &mut Vec<Action>) {
         self.note_heard(name, now);
-        self.clusters.entry(name.clone()).or_insert_with(|| Cluster::new(now)).turn(true, now);
+        let cluster = self.clusters.entry(name.clone()).or_insert_with(|| Cluster::new(now));
+        cluster.turn(true, now);
+        cluster.changed = self.events;
         // What was given up there may run again until the cluster says that it does not.
         self.change_there(name, |remote| remote.lost = false);
         self.say_again(name);
@@ -79,6 +84,9 @@ impl Dispatcher {
             return;
         };
         cluster.unable = (!able).then_some(now);
+        if able {
+            cluster.changed = self.events;
+        }
         self.touch_there(name);
         self.look_through(name, true, now, out);
     }
@@ -113,15 +121,17 @@ impl Dispatcher {
         out: &mut Vec<Action>,
     ) {
         let Some(cluster) = self.clusters.get_mut(name) else { return };
-        cluster.capacity.report(queues);
-        cluster.reported = true;
+        cluster.report(queues, self.events);
         self.look_through(name, true, now, out);
     }
 
     pub(super) fn workload(&mut self, facts: Facts, out: &mut Vec<Action>) {
         self.introduce_facts(&facts);
         let uid = facts.uid.clone();
-        if self.parked.get(&uid).is_some_and(Facts::is_behind) && !facts.is_behind() {
+        let is_called = |parked: &Facts| {
+            (parked.is_behind() && !facts.is_behind()) || (facts.moving.is_some() && facts.moving != parked.moving)
+        };
+        if self.parked.get(&uid).is_some_and(is_called) {
             self.parked.remove(&uid);
             out.push(Action::Wake { uid: uid.clone() });
         }

@@ -51,6 +51,8 @@ pub struct Dispatcher {
     pub(super) looks: BTreeSet<(Time, Name)>,
     pub(super) dirty: BTreeSet<Uid>,
     decided: u64,
+    /// Events so far, the present one included.
+    pub(super) events: u64,
 }
 
 impl Dispatcher {
@@ -75,12 +77,14 @@ impl Dispatcher {
             looks: BTreeSet::new(),
             dirty: BTreeSet::new(),
             decided: 0,
+            events: 0,
         }
     }
 
     /// Takes an event in and decides what follows.
     pub fn apply(&mut self, event: Event, now: Time) -> Vec<Action> {
         let mut out = Vec::new();
+        self.events += 1;
         // One that was learned of since comes before what is said of it now.
         self.adopt(now, &mut out);
         match event {

@@ -30,6 +30,7 @@ mod machine;
 mod nominate;
 mod orphans;
 mod policy;
+mod refusals;
 mod renamed;
 mod replicas;
 mod settle;
@@ -134,8 +135,8 @@ pub struct Settings {
     pub answer_within: i64,
     /// After a start, clusters have this long to connect before "no cluster can take it" is concluded.
     pub start_grace: i64,
-    /// A cluster that refused or evicted a workload is not asked again for this long, if there are others.
-    pub refused_for: i64,
+    /// First and longest delay until a cluster that refused or evicted a workload is asked again, if nothing changes there.
+    pub refused_for: (i64, i64),
     /// First and longest delay until a workload that no cluster can take is tried again.
     pub give_back: (i64, i64),
     /// How long a workload of ours that we do not know may stay on a cluster before it is removed.
@@ -194,7 +195,7 @@ impl Default for Settings {
             record_after: 1_000,
             answer_within: 3_000,
             start_grace: 10_000,
-            refused_for: 30_000,
+            refused_for: (10_000, 320_000),
             give_back: (10_000, 320_000),
             orphan_after: 15 * 60_000,
             lease: 30_000,

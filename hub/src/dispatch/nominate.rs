@@ -28,7 +28,6 @@ impl Dispatcher {
             return;
         }
         if entry.nomination.is_none() {
-            entry.avoid.retain(|_, (until, _)| *until > now);
             entry.nomination = Some(Nomination { attempt: entry.top + 1, since: now, rounds: 0, next_round: now });
         }
         if entry.facts.waits_for_job {
@@ -56,7 +55,12 @@ impl Dispatcher {
     fn other_checks_passed(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) -> bool {
         match &entry.memory {
             Some(reserved) if reserved.other_checks => {
-                if self.may_write(entry, now) {
+                let standings = self.standings(entry, now);
+                let is_no = |(_, standing): &(Name, Standing)| matches!(standing, Standing::No(_));
+                if self.settings.mode == Mode::BestFit && standings.iter().all(is_no) {
+                    // Other checks, such as one that adds nodes, are not begun for what no cluster can run.
+                    self.give_back(entry, none_can(&standings), now, out);
+                } else if self.may_write(entry, now) {
                     entry.writing = Some(Writing::Record);
                     out.push(Action::Record { uid: entry.facts.uid.clone(), message: None, nominated: None });
                 }
@@ -91,8 +95,7 @@ impl Dispatcher {
             // Something of an earlier attempt is no offer of ours.
             let stale = at != attempt;
             if said_no && !stale {
-                let reasons = entry.remotes.get(&cluster).map(|remote| remote.reasons.clone()).unwrap_or_default();
-                entry.avoid(&cluster, now + self.settings.refused_for, reasons);
+                self.refused_by(entry, &cluster, now);
             }
             if said_no || away || stale {
                 entry.want(&cluster, at, Phase::Absent, now, out);
@@ -112,7 +115,7 @@ impl Dispatcher {
         let holds = |remote: &super::entry::Remote| {
             remote.attempt == attempt && remote.phase == Some(Phase::Reserve) && remote.state == Some(State::Reserved)
         };
-        let order = self.order(entry);
+        let order = self.order(entry, now);
         let usable = |cluster: &Name| self.clusters.get(cluster).is_some_and(|known| known.usable());
         // Of several, the first to have been asked; then the order of the configuration.
         let winner = entry
@@ -183,6 +186,9 @@ impl Dispatcher {
                 return;
             }
         }
+        if let Some(at) = self.next_question(entry, now) {
+            entry.wake_at(at);
+        }
         self.record_if_late(entry, now, out);
     }
 
@@ -245,23 +251,34 @@ impl Dispatcher {
         if !self.may_write(entry, now) {
             return;
         }
-        let (first, longest) = self.settings.give_back;
-        // A later replica is woken when the first has quota.
-        let delay = match entry.facts.is_behind() {
-            true => longest,
-            false => first.saturating_mul(1 << entry.given_back.min(10)).min(longest),
-        };
-        entry.given_back = entry.given_back.saturating_add(1);
         entry.nomination = None;
-        self.park(entry.facts.clone());
         let uid = entry.facts.uid.clone();
         if entry.memory.take().is_some() {
-            out.push(Action::GiveBack { uid, message, retry_at: now + delay });
+            let retry_at = self.try_again_at(entry, now);
+            self.park(entry.facts.clone());
+            out.push(Action::GiveBack { uid, message, retry_at });
         } else {
+            // The delay begins when it has quota in memory again: it ends at once when a cluster may take the workload, which one in
+            // the API does not.
             entry.writing = Some(Writing::Retry);
-            let seconds = i32::try_from(delay / 1000).unwrap_or(i32::MAX);
-            out.push(Action::Retry { uid, message, after_seconds: Some(seconds), left: None });
+            out.push(Action::Retry { uid, message, left: None });
         }
+    }
+
+    /// When a workload that no cluster can take is tried again, if nothing changes before: when the first cluster that refused it is
+    /// to be asked again, or after a delay that doubles each time.
+    fn try_again_at(&self, entry: &mut Entry, now: Time) -> Time {
+        let (first, longest) = self.settings.give_back;
+        // A later replica is woken when the first has quota.
+        if entry.facts.is_behind() {
+            return now + longest;
+        }
+        if let Some(at) = self.next_question(entry, now) {
+            return at.min(now + longest);
+        }
+        let delay = first.saturating_mul(1 << entry.given_back.min(10)).min(longest);
+        entry.given_back = entry.given_back.saturating_add(1);
+        now + delay
     }
 
     /// Writes the reservation down when the search takes long, so that people see what it waits for.
@@ -304,7 +321,7 @@ impl Dispatcher {
     fn as_nominated(&mut self, entry: &mut Entry, now: Time, out: &mut Vec<Action>) {
         let wanted = match self.settings.mode {
             Mode::AllAtOnce => {
-                let mut all = self.within_reach(entry);
+                let mut all = self.within_reach(entry, now);
                 all.sort();
                 Some(all)
             }
@@ -321,7 +338,7 @@ impl Dispatcher {
             }
             return;
         }
-        let order = self.order(entry);
+        let order = self.order(entry, now);
         let nominated = entry.facts.nominated.clone();
         for cluster in self.offers(entry) {
             if !nominated.contains(&cluster) {
@@ -331,19 +348,18 @@ impl Dispatcher {
         }
         for cluster in nominated {
             let asked = self.offers(entry).contains(&cluster);
-            let refused = entry.avoid.get(&cluster).is_some_and(|(until, _)| *until > now);
+            let refused = self.refusal(entry, &cluster, now).map(|refusal| refusal.until);
             let usable = self.clusters.get(&cluster).is_some_and(|known| known.usable());
-            if usable && !asked && !refused && order.contains(&cluster) {
-                self.offer(entry, &cluster, now, out);
-            }
-            if let Some((until, _)) = entry.avoid.get(&cluster).cloned().filter(|(until, _)| *until > now) {
-                entry.wake_at(until);
+            match refused {
+                Some(until) => entry.wake_at(until),
+                None if usable && !asked && order.contains(&cluster) => self.offer(entry, &cluster, now, out),
+                None => {}
             }
         }
     }
 
     fn next_round(&self, entry: &mut Entry, step: usize, round: i64, now: Time) -> Vec<Name> {
-        let order = self.order(entry);
+        let order = self.order(entry, now);
         let mut names: Vec<Name> = entry.facts.nominated.iter().filter(|name| order.contains(name)).cloned().collect();
         let Some(nomination) = &mut entry.nomination else { return names };
         let mut left: Vec<Name> = order.iter().filter(|name| !names.contains(name)).cloned().collect();
@@ -366,12 +382,14 @@ impl Dispatcher {
     // === what clusters there are
 
     /// The clusters that may be asked, in the order of the configuration.
-    pub(super) fn order(&self, entry: &Entry) -> Vec<Name> {
+    pub(super) fn order(&self, entry: &Entry, now: Time) -> Vec<Name> {
         let order = self.configured(entry);
         // Where somebody wants it, unless that cluster has refused it since.
         match &entry.facts.moving {
             Some((attempt, to))
-                if *attempt == entry.facts.attempt && self.settings.mode != Mode::External && self.takes(entry, to) =>
+                if *attempt == entry.facts.attempt
+                    && self.settings.mode != Mode::External
+                    && self.takes(entry, to, now) =>
             {
                 vec![to.clone()]
             }
@@ -391,9 +409,9 @@ impl Dispatcher {
 
     /// Whether a cluster that somebody wants a workload on may be asked for it: it is one of the workload's, has not
     /// refused it lately, and does not say that it can never run it.
-    pub(super) fn takes(&self, entry: &Entry, cluster: &Name) -> bool {
+    pub(super) fn takes(&self, entry: &Entry, cluster: &Name, now: Time) -> bool {
         let facts = &entry.facts;
-        if !self.configured(entry).contains(cluster) || entry.avoid.contains_key(cluster) {
+        if !self.configured(entry).contains(cluster) || self.refusal(entry, cluster, now).is_some() {
             return false;
         }
         self.clusters.get(cluster).filter(|known| known.usable()).is_some_and(|known| {
@@ -403,14 +421,14 @@ impl Dispatcher {
     }
 
     /// The clusters that can be asked, and those that have been and are only out of reach.
-    fn within_reach(&self, entry: &Entry) -> Vec<Name> {
+    fn within_reach(&self, entry: &Entry, now: Time) -> Vec<Name> {
         let offers = self.offers(entry);
         let usable = |name: &Name| self.clusters.get(name).is_some_and(|known| known.usable());
-        self.order(entry).into_iter().filter(|name| usable(name) || offers.contains(name)).collect()
+        self.order(entry, now).into_iter().filter(|name| usable(name) || offers.contains(name)).collect()
     }
 
     fn standings(&self, entry: &Entry, now: Time) -> Vec<(Name, Standing)> {
-        let order = self.order(entry);
+        let order = self.order(entry, now);
         order.into_iter().map(|name| (name.clone(), self.standing(entry, &name, now))).collect()
     }
 
@@ -443,9 +461,8 @@ impl Dispatcher {
                 (false, false) => Standing::No(reasons),
             };
         }
-        if let Some((_, reasons)) = entry.avoid.get(name).filter(|(until, _)| *until > now) {
-            let reasons = if reasons.is_empty() { vec![Reason::new("Refused", "refused it")] } else { reasons.clone() };
-            return Standing::No(reasons);
+        if let Some(refusal) = self.refusal(entry, name, now) {
+            return Standing::No(refusal.reasons.clone());
         }
         let facts = &entry.facts;
         // What is assumed for this workload itself does not stand in its way.

@@ -107,10 +107,10 @@ impl Dispatcher {
         if !self.clusters.get(cluster).is_some_and(|known| known.usable()) {
             return Some(format!("Waiting for worker cluster \"{cluster}\", which has the first replica"));
         }
-        let (until, reasons) = entry.avoid.get(cluster).cloned().filter(|(until, _)| *until > now)?;
+        let refusal = self.refusal(entry, cluster, now)?;
+        let said = refusal.reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join(", ");
+        let until = refusal.until;
         entry.wake_at(until);
-        let said = reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join(", ");
-        let said = if said.is_empty() { "has refused it".to_owned() } else { said };
         Some(format!("Waiting for worker cluster \"{cluster}\", which has the first replica: {said}"))
     }
 

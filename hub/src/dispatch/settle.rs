@@ -287,16 +287,16 @@ impl Dispatcher {
         if !may {
             return;
         }
-        // Kueue's dispatchers ask where it was evicted again at once.
+        // Who is lost, drained or left on request has refused nothing. Kueue's dispatchers ask where it was evicted again at once.
         let was_evicted = observed == Some(State::Evicted);
         let evicted_for = was_evicted.then(|| evicted::known(reasons.first().map_or("", |reason| &reason.code)));
-        let asks_again = self.settings.mode.keeps_copies() && was_evicted;
-        if reason != FOLLOWS && !asks_again {
-            entry.avoid(cluster, now + self.settings.refused_for, reasons);
+        let said_no = matches!(observed, Some(State::Evicted | State::Unfit | State::Refused | State::Gone));
+        if said_no && !(self.settings.mode.keeps_copies() && was_evicted) {
+            self.refused_by(entry, cluster, now);
         }
         entry.writing = Some(Writing::Retry);
         let left = Some(Left { cluster: cluster.clone(), attempt, reason, evicted_for });
-        out.push(Action::Retry { uid: entry.facts.uid.clone(), message, after_seconds: None, left });
+        out.push(Action::Retry { uid: entry.facts.uid.clone(), message, left });
     }
 
     /// Whether people want it taken away from where it runs: all of the cluster, or this one.
@@ -312,9 +312,7 @@ impl Dispatcher {
         if attempt != entry.facts.attempt || to == *cluster || !known.up {
             return None;
         }
-        // A refusal is not for ever, and only a nomination forgets those that are over.
-        entry.avoid.retain(|_, (until, _)| *until > now);
-        if !self.takes(entry, &to) {
+        if !self.takes(entry, &to, now) {
             entry.wake_at(now + LOOK_AGAIN);
             return None;
         }
@@ -375,7 +373,7 @@ impl Dispatcher {
         let Some(cluster) = self.clusters.get(name).filter(|cluster| cluster.usable()) else { return };
         let mut woken = Vec::new();
         for (uid, facts) in self.parked.iter().filter(|(_, facts)| !facts.is_behind()) {
-            let refused = self.entries.get(uid).and_then(|e| e.avoid.get(name)).is_some_and(|(until, _)| *until > now);
+            let refused = self.entries.get(uid).is_some_and(|entry| self.refusal(entry, name, now).is_some());
             let verdict = cluster.capacity.judge(&facts.namespace, &facts.queue, &facts.pod_sets);
             if !refused && !matches!(verdict, super::capacity::Verdict::Never(_)) {
                 woken.push(uid.clone());

@@ -57,8 +57,6 @@ pub(super) enum What {
     Retry {
         /// Why.
         message: String,
-        /// Not before that.
-        after_seconds: Option<i32>,
         /// The attempt that ends with it.
         left: Option<Left>,
     },
@@ -261,12 +259,12 @@ impl Write {
                 }
                 edit
             }),
-            What::Retry { message, after_seconds, left } => {
+            What::Retry { message, left } => {
                 let mut edit = ctx.edit(current);
                 if left.as_ref().is_some_and(|left| left.reason == TIMED_OUT) {
                     edit.execution_time_exceeded();
                 } else {
-                    retry(ctx, &mut edit, message, *after_seconds, now);
+                    retry(ctx, &mut edit, message, now);
                 }
                 if let Some(left) = left {
                     remember(&mut edit, left, now);
@@ -413,13 +411,13 @@ fn standing<'a>(ctx: &Context, workload: &'a Workload, in_memory: bool) -> Stand
 const HISTORY: usize = 8;
 
 /// Our check asks for another try.
-fn retry(ctx: &Context, edit: &mut Edit, message: &str, after_seconds: Option<i32>, now: Timestamp) {
+fn retry(ctx: &Context, edit: &mut Edit, message: &str, now: Timestamp) {
     let checks = &mut edit.status.admission_checks;
     if let Some(check) = checks.iter_mut().find(|it| is_dispatching(&ctx.stores, &it.name)) {
         check.state = CheckState::Retry;
         check.message = truncated_message(message.to_owned());
         check.last_transition_time = ApiTime(whole_seconds(now));
-        check.requeue_after_seconds = after_seconds;
+        check.requeue_after_seconds = None;
     }
 }
 

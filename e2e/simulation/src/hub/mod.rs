@@ -39,8 +39,6 @@ pub(crate) struct Object {
     pub(crate) owner_gone: bool,
     /// Since when the job's status says that it has ended.
     pub(crate) job_ended: Option<Ms>,
-    /// It is not queued again before.
-    pub(crate) not_before: Ms,
     // === what only the laws know
     /// When it was finished.
     pub(crate) finished_at: Option<Ms>,

@@ -69,7 +69,6 @@ impl World {
             deleted: false,
             owner_gone: false,
             job_ended: None,
-            not_before: 0,
             finished_at: None,
             ends: 0,
             committed: BTreeSet::new(),
@@ -203,8 +202,7 @@ impl World {
             if !waits || term.memory.contains_key(uid) {
                 continue;
             }
-            let back_off = self.api.objects.get(uid).map_or(0, |object| object.not_before);
-            let parked = term.parked.get(uid).copied().unwrap_or(0).max(back_off);
+            let parked = term.parked.get(uid).copied().unwrap_or(0);
             if parked > now {
                 again = Some(again.map_or(parked, |at| at.min(parked)));
             } else if used + need(uid) <= total {

@@ -193,9 +193,6 @@ impl World {
                 }
             }
             Action::Finish { .. } => object.ends += 1,
-            Action::Retry { after_seconds, .. } => {
-                object.not_before = self.now + u64::try_from(after_seconds.unwrap_or(0)).unwrap_or(0) * 1000;
-            }
             _ => {}
         }
         self.api_changed(&job.uid);

@@ -295,7 +295,7 @@ fn an_attempt_whose_cluster_is_lost_is_given_up_before_a_later_one_goes_on() {
     let mut bench = left_alone(&["a", "b"]);
     bench.down("a");
     bench.later(60_000);
-    assert_eq!(bench.take(), ["retry w after None: Admitting remote lost, Previously: \"Ready\""]);
+    assert_eq!(bench.take(), ["retry w: Admitting remote lost, Previously: \"Ready\""]);
     let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 2) };
     bench.written(Outcome::Done, retrying.clone());
     assert_eq!(bench.take(), ["Absent w/2 on a"]);

@@ -34,9 +34,7 @@ fn evicted_on_the_worker_it_goes_back_to_the_queue_and_elsewhere() {
     bench.observe("a", "w", 1, State::Evicted);
     assert_eq!(
         bench.take(),
-        [
-            "retry w after None: Workload evicted on worker cluster: \"a\", resetting for re-admission. Previously: \"Ready\""
-        ]
+        ["retry w: Workload evicted on worker cluster: \"a\", resetting for re-admission. Previously: \"Ready\""]
     );
     let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 1) };
     bench.written(Outcome::Done, retrying.clone());
@@ -56,7 +54,7 @@ fn for_what_the_worker_evicted_it_is_known() {
     let preempted = Reason::new("Preempted", "Preempted to accommodate another");
     bench.observe_with("a", "w", 1, State::Evicted, vec![preempted]);
     let told = bench.take();
-    assert!(told[0].starts_with("retry w after None (Preempted): "), "{told:?}");
+    assert!(told[0].starts_with("retry w (Preempted): "), "{told:?}");
 }
 
 #[test]

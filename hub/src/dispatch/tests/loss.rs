@@ -117,7 +117,7 @@ fn a_lost_connection_gives_up_after_the_timeout_where_they_are_not() {
     bench.later(899_999);
     assert!(bench.take().is_empty());
     bench.later(1);
-    assert_eq!(bench.take(), ["retry w after None: Admitting remote lost, Previously: \"Ready\""]);
+    assert_eq!(bench.take(), ["retry w: Admitting remote lost, Previously: \"Ready\""]);
     let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 1) };
     bench.written(Outcome::Done, retrying.clone());
     bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
@@ -141,10 +141,10 @@ fn a_deleted_cluster_is_a_lost_one() {
     bench.apply(Event::ClusterGone { name: "a".into() });
     bench.apply(Event::ClusterDown { name: "a".into() });
     bench.later(900_000);
-    assert_eq!(bench.take(), ["retry w after None: Admitting remote lost, Previously: \"Ready\""]);
+    assert_eq!(bench.take(), ["retry w: Admitting remote lost, Previously: \"Ready\""]);
 }
 
-const LOST: &str = "retry w after None: Admitting remote lost, Previously: \"Ready\"";
+const LOST: &str = "retry w: Admitting remote lost, Previously: \"Ready\"";
 
 #[test]
 fn a_fenced_job_goes_elsewhere_when_its_agent_must_have_stopped_it_and_not_before() {

@@ -16,6 +16,7 @@ mod loss;
 mod offers;
 mod operators;
 mod orphans;
+mod refusals;
 mod renamed;
 mod replicas;
 mod slices;
@@ -213,10 +214,10 @@ fn line(action: &Action) -> String {
         Action::Retry { uid, message, left: Some(left), .. } if left.reason == TIMED_OUT => {
             format!("deactivate {uid}: {message}")
         }
-        Action::Retry { uid, message, after_seconds, left } => {
+        Action::Retry { uid, message, left } => {
             let evicted_for = left.as_ref().and_then(|left| left.evicted_for).filter(|reason| *reason != "Other");
             let evicted_for = evicted_for.map(|reason| format!(" ({reason})")).unwrap_or_default();
-            format!("retry {uid} after {after_seconds:?}{evicted_for}: {message}")
+            format!("retry {uid}{evicted_for}: {message}")
         }
         Action::Release { uid } => format!("release {uid}"),
         Action::Recorded { uid } => format!("recorded {uid}"),

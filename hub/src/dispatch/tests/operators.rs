@@ -23,7 +23,7 @@ fn nothing_new_is_sent_to_a_cordoned_cluster_and_what_runs_stays() {
 fn a_drained_cluster_gives_its_workloads_to_others() {
     let mut bench = Bench::running();
     bench.apply(Event::Cluster { name: "a".into(), rules: cordoned(true) });
-    assert_eq!(bench.take(), ["retry w after None: Worker cluster \"a\" is being drained. Previously: \"Ready\""]);
+    assert_eq!(bench.take(), ["retry w: Worker cluster \"a\" is being drained. Previously: \"Ready\""]);
     let retrying = Facts { check: Some(("mk".into(), Check::Retry)), ..committed("w", "a", 1) };
     bench.written(Outcome::Done, retrying.clone());
     bench.apply(Event::Workload(Facts { evicted: true, ..retrying }));
@@ -51,10 +51,7 @@ fn a_workload_is_moved_back_to_a_cluster_that_it_left_once_its_refusal_is_over()
     bench.apply(Event::Workload(Facts { moving: Some((2, "a".into())), ..committed("w", "b", 2) }));
     assert!(bench.take().is_empty(), "it has just been evicted there");
     bench.later(60_000);
-    assert_eq!(
-        bench.take(),
-        ["retry w after None: Moved from worker cluster \"b\" to \"a\" on request. Previously: \"Ready\""]
-    );
+    assert_eq!(bench.take(), ["retry w: Moved from worker cluster \"b\" to \"a\" on request. Previously: \"Ready\""]);
 }
 
 #[test]
@@ -71,10 +68,7 @@ fn a_workload_is_moved_once_and_only_where_it_is_taken() {
     bench.connect("b", &[]);
     bench.capacity("b", 0, 4000);
     bench.later(5_000);
-    assert_eq!(
-        bench.take(),
-        ["retry w after None: Moved from worker cluster \"a\" to \"b\" on request. Previously: \"Ready\""]
-    );
+    assert_eq!(bench.take(), ["retry w: Moved from worker cluster \"a\" to \"b\" on request. Previously: \"Ready\""]);
     bench.written(Outcome::Done, Facts { check: Some(("mk".into(), Check::Retry)), ..moving(1, "b") });
     bench.apply(Event::Workload(Facts { evicted: true, ..moving(1, "b") }));
     bench.observe("a", "w", 1, State::Gone);

@@ -109,5 +109,5 @@ fn copy_under_an_unconfigured_name_goes_by_the_policy() {
     bench.observe("c", "w", 1, State::Running);
     assert!(bench.take().is_empty(), "it stays");
     bench.later(15 * 60_000);
-    assert_eq!(bench.take(), [r#"retry w after None: Admitting remote lost, Previously: "Ready""#]);
+    assert_eq!(bench.take(), [r#"retry w: Admitting remote lost, Previously: "Ready""#]);
 }

@@ -89,7 +89,7 @@ fn a_later_one_leaves_with_the_first_and_follows_it() {
     for first in [Replica::Behind, Replica::Undecided, at("a")] {
         let mut bench = following();
         bench.apply(Event::Workload(Facts { replica: Some(first.clone()), ..committed("w", "b", 1) }));
-        let expected = "retry w after None: The first replica is no longer there. Previously: \"Ready\"";
+        let expected = "retry w: The first replica is no longer there. Previously: \"Ready\"";
         assert_eq!(bench.take(), [expected], "{first:?}");
         leaves_and_is_reserved_again(&mut bench);
         assert_eq!(bench.take(), ["commit w/2 on b"], "{first:?}: it may come back there at once");

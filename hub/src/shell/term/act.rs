@@ -65,9 +65,7 @@ impl TermState {
                 self.write(&uid, What::Rename { from, cluster, attempt });
             }
             Action::Record { uid, message, nominated } => self.write(&uid, What::Record { message, nominated }),
-            Action::Retry { uid, message, after_seconds, left } => {
-                self.write(&uid, What::Retry { message, after_seconds, left });
-            }
+            Action::Retry { uid, message, left } => self.write(&uid, What::Retry { message, left }),
             Action::GiveBack { uid, message, retry_at } => {
                 if let Some(reservation) = self.reservations.remove(&uid) {
                     let retry_at = switchyard_scheduler::Time(retry_at.saturating_mul(1_000_000));
